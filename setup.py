@@ -34,7 +34,6 @@ def extensions() -> list[Extension]:
             ".".join(path.relative_to(SOURCE).with_suffix("").parts),
             [path.as_posix()],
             extra_compile_args=[] if sys.platform == "win32" else ["-O2", "-g0"],
-            optional=True,
         )
         for path in compiled_modules()
     ]
@@ -42,7 +41,10 @@ def extensions() -> list[Extension]:
         return []
     from Cython.Build import cythonize
 
-    return list(cythonize(found, build_dir="build/cython", language_level=3))
+    made = list(cythonize(found, build_dir="build/cython", language_level=3))
+    for extension in made:
+        extension.optional = True  # cythonize makes new objects and forgets this one
+    return made
 
 
 class FreshBuild(build):
