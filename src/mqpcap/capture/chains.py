@@ -1,0 +1,142 @@
+"""Capture files to chains: which files are pieces of one recording.
+
+Fed by ``inputs``. Files of one directory are one capture if their names differ only in a counter or a time, as tcpdump,
+dumpcap and editcap write them, and if their times ascend without overlap. All else stays apart.
+
+The names known, each with or without an ending of a compressor behind it:
+
+    tcpdump -C          broker.pcap, broker.pcap1, broker.pcap2 (with -W: broker.pcap00)
+    tcpdump -G          broker-20261121064644.pcap, broker_2026-11-21_06:46:44.pcap1, broker-1795243604.pcap
+    dumpcap, editcap    broker_00003_20261121064644.pcapng, broker_20261121064644_00003.pcapng, broker_00003.pcapng
+
+A ring of files (-W) starts anew at its first name, so files are ordered by their times and not by their counters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+Span = tuple[int, int]
+"""Times of a file's first and last packet, ns."""
+
+_COMPRESSOR = re.compile(r"\.(gz|bz2|zst|zstd|lz4|z)$", re.IGNORECASE)
+
+# Longest first: a date with a time, a date, a time with separators, seconds since 1970.
+_YEAR, _MONTH, _DAY = r"(?:19|20)\d\d", r"(?:0[1-9]|1[0-2])", r"(?:0[1-9]|[12]\d|3[01])"
+_HOUR, _SIXTY = r"(?:[01]\d|2[0-3])", r"[0-5]\d"
+_DATE = rf"{_YEAR}(?P<d>[-_.]?){_MONTH}(?P=d){_DAY}"
+_CLOCK = rf"{_HOUR}(?P<c>[-_.:h]?){_SIXTY}(?:(?P=c){_SIXTY}|m{_SIXTY})?s?"
+_ZONE = r"(?:Z|[+-]\d{4})?"
+_CLOCK_ALONE = rf"{_HOUR}(?P<e>[-_.:]){_SIXTY}(?P=e){_SIXTY}"
+_EPOCH = r"[12]\d{9}"
+_TIME = re.compile(
+    rf"(?<!\d)(?<!\d\.)(?:{_DATE}(?:[-_.T @]?{_CLOCK}{_ZONE})?|{_EPOCH}|{_CLOCK_ALONE})(?!\d)(?!\.\d)"
+)
+_RING = re.compile(r"^(?P<stem>.+)_(?P<counter>\d{5,9})(?P<ending>\.[^.]*)?$")
+_RING_BEFORE_TIME = re.compile(r"^(?P<stem>.+)_(?P<counter>\d{5,9})(?P<rest>_\0(?:\.[^.]*)?)$")
+# The counter of tcpdump -C is the very end of the name; behind a digit and a dot it could be an address or a version.
+_LAST_COUNTER = re.compile(r"^(?P<stem>(?:.*\D)?)(?P<counter>\d{1,9})$", re.DOTALL)
+_ADDRESS_LIKE = re.compile(r"\d\.$")
+
+
+@dataclass(frozen=True, slots=True)
+class RotatedName:
+    """A file name without what rotation changes in it.
+
+    times and counters are what was taken out, in order, for ordering files that hold no packets.
+    """
+
+    key: str
+    times: tuple[str, ...]
+    counter: int
+
+
+def rotated_name(name: str) -> RotatedName:
+    """What is left of a file name (no directory) when counter and time are taken out.
+
+    >>> rotated_name("broker_00003_20261121064644.pcapng").key == rotated_name("broker_00004_20261121064650.pcapng").key
+    True
+    >>> rotated_name("a1.pcap").key == rotated_name("b1.pcap").key
+    False
+    """
+    name = _COMPRESSOR.sub("", name).replace("\0", "")
+    times = tuple(match.group() for match in _TIME.finditer(name))
+    name = _TIME.sub("\0", name)
+    ring = _RING_BEFORE_TIME.match(name)
+    if ring:
+        return RotatedName(f"{ring['stem']}_\1{ring['rest']}", times, int(ring["counter"]))
+    ring = _RING.match(name)
+    if ring:
+        return RotatedName(f"{ring['stem']}_\1{ring['ending'] or ''}", times, int(ring["counter"]))
+    last = _LAST_COUNTER.match(name)
+    if last and last["stem"] and not _ADDRESS_LIKE.search(last["stem"]):
+        return RotatedName(last["stem"], times, int(last["counter"]))
+    return RotatedName(name, times, -1)
+
+
+def chains(places: Sequence[tuple[str, str]], span: Callable[[int], Span | None]) -> list[list[int]]:
+    """Indices of the files, grouped into captures, each in order of time; captures in order of their first file.
+
+    places: (directory, file name) of each file. span gives the times of a file by its index, None if it holds
+    no packet; it is asked only for files whose names make them candidates.
+    """
+    groups: dict[tuple[str, str], list[int]] = {}
+    names = [rotated_name(name) for _, name in places]
+    for index, (directory, _) in enumerate(places):
+        groups.setdefault((directory, names[index].key), []).append(index)
+    found: list[list[int]] = []
+    for members in groups.values():
+        if len(members) == 1:
+            found.append(members)
+            continue
+        ordered = sorted(members, key=lambda index: (names[index].times, names[index].counter, places[index][1]))
+        found.extend(_runs(_timed(ordered, span)))
+    return sorted(found, key=min)
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    index: int
+    first_ns: int
+    last_ns: int
+
+
+def _timed(ordered: Sequence[int], span: Callable[[int], Span | None]) -> list[_Timed]:
+    """Files in order of time; one without packets keeps its place by name, behind its neighbour."""
+    spans = [span(index) for index in ordered]
+    known = [each for each in spans if each is not None]
+    place = min(known)[0] if known else 0
+    timed: list[_Timed] = []
+    for index, each in zip(ordered, spans, strict=True):
+        if each is None:
+            timed.append(_Timed(index, place, place))
+        else:
+            place = each[1]
+            timed.append(_Timed(index, *each))
+    return sorted(timed, key=lambda file: (file.first_ns, file.last_ns))
+
+
+def _runs(timed: Sequence[_Timed]) -> list[list[int]]:
+    """Split where times overlap: the files that overlap stand alone, what is before and after them are captures."""
+    clusters: list[list[_Timed]] = []
+    latest_ns = 0
+    for file in timed:
+        if clusters and file.first_ns < latest_ns:
+            clusters[-1].append(file)
+        else:
+            clusters.append([file])
+        latest_ns = max(latest_ns, file.last_ns) if len(clusters[-1]) > 1 else file.last_ns
+    runs: list[list[int]] = []
+    joined = False
+    for cluster in clusters:
+        if len(cluster) > 1:
+            runs.extend([file.index] for file in cluster)
+            joined = False
+        elif joined:
+            runs[-1].append(cluster[0].index)
+        else:
+            runs.append([cluster[0].index])
+            joined = True
+    return runs

@@ -1,0 +1,253 @@
+"""What the user named to captures: files, directories, globs, compressed files and standard input.
+
+Feeds every face. Promises: a capture is known by its content; a file reached twice is read once; one bad input
+never hides another. Nothing is kept open between finding a regular file and reading it; a pipe can be read once.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+from mqpcap.capture import chains
+from mqpcap.capture.sources import Headed, open_path, plain_bytes
+from mqpcap.capture.windows import FileFacts, Note, Reader, Window, capture_format
+from mqpcap.errors import CaptureError
+
+STDIN = "-"
+
+
+@dataclass(slots=True)
+class _File:
+    """A capture file: its name as given, where it is, and the open stream if it can be read once only."""
+
+    name: str
+    path: str
+    source: Headed | None = None
+    spent: bool = False
+
+    def open(self) -> Headed:
+        if self.spent:
+            raise CaptureError(f"{self.name} is a pipe and was read already; save it to a file to read it again")
+        if self.source is None:
+            return open_path(self.path)
+        self.spent = True
+        source, self.source = self.source, None
+        return source
+
+
+@dataclass(slots=True)
+class Capture:
+    """One recording: one file, or a chain of rotated ones in order of time.
+
+    files: names as given. notes and facts are filled while windows are read, facts with one entry a file read to its end.
+    """
+
+    _files: tuple[_File, ...]
+    notes: list[Note] = field(default_factory=list)
+    facts: list[FileFacts] = field(default_factory=list)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """capture_file of each file, in order."""
+        return tuple(file.name for file in self._files)
+
+    def windows(self) -> Iterator[Window]:
+        """All packets of all files, a window at a time; starts notes and facts anew.
+
+        Raises CaptureError if a pipe is read twice, or a file is gone or no capture any more.
+        """
+        self.notes.clear()
+        self.facts.clear()
+        for index, file in enumerate(self._files):
+            try:
+                source = file.open()
+            except OSError as error:
+                raise CaptureError(f"{file.name} cannot be read: {_reason(error)}") from error
+            reader = Reader(file.name, index, source)
+            try:
+                yield from reader.windows()
+            finally:
+                source.close()
+                self.notes.extend(reader.notes)
+                if reader.facts is not None:
+                    self.facts.append(reader.facts)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Captures, and the (name, reason) of what is none.
+
+    unreadable: cannot be read, or named by the user and no capture. skipped: strangers met in a directory.
+    """
+
+    captures: list[Capture]
+    unreadable: list[tuple[str, str]]
+    skipped: list[tuple[str, str]]
+
+
+def captures(inputs: Sequence[str], stdin: BinaryIO | None = None) -> Found:
+    """The captures in files, directories, globs and ``-`` (stdin, or the process's standard input).
+
+    Captures come in the order in which their first file was given; raises nothing for bad inputs.
+    """
+    search = _Search(stdin)
+    for name in inputs:
+        search.add(os.fspath(name))
+    files = search.files
+    places = [_place(file, index) for index, file in enumerate(files)]
+    spans = chains.chains(places, lambda index: _span(files[index]))
+    found = [Capture(tuple(files[index] for index in chain)) for chain in spans]
+    return Found(found, search.unreadable, search.skipped)
+
+
+def _place(file: _File, index: int) -> tuple[str, str]:
+    """Directory and name for chaining; a pipe has a directory of its own."""
+    if file.source is not None:
+        return f"\0{index}", file.name
+    directory, name = os.path.split(file.path)
+    return os.path.realpath(directory), name
+
+
+def _span(file: _File) -> chains.Span | None:
+    """Times of the first and last packet, None without a packet or if the file went away."""
+    first = last = None
+    try:
+        source = file.open()
+    except OSError:
+        return None
+    try:
+        for window in Reader(file.name, 0, source).windows():
+            first = int(window.ts_ns[0]) if first is None else first
+            last = int(window.ts_ns[-1])
+    except CaptureError:
+        return None
+    finally:
+        source.close()
+    return None if first is None or last is None else (first, last)
+
+
+class _Search:
+    """Goes through inputs and sorts what it meets."""
+
+    def __init__(self, stdin: BinaryIO | None) -> None:
+        self.files: list[_File] = []
+        self.unreadable: list[tuple[str, str]] = []
+        self.skipped: list[tuple[str, str]] = []
+        self._stdin = stdin
+        self._stdin_read = False
+        # Device and inode of each file reached, and whether it was a capture.
+        self._seen: dict[tuple[int, int], bool] = {}
+
+    def add(self, name: str) -> None:
+        """One input as the user wrote it."""
+        if name == STDIN:
+            self._add_stdin()
+        elif os.path.isdir(name):
+            self._add_directory(name)
+        elif os.path.lexists(name) or not glob.has_magic(name):
+            self._add_file(name, name, named=True)
+        else:
+            matches = sorted(glob.glob(name, recursive=True))
+            if not matches:
+                self.unreadable.append((name, "no file matches"))
+            for match in matches:
+                if os.path.isdir(match):
+                    if "**" not in name:
+                        self._add_directory(match)
+                else:
+                    self._add_file(match, match, named=True)
+
+    def _add_stdin(self) -> None:
+        if self._stdin_read:
+            return
+        self._stdin_read = True
+        self._add_source(_File(STDIN, STDIN), plain_bytes(self._stdin or sys.stdin.buffer, None), once=True, named=True)
+
+    def _add_directory(self, name: str) -> None:
+        any_capture = False
+        for path, relative in self._walk(name, "", set()):
+            shown = os.path.join(name, relative) if name.endswith("/") else f"{name}/{relative}"
+            any_capture = self._add_file(shown, path, named=False) or any_capture
+        if not any_capture:
+            self.unreadable.append((name, "no capture in this directory"))
+
+    def _walk(self, directory: str, relative: str, entered: set[tuple[int, int]]) -> Iterator[tuple[str, str]]:
+        """(path, path relative to the start) of every file below, sorted; no directory is entered twice."""
+        shown = os.path.join(directory, relative)
+        try:
+            status = os.stat(shown)
+            if (status.st_dev, status.st_ino) in entered:
+                return
+            entered.add((status.st_dev, status.st_ino))
+            names = sorted(os.listdir(shown))
+        except OSError as error:
+            self.unreadable.append((shown, _reason(error)))
+            return
+        for name in names:
+            below = os.path.join(relative, name)
+            path = os.path.join(directory, below)
+            if os.path.isdir(path):
+                yield from self._walk(directory, below, entered)
+            else:
+                yield path, below
+
+    def _add_file(self, name: str, path: str, named: bool) -> bool:
+        """Whether it is a capture, also if it was reached before."""
+        strangers = self.unreadable if named else self.skipped
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            # In a directory: a link to nowhere, or a file that rotation took away meanwhile.
+            strangers.append((name, "no such file"))
+            return False
+        except OSError as error:
+            self.unreadable.append((name, _reason(error)))
+            return False
+        regular = stat.S_ISREG(status.st_mode)
+        if not regular and not (named and stat.S_ISFIFO(status.st_mode) | stat.S_ISCHR(status.st_mode)):
+            strangers.append((name, "not a file"))
+            return False
+        known = self._seen.get((status.st_dev, status.st_ino))
+        if known is not None:
+            return known
+        try:
+            source = open_path(path)
+        except OSError as error:
+            self.unreadable.append((name, _reason(error)))
+            return False
+        is_capture = self._add_source(_File(name, path), source, once=not regular, named=named)
+        self._seen[(status.st_dev, status.st_ino)] = is_capture
+        return is_capture
+
+    def _add_source(self, file: _File, source: Headed, once: bool, named: bool) -> bool:
+        head = source.peek(24)
+        if capture_format(head[:12]) is None:
+            (self.unreadable if named or source.failure else self.skipped).append((file.name, _stranger(head, source)))
+            if file.path != STDIN:
+                source.close()
+            return False
+        if once:
+            file.source = source
+        else:
+            source.close()
+        self.files.append(file)
+        return True
+
+
+def _stranger(head: bytes, source: Headed) -> str:
+    inside = f" (inside {source.compression})" if source.compression else ""
+    if source.failure:
+        return f"not a capture: {source.failure}"
+    if not head:
+        return f"empty{inside}"
+    return f"not a capture: it begins with {head[:4].hex(' ')}{inside}"
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)

@@ -1,0 +1,233 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=False, cdivision=True
+"""Bytes of a capture file to the places, lengths and times of its packet records.
+
+Fed by ``windows`` with a piece of a file; fills arrays the caller owns and says where it stopped and why.
+Promises: no byte outside ``start`` to ``end`` is read, no memory is taken, nothing raises for any bytes.
+
+A walk stops for one of the reasons below. Blocks that change what follows (pcapng section headers, interface
+descriptions) or that only people read (statistics) are rare, so the walk stops before them and the caller reads them in Python.
+"""
+
+import cython
+
+FULL = 0
+"""The arrays are full; go on from the position."""
+MORE = 1
+"""The record at the position is not wholly there; it takes `need` bytes."""
+TOO_LONG = 2
+"""The record at the position claims `need` bytes, over the limit."""
+SPECIAL = 3
+"""A section header, interface description or statistics block starts at the position."""
+BAD_LENGTH = 4
+"""The block's length is no multiple of four, or too short for its type."""
+UNEQUAL_LENGTHS = 5
+"""The lengths before and behind the block differ."""
+NO_INTERFACE = 6
+"""The packet names an interface that was not described."""
+OVERRUN = 7
+"""The packet's captured length passes its block."""
+
+INTERFACE_WIDTH = 6
+"""Numbers in one row of the interface table: link type, multiplier, divisor, shift, offset in ns, snap length."""
+
+_INTERFACE_WIDTH = cython.declare(cython.longlong, 6)
+_TIME_MAX = cython.declare(cython.longlong, 9223372036854775807)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-1, check=False)
+def _u32(buffer: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, big: cython.bint) -> cython.longlong:
+    a: cython.longlong = buffer[at]
+    b: cython.longlong = buffer[at + 1]
+    c: cython.longlong = buffer[at + 2]
+    d: cython.longlong = buffer[at + 3]
+    if big:
+        return ((a * 256 + b) * 256 + c) * 256 + d
+    return ((d * 256 + c) * 256 + b) * 256 + a
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-1, check=False)
+def _u16(buffer: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, big: cython.bint) -> cython.longlong:
+    a: cython.longlong = buffer[at]
+    b: cython.longlong = buffer[at + 1]
+    if big:
+        return a * 256 + b
+    return b * 256 + a
+
+
+def pcap_records(
+    buffer: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    big: cython.bint,
+    tick_ns: cython.longlong,
+    limit: cython.longlong,
+    offset: cython.longlong[::1],
+    caplen: cython.longlong[::1],
+    wirelen: cython.longlong[::1],
+    ts_ns: cython.longlong[::1],
+):
+    """(rows, position, stop, need) after walking pcap records from start, which is the border of one.
+
+    need is the whole length of the record at the position, 0 where it is not known.
+    """
+    at: cython.Py_ssize_t = start
+    room: cython.Py_ssize_t = offset.shape[0]
+    row: cython.Py_ssize_t = 0
+    captured: cython.longlong
+    while row < room:
+        if end - at < 16:
+            return row, at, 1, 16
+        captured = _u32(buffer, at + 8, big)
+        if captured > limit:
+            return row, at, 2, captured + 16
+        if captured > end - at - 16:
+            return row, at, 1, captured + 16
+        offset[row] = at + 16
+        caplen[row] = captured
+        wirelen[row] = _u32(buffer, at + 12, big)
+        ts_ns[row] = _u32(buffer, at, big) * 1000000000 + _u32(buffer, at + 4, big) * tick_ns
+        row += 1
+        at += 16 + captured
+    return row, at, 0, 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _time_ns(
+    high: cython.longlong,
+    low: cython.longlong,
+    multiplier: cython.longlong,
+    divisor: cython.longlong,
+    shift: cython.longlong,
+    offset_ns: cython.longlong,
+) -> cython.longlong:
+    """Nanoseconds of a 64-bit count of ticks; what does not fit becomes the last time that does."""
+    ticks: cython.longlong
+    seconds: cython.longlong
+    rest: cython.longlong
+    time_ns: cython.longlong
+    if high >= 2147483648:
+        return _TIME_MAX
+    ticks = high * 4294967296 + low
+    if shift >= 0:
+        # Binary ticks: whole seconds, then the fraction brought to 32 bits so that the product fits.
+        seconds = ticks >> shift
+        rest = ticks - (seconds << shift)
+        if shift > 32:
+            rest = (rest >> (shift - 32)) * 1000000000 >> 32
+        else:
+            rest = rest * 1000000000 >> shift
+        if seconds > 9223372035:
+            return _TIME_MAX
+        time_ns = seconds * 1000000000 + rest
+    elif multiplier == 0:
+        time_ns = 0
+    else:
+        if ticks > _TIME_MAX // multiplier:
+            return _TIME_MAX
+        time_ns = ticks * multiplier // divisor
+    if offset_ns > 0 and time_ns > _TIME_MAX - offset_ns:
+        return _TIME_MAX
+    return time_ns + offset_ns
+
+
+def pcapng_records(
+    buffer: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    big: cython.bint,
+    limit: cython.longlong,
+    interfaces: cython.longlong[::1],
+    interface_count: cython.longlong,
+    last_ts_ns: cython.longlong,
+    offset: cython.longlong[::1],
+    caplen: cython.longlong[::1],
+    wirelen: cython.longlong[::1],
+    ts_ns: cython.longlong[::1],
+    link_type: cython.int[::1],
+):
+    """(rows, position, stop, need) after walking pcapng blocks from start, which is the border of one.
+
+    Simple packet blocks carry no time and get that of the packet before (last_ts_ns for the first).
+    Blocks of unknown type are passed over.
+    """
+    at: cython.Py_ssize_t = start
+    room: cython.Py_ssize_t = offset.shape[0]
+    row: cython.Py_ssize_t = 0
+    kind: cython.longlong
+    length: cython.longlong
+    head: cython.longlong
+    captured: cython.longlong
+    original: cython.longlong
+    interface: cython.longlong
+    snaplen: cython.longlong
+    entry: cython.Py_ssize_t
+    while row < room:
+        if end - at < 12:
+            return row, at, 1, 12
+        kind = _u32(buffer, at, big)
+        if kind == 0x0A0D0D0A or kind == 1 or kind == 5:
+            return row, at, 3, 12
+        length = _u32(buffer, at + 4, big)
+        if length < 12 or length % 4 != 0:
+            return row, at, 4, length
+        if length > limit:
+            return row, at, 2, length
+        if length > end - at:
+            return row, at, 1, length
+        if _u32(buffer, at + length - 4, big) != length:
+            return row, at, 5, length
+        if kind == 6 or kind == 2:
+            head = 28
+            if length < 32:
+                return row, at, 4, length
+            if kind == 6:
+                interface = _u32(buffer, at + 8, big)
+            else:
+                interface = _u16(buffer, at + 8, big)
+            captured = _u32(buffer, at + 20, big)
+            original = _u32(buffer, at + 24, big)
+        elif kind == 3:
+            head = 12
+            if length < 16:
+                return row, at, 4, length
+            interface = 0
+            original = _u32(buffer, at + 8, big)
+            captured = length - 16
+        else:
+            at += length
+            continue
+        if interface >= interface_count:
+            return row, at, 6, interface
+        entry = interface * _INTERFACE_WIDTH
+        if kind == 3:
+            # The block does not say how much was captured: the least of what it holds, the wire and the snap length.
+            snaplen = interfaces[entry + 5]
+            if captured > original:
+                captured = original
+            if snaplen > 0 and captured > snaplen:
+                captured = snaplen
+        else:
+            if captured > length - head - 4:
+                return row, at, 7, captured
+            last_ts_ns = _time_ns(
+                _u32(buffer, at + 12, big),
+                _u32(buffer, at + 16, big),
+                interfaces[entry + 1],
+                interfaces[entry + 2],
+                interfaces[entry + 3],
+                interfaces[entry + 4],
+            )
+        offset[row] = at + head
+        caplen[row] = captured
+        wirelen[row] = original
+        ts_ns[row] = last_ts_ns
+        link_type[row] = interfaces[entry]
+        row += 1
+        at += length
+    return row, at, 0, 0

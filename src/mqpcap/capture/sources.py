@@ -1,0 +1,362 @@
+"""Files, pipes and compressed files to plain bytes, a piece at a time.
+
+Feeds ``windows`` and ``inputs``. Compression is known by content, never by the name's ending. Promises: memory
+does not grow with the file; a stream that breaks off gives every byte before the break and then says, in
+``failure``, what was found.
+
+Hard part: a decompressor that raises also throws away what the same call had already given back. gzip input is
+therefore fed again byte by byte from a copy of the decompressor's state; zstd and lz4 are asked for little at a time.
+"""
+
+from __future__ import annotations
+
+import bz2
+import os
+import stat
+import zlib
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import pyarrow as pa
+
+COMPRESSED_CHUNK_BYTES = 1 << 16
+"""Compressed bytes fed to gzip and bz2 at a time."""
+ARROW_READ_BYTES = 1 << 12
+"""Plain bytes asked of zstd and lz4 at a time; also the most that is lost where the input breaks off."""
+MAX_MEMBERS_WITHOUT_BYTES = 1 << 16
+"""Compressed members in a row that hold nothing, before the file counts as damaged."""
+
+_MAGICS = (
+    (b"\x1f\x8b", "gzip"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"\x04\x22\x4d\x18", "lz4"),
+    (b"BZh", "bz2"),
+)
+
+
+class Bytes(Protocol):
+    """A one-way stream of plain bytes."""
+
+    failure: str | None
+
+    def read(self, length: int) -> bytes:
+        """Up to length bytes; empty at the end only."""
+        ...
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill the view; the count is smaller than the view at the end only."""
+        ...
+
+    def close(self) -> None:
+        """Give the file back."""
+        ...
+
+
+class Plain:
+    """Bytes of a file object, up to the size it had when opened if it is a regular file."""
+
+    def __init__(self, file: BinaryIO, left: int | None) -> None:
+        self._file = file
+        self._left = left
+        self.failure: str | None = None
+
+    def read(self, length: int) -> bytes:
+        """Up to length bytes; empty at the end only."""
+        room = bytearray(length)
+        got = self.readinto(memoryview(room))
+        return bytes(room[:got])
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill the view; the count is smaller than the view at the end only."""
+        want = len(view) if self._left is None else min(len(view), self._left)
+        got = 0
+        while got < want:
+            try:
+                count = self._file.readinto(view[got:want])  # type: ignore[attr-defined]  # BinaryIO lacks it
+            except OSError as error:
+                self.failure = f"reading failed ({error.strerror or error})"
+                break
+            if not count:
+                break
+            got += count
+        if self._left is not None:
+            self._left -= got
+        return got
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._file.close()
+
+
+class Headed:
+    """A stream whose first bytes can be looked at before they are read."""
+
+    def __init__(self, inner: Bytes, compression: str | None = None) -> None:
+        self._inner = inner
+        self._head = b""
+        self.compression = compression
+
+    @property
+    def failure(self) -> str | None:
+        """What broke the stream off, None while nothing did."""
+        return self._inner.failure
+
+    def peek(self, length: int) -> bytes:
+        """The next bytes, fewer at the end only."""
+        while len(self._head) < length:
+            more = self._inner.read(length - len(self._head))
+            if not more:
+                break
+            self._head += more
+        return self._head[:length]
+
+    def read(self, length: int) -> bytes:
+        """Up to length bytes; empty at the end only."""
+        if self._head:
+            piece, self._head = self._head[:length], self._head[length:]
+            return piece
+        return self._inner.read(length)
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill the view; the count is smaller than the view at the end only."""
+        taken = min(len(self._head), len(view))
+        view[:taken] = self._head[:taken]
+        self._head = self._head[taken:]
+        return taken + (self._inner.readinto(view[taken:]) if taken < len(view) else 0)
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._inner.close()
+
+
+class _Decompressed:
+    """What gzip and bz2 share: members one after the other, plain bytes held until asked for."""
+
+    name = ""
+    magic = b""
+
+    def __init__(self, inner: Bytes) -> None:
+        self._inner = inner
+        self._waiting = b""
+        self._ready = memoryview(b"")
+        self._ended = False
+        self._member_open = False
+        self._barren = 0
+        self.failure: str | None = None
+
+    def _begin(self) -> None:
+        raise NotImplementedError
+
+    def _feed(self, chunk: bytes) -> tuple[bytes, bytes, bool]:
+        """Plain bytes, input left over, and whether the member is complete."""
+        raise NotImplementedError
+
+    def _refill(self) -> None:
+        if not self._waiting:
+            self._waiting = self._inner.read(COMPRESSED_CHUNK_BYTES)
+        if not self._waiting:
+            self._ended = True
+            if self._member_open:
+                self.failure = self._inner.failure or f"the {self.name} stream is cut off"
+            return
+        if not self._member_open:
+            if len(self._waiting) < len(self.magic):
+                self._waiting += self._inner.read(COMPRESSED_CHUNK_BYTES)
+            if not self._waiting.startswith(self.magic):
+                self._ended = True
+                if self._waiting.strip(b"\0"):
+                    self.failure = f"{len(self._waiting)} or more bytes that are no {self.name} follow the {self.name} stream"
+                return
+            self._begin()
+            self._member_open = True
+        plain, self._waiting, complete = self._feed(self._waiting)
+        if complete:
+            self._member_open = False
+            self._barren = 0 if plain else self._barren + 1
+            if self._barren > MAX_MEMBERS_WITHOUT_BYTES:
+                self._break_off(f"more than {MAX_MEMBERS_WITHOUT_BYTES} empty {self.name} members")
+        self._ready = memoryview(plain)
+
+    def _break_off(self, why: str) -> None:
+        self.failure = why
+        self._ended = True
+        self._member_open = False
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill the view; the count is smaller than the view at the end only."""
+        got = 0
+        while got < len(view):
+            if not self._ready:
+                if self._ended:
+                    break
+                self._refill()
+                continue
+            taken = min(len(self._ready), len(view) - got)
+            view[got : got + taken] = self._ready[:taken]
+            self._ready = self._ready[taken:]
+            got += taken
+        return got
+
+    def read(self, length: int) -> bytes:
+        """Up to length bytes; empty at the end only."""
+        room = bytearray(length)
+        got = self.readinto(memoryview(room))
+        return bytes(room[:got])
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._inner.close()
+
+
+MAX_PIECE_BYTES = 1 << 20
+"""Plain bytes taken from gzip and bz2 at a time, so that a small input cannot blow up."""
+
+
+class _Gzip(_Decompressed):
+    name = "gzip"
+    magic = b"\x1f\x8b"
+
+    def _begin(self) -> None:
+        self._member = zlib.decompressobj(wbits=31)
+
+    def _feed(self, chunk: bytes) -> tuple[bytes, bytes, bool]:
+        before = self._member.copy()
+        try:
+            plain = self._member.decompress(chunk, MAX_PIECE_BYTES)
+        except zlib.error as error:
+            plain = _bytewise(before, chunk)
+            self._break_off(f"the gzip stream is damaged ({error})")
+            return plain, b"", False
+        if self._member.eof:
+            return plain, self._member.unused_data, True
+        return plain, self._member.unconsumed_tail, False
+
+
+def _bytewise(member: zlib._Decompress, chunk: bytes) -> bytes:
+    """All that a gzip member gives before the byte that breaks it."""
+    plain = bytearray()
+    for at in range(len(chunk)):
+        try:
+            plain += member.decompress(chunk[at : at + 1])
+        except zlib.error:
+            break
+    return bytes(plain)
+
+
+class _Bz2(_Decompressed):
+    name = "bz2"
+    magic = b"BZh"
+
+    def _begin(self) -> None:
+        self._member = bz2.BZ2Decompressor()
+
+    def _feed(self, chunk: bytes) -> tuple[bytes, bytes, bool]:
+        try:
+            plain = self._member.decompress(chunk, MAX_PIECE_BYTES)
+            # The object keeps input it could not use yet, so what it holds is drained here before more is read.
+            pieces = [plain]
+            while not self._member.eof and not self._member.needs_input:
+                piece = self._member.decompress(b"", MAX_PIECE_BYTES)
+                pieces.append(piece)
+                if not piece:
+                    break
+        except (OSError, EOFError) as error:
+            self._break_off(f"the bz2 stream is damaged ({error})")
+            return b"", b"", False
+        if self._member.eof:
+            return b"".join(pieces), self._member.unused_data, True
+        return b"".join(pieces), b"", False
+
+
+class _Readable:
+    """The little of a Python file that pyarrow asks for."""
+
+    closed = False
+
+    def __init__(self, inner: Bytes) -> None:
+        self._inner = inner
+
+    def read(self, length: int = -1) -> bytes:
+        return self._inner.read(length if length > 0 else COMPRESSED_CHUNK_BYTES)
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class _Arrow:
+    """zstd and lz4 frames, by pyarrow."""
+
+    def __init__(self, inner: Bytes, name: str) -> None:
+        self._inner = inner
+        self._name = name
+        self._stream = pa.CompressedInputStream(pa.PythonFile(_Readable(inner), mode="r"), name)
+        self._ended = False
+        self.failure: str | None = None
+
+    def read(self, length: int) -> bytes:
+        """Up to length bytes; empty at the end only."""
+        room = bytearray(length)
+        got = self.readinto(memoryview(room))
+        return bytes(room[:got])
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill the view; the count is smaller than the view at the end only."""
+        got = 0
+        while got < len(view) and not self._ended:
+            try:
+                piece = self._stream.read(min(ARROW_READ_BYTES, len(view) - got))
+            except (OSError, pa.ArrowException) as error:
+                self._ended = True
+                self.failure = self._inner.failure or f"the {self._name} stream is cut off or damaged ({_one_line(error)})"
+                break
+            if not piece:
+                self._ended = True
+                break
+            view[got : got + len(piece)] = piece
+            got += len(piece)
+        return got
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._inner.close()
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def plain_bytes(file: BinaryIO, size: int | None) -> Headed:
+    """The plain bytes of a file object, decompressed if its content says so.
+
+    size is where a regular file ended when it was opened: one that still grows is read up to there.
+    """
+    raw = Headed(Plain(file, size))
+    first = raw.peek(4)
+    for magic, name in _MAGICS:
+        if first.startswith(magic):
+            if name == "gzip":
+                return Headed(_Gzip(raw), name)
+            if name == "bz2":
+                return Headed(_Bz2(raw), name)
+            return Headed(_Arrow(raw, name), name)
+    return raw
+
+
+def open_path(path: str | Path) -> Headed:
+    """The plain bytes of the file at a path; raises OSError if it cannot be opened."""
+    file = open(path, "rb", buffering=0)
+    try:
+        status = os.fstat(file.fileno())
+    except OSError:
+        file.close()
+        raise
+    return plain_bytes(file, status.st_size if stat.S_ISREG(status.st_mode) else None)

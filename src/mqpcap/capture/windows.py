@@ -1,0 +1,471 @@
+"""A capture file to windows: arrays of packet places over one buffer.
+
+Fed by ``sources``; feeds the packets room. Promises: a window is about WINDOW_BYTES of one file, whatever the
+file's size; a claimed length never takes memory before the bytes are there; a file that is cut off, damaged
+or still being written ends with a note and never with an exception.
+
+Each window is read into a fresh buffer, after the bytes of the record that the window before it could not
+finish. A record longer than a buffer doubles the buffer for as long as bytes keep coming.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqpcap.capture import records_index
+from mqpcap.capture.sources import Headed
+from mqpcap.errors import CaptureError
+
+WINDOW_BYTES = 16 << 20
+"""Bytes of file in a window."""
+MAX_RECORD_BYTES = 256 << 20
+"""Longest packet record or block; one that claims more ends its file."""
+MAX_WINDOW_PACKETS = 1 << 18
+"""Packets in a window."""
+MAX_INTERFACES = 1 << 16
+"""Interface descriptions in a pcapng section."""
+MAX_OPTIONS = 1 << 10
+"""Options read of one pcapng block."""
+
+NoteKind = Literal["cut_short", "damaged"]
+
+Order = Literal["little", "big"]
+_ORDERS: dict[Order, str] = {"little": "<", "big": ">"}
+
+# magic number as the file holds it: byte order, nanoseconds in a tick
+_PCAP_MAGICS: dict[bytes, tuple[Order, int]] = {
+    b"\xd4\xc3\xb2\xa1": ("little", 1000),
+    b"\xa1\xb2\xc3\xd4": ("big", 1000),
+    b"\x4d\x3c\xb2\xa1": ("little", 1),
+    b"\xa1\xb2\x3c\x4d": ("big", 1),
+}
+_SECTION_HEADER = b"\x0a\x0d\x0d\x0a"
+_SECTION_ORDERS: dict[bytes, Order] = {b"\x4d\x3c\x2b\x1a": "little", b"\x1a\x2b\x3c\x4d": "big"}
+_PCAP_HEADER_BYTES = 24
+
+_INTERFACE_BLOCK = 1
+_STATISTICS_BLOCK = 5
+
+_DAMAGE = {
+    records_index.TOO_LONG: "a record claims {need} bytes, more than the limit of {limit}",
+    records_index.BAD_LENGTH: "a block has the impossible length {need}",
+    records_index.UNEQUAL_LENGTHS: "a block of {need} bytes does not repeat its length at its end",
+    records_index.NO_INTERFACE: "a packet names interface {need}, which was not described",
+    records_index.OVERRUN: "a packet claims {need} captured bytes, more than its block holds",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Some packets of one file, in file order, over the file's bytes.
+
+    offset, caplen, wirelen: int64, bytes; offset is where the packet starts in buffer. ts_ns: int64, nanoseconds
+    since 1970. link_type: int32, LINKTYPE number. number: int64, from 1 in the file. file: index into Capture.files.
+    """
+
+    buffer: NDArray[np.uint8]
+    offset: NDArray[np.int64]
+    caplen: NDArray[np.int64]
+    wirelen: NDArray[np.int64]
+    ts_ns: NDArray[np.int64]
+    link_type: NDArray[np.int32]
+    number: NDArray[np.int64]
+    file: int
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something a user should know of a file: where, and what was found."""
+
+    file: str
+    offset: int
+    kind: NoteKind
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: at byte {self.offset}, {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """What one file says of itself and what was found in it, for ``info``.
+
+    drop_count is None where the file does not say. tick_ns: nanoseconds in the coarsest clock tick, 0 if finer than
+    one. snaplen: 0 for no limit.
+    """
+
+    file: str
+    format: Literal["pcap", "pcapng"]
+    byte_order: Order
+    compression: str | None
+    tick_ns: int
+    snaplen: int
+    link_types: tuple[int, ...]
+    interfaces: tuple[str, ...]
+    packet_count: int
+    captured_bytes: int
+    first_ts_ns: int | None
+    last_ts_ns: int | None
+    received_count: int | None
+    drop_count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """Where a walk over a buffer stopped, and the rows it found."""
+
+    offset: NDArray[np.int64]
+    caplen: NDArray[np.int64]
+    wirelen: NDArray[np.int64]
+    ts_ns: NDArray[np.int64]
+    link_type: NDArray[np.int32]
+    position: int
+    stop: int
+    need: int
+
+
+class _Records(Protocol):
+    """A file format: a walk over its records, and what it says of itself."""
+
+    def walk(self, buffer: NDArray[np.uint8], start: int, end: int) -> _Walk:
+        """Rows from start on, which is the border of a record."""
+        ...
+
+    def facts(self, found: _Found, name: str, compression: str | None) -> FileFacts:
+        """The facts of the file, as far as it was read."""
+        ...
+
+
+@dataclass(slots=True)
+class _Found:
+    """Counted while reading."""
+
+    packet_count: int = 0
+    captured_bytes: int = 0
+    first_ts_ns: int | None = None
+    last_ts_ns: int | None = None
+
+    def add(self, walk: _Walk) -> None:
+        if not len(walk.offset):
+            return
+        self.packet_count += len(walk.offset)
+        self.captured_bytes += int(walk.caplen.sum())
+        if self.first_ts_ns is None:
+            self.first_ts_ns = int(walk.ts_ns[0])
+        self.last_ts_ns = int(walk.ts_ns[-1])
+
+
+def capture_format(head: bytes) -> Literal["pcap", "pcapng"] | None:
+    """The format of a file that starts with these (up to 12) bytes; None for no capture."""
+    if head[:4] in _PCAP_MAGICS:
+        return "pcap"
+    if head[:4] == _SECTION_HEADER and (len(head) < 12 or head[8:12] in _SECTION_ORDERS):
+        return "pcapng"
+    return None
+
+
+class Reader:
+    """One pass over one file: windows, and notes and facts once they are read."""
+
+    def __init__(self, name: str, file: int, source: Headed) -> None:
+        self.name = name
+        self.notes: list[Note] = []
+        self._file = file
+        self._source = source
+        self._found = _Found()
+        self._base = 0
+        self._records: _Records | None = None
+
+    @property
+    def facts(self) -> FileFacts | None:
+        """The facts of the file as far as it was read; None if not even its header was there."""
+        if self._records is None:
+            return None
+        return self._records.facts(self._found, self.name, self._source.compression)
+
+    def windows(self) -> Iterator[Window]:
+        """The file's windows, in order."""
+        self._records = self._opened()
+        if self._records is None:
+            return
+        buffer = np.empty(WINDOW_BYTES, np.uint8)
+        held = 0
+        while True:
+            filled = held + self._source.readinto(memoryview(buffer)[held:])
+            at, walk = 0, None
+            while walk is None or walk.stop == records_index.FULL:
+                walk = self._records.walk(buffer, at, filled)
+                if len(walk.offset):
+                    yield self._window(buffer, walk)
+                at = walk.position
+            if walk.stop != records_index.MORE:
+                text = _DAMAGE[walk.stop].format(need=walk.need, limit=MAX_RECORD_BYTES)
+                self._note(at, "damaged", text)
+                return
+            if filled < len(buffer):
+                self._end(filled - at, walk, at)
+                return
+            held = filled - at
+            size = 2 * len(buffer) if walk.need > len(buffer) else WINDOW_BYTES
+            fresh = np.empty(size, np.uint8)
+            fresh[:held] = buffer[at:filled]
+            self._base += at
+            buffer = fresh
+
+    def _opened(self) -> _Records | None:
+        head = self._source.peek(_PCAP_HEADER_BYTES)
+        kind = capture_format(head[:12])
+        if kind is None:
+            raise CaptureError(f"{self.name} is not a capture: it begins with {head[:4].hex() or 'nothing'}")
+        if kind == "pcapng":
+            return _Pcapng()
+        if len(head) < _PCAP_HEADER_BYTES:
+            self._note(0, "cut_short", f"the file ends {len(head)} bytes into its header of {_PCAP_HEADER_BYTES}")
+            return None
+        self._source.read(_PCAP_HEADER_BYTES)
+        self._base = _PCAP_HEADER_BYTES
+        return _Pcap(head)
+
+    def _window(self, buffer: NDArray[np.uint8], walk: _Walk) -> Window:
+        first = self._found.packet_count + 1
+        self._found.add(walk)
+        number = np.arange(first, first + len(walk.offset), dtype=np.int64)
+        return Window(buffer, walk.offset, walk.caplen, walk.wirelen, walk.ts_ns, walk.link_type, number, self._file)
+
+    def _end(self, left: int, walk: _Walk, at: int) -> None:
+        failure = self._source.failure
+        if left:
+            because = f" ({failure})" if failure else ""
+            self._note(at, "cut_short", f"the last record needs {walk.need} bytes but {left} are left{because}")
+        elif failure:
+            self._note(at, "cut_short", failure)
+
+    def _note(self, at: int, kind: NoteKind, text: str) -> None:
+        self.notes.append(Note(self.name, self._base + at, kind, text))
+
+
+@dataclass(slots=True)
+class _Columns:
+    """Fresh arrays for the rows of one walk."""
+
+    offset: NDArray[np.int64]
+    caplen: NDArray[np.int64]
+    wirelen: NDArray[np.int64]
+    ts_ns: NDArray[np.int64]
+
+    def views(self) -> tuple[memoryview, memoryview, memoryview, memoryview]:
+        return memoryview(self.offset), memoryview(self.caplen), memoryview(self.wirelen), memoryview(self.ts_ns)
+
+
+def _columns(room: int) -> _Columns:
+    return _Columns(*(np.empty(room, np.int64) for _ in range(4)))
+
+
+class _Pcap:
+    """The records of a pcap file."""
+
+    def __init__(self, head: bytes) -> None:
+        self._order, self._tick_ns = _PCAP_MAGICS[head[:4]]
+        self._snaplen, network = struct.unpack(_ORDERS[self._order] + "II", head[16:24])
+        # The upper half holds the length of the frame check sequence.
+        self._link_type = network & 0xFFFF
+
+    def walk(self, buffer: NDArray[np.uint8], start: int, end: int) -> _Walk:
+        """Rows from start on, which is the border of a record."""
+        columns = _columns(min(MAX_WINDOW_PACKETS, (end - start) // 16 + 1))
+        rows, position, stop, need = records_index.pcap_records(
+            memoryview(buffer), start, end, self._order == "big", self._tick_ns, MAX_RECORD_BYTES, *columns.views()
+        )
+        link_type = np.full(rows, self._link_type, np.int32)
+        return _walk(columns, link_type, rows, position, stop, need)
+
+    def facts(self, found: _Found, name: str, compression: str | None) -> FileFacts:
+        """The facts of the file, as far as it was read."""
+        return FileFacts(
+            file=name,
+            format="pcap",
+            byte_order=self._order,
+            compression=compression,
+            tick_ns=self._tick_ns,
+            snaplen=self._snaplen,
+            link_types=(self._link_type,),
+            interfaces=(),
+            packet_count=found.packet_count,
+            captured_bytes=found.captured_bytes,
+            first_ts_ns=found.first_ts_ns,
+            last_ts_ns=found.last_ts_ns,
+            received_count=None,
+            drop_count=None,
+        )
+
+
+def _walk(columns: _Columns, link_type: NDArray[np.int32], rows: int, position: int, stop: int, need: int) -> _Walk:
+    return _Walk(
+        columns.offset[:rows],
+        columns.caplen[:rows],
+        columns.wirelen[:rows],
+        columns.ts_ns[:rows],
+        link_type[:rows],
+        position,
+        stop,
+        need,
+    )
+
+
+class _Pcapng:
+    """The blocks of a pcapng file, over all its sections."""
+
+    def __init__(self) -> None:
+        self._order: Order = "little"
+        self._first_order: Order | None = None
+        self._table = np.zeros(16 * records_index.INTERFACE_WIDTH, np.int64)
+        self._count = 0
+        self._section = 0
+        self._last_ts_ns = 0
+        self._names: dict[str, None] = {}
+        self._link_types: dict[int, None] = {}
+        self._snaplen = 0
+        self._tick_ns = 0
+        self._received: dict[tuple[int, int], int] = {}
+        self._dropped: dict[tuple[int, int], int] = {}
+
+    def walk(self, buffer: NDArray[np.uint8], start: int, end: int) -> _Walk:
+        """Rows from start on, which is the border of a block."""
+        columns = _columns(min(MAX_WINDOW_PACKETS, (end - start) // 16 + 1))
+        link_type = np.empty(len(columns.offset), np.int32)
+        views = (*columns.views(), memoryview(link_type))
+        rows, position = 0, start
+        while True:
+            got, position, stop, need = records_index.pcapng_records(
+                memoryview(buffer),
+                position,
+                end,
+                self._order == "big",
+                MAX_RECORD_BYTES,
+                memoryview(self._table),
+                self._count,
+                self._last_ts_ns,
+                *(view[rows:] for view in views),
+            )
+            rows += got
+            if rows:
+                self._last_ts_ns = int(columns.ts_ns[rows - 1])
+            if stop == records_index.SPECIAL:
+                position, stop, need = self._special(buffer, position, end)
+                if stop == records_index.FULL:
+                    continue
+            return _walk(columns, link_type, rows, position, stop, need)
+
+    def _special(self, buffer: NDArray[np.uint8], at: int, end: int) -> tuple[int, int, int]:
+        """Read the block at a position; (position, stop, need), stop FULL for going on behind it."""
+        head = bytes(buffer[at : min(at + 12, end)])
+        order = _ORDERS[self._order]
+        is_section = head[:4] == _SECTION_HEADER
+        if is_section:
+            if head[8:12] not in _SECTION_ORDERS:
+                return at, records_index.BAD_LENGTH, int.from_bytes(head[4:8], "little")
+            self._order = _SECTION_ORDERS[head[8:12]]
+            order = _ORDERS[self._order]
+        kind, length = struct.unpack(order + "II", head[:8])
+        if length % 4 or length < (28 if is_section else 20 if kind == _INTERFACE_BLOCK else 24):
+            return at, records_index.BAD_LENGTH, length
+        if length > MAX_RECORD_BYTES:
+            return at, records_index.TOO_LONG, length
+        if length > end - at:
+            return at, records_index.MORE, length
+        block = bytes(buffer[at : at + length])
+        if struct.unpack(order + "I", block[-4:])[0] != length:
+            return at, records_index.UNEQUAL_LENGTHS, length
+        if is_section:
+            self._begin_section()
+        elif kind == _INTERFACE_BLOCK:
+            if self._count >= MAX_INTERFACES:
+                return at, records_index.TOO_LONG, self._count
+            self._add_interface(block, order)
+        else:
+            self._add_statistics(block, order)
+        return at + length, records_index.FULL, 0
+
+    def _begin_section(self) -> None:
+        self._first_order = self._first_order or self._order
+        self._section += 1
+        self._count = 0
+
+    def _add_interface(self, block: bytes, order: str) -> None:
+        link_type, _, snaplen = struct.unpack(order + "HHI", block[8:16])
+        options = _options(block[16:-4], order)
+        resolution = options[9][0] if options.get(9) else 6
+        offset_s = struct.unpack(order + "q", options[14])[0] if len(options.get(14, b"")) == 8 else 0
+        multiplier, divisor, shift = _ticks(resolution)
+        # Times beyond the range of the table's type are held at its border by the walk.
+        offset_ns = max(-(1 << 62), min(offset_s * 1_000_000_000, 1 << 62))
+        width = records_index.INTERFACE_WIDTH
+        if (self._count + 1) * width > len(self._table):
+            self._table = np.concatenate([self._table, np.zeros_like(self._table)])
+        row = (link_type, multiplier, divisor, shift, offset_ns, snaplen)
+        self._table[self._count * width : (self._count + 1) * width] = row
+        name = options.get(2, b"").decode("utf-8", "replace") or f"{self._section}:{self._count}"
+        self._names.setdefault(name)
+        self._link_types.setdefault(link_type)
+        self._snaplen = max(self._snaplen, snaplen)
+        self._tick_ns = max(self._tick_ns, multiplier if shift < 0 else 1_000_000_000 >> shift)
+        self._count += 1
+
+    def _add_statistics(self, block: bytes, order: str) -> None:
+        interface = (self._section, struct.unpack(order + "I", block[8:12])[0])
+        options = _options(block[20:-4], order)
+        # The counters run on, so the last block of an interface holds them all.
+        for code, totals in ((4, self._received), (5, self._dropped), (7, self._dropped)):
+            if len(options.get(code, b"")) == 8:
+                count = struct.unpack(order + "Q", options[code])[0]
+                totals[interface] = max(count, totals.get(interface, 0)) if code == 7 else count
+
+    def facts(self, found: _Found, name: str, compression: str | None) -> FileFacts:
+        """The facts of the file, as far as it was read."""
+        return FileFacts(
+            file=name,
+            format="pcapng",
+            byte_order=self._first_order or self._order,
+            compression=compression,
+            tick_ns=self._tick_ns,
+            snaplen=self._snaplen,
+            link_types=tuple(self._link_types),
+            interfaces=tuple(self._names),
+            packet_count=found.packet_count,
+            captured_bytes=found.captured_bytes,
+            first_ts_ns=found.first_ts_ns,
+            last_ts_ns=found.last_ts_ns,
+            received_count=sum(self._received.values()) if self._received else None,
+            drop_count=sum(self._dropped.values()) if self._dropped else None,
+        )
+
+
+def _options(area: bytes, order: str) -> dict[int, bytes]:
+    """The options of a block, the first of each code; stops at the first that does not fit."""
+    options: dict[int, bytes] = {}
+    at = 0
+    for _ in range(MAX_OPTIONS):
+        if len(area) - at < 4:
+            break
+        code, length = struct.unpack_from(order + "HH", area, at)
+        if code == 0 or length > len(area) - at - 4:
+            break
+        options.setdefault(code, area[at + 4 : at + 4 + length])
+        at += 4 + (length + 3) // 4 * 4
+    return options
+
+
+def _ticks(resolution: int) -> tuple[int, int, int]:
+    """(multiplier, divisor, shift) of if_tsresol; shift is -1 for powers of ten, multiplier 0 for ticks too fine."""
+    exponent = resolution & 0x7F
+    if resolution & 0x80:
+        return (0, 1, -1) if exponent > 62 else (1, 1, exponent)
+    if exponent <= 9:
+        return 10 ** (9 - exponent), 1, -1
+    return (0, 1, -1) if exponent > 27 else (1, 10 ** (exponent - 9), -1)
