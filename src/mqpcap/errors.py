@@ -1,0 +1,21 @@
+"""What a caller may have to catch.
+
+Bytes from the wire never raise: they become a :class:`~mqpcap.flaws.Flaw`. Everything here is about
+what the caller asked for.
+"""
+
+
+class MqpcapError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class CaptureError(MqpcapError):
+    """An input is no capture, or cannot be read."""
+
+
+class ProtocolError(MqpcapError):
+    """A protocol description breaks the rules of the vocabulary; raised at import."""
+
+
+class OutputError(MqpcapError):
+    """The tables cannot be written where they were asked for."""

@@ -1,0 +1,30 @@
+"""Compressed message bodies opened, in bounded memory."""
+
+import zlib
+
+MAX_INFLATED_BYTES = 64 << 20
+"""A body that grows beyond this is not opened: the flaw is ``too_long``."""
+
+
+def inflate(data: bytes, at_most: int = MAX_INFLATED_BYTES) -> tuple[bytes | None, bool]:
+    """The joined members of a gzip stream, and whether it grew beyond ``at_most`` bytes.
+
+    None if it is no gzip, is cut or damaged, or has bytes behind it that are no member.
+    """
+    out: list[bytes] = []
+    room = at_most
+    if not data:
+        return None, False
+    while data:
+        member = zlib.decompressobj(wbits=31)
+        try:
+            out.append(member.decompress(data, room + 1))
+        except zlib.error:
+            return None, False
+        room -= len(out[-1])
+        if room < 0:
+            return None, True
+        if not member.eof:
+            return None, False
+        data = member.unused_data
+    return b"".join(out), False

@@ -1,0 +1,871 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=False, cdivision=True
+"""The one interpreter: a Program run over captured bytes.
+
+``frames`` feeds it stream bytes to find where messages end, ``records`` feeds it message spans to
+read their fields. It promises a result for any bytes: a code, never an exception.
+
+Theory of operation. A Program is rows of eight int32 words (see OP_* and W_*) over a pool of int64
+constants. ``_run`` walks the rows; a list or a part calls it again for its own rows, so the depth is
+that of the description, not of the input. Integers that later rows refer to live in registers. What
+is read goes to a *tape* of (column, row, a, b): a and b are a value, or start and length of a span,
+or first element and count of a list. A message that fails has its entries taken back, so a row
+decodes wholly or not at all.
+
+The same file runs uncompiled; memoryviews are passed in so that elements are plain integers.
+"""
+
+import cython
+
+COMPILED: bool = cython.compiled
+
+# Words of an op.
+W_OP = 0
+W_COL = 1
+W_REG = 2
+W_X = 3
+W_Y = 4
+W_Z = 5
+W_JUMP = 6
+W_FLAGS = 7
+OP_WORDS = 8
+
+# Ops. END closes a body, an item or a part.
+OP_END = 0
+OP_INT = 1
+OP_BITS = 2
+OP_SPAN = 3
+OP_LIST = 4
+OP_ONLY = 5
+OP_PART = 6
+
+# How an op learns a length or a count: word X, with Y as its parameter.
+BY_FIXED = 0  # Y bytes
+BY_PREFIX = 1  # an integer of Y bytes in front
+BY_REGISTER = 2  # register Y
+BY_REST = 3  # what is left of the region
+BY_UNTIL = 4  # up to the byte Y, which is taken and not kept; without it the region ends here
+BY_ZERO = 5  # lists: items until an integer of Y bytes that is zero, which is taken
+
+# Flags of integers.
+SIGNED = 1
+LITTLE = 2
+TRUTH = 4  # exactly 1 is true
+FRAME_LENGTH = 8  # the message ends this many bytes behind its header, less word Y
+CHECKED = 16  # const Z and Z + 1 bound the value
+
+# Flags of spans.
+UTF8 = 32  # must be valid UTF-8
+
+# Tests of OP_ONLY: word X, with Y a register and Z a const.
+IF_EQUALS = 0
+IF_HAS = 1
+IF_LEFT = 2  # at least const Z bytes are left in the region
+IF_FOLLOWS = 3  # the next Y bytes are the big-endian const Z
+IF_TEXT = 4  # the span in registers Y, Y + 1 is the text const Z + 1.. of const Z bytes
+IF_NOT_ZERO = 5
+
+# Results of a run.
+DONE = 0
+SHORT = 1  # the bytes end first
+WRONG = 2  # the bytes break the layout
+LONG = 3  # a count passes its named limit
+
+# Results of a scan, and of one look at a message.
+SCAN_MORE = 0  # everything read is framed; the rest of the bytes is no whole message yet
+SCAN_FULL = 1  # the output arrays are full, call again
+SCAN_BAD = 2  # at the position returned there is no message
+
+MAX_LIST_ITEMS = 16_777_216  # also bounded by the bytes left, see _list
+
+
+@cython.cclass
+class Interpreter:
+    """A Program bound to its tape. One per thread: it holds registers and the tape's fill."""
+
+    ops: cython.int[::1]
+    consts: cython.longlong[::1]
+    regs: cython.longlong[::1]
+    lists: cython.longlong[::1]
+    tape_col: cython.int[::1]
+    tape_row: cython.int[::1]
+    tape_a: cython.longlong[::1]
+    tape_b: cython.longlong[::1]
+    saved: cython.longlong[::1]
+    tape_n: cython.Py_ssize_t
+    tape_room: cython.Py_ssize_t
+    list_count: cython.Py_ssize_t
+    emit: cython.bint
+    full: cython.bint
+    soft: cython.bint
+    pos: cython.longlong
+    known_end: cython.longlong
+    frame_length: cython.longlong
+
+    def __init__(self, ops, consts, regs, lists, saved):
+        """Bind program rows, constants, register and list-counter space (int32, int64 ... memoryviews)."""
+        self.ops = ops
+        self.consts = consts
+        self.regs = regs
+        self.lists = lists
+        self.saved = saved
+        self.list_count = len(lists)
+        self.tape_n = 0
+        self.tape_room = 0
+        self.emit = False
+        self.full = False
+        self.soft = False
+        self.pos = 0
+        self.known_end = -1
+        self.frame_length = -1
+
+    def tape(self, col, row, a, b, filled: cython.Py_ssize_t):
+        """Give the tape its arrays; ``filled`` entries of them are in use."""
+        self.tape_col = col
+        self.tape_row = row
+        self.tape_a = a
+        self.tape_b = b
+        self.tape_room = len(col)
+        self.tape_n = filled
+
+    def filled(self) -> int:
+        """How many tape entries are in use."""
+        return self.tape_n
+
+    def register(self, index: cython.int) -> int:
+        """A register as the last run left it."""
+        return self.regs[index]
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _put(self, col: cython.int, row: cython.longlong, a: cython.longlong, b: cython.longlong) -> cython.void:
+        if col < 0 or not self.emit:
+            return
+        if self.tape_n >= self.tape_room:
+            self.full = True
+            return
+        self.tape_col[self.tape_n] = col
+        self.tape_row[self.tape_n] = row
+        self.tape_a[self.tape_n] = a
+        self.tape_b[self.tape_n] = b
+        self.tape_n += 1
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _integer(
+        self, buf: cython.uchar[::1], at: cython.longlong, size: cython.int, flags: cython.int
+    ) -> cython.longlong:
+        """The integer of ``size`` bytes at ``at``; 8 unsigned bytes keep their bits in a signed one."""
+        value: cython.longlong = 0
+        top: cython.longlong
+        i: cython.int
+        if flags & LITTLE:
+            top = buf[at + size - 1]
+            if size == 8 or flags & SIGNED:
+                if top >= 128:
+                    top -= 256
+            value = top
+            for i in range(size - 2, -1, -1):
+                value = value * 256 + buf[at + i]
+        else:
+            top = buf[at]
+            if size == 8 or flags & SIGNED:
+                if top >= 128:
+                    top -= 256
+            value = top
+            for i in range(1, size):
+                value = value * 256 + buf[at + i]
+        return value
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _utf8(self, buf: cython.uchar[::1], at: cython.longlong, length: cython.longlong) -> cython.bint:
+        """Whether the span is valid UTF-8 (RFC 3629: no overlong forms, no surrogates)."""
+        end: cython.longlong = at + length
+        c: cython.int
+        d: cython.int
+        more: cython.int
+        while at < end:
+            c = buf[at]
+            at += 1
+            if c < 0x80:
+                continue
+            if 0xC2 <= c <= 0xDF:
+                more = 1
+            elif 0xE0 <= c <= 0xEF:
+                more = 2
+            elif 0xF0 <= c <= 0xF4:
+                more = 3
+            else:
+                return False
+            if at + more > end:
+                return False
+            d = buf[at]
+            if (
+                (c == 0xE0 and d < 0xA0)
+                or (c == 0xED and d > 0x9F)
+                or (c == 0xF0 and d < 0x90)
+                or (c == 0xF4 and d > 0x8F)
+            ):
+                return False
+            while more:
+                if buf[at] & 0xC0 != 0x80:
+                    return False
+                at += 1
+                more -= 1
+        return True
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _test(self, pc: cython.Py_ssize_t, buf: cython.uchar[::1], end: cython.longlong) -> cython.int:
+        """Whether the condition at ``pc`` holds: 1 or 0, or -1 when the bytes to tell are not here yet."""
+        kind: cython.int = self.ops[pc + W_X]
+        reg: cython.int = self.ops[pc + W_Y]
+        const: cython.int = self.ops[pc + W_Z]
+        i: cython.longlong
+        if kind == IF_EQUALS:
+            return self.regs[reg] == self.consts[const]
+        if kind == IF_HAS:
+            return (self.regs[reg] & self.consts[const]) != 0
+        if kind == IF_NOT_ZERO:
+            return self.regs[reg] != 0
+        if kind == IF_LEFT:
+            return end - self.pos >= self.consts[const]
+        if kind == IF_FOLLOWS:
+            if end - self.pos < reg:
+                return -1 if self.soft else 0
+            return self._integer(buf, self.pos, reg, 0) == self.consts[const]
+        if self.regs[reg + 1] != self.consts[const]:
+            return 0
+        for i in range(self.regs[reg + 1]):
+            if buf[self.regs[reg] + i] != self.consts[const + 1 + i]:
+                return 0
+        return 1
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _measure(
+        self, pc: cython.Py_ssize_t, buf: cython.uchar[::1], end: cython.longlong
+    ) -> cython.longlong:
+        """The length or count an op asks for, its prefix taken; -SHORT - 1 and so on for a failure."""
+        by: cython.int = self.ops[pc + W_X]
+        param: cython.int = self.ops[pc + W_Y]
+        value: cython.longlong
+        if by == BY_FIXED:
+            return param
+        if by == BY_REGISTER:
+            value = self.regs[param]
+            return -1 - WRONG if value < 0 else value
+        if by == BY_PREFIX:
+            if end - self.pos < param:
+                return -1 - SHORT
+            value = self._integer(buf, self.pos, param, self.ops[pc + W_FLAGS] & LITTLE)
+            self.pos += param
+            return value
+        return end - self.pos  # BY_REST
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _span(
+        self, pc: cython.Py_ssize_t, buf: cython.uchar[::1], end: cython.longlong, row: cython.longlong
+    ) -> cython.int:
+        length: cython.longlong
+        taken: cython.longlong
+        reg: cython.int = self.ops[pc + W_REG]
+        found: cython.int = DONE
+        if self.ops[pc + W_X] == BY_UNTIL:
+            length = 0
+            while self.pos + length < end and buf[self.pos + length] != self.ops[pc + W_Y]:
+                length += 1
+            taken = length
+            if self.pos + length < end:
+                taken += 1
+            else:
+                found = -1  # no delimiter: the fields behind it are absent
+        else:
+            length = self._measure(pc, buf, end)
+            if length < 0:
+                return cython.cast(cython.int, -length - 1)
+            taken = length
+        if self.ops[pc + W_FLAGS] & CHECKED:
+            if length < self.consts[self.ops[pc + W_Z]]:
+                return WRONG
+            if length > self.consts[self.ops[pc + W_Z] + 1]:
+                return WRONG
+        if length > end - self.pos:
+            if self.ops[pc + OP_WORDS + W_OP] == OP_END:
+                self.known_end = self.pos + length
+            return SHORT
+        if self.ops[pc + W_FLAGS] & UTF8 and not self._utf8(buf, self.pos, length):
+            return WRONG
+        if reg >= 0:
+            self.regs[reg] = self.pos
+            self.regs[reg + 1] = length
+        self._put(self.ops[pc + W_COL], row, self.pos, length)
+        self.pos += taken
+        return found
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _list(
+        self, pc: cython.Py_ssize_t, buf: cython.uchar[::1], end: cython.longlong, row: cython.longlong
+    ) -> cython.int:
+        """Items of a list: by count, to the end of the region, or until a zero."""
+        by: cython.int = self.ops[pc + W_X]
+        smallest: cython.longlong = self.ops[pc + W_Z]
+        counter: cython.int = self.ops[pc + W_REG]
+        first: cython.longlong = self.lists[counter]
+        count: cython.longlong = MAX_LIST_ITEMS
+        i: cython.longlong = 0
+        size: cython.int
+        result: cython.int
+        if by != BY_REST and by != BY_ZERO:
+            count = self._measure(pc, buf, end)
+            if count < 0:
+                return cython.cast(cython.int, -count - 1)
+            if count > MAX_LIST_ITEMS:
+                return LONG
+            # A count may not exceed the bytes left divided by the smallest element.
+            if not self.soft and smallest > 0 and count > (end - self.pos) // smallest:
+                return WRONG
+        if self.ops[pc + W_FLAGS] & CHECKED and count < 1:
+            return WRONG
+        while i < count:
+            if by == BY_REST and self.pos >= end:
+                break
+            if by == BY_ZERO:
+                size = self.ops[pc + W_Y]
+                if end - self.pos < size:
+                    return SHORT
+                if self._integer(buf, self.pos, size, 0) == 0:
+                    self.pos += size
+                    break
+            self.lists[counter] += 1
+            result = self._run(pc + OP_WORDS, buf, end, first + i)
+            if result != DONE:
+                return result
+            i += 1
+        if (by == BY_REST or by == BY_ZERO) and i >= MAX_LIST_ITEMS:
+            return LONG
+        self._put(self.ops[pc + W_COL], row, first, i)
+        return DONE
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _part(
+        self, pc: cython.Py_ssize_t, buf: cython.uchar[::1], end: cython.longlong, row: cython.longlong
+    ) -> cython.int:
+        """A region with a declared length, which must be read to its last byte."""
+        length: cython.longlong = self._measure(pc, buf, end)
+        inner: cython.longlong
+        soft: cython.bint = self.soft
+        result: cython.int
+        if length < 0:
+            return cython.cast(cython.int, -length - 1)
+        if self.ops[pc + W_FLAGS] & CHECKED and length > self.consts[self.ops[pc + W_Z] + 1]:
+            return WRONG
+        if length > end - self.pos:
+            return SHORT
+        inner = self.pos + length
+        self.soft = False
+        result = self._run(pc + OP_WORDS, buf, inner, row)
+        self.soft = soft
+        if result == SHORT:
+            return WRONG
+        if result == DONE and self.pos != inner:
+            return WRONG
+        return result
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _number(
+        self, pc: cython.Py_ssize_t, buf: cython.uchar[::1], end: cython.longlong, row: cython.longlong
+    ) -> cython.int:
+        size: cython.int = self.ops[pc + W_X]
+        flags: cython.int = self.ops[pc + W_FLAGS]
+        value: cython.longlong
+        if end - self.pos < size:
+            return SHORT
+        value = self._integer(buf, self.pos, size, flags)
+        if flags & CHECKED:
+            if value < self.consts[self.ops[pc + W_Z]] or value > self.consts[self.ops[pc + W_Z] + 1]:
+                return WRONG
+        self.pos += size
+        if flags & TRUTH:
+            value = 1 if value == 1 else 0
+        if flags & FRAME_LENGTH:
+            self.frame_length = value - self.ops[pc + W_Y]
+        if self.ops[pc + W_REG] >= 0:
+            self.regs[self.ops[pc + W_REG]] = value
+        self._put(self.ops[pc + W_COL], row, value, 0)
+        return DONE
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _run(
+        self, pc: cython.Py_ssize_t, buf: cython.uchar[::1], end: cython.longlong, row: cython.longlong
+    ) -> cython.int:
+        """Run rows from ``pc`` to their END over bytes from ``self.pos`` to ``end``."""
+        op: cython.int
+        result: cython.int
+        value: cython.longlong
+        while True:
+            op = self.ops[pc + W_OP]
+            if op == OP_END:
+                return DONE
+            result = DONE
+            if op == OP_INT:
+                result = self._number(pc, buf, end, row)
+            elif op == OP_SPAN:
+                result = self._span(pc, buf, end, row)
+                if result == -1:
+                    return DONE
+            elif op == OP_BITS:
+                value = (self.regs[self.ops[pc + W_X]] >> self.ops[pc + W_Y]) & self.ops[pc + W_Z]
+                if self.ops[pc + W_REG] >= 0:
+                    self.regs[self.ops[pc + W_REG]] = value
+                self._put(self.ops[pc + W_COL], row, value, 0)
+            elif op == OP_ONLY:
+                result = self._test(pc, buf, end)
+                if result < 0:
+                    return SHORT
+                pc = pc + OP_WORDS if result else self.ops[pc + W_JUMP]
+                continue
+            elif op == OP_LIST:
+                result = self._list(pc, buf, end, row)
+                if result == DONE:
+                    pc = self.ops[pc + W_JUMP]
+                    continue
+            elif op == OP_PART:
+                result = self._part(pc, buf, end, row)
+                if result == DONE:
+                    pc = self.ops[pc + W_JUMP]
+                    continue
+            else:
+                return WRONG
+            if result != DONE:
+                return result
+            pc += OP_WORDS
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _mark(self) -> cython.void:
+        i: cython.Py_ssize_t
+        for i in range(self.list_count):
+            self.saved[i] = self.lists[i]
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _rewind(self, tape_n: cython.Py_ssize_t) -> cython.void:
+        i: cython.Py_ssize_t
+        self.tape_n = tape_n
+        for i in range(self.list_count):
+            self.lists[i] = self.saved[i]
+
+    def decode(
+        self,
+        buf: cython.uchar[::1],
+        first_row: cython.Py_ssize_t,
+        start: cython.longlong[::1],
+        end: cython.longlong[::1],
+        header_pc: cython.int[::1],
+        body_start: cython.longlong[::1],
+        body_end: cython.longlong[::1],
+        alt_first: cython.int[::1],
+        alt_count: cython.int[::1],
+        alt_pc: cython.int[::1],
+        alt_extra: cython.int[::1],
+        chosen: cython.int[::1],
+        flaw: cython.uchar[::1],
+    ) -> int:
+        """Read messages ``first_row`` .. n onto the tape; returns the row to go on with when the tape is full.
+
+        A row is a header (``start`` to ``end``) and a body (``body_start`` to ``body_end``: the same bytes,
+        or inflated ones). ``alt_first`` and ``alt_count`` name its readings in ``alt_pc``; the first that ends
+        exactly at the end is taken and put into ``chosen``; failing that, the first whose ``alt_extra``
+        column may hold the bytes left over. ``flaw`` gets WRONG or LONG where none fits; a row that comes
+        with ``alt_count`` -1 has its header read and no more.
+        """
+        row: cython.Py_ssize_t
+        n: cython.Py_ssize_t = len(start)
+        mark: cython.Py_ssize_t
+        self.emit = True
+        self.soft = False
+        row = first_row
+        with cython.nogil:
+            while row < n:
+                mark = self.tape_n
+                self._mark()
+                self.full = False
+                self._decode_row(
+                    buf, row, start[row], end[row], header_pc[row], body_start[row], body_end[row],
+                    alt_first[row], alt_count[row], alt_pc, alt_extra, chosen, flaw,
+                )  # fmt: skip
+                if self.full:
+                    self._rewind(mark)
+                    break
+                row += 1
+        return row
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _decode_row(
+        self,
+        buf: cython.uchar[::1],
+        row: cython.Py_ssize_t,
+        start: cython.longlong,
+        end: cython.longlong,
+        header_pc: cython.int,
+        body_start: cython.longlong,
+        body_end: cython.longlong,
+        alt_first: cython.int,
+        alt_count: cython.int,
+        alt_pc: cython.int[::1],
+        alt_extra: cython.int[::1],
+        chosen: cython.int[::1],
+        flaw: cython.uchar[::1],
+    ) -> cython.void:
+        mark: cython.Py_ssize_t
+        worst: cython.int = WRONG
+        result: cython.int
+        alt: cython.int
+        chosen[row] = -1
+        if header_pc >= 0:
+            self.pos = start
+            self._run(header_pc, buf, end, row)
+        if alt_count < 0:
+            return
+        mark = self.tape_n
+        self._mark()
+        for alt in range(alt_first, alt_first + alt_count):
+            self.pos = body_start
+            result = self._run(alt_pc[alt], buf, body_end, row)
+            if result == DONE and self.pos == body_end:
+                chosen[row] = alt
+                flaw[row] = DONE
+                return
+            if result == LONG:
+                worst = LONG
+            self._rewind(mark)
+        for alt in range(alt_first, alt_first + alt_count):
+            if alt_extra[alt] < 0:
+                continue
+            self.pos = body_start
+            if self._run(alt_pc[alt], buf, body_end, row) == DONE:
+                self._put(alt_extra[alt], row, self.pos, body_end - self.pos)
+                chosen[row] = alt
+                flaw[row] = DONE
+                return
+            self._rewind(mark)
+        flaw[row] = worst
+
+    def header(self, buf: cython.uchar[::1], at: cython.longlong, end: cython.longlong, pc: cython.int) -> int:
+        """Read one header without the tape; DONE, SHORT, WRONG or LONG. Registers hold what it said."""
+        self.emit = False
+        self.soft = True
+        self.pos = at
+        self.frame_length = -1
+        return self._run(pc, buf, end, 0)
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _body_soft(
+        self,
+        buf: cython.uchar[::1],
+        at: cython.longlong,
+        end: cython.longlong,
+        first: cython.int,
+        count: cython.int,
+        alt_pc: cython.int[::1],
+        exact: cython.bint,
+    ) -> cython.int:
+        """The first reading of a body that fits; ``self.pos`` is then its end. SHORT if one may fit yet."""
+        alt: cython.int
+        result: cython.int
+        best: cython.int = WRONG
+        known: cython.longlong = -1
+        for alt in range(first, first + count):
+            self.pos = at
+            self.known_end = -1
+            result = self._run(alt_pc[alt], buf, end, 0)
+            if result == DONE and (not exact or self.pos == end):
+                return DONE
+            if result == SHORT and best != SHORT:
+                best = SHORT
+                known = self.known_end
+            if result == LONG and best == WRONG:
+                best = LONG
+        self.known_end = known
+        return best
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _message(
+        self,
+        buf: cython.uchar[::1],
+        at: cython.longlong,
+        limit: cython.longlong,
+        header_pc: cython.int,
+        op_reg: cython.int,
+        table: cython.longlong[::1],
+        alt_pc: cython.int[::1],
+        strict: cython.bint,
+    ) -> cython.int:
+        """One message at ``at``: DONE with ``self.pos`` at its end, SHORT (known_end may say more), WRONG, LONG.
+
+        ``table`` holds (op, first alternative, count) per operation, (-1, ...) for a body without one.
+        A header that says the length ends the message there; only ``strict`` then looks at the body too,
+        which a search needs. Without a length the body's own fields say where it ends.
+        """
+        i: cython.Py_ssize_t
+        first: cython.int = 0
+        count: cython.int = 0
+        result: cython.int
+        op: cython.longlong = -1
+        body: cython.longlong
+        finish: cython.longlong
+        self.pos = at
+        self.known_end = -1
+        self.frame_length = -1
+        self.soft = True
+        if header_pc >= 0:
+            result = self._run(header_pc, buf, limit, 0)
+            if result != DONE:
+                self.known_end = -1
+                self.frame_length = -1
+                return result
+        body = self.pos
+        if self.frame_length >= 0 and not strict:
+            finish = body + self.frame_length
+            if finish > limit:
+                self.known_end = finish
+                return SHORT
+            self.pos = finish
+            return DONE
+        if op_reg >= 0:
+            op = self.regs[op_reg]
+        for i in range(0, len(table), 3):
+            if table[i] == op or table[i] == -1:
+                first = cython.cast(cython.int, table[i + 1])
+                count = cython.cast(cython.int, table[i + 2])
+                break
+        if count == 0:
+            return WRONG
+        if self.frame_length >= 0:
+            finish = body + self.frame_length
+            if finish > limit:
+                # Not all here: still refuse what cannot become a message.
+                result = self._body_soft(buf, body, limit, first, count, alt_pc, False)
+                self.known_end = finish
+                return SHORT if result == DONE or result == SHORT else result
+            self.soft = False
+            result = self._body_soft(buf, body, finish, first, count, alt_pc, True)
+            if result == DONE:
+                self.pos = finish
+                return DONE
+            return LONG if result == LONG else WRONG
+        return self._body_soft(buf, body, limit, first, count, alt_pc, False)
+
+    def scan(
+        self,
+        buf: cython.uchar[::1],
+        at: cython.longlong,
+        limit: cython.longlong,
+        header_pc: cython.int,
+        op_reg: cython.int,
+        table: cython.longlong[::1],
+        alt_pc: cython.int[::1],
+        ended: cython.bint,
+        stop_after_one: cython.bint,
+        starts: cython.longlong[::1],
+        ends: cython.longlong[::1],
+        ops: cython.longlong[::1],
+    ) -> tuple[int, int, int, int]:
+        """Messages one after the other from ``at``.
+
+        Returns how many were put into ``starts``, ``ends`` and ``ops`` (the operation, -1 without one), one of
+        SCAN_*, where the next one begins, and the end it claims when it is known (-1 otherwise).
+        ``ended``: no byte can follow ``limit``, so a look ahead that finds the end finds nothing.
+        """
+        n: cython.Py_ssize_t = 0
+        room: cython.Py_ssize_t = len(starts)
+        result: cython.int = DONE
+        code: cython.int = SCAN_MORE
+        self.emit = False
+        with cython.nogil:
+            while at < limit:
+                if n >= room:
+                    code = SCAN_FULL
+                    break
+                result = self._message(buf, at, limit, header_pc, op_reg, table, alt_pc, False)
+                if result == SHORT and ended and self.known_end < 0:
+                    # A look ahead (IF_FOLLOWS) may only have wanted bytes that will never come.
+                    result = self._message_at_end(buf, at, limit, header_pc, op_reg, table, alt_pc)
+                if result == SHORT:
+                    break
+                if result != DONE or self.pos <= at:
+                    code = SCAN_BAD
+                    break
+                starts[n] = at
+                ends[n] = self.pos
+                ops[n] = self.regs[op_reg] if op_reg >= 0 else -1
+                n += 1
+                at = self.pos
+                if stop_after_one:
+                    code = SCAN_FULL
+                    break
+        return n, code, at, self.known_end if result == SHORT else -1
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _message_at_end(
+        self,
+        buf: cython.uchar[::1],
+        at: cython.longlong,
+        limit: cython.longlong,
+        header_pc: cython.int,
+        op_reg: cython.int,
+        table: cython.longlong[::1],
+        alt_pc: cython.int[::1],
+    ) -> cython.int:
+        """As _message, where ``limit`` is the end for good: look-aheads past it find nothing."""
+        i: cython.Py_ssize_t
+        first: cython.int
+        count: cython.int
+        op: cython.longlong = -1
+        result: cython.int
+        self.pos = at
+        self.soft = False
+        if header_pc >= 0:
+            result = self._run(header_pc, buf, limit, 0)
+            if result != DONE:
+                return result
+        if op_reg >= 0:
+            op = self.regs[op_reg]
+        for i in range(0, len(table), 3):
+            if table[i] == op or table[i] == -1:
+                first = cython.cast(cython.int, table[i + 1])
+                count = cython.cast(cython.int, table[i + 2])
+                return self._body_soft(buf, self.pos, limit, first, count, alt_pc, False)
+        return SHORT
+
+    def search(
+        self,
+        buf: cython.uchar[::1],
+        at: cython.longlong,
+        limit: cython.longlong,
+        header_pc: cython.int,
+        op_reg: cython.int,
+        table: cython.longlong[::1],
+        alt_pc: cython.int[::1],
+        ended: cython.bint,
+        in_a_row: cython.int,
+    ) -> tuple[int, bool]:
+        """The first position from which ``in_a_row`` messages follow, or fewer that end exactly at the end.
+
+        Returns (position, found). Not found with a position before ``limit``: there a message may begin, the
+        bytes to tell are not here yet; what lies before it is certainly none.
+        """
+        result: cython.int = WRONG
+        p: cython.longlong = at
+        q: cython.longlong
+        k: cython.int
+        found: cython.bint = False
+        self.emit = False
+        with cython.nogil:
+            while p < limit and not found:
+                q = p
+                k = 0
+                while True:
+                    result = self._message(buf, q, limit, header_pc, op_reg, table, alt_pc, True)
+                    if result == SHORT and ended and self.known_end < 0 and self.frame_length < 0:
+                        result = self._message_at_end(buf, q, limit, header_pc, op_reg, table, alt_pc)
+                    if result != DONE or self.pos <= q:
+                        break
+                    q = self.pos
+                    k += 1
+                    if k >= in_a_row or (ended and q == limit):
+                        found = True
+                        break
+                    if q >= limit:
+                        result = SHORT
+                        break
+                if found:
+                    break
+                if result == SHORT and not ended:
+                    break
+                p += 1
+        return p, found
+
+
+@cython.boundscheck(True)
+def gather(
+    buf: cython.uchar[::1],
+    start: cython.longlong[::1],
+    length: cython.longlong[::1],
+    out: cython.uchar[::1],
+    offsets: cython.int[::1],
+):
+    """Copy spans of ``buf`` behind one another into ``out``; ``offsets`` (n + 1) gets where each begins.
+
+    A length below 0 is an absent value and copies nothing. ``out`` must have room for all of them.
+    """
+    i: cython.Py_ssize_t
+    k: cython.longlong
+    at: cython.longlong = 0
+    n: cython.Py_ssize_t = len(start)
+    offsets[0] = 0
+    with cython.nogil:
+        for i in range(n):
+            for k in range(length[i] if length[i] > 0 else 0):
+                out[at + k] = buf[start[i] + k]
+            if length[i] > 0:
+                at += length[i]
+            offsets[i + 1] = cython.cast(cython.int, at)
+
+
+def group(
+    col: cython.int[::1],
+    filled: cython.Py_ssize_t,
+    first: cython.longlong[::1],
+    order: cython.longlong[::1],
+):
+    """A counting sort of tape entries by column: ``order`` holds their indices, column c's from ``first[c]`` on.
+
+    ``first`` has one place more than there are columns; entries keep their order within a column.
+    """
+    i: cython.Py_ssize_t
+    c: cython.Py_ssize_t
+    n: cython.Py_ssize_t = len(first) - 1
+    before: cython.longlong = 0
+    count: cython.longlong
+    with cython.nogil:
+        for c in range(n + 1):
+            first[c] = 0
+        for i in range(filled):
+            first[col[i]] += 1
+        for c in range(n + 1):
+            count = first[c]
+            first[c] = before
+            before += count
+        for i in range(filled):
+            order[first[col[i]]] = i
+            first[col[i]] += 1
+        for c in range(n, 0, -1):
+            first[c] = first[c - 1]
+        first[0] = 0

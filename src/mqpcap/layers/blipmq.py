@@ -1,0 +1,283 @@
+"""BlipMQ, protocol versions 1 and 2.
+
+Source: docs/PROTOCOL.md of bravo1goingdark/blipmq at b8159bf; net/src/frame.rs at 1d563c3 (version 1), 7a553cb
+(version 2). Port 5555, all integers big-endian, a frame is at most 16 MiB behind its length.
+
+The version is that of the HELLO answered by ACK; it decides whether the high bits of a qos byte are flags.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Any
+
+from mqpcap.protocol import (
+    Claim,
+    Connection,
+    Direction,
+    Envelope,
+    Evidence,
+    Facts,
+    Layout,
+    MessageQueue,
+    Opening,
+    Verdict,
+)
+from mqpcap.wire import U8, U16, U32, U64, Bits, Bytes, Length, Message, Only, Rest, Text
+
+MAX_FRAME_SIZE = 16 * 1024 * 1024  # frame.rs: the server closes on more
+
+
+class FrameType(IntEnum):
+    """Frame types, net/src/frame.rs."""
+
+    HELLO = 1
+    AUTH = 2
+    PUBLISH = 3
+    SUBSCRIBE = 4
+    ACK = 5
+    NACK = 6
+    PING = 7
+    PONG = 8
+    POLL = 9
+    DELIVER = 10
+
+
+NAMES = {int(t): t.name for t in FrameType}
+QOS_NAMES = {0: "AtMostOnce", 1: "AtLeastOnce"}
+
+
+class BlipMQ(Message):
+    """The 13 bytes every frame begins with (PROTOCOL.md, Frame Layout)."""
+
+    name = "BlipMQ"
+    fields_desc = [
+        # The length counts from after itself: type, id and payload (frame.rs, HEADER_FIXED_LEN).
+        Length("length", less=9, at_most=MAX_FRAME_SIZE),
+        U8("frame_type", column=None, names=NAMES),
+        U64("correlation_id"),
+    ]
+
+
+class BlipMQHello(Message):
+    """Opens the connection with the version the client speaks."""
+
+    name = "BlipMQ HELLO"
+    fields_desc = [U16("protocol_version", 1)]
+
+
+class BlipMQAuth(Message):
+    """The API key, in the clear."""
+
+    name = "BlipMQ AUTH"
+    fields_desc = [U16("key_len"), Text("api_key", length="key_len", strict=True, secret=True)]
+
+
+class BlipMQPublish(Message):
+    """A message, published or delivered; version 1 and every delivery."""
+
+    name = "BlipMQ PUBLISH"
+    fields_desc = [
+        U8("qos", names=QOS_NAMES),
+        U16("topic_len"),
+        Text("topic", length="topic_len", strict=True),
+        Rest("body", body=True),
+    ]
+
+
+class BlipMQPublishV2(Message):
+    """A message published in version 2: the high bits of the qos byte say which fields follow it."""
+
+    name = "BlipMQ PUBLISH v2"
+    fields_desc = [
+        U8("qos_flags"),
+        Bits("qos", of="qos_flags", mask=0x03, names=QOS_NAMES),
+        Only(U32("ttl_ms", unit="ms"), when="qos_flags", has=0x80),
+        Only(Bytes("partition_key", prefix=2), when="qos_flags", has=0x40),
+        U16("topic_len"),
+        Text("topic", length="topic_len", strict=True),
+        Rest("body", body=True),
+    ]
+
+
+class BlipMQSubscribe(Message):
+    """A subscription, version 1; the server ignores what follows the qos (frame.rs:278-297)."""
+
+    name = "BlipMQ SUBSCRIBE"
+    fields_desc = [
+        U16("topic_len"),
+        Text("topic", length="topic_len", strict=True),
+        U8("qos", names=QOS_NAMES),
+        Rest("trailing_bytes"),
+    ]
+
+
+class BlipMQSubscribeV2(Message):
+    """A subscription, version 2: the high bits of the qos byte say which fields follow it."""
+
+    name = "BlipMQ SUBSCRIBE v2"
+    fields_desc = [
+        U16("topic_len"),
+        Text("topic", length="topic_len", strict=True),
+        U8("qos_flags"),
+        Bits("qos", of="qos_flags", mask=0x03, names=QOS_NAMES),
+        Only(Text("group", prefix=2, strict=True), when="qos_flags", has=0x80),
+        Only(U64("from_offset"), when="qos_flags", has=0x40),
+        Rest("trailing_bytes"),
+    ]
+
+
+class BlipMQAck(Message):
+    """From the server: HELLO, AUTH (0) or SUBSCRIBE (the new id) succeeded. From the client: delivery processed."""
+
+    name = "BlipMQ ACK"
+    fields_desc = [U64("subscription_id")]
+
+
+class BlipMQNack(Message):
+    """An error; the id is the offending frame's."""
+
+    name = "BlipMQ NACK"
+    fields_desc = [
+        U16("error_code"),
+        U16("message_len"),
+        Text("error_text", length="message_len", strict=True),
+    ]
+
+
+class BlipMQPing(Message):
+    """Are you there; the server ignores a payload (server.rs:155-162)."""
+
+    name = "BlipMQ PING"
+    fields_desc = [Rest("trailing_bytes")]
+
+
+class BlipMQPong(Message):
+    """The answer to PING."""
+
+    name = "BlipMQ PONG"
+    fields_desc = [Rest("trailing_bytes")]
+
+
+class BlipMQPoll(Message):
+    """Asks for the next message of a subscription."""
+
+    name = "BlipMQ POLL"
+    fields_desc = [U64("subscription_id")]
+
+
+class BlipMQDeliver(Message):
+    """A message pushed by a version 2 server."""
+
+    name = "BlipMQ DELIVER"
+    fields_desc = [
+        U8("qos", names=QOS_NAMES),
+        U64("delivery_tag"),
+        U16("topic_len"),
+        Text("topic", length="topic_len", strict=True),
+        Rest("body", body=True),
+    ]
+
+
+_COMMON = {
+    FrameType.HELLO: (BlipMQHello,),
+    FrameType.AUTH: (BlipMQAuth,),
+    FrameType.ACK: (BlipMQAck,),
+    FrameType.NACK: (BlipMQNack,),
+    FrameType.PING: (BlipMQPing,),
+    FrameType.PONG: (BlipMQPong,),
+    FrameType.POLL: (BlipMQPoll,),
+    FrameType.DELIVER: (BlipMQDeliver,),
+}
+_V1 = _COMMON | {FrameType.PUBLISH: (BlipMQPublish,), FrameType.SUBSCRIBE: (BlipMQSubscribe,)}
+# Version 2, or version unknown: the flag bits apply if the whole payload then parses, else the byte stands as it is.
+_V2 = _COMMON | {
+    FrameType.PUBLISH: (BlipMQPublishV2, BlipMQPublish),
+    FrameType.SUBSCRIBE: (BlipMQSubscribeV2, BlipMQSubscribe),
+}
+
+
+def _layout(name: str, direction: Direction, bodies: Mapping[Any, Any]) -> Layout:
+    return Layout(
+        name, direction, {int(t): classes for t, classes in bodies.items()}, header=BlipMQ, op="frame_type",
+        names=NAMES, on_bad="stop",
+    )  # fmt: skip
+
+
+def claims(opening: Opening) -> Claim:
+    """HELLO alone on the port is enough; elsewhere the server's answer confirms (protocol notes, Heuristic signature)."""
+    client, server = opening.c2s, opening.s2c
+    hello = client[:5] == b"\0\0\0\x0b\x01" and len(client) >= 15
+    answered = (
+        (server[:5] == b"\0\0\0\x11\x05" and server[13:21] == bytes(8))
+        or (server[4:5] == b"\x06" and len(server) >= 17 and server[:2] == b"\0\0")
+    ) and server[5:13] == client[5:13]
+    if opening.c2s_start and opening.s2c_start and len(client) >= 13 and answered:
+        return Claim(Verdict.YES, "c2s", "s2c", "HELLO or first frame answered under its id")
+    if opening.c2s_start and hello and client[13:15] in (b"\0\1", b"\0\2"):
+        return Claim(Verdict.YES, "c2s", "s2c", "HELLO of version 1 or 2")
+    if opening.c2s_start and hello:
+        return Claim(Verdict.WEAK, "c2s", "s2c", "HELLO of another version")
+    plausible = client[:1] in (b"\0", b"\1", b"") and server[:1] in (b"\0", b"\1", b"")
+    if opening.c2s_start and opening.s2c_start and not plausible:
+        return Claim(Verdict.NO)
+    for direction, layout in (("c2s", "c2s"), ("s2c", "s2c")):
+        if opening.chain(direction, layout, 3) is not None:
+            return Claim(Verdict.YES, "c2s", "s2c", f"three frames in a row {direction}")
+    for direction, layout in (("c2s", "c2s"), ("s2c", "s2c")):
+        if opening.on_port and opening.chain(direction, layout, 2) is not None:
+            return Claim(Verdict.WEAK, "c2s", "s2c", f"frames {direction}")
+    if opening.c2s_ended and opening.s2c_ended:
+        return Claim(Verdict.NO)
+    return Claim(Verdict.WAIT)
+
+
+def observe(connection: Connection, direction: Direction, op: int, ts_ns: int, row: Mapping[str, Any]) -> None:
+    """The version of the HELLO that the server acknowledged, else of the last one sent."""
+    state = connection.state
+    if op == FrameType.HELLO and direction == "c2s" and row["protocol_version"] is not None:
+        state.setdefault("hellos", {})[int(row["correlation_id"])] = row["protocol_version"]
+        if "agreed" not in state:
+            state["last"] = row["protocol_version"]
+    elif op == FrameType.ACK and direction == "s2c" and "agreed" not in state:
+        version = state.get("hellos", {}).get(int(row["correlation_id"]))
+        if version is not None and row["subscription_id"] == 0:
+            state["agreed"] = version
+
+
+def _dialect(connection: Connection) -> str:
+    version = connection.state.get("agreed", connection.state.get("last"))
+    return {1: "v1", 2: "v2"}.get(version, "unknown")
+
+
+def relayout(connection: Connection, layout: str) -> str:
+    """Version 1 takes the qos byte whole."""
+    return "c2s_v1" if layout == "c2s" and _dialect(connection) == "v1" else layout
+
+
+def settle(connections: Sequence[Connection]) -> list[Facts]:
+    """The dialect of each connection."""
+    return [Facts(dialect=_dialect(c)) for c in connections]
+
+
+PROTOCOL = MessageQueue(
+    name="blipmq",
+    title="BlipMQ",
+    ports=(5555,),
+    dialects=("v1", "v2", "unknown"),
+    layouts=(
+        _layout("c2s", "c2s", _V2),
+        _layout("c2s_v1", "c2s", _V1),
+        _layout("s2c", "s2c", _V1),
+    ),
+    claims=claims,
+    recognised="HELLO of version 1 or 2, or a first frame answered under its id, or three frames in a row",
+    envelope=Envelope(
+        destination="topic",
+        group_name="group",
+        correlation_id="correlation_id",
+        body="body",
+        error_code="error_code",
+        error_text="error_text",
+    ),
+    evidence=Evidence(frozenset({FrameType.HELLO, FrameType.ACK}), observe, settle, relayout),
+)

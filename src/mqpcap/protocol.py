@@ -1,0 +1,252 @@
+"""What a layer file says about its protocol beside its classes.
+
+A layer ends in one ``PROTOCOL``: which message comes in which layout, how a connection is recognised,
+what the columns of ``messages`` are taken from, and, where the vocabulary cannot say it, small pure
+functions. ``frames``, ``records`` and ``tables`` read this; nothing about a protocol stands anywhere else.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Literal, Protocol as Shape
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+Direction = Literal["c2s", "s2c"]
+DIRECTIONS: tuple[Direction, Direction] = ("c2s", "s2c")
+ANY = -1
+"""Key of ``Layout.bodies`` and ``Layout.names`` for messages without an operation number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One way to read a body; ``dialect`` is what the row then says."""
+
+    message: type
+    dialect: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """The messages of one direction of a connection (in one of its modes).
+
+    header     class of the bytes every message begins with; None when there are none
+    op         its field that holds the operation; None when all messages are alike
+    bodies     operation -> the readings tried in order; the first that ends exactly at the end is taken
+    names      operation -> its name
+    dialect    of rows whose reading names none; None when the connection's evidence says it
+    extra      whether bytes behind the last field go to the column ``extra_column`` instead of being a flaw
+    on_bad     what follows bad framing: ``stop`` (the rest is undecoded) or ``search``
+    then       operation -> name of the layout of what follows in this direction
+    packed     (field, mask): the body is gzip where the header field has a bit of the mask
+    in_a_row   how many messages in a row a search wants
+    """
+
+    name: str
+    direction: Direction
+    bodies: Mapping[int, Sequence[Reading | type]]
+    header: type | None = None
+    op: str | None = None
+    names: Mapping[int, str] = field(default_factory=dict)
+    dialect: str | None = None
+    extra_column: str | None = None
+    on_bad: Literal["stop", "search"] = "search"
+    then: Mapping[int, str] = field(default_factory=dict)
+    packed: tuple[str, int] | None = None
+    in_a_row: int = 2
+    splitter: "Splitter | None" = None
+    """Finds the message ends where only a look at the neighbours can (kokaq); else the Program does."""
+
+
+class Verdict(IntEnum):
+    """What a protocol says of a connection's first bytes."""
+
+    NO = 0
+    WAIT = 1
+    """More bytes may still prove it."""
+    WEAK = 2
+    """It fits; enough on the protocol's own port."""
+    YES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The first contiguous bytes of both sides, seen with one side taken as the client."""
+
+    c2s: bytes
+    s2c: bytes
+    c2s_start: bool
+    """The first byte of ``c2s`` is the first of the connection (its SYN was captured)."""
+    s2c_start: bool
+    c2s_ended: bool
+    """No byte can follow ``c2s`` (end of stream, a gap, or the opening's limit)."""
+    s2c_ended: bool
+    on_port: bool
+    """The server port is one of the protocol's, or Decode As says so."""
+    decode_as: bool
+    chain: Callable[[Direction, str, int], int | None]
+    """``chain(direction, layout, n)``: the first offset from which n messages of that layout follow in a row
+    (or fewer that end exactly at the end of an ended side), None if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A verdict, and the layout each direction begins with (None: not known yet)."""
+
+    verdict: Verdict
+    c2s: str | None = None
+    s2c: str | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What a splitter found at a position: ``end`` -1 with ``verdict`` 'more' or 'bad'.
+
+    known_end   of an incomplete message, where it will end, -1 if unknown
+    layout      the layout (by name) that reads the message
+    flaw        a Flaw to put on the row without reading its body, 0 for none
+    """
+
+    verdict: Literal["message", "more", "bad"]
+    end: int = -1
+    known_end: int = -1
+    layout: str = ""
+    op: int = -1
+    flaw: int = 0
+
+
+class Splitter(Shape):
+    """Finds one message at ``at`` in ``buf[:limit]``; ``ended`` says no byte can follow ``limit``."""
+
+    def __call__(self, buf: memoryview, at: int, limit: int, ended: bool) -> Split: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a connection as a whole says about its rows; None leaves the row's own value."""
+
+    dialect: str | None = None
+    group_name: str | None = None
+    client_name: str | None = None
+    op_names: Mapping[tuple[Direction, int], str] | None = None
+    columns: Mapping[str, str | None] = field(default_factory=dict)
+    """Columns of the protocol table that are the same on every row of the connection."""
+
+
+@dataclass(slots=True)
+class Connection:
+    """One connection as evidence functions see it."""
+
+    connection_id: int
+    server_ip: str
+    server_port: int
+    start_seen: bool
+    first_ts_ns: int
+    state: dict[str, Any] = field(default_factory=dict)
+    """The protocol's own; must stay small."""
+    layouts: list[str] = field(default_factory=lambda: ["", ""])
+    """The layout each direction began with, c2s first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Pure functions over the messages of a connection, named by the description.
+
+    ops       operations (numbers) whose rows are evidence, None for all
+    observe   folds one row into ``connection.state``; rows come in the order of capture, before any other column
+              of their window is read: (connection, direction, op, ts_ns, row as {column: value})
+    relayout  the layout that really reads the rows of a layout on this connection, as known by then
+    settle    at the end of the input: facts per connection, in order; sees all connections of the protocol
+    """
+
+    ops: frozenset[int] | None
+    observe: Callable[[Connection, Direction, int, int, Mapping[str, Any]], None]
+    settle: Callable[[Sequence[Connection]], list[Facts]]
+    relayout: Callable[[Connection, str], str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A column that a layer's ``derive`` makes from late spans or other columns."""
+
+    name: str
+    type: pa.DataType
+    secret: bool = False
+    body: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """What ``derive`` gets: n rows as read, before they become Arrow.
+
+    spans gives (starts, lengths) of a byte column, int64 with length -1 where it is absent;
+    numbers gives (values, present) of an integer column; ``buffer`` holds the bytes; ``layout`` the layout names'
+    indices; ``flaw`` uint8 may be written to: a row with a flaw loses its columns.
+    """
+
+    n: int
+    buffer: NDArray[np.uint8]
+    layout: NDArray[np.int32]
+    layout_names: Sequence[str]
+    flaw: NDArray[np.uint8]
+    spans: Callable[[str], tuple[NDArray[np.int64], NDArray[np.int64]]]
+    numbers: Callable[[str], tuple[NDArray[np.int64], NDArray[np.bool_]]]
+    keep_bodies: int | None
+    """How many bytes of a body are wanted, None for all: only where the text is made here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """Where the columns of ``messages`` come from: names of columns of the protocol's table.
+
+    A tuple means the first that is not null. ``derive`` fills what names cannot say: it gets the protocol's
+    table (an Arrow table with ``op``, ``op_code``, ``direction`` beside the columns) and returns columns of ``messages``.
+    """
+
+    destination: str | tuple[str, ...] = ()
+    group_name: str | tuple[str, ...] = ()
+    client_name: str | tuple[str, ...] = ()
+    message_id: str | tuple[str, ...] = ()
+    correlation_id: str | tuple[str, ...] = ()
+    partition_id: str | tuple[str, ...] = ()
+    body: str | tuple[str, ...] = ()
+    error_code: str | tuple[str, ...] = ()
+    error_text: str | tuple[str, ...] = ()
+    derive: Callable[[pa.Table], Mapping[str, pa.Array]] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MessageQueue:
+    """A protocol: the one thing a layer file exports, as ``PROTOCOL``."""
+
+    name: str
+    title: str
+    ports: tuple[int, ...]
+    dialects: tuple[str, ...]
+    layouts: tuple[Layout, ...]
+    claims: Callable[[Opening], Claim]
+    recognised: str
+    """One sentence for people: how connections are told."""
+    envelope: Envelope
+    evidence: Evidence | None = None
+    derived: tuple[Derived, ...] = ()
+    derive: Callable[[Raw], Mapping[str, pa.Array]] | None = None
+    hidden: tuple[str, ...] = ()
+    """Fields read into columns only for ``derive`` and not shown in the table."""
+    column_order: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        from mqpcap import wire  # the one seam to Scapy; here so that plain data needs none of it
+
+        for layout in self.layouts:
+            wire.attach(layout)
+
+    def layout(self, name: str) -> Layout:
+        """The layout of that name; KeyError if there is none."""
+        for layout in self.layouts:
+            if layout.name == name:
+                return layout
+        raise KeyError(name)

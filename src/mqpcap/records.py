@@ -1,0 +1,356 @@
+"""Message spans to field columns.
+
+``frames`` says where messages are and which layout reads them; here the interpreter reads them onto its
+tape, and the tape becomes Arrow columns, one per field of the protocol. Promises: one row per message in
+the order given; a message decodes wholly or not at all: with a flaw only the header's fields are there.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mqpcap import interpreter as ip
+from mqpcap.flaws import Flaw
+from mqpcap.inflating import MAX_INFLATED_BYTES, inflate
+from mqpcap.program import Column, Program, compile
+from mqpcap.protocol import ANY, MessageQueue, Raw
+
+TAPE_ENTRIES = 1 << 16
+"""Where the tape starts; it doubles when a message does not fit."""
+MAX_COLUMN_BYTES = (1 << 31) - 1
+"""An Arrow binary column holds no more; a batch that would is decoded in halves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Messages to read: n rows over one buffer.
+
+    start, end (int64) in ``buffer``; layout (int32) index into ``Program.layouts``; op (int64) the operation,
+    ANY without one; flaw (uint8) what is known already: such rows have their header read and no more.
+    """
+
+    buffer: NDArray[np.uint8]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    layout: NDArray[np.int32]
+    op: NDArray[np.int64]
+    flaw: NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Decoded messages: ``table`` has one column per field; ``flaw`` (uint8) and ``reading`` (int32, index of the
+    alternative taken, -1 for none) have one entry a row."""
+
+    table: pa.Table
+    flaw: NDArray[np.uint8]
+    reading: NDArray[np.int32]
+
+
+class Reader:
+    """A protocol's Program with its interpreter and tape, reused from batch to batch."""
+
+    def __init__(self, protocol: MessageQueue, program: Program | None = None) -> None:
+        self.protocol = protocol
+        self.program = compiled(protocol) if program is None else program
+        self._tape = _tape(TAPE_ENTRIES)
+
+    def records(self, spans: Spans, keep_bodies: int | None = None) -> Records:
+        """The rows of the spans, in their order.
+
+        ``keep_bodies`` bytes of each body are kept where a layer makes its text of them (None: all).
+        """
+        program = self.program
+        buffer, body_start, body_end, flaw = self._bodies(spans)
+        first, count = self._readings(spans, flaw)
+        header_pc = np.array([x.header_pc for x in program.layouts], np.int32)[spans.layout]
+        reading = np.full(len(spans.start), -1, np.int32)
+        tape = self._run(buffer, spans, header_pc, body_start, body_end, first, count, reading, flaw)
+        # A late kind may still find a flaw in its span; then the row's columns go.
+        columns = _Columns(program, buffer, tape, len(spans.start))
+        late: Mapping[str, pa.Array] = {}
+        if self.protocol.derive is not None:
+            before = flaw.copy()
+            late = self.protocol.derive(
+                Raw(
+                    len(spans.start), buffer, spans.layout, [x.name for x in program.layouts], flaw,
+                    columns.spans, columns.numbers, keep_bodies,
+                )
+            )  # fmt: skip
+            columns.drop(np.flatnonzero(flaw != before), self._header_columns())
+        return Records(self._table(columns, late), flaw, reading)
+
+    def _header_columns(self) -> frozenset[str]:
+        names: set[str] = set()
+        for layout in self.protocol.layouts:
+            if layout.header is not None:
+                names |= {f.column for f in layout.header.fields_desc if f.column}  # type: ignore[attr-defined]
+        return frozenset(names)
+
+    def _table(self, columns: "_Columns", late: Mapping[str, pa.Array]) -> pa.Table:
+        arrays: dict[str, pa.Array] = {}
+        for c, column in enumerate(self.program.columns):
+            if column.parent < 0 and not column.hidden:
+                arrays[column.name] = columns.array(c)
+        for derived in self.protocol.derived:
+            arrays[derived.name] = late[derived.name]
+        return pa.table(arrays)
+
+    def _bodies(
+        self, spans: Spans
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+        """Where the bodies are: behind the headers, or inflated behind the buffer."""
+        layouts = self.program.layouts
+        body_start = spans.start + np.array([x.header_len for x in layouts], np.int64)[spans.layout]
+        body_end = spans.end.copy()
+        flaw = spans.flaw.copy()
+        body_start = np.minimum(body_start, body_end)
+        more: list[bytes] = []
+        at = len(spans.buffer)
+        for i, layout in enumerate(layouts):
+            if layout.packed_at < 0:
+                continue
+            rows = np.flatnonzero((spans.layout == i) & (flaw == Flaw.NONE))
+            rows = rows[(spans.buffer[spans.start[rows] + layout.packed_at] & layout.packed_mask) != 0]
+            for row in rows.tolist():
+                inflated, over = inflate(spans.buffer[body_start[row] : body_end[row]].tobytes(), MAX_INFLATED_BYTES)
+                if inflated is None:
+                    flaw[row] = Flaw.TOO_LONG if over else Flaw.MALFORMED
+                    continue
+                more.append(inflated)
+                body_start[row], body_end[row] = at, at + len(inflated)
+                at += len(inflated)
+        buffer = spans.buffer
+        if more:
+            buffer = np.concatenate([buffer, np.frombuffer(b"".join(more), np.uint8)])
+        return buffer, body_start, body_end, flaw
+
+    def _readings(self, spans: Spans, flaw: NDArray[np.uint8]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """First and count of the alternatives of each row; -1 for a row whose body is not read."""
+        first = np.zeros(len(spans.start), np.int32)
+        count = np.full(len(spans.start), -1, np.int32)
+        for i, layout in enumerate(self.program.layouts):
+            rows = np.flatnonzero(spans.layout == i)
+            if not len(rows) or not len(layout.table):
+                continue
+            table = layout.table.reshape(-1, 3)
+            table = table[np.argsort(table[:, 0], kind="stable")]
+            ops = spans.op[rows]
+            at = np.minimum(np.searchsorted(table[:, 0], ops), len(table) - 1)
+            hit = table[at, 0] == ops
+            if table[0, 0] == ANY:
+                at[~hit], hit[:] = 0, True
+            first[rows] = table[at, 1]
+            count[rows] = np.where(hit, table[at, 2], -1)
+        flaw[(count < 0) & (flaw == Flaw.NONE)] = Flaw.UNKNOWN
+        count[flaw != Flaw.NONE] = -1
+        return first, count
+
+    def _run(
+        self,
+        buffer: NDArray[np.uint8],
+        spans: Spans,
+        header_pc: NDArray[np.int32],
+        body_start: NDArray[np.int64],
+        body_end: NDArray[np.int64],
+        first: NDArray[np.int32],
+        count: NDArray[np.int32],
+        reading: NDArray[np.int32],
+        flaw: NDArray[np.uint8],
+    ) -> "tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]":
+        """The tape of all rows: column, row, a, b of each entry."""
+        machine, program = self.program.interpreter(), self.program
+        machine.tape(*map(memoryview, self._tape), 0)
+        row, n = 0, len(spans.start)
+        results = np.zeros(n, np.uint8)
+        while row < n:
+            row = machine.decode(
+                memoryview(buffer), row, memoryview(spans.start), memoryview(spans.end), memoryview(header_pc),
+                memoryview(body_start), memoryview(body_end), memoryview(first), memoryview(count),
+                memoryview(program.alt_pc), memoryview(program.alt_extra), memoryview(reading), memoryview(results),
+            )  # fmt: skip
+            if row < n:
+                filled = machine.filled()
+                grown = _tape(2 * len(self._tape[0]))
+                for new, old in zip(grown, self._tape, strict=True):
+                    new[:filled] = old[:filled]
+                self._tape = grown
+                machine.tape(*map(memoryview, grown), filled)
+        flaw[results == ip.WRONG] = Flaw.MALFORMED
+        flaw[results == ip.LONG] = Flaw.TOO_LONG
+        filled = machine.filled()
+        col, at, a, b = self._tape
+        return col[:filled], at[:filled], a[:filled], b[:filled]
+
+
+@cache
+def compiled(protocol: MessageQueue) -> Program:
+    """The protocol's Program, compiled once."""
+    return compile(protocol)
+
+
+def _tape(entries: int) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+    return (
+        np.empty(entries, np.int32),
+        np.empty(entries, np.int32),
+        np.empty(entries, np.int64),
+        np.empty(entries, np.int64),
+    )
+
+
+class _Columns:
+    """The tape by column, turned into arrays on demand."""
+
+    def __init__(
+        self,
+        program: Program,
+        buffer: NDArray[np.uint8],
+        tape: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]],
+        n: int,
+    ) -> None:
+        self.program = program
+        self.buffer = buffer
+        self.n = n
+        col, self.row, self.a, self.b = tape
+        self.first = np.zeros(len(program.columns) + 1, np.int64)
+        self.order = np.empty(len(col), np.int64)
+        if len(col):
+            ip.group(memoryview(np.ascontiguousarray(col)), len(col), memoryview(self.first), memoryview(self.order))
+        self.dropped: NDArray[np.int64] = np.empty(0, np.int64)
+        self.kept: frozenset[str] = frozenset()
+        self.index = {(c.parent, c.name): i for i, c in enumerate(program.columns)}
+
+    def drop(self, rows: NDArray[np.int64], kept: frozenset[str]) -> None:
+        """Take the columns of ``rows`` back, but for those in ``kept``."""
+        self.dropped, self.kept = rows, kept
+
+    def entries(self, c: int) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+        """Rows, a and b of a column's entries, in the order of rows."""
+        picked = self.order[self.first[c] : self.first[c + 1]]
+        rows, a, b = self.row[picked], self.a[picked], self.b[picked]
+        column = self.program.columns[c]
+        if len(self.dropped) and column.parent < 0 and column.name not in self.kept:
+            stays = ~np.isin(rows, self.dropped)
+            return rows[stays], a[stays], b[stays]
+        return rows, a, b
+
+    def spans(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Starts and lengths of a byte column of the table; length -1 where it is absent."""
+        start, length = np.zeros(self.n, np.int64), np.full(self.n, -1, np.int64)
+        rows, a, b = self.entries(self.index[-1, name])
+        start[rows], length[rows] = a, b
+        return start, length
+
+    def numbers(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Values of an integer column of the table, and where they are present."""
+        value, present = np.zeros(self.n, np.int64), np.zeros(self.n, np.bool_)
+        rows, a, _ = self.entries(self.index[-1, name])
+        value[rows], present[rows] = a, True
+        return value, present
+
+    def array(self, c: int) -> pa.Array:
+        """A column of the table."""
+        return self._array(c, self.n)
+
+    def _array(self, c: int, n: int) -> pa.Array:
+        column = self.program.columns[c]
+        rows, a, b = self.entries(c)
+        if column.kind == "list":
+            return self._list(c, n, rows, a, b)
+        if column.kind == "span":
+            return span_array(self.buffer, n, rows, a, b, column.type)
+        return number_array(n, rows, a, column)
+
+    def _list(
+        self, c: int, n: int, rows: NDArray[np.int32], first: NDArray[np.int64], count: NDArray[np.int64]
+    ) -> pa.Array:
+        children = [i for i, x in enumerate(self.program.columns) if x.parent == c]
+        total = int(count.sum())
+        # Elements of dropped rows stay on the tape: take those of the rows that are left.
+        elements = int((first + count).max()) if len(first) else 0
+        names = [self.program.columns[i].name for i in children]
+        arrays = [self._array(i, elements) for i in children]
+        if names == ["item"]:
+            items = arrays[0]
+        else:
+            items = pa.StructArray.from_arrays(arrays, names=names)
+        if total != elements:
+            wanted = np.repeat(first - np.concatenate([[0], np.cumsum(count)[:-1]]), count) + np.arange(total)
+            items = items.take(pa.array(wanted))
+        lengths = np.zeros(n + 1, np.int64)
+        lengths[rows + 1] = count
+        offsets = np.cumsum(lengths).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), items, mask=_mask(n, rows))
+
+
+def _mask(n: int, rows: NDArray[np.int32]) -> pa.Array | None:
+    """True where a value is absent; None where none is."""
+    if len(rows) == n:
+        return None
+    absent = np.ones(n, np.bool_)
+    absent[rows] = False
+    return pa.array(absent)
+
+
+def number_array(n: int, rows: NDArray[np.int32], values: NDArray[np.int64], column: Column) -> pa.Array:
+    """n values of a number column, null where no row has one."""
+    full = values if len(rows) == n else np.zeros(n, np.int64)
+    if len(rows) != n:
+        full[rows] = values
+    mask = None if len(rows) == n else ~np.isin(np.arange(n), rows)
+    if column.type == pa.decimal128(20, 0):
+        return pa.array(full.view(np.uint64), mask=mask).cast(column.type)
+    if column.type == pa.bool_():
+        return pa.array(full != 0, mask=mask)
+    return pa.array(full, mask=mask).cast(column.type)
+
+
+def span_array(
+    buffer: NDArray[np.uint8],
+    n: int,
+    rows: NDArray[np.int32],
+    start: NDArray[np.int64],
+    length: NDArray[np.int64],
+    type_: pa.DataType | None,
+) -> pa.Array:
+    """n byte strings gathered from the buffer, null where no row has one; text has undecodable bytes replaced."""
+    size = int(length.sum())
+    starts, lengths = np.zeros(n, np.int64), np.full(n, -1, np.int64)
+    starts[rows], lengths[rows] = start, length
+    out = np.empty(size, np.uint8)
+    offsets = np.empty(n + 1, np.int32)
+    ip.gather(
+        memoryview(buffer), memoryview(starts), memoryview(lengths), memoryview(out) if size else _NOTHING,
+        memoryview(offsets),
+    )  # fmt: skip
+    absent = np.flatnonzero(lengths < 0)
+    valid = None
+    if len(absent):
+        valid = pa.py_buffer(np.packbits(lengths >= 0, bitorder="little"))
+    binary = pa.Array.from_buffers(pa.binary(), n, [valid, pa.py_buffer(offsets), pa.py_buffer(out)], len(absent))
+    return as_text(binary) if type_ == pa.string() else binary
+
+
+_NOTHING = memoryview(bytearray(1))
+
+
+def as_text(binary: pa.Array) -> pa.Array:
+    """Bytes as text; what is not UTF-8 is replaced by U+FFFD and nothing else."""
+    try:
+        return binary.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([None if x is None else x.decode("utf-8", "replace") for x in binary.to_pylist()], pa.string())
+
+
+def coalesced(table: pa.Table, names: str | Sequence[str], type_: pa.DataType) -> pa.Array:
+    """The first of the named columns that is not null, as ``type_``; nulls where no name is given."""
+    wanted = [names] if isinstance(names, str) else list(names)
+    if not wanted:
+        return pa.nulls(table.num_rows, type_)
+    arrays = [table[name].combine_chunks().cast(type_) for name in wanted]
+    return arrays[0] if len(arrays) == 1 else pc.coalesce(*arrays)
