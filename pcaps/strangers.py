@@ -139,9 +139,7 @@ def record_batch(values: list[bytes], time_ms: int) -> bytes:
     for number, value in enumerate(values):
         record = b"\x00" + varint(0) + varint(number) + varint(-1) + varint(len(value)) + value + varint(0)
         records += varint(len(record)) + record
-    checked = (
-        struct.pack(">hiqqqhii", 0, len(values) - 1, time_ms, time_ms, -1, -1, -1, len(values)) + records
-    )
+    checked = struct.pack(">hiqqqhii", 0, len(values) - 1, time_ms, time_ms, -1, -1, -1, len(values)) + records
     after_length = struct.pack(">ibI", 0, 2, crc32c(checked)) + checked
     return struct.pack(">qi", 0, len(after_length)) + after_length
 
@@ -154,9 +152,7 @@ def kafka() -> list[tuple[str, bytes]]:
     produce = struct.pack(">hhii", -1, 1, 30000, 1) + topic
     produce += struct.pack(">iii", 1, 0, len(batch)) + batch
     fetch = struct.pack(">iiiibi", -1, 500, 1, 1 << 20, 0, 1) + topic + struct.pack(">iiqi", 1, 0, 0, 1 << 20)
-    fetched = (
-        struct.pack(">ii", 0, 1) + topic + struct.pack(">iihqqii", 1, 0, 0, 3, 3, -1, len(batch)) + batch
-    )
+    fetched = struct.pack(">ii", 0, 1) + topic + struct.pack(">iihqqii", 1, 0, 0, 3, 3, -1, len(batch)) + batch
     return [
         (C2S, kafka_request(18, 0, 1, b"")),  # ApiVersions
         (S2C, kafka_reply(1, struct.pack(">hi", 0, 19) + versions)),

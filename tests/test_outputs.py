@@ -98,12 +98,8 @@ def test_values_and_field_metadata_come_back_without_a_date_column(tmp_path: Pat
 def test_numbers_are_stored_as_differences_and_words_as_dictionaries(tmp_path: Path) -> None:
     export(tmp_path / "tables", batch(1, 2))
 
-    group = pq.ParquetFile(
-        tmp_path / "tables/messages/date=1970-01-01/part-00000.parquet"
-    ).metadata.row_group(0)
-    columns = {
-        group.column(number).path_in_schema: group.column(number) for number in range(group.num_columns)
-    }
+    group = pq.ParquetFile(tmp_path / "tables/messages/date=1970-01-01/part-00000.parquet").metadata.row_group(0)
+    columns = {group.column(number).path_in_schema: group.column(number) for number in range(group.num_columns)}
     assert "DELTA_BINARY_PACKED" in columns["ts_ns"].encodings
     assert "DELTA_BINARY_PACKED" in columns["ts"].encodings
     assert "DELTA_BINARY_PACKED" in columns["records.list.element.offset"].encodings
@@ -230,9 +226,7 @@ def test_aborted_export_leaves_the_earlier_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("exchange", [True, False])
-def test_earlier_export_is_replaced_as_a_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool
-) -> None:
+def test_earlier_export_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool) -> None:
     export(tmp_path / "tables", batch(1), batch(9 * DAY_NS))
     if not exchange:
         monkeypatch.setattr(outputs, "_exchange", lambda one, other: False)

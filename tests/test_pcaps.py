@@ -13,9 +13,7 @@ import pytest
 PCAPS = Path(__file__).resolve().parent.parent / "pcaps"
 TRUTH = Path(__file__).resolve().parent / "truth"
 ROW = re.compile(r"^\| `([a-z0-9_/]+\.pcap)` \| .+ \| ([0-9]+) \| `([0-9a-f]{64})` \|$", re.MULTILINE)
-INDEX = {
-    name: (int(packets), digest) for name, packets, digest in ROW.findall((PCAPS / "README.md").read_text())
-}
+INDEX = {name: (int(packets), digest) for name, packets, digest in ROW.findall((PCAPS / "README.md").read_text())}
 MADE_FROM_NOTHING_REAL = {"faults", "strangers"}
 
 

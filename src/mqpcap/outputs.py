@@ -143,9 +143,7 @@ class Export:
     (1, True)
     """
 
-    def __init__(
-        self, out: Path, *, overwrite: bool = False, keep: Iterable[Path] = (), threads: int = 1
-    ) -> None:
+    def __init__(self, out: Path, *, overwrite: bool = False, keep: Iterable[Path] = (), threads: int = 1) -> None:
         self.out = _resolved(out)
         self._shown = out
         self._overwrite = overwrite
@@ -331,9 +329,7 @@ class Export:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def json_lines(
-    batch: pa.RecordBatch | pa.Table, fields: pa.RecordBatch | pa.Table | None = None
-) -> Iterator[str]:
+def json_lines(batch: pa.RecordBatch | pa.Table, fields: pa.RecordBatch | pa.Table | None = None) -> Iterator[str]:
     """One JSON object a row, without the line's end; ``fields``, of as many rows, becomes an object in it.
 
     Bytes that are printable UTF-8 are a string, others ``{"hex": ...}``; a decimal is an integer; a time is
@@ -447,7 +443,7 @@ def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
         version="2.6",
         compression="zstd",
         compression_level=ZSTD_LEVEL,
-        use_dictionary=[name for name, _ in leaves if name not in encodings],  # type: ignore[arg-type]  # stub
+        use_dictionary=[name for name, _ in leaves if name not in encodings],
         column_encoding=encodings,
         # Bounds of bodies help nobody; they would be copied into every page index.
         write_statistics=[name for name, kind in leaves if not pa.types.is_binary(kind)],
@@ -535,9 +531,7 @@ def _write_manifest(folder: Path, files: Sequence[_File]) -> None:
         "tool": "mqpcap",
         "version": __version__,
         "schema_version": SCHEMA_VERSION,
-        "files": [
-            {"path": file.path, "row_count": file.row_count, "size_bytes": file.size_bytes} for file in files
-        ],
+        "files": [{"path": file.path, "row_count": file.row_count, "size_bytes": file.size_bytes} for file in files],
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
 
@@ -545,9 +539,7 @@ def _write_manifest(folder: Path, files: Sequence[_File]) -> None:
 def _table_summaries(files: Sequence[_File]) -> Iterator[TableSummary]:
     for name in sorted({file.table for file in files}):
         own = [file for file in files if file.table == name]
-        yield TableSummary(
-            name, sum(file.row_count for file in own), len(own), sum(file.size_bytes for file in own)
-        )
+        yield TableSummary(name, sum(file.row_count for file in own), len(own), sum(file.size_bytes for file in own))
 
 
 def _building_name(name: str, number: int) -> str:
@@ -602,9 +594,7 @@ def _exchange(one: Path, other: Path) -> bool:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):
         return False
-    failed = renameat2(
-        at_working_directory, os.fsencode(one), at_working_directory, os.fsencode(other), exchange
-    )
+    failed = renameat2(at_working_directory, os.fsencode(one), at_working_directory, os.fsencode(other), exchange)
     if failed and ctypes.get_errno() not in {errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EPERM}:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(other))
     return not failed
