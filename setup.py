@@ -22,9 +22,7 @@ def compiled_modules() -> list[Path]:
     return [
         path
         for path in sorted((SOURCE / "mqpcap").rglob("*.py"))
-        if any(
-            line.startswith(DIRECTIVE) for line in path.read_text(encoding="utf-8").splitlines()[:FIRST_LINES]
-        )
+        if any(line.startswith(DIRECTIVE) for line in path.read_text(encoding="utf-8").splitlines()[:FIRST_LINES])
     ]
 
 
