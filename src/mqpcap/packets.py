@@ -1,16 +1,19 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=False, cdivision=True
 """Windows of packets to TCP segments: addresses, ports, sequence numbers and the place of the payload.
 
-Fed by ``capture``; feeds ``streams``. One pass over the headers of each packet, through VLAN tags, tunnels (VXLAN, Geneve, GRE,
-IP in IP) and IPv6 extension headers. Promises: no bytes of any packet raise; every packet is counted under one
-word of COUNTS; payload ends where the IP header says, so link padding is never payload; checksums are not looked at.
+Fed by ``capture``; feeds ``streams``. One pass over the headers of each packet, through VLAN tags, tunnels
+(VXLAN, Geneve, GRE, IP in IP) and IPv6 extension headers. Promises: no bytes of any packet raise; every packet
+is counted under one word of COUNTS; payload ends where the IP header says, so link padding is never payload;
+checksums are not looked at.
 
-IP fragments are copied out and held until their datagram is whole. The datagram is then written behind a plain IP
-header and walked like a packet of its own, with the time and number of the packet that completed it. The first copy of a
-byte wins. What is held is bounded by the limits below; the oldest datagram goes first and is counted.
+IP fragments are copied out and held until their datagram is whole. The datagram is then written behind a plain
+IP header and walked like a packet of its own, with the time and number of the packet that completed it. The
+first copy of a byte wins. What is held is bounded by the limits below; the oldest datagram goes first and is
+counted.
 """
 
 import ipaddress
+from bisect import bisect_right
 from dataclasses import dataclass
 
 import cython
@@ -26,7 +29,9 @@ MAX_VLAN_TAGS = 8
 MAX_EXTENSION_HEADERS = 16
 """IPv6 extension headers of one packet."""
 MAX_FRAGMENT_BYTES = 64 << 20
-"""Bytes of fragments held for datagrams that are not whole."""
+"""Memory for fragments of datagrams that are not whole."""
+FRAGMENT_COST_BYTES = 96
+"""Memory that a piece takes beside its bytes, so that many tiny ones count for what they cost."""
 MAX_FRAGMENT_DATAGRAMS = 4096
 """Datagrams held that are not whole."""
 MAX_FRAGMENTS_PER_DATAGRAM = 8192
@@ -49,7 +54,8 @@ COUNTS = (
     "datagram",
     "datagram_dropped",
 )
-"""Words of Segments.counts. A packet counts under one of the first eight; a whole datagram again, under what it holds."""
+"""Words of Segments.counts. A packet counts under one of the first eight; a datagram that became whole counts
+again, under what it holds."""
 
 _TCP = cython.declare(cython.int, 0)
 _FRAGMENT = cython.declare(cython.int, 1)
@@ -77,8 +83,9 @@ _CUT = cython.declare(cython.longlong, 0x10005)
 class Segments:
     """One row for each captured TCP segment, in order of capture.
 
-    buffer holds the payloads. src_hi .. dst_lo: int64, the big-endian halves of a 16-byte address as signed bits, IPv4 in the
-    low 32 bits of lo. version: int8, 4 or 6. seq, ack: int64, 0 to 2**32-1. flags: FIN 1, SYN 2, RST 4, PSH 8, ACK 16.
+    buffer holds the payloads. src_hi .. dst_lo: int64, the big-endian halves of a 16-byte address as signed bits,
+    IPv4 in the low 32 bits of lo. version: int8, 4 or 6. seq, ack: int64, 0 to 2**32-1. flags: FIN 1, SYN 2,
+    RST 4, PSH 8, ACK 16.
     start, length: int64, the payload captured, in buffer; wire_length: int64, the payload sent.
     ts_ns, number, file: of the packet. key: int64, equal for both directions of a connection.
     counts: packets under the words of COUNTS.
@@ -113,16 +120,17 @@ def address_text(version: int, hi: int, lo: int) -> str:
     '10.0.0.1'
     """
     if version == 4:
-        return str(ipaddress.IPv4Address(lo & 0xFFFFFFFF))
-    return str(ipaddress.IPv6Address(((hi & 0xFFFFFFFFFFFFFFFF) << 64) | (lo & 0xFFFFFFFFFFFFFFFF)))
+        return str(ipaddress.IPv4Address(int(lo) & 0xFFFFFFFF))
+    halves = (int(hi) & 0xFFFFFFFFFFFFFFFF, int(lo) & 0xFFFFFFFFFFFFFFFF)
+    return str(ipaddress.IPv6Address((halves[0] << 64) | halves[1]))
 
 
 @cython.cclass
 class _Walk:
     """The headers of one packet after the other; the fields hold what the last packet had.
 
-    at is where the walk stands, end where the captured bytes of the innermost packet end, wire_end where they would
-    end had all been captured.
+    at is where the walk stands, end where the captured bytes of the innermost packet end, wire_end where they
+    would end had all been captured.
     """
 
     buf: cython.const[cython.uchar][::1]
@@ -253,7 +261,7 @@ class _Walk:
     @cython.exceptval(-1, check=False)
     def _network(self, next_is: cython.longlong) -> cython.int:
         """Pass over Ethernet, VLAN and IP headers; _TCP (0) for any IP packet whose headers are sound."""
-        tags: cython.int
+        _tag: cython.int
         first: cython.longlong
         found: cython.int
         if next_is == _ETHERNET:
@@ -262,11 +270,11 @@ class _Walk:
                 return found
             next_is = self._u16(self.at + 12)
             self.at += 14
-            if next_is <= 1500 and self.end - self.at >= 8 and self._u32(self.at) == 0xAAAA0300 and self.buf[self.at + 4] == 0:
+            if next_is <= 1500 and self.end - self.at >= 8 and self._u32(self.at) == 0xAAAA0300:
                 # IEEE 802.3 with LLC and SNAP: the type stands behind them.
                 next_is = self._u16(self.at + 6)
                 self.at += 8
-        for tags in range(_VLAN_LIMIT):
+        for _tag in range(_VLAN_LIMIT):
             if next_is != 0x8100 and next_is != 0x88A8 and next_is != 0x9100:
                 break
             found = self._short(4)
@@ -309,7 +317,7 @@ class _Walk:
         total = self._u16(p + 2)
         if head < 20:
             return _BAD
-        # A total length of 0 is a packet captured before the network card cut it: its length is what was captured.
+        # A total length of 0 is a packet captured before the network card cut it: it is as long as the record.
         if total != 0:
             if total < head:
                 return _BAD
@@ -337,7 +345,7 @@ class _Walk:
         payload: cython.longlong
         bits: cython.longlong
         size: cython.longlong
-        count: cython.int
+        _header: cython.int
         found: cython.int = self._short(40)
         if found != 0:
             return found
@@ -355,8 +363,8 @@ class _Walk:
         self.dst_hi = self._s64(p + 24)
         self.dst_lo = self._s64(p + 32)
         self.at = p + 40
-        for count in range(_EXTENSION_LIMIT):
-            # Hop-by-hop options, routing, destination options, mobility, HIP, shim6; then fragment and authentication.
+        for _header in range(_EXTENSION_LIMIT):
+            # Hop-by-hop, routing, destination options, fragment, authentication, mobility, HIP, shim6.
             if (
                 self.proto != 0
                 and self.proto != 43
@@ -498,7 +506,7 @@ def _walk_packets(
     packet: cython.longlong[::1],
     counts: cython.longlong[::1],
     pieces: list,
-):
+) -> int:
     """Rows filled. packet gets the index of each row's packet; pieces gets a tuple for each fragment."""
     walk: _Walk = _Walk()
     i: cython.Py_ssize_t
@@ -538,7 +546,15 @@ def _walk_packets(
             pieces.append(
                 (
                     i,
-                    (walk.version, walk.src_hi, walk.src_lo, walk.dst_hi, walk.dst_lo, walk.fragment_id, walk.proto),
+                    (
+                        walk.version,
+                        walk.src_hi,
+                        walk.src_lo,
+                        walk.dst_hi,
+                        walk.dst_lo,
+                        walk.fragment_id,
+                        walk.proto,
+                    ),
                     walk.fragment_offset,
                     walk.fragment_more != 0,
                     walk.at,
@@ -553,39 +569,67 @@ Piece = tuple[int, tuple[int, ...], int, bool, int, int, int]
 """A fragment: its packet, whose datagram it is, offset, more to come, start, end, end on the wire."""
 
 
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A part of a datagram's payload: where it begins and ends in it, and what of it was captured."""
+
+    offset: int
+    end: int
+    more: bool
+    captured: bytes
+
+    def fits(self, datagram: "_Datagram | None") -> bool:
+        """Whether it can be part of the datagram (None: of any)."""
+        if self.end > MAX_DATAGRAM_BYTES or self.end == self.offset or (self.more and (self.end - self.offset) % 8):
+            return False
+        if datagram is None:
+            return True
+        if not self.more and datagram.reach > self.end:
+            return False
+        return datagram.total is None or (self.end <= datagram.total and (self.more or self.end == datagram.total))
+
+
 class _Datagram:
-    """Pieces of one datagram, none overlapping, in order."""
+    """Pieces of one datagram, none overlapping, in order of their offsets."""
 
-    __slots__ = ("first_ts_ns", "held_bytes", "last_ts_ns", "pieces", "total")
+    __slots__ = ("_held", "_offsets", "cost_bytes", "last_ts_ns", "reach", "total")
 
-    def __init__(self, ts_ns: int) -> None:
-        self.first_ts_ns = ts_ns
-        self.last_ts_ns = ts_ns
-        self.pieces: list[tuple[int, bytes]] = []
-        self.held_bytes = 0
+    def __init__(self) -> None:
+        self.last_ts_ns = 0
         self.total: int | None = None
+        self.reach = 0
+        self.cost_bytes = 0
+        self._offsets: list[int] = []
+        self._held: list[bytes] = []
 
     def add(self, offset: int, piece: bytes) -> None:
         """Take what of the piece is new: the first copy of a byte wins."""
         end = offset + len(piece)
-        kept: list[tuple[int, bytes]] = []
-        at = offset
-        for there, held in self.pieces:
-            if there > at and at < end:
-                kept.append((at, piece[at - offset : min(there, end) - offset]))
-            kept.append((there, held))
-            at = max(at, there + len(held)) if there < end else at
-        if at < end:
-            kept.append((at, piece[at - offset :]))
-        self.pieces = sorted(each for each in kept if each[1])
-        self.held_bytes = sum(len(held) for _, held in self.pieces)
+        place = bisect_right(self._offsets, offset)
+        at = max(offset, self._end(place - 1)) if place else offset
+        while at < end and len(self._offsets) < MAX_FRAGMENTS_PER_DATAGRAM:
+            until = min(end, self._offsets[place]) if place < len(self._offsets) else end
+            if until > at:
+                self._offsets.insert(place, at)
+                self._held.insert(place, piece[at - offset : until - offset])
+                self.cost_bytes += until - at + FRAGMENT_COST_BYTES
+                place += 1
+            if place == len(self._offsets):
+                break
+            at = self._end(place)
+            place += 1
+
+    def _end(self, place: int) -> int:
+        return self._offsets[place] + len(self._held[place])
 
     def whole(self) -> bytes | None:
         """All bytes, None while some are missing."""
-        if self.total is None or self.held_bytes < self.total:
+        last = len(self._offsets) - 1
+        if self.total is None or last < 0 or self._end(last) != self.total:
             return None
-        joined = b"".join(held for _, held in self.pieces)
-        return joined[: self.total]
+        if self.cost_bytes - len(self._offsets) * FRAGMENT_COST_BYTES != self.total:
+            return None
+        return b"".join(self._held)
 
 
 class _Fragments:
@@ -600,24 +644,24 @@ class _Fragments:
     def __len__(self) -> int:
         return len(self._held)
 
-    def add(self, key: tuple[int, ...], ts_ns: int, offset: int, more: bool, piece: bytes, wire_bytes: int) -> bytes | None:
-        """The datagram's payload if this piece makes it whole."""
-        if offset + wire_bytes > MAX_DATAGRAM_BYTES or (more and wire_bytes % 8) or not wire_bytes:
-            self.malformed += 1
-            return None
+    def add(self, key: tuple[int, ...], ts_ns: int, fragment: Fragment) -> bytes | None:
+        """The datagram's payload if this fragment makes it whole."""
         datagram = self._held.get(key)
         if datagram is not None and abs(ts_ns - datagram.last_ts_ns) > FRAGMENT_TIMEOUT_NS:
             self._drop(key)
             datagram = None
+        if not fragment.fits(datagram):
+            self.malformed += 1
+            return None
         if datagram is None:
-            datagram = self._held[key] = _Datagram(ts_ns)
+            datagram = self._held[key] = _Datagram()
         datagram.last_ts_ns = ts_ns
-        before = datagram.held_bytes
-        if len(datagram.pieces) < MAX_FRAGMENTS_PER_DATAGRAM:
-            datagram.add(offset, piece)
-        if not more and datagram.total is None:
-            datagram.total = offset + wire_bytes
-        self._bytes += datagram.held_bytes - before
+        datagram.reach = max(datagram.reach, fragment.end)
+        if not fragment.more:
+            datagram.total = fragment.end
+        before = datagram.cost_bytes
+        datagram.add(fragment.offset, fragment.captured)
+        self._bytes += datagram.cost_bytes - before
         payload = datagram.whole()
         if payload is not None:
             self._forget(key)
@@ -627,7 +671,7 @@ class _Fragments:
         return None
 
     def _forget(self, key: tuple[int, ...]) -> None:
-        self._bytes -= self._held.pop(key).held_bytes
+        self._bytes -= self._held.pop(key).cost_bytes
 
     def _drop(self, key: tuple[int, ...]) -> None:
         self._forget(key)
@@ -650,7 +694,15 @@ class _Rows:
 
     __slots__ = ("buffer", "columns", "packet", "pieces", "row_count")
 
-    def __init__(self, buffer: NDArray[np.uint8], offset, caplen, wirelen, link_type, counts: NDArray[np.int64]) -> None:
+    def __init__(
+        self,
+        buffer: NDArray[np.uint8],
+        offset: NDArray[np.int64],
+        caplen: NDArray[np.int64],
+        wirelen: NDArray[np.int64],
+        link_type: NDArray[np.int32],
+        counts: NDArray[np.int64],
+    ) -> None:
         count = len(offset)
         wide = {name: np.empty(count, np.int64) for name in ("src_hi", "src_lo", "dst_hi", "dst_lo")}
         self.columns: dict[str, np.ndarray] = {
@@ -669,11 +721,10 @@ class _Rows:
         packet = np.empty(count, np.int64)
         self.buffer = buffer
         self.pieces: list[Piece] = []
-        given = (memoryview(np.ascontiguousarray(column)) for column in (offset, caplen, wirelen, link_type))
-        taken = (memoryview(column) for column in self.columns.values())
-        self.row_count: int = _walk_packets(
-            memoryview(buffer), *given, *taken, memoryview(packet), memoryview(counts), self.pieces
-        )
+        given = (buffer, offset, caplen, wirelen, link_type)
+        views = [np.ascontiguousarray(column).data for column in given]
+        views += [column.data for column in (*self.columns.values(), packet, counts)]
+        self.row_count: int = _walk_packets(*views, pieces=self.pieces)
         self.columns = {name: column[: self.row_count] for name, column in self.columns.items()}
         self.packet = packet[: self.row_count]
 
@@ -745,8 +796,9 @@ class Dissector:
         whole: list[tuple[int, bytes]] = []
         for index, key, offset, more, start, end, wire_end in rows.pieces:
             packet = int(packets[index])
-            piece = rows.buffer[start:end].tobytes()
-            payload = self._fragments.add(key, int(window.ts_ns[packet]), offset, more, piece, wire_end - start)
+            captured = rows.buffer[start:end].tobytes()
+            fragment = Fragment(offset, offset + wire_end - start, more, captured)
+            payload = self._fragments.add(key, int(window.ts_ns[packet]), fragment)
             if payload is not None:
                 whole.append((packet, _plain_packet(key, payload)))
         return whole

@@ -1,15 +1,16 @@
 """Capture files to chains: which files are pieces of one recording.
 
-Fed by ``inputs``. Files of one directory are one capture if their names differ only in a counter or a time, as tcpdump,
-dumpcap and editcap write them, and if their times ascend without overlap. All else stays apart.
+Fed by ``inputs``. Files of one directory are one capture if their names differ only in a counter or a time, as
+tcpdump, dumpcap and editcap write them, and if their times ascend without overlap. All else stays apart.
 
 The names known, each with or without an ending of a compressor behind it:
 
     tcpdump -C          broker.pcap, broker.pcap1, broker.pcap2 (with -W: broker.pcap00)
     tcpdump -G          broker-20261121064644.pcap, broker_2026-11-21_06:46:44.pcap1, broker-1795243604.pcap
-    dumpcap, editcap    broker_00003_20261121064644.pcapng, broker_20261121064644_00003.pcapng, broker_00003.pcapng
+    dumpcap, editcap    broker_00003_20261121064644.pcapng, broker_20261121064644_00003.pcapng,
+                        broker_00003.pcapng
 
-A ring of files (-W) starts anew at its first name, so files are ordered by their times and not by their counters.
+A ring of files (-W) starts anew at its first name, so files are ordered by their times and not by counters.
 """
 
 from __future__ import annotations
@@ -31,12 +32,10 @@ _CLOCK = rf"{_HOUR}(?P<c>[-_.:h]?){_SIXTY}(?:(?P=c){_SIXTY}|m{_SIXTY})?s?"
 _ZONE = r"(?:Z|[+-]\d{4})?"
 _CLOCK_ALONE = rf"{_HOUR}(?P<e>[-_.:]){_SIXTY}(?P=e){_SIXTY}"
 _EPOCH = r"[12]\d{9}"
-_TIME = re.compile(
-    rf"(?<!\d)(?<!\d\.)(?:{_DATE}(?:[-_.T @]?{_CLOCK}{_ZONE})?|{_EPOCH}|{_CLOCK_ALONE})(?!\d)(?!\.\d)"
-)
+_TIME = re.compile(rf"(?<!\d)(?<!\d\.)(?:{_DATE}(?:[-_.T @]?{_CLOCK}{_ZONE})?|{_EPOCH}|{_CLOCK_ALONE})(?!\d)(?!\.\d)")
 _RING = re.compile(r"^(?P<stem>.+)_(?P<counter>\d{5,9})(?P<ending>\.[^.]*)?$")
 _RING_BEFORE_TIME = re.compile(r"^(?P<stem>.+)_(?P<counter>\d{5,9})(?P<rest>_\0(?:\.[^.]*)?)$")
-# The counter of tcpdump -C is the very end of the name; behind a digit and a dot it could be an address or a version.
+# The counter of tcpdump -C is the very end of the name; behind a digit and a dot it could be an address.
 _LAST_COUNTER = re.compile(r"^(?P<stem>(?:.*\D)?)(?P<counter>\d{1,9})$", re.DOTALL)
 _ADDRESS_LIKE = re.compile(r"\d\.$")
 
@@ -56,10 +55,8 @@ class RotatedName:
 def rotated_name(name: str) -> RotatedName:
     """What is left of a file name (no directory) when counter and time are taken out.
 
-    >>> rotated_name("broker_00003_20261121064644.pcapng").key == rotated_name("broker_00004_20261121064650.pcapng").key
-    True
-    >>> rotated_name("a1.pcap").key == rotated_name("b1.pcap").key
-    False
+    >>> rotated_name("broker.pcap12")
+    RotatedName(key='broker.pcap', times=(), counter=12)
     """
     name = _COMPRESSOR.sub("", name).replace("\0", "")
     times = tuple(match.group() for match in _TIME.finditer(name))
@@ -77,7 +74,7 @@ def rotated_name(name: str) -> RotatedName:
 
 
 def chains(places: Sequence[tuple[str, str]], span: Callable[[int], Span | None]) -> list[list[int]]:
-    """Indices of the files, grouped into captures, each in order of time; captures in order of their first file.
+    """Indices of the files, grouped into captures, each in order of time; captures in order of first mention.
 
     places: (directory, file name) of each file. span gives the times of a file by its index, None if it holds
     no packet; it is asked only for files whose names make them candidates.
@@ -91,7 +88,7 @@ def chains(places: Sequence[tuple[str, str]], span: Callable[[int], Span | None]
         if len(members) == 1:
             found.append(members)
             continue
-        ordered = sorted(members, key=lambda index: (names[index].times, names[index].counter, places[index][1]))
+        ordered = sorted(members, key=lambda at: (names[at].times, names[at].counter, places[at][1]))
         found.extend(_runs(_timed(ordered, span)))
     return sorted(found, key=min)
 
@@ -119,7 +116,7 @@ def _timed(ordered: Sequence[int], span: Callable[[int], Span | None]) -> list[_
 
 
 def _runs(timed: Sequence[_Timed]) -> list[list[int]]:
-    """Split where times overlap: the files that overlap stand alone, what is before and after them are captures."""
+    """Split where times overlap: files that overlap stand alone, what is before and after them are captures."""
     clusters: list[list[_Timed]] = []
     latest_ns = 0
     for file in timed:

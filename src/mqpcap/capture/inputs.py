@@ -1,7 +1,8 @@
 """What the user named to captures: files, directories, globs, compressed files and standard input.
 
-Feeds every face. Promises: a capture is known by its content; a file reached twice is read once; one bad input
-never hides another. Nothing is kept open between finding a regular file and reading it; a pipe can be read once.
+Feeds every face. Promises: a capture is known by its content; a file reached twice is read once; one bad
+input never hides another. Nothing is kept open between finding a regular file and reading it; a pipe can be
+read once.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import stat
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import BinaryIO
 
 from mqpcap.capture import chains
@@ -24,7 +26,7 @@ STDIN = "-"
 
 @dataclass(slots=True)
 class _File:
-    """A capture file: its name as given, where it is, and the open stream if it can be read once only."""
+    """A capture file: its name as given, where it is, and the open stream if it can be read only once."""
 
     name: str
     path: str
@@ -45,7 +47,7 @@ class _File:
 class Capture:
     """One recording: one file, or a chain of rotated ones in order of time.
 
-    files: names as given. notes and facts are filled while windows are read, facts with one entry a file read to its end.
+    files: names as given. notes and facts are filled while windows are read, facts with one entry a file read.
     """
 
     _files: tuple[_File, ...]
@@ -148,16 +150,17 @@ class _Search:
         """One input as the user wrote it."""
         if name == STDIN:
             self._add_stdin()
-        elif os.path.isdir(name):
+        elif _is_directory(name):
             self._add_directory(name)
         elif os.path.lexists(name) or not glob.has_magic(name):
             self._add_file(name, name, named=True)
         else:
+            # Not Path.glob, which would rewrite "./x" to "x": names stay as given.
             matches = sorted(glob.glob(name, recursive=True))
             if not matches:
                 self.unreadable.append((name, "no file matches"))
             for match in matches:
-                if os.path.isdir(match):
+                if _is_directory(match):
                     if "**" not in name:
                         self._add_directory(match)
                 else:
@@ -167,41 +170,39 @@ class _Search:
         if self._stdin_read:
             return
         self._stdin_read = True
-        self._add_source(_File(STDIN, STDIN), plain_bytes(self._stdin or sys.stdin.buffer, None), once=True, named=True)
+        source = plain_bytes(self._stdin or sys.stdin.buffer, None)
+        self._add_source(_File(STDIN, STDIN), source, once=True, named=True)
 
     def _add_directory(self, name: str) -> None:
         any_capture = False
-        for path, relative in self._walk(name, "", set()):
-            shown = os.path.join(name, relative) if name.endswith("/") else f"{name}/{relative}"
-            any_capture = self._add_file(shown, path, named=False) or any_capture
+        for path in self._below(name.rstrip("/") or "/", set()):
+            any_capture = self._add_file(path, path, named=False) or any_capture
         if not any_capture:
             self.unreadable.append((name, "no capture in this directory"))
 
-    def _walk(self, directory: str, relative: str, entered: set[tuple[int, int]]) -> Iterator[tuple[str, str]]:
-        """(path, path relative to the start) of every file below, sorted; no directory is entered twice."""
-        shown = os.path.join(directory, relative)
+    def _below(self, directory: str, entered: set[tuple[int, int]]) -> Iterator[str]:
+        """Every file below, sorted; no directory is entered twice."""
         try:
-            status = os.stat(shown)
+            status = Path(directory).stat()
             if (status.st_dev, status.st_ino) in entered:
                 return
             entered.add((status.st_dev, status.st_ino))
-            names = sorted(os.listdir(shown))
+            names = sorted(path.name for path in Path(directory).iterdir())
         except OSError as error:
-            self.unreadable.append((shown, _reason(error)))
+            self.unreadable.append((directory, _reason(error)))
             return
         for name in names:
-            below = os.path.join(relative, name)
-            path = os.path.join(directory, below)
-            if os.path.isdir(path):
-                yield from self._walk(directory, below, entered)
+            path = f"{directory.rstrip('/')}/{name}"
+            if _is_directory(path):
+                yield from self._below(path, entered)
             else:
-                yield path, below
+                yield path
 
     def _add_file(self, name: str, path: str, named: bool) -> bool:
         """Whether it is a capture, also if it was reached before."""
         strangers = self.unreadable if named else self.skipped
         try:
-            status = os.stat(path)
+            status = Path(path).stat()
         except FileNotFoundError:
             # In a directory: a link to nowhere, or a file that rotation took away meanwhile.
             strangers.append((name, "no such file"))
@@ -228,7 +229,8 @@ class _Search:
     def _add_source(self, file: _File, source: Headed, once: bool, named: bool) -> bool:
         head = source.peek(24)
         if capture_format(head[:12]) is None:
-            (self.unreadable if named or source.failure else self.skipped).append((file.name, _stranger(head, source)))
+            refused = self.unreadable if named else self.skipped
+            refused.append((file.name, _stranger(head, source)))
             if file.path != STDIN:
                 source.close()
             return False
@@ -238,6 +240,13 @@ class _Search:
             source.close()
         self.files.append(file)
         return True
+
+
+def _is_directory(path: str) -> bool:
+    try:
+        return Path(path).is_dir()
+    except OSError:
+        return False
 
 
 def _stranger(head: bytes, source: Headed) -> str:

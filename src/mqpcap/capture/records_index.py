@@ -5,7 +5,8 @@ Fed by ``windows`` with a piece of a file; fills arrays the caller owns and says
 Promises: no byte outside ``start`` to ``end`` is read, no memory is taken, nothing raises for any bytes.
 
 A walk stops for one of the reasons below. Blocks that change what follows (pcapng section headers, interface
-descriptions) or that only people read (statistics) are rare, so the walk stops before them and the caller reads them in Python.
+descriptions) or that only people read (statistics) are rare, so the walk stops before them and the caller reads
+them in Python.
 """
 
 import cython
@@ -28,7 +29,7 @@ OVERRUN = 7
 """The packet's captured length passes its block."""
 
 INTERFACE_WIDTH = 6
-"""Numbers in one row of the interface table: link type, multiplier, divisor, shift, offset in ns, snap length."""
+"""Numbers in a row of the interface table: link type, multiplier, divisor, shift, offset in ns, snap length."""
 
 _INTERFACE_WIDTH = cython.declare(cython.longlong, 6)
 _TIME_MAX = cython.declare(cython.longlong, 9223372036854775807)
@@ -69,7 +70,7 @@ def pcap_records(
     caplen: cython.longlong[::1],
     wirelen: cython.longlong[::1],
     ts_ns: cython.longlong[::1],
-):
+) -> tuple[int, int, int, int]:
     """(rows, position, stop, need) after walking pcap records from start, which is the border of one.
 
     need is the whole length of the record at the position, 0 where it is not known.
@@ -150,7 +151,7 @@ def pcapng_records(
     wirelen: cython.longlong[::1],
     ts_ns: cython.longlong[::1],
     link_type: cython.int[::1],
-):
+) -> tuple[int, int, int, int]:
     """(rows, position, stop, need) after walking pcapng blocks from start, which is the border of one.
 
     Simple packet blocks carry no time and get that of the packet before (last_ts_ns for the first).
@@ -206,7 +207,7 @@ def pcapng_records(
             return row, at, 6, interface
         entry = interface * _INTERFACE_WIDTH
         if kind == 3:
-            # The block does not say how much was captured: the least of what it holds, the wire and the snap length.
+            # It does not say how much was captured: the least of what it holds, the wire and the snap length.
             snaplen = interfaces[entry + 5]
             if captured > original:
                 captured = original

@@ -1,43 +1,46 @@
 """Files, pipes and compressed files to plain bytes, a piece at a time.
 
 Feeds ``windows`` and ``inputs``. Compression is known by content, never by the name's ending. Promises: memory
-does not grow with the file; a stream that breaks off gives every byte before the break and then says, in
-``failure``, what was found.
+does not grow with the file; a stream that breaks off gives the bytes before the break (zstd and lz4: all but
+ARROW_READ_BYTES) and then says, in ``failure``, what was found.
 
-Hard part: a decompressor that raises also throws away what the same call had already given back. gzip input is
-therefore fed again byte by byte from a copy of the decompressor's state; zstd and lz4 are asked for little at a time.
+Hard part: a decompressor that raises also throws away what the same call had unpacked already. gzip input is
+therefore fed again byte by byte from a copy of the decompressor's state; zstd and lz4 are asked for little at
+a time.
 """
 
 from __future__ import annotations
 
 import bz2
+import io
 import os
 import stat
 import zlib
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Literal, Protocol
 
 import pyarrow as pa
 
 COMPRESSED_CHUNK_BYTES = 1 << 16
 """Compressed bytes fed to gzip and bz2 at a time."""
+MAX_PIECE_BYTES = 1 << 20
+"""Plain bytes taken from gzip and bz2 at a time, so that a small input cannot blow up."""
 ARROW_READ_BYTES = 1 << 12
 """Plain bytes asked of zstd and lz4 at a time; also the most that is lost where the input breaks off."""
 MAX_MEMBERS_WITHOUT_BYTES = 1 << 16
 """Compressed members in a row that hold nothing, before the file counts as damaged."""
 
-_MAGICS = (
-    (b"\x1f\x8b", "gzip"),
-    (b"\x28\xb5\x2f\xfd", "zstd"),
-    (b"\x04\x22\x4d\x18", "lz4"),
-    (b"BZh", "bz2"),
-)
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
 
 
 class Bytes(Protocol):
     """A one-way stream of plain bytes."""
 
-    failure: str | None
+    @property
+    def failure(self) -> str | None:
+        """What broke the stream off, None while nothing did."""
+        ...
 
     def read(self, length: int) -> bytes:
         """Up to length bytes; empty at the end only."""
@@ -151,10 +154,14 @@ class _Decompressed:
         """Plain bytes, input left over, and whether the member is complete."""
         raise NotImplementedError
 
+    def _holds_input(self) -> bool:
+        """Whether the decompressor can give more without being fed."""
+        return False
+
     def _refill(self) -> None:
-        if not self._waiting:
+        if not self._waiting and not self._holds_input():
             self._waiting = self._inner.read(COMPRESSED_CHUNK_BYTES)
-        if not self._waiting:
+        if not self._waiting and not self._holds_input():
             self._ended = True
             if self._member_open:
                 self.failure = self._inner.failure or f"the {self.name} stream is cut off"
@@ -165,7 +172,7 @@ class _Decompressed:
             if not self._waiting.startswith(self.magic):
                 self._ended = True
                 if self._waiting.strip(b"\0"):
-                    self.failure = f"{len(self._waiting)} or more bytes that are no {self.name} follow the {self.name} stream"
+                    self.failure = f"bytes that are no {self.name} follow the {self.name} stream"
                 return
             self._begin()
             self._member_open = True
@@ -206,10 +213,6 @@ class _Decompressed:
     def close(self) -> None:
         """Give the file back."""
         self._inner.close()
-
-
-MAX_PIECE_BYTES = 1 << 20
-"""Plain bytes taken from gzip and bz2 at a time, so that a small input cannot blow up."""
 
 
 class _Gzip(_Decompressed):
@@ -253,27 +256,20 @@ class _Bz2(_Decompressed):
     def _feed(self, chunk: bytes) -> tuple[bytes, bytes, bool]:
         try:
             plain = self._member.decompress(chunk, MAX_PIECE_BYTES)
-            # The object keeps input it could not use yet, so what it holds is drained here before more is read.
-            pieces = [plain]
-            while not self._member.eof and not self._member.needs_input:
-                piece = self._member.decompress(b"", MAX_PIECE_BYTES)
-                pieces.append(piece)
-                if not piece:
-                    break
         except (OSError, EOFError) as error:
             self._break_off(f"the bz2 stream is damaged ({error})")
             return b"", b"", False
-        if self._member.eof:
-            return b"".join(pieces), self._member.unused_data, True
-        return b"".join(pieces), b"", False
+        return plain, self._member.unused_data, self._member.eof
+
+    def _holds_input(self) -> bool:
+        return self._member_open and not self._member.needs_input
 
 
-class _Readable:
+class _Readable(io.RawIOBase):
     """The little of a Python file that pyarrow asks for."""
 
-    closed = False
-
     def __init__(self, inner: Bytes) -> None:
+        super().__init__()
         self._inner = inner
 
     def read(self, length: int = -1) -> bytes:
@@ -282,20 +278,11 @@ class _Readable:
     def readable(self) -> bool:
         return True
 
-    def writable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        self._inner.close()
-
 
 class _Arrow:
     """zstd and lz4 frames, by pyarrow."""
 
-    def __init__(self, inner: Bytes, name: str) -> None:
+    def __init__(self, inner: Bytes, name: Literal["lz4", "zstd"]) -> None:
         self._inner = inner
         self._name = name
         self._stream = pa.CompressedInputStream(pa.PythonFile(_Readable(inner), mode="r"), name)
@@ -316,7 +303,8 @@ class _Arrow:
                 piece = self._stream.read(min(ARROW_READ_BYTES, len(view) - got))
             except (OSError, pa.ArrowException) as error:
                 self._ended = True
-                self.failure = self._inner.failure or f"the {self._name} stream is cut off or damaged ({_one_line(error)})"
+                what = f"the {self._name} stream is cut off or damaged ({_one_line(error)})"
+                self.failure = self._inner.failure or what
                 break
             if not piece:
                 self._ended = True
@@ -341,19 +329,20 @@ def plain_bytes(file: BinaryIO, size: int | None) -> Headed:
     """
     raw = Headed(Plain(file, size))
     first = raw.peek(4)
-    for magic, name in _MAGICS:
-        if first.startswith(magic):
-            if name == "gzip":
-                return Headed(_Gzip(raw), name)
-            if name == "bz2":
-                return Headed(_Bz2(raw), name)
-            return Headed(_Arrow(raw, name), name)
+    if first.startswith(_Gzip.magic):
+        return Headed(_Gzip(raw), "gzip")
+    if first.startswith(_Bz2.magic):
+        return Headed(_Bz2(raw), "bz2")
+    if first == _ZSTD_MAGIC:
+        return Headed(_Arrow(raw, "zstd"), "zstd")
+    if first == _LZ4_MAGIC:
+        return Headed(_Arrow(raw, "lz4"), "lz4")
     return raw
 
 
 def open_path(path: str | Path) -> Headed:
     """The plain bytes of the file at a path; raises OSError if it cannot be opened."""
-    file = open(path, "rb", buffering=0)
+    file = Path(path).open("rb", buffering=0)  # noqa: SIM115  # the caller closes it
     try:
         status = os.fstat(file.fileno())
     except OSError:

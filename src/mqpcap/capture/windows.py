@@ -66,7 +66,8 @@ class Window:
     """Some packets of one file, in file order, over the file's bytes.
 
     offset, caplen, wirelen: int64, bytes; offset is where the packet starts in buffer. ts_ns: int64, nanoseconds
-    since 1970. link_type: int32, LINKTYPE number. number: int64, from 1 in the file. file: index into Capture.files.
+    since 1970. link_type: int32, LINKTYPE number. number: int64, from 1 in the file. file: index into
+    Capture.files.
     """
 
     buffer: NDArray[np.uint8]
@@ -96,8 +97,8 @@ class Note:
 class FileFacts:
     """What one file says of itself and what was found in it, for ``info``.
 
-    drop_count is None where the file does not say. tick_ns: nanoseconds in the coarsest clock tick, 0 if finer than
-    one. snaplen: 0 for no limit.
+    drop_count is None where the file does not say. tick_ns: nanoseconds in the coarsest clock tick, 0 if finer
+    than one. snaplen: 0 for no limit.
     """
 
     file: str
@@ -197,7 +198,7 @@ class Reader:
         buffer = np.empty(WINDOW_BYTES, np.uint8)
         held = 0
         while True:
-            filled = held + self._source.readinto(memoryview(buffer)[held:])
+            filled = held + self._source.readinto(buffer[held:].data)
             at, walk = 0, None
             while walk is None or walk.stop == records_index.FULL:
                 walk = self._records.walk(buffer, at, filled)
@@ -226,7 +227,7 @@ class Reader:
         if kind == "pcapng":
             return _Pcapng()
         if len(head) < _PCAP_HEADER_BYTES:
-            self._note(0, "cut_short", f"the file ends {len(head)} bytes into its header of {_PCAP_HEADER_BYTES}")
+            self._note(0, "cut_short", f"the file ends after {len(head)} of the {_PCAP_HEADER_BYTES} header bytes")
             return None
         self._source.read(_PCAP_HEADER_BYTES)
         self._base = _PCAP_HEADER_BYTES
@@ -260,7 +261,7 @@ class _Columns:
     ts_ns: NDArray[np.int64]
 
     def views(self) -> tuple[memoryview, memoryview, memoryview, memoryview]:
-        return memoryview(self.offset), memoryview(self.caplen), memoryview(self.wirelen), memoryview(self.ts_ns)
+        return self.offset.data, self.caplen.data, self.wirelen.data, self.ts_ns.data
 
 
 def _columns(room: int) -> _Columns:
@@ -280,7 +281,7 @@ class _Pcap:
         """Rows from start on, which is the border of a record."""
         columns = _columns(min(MAX_WINDOW_PACKETS, (end - start) // 16 + 1))
         rows, position, stop, need = records_index.pcap_records(
-            memoryview(buffer), start, end, self._order == "big", self._tick_ns, MAX_RECORD_BYTES, *columns.views()
+            buffer.data, start, end, self._order == "big", self._tick_ns, MAX_RECORD_BYTES, *columns.views()
         )
         link_type = np.full(rows, self._link_type, np.int32)
         return _walk(columns, link_type, rows, position, stop, need)
@@ -339,16 +340,16 @@ class _Pcapng:
         """Rows from start on, which is the border of a block."""
         columns = _columns(min(MAX_WINDOW_PACKETS, (end - start) // 16 + 1))
         link_type = np.empty(len(columns.offset), np.int32)
-        views = (*columns.views(), memoryview(link_type))
+        views = (*columns.views(), link_type.data)
         rows, position = 0, start
         while True:
             got, position, stop, need = records_index.pcapng_records(
-                memoryview(buffer),
+                buffer.data,
                 position,
                 end,
                 self._order == "big",
                 MAX_RECORD_BYTES,
-                memoryview(self._table),
+                self._table.data,
                 self._count,
                 self._last_ts_ns,
                 *(view[rows:] for view in views),
