@@ -1,0 +1,1344 @@
+"""TCP segments to ordered byte streams.
+
+Fed by ``packets``, read by ``frames``. Each side of each connection becomes runs of stream bytes (stretches); bytes the
+capture did not see are recorded as gaps, nothing here fills one, and no byte is given out twice. The first copy of a
+byte is kept; what a later copy says otherwise is recorded as a conflict.
+
+Theory of operation. ``flows.walk`` takes every packet that is in order, in C when compiled. A side that is not in order
+has a ``Disorder`` holding copies of what came too early, and while it has one every packet of its connection is judged
+here. A hole is given up, for good, when the other side's acknowledgement covers it and SETTLE_PACKETS more packets of the
+connection have come (the bytes existed, and a capture that is only slightly out of order would have shown them), when too
+much is held, or when the flow ends. The start of a side without a SYN waits by the same rule. Bytes that come after
+their hole was given up are counted and recorded as late. All of this is decided per packet, never per call of feed, so
+results do not depend on how the input was cut into windows. Under the memory caps (counts say when they bite) results
+depend on what other connections are in the same Assembler.
+
+Stream offsets are int64 and never wrap. Without a SYN offset 0 is the lowest sequence number known when the side's first
+byte was given out; if lower ones come later, add Flow.shift[side] to get the offset the contract speaks of.
+"""
+
+import base64
+import hashlib
+import tempfile
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqpcap import flows as _flows
+from mqpcap.packets import Segments, address_text
+
+MAX_BYTES = 512 * 1024 * 1024
+"""Memory for held segments, kept stretches and history together, unless the caller says otherwise."""
+HELD_SHARE = 2
+"""One part in this of the memory may hold segments that came too early, over all connections."""
+HISTORY_SHARE = 4
+"""One part in this may hold bytes to compare retransmissions with."""
+KEPT_SHARE = 4
+"""One part in this may hold what readers left over; above it those bytes live in a temporary file."""
+HISTORY_BYTES = 64 * 1024
+"""A retransmission is compared with at most this many of the latest bytes of its side."""
+HELD_BYTES = 4 * 1024 * 1024
+"""Bytes one side may hold behind a hole before the hole is given up without proof."""
+HELD_SEGMENTS = 4096
+"""Segments one side may hold behind a hole."""
+HELD_OVERHEAD = 192
+"""What a held segment costs besides its bytes."""
+SETTLE_PACKETS = 32
+"""Packets of the connection to wait for after an acknowledgement covers a hole: captures are a bit out of order."""
+START_BYTES = 256 * 1024
+START_SEGMENTS = 64
+START_PACKETS = 256
+"""How much of a side without a SYN waits for a lower sequence number: bytes, segments, packets of the connection."""
+SYN_NEAR_BYTES = 64 * 1024
+SYN_LATE_PACKETS = 16
+"""A SYN captured behind its own first data belongs to that flow within these bounds."""
+IDLE_NS = 3600 * 1_000_000_000
+"""A flow without packets for so long loses its history and gives up its holes."""
+CLOSED_NS = 60 * 1_000_000_000
+"""The same for a flow that was closed."""
+CONFLICT_ROWS = 64
+"""Rows of one retransmission with other bytes; the last row spans what is left."""
+
+_L = _flows.LAYOUT
+_MARKS, _FIRST_TS, _LAST_TS, _BEFORE, _EQUAL = (
+    _L[name] for name in ("MARKS", "FIRST_TS", "LAST_TS", "BEFORE", "EQUAL")
+)
+_KEY, _SIDE, _SIDE_WORDS, _WORDS = _L["KEY"], _L["SIDE"], _L["SIDE_WORDS"], _L["WORDS"]
+_BASE, _NEXT, _PACKETS, _BYTES, _AGAIN, _CONFLICT, _MISSING = (
+    _L[name] for name in ("BASE", "NEXT", "PACKETS", "BYTES", "AGAIN", "CONFLICT", "MISSING")
+)
+_ACK, _FIRST_ACK, _FIN, _SENT, _FLOOR, _SHOWN, _SHIFT, _WANT = (
+    _L[name] for name in ("ACK", "FIRST_ACK", "FIN", "SENT", "FLOOR", "SHOWN", "SHIFT", "WANT")
+)
+_HARD, _ORIENTED, _CLOSED, _SYN_SEEN, _RST_SEEN, _ENDED, _SURE = (
+    _L[name] for name in ("HARD", "ORIENTED", "CLOSED", "SYN_SEEN", "RST_SEEN", "ENDED", "SURE")
+)
+_FLOWS, _PIECES, _PIECE_FIRST, _TOUCHED, _ENDS, _PACKETS_ALL = (
+    _L[name] for name in ("FLOWS", "PIECES", "PIECE_FIRST", "TOUCHED", "ENDS", "PACKETS_ALL")
+)
+_PIECE, _P_SIDE, _P_OFFSET, _P_LENGTH, _P_START, _P_FILE, _P_SLOT = (
+    _L[name] for name in ("PIECE", "P_SIDE", "P_OFFSET", "P_LENGTH", "P_START", "P_FILE", "P_SLOT")
+)
+_NONE, _OLDEST = _L["NONE"], _L["OLDEST"]
+_FLAG_FIN, _FLAG_SYN, _FLAG_RST, _FLAG_ACK = 1, 2, 4, 16
+_SEQ_MASK = 0xFFFFFFFF
+_KEPT_COLUMNS = 7  # the first seven of a piece: side, offset, length, start, time, number, file
+_FIRST_ROOM = 1024
+
+EndState = Literal["reset", "closed", "open"]
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """One TCP connection. Pairs are (side 0, side 1); side 0 is sent by endpoint A, side 1 by endpoint B.
+
+    oriented: A is the client, known from a SYN; else A is the sender of the first packet captured. fin_offset: stream
+    offset behind the last byte, if a FIN was captured. acked: the highest acknowledgement of this side's bytes that the
+    OTHER side sent, as an offset of this side's stream (fin_offset + 1 if its FIN is acknowledged), None if unknown.
+    end_offset: behind the last byte given out. shift: add it to every offset of the side (0 unless bytes below offset 0
+    came late).
+    """
+
+    index: int
+    version: int
+    a_ip: str
+    a_port: int
+    b_ip: str
+    b_port: int
+    first_ts_ns: int
+    last_ts_ns: int
+    oriented: bool
+    syn_seen: bool
+    end_state: EndState
+    syn: tuple[bool, bool]
+    rst: tuple[bool, bool]
+    fin_offset: tuple[int | None, int | None]
+    acked: tuple[int | None, int | None]
+    end_offset: tuple[int, int]
+    packets: tuple[int, int]
+    bytes: tuple[int, int]
+    retransmitted: tuple[int, int]
+    conflict: tuple[int, int]
+    missing: tuple[int, int]
+    shift: tuple[int, int]
+    connection_id: int
+    equal: int
+
+    @property
+    def community_id(self) -> str:
+        """The Community ID of the connection, version 1 with seed 0."""
+        one = (_address_bytes(self.version, self.a_ip), self.a_port)
+        two = (_address_bytes(self.version, self.b_ip), self.b_port)
+        return _community_id(min(one, two), max(one, two))
+
+
+def _address_bytes(version: int, text: str) -> bytes:
+    import ipaddress
+
+    return (ipaddress.IPv4Address if version == 4 else ipaddress.IPv6Address)(text).packed
+
+
+def _community_id(low: tuple[bytes, int], high: tuple[bytes, int]) -> str:
+    said = b"\0\0" + low[0] + high[0] + b"\x06\0" + low[1].to_bytes(2, "big") + high[1].to_bytes(2, "big")
+    return "1:" + base64.b64encode(hashlib.sha1(said, usedforsecurity=False).digest()).decode()
+
+
+def connection_id(
+    version: int, one: tuple[bytes, int], two: tuple[bytes, int], first_ts_ns: int, equal: int
+) -> int:
+    """A positive number of 63 bits for a connection: endpoints in either order, first packet's time, number among equals.
+
+    >>> a, b = (bytes([10, 0, 0, 1]), 5555), (bytes([10, 0, 0, 2]), 40000)
+    >>> connection_id(4, a, b, 7, 0) == connection_id(4, b, a, 7, 0) != connection_id(4, a, b, 7, 1)
+    True
+    """
+    said = bytes([version])
+    for address, port in sorted((one, two)):
+        said += address + port.to_bytes(2, "big")
+    said += (first_ts_ns & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "big") + equal.to_bytes(8, "big")
+    return int.from_bytes(hashlib.blake2b(said, digest_size=8).digest(), "big") & 0x7FFFFFFFFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Spots:
+    """Places of streams, one row each, in order of flow, side and offset: gaps, conflicts or late bytes.
+
+    flow, offset, length, ts_ns: int64, side: int8, snapped: bool (a gap cut by the snap length). ts_ns of a gap is that of
+    the first byte captured behind it, or of the flow's last packet; else of the packet with the bytes.
+    """
+
+    flow: NDArray[np.int64]
+    side: NDArray[np.int8]
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+    ts_ns: NDArray[np.int64]
+    snapped: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.flow)
+
+
+def _spots(rows: list[tuple[int, int, int, int, bool]]) -> Spots:
+    rows.sort(key=lambda row: row[:2])
+    table = np.array([row[:4] for row in rows], np.int64).reshape(-1, 4)
+    return Spots(
+        flow=table[:, 0] >> 1,
+        side=(table[:, 0] & 1).astype(np.int8),
+        offset=table[:, 1].copy(),
+        length=table[:, 2].copy(),
+        ts_ns=table[:, 3].copy(),
+        snapped=np.array([row[4] for row in rows], np.bool_),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Stretches:
+    """Runs of contiguous stream bytes with news, in order of flow, side and offset.
+
+    buffer holds the bytes of all. Per stretch, int64: flow; offset, stream offset of the first byte; start and length in
+    buffer; gap_before, bytes missing just before it. side: int8. bool: gap_after, bytes are missing behind it, nothing will
+    extend it; ended, nothing follows on this side; snapped, the gap behind it was cut by the snap length.
+
+    Pieces piece_first[s] to piece_first[s + 1] make up stretch s: piece_offset (in the stream), piece_length, and time,
+    number and file of the packet they came in. A stretch may be empty: its side ended and there was nothing new.
+    """
+
+    buffer: NDArray[np.uint8]
+    flow: NDArray[np.int64]
+    side: NDArray[np.int8]
+    offset: NDArray[np.int64]
+    start: NDArray[np.int64]
+    length: NDArray[np.int64]
+    gap_before: NDArray[np.int64]
+    gap_after: NDArray[np.bool_]
+    ended: NDArray[np.bool_]
+    snapped: NDArray[np.bool_]
+    piece_first: NDArray[np.int64]
+    piece_offset: NDArray[np.int64]
+    piece_length: NDArray[np.int64]
+    piece_ts_ns: NDArray[np.int64]
+    piece_number: NDArray[np.int64]
+    piece_file: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.flow)
+
+    @property
+    def piece_stretch(self) -> NDArray[np.int64]:
+        """The stretch of each piece."""
+        return np.repeat(np.arange(len(self.flow), dtype=np.int64), np.diff(self.piece_first))
+
+
+class _Disorder:
+    """What one side holds while it is not in order.
+
+    held: [offset, bytes, ts_ns, number, file] by offset, not overlapping, all at or behind the next byte. snaps: holes
+    (from, to) that the snap length cut. acks: (packets of the connection, acknowledged offset) as they came; settled: the
+    offset that was acknowledged SETTLE_PACKETS ago.
+    """
+
+    __slots__ = ("acks", "began", "bytes", "held", "last_ack", "low", "settled", "snaps", "starting")
+
+    def __init__(self, began: int, starting: bool) -> None:
+        self.held: list[tuple[int, bytes, int, int, int]] = []
+        self.bytes = 0
+        self.snaps: list[tuple[int, int]] = []
+        self.acks: deque[tuple[int, int]] = deque()
+        self.last_ack = _NONE
+        self.settled = _NONE
+        self.starting = starting
+        self.low = 0
+        self.began = began
+
+    def rebase(self, delta: int) -> None:
+        """Count offsets from delta on."""
+        self.held = [(entry[0] - delta, *entry[1:]) for entry in self.held]
+        self.snaps = [(low - delta, high - delta) for low, high in self.snaps]
+        self.acks = deque((count, ack - delta) for count, ack in self.acks)
+        if self.last_ack != _NONE:
+            self.last_ack -= delta
+        if self.settled != _NONE:
+            self.settled -= delta
+        self.low -= delta
+
+
+class _Gap:
+    """A hole that was given up: where it was, and what is still missing of it."""
+
+    __slots__ = ("high", "low", "snapped", "ts_ns")
+
+    def __init__(self, low: int, high: int, ts_ns: int, snapped: bool) -> None:
+        self.low = low
+        self.high = high
+        self.ts_ns = ts_ns
+        self.snapped = snapped
+
+
+@dataclass(slots=True)
+class _Packet:
+    """One segment taken out of the arrays."""
+
+    seq: int
+    ack: int
+    flags: int
+    start: int
+    length: int
+    wire_length: int
+    ts_ns: int
+    number: int
+    file: int
+
+
+class Flows(Sequence[Flow]):
+    """The connections of an Assembler, in order of their first packet; each record is made when asked for."""
+
+    def __init__(self, assembler: "Assembler") -> None:
+        self._assembler = assembler
+
+    def __len__(self) -> int:
+        return self._assembler.flow_count
+
+    @overload
+    def __getitem__(self, index: int) -> Flow: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Flow]: ...
+    def __getitem__(self, index: int | slice) -> Flow | list[Flow]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if index < 0:
+            index += len(self)
+        if not 0 <= index < len(self):
+            raise IndexError(f"flow {index} of {len(self)}")
+        return self._assembler._flow(index)
+
+    def __iter__(self) -> Iterator[Flow]:
+        return (self[i] for i in range(len(self)))
+
+
+class Assembler:
+    """Ordered streams out of the segments of one capture.
+
+    feed the segments of one window after the other, keep what the reader is not done with, finish at the end. counts
+    say what happened that a row does not: held_cap (holes given up for want of memory, in bytes or segments),
+    uncompared_bytes (retransmitted, but the first copy was no longer there), history_shrunk, rst_payload_bytes.
+    """
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._state = np.zeros(_L["STATE"], np.int64)
+        self._flow_words = np.zeros(_FIRST_ROOM * _WORDS, np.int64)
+        self._table = np.zeros(_FIRST_ROOM * 2, np.int64)
+        self._piece_words = np.zeros(_FIRST_ROOM * _PIECE, np.int64)
+        self._touched_sides = np.zeros(_FIRST_ROOM, np.int64)
+        self._ended_sides = np.zeros(_FIRST_ROOM, np.int64)
+        self._views()
+        self._s[_L["ALLOWANCE"]] = HISTORY_BYTES
+        self._s[_L["HISTORY_CAP"]] = max_bytes // HISTORY_SHARE
+        self._held_cap = max_bytes // HELD_SHARE
+        self._kept_cap = max_bytes // KEPT_SHARE
+        self._disorder: dict[int, _Disorder] = {}
+        self._held_bytes = 0
+        self._extra = bytearray()
+        self._history: dict[int, list[tuple[int, bytes]]] = {}
+        self._history_bytes = 0
+        self._gaps: dict[int, list[_Gap]] = {}
+        self._conflicts: list[tuple[int, int, int, int, bool]] = []
+        self._late: list[tuple[int, int, int, int, bool]] = []
+        self._snapped: set[tuple[int, int]] = set()
+        self._trailing: set[int] = set()
+        self._kept = np.zeros((0, _KEPT_COLUMNS), np.int64)
+        self._arena: NDArray[np.uint8] = np.zeros(0, np.uint8)
+        self._arena_used = 0
+        self._finished = False
+        self._window = memoryview(b"")
+        self.counts: dict[str, int] = {
+            "held_cap": 0,
+            "uncompared_bytes": 0,
+            "history_shrunk": 0,
+            "rst_payload_bytes": 0,
+        }
+        self.flows = Flows(self)
+
+    def _views(self) -> None:
+        self._s = memoryview(self._state)
+        self._f = memoryview(self._flow_words)
+        self._h = memoryview(self._table)
+        self._p = memoryview(self._piece_words)
+        self._t = memoryview(self._touched_sides)
+        self._e = memoryview(self._ended_sides)
+
+    @property
+    def flow_count(self) -> int:
+        """How many connections there are so far."""
+        return self._s[_FLOWS]
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of segments that came too early and wait, with their cost."""
+        return self._held_bytes
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes the reader has left over for later."""
+        return int(self._kept[:, _P_LENGTH].sum())
+
+    # The way of a window
+
+    def feed(self, segments: Segments) -> Stretches:
+        """The stretches with news after the segments of one window, which are in order of capture.
+
+        Each holds what keep left over before. If keep is not called with the result before the next feed, the reader is
+        done with all of it.
+        """
+        if self._finished:
+            raise ValueError("segments came after finish()")
+        columns = tuple(
+            memoryview(column)
+            for column in (
+                segments.key, segments.src_hi, segments.src_lo, segments.dst_hi, segments.dst_lo, segments.version,
+                segments.sport, segments.dport, segments.seq, segments.ack, segments.flags, segments.start,
+                segments.length, segments.wire_length, segments.ts_ns, segments.number, segments.file,
+            )
+        )  # fmt: skip
+        self._window = memoryview(segments.buffer)
+        count = len(columns[0])
+        s, row = self._s, 0
+        while True:
+            self._make_room(count - row)
+            row = _flows.walk(s, self._f, self._h, self._p, self._t, self._e, columns, row)
+            why = s[_L["WHY"]]
+            if why == _L["DONE"]:
+                break
+            if why == _L["GROW"]:
+                self._grow()
+            elif why == _L["SWEEP"]:
+                self._sweep(columns[14][row])
+            else:
+                packet = _Packet(*(columns[i][row] for i in (8, 9, 10, 11, 12, 13, 14, 15, 16)))
+                if self._judge(packet, s[_L["FLOW"]], s[_L["FLOW_SIDE"]]):
+                    row += 1
+        return self._stretches(segments.buffer)
+
+    def finish(self) -> Stretches:
+        """The stretches with news at the end of the capture: everything held, every side ended."""
+        for side in sorted(self._disorder):
+            if side in self._disorder:
+                self._end_flow(side >> 1)
+        f = self._flow_table()
+        marks = f[:, _MARKS]
+        ends = f[:, _SIDE:].reshape(-1, 2, _SIDE_WORDS)
+        for side in (0, 1):
+            other = ends[:, 1 - side]
+            mine = ends[:, side]
+            # Whatever may miss bytes behind the last one is judged alone; the others just end.
+            ack_ahead = (other[:, _ACK] - mine[:, _BASE] - mine[:, _NEXT]) & _SEQ_MASK
+            odd = (mine[:, _SENT] > mine[:, _NEXT]) | (mine[:, _FIN] != _NONE) | (mine[:, _BASE] < 0)
+            odd |= (other[:, _ACK] >= 0) & (ack_ahead > 0) & (ack_ahead < _OLDEST)
+            for flow in np.flatnonzero((marks & (_ENDED << side) == 0) & odd).tolist():
+                self._end_side(flow, side)
+        for side in (0, 1):
+            left = np.flatnonzero(marks & (_ENDED << side) == 0)
+            self._make_room(len(left))
+            first = self._s[_ENDS]
+            self._ended_sides[first : first + len(left)] = left * 2 + side
+            self._s[_ENDS] = first + len(left)
+            f[left, _MARKS] |= _ENDED << side
+        self._finished = True
+        self._window = memoryview(b"")
+        return self._stretches(np.zeros(0, np.uint8))
+
+    def _make_room(self, rows: int) -> None:
+        """Room for so many more packets in the lists of news."""
+        s = self._s
+        grown = False
+        if (s[_PIECES] + rows + 2) * _PIECE > len(self._piece_words):
+            self._piece_words = _longer(self._piece_words, (s[_PIECES] + rows + 2) * _PIECE)
+            grown = True
+        if s[_TOUCHED] + rows + 4 > len(self._touched_sides):
+            self._touched_sides = _longer(self._touched_sides, s[_TOUCHED] + rows + 4)
+            grown = True
+        if s[_ENDS] + rows + 4 > len(self._ended_sides):
+            self._ended_sides = _longer(self._ended_sides, s[_ENDS] + rows + 4)
+            grown = True
+        if grown:
+            self._views()
+
+    def _grow(self) -> None:
+        """Room for half as many flows again."""
+        room = len(self._flow_words) // _WORDS
+        room += max(room // 2, 1)
+        self._f.release()
+        self._flow_words.resize(room * _WORDS, refcheck=False)
+        if len(self._table) < room * 2:
+            self._table = np.zeros(len(self._table) * 2, np.int64)
+            self._views()
+            _flows.rehash(self._s, self._f, self._h)
+        else:
+            self._views()
+
+    def _sweep(self, now_ns: int) -> None:
+        """Drop the heavy state of flows that are idle or closed for long."""
+        self._s[_L["SWEPT"]] = self._s[_PACKETS_ALL]
+        _flows.forget_idle(self._s, self._f, now_ns - IDLE_NS)
+        for side in list(self._disorder):
+            disorder = self._disorder.get(side)
+            r = (side >> 1) * _WORDS
+            limit_ns = CLOSED_NS if self._f[r + _MARKS] & _CLOSED else IDLE_NS
+            if disorder is not None and self._f[r + _LAST_TS] < now_ns - limit_ns:
+                self._give_up_all(side >> 1, side & 1, disorder)
+                self._settle(side >> 1)
+
+    # One packet out of order
+
+    def _judge(self, packet: _Packet, flow: int, side: int) -> bool:
+        """Take one packet that walk did not; False if it opened a new flow, which walk takes now."""
+        f, r = self._f, flow * _WORDS
+        q = r + _SIDE + side * _SIDE_WORDS
+        if packet.flags & _FLAG_RST:
+            f[r + _MARKS] |= (_RST_SEEN << side) | _CLOSED
+            _flows.forget(self._s, f, flow)
+            self._seen(packet, r, q)
+            self.counts["rst_payload_bytes"] += packet.length
+            self._settle(flow)
+            return True
+        seq = packet.seq
+        if packet.flags & _FLAG_SYN:
+            if not self._same_connection(packet, flow, side):
+                self._end_flow(flow)
+                self._replace(flow, side ^ 1 if packet.flags & _FLAG_ACK else side, packet.ts_ns)
+                return False
+            side = self._orient(packet, flow, side)
+            q = r + _SIDE + side * _SIDE_WORDS
+            seq = (seq + 1) & _SEQ_MASK
+        other = r + _SIDE + (1 - side) * _SIDE_WORDS
+        self._seen(packet, r, q)
+        disorder = self._disorder.get(flow * 2 + side)
+        if f[q + _BASE] < 0:
+            f[q + _BASE] = seq
+            disorder = self._disorder[flow * 2 + side] = _Disorder(self._packets(r), starting=True)
+            self._note_ack(flow, side, disorder)
+        offset = f[q + _NEXT] + _flows.ahead(seq, f[q + _BASE] + f[q + _NEXT])
+        if packet.wire_length > 0:
+            self._payload(packet, flow, side, offset)
+        elif f[other + _ACK] < 0 or (f[other + _ACK] - seq) & _SEQ_MASK != 1:  # else a probe that keeps alive
+            if disorder is not None and disorder.starting:
+                disorder.low = min(disorder.low, offset)
+            if f[q + _SENT] < offset < f[q + _NEXT] + _OLDEST:
+                f[q + _SENT] = offset
+        if packet.flags & _FLAG_FIN and f[q + _FIN] == _NONE:
+            self._fin(flow, side, offset + packet.wire_length)
+        if packet.flags & _FLAG_ACK:
+            _flows.acknowledge(f, q, packet.ack)
+            _flows.close(self._s, f, flow)
+        self._settle(flow)
+        return True
+
+    def _seen(self, packet: _Packet, r: int, q: int) -> None:
+        self._f[q + _PACKETS] += 1
+        self._f[r + _LAST_TS] = packet.ts_ns
+        self._s[_PACKETS_ALL] += 1
+
+    def _packets(self, r: int) -> int:
+        return self._f[r + _SIDE + _PACKETS] + self._f[r + _SIDE + _SIDE_WORDS + _PACKETS]
+
+    def _fin(self, flow: int, side: int, offset: int) -> None:
+        f, q = self._f, flow * _WORDS + _SIDE + side * _SIDE_WORDS
+        f[q + _FIN] = offset
+        if f[q + _SENT] < offset < f[q + _NEXT] + _OLDEST:
+            f[q + _SENT] = offset
+        ended = f[flow * _WORDS + _MARKS] & (_ENDED << side)
+        if offset == f[q + _NEXT] and flow * 2 + side not in self._disorder and not ended:
+            self._make_room(0)
+            _flows.end(self._s, f, self._e, flow, side)
+
+    def _same_connection(self, packet: _Packet, flow: int, side: int) -> bool:
+        """Whether a SYN belongs to the flow that uses its tuple."""
+        f, r = self._f, flow * _WORDS
+        q = r + _SIDE + side * _SIDE_WORDS
+        other = r + _SIDE + (1 - side) * _SIDE_WORDS
+        marks = f[r + _MARKS]
+        base = (packet.seq + 1) & _SEQ_MASK
+        with_ack = bool(packet.flags & _FLAG_ACK)
+        over = bool(marks & _CLOSED) or (f[q + _FIN] != _NONE and f[other + _FIN] != _NONE)
+        other_sure = marks & (_SURE << (1 - side))
+        if with_ack and other_sure and f[other + _BASE] != packet.ack:
+            return False
+        if marks & (_SYN_SEEN << side):
+            if f[q + _BASE] == base:
+                return with_ack or not over
+            if not with_ack or over or f[q + _BYTES] or flow * 2 + side in self._disorder:
+                return False
+            f[q + _BASE] = base  # the SYN was answered twice; nothing was sent on the first answer
+            return True
+        if f[q + _BASE] == base and marks & (_SURE << side):
+            return not over
+        if f[q + _BASE] < 0:
+            return not over and (f[other + _ACK] < 0 or f[other + _ACK] == base)
+        disorder = self._disorder.get(flow * 2 + side)
+        low = f[q + _BASE] + (disorder.low if disorder is not None and disorder.starting else 0)
+        near = 0 <= _flows.ahead(low & _SEQ_MASK, base) <= SYN_NEAR_BYTES
+        return near and not over and self._packets(r) <= SYN_LATE_PACKETS
+
+    def _orient(self, packet: _Packet, flow: int, side: int) -> int:
+        """Take a SYN into its flow, which has none of this side yet or the same; the side it is on now."""
+        f, r = self._f, flow * _WORDS
+        base = (packet.seq + 1) & _SEQ_MASK
+        client = 1 - side if packet.flags & _FLAG_ACK else side
+        if f[r + _MARKS] & _ORIENTED == 0:
+            if client == 0:
+                f[r + _MARKS] |= _ORIENTED
+            elif self._flip(flow):
+                side = 1 - side
+                f[r + _MARKS] |= _ORIENTED
+        q = r + _SIDE + side * _SIDE_WORDS
+        other = r + _SIDE + (1 - side) * _SIDE_WORDS
+        self._start_at(flow, side, base)
+        if f[q + _BASE] == base:
+            f[r + _MARKS] |= _SURE << side
+        f[r + _MARKS] |= _SYN_SEEN << side
+        if packet.flags & _FLAG_ACK and f[r + _MARKS] & (_SURE << (1 - side)) == 0:
+            waiting = self._disorder.get(flow * 2 + 1 - side)
+            if f[other + _BASE] < 0 or (waiting is not None and waiting.starting):
+                self._start_at(flow, 1 - side, packet.ack)
+                f[r + _MARKS] |= _SURE << (1 - side)
+        return side
+
+    def _start_at(self, flow: int, side: int, base: int) -> None:
+        """Let a side that has given out nothing begin at this sequence number."""
+        f, q = self._f, flow * _WORDS + _SIDE + side * _SIDE_WORDS
+        if f[q + _BASE] < 0:
+            f[q + _BASE] = base
+            return
+        disorder = self._disorder.get(flow * 2 + side)
+        if disorder is not None and disorder.starting:
+            disorder.low = min(disorder.low, _flows.ahead(base, f[q + _BASE]))
+            self._release_start(flow, side, disorder)
+
+    def _flip(self, flow: int) -> bool:
+        """Exchange the sides of a flow that has given out nothing; False if it has."""
+        f, r = self._f, flow * _WORDS
+        a, b = r + _SIDE, r + _SIDE + _SIDE_WORDS
+        if f[a + _NEXT] or f[b + _NEXT] or f[r + _MARKS] & (_ENDED | _ENDED << 1):
+            return False
+        f[a : a + _SIDE_WORDS], f[b : b + _SIDE_WORDS] = f[b : b + _SIDE_WORDS].tolist(), f[a : a + _SIDE_WORDS].tolist()
+        return self._flip_ends(flow)
+
+    def _flip_ends(self, flow: int) -> bool:
+        f, r = self._f, flow * _WORDS
+        for one, two in (("A_HI", "B_HI"), ("A_LO", "B_LO"), ("A_PORT", "B_PORT")):
+            i, j = r + _L[one], r + _L[two]
+            f[i], f[j] = f[j], f[i]
+        marks = f[r + _MARKS]
+        pairs = 0
+        for mark in (_SYN_SEEN, _RST_SEEN, _ENDED, _SURE):
+            pairs |= mark | mark << 1
+            marks = (marks & ~(mark | mark << 1)) | (mark << 1 if marks & mark else 0) | (mark if marks & mark << 1 else 0)
+        f[r + _MARKS] = marks
+        for store in (self._disorder, self._gaps, self._history):
+            one, two = store.pop(flow * 2, None), store.pop(flow * 2 + 1, None)  # type: ignore[attr-defined]
+            if two is not None:
+                store[flow * 2] = two  # type: ignore[index]
+            if one is not None:
+                store[flow * 2 + 1] = one  # type: ignore[index]
+        return True
+
+    def _replace(self, flow: int, side: int, ts_ns: int) -> None:
+        if (self._s[_FLOWS] + 1) * _WORDS > len(self._flow_words):
+            self._grow()
+        _flows.replace(self._s, self._f, self._h, flow, side, ts_ns)
+
+    # Payload
+
+    def _payload(self, packet: _Packet, flow: int, side: int, offset: int) -> None:
+        """Sort the bytes of one segment into given out, held, late and seen before."""
+        f, number = self._f, flow * 2 + side
+        q = flow * _WORDS + _SIDE + side * _SIDE_WORDS
+        disorder = self._disorder.get(number)
+        starting = disorder is not None and disorder.starting
+        body = self._window[packet.start : packet.start + packet.length]
+        high, wire_high = offset + packet.length, offset + packet.wire_length
+        expected = f[q + _NEXT]
+        if starting:
+            assert disorder is not None
+            disorder.low = min(disorder.low, offset)
+        elif offset < expected:
+            if packet.wire_length == 1 and offset + 1 == expected:  # the probe that keeps a connection alive
+                f[q + _AGAIN] += packet.length
+                return
+            cut = min(high, expected) - offset
+            self._old(packet, flow, side, offset, bytes(body[:cut]))
+            body = body[cut:]
+            offset += cut
+        if f[flow * _WORDS + _MARKS] & (_ENDED << side):
+            if body:
+                self._behind_end(packet, flow, side, offset, len(body))
+            return
+        if body:
+            if disorder is None and offset == expected:
+                f[q + _BYTES] += len(body)
+                self._accept(flow, side, packet.start + packet.length - len(body), len(body), packet)
+            else:
+                if disorder is None:
+                    disorder = self._begin(flow, side)
+                self._hold(packet, flow, side, disorder, offset, bytes(body))
+        if wire_high > high and (starting or wire_high > f[q + _NEXT]):
+            if disorder is None:
+                disorder = self._begin(flow, side)
+            disorder.snaps.append((high if starting else max(high, f[q + _NEXT]), wire_high))
+            f[q + _SENT] = max(f[q + _SENT], wire_high)
+
+    def _begin(self, flow: int, side: int) -> _Disorder:
+        disorder = self._disorder[flow * 2 + side] = _Disorder(self._packets(flow * _WORDS), starting=False)
+        self._note_ack(flow, side, disorder)
+        return disorder
+
+    def _accept(self, flow: int, side: int, start: int, length: int, packet: _Packet) -> None:
+        self._make_room(0)
+        _flows.accept(
+            self._s, self._f, self._p, self._t, self._e, flow, side, start, length, packet.ts_ns, packet.number,
+            packet.file,
+        )  # fmt: skip
+
+    def _behind_end(self, packet: _Packet, flow: int, side: int, offset: int, length: int) -> None:
+        """Bytes behind a FIN are captured, but belong to no stream any more."""
+        f, q = self._f, flow * _WORDS + _SIDE + side * _SIDE_WORDS
+        f[q + _BYTES] += length
+        self._late.append((flow * 2 + side, offset, length, packet.ts_ns, False))
+        _flows.advance(self._s, f, q, offset + length - f[q + _NEXT])
+
+    def _hold(self, packet: _Packet, flow: int, side: int, disorder: _Disorder, offset: int, body: bytes) -> None:
+        """Put a segment among the held ones; bytes already there stay."""
+        f, q = self._f, flow * _WORDS + _SIDE + side * _SIDE_WORDS
+        held = disorder.held
+        at = max(bisect_right(held, offset, key=lambda entry: entry[0]) - 1, 0)
+        high = offset + len(body)
+        position = offset
+        while position < high:
+            if at < len(held) and held[at][0] + len(held[at][1]) <= position:
+                at += 1
+                continue
+            free = min(high, held[at][0]) if at < len(held) else high
+            if free > position:
+                part = body[position - offset : free - offset]
+                held.insert(at, (position, part, packet.ts_ns, packet.number, packet.file))
+                disorder.bytes += len(part)
+                self._held_bytes += len(part) + HELD_OVERHEAD
+                f[q + _BYTES] += len(part)
+                position = free
+            else:
+                low, first = held[at][0], held[at][1]
+                end = min(high, low + len(first))
+                self._compare(
+                    packet, flow, side, position, first[position - low : end - low], body[position - offset : end - offset]
+                )
+                position = end
+            at += 1
+
+    def _old(self, packet: _Packet, flow: int, side: int, offset: int, body: bytes) -> None:
+        """Bytes below the next one in order: late ones fill their gap, others are compared."""
+        f, number = self._f, flow * 2 + side
+        q = flow * _WORDS + _SIDE + side * _SIDE_WORDS
+        lowest = -f[q + _SHIFT]
+        if offset < lowest:
+            if f[flow * _WORDS + _MARKS] & (_SURE << side):
+                below = min(len(body), lowest - offset)  # not bytes of this stream: nothing is below a SYN
+                f[q + _AGAIN] += below
+                offset, body = offset + below, body[below:]
+            else:
+                f[q + _MISSING] += lowest - offset
+                f[q + _SHIFT] = -offset
+                self._gaps.setdefault(number, []).insert(0, _Gap(offset, lowest, packet.ts_ns, False))
+        gaps = self._gaps.get(number)
+        position, high = offset, offset + len(body)
+        while position < high:
+            gap = _first_gap(gaps, position, high) if gaps else None
+            until = high if gap is None else max(gap.low, position)
+            if until > position:
+                self._again(packet, flow, side, position, body[position - offset : until - offset])
+                position = until
+            if gap is not None and gaps is not None:
+                end = min(gap.high, high)
+                self._fill(packet, flow, side, gap, gaps, position, body[position - offset : end - offset])
+                position = end
+
+    def _fill(
+        self, packet: _Packet, flow: int, side: int, gap: _Gap, gaps: list[_Gap], offset: int, body: bytes
+    ) -> None:
+        f, q = self._f, flow * _WORDS + _SIDE + side * _SIDE_WORDS
+        end = offset + len(body)
+        self._late.append((flow * 2 + side, offset, len(body), packet.ts_ns, False))
+        f[q + _BYTES] += len(body)
+        f[q + _MISSING] -= len(body)
+        at = gaps.index(gap)
+        left = [
+            _Gap(low, high, gap.ts_ns, gap.snapped) for low, high in ((gap.low, offset), (end, gap.high)) if low < high
+        ]
+        gaps[at : at + 1] = left
+        if end > max(f[q + _FLOOR], f[q + _NEXT] - self._s[_L["ALLOWANCE"]]):
+            self._history.setdefault(flow * 2 + side, []).append((offset, body))
+            self._history_bytes += len(body)
+
+    def _again(self, packet: _Packet, flow: int, side: int, offset: int, body: bytes) -> None:
+        """Compare a second copy with the first one, as far as it is remembered."""
+        f, s = self._f, self._s
+        q = flow * _WORDS + _SIDE + side * _SIDE_WORDS
+        low = max(f[q + _FLOOR], f[q + _NEXT] - s[_L["ALLOWANCE"]])
+        if offset < low:
+            unknown = min(low - offset, len(body))
+            f[q + _AGAIN] += unknown
+            self.counts["uncompared_bytes"] += unknown
+            offset, body = offset + unknown, body[unknown:]
+        if not body:
+            return
+        high = offset + len(body)
+        first, known = bytearray(body), bytearray(len(body))
+        for row in _flows.recent(s, f, self._p, q, offset, high):
+            p = row * _PIECE
+            at, length, start = self._p[p + _P_OFFSET], self._p[p + _P_LENGTH], self._p[p + _P_START]
+            source: memoryview | bytearray = self._window if start >= 0 else self._extra
+            start = start if start >= 0 else -1 - start
+            _overlay(first, known, offset, at, source, start, length)
+        for at, block in self._history.get(flow * 2 + side, ()):
+            _overlay(first, known, offset, at, block, 0, len(block))
+        unknown = len(body) - sum(known)
+        if unknown:
+            self.counts["uncompared_bytes"] += unknown
+        self._compare(packet, flow, side, offset, bytes(first), body)
+
+    def _compare(self, packet: _Packet, flow: int, side: int, offset: int, first: bytes, second: bytes) -> None:
+        f, q = self._f, flow * _WORDS + _SIDE + side * _SIDE_WORDS
+        if first == second:
+            f[q + _AGAIN] += len(second)
+            return
+        differ = np.frombuffer(first, np.uint8) != np.frombuffer(second, np.uint8)
+        edges = np.flatnonzero(np.diff(differ, prepend=False, append=False))
+        count = int(differ.sum())
+        f[q + _CONFLICT] += count
+        f[q + _AGAIN] += len(second) - count
+        lows, highs = edges[::2].tolist(), edges[1::2].tolist()
+        if len(lows) > CONFLICT_ROWS:
+            highs[CONFLICT_ROWS - 1] = highs[-1]
+            del lows[CONFLICT_ROWS:], highs[CONFLICT_ROWS:]
+        for low, high in zip(lows, highs, strict=True):
+            self._conflicts.append((flow * 2 + side, offset + low, high - low, packet.ts_ns, False))
+
+    # Holes
+
+    def _settle(self, flow: int) -> None:
+        """Decide what can be decided about the holes of a flow after a packet."""
+        for number in (flow * 2, flow * 2 + 1):
+            disorder = self._disorder.get(number)
+            if disorder is not None:
+                self._resolve(flow, number & 1, disorder)
+        while self._held_bytes > self._held_cap and self._disorder:
+            number, disorder = next(iter(self._disorder.items()))
+            self.counts["held_cap"] += 1
+            self._give_up_all(number >> 1, number & 1, disorder)
+            self._mark(number >> 1)
+        self._mark(flow)
+
+    def _mark(self, flow: int) -> None:
+        hard = flow * 2 in self._disorder or flow * 2 + 1 in self._disorder
+        marks = self._f[flow * _WORDS + _MARKS]
+        self._f[flow * _WORDS + _MARKS] = marks | _HARD if hard else marks & ~_HARD
+
+    def _note_ack(self, flow: int, side: int, disorder: _Disorder) -> None:
+        """Remember how far the other side has acknowledged by now."""
+        f, r = self._f, flow * _WORDS
+        q = r + _SIDE + side * _SIDE_WORDS
+        raw = f[r + _SIDE + (1 - side) * _SIDE_WORDS + _ACK]
+        if raw >= 0:
+            ack = f[q + _NEXT] + _flows.ahead(raw, f[q + _BASE] + f[q + _NEXT])
+            if ack > disorder.last_ack:
+                disorder.last_ack = ack
+                disorder.acks.append((self._packets(r), ack))
+
+    def _resolve(self, flow: int, side: int, disorder: _Disorder) -> None:
+        self._note_ack(flow, side, disorder)
+        now = self._packets(flow * _WORDS)
+        while disorder.acks and now - disorder.acks[0][0] >= SETTLE_PACKETS:
+            disorder.settled = disorder.acks.popleft()[1]
+        if disorder.starting:
+            safe = disorder.settled >= disorder.low
+            full = disorder.bytes > START_BYTES or len(disorder.held) > START_SEGMENTS
+            if not safe and not full and now - disorder.began < START_PACKETS:
+                return
+            self._release_start(flow, side, disorder)
+        self._drain(flow, side, disorder)
+        while disorder.held:
+            full = disorder.bytes > HELD_BYTES or len(disorder.held) > HELD_SEGMENTS
+            if disorder.held[0][0] > disorder.settled and not full:
+                break
+            if disorder.held[0][0] > disorder.settled:
+                self.counts["held_cap"] += 1
+            self._give_up(flow, side, disorder)
+            self._drain(flow, side, disorder)
+        self._done(flow, side, disorder)
+
+    def _done(self, flow: int, side: int, disorder: _Disorder) -> None:
+        """Forget the disorder of a side that is in order again."""
+        expected = self._f[flow * _WORDS + _SIDE + side * _SIDE_WORDS + _NEXT]
+        disorder.snaps = [snap for snap in disorder.snaps if snap[1] > expected]
+        if not disorder.held and not disorder.snaps:
+            self._disorder.pop(flow * 2 + side, None)
+            f, q = self._f, flow * _WORDS + _SIDE + side * _SIDE_WORDS
+            if f[q + _FIN] == f[q + _NEXT] and not f[flow * _WORDS + _MARKS] & (_ENDED << side):
+                self._make_room(0)
+                _flows.end(self._s, f, self._e, flow, side)
+
+    def _release_start(self, flow: int, side: int, disorder: _Disorder) -> None:
+        """Fix offset 0 of a side without a SYN at the lowest sequence number captured."""
+        f, q = self._f, flow * _WORDS + _SIDE + side * _SIDE_WORDS
+        delta = disorder.low
+        f[q + _BASE] = (f[q + _BASE] + delta) & _SEQ_MASK
+        f[q + _SENT] -= delta
+        if f[q + _FIN] != _NONE:
+            f[q + _FIN] -= delta
+        disorder.rebase(delta)
+        disorder.starting = False
+
+    def _drain(self, flow: int, side: int, disorder: _Disorder) -> None:
+        """Give out what is held and in order now."""
+        f, q = self._f, flow * _WORDS + _SIDE + side * _SIDE_WORDS
+        count = 0
+        for offset, body, ts_ns, number, file in disorder.held:
+            if offset != f[q + _NEXT]:
+                break
+            count += 1
+            place = -1 - len(self._extra)
+            self._extra += body
+            disorder.bytes -= len(body)
+            self._held_bytes -= len(body) + HELD_OVERHEAD
+            self._make_room(0)
+            _flows.accept(
+                self._s, f, self._p, self._t, self._e, flow, side, place, len(body), ts_ns, number, file
+            )
+        del disorder.held[:count]
+
+    def _give_up(self, flow: int, side: int, disorder: _Disorder) -> None:
+        """Let the first hole of a side be a gap."""
+        f, q = self._f, flow * _WORDS + _SIDE + side * _SIDE_WORDS
+        low, high = f[q + _NEXT], disorder.held[0][0]
+        snapped = any(start <= low < end for start, end in disorder.snaps)
+        self._gap(flow, side, low, high, disorder.held[0][2], snapped)
+        f[q + _WANT] = 0
+        _flows.advance(self._s, f, q, high - low)
+
+    def _gap(self, flow: int, side: int, low: int, high: int, ts_ns: int, snapped: bool) -> None:
+        self._f[flow * _WORDS + _SIDE + side * _SIDE_WORDS + _MISSING] += high - low
+        self._gaps.setdefault(flow * 2 + side, []).append(_Gap(low, high, ts_ns, snapped))
+        if snapped:
+            self._snapped.add((flow * 2 + side, low))
+
+    def _give_up_all(self, flow: int, side: int, disorder: _Disorder) -> None:
+        if disorder.starting:
+            self._release_start(flow, side, disorder)
+        self._drain(flow, side, disorder)
+        while disorder.held:
+            self._give_up(flow, side, disorder)
+            self._drain(flow, side, disorder)
+        self._done(flow, side, disorder)
+
+    def _end_flow(self, flow: int) -> None:
+        """Nothing more comes on either side."""
+        for side in (0, 1):
+            self._end_side(flow, side)
+        self._mark(flow)
+        _flows.forget(self._s, self._f, flow)
+
+    def _end_side(self, flow: int, side: int) -> None:
+        f, r, number = self._f, flow * _WORDS, flow * 2 + side
+        q = r + _SIDE + side * _SIDE_WORDS
+        other = r + _SIDE + (1 - side) * _SIDE_WORDS
+        disorder = self._disorder.get(number)
+        snaps: list[tuple[int, int]] = []
+        if disorder is not None:
+            self._give_up_all(flow, side, disorder)
+            snaps = disorder.snaps
+            self._disorder.pop(number, None)
+        if f[r + _MARKS] & (_ENDED << side):
+            return
+        if f[q + _BASE] < 0 and f[other + _FIRST_ACK] >= 0:
+            # No packet of this side: what the other side acknowledged was never captured.
+            f[q + _BASE] = f[other + _FIRST_ACK]
+        if f[q + _BASE] >= 0:
+            low, high = f[q + _NEXT], f[q + _SENT]
+            ack = low + _flows.ahead(f[other + _ACK], f[q + _BASE] + low) if f[other + _ACK] >= 0 else low
+            if f[q + _FIN] != _NONE:
+                ack = min(ack, f[q + _FIN])
+            elif ack == high + 1:
+                ack = high  # as likely a FIN that was not captured
+            if high < ack < low + _OLDEST:
+                high = ack
+            if high > low:
+                self._gap(flow, side, low, high, f[r + _LAST_TS], any(a <= low < b for a, b in snaps))
+                self._trailing.add(number)
+        self._make_room(0)
+        _flows.end(self._s, f, self._e, flow, side)
+
+    # Stretches
+
+    def _flow_table(self) -> NDArray[np.int64]:
+        return self._flow_words[: self._s[_FLOWS] * _WORDS].reshape(-1, _WORDS)
+
+    def _stretches(self, window: NDArray[np.uint8]) -> Stretches:
+        """Group the pieces of this feed by flow and side, behind what was kept of theirs, in one copy."""
+        s = self._s
+        pieces = self._piece_words[: s[_PIECES] * _PIECE].reshape(-1, _PIECE)
+        touched = self._touched_sides[: s[_TOUCHED]]
+        ends = self._ended_sides[: s[_ENDS]]
+        table = self._flow_table()
+        news = np.union1d(touched, ends)
+        words = _SIDE + (news & 1) * _SIDE_WORDS
+        flow = news >> 1
+        reached = table[flow, words + _NEXT]
+        ended = (table[flow, _MARKS] >> (news & 1)) & _ENDED != 0
+        show = ended | (table[flow, words + _WANT] <= reached)
+        shown, back = news[show], news[~show]
+
+        kept_rank = np.searchsorted(shown, self._kept[:, 0])
+        if len(shown):
+            taken = shown[np.minimum(kept_rank, len(shown) - 1)] == self._kept[:, 0]
+        else:
+            taken = np.zeros(len(self._kept), np.bool_)
+        slot_rank = np.searchsorted(shown, touched)
+        held_back = np.isin(touched, back)
+        slot_rank[held_back] = len(shown) + np.searchsorted(back, touched[held_back])
+        rank = np.concatenate([kept_rank[taken], slot_rank[pieces[:, _P_SLOT]]])
+        rows = np.concatenate([self._kept[taken], pieces[:, :_KEPT_COLUMNS]])
+        narrow = rank.astype(np.uint16) if len(news) <= 0xFFFF else rank  # numpy sorts 16 bits in linear time
+        order = np.argsort(narrow, kind="stable")
+        kept_count = int(np.count_nonzero(taken))
+        starts, lengths = np.ascontiguousarray(rows[:, _P_START]), np.ascontiguousarray(rows[:, _P_LENGTH])
+        buffer = np.empty(int(lengths.sum()), np.uint8)
+        _flows.gather(
+            memoryview(buffer), memoryview(window), memoryview(self._extra), memoryview(self._arena),
+            memoryview(order), kept_count, memoryview(starts), memoryview(lengths),
+        )  # fmt: skip
+        rows = rows[order]
+        rows[:, _P_START] = np.cumsum(rows[:, _P_LENGTH]) - rows[:, _P_LENGTH]
+        self._kept = self._kept[~taken]
+        runs = _runs(rows)
+        self._remember(rows, runs, buffer, kept_count)
+        shown_rows = int(np.searchsorted(rank[order], len(shown)))
+        self._put_back(rows[shown_rows:], buffer)
+        result = self._shown(rows[:shown_rows], runs[: int(np.searchsorted(runs, shown_rows))], buffer, shown, ended[show])
+        s[_PIECE_FIRST] += s[_PIECES]
+        s[_PIECES] = s[_TOUCHED] = s[_ENDS] = 0
+        self._extra = bytearray()
+        self._snapped.clear()
+        self._trailing.clear()
+        self.counts["history_shrunk"] = s[_L["SHRUNK"]]
+        return result
+
+    def _shown(
+        self,
+        rows: NDArray[np.int64],
+        runs: NDArray[np.int64],
+        buffer: NDArray[np.uint8],
+        shown: NDArray[np.int64],
+        ended: NDArray[np.bool_],
+    ) -> Stretches:
+        table = self._flow_table()
+        number, offset, start = rows[runs, 0], rows[runs, _P_OFFSET], rows[runs, _P_START]
+        bounds = np.append(runs, len(rows))
+        total = np.append(rows[:, _P_START], int(rows[:, _P_LENGTH].sum()) if len(rows) else 0)
+        length = total[bounds[1:]] - start
+        # Sides that ended without a byte left: an empty stretch, if they ever had one.
+        empty = np.setdiff1d(shown[ended], number, assume_unique=False)
+        reached = table[empty >> 1, _SIDE + (empty & 1) * _SIDE_WORDS + _NEXT]
+        trailing = np.isin(empty, np.fromiter(self._trailing, np.int64))
+        empty, reached = empty[(reached > 0) | trailing], reached[(reached > 0) | trailing]
+        if len(empty):
+            at = np.searchsorted(number, empty)
+            offset, start = np.insert(offset, at, reached), np.insert(start, at, 0)
+            length, bounds = np.insert(length, at, 0), np.insert(bounds, at, bounds[at])
+            number = np.insert(number, at, empty)
+        flow, side = number >> 1, number & 1
+        words = _SIDE + side * _SIDE_WORDS
+        first = np.append(True, number[1:] != number[:-1])[: len(number)]
+        last = np.append(number[1:] != number[:-1], True)[: len(number)]
+        end = offset + length
+        before = np.append(np.int64(0), end[:-1])[: len(number)]
+        gap_before = offset - np.where(first, table[flow, words + _SHOWN], before)
+        side_ended = (table[flow, _MARKS] >> side) & _ENDED != 0
+        gap_after = ~last
+        snapped = np.zeros(len(number), np.bool_)
+        if self._trailing:
+            gap_after |= last & np.isin(number, np.fromiter(self._trailing, np.int64))
+        if self._snapped:
+            snapped = np.array(
+                [key in self._snapped for key in zip(number.tolist(), end.tolist(), strict=True)], np.bool_
+            )
+        table[flow[last], words[last] + _SHOWN] = end[last]
+        table[flow[last], words[last] + _WANT] = 0
+        return Stretches(
+            buffer=buffer,
+            flow=flow,
+            side=side.astype(np.int8),
+            offset=offset,
+            start=start,
+            length=length,
+            gap_before=gap_before,
+            gap_after=gap_after,
+            ended=last & side_ended,
+            snapped=snapped & gap_after,
+            piece_first=bounds,
+            piece_offset=rows[:, _P_OFFSET].copy(),
+            piece_length=rows[:, _P_LENGTH].copy(),
+            piece_ts_ns=rows[:, _L["P_TS"]].copy(),
+            piece_number=rows[:, _L["P_NUMBER"]].copy(),
+            piece_file=rows[:, _P_FILE].copy(),
+        )
+
+    def _remember(
+        self, rows: NDArray[np.int64], runs: NDArray[np.int64], buffer: NDArray[np.uint8], kept_count: int
+    ) -> None:
+        """Copy the latest bytes of each side, to compare retransmissions with later."""
+        f, allowance = self._f, self._s[_L["ALLOWANCE"]]
+        if len(runs) == 0:
+            return
+        ends = np.append(rows[runs[1:], _P_START], len(buffer))
+        numbers, offsets, starts = rows[runs, 0], rows[runs, _P_OFFSET], rows[runs, _P_START]
+        table = self._flow_table()
+        flow, words = numbers >> 1, _SIDE + (numbers & 1) * _SIDE_WORDS
+        horizons = np.maximum(table[flow, words + _FLOOR], table[flow, words + _NEXT] - allowance)
+        lengths = ends - starts
+        live = np.flatnonzero(offsets + lengths > horizons)
+        for number, offset, start, end, horizon in zip(
+            *(column[live].tolist() for column in (numbers, offsets, starts, ends, horizons)), strict=True
+        ):
+            blocks = self._history.get(number, [])
+            known = max((at + len(block) for at, block in blocks), default=horizon)
+            low = max(offset, horizon, known)
+            if low >= offset + end - start:
+                continue
+            new = buffer[start + low - offset : end].tobytes()
+            self._history_bytes += len(new)
+            if blocks and blocks[-1][0] + len(blocks[-1][1]) == low:
+                old_at, old = blocks.pop()
+                cut = max(horizon - old_at, 0)
+                self._history_bytes -= min(cut, len(old))
+                if cut < len(old):
+                    new, low = old[cut:] + new, old_at + cut
+            left = [block for block in blocks if block[0] + len(block[1]) > horizon]
+            self._history_bytes -= sum(len(block[1]) for block in blocks) - sum(len(block[1]) for block in left)
+            left.append((low, new))
+            self._history[number] = left
+        if self._history_bytes + len(self._history) * 256 > self._s[_L["HISTORY_CAP"]]:
+            for number in list(self._history):
+                q = (number >> 1) * _WORDS + _SIDE + (number & 1) * _SIDE_WORDS
+                horizon = max(f[q + _FLOOR], f[q + _NEXT] - allowance)
+                self._trim(number, horizon)
+
+    def _trim(self, number: int, horizon: int) -> None:
+        blocks = self._history.pop(number)
+        left = []
+        for at, block in blocks:
+            self._history_bytes -= len(block)
+            if at + len(block) > horizon:
+                cut = max(horizon - at, 0)
+                left.append((at + cut, block[cut:]))
+                self._history_bytes += len(block) - cut
+        if left:
+            self._history[number] = left
+
+    # What the reader leaves over
+
+    def keep(
+        self, stretches: Stretches, consumed: NDArray[np.int64], wanted: NDArray[np.int64] | None = None
+    ) -> None:
+        """Keep what the reader is not done with, to be shown again with the next bytes of its side.
+
+        consumed: int64 for each stretch, bytes from its start that the reader is done with; not looked at where gap_after
+        or ended. wanted, if given: int64 for each stretch, bytes that what is kept must reach before it is worth showing
+        again (0: any news; shown at once when a gap or the end follows), so that a long message is not copied again with
+        each of its segments.
+        """
+        open_ = np.flatnonzero(~(stretches.gap_after | stretches.ended) & (consumed < stretches.length))
+        if len(open_) == 0:
+            return
+        table = self._flow_table()
+        flow, side = stretches.flow[open_], stretches.side[open_].astype(np.int64)
+        words = _SIDE + side * _SIDE_WORDS
+        done = consumed[open_]
+        cut = stretches.offset[open_] + done
+        table[flow, words + _SHOWN] = np.where(done == 0, cut - stretches.gap_before[open_], cut)
+        if wanted is not None:
+            table[flow, words + _WANT] = np.where(wanted[open_] > 0, cut + wanted[open_], 0)
+        counts = stretches.piece_first[open_ + 1] - stretches.piece_first[open_]
+        owner = np.repeat(np.arange(len(open_)), counts)
+        piece = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+        piece += stretches.piece_first[open_][owner]
+        offset, length = stretches.piece_offset[piece], stretches.piece_length[piece]
+        left = offset + length > cut[owner]
+        owner, piece, offset, length = owner[left], piece[left], offset[left], length[left]
+        skip = np.maximum(cut[owner] - offset, 0)
+        offset, length = offset + skip, length - skip
+        start = stretches.start[open_][owner] + offset - stretches.offset[open_][owner]
+        rows = np.column_stack(
+            [
+                flow[owner] * 2 + side[owner], offset, length, start, stretches.piece_ts_ns[piece],
+                stretches.piece_number[piece], stretches.piece_file[piece],
+            ]
+        )  # fmt: skip
+        self._put_back(rows, stretches.buffer)
+
+    def _put_back(self, rows: NDArray[np.int64], buffer: NDArray[np.uint8]) -> None:
+        """Copy the bytes of these pieces to the kept ones."""
+        if len(rows) == 0:
+            if len(self._kept) == 0:
+                self._arena_used = 0
+            return
+        length = np.ascontiguousarray(rows[:, _P_LENGTH])
+        total = int(length.sum())
+        self._arena_room(total)
+        order = np.arange(len(rows), dtype=np.int64)
+        start = np.ascontiguousarray(rows[:, _P_START])
+        empty = memoryview(b"")
+        _flows.gather(
+            memoryview(self._arena[self._arena_used : self._arena_used + total]), memoryview(buffer), empty, empty,
+            memoryview(order), 0, memoryview(start), memoryview(length),
+        )  # fmt: skip
+        rows = rows.copy()
+        rows[:, _P_START] = self._arena_used + np.cumsum(length) - length
+        self._arena_used += total
+        self._kept = np.concatenate([self._kept, rows])
+
+    def _arena_room(self, more: int) -> None:
+        """Room for so many more kept bytes; above the cap they live in a temporary file."""
+        if self._arena_used + more <= len(self._arena):
+            return
+        live = np.ascontiguousarray(self._kept[:, _P_LENGTH])
+        used = int(live.sum())
+        size = max((used + more) * 2, 65536)
+        arena: NDArray[np.uint8]
+        if size > self._kept_cap:
+            self.counts["kept_in_file"] = self.counts.get("kept_in_file", 0) + 1
+            with tempfile.TemporaryFile(prefix="mqpcap-") as file:
+                arena = np.memmap(file, np.uint8, "w+", shape=(size,))
+        else:
+            arena = np.empty(size, np.uint8)
+        empty = memoryview(b"")
+        start = np.ascontiguousarray(self._kept[:, _P_START])
+        _flows.gather(
+            memoryview(arena[:used]), memoryview(self._arena), empty, empty,
+            memoryview(np.arange(len(live), dtype=np.int64)), 0, memoryview(start), memoryview(live),
+        )  # fmt: skip
+        self._kept[:, _P_START] = np.cumsum(live) - live
+        self._arena, self._arena_used = arena, used
+
+    # What is known about connections
+
+    def gaps(self) -> Spots:
+        """What was never captured, as far as it is given up; final after finish."""
+        return _spots(
+            [
+                (number, gap.low, gap.high - gap.low, gap.ts_ns, gap.snapped)
+                for number, gaps in self._gaps.items()
+                for gap in gaps
+            ]
+        )
+
+    def conflicts(self) -> Spots:
+        """Where a retransmission had other bytes than the first copy."""
+        return _spots(list(self._conflicts))
+
+    def late(self) -> Spots:
+        """Bytes captured after their gap had been given up, or behind a FIN: counted, but in no stretch."""
+        return _spots(list(self._late))
+
+    def _flow(self, index: int) -> Flow:
+        f, r = self._f, index * _WORDS
+        marks, version = f[r + _MARKS], f[r + _L["VERSION"]]
+        a_hi, a_lo, b_hi, b_lo = (f[r + _L[name]] for name in ("A_HI", "A_LO", "B_HI", "B_LO"))
+        a_port, b_port = f[r + _L["A_PORT"]], f[r + _L["B_PORT"]]
+        sides = [f[r + _SIDE + side * _SIDE_WORDS : r + _SIDE + (side + 1) * _SIDE_WORDS] for side in (0, 1)]
+        fins = [words[_FIN] != _NONE for words in sides]
+        reset = bool(marks & (_RST_SEEN | _RST_SEEN << 1))
+        a_ip, b_ip = address_text(version, a_hi, a_lo), address_text(version, b_hi, b_lo)
+
+        def pair(word: int) -> tuple[int, int]:
+            return (sides[0][word], sides[1][word])
+
+        def acked(side: int) -> int | None:
+            mine, ack = sides[side], sides[1 - side][_ACK]
+            if mine[_BASE] < 0 or ack < 0:
+                return None
+            return int(mine[_NEXT] + _flows.ahead(ack, mine[_BASE] + mine[_NEXT]))
+
+        return Flow(
+            index=index,
+            version=version,
+            a_ip=a_ip,
+            a_port=a_port,
+            b_ip=b_ip,
+            b_port=b_port,
+            first_ts_ns=f[r + _FIRST_TS],
+            last_ts_ns=f[r + _LAST_TS],
+            oriented=bool(marks & _ORIENTED),
+            syn_seen=bool(marks & (_SYN_SEEN | _SYN_SEEN << 1)),
+            end_state="reset" if reset else "closed" if any(fins) else "open",
+            syn=(bool(marks & _SYN_SEEN), bool(marks & _SYN_SEEN << 1)),
+            rst=(bool(marks & _RST_SEEN), bool(marks & _RST_SEEN << 1)),
+            fin_offset=(sides[0][_FIN] if fins[0] else None, sides[1][_FIN] if fins[1] else None),
+            acked=(acked(0), acked(1)),
+            end_offset=pair(_NEXT),
+            packets=pair(_PACKETS),
+            bytes=pair(_BYTES),
+            retransmitted=pair(_AGAIN),
+            conflict=pair(_CONFLICT),
+            missing=pair(_MISSING),
+            shift=pair(_SHIFT),
+            connection_id=connection_id(
+                version,
+                (_address_bytes(version, a_ip), a_port),
+                (_address_bytes(version, b_ip), b_port),
+                f[r + _FIRST_TS],
+                f[r + _EQUAL],
+            ),
+            equal=f[r + _EQUAL],
+        )
+
+
+def _longer(array: NDArray[np.int64], least: int) -> NDArray[np.int64]:
+    longer = np.zeros(max(least, len(array) * 2), np.int64)
+    longer[: len(array)] = array
+    return longer
+
+
+def _runs(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The first row of each run of pieces that continue each other."""
+    if len(rows) == 0:
+        return np.zeros(0, np.int64)
+    goes_on = (rows[1:, 0] == rows[:-1, 0]) & (
+        rows[1:, _P_OFFSET] == rows[:-1, _P_OFFSET] + rows[:-1, _P_LENGTH]
+    )
+    return np.concatenate([np.zeros(1, np.int64), np.flatnonzero(~goes_on) + 1])
+
+
+def _first_gap(gaps: list[_Gap], low: int, high: int) -> _Gap | None:
+    """The first gap with a byte from low to below high; gaps are in order and apart."""
+    at = bisect_right(gaps, low, key=lambda gap: gap.high)
+    return gaps[at] if at < len(gaps) and gaps[at].low < high else None
+
+
+def _overlay(
+    first: bytearray,
+    known: bytearray,
+    offset: int,
+    at: int,
+    source: memoryview | bytearray | bytes,
+    start: int,
+    length: int,
+) -> None:
+    """Copy into first, which begins at offset, the bytes of a piece at that are not known yet."""
+    low, high = max(offset, at), min(offset + len(first), at + length)
+    if low < high:
+        first[low - offset : high - offset] = source[start + low - at : start + high - at]
+        known[low - offset : high - offset] = b"\1" * (high - low)
