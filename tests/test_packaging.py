@@ -105,11 +105,12 @@ def test_licence_and_type_marker_are_there() -> None:
     assert importlib.resources.files("mqpcap").joinpath("py.typed").is_file()
 
 
-def test_compiled_modules_keep_their_source_beside_them() -> None:
-    for file in installed().files or []:
-        if file.suffix == ".so":
-            stem = file.name.partition(".")[0]
-            assert Path(str(file.locate())).with_name(f"{stem}.py").is_file()
+def test_loops_are_all_compiled_or_none_and_keep_their_source() -> None:
+    files = [Path(str(file.locate())) for file in installed().files or []]
+    sources = {path for path in files if path.suffix == ".py"}
+    compiled = {path.with_name(path.name.partition(".")[0] + ".py") for path in files if path.suffix in {".so", ".pyd"}}
+
+    assert compiled in (set(), {path for path in sources if "\n# cython: " in "\n" + path.read_text(encoding="utf-8")})
 
 
 def test_no_tracked_file_names_a_registry_host() -> None:
