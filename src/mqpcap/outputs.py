@@ -401,6 +401,8 @@ def _by_date(
         time = pc.coalesce(*(batch.column(name) for name in names))
     if time.null_count:
         raise OutputError(f"table {table} has a row without {' or '.join(names)}, so without a date")
+    if pa.types.is_timestamp(time.type):
+        time = pc.multiply(time.cast(pa.timestamp("us")).cast(pa.int64()), 1000)
     days: NDArray[np.int64] = time.to_numpy(zero_copy_only=False) // DAY_NS
     first = int(days[0])
     if bool((days == first).all()):

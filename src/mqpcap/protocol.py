@@ -59,6 +59,12 @@ class Layout:
     splitter: "Splitter | None" = None
     """Finds the message ends where only a look at the neighbours can (kokaq); else the Program does."""
 
+    def may_leave(self, reading: Reading | type) -> bool:
+        """Whether bytes behind the reading's last field go to ``extra_column``: never those of another dialect."""
+        return self.extra_column is not None and getattr(reading, "dialect", None) in (None, self.dialect)
+    heads: tuple[bytes, ...] = ()
+    """What the messages of a layout with a splitter begin with: a search looks only there."""
+
 
 class Verdict(IntEnum):
     """What a protocol says of a connection's first bytes."""
@@ -183,7 +189,7 @@ class Raw:
     """What ``derive`` gets: n rows as read, before they become Arrow.
 
     spans gives (starts, lengths) of a byte column, int64 with length -1 where it is absent;
-    numbers gives (values, present) of an integer column; ``buffer`` holds the bytes; ``layout`` the layout names'
+    numbers gives (values, present) of an integer column; array the Arrow column; ``buffer`` holds the bytes; ``layout`` the layout names'
     indices; ``flaw`` uint8 may be written to: a row with a flaw loses its columns.
     """
 
@@ -196,6 +202,8 @@ class Raw:
     numbers: Callable[[str], tuple[NDArray[np.int64], NDArray[np.bool_]]]
     keep_bodies: int | None
     """How many bytes of a body are wanted, None for all: only where the text is made here."""
+    array: Callable[[str], pa.Array]
+    """A column of the table, hidden ones too, as Arrow."""
 
 
 @dataclass(frozen=True, slots=True)

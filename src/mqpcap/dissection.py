@@ -1,0 +1,197 @@
+"""One capture through all the rooms.
+
+The only place that knows their order: windows of packets become segments, stretches, frames, records
+and tables. Memory stays flat: a window is gone when the next is read, what waits does so under a cap.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from mqpcap import tables
+from mqpcap.capture import Capture
+from mqpcap.flaws import Flaw
+from mqpcap.frames import DecodeAs, Framer, Frames, Problem
+from mqpcap.layers import protocols
+from mqpcap.packets import Dissector
+from mqpcap.protocol import Connection, Facts, MessageQueue
+from mqpcap.records import Reader, Records, Spans
+from mqpcap.streams import MAX_BYTES, Assembler, Spots
+from mqpcap.tables import Chunk, Policy, Spool
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a user may choose about a dissection."""
+
+    decode_as: tuple[DecodeAs, ...] = ()
+    policy: Policy = Policy()
+    max_memory_bytes: int = MAX_BYTES
+
+
+@dataclass(slots=True)
+class Dissection:
+    """A dissected capture: ``chunks`` once, ``connections`` and ``problems`` as tables.
+
+    counts says what was met on the way that no row tells: packets that are no TCP, memory caps that bit.
+    """
+
+    capture: Capture
+    connections: pa.Table
+    problems: pa.Table
+    counts: dict[str, int]
+    _spool: Spool
+    _settle: Callable[[str, pa.Table], Chunk] = field(repr=False)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The messages, protocol by protocol, each chunk sorted by time. Can be read once."""
+        for name, table in self._spool.batches():
+            yield self._settle(name, table)
+
+
+def dissect(
+    capture: Capture, options: Options | None = None, progress: Callable[[int], None] | None = None
+) -> Dissection:
+    """A capture's messages, connections and problems.
+
+    ``progress`` is told how many bytes of capture were read since it was last called. Raises CaptureError if a file is gone or
+    a pipe was read already; whatever the bytes are, they are a result.
+    """
+    return _Run(capture, options or Options()).run(progress)
+
+
+class _Run:
+    """The state of one capture on its way."""
+
+    def __init__(self, capture: Capture, options: Options) -> None:
+        self.capture = capture
+        self.options = options
+        self.protocols = protocols()
+        self.dissector = Dissector()
+        self.assembler = Assembler(options.max_memory_bytes)
+        self.framer = Framer(self.protocols, options.decode_as)
+        self.readers: dict[str, Reader] = {}
+        self.spool = Spool()
+        self.counts: dict[str, int] = {}
+
+    def run(self, progress: Callable[[int], None] | None) -> Dissection:
+        for window in self.capture.windows():
+            segments = self.dissector.segments(window)
+            for name, count in segments.counts.items():
+                self.counts[name] = self.counts.get(name, 0) + count
+            stretches = self.assembler.feed(segments)
+            found, consumed = self.framer.feed(stretches, self.assembler.flows)
+            self.assembler.keep(stretches, consumed)
+            self._take(found)
+            if progress is not None:
+                progress(len(window.buffer))
+        stretches = self.assembler.finish()
+        found, _ = self.framer.feed(stretches, self.assembler.flows)
+        self._take(found)
+        self._take(self.framer.finish(self.assembler.flows))
+        return self._result()
+
+    def _take(self, found: Sequence[Frames]) -> None:
+        for frames in sorted(found, key=lambda f: f.protocol):
+            protocol = self.protocols[frames.protocol]
+            reader = self._reader(protocol)
+            spans = Spans(frames.buffer, frames.start, frames.end, frames.layout, frames.op, frames.flaw)
+            spans = self._relaid(protocol, reader, frames, spans)
+            records = reader.records(spans, self.options.policy.bodies)
+            table = tables.waiting(
+                protocol, reader.program, frames, records, self.framer.talks, self.assembler.flows,
+                self.capture.files, self.options.policy,
+            )  # fmt: skip
+            self.spool.add(protocol.name, table)
+
+    def _reader(self, protocol: MessageQueue) -> Reader:
+        if protocol.name not in self.readers:
+            self.readers[protocol.name] = Reader(protocol)
+        return self.readers[protocol.name]
+
+    def _relaid(self, protocol: MessageQueue, reader: Reader, frames: Frames, spans: Spans) -> Spans:
+        """The spans with the layouts that the connections' evidence, this batch's included, asks for."""
+        evidence = protocol.evidence
+        if evidence is None:
+            return spans
+        self._observe(protocol, reader, frames, spans)
+        if evidence.relayout is None:
+            return spans
+        names = [x.name for x in reader.program.layouts]
+        layout = frames.layout.copy()
+        keys = np.stack([frames.flow, frames.layout.astype(np.int64)])
+        unique, place = np.unique(keys, axis=1, return_inverse=True)
+        new = [names.index(evidence.relayout(self._connection(f), names[i])) for f, i in unique.T.tolist()]
+        layout[:] = np.array(new, np.int32)[place.reshape(-1)]
+        frames.layout[:] = layout
+        return Spans(spans.buffer, spans.start, spans.end, layout, spans.op, spans.flaw)
+
+    def _connection(self, flow: int) -> Connection:
+        connection = self.framer.talks[flow].connection
+        assert connection is not None
+        return connection
+
+    def _observe(self, protocol: MessageQueue, reader: Reader, frames: Frames, spans: Spans) -> None:
+        evidence = protocol.evidence
+        assert evidence is not None
+        wanted = frames.flaw == Flaw.NONE
+        if evidence.ops is not None:
+            wanted &= np.isin(frames.op, list(evidence.ops))
+        rows = np.flatnonzero(wanted)
+        if not len(rows):
+            return
+        rows = rows[np.lexsort((frames.offset[rows], frames.first_packet[rows], frames.ts_ns[rows]))]
+        picked = Spans(
+            spans.buffer, spans.start[rows], spans.end[rows], spans.layout[rows], spans.op[rows], spans.flaw[rows]
+        )
+        records: Records = reader.records(picked)
+        for row, columns, flaw in zip(rows.tolist(), records.table.to_pylist(), records.flaw.tolist(), strict=True):
+            if flaw:
+                continue
+            flow = int(frames.flow[row])
+            direction = self.framer.talks[flow].direction(int(frames.side[row]))
+            evidence.observe(
+                self._connection(flow), direction, int(frames.op[row]), int(frames.ts_ns[row]), columns
+            )
+
+    def _facts(self) -> dict[str, dict[int, Facts]]:
+        """Per protocol, what each flow as a whole says."""
+        facts: dict[str, dict[int, Facts]] = {name: {} for name in self.protocols}
+        for name, protocol in self.protocols.items():
+            if protocol.evidence is None:
+                continue
+            flows = [f for f, talk in self.framer.talks.items() if talk.protocol is protocol]
+            said = protocol.evidence.settle([self._connection(f) for f in flows])
+            facts[name] = dict(zip(flows, said, strict=True))
+        return facts
+
+    def _result(self) -> Dissection:
+        facts = self._facts()
+        flows = self.assembler.flows
+        found = self.framer.problems
+        found += _problems(self.assembler.gaps(), "gap", "lost")
+        found += _problems(self.assembler.conflicts(), "conflict", "retransmitted with other bytes")
+        found += _problems(self.assembler.late(), "undecoded", "late")
+        self.counts.update({k: v for k, v in self.assembler.counts.items() if v})
+
+        def settle(name: str, table: pa.Table) -> Chunk:
+            return tables.settled(self.protocols[name], table, facts[name], flows)
+
+        return Dissection(
+            self.capture, tables.connections(flows, self.framer.talks), tables.problems(found, flows, self.framer.talks),
+            self.counts, self.spool, settle,
+        )  # fmt: skip
+
+
+def _problems(spots: Spots, kind: str, reason: str) -> list[Problem]:
+    return [
+        Problem(f, s, o, n, kind, "snap length" if snapped else reason, ts)
+        for f, s, o, n, ts, snapped in zip(
+            spots.flow.tolist(), spots.side.tolist(), spots.offset.tolist(), spots.length.tolist(),
+            spots.ts_ns.tolist(), spots.snapped.tolist(), strict=True,
+        )
+    ]  # fmt: skip
+
+

@@ -1,0 +1,812 @@
+"""Ordered bytes to message spans.
+
+``streams`` feeds it stretches of stream bytes; it decides which protocol a connection speaks, by evidence,
+and where each message begins and ends. It promises that every captured byte ends up in exactly one message or in
+one `undecoded` problem, whatever the bytes are.
+
+The hard part is a direction's state, :class:`_Side`. It is in step (``SYNC``), searching (``SEARCH``: after a gap, at a
+late start, after bad framing where the protocol allows it) or given up (``STOP``). A message cut by a gap is
+``pending``: where its length is known the bytes behind the gap still belong to it, and the next message begins
+at its end without a search. A connection nobody has claimed yet is *held*: its first bytes are copied until a
+protocol claims it or none can.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqpcap import interpreter as ip
+from mqpcap.flaws import Flaw
+from mqpcap.program import Program
+from mqpcap.protocol import DIRECTIONS, Claim, Connection, Direction, Layout, MessageQueue, Opening, Verdict
+from mqpcap.records import compiled
+from mqpcap.streams import Flow, Stretches
+
+OPENING_BYTES = 256 << 10
+"""So much of each side is held for recognition; then what has not been claimed is not ours."""
+HEAD_BYTES = 64 << 10
+"""So much of a message with a hole is kept to read its header."""
+SCAN_ROOM = 4096
+"""Messages per call of the scanner."""
+
+I64 = NDArray[np.int64]
+
+
+class Step(IntEnum):
+    """What a direction is doing."""
+
+    SYNC = 0
+    SEARCH = 1
+    STOP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A stretch of stream that did not become a message; ``ts_ns`` is when its first byte was captured."""
+
+    flow: int
+    side: int
+    offset: int
+    length: int
+    kind: str
+    reason: str
+    ts_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """Messages of one protocol over one buffer: n rows.
+
+    start, end (int64) in ``buffer``; layout (int32) index into the Program's layouts; op (int64); flaw (uint8);
+    flow (int64); side (int8: 0 = endpoint A); offset (int64) in the stream; captured (int64) bytes of the message captured; ts_ns,
+    end_ts_ns, first_packet, last_packet, first_file, last_file (int64); gap_before (int64); resynced (bool).
+    """
+
+    protocol: str
+    buffer: NDArray[np.uint8]
+    start: I64
+    end: I64
+    layout: NDArray[np.int32]
+    op: I64
+    flaw: NDArray[np.uint8]
+    flow: I64
+    side: NDArray[np.int8]
+    offset: I64
+    captured: I64
+    ts_ns: I64
+    end_ts_ns: I64
+    first_packet: I64
+    last_packet: I64
+    first_file: I64
+    last_file: I64
+    gap_before: I64
+    resynced: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeAs:
+    """``-d tcp.port==9092,flymq``: connections of that server port are read as that protocol."""
+
+    port: int
+    protocol: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Contiguous stream bytes with the packets they came in (arrays over stream offsets)."""
+
+    buffer: NDArray[np.uint8]
+    start: int
+    length: int
+    offset: int
+    at: I64
+    size: I64
+    ts_ns: I64
+    number: I64
+    file: I64
+    gap_after: bool
+    ended: bool
+
+    def copy(self) -> "_Piece":
+        """The same bytes in a buffer of their own."""
+        own = self.buffer[self.start : self.start + self.length].copy()
+        return _Piece(
+            own, 0, self.length, self.offset, self.at.copy(), self.size.copy(), self.ts_ns.copy(),
+            self.number.copy(), self.file.copy(), self.gap_after, self.ended,
+        )  # fmt: skip
+
+    def part(self, one: int, two: int) -> "_Piece":
+        """A copy of the bytes from ``one`` to ``two``, which more may follow."""
+        return replace(
+            self, start=self.start + one, length=two - one, offset=self.offset + one, gap_after=False, ended=False
+        ).copy()
+
+    def when(self, offset: int) -> int:
+        """Index of the packet piece that holds the byte at a stream offset."""
+        return max(int(np.searchsorted(self.at, offset, "right")) - 1, 0)
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A message with a hole, until its end has gone by."""
+
+    offset: int
+    end: int
+    head: bytes
+    captured: int
+    layout: int
+    op: int
+    ts_ns: int
+    number: int
+    file: int
+    last: tuple[int, int, int]
+    gap_before: int
+    resynced: bool
+
+
+@dataclass(slots=True)
+class _Side:
+    """One direction of a connection."""
+
+    layout: int = -1
+    step: Step = Step.SYNC
+    at: int = 0
+    gap: int = 0
+    resynced: bool = False
+    pending: _Pending | None = None
+    skip_from: int = -1
+    skip_length: int = 0
+    skip_ts_ns: int = 0
+    skip_reason: str = ""
+    messages: int = 0
+
+
+@dataclass(slots=True)
+class Talk:
+    """A connection as this room sees it; ``client`` is the side (0 or 1) that speaks as the client."""
+
+    flow: int
+    protocol: MessageQueue | None = None
+    identified_by: str | None = None
+    decided: bool = False
+    client: int = 0
+    reason: str = ""
+    sides: tuple[_Side, _Side] = field(default_factory=lambda: (_Side(), _Side()))
+    held: list[tuple[int, _Piece]] = field(default_factory=list)
+    held_bytes: list[int] = field(default_factory=lambda: [0, 0])
+    connection: Connection | None = None
+
+    def direction(self, side: int) -> Direction:
+        """The direction in which a side's bytes flow."""
+        return DIRECTIONS[side != self.client]
+
+
+class _Rows:
+    """Messages found over one buffer, chunk by chunk."""
+
+    NAMES = (
+        "start", "end", "layout", "op", "flaw", "flow", "side", "offset", "captured", "ts_ns", "end_ts_ns",
+        "first_packet", "last_packet", "first_file", "last_file", "gap_before", "resynced",
+    )  # fmt: skip
+    TYPES: Mapping[str, type] = {"layout": np.int32, "flaw": np.uint8, "side": np.int8, "resynced": np.bool_}
+
+    def __init__(self) -> None:
+        self.chunks: dict[str, list[NDArray[np.generic]]] = {name: [] for name in self.NAMES}
+
+    def add(self, n: int, **columns: object) -> None:
+        for name in self.NAMES:
+            kind = self.TYPES.get(name, np.int64)
+            self.chunks[name].append(np.broadcast_to(np.asarray(columns[name], kind), (n,)))
+
+    def frames(self, protocol: str, buffer: NDArray[np.uint8]) -> Frames:
+        joined = {name: np.concatenate(chunks) for name, chunks in self.chunks.items()}
+        return Frames(protocol, buffer, **joined)  # type: ignore[arg-type]  # NAMES are its fields
+
+
+class Framer:
+    """The room's state: every connection's two directions.
+
+    ``feed`` takes what ``streams`` has ready and returns the messages found and how many bytes of each stretch
+    are done with; ``finish`` settles what is still open. ``problems`` grows with the stretches that are no message.
+    """
+
+    def __init__(self, protocols: Mapping[str, MessageQueue], decode_as: Sequence[DecodeAs] = ()) -> None:
+        self.protocols = protocols
+        self.decode_as = decode_as
+        self.talks: dict[int, Talk] = {}
+        self.problems: list[Problem] = []
+        self._programs: dict[str, tuple[Program, ip.Interpreter]] = {}
+        self._room = tuple(np.empty(SCAN_ROOM, np.int64) for _ in range(3))
+        self._main: dict[str, _Rows] = {}
+        self._replayed: dict[str, _Rows] = {}
+        self._replay: list[NDArray[np.uint8]] = []
+        self._replay_bytes = 0
+        self.ports = frozenset(port for p in protocols.values() for port in p.ports)
+
+    def program(self, name: str) -> tuple[Program, ip.Interpreter]:
+        """The Program of a protocol and this room's interpreter for it."""
+        if name not in self._programs:
+            program = compiled(self.protocols[name])
+            self._programs[name] = program, program.interpreter()
+        return self._programs[name]
+
+    # -- what comes in ---------------------------------------------------------------------------------
+
+    def feed(self, stretches: Stretches, flows: Sequence[Flow]) -> tuple[list[Frames], I64]:
+        """Messages in the new bytes, grouped by protocol and buffer, and the bytes done with per stretch."""
+        consumed = np.zeros(len(stretches.flow), np.int64)
+        view = memoryview(stretches.buffer)
+        touched: list[Talk] = []
+        for s in range(len(stretches.flow)):
+            flow = int(stretches.flow[s])
+            talk = self.talks.get(flow)
+            if talk is None:
+                talk = self.talks[flow] = Talk(flow)
+            side = int(stretches.side[s])
+            piece = _piece(stretches, s)
+            if talk.decided:
+                consumed[s] = self._walk(talk, side, piece, view, self._main, 0)
+                continue
+            consumed[s] = piece.length
+            if not talk.held or talk.held[-1][0] != side or piece.length or piece.ended or piece.gap_after:
+                talk.held.append((side, piece.copy()))
+                talk.held_bytes[side] += piece.length
+            if not touched or touched[-1] is not talk:
+                touched.append(talk)
+        for talk in touched:
+            self._decide(talk, flows[talk.flow], max(talk.held_bytes) >= OPENING_BYTES)
+        return self._collect(stretches.buffer), consumed
+
+    def finish(self, flows: Sequence[Flow]) -> list[Frames]:
+        """Messages that were still open; after it every byte is accounted for."""
+        for talk in self.talks.values():
+            if not talk.decided:
+                self._decide(talk, flows[talk.flow], True)
+            for number, side in enumerate(talk.sides):
+                self._give_up_pending(talk, number, side)
+                self._end_skip(talk, number, side)
+        return self._collect(np.empty(0, np.uint8))
+
+    def _collect(self, buffer: NDArray[np.uint8]) -> list[Frames]:
+        found = [rows.frames(name, buffer) for name, rows in self._main.items()]
+        if self._replayed:
+            joined = np.concatenate(self._replay)
+            found += [rows.frames(name, joined) for name, rows in self._replayed.items()]
+        self._main, self._replayed, self._replay, self._replay_bytes = {}, {}, [], 0
+        return found
+
+    # -- whose connection it is ------------------------------------------------------------------------
+
+    def _decide(self, talk: Talk, flow: Flow, force: bool) -> None:
+        """Give the connection to a protocol, to nobody, or leave it held."""
+        ended = [any(s == side and p.ended for s, p in talk.held) for side in (0, 1)]
+        final = force or all(ended)
+        choice = self._claim(talk, flow, final)
+        if choice is None:
+            return
+        protocol, claim, client, how = choice
+        talk.decided, talk.client = True, client
+        if protocol is not None:
+            talk.protocol, talk.identified_by = protocol, how
+            self._begin(talk, flow, protocol, claim)
+        else:
+            talk.reason = claim.reason
+        held, talk.held = _joined(talk.held), []
+        # The client speaks first: what it says may decide how the server is read (fq).
+        held.sort(key=lambda x: x[0] != client)
+        for number, piece in held:
+            done = self._walk(talk, number, piece, memoryview(piece.buffer), self._replayed, self._keep(piece.buffer))
+            if done < piece.length:
+                # What is left begins a message whose rest comes later: it stays with us until then.
+                talk.held.append((number, piece.part(done, piece.length)))
+
+    def _begin(self, talk: Talk, flow: Flow, protocol: MessageQueue, claim: Claim) -> None:
+        program, _ = self.program(protocol.name)
+        names = [x.name for x in program.layouts]
+        server = 1 - talk.client
+        ips, ports = (flow.a_ip, flow.b_ip), (flow.a_port, flow.b_port)
+        talk.connection = Connection(
+            flow.connection_id, ips[server], ports[server], flow.syn_seen, flow.first_ts_ns
+        )
+        for number, side in enumerate(talk.sides):
+            wanted = claim.c2s if number == talk.client else claim.s2c
+            started = flow.syn[number]
+            side.layout = names.index(wanted) if wanted in names else -1
+            side.step = Step.SYNC if started else Step.SEARCH
+            talk.connection.layouts[number != talk.client] = wanted or ""
+            if side.layout < 0:
+                side.step = Step.STOP
+
+    def _claim(
+        self, talk: Talk, flow: Flow, final: bool
+    ) -> tuple[MessageQueue | None, Claim, int, str | None] | None:
+        """Who takes the connection: (protocol or None, its claim, the client's side, identified by); None to wait."""
+        openings = _openings(talk.held, flow, final)
+        clients = (0,) if flow.oriented else (0, 1)
+        best: tuple[tuple[int, int, int], MessageQueue, Claim, int, str] | None = None
+        waits = False
+        for protocol in self.protocols.values():
+            for client in clients:
+                server_port = (flow.b_port, flow.a_port)[client]
+                forced = [d for d in self.decode_as if d.port == server_port]
+                if forced and protocol.name not in {d.protocol for d in forced}:
+                    continue
+                on_port = bool(forced) or server_port in protocol.ports
+                claim = protocol.claims(self._opening(protocol, openings, client, on_port, bool(forced)))
+                waits = waits or (claim.verdict is Verdict.WAIT and not final)
+                if claim.verdict is Verdict.YES or (claim.verdict is Verdict.WEAK and on_port):
+                    rank = (int(claim.verdict), int(on_port), -client)
+                    how = "decode_as" if forced else "content" if claim.verdict is Verdict.YES else "port"
+                    if best is None or rank > best[0]:
+                        best = rank, protocol, claim, client, how
+        if best is not None and (best[2].verdict is Verdict.YES or not waits):
+            return best[1], best[2], best[3], best[4]
+        if waits or (not final and not any(o.data for o in openings)):
+            return None
+        return None, Claim(Verdict.NO, reason=_stranger(openings)), self._client_by_port(flow), None
+
+    def _client_by_port(self, flow: Flow) -> int:
+        """The client of a connection that is not ours: the SYN's sender, else the side whose port is no server's."""
+        if flow.oriented:
+            return 0
+        known = [port in self.ports for port in (flow.a_port, flow.b_port)]
+        if known[0] != known[1]:
+            return int(known[0])
+        return int(flow.a_port < flow.b_port)
+
+    def _opening(
+        self, protocol: MessageQueue, openings: "tuple[_Held, _Held]", client: int, on_port: bool, forced: bool
+    ) -> Opening:
+        c2s, s2c = openings[client], openings[1 - client]
+
+        def chain(direction: Direction, layout: str, n: int) -> int | None:
+            side = c2s if direction == "c2s" else s2c
+            at, found = self._search(protocol, layout, memoryview(side.data), 0, len(side.data), side.ended, n)
+            return at if found else None
+
+        return Opening(
+            c2s.data, s2c.data, c2s.start, s2c.start, c2s.ended, s2c.ended, on_port, forced, chain
+        )
+
+    # -- where the messages are ------------------------------------------------------------------------
+
+    def _search(
+        self, protocol: MessageQueue, layout: str, view: memoryview, at: int, limit: int, ended: bool, in_a_row: int
+    ) -> tuple[int, bool]:
+        """The first position where messages follow each other; not found: where one may begin yet."""
+        program, machine = self.program(protocol.name)
+        described = protocol.layout(layout)
+        if described.splitter is not None:
+            return _search_split(described, view, at, limit, ended, in_a_row)
+        if not limit - at:
+            return at, False
+        index = [x.name for x in program.layouts].index(layout)
+        compiled_ = program.layouts[index]
+        found: tuple[int, bool] = machine.search(
+            view, at, limit, compiled_.header_pc, compiled_.op_reg, memoryview(compiled_.table),
+            memoryview(program.alt_pc), ended, in_a_row,
+        )  # fmt: skip
+        return found
+
+    def _walk(
+        self, talk: Talk, number: int, piece: _Piece, view: memoryview, into: dict[str, _Rows], shift: int
+    ) -> int:
+        """Take a stretch in; returns how many of its bytes are done with."""
+        side = talk.sides[number]
+        ours = 0
+        if talk.held:
+            piece, ours = self._with_held(talk, number, piece)
+        if ours:
+            view, into, shift = memoryview(piece.buffer), self._replayed, self._keep(piece.buffer)
+        if piece.offset > side.at:
+            self._gap(talk, number, side, piece.offset)
+        stop = piece.offset + piece.length
+        hard = piece.gap_after or piece.ended
+        base = piece.start - piece.offset
+        if side.pending is not None:
+            self._through_pending(talk, number, side, piece)
+        while side.at < stop:
+            if talk.protocol is None or side.step is Step.STOP:
+                reason = talk.reason if talk.protocol is None else "bad_framing"
+                self._skip(side, side.at, stop - side.at, piece, reason)
+                side.at = stop
+            elif side.step is Step.SEARCH:
+                if not self._resync(talk, number, side, piece, view, base, stop, hard):
+                    break
+            elif not self._scan(talk, number, side, piece, view, base, stop, hard, into, shift):
+                break
+        if piece.ended:
+            self._give_up_pending(talk, number, side)
+            self._end_skip(talk, number, side)
+        done = stop - piece.offset if hard else side.at - piece.offset
+        if done < ours:
+            talk.held.append((number, piece.part(done, ours)))
+        return max(done - ours, 0)
+
+    def _keep(self, buffer: NDArray[np.uint8]) -> int:
+        """Put bytes behind the replay buffer; returns where they begin in it."""
+        shift = self._replay_bytes
+        self._replay.append(buffer)
+        self._replay_bytes += len(buffer)
+        return shift
+
+    def _with_held(self, talk: Talk, number: int, piece: _Piece) -> tuple[_Piece, int]:
+        """The stretch with what was held of the same side in front of it, and how many bytes that was."""
+        mine = [p for s, p in talk.held if s == number]
+        if not mine:
+            return piece, 0
+        talk.held = [(s, p) for s, p in talk.held if s != number]
+        return _join([*mine, piece]), sum(p.length for p in mine)
+
+    def _gap(self, talk: Talk, number: int, side: _Side, offset: int) -> None:
+        """Bytes up to ``offset`` were never captured."""
+        missing = offset - side.at
+        self._end_skip(talk, number, side)
+        if side.pending is not None:
+            pending = side.pending
+            if pending.end > offset:
+                side.at = offset
+                return
+            self._give_up_pending(talk, number, side)
+            if pending.end == offset:
+                side.at = offset
+                return
+            missing = offset - (pending.end if pending.end > side.at else side.at)
+        side.gap += missing
+        side.at = offset
+        if side.step is Step.SYNC:
+            side.step = Step.SEARCH
+
+    def _resync(
+        self, talk: Talk, number: int, side: _Side, piece: _Piece, view: memoryview, base: int, stop: int, hard: bool
+    ) -> bool:
+        """Search for a message; False when the bytes to tell are not here yet."""
+        protocol = talk.protocol
+        assert protocol is not None
+        program, _ = self.program(protocol.name)
+        name = program.layouts[side.layout].name
+        layout = protocol.layout(name)
+        at, found = self._search(protocol, name, view, base + side.at, base + stop, hard, layout.in_a_row)
+        skipped = at - base - side.at
+        if not found and hard:
+            skipped = stop - side.at
+        if skipped:
+            self._skip(side, side.at, skipped, piece, "search")
+            side.at += skipped
+        if not found:
+            return False
+        self._end_skip(talk, number, side)
+        side.step, side.resynced = Step.SYNC, True
+        return True
+
+    def _scan(
+        self,
+        talk: Talk,
+        number: int,
+        side: _Side,
+        piece: _Piece,
+        view: memoryview,
+        base: int,
+        stop: int,
+        hard: bool,
+        into: dict[str, _Rows],
+        shift: int,
+    ) -> bool:
+        """Frame what is in step; False when the rest of the stretch is no whole message yet."""
+        protocol = talk.protocol
+        assert protocol is not None
+        program, machine = self.program(protocol.name)
+        compiled_ = program.layouts[side.layout]
+        layout = protocol.layout(compiled_.name)
+        if layout.splitter is not None:
+            return self._scan_split(talk, number, side, piece, view, base, stop, hard, into, shift, layout)
+        starts, ends, ops = self._room
+        n, code, at, known_end = machine.scan(
+            view, base + side.at, base + stop, compiled_.header_pc, compiled_.op_reg, memoryview(compiled_.table),
+            memoryview(program.alt_pc), hard, bool(layout.then), memoryview(starts), memoryview(ends), memoryview(ops),
+        )  # fmt: skip
+        if n:
+            self._put(talk, number, side, piece, base, starts[:n], ends[:n], side.layout, ops[:n], 0, into, shift)
+            side.at = at - base
+            following = layout.then.get(int(ops[n - 1]))
+            if following is not None:
+                side.layout = [x.name for x in program.layouts].index(following)
+        if code == ip.SCAN_FULL:
+            return True
+        if code == ip.SCAN_BAD:
+            self._bad_framing(side, layout)
+            return True
+        if hard and side.at < stop:
+            self._cut(talk, number, side, piece, view, base, stop, known_end)
+        return False
+
+    def _bad_framing(self, side: _Side, layout: Layout) -> None:
+        if layout.on_bad == "stop":
+            side.step = Step.STOP
+        else:
+            side.step = Step.SEARCH
+
+    def _scan_split(
+        self,
+        talk: Talk,
+        number: int,
+        side: _Side,
+        piece: _Piece,
+        view: memoryview,
+        base: int,
+        stop: int,
+        hard: bool,
+        into: dict[str, _Rows],
+        shift: int,
+        layout: Layout,
+    ) -> bool:
+        """The same for a layout with a splitter, message by message."""
+        assert talk.protocol is not None and layout.splitter is not None
+        names = [x.name for x in self.program(talk.protocol.name)[0].layouts]
+        rows: list[tuple[int, int, int, int, int]] = []
+        at, limit = base + side.at, base + stop
+        split = None
+        while at < limit and len(rows) < SCAN_ROOM:
+            split = layout.splitter(view, at, limit, hard)
+            if split.verdict != "message":
+                break
+            rows.append((at, split.end, names.index(split.layout), split.op, split.flaw))
+            at = split.end
+            split = None
+        if rows:
+            columns = np.array(rows, np.int64).T
+            self._put(
+                talk, number, side, piece, base, columns[0], columns[1], columns[2].astype(np.int32), columns[3],
+                columns[4].astype(np.uint8), into, shift,
+            )  # fmt: skip
+            side.at = at - base
+        if split is None:
+            return side.at < stop
+        if split.verdict == "bad":
+            self._bad_framing(side, layout)
+            return True
+        if hard:
+            entry = side.layout
+            if split.layout in names:
+                side.layout = names.index(split.layout)
+            self._cut(talk, number, side, piece, view, base, stop, split.known_end)
+            side.layout = entry
+        return False
+
+    def _put(
+        self,
+        talk: Talk,
+        number: int,
+        side: _Side,
+        piece: _Piece,
+        base: int,
+        starts: I64,
+        ends: I64,
+        layout: "int | NDArray[np.int32]",
+        ops: I64,
+        flaws: "int | NDArray[np.uint8]",
+        into: dict[str, _Rows],
+        shift: int,
+    ) -> None:
+        """Rows for whole messages of a stretch."""
+        assert talk.protocol is not None
+        n = len(starts)
+        offset = starts - base
+        first = np.searchsorted(piece.at, offset, "right") - 1
+        last = np.searchsorted(piece.at, ends - base - 1, "right") - 1
+        last = _latest(piece, first, last)
+        gap = np.zeros(n, np.int64)
+        resynced = np.zeros(n, np.bool_)
+        gap[0], resynced[0] = side.gap, side.resynced
+        side.gap, side.resynced = 0, False
+        side.messages += n
+        rows = into.setdefault(talk.protocol.name, _Rows())
+        rows.add(
+            n, start=starts + shift, end=ends + shift, layout=layout, op=ops.copy(), flaw=flaws, flow=talk.flow,
+            side=number, offset=offset, captured=ends - starts, ts_ns=piece.ts_ns[first], end_ts_ns=piece.ts_ns[last],
+            first_packet=piece.number[first], last_packet=piece.number[last], first_file=piece.file[first],
+            last_file=piece.file[last], gap_before=gap, resynced=resynced,
+        )  # fmt: skip
+
+    def _cut(
+        self, talk: Talk, number: int, side: _Side, piece: _Piece, view: memoryview, base: int, stop: int, known: int
+    ) -> None:
+        """A message ends in a hole or with the stream: a row if its header was captured, else undecoded bytes."""
+        assert talk.protocol is not None
+        program, machine = self.program(talk.protocol.name)
+        compiled_ = program.layouts[side.layout]
+        left = stop - side.at
+        op = -1
+        whole = known >= 0
+        if compiled_.header_pc >= 0:
+            whole = machine.header(view, base + side.at, base + stop, compiled_.header_pc) == ip.DONE
+            op = machine.register(compiled_.op_reg) if compiled_.op_reg >= 0 else -1
+        if not whole:
+            self._skip(side, side.at, left, piece, "truncated")
+            side.at = stop
+            return
+        first = piece.when(side.at)
+        latest = int(_latest(piece, np.array([first]), np.array([piece.when(stop - 1)]))[0])
+        head = bytes(view[base + side.at : base + min(stop, side.at + HEAD_BYTES)])
+        side.pending = _Pending(
+            side.at, known - base if known >= 0 else -1, head, left, side.layout, op, int(piece.ts_ns[first]),
+            int(piece.number[first]), int(piece.file[first]),
+            (int(piece.ts_ns[latest]), int(piece.number[latest]), int(piece.file[latest])), side.gap, side.resynced,
+        )  # fmt: skip
+        side.gap, side.resynced = 0, False
+        side.at = stop
+
+    def _through_pending(self, talk: Talk, number: int, side: _Side, piece: _Piece) -> None:
+        """Bytes behind the hole that still belong to the message with it."""
+        pending = side.pending
+        assert pending is not None
+        to = min(pending.end, piece.offset + piece.length)
+        if to > side.at:
+            first, last = piece.when(side.at), piece.when(to - 1)
+            latest = int(_latest(piece, np.array([first]), np.array([last]))[0])
+            new = int(piece.ts_ns[latest]), int(piece.number[latest]), int(piece.file[latest])
+            pending.last = max(pending.last, new, key=lambda x: (x[2], x[1]))
+            pending.captured += to - side.at
+            side.at = to
+        if side.at >= pending.end:
+            self._give_up_pending(talk, number, side)
+
+    def _give_up_pending(self, talk: Talk, number: int, side: _Side) -> None:
+        """The row of a message with a hole."""
+        pending, side.pending = side.pending, None
+        if pending is None:
+            return
+        assert talk.protocol is not None
+        start = self._keep(np.frombuffer(pending.head, np.uint8))
+        side.messages += 1
+        rows = self._replayed.setdefault(talk.protocol.name, _Rows())
+        rows.add(
+            1, start=start, end=start + len(pending.head), layout=pending.layout, op=pending.op,
+            flaw=int(Flaw.TRUNCATED), flow=talk.flow, side=number, offset=pending.offset, captured=pending.captured,
+            ts_ns=pending.ts_ns, end_ts_ns=pending.last[0], first_packet=pending.number, last_packet=pending.last[1],
+            first_file=pending.file, last_file=pending.last[2], gap_before=pending.gap_before,
+            resynced=pending.resynced,
+        )  # fmt: skip
+
+    # -- what is no message ----------------------------------------------------------------------------
+
+    def _skip(self, side: _Side, offset: int, length: int, piece: _Piece, reason: str) -> None:
+        if side.skip_from < 0:
+            side.skip_from, side.skip_length = offset, 0
+            side.skip_ts_ns = int(piece.ts_ns[piece.when(offset)])
+            side.skip_reason = reason
+        side.skip_length += length
+
+    def _end_skip(self, talk: Talk, number: int, side: _Side) -> None:
+        if side.skip_from >= 0:
+            self.problems.append(
+                Problem(
+                    talk.flow, number, side.skip_from, side.skip_length, "undecoded", side.skip_reason, side.skip_ts_ns
+                )
+            )
+        side.skip_from = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The first contiguous bytes of one side."""
+
+    data: bytes
+    start: bool
+    ended: bool
+
+
+def _openings(held: list[tuple[int, _Piece]], flow: Flow, final: bool) -> tuple[_Held, _Held]:
+    """What each side began with: its bytes up to the first gap."""
+    sides = []
+    for number in (0, 1):
+        data, at, ended = b"", -1, final
+        started = flow.syn[number]
+        for side, piece in held:
+            if side != number:
+                continue
+            if at >= 0 and piece.offset != at:
+                ended = True
+                break
+            data += piece.buffer[piece.start : piece.start + piece.length].tobytes()
+            if at < 0:
+                started = started and piece.offset == 0
+            at = piece.offset + piece.length
+            ended = ended or piece.ended or piece.gap_after
+        sides.append(_Held(data, started, ended or len(data) >= OPENING_BYTES))
+    return sides[0], sides[1]
+
+
+def _stranger(openings: tuple[_Held, _Held]) -> str:
+    """Why nobody claims the connection, for ``problems.reason``."""
+    for opening in openings:
+        # TLS record types handshake (0x16) and application data (0x17), version 3.x (RFC 8446, 5.1).
+        if len(opening.data) >= 3 and opening.data[0] in (0x16, 0x17) and opening.data[1] == 3 and opening.data[2] <= 4:
+            return "tls"
+    return "foreign"
+
+
+def _piece(stretches: Stretches, s: int) -> _Piece:
+    one, two = int(stretches.piece_first[s]), int(stretches.piece_first[s + 1])
+    return _Piece(
+        stretches.buffer, int(stretches.start[s]), int(stretches.length[s]), int(stretches.offset[s]),
+        stretches.piece_offset[one:two], stretches.piece_length[one:two], stretches.piece_ts_ns[one:two],
+        stretches.piece_number[one:two], stretches.piece_file[one:two],
+        bool(stretches.gap_after[s]), bool(stretches.ended[s]),
+    )  # fmt: skip
+
+
+def _joined(held: list[tuple[int, _Piece]]) -> list[tuple[int, _Piece]]:
+    """Held pieces of a side that follow each other, made one."""
+    out: list[tuple[int, _Piece]] = []
+    for side in (0, 1):
+        runs: list[list[_Piece]] = []
+        for number, piece in held:
+            if number != side:
+                continue
+            before = runs[-1][-1] if runs else None
+            if before is not None and before.offset + before.length == piece.offset:
+                runs[-1].append(piece)
+            else:
+                runs.append([piece])
+        out += [(side, run[0] if len(run) == 1 else _join(run)) for run in runs]
+    return out
+
+
+def _join(run: list[_Piece]) -> _Piece:
+    data = np.concatenate([p.buffer[p.start : p.start + p.length] for p in run])
+    return _Piece(
+        data, 0, len(data), run[0].offset, *(np.concatenate([getattr(p, x) for p in run]) for x in
+        ("at", "size", "ts_ns", "number", "file")), run[-1].gap_after, run[-1].ended,
+    )  # fmt: skip
+
+
+def _latest(piece: _Piece, first: I64, last: I64) -> I64:
+    """The packet that came last among those from ``first`` to ``last``: the one that brought the missing bytes."""
+    rank = piece.file * (1 << 40) + piece.number
+    if len(rank) < 2 or bool(np.all(rank[1:] >= rank[:-1])):
+        return last
+    return np.array([a + int(np.argmax(rank[a : b + 1])) for a, b in zip(first, last, strict=True)], np.int64)
+
+
+def _search_split(
+    layout: Layout, view: memoryview, at: int, limit: int, ended: bool, in_a_row: int
+) -> tuple[int, bool]:
+    """A search by a splitter: only where a message's first bytes stand."""
+    assert layout.splitter is not None
+    for p in _heads(layout, view, at, limit, ended):
+        q, k, more = p, 0, False
+        while True:
+            split = layout.splitter(view, q, limit, ended)
+            if split.verdict != "message":
+                more = split.verdict == "more"
+                break
+            q = split.end
+            k += 1
+            if k >= in_a_row or (ended and q == limit):
+                return p, True
+            if q >= limit:
+                more = True
+                break
+        if more and not ended:
+            return p, False
+    longest = max((len(h) for h in layout.heads), default=1)
+    return (limit if ended else max(at, limit - longest + 1)), False
+
+
+def _heads(layout: Layout, view: memoryview, at: int, limit: int, ended: bool) -> Iterator[int]:
+    """Positions at which a message may begin, ascending."""
+    if not layout.heads:
+        yield from range(at, limit)
+        return
+    data = bytes(view[at:limit])
+    places: set[int] = set()
+    for head in layout.heads:
+        found = data.find(head)
+        while found >= 0:
+            places.add(at + found)
+            found = data.find(head, found + 1)
+    yield from sorted(places)
