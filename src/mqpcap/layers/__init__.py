@@ -18,7 +18,8 @@ def names() -> tuple[str, ...]:
 
 @cache
 def _loaded(modules: tuple[str, ...]) -> dict[str, MessageQueue]:
-    found = (importlib.import_module(f"{__name__}.{name}").PROTOCOL for name in modules)
+    loaded = (importlib.import_module(f"{__name__}.{name}") for name in modules)
+    found: list[MessageQueue] = [module.PROTOCOL for module in loaded if hasattr(module, "PROTOCOL")]
     return {protocol.name: protocol for protocol in found}
 
 
