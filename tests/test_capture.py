@@ -231,6 +231,16 @@ def test_unknown_blocks_are_passed_over(tmp_path):
     assert capture.notes == []
 
 
+def test_blocks_that_wireshark_counts_as_packets_are_counted(tmp_path):
+    # tshark 4.0.17 -T fields -e frame.number gives 1, 5, 6 for the TCP packets of this file.
+    counted = block(0xBAD, b"1234data") + block(9, b"__REALTIME_TIMESTAMP=1\n") + block(0x40000BAD, b"1234data")
+    packet = enhanced(0, 5, b"a")
+    capture = only(written(tmp_path, "x", section() + interface() + packet + counted + packet + packet))
+
+    assert [window.number.tolist() for window in capture.windows()] == [[1, 5, 6]]
+    assert capture.facts[0].packet_count == 3
+
+
 def test_pcapng_statistics_and_names_are_facts(tmp_path):
     def statistics(received, dropped):
         options = option(4, struct.pack("<Q", received)) + option(5, struct.pack("<Q", dropped))

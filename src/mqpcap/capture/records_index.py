@@ -146,16 +146,18 @@ def pcapng_records(
     interfaces: cython.longlong[::1],
     interface_count: cython.longlong,
     last_ts_ns: cython.longlong,
+    last_number: cython.longlong,
     offset: cython.longlong[::1],
     caplen: cython.longlong[::1],
     wirelen: cython.longlong[::1],
     ts_ns: cython.longlong[::1],
     link_type: cython.int[::1],
-) -> tuple[int, int, int, int]:
-    """(rows, position, stop, need) after walking pcapng blocks from start, which is the border of one.
+    number: cython.longlong[::1],
+) -> tuple[int, int, int, int, int]:
+    """(rows, position, stop, need, last_number) after walking pcapng blocks from the border of one.
 
-    Simple packet blocks carry no time and get that of the packet before (last_ts_ns for the first).
-    Blocks of unknown type are passed over.
+    Simple packet blocks carry no time and get that of the packet before (last_ts_ns for the first). Blocks of
+    unknown type are passed over. So are events and custom blocks, but Wireshark counts them as packets.
     """
     at: cython.Py_ssize_t = start
     room: cython.Py_ssize_t = offset.shape[0]
@@ -170,23 +172,23 @@ def pcapng_records(
     entry: cython.Py_ssize_t
     while row < room:
         if end - at < 12:
-            return row, at, 1, 12
+            return row, at, 1, 12, last_number
         kind = _u32(buffer, at, big)
         if kind == 0x0A0D0D0A or kind == 1 or kind == 5:
-            return row, at, 3, 12
+            return row, at, 3, 12, last_number
         length = _u32(buffer, at + 4, big)
         if length < 12 or length % 4 != 0:
-            return row, at, 4, length
+            return row, at, 4, length, last_number
         if length > limit:
-            return row, at, 2, length
+            return row, at, 2, length, last_number
         if length > end - at:
-            return row, at, 1, length
+            return row, at, 1, length, last_number
         if _u32(buffer, at + length - 4, big) != length:
-            return row, at, 5, length
+            return row, at, 5, length, last_number
         if kind == 6 or kind == 2:
             head = 28
             if length < 32:
-                return row, at, 4, length
+                return row, at, 4, length, last_number
             if kind == 6:
                 interface = _u32(buffer, at + 8, big)
             else:
@@ -196,15 +198,18 @@ def pcapng_records(
         elif kind == 3:
             head = 12
             if length < 16:
-                return row, at, 4, length
+                return row, at, 4, length, last_number
             interface = 0
             original = _u32(buffer, at + 8, big)
             captured = length - 16
         else:
+            # Custom blocks, journal entries, sysdig events.
+            if kind == 0xBAD or kind == 0x40000BAD or kind == 9 or kind == 0x204 or kind == 0x216 or kind == 0x221:
+                last_number += 1
             at += length
             continue
         if interface >= interface_count:
-            return row, at, 6, interface
+            return row, at, 6, interface, last_number
         entry = interface * _INTERFACE_WIDTH
         if kind == 3:
             # It does not say how much was captured: the least of what it holds, the wire and the snap length.
@@ -215,7 +220,7 @@ def pcapng_records(
                 captured = snaplen
         else:
             if captured > length - head - 4:
-                return row, at, 7, captured
+                return row, at, 7, captured, last_number
             last_ts_ns = _time_ns(
                 _u32(buffer, at + 12, big),
                 _u32(buffer, at + 16, big),
@@ -229,6 +234,8 @@ def pcapng_records(
         wirelen[row] = original
         ts_ns[row] = last_ts_ns
         link_type[row] = interfaces[entry]
+        last_number += 1
+        number[row] = last_number
         row += 1
         at += length
-    return row, at, 0, 0
+    return row, at, 0, 0, last_number

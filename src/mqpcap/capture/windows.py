@@ -126,6 +126,7 @@ class _Walk:
     wirelen: NDArray[np.int64]
     ts_ns: NDArray[np.int64]
     link_type: NDArray[np.int32]
+    number: NDArray[np.int64]
     position: int
     stop: int
     need: int
@@ -234,10 +235,17 @@ class Reader:
         return _Pcap(head)
 
     def _window(self, buffer: NDArray[np.uint8], walk: _Walk) -> Window:
-        first = self._found.packet_count + 1
         self._found.add(walk)
-        number = np.arange(first, first + len(walk.offset), dtype=np.int64)
-        return Window(buffer, walk.offset, walk.caplen, walk.wirelen, walk.ts_ns, walk.link_type, number, self._file)
+        return Window(
+            buffer,
+            walk.offset,
+            walk.caplen,
+            walk.wirelen,
+            walk.ts_ns,
+            walk.link_type,
+            walk.number,
+            self._file,
+        )
 
     def _end(self, left: int, walk: _Walk, at: int) -> None:
         failure = self._source.failure
@@ -276,6 +284,7 @@ class _Pcap:
         self._snaplen, network = struct.unpack(_ORDERS[self._order] + "II", head[16:24])
         # The upper half holds the length of the frame check sequence.
         self._link_type = network & 0xFFFF
+        self._count = 0
 
     def walk(self, buffer: NDArray[np.uint8], start: int, end: int) -> _Walk:
         """Rows from start on, which is the border of a record."""
@@ -284,7 +293,9 @@ class _Pcap:
             buffer.data, start, end, self._order == "big", self._tick_ns, MAX_RECORD_BYTES, *columns.views()
         )
         link_type = np.full(rows, self._link_type, np.int32)
-        return _walk(columns, link_type, rows, position, stop, need)
+        number = np.arange(self._count + 1, self._count + 1 + rows, dtype=np.int64)
+        self._count += rows
+        return _walk(columns, link_type, number, position, stop, need)
 
     def facts(self, found: _Found, name: str, compression: str | None) -> FileFacts:
         """The facts of the file, as far as it was read."""
@@ -306,13 +317,22 @@ class _Pcap:
         )
 
 
-def _walk(columns: _Columns, link_type: NDArray[np.int32], rows: int, position: int, stop: int, need: int) -> _Walk:
+def _walk(
+    columns: _Columns,
+    link_type: NDArray[np.int32],
+    number: NDArray[np.int64],
+    position: int,
+    stop: int,
+    need: int,
+) -> _Walk:
+    rows = len(number)
     return _Walk(
         columns.offset[:rows],
         columns.caplen[:rows],
         columns.wirelen[:rows],
         columns.ts_ns[:rows],
         link_type[:rows],
+        number,
         position,
         stop,
         need,
@@ -329,6 +349,7 @@ class _Pcapng:
         self._count = 0
         self._section = 0
         self._last_ts_ns = 0
+        self._last_number = 0
         self._names: dict[str, None] = {}
         self._link_types: dict[int, None] = {}
         self._snaplen = 0
@@ -340,10 +361,11 @@ class _Pcapng:
         """Rows from start on, which is the border of a block."""
         columns = _columns(min(MAX_WINDOW_PACKETS, (end - start) // 16 + 1))
         link_type = np.empty(len(columns.offset), np.int32)
-        views = (*columns.views(), link_type.data)
+        number = np.empty(len(columns.offset), np.int64)
+        views = (*columns.views(), link_type.data, number.data)
         rows, position = 0, start
         while True:
-            got, position, stop, need = records_index.pcapng_records(
+            got, position, stop, need, self._last_number = records_index.pcapng_records(
                 buffer.data,
                 position,
                 end,
@@ -352,6 +374,7 @@ class _Pcapng:
                 self._table.data,
                 self._count,
                 self._last_ts_ns,
+                self._last_number,
                 *(view[rows:] for view in views),
             )
             rows += got
@@ -361,7 +384,7 @@ class _Pcapng:
                 position, stop, need = self._special(buffer, position, end)
                 if stop == records_index.FULL:
                     continue
-            return _walk(columns, link_type, rows, position, stop, need)
+            return _walk(columns, link_type, number[:rows], position, stop, need)
 
     def _special(self, buffer: NDArray[np.uint8], at: int, end: int) -> tuple[int, int, int]:
         """Read the block at a position; (position, stop, need), stop FULL for going on behind it."""
