@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from mqpcap import interpreter as ip
 from mqpcap.flaws import Flaw
-from mqpcap.program import Program
+from mqpcap.program import Program, compiled
 from mqpcap.protocol import DIRECTIONS, Claim, Connection, Direction, Layout, MessageQueue, Opening, Verdict
-from mqpcap.records import compiled
 from mqpcap.streams import Flow, Stretches
 
 OPENING_BYTES = 256 << 10

@@ -19,63 +19,78 @@ import cython
 COMPILED: bool = cython.compiled
 
 # Words of an op.
-W_OP = 0
-W_COL = 1
-W_REG = 2
-W_X = 3
-W_Y = 4
-W_Z = 5
-W_JUMP = 6
-W_FLAGS = 7
-OP_WORDS = 8
+W_OP = cython.declare(cython.int, 0)
+W_COL = cython.declare(cython.int, 1)
+W_REG = cython.declare(cython.int, 2)
+W_X = cython.declare(cython.int, 3)
+W_Y = cython.declare(cython.int, 4)
+W_Z = cython.declare(cython.int, 5)
+W_JUMP = cython.declare(cython.int, 6)
+W_FLAGS = cython.declare(cython.int, 7)
+OP_WORDS = cython.declare(cython.int, 8)
 
 # Ops. END closes a body, an item or a part.
-OP_END = 0
-OP_INT = 1
-OP_BITS = 2
-OP_SPAN = 3
-OP_LIST = 4
-OP_ONLY = 5
-OP_PART = 6
+OP_END = cython.declare(cython.int, 0)
+OP_INT = cython.declare(cython.int, 1)
+OP_BITS = cython.declare(cython.int, 2)
+OP_SPAN = cython.declare(cython.int, 3)
+OP_LIST = cython.declare(cython.int, 4)
+OP_ONLY = cython.declare(cython.int, 5)
+OP_PART = cython.declare(cython.int, 6)
 
 # How an op learns a length or a count: word X, with Y as its parameter.
-BY_FIXED = 0  # Y bytes
-BY_PREFIX = 1  # an integer of Y bytes in front
-BY_REGISTER = 2  # register Y
-BY_REST = 3  # what is left of the region
-BY_UNTIL = 4  # up to the byte Y, which is taken and not kept; without it the region ends here
-BY_ZERO = 5  # lists: items until an integer of Y bytes that is zero, which is taken
+BY_FIXED = cython.declare(cython.int, 0)  # Y bytes
+BY_PREFIX = cython.declare(cython.int, 1)  # an integer of Y bytes in front
+BY_REGISTER = cython.declare(cython.int, 2)  # register Y
+BY_REST = cython.declare(cython.int, 3)  # what is left of the region
+BY_UNTIL = cython.declare(cython.int, 4)  # up to the byte Y, which is taken and not kept; without it the region ends here
+BY_ZERO = cython.declare(cython.int, 5)  # lists: items until an integer of Y bytes that is zero, which is taken
 
 # Flags of integers.
-SIGNED = 1
-LITTLE = 2
-TRUTH = 4  # exactly 1 is true
-FRAME_LENGTH = 8  # the message ends this many bytes behind its header, less word Y
-CHECKED = 16  # const Z and Z + 1 bound the value
+SIGNED = cython.declare(cython.int, 1)
+LITTLE = cython.declare(cython.int, 2)
+TRUTH = cython.declare(cython.int, 4)  # exactly 1 is true
+FRAME_LENGTH = cython.declare(cython.int, 8)  # the message ends this many bytes behind its header, less word Y
+CHECKED = cython.declare(cython.int, 16)  # const Z and Z + 1 bound the value
 
 # Flags of spans.
-UTF8 = 32  # must be valid UTF-8
+UTF8 = cython.declare(cython.int, 32)  # must be valid UTF-8
 
 # Tests of OP_ONLY: word X, with Y a register and Z a const.
-IF_EQUALS = 0
-IF_HAS = 1
-IF_LEFT = 2  # at least const Z bytes are left in the region
-IF_FOLLOWS = 3  # the next Y bytes are the big-endian const Z
-IF_TEXT = 4  # the span in registers Y, Y + 1 is the text const Z + 1.. of const Z bytes
-IF_NOT_ZERO = 5
+IF_EQUALS = cython.declare(cython.int, 0)
+IF_HAS = cython.declare(cython.int, 1)
+IF_LEFT = cython.declare(cython.int, 2)  # at least const Z bytes are left in the region
+IF_FOLLOWS = cython.declare(cython.int, 3)  # the next Y bytes are the big-endian const Z
+IF_TEXT = cython.declare(cython.int, 4)  # the span in registers Y, Y + 1 is the text const Z + 1.. of const Z bytes
+IF_NOT_ZERO = cython.declare(cython.int, 5)
 
 # Results of a run.
-DONE = 0
-SHORT = 1  # the bytes end first
-WRONG = 2  # the bytes break the layout
-LONG = 3  # a count passes its named limit
+DONE = cython.declare(cython.int, 0)
+SHORT = cython.declare(cython.int, 1)  # the bytes end first
+WRONG = cython.declare(cython.int, 2)  # the bytes break the layout
+LONG = cython.declare(cython.int, 3)  # a count passes its named limit
 
 # Results of a scan, and of one look at a message.
-SCAN_MORE = 0  # everything read is framed; the rest of the bytes is no whole message yet
-SCAN_FULL = 1  # the output arrays are full, call again
-SCAN_BAD = 2  # at the position returned there is no message
+SCAN_MORE = cython.declare(cython.int, 0)  # everything read is framed; the rest of the bytes is no whole message yet
+SCAN_FULL = cython.declare(cython.int, 1)  # the output arrays are full, call again
+SCAN_BAD = cython.declare(cython.int, 2)  # at the position returned there is no message
 
-MAX_LIST_ITEMS = 16_777_216  # also bounded by the bytes left, see _list
+MAX_LIST_ITEMS = cython.declare(cython.int, 16_777_216)  # also bounded by the bytes left, see _list
+
+# Compiled, the names above are C integers; this makes them the module's attributes too.
+globals().update(
+    {
+        "W_OP": W_OP, "W_COL": W_COL, "W_REG": W_REG, "W_X": W_X, "W_Y": W_Y, "W_Z": W_Z, "W_JUMP": W_JUMP,
+        "W_FLAGS": W_FLAGS, "OP_WORDS": OP_WORDS, "OP_END": OP_END, "OP_INT": OP_INT, "OP_BITS": OP_BITS,
+        "OP_SPAN": OP_SPAN, "OP_LIST": OP_LIST, "OP_ONLY": OP_ONLY, "OP_PART": OP_PART, "BY_FIXED": BY_FIXED,
+        "BY_PREFIX": BY_PREFIX, "BY_REGISTER": BY_REGISTER, "BY_REST": BY_REST, "BY_UNTIL": BY_UNTIL,
+        "BY_ZERO": BY_ZERO, "SIGNED": SIGNED, "LITTLE": LITTLE, "TRUTH": TRUTH, "FRAME_LENGTH": FRAME_LENGTH,
+        "CHECKED": CHECKED, "UTF8": UTF8, "IF_EQUALS": IF_EQUALS, "IF_HAS": IF_HAS, "IF_LEFT": IF_LEFT,
+        "IF_FOLLOWS": IF_FOLLOWS, "IF_TEXT": IF_TEXT, "IF_NOT_ZERO": IF_NOT_ZERO, "DONE": DONE, "SHORT": SHORT,
+        "WRONG": WRONG, "LONG": LONG, "SCAN_MORE": SCAN_MORE, "SCAN_FULL": SCAN_FULL, "SCAN_BAD": SCAN_BAD,
+        "MAX_LIST_ITEMS": MAX_LIST_ITEMS,
+    }
+)  # fmt: skip
 
 
 @cython.cclass

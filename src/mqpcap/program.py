@@ -7,6 +7,7 @@ anything else at import, naming the field.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -319,7 +320,7 @@ def compile(protocol: MessageQueue) -> Program:
                     c.message(r.message, -1)
                     c.emit(ip.OP_END)
                 alt_pc.append(bodies[r.message])
-                alt_extra.append(extra)
+                alt_extra.append(extra if layout.may_leave(r) else -1)
                 alt_dialect.append(r.dialect)
                 alt_class.append(r.message.__name__)
         layouts.append(
@@ -333,6 +334,12 @@ def compile(protocol: MessageQueue) -> Program:
         protocol.name, _words(ops), np.array(c.consts or [0], np.int64), c.registers, tuple(c.columns),
         tuple(c.lists), tuple(layouts), _words(alt_pc), _words(alt_extra), tuple(alt_dialect), tuple(alt_class),
     )  # fmt: skip
+
+
+@cache
+def compiled(protocol: MessageQueue) -> Program:
+    """The protocol's Program, compiled once."""
+    return compile(protocol)
 
 
 def _words(values: Sequence[int]) -> NDArray[np.int32]:

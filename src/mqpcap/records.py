@@ -7,7 +7,6 @@ the order given; a message decodes wholly or not at all: with a flaw only the he
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from mqpcap import interpreter as ip
 from mqpcap.flaws import Flaw
 from mqpcap.inflating import MAX_INFLATED_BYTES, inflate
-from mqpcap.program import Column, Program, compile
+from mqpcap.program import Column, Program, compiled
 from mqpcap.protocol import ANY, MessageQueue, Raw
 
 TAPE_ENTRIES = 1 << 16
@@ -79,7 +78,7 @@ class Reader:
             late = self.protocol.derive(
                 Raw(
                     len(spans.start), buffer, spans.layout, [x.name for x in program.layouts], flaw,
-                    columns.spans, columns.numbers, keep_bodies,
+                    columns.spans, columns.numbers, keep_bodies, columns.named,
                 )
             )  # fmt: skip
             columns.drop(np.flatnonzero(flaw != before), self._header_columns())
@@ -188,12 +187,6 @@ class Reader:
         return col[:filled], at[:filled], a[:filled], b[:filled]
 
 
-@cache
-def compiled(protocol: MessageQueue) -> Program:
-    """The protocol's Program, compiled once."""
-    return compile(protocol)
-
-
 def _tape(entries: int) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
     return (
         np.empty(entries, np.int32),
@@ -252,6 +245,10 @@ class _Columns:
         rows, a, _ = self.entries(self.index[-1, name])
         value[rows], present[rows] = a, True
         return value, present
+
+    def named(self, name: str) -> pa.Array:
+        """A column of the table by its name."""
+        return self._array(self.index[-1, name], self.n)
 
     def array(self, c: int) -> pa.Array:
         """A column of the table."""
