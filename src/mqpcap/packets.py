@@ -71,6 +71,11 @@ _DEPTH_LIMIT = cython.declare(cython.int, 8)
 _VLAN_LIMIT = cython.declare(cython.int, 8)
 _EXTENSION_LIMIT = cython.declare(cython.int, 16)
 
+# Numbers over 31 bits are Python objects in compiled code unless they are declared.
+_HALF_RANGE = cython.declare(cython.longlong, 0x80000000)
+_RANGE = cython.declare(cython.longlong, 0x100000000)
+_SNAP = cython.declare(cython.longlong, 0xAAAA0300)
+
 # What the walk takes next is an Ethernet type or one of these, which are none.
 _IP = cython.declare(cython.longlong, 0x10001)
 _ETHERNET = cython.declare(cython.longlong, 0x10002)
@@ -154,6 +159,7 @@ class _Walk:
     win: cython.longlong
 
     @cython.cfunc
+    @cython.nogil
     @cython.inline
     @cython.exceptval(-1, check=False)
     def _u16(self, p: cython.Py_ssize_t) -> cython.longlong:
@@ -161,6 +167,7 @@ class _Walk:
         return high * 256 + self.buf[p + 1]
 
     @cython.cfunc
+    @cython.nogil
     @cython.inline
     @cython.exceptval(-1, check=False)
     def _u32(self, p: cython.Py_ssize_t) -> cython.longlong:
@@ -168,15 +175,17 @@ class _Walk:
         return ((high * 256 + self.buf[p + 1]) * 256 + self.buf[p + 2]) * 256 + self.buf[p + 3]
 
     @cython.cfunc
+    @cython.nogil
     @cython.inline
     @cython.exceptval(-1, check=True)
     def _s64(self, p: cython.Py_ssize_t) -> cython.longlong:
         high: cython.longlong = self._u32(p)
-        if high >= 2147483648:
-            high -= 4294967296
-        return high * 4294967296 + self._u32(p + 4)
+        if high >= _HALF_RANGE:
+            high -= _RANGE
+        return high * _RANGE + self._u32(p + 4)
 
     @cython.cfunc
+    @cython.nogil
     @cython.inline
     @cython.exceptval(-1, check=False)
     def _short(self, need: cython.Py_ssize_t) -> cython.int:
@@ -188,6 +197,7 @@ class _Walk:
         return _BAD
 
     @cython.cfunc
+    @cython.nogil
     @cython.exceptval(-1, check=False)
     def _link(self, link_type: cython.int) -> cython.longlong:
         """What follows the link header, which is passed over."""
@@ -230,6 +240,7 @@ class _Walk:
         return _NO_LINK
 
     @cython.cfunc
+    @cython.nogil
     @cython.exceptval(-1, check=False)
     def packet(self, link_type: cython.int) -> cython.int:
         """Walk from `at` to the TCP payload; the index into COUNTS of what was found."""
@@ -258,6 +269,7 @@ class _Walk:
                 return _TOO_DEEP
 
     @cython.cfunc
+    @cython.nogil
     @cython.exceptval(-1, check=False)
     def _network(self, next_is: cython.longlong) -> cython.int:
         """Pass over Ethernet, VLAN and IP headers; _TCP (0) for any IP packet whose headers are sound."""
@@ -270,7 +282,7 @@ class _Walk:
                 return found
             next_is = self._u16(self.at + 12)
             self.at += 14
-            if next_is <= 1500 and self.end - self.at >= 8 and self._u32(self.at) == 0xAAAA0300:
+            if next_is <= 1500 and self.end - self.at >= 8 and self._u32(self.at) == _SNAP:
                 # IEEE 802.3 with LLC and SNAP: the type stands behind them.
                 next_is = self._u16(self.at + 6)
                 self.at += 8
@@ -295,6 +307,7 @@ class _Walk:
         return _BAD if next_is != _IP else _NOT_IP
 
     @cython.cfunc
+    @cython.nogil
     @cython.inline
     @cython.exceptval(check=False)
     def _bound(self, until: cython.Py_ssize_t) -> cython.void:
@@ -304,6 +317,7 @@ class _Walk:
             self.end = until
 
     @cython.cfunc
+    @cython.nogil
     @cython.exceptval(-1, check=False)
     def _ipv4(self) -> cython.int:
         p: cython.Py_ssize_t = self.at
@@ -339,6 +353,7 @@ class _Walk:
         return 0
 
     @cython.cfunc
+    @cython.nogil
     @cython.exceptval(-1, check=False)
     def _ipv6(self) -> cython.int:
         p: cython.Py_ssize_t = self.at
@@ -400,6 +415,7 @@ class _Walk:
         return _TOO_DEEP
 
     @cython.cfunc
+    @cython.nogil
     @cython.exceptval(-1, check=False)
     def _tunnel(self) -> cython.longlong:
         """What the transport header carries if it is a tunnel's, which is passed over; else _NONE."""
@@ -460,6 +476,7 @@ class _Walk:
         return _ETHERNET if kind == 0x6558 else kind
 
     @cython.cfunc
+    @cython.nogil
     @cython.exceptval(-1, check=False)
     def _tcp(self) -> cython.int:
         p: cython.Py_ssize_t = self.at
@@ -514,54 +531,56 @@ def _walk_packets(
     size: cython.Py_ssize_t = buffer.shape[0]
     found: cython.int
     walk.buf = buffer
-    for i in range(offset.shape[0]):
-        walk.at = offset[i]
-        walk.end = offset[i] + caplen[i]
-        walk.wire_end = offset[i] + wirelen[i]
-        if walk.at < 0 or walk.end < walk.at or walk.end > size:
-            counts[_BAD] += 1
-            continue
-        if walk.wire_end < walk.end:
-            walk.wire_end = walk.end
-        found = walk.packet(link_type[i])
-        counts[found] += 1
-        if found == _TCP:
-            src_hi[row] = walk.src_hi
-            src_lo[row] = walk.src_lo
-            dst_hi[row] = walk.dst_hi
-            dst_lo[row] = walk.dst_lo
-            version[row] = walk.version
-            sport[row] = walk.sport
-            dport[row] = walk.dport
-            seq[row] = walk.seq
-            ack[row] = walk.ack
-            flags[row] = walk.flags
-            win[row] = walk.win
-            start[row] = walk.at
-            length[row] = walk.end - walk.at
-            wire_length[row] = walk.wire_end - walk.at
-            packet[row] = i
-            row += 1
-        elif found == _FRAGMENT:
-            pieces.append(
-                (
-                    i,
-                    (
-                        walk.version,
-                        walk.src_hi,
-                        walk.src_lo,
-                        walk.dst_hi,
-                        walk.dst_lo,
-                        walk.fragment_id,
-                        walk.proto,
-                    ),
-                    walk.fragment_offset,
-                    walk.fragment_more != 0,
-                    walk.at,
-                    walk.end,
-                    walk.wire_end,
-                )
-            )
+    with cython.nogil:
+        for i in range(offset.shape[0]):
+            walk.at = offset[i]
+            walk.end = offset[i] + caplen[i]
+            walk.wire_end = offset[i] + wirelen[i]
+            if walk.at < 0 or walk.end < walk.at or walk.end > size:
+                counts[_BAD] += 1
+                continue
+            if walk.wire_end < walk.end:
+                walk.wire_end = walk.end
+            found = walk.packet(link_type[i])
+            counts[found] += 1
+            if found == _TCP:
+                src_hi[row] = walk.src_hi
+                src_lo[row] = walk.src_lo
+                dst_hi[row] = walk.dst_hi
+                dst_lo[row] = walk.dst_lo
+                version[row] = walk.version
+                sport[row] = walk.sport
+                dport[row] = walk.dport
+                seq[row] = walk.seq
+                ack[row] = walk.ack
+                flags[row] = walk.flags
+                win[row] = walk.win
+                start[row] = walk.at
+                length[row] = walk.end - walk.at
+                wire_length[row] = walk.wire_end - walk.at
+                packet[row] = i
+                row += 1
+            elif found == _FRAGMENT:
+                with cython.gil:
+                    pieces.append(
+                        (
+                            i,
+                            (
+                                walk.version,
+                                walk.src_hi,
+                                walk.src_lo,
+                                walk.dst_hi,
+                                walk.dst_lo,
+                                walk.fragment_id,
+                                walk.proto,
+                            ),
+                            walk.fragment_offset,
+                            walk.fragment_more != 0,
+                            walk.at,
+                            walk.end,
+                            walk.wire_end,
+                        )
+                    )
     return row
 
 

@@ -231,8 +231,7 @@ class _Search:
         if capture_format(head[:12]) is None:
             refused = self.unreadable if named else self.skipped
             refused.append((file.name, _stranger(head, source)))
-            if file.path != STDIN:
-                source.close()
+            source.close()
             return False
         if once:
             file.source = source

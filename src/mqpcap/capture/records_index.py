@@ -32,6 +32,10 @@ INTERFACE_WIDTH = 6
 """Numbers in a row of the interface table: link type, multiplier, divisor, shift, offset in ns, snap length."""
 
 _INTERFACE_WIDTH = cython.declare(cython.longlong, 6)
+# Numbers over 31 bits are Python objects in compiled code unless they are declared.
+_HALF_RANGE = cython.declare(cython.longlong, 0x80000000)
+_RANGE = cython.declare(cython.longlong, 0x100000000)
+_SECONDS_MAX = cython.declare(cython.longlong, 9223372035)
 _TIME_MAX = cython.declare(cython.longlong, 9223372036854775807)
 
 
@@ -112,9 +116,9 @@ def _time_ns(
     seconds: cython.longlong
     rest: cython.longlong
     time_ns: cython.longlong
-    if high >= 2147483648:
+    if high >= _HALF_RANGE:
         return _TIME_MAX
-    ticks = high * 4294967296 + low
+    ticks = high * _RANGE + low
     if shift >= 0:
         # Binary ticks: whole seconds, then the fraction brought to 32 bits so that the product fits.
         seconds = ticks >> shift
@@ -123,7 +127,7 @@ def _time_ns(
             rest = (rest >> (shift - 32)) * 1000000000 >> 32
         else:
             rest = rest * 1000000000 >> shift
-        if seconds > 9223372035:
+        if seconds > _SECONDS_MAX:
             return _TIME_MAX
         time_ns = seconds * 1000000000 + rest
     elif multiplier == 0:

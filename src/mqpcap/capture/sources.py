@@ -58,9 +58,10 @@ class Bytes(Protocol):
 class Plain:
     """Bytes of a file object, up to the size it had when opened if it is a regular file."""
 
-    def __init__(self, file: BinaryIO, left: int | None) -> None:
+    def __init__(self, file: BinaryIO, left: int | None, owned: bool) -> None:
         self._file = file
         self._left = left
+        self._owned = owned
         self.failure: str | None = None
 
     def read(self, length: int) -> bytes:
@@ -87,8 +88,9 @@ class Plain:
         return got
 
     def close(self) -> None:
-        """Give the file back."""
-        self._file.close()
+        """Give the file back, if it is ours."""
+        if self._owned:
+            self._file.close()
 
 
 class Headed:
@@ -322,12 +324,13 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def plain_bytes(file: BinaryIO, size: int | None) -> Headed:
+def plain_bytes(file: BinaryIO, size: int | None, owned: bool = False) -> Headed:
     """The plain bytes of a file object, decompressed if its content says so.
 
-    size is where a regular file ended when it was opened: one that still grows is read up to there.
+    owned: closing the bytes closes the file. size is where a regular file ended when it was opened: one that
+    still grows is read up to there.
     """
-    raw = Headed(Plain(file, size))
+    raw = Headed(Plain(file, size, owned))
     first = raw.peek(4)
     if first.startswith(_Gzip.magic):
         return Headed(_Gzip(raw), "gzip")
@@ -348,4 +351,4 @@ def open_path(path: str | Path) -> Headed:
     except OSError:
         file.close()
         raise
-    return plain_bytes(file, status.st_size if stat.S_ISREG(status.st_mode) else None)
+    return plain_bytes(file, status.st_size if stat.S_ISREG(status.st_mode) else None, owned=True)
