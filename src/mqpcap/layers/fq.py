@@ -1,0 +1,526 @@
+"""fq, the message queue of Circonus.
+
+Source: docs/fq_protocol.md of circonus-labs/fq (first revision); real behaviour from fqd, libfq, the Java client at
+aa2bb01 (0.13.12) and node-fq 0.3.1 (68a6e65). Port 8765, all integers big-endian, HTTP shares the port.
+
+A session is a command connection and data connections, tied by a random key alone. The first four bytes of
+the client say what a connection is; on data connections they and the direction decide the layout, as no
+frame says which it has. The server never sends first.
+
+The limits the broker sets to commands (section "Limits" of the notes) are not part of their layout: an
+over-long user is still a login, refused by the answer. Those of data frames are: past one of them the broker
+closes, and nothing behind it can be framed.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mqpcap.protocol import (
+    ANY,
+    Claim,
+    Connection,
+    Derived,
+    Direction,
+    Envelope,
+    Evidence,
+    Facts,
+    Layout,
+    MessageQueue,
+    Opening,
+    Raw,
+    Verdict,
+)
+from mqpcap.wire import U8, U16, U32, Bytes, Kind, Many, Message, Only, Part, RestText, Text
+
+PORT = 8765  # fqd.c:80
+MAX_KEY_LEN = 127  # fqd_dss.c:400-402
+MAX_NAME_LEN = 127  # fq_utils.c:270, 280, 296: exchange, route and sender of a data frame
+MAX_HOPS = 32  # fq_utils.c:306
+MAX_PAYLOAD_LEN = 1 << 28  # fqd.h.in:48
+REFUSED = 0xFFFFFFFF  # fqd_config.c:238: a bind refused; fqd_ccs.c:345: nothing unbound
+
+
+class Word(IntEnum):
+    """The first four bytes of a connection, fq.h:41-44."""
+
+    COMMAND = 0xCC50CAFE
+    DATA = 0xCC50FACE
+    PEER = 0xCC50FEED
+    PEER_OLD = 0xCC50FADE
+
+
+class Code(IntEnum):
+    """The two bytes every command begins with, fq.h and the document's list of prefixes."""
+
+    AUTH = 0xAAAA
+    AUTH_RESPONSE = 0xAA00
+    BIND_REQUEST = 0xB170
+    BIND = 0xB171
+    UNBIND_REQUEST = 0x071B
+    UNBIND = 0x171B
+    STATUS_REQUEST = 0xC7A7
+    STATUS = 0x57A7
+    HEARTBEAT_REQUEST = 0x4848
+    HEARTBEAT = 0xBEA7
+    ERROR = 0xEEEE
+
+
+CODE_NAMES = {int(code): code.name.lower() for code in Code}
+WORD_NAMES = {int(word): "connect" for word in Word}
+KINDS = {int(word): word.name.lower() for word in Word}
+VERBS = (b"GET ", b"PUT ", b"POST", b"HEAD")  # fq.h:45-49
+BIND_FLAGS = {0: "none", 1: "peer", 0x0100: "transient", 0x0110: "permanent", 0x0111: "peer, permanent"}
+
+
+class FqConnect(Message):
+    """The word a client opens a connection with (fqd_listener.c:80-139)."""
+
+    name = "fq"
+    fields_desc = [U32("word", Word.COMMAND, column=None, names={int(w): w.name for w in Word})]
+
+
+class FqConnectCommand(Message):
+    """A command connection: the login follows at once."""
+
+    name = "fq connect command"
+    fields_desc: list[Kind] = []
+
+
+class FqConnectData(Message):
+    """A data connection: the key its command connection was given."""
+
+    name = "fq connect data"
+    fields_desc = [Bytes("client_key", prefix=2, at_least=1, at_most=MAX_KEY_LEN, secret=True)]
+
+
+class FqConnectPeer(Message):
+    """A data connection of another broker."""
+
+    name = "fq connect peer"
+    fields_desc = [
+        Bytes("node_id", size=4),  # fq_client.c:423-427: the peer's identity, an IPv4 address; not in the document
+        Bytes("client_key", prefix=2, at_least=1, at_most=MAX_KEY_LEN, secret=True),
+    ]
+
+
+class FqConnectPeerOld(Message):
+    """A data connection of another broker, in the document's form: it does not say which broker."""
+
+    name = "fq connect old peer"
+    fields_desc = [Bytes("client_key", prefix=2, at_least=1, at_most=MAX_KEY_LEN, secret=True)]
+
+
+class FqCommand(Message):
+    """The code every command begins with."""
+
+    name = "fq command"
+    fields_desc = [U16("code", column=None, names=CODE_NAMES)]
+
+
+class FqQueueDetail(Message):
+    """Queue name, zero byte, type, colon, parameters (fqd_ccs.c:98-121); without a delimiter the rest is absent."""
+
+    name = "fq queue detail"
+    fields_desc = [Text("queue", until=0), Text("queue_type", until=0x3A), RestText("queue_params")]
+
+
+class FqAuth(Message):
+    """The login; the broker reads the password and ignores it (fqd_ccs.c:147-154)."""
+
+    name = "fq auth"
+    fields_desc = [
+        U16("method", equals=0, column=None),  # "plain", the only one (fqd_ccs.c:78)
+        Text("user", prefix=2),
+        Part("queue_detail", FqQueueDetail, prefix=2),
+        Text("password", prefix=2, secret=True),
+    ]
+
+
+class FqAuthResponse(Message):
+    """The login is granted: the key for the data connections, always 127 bytes (fqd_ccs.c:185-198)."""
+
+    name = "fq auth_response"
+    fields_desc = [Bytes("client_key", prefix=2, at_least=1, at_most=MAX_KEY_LEN, secret=True)]
+
+
+class FqBindRequest(Message):
+    """Asks for the messages of an exchange that a program selects."""
+
+    name = "fq bind_request"
+    fields_desc = [
+        U16("bind_flags", names=BIND_FLAGS),  # fq.h:51-53; the document calls it Peer Mode
+        Text("exchange", prefix=2),
+        Text("program", prefix=2),
+    ]
+
+
+class FqBind(Message):
+    """The answer to a bind request; all bits set is a refusal."""
+
+    name = "fq bind"
+    fields_desc = [U32("binding_id", names={REFUSED: "refused"})]
+
+
+class FqUnbindRequest(Message):
+    """Gives a binding up."""
+
+    name = "fq unbind_request"
+    fields_desc = [U32("binding_id"), Text("exchange", prefix=2)]
+
+
+class FqUnbind(Message):
+    """The answer to an unbind request: the same id, or all bits set when nothing was removed."""
+
+    name = "fq unbind"
+    fields_desc = [U32("binding_id", names={REFUSED: "refused"})]
+
+
+class FqStatusRequest(Message):
+    """Asks for the counters of the session."""
+
+    name = "fq status_request"
+    fields_desc = [
+        # node-fq lib/command.js:51, 355: its buffer is two bytes too long, and they are sent. No command is 0000.
+        Only(Bytes("spare", size=2, column=None), follows=b"\0\0"),
+    ]
+
+
+class FqStatusValue(Message):
+    """One counter."""
+
+    name = "fq status value"
+    fields_desc = [Text("name_", prefix=2), U32("value")]
+
+
+class FqStatus(Message):
+    """The counters of the session, up to an empty name (fqd_ccs.c:226-243)."""
+
+    name = "fq status"
+    fields_desc = [Many("status_values", FqStatusValue, until_zero=2)]
+
+
+class FqHeartbeatRequest(Message):
+    """Asks for heartbeats at an interval, 0 for none."""
+
+    name = "fq heartbeat_request"
+    fields_desc = [U16("interval_ms", unit="ms")]
+
+
+class FqHeartbeat(Message):
+    """A sign of life; nothing answers it."""
+
+    name = "fq heartbeat"
+    fields_desc: list[Kind] = []
+
+
+class FqError(Message):
+    """Why the broker ends the session; the document gives it no layout (fqd.h.in:224-227)."""
+
+    name = "fq error"
+    fields_desc = [Text("error_text", prefix=2)]
+
+
+class FqMessageShort(Message):
+    """A data frame from the client of an ordinary data connection."""
+
+    name = "fq message, short"
+    fields_desc = [
+        Text("exchange", prefix=1, at_most=MAX_NAME_LEN),
+        Text("route_", prefix=1, at_most=MAX_NAME_LEN),
+        Bytes("message_id", size=16),
+        U32("payload_len", at_most=MAX_PAYLOAD_LEN),
+        Bytes("body", length="payload_len", body=True),
+    ]
+
+
+class FqMessage(Message):
+    """A data frame from the broker to anybody (fqd_dss.c:348), or from a peer."""
+
+    name = "fq message"
+    fields_desc = [
+        Text("exchange", prefix=1, at_most=MAX_NAME_LEN),
+        Text("route_", prefix=1, at_most=MAX_NAME_LEN),
+        Bytes("message_id", size=16),
+        Text("sender", prefix=1, at_most=MAX_NAME_LEN),
+        U8("hop_count", at_most=MAX_HOPS),
+        Many("hops", Bytes("address", size=4), count="hop_count"),  # IPv4, newest first (fqd_peer.c:166-185)
+        U32("payload_len", at_most=MAX_PAYLOAD_LEN),
+        Bytes("body", length="payload_len", body=True),
+    ]
+
+
+_CONNECT = {
+    int(Word.COMMAND): (FqConnectCommand,),
+    int(Word.DATA): (FqConnectData,),
+    int(Word.PEER): (FqConnectPeer,),
+    int(Word.PEER_OLD): (FqConnectPeerOld,),
+}
+_REQUESTS = {
+    int(Code.AUTH): (FqAuth,),
+    int(Code.BIND_REQUEST): (FqBindRequest,),
+    int(Code.UNBIND_REQUEST): (FqUnbindRequest,),
+    int(Code.STATUS_REQUEST): (FqStatusRequest,),
+    int(Code.HEARTBEAT_REQUEST): (FqHeartbeatRequest,),
+    int(Code.HEARTBEAT): (FqHeartbeat,),
+}
+_ANSWERS = {
+    int(Code.AUTH_RESPONSE): (FqAuthResponse,),
+    int(Code.BIND): (FqBind,),
+    int(Code.UNBIND): (FqUnbind,),
+    int(Code.STATUS): (FqStatus,),
+    int(Code.HEARTBEAT): (FqHeartbeat,),
+    int(Code.ERROR): (FqError,),
+}
+_AFTER_CONNECT = {
+    int(Word.COMMAND): "command_c2s",
+    int(Word.DATA): "short",
+    int(Word.PEER): "full_c2s",
+    int(Word.PEER_OLD): "full_c2s",
+}
+
+
+def _commands(name: str, direction: Direction, bodies: Mapping[int, Sequence[type]]) -> Layout:
+    return Layout(name, direction, bodies, header=FqCommand, op="code", names=CODE_NAMES, dialect="v1", on_bad="stop")
+
+
+def _frames(name: str, direction: Direction, *readings: type) -> Layout:
+    return Layout(name, direction, {ANY: readings}, names={ANY: "message"}, dialect="v1", on_bad="stop")
+
+
+LAYOUTS = (
+    Layout(
+        "connect", "c2s", _CONNECT, header=FqConnect, op="word", names=WORD_NAMES, dialect="v1", on_bad="stop",
+        then=_AFTER_CONNECT, in_a_row=1,
+    ),
+    _commands("command_c2s", "c2s", _REQUESTS),
+    _commands("command_s2c", "s2c", _ANSWERS),
+    _frames("short", "c2s", FqMessageShort),
+    _frames("full_c2s", "c2s", FqMessage),
+    # The client of a connection whose start was not captured, before it has shown which of the two it sends.
+    _frames("short_or_full", "c2s", FqMessageShort, FqMessage),
+    _frames("full", "s2c", FqMessage),
+)  # fmt: skip
+
+
+def claims(opening: Opening) -> Claim:
+    """The word decides; without the start of the stream two commands or frames in a row do, on the port only."""
+    client, server = opening.c2s, opening.s2c
+    word = int.from_bytes(client[:4], "big")
+    if len(client) >= 4 and word in KINDS:
+        answers = "command_s2c" if word == Word.COMMAND else "full"
+        return Claim(Verdict.YES, "connect", answers, f"first word {word:08x}")
+    if opening.c2s_start and client:
+        begun = len(client) < 4 and any(w.to_bytes(4, "big").startswith(client) for w in Word)
+        return Claim(Verdict.WAIT if begun and not opening.c2s_ended else Verdict.NO)
+    if opening.c2s_start and not opening.c2s_ended:
+        return Claim(Verdict.WAIT)  # the server never sends first
+    if not client and opening.s2c_start and server[:4] == b"\xaa\0\0\x7f" and server[131:133] == b"\xbe\xa7":
+        return Claim(Verdict.YES, "command_c2s", "command_s2c", "a key and a heartbeat, as the server answers a login")
+    if not opening.on_port or client[:4] in VERBS or server[:5] == b"HTTP/":
+        return Claim(Verdict.NO)
+    return _late_claim(opening)
+
+
+def _late_claim(opening: Opening) -> Claim:
+    """What the middle of a connection is, by the layouts that read it from the earliest byte on.
+
+    A side that reads as nothing yet may only need more bytes; one that no byte can follow counts as silent.
+    """
+    waiting = Claim(Verdict.NO if opening.c2s_ended and opening.s2c_ended else Verdict.WAIT)
+    commands = {d: opening.chain(d, f"command_{d}", 2) for d, side in _sides(opening) if side}
+    frames = {(d, x): _frames_at(opening, d, x) for d, x in _DATA_LAYOUTS if d == "s2c" or opening.c2s}
+    first_command = min((at for at in commands.values() if at is not None), default=None)
+    first_frame = min((at for at in frames.values() if at is not None), default=None)
+    if first_command is None and first_frame is None:
+        return waiting
+    # Where both read, the earlier byte wins: a misreading needs bytes skipped.
+    if first_frame is None or (first_command is not None and first_command <= first_frame):
+        return Claim(Verdict.WEAK, "command_c2s", "command_s2c", "commands without the start of the connection")
+    short, full = frames.get(("c2s", "short")), frames.get(("c2s", "full_c2s"))
+    if short is None and full is None:
+        sends = "short_or_full"
+    else:
+        sends = "short" if full is None or (short is not None and short <= full) else "full_c2s"
+    return Claim(Verdict.WEAK, sends, "full", "data frames without the start of the connection")
+
+
+_DATA_LAYOUTS: tuple[tuple[Direction, str], ...] = (("c2s", "short"), ("c2s", "full_c2s"), ("s2c", "full"))
+
+
+def _sides(opening: Opening) -> tuple[tuple[Direction, bytes], tuple[Direction, bytes]]:
+    return ("c2s", opening.c2s), ("s2c", opening.s2c)
+
+
+def _frames_at(opening: Opening, direction: Direction, layout: str) -> int | None:
+    """Where two frames in a row begin whose first names an exchange in readable text.
+
+    Zero bytes alone read as empty frames, so lengths prove nothing without a name.
+    """
+    at = opening.chain(direction, layout, 2)
+    if at is None:
+        return None
+    side = opening.c2s if direction == "c2s" else opening.s2c
+    exchange = side[at + 1 : at + 1 + side[at]].decode("utf-8", "replace")
+    return at if exchange.isprintable() and exchange and "\ufffd" not in exchange else None
+
+
+def observe(connection: Connection, direction: Direction, op: int, ts_ns: int, row: Mapping[str, Any]) -> None:
+    """The word and key a connection opens with, the first login and the key it was granted."""
+    state = connection.state
+    if op in KINDS:
+        state.setdefault("kind", KINDS[op])
+    if op == Code.AUTH and direction == "c2s" and row.get("user") is not None and "user" not in state:
+        state["user"], state["queue"] = row["user"], row.get("queue")
+    elif row.get("client_key") is not None and "key" not in state:
+        state["key"], state["key_ts_ns"] = bytes(row["client_key"]), ts_ns
+        state["granted"] = op == Code.AUTH_RESPONSE
+
+
+def _kind(connection: Connection) -> str | None:
+    """What the connection is: its word says, else a layout that only one kind has."""
+    by_layout = {"command_c2s": "command", "short": "data"}
+    kind: str | None = connection.state.get("kind")
+    return kind or by_layout.get(connection.layouts[0])
+
+
+def _login(connection: Connection, logins: Mapping[object, Sequence[Connection]]) -> Connection | None:
+    """The command connection whose login a connection belongs to: itself, or the one that was given its key."""
+    state = connection.state
+    if "user" in state:
+        return connection
+    if "key" not in state or state["granted"]:
+        return None
+    same = logins.get((connection.server_ip, connection.server_port, state["key"]), ())
+    # Keys are random: a second login with one is the same traffic in another capture. The latest is nearest.
+    earlier = [c for c in same if c.state["key_ts_ns"] <= state["key_ts_ns"]]
+    return max(earlier, key=lambda c: int(c.state["key_ts_ns"]), default=None)
+
+
+def settle(connections: Sequence[Connection]) -> list[Facts]:
+    """User and queue of the login on its command connection and on the data connections with its key."""
+    logins: dict[object, list[Connection]] = {}
+    for c in connections:
+        if c.state.get("granted"):
+            logins.setdefault((c.server_ip, c.server_port, c.state["key"]), []).append(c)
+    facts = []
+    for c in connections:
+        login = _login(c, logins)
+        said: Mapping[str, Any] = {} if login is None else login.state
+        # An empty queue name makes the broker invent one, which it tells nobody (fqd_ccs.c:127-146).
+        facts.append(
+            Facts(
+                group_name=said.get("queue") or None,
+                client_name=said.get("user"),
+                columns={"connection_kind": _kind(c)},
+            )
+        )
+    return facts
+
+
+def _dotted(addresses: NDArray[np.uint32]) -> pa.Array:
+    """IPv4 addresses as text; each different one is written once, as there are few."""
+    different, index = np.unique(addresses, return_inverse=True)
+    texts = [".".join(str(x >> shift & 255) for shift in (24, 16, 8, 0)) for x in different.tolist()]
+    return pa.array(texts, pa.string()).take(pa.array(index.reshape(-1)))
+
+
+def _addresses(buffer: NDArray[np.uint8], at: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """The four-byte integers at the offsets."""
+    value = np.zeros(len(at), np.uint32)
+    for i in range(4):
+        value = value << np.uint32(8) | buffer[at + i]
+    return value
+
+
+def derive(raw: Raw) -> dict[str, pa.Array]:
+    """Addresses as dotted text. What a connection is comes from its evidence, so that column is empty here."""
+    node_start, node_len = raw.spans("node_id")
+    node_rows = np.flatnonzero(node_len >= 0)
+    node_ids = _dotted(_addresses(raw.buffer, node_start[node_rows]))
+    node_id = node_ids.take(_places(raw.n, node_rows))
+
+    # The hops are where the wire has them: behind the sender and their count.
+    sender_start, sender_len = raw.spans("sender")
+    full = np.flatnonzero(sender_len >= 0)
+    counts_at = (sender_start + sender_len)[full]
+    counts = raw.buffer[counts_at].astype(np.int64)
+    before = np.cumsum(counts) - counts
+    within = np.arange(counts.sum()) - np.repeat(before, counts)
+    hops = _dotted(_addresses(raw.buffer, np.repeat(counts_at + 1, counts) + 4 * within))
+    lengths = np.zeros(raw.n + 1, np.int64)
+    lengths[full + 1] = counts
+    absent = np.ones(raw.n, np.bool_)
+    absent[full] = False
+    offsets = pa.array(np.cumsum(lengths).astype(np.int32))
+    return {
+        "connection_kind": pa.nulls(raw.n, pa.string()),
+        "node_id": node_id,
+        "hops": pa.ListArray.from_arrays(offsets, hops, mask=pa.array(absent)),
+    }
+
+
+def _places(n: int, rows: NDArray[np.int64]) -> pa.Array:
+    """For each of n rows the place of its value among those of ``rows``, null for the others."""
+    place, absent = np.zeros(n, np.int64), np.ones(n, np.bool_)
+    place[rows], absent[rows] = np.arange(len(rows)), False
+    return pa.array(place, mask=absent)
+
+
+_HEX = np.frombuffer(b"".join(b"%02x" % x for x in range(256)), np.uint8).reshape(256, 2)
+
+
+def _hex(ids: pa.Array) -> pa.Array:
+    """16-byte ids as 32 hex digits."""
+    present = ids.drop_null().cast(pa.binary(16))
+    raw = np.frombuffer(present.buffers()[1] or b"", np.uint8, 16 * len(present), 16 * present.offset)
+    digits = np.ascontiguousarray(_HEX[raw])
+    offsets = np.arange(len(present) + 1, dtype=np.int32) * 32
+    text = pa.Array.from_buffers(pa.string(), len(present), [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
+    return text.take(_places(len(ids), np.flatnonzero(pc.is_valid(ids).to_numpy(zero_copy_only=False))))
+
+
+_REPLIES = pa.array([CODE_NAMES[code] for code in _ANSWERS if code not in (Code.HEARTBEAT, Code.ERROR)])
+
+
+def envelope(table: pa.Table) -> dict[str, pa.Array]:
+    """The id as text, and whether an answer grants or refuses; a refused unbind had nothing to do and is no error."""
+    op = table["op"].combine_chunks()
+    binding_id = table["binding_id"].combine_chunks()
+    bind = pc.equal(op, "bind")
+    refused = pc.or_(pc.equal(op, "error"), pc.and_(bind, pc.fill_null(pc.equal(binding_id, REFUSED), False)))
+    # A bind whose id was not captured may be either.
+    granted = pc.and_(pc.is_in(op, _REPLIES), pc.invert(pc.and_(bind, pc.is_null(binding_id))))
+    ok = pc.if_else(pc.fill_null(granted, False), "ok", pa.scalar(None, pa.string()))
+    status = pc.if_else(pc.fill_null(refused, False), "error", ok)
+    return {"status": status, "message_id": _hex(table["message_id"].combine_chunks())}
+
+
+PROTOCOL = MessageQueue(
+    name="fq",
+    title="fq",
+    ports=(PORT,),
+    dialects=("v1",),
+    layouts=LAYOUTS,
+    claims=claims,
+    recognised="the client's first four bytes: cc50cafe, cc50face, cc50feed or cc50fade",
+    envelope=Envelope(destination="exchange", body="body", error_text="error_text", derive=envelope),
+    evidence=Evidence(frozenset({*map(int, Word), Code.AUTH, Code.AUTH_RESPONSE}), observe, settle),
+    derived=(
+        Derived("connection_kind", pa.string()),
+        Derived("node_id", pa.string()),
+        Derived("hops", pa.list_(pa.string())),
+    ),
+    derive=derive,
+    hidden=("node_id", "hops"),
+    column_order=(
+        "connection_kind", "node_id", "client_key", "user", "queue", "queue_type", "queue_params", "password",
+        "exchange", "route", "message_id", "sender", "hops", "body", "program", "bind_flags", "binding_id",
+        "interval_ms", "status_values", "error_text",
+    ),
+)  # fmt: skip
