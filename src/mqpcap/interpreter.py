@@ -169,7 +169,7 @@ class Interpreter:
     @cython.nogil
     @cython.exceptval(check=False)
     def _integer(
-        self, buf: cython.uchar[::1], at: cython.longlong, size: cython.int, flags: cython.int
+        self, buf: cython.const[cython.uchar][::1], at: cython.longlong, size: cython.int, flags: cython.int
     ) -> cython.longlong:
         """The integer of ``size`` bytes at ``at``; 8 unsigned bytes keep their bits in a signed one."""
         value: cython.longlong = 0
@@ -196,7 +196,7 @@ class Interpreter:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _utf8(self, buf: cython.uchar[::1], at: cython.longlong, length: cython.longlong) -> cython.bint:
+    def _utf8(self, buf: cython.const[cython.uchar][::1], at: cython.longlong, length: cython.longlong) -> cython.bint:
         """Whether the span is valid UTF-8 (RFC 3629: no overlong forms, no surrogates)."""
         end: cython.longlong = at + length
         c: cython.int
@@ -235,7 +235,7 @@ class Interpreter:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _test(self, pc: cython.Py_ssize_t, buf: cython.uchar[::1], end: cython.longlong) -> cython.int:
+    def _test(self, pc: cython.Py_ssize_t, buf: cython.const[cython.uchar][::1], end: cython.longlong) -> cython.int:
         """Whether the condition at ``pc`` holds: 1 or 0, or -1 when the bytes to tell are not here yet."""
         kind: cython.int = self.ops[pc + W_X]
         reg: cython.int = self.ops[pc + W_Y]
@@ -264,7 +264,7 @@ class Interpreter:
     @cython.nogil
     @cython.exceptval(check=False)
     def _measure(
-        self, pc: cython.Py_ssize_t, buf: cython.uchar[::1], end: cython.longlong
+        self, pc: cython.Py_ssize_t, buf: cython.const[cython.uchar][::1], end: cython.longlong
     ) -> cython.longlong:
         """The length or count an op asks for, its prefix taken; -SHORT - 1 and so on for a failure."""
         by: cython.int = self.ops[pc + W_X]
@@ -287,7 +287,7 @@ class Interpreter:
     @cython.nogil
     @cython.exceptval(check=False)
     def _span(
-        self, pc: cython.Py_ssize_t, buf: cython.uchar[::1], end: cython.longlong, row: cython.longlong
+        self, pc: cython.Py_ssize_t, buf: cython.const[cython.uchar][::1], end: cython.longlong, row: cython.longlong
     ) -> cython.int:
         length: cython.longlong
         taken: cython.longlong
@@ -329,7 +329,7 @@ class Interpreter:
     @cython.nogil
     @cython.exceptval(check=False)
     def _list(
-        self, pc: cython.Py_ssize_t, buf: cython.uchar[::1], end: cython.longlong, row: cython.longlong
+        self, pc: cython.Py_ssize_t, buf: cython.const[cython.uchar][::1], end: cython.longlong, row: cython.longlong
     ) -> cython.int:
         """Items of a list: by count, to the end of the region, or until a zero."""
         by: cython.int = self.ops[pc + W_X]
@@ -375,7 +375,7 @@ class Interpreter:
     @cython.nogil
     @cython.exceptval(check=False)
     def _part(
-        self, pc: cython.Py_ssize_t, buf: cython.uchar[::1], end: cython.longlong, row: cython.longlong
+        self, pc: cython.Py_ssize_t, buf: cython.const[cython.uchar][::1], end: cython.longlong, row: cython.longlong
     ) -> cython.int:
         """A region with a declared length, which must be read to its last byte."""
         length: cython.longlong = self._measure(pc, buf, end)
@@ -402,7 +402,7 @@ class Interpreter:
     @cython.nogil
     @cython.exceptval(check=False)
     def _number(
-        self, pc: cython.Py_ssize_t, buf: cython.uchar[::1], end: cython.longlong, row: cython.longlong
+        self, pc: cython.Py_ssize_t, buf: cython.const[cython.uchar][::1], end: cython.longlong, row: cython.longlong
     ) -> cython.int:
         size: cython.int = self.ops[pc + W_X]
         flags: cython.int = self.ops[pc + W_FLAGS]
@@ -427,7 +427,7 @@ class Interpreter:
     @cython.nogil
     @cython.exceptval(check=False)
     def _run(
-        self, pc: cython.Py_ssize_t, buf: cython.uchar[::1], end: cython.longlong, row: cython.longlong
+        self, pc: cython.Py_ssize_t, buf: cython.const[cython.uchar][::1], end: cython.longlong, row: cython.longlong
     ) -> cython.int:
         """Run rows from ``pc`` to their END over bytes from ``self.pos`` to ``end``."""
         op: cython.int
@@ -490,7 +490,7 @@ class Interpreter:
 
     def decode(
         self,
-        buf: cython.uchar[::1],
+        buf: cython.const[cython.uchar][::1],
         first_row: cython.Py_ssize_t,
         start: cython.longlong[::1],
         end: cython.longlong[::1],
@@ -538,7 +538,7 @@ class Interpreter:
     @cython.exceptval(check=False)
     def _decode_row(
         self,
-        buf: cython.uchar[::1],
+        buf: cython.const[cython.uchar][::1],
         row: cython.Py_ssize_t,
         start: cython.longlong,
         end: cython.longlong,
@@ -586,7 +586,7 @@ class Interpreter:
             self._rewind(mark)
         flaw[row] = worst
 
-    def header(self, buf: cython.uchar[::1], at: cython.longlong, end: cython.longlong, pc: cython.int) -> int:
+    def header(self, buf: cython.const[cython.uchar][::1], at: cython.longlong, end: cython.longlong, pc: cython.int) -> int:
         """Read one header without the tape; DONE, SHORT, WRONG or LONG. Registers hold what it said."""
         self.emit = False
         self.soft = True
@@ -599,7 +599,7 @@ class Interpreter:
     @cython.exceptval(check=False)
     def _body_soft(
         self,
-        buf: cython.uchar[::1],
+        buf: cython.const[cython.uchar][::1],
         at: cython.longlong,
         end: cython.longlong,
         first: cython.int,
@@ -631,7 +631,7 @@ class Interpreter:
     @cython.exceptval(check=False)
     def _message(
         self,
-        buf: cython.uchar[::1],
+        buf: cython.const[cython.uchar][::1],
         at: cython.longlong,
         limit: cython.longlong,
         header_pc: cython.int,
@@ -697,7 +697,7 @@ class Interpreter:
 
     def scan(
         self,
-        buf: cython.uchar[::1],
+        buf: cython.const[cython.uchar][::1],
         at: cython.longlong,
         limit: cython.longlong,
         header_pc: cython.int,
@@ -750,7 +750,7 @@ class Interpreter:
     @cython.exceptval(check=False)
     def _message_at_end(
         self,
-        buf: cython.uchar[::1],
+        buf: cython.const[cython.uchar][::1],
         at: cython.longlong,
         limit: cython.longlong,
         header_pc: cython.int,
@@ -781,7 +781,7 @@ class Interpreter:
 
     def search(
         self,
-        buf: cython.uchar[::1],
+        buf: cython.const[cython.uchar][::1],
         at: cython.longlong,
         limit: cython.longlong,
         header_pc: cython.int,
@@ -830,7 +830,7 @@ class Interpreter:
 
 @cython.boundscheck(True)
 def gather(
-    buf: cython.uchar[::1],
+    buf: cython.const[cython.uchar][::1],
     start: cython.longlong[::1],
     length: cython.longlong[::1],
     out: cython.uchar[::1],

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import Any
 
 from mqpcap.protocol import (
+    DIRECTIONS,
     Claim,
     Connection,
     Direction,
@@ -186,20 +187,22 @@ _COMMON = {
     FrameType.PING: (BlipMQPing,),
     FrameType.PONG: (BlipMQPong,),
     FrameType.POLL: (BlipMQPoll,),
-    FrameType.DELIVER: (BlipMQDeliver,),
 }
+# Version 1 has no type 0x0A: such a frame is unknown there.
 _V1 = _COMMON | {FrameType.PUBLISH: (BlipMQPublish,), FrameType.SUBSCRIBE: (BlipMQSubscribe,)}
 # Version 2, or version unknown: the flag bits apply if the whole payload then parses, else the byte stands as it is.
 _V2 = _COMMON | {
     FrameType.PUBLISH: (BlipMQPublishV2, BlipMQPublish),
     FrameType.SUBSCRIBE: (BlipMQSubscribeV2, BlipMQSubscribe),
+    FrameType.DELIVER: (BlipMQDeliver,),
 }
+_SERVER = _V1 | {FrameType.DELIVER: (BlipMQDeliver,)}
 
 
 def _layout(name: str, direction: Direction, bodies: Mapping[Any, Any]) -> Layout:
     return Layout(
         name, direction, {int(t): classes for t, classes in bodies.items()}, header=BlipMQ, op="frame_type",
-        names=NAMES, on_bad="stop",
+        names={t: text for t, text in NAMES.items() if t in bodies}, on_bad="stop",
     )  # fmt: skip
 
 
@@ -220,11 +223,11 @@ def claims(opening: Opening) -> Claim:
     plausible = client[:1] in (b"\0", b"\1", b"") and server[:1] in (b"\0", b"\1", b"")
     if opening.c2s_start and opening.s2c_start and not plausible:
         return Claim(Verdict.NO)
-    for direction, layout in (("c2s", "c2s"), ("s2c", "s2c")):
-        if opening.chain(direction, layout, 3) is not None:
+    for direction in DIRECTIONS:
+        if opening.chain(direction, direction, 3) is not None:
             return Claim(Verdict.YES, "c2s", "s2c", f"three frames in a row {direction}")
-    for direction, layout in (("c2s", "c2s"), ("s2c", "s2c")):
-        if opening.on_port and opening.chain(direction, layout, 2) is not None:
+    for direction in DIRECTIONS:
+        if opening.on_port and opening.chain(direction, direction, 2) is not None:
             return Claim(Verdict.WEAK, "c2s", "s2c", f"frames {direction}")
     if opening.c2s_ended and opening.s2c_ended:
         return Claim(Verdict.NO)
@@ -250,8 +253,8 @@ def _dialect(connection: Connection) -> str:
 
 
 def relayout(connection: Connection, layout: str) -> str:
-    """Version 1 takes the qos byte whole."""
-    return "c2s_v1" if layout == "c2s" and _dialect(connection) == "v1" else layout
+    """Version 1 takes the qos byte whole and has no DELIVER."""
+    return f"{layout[:3]}_v1" if _dialect(connection) == "v1" else layout
 
 
 def settle(connections: Sequence[Connection]) -> list[Facts]:
@@ -267,7 +270,8 @@ PROTOCOL = MessageQueue(
     layouts=(
         _layout("c2s", "c2s", _V2),
         _layout("c2s_v1", "c2s", _V1),
-        _layout("s2c", "s2c", _V1),
+        _layout("s2c", "s2c", _SERVER),
+        _layout("s2c_v1", "s2c", _V1),
     ),
     claims=claims,
     recognised="HELLO of version 1 or 2, or a first frame answered under its id, or three frames in a row",
