@@ -58,12 +58,13 @@ class Layout:
     in_a_row: int = 2
     splitter: "Splitter | None" = None
     """Finds the message ends where only a look at the neighbours can (kokaq); else the Program does."""
+    heads: tuple[bytes, ...] = ()
+    """What the messages of a layout with a splitter begin with: a search looks only there."""
 
     def may_leave(self, reading: Reading | type) -> bool:
         """Whether bytes behind the reading's last field go to ``extra_column``: never those of another dialect."""
-        return self.extra_column is not None and getattr(reading, "dialect", None) in (None, self.dialect)
-    heads: tuple[bytes, ...] = ()
-    """What the messages of a layout with a splitter begin with: a search looks only there."""
+        dialect = None if isinstance(reading, type) else reading.dialect
+        return self.extra_column is not None and dialect in (None, self.dialect)
 
 
 class Verdict(IntEnum):

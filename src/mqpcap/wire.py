@@ -678,8 +678,8 @@ class Message(Packet):
             pkt = pkt[:at] + (len(pay) + found[0].less).to_bytes(4, "big") + pkt[at + 4 :]
         return pkt + pay
 
-    def _readings(self) -> "Iterator[tuple[Layout, type[Message]]]":
-        """The classes that may read the body, in the order the interpreter tries them."""
+    def _readings(self) -> "Iterator[tuple[Layout, type[Message], bool]]":
+        """The classes that may read the body, in the order the interpreter tries them, and which may leave bytes over."""
         direction, name = _as.get()
         if direction is None and isinstance(getattr(self.underlayer, "dport", None), int):
             ports = self.server_ports
@@ -690,7 +690,7 @@ class Message(Packet):
                 continue
             op = self.fields.get(layout.op) if layout.op else -1
             for reading in layout.bodies.get(-1 if op is None else op, ()):
-                yield layout, getattr(reading, "message", reading)
+                yield layout, (reading if isinstance(reading, type) else reading.message), layout.may_leave(reading)
 
     server_ports: ClassVar[frozenset[int]] = frozenset()
 
@@ -707,8 +707,8 @@ class Message(Packet):
             super().do_dissect_payload(s)
             return
         for exact in (True, False):
-            for layout, cls in self._readings():
-                if not exact and layout.extra_column is None:
+            for layout, cls, may_leave in self._readings():
+                if not exact and not may_leave:
                     continue
                 try:
                     body, left = cls.begin(self._unpacked(layout, s))
@@ -725,18 +725,21 @@ class Message(Packet):
 
 
 def attach(layout: "Layout") -> None:
-    """Tell the header class of a layout what may follow it, and the bodies which operation they are."""
-    header = layout.header
-    if header is None:
+    """Tell the header class of a layout what may follow it, and the bodies which operation they are.
+
+    A header that derives from another (with a narrower bound) tells that one too: it is what people use.
+    """
+    if layout.header is None:
         return
-    header.layouts = (*header.__dict__.get("layouts", ()), layout)  # type: ignore[attr-defined]  # a Message class
-    if layout.op is None:
-        return
-    for op, readings in layout.bodies.items():
-        for reading in readings:
-            cls = getattr(reading, "message", reading)
-            if header not in cls._overload_fields and op >= 0:
-                bind_top_down(header, cls, **{layout.op: op})  # type: ignore[arg-type]  # Message classes
+    for header in layout.header.__mro__[: layout.header.__mro__.index(Message)]:
+        header.layouts = (*header.__dict__.get("layouts", ()), layout)  # type: ignore[attr-defined]  # a Message class
+        if layout.op is None:
+            continue
+        for op, readings in layout.bodies.items():
+            for reading in readings:
+                cls = reading if isinstance(reading, type) else reading.message
+                if header not in cls.__dict__.get("_overload_fields", {}) and op >= 0:
+                    bind_top_down(header, cls, **{layout.op: op})  # type: ignore[arg-type]  # Message classes
 
 
 def flat_fields(cls: type[Message]) -> Iterator[Kind]:
