@@ -1,0 +1,1112 @@
+"""kokaq: the document's layout (``doc``), the first Go codec's (``go1``), the second's (``lean``).
+
+Source: docs/tcp-wireprotocol.md of kokaq/protocol at 95fc78e; pkg/tcp at 5c046dd (go1); tcp/ at dd5fc43 (lean).
+Ports 9944 and 4242. Big-endian, but for go1, which is little-endian; the magic 0x0420 says which.
+At most 4096 metadata entries in 1 MiB, 64 KiB of payload (lean: 16 MiB).
+
+No frame says how long it is, and some end only where the next one begins. So a splitter looks at the
+neighbours, finds the end and names the layout that reads the frame. It waits for the bytes that decide:
+where a frame ends never depends on how the stream was cut into packets.
+
+The document contradicts itself and the codec: what 5, 7 and 8 mean, and every client and status, is told by
+evidence from the connection's big-endian frames. A layout has a variant for each state of that evidence,
+and ``relayout`` picks one. Nothing is guessed in silence: ``ambiguities`` names what rests on an open choice.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mqpcap.flaws import Flaw
+from mqpcap.protocol import (
+    ANY,
+    DIRECTIONS,
+    Claim,
+    Connection,
+    Derived,
+    Direction,
+    Envelope,
+    Evidence,
+    Facts,
+    Layout,
+    MessageQueue,
+    Opening,
+    Raw,
+    Split,
+    Verdict,
+)
+from mqpcap.wire import U8, U16, U16LE, U32, U32LE, Bits, Bytes, Many, Message, Only, Part, Rest
+
+MAGIC = 0x0420
+BIG, LITTLE = b"\x04\x20", b"\x20\x04"
+VERSION = 1
+HEADER_BYTES = 12
+COMPONENT_HEAD_BYTES = 8
+TRAILER_BYTES = 12  # request.go:130,158: a component of 8 bytes is given 20
+MAX_METADATA_ENTRIES = 4096
+MAX_METADATA_BYTES = 1 << 20
+MAX_UNKNOWN_BYTES = 1 << 20  # how far the end of what has no known length is looked for
+LEAN_HEADER_BYTES = 28
+MAX_LEAN_PAYLOAD_BYTES = 16 << 20
+METADATA, PAYLOAD = 1, 2  # const.go:65-66 and the document's legend
+
+# Names. The document's words, then the codec's (const.go).
+DOC_OPS = {0: "Nop", 1: "Create", 2: "Delete", 3: "Get", 4: "Peek", 5: "Pop", 7: "Push", 8: "AcquirePeekLock"}
+CODEC_OPS = {
+    0: "NoOp", 1: "Create", 2: "Delete", 3: "Get", 4: "Peek", 5: "Pop", 6: "Push", 7: "AcquirePeekLock",
+    8: "ReleasePeekLock",
+}  # fmt: skip
+CLIENTS = ("ProxyHttp", "ProxyAmqp", "QueueService", "StorageService", "HealthService")
+DOC_CLIENTS = dict(enumerate(CLIENTS))
+CODEC_CLIENTS = dict(enumerate(CLIENTS, 1))
+STATUSES = ("Success", "Fail", "PartialSucess", "Unknown")
+DOC_STATUSES = dict(enumerate(STATUSES))
+CODEC_STATUSES = dict(enumerate(STATUSES, 1))
+CODEC_REASONS = {1: "Ok", 2: "Bad", 3: "Exists", 4: "NotAllowed", 5: "Infra"}
+# The document gives 3 to three reasons; 4 and 5 are in conflict with nothing.
+DOC_REASONS = CODEC_REASONS | {3: "Exists, NotAllowed or Infra"}
+DOC_METADATA = {
+    1: "TimeToLive", 2: "Version", 3: "Creation Time", 4: "Expiration Time", 5: "UUID", 6: "Source Info",
+    7: "Last Modification time", 8: "Originator RequestID", 9: "Correlation ID", 10: "Request Handling Time",
+}  # fmt: skip
+CODEC_METADATA = {
+    1: "TTL", 2: "Version", 3: "CreationTime", 4: "ExpTime", 5: "UUID", 6: "LastModificationTime",
+    7: "OriginatorRequestId", 8: "CorrelationId", 9: "RequestTime",
+}  # fmt: skip
+
+# -- the messages ----------------------------------------------------------------------------------------
+
+_BEGINS = [U16("magic", equals=MAGIC, column=None), U8("version", VERSION)]
+_BEGINS_LE = [U16LE("magic", equals=MAGIC, column=None), U8("version", VERSION)]
+# The document's rulers count bits from the left, as the codec does (wire.go:80) ...
+_TYPE = [
+    U8("type_rq", 0x06, column=None),
+    Bits("message_type", of="type_rq", shift=2, mask=0x3F),
+    Bits("rq", of="type_rq", mask=0x03),
+]
+# ... and its table "bit 0-5" can be read from the right.
+_TYPE_LSB = [
+    U8("type_rq", 0x81, column=None),
+    Bits("message_type", of="type_rq", mask=0x3F),
+    Bits("rq", of="type_rq", shift=6, mask=0x03),
+]
+_REQUEST = [U8("opcode"), U8("client")]
+_ANSWER = [
+    U8("opcode"),
+    U8("status_reason", column=None),
+    Bits("status", of="status_reason", shift=4, mask=0x0F),
+    Bits("reason", of="status_reason", mask=0x0F),
+]
+_TAGGED = [U8("op_opaque"), U8("tag")]
+# "Simple Request" draws one opaque of 16 bits and no tag.
+_WIDE = [U16("op_opaque")]
+_WIDE_LE = [U16LE("op_opaque")]
+
+
+class KokaqRequest(Message):
+    """The 12 bytes a request begins with; ``tag`` says what follows."""
+
+    name = "Kokaq request"
+    fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), *_REQUEST, *_TAGGED]
+
+
+class KokaqAnswer(Message):
+    """The 12 bytes an answer begins with: status and reason where the request has its client."""
+
+    name = "Kokaq answer"
+    type_rq = 0x05
+    fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), *_ANSWER, *_TAGGED]
+
+
+class KokaqRequestLsb(Message):
+    """A request with the bits of its fourth byte counted from the right."""
+
+    name = "Kokaq request, lsb"
+    fields_desc = [*_BEGINS, *_TYPE_LSB, U32("opaque"), *_REQUEST, *_TAGGED]
+
+
+class KokaqAnswerLsb(Message):
+    """An answer with the bits of its fourth byte counted from the right."""
+
+    name = "Kokaq answer, lsb"
+    type_rq = 0x41
+    fields_desc = [*_BEGINS, *_TYPE_LSB, U32("opaque"), *_ANSWER, *_TAGGED]
+
+
+class KokaqRequest16(Message):
+    """A request as "Simple Request" draws it: a 16-bit opaque, nothing behind it."""
+
+    name = "Kokaq request, 16-bit opaque"
+    fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), *_REQUEST, *_WIDE]
+
+
+class KokaqAnswer16(Message):
+    """An answer with a 16-bit opaque."""
+
+    name = "Kokaq answer, 16-bit opaque"
+    type_rq = 0x05
+    fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), *_ANSWER, *_WIDE]
+
+
+class KokaqRequest16Lsb(Message):
+    """A request with a 16-bit opaque, bits counted from the right."""
+
+    name = "Kokaq request, 16-bit opaque, lsb"
+    fields_desc = [*_BEGINS, *_TYPE_LSB, U32("opaque"), *_REQUEST, *_WIDE]
+
+
+class KokaqAnswer16Lsb(Message):
+    """An answer with a 16-bit opaque, bits counted from the right."""
+
+    name = "Kokaq answer, 16-bit opaque, lsb"
+    type_rq = 0x41
+    fields_desc = [*_BEGINS, *_TYPE_LSB, U32("opaque"), *_ANSWER, *_WIDE]
+
+
+class KokaqLERequest(Message):
+    """The first codec's request: the same 12 bytes, little-endian."""
+
+    name = "Kokaq go1 request"
+    type_rq = 0x05  # const.go:20-22: two-way is 1, as response is
+    fields_desc = [*_BEGINS_LE, *_TYPE, U32LE("opaque"), *_REQUEST, *_TAGGED]
+
+
+class KokaqLEAnswer(Message):
+    """The first codec's answer."""
+
+    name = "Kokaq go1 answer"
+    type_rq = 0x05
+    fields_desc = [*_BEGINS_LE, *_TYPE, U32LE("opaque"), *_ANSWER, *_TAGGED]
+
+
+class KokaqLERequest16(Message):
+    """A little-endian request whose last two bytes are one opaque."""
+
+    name = "Kokaq go1 request, 16-bit opaque"
+    type_rq = 0x05
+    fields_desc = [*_BEGINS_LE, *_TYPE, U32LE("opaque"), *_REQUEST, *_WIDE_LE]
+
+
+class KokaqLEAnswer16(Message):
+    """A little-endian answer whose last two bytes are one opaque."""
+
+    name = "Kokaq go1 answer, 16-bit opaque"
+    type_rq = 0x05
+    fields_desc = [*_BEGINS_LE, *_TYPE, U32LE("opaque"), *_ANSWER, *_WIDE_LE]
+
+
+class KokaqSizedRequest(Message):
+    """The older draft's request: 12 bytes in front of the operation, with the message's size. Nobody is known to have sent it."""
+
+    name = "Kokaq sized request"
+    fields_desc = [*_BEGINS, *_TYPE, U32("size"), U32("opaque"), *_REQUEST, *_TAGGED]
+
+
+class KokaqSizedAnswer(Message):
+    """The older draft's answer (the picture that begins at 12)."""
+
+    name = "Kokaq sized answer"
+    type_rq = 0x05
+    fields_desc = [*_BEGINS, *_TYPE, U32("size"), U32("opaque"), *_ANSWER, *_TAGGED]
+
+
+class KokaqSimple(Message):
+    """No component."""
+
+    name = "Kokaq simple"
+    fields_desc = []
+
+
+_COMPONENT = [U16("component_magic", equals=MAGIC, column=None), U8("component_opaque")]
+_COMPONENT_LE = [U16LE("component_magic", equals=MAGIC, column=None), U8("component_opaque")]
+_NAMES = [
+    U8("namespace_len"),
+    U8("queue_len"),
+    U16("payload_len"),
+    Bytes("namespace", length="namespace_len", column="namespace_raw"),
+    Bytes("queue", length="queue_len", column="queue_raw"),
+    Bytes("body", length="payload_len", body=True),
+]
+# Zeros taken as padding or tail; the splitter has looked at them.
+_TRAILER = Only(Rest("trailer"), left=1)
+
+
+class KokaqPayload(Message):
+    """A namespace, a queue and data; lengths count bytes."""
+
+    name = "Kokaq payload"
+    fields_desc = [U8("component_tag", equals=PAYLOAD, column=None), *_COMPONENT, *_NAMES, _TRAILER]
+
+
+class KokaqPayloadSwapped(Message):
+    """A payload under tag 1, as the captions of the document's component pictures have it."""
+
+    name = "Kokaq payload, tag 1"
+    fields_desc = [U8("component_tag", equals=METADATA, column=None), *_COMPONENT, *_NAMES, _TRAILER]
+
+
+class KokaqEntry(Message):
+    """One metadata field."""
+
+    name = "Kokaq metadata entry"
+    fields_desc = [U8("tag"), U8("size"), Bytes("value", length="size")]
+
+
+_COUNTED = [
+    U32("field_count", at_most=MAX_METADATA_ENTRIES),
+    Many("metadata", KokaqEntry, count="field_count", column="entries"),
+    _TRAILER,
+]
+
+
+class KokaqMetadata(Message):
+    """So many metadata entries."""
+
+    name = "Kokaq metadata"
+    fields_desc = [U8("component_tag", equals=METADATA, column=None), *_COMPONENT, *_COUNTED]
+
+
+class KokaqMetadataSwapped(Message):
+    """Metadata under tag 2."""
+
+    name = "Kokaq metadata, tag 2"
+    fields_desc = [U8("component_tag", equals=PAYLOAD, column=None), *_COMPONENT, *_COUNTED]
+
+
+class KokaqEntries(Message):
+    """Metadata entries that fill their block."""
+
+    name = "Kokaq metadata entries"
+    fields_desc = [Many("metadata", KokaqEntry, column="entries")]
+
+
+class KokaqMetadataBytes(Message):
+    """Metadata whose "fieldcount len" is the length of the block in bytes."""
+
+    name = "Kokaq metadata, length in bytes"
+    fields_desc = [
+        U8("component_tag", equals=METADATA, column=None),
+        *_COMPONENT,
+        U32("field_count", column=None),
+        Part("block", KokaqEntries, length="field_count", at_most=MAX_METADATA_BYTES),
+    ]
+
+
+class KokaqLEPayload(Message):
+    """The first codec's payload: a name is a 32-bit number wherever its length is not 0 (request.go:139-146)."""
+
+    name = "Kokaq go1 payload"
+    fields_desc = [
+        U8("component_tag", equals=PAYLOAD, column=None),
+        *_COMPONENT_LE,
+        U8("namespace_len", 4),
+        U8("queue_len", 4),
+        U16LE("payload_len"),
+        Only(U32LE("namespace", column="namespace_id"), when="namespace_len"),
+        Only(U32LE("queue", column="queue_id"), when="queue_len"),
+        Bytes("body", length="payload_len", body=True),
+        _TRAILER,
+    ]
+
+
+class KokaqLEPlainPayload(Message):
+    """A little-endian payload without the codec's tail, so not its writing: lengths count bytes."""
+
+    name = "Kokaq little-endian payload"
+    fields_desc = [
+        U8("component_tag", equals=PAYLOAD, column=None),
+        *_COMPONENT_LE,
+        U8("namespace_len", column=None),
+        U8("queue_len", column=None),
+        U16LE("payload_len"),
+        *_NAMES[3:],
+    ]
+
+
+class KokaqLEMetadata(Message):
+    """The first codec's metadata; a value may be longer than its size says and run on into the tail."""
+
+    name = "Kokaq go1 metadata"
+    fields_desc = [
+        U8("component_tag", equals=METADATA, column=None),
+        *_COMPONENT_LE,
+        U32LE("field_count", at_most=MAX_METADATA_ENTRIES),
+        *_COUNTED[1:],
+    ]
+
+
+class KokaqLean(Message):
+    """The second codec's header: 12 bytes for 8 bytes of fields (tcp/header.go:19-26), then the operation."""
+
+    name = "Kokaq lean"
+    type_rq = 0x05
+    fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), U32("zeros", equals=0, column=None), U8("opcode")]
+
+
+_LEAN = [
+    U16("op_opaque"),
+    U32("namespace", column="namespace_id"),
+    U32("queue", column="queue_id"),
+    U32("payload_len", at_most=MAX_LEAN_PAYLOAD_BYTES),
+    Bytes("body", length="payload_len", body=True),
+]
+
+
+class KokaqLeanRequest(Message):
+    """The rest of a lean request (tcp/request.go:94-109)."""
+
+    name = "Kokaq lean request"
+    fields_desc = [U8("client"), *_LEAN]
+
+
+class KokaqLeanAnswer(Message):
+    """The rest of a lean answer: the status is the whole byte, there is no reason (tcp/reponse.go:83-97)."""
+
+    name = "Kokaq lean answer"
+    fields_desc = [U8("status"), *_LEAN]
+
+
+# -- where a frame ends ----------------------------------------------------------------------------------
+
+Form = Literal["doc", "doc_swapped", "doc_bytes", "doc_simple16", "go1", "go1_plain", "go1_simple16", "lean"]
+Answer = Literal["yes", "no", "wait"]
+WRONG, WAIT = -1, -2  # of an end that is being looked for
+
+
+def legal(byte_3: int, little: bool) -> bool:
+    """Whether a byte 3 is one that the document allows: type 0 to 3 in either bit order.
+
+    >>> [hex(b) for b in (0x0F, 0x10, 0x43) if legal(b, False)]
+    ['0xf', '0x43']
+    """
+    return byte_3 <= 0x0F or (not little and byte_3 & 0x3C == 0)
+
+
+def head_at(buf: memoryview, at: int, limit: int) -> Answer:
+    """Whether a frame head stands at ``at``: magic, version 1 and a legal byte 3. ``wait``: the bytes end too early."""
+    n = min(limit - at, 4)
+    if n <= 0:
+        return "wait"
+    begins = bytes(buf[at : at + n])
+    little = begins[0] == 0x20
+    if not ((LITTLE if little else BIG) + b"\x01").startswith(begins[:3]):
+        return "no"
+    if n < 4:
+        return "wait"
+    return "yes" if legal(begins[3], little) else "no"
+
+
+def clean(buf: memoryview, at: int, limit: int, ended: bool) -> Answer:
+    """Whether a frame head or the end stands at ``at``; a head that the end cuts is one."""
+    if at > limit:
+        return "no" if ended else "wait"
+    answer = head_at(buf, at, limit)
+    return "yes" if answer == "wait" and ended else answer
+
+
+def zeros(buf: memoryview, at: int, limit: int) -> int:
+    """How many zero bytes follow, up to one more than a trailer has."""
+    n = 0
+    while n <= TRAILER_BYTES and at + n < limit and buf[at + n] == 0:
+        n += 1
+    return n
+
+
+def split(direction: Direction, buf: memoryview, at: int, limit: int, ended: bool) -> Split:
+    """The frame at ``at``, and the layout that reads it.
+
+    ``more`` names a layout once the 12 bytes of the header are here: such a frame, cut by the end, is truncated.
+    """
+    if limit - at < HEADER_BYTES:
+        magic = bytes(buf[at : min(at + 2, limit)])
+        return Split("more" if BIG.startswith(magic) or LITTLE.startswith(magic) else "bad")
+    frame = _Frame(direction, buf, at, limit, ended, bytes(buf[at : at + HEADER_BYTES]))
+    if frame.head[:2] == LITTLE:
+        return frame.tagged("go1")
+    if frame.head[:2] != BIG:
+        return Split("bad")
+    return (frame.lean() if not any(frame.head[8:]) else None) or frame.tagged("doc")
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """A frame whose end is looked for."""
+
+    direction: Direction
+    buf: memoryview
+    at: int
+    limit: int
+    ended: bool
+    head: bytes
+
+    def message(self, form: Form, end: int, flaw: Flaw = Flaw.NONE, op: int | None = None) -> Split:
+        name = f"{self.direction}_{form}"
+        return Split("message", end, layout=name, op=self.head[8] if op is None else op, flaw=int(flaw))
+
+    def more(self, form: Form, known_end: int = -1, op: int | None = None) -> Split:
+        name = f"{self.direction}_{form}"
+        return Split("more", known_end=known_end, layout=name, op=self.head[8] if op is None else op)
+
+    def number(self, at: int, size: int) -> int:
+        order: Literal["big", "little"] = "little" if self.head[:2] == LITTLE else "big"
+        return int.from_bytes(self.buf[at : at + size], order)
+
+    def lean(self) -> Split | None:
+        """The frame in the second codec's layout; None if it is none."""
+        here = self.limit - self.at
+        op = self.buf[self.at + 12] if here > 12 else 0
+        if here < 14:
+            # A Nop without anything looks the same so far; where nothing follows it is one.
+            return None if self.ended or op > 8 or here == 13 and op == 0x20 else self.more("doc")
+        if op > 8 or bytes(self.buf[self.at + 12 : self.at + 14]) == BIG:
+            return None
+        if here < LEAN_HEADER_BYTES:
+            return self.more("lean", op=op)
+        length = self.number(self.at + 24, 4)
+        if length > MAX_LEAN_PAYLOAD_BYTES:
+            return None
+        end = self.at + LEAN_HEADER_BYTES + length
+        return self.message("lean", end, op=op) if end <= self.limit else self.more("lean", end, op)
+
+    def tagged(self, form: Literal["doc", "go1"]) -> Split:
+        """The frame by its tag: simple, with a component, or neither."""
+        tag, body = self.head[11], self.at + HEADER_BYTES
+        if tag == 0:
+            return self.message(form, body)
+        begins = bytes([tag]) + self.head[:2]
+        seen = bytes(self.buf[body : min(body + 3, self.limit)])
+        if seen == begins:
+            return self.component(form, tag)
+        if tag in (METADATA, PAYLOAD):
+            following = head_at(self.buf, body, self.limit)
+            if following == "yes" or (following == "wait" and self.ended and len(seen) == 3):
+                return self.message(f"{form}_simple16", body)
+            if begins.startswith(seen) or following == "wait":
+                return self.more(form)
+            return self.malformed(form)
+        if begins.startswith(seen) and not self.ended:
+            return self.more(form)
+        return self.message(f"{form}_simple16", body)
+
+    def malformed(self, form: Form) -> Split:
+        """What has no reading: Admin and Control messages may hold anything, so they go to the next head (2.14)."""
+        if self.head[2] == VERSION and self.head[3] >> 2 in (2, 3):
+            return self.unknown(form)
+        return Split("bad")
+
+    def unknown(self, form: Form) -> Split:
+        """Up to the next frame head or the end."""
+        first = self.at + HEADER_BYTES
+        last = min(self.limit, self.at + MAX_UNKNOWN_BYTES)
+        data = bytes(self.buf[first:last])
+        at = 0
+        while at < len(data):
+            found = [i for i in (data.find(BIG[:1], at), data.find(LITTLE[:1], at)) if i >= 0]
+            if not found:
+                break
+            at = min(found)
+            answer = head_at(self.buf, first + at, self.limit)
+            if answer == "yes" or (answer == "wait" and self.ended):
+                return self.message(form, first + at, Flaw.UNKNOWN)
+            if answer == "wait":
+                return self.more(form)
+            at += 1
+        if last < self.limit:
+            return Split("bad")
+        return self.message(form, self.limit, Flaw.UNKNOWN) if self.ended else self.more(form)
+
+    def component(self, form: Literal["doc", "go1"], tag: int) -> Split:
+        """The frame with the component that its tag announces."""
+        if self.limit - self.at < HEADER_BYTES + COMPONENT_HEAD_BYTES:
+            return self.more(form)
+        if tag not in (METADATA, PAYLOAD):
+            return self.unknown(form)
+        if form == "go1":
+            return self.go1_payload() if tag == PAYLOAD else self.go1_metadata()
+        return self.doc(tag)
+
+    def payload_end(self) -> int:
+        """Where a payload ends whose lengths count bytes."""
+        lengths = self.at + 16
+        names = self.buf[lengths] + self.buf[lengths + 1]
+        return self.at + 20 + names + self.number(lengths + 2, 2)
+
+    def metadata_end(self) -> int:
+        """Where so many entries end; WRONG if they cannot, WAIT if the bytes end first."""
+        count, at = self.number(self.at + 16, 4), self.at + 20
+        if count > MAX_METADATA_ENTRIES:
+            return WRONG
+        for _ in range(count):
+            if at + 2 > self.limit:
+                return WAIT
+            at += 2 + self.buf[at + 1]
+            if at - self.at > MAX_METADATA_BYTES:
+                return WRONG
+        return at if at <= self.limit else WAIT
+
+    def block_end(self) -> int:
+        """Where a metadata block of so many bytes ends; WRONG if it does not hold whole entries."""
+        at = self.at + 20
+        end = at + self.number(self.at + 16, 4)
+        if end - at > MAX_METADATA_BYTES:
+            return WRONG
+        if end > self.limit:
+            return WAIT
+        while at + 2 <= end:
+            at += 2 + self.buf[at + 1]
+        return end if at == end else WRONG
+
+    # -- go1 -----------------------------------------------------------------------------------------------
+
+    def tail(self, end: int, size: int) -> int:
+        """Where the codec's tail of ``size`` bytes behind ``end`` ends; ``end`` if there is none, WAIT if it is not here yet."""
+        here = self.limit - end
+        if head_at(self.buf, end, self.limit) == "yes":
+            return end
+        if here < size:
+            if not self.ended:
+                return WAIT
+            return self.limit if not any(self.buf[end : self.limit]) else end
+        if not any(self.buf[end : end + size]):
+            return end + size
+        behind = clean(self.buf, end + size, self.limit, self.ended)
+        return WAIT if behind == "wait" else end + size if behind == "yes" else end
+
+    def go1_metadata(self) -> Split:
+        end = self.metadata_end()
+        if end == WRONG:
+            return self.malformed("go1")
+        if end != WAIT:
+            end = self.tail(end, TRAILER_BYTES)
+        return self.message("go1", end) if end != WAIT else self.more("go1")
+
+    def go1_payload(self) -> Split:
+        """Names of four bytes and the tail; without the tail, lengths that count bytes (2.11)."""
+        plain = self.payload_end()
+        names = [n for n in bytes(self.buf[self.at + 16 : self.at + 18]) if n]
+        end = plain - sum(names) + 4 * len(names)
+        whole = plain + TRAILER_BYTES  # the codec reserves what the length bytes say
+        if min(end, plain) > self.limit:
+            return self.more("go1", whole)
+        if end != plain and plain <= self.limit:
+            # Names of other lengths than 0 and 4 are the codec's only if no frame begins where they would end.
+            answer = clean(self.buf, plain, self.limit, self.ended)
+            if answer == "yes":
+                return self.message("go1_plain", plain)
+            if answer == "wait":
+                return self.more("go1", whole)
+        if end <= self.limit:
+            tail = self.tail(end, whole - end)
+            if tail == WAIT:
+                return self.more("go1")
+            if tail > end:
+                return self.message("go1", tail)
+        return self.message("go1_plain", plain) if plain <= self.limit else self.more("go1_plain", plain)
+
+    # -- doc -----------------------------------------------------------------------------------------------
+
+    def padded(self, end: int) -> tuple[int, Answer]:
+        """Where the zeros behind ``end`` that belong to the frame end, and whether a head or the end follows."""
+        n = zeros(self.buf, end, self.limit)
+        if end + n == self.limit and n <= TRAILER_BYTES and not self.ended:
+            return end, "wait"
+        if n and n in (-(end - self.at) % 4, TRAILER_BYTES):
+            answer = clean(self.buf, end + n, self.limit, self.ended)
+            return (end, answer) if answer != "yes" else (end + n, "yes")
+        return end, clean(self.buf, end, self.limit, self.ended)
+
+    def doc(self, tag: int) -> Split:
+        """Tags and counts as the legend has them; otherwise only if that ends exactly at a head or the end (2.8, 2.12)."""
+        if tag == PAYLOAD:
+            end = self.payload_end()
+            known = end
+            end = end if end <= self.limit else WAIT
+        else:
+            known, end = -1, self.metadata_end()
+        if end == WAIT and not self.ended:
+            return self.more("doc", known)
+        at, answer = self.padded(end) if end >= 0 else (end, "no")
+        if answer == "yes":
+            return self.message("doc", at)
+        if answer == "wait":
+            return self.more("doc")
+        for form, other in self.fallbacks(tag):
+            if end == WAIT and form == "doc_swapped" and head_at(self.buf, other, self.limit) != "yes":
+                continue  # cut entries can look like a short payload that ends at the end
+            answer = "wait" if other == WAIT else clean(self.buf, other, self.limit, self.ended)
+            if other == WRONG or answer == "no" or (answer == "wait" and self.ended):
+                continue
+            return self.message(form, other) if answer == "yes" else self.more("doc")
+        if end >= 0:
+            return self.message("doc", end)
+        return self.more("doc", known) if end == WAIT else self.malformed("doc")
+
+    def fallbacks(self, tag: int) -> Iterator[tuple[Form, int]]:
+        """The other readings of a big-endian component, with their ends."""
+        if tag == METADATA:
+            yield "doc_bytes", self.block_end()
+            end = self.payload_end()
+            yield "doc_swapped", end if end <= self.limit else WAIT
+        else:
+            yield "doc_swapped", self.metadata_end()
+
+
+# -- whose connection it is ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """What the first frame of a direction says: how sure it is ours, and its header."""
+
+    verdict: Verdict
+    head: bytes = b""
+    begins: int = 0
+    is_lean: bool = False
+
+    @property
+    def echo(self) -> tuple[bytes, bytes, int]:
+        """What an answer repeats: magic, opaque, opcode."""
+        return self.head[:2], self.head[4:8], self.head[12 if self.is_lean else 8]
+
+
+def _first(opening: Opening, direction: Direction) -> _First:
+    """The first frame of a direction."""
+    client = direction == "c2s"
+    data = opening.c2s if client else opening.s2c
+    started = opening.c2s_start if client else opening.s2c_start
+    ended = opening.c2s_ended if client else opening.s2c_ended
+    if not data:
+        return _First(Verdict.NO if ended else Verdict.WAIT)
+    at: int | None = 0
+    if not started:
+        at = opening.chain(direction, direction, 2)
+    if at is None:
+        return _First(Verdict.NO if ended else Verdict.WAIT)
+    return _judged(memoryview(data), at, ended, direction, opening.on_port, not started)
+
+
+def _judged(buf: memoryview, at: int, ended: bool, direction: Direction, on_port: bool, found: bool) -> _First:
+    limit = len(buf)
+    begins = bytes(buf[at : at + 3])
+    if not any((magic + b"\x01").startswith(begins) for magic in (BIG, LITTLE)):
+        return _First(Verdict.NO)
+    if limit - at < HEADER_BYTES:
+        return _First(Verdict.NO if ended else Verdict.WAIT)
+    found_split = split(direction, buf, at, limit, ended)
+    if found_split.verdict == "bad":
+        return _First(Verdict.NO)
+    is_lean = found_split.layout.endswith("lean")
+    head = bytes(buf[at : at + (14 if is_lean else HEADER_BYTES)])
+    little = head[:2] == LITTLE
+    plausible = legal(head[3], little) and found_split.op <= 8
+    component = bytes(buf[at + 12 : at + 15]) == head[11:12] + head[:2] and not is_lean
+    whole = found_split.verdict == "message"
+    if plausible and component and (little or head[11] in (METADATA, PAYLOAD)):
+        return _First(Verdict.YES, head, at, is_lean)
+    follows = clean(buf, found_split.end, limit, ended) if whole else "wait"
+    if found and whole and follows == "yes" and found_split.end < limit and plausible:
+        return _First(Verdict.YES, head, at, is_lean)  # found by a search, and another stands behind it
+    if follows == "yes" and (plausible or on_port):
+        # On the port magic and version are enough: the codec sends any opcode and type it is given.
+        return _First(Verdict.WEAK, head, at, is_lean)
+    if follows == "wait" and not ended:
+        return _First(Verdict.WAIT, head, at, is_lean)
+    return _First(Verdict.NO, head, at, is_lean)
+
+
+def _sent_by_server(head: bytes, is_lean: bool) -> bool | None:
+    """Whether lone bytes are an answer; None if they do not tell (2.5)."""
+    rq = head[3] & 3 if legal(head[3], False) and head[3] <= 0x0F else head[3] >> 6
+    little = head[:2] == LITTLE
+    if is_lean:
+        return None  # the reply copies byte 3, and client and status share their numbers
+    if rq != 1:
+        return None if rq == 0 and little else rq == 0
+    byte = head[9]
+    if byte >= 0x11 and 1 <= byte >> 4 <= 5 and 1 <= byte & 15 <= 5:
+        return True
+    if 2 <= byte <= 5:
+        return False
+    return None if byte or little else False
+
+
+def claims(opening: Opening) -> Claim:
+    """A head, and a component that repeats it; or the answer that repeats opaque and opcode (protocol notes, 9)."""
+    if opening.c2s.startswith(b"PRI * HTTP/2.0"):
+        return Claim(Verdict.NO, reason="HTTP/2")
+    one, two = _first(opening, "c2s"), _first(opening, "s2c")
+    if opening.c2s_start and opening.c2s and one.verdict is Verdict.NO:
+        return Claim(Verdict.NO)
+    oriented = opening.c2s_start or opening.s2c_start
+    votes = [_sent_by_server(x.head, x.is_lean) for x in (one, two) if x.head]
+    expected = [who for x, who in ((one, False), (two, True)) if x.head]
+    if not oriented and any(v is not None and v != e for v, e in zip(votes, expected, strict=True)):
+        return Claim(Verdict.NO, reason="the answers come from the other side")
+    proven = oriented or any(v is not None for v in votes)
+    answered = bool(one.head and two.head) and one.echo == two.echo and oriented
+    best = max(one.verdict, two.verdict)
+    if best is Verdict.YES or (answered and Verdict.NO not in (one.verdict, two.verdict)):
+        verdict = Verdict.YES if proven or opening.on_port else Verdict.WEAK
+        return Claim(verdict, "c2s", "s2c", "a component that repeats the head" if not answered else "an answer to its request")
+    if best is Verdict.WEAK and Verdict.WAIT not in (one.verdict, two.verdict):
+        return Claim(Verdict.WEAK, "c2s", "s2c", "a frame that ends at a head or the end")
+    if best is Verdict.NO:
+        return Claim(Verdict.NO)
+    return Claim(Verdict.WAIT)
+
+
+# -- evidence --------------------------------------------------------------------------------------------
+
+Numbering = Literal["open", "doc", "codec"]
+Order = Literal["open", "msb", "lsb"]
+NUMBERINGS: tuple[Numbering, ...] = ("open", "doc", "codec")
+ORDERS: tuple[Order, ...] = ("open", "msb", "lsb")
+_LSB_ONLY = frozenset(b for b in range(0x40, 0x100) if b & 0x3C == 0)
+
+
+def observe(connection: Connection, direction: Direction, op: int, ts_ns: int, row: Mapping[str, Any]) -> None:
+    """What a big-endian frame that is not lean proves (2.0); its layouts are the only ones observed."""
+    state = connection.state
+    state["frames"] = True
+    state["bytes_3"] = state.get("bytes_3", 0) | 1 << (row["message_type"] << 2 | row["rq"])
+    proofs = {
+        "codec opcode": op == 6,
+        "doc": row["client"] == 0
+        or row["status"] == 0
+        or (direction == "c2s" and op == 7 and bool(row["body"]))
+        or any(entry["tag"] == 10 for entry in row["metadata"] or ()),
+        "codec": row["client"] == 5 or row["status"] == 4,
+        "codec answer": row["status"] == 1 and row["reason"] == 1,
+    }
+    for name, proven in proofs.items():
+        if proven:
+            state[name] = True
+
+
+def numbering(connection: Connection) -> Numbering:
+    """Whose numbers a connection's big-endian frames have; ``open`` is read as the document's."""
+    state = connection.state
+    if "codec opcode" in state:
+        return "codec"
+    if "doc" in state:
+        return "open" if "codec" in state else "doc"
+    # The document's 0x11 would be a Fail that is Ok.
+    return "codec" if "codec" in state or "codec answer" in state else "open"
+
+
+def bit_order(connection: Connection) -> Order:
+    """How the fourth byte of a connection's big-endian frames is split; ``open`` is read as msb."""
+    seen = [b for b in range(256) if connection.state.get("bytes_3", 0) >> b & 1]
+    if any(0x04 <= b <= 0x0F for b in seen):
+        return "msb"
+    return "lsb" if any(b in _LSB_ONLY for b in seen) else "open"
+
+
+def types(connection: Connection) -> str:
+    """Which reading of the message types is in force: a 0 proves the table."""
+    seen = [b for b in range(256) if connection.state.get("bytes_3", 0) >> b & 1]
+    lsb = bit_order(connection) == "lsb"
+    return "table" if any((b & 0x3F if lsb else b >> 2) == 0 for b in seen) else "legend"
+
+
+def relayout(connection: Connection, layout: str) -> str:
+    """The variant of a big-endian layout that the evidence asks for."""
+    if "_doc" not in layout:
+        return layout
+    return variant(layout.partition(".")[0], numbering(connection), bit_order(connection))
+
+
+def variant(layout: str, numbers: Numbering, order: Order) -> str:
+    """The name of a layout's variant.
+
+    >>> variant("c2s_doc", "codec", "open")
+    'c2s_doc.codec.open'
+    """
+    return layout if (numbers, order) == ("open", "open") else f"{layout}.{numbers}.{order}"
+
+
+def settle(connections: Sequence[Connection]) -> list[Facts]:
+    """Names of operations and the reading of the types, per connection."""
+    facts = []
+    for connection in connections:
+        if "frames" not in connection.state:
+            facts.append(Facts())
+            continue
+        names = CODEC_OPS if numbering(connection) == "codec" else DOC_OPS
+        said = {(d, op): name for d in DIRECTIONS for op, name in names.items()}
+        facts.append(Facts(op_names=said, columns={"type_reading": types(connection)}))
+    return facts
+
+
+# -- columns that fields do not say ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Trait:
+    """What the name of a layout says."""
+
+    form: str
+    numbers: Numbering
+    order: Order
+
+    @property
+    def little(self) -> bool:
+        return self.form.startswith("go1")
+
+    @property
+    def is_doc(self) -> bool:
+        return self.form.startswith("doc")
+
+    @property
+    def codec(self) -> bool:
+        return self.numbers == "codec" or not (self.is_doc or self.form == "sized")
+
+
+def _trait(layout: str) -> _Trait:
+    form, _, rest = layout.partition("_")[2].partition(".")
+    numbers, _, order = rest.partition(".")
+    return _Trait(
+        form,
+        next((x for x in NUMBERINGS if x == numbers), "open"),
+        next((x for x in ORDERS if x == order), "open"),
+    )
+
+
+def derive(raw: Raw) -> dict[str, pa.Array]:
+    """Names by the numbering in force, names of queues as text, and what rests on an open choice."""
+    traits = [_trait(name) for name in raw.layout_names]
+    codec = np.array([t.codec for t in traits], np.bool_)[raw.layout]
+    little = np.array([t.little for t in traits], np.bool_)[raw.layout]
+    client, status, reason = raw.numbers("client"), raw.numbers("status"), raw.numbers("reason")
+    out = {
+        "byte_order": _picked(little, ("big", "little")),
+        "numbering": _picked(codec, ("doc", "codec")),
+        "type_reading": _picked(np.zeros(raw.n, np.bool_), ("legend", "legend")),
+        "bit_order": _picked(np.array([t.order == "lsb" for t in traits], np.bool_)[raw.layout], ("msb", "lsb")),
+        "client_name": _named(client, codec, DOC_CLIENTS, CODEC_CLIENTS),
+        "status_name": _named(status, codec, DOC_STATUSES, CODEC_STATUSES),
+        "reason_name": _named(reason, codec, DOC_REASONS, CODEC_REASONS),
+        "namespace": _name(raw, "namespace", little),
+        "queue": _name(raw, "queue", little),
+        "metadata": _metadata(raw.array("entries"), codec),
+    }
+    doc = np.flatnonzero(np.array([t.is_doc for t in traits], np.bool_)[raw.layout])
+    out["ambiguities"] = _ambiguities(raw, doc, traits, out["metadata"])
+    return out
+
+
+def _picked(which: NDArray[np.bool_], words: tuple[str, str]) -> pa.Array:
+    return pa.array(words, pa.string()).take(pa.array(which.astype(np.int8)))
+
+
+def _named(
+    numbers: tuple[NDArray[np.int64], NDArray[np.bool_]],
+    codec: NDArray[np.bool_],
+    doc_names: Mapping[int, str],
+    codec_names: Mapping[int, str],
+) -> pa.Array:
+    """Names of one-byte numbers in the numbering of each row."""
+    value, present = numbers
+    names = pa.array([t.get(i) for t in (doc_names, codec_names) for i in range(256)], pa.string())
+    return names.take(pa.array(value + 256 * codec, mask=~present))
+
+
+def _name(raw: Raw, name: str, little: NDArray[np.bool_]) -> pa.Array:
+    """A namespace or queue as text: its number, or its bytes as they read best (10.1)."""
+    value, present = raw.numbers(f"{name}_id")
+    start, length = raw.spans(f"{name}_raw")
+    texts: list[str | None] = [None] * raw.n
+    for row in np.flatnonzero(length >= 0).tolist():
+        one = int(start[row])
+        texts[row] = readable(raw.buffer[one : one + int(length[row])].tobytes(), bool(little[row]))
+    number = pa.array(value, mask=~present).cast(pa.string())
+    return pc.coalesce(number, pa.array(texts, pa.string()))
+
+
+def readable(name: bytes, little: bool = False) -> str:
+    """A name as text; unprintable ones as a number if they have four bytes, else in hexadecimal.
+
+    >>> readable(b"orders"), readable(b"\\0\\0\\0\\x2a"), readable(b"\\xff\\0")
+    ('orders', '42', 'ff00')
+    """
+    try:
+        text = name.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if text.isprintable():
+        return text
+    return str(int.from_bytes(name, "little" if little else "big")) if len(name) == 4 else name.hex()
+
+
+def _metadata(entries: pa.Array, codec: NDArray[np.bool_]) -> pa.Array:
+    """The entries with their names."""
+    items = entries.flatten()
+    lengths = pc.fill_null(pc.list_value_length(entries), 0).to_numpy().astype(np.int64)
+    tags = items.field("tag")
+    values = tags.to_numpy().astype(np.int64)
+    names = _named((values, np.ones(len(values), np.bool_)), np.repeat(codec, lengths), DOC_METADATA, CODEC_METADATA)
+    named = pa.StructArray.from_arrays([tags, names, items.field("value")], names=["tag", "name", "value"])
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return pa.ListArray.from_arrays(
+        pa.array(offsets), named, mask=pc.is_null(entries) if entries.null_count else None
+    )
+
+
+def _ambiguities(raw: Raw, doc: NDArray[np.intp], traits: Sequence[_Trait], metadata: pa.Array) -> pa.Array:
+    """``field:number`` for every number of a big-endian frame whose meaning rests on an unproven choice."""
+    lists: list[list[str]] = [[]] * raw.n
+    if len(doc):
+        columns = [_listed(raw.numbers(name), doc) for name in ("opcode", "client", "status", "reason", "message_type", "rq")]
+        tags = [[e["tag"] for e in row or ()] for row in metadata.take(pa.array(doc)).to_pylist()]
+        for place, row in enumerate(doc.tolist()):
+            lists[row] = _ambiguous(traits[int(raw.layout[row])], [c[place] for c in columns], tags[place])
+    return pa.array(lists, pa.list_(pa.string()))
+
+
+def _listed(numbers: tuple[NDArray[np.int64], NDArray[np.bool_]], rows: NDArray[np.intp]) -> list[int | None]:
+    value, present = numbers
+    return [v if p else None for v, p in zip(value[rows].tolist(), present[rows].tolist(), strict=True)]
+
+
+# Numbers that the document and the codec read differently, and those the document itself gives twice.
+_DIFFER = {"opcode": (5, 7, 8), "client": (1, 2, 3, 4), "status": (1, 2, 3), "reason": (3,), "metadata": (6, 7, 8, 9)}
+_TWICE = {"opcode": (5,), "reason": (3,)}
+
+
+def _ambiguous(trait: _Trait, values: Sequence[int | None], tags: Sequence[int]) -> list[str]:
+    opcode, client, status, reason, message_type, rq = values
+    found: list[str] = []
+    open_ones: Mapping[str, tuple[int, ...]] = {"open": _DIFFER, "doc": _TWICE, "codec": {}}[trait.numbers]
+    for name, value in (("opcode", opcode), ("client", client), ("status", status), ("reason", reason)):
+        if value in open_ones.get(name, ()):
+            found.append(f"{name}:{value}")
+    found += [f"metadata:{t}" for t in dict.fromkeys(tags) if t in open_ones.get("metadata", ())]
+    if trait.order == "open" and message_type == 0 and rq:
+        # Bytes 1 to 3 read the other way round: type 1 to 3, rq 0.
+        found += ["message_type:0", f"rq:{rq}"]
+    if trait.form == "doc_swapped":
+        found.append("tag")
+    if trait.form == "doc_bytes":
+        found.append("field_count")
+    return found
+
+
+def envelope(table: pa.Table) -> dict[str, pa.Array]:
+    """Destination, correlation, status and, for a failure, its reason."""
+    status, failed = table["status"], pc.equal(table["status_name"], "Fail")
+    named = pc.is_valid(table["namespace"]), pc.is_valid(table["queue"])
+    destination = pc.binary_join_element_wise(
+        pc.fill_null(table["namespace"], ""), pc.fill_null(table["queue"], ""), "/"
+    )
+    # Zero without a name is the codec's "not set".
+    unset = pc.and_(pc.equal(status, 0), pc.is_null(table["status_name"]))
+    word = pc.if_else(pc.fill_null(failed, False), "error", "ok")
+    said = pc.and_(pc.is_valid(status), pc.invert(pc.fill_null(unset, False)))
+    nothing = pa.scalar(None, pa.string())
+    opaques = (pc.cast(table[name], pa.string()) for name in ("opaque", "op_opaque"))
+    failed = pc.fill_null(failed, False)
+    return {
+        "destination": pc.if_else(pc.or_(*named), destination, nothing),
+        "correlation_id": pc.binary_join_element_wise(*opaques, ":"),
+        "status": pc.if_else(said, word, nothing),
+        "error_code": pc.if_else(failed, pc.cast(table["reason"], pa.int64()), pa.scalar(None, pa.int64())),
+        "error_text": pc.if_else(failed, table["reason_name"], nothing),
+    }
+
+
+# -- the protocol ----------------------------------------------------------------------------------------
+
+_COMPONENTS = {
+    "doc": (KokaqSimple, KokaqPayload, KokaqMetadata),
+    "doc_swapped": (KokaqPayloadSwapped, KokaqMetadataSwapped),
+    "doc_bytes": (KokaqMetadataBytes,),
+    "doc_simple16": (KokaqSimple,),
+    "go1": (KokaqSimple, KokaqLEPayload, KokaqLEMetadata),
+    "go1_plain": (KokaqLEPlainPayload,),
+    "go1_simple16": (KokaqSimple,),
+    "sized": (KokaqSimple, KokaqPayload, KokaqMetadata),
+}
+# By (wide opaque, lsb): the request's class and the answer's.
+_DOC_HEADERS: Mapping[tuple[bool, bool], tuple[type[Message], type[Message]]] = {
+    (False, False): (KokaqRequest, KokaqAnswer),
+    (False, True): (KokaqRequestLsb, KokaqAnswerLsb),
+    (True, False): (KokaqRequest16, KokaqAnswer16),
+    (True, True): (KokaqRequest16Lsb, KokaqAnswer16Lsb),
+}
+
+
+def _layouts() -> Iterator[Layout]:
+    """The entry layouts, which a connection begins in, and those that their splitter names."""
+    heads = (BIG + b"\x01", LITTLE + b"\x01")
+    for d in DIRECTIONS:
+        yield Layout(d, d, {}, dialect="doc", splitter=partial(split, d), heads=heads)
+    for i, d in enumerate(DIRECTIONS):
+        for form, classes in _COMPONENTS.items():
+            if not form.startswith("doc"):
+                continue
+            for numbers in NUMBERINGS:
+                for order in ORDERS:
+                    header = _DOC_HEADERS["16" in form, order == "lsb"][i]
+                    names = CODEC_OPS if numbers == "codec" else DOC_OPS
+                    yield _reading(variant(f"{d}_{form}", numbers, order), d, header, classes, names, "doc")
+        little: tuple[type[Message], ...] = (KokaqLERequest, KokaqLEAnswer)
+        wide: tuple[type[Message], ...] = (KokaqLERequest16, KokaqLEAnswer16)
+        sized: tuple[type[Message], ...] = (KokaqSizedRequest, KokaqSizedAnswer)
+        yield _reading(f"{d}_go1", d, little[i], _COMPONENTS["go1"], CODEC_OPS, "go1")
+        yield _reading(f"{d}_go1_plain", d, little[i], _COMPONENTS["go1_plain"], CODEC_OPS, "go1")
+        yield _reading(f"{d}_go1_simple16", d, wide[i], _COMPONENTS["go1_simple16"], CODEC_OPS, "go1")
+        lean = (KokaqLeanRequest, KokaqLeanAnswer)[i]
+        yield _reading(f"{d}_lean", d, KokaqLean, (lean,), CODEC_OPS, "lean")
+        yield _reading(f"{d}_sized", d, sized[i], _COMPONENTS["sized"], DOC_OPS, "sized")
+
+
+def _reading(
+    name: str,
+    direction: Direction,
+    header: type[Message],
+    classes: Sequence[type[Message]],
+    names: Mapping[int, str],
+    dialect: str,
+) -> Layout:
+    return Layout(name, direction, {ANY: classes}, header=header, op="opcode", names=names, dialect=dialect)
+
+
+_LAYOUTS = tuple(_layouts())
+
+PROTOCOL = MessageQueue(
+    name="kokaq",
+    title="kokaq",
+    ports=(9944, 4242),
+    dialects=("doc", "go1", "lean", "sized"),
+    layouts=_LAYOUTS,
+    claims=claims,
+    recognised="magic 0x0420 in either byte order, version 1, and a component that repeats it or an answer that echoes the request",
+    envelope=Envelope(client_name="client_name", body="body", derive=envelope),
+    evidence=Evidence(
+        None, observe, settle, relayout, layouts=frozenset(x.name for x in _LAYOUTS if x.dialect == "doc")
+    ),
+    derived=(
+        Derived("namespace", pa.string()),
+        Derived("queue", pa.string()),
+        Derived(
+            "metadata",
+            pa.list_(pa.struct([("tag", pa.int32()), ("name", pa.string()), ("value", pa.binary())])),
+        ),
+        Derived("client_name", pa.string()),
+        Derived("status_name", pa.string()),
+        Derived("reason_name", pa.string()),
+        Derived("byte_order", pa.string()),
+        Derived("numbering", pa.string()),
+        Derived("type_reading", pa.string()),
+        Derived("bit_order", pa.string()),
+        Derived("ambiguities", pa.list_(pa.string())),
+    ),
+    derive=derive,
+    hidden=("entries",),
+)
