@@ -139,6 +139,9 @@ class _Run:
         wanted = frames.flaw == Flaw.NONE
         if evidence.ops is not None:
             wanted &= np.isin(frames.op, list(evidence.ops))
+        if evidence.layouts is not None:
+            telling = [i for i, x in enumerate(reader.program.layouts) if x.name in evidence.layouts]
+            wanted &= np.isin(frames.layout, telling)
         rows = np.flatnonzero(wanted)
         if not len(rows):
             return

@@ -173,6 +173,8 @@ class Evidence:
     observe: Callable[[Connection, Direction, int, int, Mapping[str, Any]], None]
     settle: Callable[[Sequence[Connection]], list[Facts]]
     relayout: Callable[[Connection, str], str] | None = None
+    layouts: frozenset[str] | None = None
+    """Layouts (as the framing names them) whose rows are evidence, None for all."""
 
 
 @dataclass(frozen=True, slots=True)
