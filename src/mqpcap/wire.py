@@ -689,7 +689,7 @@ class Message(Packet):
             if (name and layout.name != name) or (direction and layout.direction != direction):
                 continue
             op = self.fields.get(layout.op) if layout.op else -1
-            for reading in layout.bodies.get(-1 if op is None else op, ()):
+            for reading in layout.bodies.get(-1 if op is None else op, layout.bodies.get(-1, ())):
                 yield layout, (reading if isinstance(reading, type) else reading.message), layout.may_leave(reading)
 
     server_ports: ClassVar[frozenset[int]] = frozenset()
