@@ -50,8 +50,9 @@ PIECE_LAST = cython.declare(cython.longlong, 13)  # number of its last piece
 SLOT = cython.declare(cython.longlong, 14)  # its place among the sides with news, if PIECE_LAST is of this feed
 SHIFT = cython.declare(cython.longlong, 15)  # bytes captured below offset 0
 WANT = cython.declare(cython.longlong, 16)  # not shown before it reaches this stream offset
-SIDE_WORDS = cython.declare(cython.longlong, 17)
-WORDS = cython.declare(cython.longlong, 47)
+TOLD = cython.declare(cython.longlong, 17)  # bytes below are in the history or gone from it
+SIDE_WORDS = cython.declare(cython.longlong, 18)
+WORDS = cython.declare(cython.longlong, 49)
 
 # MARKS; a mark of a side is shifted left by the side.
 HARD = cython.declare(cython.longlong, 1)  # a side is not in order: the caller takes every packet
@@ -113,7 +114,7 @@ LAYOUT: dict[str, int] = {
     "VERSION": VERSION, "MARKS": MARKS, "FIRST_TS": FIRST_TS, "LAST_TS": LAST_TS, "BEFORE": BEFORE, "EQUAL": EQUAL,
     "SIDE": SIDE, "BASE": BASE, "NEXT": NEXT, "PACKETS": PACKETS, "BYTES": BYTES, "AGAIN": AGAIN,
     "CONFLICT": CONFLICT, "MISSING": MISSING, "ACK": ACK, "FIRST_ACK": FIRST_ACK, "FIN": FIN, "SENT": SENT,
-    "FLOOR": FLOOR, "SHOWN": SHOWN, "PIECE_LAST": PIECE_LAST, "SHIFT": SHIFT, "WANT": WANT,
+    "FLOOR": FLOOR, "SHOWN": SHOWN, "PIECE_LAST": PIECE_LAST, "SHIFT": SHIFT, "WANT": WANT, "TOLD": TOLD,
     "SIDE_WORDS": SIDE_WORDS, "WORDS": WORDS, "HARD": HARD, "ORIENTED": ORIENTED, "CLOSED": CLOSED,
     "SYN_SEEN": SYN_SEEN, "RST_SEEN": RST_SEEN, "ENDED": ENDED, "SURE": SURE, "P_SIDE": P_SIDE,
     "P_OFFSET": P_OFFSET, "P_LENGTH": P_LENGTH, "P_START": P_START, "P_TS": P_TS, "P_NUMBER": P_NUMBER,
@@ -450,6 +451,8 @@ def _walk(
             return i
         q = r + SIDE + side * SIDE_WORDS
         o = r + SIDE + (1 - side) * SIDE_WORDS
+        if flag & F_RST and lengths[i] > 0:
+            return i
         if flag & F_RST:
             f[r + MARKS] |= (RST_SEEN << side) | CLOSED
             _forget(s, f, q)
@@ -477,7 +480,7 @@ def _walk(
                     if f[o + BASE] < 0 and f[o + PACKETS] == 0:
                         f[o + BASE] = acks[i]
                         f[r + MARKS] |= SURE << (1 - side)
-                    elif f[o + BASE] != acks[i]:
+                    elif _ahead(acks[i], f[o + BASE]) < 0 or _ahead(acks[i], f[o + BASE]) > f[o + SENT]:
                         return i
                 f[q + BASE] = seq
                 f[r + MARKS] |= (SYN_SEEN | SURE) << side
@@ -491,9 +494,7 @@ def _walk(
             if off != f[q + NEXT] or f[r + MARKS] & (ENDED << side):
                 return i
             f[q + BYTES] += length
-            _accept(
-                s, f, pieces, touched, ends, flow, side, starts[i], length, ts_ns[i], numbers[i], files[i]
-            )
+            _accept(s, f, pieces, touched, ends, flow, side, starts[i], length, ts_ns[i], numbers[i], files[i])
         elif off > f[q + SENT] and off - f[q + NEXT] < OLDEST:
             f[q + SENT] = off
         f[q + PACKETS] += 1

@@ -19,8 +19,9 @@ byte was given out; if lower ones come later, add Flow.shift[side] to get the of
 
 import base64
 import hashlib
+import ipaddress
 import tempfile
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -72,8 +73,8 @@ _KEY, _SIDE, _SIDE_WORDS, _WORDS = _L["KEY"], _L["SIDE"], _L["SIDE_WORDS"], _L["
 _BASE, _NEXT, _PACKETS, _BYTES, _AGAIN, _CONFLICT, _MISSING = (
     _L[name] for name in ("BASE", "NEXT", "PACKETS", "BYTES", "AGAIN", "CONFLICT", "MISSING")
 )
-_ACK, _FIRST_ACK, _FIN, _SENT, _FLOOR, _SHOWN, _SHIFT, _WANT = (
-    _L[name] for name in ("ACK", "FIRST_ACK", "FIN", "SENT", "FLOOR", "SHOWN", "SHIFT", "WANT")
+_ACK, _FIRST_ACK, _FIN, _SENT, _FLOOR, _SHOWN, _SHIFT, _WANT, _TOLD = (
+    _L[name] for name in ("ACK", "FIRST_ACK", "FIN", "SENT", "FLOOR", "SHOWN", "SHIFT", "WANT", "TOLD")
 )
 _HARD, _ORIENTED, _CLOSED, _SYN_SEEN, _RST_SEEN, _ENDED, _SURE = (
     _L[name] for name in ("HARD", "ORIENTED", "CLOSED", "SYN_SEEN", "RST_SEEN", "ENDED", "SURE")
@@ -126,8 +127,14 @@ class Flow:
     conflict: tuple[int, int]
     missing: tuple[int, int]
     shift: tuple[int, int]
-    connection_id: int
     equal: int
+
+    @property
+    def connection_id(self) -> int:
+        """The connection_id of the tables; equal is its number among flows of the same tuple and first time."""
+        one = (_address_bytes(self.version, self.a_ip), self.a_port)
+        two = (_address_bytes(self.version, self.b_ip), self.b_port)
+        return connection_id(self.version, one, two, self.first_ts_ns, self.equal)
 
     @property
     def community_id(self) -> str:
@@ -138,8 +145,6 @@ class Flow:
 
 
 def _address_bytes(version: int, text: str) -> bytes:
-    import ipaddress
-
     return (ipaddress.IPv4Address if version == 4 else ipaddress.IPv6Address)(text).packed
 
 
@@ -148,9 +153,7 @@ def _community_id(low: tuple[bytes, int], high: tuple[bytes, int]) -> str:
     return "1:" + base64.b64encode(hashlib.sha1(said, usedforsecurity=False).digest()).decode()
 
 
-def connection_id(
-    version: int, one: tuple[bytes, int], two: tuple[bytes, int], first_ts_ns: int, equal: int
-) -> int:
+def connection_id(version: int, one: tuple[bytes, int], two: tuple[bytes, int], first_ts_ns: int, equal: int) -> int:
     """A positive number of 63 bits for a connection: endpoints in either order, first packet's time, number among equals.
 
     >>> a, b = (bytes([10, 0, 0, 1]), 5555), (bytes([10, 0, 0, 2]), 40000)
@@ -200,9 +203,9 @@ def _spots(rows: list[tuple[int, int, int, int, bool]]) -> Spots:
 class Stretches:
     """Runs of contiguous stream bytes with news, in order of flow, side and offset.
 
-    buffer holds the bytes of all. Per stretch, int64: flow; offset, stream offset of the first byte; start and length in
-    buffer; gap_before, bytes missing just before it. side: int8. bool: gap_after, bytes are missing behind it, nothing will
-    extend it; ended, nothing follows on this side; snapped, the gap behind it was cut by the snap length.
+    buffer holds the bytes of all. Per stretch, int64: flow; offset, stream offset of the first byte; start and length
+    in buffer; gap_before, bytes missing just before it. side: int8. bool: gap_after, bytes are missing behind it and
+    nothing will extend it; ended, nothing follows on this side; snapped, the gap behind it was cut by the snap length.
 
     Pieces piece_first[s] to piece_first[s + 1] make up stretch s: piece_offset (in the stream), piece_length, and time,
     number and file of the packet they came in. A stretch may be empty: its side ended and there was nothing new.
@@ -237,9 +240,9 @@ class Stretches:
 class _Disorder:
     """What one side holds while it is not in order.
 
-    held: [offset, bytes, ts_ns, number, file] by offset, not overlapping, all at or behind the next byte. snaps: holes
-    (from, to) that the snap length cut. acks: (packets of the connection, acknowledged offset) as they came; settled: the
-    offset that was acknowledged SETTLE_PACKETS ago.
+    held: (offset, bytes, ts_ns, number, file) by offset, not overlapping, all at or behind the next byte. snaps: holes
+    (from, to) that the snap length cut. acks: (packets of the connection, acknowledged offset) as they came; settled:
+    the offset that was acknowledged SETTLE_PACKETS ago. low: the lowest sequence number seen, while starting.
     """
 
     __slots__ = ("acks", "began", "bytes", "held", "last_ack", "low", "settled", "snaps", "starting")
@@ -254,6 +257,17 @@ class _Disorder:
         self.starting = starting
         self.low = 0
         self.began = began
+
+    def snap(self, low: int, high: int) -> None:
+        """Note a hole that the snap length cut; neighbours become one."""
+        snaps = self.snaps
+        at = until = bisect_left(snaps, low, key=lambda hole: hole[1])
+        while until < len(snaps) and snaps[until][0] <= high:
+            low, high = min(low, snaps[until][0]), max(high, snaps[until][1])
+            until += 1
+        snaps[at:until] = [(low, high)]
+        if len(snaps) > HELD_SEGMENTS:
+            snaps[:2] = [(snaps[0][0], snaps[1][1])]
 
     def rebase(self, delta: int) -> None:
         """Count offsets from delta on."""
@@ -566,7 +580,7 @@ class Assembler:
         with_ack = bool(packet.flags & _FLAG_ACK)
         over = bool(marks & _CLOSED) or (f[q + _FIN] != _NONE and f[other + _FIN] != _NONE)
         other_sure = marks & (_SURE << (1 - side))
-        if with_ack and other_sure and f[other + _BASE] != packet.ack:
+        if with_ack and other_sure and not 0 <= _flows.ahead(packet.ack, f[other + _BASE]) <= f[other + _SENT]:
             return False
         if marks & (_SYN_SEEN << side):
             if f[q + _BASE] == base:
@@ -625,26 +639,25 @@ class Assembler:
         a, b = r + _SIDE, r + _SIDE + _SIDE_WORDS
         if f[a + _NEXT] or f[b + _NEXT] or f[r + _MARKS] & (_ENDED | _ENDED << 1):
             return False
-        f[a : a + _SIDE_WORDS], f[b : b + _SIDE_WORDS] = f[b : b + _SIDE_WORDS].tolist(), f[a : a + _SIDE_WORDS].tolist()
+        for i in range(_SIDE_WORDS):
+            f[a + i], f[b + i] = f[b + i], f[a + i]
         return self._flip_ends(flow)
 
     def _flip_ends(self, flow: int) -> bool:
         f, r = self._f, flow * _WORDS
-        for one, two in (("A_HI", "B_HI"), ("A_LO", "B_LO"), ("A_PORT", "B_PORT")):
-            i, j = r + _L[one], r + _L[two]
+        for word in ("HI", "LO", "PORT"):
+            i, j = r + _L[f"A_{word}"], r + _L[f"B_{word}"]
             f[i], f[j] = f[j], f[i]
         marks = f[r + _MARKS]
-        pairs = 0
         for mark in (_SYN_SEEN, _RST_SEEN, _ENDED, _SURE):
-            pairs |= mark | mark << 1
-            marks = (marks & ~(mark | mark << 1)) | (mark << 1 if marks & mark else 0) | (mark if marks & mark << 1 else 0)
+            one, two = bool(marks & mark), bool(marks & mark << 1)
+            marks = (marks & ~(mark | mark << 1)) | mark * two | (mark << 1) * one
         f[r + _MARKS] = marks
-        for store in (self._disorder, self._gaps, self._history):
-            one, two = store.pop(flow * 2, None), store.pop(flow * 2 + 1, None)  # type: ignore[attr-defined]
-            if two is not None:
-                store[flow * 2] = two  # type: ignore[index]
-            if one is not None:
-                store[flow * 2 + 1] = one  # type: ignore[index]
+        a, b = self._disorder.pop(flow * 2, None), self._disorder.pop(flow * 2 + 1, None)
+        if b is not None:
+            self._disorder[flow * 2] = b
+        if a is not None:
+            self._disorder[flow * 2 + 1] = a
         return True
 
     def _replace(self, flow: int, side: int, ts_ns: int) -> None:
@@ -689,7 +702,7 @@ class Assembler:
         if wire_high > high and (starting or wire_high > f[q + _NEXT]):
             if disorder is None:
                 disorder = self._begin(flow, side)
-            disorder.snaps.append((high if starting else max(high, f[q + _NEXT]), wire_high))
+            disorder.snap(high if starting else max(high, f[q + _NEXT]), wire_high)
             f[q + _SENT] = max(f[q + _SENT], wire_high)
 
     def _begin(self, flow: int, side: int) -> _Disorder:
@@ -734,7 +747,12 @@ class Assembler:
                 low, first = held[at][0], held[at][1]
                 end = min(high, low + len(first))
                 self._compare(
-                    packet, flow, side, position, first[position - low : end - low], body[position - offset : end - offset]
+                    packet,
+                    flow,
+                    side,
+                    position,
+                    first[position - low : end - low],
+                    body[position - offset : end - offset],
                 )
                 position = end
             at += 1
@@ -835,12 +853,19 @@ class Assembler:
             disorder = self._disorder.get(number)
             if disorder is not None:
                 self._resolve(flow, number & 1, disorder)
-        while self._held_bytes > self._held_cap and self._disorder:
-            number, disorder = next(iter(self._disorder.items()))
-            self.counts["held_cap"] += 1
-            self._give_up_all(number >> 1, number & 1, disorder)
-            self._mark(number >> 1)
+        if self._held_bytes > self._held_cap:
+            self._relieve()
         self._mark(flow)
+
+    def _relieve(self) -> None:
+        """Give up the holes of the sides that are out of order for longest until what is held fits again."""
+        for number, disorder in list(self._disorder.items()):
+            if self._held_bytes <= self._held_cap // 2:
+                break
+            if disorder.held:
+                self.counts["held_cap"] += 1
+                self._give_up_all(number >> 1, number & 1, disorder)
+                self._mark(number >> 1)
 
     def _mark(self, flow: int) -> None:
         hard = flow * 2 in self._disorder or flow * 2 + 1 in self._disorder
@@ -907,7 +932,7 @@ class Assembler:
         f, q = self._f, flow * _WORDS + _SIDE + side * _SIDE_WORDS
         count = 0
         for offset, body, ts_ns, number, file in disorder.held:
-            if offset != f[q + _NEXT]:
+            if offset != f[q + _NEXT] or f[flow * _WORDS + _MARKS] & (_ENDED << side):
                 break
             count += 1
             place = -1 - len(self._extra)
@@ -915,10 +940,15 @@ class Assembler:
             disorder.bytes -= len(body)
             self._held_bytes -= len(body) + HELD_OVERHEAD
             self._make_room(0)
-            _flows.accept(
-                self._s, f, self._p, self._t, self._e, flow, side, place, len(body), ts_ns, number, file
-            )
+            _flows.accept(self._s, f, self._p, self._t, self._e, flow, side, place, len(body), ts_ns, number, file)
         del disorder.held[:count]
+        if disorder.held and f[flow * _WORDS + _MARKS] & (_ENDED << side):
+            for offset, body, ts_ns, _, _ in disorder.held:
+                self._late.append((flow * 2 + side, offset, len(body), ts_ns, False))
+                _flows.advance(self._s, f, q, offset + len(body) - f[q + _NEXT])
+                self._held_bytes -= len(body) + HELD_OVERHEAD
+            disorder.held.clear()
+            disorder.bytes = 0
 
     def _give_up(self, flow: int, side: int, disorder: _Disorder) -> None:
         """Let the first hole of a side be a gap."""
@@ -1024,10 +1054,12 @@ class Assembler:
         rows[:, _P_START] = np.cumsum(rows[:, _P_LENGTH]) - rows[:, _P_LENGTH]
         self._kept = self._kept[~taken]
         runs = _runs(rows)
-        self._remember(rows, runs, buffer, kept_count)
+        self._remember(rows, runs, buffer)
         shown_rows = int(np.searchsorted(rank[order], len(shown)))
         self._put_back(rows[shown_rows:], buffer)
-        result = self._shown(rows[:shown_rows], runs[: int(np.searchsorted(runs, shown_rows))], buffer, shown, ended[show])
+        result = self._shown(
+            rows[:shown_rows], runs[: int(np.searchsorted(runs, shown_rows))], buffer, shown, ended[show]
+        )
         s[_PIECE_FIRST] += s[_PIECES]
         s[_PIECES] = s[_TOUCHED] = s[_ENDS] = 0
         self._extra = bytearray()
@@ -1096,9 +1128,7 @@ class Assembler:
             piece_file=rows[:, _P_FILE].copy(),
         )
 
-    def _remember(
-        self, rows: NDArray[np.int64], runs: NDArray[np.int64], buffer: NDArray[np.uint8], kept_count: int
-    ) -> None:
+    def _remember(self, rows: NDArray[np.int64], runs: NDArray[np.int64], buffer: NDArray[np.uint8]) -> None:
         """Copy the latest bytes of each side, to compare retransmissions with later."""
         f, allowance = self._f, self._s[_L["ALLOWANCE"]]
         if len(runs) == 0:
@@ -1108,17 +1138,14 @@ class Assembler:
         table = self._flow_table()
         flow, words = numbers >> 1, _SIDE + (numbers & 1) * _SIDE_WORDS
         horizons = np.maximum(table[flow, words + _FLOOR], table[flow, words + _NEXT] - allowance)
-        lengths = ends - starts
-        live = np.flatnonzero(offsets + lengths > horizons)
-        for number, offset, start, end, horizon in zip(
-            *(column[live].tolist() for column in (numbers, offsets, starts, ends, horizons)), strict=True
+        lows = np.maximum(np.maximum(offsets, horizons), table[flow, words + _TOLD])
+        live = np.flatnonzero(offsets + ends - starts > lows)
+        table[flow, words + _TOLD] = table[flow, words + _NEXT]
+        for number, low, start, end, horizon in zip(
+            *(column[live].tolist() for column in (numbers, lows, starts + lows - offsets, ends, horizons)), strict=True
         ):
             blocks = self._history.get(number, [])
-            known = max((at + len(block) for at, block in blocks), default=horizon)
-            low = max(offset, horizon, known)
-            if low >= offset + end - start:
-                continue
-            new = buffer[start + low - offset : end].tobytes()
+            new = buffer[start:end].tobytes()
             self._history_bytes += len(new)
             if blocks and blocks[-1][0] + len(blocks[-1][1]) == low:
                 old_at, old = blocks.pop()
@@ -1150,15 +1177,13 @@ class Assembler:
 
     # What the reader leaves over
 
-    def keep(
-        self, stretches: Stretches, consumed: NDArray[np.int64], wanted: NDArray[np.int64] | None = None
-    ) -> None:
+    def keep(self, stretches: Stretches, consumed: NDArray[np.int64], wanted: NDArray[np.int64] | None = None) -> None:
         """Keep what the reader is not done with, to be shown again with the next bytes of its side.
 
-        consumed: int64 for each stretch, bytes from its start that the reader is done with; not looked at where gap_after
-        or ended. wanted, if given: int64 for each stretch, bytes that what is kept must reach before it is worth showing
-        again (0: any news; shown at once when a gap or the end follows), so that a long message is not copied again with
-        each of its segments.
+        consumed: int64 for each stretch, bytes from its start that the reader is done with; not looked at where
+        gap_after or ended. wanted, if given: int64 for each stretch, bytes that what is kept must reach before it is
+        worth showing again (0: any news; shown at once when a gap or the end follows), so that a long message is not
+        copied again with each of its segments.
         """
         open_ = np.flatnonzero(~(stretches.gap_after | stretches.ended) & (consumed < stretches.length))
         if len(open_) == 0:
@@ -1295,13 +1320,6 @@ class Assembler:
             conflict=pair(_CONFLICT),
             missing=pair(_MISSING),
             shift=pair(_SHIFT),
-            connection_id=connection_id(
-                version,
-                (_address_bytes(version, a_ip), a_port),
-                (_address_bytes(version, b_ip), b_port),
-                f[r + _FIRST_TS],
-                f[r + _EQUAL],
-            ),
             equal=f[r + _EQUAL],
         )
 
@@ -1316,9 +1334,7 @@ def _runs(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """The first row of each run of pieces that continue each other."""
     if len(rows) == 0:
         return np.zeros(0, np.int64)
-    goes_on = (rows[1:, 0] == rows[:-1, 0]) & (
-        rows[1:, _P_OFFSET] == rows[:-1, _P_OFFSET] + rows[:-1, _P_LENGTH]
-    )
+    goes_on = (rows[1:, 0] == rows[:-1, 0]) & (rows[1:, _P_OFFSET] == rows[:-1, _P_OFFSET] + rows[:-1, _P_LENGTH])
     return np.concatenate([np.zeros(1, np.int64), np.flatnonzero(~goes_on) + 1])
 
 
