@@ -274,6 +274,7 @@ class Span(Kind):
         at_least: int | None = None,
         at_most: int | None = None,
         strict: bool = False,
+        printable: bool = False,
         **about: Any,
     ) -> None:
         super().__init__(name, default, **about)
@@ -287,6 +288,7 @@ class Span(Kind):
         self.at_least = at_least
         self.at_most = at_most
         self.strict = strict
+        self.printable = printable
         self.rest = length is None and prefix is None and size is None and until is None
 
     def any2i(self, pkt: Packet | None, x: Any) -> Any:
@@ -338,6 +340,8 @@ class Span(Kind):
                 value.decode()
             except UnicodeDecodeError:
                 raise Broken from None
+        if self.printable and any(c < 0x20 or c == 0x7F for c in value):
+            raise Broken
 
     def randval(self) -> Any:
         n = self.size if self.size is not None else random.randint(self.at_least or 0, min(self.at_most or 12, 12))  # noqa: S311
@@ -345,7 +349,7 @@ class Span(Kind):
 
 
 class Text(Span):
-    """Text: UTF-8, undecodable bytes replaced in the tables; ``strict`` refuses what is not UTF-8."""
+    """Text: UTF-8, undecodable bytes replaced in the tables; ``strict`` refuses what is not UTF-8, ``printable`` controls."""
 
     is_text = True
 
@@ -679,7 +683,7 @@ class Message(Packet):
         return pkt + pay
 
     def _readings(self) -> "Iterator[tuple[Layout, type[Message], bool]]":
-        """The classes that may read the body, in the order the interpreter tries them, and which may leave bytes over."""
+        """The classes that may read the body, in the order the interpreter tries them; which may leave bytes over."""
         direction, name = _as.get()
         if direction is None and isinstance(getattr(self.underlayer, "dport", None), int):
             ports = self.server_ports

@@ -1,7 +1,8 @@
 """FlyMQ's binary protocol, header version 1.
 
-Source: docs/protocol.md of firefly-oss/flymq at 60a0b57; internal/protocol/binary.go, protocol.go and internal/server/server.go
-at 4df79e0 (1.26.11). Port 9092, all integers big-endian, a request is at most 32 MiB behind its header.
+Source: docs/protocol.md of firefly-oss/flymq at 60a0b57; internal/protocol/binary.go, protocol.go and
+internal/server/server.go at 4df79e0 (1.26.11). Port 9092, all integers big-endian, a request is at most 32 MiB
+behind its header.
 
 Requests and replies share header and opcodes: the direction decides. Where the document and the code differ the
 code's layout is tried first and the document's (dialect ``doc``) next; so are the requests that only an SDK writes
@@ -10,6 +11,7 @@ code's layout is tried first and the document's (dialect ``doc``) next; so are t
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +29,7 @@ from mqpcap.protocol import (
     Reading,
     Verdict,
 )
-from mqpcap.wire import I32, I64, U8, U16, U32, U64, Bool, Bytes, Length, Many, Message, Only, Part, RestText, Text
+from mqpcap.wire import I32, I64, U8, U32, U64, Bool, Bytes, Kind, Length, Many, Message, Only, Part, RestText, Text
 
 PORT = 9092
 MAX_MESSAGE_SIZE = 33_554_432  # protocol.go:349: readers refuse more; exactly this much is taken
@@ -130,7 +132,11 @@ class FlyMQRequest(FlyMQ):
     ]
 
 
-# -- core ----------------------------------------------------------------------------------------------
+class FlyMQEmpty(Message):
+    """No fields; the server ignores a payload."""
+
+    name = "FlyMQ empty"
+    fields_desc: ClassVar[list[Kind]] = []
 
 
 class FlyMQProduce(Message):
@@ -338,11 +344,10 @@ class FlyMQFetchBinaryReply(FlyMQFetchReply):
     name = "FlyMQ FETCH_BINARY reply"
 
 
-class FlyMQListTopics(Message):
-    """Empty; the server ignores a payload."""
+class FlyMQListTopics(FlyMQEmpty):
+    """Asks without saying more."""
 
     name = "FlyMQ LIST_TOPICS"
-    fields_desc = []
 
 
 class FlyMQListTopicsReply(Message):
@@ -384,9 +389,6 @@ class FlyMQErrorDoc(Message):
 
     name = "FlyMQ ERROR of the document"
     fields_desc = [Bool("success", equals=0), Text("message", prefix=2)]
-
-
-# -- schemas -------------------------------------------------------------------------------------------
 
 
 class FlyMQRegisterSchema(Message):
@@ -431,11 +433,10 @@ class FlyMQListSchemas(Message):
     fields_desc = [Only(Text("topic", prefix=2), left=2)]
 
 
-class FlyMQListSchemasAll(Message):
+class FlyMQListSchemasAll(FlyMQEmpty):
     """binary.go:1675-1684: a topic that cannot be read means all."""
 
     name = "FlyMQ LIST_SCHEMAS without a topic"
-    fields_desc = []
 
 
 class FlyMQSchema(Message):
@@ -504,9 +505,6 @@ class FlyMQDeleteSchemaReply(FlyMQOutcome):
     """Done."""
 
     name = "FlyMQ DELETE_SCHEMA reply"
-
-
-# -- dead letters, delayed, transactions ---------------------------------------------------------------
 
 
 class FlyMQFetchDlq(Message):
@@ -589,11 +587,10 @@ class FlyMQProduceWithTtlReply(FlyMQProduceReply):
     name = "FlyMQ PRODUCE_WITH_TTL reply"
 
 
-class FlyMQTxnBegin(Message):
-    """Empty; the server ignores a payload."""
+class FlyMQTxnBegin(FlyMQEmpty):
+    """Asks without saying more."""
 
     name = "FlyMQ TXN_BEGIN"
-    fields_desc = []
 
 
 class FlyMQTxnOutcome(Message):
@@ -648,9 +645,6 @@ class FlyMQTxnProduceReply(FlyMQProduceReply):
     name = "FlyMQ TXN_PRODUCE reply"
 
 
-# -- cluster, groups -----------------------------------------------------------------------------------
-
-
 class FlyMQClusterJoin(Message):
     """No server handles it."""
 
@@ -658,11 +652,10 @@ class FlyMQClusterJoin(Message):
     fields_desc = [Text("peer", prefix=2)]
 
 
-class FlyMQClusterLeave(Message):
+class FlyMQClusterLeave(FlyMQEmpty):
     """Empty; no server handles it."""
 
     name = "FlyMQ CLUSTER_LEAVE"
-    fields_desc = []
 
 
 class FlyMQClusterMetadata(Message):
@@ -698,7 +691,10 @@ class FlyMQClusterMetadataReply(Message):
     """Topics with their partitions; the names alone are in ``topics``, see ``derive``."""
 
     name = "FlyMQ CLUSTER_METADATA reply"
-    fields_desc = [Text("cluster_id", prefix=2), Many("topics", FlyMQTopicPartitions, prefix=4, column="topic_partitions")]
+    fields_desc = [
+        Text("cluster_id", prefix=2),
+        Many("topics", FlyMQTopicPartitions, prefix=4, column="topic_partitions"),
+    ]
 
 
 class FlyMQGetOffset(Message):
@@ -747,11 +743,10 @@ class FlyMQResetOffsetReply(FlyMQSuccess):
     name = "FlyMQ RESET_OFFSET reply"
 
 
-class FlyMQListGroups(Message):
-    """Empty; the server ignores a payload."""
+class FlyMQListGroups(FlyMQEmpty):
+    """Asks without saying more."""
 
     name = "FlyMQ LIST_GROUPS"
-    fields_desc = []
 
 
 class FlyMQGroupOffset(Message):
@@ -834,9 +829,6 @@ class FlyMQDeleteGroupReply(FlyMQSuccess):
     name = "FlyMQ DELETE_GROUP reply"
 
 
-# -- login, users, rights ------------------------------------------------------------------------------
-
-
 class FlyMQAuth(Message):
     """The password, in the clear."""
 
@@ -892,11 +884,10 @@ class FlyMQAuthRefusedDoc(Message):
     ]
 
 
-class FlyMQWhoAmI(Message):
-    """Empty; the server ignores a payload."""
+class FlyMQWhoAmI(FlyMQEmpty):
+    """Asks without saying more."""
 
     name = "FlyMQ WHOAMI"
-    fields_desc = []
 
 
 class FlyMQWhoAmIReply(FlyMQAuthResponse):
@@ -981,11 +972,10 @@ class FlyMQUserUpdateReply(FlyMQOutcome):
     name = "FlyMQ USER_UPDATE reply"
 
 
-class FlyMQUserList(Message):
-    """Empty; the server ignores a payload."""
+class FlyMQUserList(FlyMQEmpty):
+    """Asks without saying more."""
 
     name = "FlyMQ USER_LIST"
-    fields_desc = []
 
 
 class FlyMQUserListReply(Message):
@@ -1062,11 +1052,10 @@ class FlyMQAclDeleteReply(Message):
     fields_desc = [Bool("success", 1), Text("topic", prefix=2)]
 
 
-class FlyMQAclList(Message):
-    """Empty; the server ignores a payload."""
+class FlyMQAclList(FlyMQEmpty):
+    """Asks without saying more."""
 
     name = "FlyMQ ACL_LIST"
-    fields_desc = []
 
 
 class FlyMQAcl(Message):
@@ -1107,11 +1096,10 @@ class FlyMQPasswordChangeReply(FlyMQOutcome):
     name = "FlyMQ PASSWORD_CHANGE reply"
 
 
-class FlyMQRoleList(Message):
-    """Empty; the server ignores a payload."""
+class FlyMQRoleList(FlyMQEmpty):
+    """Asks without saying more."""
 
     name = "FlyMQ ROLE_LIST"
-    fields_desc = []
 
 
 class FlyMQRole(Message):
@@ -1130,9 +1118,6 @@ class FlyMQRoleListReply(Message):
 
     name = "FlyMQ ROLE_LIST reply"
     fields_desc = [Many("roles", FlyMQRole, prefix=4, column="role_list")]
-
-
-# -- audit ---------------------------------------------------------------------------------------------
 
 
 class FlyMQAuditQuery(Message):
@@ -1238,7 +1223,7 @@ class FlyMQAuditExportReply(Message):
     fields_desc = [Text("format", prefix=2), Bytes("data", prefix=4, body=True)]
 
 
-# What the server ignores or refuses may still be well meant: the server's layout, then the SDKs', then with bytes behind.
+# The server's layout first, then the SDKs', then the server's with bytes behind (protocol notes, section 9).
 _REQUESTS: Mapping[OpCode, Sequence[Reading | type]] = {
     OpCode.PRODUCE: (FlyMQProduce,),
     OpCode.CONSUME: (FlyMQConsume,),
@@ -1355,9 +1340,7 @@ _REPLIES: Mapping[OpCode, Sequence[Reading | type]] = {
 }
 
 
-def _layout(
-    direction: Direction, header: type[Message], bodies: Mapping[OpCode, Sequence[Reading | type]]
-) -> Layout:
+def _layout(direction: Direction, header: type[Message], bodies: Mapping[OpCode, Sequence[Reading | type]]) -> Layout:
     from_client = direction == "c2s"
     return Layout(
         direction, direction, {int(op): readings for op, readings in bodies.items()}, header=header, op="opcode",
@@ -1467,7 +1450,7 @@ def _verdict(opening: Opening) -> tuple[Verdict, str]:
         return _begins(opening.c2s, MAX_MESSAGE_SIZE, opening.c2s_ended), "the first request's header"
     if opening.s2c_start and opening.s2c:
         said = _begins(opening.s2c, MAX_REPLY_SIZE, opening.s2c_ended)
-        if said is not Verdict.YES or not opening.s2c[4:8] == bytes(4):
+        if said is not Verdict.YES or opening.s2c[4:8] != bytes(4):
             return said, "the first reply's header"
         return Verdict.NO, "an empty first reply"
     client, client_fits = _flow(opening, "c2s")
@@ -1479,9 +1462,6 @@ def _verdict(opening: Opening) -> tuple[Verdict, str]:
     if opening.c2s_ended and opening.s2c_ended:
         return Verdict.NO, "no messages in a row"
     return Verdict.WAIT, "no messages in a row yet"
-
-
-# -- what the vocabulary cannot say --------------------------------------------------------------------
 
 
 def _names_in(structs: pa.ListArray, field: str) -> pa.ListArray:
@@ -1555,9 +1535,7 @@ def envelope(table: pa.Table) -> Mapping[str, pa.Array]:
     return {
         "status": pc.if_else(replies, status, none),
         "error_text": pc.if_else(is_error, columns["message"], none),
-        "body_len": pc.coalesce(
-            pc.binary_length(columns["value"]).cast(pa.int64()), _record_bytes(columns["records"])
-        ),
+        "body_len": pc.coalesce(pc.binary_length(columns["value"]).cast(pa.int64()), _record_bytes(columns["records"])),
     }
 
 
