@@ -468,7 +468,8 @@ class Framer:
         program, _ = self.program(protocol.name)
         name = program.layouts[side.layout].name
         layout = protocol.layout(name)
-        at, found = self._search(protocol, name, view, base + side.at, base + stop, hard, layout.in_a_row)
+        wanted = layout.searched or name
+        at, found = self._search(protocol, wanted, view, base + side.at, base + stop, hard, layout.in_a_row)
         skipped = at - base - side.at
         if not found and hard:
             skipped = stop - side.at

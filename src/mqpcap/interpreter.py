@@ -55,6 +55,7 @@ CHECKED = cython.declare(cython.int, 16)  # const Z and Z + 1 bound the value
 
 # Flags of spans.
 UTF8 = cython.declare(cython.int, 32)  # must be valid UTF-8
+PRINTABLE = cython.declare(cython.int, 64)  # no control character
 
 # Tests of OP_ONLY: word X, with Y a register and Z a const.
 IF_EQUALS = cython.declare(cython.int, 0)
@@ -85,7 +86,8 @@ globals().update(
         "OP_SPAN": OP_SPAN, "OP_LIST": OP_LIST, "OP_ONLY": OP_ONLY, "OP_PART": OP_PART, "BY_FIXED": BY_FIXED,
         "BY_PREFIX": BY_PREFIX, "BY_REGISTER": BY_REGISTER, "BY_REST": BY_REST, "BY_UNTIL": BY_UNTIL,
         "BY_ZERO": BY_ZERO, "SIGNED": SIGNED, "LITTLE": LITTLE, "TRUTH": TRUTH, "FRAME_LENGTH": FRAME_LENGTH,
-        "CHECKED": CHECKED, "UTF8": UTF8, "IF_EQUALS": IF_EQUALS, "IF_HAS": IF_HAS, "IF_LEFT": IF_LEFT,
+        "CHECKED": CHECKED, "UTF8": UTF8, "PRINTABLE": PRINTABLE,
+        "IF_EQUALS": IF_EQUALS, "IF_HAS": IF_HAS, "IF_LEFT": IF_LEFT,
         "IF_FOLLOWS": IF_FOLLOWS, "IF_TEXT": IF_TEXT, "IF_NOT_ZERO": IF_NOT_ZERO, "DONE": DONE, "SHORT": SHORT,
         "WRONG": WRONG, "LONG": LONG, "SCAN_MORE": SCAN_MORE, "SCAN_FULL": SCAN_FULL, "SCAN_BAD": SCAN_BAD,
         "MAX_LIST_ITEMS": MAX_LIST_ITEMS,
@@ -291,6 +293,7 @@ class Interpreter:
     ) -> cython.int:
         length: cython.longlong
         taken: cython.longlong
+        i: cython.longlong
         reg: cython.int = self.ops[pc + W_REG]
         found: cython.int = DONE
         if self.ops[pc + W_X] == BY_UNTIL:
@@ -318,6 +321,10 @@ class Interpreter:
             return SHORT
         if self.ops[pc + W_FLAGS] & UTF8 and not self._utf8(buf, self.pos, length):
             return WRONG
+        if self.ops[pc + W_FLAGS] & PRINTABLE:
+            for i in range(length):
+                if buf[self.pos + i] < 0x20 or buf[self.pos + i] == 0x7F:
+                    return WRONG
         if reg >= 0:
             self.regs[reg] = self.pos
             self.regs[reg + 1] = length

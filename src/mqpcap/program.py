@@ -238,7 +238,7 @@ class _Compiler:
     def span(self, f: wire.Span, parent: int, registers: dict[str, int], name: str | None) -> None:
         col = self.column(f, "span", SPANS[type(f)], parent, name)
         x, y = self.measure(f, registers)
-        flags = ip.UTF8 * f.strict | ip.LITTLE * f.little
+        flags = ip.UTF8 * f.strict | ip.PRINTABLE * f.printable | ip.LITTLE * f.little
         bounds = -1
         if f.at_least is not None or f.at_most is not None:
             flags |= ip.CHECKED

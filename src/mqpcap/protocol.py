@@ -42,6 +42,7 @@ class Layout:
     then       operation -> name of the layout of what follows in this direction
     packed     (field, mask): the body is gzip where the header field has a bit of the mask
     in_a_row   how many messages in a row a search wants
+    searched   name of a layout that a search wants them to fit, stricter than this one
     """
 
     name: str
@@ -56,6 +57,7 @@ class Layout:
     then: Mapping[int, str] = field(default_factory=dict)
     packed: tuple[str, int] | None = None
     in_a_row: int = 2
+    searched: str | None = None
     splitter: "Splitter | None" = None
     """Finds the message ends where only a look at the neighbours can (kokaq); else the Program does."""
     heads: tuple[bytes, ...] = ()
@@ -185,6 +187,8 @@ class Derived:
     type: pa.DataType
     secret: bool = False
     body: bool = False
+    hidden: bool = False
+    """Only for the ``derive`` of the envelope, not shown in the table."""
 
 
 @dataclass(frozen=True, slots=True)

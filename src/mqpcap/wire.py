@@ -349,7 +349,10 @@ class Span(Kind):
 
 
 class Text(Span):
-    """Text: UTF-8, undecodable bytes replaced in the tables; ``strict`` refuses what is not UTF-8, ``printable`` controls."""
+    """Text: UTF-8, undecodable bytes replaced in the tables.
+
+    ``strict`` refuses what is not UTF-8, ``printable`` the control characters of ASCII.
+    """
 
     is_text = True
 
