@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from mqpcap import tables
-from mqpcap.capture import Capture
+from mqpcap.capture import Capture, Window
 from mqpcap.flaws import Flaw
 from mqpcap.frames import DecodeAs, Framer, Frames, Problem
 from mqpcap.layers import protocols
@@ -62,51 +62,45 @@ def dissect(
     return _Run(capture, options or Options()).run(progress)
 
 
-class _Run:
-    """The state of one capture on its way."""
+class Rooms:
+    """The rooms from packets to records, with the state of one capture on its way through them."""
 
-    def __init__(self, capture: Capture, options: Options) -> None:
-        self.capture = capture
+    def __init__(self, options: Options) -> None:
         self.options = options
         self.protocols = protocols()
         self.dissector = Dissector()
         self.assembler = Assembler(options.max_memory_bytes)
         self.framer = Framer(self.protocols, options.decode_as)
         self.readers: dict[str, Reader] = {}
-        self.spool = Spool()
         self.counts: dict[str, int] = {}
 
-    def run(self, progress: Callable[[int], None] | None) -> Dissection:
-        for window in self.capture.windows():
-            segments = self.dissector.segments(window)
-            for name, count in segments.counts.items():
-                self.counts[name] = self.counts.get(name, 0) + count
-            stretches = self.assembler.feed(segments)
-            found, consumed = self.framer.feed(stretches, self.assembler.flows)
-            self.assembler.keep(stretches, consumed)
-            self._take(found)
-            if progress is not None:
-                progress(len(window.buffer))
+    def messages(self, window: Window) -> Iterator[tuple[Frames, Records]]:
+        """The messages that the packets of a window complete, by protocol."""
+        segments = self.dissector.segments(window)
+        for name, count in segments.counts.items():
+            self.counts[name] = self.counts.get(name, 0) + count
+        stretches = self.assembler.feed(segments)
+        found, consumed = self.framer.feed(stretches, self.assembler.flows)
+        self.assembler.keep(stretches, consumed)
+        yield from self._read(found)
+
+    def last_messages(self) -> Iterator[tuple[Frames, Records]]:
+        """What was still open at the end of the input."""
         stretches = self.assembler.finish()
         found, _ = self.framer.feed(stretches, self.assembler.flows)
-        self._take(found)
-        self._take(self.framer.finish(self.assembler.flows))
-        return self._result()
+        yield from self._read(found)
+        yield from self._read(self.framer.finish(self.assembler.flows))
 
-    def _take(self, found: Sequence[Frames]) -> None:
+    def _read(self, found: Sequence[Frames]) -> Iterator[tuple[Frames, Records]]:
         for frames in sorted(found, key=lambda f: f.protocol):
             protocol = self.protocols[frames.protocol]
-            reader = self._reader(protocol)
+            reader = self.reader(protocol)
             spans = Spans(frames.buffer, frames.start, frames.end, frames.layout, frames.op, frames.flaw)
             spans = self._relaid(protocol, reader, frames, spans)
-            records = reader.records(spans, self.options.policy.bodies)
-            table = tables.waiting(
-                protocol, reader.program, frames, records, self.framer.talks, self.assembler.flows,
-                self.capture.files, self.options.policy,
-            )  # fmt: skip
-            self.spool.add(protocol.name, table)
+            yield frames, reader.records(spans, self.options.policy.bodies)
 
-    def _reader(self, protocol: MessageQueue) -> Reader:
+    def reader(self, protocol: MessageQueue) -> Reader:
+        """The reader of a protocol, one for all its messages."""
         if protocol.name not in self.readers:
             self.readers[protocol.name] = Reader(protocol)
         return self.readers[protocol.name]
@@ -158,6 +152,32 @@ class _Run:
             evidence.observe(
                 self._connection(flow), direction, int(frames.op[row]), int(frames.ts_ns[row]), columns
             )
+
+
+class _Run(Rooms):
+    """One capture made into tables."""
+
+    def __init__(self, capture: Capture, options: Options) -> None:
+        super().__init__(options)
+        self.capture = capture
+        self.spool = Spool()
+
+    def run(self, progress: Callable[[int], None] | None) -> Dissection:
+        for window in self.capture.windows():
+            self._take(self.messages(window))
+            if progress is not None:
+                progress(len(window.buffer))
+        self._take(self.last_messages())
+        return self._result()
+
+    def _take(self, found: Iterator[tuple[Frames, Records]]) -> None:
+        for frames, records in found:
+            protocol = self.protocols[frames.protocol]
+            table = tables.waiting(
+                protocol, self.reader(protocol).program, frames, records, self.framer.talks, self.assembler.flows,
+                self.capture.files, self.options.policy,
+            )  # fmt: skip
+            self.spool.add(protocol.name, table)
 
     def _facts(self) -> dict[str, dict[int, Facts]]:
         """Per protocol, what each flow as a whole says."""
