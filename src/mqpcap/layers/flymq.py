@@ -1349,8 +1349,6 @@ def _layout(direction: Direction, header: type[Message], bodies: Mapping[OpCode,
     )  # fmt: skip
 
 
-# -- whose connection it is ----------------------------------------------------------------------------
-
 _MAGIC = b"\xaf\x01"
 _HEADER_SIZE = 8
 _FLAGS_SEEN = (0, 1, 3)  # the SDKs' and the server's; others are served too, but prove less
