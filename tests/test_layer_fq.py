@@ -432,6 +432,15 @@ def test_one_frame_may_be_chance_until_its_side_has_ended() -> None:
     assert PROTOCOL.claims(opening(SHORT, start=False, ended=True)).verdict is Verdict.WEAK
 
 
+def test_zeros_of_an_id_are_not_taken_for_frames() -> None:
+    """From inside the first frame the zeros of its id read as an empty frame, and so on into the second."""
+    sent = b"\x05burst\x08load.k.2" + bytes(16) + b"\0\0\0\x02hi"
+    late = opening((sent * 4)[14:], start=False, ended=True)
+
+    assert late.chain("c2s", "short_found", 2) == len(sent) - 14
+    assert PROTOCOL.layout("short").searched == "short_found"
+
+
 @pytest.mark.parametrize(
     ("c2s", "s2c"),
     [

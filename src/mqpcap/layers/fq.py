@@ -10,6 +10,11 @@ frame says which it has. The server never sends first.
 The limits the broker sets to commands (section "Limits" of the notes) are not part of their layout: an
 over-long user is still a login, refused by the answer. Those of data frames are: past one of them the broker
 closes, and nothing behind it can be framed.
+
+A data frame has no mark to be found by, and message ids are full of zeros, which read as lengths of nothing:
+of 3300 late starts in real streams, two frames in a row were first found at a wrong offset in 1920. So a
+search wants names that people give: an exchange that is not empty, and text without control characters; then
+none was wrong.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,6 +48,7 @@ MAX_KEY_LEN = 127  # fqd_dss.c:400-402
 MAX_NAME_LEN = 127  # fq_utils.c:270, 280, 296: exchange, route and sender of a data frame
 MAX_HOPS = 32  # fq_utils.c:306
 MAX_PAYLOAD_LEN = 1 << 28  # fqd.h.in:48
+MAX_SEARCHED_PAYLOAD_LEN = 1 << 24  # ours: a search does not wait for more behind what may be no frame
 REFUSED = 0xFFFFFFFF  # fqd_config.c:238: a bind refused; fqd_ccs.c:345: nothing unbound
 
 
@@ -255,6 +261,35 @@ class FqMessage(Message):
     ]
 
 
+class FqMessageShortFound(Message):
+    """What a search takes for a short frame."""
+
+    name = "fq message, short, found"
+    fields_desc = [
+        Text("exchange", prefix=1, at_least=1, at_most=MAX_NAME_LEN, strict=True, printable=True),
+        Text("route_", prefix=1, at_most=MAX_NAME_LEN, strict=True, printable=True),
+        Bytes("message_id", size=16),
+        U32("payload_len", at_most=MAX_SEARCHED_PAYLOAD_LEN),
+        Bytes("body", length="payload_len", body=True),
+    ]
+
+
+class FqMessageFound(Message):
+    """What a search takes for a full frame."""
+
+    name = "fq message, found"
+    fields_desc = [
+        Text("exchange", prefix=1, at_least=1, at_most=MAX_NAME_LEN, strict=True, printable=True),
+        Text("route_", prefix=1, at_most=MAX_NAME_LEN, strict=True, printable=True),
+        Bytes("message_id", size=16),
+        Text("sender", prefix=1, at_most=MAX_NAME_LEN, strict=True, printable=True),
+        U8("hop_count", at_most=MAX_HOPS),
+        Many("hops", Bytes("address", size=4), count="hop_count"),
+        U32("payload_len", at_most=MAX_SEARCHED_PAYLOAD_LEN),
+        Bytes("body", length="payload_len", body=True),
+    ]
+
+
 _CONNECT = {
     int(Word.COMMAND): (FqConnectCommand,),
     int(Word.DATA): (FqConnectData,),
@@ -290,7 +325,10 @@ def _commands(name: str, direction: Direction, bodies: Mapping[int, Sequence[typ
 
 
 def _frames(name: str, direction: Direction, *readings: type) -> Layout:
-    return Layout(name, direction, {ANY: readings}, names={ANY: "message"}, dialect="v1", on_bad="stop")
+    searched = None if name.endswith("found") else f"{name}_found"
+    return Layout(
+        name, direction, {ANY: readings}, names={ANY: "message"}, dialect="v1", on_bad="stop", searched=searched
+    )
 
 
 LAYOUTS = (
@@ -305,6 +343,10 @@ LAYOUTS = (
     # The client of a connection whose start was not captured, before it has shown which of the two it sends.
     _frames("short_or_full", "c2s", FqMessageShort, FqMessage),
     _frames("full", "s2c", FqMessage),
+    _frames("short_found", "c2s", FqMessageShortFound),
+    _frames("full_c2s_found", "c2s", FqMessageFound),
+    _frames("short_or_full_found", "c2s", FqMessageShortFound, FqMessageFound),
+    _frames("full_found", "s2c", FqMessageFound),
 )  # fmt: skip
 
 
@@ -334,7 +376,7 @@ def _late_claim(opening: Opening) -> Claim:
     """
     waiting = Claim(Verdict.NO if opening.c2s_ended and opening.s2c_ended else Verdict.WAIT)
     commands = {d: opening.chain(d, f"command_{d}", 2) for d, side in _sides(opening) if side}
-    frames = {(d, x): _frames_at(opening, d, x) for d, x in _DATA_LAYOUTS if d == "s2c" or opening.c2s}
+    frames = {x: opening.chain(d, f"{x}_found", 2) for d, x in _DATA_LAYOUTS}
     first_command = min((at for at in commands.values() if at is not None), default=None)
     first_frame = min((at for at in frames.values() if at is not None), default=None)
     if first_command is None and first_frame is None:
@@ -342,7 +384,7 @@ def _late_claim(opening: Opening) -> Claim:
     # Where both read, the earlier byte wins: a misreading needs bytes skipped.
     if first_frame is None or (first_command is not None and first_command <= first_frame):
         return Claim(Verdict.WEAK, "command_c2s", "command_s2c", "commands without the start of the connection")
-    short, full = frames.get(("c2s", "short")), frames.get(("c2s", "full_c2s"))
+    short, full = frames["short"], frames["full_c2s"]
     if short is None and full is None:
         sends = "short_or_full"
     else:
@@ -355,19 +397,6 @@ _DATA_LAYOUTS: tuple[tuple[Direction, str], ...] = (("c2s", "short"), ("c2s", "f
 
 def _sides(opening: Opening) -> tuple[tuple[Direction, bytes], tuple[Direction, bytes]]:
     return ("c2s", opening.c2s), ("s2c", opening.s2c)
-
-
-def _frames_at(opening: Opening, direction: Direction, layout: str) -> int | None:
-    """Where two frames in a row begin whose first names an exchange in readable text.
-
-    Zero bytes alone read as empty frames, so lengths prove nothing without a name.
-    """
-    at = opening.chain(direction, layout, 2)
-    if at is None:
-        return None
-    side = opening.c2s if direction == "c2s" else opening.s2c
-    exchange = side[at + 1 : at + 1 + side[at]].decode("utf-8", "replace")
-    return at if exchange.isprintable() and exchange and "\ufffd" not in exchange else None
 
 
 def observe(connection: Connection, direction: Direction, op: int, ts_ns: int, row: Mapping[str, Any]) -> None:
