@@ -233,6 +233,122 @@ class Envelope:
     derive: Callable[[pa.Table], Mapping[str, pa.Array]] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """How one operation of the client is answered.
+
+    answer   ``always``: one reply each. ``maybe``: some get one, and no proof exists either way. ``never``: the protocol
+             has no answer to it; if one comes all the same it is paired
+    by       names of the server's operations that answer it
+    """
+
+    answer: Literal["always", "maybe", "never"]
+    by: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Which request got which answer: declared per protocol, run by ``exchanges`` over columns.
+
+    asks        the client's operations that are requests, by name
+    otherwise   for an operation without a name, or not in ``asks``; None when it is no request
+    errors      server operations that answer any request
+    unasked     server operations that answer nothing
+    first_only  server operations that answer only the request at the head of the queue, and nothing else (fq error)
+    tie         columns that a reply repeats from its request; empty: order on the connection ties them
+    answers_in_order   the server answers one request before it reads the next
+    one_way     (column, value): a request with that value expects nothing
+    columns     further columns of the protocol's table that ``machine`` and ``deliveries`` need
+    is_request  of a c2s message, from the columns; for what operation names cannot say (msgq replies are sends too)
+    machine     replaces the generic engine where a rule cannot say it
+    deliveries  which publish came out as which delivery
+    """
+
+    asks: Mapping[str, Ask]
+    otherwise: Ask | None = None
+    errors: frozenset[str] = frozenset()
+    unasked: frozenset[str] = frozenset()
+    first_only: frozenset[str] = frozenset()
+    tie: tuple[str, ...] = ()
+    answers_in_order: bool = True
+    one_way: tuple[str, int] | None = None
+    columns: tuple[str, ...] = ()
+    machine: "Machine | None" = None
+    deliveries: "Deliveries | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What the capture says of a connection's edges.
+
+    start      both sides' first bytes were captured
+    holes      per direction (c2s, s2c) the stream offsets, ascending, where bytes are missing or undecoded
+    reset, server_fin, client_fin   how it ended, as far as captured
+    covered    the server's FIN acknowledges all of the client's bytes
+    complete   the end was captured: a reset, or the server's FIN, and nothing missing before it in the server's bytes
+    """
+
+    connection_id: int
+    server: str
+    start: bool
+    holes: tuple[tuple[int, ...], tuple[int, ...]]
+    reset: bool
+    server_fin: bool
+    client_fin: bool
+    covered: bool
+    first_ts_ns: int
+
+    @property
+    def complete(self) -> bool:
+        return (self.reset or self.server_fin) and not self.holes[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """The exchanges of a set of messages, by row number: request or reply -1 where there is none."""
+
+    request: NDArray[np.int64]
+    reply: NDArray[np.int64]
+    state: NDArray[np.int8]
+
+
+class State(IntEnum):
+    """States of an exchange; the column holds the name in lower case."""
+
+    ANSWERED = 0
+    SILENT = 1
+    NOT_EXPECTED = 2
+    UNANSWERED = 3
+    LOST = 4
+    ORPHAN = 5
+    UNKNOWN = 6
+
+
+class Machine(Shape):
+    """Pairs the messages of one protocol: ``rows`` sorted by time, ``ends`` by connection id."""
+
+    def __call__(self, rows: pa.Table, ends: Mapping[int, Ends]) -> Pairing: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """Deliveries by row number: publish and deliver rows, the evidence and its value as text, one entry each.
+
+    doubtful counts deliveries left out because more than one publish may be meant."""
+
+    publish: NDArray[np.int64]
+    deliver: NDArray[np.int64]
+    how: Sequence[str]
+    key: Sequence[str]
+    doubtful: int = 0
+
+
+class Deliveries(Shape):
+    """Finds the publish of each delivery; ``rows`` as for a machine, ``pairs`` what it or the engine found."""
+
+    def __call__(self, rows: pa.Table, ends: Mapping[int, Ends], pairs: Pairing) -> Matches: ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageQueue:
     """A protocol: the one thing a layer file exports, as ``PROTOCOL``."""
@@ -247,6 +363,7 @@ class MessageQueue:
     """One sentence for people: how connections are told."""
     envelope: Envelope
     evidence: Evidence | None = None
+    rule: Rule | None = None
     derived: tuple[Derived, ...] = ()
     derive: Callable[[Raw], Mapping[str, pa.Array]] | None = None
     hidden: tuple[str, ...] = ()
