@@ -1,0 +1,68 @@
+"""The command line: what a person or a script asks, told to the rooms and answered.
+
+Rows go to stdout, talk to stderr. A command's module imports nothing heavy before it runs, so that help is
+there at once. Exit code 0 is done, 1 could not, 2 misused.
+"""
+
+import os
+import sys
+
+import click
+
+from mqpcap import __version__
+from mqpcap.cli.export import export
+from mqpcap.cli.protocols import protocols
+from mqpcap.cli.show import show
+from mqpcap.cli.talk import error_line, say
+from mqpcap.errors import MqpcapError
+
+
+class Commands(click.Group):
+    """A group whose failures are one line on stderr, never a traceback."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """The command's result; exits 1 on what the user has to know."""
+        try:
+            result: object = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Whoever read our rows has enough of them.
+            _to_nowhere(sys.stdout)
+            ctx.exit(0)
+        except KeyboardInterrupt:
+            say("mqpcap: interrupted")
+            ctx.exit(1)
+        except (MqpcapError, OSError, MemoryError) as error:
+            say(f"mqpcap: {error_line(error)}")
+            _to_nowhere(sys.stdout)
+            ctx.exit(1)
+        return result
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands in the order in which one meets them."""
+        return list(self.commands)
+
+
+def _to_nowhere(stream: object) -> None:
+    """Let what is still buffered go: flushing it at exit would fail again."""
+    try:
+        descriptor = stream.fileno()  # type: ignore[attr-defined]  # a text stream
+    except (OSError, ValueError, AttributeError):
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Example: mqpcap show pcaps/blipmq/qos1.pcap",
+)
+@click.version_option(__version__, prog_name="mqpcap")
+def main() -> None:
+    """Dissect captures of message queues: fq, kokaq, FlyMQ, BlipMQ and BIND 10 msgq."""
+
+
+for _command in (export, show, protocols):
+    main.add_command(_command)

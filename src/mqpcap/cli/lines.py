@@ -1,0 +1,175 @@
+"""One message as a line for people, and its fields as a tree.
+
+Nothing is said by colour alone: a flaw and an error are words. Bytes of a capture never reach the terminal
+unescaped.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from mqpcap.cli.talk import shown
+
+PREVIEW_BYTES = 48
+MAX_SHOWN_BYTES = 2048
+"""So much of one value is shown in a tree; ``--json`` and the tables have all of it."""
+
+_COLOURS = {"dim": "\x1b[2m", "red": "\x1b[31m", "green": "\x1b[32m", "cyan": "\x1b[36m", "bold": "\x1b[1m"}
+_PLAIN = "\x1b[0m"
+
+
+@dataclass(frozen=True, slots=True)
+class Paint:
+    """Colours, or none."""
+
+    coloured: bool = False
+
+    def __call__(self, colour: str, text: str) -> str:
+        """The text in a colour."""
+        return f"{_COLOURS[colour]}{text}{_PLAIN}" if self.coloured and text else text
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How lines look: time in UTC or local, with the date or only the time of day, with or without the file's name."""
+
+    utc: bool = False
+    dated: bool = False
+    filed: bool = False
+    paint: Paint = Paint()
+
+
+def clock(ts_ns: int, utc: bool, dated: bool) -> str:
+    """A time of day with microseconds, the date in front if asked."""
+    seconds, ns = divmod(ts_ns, 1_000_000_000)
+    when = datetime.fromtimestamp(seconds, UTC)
+    when = when if utc else when.astimezone()
+    return f"{when:{'%Y-%m-%d ' if dated else ''}%H:%M:%S}.{ns // 1000:06d}"
+
+
+def day(ts_ns: int, utc: bool) -> str:
+    """The date of a time."""
+    return clock(ts_ns, utc, True)[:10]
+
+
+def endpoint(ip: object, port: object) -> str:
+    """``address:port``, IPv6 in brackets."""
+    return f"[{ip}]:{port}" if ":" in str(ip) else f"{ip}:{port}"
+
+
+def line(message: Mapping[str, object], body: object, style: Style) -> str:
+    """The line of a message: when, packet, who to whom, what, about what, and how it went."""
+    paint = style.paint
+    source = endpoint(message["src_ip"], message["src_port"])
+    target = endpoint(message["dst_ip"], message["dst_port"])
+    # The client stands left, so the arrow shows the direction at a glance.
+    ends = f"{source} -> {target}" if message["direction"] == "c2s" else f"{target} <- {source}"
+    packet = f"#{message['first_packet']}"
+    if style.filed:
+        packet = shown(str(message["capture_file"])) + packet
+    operation = shown(str(message["op"])) if message["op"] is not None else f"operation {message['op_code']}"
+    parts = [
+        paint("dim", clock(int(str(message["ts_ns"])), style.utc, style.dated)),
+        f"{packet:<6}",
+        ends,
+        f"{message['protocol']}/{message['dialect']}",
+        paint("cyan", operation),
+    ]
+    if message["destination"] is not None:
+        parts.append(paint("bold", _word(message["destination"])))
+    for name, label in (
+        ("partition_id", "partition"),
+        ("group_name", "group"),
+        ("client_name", "client"),
+        ("message_id", "message"),
+        ("correlation_id", "id"),
+    ):
+        if message[name] is not None:
+            parts.append(f"{label}={_word(message[name])}")
+    if message["body_len"] is not None:
+        preview = f" {value_text(body, PREVIEW_BYTES)}" if body is not None else ""
+        parts.append(f"{message['body_len']} B{preview}")
+    return "  ".join([*parts, *_verdicts(message, paint)])
+
+
+def _verdicts(message: Mapping[str, object], paint: Paint) -> Iterator[str]:
+    if message["status"] == "ok":
+        yield paint("green", "ok")
+    elif message["status"] is not None or message["error_code"] is not None or message["error_text"] is not None:
+        said = [str(message["status"] or "error")]
+        said += [str(message["error_code"])] if message["error_code"] is not None else []
+        said += [value_text(message["error_text"], 200)] if message["error_text"] is not None else []
+        yield paint("red", " ".join(said))
+    if message["gap_before_bytes"]:
+        yield paint("red", f"[{message['gap_before_bytes']} bytes missing before]")
+    if message["resynced"]:
+        yield paint("red", "[found by search]")
+    if message["flaw"] is not None:
+        yield paint("red", f"[flaw: {message['flaw']}]")
+
+
+def _word(value: object) -> str:
+    """A name as it is, in quotes where it would not stand as one word."""
+    text = shown(str(value))
+    return text if text and not any(c in text for c in ' "') else json.dumps(text, ensure_ascii=False)
+
+
+def value_text(value: object, at_most: int = MAX_SHOWN_BYTES) -> str:
+    """A value on one line: text in quotes, other bytes in hex, cut with the rest counted."""
+    if isinstance(value, bytes):
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            return _cut_hex(value, at_most)
+        return _quoted(text, at_most) if _readable(text) else _cut_hex(value, at_most)
+    if isinstance(value, str):
+        return _quoted(value, at_most)
+    if isinstance(value, Decimal):
+        return str(int(value))
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return shown(str(value))
+
+
+def _readable(text: str) -> bool:
+    return all(c.isprintable() or c in "\n\t\r" for c in text)
+
+
+def _quoted(text: str, at_most: int) -> str:
+    more = len(text) - at_most
+    # repr would choose its quotes by what is inside.
+    inside = shown(text[:at_most].replace("\\", "\\\\").replace('"', '\\"'))
+    return f'"{inside}"' if more <= 0 else f'"{inside}" and {more} more'
+
+
+def _cut_hex(value: bytes, at_most: int) -> str:
+    shown_bytes = value[: max(at_most // 2, 1)]
+    more = len(value) - len(shown_bytes)
+    return f"hex {shown_bytes.hex()}" + (f" and {more} more" if more else "")
+
+
+def tree(fields: Mapping[str, object], names: Mapping[str, Mapping[int, str]], indent: int = 4) -> Iterator[str]:
+    """A line per field that is there; lists one element a line; enum names beside their numbers."""
+    for name, value in fields.items():
+        if value is not None:
+            yield from _branch(name, value, names, indent)
+
+
+def _branch(name: str, value: object, names: Mapping[str, Mapping[int, str]], indent: int) -> Iterator[str]:
+    pad = " " * indent
+    if isinstance(value, Mapping):
+        yield f"{pad}{name}"
+        yield from tree(value, names, indent + 2)
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        yield f"{pad}{name}: {len(value)} in the list"
+        for i, item in enumerate(value):
+            if isinstance(item, Mapping):
+                inner = ", ".join(f"{k}={value_text(v, 200)}" for k, v in item.items() if v is not None)
+                yield f"{pad}  [{i}] {inner}"
+            else:
+                yield f"{pad}  [{i}] {value_text(item, 200)}"
+    else:
+        meaning = names.get(name, {}).get(value) if isinstance(value, int) else None
+        yield f"{pad}{name}: {value_text(value)}" + (f" ({meaning})" if meaning else "")

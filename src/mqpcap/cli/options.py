@@ -1,0 +1,127 @@
+"""The options that commands share, from the words of the command line to values."""
+
+import functools
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from mqpcap.dissection import Options
+    from mqpcap.frames import DecodeAs
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_DECODE_AS = re.compile(r"tcp\.port\s*==\s*(\d{1,5})\s*,\s*(\S+)")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)(i?)[bB]?")
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+SMALLEST_MEMORY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the common options say.
+
+    bodies: bytes of a body that are kept, None for all. jobs, max_memory_bytes: None is ours to choose.
+    """
+
+    decode_as: "tuple[DecodeAs, ...]" = ()
+    show_secrets: bool = False
+    bodies: int | None = None
+    jobs: int | None = None
+    max_memory_bytes: int | None = None
+    strict: bool = False
+    quiet: bool = False
+
+    def dissection(self, side_by_side_count: int = 1) -> "Options":
+        """The same for one of so many dissections that share the memory."""
+        from mqpcap.dissection import Options
+        from mqpcap.streams import MAX_BYTES
+        from mqpcap.tables import Policy
+
+        memory_bytes = (self.max_memory_bytes or MAX_BYTES) // side_by_side_count
+        return Options(self.decode_as, Policy(self.show_secrets, self.bodies), max(memory_bytes, SMALLEST_MEMORY_BYTES))
+
+
+def _decode_as(ctx: click.Context, param: click.Parameter, rules: tuple[str, ...]) -> "tuple[DecodeAs, ...]":
+    """``tcp.port==9092,flymq`` as frames takes it; exits 2 with what would do."""
+    if not rules:
+        return ()
+    from mqpcap.frames import DecodeAs
+
+    made = []
+    for rule in rules:
+        found = _DECODE_AS.fullmatch(rule.strip())
+        if found is None:
+            raise click.BadParameter(f"{rule!r} is no rule like tcp.port==9092,flymq", ctx, param)
+        if not 1 <= int(found[1]) <= 65535:
+            raise click.BadParameter(f"{found[1]} is no TCP port", ctx, param)
+        made.append(DecodeAs(int(found[1]), protocol_name(found[2], param, ctx)))
+    return tuple(made)
+
+
+def _bodies(ctx: click.Context, param: click.Parameter, word: str) -> int | None:
+    """``full``, ``none`` or a number: how many bytes to keep, None for all."""
+    word = word.strip().lower()
+    if word == "full":
+        return None
+    if word == "none":
+        return 0
+    if not (word.isascii() and word.isdecimal()):
+        raise click.BadParameter(f"{word!r} is neither full nor none nor a number of bytes", ctx, param)
+    return min(int(word), (1 << 31) - 1)
+
+
+def _size_bytes(ctx: click.Context, param: click.Parameter, word: str | None) -> int | None:
+    """``512MB``, ``2GiB`` or a number of bytes."""
+    if word is None:
+        return None
+    found = _SIZE.fullmatch(word.strip())
+    if found is None:
+        raise click.BadParameter(f"{word!r} is no size like 512MB or 2GiB", ctx, param)
+    size_bytes = int(float(found[1]) * (1024 if found[3] else 1000) ** _POWERS[found[2].lower()])
+    if size_bytes < SMALLEST_MEMORY_BYTES:
+        raise click.BadParameter(f"{word} is too little; the least is {SMALLEST_MEMORY_BYTES} bytes", ctx, param)
+    return size_bytes
+
+
+def protocol_names(ctx: click.Context, param: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of protocols in lower case."""
+    return tuple(protocol_name(word, param, ctx) for word in words)
+
+
+def protocol_name(word: str, param: click.Parameter | None = None, ctx: click.Context | None = None) -> str:
+    """The protocol's name; exits 2, naming all, if there is none."""
+    from mqpcap.layers import protocols
+
+    known = protocols()
+    if word.lower() not in known:
+        raise click.BadParameter(f"{word!r} is no protocol; there are {', '.join(known)}", ctx, param)
+    return word.lower()
+
+
+def common(command: Callable[P, R]) -> Callable[..., R]:
+    """The command with the common options in front, given to it as ``choices``."""
+
+    @click.option("-d", "--decode-as", "decode_as", callback=_decode_as, multiple=True, metavar="RULE",
+                  help="Read a server port as a protocol: tcp.port==9092,flymq (repeatable).")  # fmt: skip
+    @click.option("--show-secrets", is_flag=True, help="Show passwords and keys instead of ***.")
+    @click.option("--bodies", callback=_bodies, default="full", show_default=True, metavar="full|none|N",
+                  help="How much of each body to keep: all, nothing, the first N bytes.")  # fmt: skip
+    @click.option("--jobs", type=click.IntRange(min=1), metavar="N",
+                  help="Threads; captures are read side by side.  [default: all cores]")  # fmt: skip
+    @click.option("--max-memory", callback=_size_bytes, metavar="SIZE",
+                  help="Bound of what waits in memory for missing bytes, as in 512MB.")  # fmt: skip
+    @click.option("--strict", is_flag=True, help="Exit 1 if a message has a flaw or a file was skipped.")
+    @click.option("-q", "--quiet", is_flag=True, help="No progress, notes or summary on stderr; errors stay.")
+    @functools.wraps(command)
+    def with_choices(  # type: ignore[no-untyped-def]  # click passes what the command declares
+        *args, decode_as, show_secrets, bodies, jobs, max_memory, strict, quiet, **kwargs
+    ):
+        choices = Choices(decode_as, show_secrets, bodies, jobs, max_memory, strict, quiet)
+        return command(*args, choices=choices, **kwargs)  # type: ignore[arg-type]  # choices is the command's own
+
+    return with_choices

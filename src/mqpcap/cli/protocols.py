@@ -1,0 +1,51 @@
+"""``mqpcap protocols``: what can be read, and how it is recognised."""
+
+import textwrap
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from mqpcap.protocol import MessageQueue
+
+WIDTH = 100
+
+
+@click.command(epilog="Example: mqpcap protocols")
+@click.option("--json", "as_json", is_flag=True, help="A JSON array with an object per protocol.")
+def protocols(as_json: bool) -> None:
+    """List the protocols, their ports, and how they are recognised."""
+    from mqpcap.layers import protocols as known
+    from mqpcap.outputs import json_text
+
+    if as_json:
+        click.echo(
+            json_text(
+                [
+                    {
+                        "name": p.name,
+                        "title": p.title,
+                        "ports": list(p.ports),
+                        "dialects": list(p.dialects),
+                        "operations": operations(p),
+                        "recognised": p.recognised,
+                    }
+                    for p in known().values()
+                ]
+            )
+        )
+        return
+    for p in known().values():
+        click.echo(f"{p.name}: {p.title}, TCP port {', '.join(str(port) for port in p.ports) or 'of no fixed number'}")
+        for head, text in (
+            ("dialects", ", ".join(p.dialects)),
+            ("operations", ", ".join(operations(p)) or "as each message names them"),
+            ("recognised", p.recognised),
+        ):
+            click.echo(textwrap.fill(text, WIDTH, initial_indent=f"  {head:<12}", subsequent_indent=" " * 14))
+
+
+def operations(protocol: "MessageQueue") -> list[str]:
+    """The names of the operations that have a layout, in order of their numbers."""
+    named = {(op, layout.names[op]) for layout in protocol.layouts for op in layout.bodies if op in layout.names}
+    return list(dict.fromkeys(name for _, name in sorted(named)))

@@ -1,0 +1,156 @@
+"""Inputs to dissections, and what the exit code must remember of them.
+
+Captures are read side by side in threads and given in the order of the inputs. What cannot be read is said
+when everything else is done.
+"""
+
+import os
+import sys
+from collections import Counter, deque
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, BinaryIO
+
+from mqpcap.cli.options import Choices
+from mqpcap.cli.talk import Meter, error_line, metered, plural, say
+from mqpcap.errors import CaptureError
+
+if TYPE_CHECKING:
+    from mqpcap.capture import Capture, Found
+    from mqpcap.dissection import Dissection
+    from mqpcap.tables import Chunk
+
+NOT_COMPILED = "the byte loops are not compiled: about 30 times slower; an install with a C compiler compiles them"
+MAX_NOTES = 20
+"""So many notes are said one by one; the rest is counted."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What happened to the inputs, for notes and exit code."""
+
+    choices: Choices
+    unreadable: list[tuple[str, str]] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    flaws: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+    capture_count: int = 0
+    file_count: int = 0
+
+    def take(self, chunk: "Chunk") -> None:
+        """Count the flaws of a chunk."""
+        for pair in chunk.messages["flaw"].value_counts().to_pylist():
+            if pair["values"] is not None:
+                self.flaws[pair["values"]] += pair["counts"]
+
+    @property
+    def flaw_count(self) -> int:
+        """Messages with a flaw."""
+        return sum(self.flaws.values())
+
+    def close(self) -> int:
+        """The exit code, after saying what the user has to know."""
+        if not self.choices.quiet:
+            for note in self.notes[:MAX_NOTES]:
+                say(f"note: {note}")
+            if len(self.notes) > MAX_NOTES:
+                say(f"note: {plural(len(self.notes) - MAX_NOTES, 'more note')}")
+            if self.skipped:
+                say(f"note: skipped {plural(len(self.skipped), 'file that is', 'files that are')} no capture")
+        for name, reason in self.unreadable:
+            say(f"mqpcap: {name}: {reason}")
+        strict = self.choices.strict and bool(self.flaws or self.skipped)
+        if strict:
+            found = [plural(self.flaw_count, "message") + " with a flaw"] if self.flaws else []
+            found += [plural(len(self.skipped), "skipped file")] if self.skipped else []
+            say(f"mqpcap: --strict: {' and '.join(found)}")
+        return 1 if self.unreadable or strict else 0
+
+
+def found(inputs: Sequence[str], outcome: Outcome, stdin: BinaryIO | None = None) -> "Found":
+    """The captures in the inputs; what is none is the outcome's."""
+    from mqpcap.capture import captures
+
+    found = captures(inputs, stdin)
+    outcome.unreadable += found.unreadable
+    outcome.skipped += found.skipped
+    outcome.capture_count += len(found.captures)
+    outcome.file_count += sum(len(capture.files) for capture in found.captures)
+    return found
+
+
+def dissections(captures: "Sequence[Capture]", outcome: Outcome) -> "Iterator[Dissection]":
+    """Each capture dissected, in order; one that fails is the outcome's, and the others go on."""
+    from mqpcap.interpreter import COMPILED
+
+    choices = outcome.choices
+    if not COMPILED and not choices.quiet:
+        say(f"note: {NOT_COMPILED}")
+    # Uncompiled loops hold the interpreter lock: side by side they only take memory.
+    jobs = (choices.jobs or os.cpu_count() or 1) if COMPILED else 1
+    jobs = max(1, min(jobs, len(captures)))
+    with metered(_size_bytes(captures), choices.quiet) as meter, closing(_runs(captures, choices, jobs, meter)) as runs:
+        for capture, run in runs:
+            try:
+                dissection = run.result()
+            except CaptureError as error:
+                outcome.unreadable.append((capture.files[0], error_line(error)))
+                continue
+            outcome.notes += [str(note) for note in capture.notes]
+            outcome.notes += caps(dissection)
+            yield dissection
+
+
+def _runs(
+    captures: "Sequence[Capture]", choices: Choices, jobs: int, meter: Meter
+) -> "Generator[tuple[Capture, Future[Dissection]], None, None]":
+    """Dissections under way, no more than ``jobs`` begun before the first of them is taken."""
+    from mqpcap.dissection import dissect
+
+    options = choices.dissection(jobs)
+    waiting = deque(captures)
+    under_way: deque[tuple[Capture, Future[Dissection]]] = deque()
+    pool = ThreadPoolExecutor(jobs, "mqpcap-read")
+    try:
+        while waiting or under_way:
+            while waiting and len(under_way) < jobs:
+                capture = waiting.popleft()
+                under_way.append((capture, pool.submit(dissect, capture, options, meter)))
+            yield under_way.popleft()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _size_bytes(captures: "Sequence[Capture]") -> int:
+    total = 0
+    for capture in captures:
+        for name in capture.files:
+            with suppress(OSError):
+                total += os.stat(name).st_size
+    return total
+
+
+# Words of Dissection.counts that say a cap bit: what is said of it, given the count.
+_CAPS = {
+    "held_cap": "out-of-order data passed the memory cap {} times; holes were given up early",
+    "history_shrunk": "the history of sent bytes was shortened {} times; older retransmissions were not compared",
+    "datagram_dropped": "{} fragmented datagrams were dropped for want of their pieces or room",
+    "too_deep": "{} packets have more headers inside each other than are read",
+    "unknown_link_type": "{} packets have a link type that is not read",
+}
+
+
+def caps(dissection: "Dissection") -> list[str]:
+    """What was lost on the way to a bound, in words."""
+    name = dissection.capture.files[0]
+    return [f"{name}: {words.format(n)}" for key, words in _CAPS.items() if (n := dissection.counts.get(key, 0))]
+
+
+def finish(outcome: Outcome) -> None:
+    """Ends the command with the outcome's exit code."""
+    import click
+
+    sys.stdout.flush()
+    click.get_current_context().exit(outcome.close())

@@ -1,0 +1,148 @@
+"""``mqpcap show``: one line per message."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import click
+
+from mqpcap.cli.options import Choices, common, protocol_names
+from mqpcap.cli.reading import Outcome, dissections, finish, found
+from mqpcap.cli.talk import coloured
+
+if TYPE_CHECKING:
+    from mqpcap.cli.lines import Style
+    from mqpcap.cli.ordered import Ordered, Row
+    from mqpcap.tables import Chunk
+
+LINES_AT_ONCE = 512
+
+
+@click.command(epilog="Example: mqpcap show -u -c 5 pcaps/blipmq/qos1.pcap")
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per message: its columns, and fields.")
+@click.option("-v", "--verbose", is_flag=True, help="Below each line the message's fields.")
+@click.option("-x", "--hex", "as_hex", is_flag=True, help="Below each line the message's bytes.")
+@click.option("-u", "--utc", is_flag=True, help="Times in UTC, not in local time.")
+@click.option("-c", "--count", type=click.IntRange(min=0), metavar="N", help="Only the first N messages.")
+@click.option("--protocol", "only_protocol", callback=protocol_names, multiple=True, metavar="NAME",
+              help="Only this protocol (repeatable).")  # fmt: skip
+@click.option("--op", "only_op", multiple=True, metavar="OP", help="Only this operation, as PUBLISH (repeatable).")
+@click.option("--connection", "only_connection", type=int, multiple=True, metavar="ID",
+              help="Only this connection_id (repeatable).")  # fmt: skip
+@common
+def show(
+    inputs: tuple[str, ...],
+    as_json: bool,
+    verbose: bool,
+    as_hex: bool,
+    utc: bool,
+    count: int | None,
+    only_protocol: tuple[str, ...],
+    only_op: tuple[str, ...],
+    only_connection: tuple[int, ...],
+    choices: Choices,
+) -> None:
+    """Show the messages of captures in order of time, one line each.
+
+    A line says when, which packet, who to whom, protocol and dialect, operation, destination, ids, length and begin
+    of the body, and what is wrong with it in words.
+    """
+    from mqpcap.cli.ordered import Ordered
+
+    if as_json and (verbose or as_hex):
+        raise click.UsageError("--json holds all fields already; it goes with neither -v nor -x")
+    outcome = Outcome(choices)
+    wanted = _Filter(only_protocol, tuple(op.lower() for op in only_op), only_connection)
+    with Ordered() as ordered:
+        captures = found(inputs, outcome).captures
+        for number, dissection in enumerate(dissections(captures, outcome)):
+            for chunk in dissection.chunks():
+                outcome.take(chunk)
+                ordered.add(number, wanted(chunk))
+        if as_json:
+            _write(_json_lines(islice(ordered.rows(), count)))
+        else:
+            _write(_lines(islice(ordered.rows(), count), _style(ordered, outcome, utc), verbose))
+    finish(outcome)
+
+
+class _Filter:
+    """The rows of a chunk that were asked for."""
+
+    def __init__(self, protocols: Sequence[str], operations: Sequence[str], connections: Sequence[int]) -> None:
+        self.protocols = protocols
+        self.operations = operations
+        self.connections = connections
+
+    def __call__(self, chunk: "Chunk") -> "Chunk":
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from mqpcap.tables import Chunk
+
+        keep = []
+        if self.protocols and chunk.protocol not in self.protocols:
+            return Chunk(chunk.protocol, chunk.messages.slice(0, 0), chunk.fields.slice(0, 0))
+        if self.operations:
+            keep.append(pc.is_in(pc.utf8_lower(chunk.messages["op"]), pa.array(self.operations, pa.string())))
+        if self.connections:
+            keep.append(pc.is_in(chunk.messages["connection_id"], pa.array(self.connections, pa.int64())))
+        if not keep:
+            return chunk
+        mask = keep[0] if len(keep) == 1 else pc.and_(*keep)
+        return Chunk(chunk.protocol, chunk.messages.filter(mask), chunk.fields.filter(mask))
+
+
+def _write(lines: Iterator[str]) -> None:
+    """Lines to stdout, some at a time."""
+    while some := list(islice(lines, LINES_AT_ONCE)):
+        sys.stdout.write("\n".join(some) + "\n")
+
+
+def _json_lines(rows: "Iterator[Row]") -> Iterator[str]:
+    from mqpcap.outputs import json_text, json_value
+
+    for row in rows:
+        yield json_text(
+            {name: json_value(value) for name, value in row.message.items()}
+            | {"fields": {name: json_value(value) for name, value in row.fields.items()}}
+        )
+
+
+def _style(ordered: "Ordered", outcome: Outcome, utc: bool) -> "Style":
+    """Dates only where the rows are of more than one day, file names only where there is more than one."""
+    from mqpcap.cli.lines import Paint, Style, day
+
+    span_ns = ordered.span_ns or (0, 0)
+    dated = day(span_ns[0], utc) != day(span_ns[1], utc)
+    return Style(utc, dated, outcome.file_count > 1, Paint(coloured(sys.stdout)))
+
+
+def _lines(rows: "Iterator[Row]", style: "Style", verbose: bool) -> Iterator[str]:
+    from mqpcap.cli.lines import line, tree
+    from mqpcap.layers import protocols
+    from mqpcap.tables import KEYS
+
+    known = protocols()
+    bodies = {name: _body_of(protocol.envelope.body) for name, protocol in known.items()}
+    names = {name: enum_names(name) for name in known} if verbose else {}
+    for row in rows:
+        yield line(row.message, bodies[row.protocol](row.fields), style)
+        if verbose:
+            yield from tree({k: v for k, v in row.fields.items() if k not in KEYS}, names[row.protocol])
+
+
+def _body_of(columns: str | tuple[str, ...]) -> Callable[[Mapping[str, object]], object]:
+    """The user's payload in a row of the protocol's table: the first column that is there."""
+    wanted = (columns,) if isinstance(columns, str) else columns
+    return lambda fields: next((x for name in wanted if (x := fields.get(name)) is not None), None)
+
+
+def enum_names(protocol: str) -> Mapping[str, Mapping[int, str]]:
+    """The names of the numbers of each column."""
+    from mqpcap.layers import protocols
+    from mqpcap.program import compiled
+
+    return {column.name: dict(column.names) for column in compiled(protocols()[protocol]).columns if column.names}
