@@ -15,9 +15,9 @@ bounds makes the whole message fall back to ``Raw``. Nothing is shortened, nothi
 """
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 from scapy.config import conf
 from scapy.fields import Field
@@ -598,6 +598,16 @@ def smallest(item: "Kind | type[Message]") -> int:
 _as: ContextVar[tuple[str | None, str | None]] = ContextVar("mqpcap_reading_as", default=(None, None))
 
 
+class Cut(NamedTuple):
+    """A message in the payload of a TCP segment: its class and bytes, and how to read them."""
+
+    message: "type[Message]"
+    direction: str
+    layout: str
+    start: int
+    end: int
+
+
 class Message(Packet):
     """Base of every layer class: reads wholly or not at all.
 
@@ -607,6 +617,9 @@ class Message(Packet):
 
     layouts: "ClassVar[tuple[Layout, ...]]" = ()
     """The layouts whose messages begin with this class."""
+
+    cuts: "ClassVar[Callable[[bytes, Packet], Sequence[Cut]] | None]" = None
+    """Finds the messages in a TCP payload; set once the layers are bound to TCP (``mqpcap.scapy``)."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -638,9 +651,31 @@ class Message(Packet):
             if isinstance(inner, Span) and inner.until is not None and value is not None and before == len(value):
                 break
         self.raw_packet_cache = whole[: len(whole) - len(s)]
-        self.raw_packet_cache_fields = {}
+        # As Packet does it: a list changed in place must make the cached bytes stale.
+        self.raw_packet_cache_fields = {
+            f.name: self._raw_packet_cache_field_value(f, self.fields[f.name], copy=True)
+            for f in self.fields_desc
+            if (f.islist or f.holds_packets) and self.fields.get(f.name) is not None
+        }
         self.explicit = 1
         return s
+
+    def dissect(self, s: bytes) -> None:
+        cuts = Message.cuts
+        if cuts is None or _as.get() != (None, None) or not hasattr(self.underlayer, "dport"):
+            super().dissect(s)
+            return
+        first, *more = cuts(s, self.underlayer) or (Cut(type(self), "", "", 0, len(s)),)
+        token = _as.set((first.direction or None, first.layout or None))
+        try:
+            super().dissect(s[: first.end])
+        finally:
+            _as.reset(token)
+        for cut in more:
+            self.add_payload(cut.message.read(s[cut.start : cut.end], cut.direction, cut.layout))
+        behind = s[more[-1].end if more else first.end :]
+        if behind:
+            self.add_payload(conf.raw_layer(behind))
 
     def do_dissect(self, s: bytes) -> bytes:
         try:
@@ -713,18 +748,23 @@ class Message(Packet):
         if not self.layouts:
             super().do_dissect_payload(s)
             return
-        for exact in (True, False):
+        found = self._length()
+        cut_short = found is not None and len(s) < self.fields.get(found[0].name, 0) - found[0].less
+        for exact in () if cut_short else (True, False):
             for layout, cls, may_leave in self._readings():
                 if not exact and not may_leave:
                     continue
                 try:
-                    body, left = cls.begin(self._unpacked(layout, s))
+                    unpacked = self._unpacked(layout, s)
+                    body, left = cls.begin(unpacked)
                 except Broken:
                     continue
                 if exact and left:
                     continue
                 if left:
                     body.add_payload(conf.raw_layer(left))
+                elif unpacked is not s:
+                    body.raw_packet_cache = s  # unchanged, it builds as it came: packed
                 self.add_payload(body)
                 return
         if s:
