@@ -4,15 +4,16 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, strategies as st
-from reading import end_of, row, scapy_row
+from hypothesis import given
+from hypothesis import strategies as st
 from scapy.layers.inet import IP, TCP
 from scapy.packet import Raw
 
@@ -20,6 +21,9 @@ from mqpcap.flaws import Flaw
 from mqpcap.layers import flymq
 from mqpcap.layers.flymq import PROTOCOL, FlyMQ, FlyMQRequest
 from mqpcap.protocol import Claim, Direction, Opening, Verdict
+from mqpcap.records import Reader, Spans, compiled
+from mqpcap.wire import Message
+from reading import end_of, scapy_row
 
 HERE = Path(__file__).resolve().parent
 VECTORS = json.loads((HERE / "vectors" / "flymq.json").read_text())
@@ -35,10 +39,39 @@ SDK_DIALECTS = {
 }
 
 
+READER = Reader(PROTOCOL)
+
+
+def tabled(frames: Sequence[tuple[bytes, str]]) -> tuple[pa.Table, list[Flaw], list[str | None]]:
+    """Whole frames with their directions as one batch: columns, flaws and dialects."""
+    program = READER.program
+    layouts = [x.name for x in program.layouts]
+    ends = np.cumsum([len(frame) for frame, _ in frames])
+    records = READER.records(
+        Spans(
+            np.frombuffer(b"".join(frame for frame, _ in frames), np.uint8),
+            ends - [len(frame) for frame, _ in frames],
+            ends,
+            np.array([layouts.index(direction) for _, direction in frames], np.int32),
+            np.array([frame[2] for frame, _ in frames], np.int64),
+            np.zeros(len(frames), np.uint8),
+        )
+    )
+    dialects = [program.alt_dialect[r] if r >= 0 else None for r in records.reading.tolist()]
+    said = [d or PROTOCOL.layout(direction).dialect for d, (_, direction) in zip(dialects, frames, strict=True)]
+    return records.table, [Flaw(x) for x in records.flaw.tolist()], said
+
+
+def read_all(frames: Sequence[tuple[bytes, str]]) -> list[tuple[dict[str, Any], Flaw, str | None]]:
+    """Each frame's columns without nulls, decimals as the integers they equal; its flaw and dialect."""
+    table, flaws, dialects = tabled(frames)
+    rows = [{k: normal(v) for k, v in x.items() if v is not None} for x in table.to_pylist()]
+    return list(zip(rows, flaws, dialects, strict=True))
+
+
 def read(frame: bytes, direction: str) -> tuple[dict[str, Any], Flaw, str | None]:
-    """A frame by the interpreter, decimals as integers, which they equal."""
-    columns, flaw, dialect = row(PROTOCOL, direction, frame)
-    return normal(columns), flaw, dialect
+    """One frame."""
+    return read_all([(frame, direction)])[0]
 
 
 def normal(value: Any) -> Any:
@@ -392,8 +425,8 @@ def test_topic_that_is_not_utf8_or_empty_is_kept() -> None:
 
 @pytest.mark.parametrize(
     ("direction", "op"),
-    [("c2s", 0x31), ("c2s", 0x52), ("c2s", 0x66), ("c2s", 0x71), ("c2s", 0xFF), ("c2s", 0xEE), ("c2s", 0x00), ("s2c", 0x04)],
-)  # fmt: skip
+    [*(("c2s", op) for op in (0x00, 0x31, 0x52, 0x66, 0x71, 0xEE, 0xFF)), ("s2c", 0x04), ("s2c", 0x50)],
+)
 def test_opcode_without_a_layout_is_unknown(direction: str, op: int) -> None:
     assert read(framed(op, b"\0\1a"), direction) == ({"flags": 1}, Flaw.UNKNOWN, "go")
 
@@ -451,6 +484,9 @@ def truth_columns(event: Mapping[str, Any]) -> dict[str, Any]:
     if op == "CLUSTER_METADATA" and "topics" in fields:
         fields["topic_partitions"] = fields["topics"]
         fields["topics"] = [x["topic"] for x in fields["topic_partitions"]]
+    if op == "ROLE_LIST" and "roles" in fields:
+        fields["role_list"] = fields["roles"]
+        fields["roles"] = [x["name"] for x in fields["role_list"]]
     if "acls" in fields:  # the decoder's structure has it per entry, the wire does not
         fields["acls"] = [{k: v for k, v in x.items() if k != "default_public"} for x in fields["acls"]]
     payload = bytes.fromhex(event["payload_hex"])
@@ -474,6 +510,8 @@ def equal(said: Any, found: Any) -> bool:
         return data == (bytes.fromhex(said["hex"]) if "hex" in said else said["text"].encode())
     if isinstance(said, list):
         return len(said) == len(found) and all(equal(x, y) for x, y in zip(said, found, strict=True))
+    if isinstance(said, dict) and isinstance(found, list):  # details of an audit event
+        return said == {x["key"]: x["value"] for x in found} and len(said) == len(found)
     if isinstance(said, dict):
         return {RENAMED.get(k, k) for k in said} == set(found) and all(
             equal(v, found[RENAMED.get(k, k)]) for k, v in said.items()
@@ -484,24 +522,281 @@ def equal(said: Any, found: Any) -> bool:
 @pytest.mark.parametrize("path", _truth_files(), ids=lambda p: p.name.split(".")[0])
 def test_columns_equal_what_the_clients_logged(path: Path) -> None:
     truth = json.loads(path.read_text())
-    wrong = []
-    for connection in truth["connections"]:
-        for event in connection["events"]:
-            if "payload_hex" not in event:
-                continue
-            frame = framed(int(event["op"], 16), bytes.fromhex(event["payload_hex"]), event["flags"])
-            columns, flaw, dialect = read(frame, event["dir"])
-            said = truth_columns(event)
-            if "not_in_server_layout" in event:
-                good = flaw is Flaw.MALFORMED or dialect not in (None, "go")
-            elif "fields" not in event and event["dir"] == "c2s":
-                good = flaw in (Flaw.NONE, Flaw.UNKNOWN) or event["op"] in ("0xA0", "0xA1")
-            else:
-                missing = {k for k, v in said.items() if k not in columns and MAY_BE_ABSENT.get(k, v is None) != v}
-                extra = set(columns) - set(said) - {"flags", "extra"}
-                differs = {k for k, v in said.items() if k in columns and not equal(v, columns[k])}
-                good = flaw is Flaw.NONE and not (missing or extra or differs)
-            if not good:
-                wrong.append((event, columns, flaw, dialect))
+    events = [e for c in truth["connections"] for e in c["events"] if "payload_hex" in e]
+    frames = [(framed(int(e["op"], 16), bytes.fromhex(e["payload_hex"]), e["flags"]), e["dir"]) for e in events]
 
+    wrong = [x for x in zip(events, read_all(frames), strict=True) if not agrees(*x)]
+
+    assert events
     assert not wrong
+
+
+def agrees(event: Mapping[str, Any], found: tuple[dict[str, Any], Flaw, str | None]) -> bool:
+    """Whether a frame was read as the client logged it."""
+    columns, flaw, dialect = found
+    if "not_in_server_layout" in event:
+        return flaw is Flaw.MALFORMED or dialect != "go"
+    if "fields" not in event and event["dir"] == "c2s":
+        return flaw in (Flaw.NONE, Flaw.UNKNOWN) or event["op"] in ("0xA0", "0xA1")
+    said = truth_columns(event)
+    missing = {k for k, v in said.items() if k not in columns and MAY_BE_ABSENT.get(k, v is None) != v}
+    more = set(columns) - set(said) - {"flags", "extra"}
+    differs = {k for k, v in said.items() if k in columns and not equal(v, columns[k])}
+    return flaw is Flaw.NONE and not (missing or more or differs)
+
+
+# The two roads: the Scapy classes and the interpreter.
+
+FRAMES: list[tuple[Direction, bytes]] = [
+    *(("c2s", bytes.fromhex(v["frame_hex"])) for v in VECTORS["requests"]),
+    *(("s2c", bytes.fromhex(v["frame_hex"])) for g in ("responses", "errors", "legacy") for v in VECTORS[g]),
+    *((direction, framed(op, body)) for direction, op, body, _ in DOCUMENT),
+    *(("c2s", framed(op, body + extra)) for op, body, extra in EXTRA),
+    ("c2s", framed(1, gzip.compress(PRODUCE_BODY), 3)),
+]  # fmt: skip
+
+
+def by_scapy(frame: bytes, direction: Direction) -> tuple[dict[str, Any], Flaw]:
+    """The columns that Scapy's classes give, and those that the layer makes of others."""
+    columns, flaw = scapy_row(FlyMQRequest if direction == "c2s" else FlyMQ, frame, direction)
+    op = columns.pop("opcode")
+    body = FlyMQ.read(frame, direction).payload
+    if direction == "c2s" and isinstance(body, Message) and Raw in body:
+        columns["extra"], flaw = bytes(body[Raw].load), Flaw.NONE
+    if "page_offset" in columns:
+        columns["offset"] = columns.pop("page_offset")
+    if "topic_partitions" in columns:
+        columns["topics"] = [x["topic"] for x in columns["topic_partitions"]]
+    if "role_list" in columns:
+        columns["roles"] = [x["name"] for x in columns["role_list"]]
+    if flaw is not Flaw.NONE and op not in PROTOCOL.layout(direction).bodies:
+        flaw = Flaw.UNKNOWN
+    return columns, flaw
+
+
+@pytest.mark.parametrize(("direction", "frame"), FRAMES)
+def test_both_roads_agree(direction: Direction, frame: bytes) -> None:
+    columns, flaw, _ = read(frame, direction)
+
+    assert by_scapy(frame, direction) == (columns, flaw)
+
+
+@given(st.sampled_from(FRAMES), st.data())
+def test_both_roads_agree_on_damaged_payloads(sample: tuple[Direction, bytes], data: st.DataObject) -> None:
+    direction, frame = sample
+    body = bytearray(frame[8:])
+    for _ in range(data.draw(st.integers(1, 3))):
+        if body:
+            body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFF]))
+    cut = data.draw(st.integers(0, len(body)))
+    damaged = framed(frame[2], bytes(body[: len(body) - data.draw(st.sampled_from([0, 0, 1, cut]))]), frame[3])
+
+    columns, flaw, _ = read(damaged, direction)
+
+    assert by_scapy(damaged, direction) == (columns, flaw)
+
+
+@pytest.mark.parametrize(("direction", "frame"), FRAMES)
+def test_rebuilding_gives_the_bytes(direction: Direction, frame: bytes) -> None:
+    packet = FlyMQ.read(frame, direction)
+    body = packet.payload
+    if frame[3] & 2:
+        return  # compression is read, not written
+    if not isinstance(body, Raw):
+        again = type(body)(**body.fields)
+        packet = FlyMQ(flags=frame[3]) / again / bytes(body.payload)
+        packet.opcode = frame[2]
+
+    assert bytes(packet) == frame
+
+
+def test_building_fills_opcode_and_lengths() -> None:
+    request = FlyMQ() / flymq.FlyMQProduce(topic="test", value=b"hello")
+    reply = FlyMQ() / flymq.FlyMQFetchReply(
+        next_offset=3,
+        records=[
+            flymq.FlyMQRecord(offset=0, value=b"a"),
+            flymq.FlyMQRecord(offset=2, key=b"k", value=b"bc"),
+        ],
+    )
+
+    assert bytes(request).hex() == next(v["frame_hex"] for v in VECTORS["requests"] if v["id"] == "py_produce_nokey")
+    assert bytes(reply).hex() == next(v["frame_hex"] for v in VECTORS["responses"] if v["id"] == "fetch_resp")
+
+
+def test_ports_tell_requests_from_replies() -> None:
+    # Both layouts fit these bytes (protocol notes, Direction, 5).
+    frame = bytes.fromhex(next(v["frame_hex"] for v in VECTORS["requests"] if v["id"] == "py_produce_key"))
+
+    request = IP() / TCP(sport=40000, dport=9092) / FlyMQ()
+    reply = IP() / TCP(sport=9092, dport=40000) / FlyMQ()
+    for packet, cls in ((request, flymq.FlyMQProduce), (reply, flymq.FlyMQProduceReply)):
+        layer = FlyMQ(frame, _underlayer=packet[TCP])
+        assert type(layer.payload) is cls
+
+
+# What is a FlyMQ connection.
+
+
+def opening(
+    c2s: bytes = b"",
+    s2c: bytes = b"",
+    *,
+    start: bool = True,
+    ended: bool = False,
+    on_port: bool = True,
+    decode_as: bool = False,
+) -> Opening:
+    """The first bytes of a connection; ``chain`` searches as the frames room does."""
+    sides = {"c2s": c2s, "s2c": s2c}
+
+    def chain(direction: Direction, layout: str, n: int) -> int | None:
+        program = compiled(PROTOCOL)
+        described = program.layouts[[x.name for x in program.layouts].index(layout)]
+        data = sides[direction]
+        at, found = program.interpreter().search(
+            memoryview(data), 0, len(data), described.header_pc, described.op_reg, memoryview(described.table),
+            memoryview(program.alt_pc), ended, n,
+        )  # fmt: skip
+        return at if found else None
+
+    return Opening(c2s, s2c, start, start, ended, ended, on_port, decode_as, chain)
+
+
+def vector(name: str) -> bytes:
+    return next(
+        bytes.fromhex(v["frame_hex"])
+        for g in ("requests", "responses", "errors")
+        for v in VECTORS[g]
+        if v["id"] == name
+    )
+
+
+@pytest.mark.parametrize("on_port", [True, False])
+def test_a_known_request_header_is_enough(on_port: bool) -> None:
+    claim = flymq.claims(opening(vector("py_list_topics"), on_port=on_port))
+
+    assert claim == Claim(Verdict.YES, "c2s", "s2c", claim.reason)
+
+
+@pytest.mark.parametrize("cut", range(8))
+def test_part_of_a_header_waits_until_the_end(cut: int) -> None:
+    head = bytes.fromhex("af01010100000017")[:cut]
+
+    assert flymq.claims(opening(head)).verdict is Verdict.WAIT
+    ended = flymq.claims(opening(head, ended=True)).verdict
+    assert ended is (Verdict.WEAK if cut >= 2 else Verdict.NO)
+
+
+STRANGERS = {
+    "kafka": bytes.fromhex("00000023001200040000000100076b61666b612d70"),
+    "tls": bytes.fromhex("1603010200010001fc0303"),
+    "http": b"GET / HTTP/1.1\r\n\r\n",
+    "grpc": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "raft": bytes.fromhex("01000000477b227465726d223a31"),
+    "bad version": bytes.fromhex("af02080100000000"),
+    "bad magic": bytes.fromhex("ae01010100000000"),
+    "too long": bytes.fromhex("af01010102000001"),
+    "random": bytes(range(7, 250, 3)),
+}
+
+
+@pytest.mark.parametrize("data", STRANGERS.values(), ids=STRANGERS)
+def test_strangers_are_declined_at_once_but_for_decode_as(data: bytes) -> None:
+    assert flymq.claims(opening(data)).verdict is Verdict.NO
+    assert flymq.claims(opening(data, decode_as=True)).verdict is Verdict.WEAK
+
+
+@pytest.mark.parametrize("data", STRANGERS.values(), ids=STRANGERS)
+def test_strangers_from_the_middle_are_declined_at_the_end(data: bytes) -> None:
+    assert flymq.claims(opening(data, data[3:], start=False, ended=True)).verdict is Verdict.NO
+
+
+def test_largest_length_is_a_request() -> None:
+    data = bytes.fromhex(next(v["hex"] for v in VECTORS["malformed"] if v["id"] == "max_length_ok"))
+
+    assert flymq.claims(opening(data, ended=True)).verdict is Verdict.YES
+
+
+MIDDLES: dict[str, tuple[bytes, bytes]] = {
+    "auth": (vector("py_auth_ok") + vector("py_auth_ok"), b""),
+    "auth answered": (b"", 2 * vector("auth_response_ok")),
+    "errors": (b"", 2 * vector("text_unknown_opcode")),
+    "empty requests": (2 * vector("py_list_topics"), b""),
+    "one byte": (b"", vector("commit_resp") + vector("delete_topic_resp")),
+    "eight bytes": (b"", 2 * vector("subscribe_resp")),
+    "produce like its reply": (2 * vector("py_produce_key"), b""),
+    "produce replies": (b"", 2 * vector("produce_key_resp")),
+    "consume": (2 * vector("py_enc_consume_zero_copy"), b""),
+    "consume replies": (b"", 2 * vector("consume_resp")),
+    "fetch": (2 * vector("py_fetch"), 2 * vector("fetch_resp")),
+}
+
+
+@pytest.mark.parametrize("lead", [b"", b"the end of a message before"], ids=["at a message", "in a message"])
+@pytest.mark.parametrize("name", MIDDLES)
+def test_middle_of_a_connection_says_who_is_the_client(name: str, lead: bytes) -> None:
+    c2s, s2c = (lead + x if x else x for x in MIDDLES[name])
+
+    for ended in (False, True):
+        right = flymq.claims(opening(c2s, s2c, start=False, ended=ended, on_port=False)).verdict
+        wrong = flymq.claims(opening(s2c, c2s, start=False, ended=ended, on_port=False)).verdict
+        assert (right, wrong) == (Verdict.YES, Verdict.NO)
+
+
+def test_server_alone_is_recognised_by_its_first_reply() -> None:
+    assert flymq.claims(opening(s2c=vector("list_topics_resp"))).verdict is Verdict.YES
+    assert flymq.claims(opening(s2c=b"SSH-2.0-OpenSSH_9.6\r\n")).verdict is Verdict.NO
+
+
+# The columns of ``messages``.
+
+
+def envelope(frame: bytes, direction: Direction) -> dict[str, Any]:
+    table, _, _ = tabled([(frame, direction)])
+    for name, value in (("op", flymq.NAMES.get(frame[2])), ("direction", direction), ("flaw", None)):
+        table = table.append_column(name, pa.array([value], pa.string()))
+    table = table.append_column("op_code", pa.array([frame[2]], pa.int64()))
+    return {name: array[0].as_py() for name, array in flymq.envelope(table).items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "direction", "status", "error_text", "body_len"),
+    [
+        ("py_produce_nokey", "c2s", None, None, 5),
+        ("produce_key_resp", "s2c", "ok", None, None),
+        ("consume_resp", "s2c", "ok", None, 5),
+        ("fetch_resp", "s2c", "ok", None, 3),
+        ("text_unknown_opcode", "s2c", "error", "unknown opcode: 4", None),
+        ("struct_unauthorized", "s2c", "error", "unauthorized", None),
+        ("auth_response_bad", "s2c", "error", None, None),
+        ("auth_response_ok", "s2c", "ok", None, None),
+        ("txn_rollback_failed_resp", "s2c", "error", None, None),
+        ("purge_dlq_off_resp", "s2c", "error", None, None),
+        ("delete_schema_resp", "s2c", "ok", None, None),
+        ("py_produce_with_schema", "c2s", None, None, None),
+    ],
+)
+def test_envelope(
+    name: str, direction: Direction, status: str | None, error_text: str | None, body_len: int | None
+) -> None:
+    found = envelope(vector(name), direction)
+
+    assert found == {"status": status, "error_text": error_text, "body_len": body_len}
+
+
+def test_secrets_and_bodies_are_marked() -> None:
+    columns = compiled(PROTOCOL).columns
+    path = {i: c.name if c.parent < 0 else f"{columns[c.parent].name}.{c.name}" for i, c in enumerate(columns)}
+
+    assert {path[i] for i, c in enumerate(columns) if c.secret} == {"password", "old_password"}
+    assert {path[i] for i, c in enumerate(columns) if c.body} == {"value", "data", "records.value"}
+    assert {d.name for d in PROTOCOL.derived if d.body} == {"inner_value"}
+
+
+def test_every_operation_of_the_table_has_its_readings() -> None:
+    without_request = {0x31, 0x52, 0x66, 0x71, 0xFF}
+    without_reply = {0x04, 0x31, 0x50, 0x51, 0x52, 0x66, 0xA0, 0xA1}
+
+    assert set(PROTOCOL.layout("c2s").bodies) == set(flymq.NAMES) - without_request
+    assert set(PROTOCOL.layout("s2c").bodies) == set(flymq.NAMES) - without_reply
