@@ -445,11 +445,12 @@ def test_zeros_of_an_id_are_not_taken_for_frames() -> None:
     ("c2s", "s2c"),
     [
         (bytes(200), bytes(200)),
+        (bytes(range(128, 230)) + SHORT, b""),
         (b"\x16\x03\x03\0\x50" + bytes(range(80)), b""),
         (b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n"),
         (b"", b""),
     ],
-    ids=["zeros", "tls", "http", "silence"],
+    ids=["zeros", "one frame far behind", "tls", "http", "silence"],
 )
 def test_strangers_on_the_port_are_not_ours(c2s: bytes, s2c: bytes) -> None:
     assert PROTOCOL.claims(opening(c2s, s2c, start=False, ended=True)).verdict is Verdict.NO

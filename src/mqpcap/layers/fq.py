@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from mqpcap.protocol import (
     ANY,
+    DIRECTIONS,
     Claim,
     Connection,
     Derived,
@@ -374,29 +375,32 @@ def _late_claim(opening: Opening) -> Claim:
 
     A side that reads as nothing yet may only need more bytes; one that no byte can follow counts as silent.
     """
-    waiting = Claim(Verdict.NO if opening.c2s_ended and opening.s2c_ended else Verdict.WAIT)
-    commands = {d: opening.chain(d, f"command_{d}", 2) for d, side in _sides(opening) if side}
-    frames = {x: opening.chain(d, f"{x}_found", 2) for d, x in _DATA_LAYOUTS}
-    first_command = min((at for at in commands.values() if at is not None), default=None)
-    first_frame = min((at for at in frames.values() if at is not None), default=None)
-    if first_command is None and first_frame is None:
-        return waiting
+    commands = [at for d in DIRECTIONS if (at := _found(opening, d, f"command_{d}")) is not None]
+    short = _found(opening, "c2s", "short_found")
+    full_c2s = _found(opening, "c2s", "full_c2s_found")
+    frames = [at for at in (short, full_c2s, _found(opening, "s2c", "full_found")) if at is not None]
+    if not commands and not frames:
+        return Claim(Verdict.NO if opening.c2s_ended and opening.s2c_ended else Verdict.WAIT)
     # Where both read, the earlier byte wins: a misreading needs bytes skipped.
-    if first_frame is None or (first_command is not None and first_command <= first_frame):
+    if commands and (not frames or min(commands) <= min(frames)):
         return Claim(Verdict.WEAK, "command_c2s", "command_s2c", "commands without the start of the connection")
-    short, full = frames["short"], frames["full_c2s"]
-    if short is None and full is None:
+    if short is None and full_c2s is None:
         sends = "short_or_full"
+    elif full_c2s is None or (short is not None and short <= full_c2s):
+        sends = "short"
     else:
-        sends = "short" if full is None or (short is not None and short <= full) else "full_c2s"
+        sends = "full_c2s"
     return Claim(Verdict.WEAK, sends, "full", "data frames without the start of the connection")
 
 
-_DATA_LAYOUTS: tuple[tuple[Direction, str], ...] = (("c2s", "short"), ("c2s", "full_c2s"), ("s2c", "full"))
+def _found(opening: Opening, direction: Direction, layout: str) -> int | None:
+    """Where two messages in a row begin, if they are not the last few bytes of what reads as none.
 
-
-def _sides(opening: Opening) -> tuple[tuple[Direction, bytes], tuple[Direction, bytes]]:
-    return ("c2s", opening.c2s), ("s2c", opening.s2c)
+    A late start lies inside one message: less is skipped than is read. Strangers end in a chance frame now and then.
+    """
+    side = opening.c2s if direction == "c2s" else opening.s2c
+    at = opening.chain(direction, layout, 2) if side else None
+    return at if at is not None and at <= len(side) - at else None
 
 
 def observe(connection: Connection, direction: Direction, op: int, ts_ns: int, row: Mapping[str, Any]) -> None:
