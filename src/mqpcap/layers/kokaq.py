@@ -41,7 +41,7 @@ from mqpcap.protocol import (
     Split,
     Verdict,
 )
-from mqpcap.wire import U8, U16, U16LE, U32, U32LE, Bits, Bytes, Many, Message, Only, Part, Rest
+from mqpcap.wire import U8, U16, U16LE, U32, U32LE, Bits, Bytes, Kind, Many, Message, Only, Part, Rest
 
 MAGIC = 0x0420
 BIG, LITTLE = b"\x04\x20", b"\x20\x04"
@@ -202,7 +202,7 @@ class KokaqLEAnswer16(Message):
 
 
 class KokaqSizedRequest(Message):
-    """The older draft's request: 12 bytes in front of the operation, with the message's size. Nobody is known to have sent it."""
+    """The older draft's request: 12 bytes in front of the operation, with the message's size. Never seen sent."""
 
     name = "Kokaq sized request"
     fields_desc = [*_BEGINS, *_TYPE, U32("size"), U32("opaque"), *_REQUEST, *_TAGGED]
@@ -220,7 +220,7 @@ class KokaqSimple(Message):
     """No component."""
 
     name = "Kokaq simple"
-    fields_desc = []
+    fields_desc: list[Kind] = []
 
 
 _COMPONENT = [U16("component_magic", equals=MAGIC, column=None), U8("component_opaque")]
@@ -463,7 +463,7 @@ class _Frame:
         op = self.buf[self.at + 12] if here > 12 else 0
         if here < 14:
             # A Nop without anything looks the same so far; where nothing follows it is one.
-            return None if self.ended or op > 8 or here == 13 and op == 0x20 else self.more("doc")
+            return None if self.ended or op > 8 or (here == 13 and op == 0x20) else self.more("doc")
         if op > 8 or bytes(self.buf[self.at + 12 : self.at + 14]) == BIG:
             return None
         if here < LEAN_HEADER_BYTES:
@@ -480,19 +480,20 @@ class _Frame:
         if tag == 0:
             return self.message(form, body)
         begins = bytes([tag]) + self.head[:2]
+        wide: Form = "doc_simple16" if form == "doc" else "go1_simple16"
         seen = bytes(self.buf[body : min(body + 3, self.limit)])
         if seen == begins:
             return self.component(form, tag)
         if tag in (METADATA, PAYLOAD):
             following = head_at(self.buf, body, self.limit)
             if following == "yes" or (following == "wait" and self.ended and len(seen) == 3):
-                return self.message(f"{form}_simple16", body)
+                return self.message(wide, body)
             if begins.startswith(seen) or following == "wait":
                 return self.more(form)
             return self.malformed(form)
         if begins.startswith(seen) and not self.ended:
             return self.more(form)
-        return self.message(f"{form}_simple16", body)
+        return self.message(wide, body)
 
     def malformed(self, form: Form) -> Split:
         """What has no reading: Admin and Control messages may hold anything, so they go to the next head (2.14)."""
@@ -565,7 +566,7 @@ class _Frame:
     # -- go1 -----------------------------------------------------------------------------------------------
 
     def tail(self, end: int, size: int) -> int:
-        """Where the codec's tail of ``size`` bytes behind ``end`` ends; ``end`` if there is none, WAIT if it is not here yet."""
+        """Where the codec's tail behind ``end`` ends; ``end`` if there is none, WAIT if it is not here yet."""
         here = self.limit - end
         if head_at(self.buf, end, self.limit) == "yes":
             return end
@@ -601,12 +602,13 @@ class _Frame:
                 return self.message("go1_plain", plain)
             if answer == "wait":
                 return self.more("go1", whole)
-        if end <= self.limit:
-            tail = self.tail(end, whole - end)
-            if tail == WAIT:
-                return self.more("go1")
-            if tail > end:
-                return self.message("go1", tail)
+        if end > self.limit:
+            return self.more("go1", whole)
+        tail = self.tail(end, whole - end)
+        if tail == WAIT:
+            return self.more("go1")
+        if tail > end:
+            return self.message("go1", tail)
         return self.message("go1_plain", plain) if plain <= self.limit else self.more("go1_plain", plain)
 
     # -- doc -----------------------------------------------------------------------------------------------
@@ -622,7 +624,7 @@ class _Frame:
         return end, clean(self.buf, end, self.limit, self.ended)
 
     def doc(self, tag: int) -> Split:
-        """Tags and counts as the legend has them; otherwise only if that ends exactly at a head or the end (2.8, 2.12)."""
+        """Tags and counts as the legend has them; other readings only where that fails and they fit (2.8, 2.12)."""
         if tag == PAYLOAD:
             end = self.payload_end()
             known = end
@@ -637,15 +639,20 @@ class _Frame:
         if answer == "wait":
             return self.more("doc")
         for form, other in self.fallbacks(tag):
-            if end == WAIT and form == "doc_swapped" and head_at(self.buf, other, self.limit) != "yes":
+            answer = self.exact(other)
+            if end == WAIT and form == "doc_swapped" and other == self.limit:
                 continue  # cut entries can look like a short payload that ends at the end
-            answer = "wait" if other == WAIT else clean(self.buf, other, self.limit, self.ended)
-            if other == WRONG or answer == "no" or (answer == "wait" and self.ended):
-                continue
-            return self.message(form, other) if answer == "yes" else self.more("doc")
+            if answer != "no":
+                return self.message(form, other) if answer == "yes" else self.more("doc")
         if end >= 0:
             return self.message("doc", end)
         return self.more("doc", known) if end == WAIT else self.malformed("doc")
+
+    def exact(self, end: int) -> Answer:
+        """Whether a reading that ends there ends at a head or the end."""
+        if end == WAIT:
+            return "no" if self.ended else "wait"
+        return "no" if end == WRONG else clean(self.buf, end, self.limit, self.ended)
 
     def fallbacks(self, tag: int) -> Iterator[tuple[Form, int]]:
         """The other readings of a big-endian component, with their ends."""
@@ -662,12 +669,15 @@ class _Frame:
 
 @dataclass(frozen=True, slots=True)
 class _First:
-    """What the first frame of a direction says: how sure it is ours, and its header."""
+    """What the first frames of a direction say.
+
+    verdict of the first, its header, and how many of them only a server sends less those only a client does.
+    """
 
     verdict: Verdict
     head: bytes = b""
-    begins: int = 0
     is_lean: bool = False
+    server_votes: int = 0
 
     @property
     def echo(self) -> tuple[bytes, bytes, int]:
@@ -698,42 +708,55 @@ def _judged(buf: memoryview, at: int, ended: bool, direction: Direction, on_port
         return _First(Verdict.NO)
     if limit - at < HEADER_BYTES:
         return _First(Verdict.NO if ended else Verdict.WAIT)
-    found_split = split(direction, buf, at, limit, ended)
-    if found_split.verdict == "bad":
+    first = split(direction, buf, at, limit, ended)
+    if first.verdict == "bad":
         return _First(Verdict.NO)
-    is_lean = found_split.layout.endswith("lean")
-    head = bytes(buf[at : at + (14 if is_lean else HEADER_BYTES)])
+    is_lean = first.layout.endswith("lean")
+    head = bytes(buf[at : at + (13 if is_lean else HEADER_BYTES)])
     little = head[:2] == LITTLE
-    plausible = legal(head[3], little) and found_split.op <= 8
+    plausible = legal(head[3], little) and first.op <= 8
     component = bytes(buf[at + 12 : at + 15]) == head[11:12] + head[:2] and not is_lean
-    whole = found_split.verdict == "message"
+    whole = first.verdict == "message"
+    follows = clean(buf, first.end, limit, ended) if whole else "wait"
     if plausible and component and (little or head[11] in (METADATA, PAYLOAD)):
-        return _First(Verdict.YES, head, at, is_lean)
-    follows = clean(buf, found_split.end, limit, ended) if whole else "wait"
-    if found and whole and follows == "yes" and found_split.end < limit and plausible:
-        return _First(Verdict.YES, head, at, is_lean)  # found by a search, and another stands behind it
-    if follows == "yes" and (plausible or on_port):
+        verdict = Verdict.YES
+    elif found and plausible and follows == "yes" and first.end < limit:
+        verdict = Verdict.YES  # found by a search, and another stands behind it
+    elif follows == "yes" and (plausible or on_port):
         # On the port magic and version are enough: the codec sends any opcode and type it is given.
-        return _First(Verdict.WEAK, head, at, is_lean)
-    if follows == "wait" and not ended:
-        return _First(Verdict.WAIT, head, at, is_lean)
-    return _First(Verdict.NO, head, at, is_lean)
+        verdict = Verdict.WEAK
+    else:
+        verdict = Verdict.WAIT if follows == "wait" and not ended else Verdict.NO
+    return _First(verdict, head, is_lean, _server_votes(direction, buf, at, ended) if found else 0)
 
 
-def _sent_by_server(head: bytes, is_lean: bool) -> bool | None:
-    """Whether lone bytes are an answer; None if they do not tell (2.5)."""
-    rq = head[3] & 3 if legal(head[3], False) and head[3] <= 0x0F else head[3] >> 6
+MAX_VOTES = 32
+
+
+def _server_votes(direction: Direction, buf: memoryview, at: int, ended: bool) -> int:
+    votes = 0
+    for _ in range(MAX_VOTES):
+        found = split(direction, buf, at, len(buf), ended)
+        if found.verdict != "message":
+            break
+        # A lean reply copies byte 3, and its status has a client's numbers.
+        votes += 0 if found.layout.endswith("lean") else _server_vote(bytes(buf[at : at + HEADER_BYTES]))
+        at = found.end
+    return votes
+
+
+def _server_vote(head: bytes) -> int:
+    """1 for an answer, -1 for a request, 0 where lone bytes do not tell (2.5)."""
     little = head[:2] == LITTLE
-    if is_lean:
-        return None  # the reply copies byte 3, and client and status share their numbers
-    if rq != 1:
-        return None if rq == 0 and little else rq == 0
+    rq = head[3] & 3 if little or head[3] <= 0x0F else head[3] >> 6
     byte = head[9]
+    if rq == 0:
+        return 0 if little else 1
+    if rq > 1:
+        return -1
     if byte >= 0x11 and 1 <= byte >> 4 <= 5 and 1 <= byte & 15 <= 5:
-        return True
-    if 2 <= byte <= 5:
-        return False
-    return None if byte or little else False
+        return 1
+    return -1 if 2 <= byte <= 5 or (byte == 0 and not little) else 0
 
 
 def claims(opening: Opening) -> Claim:
@@ -744,16 +767,15 @@ def claims(opening: Opening) -> Claim:
     if opening.c2s_start and opening.c2s and one.verdict is Verdict.NO:
         return Claim(Verdict.NO)
     oriented = opening.c2s_start or opening.s2c_start
-    votes = [_sent_by_server(x.head, x.is_lean) for x in (one, two) if x.head]
-    expected = [who for x, who in ((one, False), (two, True)) if x.head]
-    if not oriented and any(v is not None and v != e for v, e in zip(votes, expected, strict=True)):
+    if not oriented and (one.server_votes > 0 or two.server_votes < 0):
         return Claim(Verdict.NO, reason="the answers come from the other side")
-    proven = oriented or any(v is not None for v in votes)
+    proven = oriented or one.server_votes < 0 or two.server_votes > 0
     answered = bool(one.head and two.head) and one.echo == two.echo and oriented
     best = max(one.verdict, two.verdict)
     if best is Verdict.YES or (answered and Verdict.NO not in (one.verdict, two.verdict)):
         verdict = Verdict.YES if proven or opening.on_port else Verdict.WEAK
-        return Claim(verdict, "c2s", "s2c", "a component that repeats the head" if not answered else "an answer to its request")
+        why = "an answer to its request" if answered else "a component that repeats the head"
+        return Claim(verdict, "c2s", "s2c", why)
     if best is Verdict.WEAK and Verdict.WAIT not in (one.verdict, two.verdict):
         return Claim(Verdict.WEAK, "c2s", "s2c", "a frame that ends at a head or the end")
     if best is Verdict.NO:
@@ -962,7 +984,8 @@ def _ambiguities(raw: Raw, doc: NDArray[np.intp], traits: Sequence[_Trait], meta
     """``field:number`` for every number of a big-endian frame whose meaning rests on an unproven choice."""
     lists: list[list[str]] = [[]] * raw.n
     if len(doc):
-        columns = [_listed(raw.numbers(name), doc) for name in ("opcode", "client", "status", "reason", "message_type", "rq")]
+        names = ("opcode", "client", "status", "reason", "message_type", "rq")
+        columns = [_listed(raw.numbers(name), doc) for name in names]
         tags = [[e["tag"] for e in row or ()] for row in metadata.take(pa.array(doc)).to_pylist()]
         for place, row in enumerate(doc.tolist()):
             lists[row] = _ambiguous(traits[int(raw.layout[row])], [c[place] for c in columns], tags[place])
@@ -975,14 +998,23 @@ def _listed(numbers: tuple[NDArray[np.int64], NDArray[np.bool_]], rows: NDArray[
 
 
 # Numbers that the document and the codec read differently, and those the document itself gives twice.
-_DIFFER = {"opcode": (5, 7, 8), "client": (1, 2, 3, 4), "status": (1, 2, 3), "reason": (3,), "metadata": (6, 7, 8, 9)}
-_TWICE = {"opcode": (5,), "reason": (3,)}
+_AMBIGUOUS: Mapping[Numbering, Mapping[str, tuple[int, ...]]] = {
+    "open": {
+        "opcode": (5, 7, 8),
+        "client": (1, 2, 3, 4),
+        "status": (1, 2, 3),
+        "reason": (3,),
+        "metadata": (6, 7, 8, 9),
+    },
+    "doc": {"opcode": (5,), "reason": (3,)},
+    "codec": {},
+}
 
 
 def _ambiguous(trait: _Trait, values: Sequence[int | None], tags: Sequence[int]) -> list[str]:
     opcode, client, status, reason, message_type, rq = values
     found: list[str] = []
-    open_ones: Mapping[str, tuple[int, ...]] = {"open": _DIFFER, "doc": _TWICE, "codec": {}}[trait.numbers]
+    open_ones = _AMBIGUOUS[trait.numbers]
     for name, value in (("opcode", opcode), ("client", client), ("status", status), ("reason", reason)):
         if value in open_ones.get(name, ()):
             found.append(f"{name}:{value}")
@@ -1086,7 +1118,7 @@ PROTOCOL = MessageQueue(
     dialects=("doc", "go1", "lean", "sized"),
     layouts=_LAYOUTS,
     claims=claims,
-    recognised="magic 0x0420 in either byte order, version 1, and a component that repeats it or an answer that echoes the request",
+    recognised="magic 0x0420 in either byte order, version 1, and a component that repeats it or an echoing answer",
     envelope=Envelope(client_name="client_name", body="body", derive=envelope),
     evidence=Evidence(
         None, observe, settle, relayout, layouts=frozenset(x.name for x in _LAYOUTS if x.dialect == "doc")
