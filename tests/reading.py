@@ -59,8 +59,18 @@ def scapy_row(cls: type[wire.Message], frame: bytes, direction: str, layout: str
         _columns(layer, found)
         layer = layer.payload
     if isinstance(layer, Raw):
-        flaw = Flaw.MALFORMED
+        extra = _extra(packet, direction, layout)
+        if extra is None or layer.underlayer is packet:
+            flaw = Flaw.MALFORMED
+        else:
+            found[extra] = layer.load
     return found, flaw
+
+
+def _extra(packet: wire.Message, direction: str, layout: str | None) -> str | None:
+    """The column that takes what a body leaves over."""
+    names = {x.extra_column for x in packet.layouts if x.direction == direction and layout in (None, x.name)}
+    return names.pop() if len(names) == 1 else None
 
 
 def _columns(message: wire.Message, found: dict[str, Any]) -> None:
