@@ -208,7 +208,8 @@ class Stretches:
     nothing will extend it; ended, nothing follows on this side; snapped, the gap behind it was cut by the snap length.
 
     Pieces piece_first[s] to piece_first[s + 1] make up stretch s: piece_offset (in the stream), piece_length, and time,
-    number and file of the packet they came in. A stretch may be empty: its side ended and there was nothing new.
+    number and file of the packet they came in. piece_order ascends in the order in which new pieces were given out, over
+    all sides and calls of feed. A stretch may be empty: its side ended and there was nothing new.
     """
 
     buffer: NDArray[np.uint8]
@@ -227,6 +228,7 @@ class Stretches:
     piece_ts_ns: NDArray[np.int64]
     piece_number: NDArray[np.int64]
     piece_file: NDArray[np.int64]
+    piece_order: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.flow)
@@ -358,7 +360,7 @@ class Assembler:
         self._disorder: dict[int, _Disorder] = {}
         self._held_bytes = 0
         self._extra = bytearray()
-        self._history: dict[int, list[tuple[int, bytes]]] = {}
+        self._history: dict[int, deque[tuple[int, bytes]]] = {}
         self._history_bytes = 0
         self._gaps: dict[int, list[_Gap]] = {}
         self._conflicts: list[tuple[int, int, int, int, bool]] = []
@@ -798,7 +800,7 @@ class Assembler:
         ]
         gaps[at : at + 1] = left
         if end > max(f[q + _FLOOR], f[q + _NEXT] - self._s[_L["ALLOWANCE"]]):
-            self._history.setdefault(flow * 2 + side, []).append((offset, body))
+            self._history.setdefault(flow * 2 + side, deque()).append((offset, body))
             self._history_bytes += len(body)
 
     def _again(self, packet: _Packet, flow: int, side: int, offset: int, body: bytes) -> None:
@@ -1023,7 +1025,7 @@ class Assembler:
         touched = self._touched_sides[: s[_TOUCHED]]
         ends = self._ended_sides[: s[_ENDS]]
         table = self._flow_table()
-        news = np.union1d(touched, ends)
+        news = _distinct(np.concatenate([touched, ends]))
         words = _SIDE + (news & 1) * _SIDE_WORDS
         flow = news >> 1
         reached = table[flow, words + _NEXT]
@@ -1032,12 +1034,9 @@ class Assembler:
         shown, back = news[show], news[~show]
 
         kept_rank = np.searchsorted(shown, self._kept[:, 0])
-        if len(shown):
-            taken = shown[np.minimum(kept_rank, len(shown) - 1)] == self._kept[:, 0]
-        else:
-            taken = np.zeros(len(self._kept), np.bool_)
+        taken = _member(self._kept[:, 0], shown)
         slot_rank = np.searchsorted(shown, touched)
-        held_back = np.isin(touched, back)
+        held_back = _member(touched, back)
         slot_rank[held_back] = len(shown) + np.searchsorted(back, touched[held_back])
         rank = np.concatenate([kept_rank[taken], slot_rank[pieces[:, _P_SLOT]]])
         rows = np.concatenate([self._kept[taken], pieces[:, :_KEPT_COLUMNS]])
@@ -1058,8 +1057,9 @@ class Assembler:
         shown_rows = int(np.searchsorted(rank[order], len(shown)))
         self._put_back(rows[shown_rows:], buffer)
         result = self._shown(
-            rows[:shown_rows], runs[: int(np.searchsorted(runs, shown_rows))], buffer, shown, ended[show]
-        )
+            rows[:shown_rows], runs[: int(np.searchsorted(runs, shown_rows))], buffer, shown, ended[show],
+            order[:shown_rows] + (s[_PIECE_FIRST] - kept_count),
+        )  # fmt: skip
         s[_PIECE_FIRST] += s[_PIECES]
         s[_PIECES] = s[_TOUCHED] = s[_ENDS] = 0
         self._extra = bytearray()
@@ -1075,6 +1075,7 @@ class Assembler:
         buffer: NDArray[np.uint8],
         shown: NDArray[np.int64],
         ended: NDArray[np.bool_],
+        given_out: NDArray[np.int64],
     ) -> Stretches:
         table = self._flow_table()
         number, offset, start = rows[runs, 0], rows[runs, _P_OFFSET], rows[runs, _P_START]
@@ -1082,7 +1083,7 @@ class Assembler:
         total = np.append(rows[:, _P_START], int(rows[:, _P_LENGTH].sum()) if len(rows) else 0)
         length = total[bounds[1:]] - start
         # Sides that ended without a byte left: an empty stretch, if they ever had one.
-        empty = np.setdiff1d(shown[ended], number, assume_unique=False)
+        empty = shown[ended & ~_member(shown, number)]
         reached = table[empty >> 1, _SIDE + (empty & 1) * _SIDE_WORDS + _NEXT]
         trailing = np.isin(empty, np.fromiter(self._trailing, np.int64))
         empty, reached = empty[(reached > 0) | trailing], reached[(reached > 0) | trailing]
@@ -1126,6 +1127,7 @@ class Assembler:
             piece_ts_ns=rows[:, _L["P_TS"]].copy(),
             piece_number=rows[:, _L["P_NUMBER"]].copy(),
             piece_file=rows[:, _P_FILE].copy(),
+            piece_order=given_out,
         )
 
     def _remember(self, rows: NDArray[np.int64], runs: NDArray[np.int64], buffer: NDArray[np.uint8]) -> None:
@@ -1144,19 +1146,17 @@ class Assembler:
         for number, low, start, end, horizon in zip(
             *(column[live].tolist() for column in (numbers, lows, starts + lows - offsets, ends, horizons)), strict=True
         ):
-            blocks = self._history.get(number, [])
+            blocks = self._history.setdefault(number, deque())
             new = buffer[start:end].tobytes()
             self._history_bytes += len(new)
+            while blocks and blocks[0][0] + len(blocks[0][1]) <= horizon:
+                self._history_bytes -= len(blocks.popleft()[1])
             if blocks and blocks[-1][0] + len(blocks[-1][1]) == low:
                 old_at, old = blocks.pop()
                 cut = max(horizon - old_at, 0)
-                self._history_bytes -= min(cut, len(old))
-                if cut < len(old):
-                    new, low = old[cut:] + new, old_at + cut
-            left = [block for block in blocks if block[0] + len(block[1]) > horizon]
-            self._history_bytes -= sum(len(block[1]) for block in blocks) - sum(len(block[1]) for block in left)
-            left.append((low, new))
-            self._history[number] = left
+                self._history_bytes -= cut
+                new, low = old[cut:] + new, old_at + cut
+            blocks.append((low, new))
         if self._history_bytes + len(self._history) * 256 > self._s[_L["HISTORY_CAP"]]:
             for number in list(self._history):
                 q = (number >> 1) * _WORDS + _SIDE + (number & 1) * _SIDE_WORDS
@@ -1164,9 +1164,8 @@ class Assembler:
                 self._trim(number, horizon)
 
     def _trim(self, number: int, horizon: int) -> None:
-        blocks = self._history.pop(number)
-        left = []
-        for at, block in blocks:
+        left: deque[tuple[int, bytes]] = deque()
+        for at, block in self._history.pop(number):
             self._history_bytes -= len(block)
             if at + len(block) > horizon:
                 cut = max(horizon - at, 0)
@@ -1328,6 +1327,20 @@ def _longer(array: NDArray[np.int64], least: int) -> NDArray[np.int64]:
     longer = np.zeros(max(least, len(array) * 2), np.int64)
     longer[: len(array)] = array
     return longer
+
+
+def _distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The numbers in order, each once."""
+    numbers = np.sort(numbers)
+    return numbers[np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)]]
+
+
+def _member(numbers: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether each number is among the ordered ones."""
+    if len(ordered) == 0:
+        return np.zeros(len(numbers), np.bool_)
+    at = np.minimum(np.searchsorted(ordered, numbers), len(ordered) - 1)
+    return ordered[at] == numbers
 
 
 def _runs(rows: NDArray[np.int64]) -> NDArray[np.int64]:
