@@ -4,7 +4,7 @@ The only place that knows their order: windows of packets become segments, stret
 and tables. Memory stays flat: a window is gone when the next is read, what waits does so under a cap.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,11 +12,12 @@ import pyarrow as pa
 
 from mqpcap import tables
 from mqpcap.capture import Capture, Window
+from mqpcap.exchanges import Ledger, ends, ledger
 from mqpcap.flaws import Flaw
 from mqpcap.frames import DecodeAs, Framer, Frames, Problem
 from mqpcap.layers import protocols
 from mqpcap.packets import Dissector
-from mqpcap.protocol import Connection, Facts, MessageQueue
+from mqpcap.protocol import Connection, Ends, Facts, MessageQueue
 from mqpcap.records import Reader, Records, Spans
 from mqpcap.streams import MAX_BYTES, Assembler, Spots
 from mqpcap.tables import Chunk, Policy, Spool
@@ -33,7 +34,7 @@ class Options:
 
 @dataclass(slots=True)
 class Dissection:
-    """A dissected capture: ``chunks`` once, ``connections`` and ``problems`` as tables.
+    """A dissected capture: ``chunks``, ``ledgers``, and ``connections`` and ``problems`` as tables.
 
     counts says what was met on the way that no row tells: packets that are no TCP, memory caps that bit.
     """
@@ -44,11 +45,34 @@ class Dissection:
     counts: dict[str, int]
     _spool: Spool
     _settle: Callable[[str, pa.Table], Chunk] = field(repr=False)
+    _edges: Mapping[int, Ends] = field(repr=False)
+    _narrow: dict[str, list[pa.Table]] | None = field(default=None, repr=False)
+    _ledgers: dict[str, Ledger] | None = field(default=None, repr=False)
 
     def chunks(self) -> Iterator[Chunk]:
-        """The messages, protocol by protocol, each chunk sorted by time. Can be read once."""
+        """The messages, protocol by protocol, each chunk sorted by time."""
+        narrow: dict[str, list[pa.Table]] = {}
         for name, table in self._spool.batches():
-            yield self._settle(name, table)
+            chunk = self._settle(name, table)
+            if chunk.narrow is not None and self._narrow is None:
+                narrow.setdefault(name, []).append(chunk.narrow)
+            yield chunk
+        if self._narrow is None:
+            self._narrow = narrow
+
+    def ledgers(self) -> dict[str, Ledger]:
+        """Exchanges and deliveries by protocol. Cheapest once ``chunks`` has been read."""
+        if self._ledgers is None:
+            if self._narrow is None:
+                for _ in self.chunks():
+                    pass
+            assert self._narrow is not None
+            self._ledgers = {
+                name: ledger(protocols()[name], pa.concat_tables(parts), self._edges)
+                for name, parts in sorted(self._narrow.items())
+            }
+            self._narrow = {}
+        return self._ledgers
 
 
 def dissect(
@@ -204,7 +228,7 @@ class _Run(Rooms):
 
         return Dissection(
             self.capture, tables.connections(flows, self.framer.talks), tables.problems(found, flows, self.framer.talks),
-            self.counts, self.spool, settle,
+            self.counts, self.spool, settle, ends(flows, self.framer.talks, found),
         )  # fmt: skip
 
 

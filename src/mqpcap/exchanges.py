@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from mqpcap.frames import Problem, Talk
 from mqpcap.protocol import Ask, Ends, Matches, MessageQueue, Pairing, Rule, State
 from mqpcap.streams import Flow
-from mqpcap.tables import Chunk
 
 I64 = NDArray[np.int64]
 ENVELOPE = (
@@ -99,19 +98,17 @@ def ends(flows: Sequence[Flow], talks: Mapping[int, Talk], problems: Sequence[Pr
     return found
 
 
-def narrow(protocol: MessageQueue, chunk: Chunk) -> pa.Table:
-    """What the engines need of a chunk: ENVELOPE columns and those the rule names."""
-    rule = protocol.rule
-    assert rule is not None
-    table = chunk.messages.select(list(ENVELOPE))
-    for name in dict.fromkeys((*rule.tie, *rule.columns, *([rule.one_way[0]] if rule.one_way else []))):
-        source = chunk.messages if name in chunk.messages.column_names and name not in chunk.fields.column_names else chunk.fields
-        table = table.append_column(f"f.{name}", source[name])
-    return table
+def needed(rule: Rule) -> tuple[str, ...]:
+    """The protocol's columns that a rule reads, beside ENVELOPE."""
+    return tuple(dict.fromkeys((*rule.tie, *rule.columns, *([rule.one_way[0]] if rule.one_way else []))))
 
 
 def ledger(protocol: MessageQueue, rows: pa.Table, edges: Mapping[int, Ends]) -> Ledger:
-    """The exchanges and deliveries of all messages of a protocol in one capture (``rows``: see narrow)."""
+    """The exchanges and deliveries of all messages of a protocol in one capture.
+
+    ``rows`` has the columns ENVELOPE, those that ``needed`` names with ``f.`` in front, and ``body_print`` where the
+    rule names a body.
+    """
     rule = protocol.rule
     assert rule is not None
     rows = rows.sort_by([("ts_ns", "ascending"), ("first_packet", "ascending"), ("stream_offset", "ascending")])

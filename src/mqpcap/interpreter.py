@@ -891,3 +891,41 @@ def group(
         for c in range(n, 0, -1):
             first[c] = first[c - 1]
         first[0] = 0
+
+
+_PRIME_A = cython.declare(cython.longlong, 2147483647)
+_PRIME_B = cython.declare(cython.longlong, 2147483629)
+_HIGH = cython.declare(cython.longlong, 4294967296)
+
+
+def fingerprints(
+    data: cython.const[cython.uchar][::1],
+    offsets: cython.const[cython.int][::1],
+    base_a: cython.longlong,
+    base_b: cython.longlong,
+    out: cython.longlong[::1],
+):
+    """A number per value, equal for equal bytes: two polynomials over two primes, at bases nobody can foresee."""
+    i: cython.Py_ssize_t
+    k: cython.longlong
+    end: cython.longlong
+    a: cython.longlong
+    b: cython.longlong
+    word: cython.longlong
+    n: cython.Py_ssize_t = len(out)
+    with cython.nogil:
+        for i in range(n):
+            k = offsets[i]
+            end = offsets[i + 1]
+            a = end - k + 1
+            b = a
+            while k + 3 <= end:
+                word = data[k] + 256 * (data[k + 1] + 256 * cython.cast(cython.longlong, data[k + 2]))
+                a = (a * base_a + word + 1) % _PRIME_A
+                b = (b * base_b + word + 1) % _PRIME_B
+                k += 3
+            while k < end:
+                a = (a * base_a + data[k] + 1) % _PRIME_A
+                b = (b * base_b + data[k] + 1) % _PRIME_B
+                k += 1
+            out[i] = a * _HIGH + b

@@ -259,7 +259,6 @@ class Rule:
     answers_in_order   the server answers one request before it reads the next
     one_way     (column, value): a request with that value expects nothing
     columns     further columns of the protocol's table that ``machine`` and ``deliveries`` need
-    is_request  of a c2s message, from the columns; for what operation names cannot say (msgq replies are sends too)
     machine     replaces the generic engine where a rule cannot say it
     deliveries  which publish came out as which delivery
     """
@@ -273,6 +272,10 @@ class Rule:
     answers_in_order: bool = True
     one_way: tuple[str, int] | None = None
     columns: tuple[str, ...] = ()
+    body: str | None = None
+    """The column whose values ``deliveries`` compares: ``rows`` then have ``body_print`` (int64, equal for equal bodies, null
+    without one) and, for rows of ``delivered`` operations from the server, ``body_sha256`` (hexadecimal)."""
+    delivered: frozenset[str] = frozenset()
     machine: "Machine | None" = None
     deliveries: "Deliveries | None" = None
 

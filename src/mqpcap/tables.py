@@ -5,6 +5,8 @@ protocol's table, row for row. What only the whole connection can say (dialect, 
 names) is filled in at the end, so rows wait in a spool: in memory up to a bound, then on disk.
 """
 
+import hashlib
+import secrets
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from mqpcap import interpreter as ip
+from mqpcap.exchanges import ENVELOPE, needed
 from mqpcap.flaws import Flaw
 from mqpcap.frames import Frames, Problem, Talk
 from mqpcap.program import Column, Program
@@ -117,11 +121,13 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows of one protocol: ``messages`` (schema MESSAGES) and ``fields`` (KEYS and the protocol's columns), row for row."""
+    """Rows of one protocol: ``messages`` (schema MESSAGES) and ``fields`` (KEYS and the protocol's columns), row for row;
+    ``narrow`` is what ``exchanges`` reads of them, None for a protocol without a rule."""
 
     protocol: str
     messages: pa.Table
     fields: pa.Table
+    narrow: pa.Table | None = None
 
 
 class Spool:
@@ -145,26 +151,27 @@ class Spool:
         for protocol, tables in self._held.items():
             for table in tables:
                 if protocol not in self._files:
-                    file = tempfile.TemporaryFile(prefix="mqpcap-spool-")  # noqa: SIM115 - closed in batches()
+                    file = tempfile.TemporaryFile(prefix="mqpcap-spool-")  # noqa: SIM115 - closed with the spool
                     self._files[protocol] = file, pa.ipc.new_stream(file, table.schema)
                 self._files[protocol][1].write_table(table)
                 self.spilled_bytes += table.nbytes
         self._held, self._held_bytes = {}, 0
 
     def batches(self) -> Iterator[tuple[str, pa.Table]]:
-        """Every batch once; batches of a protocol in the order they came, one table where nothing was spilled."""
-        for protocol in sorted({*self._held, *self._files}):
-            if protocol not in self._files:
-                yield protocol, pa.concat_tables(self._held.pop(protocol))
-                continue
-            file, writer = self._files.pop(protocol)
+        """Every batch, as often as asked; batches of a protocol in the order they came, one table where none was spilled."""
+        for _, writer in self._files.values():
             writer.close()
-            file.seek(0)
-            with file, pa.ipc.open_stream(file) as reader:
-                for batch in reader:
-                    yield protocol, pa.Table.from_batches([batch])
-            for table in self._held.pop(protocol, ()):
-                yield protocol, table
+        for protocol in sorted({*self._held, *self._files}):
+            if protocol in self._files:
+                file, _ = self._files[protocol]
+                file.seek(0)
+                with pa.ipc.open_stream(file) as reader:
+                    for batch in reader:
+                        yield protocol, pa.Table.from_batches([batch])
+                for table in self._held.get(protocol, ()):
+                    yield protocol, table
+            else:
+                yield protocol, pa.concat_tables(self._held[protocol])
 
 
 def waiting(
@@ -202,7 +209,37 @@ def waiting(
     columns |= _envelope(protocol, columns, records.table)
     fields = {f"f.{name}": array for name, array in _shown(protocol, program, records.table, policy).items()}
     arrays = {name: columns[name] for name in MESSAGES.names if name in columns}
-    return pa.table(arrays | {"flow": pa.array(frames.flow), "side": pa.array(frames.side)} | fields)
+    flow_and_side = {"flow": pa.array(frames.flow), "side": pa.array(frames.side)}
+    return pa.table(arrays | flow_and_side | fields | _for_rule(protocol, columns, records.table))
+
+
+# Bases of the fingerprints: random, so that no input can be made to collide; they never reach an output.
+_BASE_A, _BASE_B = secrets.randbelow(1 << 30) + (1 << 29), secrets.randbelow(1 << 30) + (1 << 29)
+
+
+def _for_rule(protocol: MessageQueue, columns: Mapping[str, pa.Array], table: pa.Table) -> dict[str, pa.Array]:
+    """What the protocol's rule reads, before any policy hides it (``r.`` in front)."""
+    rule = protocol.rule
+    if rule is None:
+        return {}
+    out = {f"r.{name}": _plain(table[name]) for name in needed(rule) if name in table.column_names}
+    if rule.body is not None:
+        body = _plain(table[rule.body]).cast(pa.binary())
+        _, offsets, data = body.buffers()
+        prints = np.zeros(len(body), np.int64)
+        ip.fingerprints(
+            memoryview(data) if data is not None and data.size else b"\0",
+            memoryview(np.frombuffer(offsets, np.int32)[body.offset : body.offset + len(body) + 1]), _BASE_A, _BASE_B,
+            memoryview(prints),
+        )  # fmt: skip
+        out["r.body_print"] = pa.array(prints, mask=pc.is_null(body).to_numpy(zero_copy_only=False))
+        delivered = pc.and_(pc.equal(columns["direction"], "s2c"), pc.is_in(columns["op"], pa.array(rule.delivered, pa.string())))
+        digests: list[str | None] = [None] * len(body)
+        for row in np.flatnonzero(pc.fill_null(delivered, False).to_numpy(zero_copy_only=False)).tolist():
+            value = body[row].as_py()
+            digests[row] = None if value is None else hashlib.sha256(value).hexdigest()
+        out["r.body_sha256"] = pa.array(digests, pa.string())
+    return out
 
 
 def _endpoints(
@@ -279,6 +316,9 @@ def _shown(protocol: MessageQueue, program: Program, table: pa.Table, policy: Po
         if column.parent < 0 and column.name in out:
             out[column.name] = _under_policy(program, c, column, out[column.name], policy)
     for derived in protocol.derived:
+        if derived.hidden:
+            del out[derived.name]
+            continue
         if derived.secret and not policy.show_secrets:
             out[derived.name] = masked(out[derived.name])
         if derived.body:
@@ -352,7 +392,19 @@ def settled(
     messages = whole.select(MESSAGES.names).cast(MESSAGES)
     names = [name for name in whole.column_names if name.startswith("f.")]
     fields = whole.select([*KEYS, *names]).rename_columns([*KEYS, *(name[2:] for name in names)])
-    return Chunk(protocol.name, messages, fields)
+    return Chunk(protocol.name, messages, fields, _narrow(protocol, whole))
+
+
+def _narrow(protocol: MessageQueue, whole: pa.Table) -> pa.Table | None:
+    rule = protocol.rule
+    if rule is None:
+        return None
+    names = [*ENVELOPE, *(name for name in whole.column_names if name.startswith("r."))]
+    table = whole.select(names).rename_columns([n.removeprefix("r.") if n.startswith("r.body_") else n.replace("r.", "f.", 1) if n.startswith("r.") else n for n in names])
+    for name in needed(rule):
+        if f"f.{name}" not in table.column_names:
+            table = table.append_column(f"f.{name}", whole[name])
+    return table
 
 
 def _renamed(columns: Mapping[str, pa.Array], known: Sequence[Facts], place: NDArray[np.intp]) -> pa.Array:
