@@ -800,3 +800,18 @@ def test_every_operation_of_the_table_has_its_readings() -> None:
 
     assert set(PROTOCOL.layout("c2s").bodies) == set(flymq.NAMES) - without_request
     assert set(PROTOCOL.layout("s2c").bodies) == set(flymq.NAMES) - without_reply
+
+
+def test_compressed_requests_are_found_in_the_middle() -> None:
+    packed = framed(1, gzip.compress(PRODUCE_BODY), 3)
+    plain = framed(1, PRODUCE_BODY, 3)  # the flag without gzip proves nothing
+    program = compiled(PROTOCOL)
+    layout = next(x for x in program.layouts if x.name == "c2s")
+    machine = program.interpreter()
+    machine.packing(layout.packed_at, layout.packed_mask)
+
+    for data, found in ((b"tail" + 2 * packed, (4, True)), (b"tail" + 2 * plain, (4 + 2 * len(plain), False))):
+        assert found == machine.search(
+            memoryview(data), 0, len(data), layout.header_pc, layout.op_reg, memoryview(layout.table),
+            memoryview(program.alt_pc), True, 2,
+        )  # fmt: skip

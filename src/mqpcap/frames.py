@@ -384,6 +384,7 @@ class Framer:
             return at, False
         index = [x.name for x in program.layouts].index(layout)
         compiled_ = program.layouts[index]
+        machine.packing(compiled_.packed_at, compiled_.packed_mask)
         found: tuple[int, bool] = machine.search(
             view, at, limit, compiled_.header_pc, compiled_.op_reg, memoryview(compiled_.table),
             memoryview(program.alt_pc), ended, in_a_row,
@@ -438,7 +439,13 @@ class Framer:
         if not mine:
             return piece, 0
         talk.held = [(s, p) for s, p in talk.held if s != number]
-        return _join([*mine, piece]), sum(p.length for p in mine)
+        held = _join(mine)
+        if held.offset + held.length != piece.offset:
+            # A gap behind what was held: nothing can extend it.
+            held = replace(held, gap_after=True)
+            self._walk(talk, number, held, memoryview(held.buffer), self._replayed, self._keep(held.buffer))
+            return piece, 0
+        return _join([held, piece]), held.length
 
     def _gap(self, talk: Talk, number: int, side: _Side, offset: int) -> None:
         """Bytes up to ``offset`` were never captured."""
@@ -638,6 +645,9 @@ class Framer:
         )  # fmt: skip
         side.gap, side.resynced = 0, False
         side.at = stop
+        following = talk.protocol.layout(compiled_.name).then.get(op)
+        if following is not None:
+            side.layout = [x.name for x in program.layouts].index(following)
 
     def _through_pending(self, talk: Talk, number: int, side: _Side, piece: _Piece) -> None:
         """Bytes behind the hole that still belong to the message with it."""

@@ -76,6 +76,7 @@ SCAN_MORE = cython.declare(cython.int, 0)  # everything read is framed; the rest
 SCAN_FULL = cython.declare(cython.int, 1)  # the output arrays are full, call again
 SCAN_BAD = cython.declare(cython.int, 2)  # at the position returned there is no message
 
+GZIP_SMALLEST = cython.declare(cython.int, 18)  # ten bytes of header, eight of trailer
 MAX_LIST_ITEMS = cython.declare(cython.int, 16_777_216)  # also bounded by the bytes left, see _list
 
 # Compiled, the names above are C integers; this makes them the module's attributes too.
@@ -117,6 +118,8 @@ class Interpreter:
     pos: cython.longlong
     known_end: cython.longlong
     frame_length: cython.longlong
+    packed_at: cython.longlong
+    packed_mask: cython.int
 
     def __init__(self, ops, consts, regs, lists, saved):
         """Bind program rows, constants, register and list-counter space (int32, int64 ... memoryviews)."""
@@ -134,6 +137,13 @@ class Interpreter:
         self.pos = 0
         self.known_end = -1
         self.frame_length = -1
+        self.packed_at = 0
+        self.packed_mask = 0
+
+    def packing(self, at: cython.longlong, mask: cython.int):
+        """Bodies are gzip where the byte ``at`` behind a message's start has a bit of ``mask``; 0 for none."""
+        self.packed_at = at
+        self.packed_mask = mask
 
     def tape(self, col, row, a, b, filled: cython.Py_ssize_t):
         """Give the tape its arrays; ``filled`` entries of them are in use."""
@@ -636,6 +646,25 @@ class Interpreter:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
+    def _packed(self, buf: cython.uchar[::1], body: cython.longlong, limit: cython.longlong) -> cython.int:
+        """For a search: a compressed body is believed from its gzip header (RFC 1952), it is not opened here."""
+        finish: cython.longlong = body + self.frame_length
+        if self.frame_length < GZIP_SMALLEST:
+            return WRONG
+        self.known_end = finish
+        if limit - body < 3:
+            return SHORT
+        if buf[body] != 0x1F or buf[body + 1] != 0x8B or buf[body + 2] != 8:
+            self.known_end = -1
+            return WRONG
+        if finish > limit:
+            return SHORT
+        self.pos = finish
+        return DONE
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
     def _message(
         self,
         buf: cython.const[cython.uchar][::1],
@@ -687,6 +716,8 @@ class Interpreter:
                 break
         if count == 0:
             return WRONG
+        if self.frame_length >= 0 and self.packed_mask and buf[at + self.packed_at] & self.packed_mask:
+            return self._packed(buf, body, limit)
         if self.frame_length >= 0:
             finish = body + self.frame_length
             if finish > limit:
