@@ -9,8 +9,12 @@ late start, after bad framing where the protocol allows it) or given up (``STOP`
 ``pending``: where its length is known the bytes behind the gap still belong to it, and the next message begins
 at its end without a search. A connection nobody has claimed yet is *held*: its first bytes are copied until a
 protocol claims it or none can.
+
+Rows must not depend on how the input was cut into windows. So the protocols are asked at places that the stream alone
+decides: piece by piece in the order in which ``streams`` gave them out, and once more when both sides have ended.
 """
 
+import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -26,6 +30,10 @@ from mqpcap.streams import Flow, Stretches
 
 OPENING_BYTES = 256 << 10
 """So much of each side is held for recognition; then what has not been claimed is not ours."""
+EAGER_BYTES = 4 << 10
+"""Up to here the protocols are asked with every piece; beyond it each time half as much again has come."""
+HELD_BYTES = 128 << 20
+"""So much is held of all connections together; above it a connection is decided by what there is of it."""
 HEAD_BYTES = 64 << 10
 """So much of a message with a hole is kept to read its header."""
 SCAN_ROOM = 4096
@@ -106,6 +114,7 @@ class _Piece:
     ts_ns: I64
     number: I64
     file: I64
+    order: I64
     gap_after: bool
     ended: bool
 
@@ -114,7 +123,7 @@ class _Piece:
         own = self.buffer[self.start : self.start + self.length].copy()
         return _Piece(
             own, 0, self.length, self.offset, self.at.copy(), self.size.copy(), self.ts_ns.copy(),
-            self.number.copy(), self.file.copy(), self.gap_after, self.ended,
+            self.number.copy(), self.file.copy(), self.order.copy(), self.gap_after, self.ended,
         )  # fmt: skip
 
     def part(self, one: int, two: int) -> "_Piece":
@@ -164,6 +173,59 @@ class _Side:
 
 
 @dataclass(slots=True)
+class _Began:
+    """How a side began: its bytes up to the first gap, at most OPENING_BYTES; ``closed`` when no more will count."""
+
+    data: bytearray = field(default_factory=bytearray)
+    first: int = -1
+    at: int = -1
+    closed: bool = False
+    seen_bytes: int = 0
+
+    def take(self, piece: _Piece, k: int) -> None:
+        """Take the bytes of the k-th packet of a piece in."""
+        offset, length = int(piece.at[k]), int(piece.size[k])
+        self.seen_bytes += length
+        if self.first < 0:
+            self.first = self.at = offset
+        self.closed = self.closed or offset != self.at
+        if not self.closed:
+            start = piece.start + offset - piece.offset
+            self.data += piece.buffer[start : start + min(length, OPENING_BYTES - len(self.data))].tobytes()
+            self.at += length
+            self.closed = len(self.data) >= OPENING_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Who takes a connection (None: nobody), as what, and which side is the client."""
+
+    protocol: MessageQueue | None
+    claim: Claim
+    client: int
+    identified_by: str | None
+
+
+@dataclass(slots=True)
+class _Hold:
+    """A connection nobody has claimed yet: what was captured of it, and how its sides began.
+
+    ``weak`` are the claims of protocols it fits but whose port it does not use: good if its server turns out to speak one.
+    """
+
+    pieces: list[tuple[int, _Piece]] = field(default_factory=list)
+    began: tuple[_Began, _Began] = field(default_factory=lambda: (_Began(), _Began()))
+    ended: list[bool] = field(default_factory=lambda: [False, False])
+    ask_at_bytes: int = 1
+    weak: list[_Choice] = field(default_factory=list)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes copied for it."""
+        return sum(piece.length for _, piece in self.pieces)
+
+
+@dataclass(slots=True)
 class Talk:
     """A connection as this room sees it; ``client`` is the side (0 or 1) that speaks as the client."""
 
@@ -174,8 +236,9 @@ class Talk:
     client: int = 0
     reason: str = ""
     sides: tuple[_Side, _Side] = field(default_factory=lambda: (_Side(), _Side()))
-    held: list[tuple[int, _Piece]] = field(default_factory=list)
-    held_bytes: list[int] = field(default_factory=lambda: [0, 0])
+    hold: _Hold | None = field(default_factory=_Hold)
+    left: list[tuple[int, _Piece]] = field(default_factory=list)
+    """After the decision: the beginning of a message whose rest comes later."""
     connection: Connection | None = None
 
     def direction(self, side: int) -> Direction:
@@ -223,6 +286,9 @@ class Framer:
         self._replayed: dict[str, _Rows] = {}
         self._replay: list[NDArray[np.uint8]] = []
         self._replay_bytes = 0
+        self._held_bytes = 0
+        self._servers: set[tuple[str, str, int]] = set()
+        self.counts = {"opening_cap": 0}
         self.ports = frozenset(port for p in protocols.values() for port in p.ports)
 
     def program(self, name: str) -> tuple[Program, ip.Interpreter]:
@@ -238,32 +304,35 @@ class Framer:
         """Messages in the new bytes, grouped by protocol and buffer, and the bytes done with per stretch."""
         consumed = np.zeros(len(stretches.flow), np.int64)
         view = memoryview(stretches.buffer)
-        touched: list[Talk] = []
-        for s in range(len(stretches.flow)):
-            flow = int(stretches.flow[s])
-            talk = self.talks.get(flow)
+        order = stretches.flow.tolist()
+        s = 0
+        while s < len(order):
+            until = s + 1
+            while until < len(order) and order[until] == order[s]:
+                until += 1
+            talk = self.talks.get(order[s])
             if talk is None:
-                talk = self.talks[flow] = Talk(flow)
-            side = int(stretches.side[s])
-            piece = _piece(stretches, s)
-            if talk.decided:
-                consumed[s] = self._walk(talk, side, piece, view, self._main, 0)
-                continue
-            consumed[s] = piece.length
-            if not talk.held or talk.held[-1][0] != side or piece.length or piece.ended or piece.gap_after:
-                talk.held.append((side, piece.copy()))
-                talk.held_bytes[side] += piece.length
-            if not touched or touched[-1] is not talk:
-                touched.append(talk)
-        for talk in touched:
-            self._decide(talk, flows[talk.flow], max(talk.held_bytes) >= OPENING_BYTES)
+                talk = self.talks[order[s]] = Talk(order[s])
+            new = [(int(stretches.side[i]), _piece(stretches, i)) for i in range(s, until)]
+            if talk.hold is not None and not self._recognised(talk, flows, new):
+                consumed[s:until] = [piece.length for _, piece in new]
+            else:
+                for i, (side, piece) in enumerate(new, s):
+                    consumed[i] = self._walk(talk, side, piece, view, self._main, 0)
+            s = until
         return self._collect(stretches.buffer), consumed
 
     def finish(self, flows: Sequence[Flow]) -> list[Frames]:
         """Messages that were still open; after it every byte is accounted for."""
+        waiting = [talk for talk in self.talks.values() if talk.hold is not None]
+        for talk in waiting:
+            choice = self._claim(talk, flows[talk.flow], final=True)
+            if choice is not None:
+                self._decide(talk, flows[talk.flow], choice)
+        for talk in waiting:
+            if talk.hold is not None:
+                self._decide(talk, flows[talk.flow], self._by_peer(talk, flows[talk.flow]))
         for talk in self.talks.values():
-            if not talk.decided:
-                self._decide(talk, flows[talk.flow], True)
             for number, side in enumerate(talk.sides):
                 self._give_up_pending(talk, number, side)
                 self._end_skip(talk, number, side)
@@ -279,34 +348,63 @@ class Framer:
 
     # -- whose connection it is ------------------------------------------------------------------------
 
-    def _decide(self, talk: Talk, flow: Flow, force: bool) -> None:
-        """Give the connection to a protocol, to nobody, or leave it held."""
-        ended = [any(s == side and p.ended for s, p in talk.held) for side in (0, 1)]
-        final = force or all(ended)
-        choice = self._claim(talk, flow, final)
+    def _recognised(self, talk: Talk, flows: Sequence[Flow], new: list[tuple[int, _Piece]]) -> bool:
+        """Ask the protocols about a connection with these new pieces; when False they are held."""
+        hold, flow = talk.hold, flows[talk.flow]
+        assert hold is not None
+        choice: _Choice | None = None
+        for _, _, side, piece, k in heapq.merge(*(_events(i, side, piece) for i, (side, piece) in enumerate(new))):
+            began = hold.began[side]
+            closed = began.closed
+            began.take(piece, k)
+            full = began.seen_bytes >= OPENING_BYTES
+            so_far = hold.began[0].seen_bytes + hold.began[1].seen_bytes
+            if full or so_far >= hold.ask_at_bytes or began.closed != closed:
+                hold.ask_at_bytes = so_far + (1 if so_far < EAGER_BYTES else so_far // 2)
+                choice = self._claim(talk, flow, full)
+                if choice is None and full:
+                    choice = self._nobody(hold, flow)
+                if choice is not None:
+                    break
+        for side, piece in new:
+            hold.ended[side] = hold.ended[side] or piece.ended
+        if choice is None and all(hold.ended):
+            choice = self._claim(talk, flow, final=True)
         if choice is None:
-            return
-        protocol, claim, client, how = choice
-        talk.decided, talk.client = True, client
-        if protocol is not None:
-            talk.protocol, talk.identified_by = protocol, how
-            self._begin(talk, flow, protocol, claim)
+            copies = [(side, piece.copy()) for side, piece in new if piece.length or piece.ended or piece.gap_after]
+            self._held_bytes += sum(piece.length for _, piece in copies)
+            if self._held_bytes <= HELD_BYTES:
+                hold.pieces += copies
+                return False
+            self._held_bytes -= sum(piece.length for _, piece in copies)
+            self.counts["opening_cap"] += 1
+            choice = self._claim(talk, flow, final=True) or self._nobody(hold, flow)
+        self._decide(talk, flow, choice)
+        return True
+
+    def _decide(self, talk: Talk, flow: Flow, choice: _Choice) -> None:
+        """Give the connection to a protocol or to nobody, and take in what was held of it."""
+        hold, talk.hold = talk.hold, None
+        assert hold is not None
+        self._held_bytes -= hold.held_bytes
+        talk.client = choice.client
+        if choice.protocol is not None:
+            talk.protocol, talk.identified_by = choice.protocol, choice.identified_by
+            self._begin(talk, flow, choice.protocol, choice.claim)
         else:
-            talk.reason = claim.reason
-        held, talk.held = _joined(talk.held), []
-        # The client speaks first: what it says may decide how the server is read (fq).
-        held.sort(key=lambda x: x[0] != client)
-        for number, piece in held:
+            talk.reason = choice.claim.reason
+        for number, piece in _joined(hold.pieces):
             done = self._walk(talk, number, piece, memoryview(piece.buffer), self._replayed, self._keep(piece.buffer))
             if done < piece.length:
-                # What is left begins a message whose rest comes later: it stays with us until then.
-                talk.held.append((number, piece.part(done, piece.length)))
+                talk.left.append((number, piece.part(done, piece.length)))
 
     def _begin(self, talk: Talk, flow: Flow, protocol: MessageQueue, claim: Claim) -> None:
         program, _ = self.program(protocol.name)
         names = [x.name for x in program.layouts]
         server = 1 - talk.client
         ips, ports = (flow.a_ip, flow.b_ip), (flow.a_port, flow.b_port)
+        if talk.identified_by != "peer":
+            self._servers.add((protocol.name, ips[server], ports[server]))
         talk.connection = Connection(
             flow.connection_id, ips[server], ports[server], flow.syn_seen, flow.first_ts_ns
         )
@@ -319,16 +417,16 @@ class Framer:
             if side.layout < 0:
                 side.step = Step.STOP
 
-    def _claim(
-        self, talk: Talk, flow: Flow, final: bool
-    ) -> tuple[MessageQueue | None, Claim, int, str | None] | None:
-        """Who takes the connection: (protocol or None, its claim, the client's side, identified by); None to wait."""
-        openings = _openings(talk.held, flow, final)
-        clients = (0,) if flow.oriented else (0, 1)
-        best: tuple[tuple[int, int, int], MessageQueue, Claim, int, str] | None = None
+    def _claim(self, talk: Talk, flow: Flow, final: bool) -> _Choice | None:
+        """Who takes the connection; None to wait. ``final``: nothing follows."""
+        hold = talk.hold
+        assert hold is not None
+        openings = _openings(hold, flow, final)
+        best: tuple[tuple[int, int, int], _Choice] | None = None
+        hold.weak = []
         waits = False
         for protocol in self.protocols.values():
-            for client in clients:
+            for client in (0,) if flow.oriented else (0, 1):
                 server_port = (flow.b_port, flow.a_port)[client]
                 forced = [d for d in self.decode_as if d.port == server_port]
                 if forced and protocol.name not in {d.protocol for d in forced}:
@@ -336,16 +434,33 @@ class Framer:
                 on_port = bool(forced) or server_port in protocol.ports
                 claim = protocol.claims(self._opening(protocol, openings, client, on_port, bool(forced)))
                 waits = waits or (claim.verdict is Verdict.WAIT and not final)
-                if claim.verdict is Verdict.YES or (claim.verdict is Verdict.WEAK and on_port):
+                if claim.verdict is Verdict.WEAK and not on_port:
+                    hold.weak.append(_Choice(protocol, claim, client, "peer"))
+                elif claim.verdict in (Verdict.YES, Verdict.WEAK):
                     rank = (int(claim.verdict), int(on_port), -client)
                     how = "decode_as" if forced else "content" if claim.verdict is Verdict.YES else "port"
                     if best is None or rank > best[0]:
-                        best = rank, protocol, claim, client, how
-        if best is not None and (best[2].verdict is Verdict.YES or not waits):
-            return best[1], best[2], best[3], best[4]
-        if waits or (not final and not any(o.data for o in openings)):
+                        best = rank, _Choice(protocol, claim, client, how)
+        if best is not None and (best[1].claim.verdict is Verdict.YES or not waits):
+            return best[1]
+        if waits or hold.weak or (not final and not any(o.data for o in openings)):
             return None
-        return None, Claim(Verdict.NO, reason=_stranger(openings)), self._client_by_port(flow), None
+        return self._nobody(hold, flow)
+
+    def _nobody(self, hold: _Hold, flow: Flow) -> _Choice:
+        """The connection is not ours."""
+        reason = _stranger(_openings(hold, flow, True))
+        return _Choice(None, Claim(Verdict.NO, reason=reason), self._client_by_port(flow), None)
+
+    def _by_peer(self, talk: Talk, flow: Flow) -> _Choice:
+        """A connection that fits a protocol is taken if another one to the same server was told to be of it."""
+        assert talk.hold is not None
+        for choice in talk.hold.weak:
+            assert choice.protocol is not None
+            server = (flow.b_ip, flow.b_port) if choice.client == 0 else (flow.a_ip, flow.a_port)
+            if (choice.protocol.name, *server) in self._servers:
+                return choice
+        return self._nobody(talk.hold, flow)
 
     def _client_by_port(self, flow: Flow) -> int:
         """The client of a connection that is not ours: the SYN's sender, else the side whose port is no server's."""
@@ -397,7 +512,7 @@ class Framer:
         """Take a stretch in; returns how many of its bytes are done with."""
         side = talk.sides[number]
         ours = 0
-        if talk.held:
+        if talk.left:
             piece, ours = self._with_held(talk, number, piece)
         if ours:
             view, into, shift = memoryview(piece.buffer), self._replayed, self._keep(piece.buffer)
@@ -423,7 +538,7 @@ class Framer:
             self._end_skip(talk, number, side)
         done = stop - piece.offset if hard else side.at - piece.offset
         if done < ours:
-            talk.held.append((number, piece.part(done, ours)))
+            talk.left.append((number, piece.part(done, ours)))
         return max(done - ours, 0)
 
     def _keep(self, buffer: NDArray[np.uint8]) -> int:
@@ -435,10 +550,10 @@ class Framer:
 
     def _with_held(self, talk: Talk, number: int, piece: _Piece) -> tuple[_Piece, int]:
         """The stretch with what was held of the same side in front of it, and how many bytes that was."""
-        mine = [p for s, p in talk.held if s == number]
+        mine = [p for s, p in talk.left if s == number]
         if not mine:
             return piece, 0
-        talk.held = [(s, p) for s, p in talk.held if s != number]
+        talk.left = [(s, p) for s, p in talk.left if s != number]
         held = _join(mine)
         if held.offset + held.length != piece.offset:
             # A gap behind what was held: nothing can extend it.
@@ -709,25 +824,17 @@ class _Held:
     ended: bool
 
 
-def _openings(held: list[tuple[int, _Piece]], flow: Flow, final: bool) -> tuple[_Held, _Held]:
+def _openings(hold: _Hold, flow: Flow, final: bool) -> tuple[_Held, _Held]:
     """What each side began with: its bytes up to the first gap."""
-    sides = []
-    for number in (0, 1):
-        data, at, ended = b"", -1, final
-        started = flow.syn[number]
-        for side, piece in held:
-            if side != number:
-                continue
-            if at >= 0 and piece.offset != at:
-                ended = True
-                break
-            data += piece.buffer[piece.start : piece.start + piece.length].tobytes()
-            if at < 0:
-                started = started and piece.offset == 0
-            at = piece.offset + piece.length
-            ended = ended or piece.ended or piece.gap_after
-        sides.append(_Held(data, started, ended or len(data) >= OPENING_BYTES))
-    return sides[0], sides[1]
+    one, two = (
+        _Held(bytes(x.data), flow.syn[side] and x.first <= 0, x.closed or final) for side, x in enumerate(hold.began)
+    )
+    return one, two
+
+
+def _events(i: int, side: int, piece: _Piece) -> Iterator[tuple[int, int, int, _Piece, int]]:
+    """The packets of a piece, with the place that each has among those of the whole input."""
+    return ((order, i, side, piece, k) for k, order in enumerate(piece.order.tolist()))
 
 
 def _stranger(openings: tuple[_Held, _Held]) -> str:
@@ -744,7 +851,7 @@ def _piece(stretches: Stretches, s: int) -> _Piece:
     return _Piece(
         stretches.buffer, int(stretches.start[s]), int(stretches.length[s]), int(stretches.offset[s]),
         stretches.piece_offset[one:two], stretches.piece_length[one:two], stretches.piece_ts_ns[one:two],
-        stretches.piece_number[one:two], stretches.piece_file[one:two],
+        stretches.piece_number[one:two], stretches.piece_file[one:two], stretches.piece_order[one:two],
         bool(stretches.gap_after[s]), bool(stretches.ended[s]),
     )  # fmt: skip
 
@@ -770,7 +877,7 @@ def _join(run: list[_Piece]) -> _Piece:
     data = np.concatenate([p.buffer[p.start : p.start + p.length] for p in run])
     return _Piece(
         data, 0, len(data), run[0].offset, *(np.concatenate([getattr(p, x) for p in run]) for x in
-        ("at", "size", "ts_ns", "number", "file")), run[-1].gap_after, run[-1].ended,
+        ("at", "size", "ts_ns", "number", "file", "order")), run[-1].gap_after, run[-1].ended,
     )  # fmt: skip
 
 
