@@ -56,21 +56,21 @@ def auth(detail: bytes, user: bytes = b"u", password: bytes = b"p") -> bytes:
 
 
 CASES: list[tuple[str, bytes, dict[str, Any], Message]] = [
-    ("connect", b"\xcc\x50\xca\xfe", {}, FqConnect() / FqConnectCommand()),
+    ("connect_data", b"\xcc\x50\xca\xfe", {}, FqConnect() / FqConnectCommand()),
     (
-        "connect",
+        "connect_data",
         b"\xcc\x50\xfa\xce" + S16_KEY,
         {"client_key": KEY},
         FqConnect() / FqConnectData(client_key=KEY),
     ),
     (
-        "connect",
+        "connect_data",
         b"\xcc\x50\xfe\xed\x0a\0\0\x02" + S16_KEY,
         {"client_key": KEY, "node_id": "10.0.0.2"},
         FqConnect() / FqConnectPeer(node_id=b"\x0a\0\0\x02", client_key=KEY),
     ),
     (
-        "connect",
+        "connect_data",
         b"\xcc\x50\xfa\xde" + S16_KEY,
         {"client_key": KEY},
         FqConnect() / FqConnectPeerOld(client_key=KEY),
@@ -149,10 +149,10 @@ IDS = [f"{layout}-{frame[:4].hex()}" for layout, frame, _, _ in CASES]
 
 def by_scapy(layout: str, frame: bytes) -> tuple[dict[str, Any], Flaw]:
     """What the Scapy classes read, with the addresses written as the table writes them."""
-    root = {"connect": FqConnect, "short": FqMessageShort, "full": FqMessage, "full_c2s": FqMessage}
+    root = {"connect_data": FqConnect, "short": FqMessageShort, "full": FqMessage, "full_c2s": FqMessage}
     direction = PROTOCOL.layout(layout).direction
     found, flaw = scapy_row(root.get(layout, FqCommand), frame, direction, layout)
-    if flaw and layout not in ("connect", "command_c2s", "command_s2c"):
+    if flaw and layout not in ("connect_data", "command_c2s", "command_s2c"):
         return {}, flaw  # Scapy reads a message and leaves what is behind it; a row is the whole or nothing
     if "node_id" in found:
         found["node_id"] = ".".join(map(str, found["node_id"]))
@@ -175,7 +175,7 @@ class TestFrames:
     def test_ends_where_its_fields_end(
         self, layout: str, frame: bytes, columns: dict[str, Any], built: Message
     ) -> None:
-        if layout == "connect":
+        if layout == "connect_data":
             pytest.skip("another layout follows")
         n = len(frame)
 
@@ -192,7 +192,7 @@ class TestFrames:
 @settings(max_examples=400, deadline=None)
 def test_scapy_and_the_interpreter_agree_on_mutated_frames(case: Any, data: st.DataObject) -> None:
     layout, frame, _, _ = case
-    head = {"connect": 4, "short": 0, "full": 0}.get(layout, 2)
+    head = {"connect_data": 4, "short": 0, "full": 0}.get(layout, 2)
     mutated = bytearray(frame)
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(head, len(mutated)))
@@ -280,7 +280,7 @@ def test_payload_length_past_2_to_the_28_is_refused() -> None:
 @pytest.mark.parametrize("length", [0, 128])
 @pytest.mark.parametrize("word", [b"\xcc\x50\xfa\xce", b"\xcc\x50\xfa\xde", b"\xcc\x50\xfe\xed\x0a\0\0\x01"])
 def test_key_is_1_to_127_bytes(word: bytes, length: int) -> None:
-    assert end_of(PROTOCOL, "connect", word + length.to_bytes(2, "big") + b"K" * length) == []
+    assert end_of(PROTOCOL, "connect_data", word + length.to_bytes(2, "big") + b"K" * length) == []
 
 
 def test_no_hops_is_an_empty_list_as_messages_by_http_have_it() -> None:
@@ -375,12 +375,18 @@ def verdict(claim: Claim) -> tuple[Verdict, str | None, str | None]:
 @pytest.mark.parametrize("on_port", [True, False])
 @pytest.mark.parametrize("start", [True, False])
 @pytest.mark.parametrize(
-    ("word", "s2c"), [("cafe", "command_s2c"), ("face", "full"), ("feed", "full"), ("fade", "full")]
+    ("word", "kind", "s2c"),
+    [
+        ("cafe", "command", "command_s2c"),
+        ("face", "data", "full"),
+        ("feed", "peer", "full"),
+        ("fade", "peer_old", "full"),
+    ],
 )
-def test_first_word_is_proof_on_any_port(word: str, s2c: str, start: bool, on_port: bool) -> None:
+def test_first_word_is_proof_on_any_port(word: str, kind: str, s2c: str, start: bool, on_port: bool) -> None:
     claim = PROTOCOL.claims(opening(bytes.fromhex("cc50" + word), start=start, on_port=on_port))
 
-    assert verdict(claim) == (Verdict.YES, "connect", s2c)
+    assert verdict(claim) == (Verdict.YES, f"connect_{kind}", s2c)
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 3])
@@ -467,7 +473,9 @@ def test_answer_to_a_login_tells_a_connection_whose_client_was_not_captured() ->
 # -- evidence ------------------------------------------------------------------------------------------
 
 
-def connection(number: int, port: int = 8765, layouts: tuple[str, str] = ("connect", "full")) -> Connection:
+def connection(
+    number: int, port: int = 8765, layouts: tuple[str, str] = ("connect_command", "command_s2c")
+) -> Connection:
     return Connection(number, "10.0.0.9", port, True, 0, layouts=list(layouts))
 
 
@@ -491,7 +499,9 @@ def login(number: int, user: str, queue: str, ts_ns: int, key: bytes = KEY, port
 
 
 def data(number: int, ts_ns: int, key: bytes = KEY, word: Word = Word.DATA, port: int = 8765) -> Connection:
-    return observed(connection(number, port), [(ts_ns, word, {"client_key": key, "user": None})])
+    kind = {Word.DATA: "data", Word.PEER: "peer", Word.PEER_OLD: "peer_old"}[word]
+    c = connection(number, port, (f"connect_{kind}", "full"))
+    return observed(c, [(ts_ns, word, {"client_key": key, "user": None})])
 
 
 def facts(*connections: Connection) -> list[tuple[str | None, str | None, str | None]]:

@@ -332,11 +332,16 @@ def _frames(name: str, direction: Direction, *readings: type) -> Layout:
     )
 
 
+def _connect(word: Word) -> Layout:
+    """All words open alike; the layout's name keeps which it was, also where the rest was not captured."""
+    return Layout(
+        f"connect_{KINDS[word]}", "c2s", _CONNECT, header=FqConnect, op="word", names=WORD_NAMES, dialect="v1",
+        on_bad="stop", then=_AFTER_CONNECT, in_a_row=1,
+    )  # fmt: skip
+
+
 LAYOUTS = (
-    Layout(
-        "connect", "c2s", _CONNECT, header=FqConnect, op="word", names=WORD_NAMES, dialect="v1", on_bad="stop",
-        then=_AFTER_CONNECT, in_a_row=1,
-    ),
+    *map(_connect, Word),
     _commands("command_c2s", "c2s", _REQUESTS),
     _commands("command_s2c", "s2c", _ANSWERS),
     _frames("short", "c2s", FqMessageShort),
@@ -357,7 +362,7 @@ def claims(opening: Opening) -> Claim:
     word = int.from_bytes(client[:4], "big")
     if len(client) >= 4 and word in KINDS:
         answers = "command_s2c" if word == Word.COMMAND else "full"
-        return Claim(Verdict.YES, "connect", answers, f"first word {word:08x}")
+        return Claim(Verdict.YES, f"connect_{KINDS[word]}", answers, f"first word {word:08x}")
     if opening.c2s_start and client:
         begun = len(client) < 4 and any(w.to_bytes(4, "big").startswith(client) for w in Word)
         return Claim(Verdict.WAIT if begun and not opening.c2s_ended else Verdict.NO)
@@ -404,10 +409,8 @@ def _found(opening: Opening, direction: Direction, layout: str) -> int | None:
 
 
 def observe(connection: Connection, direction: Direction, op: int, ts_ns: int, row: Mapping[str, Any]) -> None:
-    """The word and key a connection opens with, the first login and the key it was granted."""
+    """The key a connection opens with, the first login and the key it was granted."""
     state = connection.state
-    if op in KINDS:
-        state.setdefault("kind", KINDS[op])
     if op == Code.AUTH and direction == "c2s" and row.get("user") is not None and "user" not in state:
         state["user"], state["queue"] = row["user"], row.get("queue")
     elif row.get("client_key") is not None and "key" not in state:
@@ -415,11 +418,8 @@ def observe(connection: Connection, direction: Direction, op: int, ts_ns: int, r
         state["granted"] = op == Code.AUTH_RESPONSE
 
 
-def _kind(connection: Connection) -> str | None:
-    """What the connection is: its word says, else a layout that only one kind has."""
-    by_layout = {"command_c2s": "command", "short": "data"}
-    kind: str | None = connection.state.get("kind")
-    return kind or by_layout.get(connection.layouts[0])
+_KINDS = {f"connect_{kind}": kind for kind in KINDS.values()} | {"command_c2s": "command", "short": "data"}
+"""What a connection is, by the layout its client began with; of full frames without a start it may be either peer."""
 
 
 def _login(connection: Connection, logins: Mapping[object, Sequence[Connection]]) -> Connection | None:
@@ -450,7 +450,7 @@ def settle(connections: Sequence[Connection]) -> list[Facts]:
             Facts(
                 group_name=said.get("queue") or None,
                 client_name=said.get("user"),
-                columns={"connection_kind": _kind(c)},
+                columns={"connection_kind": _KINDS.get(c.layouts[0])},
             )
         )
     return facts
