@@ -68,8 +68,8 @@ class Frames:
     """Messages of one protocol over one buffer: n rows.
 
     start, end (int64) in ``buffer``; layout (int32) index into the Program's layouts; op (int64); flaw (uint8);
-    flow (int64); side (int8: 0 = endpoint A); offset (int64) in the stream; captured (int64) bytes of the message captured; ts_ns,
-    end_ts_ns, first_packet, last_packet, first_file, last_file (int64); gap_before (int64); resynced (bool).
+    flow (int64); side (int8: 0 = endpoint A); offset (int64) in the stream; captured (int64) bytes of the message
+    captured; ts_ns, end_ts_ns, first_packet, last_packet, first_file, last_file (int64); gap_before (int64); resynced (bool).
     """
 
     protocol: str
@@ -210,7 +210,8 @@ class _Choice:
 class _Hold:
     """A connection nobody has claimed yet: what was captured of it, and how its sides began.
 
-    ``weak`` are the claims of protocols it fits but whose port it does not use: good if its server turns out to speak one.
+    ``weak`` are the claims of protocols it fits but whose port it does not use: good if its server turns out to
+    speak one.
     """
 
     pieces: list[tuple[int, _Piece]] = field(default_factory=list)
@@ -265,7 +266,7 @@ class _Rows:
 
     def frames(self, protocol: str, buffer: NDArray[np.uint8]) -> Frames:
         joined = {name: np.concatenate(chunks) for name, chunks in self.chunks.items()}
-        return Frames(protocol, buffer, **joined)  # type: ignore[arg-type]  # NAMES are its fields
+        return Frames(protocol, buffer, **joined)  # NAMES are its fields
 
 
 class Framer:
@@ -875,10 +876,13 @@ def _joined(held: list[tuple[int, _Piece]]) -> list[tuple[int, _Piece]]:
 
 def _join(run: list[_Piece]) -> _Piece:
     data = np.concatenate([p.buffer[p.start : p.start + p.length] for p in run])
+    at, size, ts_ns, number, file, order = (
+        np.concatenate([getattr(p, name) for p in run]) for name in ("at", "size", "ts_ns", "number", "file", "order")
+    )
+    last = run[-1]
     return _Piece(
-        data, 0, len(data), run[0].offset, *(np.concatenate([getattr(p, x) for p in run]) for x in
-        ("at", "size", "ts_ns", "number", "file", "order")), run[-1].gap_after, run[-1].ended,
-    )  # fmt: skip
+        data, 0, len(data), run[0].offset, at, size, ts_ns, number, file, order, last.gap_after, last.ended
+    )
 
 
 def _latest(piece: _Piece, first: I64, last: I64) -> I64:
