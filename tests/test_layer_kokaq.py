@@ -1,6 +1,9 @@
 """The kokaq layer: worked examples, where frames end, how connections are told, and what the columns say."""
 
+import hashlib
+import json
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scapy.packet import Raw
 
+from mqpcap.capture import captures
+from mqpcap.dissection import dissect
 from mqpcap.flaws import Flaw
 from mqpcap.layers import kokaq
 from mqpcap.layers.kokaq import PROTOCOL, Split, claims, split
@@ -250,7 +255,10 @@ def test_lean_needs_its_zeros_a_low_opcode_and_a_length_that_fits() -> None:
     assert at(LEAN_CREATE[:24] + h("01000000")).known_end == 28 + (1 << 24)
 
 
-@given(st.binary(max_size=80), st.sampled_from(["", "0420", "2004", "042001060000000100020702", "20040105"]), st.booleans())
+BEGINNINGS = ["", "0420", "2004", "042001060000000100020702", "20040105"]
+
+
+@given(st.binary(max_size=80), st.sampled_from(BEGINNINGS), st.booleans())
 def test_splitter_advances_or_stops(tail: bytes, begins: str, ended: bool) -> None:
     data = h(begins) + tail
     found = at(data, ended=ended)
@@ -372,7 +380,14 @@ def test_lean_request_and_answer() -> None:
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [(b"", ""), (b"a b", "a b"), ("grün".encode(), "grün"), (h("0000002a"), "42"), (h("ff00"), "ff00"), (b"a\nb", "610a62")],
+    [
+        (b"", ""),
+        (b"a b", "a b"),
+        ("grün".encode(), "grün"),
+        (h("0000002a"), "42"),
+        (h("ff00"), "ff00"),
+        (b"a\nb", "610a62"),
+    ],
 )
 def test_names_read_best(name: bytes, text: str) -> None:
     frame = h("04200106 00000010 01021102 0204200a") + bytes([len(name)]) + h("000000") + name
@@ -450,7 +465,7 @@ def test_fail_ok_of_the_document_does_not_outweigh_a_proof() -> None:
 
 
 def test_opcode_6_renames_the_connection() -> None:
-    names = PROTOCOL.evidence.settle([connection(("c2s", with_op(NOP, 6))), connection(("c2s", NOP))])  # type: ignore[union-attr]
+    names = kokaq.settle([connection(("c2s", with_op(NOP, 6))), connection(("c2s", NOP))])
 
     assert [f.op_names["c2s", 7] for f in names if f.op_names] == ["AcquirePeekLock", "Push"]
     assert names[1].op_names is not None
@@ -458,7 +473,8 @@ def test_opcode_6_renames_the_connection() -> None:
 
 
 def test_type_0_proves_the_table() -> None:
-    said = PROTOCOL.evidence.settle([connection(("c2s", TABLE)), connection(("c2s", NOP)), connection(("c2s", GO1_PUSH))])  # type: ignore[union-attr]
+    talks = [connection(("c2s", frame)) for frame in (TABLE, NOP, GO1_PUSH)]
+    said = kokaq.settle(talks)
 
     assert [f.columns.get("type_reading") for f in said] == ["table", "legend", None]
 
@@ -471,7 +487,8 @@ def test_bits_from_the_right_once_proven() -> None:
 
     assert kokaq.bit_order(talk) == "lsb"
     assert layout == "c2s_doc.open.lsb"
-    assert columns(frame, layout=layout) | {"message_type": 1, "rq": 2, "bit_order": "lsb"} == columns(frame, layout=layout)
+    found = columns(frame, layout=layout)
+    assert (found["message_type"], found["rq"], found["bit_order"]) == (1, 2, "lsb")
     assert kokaq.bit_order(connection(("c2s", frame), ("c2s", NOP))) == "msb"
 
 
@@ -584,7 +601,8 @@ def test_scapy_builds_the_examples() -> None:
     assert bytes(request / payload) == PUSH
     assert bytes(go1 / numbers) == GO1_PUSH
     assert bytes(lean) == LEAN_ANSWER
-    assert bytes(kokaq.KokaqRequest(opaque=0x30, opcode=3, client=2, tag=1) / kokaq.KokaqMetadata(metadata=entries)) == GET
+    get = kokaq.KokaqRequest(opaque=0x30, opcode=3, client=2, tag=1)
+    assert bytes(get / kokaq.KokaqMetadata(metadata=entries)) == GET
     assert bytes(kokaq.KokaqAnswer(opaque=16, opcode=1, status_reason=0x13, op_opaque=0x11)) == FAILED
 
 
@@ -634,7 +652,7 @@ def test_an_answer_confirms_a_simple_request(request_: bytes, answer: bytes) -> 
 
 @pytest.mark.parametrize(
     "stranger",
-    [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/1.1\r\n", b"\x16\x03\x01\x02\x00", b"\x00\x00\x00\x0b\x01", bytes(64)],
+    [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/1.1\r\n", b"\x16\x03\x01\x02\0", b"\0\0\0\x0b\1", bytes(64)],
 )
 def test_strangers_are_refused_at_once(stranger: bytes) -> None:
     assert claims(opening(stranger, ended=False, on_port=True)).verdict is Verdict.NO
@@ -674,3 +692,84 @@ def test_layouts_a_connection_begins_in_have_a_splitter() -> None:
     entry: list[Layout] = [PROTOCOL.layout("c2s"), PROTOCOL.layout("s2c")]
 
     assert all(isinstance(x.splitter, partial) for x in entry)
+
+
+# -- captures ----------------------------------------------------------------------------------------------
+
+Row = dict[str, Any]
+
+
+def dissected(path: Path) -> list[tuple[Row, Row]]:
+    """Rows of messages with their fields, by time."""
+    found = dissect(captures([str(path)], None).captures[0])
+    rows: list[tuple[Row, Row]] = []
+    for chunk in found.chunks():
+        rows += zip(chunk.messages.to_pylist(), chunk.fields.to_pylist(), strict=True)
+    return rows
+
+
+def place(message: Row) -> tuple[Any, ...]:
+    return message["src_port"], message["dst_port"], message["direction"], message["stream_offset"]
+
+
+def expected_name(event: Row, name: str, dialect: str) -> str | None:
+    if dialect != "doc":
+        return str(event[name]) if event.get(f"{name}_len", 4) else None
+    if event[name] is not None:
+        return str(event[name])
+    return str(event[f"{name}_number"]) if f"{name}_number" in event else str(event[f"{name}_hex"])
+
+
+def said(event: Row, dialect: str) -> Row:
+    """The columns that a truth event speaks of."""
+    renamed = {"message_type": "message_type", "request_type": "rq", "opaque": "opaque", "opcode": "opcode"}
+    renamed |= {"client_id": "client", "status": "status", "reason": "reason", "tag": "tag", "opaque2": "op_opaque"}
+    renamed |= {"op_opaque": "op_opaque", "component_opaque": "component_opaque"}
+    found = {column: event[key] for key, column in renamed.items() if key in event}
+    found["op"] = event["opcode_name"]
+    if event.get("component", "payload") == "payload":
+        found["body"] = event["payload_sha256"]
+        found |= {name: expected_name(event, name, dialect) for name in ("namespace", "queue")}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("capture", "count"),
+    [("doc_session", 149), ("go1_midstream", 132), ("go1_pipelined", 336), ("go1_session", 104), ("lean_session", 104)],
+)
+def test_captures_give_what_their_programs_said(pcaps: Path, truth: Path, capture: str, count: int) -> None:
+    told = json.loads((truth / "kokaq" / f"{capture}.truth.json").read_text())
+    rows = dissected(pcaps / "kokaq" / f"{capture}.pcap")
+    by_place = {place(m): (m, f) for m, f in rows}
+    assert len(rows) == len(by_place) == count
+
+    for talk in told["connections"]:
+        offsets = {"c2s": 0, "s2c": 0}
+        ports = {"c2s": (talk["client_port"], talk["server_port"]), "s2c": (talk["server_port"], talk["client_port"])}
+        for event in talk["events"]:
+            direction = event["dir"]
+            message, fields = by_place[*ports[direction], direction, offsets[direction]]
+            offsets[direction] += event["frame_len"]
+            got = fields | {"body": None if fields["body"] is None else hashlib.sha256(fields["body"]).hexdigest()}
+            expected = said(event, told["dialect"])
+            assert message["frame_len"] == event["frame_len"]
+            assert (message["dialect"], message["flaw"]) == (told["dialect"], None)
+            assert {name: got[name] for name in expected} == expected
+            assert message["client_name"] == (event.get("client_name") or message["client_name"])
+
+
+def test_grpc_is_not_claimed(pcaps: Path) -> None:
+    assert dissected(pcaps / "kokaq" / "grpc_negative.pcap") == []
+
+
+@pytest.mark.parametrize("fault", ["lost", "snapped", "reordered", "conflict"])
+def test_whole_frames_of_a_damaged_capture_are_frames_of_the_whole_one(pcaps: Path, fault: str) -> None:
+    """What was held when a gap showed used to be joined with the bytes behind the gap."""
+    rows = dissected(pcaps / "kokaq" / "doc_session.pcap")
+    whole = {place(m): (m["frame_len"], f["opcode"]) for m, f in rows}
+    damaged = dissected(pcaps / "faults" / f"kokaq_{fault}.pcap")
+
+    assert damaged
+    for message, fields in damaged:
+        if message["flaw"] is None:
+            assert whole[place(message)] == (message["frame_len"], fields["opcode"])

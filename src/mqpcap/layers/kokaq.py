@@ -975,9 +975,7 @@ def _metadata(entries: pa.Array, codec: NDArray[np.bool_]) -> pa.Array:
     names = _named((values, np.ones(len(values), np.bool_)), np.repeat(codec, lengths), DOC_METADATA, CODEC_METADATA)
     named = pa.StructArray.from_arrays([tags, names, items.field("value")], names=["tag", "name", "value"])
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    return pa.ListArray.from_arrays(
-        pa.array(offsets), named, mask=pc.is_null(entries) if entries.null_count else None
-    )
+    return pa.ListArray.from_arrays(pa.array(offsets), named, mask=pc.is_null(entries) if entries.null_count else None)
 
 
 def _ambiguities(raw: Raw, doc: NDArray[np.intp], traits: Sequence[_Trait], metadata: pa.Array) -> pa.Array:
