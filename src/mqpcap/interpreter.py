@@ -646,7 +646,7 @@ class Interpreter:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _packed(self, buf: cython.uchar[::1], body: cython.longlong, limit: cython.longlong) -> cython.int:
+    def _packed(self, buf: cython.const[cython.uchar][::1], body: cython.longlong, limit: cython.longlong) -> cython.int:
         """For a search: a compressed body is believed from its gzip header (RFC 1952), it is not opened here."""
         finish: cython.longlong = body + self.frame_length
         if self.frame_length < GZIP_SMALLEST:
