@@ -157,7 +157,7 @@ class _Columns:
             column, value = rule.one_way
             way = pc.fill_null(pc.equal(rows[f"f.{column}"], value), False).to_numpy()
             self.expects &= ~way
-        quiet = np.array([n in rule.unasked or n is None for n in names])[self.op]
+        quiet = np.array([n in rule.unasked for n in names])[self.op]
         self.is_reply = ~self.from_client & ~quiet
         self.first_only = np.array([n in rule.first_only for n in names])[self.op]
         self.tie = _tied(rows, rule.tie)
@@ -168,7 +168,7 @@ class _Columns:
         name = self.names[self.op[reply]]
         if ask is None or self.ts_ns[reply] < self.ts_ns[request]:
             return False
-        return name in rule.errors or name in ask.by
+        return not ask.by or name in rule.errors or name in ask.by
 
 
 def _tied(rows: pa.Table, names: Sequence[str]) -> I64:
@@ -277,13 +277,14 @@ def _unpaired(
     expects = columns.expects[alone]
     out.add(alone[~expects], -1, State.NOT_EXPECTED)
     due = alone[expects]
-    whole = edge.start and not edge.holes[0] and edge.complete
+    proven = c2s[: _before(columns, c2s, edge.holes[0])][-1:] if edge.start and edge.complete else c2s[:0]
+    in_step = not any(r not in taken and not columns.first_only[r] for r in s2c.tolist())
     for row in due.tolist():
         ask = columns.asks[columns.op[row]]
         assert ask is not None
         # A message cut by the end of its stream was never a whole request.
-        cut = columns.truncated[row] and not edge.holes[0]
-        if whole and not cut and ask.answer == "always":
+        known = len(proven) and columns.offset[row] <= columns.offset[proven[0]] and not columns.truncated[row]
+        if known and in_step and ask.answer == "always":
             out.add(row, -1, State.UNANSWERED)
         elif _in_gap(rule, columns, row, taken, s2c, c2s, edge):
             out.add(row, -1, State.LOST)

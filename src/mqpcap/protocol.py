@@ -177,6 +177,9 @@ class Evidence:
     relayout: Callable[[Connection, str], str] | None = None
     layouts: frozenset[str] | None = None
     """Layouts (as the framing names them) whose rows are evidence, None for all."""
+    certain: Callable[[Connection], bool] | None = None
+    """Whether ``relayout`` will say the same of every later state. Until then rows of ``layouts`` wait, at worst for the
+    end of the input: what a row says must not depend on when it was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +242,7 @@ class Ask:
 
     answer   ``always``: one reply each. ``maybe``: some get one, and no proof exists either way. ``never``: the protocol
              has no answer to it; if one comes all the same it is paired
-    by       names of the server's operations that answer it
+    by       names of the server's operations that answer it; empty: any that answers at all
     """
 
     answer: Literal["always", "maybe", "never"]
