@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from segments import ACK, FIN, RST, SYN, A, B, Packet, a, b, segments
 
 from mqpcap import streams
 from mqpcap.streams import Assembler, Flow, Stretches, connection_id
+from segments import ACK, FIN, RST, SYN, A, B, Packet, a, b, segments
 
 # Five messages of 24 bytes: four of length, twenty of body, as in the torture table.
 MESSAGES = [b"\0\0\0\x14" + bytes([65 + i]) * 20 for i in range(5)]
@@ -690,7 +690,7 @@ def test_nothing_may_follow_finish() -> None:
         assembler.feed(segments([]))
 
 
-# Properties: a conversation with everything that can happen to it, against a model that only knows which byte came first.
+# Properties: conversations with everything that can happen to them, against a model that knows which byte came first.
 
 
 @st.composite

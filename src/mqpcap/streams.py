@@ -1,20 +1,21 @@
+# cython: language_level=3, annotation_typing=False
 """TCP segments to ordered byte streams.
 
 Fed by ``packets``, read by ``frames``. Each side of each connection becomes runs of stream bytes (stretches); bytes the
 capture did not see are recorded as gaps, nothing here fills one, and no byte is given out twice. The first copy of a
 byte is kept; what a later copy says otherwise is recorded as a conflict.
 
-Theory of operation. ``flows.walk`` takes every packet that is in order, in C when compiled. A side that is not in order
-has a ``Disorder`` holding copies of what came too early, and while it has one every packet of its connection is judged
-here. A hole is given up, for good, when the other side's acknowledgement covers it and SETTLE_PACKETS more packets of the
-connection have come (the bytes existed, and a capture that is only slightly out of order would have shown them), when too
-much is held, or when the flow ends. The start of a side without a SYN waits by the same rule. Bytes that come after
-their hole was given up are counted and recorded as late. All of this is decided per packet, never per call of feed, so
-results do not depend on how the input was cut into windows. Under the memory caps (counts say when they bite) results
-depend on what other connections are in the same Assembler.
+Theory of operation. ``flows.walk`` takes every packet that is in order, in C when compiled. A side that is not in
+order has a ``_Disorder`` holding copies of what came too early, and while it has one every packet of its connection is
+judged here. A hole is given up, for good, when the other side's acknowledgement covers it and SETTLE_PACKETS more
+packets of the connection have come (the bytes existed, and a capture that is only slightly out of order would have
+shown them), when too much is held, or when the flow ends. The start of a side without a SYN waits by the same rule.
+Bytes that come after their hole was given up are counted and recorded as late. All of this is decided per packet,
+never per call of feed, so results do not depend on how the input was cut into windows. Under the memory caps (counts
+say when they bite) results depend on what other connections are in the same Assembler.
 
-Stream offsets are int64 and never wrap. Without a SYN offset 0 is the lowest sequence number known when the side's first
-byte was given out; if lower ones come later, add Flow.shift[side] to get the offset the contract speaks of.
+Stream offsets are int64 and never wrap. Without a SYN offset 0 is the lowest sequence number known when the side's
+first byte was given out; if lower ones come later, add Flow.shift[side] to get the offset the contract speaks of.
 """
 
 import base64
@@ -154,7 +155,7 @@ def _community_id(low: tuple[bytes, int], high: tuple[bytes, int]) -> str:
 
 
 def connection_id(version: int, one: tuple[bytes, int], two: tuple[bytes, int], first_ts_ns: int, equal: int) -> int:
-    """A positive number of 63 bits for a connection: endpoints in either order, first packet's time, number among equals.
+    """A positive number of 63 bits: of the endpoints in either order, the first packet's time, the number among equals.
 
     >>> a, b = (bytes([10, 0, 0, 1]), 5555), (bytes([10, 0, 0, 2]), 40000)
     >>> connection_id(4, a, b, 7, 0) == connection_id(4, b, a, 7, 0) != connection_id(4, a, b, 7, 1)
@@ -169,10 +170,10 @@ def connection_id(version: int, one: tuple[bytes, int], two: tuple[bytes, int], 
 
 @dataclass(frozen=True, slots=True)
 class Spots:
-    """Places of streams, one row each, in order of flow, side and offset: gaps, conflicts or late bytes.
+    """Places of streams, one row each, in order of flow, side and offset.
 
-    flow, offset, length, ts_ns: int64, side: int8, snapped: bool (a gap cut by the snap length). ts_ns of a gap is that of
-    the first byte captured behind it, or of the flow's last packet; else of the packet with the bytes.
+    flow, offset, length, ts_ns: int64, side: int8, snapped: bool (a gap cut by the snap length). ts_ns of a gap is that
+    of the first byte captured behind it, or of the flow's last packet; else of the packet with the bytes.
     """
 
     flow: NDArray[np.int64]
@@ -205,7 +206,7 @@ class Stretches:
 
     buffer holds the bytes of all. Per stretch, int64: flow; offset, stream offset of the first byte; start and length
     in buffer; gap_before, bytes missing just before it. side: int8. bool: gap_after, bytes are missing behind it and
-    nothing will extend it; ended, nothing follows on this side; snapped, the gap behind it was cut by the snap length.
+    nothing will extend it; ended, nothing follows on this side; snapped, the snap length cut the gap behind it.
 
     Pieces piece_first[s] to piece_first[s + 1] make up stretch s: piece_offset (in the stream), piece_length, and time,
     number and file of the packet they came in. piece_order ascends in the order in which new pieces were given out, over
@@ -485,12 +486,12 @@ class Assembler:
             self._views()
 
     def _grow(self) -> None:
-        """Room for half as many flows again."""
+        """Room for more flows; little more than needed, as the room is filled with zeros at once."""
         room = len(self._flow_words) // _WORDS
-        room += max(room // 2, 1)
+        room += max(room // 8, _FIRST_ROOM)
         self._f.release()
         self._flow_words.resize(room * _WORDS, refcheck=False)
-        if len(self._table) < room * 2:
+        if len(self._table) < room * 3 // 2:
             self._table = np.zeros(len(self._table) * 2, np.int64)
             self._views()
             _flows.rehash(self._s, self._f, self._h)
