@@ -943,12 +943,20 @@ def _name(raw: Raw, name: str, little: NDArray[np.bool_]) -> pa.Array:
     """A namespace or queue as text: its number, or its bytes as they read best (10.1)."""
     value, present = raw.numbers(f"{name}_id")
     start, length = raw.spans(f"{name}_raw")
-    texts: list[str | None] = [None] * raw.n
-    for row in np.flatnonzero(length >= 0).tolist():
-        one = int(start[row])
-        texts[row] = readable(raw.buffer[one : one + int(length[row])].tobytes(), bool(little[row]))
+    texts: list[str | None] = [None]
+    which = np.zeros(raw.n, np.int64)
+    seen: dict[tuple[bytes, bool], int] = {}
+    data = memoryview(raw.buffer)
+    rows = np.flatnonzero(length >= 0)
+    ends, orders = (start + length)[rows].tolist(), little[rows].tolist()
+    for row, one, two, order in zip(rows.tolist(), start[rows].tolist(), ends, orders, strict=True):
+        key = bytes(data[one:two]), order
+        if key not in seen:
+            seen[key] = len(texts)
+            texts.append(readable(*key))
+        which[row] = seen[key]
     number = pa.array(value, mask=~present).cast(pa.string())
-    return pc.coalesce(number, pa.array(texts, pa.string()))
+    return pc.coalesce(number, pa.array(texts, pa.string()).take(pa.array(which)))
 
 
 def readable(name: bytes, little: bool = False) -> str:
@@ -980,14 +988,29 @@ def _metadata(entries: pa.Array, codec: NDArray[np.bool_]) -> pa.Array:
 
 def _ambiguities(raw: Raw, doc: NDArray[np.intp], traits: Sequence[_Trait], metadata: pa.Array) -> pa.Array:
     """``field:number`` for every number of a big-endian frame whose meaning rests on an unproven choice."""
-    lists: list[list[str]] = [[]] * raw.n
+    lists: list[list[str]] = [[]]
+    which = np.zeros(raw.n, np.int64)
     if len(doc):
         names = ("opcode", "client", "status", "reason", "message_type", "rq")
         columns = [_listed(raw.numbers(name), doc) for name in names]
-        tags = [[e["tag"] for e in row or ()] for row in metadata.take(pa.array(doc)).to_pylist()]
-        for place, row in enumerate(doc.tolist()):
-            lists[row] = _ambiguous(traits[int(raw.layout[row])], [c[place] for c in columns], tags[place])
-    return pa.array(lists, pa.list_(pa.string()))
+        layouts = raw.layout[doc].tolist()
+        seen: dict[tuple[Any, ...], int] = {}
+        for place, (row, tags) in enumerate(zip(doc.tolist(), _tags(metadata, doc), strict=True)):
+            values = [c[place] for c in columns]
+            key = (layouts[place], tags, *values)
+            if key not in seen:
+                seen[key] = len(lists)
+                lists.append(_ambiguous(traits[layouts[place]], values, tags))
+            which[row] = seen[key]
+    return pa.array(lists, pa.list_(pa.string())).take(pa.array(which))
+
+
+def _tags(metadata: pa.Array, rows: NDArray[np.intp]) -> list[bytes]:
+    """The metadata tags of some rows."""
+    tags = metadata.flatten().field("tag").to_numpy().astype(np.uint8).tobytes()
+    lengths = pc.fill_null(pc.list_value_length(metadata), 0).to_numpy().astype(np.int64)
+    ends = np.cumsum(lengths)
+    return [tags[one:two] for one, two in zip((ends - lengths)[rows].tolist(), ends[rows].tolist(), strict=True)]
 
 
 def _listed(numbers: tuple[NDArray[np.int64], NDArray[np.bool_]], rows: NDArray[np.intp]) -> list[int | None]:
