@@ -615,6 +615,8 @@ class Message(Packet):
     expect of a broken layer; the flaw is then visible as ``Raw in packet``.
     """
 
+    match_subclass = True  # packet[BlipMQPublish] also finds the newer form that derives from it
+
     layouts: "ClassVar[tuple[Layout, ...]]" = ()
     """The layouts whose messages begin with this class."""
 

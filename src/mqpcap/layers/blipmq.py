@@ -85,7 +85,7 @@ class BlipMQPublish(Message):
     ]
 
 
-class BlipMQPublishV2(Message):
+class BlipMQPublishV2(BlipMQPublish):
     """A message published in version 2: the high bits of the qos byte say which fields follow it."""
 
     name = "BlipMQ PUBLISH v2"
@@ -112,7 +112,7 @@ class BlipMQSubscribe(Message):
     ]
 
 
-class BlipMQSubscribeV2(Message):
+class BlipMQSubscribeV2(BlipMQSubscribe):
     """A subscription, version 2: the high bits of the qos byte say which fields follow it."""
 
     name = "BlipMQ SUBSCRIBE v2"
@@ -257,6 +257,11 @@ def relayout(connection: Connection, layout: str) -> str:
     return f"{layout[:3]}_v1" if _dialect(connection) == "v1" else layout
 
 
+def certain(connection: Connection) -> bool:
+    """Whether the version is agreed on."""
+    return "agreed" in connection.state
+
+
 def settle(connections: Sequence[Connection]) -> list[Facts]:
     """The dialect of each connection."""
     return [Facts(dialect=_dialect(c)) for c in connections]
@@ -283,5 +288,5 @@ PROTOCOL = MessageQueue(
         error_code="error_code",
         error_text="error_text",
     ),
-    evidence=Evidence(frozenset({FrameType.HELLO, FrameType.ACK}), observe, settle, relayout),
+    evidence=Evidence(frozenset({FrameType.HELLO, FrameType.ACK}), observe, settle, relayout, certain=certain),
 )
