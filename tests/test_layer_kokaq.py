@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scapy.layers.inet import IP, TCP
+from scapy.layers.l2 import Ether
 from scapy.packet import Raw
+from scapy.utils import wrpcap
 
 from mqpcap.capture import captures
 from mqpcap.dissection import dissect
@@ -773,3 +776,27 @@ def test_whole_frames_of_a_damaged_capture_are_frames_of_the_whole_one(pcaps: Pa
     for message, fields in damaged:
         if message["flaw"] is None:
             assert whole[place(message)] == (message["frame_len"], fields["opcode"])
+
+
+def test_evidence_of_a_connection_names_all_its_rows(tmp_path: Path) -> None:
+    """2.9: any opcode 6 switches to the codec's numbers; 2.3: so does a high bit the order of bits."""
+    lock = with_op(NOP, 7)
+    right = bytes([0x81])
+    frames = [lock[:3] + right + lock[4:], with_op(CREATE, 6)[:3] + right + CREATE[4:8] + b"\x06" + CREATE[9:]]
+    client = IP(src="10.0.0.1", dst="10.0.0.2") / TCP(sport=40000, dport=9944, seq=99, flags="S")
+    packets = [Ether() / client]
+    sent = 100
+    for frame in frames:
+        packets.append(
+            Ether() / IP(src="10.0.0.1", dst="10.0.0.2") / TCP(sport=40000, dport=9944, seq=sent, flags="PA") / frame
+        )
+        sent += len(frame)
+    path = tmp_path / "codec.pcap"
+    wrpcap(str(path), packets)
+
+    first, second = dissected(path)
+
+    assert (first[0]["op"], first[0]["client_name"], second[0]["op"]) == ("AcquirePeekLock", "ProxyAmqp", "Push")
+    assert (first[1]["message_type"], first[1]["rq"], first[1]["numbering"]) == (1, 2, "codec")
+    assert first[1]["ambiguities"] == second[1]["ambiguities"] == []
+    assert first[1]["type_reading"] == "legend"
