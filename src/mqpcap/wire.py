@@ -23,6 +23,7 @@ from scapy.config import conf
 from scapy.fields import Field
 from scapy.packet import Packet, bind_top_down
 
+from mqpcap import typed
 from mqpcap.errors import ProtocolError
 from mqpcap.inflating import inflate
 
@@ -374,6 +375,9 @@ class RestText(Text):
 
 class Tree(Rest):
     """A late kind: the rest is a typed tree, which ``records`` turns into JSON text."""
+
+    def i2repr(self, pkt: Packet | None, x: Any) -> str:
+        return (x and typed.text(x.removeprefix(typed.MAGIC))) or repr(x)
 
 
 class Json(Rest):
