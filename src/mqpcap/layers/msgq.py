@@ -71,7 +71,7 @@ class MsgQSplit(Message):
     fields_desc = [
         U16("header_len", at_least=4),
         Part("header", MsgQHeader, length="header_len"),
-        Rest("body"),
+        Tree("body"),
     ]
 
 
