@@ -89,7 +89,7 @@ def _take(seen: Seen, stretches: Stretches, consumed: np.ndarray, wanted: int) -
         whole = bool(stretches.gap_after[i] or stretches.ended[i])
         done = length if whole else int(consumed[i])
         body = stretches.buffer[start : start + length].tobytes()
-        runs = seen.runs.setdefault(key, [])
+        runs = seen.runs.setdefault(key, []) if done else seen.runs.get(key, [])
         end = runs[-1][0] + len(runs[-1][1]) if runs else 0
         assert offset - end == stretches.gap_before[i]
         first, last = int(stretches.piece_first[i]), int(stretches.piece_first[i + 1])

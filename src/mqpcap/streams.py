@@ -209,8 +209,8 @@ class Stretches:
     nothing will extend it; ended, nothing follows on this side; snapped, the snap length cut the gap behind it.
 
     Pieces piece_first[s] to piece_first[s + 1] make up stretch s: piece_offset (in the stream), piece_length, and time,
-    number and file of the packet they came in. piece_order ascends in the order in which new pieces were given out, over
-    all sides and calls of feed. A stretch may be empty: its side ended and there was nothing new.
+    number and file of the packet they came in. piece_order ascends in the order in which new pieces were given out,
+    over all sides and calls of feed. A stretch may be empty: its side ended and there was nothing new.
     """
 
     buffer: NDArray[np.uint8]
