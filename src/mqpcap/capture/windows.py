@@ -214,7 +214,8 @@ class Reader:
                 self._end(filled - at, walk, at)
                 return
             held = filled - at
-            size = 2 * len(buffer) if walk.need > len(buffer) else WINDOW_BYTES
+            # A window that was made larger for one record may hold more behind it than the next one has room for.
+            size = 2 * len(buffer) if walk.need > len(buffer) else max(WINDOW_BYTES, walk.need, held + 1)
             fresh = np.empty(size, np.uint8)
             fresh[:held] = buffer[at:filled]
             self._base += at
