@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.frames import Problem, Talk
+from mqpcap.matching import codes
 from mqpcap.protocol import Ask, Ends, Matches, MessageQueue, Pairing, Rule, State
 from mqpcap.streams import Flow
 
@@ -160,7 +161,7 @@ class _Columns:
         quiet = np.array([n in rule.unasked for n in names])[self.op]
         self.is_reply = ~self.from_client & ~quiet
         self.first_only = np.array([n in rule.first_only for n in names])[self.op]
-        self.tie = _tied(rows, rule.tie)
+        self.tie = codes([rows[f"f.{name}"] for name in rule.tie], rows.num_rows)
 
     def fits(self, rule: Rule, request: int, reply: int) -> bool:
         """Whether a reply is one that the request may get, and came after it."""
@@ -169,17 +170,6 @@ class _Columns:
         if ask is None or self.ts_ns[reply] < self.ts_ns[request]:
             return False
         return not ask.by or name in rule.errors or name in ask.by
-
-
-def _tied(rows: pa.Table, names: Sequence[str]) -> I64:
-    """A number per row, equal where the tie's columns are."""
-    key = np.zeros(rows.num_rows, np.int64)
-    for name in names:
-        codes = rows[f"f.{name}"].combine_chunks().dictionary_encode().indices
-        codes = pc.fill_null(codes, -1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
-        _, key = np.unique(np.stack([key, codes]), axis=1, return_inverse=True)
-        key = key.reshape(-1).astype(np.int64)
-    return key
 
 
 class _Out:
@@ -318,14 +308,18 @@ def _exchanges(protocol: str, rows: pa.Table, pairs: Pairing) -> pa.Table:
     def of(name: str, at: pa.Array) -> pa.Array:
         return rows[name].combine_chunks().take(at)
 
+    def either(name: str) -> pa.Array:
+        """The request's, or of a reply without a request its own."""
+        return rows[name].combine_chunks().take(pc.coalesce(asked, answered))
+
     request_ts, reply_ts = of("ts_ns", asked), of("ts_ns", answered)
     table = pa.table(
         {
-            "connection_id": pc.coalesce(of("connection_id", asked), of("connection_id", answered)),
+            "connection_id": either("connection_id"),
             "protocol": pa.array([protocol] * len(asked), pa.string()),
-            "op": pc.coalesce(of("op", asked), of("op", answered)),
-            "destination": pc.coalesce(of("destination", asked), of("destination", answered)),
-            "client_name": pc.coalesce(of("client_name", asked), of("client_name", answered)),
+            "op": either("op"),
+            "destination": either("destination"),
+            "client_name": either("client_name"),
             "request_direction": pa.array(["c2s"] * len(asked), pa.string()),
             "request_offset": of("stream_offset", asked),
             "reply_offset": of("stream_offset", answered),

@@ -261,7 +261,8 @@ class Rule:
     tie         columns that a reply repeats from its request; empty: order on the connection ties them
     answers_in_order   the server answers one request before it reads the next
     one_way     (column, value): a request with that value expects nothing
-    columns     further columns of the protocol's table that ``machine`` and ``deliveries`` need
+    columns     further columns of the protocol's table that ``machine`` and ``deliveries`` need, in ``rows`` with ``f.``
+                in front; ``records.offset`` is the list of one field of a list of structs
     machine     replaces the generic engine where a rule cannot say it
     deliveries  which publish came out as which delivery
     """

@@ -222,7 +222,7 @@ def _for_rule(protocol: MessageQueue, columns: Mapping[str, pa.Array], table: pa
     rule = protocol.rule
     if rule is None:
         return {}
-    out = {f"r.{name}": _plain(table[name]) for name in needed(rule) if name in table.column_names}
+    out = {f"r.{name}": _column(table, name) for name in needed(rule) if name.split(".")[0] in table.column_names}
     if rule.body is not None:
         body = _plain(table[rule.body]).cast(pa.binary())
         _, offsets, data = body.buffers()
@@ -393,6 +393,17 @@ def settled(
     names = [name for name in whole.column_names if name.startswith("f.")]
     fields = whole.select([*KEYS, *names]).rename_columns([*KEYS, *(name[2:] for name in names)])
     return Chunk(protocol.name, messages, fields, _narrow(protocol, whole))
+
+
+def _column(table: pa.Table, name: str) -> pa.Array:
+    """A column, or with a dot one field of the structs in a list column."""
+    outer, _, inner = name.partition(".")
+    array = _plain(table[outer])
+    if not inner:
+        return array
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, array.flatten().field(inner), mask=pc.is_null(array))
 
 
 def _narrow(protocol: MessageQueue, whole: pa.Table) -> pa.Table | None:

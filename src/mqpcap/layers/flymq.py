@@ -16,17 +16,25 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from mqpcap.matching import codes, sole_sources
 from mqpcap.protocol import (
+    Ask,
     Claim,
     Derived,
     Direction,
+    Ends,
     Envelope,
     Layout,
+    Matches,
     MessageQueue,
     Opening,
+    Pairing,
     Raw,
     Reading,
+    Rule,
+    State,
     Verdict,
 )
 from mqpcap.wire import I32, I64, U8, U32, U64, Bool, Bytes, Kind, Length, Many, Message, Only, Part, RestText, Text
@@ -1537,6 +1545,65 @@ def envelope(table: pa.Table) -> Mapping[str, pa.Array]:
     }
 
 
+def _positions(rows: pa.Table) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Topic, partition and offset of each row that names one message by its place."""
+    return tuple(rows[f"f.{name}"].combine_chunks() for name in ("topic", "partition", "offset"))  # type: ignore[return-value]
+
+
+def deliveries(rows: pa.Table, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
+    """A PRODUCE is answered with the place of its message; CONSUME names a place, FETCH replies carry offsets.
+
+    Only the reply of PRODUCE itself can be trusted: those of the other producing operations say partition 0 always
+    (server.go:2186-2193). A place produced twice in one input (topic deleted and made again) is doubtful.
+    """
+    topic, partition, offset = _positions(rows)
+    names = rows["op"].combine_chunks()
+    server = pa.array([ends[c].server for c in rows["connection_id"].to_pylist()], pa.string())
+    answered = pairs.reply[(pairs.state == State.ANSWERED)]
+    asked = pairs.request[(pairs.state == State.ANSWERED)]
+    answered_ok = pc.equal(rows["status"].combine_chunks().take(pa.array(answered)), "ok").to_numpy(zero_copy_only=False)
+    asked, answered = asked[answered_ok], answered[answered_ok]
+    op = names.take(pa.array(asked))
+
+    def chosen(*wanted: OpCode) -> NDArray[np.bool_]:
+        return pc.is_in(op, pa.array([NAMES[w] for w in wanted])).to_numpy(zero_copy_only=False)
+
+    made, got = chosen(OpCode.PRODUCE), chosen(OpCode.CONSUME, OpCode.CONSUME_ZERO_COPY)
+    listed = chosen(OpCode.FETCH, OpCode.FETCH_BINARY)
+    records = rows["f.records.offset"].combine_chunks().take(pa.array(answered[listed]))
+    counts = pc.fill_null(pc.list_value_length(records), 0).to_numpy(zero_copy_only=False)
+    carried = records.flatten()
+    fetch, fetched = np.repeat(asked[listed], counts), np.repeat(answered[listed], counts)
+
+    publish, publish_reply = asked[made], answered[made]
+    deliver = np.concatenate([answered[got], fetched])
+    by = np.concatenate([asked[got], fetch])
+    at = pa.array(np.concatenate([publish, by]))
+    place = [
+        server.take(at),
+        topic.take(at),
+        pa.concat_arrays([partition.take(pa.array(publish_reply)), partition.take(pa.array(by))]),
+        pa.concat_arrays([offset.take(pa.array(publish_reply)), offset.take(pa.array(asked[got])), carried]),
+    ]
+    n = len(publish)
+    ts = rows["ts_ns"].to_numpy()
+    key = codes(place, len(at))
+    when = np.concatenate([ts[publish], ts[deliver]])
+    one, two, doubtful = sole_sources(key, np.arange(n), np.arange(n, len(at)), when)
+    text = [f"{p}:{o}" for p, o in zip(place[2].take(pa.array(two)).to_pylist(), place[3].take(pa.array(two)).to_pylist(), strict=True)]
+    return Matches(publish[one], deliver[two - n], ["offset"] * len(one), text, doubtful)
+
+
+_AUTH_REPLIES = frozenset({NAMES[OpCode.AUTH_RESPONSE], NAMES[OpCode.AUTH]})
+RULE = Rule(
+    asks={name: Ask("always", frozenset({name})) for name in NAMES.values()}
+    | {NAMES[OpCode.AUTH]: Ask("always", _AUTH_REPLIES)},
+    otherwise=Ask("always", frozenset({NAMES[OpCode.ERROR]})),
+    errors=frozenset({NAMES[OpCode.ERROR]}),
+    columns=("topic", "partition", "offset", "records.offset"),
+    deliveries=deliveries,
+)
+
 PROTOCOL = MessageQueue(
     name="flymq",
     title="FlyMQ",
@@ -1554,6 +1621,7 @@ PROTOCOL = MessageQueue(
         error_code="code",
         derive=envelope,
     ),
+    rule=RULE,
     derived=(
         Derived("offset", pa.decimal128(20, 0)),
         Derived("topics", pa.list_(pa.string())),

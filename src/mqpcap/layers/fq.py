@@ -26,20 +26,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from mqpcap.matching import codes, sole_sources
 from mqpcap.protocol import (
     ANY,
     DIRECTIONS,
+    Ask,
     Claim,
     Connection,
     Derived,
     Direction,
+    Ends,
     Envelope,
     Evidence,
     Facts,
     Layout,
+    Matches,
     MessageQueue,
     Opening,
+    Pairing,
     Raw,
+    Rule,
     Verdict,
 )
 from mqpcap.wire import U8, U16, U32, Bytes, Kind, Many, Message, Only, Part, RestText, Text
@@ -534,6 +540,40 @@ def envelope(table: pa.Table) -> dict[str, pa.Array]:
     return {"status": status, "message_id": _hex(table["message_id"].combine_chunks())}
 
 
+def deliveries(rows: pa.Table, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
+    """A delivery carries its publish's id, exchange, route and body; a disk queue rewrites the id's last 8 bytes.
+
+    Publishers repeat ids (fq_bench, the lua client): where several publishes are alike in all, none is taken.
+    """
+    message = pc.equal(rows["op"], "message")
+    published = pc.equal(rows["direction"], "c2s")
+    source = np.flatnonzero(pc.fill_null(pc.and_(message, published), False).to_numpy())
+    sink = np.flatnonzero(pc.fill_null(pc.and_(message, pc.invert(published)), False).to_numpy())
+    identity = pc.binary_slice(rows["f.message_id"].combine_chunks(), 0, 8)
+    key = codes([identity, rows["destination"], rows["f.route"], rows["body_print"]], rows.num_rows)
+    whole = pc.is_valid(rows["f.message_id"]).to_numpy()
+    one, two, doubtful = sole_sources(key, source[whole[source]], sink[whole[sink]], rows["ts_ns"].to_numpy())
+    ids = rows["f.message_id"].combine_chunks().take(pa.array(one)).to_pylist()
+    return Matches(one, two, ["message_id"] * len(one), [x.hex() for x in ids], doubtful)
+
+
+RULE = Rule(
+    asks={
+        CODE_NAMES[Code.AUTH]: Ask("always", frozenset({CODE_NAMES[Code.AUTH_RESPONSE], CODE_NAMES[Code.ERROR]})),
+        CODE_NAMES[Code.BIND_REQUEST]: Ask("always", frozenset({CODE_NAMES[Code.BIND]})),
+        CODE_NAMES[Code.UNBIND_REQUEST]: Ask("always", frozenset({CODE_NAMES[Code.UNBIND]})),
+        CODE_NAMES[Code.STATUS_REQUEST]: Ask("always", frozenset({CODE_NAMES[Code.STATUS]})),
+        CODE_NAMES[Code.HEARTBEAT_REQUEST]: Ask("never"),
+        "message": Ask("never"),
+    },
+    unasked=frozenset({CODE_NAMES[Code.HEARTBEAT], "message"}),
+    # After the login an error answers nothing: it ends the session.
+    first_only=frozenset({CODE_NAMES[Code.ERROR]}),
+    columns=("message_id", "route"),
+    body="body",
+    deliveries=deliveries,
+)
+
 PROTOCOL = MessageQueue(
     name="fq",
     title="fq",
@@ -543,6 +583,7 @@ PROTOCOL = MessageQueue(
     claims=claims,
     recognised="the client's first four bytes: cc50cafe, cc50face, cc50feed or cc50fade",
     envelope=Envelope(destination="exchange", body="body", error_text="error_text", derive=envelope),
+    rule=RULE,
     evidence=Evidence(frozenset({*map(int, Word), Code.AUTH, Code.AUTH_RESPONSE}), observe, settle),
     derived=(
         Derived("connection_kind", pa.string()),
