@@ -10,7 +10,9 @@ import sys
 import click
 
 from mqpcap import __version__
+from mqpcap.cli.explain import explain
 from mqpcap.cli.export import export
+from mqpcap.cli.info import info
 from mqpcap.cli.protocols import protocols
 from mqpcap.cli.show import show
 from mqpcap.cli.talk import error_line, say
@@ -64,5 +66,5 @@ def main() -> None:
     """Dissect captures of message queues: fq, kokaq, FlyMQ, BlipMQ and BIND 10 msgq."""
 
 
-for _command in (export, show, protocols):
+for _command in (export, show, info, protocols, explain):
     main.add_command(_command)

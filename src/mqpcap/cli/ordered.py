@@ -46,7 +46,7 @@ class _Slice:
 
 
 class Ordered:
-    """Takes chunks in, gives their rows once in order of time; a context manager that lets the file go."""
+    """Takes chunks in, gives their rows in order of time; a context manager that lets the file go."""
 
     def __init__(self, held_bytes: int = HELD_BYTES) -> None:
         self._room_bytes = held_bytes
@@ -103,7 +103,7 @@ class Ordered:
         return messages, fields
 
     def rows(self) -> Iterator[Row]:
-        """Every row, earliest first."""
+        """Every row, earliest first; may be asked again."""
         # (key, chunk, iterator): a chunk whose turn has not come has no iterator, only the key of its first row.
         heap: list[tuple[Key, int, Row | None]] = [(key, i, None) for i, (key, _) in enumerate(self._chunks)]
         heapq.heapify(heap)
@@ -122,8 +122,7 @@ class Ordered:
                 heapq.heapreplace(heap, (_key(following.capture, following.message), i, following))
 
     def _rows(self, slices: list[_Slice]) -> Iterator[Row]:
-        while slices:
-            one = slices.pop(0)
+        for one in slices:
             messages, fields = self._opened(one)
             for message, values in zip(messages.to_pylist(), fields.to_pylist(), strict=True):
                 yield Row(one.capture, one.protocol, message, values)

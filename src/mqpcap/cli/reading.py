@@ -5,13 +5,15 @@ when everything else is done.
 """
 
 import os
+import shutil
 import sys
+import tempfile
 from collections import Counter, deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from mqpcap.cli.options import Choices
 from mqpcap.cli.talk import Meter, error_line, metered, plural, say
@@ -32,10 +34,14 @@ class Outcome:
     """What happened to the inputs, for notes and exit code."""
 
     choices: Choices
+    tells_notes: bool = True
+    """False where the rows say them already."""
     unreadable: list[tuple[str, str]] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     flaws: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
+    stdin_path: str | None = None
+    """A copy of standard input, for commands that read a capture twice."""
     capture_count: int = 0
     file_count: int = 0
 
@@ -52,13 +58,13 @@ class Outcome:
 
     def close(self) -> int:
         """The exit code, after saying what the user has to know."""
-        if not self.choices.quiet:
+        if not self.choices.quiet and self.tells_notes:
             for note in self.notes[:MAX_NOTES]:
                 say(f"note: {note}")
             if len(self.notes) > MAX_NOTES:
                 say(f"note: {plural(len(self.notes) - MAX_NOTES, 'more note')}")
-            if self.skipped:
-                say(f"note: skipped {plural(len(self.skipped), 'file that is', 'files that are')} no capture")
+        if not self.choices.quiet and self.skipped:
+            say(f"note: skipped {plural(len(self.skipped), 'file that is', 'files that are')} no capture")
         for name, reason in self.unreadable:
             say(f"mqpcap: {name}: {reason}")
         strict = self.choices.strict and bool(self.flaws or self.skipped)
@@ -69,16 +75,39 @@ class Outcome:
         return 1 if self.unreadable or strict else 0
 
 
-def found(inputs: Sequence[str], outcome: Outcome, stdin: BinaryIO | None = None) -> "Found":
+def found(inputs: Sequence[str], outcome: Outcome) -> "Found":
     """The captures in the inputs; what is none is the outcome's."""
     from mqpcap.capture import captures
 
+    stdin = None if outcome.stdin_path is None else open(outcome.stdin_path, "rb")  # noqa: SIM115 - read and closed by the capture
     found = captures(inputs, stdin)
     outcome.unreadable += found.unreadable
     outcome.skipped += found.skipped
     outcome.capture_count += len(found.captures)
     outcome.file_count += sum(len(capture.files) for capture in found.captures)
     return found
+
+
+@contextmanager
+def kept_stdin(inputs: Sequence[str], outcome: Outcome) -> Iterator[None]:
+    """Standard input copied to a file for as long as it may be read again."""
+    if "-" not in inputs:
+        yield
+        return
+    with tempfile.NamedTemporaryFile(prefix="mqpcap-stdin-") as copy:
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+        copy.flush()
+        outcome.stdin_path = copy.name
+        yield
+
+
+def again(capture: "Capture", outcome: Outcome) -> "Capture":
+    """The capture, to be read once more."""
+    if capture.files != ("-",) or outcome.stdin_path is None:
+        return capture
+    from mqpcap.capture import captures
+
+    return captures(["-"], open(outcome.stdin_path, "rb")).captures[0]
 
 
 def dissections(captures: "Sequence[Capture]", outcome: Outcome) -> "Iterator[Dissection]":

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqpcap.cli.messages import Bytes
 from mqpcap.cli.options import Choices, common, protocol_names
-from mqpcap.cli.reading import Outcome, dissections, finish, found
+from mqpcap.cli.reading import Outcome, dissections, finish, found, kept_stdin
 from mqpcap.cli.talk import coloured
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def show(
         raise click.UsageError("--json holds all fields already; it goes with neither -v nor -x")
     outcome = Outcome(choices)
     wanted = _Filter(only_protocol, tuple(op.lower() for op in only_op), only_connection)
-    with Ordered() as ordered:
+    with Ordered() as ordered, kept_stdin(inputs if as_hex else (), outcome):
         captures = found(inputs, outcome).captures
         for number, dissection in enumerate(dissections(captures, outcome)):
             for chunk in dissection.chunks():
@@ -64,7 +65,9 @@ def show(
         if as_json:
             _write(_json_lines(islice(ordered.rows(), count)))
         else:
-            _write(_lines(islice(ordered.rows(), count), _style(ordered, outcome, utc), verbose))
+            style = _style(ordered, outcome, utc)
+            with Bytes(captures if as_hex else (), islice(ordered.rows(), count), outcome) as data:
+                _write(_lines(islice(ordered.rows(), count), style, verbose, data if as_hex else None))
     finish(outcome)
 
 
@@ -120,7 +123,8 @@ def _style(ordered: "Ordered", outcome: Outcome, utc: bool) -> "Style":
     return Style(utc, dated, outcome.file_count > 1, Paint(coloured(sys.stdout)))
 
 
-def _lines(rows: "Iterator[Row]", style: "Style", verbose: bool) -> Iterator[str]:
+def _lines(rows: "Iterator[Row]", style: "Style", verbose: bool, data: "Bytes | None") -> Iterator[str]:
+    from mqpcap.cli.dumps import dump
     from mqpcap.cli.lines import line, tree
     from mqpcap.layers import protocols
     from mqpcap.tables import KEYS
@@ -132,6 +136,9 @@ def _lines(rows: "Iterator[Row]", style: "Style", verbose: bool) -> Iterator[str
         yield line(row.message, bodies[row.protocol](row.fields), style)
         if verbose:
             yield from tree({k: v for k, v in row.fields.items() if k not in KEYS}, names[row.protocol])
+        if data is not None:
+            for run in data.runs(row):
+                yield from dump(run.data, run.hidden, run.offset)
 
 
 def _body_of(columns: str | tuple[str, ...]) -> Callable[[Mapping[str, object]], object]:

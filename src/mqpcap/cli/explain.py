@@ -1,0 +1,327 @@
+"""``mqpcap explain``: one message, field by field."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from mqpcap.cli.options import Choices, common, protocol_name
+from mqpcap.cli.reading import Outcome, dissections, finish, found, kept_stdin
+from mqpcap.cli.talk import shown
+
+if TYPE_CHECKING:
+    from mqpcap.capture import Capture
+    from mqpcap.cli.messages import Shown
+    from mqpcap.cli.ordered import Ordered, Row
+    from mqpcap.explanation import Attempt, Explanation, Item
+    from mqpcap.outputs import Json
+    from mqpcap.protocol import Direction, MessageQueue
+    from mqpcap.tables import Chunk
+
+SECRET = "***"
+HEX_BYTES = 12
+"""So many bytes of a field are shown in hex; ``--json`` has all."""
+OTHER_READINGS = 8
+
+
+@click.command(epilog="Example: mqpcap explain pcaps/blipmq/qos1.pcap --at 12")
+@click.argument("capture", required=False, metavar="[CAPTURE]")
+@click.option(
+    "--at", type=click.IntRange(min=1), metavar="PACKET", help="The messages that begin or go on in this packet."
+)
+@click.option(
+    "--connection", type=int, metavar="ID", help="The connection_id of the message, with --direction and --offset."
+)
+@click.option("--direction", type=click.Choice(["c2s", "s2c"]), help="Who sent it: c2s client, s2c server.")
+@click.option(
+    "--offset", type=click.IntRange(min=0), metavar="N", help="An offset in the stream that the message holds."
+)
+@click.option("--hex", "hex_text", metavar="HEX", help="The message's bytes, in place of a capture; with --protocol.")
+@click.option("--protocol", metavar="NAME", help="The protocol of the bytes of --hex.")
+@click.option("--dialect", metavar="NAME", help="Only this dialect of it.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per message.")
+@common
+def explain(
+    capture: str | None,
+    at: int | None,
+    connection: int | None,
+    direction: "Direction | None",
+    offset: int | None,
+    hex_text: str | None,
+    protocol: str | None,
+    dialect: str | None,
+    as_json: bool,
+    choices: Choices,
+) -> None:
+    """Read one message field by field: where each field is, its bytes, its value and what that means.
+
+    The message is one of a capture, named by --at PACKET or by --connection, --direction and --offset, or the bytes
+    of --hex. Readings that do not fit are listed with the reason.
+    """
+    outcome = Outcome(choices)
+    if hex_text is not None:
+        if capture is not None or at is not None or connection is not None or offset is not None:
+            raise click.UsageError(
+                "--hex stands for the capture; give it with --protocol, --direction and --dialect only"
+            )
+        _explain_bytes(_from_hex(hex_text), protocol, direction, dialect, as_json, outcome)
+        return
+    if protocol is not None or dialect is not None:
+        raise click.UsageError("--protocol and --dialect go with --hex; in a capture the connection tells")
+    if capture is None:
+        raise click.UsageError("give a CAPTURE with --at, or --hex with --protocol")
+    by_offset = connection is not None and direction is not None and offset is not None
+    if (at is None) == (not by_offset) or (at is not None and (connection, direction, offset) != (None, None, None)):
+        raise click.UsageError("name the message by --at PACKET, or by --connection, --direction and --offset together")
+    _explain_captured(capture, at, (connection, direction, offset), as_json, outcome)
+
+
+def _from_hex(text: str) -> bytes:
+    digits = re.sub(r"[\s:,_-]|0[xX]", "", text)
+    try:
+        data = bytes.fromhex(digits)
+    except ValueError:
+        raise click.BadParameter("it is no even number of hex digits", param_hint="'--hex'") from None
+    if not data:
+        raise click.BadParameter("there are no bytes in it", param_hint="'--hex'")
+    return data
+
+
+def _explain_bytes(
+    data: bytes, name: str | None, direction: "Direction | None", dialect: str | None, as_json: bool, outcome: Outcome
+) -> None:
+    from mqpcap.explanation import explanation
+    from mqpcap.layers import protocols
+
+    if name is None:
+        raise click.UsageError(f"--hex needs --protocol; there are {', '.join(protocols())}")
+    protocol = protocols()[protocol_name(name)]
+    if dialect is not None and dialect not in protocol.dialects:
+        said = f"{dialect!r} is no dialect of {protocol.name}; there are {', '.join(protocol.dialects)}"
+        raise click.BadParameter(said, param_hint="'--dialect'")
+    told = explanation(protocol, data, direction, dialect)
+    _tell(protocol, told, None, as_json, outcome)
+    if told.best is None or not told.best.fits:
+        outcome.flaws["malformed"] += 1
+    finish(outcome)
+
+
+def _explain_captured(
+    name: str, at: int | None, key: tuple[int | None, "Direction | None", int | None], as_json: bool, outcome: Outcome
+) -> None:
+    from mqpcap.cli.messages import Bytes
+    from mqpcap.cli.ordered import Ordered
+    from mqpcap.layers import protocols
+
+    with Ordered() as ordered, kept_stdin((name,), outcome):
+        captures = found((name,), outcome).captures
+        misses = []
+        for number, dissection in enumerate(dissections(captures, outcome)):
+            misses += _take(ordered, number, dissection.chunks(), at, key, captures[number], outcome)
+        with Bytes(captures, ordered.rows(), outcome) as data:
+            empty = True
+            for row in ordered.rows():
+                empty = False
+                _tell_row(protocols()[row.protocol], row, data.runs(row), as_json, outcome)
+        if empty and captures:
+            outcome.unreadable += [(name, miss) for miss in misses[:1]]
+    finish(outcome)
+
+
+def _take(
+    ordered: "Ordered",
+    number: int,
+    chunks: "Iterator[Chunk]",
+    at: int | None,
+    key: tuple[int | None, "Direction | None", int | None],
+    capture: "Capture",
+    outcome: Outcome,
+) -> list[str]:
+    """Takes the messages asked for; returns why there may be none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from mqpcap.cli.reading import again
+    from mqpcap.excerpt import packet
+    from mqpcap.tables import Chunk
+
+    places = packet(again(capture, outcome), at) if at is not None else []
+    for chunk in chunks:
+        m = chunk.messages
+        if at is not None:
+            mask = pa.array([False] * m.num_rows, pa.bool_())
+            for place in places:
+                ends = (
+                    ("src_ip", place.src_ip),
+                    ("src_port", place.src_port),
+                    ("dst_ip", place.dst_ip),
+                    ("dst_port", place.dst_port),
+                )
+                here = pc.and_(pc.less_equal(m["first_packet"], at), pc.greater_equal(m["last_packet"], at))
+                for column, value in ends:
+                    here = pc.and_(here, pc.equal(m[column], value))
+                # A retransmission has the number of no message's packet; one that began later may use the ports again.
+                here = pc.and_(here, pc.less_equal(m["ts_ns"], place.ts_ns))
+                here = pc.and_(here, pc.greater_equal(m["end_ts_ns"], place.ts_ns))
+                mask = pc.or_(mask, here)
+        else:
+            connection, direction, offset = key
+            mask = pc.and_(pc.equal(m["connection_id"], connection), pc.equal(m["direction"], direction))
+            mask = pc.and_(mask, pc.less_equal(m["stream_offset"], offset))
+            mask = pc.and_(mask, pc.greater(pc.add(m["stream_offset"], m["frame_len"]), offset))
+        kept = Chunk(chunk.protocol, m.filter(mask), chunk.fields.filter(mask))
+        outcome.take(kept)
+        ordered.add(number, kept)
+    if at is None:
+        return [f"no message of connection {key[0]} {key[1]} holds offset {key[2]}"]
+    if not places:
+        return [f"there is no packet {at}"]
+    if places[0].src_port < 0:
+        return [f"packet {at} is no TCP packet"]
+    if not places[0].payload_len:
+        return [f"packet {at} has no TCP payload"]
+    return [f"no message has bytes of packet {at}; export has it in problems, or it is a retransmission"]
+
+
+def _tell_row(protocol: "MessageQueue", row: "Row", runs: "Sequence[Shown]", as_json: bool, outcome: Outcome) -> None:
+    from mqpcap.cli.messages import explained
+
+    first = next((run for run in runs if run.offset == 0), None)
+    told = explained(row, first.data if first else b"")
+    _tell(protocol, told, row, as_json, outcome)
+    if len(runs) > 1 and not as_json:
+        click.echo(f"a hole: {len(runs) - 1} more pieces of the message were captured behind missing bytes")
+
+
+def _tell(protocol: "MessageQueue", told: "Explanation", row: "Row | None", as_json: bool, outcome: Outcome) -> None:
+    from mqpcap.explanation import secret_spans
+    from mqpcap.outputs import json_text
+
+    hidden = [] if outcome.choices.show_secrets else secret_spans(protocol, told.data, told.best)
+    if as_json:
+        click.echo(json_text(_as_json(told, row, hidden, outcome.choices)))
+    else:
+        for line in _as_text(told, row, hidden, outcome.choices):
+            click.echo(line)
+
+
+def _is_hidden(item: "Item", hidden: Sequence[tuple[int, int]], choices: Choices) -> bool:
+    if choices.show_secrets:
+        return False
+    if item.secret:
+        return True
+    return not item.inflated and any(item.offset < end and start < item.offset + item.length for start, end in hidden)
+
+
+def _hex_of(item: "Item", told: "Explanation", hidden: Sequence[tuple[int, int]], choices: Choices) -> str:
+    if _is_hidden(item, hidden, choices):
+        return SECRET
+    if item.inflated or item.value is None:
+        return ""
+    kept = choices.bodies if item.body and choices.bodies is not None else item.length
+    return told.data[item.offset : item.offset + min(item.length, kept)].hex()
+
+
+def _value_of(item: "Item", hidden: Sequence[tuple[int, int]], choices: Choices) -> object:
+    if item.value is None or isinstance(item.value, list | tuple):
+        return None
+    if _is_hidden(item, hidden, choices):
+        return SECRET
+    if item.body and choices.bodies is not None and isinstance(item.value, bytes):
+        return item.value[: choices.bodies] if choices.bodies else None
+    return item.value
+
+
+def _as_json(
+    told: "Explanation", row: "Row | None", hidden: Sequence[tuple[int, int]], choices: Choices
+) -> "Mapping[str, Json]":
+    from mqpcap.outputs import json_value
+
+    best = told.best
+    out: dict[str, Json] = {}
+    if row is not None:
+        out = {name: json_value(value) for name, value in row.message.items()}
+    out["protocol"] = told.protocol
+    if best is not None:
+        out |= {
+            "direction": best.direction,
+            "dialect": out.get("dialect") or best.dialect,
+            "op": out.get("op") or best.operation,
+            "frame_len": out.get("frame_len", best.frame_len if best.frame_len is not None else len(told.data)),
+        }
+    out |= {
+        "fits": best is not None and best.fits,
+        "why": best.why if best is not None else "no header fits",
+        "layout": best.layout if best is not None else None,
+        "message": best.message if best is not None else None,
+        "bytes_left": told.left,
+        "fields": [
+            {
+                "offset": item.offset,
+                "length": item.length,
+                "hex": _hex_of(item, told, hidden, choices),
+                "depth": item.depth,
+                "name": item.name,
+                "value": json_value(_value_of(item, hidden, choices)),
+                "meaning": item.meaning,
+                "column": item.column,
+                "inflated": item.inflated,
+            }
+            for item in (best.items if best is not None else ())
+        ],
+        "readings": [
+            {
+                "layout": x.layout, "direction": x.direction, "header": x.header, "message": x.message,
+                "dialect": x.dialect, "fits": x.fits, "why": x.why,
+            }
+            for x in told.attempts
+        ],
+    }  # fmt: skip
+    return out
+
+
+def _as_text(
+    told: "Explanation", row: "Row | None", hidden: Sequence[tuple[int, int]], choices: Choices
+) -> Iterator[str]:
+    from mqpcap.cli.dumps import dump
+    from mqpcap.cli.lines import Style, line, value_text
+
+    best = told.best
+    if row is not None:
+        connection_id, direction, offset = (row.message[x] for x in ("connection_id", "direction", "stream_offset"))
+        yield line(row.message, None, Style(utc=True, dated=True))
+        yield f"connection {connection_id} {direction} offset {offset}, {row.message['frame_len']} bytes"
+    if best is None:
+        yield f"{len(told.data)} bytes fit no header of {told.protocol}"
+    else:
+        yield _title(best)
+        yield "offset  length  bytes                     field"
+        for item in best.items:
+            said = _value_of(item, hidden, choices)
+            value = "" if said is None else " = " + (SECRET if said == SECRET else value_text(said, 120))
+            digits = _hex_of(item, told, hidden, choices)
+            digits = digits if len(digits) <= 2 * HEX_BYTES else digits[: 2 * HEX_BYTES - 2] + ".."
+            place = f"+{item.offset}" if item.inflated else str(item.offset)
+            meaning = f"  ({item.meaning})" if item.meaning else ""
+            name = "  " * item.depth + shown(item.name)
+            yield f"{place:>6}  {item.length:>6}  {digits:<24}  {name}{value}{shown(meaning)}"
+        if any(item.inflated for item in best.items):
+            yield "offsets with + are in the inflated body"
+        if best.why is not None:
+            yield f"does not fit: {shown(best.why)}"
+            yield from dump(told.data, hidden)
+        if told.left:
+            yield f"{told.left} bytes follow the message"
+    others = told.attempts[1:]
+    for attempt in others[:OTHER_READINGS]:
+        yield f"{'also fits' if attempt.fits else 'not'}: {_title(attempt)}" + (
+            f": {shown(attempt.why)}" if attempt.why else ""
+        )
+    if len(others) > OTHER_READINGS:
+        yield f"and {len(others) - OTHER_READINGS} more readings; --json lists all"
+
+
+def _title(attempt: "Attempt") -> str:
+    names = " / ".join(name for name in (attempt.header, attempt.message) if name) or attempt.layout
+    return f"{names} ({attempt.direction}, dialect {attempt.dialect or 'by the connection'}, layout {attempt.layout})"

@@ -1,0 +1,278 @@
+"""``mqpcap info``: what a capture is, and how far it can be trusted."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import click
+
+from mqpcap.cli.options import Choices, common
+from mqpcap.cli.reading import Outcome, caps, dissections, finish, found
+from mqpcap.cli.talk import plural, shown, size
+
+if TYPE_CHECKING:
+    from mqpcap.capture import FileFacts
+    from mqpcap.dissection import Dissection
+    from mqpcap.outputs import Json
+
+LINK_TYPES = {
+    0: "BSD loopback", 1: "Ethernet", 9: "PPP", 12: "raw IP", 101: "raw IP", 108: "BSD loopback", 113: "Linux cooked",
+    228: "IPv4", 229: "IPv6", 276: "Linux cooked 2",
+}  # fmt: skip
+FILES_SHOWN = 12
+
+
+@dataclass(slots=True)
+class Report:
+    """The numbers of one capture."""
+
+    files: list["FileFacts"]
+    packets: dict[str, int]
+    notes: list[str]
+    caps: list[str]
+    connections: Counter[str] = field(default_factory=Counter)
+    tls_count: int = 0
+    late_start_count: int = 0
+    one_sided_count: int = 0
+    messages: Counter[str] = field(default_factory=Counter)
+    flaws: Counter[str] = field(default_factory=Counter)
+    resynced_count: int = 0
+    our_bytes: int = 0
+    decoded_bytes: int = 0
+    flawed_bytes: int = 0
+    undecoded_bytes: int = 0
+    late_bytes: int = 0
+    gap_count: int = 0
+    gap_bytes: int = 0
+    snapped_bytes: int = 0
+    conflict_bytes: int = 0
+    retransmitted_bytes: int = 0
+
+    @property
+    def decoded_share(self) -> float | None:
+        """Of the payload bytes captured of our protocols, those in messages without a flaw; None without any."""
+        return self.decoded_bytes / self.our_bytes if self.our_bytes else None
+
+    @property
+    def dropped_count(self) -> int | None:
+        """Packets that the capturing system says it dropped, None if no file says."""
+        said = [facts.drop_count for facts in self.files if facts.drop_count is not None]
+        return sum(said) if said else None
+
+    def verdict(self) -> str:
+        """One line: whether all is there and decoded, and if not what stands against it."""
+        if not any(facts.packet_count for facts in self.files):
+            return "empty: there is no packet"
+        if not self.our_bytes:
+            return "nothing ours: no connection carries a known protocol in the clear"
+        against = list(self._against())
+        if not against:
+            return "whole: every captured byte of our protocols was decoded, and none is missing"
+        return "with care: " + ", ".join(against)
+
+    def _against(self) -> Iterator[str]:
+        if self.dropped_count:
+            yield f"the capturing system dropped {plural(self.dropped_count, 'packet')}"
+        if self.snapped_bytes:
+            yield f"the snap length cut {size(self.snapped_bytes)}"
+        if self.gap_bytes > self.snapped_bytes:
+            yield f"{size(self.gap_bytes - self.snapped_bytes)} were never captured"
+        if self.conflict_bytes:
+            yield f"{size(self.conflict_bytes)} were sent again with other content"
+        if self.late_start_count:
+            yield f"{plural(self.late_start_count, 'connection')} began before the capture"
+        if self.one_sided_count:
+            yield f"{plural(self.one_sided_count, 'connection was', 'connections were')} captured on one side only"
+        if self.flaws:
+            yield f"{plural(sum(self.flaws.values()), 'message has', 'messages have')} a flaw"
+        if self.undecoded_bytes:
+            yield f"{size(self.undecoded_bytes)} are no message"
+        if self.tls_count:
+            yield f"{plural(self.tls_count, 'connection is', 'connections are')} encrypted"
+        if self.notes or self.caps:
+            yield "see the notes"
+
+
+@click.command(epilog="Example: mqpcap info pcaps/faults/blipmq_lost.pcap")
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object with an entry per capture.")
+@common
+def info(inputs: tuple[str, ...], as_json: bool, choices: Choices) -> None:
+    """Tell what captures are and how far they can be trusted.
+
+    Files, packets, connections and messages; then what was lost, cut, sent again or not understood, and a verdict in
+    one line.
+    """
+    from mqpcap.outputs import json_text
+
+    outcome = Outcome(choices, tells_notes=False)
+    reports: list[Json] = []
+    captures = found(inputs, outcome).captures
+    for dissection in dissections(captures, outcome):
+        report = _report(dissection, outcome)
+        if as_json:
+            reports.append(_as_json(report))
+        else:
+            for line in _as_text(report):
+                click.echo(line)
+    if as_json:
+        strangers = {
+            name: [{"file": file, "reason": reason} for file, reason in some]
+            for name, some in (("skipped", outcome.skipped), ("unreadable", outcome.unreadable))
+        }
+        click.echo(json_text({"captures": reports, **strangers}))
+    finish(outcome)
+
+
+def _report(dissection: "Dissection", outcome: Outcome) -> Report:
+    capture = dissection.capture
+    report = Report(
+        list(capture.facts), dict(dissection.counts), [str(note) for note in capture.notes], caps(dissection)
+    )
+    for chunk in dissection.chunks():
+        outcome.take(chunk)
+        m = chunk.messages
+        report.messages[chunk.protocol] += m.num_rows
+        report.resynced_count += sum(m["resynced"].to_pylist())
+        for length, flaw in zip(m["frame_len"].to_pylist(), m["flaw"].to_pylist(), strict=True):
+            if flaw is None:
+                report.decoded_bytes += length
+            else:
+                report.flawed_bytes += length
+                report.flaws[flaw] += 1
+    ours = _connections(report, dissection)
+    for row in dissection.problems.to_pylist():
+        mine = row["connection_id"] in ours
+        if row["kind"] == "undecoded" and mine:
+            report.undecoded_bytes += row["length"]
+            report.late_bytes += row["length"] if row["reason"] == "late" else 0
+        elif row["kind"] == "gap" and mine:
+            report.gap_count += 1
+            report.gap_bytes += row["length"]
+            report.snapped_bytes += row["length"] if row["reason"] == "snap length" else 0
+    return report
+
+
+def _connections(report: Report, dissection: "Dissection") -> set[int]:
+    """Takes in the connections; returns those of our protocols."""
+    tls = {row["connection_id"] for row in dissection.problems.to_pylist() if row["reason"] == "tls"}
+    ours = set()
+    for row in dissection.connections.to_pylist():
+        is_tls = row["connection_id"] in tls
+        report.tls_count += is_tls and row["protocol"] is None
+        report.connections[row["protocol"] or ("tls" if is_tls else "other")] += 1
+        if row["protocol"] is None:
+            continue
+        ours.add(row["connection_id"])
+        report.late_start_count += not row["syn_seen"]
+        report.one_sided_count += 0 in (row["packets_c2s"], row["packets_s2c"])
+        report.our_bytes += row["bytes_c2s"] + row["bytes_s2c"]
+        report.conflict_bytes += row["conflict_bytes_c2s"] + row["conflict_bytes_s2c"]
+        report.retransmitted_bytes += row["retransmitted_bytes_c2s"] + row["retransmitted_bytes_s2c"]
+    return ours
+
+
+def _precision(tick_ns: int) -> str:
+    known = {0: "finer than nanoseconds", 1: "nanoseconds", 1000: "microseconds", 1_000_000: "milliseconds"}
+    return known.get(tick_ns, f"ticks of {tick_ns} ns")
+
+
+def _links(facts: "FileFacts") -> str:
+    return ", ".join(LINK_TYPES.get(number, f"link type {number}") for number in facts.link_types) or "no interface"
+
+
+def _as_text(report: Report) -> Iterator[str]:
+    from mqpcap.cli.lines import clock
+
+    for facts in report.files[:FILES_SHOWN]:
+        snap = f"snap length {facts.snaplen}" if facts.snaplen else "no snap length"
+        packed = f", {facts.compression}" if facts.compression else ""
+        yield shown(facts.file)
+        yield (
+            f"  format        {facts.format}{packed}, {facts.byte_order}-endian, {_precision(facts.tick_ns)}, {snap}, "
+            f"{_links(facts)}"
+        )
+    if len(report.files) > FILES_SHOWN:
+        yield f"and {plural(len(report.files) - FILES_SHOWN, 'more file')} of the same capture"
+    packet_count = sum(facts.packet_count for facts in report.files)
+    others = ", ".join(f"{count:,} {words}" for key, words in _PACKETS.items() if (count := report.packets.get(key, 0)))
+    yield f"  packets       {packet_count:,}: {others or 'none'}"
+    times = [t for facts in report.files for t in (facts.first_ts_ns, facts.last_ts_ns) if t is not None]
+    if times:
+        span_ns = max(times) - min(times)
+        yield (
+            f"  time          {clock(min(times), True, True)} to {clock(max(times), True, True)} UTC, "
+            f"{span_ns / 1e9:,.3f} s"
+        )
+    dropped = report.dropped_count
+    yield f"  dropped       {'the files do not say' if dropped is None else f'{dropped:,} by the capturing system'}"
+    total = sum(report.connections.values())
+    named = {"other": "not ours", "tls": "TLS"}
+    kinds = ", ".join(f"{n:,} {named.get(name, name)}" for name, n in sorted(report.connections.items()))
+    yield f"  connections   {total:,}{': ' if kinds else ''}{kinds}"
+    late, one_sided = report.late_start_count, report.one_sided_count
+    yield f"  begin         {late:,} of ours without a SYN; {one_sided:,} with one side only"
+    messages = ", ".join(f"{n:,} {name}" for name, n in sorted(report.messages.items()))
+    yield f"  messages      {messages or 'none'}; {report.resynced_count:,} found by search"
+    flaws = ", ".join(f"{n:,} {name}" for name, n in sorted(report.flaws.items()))
+    yield f"  flaws         {flaws or 'none'}"
+    share = report.decoded_share
+    if share is not None:
+        # Rounded down: 100% means every byte.
+        yield (
+            f"  decoded       {int(share * 1000) / 10:.1f}% of {size(report.our_bytes)} payload; "
+            f"{size(report.flawed_bytes)} in messages with a flaw, "
+            f"{size(report.undecoded_bytes)} in none ({size(report.late_bytes)} late)"
+        )
+    yield (
+        f"  missing       {size(report.gap_bytes)} in {plural(report.gap_count, 'gap')}, "
+        f"{size(report.snapped_bytes)} of it by the snap length"
+    )
+    yield f"  sent again    {size(report.retransmitted_bytes)}, {size(report.conflict_bytes)} of it with other content"
+    for note in (*report.notes, *report.caps):
+        yield f"  note          {shown(note)}"
+    yield f"  verdict       {report.verdict()}"
+
+
+_PACKETS = {
+    "tcp": "TCP", "fragment": "fragments", "not_tcp": "other IP", "not_ip": "not IP",
+    "truncated_header": "with a cut header", "bad_header": "with a bad header",
+    "unknown_link_type": "of an unknown link type", "too_deep": "nested too deep",
+}  # fmt: skip
+
+
+def _as_json(report: Report) -> "Mapping[str, Json]":
+    return {
+        "files": [
+            {
+                "file": f.file, "format": f.format, "byte_order": f.byte_order, "compression": f.compression,
+                "tick_ns": f.tick_ns, "snaplen": f.snaplen, "link_types": list(f.link_types),
+                "interfaces": list(f.interfaces), "packet_count": f.packet_count, "captured_bytes": f.captured_bytes,
+                "first_ts_ns": f.first_ts_ns, "last_ts_ns": f.last_ts_ns, "received_count": f.received_count,
+                "drop_count": f.drop_count,
+            }
+            for f in report.files
+        ],
+        "packets": dict(sorted(report.packets.items())),
+        "notes": report.notes + report.caps,
+        "connections": dict(sorted(report.connections.items())),
+        "late_start_count": report.late_start_count,
+        "one_sided_count": report.one_sided_count,
+        "messages": dict(sorted(report.messages.items())),
+        "flaws": dict(sorted(report.flaws.items())),
+        "resynced_count": report.resynced_count,
+        "payload_bytes": report.our_bytes,
+        "decoded_bytes": report.decoded_bytes,
+        "flawed_bytes": report.flawed_bytes,
+        "undecoded_bytes": report.undecoded_bytes,
+        "late_bytes": report.late_bytes,
+        "decoded_share": report.decoded_share,
+        "gap_count": report.gap_count,
+        "gap_bytes": report.gap_bytes,
+        "snapped_bytes": report.snapped_bytes,
+        "conflict_bytes": report.conflict_bytes,
+        "retransmitted_bytes": report.retransmitted_bytes,
+        "drop_count": report.dropped_count,
+        "verdict": report.verdict(),
+    }  # fmt: skip
