@@ -5,10 +5,11 @@ and tables. Memory stays flat: a window is gone when the next is read, what wait
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields as dataclass_fields, replace
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from mqpcap import tables
 from mqpcap.capture import Capture, Window
@@ -18,9 +19,14 @@ from mqpcap.frames import DecodeAs, Framer, Frames, Problem
 from mqpcap.layers import protocols
 from mqpcap.packets import Dissector
 from mqpcap.protocol import Connection, Ends, Facts, MessageQueue
-from mqpcap.records import Reader, Records, Spans
+from mqpcap.records import Reader, Records, Spans, span_array
 from mqpcap.streams import MAX_BYTES, Assembler, Spots
 from mqpcap.tables import Chunk, Policy, Spool
+
+LATER_BYTES = 64 << 20
+"""So much of the messages whose reading is not certain yet waits in memory; beyond it they wait in a temporary file."""
+LATER_ROWS = 1 << 16
+"""Messages read at once when they have waited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +95,9 @@ def dissect(
 class Rooms:
     """The rooms from packets to records, with the state of one capture on its way through them."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, patient: bool = False) -> None:
         self.options = options
+        self.later = Spool(LATER_BYTES) if patient else None
         self.protocols = protocols()
         self.dissector = Dissector()
         self.assembler = Assembler(options.max_memory_bytes)
@@ -114,14 +121,44 @@ class Rooms:
         found, _ = self.framer.feed(stretches, self.assembler.flows)
         yield from self._read(found)
         yield from self._read(self.framer.finish(self.assembler.flows))
+        if self.later is not None:
+            for name, table in self.later.batches():
+                for batch in table.to_batches(LATER_ROWS):
+                    yield self._decoded(_woken(name, batch))
 
     def _read(self, found: Sequence[Frames]) -> Iterator[tuple[Frames, Records]]:
         for frames in sorted(found, key=lambda f: f.protocol):
             protocol = self.protocols[frames.protocol]
-            reader = self.reader(protocol)
-            spans = Spans(frames.buffer, frames.start, frames.end, frames.layout, frames.op, frames.flaw)
-            spans = self._relaid(protocol, reader, frames, spans)
-            yield frames, reader.records(spans, self.options.policy.bodies)
+            if protocol.evidence is not None:
+                self._observe(protocol, self.reader(protocol), frames)
+            ready = self._ready(protocol, frames)
+            if self.later is not None and not ready.all():
+                for part in _parts(frames, np.flatnonzero(~ready)):
+                    self.later.add(protocol.name, _asleep(part))
+                frames = _taken(frames, np.flatnonzero(ready))
+            if len(frames.start):
+                yield self._decoded(frames)
+
+    def _ready(self, protocol: MessageQueue, frames: Frames) -> NDArray[np.bool_]:
+        """The rows whose layout no later evidence can change."""
+        evidence = protocol.evidence
+        ready = np.ones(len(frames.start), np.bool_)
+        if evidence is None or evidence.relayout is None:
+            return ready
+        if evidence.layouts is not None:
+            names = self.reader(protocol).program.layouts
+            ready &= np.isin(frames.layout, [i for i, x in enumerate(names) if x.name not in evidence.layouts])
+        if evidence.certain is None:
+            return ready if evidence.layouts is not None else ~ready
+        flows, place = np.unique(frames.flow, return_inverse=True)
+        known = np.array([evidence.certain(self._connection(f)) for f in flows.tolist()], np.bool_)[place.reshape(-1)]
+        return known if evidence.layouts is None else ready | known
+
+    def _decoded(self, frames: Frames) -> tuple[Frames, Records]:
+        protocol = self.protocols[frames.protocol]
+        reader = self.reader(protocol)
+        frames = self._relaid(protocol, reader, frames)
+        return frames, reader.records(_spans(frames), self.options.policy.bodies)
 
     def reader(self, protocol: MessageQueue) -> Reader:
         """The reader of a protocol, one for all its messages."""
@@ -129,29 +166,23 @@ class Rooms:
             self.readers[protocol.name] = Reader(protocol)
         return self.readers[protocol.name]
 
-    def _relaid(self, protocol: MessageQueue, reader: Reader, frames: Frames, spans: Spans) -> Spans:
-        """The spans with the layouts that the connections' evidence, this batch's included, asks for."""
+    def _relaid(self, protocol: MessageQueue, reader: Reader, frames: Frames) -> Frames:
+        """The frames with the layouts that the connections' evidence, this batch's included, asks for."""
         evidence = protocol.evidence
-        if evidence is None:
-            return spans
-        self._observe(protocol, reader, frames, spans)
-        if evidence.relayout is None:
-            return spans
+        if evidence is None or evidence.relayout is None:
+            return frames
         names = [x.name for x in reader.program.layouts]
-        layout = frames.layout.copy()
         keys = np.stack([frames.flow, frames.layout.astype(np.int64)])
         unique, place = np.unique(keys, axis=1, return_inverse=True)
         new = [names.index(evidence.relayout(self._connection(f), names[i])) for f, i in unique.T.tolist()]
-        layout[:] = np.array(new, np.int32)[place.reshape(-1)]
-        frames.layout[:] = layout
-        return Spans(spans.buffer, spans.start, spans.end, layout, spans.op, spans.flaw)
+        return replace(frames, layout=np.array(new, np.int32)[place.reshape(-1)])
 
     def _connection(self, flow: int) -> Connection:
         connection = self.framer.talks[flow].connection
         assert connection is not None
         return connection
 
-    def _observe(self, protocol: MessageQueue, reader: Reader, frames: Frames, spans: Spans) -> None:
+    def _observe(self, protocol: MessageQueue, reader: Reader, frames: Frames) -> None:
         evidence = protocol.evidence
         assert evidence is not None
         wanted = frames.flaw == Flaw.NONE
@@ -164,10 +195,7 @@ class Rooms:
         if not len(rows):
             return
         rows = rows[np.lexsort((frames.offset[rows], frames.first_packet[rows], frames.ts_ns[rows]))]
-        picked = Spans(
-            spans.buffer, spans.start[rows], spans.end[rows], spans.layout[rows], spans.op[rows], spans.flaw[rows]
-        )
-        records: Records = reader.records(picked)
+        records: Records = reader.records(_spans(_taken(frames, rows)))
         for row, columns, flaw in zip(rows.tolist(), records.table.to_pylist(), records.flaw.tolist(), strict=True):
             if flaw:
                 continue
@@ -182,7 +210,7 @@ class _Run(Rooms):
     """One capture made into tables."""
 
     def __init__(self, capture: Capture, options: Options) -> None:
-        super().__init__(options)
+        super().__init__(options, patient=True)
         self.capture = capture
         self.spool = Spool()
 
@@ -209,7 +237,7 @@ class _Run(Rooms):
         for name, protocol in self.protocols.items():
             if protocol.evidence is None:
                 continue
-            flows = [f for f, talk in self.framer.talks.items() if talk.protocol is protocol]
+            flows = sorted(f for f, talk in self.framer.talks.items() if talk.protocol is protocol)
             said = protocol.evidence.settle([self._connection(f) for f in flows])
             facts[name] = dict(zip(flows, said, strict=True))
         return facts
@@ -221,7 +249,7 @@ class _Run(Rooms):
         found += _problems(self.assembler.gaps(), "gap", "lost")
         found += _problems(self.assembler.conflicts(), "conflict", "retransmitted with other bytes")
         found += _problems(self.assembler.late(), "undecoded", "late")
-        self.counts.update({k: v for k, v in self.assembler.counts.items() if v})
+        self.counts.update({k: v for k, v in (self.assembler.counts | self.framer.counts).items() if v})
 
         def settle(name: str, table: pa.Table) -> Chunk:
             return tables.settled(self.protocols[name], table, facts[name], flows)
@@ -230,6 +258,42 @@ class _Run(Rooms):
             self.capture, tables.connections(flows, self.framer.talks), tables.problems(found, flows, self.framer.talks),
             self.counts, self.spool, settle, ends(flows, self.framer.talks, found),
         )  # fmt: skip
+
+
+_PER_ROW = tuple(f.name for f in dataclass_fields(Frames) if f.name not in ("protocol", "buffer"))
+
+
+def _spans(frames: Frames) -> Spans:
+    return Spans(frames.buffer, frames.start, frames.end, frames.layout, frames.op, frames.flaw)
+
+
+def _taken(frames: Frames, rows: NDArray[np.intp]) -> Frames:
+    """Some of the rows, over the same buffer."""
+    return replace(frames, **{name: getattr(frames, name)[rows] for name in _PER_ROW})
+
+
+def _parts(frames: Frames, rows: NDArray[np.intp]) -> Iterator[Frames]:
+    """The rows in parts whose bytes fit an Arrow column."""
+    size = np.cumsum(frames.end[rows] - frames.start[rows])
+    part = size // LATER_BYTES
+    for one in np.unique(part).tolist():
+        yield _taken(frames, rows[part == one])
+
+
+def _asleep(frames: Frames) -> pa.Table:
+    """Frames with their bytes as a table, so that they can wait in a spool."""
+    n = len(frames.start)
+    raw = span_array(frames.buffer, n, np.arange(n, dtype=np.int32), frames.start, frames.end - frames.start, pa.binary())
+    return pa.table({name: pa.array(getattr(frames, name)) for name in _PER_ROW} | {"raw": raw})
+
+
+def _woken(protocol: str, batch: pa.RecordBatch) -> Frames:
+    """The frames of a batch from the spool."""
+    columns = {name: batch.column(name).to_numpy(zero_copy_only=False).copy() for name in _PER_ROW}
+    _, offsets, values = batch.column("raw").buffers()
+    ends = np.frombuffer(offsets, np.int32)[batch.column("raw").offset :][: batch.num_rows + 1].astype(np.int64)
+    buffer = np.frombuffer(values, np.uint8) if values is not None else np.empty(0, np.uint8)
+    return Frames(protocol, buffer, **columns | {"start": ends[:-1].copy(), "end": ends[1:].copy()})
 
 
 def _problems(spots: Spots, kind: str, reason: str) -> list[Problem]:

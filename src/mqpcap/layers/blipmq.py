@@ -26,6 +26,8 @@ from mqpcap.protocol import (
 from mqpcap.wire import U8, U16, U32, U64, Bits, Bytes, Length, Message, Only, Rest, Text
 
 MAX_FRAME_SIZE = 16 * 1024 * 1024  # frame.rs: the server closes on more
+EARLY_ACKS = 16
+"""ACKs remembered whose HELLO has not been read yet."""
 
 
 class FrameType(IntEnum):
@@ -241,10 +243,15 @@ def observe(connection: Connection, direction: Direction, op: int, ts_ns: int, r
         state.setdefault("hellos", {})[int(row["correlation_id"])] = row["protocol_version"]
         if "agreed" not in state:
             state["last"] = row["protocol_version"]
+            if int(row["correlation_id"]) in state.get("early", ()):
+                state["agreed"] = row["protocol_version"]
     elif op == FrameType.ACK and direction == "s2c" and "agreed" not in state:
         version = state.get("hellos", {}).get(int(row["correlation_id"]))
         if version is not None and row["subscription_id"] == 0:
             state["agreed"] = version
+        elif row["subscription_id"] == 0 and len(state.setdefault("early", set())) < EARLY_ACKS:
+            # The other direction may be a search behind: the HELLO is yet to come.
+            state["early"].add(int(row["correlation_id"]))
 
 
 def _dialect(connection: Connection) -> str:
