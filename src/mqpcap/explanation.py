@@ -432,15 +432,16 @@ class _Walk:
         return values
 
     def element(self, kind: wire.Many, pkt: object, index: int, depth: int) -> object:
-        if isinstance(kind.item, wire.Kind):
+        item = kind.item
+        if isinstance(item, wire.Kind):
             known = len(self.items)
-            value = self.kind(kind.item, pkt, depth + 1)
+            value = self.kind(cast(wire.Kind, item), pkt, depth + 1)
             if len(self.items) > known:
                 self.items[-1] = replace(self.items[-1], name=f"{kind.name}[{index}]")
             return value
         place = len(self.items)
         start = self.at
-        value = self.message(cast(type, kind.item), depth + 1)
+        value = self.message(item, depth + 1)
         if place < MAX_ITEMS:
             whole = Item(
                 start,

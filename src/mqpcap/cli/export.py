@@ -14,7 +14,12 @@ from mqpcap.cli.talk import plural, say, size
 if TYPE_CHECKING:
     from mqpcap.outputs import Summary
 
-DATES = {"connections": "first_ts_ns", "problems": "ts"}
+DATES: dict[str, str | tuple[str, ...]] = {
+    "exchanges": ("request_ts_ns", "reply_ts_ns"),
+    "deliveries": "publish_ts_ns",
+    "connections": "first_ts_ns",
+    "problems": "ts",
+}
 """The column whose day a row belongs to, where it is not ``ts_ns``."""
 
 
@@ -46,6 +51,9 @@ def export(inputs: tuple[str, ...], out: str, overwrite: bool, choices: Choices)
                 outcome.take(chunk)
                 tables.write("messages", chunk.messages, "ts_ns")
                 tables.write(chunk.protocol, chunk.fields, "ts_ns")
+            for ledger in dissection.ledgers().values():
+                for name in ("exchanges", "deliveries"):
+                    tables.write(name, getattr(ledger, name), DATES[name])
             for name in ("connections", "problems"):
                 tables.write(name, getattr(dissection, name), DATES[name])
             for kind, length in zip(

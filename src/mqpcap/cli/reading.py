@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from mqpcap.cli.options import Choices
 from mqpcap.cli.talk import Meter, error_line, metered, plural, say
@@ -42,6 +42,8 @@ class Outcome:
     notes: list[str] = field(default_factory=list)
     stdin_path: str | None = None
     """A copy of standard input, for commands that read a capture twice."""
+    stdin_copies: list[BinaryIO] = field(default_factory=list)
+    """Those that were opened."""
     capture_count: int = 0
     file_count: int = 0
 
@@ -79,8 +81,7 @@ def found(inputs: Sequence[str], outcome: Outcome) -> "Found":
     """The captures in the inputs; what is none is the outcome's."""
     from mqpcap.capture import captures
 
-    stdin = None if outcome.stdin_path is None else open(outcome.stdin_path, "rb")  # noqa: SIM115 - read and closed by the capture
-    found = captures(inputs, stdin)
+    found = captures(inputs, _stdin_copy(outcome))
     outcome.unreadable += found.unreadable
     outcome.skipped += found.skipped
     outcome.capture_count += len(found.captures)
@@ -98,7 +99,18 @@ def kept_stdin(inputs: Sequence[str], outcome: Outcome) -> Iterator[None]:
         shutil.copyfileobj(sys.stdin.buffer, copy)
         copy.flush()
         outcome.stdin_path = copy.name
-        yield
+        try:
+            yield
+        finally:
+            for opened in outcome.stdin_copies:
+                opened.close()
+
+
+def _stdin_copy(outcome: Outcome) -> BinaryIO | None:
+    if outcome.stdin_path is None:
+        return None
+    outcome.stdin_copies.append(open(outcome.stdin_path, "rb"))  # noqa: SIM115 - closed by kept_stdin
+    return outcome.stdin_copies[-1]
 
 
 def again(capture: "Capture", outcome: Outcome) -> "Capture":
@@ -107,7 +119,7 @@ def again(capture: "Capture", outcome: Outcome) -> "Capture":
         return capture
     from mqpcap.capture import captures
 
-    return captures(["-"], open(outcome.stdin_path, "rb")).captures[0]
+    return captures(["-"], _stdin_copy(outcome)).captures[0]
 
 
 def dissections(captures: "Sequence[Capture]", outcome: Outcome) -> "Iterator[Dissection]":
