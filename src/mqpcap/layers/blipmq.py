@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from mqpcap.protocol import (
     DIRECTIONS,
     Claim,
@@ -274,6 +277,18 @@ def settle(connections: Sequence[Connection]) -> list[Facts]:
     return [Facts(dialect=_dialect(c)) for c in connections]
 
 
+_REPLIES = pa.array([t.name for t in (FrameType.ACK, FrameType.PONG, FrameType.PUBLISH)])
+
+
+def envelope(table: pa.Table) -> dict[str, pa.Array]:
+    """A NACK is an error, what else answers a request is ok; DELIVER comes unasked."""
+    op = table["op"].combine_chunks()
+    from_server = pc.equal(table["direction"].combine_chunks(), "s2c")
+    none = pa.scalar(None, pa.string())
+    status = pc.if_else(pc.is_in(op, _REPLIES), "ok", pc.if_else(pc.fill_null(pc.equal(op, "NACK"), False), "error", none))
+    return {"status": pc.if_else(from_server, status, none)}
+
+
 PROTOCOL = MessageQueue(
     name="blipmq",
     title="BlipMQ",
@@ -294,6 +309,7 @@ PROTOCOL = MessageQueue(
         body="body",
         error_code="error_code",
         error_text="error_text",
+        derive=envelope,
     ),
     evidence=Evidence(frozenset({FrameType.HELLO, FrameType.ACK}), observe, settle, relayout, certain=certain),
 )
