@@ -228,7 +228,7 @@ def _for_rule(protocol: MessageQueue, columns: Mapping[str, pa.Array], table: pa
         _, offsets, data = body.buffers()
         prints = np.zeros(len(body), np.int64)
         ip.fingerprints(
-            memoryview(data) if data is not None and data.size else b"\0",
+            memoryview(np.frombuffer(data, np.uint8)) if data is not None and data.size else b"\0",
             memoryview(np.frombuffer(offsets, np.int32)[body.offset : body.offset + len(body) + 1]), _BASE_A, _BASE_B,
             memoryview(prints),
         )  # fmt: skip
