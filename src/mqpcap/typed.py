@@ -28,6 +28,7 @@ MAX_DEPTH = cython.declare(cython.int, 500)  # hashes, lists, embedded messages;
 MAX_TAGS = cython.declare(cython.longlong, 1_048_576)  # pairs of one hash
 MAX_SCRATCH_WORDS = cython.declare(cython.longlong, 16_777_216)  # for finding duplicate tags
 MAX_REAL_BYTES = cython.declare(cython.int, 400)  # a longer REAL stays a string
+LONG_COPY = cython.declare(cython.int, 96)  # from here on copying by slices is faster
 SMALL_HASH = cython.declare(cython.int, 12)  # so many tags are compared pair by pair
 
 # Item types.
@@ -83,6 +84,21 @@ AS_TEXT = cython.declare(cython.int, 2)
 HASH_PRIME = cython.declare(cython.longlong, 2147483647)
 
 
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.boundscheck(False)
+def _copied(
+    source: cython.uchar[::1], at: cython.longlong, dest: cython.uchar[::1], to: cython.longlong, n: cython.longlong
+) -> cython.void:
+    """Copy ``n`` bytes, whose bounds the caller has checked; apart, so that the compiler sees that nothing else moves."""
+    i: cython.longlong
+    for i in range(n):
+        dest[to + i] = source[at + i]
+
+
+@cython.final
 @cython.cclass
 class Trees:
     """The reader of a batch: holds the buffers, the stacks and where the fields of the current row are."""
@@ -98,6 +114,7 @@ class Trees:
     f_len: cython.longlong[::1]
     out_n: cython.longlong
     room: cython.longlong
+    size: cython.longlong
     scratch_n: cython.longlong
     scratch_room: cython.longlong
     base: cython.longlong
@@ -116,6 +133,7 @@ class Trees:
     def __init__(self, buf, stack, ends, names, names_at, f_start, f_len, base: cython.longlong):
         """Bind the captured bytes and working space (memoryviews); ``base`` seeds the hash of tags."""
         self.buf = buf
+        self.size = len(buf)
         self.stack = stack
         self.ends = ends
         self.names = names
@@ -299,6 +317,7 @@ class Trees:
     # -- output
 
     @cython.cfunc
+    @cython.inline
     @cython.nogil
     @cython.exceptval(check=False)
     def _put(self, c: cython.int) -> cython.void:
@@ -309,6 +328,7 @@ class Trees:
         self.out_n += 1
 
     @cython.cfunc
+    @cython.inline
     @cython.nogil
     @cython.exceptval(check=False)
     def _hex_digit(self, c: cython.int) -> cython.void:
@@ -317,14 +337,25 @@ class Trees:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
+    def _copy_long(self, at: cython.longlong, to: cython.longlong, n: cython.longlong) -> cython.void:
+        # Apart: slices cost their function room on the stack that is cleared at every call.
+        self.out[to : to + n] = self.buf[at : at + n]
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    @cython.boundscheck(False)
     def _copy(self, at: cython.longlong, n: cython.longlong) -> cython.void:
-        i: cython.longlong
-        if n > self.room - self.out_n:
+        to: cython.longlong = self.out_n
+        # The bounds are checked here, once for all bytes.
+        if n > self.room - to or at < 0 or n > self.size - at:
             self.out_full = True
             return
-        for i in range(n):
-            self.out[self.out_n + i] = self.buf[at + i]
-        self.out_n += n
+        if n >= LONG_COPY:
+            self._copy_long(at, to, n)
+        else:
+            _copied(self.buf, at, self.out, to, n)
+        self.out_n = to + n
 
     @cython.cfunc
     @cython.nogil
@@ -405,12 +436,7 @@ class Trees:
         if at + more >= end:
             return 0
         d = self.buf[at + 1]
-        if (
-            (c == 0xE0 and d < 0xA0)
-            or (c == 0xED and d > 0x9F)
-            or (c == 0xF0 and d < 0x90)
-            or (c == 0xF4 and d > 0x8F)
-        ):
+        if (c == 0xE0 and d < 0xA0) or (c == 0xED and d > 0x9F) or (c == 0xF0 and d < 0x90) or (c == 0xF4 and d > 0x8F):
             return 0
         for i in range(1, more + 1):
             if self.buf[at + i] & 0xC0 != 0x80:
@@ -440,14 +466,21 @@ class Trees:
         """A JSON string of the bytes, if they are UTF-8; else nothing is written and the answer is no."""
         mark: cython.longlong = self.out_n
         end: cython.longlong = at + n
+        run: cython.longlong
         c: cython.int
         size: cython.int
         self._put(0x22)
         while at < end:
-            c = self.buf[at]
-            if 0x20 <= c < 0x80 and c != 0x22 and c != 0x5C:
-                self._put(c)
-                at += 1
+            run = at
+            c = 0
+            while run < end:
+                c = self.buf[run]
+                if not 0x20 <= c < 0x80 or c == 0x22 or c == 0x5C:
+                    break
+                run += 1
+            if run > at:
+                self._copy(at, run - at)
+                at = run
             elif c < 0x80:
                 self._escaped(c)
                 at += 1
@@ -644,6 +677,7 @@ class Trees:
     # -- duplicate tags
 
     @cython.cfunc
+    @cython.inline
     @cython.nogil
     @cython.exceptval(check=False)
     def _same(self, a: cython.longlong, b: cython.longlong) -> cython.bint:
@@ -697,8 +731,10 @@ class Trees:
             p = self.at + self.n
         if count <= SMALL_HASH:
             for i in range(1, count):
+                p = self.scratch[first + i]
                 for k in range(i):
-                    found = found or self._same(self.scratch[first + i], self.scratch[first + k])
+                    if self.buf[p] == self.buf[self.scratch[first + k]]:
+                        found = found or self._same(p, self.scratch[first + k])
             if not found:
                 return DONE
             found = False
@@ -736,7 +772,7 @@ class Trees:
         start: cython.longlong
         for f in range(FIELD_COUNT):
             start = self.names_at[f]
-            if self.names_at[f + 1] - start != n or self.buf[at] != self.names[start] or not want >> f & 1:
+            if self.buf[at] != self.names[start] or self.names_at[f + 1] - start != n or not want >> f & 1:
                 continue
             for i in range(1, n):
                 if self.buf[at + i] != self.names[start + i]:
@@ -872,6 +908,7 @@ class Trees:
     # -- JSON
 
     @cython.cfunc
+    @cython.inline
     @cython.nogil
     @cython.exceptval(check=False)
     def _space(self, p: cython.longlong, end: cython.longlong) -> cython.longlong:
@@ -1016,9 +1053,7 @@ class Trees:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _json_key(
-        self, p: cython.longlong, end: cython.longlong, how: cython.int, want: cython.int
-    ) -> cython.longlong:
+    def _json_key(self, p: cython.longlong, end: cython.longlong, how: cython.int, want: cython.int) -> cython.longlong:
         """A key and its colon: where the value may begin, -1 for none. The field it names goes to ``self.kind``."""
         start: cython.longlong = self._space(p, end)
         self.kind = -1
@@ -1406,20 +1441,26 @@ def collect(
     i: cython.Py_ssize_t
     k: cython.longlong
     p: cython.longlong
+    size: cython.longlong
     at: cython.longlong = 0
     offsets[0] = 0
     with cython.nogil:
         for i in range(n):
             p = start[place + i]
-            if length[place + i] > 0:
-                if p >= 0:
-                    for k in range(length[place + i]):
+            size = length[place + i]
+            if size > 0:
+                if size >= LONG_COPY and p >= 0:
+                    dest[at : at + size] = buf[p : p + size]
+                elif size >= LONG_COPY:
+                    dest[at : at + size] = out[-1 - p : -1 - p + size]
+                elif p >= 0:
+                    for k in range(size):
                         dest[at + k] = buf[p + k]
                 else:
                     p = -1 - p
-                    for k in range(length[place + i]):
+                    for k in range(size):
                         dest[at + k] = out[p + k]
-                at += length[place + i]
+                at += size
             offsets[i + 1] = cython.cast(cython.int, at)
 
 
@@ -1441,6 +1482,8 @@ class Documents:
     document: NDArray[np.int64]
     document_n: NDArray[np.int64]
     msg_wire: NDArray[np.int64]
+    used: int
+    """How many bytes of ``out`` are written."""
 
     def field(self, name: str) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bool_]]:
         """The texts of a field as Arrow wants them: n + 1 offsets, the bytes, and which rows have one."""
@@ -1448,7 +1491,13 @@ class Documents:
         return self._texts(self.start, self.length, place)
 
     def documents(self) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bool_]]:
-        """The documents, likewise."""
+        """The documents, likewise; where nothing else was written they need no copy."""
+        there = self.document_n[: self.n] >= 0
+        size = int(np.maximum(self.document_n[: self.n], 0).sum())
+        if size == self.used:
+            offsets = np.zeros(self.n + 1, np.int32)
+            np.cumsum(np.maximum(self.document_n[: self.n], 0), out=offsets[1:], dtype=np.int32)
+            return offsets, self.out[:size], there
         return self._texts(-1 - self.document, self.document_n, 0)
 
     def _texts(
@@ -1519,7 +1568,7 @@ def documents(
         if trees.wants_scratch():
             scratch = np.empty(min(4 * len(scratch), MAX_SCRATCH_WORDS), np.int64)
             trees.working(memoryview(scratch))
-    return Documents(n, buffer, out, start, length, *found)
+    return Documents(n, buffer, out, start, length, *found, trees.written())
 
 
 def text(pairs: bytes) -> str | None:

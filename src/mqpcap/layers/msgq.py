@@ -88,8 +88,7 @@ class MsgQJson(Message):
 
 def _layouts(name: str, message: type[Message]) -> tuple[Layout, ...]:
     return tuple(
-        Layout(f"{name}_{d}", d, {ANY: (message,)}, header=MsgQ, dialect=name, on_bad="search")
-        for d in _DIRECTIONS
+        Layout(f"{name}_{d}", d, {ANY: (message,)}, header=MsgQ, dialect=name, on_bad="search") for d in _DIRECTIONS
     )
 
 
@@ -101,9 +100,7 @@ def _text_array(texts: tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bo
     """A string column; the texts are UTF-8 by construction."""
     offsets, data, there = texts
     valid = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
-    return pa.Array.from_buffers(
-        pa.string(), len(there), [valid, pa.py_buffer(offsets), pa.py_buffer(data)]
-    )
+    return pa.Array.from_buffers(pa.string(), len(there), [valid, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def derive(raw: Raw) -> Mapping[str, pa.Array]:
