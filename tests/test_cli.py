@@ -253,6 +253,13 @@ def test_filters_and_count() -> None:
     } == {rows[0]["connection_id"]}
 
 
+def test_only_messages_with_a_flaw() -> None:
+    rows = objects(run("show", "-q", "--json", "--flawed", "--op", "PUBLISH", "pcaps/faults/blipmq_snapped.pcap"))
+
+    assert {row["flaw"] for row in rows} <= {"truncated", "malformed"}
+    assert None not in {row["flaw"] for row in rows}
+
+
 def test_bodies_can_be_cut_or_left_out_and_their_length_stays() -> None:
     def bodies(keep: str) -> list[tuple[object, object]]:
         rows = objects(run("show", "-q", "--json", "--bodies", keep, "--op", "PUBLISH", "-c", "1", QOS1))

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ LINES_AT_ONCE = 512
 @click.option("--op", "only_op", multiple=True, metavar="OP", help="Only this operation, as PUBLISH (repeatable).")
 @click.option("--connection", "only_connection", type=int, multiple=True, metavar="ID",
               help="Only this connection_id (repeatable).")  # fmt: skip
+@click.option("--flawed", "only_flawed", is_flag=True, help="Only messages with a flaw.")
 @common
 def show(
     inputs: tuple[str, ...],
@@ -43,6 +45,7 @@ def show(
     only_protocol: tuple[str, ...],
     only_op: tuple[str, ...],
     only_connection: tuple[int, ...],
+    only_flawed: bool,
     choices: Choices,
 ) -> None:
     """Show the messages of captures in order of time, one line each.
@@ -55,7 +58,7 @@ def show(
     if as_json and (verbose or as_hex):
         raise click.UsageError("--json holds all fields already; it goes with neither -v nor -x")
     outcome = Outcome(choices)
-    wanted = _Filter(only_protocol, tuple(op.lower() for op in only_op), only_connection)
+    wanted = _Filter(only_protocol, tuple(op.lower() for op in only_op), only_connection, only_flawed)
     with Ordered() as ordered, kept_stdin(inputs if as_hex else (), outcome):
         captures = found(inputs, outcome).captures
         for number, dissection in enumerate(dissections(captures, outcome)):
@@ -74,10 +77,13 @@ def show(
 class _Filter:
     """The rows of a chunk that were asked for."""
 
-    def __init__(self, protocols: Sequence[str], operations: Sequence[str], connections: Sequence[int]) -> None:
+    def __init__(
+        self, protocols: Sequence[str], operations: Sequence[str], connections: Sequence[int], flawed: bool
+    ) -> None:
         self.protocols = protocols
         self.operations = operations
         self.connections = connections
+        self.flawed = flawed
 
     def __call__(self, chunk: "Chunk") -> "Chunk":
         import pyarrow as pa
@@ -92,9 +98,11 @@ class _Filter:
             keep.append(pc.is_in(pc.utf8_lower(chunk.messages["op"]), pa.array(self.operations, pa.string())))
         if self.connections:
             keep.append(pc.is_in(chunk.messages["connection_id"], pa.array(self.connections, pa.int64())))
+        if self.flawed:
+            keep.append(pc.is_valid(chunk.messages["flaw"]))
         if not keep:
             return chunk
-        mask = keep[0] if len(keep) == 1 else pc.and_(*keep)
+        mask = reduce(pc.and_, keep)
         return Chunk(chunk.protocol, chunk.messages.filter(mask), chunk.fields.filter(mask))
 
 
