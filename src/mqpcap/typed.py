@@ -92,7 +92,7 @@ HASH_PRIME = cython.declare(cython.longlong, 2147483647)
 def _copied(
     source: cython.uchar[::1], at: cython.longlong, dest: cython.uchar[::1], to: cython.longlong, n: cython.longlong
 ) -> cython.void:
-    """Copy ``n`` bytes, whose bounds the caller has checked; apart, so that the compiler sees that nothing else moves."""
+    """Copy ``n`` bytes whose bounds the caller has checked; apart, so that C sees that nothing else moves."""
     i: cython.longlong
     for i in range(n):
         dest[to + i] = source[at + i]
