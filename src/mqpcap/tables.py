@@ -190,7 +190,7 @@ def waiting(
     from_client = np.array([talks[f].client for f in flow.tolist()], np.int8)[place] == frames.side
     direction = pa.array(np.where(from_client, 0, 1).astype(np.int8))
     columns: dict[str, pa.Array] = {
-        "capture_file": pa.array(list(files), pa.string()).take(pa.array(frames.first_file)),
+        "capture_file": pa.array([_text(name) for name in files], pa.string()).take(pa.array(frames.first_file)),
         "direction": pa.array(DIRECTIONS, pa.string()).take(direction),
         "stream_offset": pa.array(frames.offset),
         "frame_len": pa.array(frames.captured),
@@ -240,6 +240,11 @@ def _for_rule(protocol: MessageQueue, columns: Mapping[str, pa.Array], table: pa
             digests[row] = None if value is None else hashlib.sha256(value).hexdigest()
         out["r.body_sha256"] = pa.array(digests, pa.string())
     return out
+
+
+def _text(name: str) -> str:
+    """A file's name as text; bytes of it that are no UTF-8 are replaced, as in every text column."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _endpoints(
