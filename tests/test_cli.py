@@ -429,6 +429,39 @@ def test_a_killed_export_leaves_nothing_that_looks_complete(tmp_path: Path) -> N
     assert not list(tmp_path.glob(".tables*"))
 
 
+def test_an_interrupted_export_ends_at_once_and_leaves_nothing(tmp_path: Path) -> None:
+    fifo = tmp_path / "slow.pcap"
+    os.mkfifo(fifo)
+    exporting = subprocess.Popen(
+        [*COMMAND, "export", "-q", str(fifo), "--out", str(tmp_path / "tables")], cwd=ROOT, env=environment(),
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with fifo.open("wb") as feeding:
+        feeding.write((ROOT / QOS1).read_bytes()[:4000])
+        feeding.flush()
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob(".tables*")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        exporting.send_signal(signal.SIGINT)
+        assert exporting.wait(timeout=30) == 1
+
+    assert exporting.stderr is not None
+    assert exporting.stderr.read() == "mqpcap: interrupted\n"
+    exporting.stderr.close()
+    assert {path.name for path in tmp_path.iterdir()} == {"slow.pcap"}
+
+
+def test_a_name_that_is_no_text_is_read_and_shown(tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"caf\xe9.pcap")
+    odd.write_bytes((ROOT / QOS1).read_bytes())
+
+    said = subprocess.run([*COMMAND, "show", "-q", "--json", "-c", "1", os.fsencode(odd)], cwd=ROOT, env=environment(),
+                          capture_output=True, check=False)  # fmt: skip
+
+    assert (said.returncode, said.stderr) == (0, b"")
+    assert json.loads(said.stdout)["capture_file"].endswith(".pcap")
+
+
 # -- info, protocols, explain ----------------------------------------------------------------------------
 
 

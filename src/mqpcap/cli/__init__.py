@@ -6,6 +6,7 @@ there at once. Exit code 0 is done, 1 could not, 2 misused.
 
 import os
 import sys
+import threading
 
 import click
 
@@ -33,6 +34,8 @@ class Commands(click.Group):
             ctx.exit(0)
         except KeyboardInterrupt:
             say("mqpcap: interrupted")
+            if threading.active_count() > 1:
+                os._exit(1)  # a thread that waits for a pipe would be waited for
             ctx.exit(1)
         except (MqpcapError, OSError, MemoryError) as error:
             say(f"mqpcap: {error_line(error)}")
