@@ -280,7 +280,7 @@ def _reserved() -> frozenset[str]:
 
     from scapy.packet import Packet
 
-    return frozenset(dir(Packet)) | frozenset(Packet.__slots__) | frozenset(keyword.kwlist)
+    return frozenset(dir(wire.Message)) | frozenset(Packet.__slots__) | frozenset(keyword.kwlist)
 
 
 RESERVED = _reserved()

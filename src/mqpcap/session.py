@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 from scapy.config import conf
+from scapy.data import MTU
 from scapy.packet import Packet
 from scapy.sessions import DefaultSession
-from scapy.supersocket import SuperSocket
+from scapy.supersocket import IterSocket, SuperSocket
 from scapy.utils import EDecimal
 
 from mqpcap.capture import Window
@@ -33,6 +34,8 @@ from mqpcap.wire import Broken, Message
 
 BATCH_PACKETS = 512
 """So many packets of a file are read before their messages come out; a live capture gives each as it comes."""
+MAX_PACKET_BYTES = 4 * MTU
+"""As Scapy's readers bound it; a capture on a host has packets above Scapy's usual 65535 bytes."""
 RAW_IP = 101
 """LINKTYPE_RAW: the packet begins with its IP header."""
 
@@ -102,8 +105,10 @@ class MqSession(DefaultSession):
         if self.supersession is not None:
             packet = sock.recv()
             return None if packet is None else self.process(packet)
+        if isinstance(sock, IterSocket):
+            return _next(sock)
         # The rooms read the headers; to Scapy the first class is enough.
-        return sock.recv(stop_dissection_after=Packet)
+        return sock.recv(MAX_PACKET_BYTES, stop_dissection_after=Packet)
 
     def flush(self) -> list[Packet]:
         """The messages still open, as at the end of a file; after it the session begins anew."""
@@ -204,6 +209,18 @@ class _Source:
             gap_before_bytes=int(frames.gap_before[i]),
             resynced=bool(frames.resynced[i]),
         )
+
+
+def _next(packets: IterSocket) -> Packet:
+    """The next of a list of packets, which Scapy would give a new time; its bytes are as it would be sent now."""
+    given = next(packets.iter, None)
+    if given is None:
+        raise EOFError
+    if isinstance(given, bytes):
+        return conf.raw_layer(given)
+    packet = type(given)(bytes(given), stop_dissection_after=Packet)
+    packet.time, packet.wirelen = given.time, given.wirelen
+    return packet
 
 
 def _bytes(packet: Packet) -> tuple[bytes, int]:

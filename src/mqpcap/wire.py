@@ -157,7 +157,7 @@ class Number(Kind):
         low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if self.signed else (0, (1 << bits) - 1)
         low = low if self.at_least is None else self.at_least
         high = high if self.at_most is None else self.at_most
-        return random.randint(low, high)  # noqa: S311 - fuzz(), not secrets
+        return random.randint(low, high)
 
 
 class U8(Number):
@@ -223,7 +223,7 @@ class Bool(Number):
         return s, value == 1
 
     def randval(self) -> Any:
-        return random.random() < 0.5  # noqa: S311 - fuzz(), not secrets
+        return random.random() < 0.5
 
 
 class Length(U32):
@@ -345,8 +345,8 @@ class Span(Kind):
             raise Broken
 
     def randval(self) -> Any:
-        n = self.size if self.size is not None else random.randint(self.at_least or 0, min(self.at_most or 12, 12))  # noqa: S311
-        return bytes(random.choices(b"abcdefghijklmnopqrstuvwxyz.", k=n))  # noqa: S311 - fuzz()
+        n = self.size if self.size is not None else random.randint(self.at_least or 0, min(self.at_most or 12, 12))
+        return bytes(random.choices(b"abcdefghijklmnopqrstuvwxyz.", k=n))
 
 
 class Text(Span):
@@ -379,9 +379,15 @@ class Tree(Rest):
     def i2repr(self, pkt: Packet | None, x: Any) -> str:
         return (x and typed.text(x.removeprefix(typed.MAGIC))) or repr(x)
 
+    def randval(self) -> Any:
+        return typed.encode({"type": super().randval(), "group": super().randval()})
+
 
 class Json(Rest):
     """A late kind: the rest is JSON text."""
+
+    def randval(self) -> Any:
+        return b'{"type": "%s"}' % super().randval()
 
 
 class Many(Kind):
@@ -461,12 +467,12 @@ class Many(Kind):
         return s, items
 
     def randval(self) -> Any:
-        n = random.randint(1 if self.not_empty else 0, 3)  # noqa: S311 - fuzz()
+        n = random.randint(1 if self.not_empty else 0, 3)
         if isinstance(self.item, Kind):
             kind = self.item
             return [kind.randval() for _ in range(n)]
-        cls = self.item
-        return [cls(**{f.name: f.randval() for f in cls.fields_desc}) for _ in range(n)]
+        items = [self.item.random() for _ in range(n)]
+        return [x for x in items if self.until_zero is None or any(bytes(x)[: self.until_zero])]
 
 
 class Part(Kind):
@@ -481,7 +487,7 @@ class Part(Kind):
         prefix: int | None = None,
         at_most: int | None = None,
     ) -> None:
-        super().__init__(name, None, column=None)
+        super().__init__(name, message(), column=None)
         self.message = message
         self.length = length
         self.prefix = prefix
@@ -515,7 +521,7 @@ class Part(Kind):
         return s[n:], inner
 
     def randval(self) -> Any:
-        return self.message(**{f.name: f.randval() for f in self.message.fields_desc})
+        return self.message.random()
 
 
 class Only(Kind):
@@ -647,6 +653,11 @@ class Message(Packet):
         left = pkt._read(s)
         return pkt, left
 
+    @classmethod
+    def random(cls) -> "Message":
+        """A message with random fields, its lengths and counts left to be computed."""
+        return cls(**{f.name: f.randval() for f in cls.fields_desc if f.default is not None})
+
     def _read(self, s: bytes) -> bytes:
         whole = s
         for field in self.fields_desc:
@@ -665,6 +676,16 @@ class Message(Packet):
         }
         self.explicit = 1
         return s
+
+    def copy(self) -> "Message":
+        clone: Message = super().copy()
+        # Scapy counts lists and parts as set where nobody set them; then fuzz() could not give them values.
+        for kind in () if self.explicit else self.fields_desc:
+            name = kind.name
+            if (kind.islist or kind.holds_packets) and clone.fields.get(name, 0) == clone.default_fields.get(name):
+                del clone.fields[name]
+        clone.__dict__.update(self.__dict__)
+        return clone
 
     def dissect(self, s: bytes) -> None:
         cuts = Message.cuts
