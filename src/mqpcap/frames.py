@@ -174,26 +174,34 @@ class _Side:
 
 @dataclass(slots=True)
 class _Began:
-    """How a side began: its bytes up to the first gap, at most OPENING_BYTES; ``closed`` when no more will count."""
+    """How a side began: its bytes up to the first gap, and the longest run of bytes between gaps behind that.
+
+    No more than OPENING_BYTES of a run count; ``closed`` when no more can come to the first.
+    """
 
     data: bytearray = field(default_factory=bytearray)
+    later: bytearray = field(default_factory=bytearray)
     first: int = -1
-    at: int = -1
     closed: bool = False
     seen_bytes: int = 0
+    _at: int = -1
+    _run: bytearray = field(default_factory=bytearray)
 
     def take(self, piece: _Piece, k: int) -> None:
         """Take the bytes of the k-th packet of a piece in."""
         offset, length = int(piece.at[k]), int(piece.size[k])
         self.seen_bytes += length
         if self.first < 0:
-            self.first = self.at = offset
-        self.closed = self.closed or offset != self.at
-        if not self.closed:
-            start = piece.start + offset - piece.offset
-            self.data += piece.buffer[start : start + min(length, OPENING_BYTES - len(self.data))].tobytes()
-            self.at += length
+            self.first, self._run = offset, self.data
+        elif offset != self._at:
+            self.closed, self._run = True, bytearray()
+        self._at = offset + length
+        start = piece.start + offset - piece.offset
+        self._run += piece.buffer[start : start + min(length, OPENING_BYTES - len(self._run))].tobytes()
+        if self._run is self.data:
             self.closed = len(self.data) >= OPENING_BYTES
+        elif len(self._run) > len(self.later):
+            self.later = self._run
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,9 +430,22 @@ class Framer:
         """Who takes the connection; None to wait. ``final``: nothing follows."""
         hold = talk.hold
         assert hold is not None
-        openings = _openings(hold, flow, final)
-        best: tuple[tuple[int, int, int], _Choice] | None = None
         hold.weak = []
+        choice, waits = self._asked(hold, flow, _openings(hold, flow, final), final)
+        if choice is None and not waits and any(x.later for x in hold.began):
+            # Nothing at the beginning; what comes behind a gap is as good as a late start.
+            choice, waits = self._asked(hold, flow, _later(hold, final), final)
+        if choice is not None:
+            return choice
+        if waits or hold.weak or not any(x.data for x in hold.began):
+            return None if not final or hold.weak else self._nobody(hold, flow)
+        return self._nobody(hold, flow)
+
+    def _asked(
+        self, hold: _Hold, flow: Flow, openings: "tuple[_Held, _Held]", final: bool
+    ) -> tuple[_Choice | None, bool]:
+        """The best claim good enough to decide, and whether a protocol wants more bytes first."""
+        best: tuple[tuple[int, int, int], _Choice] | None = None
         waits = False
         for protocol in self.protocols.values():
             for client in (0,) if flow.oriented else (0, 1):
@@ -443,10 +464,8 @@ class Framer:
                     if best is None or rank > best[0]:
                         best = rank, _Choice(protocol, claim, client, how)
         if best is not None and (best[1].claim.verdict is Verdict.YES or not waits):
-            return best[1]
-        if waits or hold.weak or (not final and not any(o.data for o in openings)):
-            return None
-        return self._nobody(hold, flow)
+            return best[1], False
+        return None, waits
 
     def _nobody(self, hold: _Hold, flow: Flow) -> _Choice:
         """The connection is not ours."""
@@ -833,6 +852,12 @@ def _openings(hold: _Hold, flow: Flow, final: bool) -> tuple[_Held, _Held]:
     return one, two
 
 
+def _later(hold: _Hold, final: bool) -> tuple[_Held, _Held]:
+    """The longest run of bytes behind the first gap of each side; a side without a gap as it began."""
+    one, two = (_Held(bytes(x.later or x.data), False, final) for x in hold.began)
+    return one, two
+
+
 def _events(i: int, side: int, piece: _Piece) -> Iterator[tuple[int, int, int, _Piece, int]]:
     """The packets of a piece, with the place that each has among those of the whole input."""
     return ((order, i, side, piece, k) for k, order in enumerate(piece.order.tolist()))
@@ -902,6 +927,8 @@ def _search_split(
         q, k, more = p, 0, False
         while True:
             split = layout.splitter(view, q, limit, ended)
+            if split.verdict == "more" and ended and k > 0 and k + 1 >= in_a_row and split.known_end >= 0:
+                return p, True
             if split.verdict != "message":
                 more = split.verdict == "more"
                 break

@@ -831,6 +831,7 @@ class Interpreter:
     ) -> tuple[int, bool]:
         """The first position from which ``in_a_row`` messages follow, or fewer that end exactly at the end.
 
+        The last of them may be cut by the end, if its header is there and says how long it is; the first may not.
         Returns (position, found). Not found with a position before ``limit``: there a message may begin, the
         bytes to tell are not here yet; what lies before it is certainly none.
         """
@@ -848,6 +849,9 @@ class Interpreter:
                     result = self._message(buf, q, limit, header_pc, op_reg, table, alt_pc, True)
                     if result == SHORT and ended and self.known_end < 0 and self.frame_length < 0:
                         result = self._message_at_end(buf, q, limit, header_pc, op_reg, table, alt_pc)
+                    if result == SHORT and ended and k > 0 and k + 1 >= in_a_row and self.frame_length >= 0:
+                        found = True
+                        break
                     if result != DONE or self.pos <= q:
                         break
                     q = self.pos
