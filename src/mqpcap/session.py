@@ -271,6 +271,5 @@ def flawed(layout: Layout, raw: bytes) -> Message:
     if layout.header is not None:
         with suppress(Broken):
             packet, behind = header.begin(raw)
-    if behind:
-        packet.add_payload(conf.raw_layer(behind))
+    packet.add_payload(conf.raw_layer(behind))
     return packet

@@ -134,9 +134,7 @@ class Number(Kind):
         self.equals = equals
 
     def checks(self, value: int) -> None:
-        if (self.at_least is not None and value < self.at_least) or (
-            self.at_most is not None and value > self.at_most
-        ):
+        if (self.at_least is not None and value < self.at_least) or (self.at_most is not None and value > self.at_most):
             raise Broken
 
     def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
@@ -423,9 +421,7 @@ class Many(Kind):
         return len(pkt.getfieldval(self.name) or [])
 
     def takes(self, pkt: Packet, value: Any) -> bytes:
-        items = [
-            bytes(x) if isinstance(x, Packet) else cast(Kind, self.item).takes(pkt, x) for x in (value or [])
-        ]
+        items = [bytes(x) if isinstance(x, Packet) else cast(Kind, self.item).takes(pkt, x) for x in (value or [])]
         body = b"".join(items)
         if self.prefix is not None:
             body = len(items).to_bytes(self.prefix, "little" if self.little else "big") + body
@@ -622,7 +618,7 @@ class Message(Packet):
     """Base of every layer class: reads wholly or not at all.
 
     Bytes that do not fit leave the fields unset and stand as ``Raw`` behind an empty message, as Scapy users
-    expect of a broken layer; the flaw is then visible as ``Raw in packet``.
+    expect of a broken layer; the flaw is then visible as ``Raw in packet``, be there bytes or not.
     """
 
     match_subclass = True  # packet[BlipMQPublish] also finds the newer form that derives from it
@@ -776,8 +772,8 @@ class Message(Packet):
             super().do_dissect_payload(s)
             return
         found = self._length()
-        cut_short = found is not None and len(s) < self.fields.get(found[0].name, 0) - found[0].less
-        for exact in () if cut_short else (True, False):
+        is_whole = bool(self.fields) and (found is None or len(s) >= self.fields[found[0].name] - found[0].less)
+        for exact in (True, False) if is_whole else ():
             for layout, cls, may_leave in self._readings():
                 if not exact and not may_leave:
                     continue
@@ -794,8 +790,8 @@ class Message(Packet):
                     body.raw_packet_cache = s  # unchanged, it builds as it came: packed
                 self.add_payload(body)
                 return
-        if s:
-            self.add_payload(conf.raw_layer(s))
+        # Even without bytes: that nothing reads the body must show.
+        self.add_payload(conf.raw_layer(s))
 
 
 def attach(layout: "Layout") -> None:
