@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mqpcap.dissection import Dissection
     from mqpcap.tables import Chunk
 
-NOT_COMPILED = "the byte loops are not compiled: about 30 times slower; an install with a C compiler compiles them"
+NOT_COMPILED = "the byte loops are not compiled: about 8 times slower; an install with a C compiler compiles them"
 MAX_NOTES = 20
 """So many notes are said one by one; the rest is counted."""
 
