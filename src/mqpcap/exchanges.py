@@ -77,9 +77,13 @@ class Ledger:
 def ends(flows: Sequence[Flow], talks: Mapping[int, Talk], problems: Sequence[Problem]) -> dict[int, Ends]:
     """The edges of every connection of a capture, by connection id."""
     holes: dict[tuple[int, int], list[int]] = {}
+    loose: set[tuple[int, int, int]] = set()
     for p in problems:
         if p.kind != "conflict":
-            holes.setdefault((p.flow, p.side), []).append(p.offset)
+            offset = p.offset + flows[p.flow].shift[p.side]
+            holes.setdefault((p.flow, p.side), []).append(offset)
+            if p.kind == "undecoded" and p.reason in ("bad_framing", "truncated"):
+                loose.add((p.flow, p.side, offset))
     found: dict[int, Ends] = {}
     for number, talk in talks.items():
         if talk.protocol is None:
@@ -90,11 +94,14 @@ def ends(flows: Sequence[Flow], talks: Mapping[int, Talk], problems: Sequence[Pr
         sent = flow.end_offset[client] if fin is None else fin
         covered = flow.fin_offset[server] is not None and acked is not None and acked >= sent
         sides = [tuple(sorted(holes.get((number, side), ()))) for side in (client, server)]
+        tails = [
+            h[-1] if h and (number, side, h[-1]) in loose else None for h, side in zip(sides, (client, server), strict=True)
+        ]
         address = ((flow.a_ip, flow.a_port), (flow.b_ip, flow.b_port))[server]
         found[flow.connection_id] = Ends(
             flow.connection_id, f"{address[0]} {address[1]}", flow.syn[client] and flow.syn[server],
             (sides[0], sides[1]), any(flow.rst), flow.fin_offset[server] is not None,
-            flow.fin_offset[client] is not None, covered, flow.first_ts_ns,
+            flow.fin_offset[client] is not None, covered, flow.first_ts_ns, (tails[0], tails[1]),
         )  # fmt: skip
     return found
 

@@ -304,6 +304,8 @@ class Ends:
     client_fin: bool
     covered: bool
     first_ts_ns: int
+    tails: tuple[int | None, int | None] = (None, None)
+    """Per direction the hole that misses nothing, if the last one does: bytes at the end that are no message."""
 
     @property
     def complete(self) -> bool:
