@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mqpcap.layers import blipmq_pairing
 from mqpcap.protocol import (
     DIRECTIONS,
     Claim,
@@ -24,6 +25,7 @@ from mqpcap.protocol import (
     Layout,
     MessageQueue,
     Opening,
+    Rule,
     Verdict,
 )
 from mqpcap.wire import U8, U16, U32, U64, Bits, Bytes, Length, Message, Only, Rest, Text
@@ -312,4 +314,12 @@ PROTOCOL = MessageQueue(
         derive=envelope,
     ),
     evidence=Evidence(frozenset({FrameType.HELLO, FrameType.ACK}), observe, settle, relayout, certain=certain),
+    # What answers what depends on the state of the connection and the queues behind it.
+    rule=Rule(
+        asks={},
+        columns=("correlation_id", "qos", "subscription_id", "error_text", "protocol_version", "partition_key"),
+        body="body",
+        delivered=frozenset({"PUBLISH", "DELIVER"}),
+        machine=blipmq_pairing.pairs,
+    ),
 )

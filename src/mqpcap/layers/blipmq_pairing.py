@@ -1,0 +1,802 @@
+"""Which BlipMQ frame answers which: the messages of a broker's connections in, exchanges and deliveries out.
+
+Fed by ``exchanges`` with the rows of every BlipMQ connection of a capture. Promises: no wrong pair, no false
+``unanswered``; what the capture does not prove is ``unknown``.
+
+How it works. The server handles the frames of a connection one after the other, so pairs never cross. Frames are
+*fixed* (one answer each, known from their bytes and the connection's state), *open* (POLL, ACK, PUBLISH with QoS1: an
+answer or silence) or *never* answered. Fixed answers pair by counting; bytes that are missing end the counting, and it
+starts again at an answer that agrees with one frame only. Each fixed pair is a barrier; between two of them the open
+answers, in their order, belong to open frames: of all ways to place them (kind, id, topic and time must fit) those that
+every way shares are certain. Where that leaves a choice the queues of the subscriptions are simulated over the
+capture, with every frame handled at some moment between its capture and the next proof of its handling: ways that
+the queues forbid are dropped. ``_Talk`` is one connection, ``_World`` all connections of one server, ``_Search`` the
+ways through the open frames of a connection, ``_Queue`` what is known of one subscription.
+
+Source: net/src/connection.rs, net/src/server.rs, core/src/lib.rs of bravo1goingdark/blipmq at 1d563c3.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, IntFlag
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mqpcap.protocol import Ends, Matches, Pairing, State
+
+I64 = NDArray[np.int64]
+HELLO, AUTH, PUBLISH, SUBSCRIBE, ACK, NACK, PING, PONG, POLL, DELIVER = range(1, 11)
+MS = 1_000_000
+HANDLING_NS = 10 * MS
+"""A frame is taken as handled so long after its capture, or as long as the slowest certain answer of its connection."""
+RETRY_NS = 100 * MS
+"""config/src/lib.rs: the default of retry_backoff_ms; doubled with every delivery."""
+TICK_NS = 200 * MS
+"""blipmqd/src/main.rs:210: how often retries and expiry are looked at."""
+TTL_NS = 60_000 * MS
+"""blipmqd/src/main.rs:177: a message older than this is dropped."""
+CAPACITY = 1024
+"""core/src/lib.rs:340: messages waiting and in flight that a subscription holds."""
+MAX_WAYS = 64
+"""So many ways through a connection's open frames are followed at once; with more the queues are left out of it."""
+MAX_STEPS = 400_000
+"""And so many steps with more than one way."""
+MAX_SCAN = 4096
+"""So far a queue is looked through for one message."""
+COUNTED_IDS = 8
+"""So many ids in strict order show that a client does not repeat them."""
+NEVER_NS = 1 << 62
+
+
+class Class(IntEnum):
+    """What kind of answer a client frame gets."""
+
+    NEVER = 0
+    IGNORED = 1
+    """NACK and PONG of a client in ``ready``: nothing is due, success or not."""
+    FIXED = 2
+    POLL = 3
+    ACK = 4
+    PUBLISH = 5
+    BREAKS = 6
+    """An unknown type: the server closes."""
+    CUT = 7
+    """Not all of its bytes were captured."""
+    NO_REQUEST = 8
+
+
+class Answer(IntEnum):
+    """What a server frame is."""
+
+    FIXED = 0
+    DELIVERY = 1
+    NOT_FOUND = 2
+    REFUSED = 3
+    PUSH = 4
+    ODD = 5
+    """Nothing a server says, or not readable."""
+
+
+class Says(IntFlag):
+    """Contents of fixed answers, one bit each; a fixed frame has those that it may get."""
+
+    ZERO = 1
+    """ACK of HELLO or AUTH."""
+    SUBSCRIBED = 2
+    PONG = 4
+    OTHER = 8
+    PERFORMED = 16
+    BAD_HELLO = 32
+    NOT_PERFORMED = 64
+    ALREADY = 128
+    BAD_AUTH = 256
+    BAD_PUBLISH = 512
+    BAD_SUBSCRIBE = 1024
+    BAD_ACK = 2048
+    BAD_POLL = 4096
+    EMPTY_TOPIC = 8192
+    BAD_QOS = 1 << 14
+    ZERO_ID = 1 << 15
+    UNAUTHENTICATED = 1 << 16
+    BAD_KEY = 1 << 17
+    BAD_VERSION = 1 << 18
+    TOPIC = 1 << 19
+    GROUP = 1 << 20
+
+
+TEXTS: Mapping[str, Says] = {
+    "HELLO already performed": Says.PERFORMED,
+    "invalid HELLO payload": Says.BAD_HELLO,
+    "HELLO not performed": Says.NOT_PERFORMED,
+    "already authenticated": Says.ALREADY,
+    "invalid AUTH payload": Says.BAD_AUTH,
+    "invalid PUBLISH payload": Says.BAD_PUBLISH,
+    "invalid SUBSCRIBE payload": Says.BAD_SUBSCRIBE,
+    "invalid ACK payload": Says.BAD_ACK,
+    "invalid POLL payload": Says.BAD_POLL,
+    "empty topic": Says.EMPTY_TOPIC,
+    "invalid QoS value": Says.BAD_QOS,
+    "subscription_id must be non-zero": Says.ZERO_ID,
+    "unauthenticated": Says.UNAUTHENTICATED,
+    "invalid API key": Says.BAD_KEY,
+    "unsupported protocol version": Says.BAD_VERSION,
+    "topic contains NUL byte": Says.TOPIC,
+    "topic too long": Says.TOPIC,
+    "empty consumer group name": Says.GROUP,
+}
+"""The texts of NACKs that answer fixed frames (versions 1 and 2)."""
+
+
+class _Columns:
+    """The rows as arrays; u64 values are int64 with the same bits."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self.n = rows.num_rows
+        self.connection: I64 = _numbers(rows["connection_id"], -1)
+        self.client = pc.equal(rows["direction"], "c2s").to_numpy()
+        self.offset: I64 = _numbers(rows["stream_offset"], 0)
+        self.ts: I64 = _numbers(rows["ts_ns"], 0)
+        self.end: I64 = _numbers(rows["end_ts_ns"], 0)
+        self.op: I64 = _numbers(rows["op_code"], -1)
+        self.id: I64 = _bits(rows["f.correlation_id"])
+        self.sub: I64 = _bits(rows["f.subscription_id"])
+        self.has_sub = rows["f.subscription_id"].is_valid().to_numpy()
+        self.qos: I64 = _numbers(rows["f.qos"], -1)
+        self.version: I64 = _numbers(rows["f.protocol_version"], -1)
+        self.code: I64 = _numbers(rows["error_code"], -1)
+        self.body: I64 = _numbers(rows["body_print"], 0)
+        self.topic, topics = _coded(rows["destination"])
+        self.topic_names = topics
+        self.empty = np.isin(self.topic, [i for i, x in enumerate(topics) if x == ""])
+        self.nul = np.isin(self.topic, [i for i, x in enumerate(topics) if "\0" in x])
+        flaw, flaws = _coded(rows["flaw"])
+        self.cut = np.isin(flaw, [i for i, x in enumerate(flaws) if x == "truncated"])
+        self.bad = (flaw >= 0) & ~self.cut
+        text, texts = _coded(rows["f.error_text"])
+        says = np.array([*(TEXTS.get(x, Says.OTHER) for x in texts), Says.OTHER], np.int64)
+        self.text: I64 = says[text]
+        key = rows["f.partition_key"]
+        self.no_key = pc.fill_null(pc.equal(pc.binary_length(key), 0), False).to_numpy()
+        self.answer, self.says = self._answers()
+
+    def _answers(self) -> tuple[I64, I64]:
+        """What each server frame is, and what a fixed answer says."""
+        kind = np.full(self.n, Answer.ODD, np.int64)
+        says = np.zeros(self.n, np.int64)
+        ack = (self.op == ACK) & self.has_sub
+        says[ack] = np.where(self.sub[ack] == 0, int(Says.ZERO), int(Says.SUBSCRIBED))
+        pong = self.op == PONG
+        says[pong] = Says.PONG
+        nack = self.op == NACK
+        says[nack] = self.text[nack]
+        kind[ack | pong | nack] = Answer.FIXED
+        kind[nack & (self.code == 404)] = Answer.NOT_FOUND
+        kind[nack & ((self.code == 500) | (self.code == 503))] = Answer.REFUSED
+        kind[self.op == PUBLISH] = Answer.DELIVERY
+        kind[self.op == DELIVER] = Answer.PUSH
+        kind[(self.cut | self.bad) & (kind != Answer.PUSH)] = Answer.ODD
+        kind[self.client] = Answer.ODD
+        return kind, says
+
+
+def _plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _numbers(column: pa.ChunkedArray, null: int) -> I64:
+    array = pc.fill_null(_plain(column).cast(pa.int64()), null)
+    return np.asarray(array.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _bits(column: pa.ChunkedArray) -> I64:
+    """A decimal column of 64-bit unsigned values as int64 with the same bits; null is 0."""
+    array = pc.fill_null(_plain(column).cast(pa.decimal128(20, 0)), 0)
+    if not len(array):
+        return np.empty(0, np.int64)
+    words = np.frombuffer(array.buffers()[1], np.int64)
+    return words[2 * array.offset : 2 * (array.offset + len(array)) : 2].copy()
+
+
+def _coded(column: pa.ChunkedArray) -> tuple[I64, list[str]]:
+    """A number per row for its text, -1 for null, and the texts."""
+    encoded = _plain(column).cast(pa.string()).dictionary_encode()
+    return _numbers(encoded.indices, -1), encoded.dictionary.to_pylist()
+
+
+# -- one connection: classes, counting, blocks -----------------------------------------------------------
+
+
+class _Talk:
+    """One connection. Positions count its frames per direction; ``c`` and ``s`` hold their rows.
+
+    pair_c, pair_s     positions of fixed frames and of their answers
+    c_block, s_block   block of each frame, -1 where nothing is counted
+    closed             per block, whether a barrier or the end of the connection proves that all of it was handled
+    ready_from         position from which on the connection was ready; behind the last frame if that is not proven
+    broken             position of a frame that breaks framing, None if counting met none
+    to_end             counting holds to the end of what was captured
+    """
+
+    def __init__(self, x: _Columns, edge: Ends, c: I64, s: I64) -> None:
+        self.x, self.edge, self.c, self.s = x, edge, c, s
+        self.answer, self.says = x.answer[s], x.says[s]
+        self.c_id, self.s_id = x.id[c], x.id[s]
+        self.pairs: list[tuple[I64, I64]] = []
+        self.closed: list[bool] = []
+        self.c_block = np.full(len(c), -1, np.int64)
+        self.s_block = np.full(len(s), -1, np.int64)
+        self.lost: list[int] = []
+        self.broken: int | None = None
+        self.to_end = False
+        self.version = 2 if (self.answer == Answer.PUSH).any() else 1
+        self.c_holes = self._client_holes()
+        self.s_holes = self._server_holes()
+        self.start = edge.start or self._opens()
+        self.ready_from = len(c) if self.start else 0
+        self.kind, self.mask = self._classified()
+        self.in_order = _strictly_ordered(self.c_id[np.isin(x.op[c], (HELLO, AUTH, PUBLISH, SUBSCRIBE, PING, POLL))])
+        self._count()
+        none = np.empty(0, np.int64)
+        self.pair_c = np.concatenate([none, *(a for a, _ in self.pairs)])
+        self.pair_s = np.concatenate([none, *(b for _, b in self.pairs)])
+        self.slowest_ns = max(HANDLING_NS, int((x.ts[s[self.pair_s]] - x.end[c[self.pair_c]]).max(initial=0)))
+        self.handled_by = self._handled_by()
+
+    @property
+    def client_lost(self) -> bool:
+        """Client frames of the captured time, or from before it, may be missing."""
+        return not self.start or bool(self.c_holes) or (not self.to_end and not self.s_holes)
+
+    def _client_holes(self) -> list[int]:
+        """Positions in front of which client bytes are missing, a frame with a hole counting as missing.
+
+        Bytes at the end that are no frame miss nothing: behind them no frame follows.
+        """
+        x, c = self.x, self.c
+        offsets = [o for o in self.edge.holes[0] if o != self.edge.tails[0]]
+        holes = {int(np.searchsorted(x.offset[c], o, "right")) for o in offsets}
+        for at in np.flatnonzero(x.cut[c]).tolist():
+            if at < len(c) - 1 or any(o >= x.offset[c[at]] for o in offsets):
+                holes |= {at, at + 1}
+        return sorted(holes)
+
+    def _server_holes(self) -> list[int]:
+        holes = {int(np.searchsorted(self.x.offset[self.s], o, "right")) for o in self.edge.holes[1]}
+        for at in np.flatnonzero(self.answer == Answer.ODD).tolist():
+            holes |= {at, at + 1}
+        return sorted(holes)
+
+    def _opens(self) -> bool:
+        """Whether a connection without its SYN begins with a HELLO that the server took."""
+        x, c, s = self.x, self.c, self.s
+        return bool(
+            len(c) and len(s) and x.op[c[0]] == HELLO and x.offset[c[0]] == 0 and self.says[0] == Says.ZERO
+            and self.c_id[0] == self.s_id[0] and x.end[c[0]] <= x.ts[s[0]]
+            and 0 not in self.c_holes and 0 not in self.s_holes
+        )  # fmt: skip
+
+    def _classified(self) -> tuple[I64, I64]:
+        """Class of each frame as in ``ready``, and what a fixed one may be answered with."""
+        x, c = self.x, self.c
+        op, bad, qos = x.op[c], x.bad[c], x.qos[c]
+        kind = np.full(len(c), Class.BREAKS, np.int64)
+        mask = np.zeros(len(c), np.int64)
+        two = self.version == 2
+
+        def fixed(where: NDArray[np.bool_], says: int) -> None:
+            kind[where] = Class.FIXED
+            mask[where] = says
+
+        fixed(op == HELLO, Says.PERFORMED)
+        fixed(op == AUTH, Says.ALREADY)
+        fixed(op == PING, Says.PONG)
+        kind[(op == NACK) | (op == PONG)] = Class.IGNORED
+        publish = op == PUBLISH
+        kind[publish] = np.where(qos[publish] == 0, int(Class.NEVER), int(Class.PUBLISH))
+        refused = Says.TOPIC | Says.OTHER if two else 0
+        fixed(publish & (qos > 1), Says.BAD_QOS | refused)
+        if two:
+            fixed(publish & x.no_key[c], Says.OTHER | Says.BAD_PUBLISH)
+            fixed(publish & x.nul[c], Says.TOPIC | Says.BAD_QOS | Says.OTHER)
+        fixed(publish & x.empty[c], Says.EMPTY_TOPIC | refused)
+        fixed(publish & bad, Says.BAD_PUBLISH | refused)
+        subscribe = op == SUBSCRIBE
+        wide = Says.SUBSCRIBED | Says.BAD_QOS | Says.TOPIC | Says.GROUP | Says.OTHER
+        fixed(subscribe, wide if two else Says.SUBSCRIBED)
+        fixed(subscribe & (qos > 1), wide if two else Says.BAD_QOS)
+        fixed(subscribe & x.empty[c], Says.EMPTY_TOPIC | refused)
+        fixed(subscribe & bad, Says.BAD_SUBSCRIBE | refused)
+        for what, opened, says in ((ACK, Class.ACK, Says.BAD_ACK), (POLL, Class.POLL, Says.BAD_POLL)):
+            here = op == what
+            kind[here] = Class.NEVER if two and what == POLL else opened
+            fixed(here & (x.sub[c] == 0), Says.ZERO_ID)
+            fixed(here & bad, says)
+        if two:
+            kind[op == DELIVER] = Class.NO_REQUEST
+        kind[x.cut[c]] = Class.CUT
+        return kind, mask
+
+    def _count(self) -> None:
+        """Fixed pairs, run by run, and the blocks between them."""
+        at: tuple[int, int] | None = (0, 0)
+        synced = self.start and 0 not in self.c_holes and 0 not in self.s_holes
+        if synced:
+            at, synced = self._handshake()
+        self._fixed_c = np.flatnonzero(self.kind == Class.FIXED)
+        self._fixed_s = np.flatnonzero(self.answer == Answer.FIXED)
+        while at is not None:
+            if not synced:
+                found = self._resynced(*at)
+                if found is None:
+                    return
+                self.pairs.append((np.array(found[:1], np.int64), np.array(found[1:], np.int64)))
+                self.ready_from = min(self.ready_from, found[0])
+                at = found[0] + 1, found[1] + 1
+            at = self._run(*at)
+            synced = False
+
+    def _handshake(self) -> tuple[tuple[int, int] | None, bool]:
+        """Pairs until the connection is ready: where counting goes on, None if nowhere, and whether it is in step."""
+        x = self.x
+        last = min([len(self.c), len(self.s), *self.c_holes, *self.s_holes])
+        hello, at, ready, in_step = False, 0, False, True
+        while at < last and not ready:
+            row = self.c[at]
+            op = int(x.op[row])
+            if self.kind[at] in (Class.BREAKS, Class.CUT):
+                break
+            may = _greeting(op, bool(x.bad[row]), hello)
+            if self.answer[at] != Answer.FIXED or self.s_id[at] != self.c_id[at] or not self.says[at] & int(may):
+                in_step = False
+                break
+            taken = self.says[at] == Says.ZERO
+            if taken and op == HELLO:
+                hello, self.version = True, 2 if x.version[row] == 2 else 1
+                kind, mask = self._classified()
+                kind[:at], mask[:at] = self.kind[:at], self.mask[:at]
+                self.kind, self.mask = kind, mask
+            self.kind[at], self.mask[at] = Class.FIXED, int(may)
+            ready = bool(taken and op == AUTH)
+            at += 1
+        self.pairs.append((np.arange(at), np.arange(at)))
+        if ready:
+            self.ready_from = at
+            return (at, at), True
+        if not in_step or self.c_holes or self.s_holes or (at < len(self.s) and at == len(self.c)):
+            return (at, at), False
+        self.to_end = True
+        if at < len(self.c) and self.kind[at] == Class.BREAKS:
+            self.broken = at
+        return None, False
+
+    def _run(self, c: int, s: int) -> tuple[int, int] | None:
+        """Count from the positions on, as far as it holds: where it went wrong, None at the end."""
+        c_end, gap_c = _next_hole(self.c_holes, c, len(self.c))
+        s_end, gap_s = _next_hole(self.s_holes, s, len(self.s))
+        breaks = np.flatnonzero(self.kind[c:c_end] == Class.BREAKS)
+        live = c + int(breaks[0]) if len(breaks) else c_end
+        a, b = _between(self._fixed_c, c, live), _between(self._fixed_s, s, s_end)
+        n = min(len(a), len(b))
+        agree = (self.c_id[a[:n]] == self.s_id[b[:n]]) & ((self.mask[a[:n]] & self.says[b[:n]]) != 0)
+        n = n if agree.all() else int(np.argmin(agree))
+        wrong = n < min(len(a), len(b)) or (len(b) > n and not gap_c)
+        self.pairs.append((a[:n], b[:n]))
+        at = (int(a[n - 1]) + 1, int(b[n - 1]) + 1) if n else (c, s)
+        lost = wrong or gap_c or gap_s
+        if wrong:  # somewhere behind the last pair bytes are missing
+            live, s_end = at
+        else:
+            live = int(a[n]) if n < len(a) else live
+            s_end = int(b[n]) if n < len(b) else s_end
+        self._number(c, s, a[:n], b[:n], live, s_end, gap_c)
+        all_handled = not lost and n == len(a) and self.edge.covered
+        self.closed += [True] * n + [all_handled]
+        if not lost:
+            self.to_end = True
+            self.broken = c + int(breaks[0]) if len(breaks) else None
+        return at if lost else None
+
+    def _number(self, c: int, s: int, a: I64, b: I64, c_end: int, s_end: int, gap: bool) -> None:
+        """The blocks of a run, whose frames and answers end at ``c_end`` and ``s_end``."""
+        base, n = len(self.closed), len(a)
+        self.c_block[c:c_end] = base + np.searchsorted(a, np.arange(c, c_end), "right")
+        block = base + np.searchsorted(b, np.arange(s, s_end), "right")
+        if gap:
+            # What came after the last frame in front of the gap may answer one in it.
+            known = self.x.end[self.c[c_end - 1]] if c_end > 0 else -1
+            block[(block == base + n) & (self.x.ts[self.s[s:s_end]] > known)] = -1
+        self.s_block[s:s_end] = block
+
+    def _resynced(self, c: int, s: int) -> tuple[int, int] | None:
+        """The next answer that agrees with exactly one fixed frame: the positions of both."""
+        x = self.x
+        client_lost = not self.start or bool(self.c_holes) or not self.s_holes
+        if client_lost and not self.in_order:
+            return None
+        frames = self._fixed_c[np.searchsorted(self._fixed_c, c) :]
+        by_id: dict[int, list[int]] = {}
+        for f, number in zip(frames.tolist(), self.c_id[frames].tolist(), strict=True):
+            by_id.setdefault(number, []).append(f)
+        for at in self._fixed_s[np.searchsorted(self._fixed_s, s) :].tolist():
+            row = self.s[at]
+            fits = [
+                f for f in by_id.get(int(self.s_id[at]), ())
+                if self.mask[f] & self.says[at] and x.end[self.c[f]] <= x.ts[row]
+            ]  # fmt: skip
+            if len(fits) == 1:
+                self._give_up(c, fits[0], s, at)
+                return fits[0], at
+        return None
+
+    def _give_up(self, c: int, c_to: int, s: int, s_to: int) -> None:
+        """Note the frames whose answers must lie in a gap of the server's bytes."""
+        if not any(s <= h <= s_to for h in self.s_holes):
+            return
+        said: dict[int, int] = {}
+        for a in _between(self._fixed_s, s, s_to).tolist():
+            said[int(self.s_id[a])] = said.get(int(self.s_id[a]), 0) | int(self.says[a])
+        odd = bool((self.answer[s:s_to] == Answer.ODD).any())
+        for f in _between(self._fixed_c, max(c, self.ready_from), c_to).tolist():
+            if not odd and not self.mask[f] & said.get(int(self.c_id[f]), 0):
+                self.lost.append(f)
+
+    def _handled_by(self) -> I64:
+        """When each frame was handled at the latest: the next fixed answer, or the slowest answer's time later."""
+        x = self.x
+        late = x.end[self.c] + self.slowest_ns
+        if len(self.pair_c):
+            after = np.searchsorted(self.pair_c, np.arange(len(self.c)), "left")
+            answered = np.append(x.ts[self.s[self.pair_s]], NEVER_NS)
+            # An answer captured in front of its request (packets in disorder) proves no time.
+            late = np.minimum(late, np.maximum(answered[after], x.end[self.c]))
+        return late
+
+
+def _next_hole(holes: Sequence[int], at: int, end: int) -> tuple[int, bool]:
+    """The first hole from a position on, or the end, and whether there is a hole."""
+    i = bisect_left(holes, at)
+    return (holes[i], True) if i < len(holes) else (end, False)
+
+
+def _between(positions: I64, low: int, high: int) -> I64:
+    """Those of ascending positions in a range."""
+    return positions[np.searchsorted(positions, low) : np.searchsorted(positions, high)]
+
+
+def _greeting(op: int, bad: bool, hello: bool) -> Says:
+    """What a frame may be answered with before the connection is ready."""
+    if op == HELLO:
+        if hello:
+            return Says.PERFORMED
+        return Says.BAD_HELLO if bad else Says.ZERO | Says.BAD_VERSION | Says.OTHER
+    if op == AUTH:
+        if not hello:
+            return Says.NOT_PERFORMED
+        return Says.BAD_AUTH if bad else Says.ZERO | Says.BAD_KEY | Says.OTHER
+    return Says.UNAUTHENTICATED
+
+
+def _strictly_ordered(ids: I64) -> bool:
+    """Whether ids are enough, and only rise or only fall: then the client does not use one twice."""
+    if len(ids) < COUNTED_IDS:
+        return False
+    unsigned = ids.view(np.uint64)
+    return bool((unsigned[1:] > unsigned[:-1]).all() or (unsigned[1:] < unsigned[:-1]).all())
+
+
+# -- all connections of a server ---------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Subscription:
+    """A subscription whose SUBSCRIBE and its ACK are a certain pair; ``low``, ``high``: when it was made."""
+
+    topic: int
+    qos: int
+    talk: int
+    position: int
+    low: int
+    high: int
+
+
+@dataclass(slots=True)
+class _Opens:
+    """The open frames (f_) and open answers (a_) of a connection, in order, and what is found out about them.
+
+    first, last   per answer the earliest and the latest frame that it may answer
+    outcome       per frame: the answer, SILENT or UNSURE
+    """
+
+    f_pos: list[int]
+    f_kind: list[int]
+    f_id: list[int]
+    f_sub: list[int]
+    f_end: list[int]
+    f_by: list[int]
+    f_block: list[int]
+    a_pos: list[int]
+    a_kind: list[int]
+    a_id: list[int]
+    a_topic: list[int]
+    a_qos: list[int]
+    a_body: list[int]
+    a_ts: list[int]
+    a_block: list[int]
+    a_early: list[tuple[int, int]]
+    """Of a delivery: when its only possible PUBLISH was sent at the earliest, and its position if on this connection."""
+    first: list[int] = field(default_factory=list)
+    last: list[int] = field(default_factory=list)
+    outcome: list[int] = field(default_factory=list)
+    odd: set[int] = field(default_factory=set)
+    """Blocks whose answers do not fit: bytes are missing."""
+
+
+SILENT, UNSURE = -1, -2
+
+
+class _World:
+    """All connections of one server endpoint."""
+
+    def __init__(self, x: _Columns, talks: list[_Talk]) -> None:
+        self.x, self.talks = x, talks
+        self.whole = all(t.to_end and not t.c_holes and not t.s_holes for t in talks)
+        self.two = any(t.version == 2 for t in talks)
+        self.first_ts = min((t.edge.first_ts_ns for t in talks), default=0)
+        self.subs: dict[int, list[_Subscription]] = {}
+        self.restarted = False
+        self._subscribe()
+        self.opens = [self._opens(i) for i in range(len(talks))]
+        for i, o in enumerate(self.opens):
+            if o is not None:
+                self._bound(i, o)
+
+    def _subscribe(self) -> None:
+        """The subscriptions that the capture shows being made."""
+        x = self.x
+        made: list[tuple[int, int, _Subscription]] = []
+        for i, t in enumerate(self.talks):
+            fixed = np.flatnonzero((x.op[t.c[t.pair_c]] == SUBSCRIBE) & (t.says[t.pair_s] == Says.SUBSCRIBED))
+            for k in fixed.tolist():
+                at = int(t.pair_c[k])
+                c, s = int(t.c[at]), int(t.s[t.pair_s[k]])
+                one = _Subscription(int(x.topic[c]), int(x.qos[c]), i, at, int(x.end[c]), int(x.ts[s]))
+                made.append((one.high, int(x.sub[s]), one))
+        made.sort(key=lambda m: m[:2])
+        for _, number, one in made:
+            self.restarted |= number in self.subs
+            self.subs.setdefault(number, []).append(one)
+
+    def _opens(self, i: int) -> _Opens | None:
+        """The open frames and answers of a connection that are counted, None where no open answer is."""
+        x, t = self.x, self.talks[i]
+        open_s = (t.answer == Answer.DELIVERY) | (t.answer == Answer.NOT_FOUND) | (t.answer == Answer.REFUSED)
+        a = np.flatnonzero(open_s & (t.s_block >= 0))
+        if not len(a):
+            return None
+        rows = t.s[a]
+        refused = t.s_id[a[t.answer[a] == Answer.REFUSED]]
+        kind = t.kind
+        wanted = (kind == Class.POLL) | (kind == Class.ACK)
+        if len(refused):
+            wanted |= (kind == Class.PUBLISH) & np.isin(t.c_id, refused)
+        f = np.flatnonzero(wanted & (t.c_block >= 0) & (np.arange(len(t.c)) >= t.ready_from))
+        c = t.c[f]
+        return _Opens(
+            f.tolist(), kind[f].tolist(), x.id[c].tolist(), x.sub[c].tolist(), x.end[c].tolist(), t.handled_by[f].tolist(),
+            t.c_block[f].tolist(), a.tolist(), t.answer[a].tolist(), x.id[rows].tolist(), x.topic[rows].tolist(),
+            x.qos[rows].tolist(), x.body[rows].tolist(), x.ts[rows].tolist(), t.s_block[a].tolist(), [(-1, -1)] * len(a),
+        )  # fmt: skip
+
+    def may(self, i: int, o: _Opens, f: int, a: int) -> bool:
+        """Whether an answer fits a frame by what both say and when."""
+        kind = o.a_kind[a]
+        if o.f_end[f] > o.a_ts[a]:
+            return False
+        if kind == Answer.DELIVERY:
+            if o.f_kind[f] != Class.POLL or (o.a_qos[a] == 0 and o.f_id[f] != o.a_id[a]):
+                return False
+            known = self.subs.get(o.f_sub[f])
+            return known is None or any(
+                s.topic == o.a_topic[a] and s.qos >= o.a_qos[a] and not self._before(i, o, f, s) for s in known
+            )
+        wanted = Class.ACK if kind == Answer.NOT_FOUND else Class.PUBLISH
+        return o.f_kind[f] == wanted and o.f_id[f] == o.a_id[a]
+
+    @staticmethod
+    def _before(i: int, o: _Opens, f: int, s: _Subscription) -> bool:
+        """Whether a frame was surely handled before the subscription was made."""
+        return o.f_pos[f] < s.position if i == s.talk else o.f_by[f] <= s.low
+
+    def _bound(self, i: int, o: _Opens) -> None:
+        """First and last frame of each answer, in order within its block."""
+        n, m = len(o.f_pos), len(o.a_pos)
+        first, last, f = [-1] * m, [-1] * m, 0
+        for a in range(m):
+            b = o.a_block[a]
+            if b in o.odd:
+                continue
+            while f < n and (o.f_block[f] < b or (o.f_block[f] == b and not self.may(i, o, f, a))):
+                f += 1
+            if f == n or o.f_block[f] != b:
+                o.odd.add(b)
+            else:
+                first[a] = f
+                f += 1
+        f = n - 1
+        for a in range(m - 1, -1, -1):
+            b = o.a_block[a]
+            if b in o.odd:
+                continue
+            while f >= 0 and (o.f_block[f] > b or not self.may(i, o, f, a)):
+                f -= 1
+            last[a] = f
+            f -= 1
+        o.first, o.last = first, last
+        o.outcome = [SILENT] * n
+        for f in range(n):
+            if o.f_block[f] in o.odd:
+                o.outcome[f] = UNSURE
+        for a in range(m):
+            if o.a_block[a] in o.odd:
+                continue
+            fits = [f for f in range(first[a], last[a] + 1) if f in (first[a], last[a]) or self.may(i, o, f, a)]
+            if len(fits) == 1:
+                o.outcome[fits[0]] = a
+            else:
+                for f in fits:
+                    if o.outcome[f] == SILENT:
+                        o.outcome[f] = UNSURE
+
+
+# -- what comes out ----------------------------------------------------------------------------------------
+
+
+class _Out:
+    """Exchanges as they are found, by row number."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[I64, I64, NDArray[np.int8]]] = []
+
+    def add(self, request: I64, reply: I64, state: NDArray[np.int8] | State) -> None:
+        n = max(len(request), len(reply))
+        none = np.full(n, -1, np.int64)
+        states = np.full(n, state, np.int8) if isinstance(state, State) else state
+        self.parts.append((request if len(request) else none, reply if len(reply) else none, states))
+
+    def pairing(self) -> Pairing:
+        if not self.parts:
+            empty = np.empty(0, np.int64)
+            return Pairing(empty, empty, np.empty(0, np.int8))
+        return Pairing(*(np.concatenate([p[i] for p in self.parts]) for i in range(3)))  # type: ignore[arg-type]
+
+
+def _settle(x: _Columns, t: _Talk, o: _Opens | None, out: _Out) -> None:
+    """Every exchange of a connection."""
+    n = len(t.c)
+    reply = np.full(n, -1, np.int64)
+    reply[t.pair_c] = t.pair_s
+    unsure = np.zeros(n, np.bool_)
+    handled = int(t.pair_c[-1]) if len(t.pair_c) else -1
+    if o is not None:
+        outcome = np.array(o.outcome, np.int64)
+        pos = np.array(o.f_pos, np.int64)
+        got = outcome >= 0
+        reply[pos[got]] = np.array(o.a_pos, np.int64)[outcome[got]]
+        unsure[pos[outcome == UNSURE]] = True
+        firsts = [f for f in o.first if f >= 0]
+        handled = max([handled, *pos[got].tolist(), *(o.f_pos[f] for f in firsts)])
+    for f, a in _by_id(x, t, reply):
+        reply[f] = a
+        handled = max(handled, f)
+    state = _states(t, reply, unsure, handled)
+    asked = (t.kind != Class.BREAKS) & (t.kind != Class.NO_REQUEST) & ~((t.kind == Class.CUT) & ~_requests(x.op[t.c]))
+    asked |= reply >= 0
+    replies = np.where(reply >= 0, t.s[np.maximum(reply, 0)] if len(t.s) else -1, -1)
+    if asked.any():
+        out.add(t.c[asked], replies[asked], state[asked])
+    _alone(x, t, reply, out)
+
+
+def _requests(op: I64) -> NDArray[np.bool_]:
+    return (op >= HELLO) & (op <= POLL)
+
+
+def _states(t: _Talk, reply: I64, unsure: NDArray[np.bool_], handled: int) -> NDArray[np.int8]:
+    """The state of each client frame."""
+    n = len(t.c)
+    at = np.arange(n)
+    state = np.full(n, State.UNKNOWN, np.int8)
+    ready = at >= t.ready_from
+    front = at < (n if t.broken is None else t.broken)
+    proven = at <= handled
+    if t.to_end and t.edge.covered:
+        proven |= front
+    quiet = ready & proven & front & (t.kind == Class.NEVER)
+    opened = (t.kind == Class.POLL) | (t.kind == Class.ACK) | (t.kind == Class.PUBLISH)
+    quiet |= ready & proven & front & opened & ~unsure & (t.c_block >= 0)
+    state[quiet] = State.SILENT
+    state[ready & (t.kind == Class.IGNORED)] = State.NOT_EXPECTED
+    due = t.kind == Class.FIXED
+    last = t.pair_c[-1] if len(t.pair_c) else -1
+    if t.to_end and (t.edge.reset or t.edge.server_fin):
+        state[due & (at > last)] = State.UNANSWERED
+        if t.edge.server_fin and t.edge.covered:
+            state[opened & ~front] = State.UNANSWERED
+    state[np.array(t.lost, np.int64)] = State.LOST
+    state[reply >= 0] = State.ANSWERED
+    return state
+
+
+def _by_id(x: _Columns, t: _Talk, reply: I64) -> Iterator[tuple[int, int]]:
+    """Pairs of open frames and answers outside the counted runs, where the client uses no id twice."""
+    if not t.in_order:
+        return
+    away = (t.s_block < 0) & ((t.answer == Answer.REFUSED) | ((t.answer == Answer.DELIVERY) & (x.qos[t.s] == 0)))
+    if not away.any():
+        return
+    polls = {int(t.c_id[f]): int(f) for f in np.flatnonzero((t.kind == Class.POLL) & (reply < 0)).tolist()}
+    publishes = {int(t.c_id[f]): int(f) for f in np.flatnonzero((t.kind == Class.PUBLISH) & (reply < 0)).tolist()}
+    for a in np.flatnonzero(away).tolist():
+        found = (publishes if t.answer[a] == Answer.REFUSED else polls).pop(int(t.s_id[a]), None)
+        if found is not None and x.end[t.c[found]] <= x.ts[t.s[a]]:
+            yield found, a
+
+
+def _alone(x: _Columns, t: _Talk, reply: I64, out: _Out) -> None:
+    """Answers without a request."""
+    taken = np.zeros(len(t.s), np.bool_)
+    taken[reply[reply >= 0]] = True
+    answers = np.isin(x.op[t.s], (PUBLISH, ACK, NACK, PONG)) & ~taken
+    left = np.flatnonzero(answers)
+    if not len(left):
+        return
+    state = np.full(len(left), State.UNKNOWN, np.int8)
+    if not t.start or t.c_holes:
+        free = np.flatnonzero((reply < 0) & (t.kind != Class.NEVER) & (t.kind != Class.IGNORED))
+        by_id: dict[int, list[int]] = {}
+        for f in free.tolist():
+            by_id.setdefault(int(t.c_id[f]), []).append(f)
+        ends = x.end[t.c[free[np.isin(t.kind[free], (Class.POLL, Class.CUT))]]]
+        first_poll = int(ends.min()) if len(ends) else NEVER_NS
+        for k, a in enumerate(left.tolist()):
+            row = t.s[a]
+            if t.answer[a] == Answer.ODD:
+                continue
+            if t.answer[a] == Answer.DELIVERY and x.qos[row] != 0:
+                alone = first_poll > x.ts[row]
+            else:
+                alone = all(x.end[t.c[f]] > x.ts[row] for f in by_id.get(int(t.s_id[a]), ()))
+            if alone:
+                state[k] = State.ORPHAN
+    out.add(np.empty(0, np.int64), t.s[left], state)
+
+
+def _worlds(x: _Columns, ends: Mapping[int, Ends]) -> list[list[_Talk]]:
+    """The connections, server by server."""
+    order = np.lexsort((x.offset, ~x.client, x.connection))
+    borders = np.flatnonzero(np.diff(x.connection[order])) + 1
+    worlds: dict[str, list[_Talk]] = {}
+    for rows in np.split(order, borders):
+        if not len(rows):
+            continue
+        edge = ends[int(x.connection[rows[0]])]
+        from_client = x.client[rows]
+        worlds.setdefault(edge.server, []).append(_Talk(x, edge, rows[from_client], rows[~from_client]))
+    for talks in worlds.values():
+        talks.sort(key=lambda t: (t.edge.first_ts_ns, t.edge.connection_id))
+    return list(worlds.values())
+
+
+def pairs(rows: pa.Table, ends: Mapping[int, Ends]) -> Pairing:
+    """The exchanges of all BlipMQ connections of a capture."""
+    x, out = _Columns(rows), _Out()
+    for talks in _worlds(x, ends):
+        world = _World(x, talks)
+        for talk, opens in zip(talks, world.opens, strict=True):
+            _settle(x, talk, opens, out)
+    return out.pairing()
