@@ -1,0 +1,175 @@
+"""Whatever the bytes are, there is a result, it obeys the laws, and it comes in bounded time and memory."""
+
+import random
+import struct
+import time
+import tracemalloc
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mqpcap import interpreter
+from mqpcap.capture import captures
+from mqpcap.dissection import dissect
+from torture import ACK, MAKERS, SYN, Segment, broken_laws, pcap, read_bytes
+
+PCAPS = Path(__file__).resolve().parent.parent / "pcaps"
+SAMPLES = {
+    name: (PCAPS / f"{name}.pcap").read_bytes()
+    for name in (
+        "blipmq/framing_errors", "flymq/core", "faults/fq_lost", "faults/kokaq_no_syn", "msgq/flat_session",
+        "faults/msgq_snapped", "blipmq/midstream",
+    )
+}  # fmt: skip
+LIMIT_S = 20.0  # quadratic would be hours; a shared machine is slow at odd times
+PORTS = {name: port for name, (port, _) in MAKERS.items() if name != "toy"}
+
+
+def records(data: bytes) -> list[bytes]:
+    out, at = [], 24
+    while at < len(data):
+        size = struct.unpack_from("<I", data, at + 8)[0]
+        out.append(data[at : at + 16 + size])
+        at += 16 + size
+    return out
+
+
+@settings(max_examples=40)
+@given(st.sampled_from(sorted(SAMPLES)), st.integers(0, 2**32), st.integers(1, 60))
+def test_flipped_bytes_keep_the_laws(name: str, seed: int, flips: int) -> None:
+    """Anywhere behind the record headers, which are the capture room's affair."""
+    dice = random.Random(seed)
+    changed = [bytearray(r) for r in records(SAMPLES[name])]
+    for _ in range(flips):
+        record = dice.choice(changed)
+        record[dice.randrange(16, len(record))] ^= dice.randrange(1, 256)
+
+    assert broken_laws(read_bytes(SAMPLES[name][:24] + b"".join(changed))) == []
+
+
+@settings(max_examples=30)
+@given(st.sampled_from(sorted(SAMPLES)), st.integers(0, 2**32), st.integers(0, 40))
+def test_flipped_bytes_of_the_file_raise_nothing(name: str, seed: int, flips: int) -> None:
+    dice = random.Random(seed)
+    data = bytearray(SAMPLES[name])
+    for _ in range(flips):
+        data[dice.randrange(24, len(data))] ^= dice.randrange(1, 256)
+
+    assert broken_laws(read_bytes(bytes(data))) == []
+
+
+@settings(max_examples=40)
+@given(st.sampled_from(sorted(SAMPLES)), st.integers(0, 2**32))
+def test_dropped_doubled_and_reordered_packets_keep_the_laws(name: str, seed: int) -> None:
+    dice = random.Random(seed)
+    out: list[bytes] = []
+    for record in records(SAMPLES[name]):
+        what = dice.random()
+        if what < 0.05:
+            continue
+        out.append(record)
+        if what > 0.93:
+            again = bytearray(record)
+            if len(again) > 90 and what > 0.96:
+                again[-dice.randrange(1, len(again) - 80)] ^= 0xFF
+            out.insert(dice.randrange(max(len(out) - 6, 0), len(out) + 1), bytes(again))
+        elif what > 0.88 and len(out) > 3:
+            out[-1], out[-3] = out[-3], out[-1]
+
+    assert broken_laws(read_bytes(SAMPLES[name][:24] + b"".join(out))) == []
+
+
+def stream(body: bytes, port: int, started: bool, first: bytes = b"") -> bytes:
+    """A capture of one direction in segments of 1400 bytes."""
+    body = first + body
+    segments = [Segment(b"", 999, 0, SYN), Segment(b"", 1, 1000, SYN | ACK, from_server=True)] if started else []
+    segments += [Segment(body[i : i + 1400], 1000 + i, 2) for i in range(0, len(body), 1400)]
+    return pcap(segments, port)
+
+
+SIZE = 2 << 20 if interpreter.COMPILED else 32 << 10
+HEADS = {
+    "blipmq": struct.pack(">IBQ", 9 + 1_000_000, 3, 1) + b"\0\0\1a",
+    "flymq": struct.pack(">BBBBI", 0xAF, 1, 1, 1, 1_000_000) + b"\0\1a",
+    "fq": b"\2ex\3a.b" + bytes(16) + struct.pack(">I", 100_000),
+    "kokaq": b"\x04\x20\x01\x06" + bytes(4) + b"\7\0\1\2" + b"\2\x04\x20\1\xff\xff\xff\xff",
+    "msgq": struct.pack(">IH", 1_000_000, 900) + b"Skan\x04type\x28\x04send",
+}
+
+
+@pytest.mark.parametrize("started", [False, True], ids=["midstream", "started"])
+@pytest.mark.parametrize("what", ["zeros", "random", "heads", "ones"])
+@pytest.mark.parametrize("protocol", PORTS)
+def test_a_search_takes_bounded_time(protocol: str, what: str, started: bool, tmp_path: Path) -> None:
+    port, make = MAKERS[protocol]
+    body = {
+        "zeros": bytes(SIZE),
+        "ones": b"\xff" * SIZE,
+        "random": random.Random(7).randbytes(SIZE),
+        "heads": HEADS[protocol] * (SIZE // len(HEADS[protocol])),
+    }[what]
+    data = stream(body, port, started, b"".join(make(i) for i in range(4)))
+    path = tmp_path / "hostile.pcap"
+    path.write_bytes(data)
+    begin = time.monotonic()
+
+    dissection = dissect(captures([str(path)]).captures[0])
+    decoded = sum(pc.sum(chunk.messages["frame_len"]).as_py() for chunk in dissection.chunks())
+
+    assert time.monotonic() - begin < LIMIT_S
+    problems = dissection.problems
+    lost = problems.filter(pc.equal(problems["kind"], "undecoded"))["length"]
+    assert decoded + (pc.sum(lost).as_py() or 0) == dissection.connections["bytes_c2s"][0].as_py()
+
+
+def test_counts_and_lengths_of_four_gigabytes_are_flaws() -> None:
+    huge = b"\xff\xff\xff\xff"
+    for protocol, (port, make) in MAKERS.items():
+        if protocol == "toy":
+            continue
+        for at in range(0, len(make(1)) - 4, 3):
+            message = make(1)
+            bad = message[:at] + huge + message[at + 4 :]
+
+            result = read_bytes(stream(make(0) + bad + make(2) + make(3), port, True))
+
+            assert broken_laws(result) == []
+
+
+def test_ten_thousand_levels_are_too_deep_and_nothing_worse() -> None:
+    """A list in a list in a list (type 0x22, length in one byte, as deep as bytes allow)."""
+    inner = b""
+    for _ in range(10_000):
+        inner = b"\x03" + struct.pack(">I", len(inner)) + inner
+    header = b"Skan\x01x" + inner
+    message = struct.pack(">IH", 2 + len(header), len(header) % 65536) + header
+    flat = struct.pack(">I", len(header)) + header
+
+    for data in (message, flat):
+        assert broken_laws(read_bytes(stream(data * 3, 9912, True))) == []
+
+
+def test_memory_does_not_follow_a_claimed_length() -> None:
+    """16 MiB claimed, a few hundred bytes sent, on a thousand connections."""
+    claim = struct.pack(">IBQ", 16 << 20, 3, 2)
+    first = struct.pack(">IBQH", 11, 1, 1, 1)
+    segments = [
+        segment
+        for i in range(1000)
+        for segment in (
+            Segment(b"", 999, 0, SYN, client_port=20000 + i),
+            Segment(first + claim + bytes(200), 1000, 1, client_port=20000 + i),
+        )
+    ]
+    data = pcap(segments, 5555)
+    tracemalloc.start()
+
+    result = read_bytes(data)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert len(result.connections) == 1000
+    assert peak_bytes < 200 << 20
