@@ -5,7 +5,8 @@ and tables. Memory stays flat: a window is gone when the next is read, what wait
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields as dataclass_fields, replace
+from dataclasses import dataclass, field, replace
+from dataclasses import fields as dataclass_fields
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +35,7 @@ class Options:
     """What a user may choose about a dissection."""
 
     decode_as: tuple[DecodeAs, ...] = ()
-    policy: Policy = Policy()
+    policy: Policy = field(default_factory=Policy)
     max_memory_bytes: int = MAX_BYTES
 
 
@@ -86,8 +87,8 @@ def dissect(
 ) -> Dissection:
     """A capture's messages, connections and problems.
 
-    ``progress`` is told how many bytes of capture were read since it was last called. Raises CaptureError if a file is gone or
-    a pipe was read already; whatever the bytes are, they are a result.
+    ``progress`` is told how many bytes of capture were read since it was last called. Raises CaptureError if a file is
+    gone or a pipe was read already; whatever the bytes are, they are a result.
     """
     return _Run(capture, options or Options()).run(progress)
 
@@ -255,7 +256,8 @@ class _Run(Rooms):
             return tables.settled(self.protocols[name], table, facts[name], flows)
 
         return Dissection(
-            self.capture, tables.connections(flows, self.framer.talks), tables.problems(found, flows, self.framer.talks),
+            self.capture, tables.connections(flows, self.framer.talks),
+            tables.problems(found, flows, self.framer.talks),
             self.counts, self.spool, settle, ends(flows, self.framer.talks, found),
         )  # fmt: skip
 
@@ -283,7 +285,8 @@ def _parts(frames: Frames, rows: NDArray[np.intp]) -> Iterator[Frames]:
 def _asleep(frames: Frames) -> pa.Table:
     """Frames with their bytes as a table, so that they can wait in a spool."""
     n = len(frames.start)
-    raw = span_array(frames.buffer, n, np.arange(n, dtype=np.int32), frames.start, frames.end - frames.start, pa.binary())
+    rows = np.arange(n, dtype=np.int32)
+    raw = span_array(frames.buffer, n, rows, frames.start, frames.end - frames.start, pa.binary())
     return pa.table({name: pa.array(getattr(frames, name)) for name in _PER_ROW} | {"raw": raw})
 
 

@@ -43,7 +43,7 @@ BY_FIXED = cython.declare(cython.int, 0)  # Y bytes
 BY_PREFIX = cython.declare(cython.int, 1)  # an integer of Y bytes in front
 BY_REGISTER = cython.declare(cython.int, 2)  # register Y
 BY_REST = cython.declare(cython.int, 3)  # what is left of the region
-BY_UNTIL = cython.declare(cython.int, 4)  # up to the byte Y, which is taken and not kept; without it the region ends here
+BY_UNTIL = cython.declare(cython.int, 4)  # up to the byte Y, which is taken, not kept; without it the region ends here
 BY_ZERO = cython.declare(cython.int, 5)  # lists: items until an integer of Y bytes that is zero, which is taken
 
 # Flags of integers.
@@ -603,7 +603,9 @@ class Interpreter:
             self._rewind(mark)
         flaw[row] = worst
 
-    def header(self, buf: cython.const[cython.uchar][::1], at: cython.longlong, end: cython.longlong, pc: cython.int) -> int:
+    def header(
+        self, buf: cython.const[cython.uchar][::1], at: cython.longlong, end: cython.longlong, pc: cython.int
+    ) -> int:
         """Read one header without the tape; DONE, SHORT, WRONG or LONG. Registers hold what it said."""
         self.emit = False
         self.soft = True
@@ -646,7 +648,9 @@ class Interpreter:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _packed(self, buf: cython.const[cython.uchar][::1], body: cython.longlong, limit: cython.longlong) -> cython.int:
+    def _packed(
+        self, buf: cython.const[cython.uchar][::1], body: cython.longlong, limit: cython.longlong
+    ) -> cython.int:
         """For a search: a compressed body is believed from its gzip header (RFC 1952), it is not opened here."""
         finish: cython.longlong = body + self.frame_length
         if self.frame_length < GZIP_SMALLEST:

@@ -95,7 +95,7 @@ class Program:
     def interpreter(self) -> ip.Interpreter:
         """A fresh interpreter bound to this program."""
         room = max(len(self.lists), 1)
-        return ip.Interpreter(
+        return ip.Interpreter(  # type: ignore[no-untyped-call]  # a compiled class; its attributes are its types
             memoryview(self.ops),
             memoryview(self.consts),
             memoryview(np.zeros(self.register_count + 2, np.int64)),
@@ -191,9 +191,9 @@ class _Compiler:
 
     def kind(self, f: wire.Kind, parent: int, registers: dict[str, int], name: str | None) -> None:
         if type(f) in NUMBERS:
-            self.number(f, parent, registers, name)  # type: ignore[arg-type]  # by exact type
+            self.number(f, parent, registers, name)  # a Number, by exact type
         elif type(f) in SPANS:
-            self.span(f, parent, registers, name)  # type: ignore[arg-type]  # by exact type
+            self.span(f, parent, registers, name)  # a Span, by exact type
         elif type(f) is wire.Bits:
             reg = self.register(registers, f.name)
             col = self.column(f, "number", pa.int32(), parent, name)
@@ -258,7 +258,7 @@ class _Compiler:
         flags = ip.LITTLE * f.little | (ip.CHECKED if f.not_empty else 0)
         row = self.emit(ip.OP_LIST, col, self.lists.index(col), x, y, wire.smallest(item), 0, flags)
         if isinstance(item, wire.Kind):
-            self.kind(item, col, {}, "item")
+            self.kind(item, col, {}, "item")  # type: ignore[arg-type]  # to mypy, a Kind is Any
         else:
             self.message(item, col)
         self.emit(ip.OP_END)

@@ -8,7 +8,8 @@ functions. ``frames``, ``records`` and ``tables`` read this; nothing about a pro
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Literal, Protocol as Shape
+from typing import Any, Literal
+from typing import Protocol as Shape
 
 import numpy as np
 import pyarrow as pa
@@ -130,7 +131,9 @@ class Split:
 class Splitter(Shape):
     """Finds one message at ``at`` in ``buf[:limit]``; ``ended`` says no byte can follow ``limit``."""
 
-    def __call__(self, buf: memoryview, at: int, limit: int, ended: bool) -> Split: ...
+    def __call__(self, buf: memoryview, at: int, limit: int, ended: bool) -> Split:
+        """The message at ``at``, or why there is none."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +181,8 @@ class Evidence:
     layouts: frozenset[str] | None = None
     """Layouts (as the framing names them) whose rows are evidence, None for all."""
     certain: Callable[[Connection], bool] | None = None
-    """Whether ``relayout`` will say the same of every later state. Until then rows of ``layouts`` wait, at worst for the
-    end of the input: what a row says must not depend on when it was read."""
+    """Whether ``relayout`` will say the same of every later state. Until then rows of ``layouts`` wait, at worst for
+    the end of the input: what a row says must not depend on when it was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +202,8 @@ class Raw:
     """What ``derive`` gets: n rows as read, before they become Arrow.
 
     spans gives (starts, lengths) of a byte column, int64 with length -1 where it is absent;
-    numbers gives (values, present) of an integer column; array the Arrow column; ``buffer`` holds the bytes; ``layout`` the layout names'
-    indices; ``flaw`` uint8 may be written to: a row with a flaw loses its columns.
+    numbers gives (values, present) of an integer column; array the Arrow column; ``buffer`` holds the bytes; ``layout``
+    the layout names' indices; ``flaw`` uint8 may be written to: a row with a flaw loses its columns.
     """
 
     n: int
@@ -221,7 +224,8 @@ class Envelope:
     """Where the columns of ``messages`` come from: names of columns of the protocol's table.
 
     A tuple means the first that is not null. ``derive`` fills what names cannot say: it gets the protocol's
-    table (an Arrow table with ``op``, ``op_code``, ``direction`` beside the columns) and returns columns of ``messages``.
+    table (an Arrow table with ``op``, ``op_code``, ``direction`` beside the columns) and returns columns of
+    ``messages``.
     """
 
     destination: str | tuple[str, ...] = ()
@@ -336,7 +340,9 @@ class State(IntEnum):
 class Machine(Shape):
     """Pairs the messages of one protocol: ``rows`` sorted by time, ``ends`` by connection id."""
 
-    def __call__(self, rows: pa.Table, ends: Mapping[int, Ends]) -> Pairing: ...
+    def __call__(self, rows: pa.Table, ends: Mapping[int, Ends]) -> Pairing:
+        """The pairs."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +361,9 @@ class Matches:
 class Deliveries(Shape):
     """Finds the publish of each delivery; ``rows`` as for a machine, ``pairs`` what it or the engine found."""
 
-    def __call__(self, rows: pa.Table, ends: Mapping[int, Ends], pairs: Pairing) -> Matches: ...
+    def __call__(self, rows: pa.Table, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
+        """The matches."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -164,7 +164,7 @@ class Reader:
     ) -> "tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]":
         """The tape of all rows: column, row, a, b of each entry."""
         machine, program = self.program.interpreter(), self.program
-        machine.tape(*map(memoryview, self._tape), 0)
+        machine.tape(*_views(self._tape), 0)
         row, n = 0, len(spans.start)
         results = np.zeros(n, np.uint8)
         while row < n:
@@ -176,15 +176,22 @@ class Reader:
             if row < n:
                 filled = machine.filled()
                 grown = _tape(2 * len(self._tape[0]))
-                for new, old in zip(grown, self._tape, strict=True):
-                    new[:filled] = old[:filled]
+                for i in range(4):
+                    grown[i][:filled] = self._tape[i][:filled]
                 self._tape = grown
-                machine.tape(*map(memoryview, grown), filled)
+                machine.tape(*_views(grown), filled)
         flaw[results == ip.WRONG] = Flaw.MALFORMED
         flaw[results == ip.LONG] = Flaw.TOO_LONG
         filled = machine.filled()
         col, at, a, b = self._tape
         return col[:filled], at[:filled], a[:filled], b[:filled]
+
+
+_Tape = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]
+
+
+def _views(tape: _Tape) -> tuple[memoryview, memoryview, memoryview, memoryview]:
+    return memoryview(tape[0]), memoryview(tape[1]), memoryview(tape[2]), memoryview(tape[3])
 
 
 def _tape(entries: int) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:

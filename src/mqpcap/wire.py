@@ -565,7 +565,7 @@ class Only(Kind):
     def measure(self, pkt: Packet) -> int:
         """The length or count of the field inside, 0 when it is absent."""
         value = pkt.getfieldval(self.name)
-        return 0 if value is None else int(self.kind.measure(pkt))  # type: ignore[attr-defined]  # spans and lists have it
+        return 0 if value is None else int(self.kind.measure(pkt))  # spans and lists have it
 
     def takes(self, pkt: Packet, value: Any) -> bytes:
         if value is None and (self.left is not None or self.follows is not None):
@@ -809,7 +809,7 @@ def attach(layout: "Layout") -> None:
             for reading in readings:
                 cls = reading if isinstance(reading, type) else reading.message
                 if header not in cls.__dict__.get("_overload_fields", {}) and op >= 0:
-                    bind_top_down(header, cls, **{layout.op: op})  # type: ignore[arg-type]  # Message classes
+                    bind_top_down(header, cls, **{layout.op: op})  # Message classes
 
 
 def flat_fields(cls: type[Message]) -> Iterator[Kind]:

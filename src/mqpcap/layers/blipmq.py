@@ -214,7 +214,7 @@ def _layout(name: str, direction: Direction, bodies: Mapping[Any, Any]) -> Layou
 
 
 def claims(opening: Opening) -> Claim:
-    """HELLO alone on the port is enough; elsewhere the server's answer confirms (protocol notes, Heuristic signature)."""
+    """HELLO alone on the port is enough; elsewhere the server's answer confirms (notes, Heuristic signature)."""
     client, server = opening.c2s, opening.s2c
     hello = client[:5] == b"\0\0\0\x0b\x01" and len(client) >= 15
     answered = (
@@ -260,7 +260,7 @@ def observe(connection: Connection, direction: Direction, op: int, ts_ns: int, r
 
 
 def _dialect(connection: Connection) -> str:
-    version = connection.state.get("agreed", connection.state.get("last"))
+    version = connection.state.get("agreed", connection.state.get("last", 0))
     return {1: "v1", 2: "v2"}.get(version, "unknown")
 
 
@@ -287,7 +287,8 @@ def envelope(table: pa.Table) -> dict[str, pa.Array]:
     op = table["op"].combine_chunks()
     from_server = pc.equal(table["direction"].combine_chunks(), "s2c")
     none = pa.scalar(None, pa.string())
-    status = pc.if_else(pc.is_in(op, _REPLIES), "ok", pc.if_else(pc.fill_null(pc.equal(op, "NACK"), False), "error", none))
+    refused = pc.fill_null(pc.equal(op, "NACK"), False)
+    status = pc.if_else(pc.is_in(op, _REPLIES), "ok", pc.if_else(refused, "error", none))
     return {"status": pc.if_else(from_server, status, none)}
 
 
