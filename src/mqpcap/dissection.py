@@ -16,9 +16,9 @@ from mqpcap import tables
 from mqpcap.capture import Capture, Window
 from mqpcap.exchanges import Ledger, ends, ledger
 from mqpcap.flaws import Flaw
-from mqpcap.frames import DecodeAs, Framer, Frames, Problem
+from mqpcap.frames import DecodeAs, Framer, Frames, Problem, Server
 from mqpcap.layers import protocols
-from mqpcap.packets import Dissector
+from mqpcap.packets import Dissector, Segments
 from mqpcap.protocol import Connection, Ends, Facts, MessageQueue
 from mqpcap.records import Reader, Records, Spans, span_array
 from mqpcap.streams import MAX_BYTES, Assembler, Spots
@@ -37,6 +37,10 @@ class Options:
     decode_as: tuple[DecodeAs, ...] = ()
     policy: Policy = field(default_factory=Policy)
     max_memory_bytes: int = MAX_BYTES
+    share: tuple[int, int] = (0, 1)
+    """(k, n): only the k-th of n shares of the connections is read, told by a hash of their endpoints."""
+    servers: frozenset[Server] = frozenset()
+    """Servers known from other shares of the same capture, for connections recognised by them."""
 
 
 @dataclass(slots=True)
@@ -102,7 +106,7 @@ class Rooms:
         self.protocols = protocols()
         self.dissector = Dissector()
         self.assembler = Assembler(options.max_memory_bytes)
-        self.framer = Framer(self.protocols, options.decode_as)
+        self.framer = Framer(self.protocols, options.decode_as, options.servers)
         self.readers: dict[str, Reader] = {}
         self.counts: dict[str, int] = {}
 
@@ -111,6 +115,7 @@ class Rooms:
         segments = self.dissector.segments(window)
         for name, count in segments.counts.items():
             self.counts[name] = self.counts.get(name, 0) + count
+        segments = shared(segments, *self.options.share)
         stretches = self.assembler.feed(segments)
         found, consumed = self.framer.feed(stretches, self.assembler.flows)
         self.assembler.keep(stretches, consumed)
@@ -260,6 +265,15 @@ class _Run(Rooms):
             tables.problems(found, flows, self.framer.talks),
             self.counts, self.spool, settle, ends(flows, self.framer.talks, found),
         )  # fmt: skip
+
+
+def shared(segments: Segments, share: int, share_count: int) -> Segments:
+    """The segments of one share of the connections; every connection is wholly in one."""
+    if share_count == 1:
+        return segments
+    rows = np.flatnonzero(segments.key.view(np.uint64) % np.uint64(share_count) == share)
+    columns = {f.name: getattr(segments, f.name)[rows] for f in dataclass_fields(Segments) if f.name not in ("buffer", "counts")}
+    return replace(segments, **columns)
 
 
 _PER_ROW = tuple(f.name for f in dataclass_fields(Frames) if f.name not in ("protocol", "buffer"))

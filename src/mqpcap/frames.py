@@ -15,7 +15,7 @@ decides: piece by piece in the order in which ``streams`` gave them out, and onc
 """
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -40,6 +40,8 @@ SCAN_ROOM = 4096
 """Messages per call of the scanner."""
 
 I64 = NDArray[np.int64]
+Server = tuple[str, str, int]
+"""A protocol, and address and port of a server told to speak it."""
 
 
 class Step(IntEnum):
@@ -284,7 +286,9 @@ class Framer:
     are done with; ``finish`` settles what is still open. ``problems`` grows with the stretches that are no message.
     """
 
-    def __init__(self, protocols: Mapping[str, MessageQueue], decode_as: Sequence[DecodeAs] = ()) -> None:
+    def __init__(
+        self, protocols: Mapping[str, MessageQueue], decode_as: Sequence[DecodeAs] = (), servers: Iterable[Server] = ()
+    ) -> None:
         self.protocols = protocols
         self.decode_as = decode_as
         self.talks: dict[int, Talk] = {}
@@ -296,7 +300,9 @@ class Framer:
         self._replay: list[NDArray[np.uint8]] = []
         self._replay_bytes = 0
         self._held_bytes = 0
-        self._servers: set[tuple[str, str, int]] = set()
+        self.servers: set[Server] = {*servers}
+        """Servers told to speak a protocol; `doubted` are those that a connection asked for and were not among them."""
+        self.doubted: set[Server] = set()
         self.counts = {"opening_cap": 0}
         self.ports = frozenset(port for p in protocols.values() for port in p.ports)
 
@@ -413,7 +419,7 @@ class Framer:
         server = 1 - talk.client
         ips, ports = (flow.a_ip, flow.b_ip), (flow.a_port, flow.b_port)
         if talk.identified_by != "peer":
-            self._servers.add((protocol.name, ips[server], ports[server]))
+            self.servers.add((protocol.name, ips[server], ports[server]))
         talk.connection = Connection(
             flow.connection_id, ips[server], ports[server], flow.syn_seen, flow.first_ts_ns
         )
@@ -478,8 +484,9 @@ class Framer:
         for choice in talk.hold.weak:
             assert choice.protocol is not None
             server = (flow.b_ip, flow.b_port) if choice.client == 0 else (flow.a_ip, flow.a_port)
-            if (choice.protocol.name, *server) in self._servers:
+            if (choice.protocol.name, *server) in self.servers:
                 return choice
+            self.doubted.add((choice.protocol.name, *server))
         return self._nobody(talk.hold, flow)
 
     def _client_by_port(self, flow: Flow) -> int:
