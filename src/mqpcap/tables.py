@@ -111,12 +111,24 @@ ENVELOPE_TYPES: Mapping[str, pa.DataType] = {
 FLAW_NAMES = pa.array([f.text for f in Flaw], pa.string())
 
 
+def fingerprint_bases() -> tuple[int, int]:
+    """Bases of fingerprints: random, so that no input can be made to collide; they never reach an output."""
+    return secrets.randbelow(1 << 30) + (1 << 29), secrets.randbelow(1 << 30) + (1 << 29)
+
+
+_BASES = fingerprint_bases()
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What may be shown: ``show_secrets``, and how many bytes of each body are kept (None: all)."""
+    """What may be shown: ``show_secrets``, and how many bytes of each body are kept (None: all).
+
+    Bodies can be compared by their fingerprints where ``bases`` are the same.
+    """
 
     show_secrets: bool = False
     bodies: int | None = None
+    bases: tuple[int, int] = _BASES
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,14 +222,12 @@ def waiting(
     fields = {f"f.{name}": array for name, array in _shown(protocol, program, records.table, policy).items()}
     arrays = {name: columns[name] for name in MESSAGES.names if name in columns}
     flow_and_side = {"flow": pa.array(frames.flow), "side": pa.array(frames.side)}
-    return pa.table(arrays | flow_and_side | fields | _for_rule(protocol, columns, records.table))
+    return pa.table(arrays | flow_and_side | fields | _for_rule(protocol, columns, records.table, policy.bases))
 
 
-# Bases of the fingerprints: random, so that no input can be made to collide; they never reach an output.
-_BASE_A, _BASE_B = secrets.randbelow(1 << 30) + (1 << 29), secrets.randbelow(1 << 30) + (1 << 29)
-
-
-def _for_rule(protocol: MessageQueue, columns: Mapping[str, pa.Array], table: pa.Table) -> dict[str, pa.Array]:
+def _for_rule(
+    protocol: MessageQueue, columns: Mapping[str, pa.Array], table: pa.Table, bases: tuple[int, int]
+) -> dict[str, pa.Array]:
     """What the protocol's rule reads, before any policy hides it (``r.`` in front)."""
     rule = protocol.rule
     if rule is None:
@@ -229,7 +239,7 @@ def _for_rule(protocol: MessageQueue, columns: Mapping[str, pa.Array], table: pa
         prints = np.zeros(len(body), np.int64)
         ip.fingerprints(
             memoryview(np.frombuffer(data, np.uint8)) if data is not None and data.size else b"\0",
-            memoryview(np.frombuffer(offsets, np.int32)[body.offset : body.offset + len(body) + 1]), _BASE_A, _BASE_B,
+            memoryview(np.frombuffer(offsets, np.int32)[body.offset : body.offset + len(body) + 1]), *bases,
             memoryview(prints),
         )  # fmt: skip
         out["r.body_print"] = pa.array(prints, mask=pc.is_null(body).to_numpy(zero_copy_only=False))

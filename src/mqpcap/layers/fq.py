@@ -584,7 +584,7 @@ PROTOCOL = MessageQueue(
     recognised="the client's first four bytes: cc50cafe, cc50face, cc50feed or cc50fade",
     envelope=Envelope(destination="exchange", body="body", error_text="error_text", derive=envelope),
     rule=RULE,
-    evidence=Evidence(frozenset({*map(int, Word), Code.AUTH, Code.AUTH_RESPONSE}), observe, settle),
+    evidence=Evidence(frozenset({*map(int, Word), Code.AUTH, Code.AUTH_RESPONSE}), observe, settle, joins=True),
     derived=(
         Derived("connection_kind", pa.string()),
         Derived("node_id", pa.string()),
