@@ -1,8 +1,8 @@
 """One description, two readers: the Scapy classes and the interpreter agree on any bytes.
 
-Agreement is not correctness (one description makes the same mistake twice): what the bytes mean is proven by the layers'
-own tests, with bytes of real programs. The frames here are those of the captures, up to a few of every layout and
-operation, and what fuzz() builds; then the same, damaged.
+Agreement is not correctness (one description makes the same mistake twice): what the bytes mean is proven by the
+layers' own tests, with bytes of real programs. The frames here are those of the captures, up to a few of every layout
+and operation, and what fuzz() builds; then the same, damaged.
 """
 
 import random
@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reading import by_classes, by_program
 from scapy.packet import fuzz
 
 from mqpcap.capture import captures
@@ -23,6 +22,7 @@ from mqpcap.flaws import Flaw
 from mqpcap.layers import protocols
 from mqpcap.protocol import ANY, MessageQueue
 from mqpcap.wire import Length, smallest
+from reading import by_classes, by_program
 
 ROOT = Path(__file__).resolve().parent.parent
 OF_EACH = 4
