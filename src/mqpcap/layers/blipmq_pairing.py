@@ -449,6 +449,8 @@ class _Talk:
         """When each frame was handled at the latest: the next fixed answer, or the slowest answer's time later."""
         x = self.x
         late = x.end[self.c] + self.slowest_ns
+        if self.edge.reset and not self.edge.covered:
+            late[:] = NEVER_NS  # what stands behind the last answer may never have been handled
         if len(self.pair_c):
             after = np.searchsorted(self.pair_c, np.arange(len(self.c)), "left")
             answered = np.append(x.ts[self.s[self.pair_s]], NEVER_NS)
@@ -527,8 +529,6 @@ class _Opens:
     a_body: list[int]
     a_ts: list[int]
     a_block: list[int]
-    a_early: list[tuple[int, int]]
-    """Of a delivery: when its only possible PUBLISH was sent at the earliest, and its position if on this connection."""
     first: list[int] = field(default_factory=list)
     last: list[int] = field(default_factory=list)
     outcome: list[int] = field(default_factory=list)
@@ -544,7 +544,7 @@ class _World:
 
     def __init__(self, x: _Columns, talks: list[_Talk]) -> None:
         self.x, self.talks = x, talks
-        self.whole = all(t.to_end and not t.c_holes and not t.s_holes for t in talks)
+        self.whole = all((t.to_end or not t.start) and not t.c_holes and not t.s_holes for t in talks)
         self.two = any(t.version == 2 for t in talks)
         self.first_ts = min((t.edge.first_ts_ns for t in talks), default=0)
         self.subs: dict[int, list[_Subscription]] = {}
@@ -554,6 +554,11 @@ class _World:
         for i, o in enumerate(self.opens):
             if o is not None:
                 self._bound(i, o)
+        self.retry_ns: int | None = None
+        self.most = 1
+        self._streams: dict[int, _Stream] = {}
+        if not self.two:
+            self._search()
 
     def _subscribe(self) -> None:
         """The subscriptions that the capture shows being made."""
@@ -570,6 +575,10 @@ class _World:
         for _, number, one in made:
             self.restarted |= number in self.subs
             self.subs.setdefault(number, []).append(one)
+        if 1 not in self.subs and not self.two:
+            # blipmqd/src/main.rs:35-131: the self-test at start-up subscribes to `test` with QoS1 and gets id 1.
+            topic = x.topic_names.index("test") if "test" in x.topic_names else -2
+            self.subs[1] = [_Subscription(topic, 1, -1, -1, -1, -1)]
 
     def _opens(self, i: int) -> _Opens | None:
         """The open frames and answers of a connection that are counted, None where no open answer is."""
@@ -589,7 +598,7 @@ class _World:
         return _Opens(
             f.tolist(), kind[f].tolist(), x.id[c].tolist(), x.sub[c].tolist(), x.end[c].tolist(), t.handled_by[f].tolist(),
             t.c_block[f].tolist(), a.tolist(), t.answer[a].tolist(), x.id[rows].tolist(), x.topic[rows].tolist(),
-            x.qos[rows].tolist(), x.body[rows].tolist(), x.ts[rows].tolist(), t.s_block[a].tolist(), [(-1, -1)] * len(a),
+            x.qos[rows].tolist(), x.body[rows].tolist(), x.ts[rows].tolist(), t.s_block[a].tolist(),
         )  # fmt: skip
 
     def may(self, i: int, o: _Opens, f: int, a: int) -> bool:
@@ -651,6 +660,475 @@ class _World:
                 for f in fits:
                     if o.outcome[f] == SILENT:
                         o.outcome[f] = UNSURE
+
+
+    # -- the queues ------------------------------------------------------------------------------------
+
+    def _search(self) -> None:
+        """Follow the ways through every connection whose open answers are not all certain yet."""
+        users = self._users()
+        for _ in range(2):
+            open_talks = [i for i, o in enumerate(self.opens) if o is not None and UNSURE in o.outcome and not o.odd]
+            if not open_talks:
+                return
+            for i in open_talks:
+                o = self.opens[i]
+                assert o is not None
+                found = _Search(self, i, o, users).outcome() if self.whole else None
+                if found is None:  # nothing is known of the queues, or the wire contradicts what is
+                    found = _Search(self, i, o, {}).outcome()
+                o.outcome = found or o.outcome
+            if not self._learn():
+                return
+
+    def _users(self) -> dict[int, int]:
+        """The connection that polls or acknowledges a subscription, -1 if there are several."""
+        users: dict[int, int] = {}
+        for i, t in enumerate(self.talks):
+            uses = (t.kind == Class.POLL) | (t.kind == Class.ACK)
+            for sub in np.unique(self.x.sub[t.c[uses]]).tolist():
+                users[sub] = i if sub not in users and t.start else -1
+        return users
+
+    def _learn(self) -> bool:
+        """An upper bound of the retry time and the most deliveries of a message, from redeliveries that are certain."""
+        before = self.retry_ns, self.most
+        if self.restarted:
+            return False
+        for o in self.opens:
+            if o is None:
+                continue
+            seen: dict[tuple[int, int], tuple[int, int]] = {}
+            for f, a in enumerate(o.outcome):
+                if a < 0 or o.a_kind[a] != Answer.DELIVERY or o.a_qos[a] != 1:
+                    continue
+                key = o.f_sub[f], o.a_id[a]
+                if key in seen:
+                    n, then = seen[key]
+                    bound = (o.a_ts[a] - then) // (1 << (n - 1))
+                    self.retry_ns = bound if self.retry_ns is None else min(self.retry_ns, bound)
+                    self.most = max(self.most, n + 1)
+                    seen[key] = n + 1, o.f_end[f]
+                else:
+                    seen[key] = 1, o.f_end[f]
+        return before != (self.retry_ns, self.most)
+
+    def stream(self, topic: int) -> "_Stream":
+        """What was published to a topic."""
+        if topic not in self._streams:
+            self._streams[topic] = _stream(self, topic)
+        return self._streams[topic]
+
+    def queue(self, number: int) -> "_Queue | None":
+        """What is known of a subscription's queue from its beginning on; None if its life or its messages are not."""
+        made = self.subs.get(number, [])
+        if self.restarted or len(made) != 1 or made[0].talk < 0:
+            return None
+        one = made[0]
+        if not all(t.start for t in self.talks) and one.low < self.first_ts + max(t.slowest_ns for t in self.talks):
+            return None
+        stream = self.stream(one.topic)
+        if not stream.certain:
+            return None
+        same = stream.talk_ == one.talk
+        before = np.where(same, stream.pos_ < one.position, stream.high_ <= one.low)
+        behind = np.where(same, stream.pos_ > one.position, stream.low_ >= one.high)
+        if not (before | behind).all():
+            return None
+        return _Queue(stream, int(before.sum()), one.qos)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """The messages a topic took, by the time they were captured; ``low``, ``high``: when they were handled.
+
+    least, most   how many messages were surely, and possibly, handled in front of each
+    certain       every delivery of the topic has a message here, and no message may have been refused
+    """
+
+    low_: I64
+    high_: I64
+    talk_: I64
+    pos_: I64
+    row_: I64
+    low: list[int]
+    high: list[int]
+    talk: list[int]
+    pos: list[int]
+    body: list[int]
+    qos: list[int]
+    least: list[int]
+    most: list[int]
+    certain: bool
+
+
+def _stream(world: _World, topic: int) -> _Stream:
+    x = world.x
+    parts: list[tuple[I64, I64, I64, I64, I64]] = []
+    certain = True
+    bodies: list[I64] = []
+    for i, t in enumerate(world.talks):
+        taken = ((t.kind == Class.NEVER) | (t.kind == Class.PUBLISH)) & (x.topic[t.c] == topic)
+        taken[t.broken if t.broken is not None else len(taken) :] = False
+        o = world.opens[i]
+        if o is not None:
+            for f, outcome in enumerate(o.outcome):
+                if o.f_kind[f] == Class.PUBLISH and outcome != SILENT and x.topic[t.c[o.f_pos[f]]] == topic:
+                    certain &= outcome != UNSURE
+                    taken[o.f_pos[f]] = False
+        certain &= bool((np.flatnonzero(taken) >= t.ready_from).all())
+        certain &= not ((t.answer == Answer.REFUSED) & (t.s_block < 0)).any()
+        at = np.flatnonzero(taken)
+        parts.append((x.end[t.c[at]], t.handled_by[at], np.full(len(at), i), at, t.c[at]))
+        bodies.append(x.body[t.s[(t.answer == Answer.DELIVERY) & (x.topic[t.s] == topic)]])
+    low, high, talk, pos, row = (np.concatenate([p[k] for p in parts]) for k in range(5))
+    order = np.lexsort((pos, talk, low))
+    low, high, talk, pos, row = low[order], high[order], talk[order], pos[order], row[order]
+    certain &= bool(np.isin(np.concatenate(bodies), x.body[row]).all())
+    least, most = _ranks(low, high, talk)
+    return _Stream(
+        low, high, talk, pos, row, low.tolist(), high.tolist(), talk.tolist(), pos.tolist(), x.body[row].tolist(),
+        x.qos[row].tolist(), least.tolist(), most.tolist(), certain,
+    )  # fmt: skip
+
+
+def _ranks(low: I64, high: I64, talk: I64) -> tuple[I64, I64]:
+    """How many messages were surely and possibly handled in front of each; those of one connection keep their order."""
+    least = np.searchsorted(np.sort(high), low, "right")
+    most = np.searchsorted(low, high, "left")
+    for one in np.unique(talk).tolist():
+        own = np.flatnonzero(talk == one)
+        place = np.arange(len(own))
+        least[own] += place - np.searchsorted(np.sort(high[own]), low[own], "right")
+        most[own] += place - np.searchsorted(low[own], high[own], "left")
+    return least.astype(np.int64), most.astype(np.int64)
+
+
+class _Queue(NamedTuple):
+    """A subscription whose whole life is known: its topic's messages, how many came before it, its QoS."""
+
+    stream: _Stream
+    base: int
+    qos: int
+
+
+class _Flight(NamedTuple):
+    """A QoS1 delivery: not handed out before ``low``, not later than ``high``, for the nth time; ``back``: surely returned."""
+
+    low: int
+    high: int
+    times: int
+    index: int
+    back: bool
+
+
+class _Held:
+    """What one subscription holds on one way: messages before ``head`` and those in ``done`` are out of the queue."""
+
+    __slots__ = ("acked", "done", "flight", "head")
+
+    def __init__(self, head: int) -> None:
+        self.head = head
+        self.done: set[int] = set()
+        self.flight: dict[int, _Flight] = {}
+        self.acked: set[int] = set()
+
+    def copy(self) -> "_Held":
+        new = _Held(self.head)
+        new.done, new.flight, new.acked = set(self.done), dict(self.flight), set(self.acked)
+        return new
+
+    def key(self) -> tuple[object, ...]:
+        return self.head, frozenset(self.done), frozenset(self.flight.items()), frozenset(self.acked)
+
+    def take(self, index: int, skipping: bool) -> None:
+        """A message leaves the queue; ``skipping``: all older ones were dropped before."""
+        if skipping:
+            self.head = index
+            self.done = {d for d in self.done if d > index}
+        if index > self.head:
+            self.done.add(index)
+            return
+        self.head += 1
+        while self.head in self.done:
+            self.done.discard(self.head)
+            self.head += 1
+
+
+class _Way:
+    """One way to place the answers so far: the next answer, and the subscriptions that differ from the common state."""
+
+    __slots__ = ("answer", "held")
+
+    def __init__(self, answer: int, held: dict[int, _Held]) -> None:
+        self.answer, self.held = answer, held
+
+    def key(self) -> tuple[object, ...]:
+        return self.answer, tuple((s, h.key()) for s, h in sorted(self.held.items()))
+
+
+class _Effect(NamedTuple):
+    """What an outcome does to a subscription: message ``index`` handed out under ``tag`` (None: QoS0), or tag acknowledged."""
+
+    what: str
+    tag: int = 0
+    index: int = 0
+    skipping: bool = False
+    qos: int = 0
+
+
+Key = tuple[object, ...]
+Option = tuple[int, _Effect | None]
+
+
+class _Search:
+    """All ways to place a connection's open answers that order, time and the queues allow."""
+
+    def __init__(self, world: _World, talk: int, opens: _Opens, users: Mapping[int, int]) -> None:
+        self.world, self.talk, self.o = world, talk, opens
+        self.closed = world.talks[talk].closed
+        self.queues: dict[int, _Queue | None] = {}
+        self.held: dict[int, _Held] = {}
+        self.alone: set[int] = set()
+        for sub in set(opens.f_sub):
+            alone = users.get(sub) == talk
+            queue = world.queue(sub) if alone else None
+            self.queues[sub] = queue
+            self.held[sub] = _Held(queue.base if queue is not None else 0)
+            if alone:
+                self.alone.add(sub)
+        self.found = [SILENT] * len(opens.f_pos)
+
+    def outcome(self) -> list[int] | None:
+        """What each frame got, UNSURE where ways differ; None if no way is left or there are too many."""
+        ways: dict[Key, _Way] = {(): _Way(0, {})}
+        window: list[tuple[int, dict[Key, list[tuple[Key, int]]]]] = []
+        steps = 0
+        for f in range(len(self.found)):
+            if len(ways) == 1:
+                (way,) = ways.values()
+                options = self._options(way, f)
+                if len(options) == 1:
+                    self.found[f] = options[0][0]
+                    self._apply(way, f, options[0])
+                    continue
+            fresh: dict[Key, _Way] = {}
+            edges: dict[Key, list[tuple[Key, int]]] = {}
+            for old, way in ways.items():
+                for option in self._options(way, f):
+                    new = self._branch(way, f)
+                    self._apply(new, f, option)
+                    key = new.key()
+                    fresh.setdefault(key, new)
+                    edges.setdefault(key, []).append((old, option[0]))
+            steps += len(ways)
+            if not fresh or len(fresh) > MAX_WAYS or steps > MAX_STEPS:
+                return None
+            window.append((f, edges))
+            ways = fresh
+            if len(ways) == 1:
+                self._agree(window, set(ways))
+                (way,) = ways.values()
+                self.held.update(way.held)
+                way.held = {}
+        last = {key for key, way in ways.items() if way.answer == len(self.o.a_pos)}
+        if not last:
+            return None
+        self._agree(window, last)
+        return self.found
+
+    def _agree(self, window: list[tuple[int, dict[Key, list[tuple[Key, int]]]]], reached: set[Key]) -> None:
+        """Walk back from the ways that are left: where they agree a frame's outcome is certain."""
+        for f, edges in reversed(window):
+            outcomes, before = set(), set()
+            for key in reached:
+                for old, outcome in edges[key]:
+                    outcomes.add(outcome)
+                    before.add(old)
+            self.found[f] = outcomes.pop() if len(outcomes) == 1 else UNSURE
+            reached = before
+        window.clear()
+
+    def _branch(self, way: _Way, f: int) -> _Way:
+        held = dict(way.held)
+        sub = self.o.f_sub[f]
+        held[sub] = self._of(way, sub).copy()
+        return _Way(way.answer, held)
+
+    def _of(self, way: _Way, sub: int) -> _Held:
+        return way.held.get(sub) or self.held[sub]
+
+    def _apply(self, way: _Way, f: int, option: Option) -> None:
+        """Change a way by what a frame got."""
+        outcome, effect = option
+        if outcome >= 0:
+            way.answer = outcome + 1
+        if effect is None:
+            return
+        o, held = self.o, self._of(way, self.o.f_sub[f])
+        if effect.what == "acked":
+            held.flight.pop(effect.tag, None)
+            held.acked.add(effect.tag)
+        elif effect.what == "refused":
+            held.acked.add(effect.tag)
+            if effect.tag in held.flight:
+                held.flight[effect.tag] = held.flight[effect.tag]._replace(back=True)
+        else:
+            held.acked.discard(effect.tag)
+            if effect.what == "again":
+                old = held.flight.pop(effect.tag)
+                held.flight[effect.tag] = _Flight(o.f_end[o.first[outcome]], o.a_ts[outcome], old.times + 1, old.index, False)
+            elif effect.what == "fresh":
+                held.take(effect.index, effect.skipping)
+                if effect.qos:
+                    held.flight[effect.tag] = _Flight(o.f_end[o.first[outcome]], o.a_ts[outcome], 1, effect.index, False)
+
+    def _options(self, way: _Way, f: int) -> list[Option]:
+        """What a frame may get on a way; none if the way is impossible."""
+        o, a = self.o, way.answer
+        block = o.f_block[f]
+        here = False
+        if a < len(o.a_pos):
+            if o.a_block[a] < block:
+                return []
+            here = o.a_block[a] == block
+        if not here and not self.closed[block]:
+            return [(UNSURE, None)]  # behind the last answer that was captured
+        fits = here and o.first[a] <= f <= o.last[a] and self.world.may(self.talk, o, f, a)
+        quiet = not here or o.last[a] > f
+        kind = o.f_kind[f]
+        if kind == Class.POLL:
+            return self._poll(way, f, a if fits else -1, quiet)
+        if kind == Class.ACK:
+            return self._ack(way, f, a if fits else -1, quiet)
+        return [(a, None)] * fits + [(SILENT, None)] * quiet
+
+    def _poll(self, way: _Way, f: int, a: int, quiet: bool) -> list[Option]:
+        sub = self.o.f_sub[f]
+        queue = self.queues[sub]
+        options: list[Option] = []
+        if queue is None:
+            if a >= 0:
+                options.append((a, _Effect("unknown", self.o.a_id[a])))
+            if quiet:
+                options.append((SILENT, None))
+            return options
+        held = self._of(way, sub)
+        if a >= 0:
+            effect = self._next(queue, held, f, a)
+            if effect is not None:
+                options.append((a, effect))
+        if quiet and not self._waits(queue, held, f):
+            options.append((SILENT, None))
+        return options
+
+    def _ack(self, way: _Way, f: int, a: int, quiet: bool) -> list[Option]:
+        o, sub = self.o, self.o.f_sub[f]
+        tag, held = o.f_id[f], self._of(way, sub)
+        silent = refused = True
+        if self.queues[sub] is not None:
+            flight = held.flight.get(tag)
+            silent = flight is not None and not flight.back
+            refused = flight is None or flight.back or self._may_be_back(self.queues[sub], flight, f)
+        elif sub in self.alone:
+            silent = tag not in held.acked
+        options: list[Option] = []
+        if a >= 0 and refused:
+            options.append((a, _Effect("refused", tag)))
+        if quiet and silent:
+            options.append((SILENT, _Effect("acked", tag)))
+        return options
+
+    def _may_be_back(self, queue: "_Queue | None", flight: _Flight, f: int) -> bool:
+        """Whether a delivery may have returned to the queue, or expired, when a frame was handled."""
+        assert queue is not None
+        due = flight.low + RETRY_NS * (1 << (flight.times - 1))
+        return self.o.f_by[f] >= min(due, queue.stream.low[flight.index] + TTL_NS)
+
+    def _surely_back(self, queue: _Queue, flight: _Flight, f: int) -> bool:
+        retry, at = self.world.retry_ns, self.o.f_end[f]
+        if retry is None or flight.times >= self.world.most:
+            return False
+        due = flight.high + retry * (1 << (flight.times - 1)) + TICK_NS
+        return at >= due and self.o.f_by[f] < queue.stream.low[flight.index] + TTL_NS
+
+    def _waits(self, queue: _Queue, held: _Held, f: int) -> bool:
+        """Whether a message surely waited when a POLL was handled."""
+        o, s = self.o, queue.stream
+        end, by, pos = o.f_end[f], o.f_by[f], o.f_pos[f]
+        k = held.head
+        for k in range(held.head, min(len(s.low), held.head + MAX_SCAN)):
+            if s.low[k] > end:
+                break
+            if k in held.done:
+                continue
+            arrived = s.pos[k] < pos if s.talk[k] == self.talk else s.high[k] <= end
+            if arrived and by < s.low[k] + TTL_NS:
+                return True
+        if self.world.retry_ns is None:
+            return False
+        return any(self._surely_back(queue, x, f) for x in held.flight.values())
+
+    def _next(self, queue: _Queue, held: _Held, f: int, a: int) -> _Effect | None:
+        """How an answer can be what a POLL takes from the queue; None if it cannot."""
+        o = self.o
+        if o.a_qos[a]:
+            flight = held.flight.get(o.a_id[a])
+            if flight is not None:
+                same = queue.stream.body[flight.index] == o.a_body[a]
+                return _Effect("again", o.a_id[a]) if same and self._may_be_back(queue, flight, f) else None
+            return self._tagged(queue, held, f, a)
+        s = queue.stream
+        scanned = 0
+        for k in range(held.head, len(s.low)):
+            if s.low[k] > o.a_ts[a] or scanned > MAX_SCAN:
+                return None
+            if k in held.done:
+                continue
+            scanned += 1
+            if s.body[k] == o.a_body[a] and min(s.qos[k], queue.qos) == 0 and self._arrived(s, k, f, a):
+                return self._taken(queue, held, f, a, k)
+        return None
+
+    def _tagged(self, queue: _Queue, held: _Held, f: int, a: int) -> _Effect | None:
+        """The message that bears a tag: the k-th since the subscription, near its place by capture."""
+        s, rank = queue.stream, queue.base + self.o.a_id[a] - 1
+        near = [rank] if 0 <= rank < len(s.low) and s.least[rank] == s.most[rank] else self._ranked(s, rank)
+        for k in near:
+            if (
+                k >= held.head and k not in held.done and s.body[k] == self.o.a_body[a]
+                and min(s.qos[k], queue.qos) == 1 and self._arrived(s, k, f, a)
+            ):  # fmt: skip
+                return self._taken(queue, held, f, a, k)
+        return None
+
+    @staticmethod
+    def _ranked(s: _Stream, rank: int) -> list[int]:
+        """The messages that may have been the one of a rank."""
+        low = max(0, rank - MAX_SCAN)
+        return [k for k in range(low, min(len(s.low), rank + MAX_SCAN)) if s.least[k] <= rank <= s.most[k]]
+
+    def _arrived(self, s: _Stream, k: int, f: int, a: int) -> bool:
+        """Whether a message may have been in the queue when a POLL was handled."""
+        if s.talk[k] == self.talk:
+            return s.pos[k] < self.o.f_pos[f]
+        return s.low[k] < self.o.f_by[f] and s.low[k] <= self.o.a_ts[a]
+
+    def _taken(self, queue: _Queue, held: _Held, f: int, a: int, k: int) -> _Effect | None:
+        """Message k, unless one that surely waited in front of it was not dropped."""
+        s, skipping = queue.stream, False
+        for u in range(held.head, k):
+            if u in held.done:
+                continue
+            first = s.talk[u] == s.talk[k] or s.high[u] <= s.low[k]
+            if first and self.o.f_by[f] < s.low[u] + TTL_NS:
+                arrived = bisect_right(s.low, self.o.a_ts[a])
+                if arrived - held.head - len(held.done) + len(held.flight) <= CAPACITY:
+                    return None
+                if not self.o.a_qos[a] and self.o.a_body[a] in s.body[held.head + 1 : arrived] and s.body.count(self.o.a_body[a]) > 1:
+                    return None
+                skipping = True
+        return _Effect("fresh", self.o.a_id[a], k, skipping, self.o.a_qos[a])
 
 
 # -- what comes out ----------------------------------------------------------------------------------------
