@@ -66,6 +66,14 @@ DICTIONARY_INT64: Final = frozenset({"op_code", "error_code", "flags", "qos", "t
 UNIQUE_STRINGS: Final = frozenset({"message_id", "msg", "document"})
 """Strings that hardly repeat: a dictionary of them is work for nothing."""
 
+DATES: Final[Mapping[str, str | tuple[str, ...]]] = {
+    "exchanges": ("request_ts_ns", "reply_ts_ns"),
+    "deliveries": "publish_ts_ns",
+    "connections": "first_ts_ns",
+    "problems": "ts",
+}
+"""The column whose day a row belongs to, where it is not ``ts_ns``."""
+
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
 
@@ -175,8 +183,20 @@ class Export:
             known = self._schemas.setdefault(table, batch.schema)
             if not known.equals(batch.schema):
                 raise OutputError(f"table {table} goes on with other columns than it began with")
-            for date, rows in _by_date(table, batch, date_column):
+            for date, rows in by_date(table, batch, date_column):
                 self._add(table, date, rows)
+
+    def adopt(self, table: str, file: Path, name: str, row_count: int) -> None:
+        """Takes in a finished Parquet file of a table, on the same file system: it moves to ``TABLE/name``."""
+        with self._aborting():
+            path = self._building / table / name
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                file.rename(path)
+                size_bytes = path.stat().st_size
+            except OSError as error:
+                raise OutputError(f"cannot take in {file}: {error.strerror or error}") from error
+            self._files.append(_File(f"{table}/{name}", table, row_count, size_bytes))
 
     def _add(self, table: str, date: str, rows: pa.RecordBatch) -> None:
         part = self._parts.get((table, date))
@@ -296,7 +316,7 @@ class Export:
         path = folder / f"part-{part.number:05d}.parquet"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            part.writer = _writer(path, schema)
+            part.writer = parquet_writer(path, schema)
         except OSError as error:
             raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
         part.writer_path = path
@@ -386,12 +406,13 @@ def _json_bytes(value: bytes) -> Json:
     return {"hex": value.hex()} if _NOT_TEXT.search(text) else text
 
 
-def _by_date(
+def by_date(
     table: str, batch: pa.RecordBatch | pa.Table, date_column: str | tuple[str, ...]
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of each UTC day, with the day as text; see `Export.write`."""
     if isinstance(batch, pa.Table):
         for rows in batch.to_batches():
-            yield from _by_date(table, rows, date_column)
+            yield from by_date(table, rows, date_column)
         return
     if batch.num_rows == 0:
         return
@@ -426,7 +447,7 @@ def _write_group(part: _Part, rows: pa.Table) -> None:
     part.writer_bytes += rows.nbytes
 
 
-def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+def parquet_writer(path: "Path | pa.NativeFile", schema: pa.Schema) -> pq.ParquetWriter:
     """A writer whose columns are stored as their values ask for.
 
     Measured on a million message rows: differences for times and numbers, and dictionaries only for strings

@@ -14,15 +14,6 @@ from mqpcap.cli.talk import plural, say, size
 if TYPE_CHECKING:
     from mqpcap.outputs import Summary
 
-DATES: dict[str, str | tuple[str, ...]] = {
-    "exchanges": ("request_ts_ns", "reply_ts_ns"),
-    "deliveries": "publish_ts_ns",
-    "connections": "first_ts_ns",
-    "problems": "ts",
-}
-"""The column whose day a row belongs to, where it is not ``ts_ns``."""
-
-
 @click.command(epilog="Example: mqpcap export pcaps --out tables")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option("--out", required=True, metavar="DIR", help="Where the tables go; an earlier export there is replaced.")
@@ -34,7 +25,7 @@ def export(inputs: tuple[str, ...], out: str, overwrite: bool, choices: Choices)
     INPUT is a file, a directory (searched for captures), a glob, or - for standard input. DIR appears when all is
     written; until then what was there stays.
     """
-    from mqpcap.outputs import Export
+    from mqpcap.outputs import DATES, Export
 
     outcome = Outcome(choices)
     captures = found(inputs, outcome).captures
