@@ -246,8 +246,8 @@ class Envelope:
 class Ask:
     """How one operation of the client is answered.
 
-    answer   ``always``: one reply each. ``maybe``: some get one, and no proof exists either way. ``never``: the protocol
-             has no answer to it; if one comes all the same it is paired
+    answer   ``always``: one reply each. ``maybe``: some get one, and no proof exists either way. ``never``: the
+             protocol has no answer to it; if one comes all the same it is paired
     by       names of the server's operations that answer it; empty: any that answers at all
     """
 
@@ -267,8 +267,8 @@ class Rule:
     tie         columns that a reply repeats from its request; empty: order on the connection ties them
     answers_in_order   the server answers one request before it reads the next
     one_way     (column, value): a request with that value expects nothing
-    columns     further columns of the protocol's table that ``machine`` and ``deliveries`` need, in ``rows`` with ``f.``
-                in front; ``records.offset`` is the list of one field of a list of structs
+    columns     further columns of the protocol's table that ``machine`` and ``deliveries`` need, in ``rows`` with
+                ``f.`` in front; ``records.offset`` is the list of one field of a list of structs
     machine     replaces the generic engine where a rule cannot say it
     deliveries  which publish came out as which delivery
     """
@@ -283,8 +283,8 @@ class Rule:
     one_way: tuple[str, int] | None = None
     columns: tuple[str, ...] = ()
     body: str | None = None
-    """The column whose values ``deliveries`` compares: ``rows`` then have ``body_print`` (int64, equal for equal bodies, null
-    without one) and, for rows of ``delivered`` operations from the server, ``body_sha256`` (hexadecimal)."""
+    """The column whose values ``deliveries`` compares: ``rows`` then have ``body_print`` (int64, equal for equal bodies,
+    null without one) and, for rows of ``delivered`` operations from the server, ``body_sha256`` (hexadecimal)."""
     delivered: frozenset[str] = frozenset()
     machine: "Machine | None" = None
     deliveries: "Deliveries | None" = None
@@ -298,7 +298,6 @@ class Ends:
     holes      per direction (c2s, s2c) the stream offsets, ascending, where bytes are missing or undecoded
     reset, server_fin, client_fin   how it ended, as far as captured
     covered    the server's FIN acknowledges all of the client's bytes
-    complete   the end was captured: a reset, or the server's FIN, and nothing missing before it in the server's bytes
     """
 
     connection_id: int
@@ -315,6 +314,7 @@ class Ends:
 
     @property
     def complete(self) -> bool:
+        """The end was captured, and nothing of the server's bytes is missing."""
         return (self.reset or self.server_fin) and not self.holes[1]
 
 

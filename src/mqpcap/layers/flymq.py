@@ -1545,24 +1545,19 @@ def envelope(table: pa.Table) -> Mapping[str, pa.Array]:
     }
 
 
-def _positions(rows: pa.Table) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Topic, partition and offset of each row that names one message by its place."""
-    return tuple(rows[f"f.{name}"].combine_chunks() for name in ("topic", "partition", "offset"))  # type: ignore[return-value]
-
-
 def deliveries(rows: pa.Table, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
     """A PRODUCE is answered with the place of its message; CONSUME names a place, FETCH replies carry offsets.
 
     Only the reply of PRODUCE itself can be trusted: those of the other producing operations say partition 0 always
     (server.go:2186-2193). A place produced twice in one input (topic deleted and made again) is doubtful.
     """
-    topic, partition, offset = _positions(rows)
+    topic, partition, offset = (rows[f"f.{name}"].combine_chunks() for name in ("topic", "partition", "offset"))
     names = rows["op"].combine_chunks()
     server = pa.array([ends[c].server for c in rows["connection_id"].to_pylist()], pa.string())
     answered = pairs.reply[(pairs.state == State.ANSWERED)]
     asked = pairs.request[(pairs.state == State.ANSWERED)]
-    answered_ok = pc.equal(rows["status"].combine_chunks().take(pa.array(answered)), "ok").to_numpy(zero_copy_only=False)
-    asked, answered = asked[answered_ok], answered[answered_ok]
+    granted = pc.equal(rows["status"].combine_chunks().take(pa.array(answered)), "ok")
+    asked, answered = (x[granted.to_numpy(zero_copy_only=False)] for x in (asked, answered))
     op = names.take(pa.array(asked))
 
     def chosen(*wanted: OpCode) -> NDArray[np.bool_]:
@@ -1590,7 +1585,8 @@ def deliveries(rows: pa.Table, ends: Mapping[int, Ends], pairs: Pairing) -> Matc
     key = codes(place, len(at))
     when = np.concatenate([ts[publish], ts[deliver]])
     one, two, doubtful = sole_sources(key, np.arange(n), np.arange(n, len(at)), when)
-    text = [f"{p}:{o}" for p, o in zip(place[2].take(pa.array(two)).to_pylist(), place[3].take(pa.array(two)).to_pylist(), strict=True)]
+    partitions, offsets = (place[i].take(pa.array(two)).to_pylist() for i in (2, 3))
+    text = [f"{p}:{o}" for p, o in zip(partitions, offsets, strict=True)]
     return Matches(publish[one], deliver[two - n], ["offset"] * len(one), text, doubtful)
 
 
