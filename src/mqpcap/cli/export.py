@@ -14,6 +14,7 @@ from mqpcap.cli.talk import plural, say, size
 if TYPE_CHECKING:
     from mqpcap.outputs import Summary
 
+
 @click.command(epilog="Example: mqpcap export pcaps --out tables")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option("--out", required=True, metavar="DIR", help="Where the tables go; an earlier export there is replaced.")
