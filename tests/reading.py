@@ -1,7 +1,7 @@
 """One frame, read by the interpreter and by Scapy, for tests.
 
-``row`` and ``scapy_row`` give what each road says of one whole frame; ``by_program`` and ``by_classes`` the same for any
-bytes and without what a layer derives from late columns, so that the two can be compared with ``==``.
+``row`` and ``scapy_row`` give what each road says of one whole frame; ``by_program`` and ``by_classes`` the same for
+any bytes and without what a layer derives from late columns, so that the two can be compared with ``==``.
 """
 
 from dataclasses import dataclass, replace
