@@ -6,9 +6,11 @@ repeated field proves them; from a hole in the bytes on, or at a late start, onl
 rest is `unknown`.
 
 How the generic engine proves a pair. By order: on a connection whose start was captured the k-th request that gets
-an answer and the k-th answer belong together as long as neither direction has a hole before them and each
-answer fits its request. By tie: requests and answers that repeat the same values belong together in
-order; where bytes are missing only if the client never uses a value twice.
+an answer and the k-th answer belong together as long as neither direction has a hole before them and each answer fits
+its request. A hole inside a message behind which the next one follows at once changes no order. Where only answers are
+missing and just one place among the requests fits all the answers behind the hole, they belong there. By tie: requests
+and answers that repeat the same values belong together where all requests are known and one alone of that value waits;
+where requests are missing only if the client numbers them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +29,7 @@ from mqpcap.streams import Flow
 I64 = NDArray[np.int64]
 ENVELOPE = (
     "connection_id", "direction", "stream_offset", "frame_len", "ts_ns", "end_ts_ns", "op_code", "op", "destination",
-    "client_name", "status", "error_code", "flaw", "first_packet",
+    "client_name", "status", "error_code", "flaw", "first_packet", "gap_before_bytes", "resynced",
 )  # fmt: skip
 EXCHANGES = pa.schema(
     [
@@ -62,6 +64,13 @@ DELIVERIES = pa.schema(
         ("how", pa.string()),
     ]
 )
+NO_ROWS: I64 = np.empty(0, np.int64)
+LAST = np.iinfo(np.int64).max
+MAX_PLACES = 4096
+"""So many places are tried for a run of answers behind a hole; with more it stays unproven."""
+STEADY = 3
+RISING = 8
+"""So many equal steps, or so many steps up (connections may share a counter), show that a client numbers its requests."""
 STATES = pa.array([s.name.lower() for s in State], pa.string())
 
 
@@ -95,7 +104,8 @@ def ends(flows: Sequence[Flow], talks: Mapping[int, Talk], problems: Sequence[Pr
         covered = flow.fin_offset[server] is not None and acked is not None and acked >= sent
         sides = [tuple(sorted(holes.get((number, side), ()))) for side in (client, server)]
         tails = [
-            h[-1] if h and (number, side, h[-1]) in loose else None for h, side in zip(sides, (client, server), strict=True)
+            h[-1] if h and (number, side, h[-1]) in loose else None
+            for h, side in zip(sides, (client, server), strict=True)
         ]
         address = ((flow.a_ip, flow.a_port), (flow.b_ip, flow.b_port))[server]
         found[flow.connection_id] = Ends(
@@ -130,37 +140,58 @@ def ledger(protocol: MessageQueue, rows: pa.Table, edges: Mapping[int, Ends]) ->
 
 
 def paired(rule: Rule, rows: pa.Table, edges: Mapping[int, Ends]) -> Pairing:
-    """The generic engine: pairs by order or by tie, connection by connection."""
-    columns = _Columns(rule, rows)
-    out = _Out()
-    order = np.argsort(columns.connection, kind="stable")
-    connection = columns.connection[order]
-    borders = np.flatnonzero(np.diff(connection)) + 1
-    for one in np.split(order, borders):
-        if len(one):
-            _connection(rule, columns, one, edges[int(columns.connection[one[0]])], out)
-    return out.pairing()
+    """The generic engine: pairs by order or by tie.
+
+    Connections without a hole are done all at once; the others one by one.
+    """
+    columns = _Columns(rule, rows, edges)
+    if rule.tie:
+        _by_tie(columns)
+    else:
+        _by_order(columns)
+    return columns.pairing()
 
 
 class _Columns:
-    """The rows as arrays: which are requests, how they are answered, and what a tie compares."""
+    """The rows as arrays: which are requests, how they are answered, what a tie compares, and what was found.
 
-    def __init__(self, rule: Rule, rows: pa.Table) -> None:
-        self.connection: I64 = rows["connection_id"].to_numpy()
+    partner, lost, unsure   by row: the other half of the pair (-1 for none), whether the answer must lie in a hole, and
+                            whether an answer came that several requests may have got
+    """
+
+    def __init__(self, rule: Rule, rows: pa.Table, edges: Mapping[int, Ends]) -> None:
+        self.rule = rule
+        ids, connection = np.unique(rows["connection_id"].to_numpy(), return_inverse=True)
+        self.connection: I64 = connection.reshape(-1).astype(np.int64)
+        self.edges = [edges[one] for one in ids.tolist()]
         self.offset: I64 = rows["stream_offset"].to_numpy()
         self.length: I64 = rows["frame_len"].to_numpy()
         self.ts_ns: I64 = rows["ts_ns"].to_numpy()
-        self.end_ts_ns: I64 = rows["end_ts_ns"].to_numpy()
         self.from_client = pc.equal(rows["direction"], "c2s").to_numpy()
         self.truncated = pc.fill_null(pc.equal(rows["flaw"], "truncated"), False).to_numpy()
+        self.found_by_search = rows["resynced"].to_numpy() | (rows["gap_before_bytes"].to_numpy() > 0)
+        self._operations(rows)
+        self.tie = codes([rows[f"f.{name}"] for name in rule.tie], rows.num_rows)
+        self.numbers = [_numbers(rows[f"f.{name}"]) for name in rule.tie]
+        self.holes = [self._holes(one) if any(e.holes) else (NO_ROWS, NO_ROWS) for one, e in enumerate(self.edges)]
+        self.start = np.array([e.start for e in self.edges], np.bool_)
+        self.intact = np.array([not len(a) and not len(b) for a, b in self.holes], np.bool_) & self.start
+        self.requests = self._in_order(self.is_request)
+        self.replies = self._in_order(self.is_reply)
+        self.partner = np.full(rows.num_rows, -1, np.int64)
+        self.lost = np.zeros(rows.num_rows, np.bool_)
+        self.unsure = np.zeros(rows.num_rows, np.bool_)
+
+    def _operations(self, rows: pa.Table) -> None:
+        rule = self.rule
         encoded = rows["op"].combine_chunks().dictionary_encode()
         names: list[str | None] = [*encoded.dictionary.to_pylist(), None]
         self.op = pc.fill_null(encoded.indices, len(names) - 1).to_numpy(zero_copy_only=False).astype(np.int64)
-        self.names = names
         none = Ask("never")
-        self.asks = [(rule.asks.get(n) if n is not None else None) or rule.otherwise for n in names]
-        self.is_request = self.from_client & np.array([a is not None for a in self.asks])[self.op]
-        self.expects = np.array([(a or none).answer != "never" for a in self.asks])[self.op] & self.is_request
+        asks = [(rule.asks.get(n) if n is not None else None) or rule.otherwise for n in names]
+        self.is_request = self.from_client & np.array([a is not None for a in asks])[self.op]
+        self.expects = np.array([(a or none).answer != "never" for a in asks])[self.op] & self.is_request
+        self.always = np.array([(a or none).answer == "always" for a in asks])[self.op]
         if rule.one_way is not None:
             column, value = rule.one_way
             way = pc.fill_null(pc.equal(rows[f"f.{column}"], value), False).to_numpy()
@@ -168,143 +199,291 @@ class _Columns:
         quiet = np.array([n in rule.unasked for n in names])[self.op]
         self.is_reply = ~self.from_client & ~quiet
         self.first_only = np.array([n in rule.first_only for n in names])[self.op]
-        self.tie = codes([rows[f"f.{name}"] for name in rule.tie], rows.num_rows)
+        self.may_answer: NDArray[np.bool_] = np.array(
+            [[a is not None and (not a.by or n in rule.errors or n in a.by) for n in names] for a in asks], np.bool_
+        )
 
-    def fits(self, rule: Rule, request: int, reply: int) -> bool:
-        """Whether a reply is one that the request may get, and came after it."""
-        ask = self.asks[self.op[request]]
-        name = self.names[self.op[reply]]
-        if ask is None or self.ts_ns[reply] < self.ts_ns[request]:
-            return False
-        return not ask.by or name in rule.errors or name in ask.by
+    def _holes(self, one: int) -> tuple[I64, I64]:
+        """The holes that break the order: not those inside a message behind which the next one follows at once."""
+        rows = np.flatnonzero(self.connection == one)
+        return self._breaks(rows, True, one), self._breaks(rows, False, one)
 
+    def _breaks(self, rows: I64, from_client: bool, one: int) -> I64:
+        which = 0 if from_client else 1
+        holes = np.array([h for h in self.edges[one].holes[which] if h != self.edges[one].tails[which]], np.int64)
+        side = rows[self.from_client[rows] == from_client]
+        side = side[np.argsort(self.offset[side], kind="stable")]
+        after = np.searchsorted(self.offset[side], holes, "right")
+        inside = (after > 0) & (after < len(side))
+        before, behind = side[after[inside] - 1], side[after[inside]]
+        inside[inside] = self.truncated[before] & ~self.found_by_search[behind]
+        return holes[~inside]
 
-class _Out:
-    """Pairs as they are found."""
+    def _in_order(self, wanted: NDArray[np.bool_]) -> I64:
+        rows = np.flatnonzero(wanted)
+        return rows[np.lexsort((self.offset[rows], self.connection[rows]))]
 
-    def __init__(self) -> None:
-        self.request: list[I64] = []
-        self.reply: list[I64] = []
-        self.state: list[NDArray[np.int8]] = []
+    def fits(self, request: I64, reply: I64) -> NDArray[np.bool_]:
+        """Whether each reply is one that its request may get, and came after it."""
+        fit: NDArray[np.bool_] = self.may_answer[self.op[request], self.op[reply]] & (self.ts_ns[reply] >= self.ts_ns[request])
+        return fit & (self.tie[request] == self.tie[reply]) if self.rule.tie else fit
 
-    def add(self, request: object, reply: object, state: State) -> None:
-        a, b = np.broadcast_arrays(np.asarray(request, np.int64), np.asarray(reply, np.int64))
-        self.request.append(np.atleast_1d(a))
-        self.reply.append(np.atleast_1d(b))
-        self.state.append(np.full(a.size, state, np.int8))
+    def of(self, rows: I64, one: int) -> I64:
+        """Those of ``rows`` (``requests`` or ``replies``) that belong to a connection."""
+        first, last = np.searchsorted(self.connection[rows], [one, one + 1])
+        return rows[first:last]
+
+    def pair(self, request: I64, reply: I64) -> None:
+        """Note pairs."""
+        self.partner[request] = reply
+        self.partner[reply] = request
+
+    def in_step(self, asked: I64) -> tuple[I64, I64, NDArray[np.bool_]]:
+        """The k-th of ``asked`` and the k-th reply of each intact connection, and in which all fit and none is left over."""
+        n = len(self.edges)
+        wanted = np.bincount(self.connection[asked], minlength=n)
+        got = np.bincount(self.connection[self.replies], minlength=n)
+        first_asked, first_got = np.cumsum(wanted) - wanted, np.cumsum(got) - got
+        at = self.connection[asked]
+        rank = np.arange(len(asked)) - first_asked[at]
+        take = self.intact[at] & (rank < got[at])
+        request = asked[take]
+        reply = self.replies[first_got[at[take]] + rank[take]]
+        good = self.intact & (got <= wanted)
+        good[self.connection[request[~self.fits(request, reply)]]] = False
+        good[self.connection[self.replies[self.first_only[self.replies]]]] = False
+        return request, reply, good
 
     def pairing(self) -> Pairing:
-        if not self.request:
-            empty = np.empty(0, np.int64)
-            return Pairing(empty, empty, np.empty(0, np.int8))
-        return Pairing(np.concatenate(self.request), np.concatenate(self.reply), np.concatenate(self.state))
-
-
-def _connection(rule: Rule, columns: _Columns, rows: I64, edge: Ends, out: _Out) -> None:
-    """All exchanges of one connection; ``rows`` are its messages."""
-    c2s, s2c = rows[columns.is_request[rows]], rows[columns.is_reply[rows]]
-    c2s = c2s[np.argsort(columns.offset[c2s], kind="stable")]
-    s2c = s2c[np.argsort(columns.offset[s2c], kind="stable")]
-    if rule.tie:
-        taken = _by_tie(rule, columns, c2s, s2c, edge, out)
-    else:
-        taken = _by_order(rule, columns, c2s, s2c, edge, out)
-    _unpaired(rule, columns, c2s, s2c, taken, edge, out)
-
-
-def _before(columns: _Columns, rows: I64, holes: Sequence[int]) -> int:
-    """How many of the rows of a direction lie before its first hole."""
-    if not holes:
-        return len(rows)
-    return int(np.searchsorted(columns.offset[rows], holes[0], "left"))
-
-
-def _by_order(rule: Rule, columns: _Columns, c2s: I64, s2c: I64, edge: Ends, out: _Out) -> set[int]:
-    """Pairs of a connection whose answers come in the order of the requests; returns the rows paired."""
-    if not edge.start:
-        return set()
-    asked = c2s[columns.expects[c2s]]
-    asked = asked[: _before(columns, asked, edge.holes[0])]
-    replies = s2c[: _before(columns, s2c, edge.holes[1])]
-    n = min(len(asked), len(replies))
-    if not columns.first_only[replies].any() and all(
-        columns.fits(rule, a, b) for a, b in zip(asked[:n].tolist(), replies[:n].tolist(), strict=True)
-    ):
-        out.add(asked[:n], replies[:n], State.ANSWERED)
-        return {*asked[:n].tolist(), *replies[:n].tolist()}
-    taken: set[int] = set()
-    k = 0
-    for reply in replies.tolist():
-        fits = k < len(asked) and columns.fits(rule, int(asked[k]), reply)
-        if not fits and columns.first_only[reply]:
-            continue
-        if not fits:
-            break  # Out of step: nothing behind is proven.
-        out.add(asked[k], reply, State.ANSWERED)
-        taken |= {int(asked[k]), reply}
-        k += 1
-    return taken
-
-
-def _by_tie(rule: Rule, columns: _Columns, c2s: I64, s2c: I64, edge: Ends, out: _Out) -> set[int]:
-    """Pairs of a connection whose replies repeat a value of their request; returns the rows paired."""
-    whole = edge.start and not edge.holes[0] and not edge.holes[1]
-    waiting: dict[int, list[int]] = {}
-    for row in c2s.tolist():
-        waiting.setdefault(int(columns.tie[row]), []).append(row)
-    once = all(len(rows) == 1 for rows in waiting.values()) and len(waiting) > 1
-    taken: set[int] = set()
-    if not whole and not once:
-        return taken
-    for reply in s2c.tolist():
-        queue = waiting.get(int(columns.tie[reply]), [])
-        if queue and columns.fits(rule, queue[0], reply):
-            request = queue.pop(0)
-            out.add(request, reply, State.ANSWERED)
-            taken |= {request, reply}
-    return taken
-
-
-def _unpaired(
-    rule: Rule, columns: _Columns, c2s: I64, s2c: I64, taken: set[int], edge: Ends, out: _Out
-) -> None:
-    """States of requests without an answer, and of answers without a request."""
-    left = np.array([r not in taken for r in c2s.tolist()], np.bool_)
-    alone = c2s[left] if len(c2s) else c2s
-    expects = columns.expects[alone]
-    out.add(alone[~expects], -1, State.NOT_EXPECTED)
-    due = alone[expects]
-    proven = c2s[: _before(columns, c2s, edge.holes[0])][-1:] if edge.start and edge.complete else c2s[:0]
-    in_step = not any(r not in taken and not columns.first_only[r] for r in s2c.tolist())
-    for row in due.tolist():
-        ask = columns.asks[columns.op[row]]
-        assert ask is not None
+        """Every request and every reply without one, with its state."""
+        n = len(self.edges)
+        alone = self.replies[(self.partner[self.replies] < 0) & ~self.first_only[self.replies]]
+        in_step = np.ones(n, np.bool_)
+        in_step[self.connection[alone]] = False
+        ended = np.array([(e.reset or e.server_fin) and e.start for e in self.edges], np.bool_)
+        ended &= np.array([not len(b) for _, b in self.holes], np.bool_)
+        first_hole = np.array([a[0] if len(a) else LAST for a, _ in self.holes], np.int64)
+        q, at = self.requests, self.connection[self.requests]
+        state = np.full(len(q), State.UNKNOWN, np.int8)
         # A message cut by the end of its stream was never a whole request.
-        known = len(proven) and columns.offset[row] <= columns.offset[proven[0]] and not columns.truncated[row]
-        if known and in_step and ask.answer == "always":
-            out.add(row, -1, State.UNANSWERED)
-        elif _in_gap(rule, columns, row, taken, s2c, c2s, edge):
-            out.add(row, -1, State.LOST)
-        else:
-            out.add(row, -1, State.UNKNOWN)
-    first = int(columns.ts_ns[c2s].min()) if len(c2s) else None
-    for reply in s2c.tolist():
-        if reply in taken or columns.first_only[reply]:
+        due = self.expects[q] & self.always[q] & ~self.truncated[q] & ~self.unsure[q]
+        state[due & (ended & in_step)[at] & (self.offset[q] < first_hole[at])] = State.UNANSWERED
+        state[self.lost[q]] = State.LOST
+        state[~self.expects[q] & ~self.unsure[q]] = State.NOT_EXPECTED
+        state[self.partner[q] >= 0] = State.ANSWERED
+        orphan = self._orphans(alone)
+        return Pairing(
+            np.concatenate([q, np.full(len(alone), -1)]), np.concatenate([self.partner[q], alone]),
+            np.concatenate([state, np.where(orphan, State.ORPHAN, State.UNKNOWN).astype(np.int8)]),
+        )  # fmt: skip
+
+    def _orphans(self, alone: I64) -> NDArray[np.bool_]:
+        """Of replies without a request, those that no captured request can have got, where requests are missing."""
+        unseen = ~self.start | np.array([len(a) > 0 for a, _ in self.holes], np.bool_)
+        keys = [self.connection, self.tie] if self.rule.tie else [self.connection]
+        _, key = np.unique(np.stack(keys), axis=1, return_inverse=True)
+        key = key.reshape(-1)
+        first = np.full(int(key.max(initial=0)) + 1, LAST, np.int64)
+        np.minimum.at(first, key[self.requests], self.ts_ns[self.requests])
+        return unseen[self.connection[alone]] & (self.ts_ns[alone] < first[key[alone]])
+
+
+def _numbers(column: pa.ChunkedArray) -> I64 | None:
+    """An integer column as numbers, nulls as -1; None for another."""
+    if not pa.types.is_integer(column.type):
+        return None
+    numbers: I64 = pc.fill_null(column.cast(pa.int64()), -1).to_numpy()
+    return numbers
+
+
+def _by_order(columns: _Columns) -> None:
+    """Pairs of connections whose answers come in the order of the requests."""
+    asked = columns.requests[columns.expects[columns.requests]]
+    request, reply, good = columns.in_step(asked)
+    sure = good[columns.connection[request]]
+    columns.pair(request[sure], reply[sure])
+    for one in np.flatnonzero(~good & columns.start).tolist():
+        _damaged_order(columns, one, columns.of(asked, one), columns.of(columns.replies, one))
+
+
+def _damaged_order(columns: _Columns, one: int, asked: I64, replies: I64) -> None:
+    """Pairs of a connection with holes: up to the first by counting, behind one in the answers by exhaustion."""
+    c2s, s2c = columns.holes[one]
+    known = asked[: int(np.searchsorted(columns.offset[asked], c2s[0]))] if len(c2s) else asked
+    run = np.searchsorted(s2c, columns.offset[replies])
+    head = replies[run == 0]
+    done = _counted(columns, known, head)
+    if done < 0 or len(c2s) or columns.first_only[replies].any():
+        return
+    at_least = at_most = done
+    for number in np.unique(run[run > 0]).tolist():
+        part = replies[run == number]
+        at_least += _missing_at_least(columns, one, int(s2c[run[run < number].max(initial=0)]))
+        places, highest = _places(columns, asked, part, at_least)
+        if len(places) == 1:
+            at_least = highest = places[0]
+            columns.pair(asked[at_least : at_least + len(part)], part)
+        columns.lost[asked[at_most:at_least]] = True
+        at_least, at_most = at_least + len(part), highest + len(part)
+
+
+def _counted(columns: _Columns, asked: I64, replies: I64) -> int:
+    """Pair the k-th with the k-th as long as they fit; how many there were, -1 if replies are left over."""
+    if not columns.first_only[replies].any():
+        n = min(len(asked), len(replies))
+        fit = columns.fits(asked[:n], replies[:n])
+        good = n if fit.all() else int(np.argmin(fit))
+        columns.pair(asked[:good], replies[:good])
+        return good if good == len(replies) else -1
+    k = 0
+    for reply in replies:
+        fits = k < len(asked) and bool(columns.fits(asked[k : k + 1], reply[None])[0])
+        if fits:
+            columns.pair(asked[k], reply)
+            k += 1
+        elif not columns.first_only[reply]:
+            return -1
+    return k
+
+
+def _missing_at_least(columns: _Columns, one: int, hole: int) -> int:
+    """How many answers lie in a hole for sure: one if a message ends where it begins and every message is an answer."""
+    if columns.rule.unasked:
+        return 0
+    side = columns.of(columns.replies, one)
+    before = int(np.searchsorted(columns.offset[side], hole)) - 1
+    if before < 0:
+        return 1 if hole == 0 else 0
+    last = side[before]
+    return int(not columns.truncated[last] and columns.offset[last] + columns.length[last] == hole)
+
+
+def _places(columns: _Columns, asked: I64, replies: I64, at_least: int) -> tuple[list[int], int]:
+    """Where in ``asked`` a run of answers may begin: at most two places are told, and the highest that is thinkable."""
+    before = int(np.searchsorted(np.maximum.accumulate(columns.ts_ns[asked]), columns.ts_ns[replies[0]], "right"))
+    highest = min(before - 1, len(asked) - len(replies))
+    found: list[int] = []
+    if highest - at_least > MAX_PLACES:
+        return [at_least, highest], highest
+    for place in range(highest, at_least - 1, -1):
+        few = min(len(replies), 256)
+        if not columns.fits(asked[place : place + few], replies[:few]).all():
             continue
-        early = not edge.start and (first is None or columns.ts_ns[reply] < first) and not edge.holes[0]
-        out.add(-1, reply, State.ORPHAN if early else State.UNKNOWN)
+        if columns.fits(asked[place : place + len(replies)], replies).all():
+            found.append(place)
+        if len(found) == 2:
+            break
+    return found, max(found[0] if found else highest, at_least)
 
 
-def _in_gap(
-    rule: Rule, columns: _Columns, request: int, taken: set[int], s2c: I64, c2s: I64, edge: Ends
-) -> bool:
-    """Whether an answer must lie in a hole: a later request's answer is there, this one's is not, and a hole lies between."""
-    ask = columns.asks[columns.op[request]]
-    if not rule.answers_in_order or not rule.tie or not edge.holes[1] or ask is None or ask.answer != "always":
-        return False
-    later = [r for r in s2c.tolist() if r in taken and columns.ts_ns[r] > columns.ts_ns[request]]
-    after = [r for r in c2s.tolist() if r in taken and columns.offset[r] > columns.offset[request]]
-    return bool(later and after)
+def _by_tie(columns: _Columns) -> None:
+    """Pairs of connections whose replies repeat values of their request."""
+    q = columns.requests
+    one_way = np.zeros(len(columns.edges), np.bool_)
+    one_way[columns.connection[q[~columns.expects[q]]]] = True
+    request, reply, good = columns.in_step(q[columns.expects[q]])
+    if not one_way.any():
+        sure = good[columns.connection[request]]
+        columns.pair(request[sure], reply[sure])
+    else:
+        good = _with_one_way(columns, one_way, request, reply, good)
+    for one in np.flatnonzero(~good).tolist():
+        _damaged_tie(columns, one, columns.of(q, one), columns.of(columns.replies, one))
+
+
+def _with_one_way(
+    columns: _Columns, one_way: NDArray[np.bool_], request: I64, reply: I64, good: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """A server answers one-way requests too, or none: what both readings say, or the only one that fits."""
+    every_request, every_reply, all_good = columns.in_step(columns.requests)
+    first, second = good[columns.connection[request]], all_good[columns.connection[every_request]]
+    by_first, by_second = np.full((2, len(columns.partner)), -1, np.int64)
+    by_first[reply[first]] = request[first]
+    by_second[every_reply[second]] = every_request[second]
+    r = columns.replies
+    both = (good & all_good)[columns.connection[r]]
+    asker = np.where(good[columns.connection[r]], by_first[r], by_second[r])
+    doubt = both & (by_first[r] != by_second[r])
+    sure = (asker >= 0) & ~doubt
+    columns.pair(asker[sure], r[sure])
+    doubtful = np.zeros(len(columns.edges), np.bool_)
+    doubtful[columns.connection[r[doubt]]] = True
+    q = columns.requests
+    columns.unsure[q[doubtful[columns.connection[q]] & (columns.partner[q] < 0)]] = True
+    return good | all_good
+
+
+def _damaged_tie(columns: _Columns, one: int, asked: I64, replies: I64) -> None:
+    """Pairs of a connection with holes, a late start or answers out of order.
+
+    Proven where all requests are known and one alone of that value waits; or, where requests are missing, where the
+    client never uses a value twice.
+    """
+    c2s, s2c = columns.holes[one]
+    complete = bool(columns.start[one]) and not len(c2s)
+    if not len(asked) or not len(replies) or not (complete or _counts_up(columns, asked)):
+        return
+    waiting: dict[int, list[int]] = {}
+    for row in asked.tolist():
+        waiting.setdefault(int(columns.tie[row]), []).append(row)
+    answers: dict[int, list[int]] = {}
+    for row in replies.tolist():
+        answers.setdefault(int(columns.tie[row]), []).append(row)
+    for tie, got in answers.items():
+        rows = waiting.get(tie, [])
+        if complete and not len(s2c) and len(rows) == len(got):
+            request, reply = np.array(rows), np.array(got)
+            if columns.fits(request, reply).all():
+                columns.pair(request, reply)
+                continue
+        _alone(columns, rows, got)
+    _lost_between(columns, asked, s2c)
+
+
+def _alone(columns: _Columns, rows: list[int], got: list[int]) -> None:
+    """Pair replies of one value each with the only request of that value that waits."""
+    open_: list[int] = []
+    k = 0
+    for reply in got:
+        while k < len(rows) and columns.ts_ns[rows[k]] <= columns.ts_ns[reply]:
+            open_.append(rows[k])
+            k += 1
+        if len(open_) == 1 and bool(columns.fits(np.array(open_), np.array([reply]))[0]):
+            columns.pair(np.array(open_), np.array([reply]))
+            open_ = []
+        else:
+            columns.unsure[open_] = True
+
+
+def _counts_up(columns: _Columns, asked: I64) -> bool:
+    """Whether the client numbers its requests: always upwards, and so never a number twice."""
+    follows = columns.offset[asked[1:]] == columns.offset[asked[:-1]] + columns.length[asked[:-1]]
+    for numbers in columns.numbers:
+        if numbers is None:
+            continue
+        step = np.diff(numbers[asked])
+        steady = step[follows]
+        if (step <= 0).any():
+            continue
+        if len(step) >= RISING or (len(steady) >= STEADY and (steady == steady[0]).all()):
+            return True
+    return False
+
+
+def _lost_between(columns: _Columns, asked: I64, holes: I64) -> None:
+    """Requests whose answer lies in a hole: a hole is between the answers to those before and behind."""
+    if not columns.rule.answers_in_order or not len(holes):
+        return
+    places = np.flatnonzero(columns.partner[asked] >= 0)
+    offsets = columns.offset[columns.partner[asked[places]]]
+    if (np.diff(offsets) < 0).any():
+        return  # Not answered in order after all.
+    behind = np.searchsorted(places, np.arange(len(asked)))
+    for k in np.flatnonzero((columns.partner[asked] < 0) & columns.expects[asked] & columns.always[asked]).tolist():
+        if 0 < behind[k] < len(places):
+            low, high = offsets[behind[k] - 1], offsets[behind[k]]
+            if np.searchsorted(holes, low) < np.searchsorted(holes, high):
+                columns.lost[asked[k]] = not columns.unsure[asked[k]]
 
 
 def _exchanges(protocol: str, rows: pa.Table, pairs: Pairing) -> pa.Table:

@@ -27,6 +27,7 @@ from mqpcap.flaws import Flaw
 from mqpcap.protocol import (
     ANY,
     DIRECTIONS,
+    Ask,
     Claim,
     Connection,
     Derived,
@@ -38,6 +39,7 @@ from mqpcap.protocol import (
     MessageQueue,
     Opening,
     Raw,
+    Rule,
     Split,
     Verdict,
 )
@@ -1132,6 +1134,14 @@ def _reading(
 
 _LAYOUTS = tuple(_layouts())
 
+# An answer repeats both opaques and the opcode; the Go1 server answers one-way requests like any other.
+RULE = Rule(
+    asks={},
+    otherwise=Ask("always"),
+    tie=("opaque", "op_opaque", "op_code"),
+    one_way=("rq", 3),
+)
+
 PROTOCOL = MessageQueue(
     name="kokaq",
     title="kokaq",
@@ -1141,6 +1151,7 @@ PROTOCOL = MessageQueue(
     claims=claims,
     recognised="magic 0x0420 in either byte order, version 1, and a component that repeats it or an echoing answer",
     envelope=Envelope(client_name="client_name", body="body", derive=envelope),
+    rule=RULE,
     evidence=Evidence(
         None, observe, settle, relayout, layouts=frozenset(x.name for x in _LAYOUTS if x.dialect == "doc")
     ),
