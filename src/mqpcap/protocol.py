@@ -320,11 +320,15 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """The exchanges of a set of messages, by row number: request or reply -1 where there is none."""
+    """The exchanges of a set of messages, by row number: request or reply -1 where there is none.
+
+    publish: where a machine knows it, the row of the message that a reply delivers, -1 elsewhere; for ``deliveries``.
+    """
 
     request: NDArray[np.int64]
     reply: NDArray[np.int64]
     state: NDArray[np.int8]
+    publish: NDArray[np.int64] | None = None
 
 
 class State(IntEnum):
