@@ -322,5 +322,6 @@ PROTOCOL = MessageQueue(
         body="body",
         delivered=frozenset({"PUBLISH", "DELIVER"}),
         machine=blipmq_pairing.pairs,
+        deliveries=blipmq_pairing.deliveries,
     ),
 )

@@ -38,6 +38,8 @@ RETRY_NS = 100 * MS
 """config/src/lib.rs: the default of retry_backoff_ms; doubled with every delivery."""
 TICK_NS = 200 * MS
 """blipmqd/src/main.rs:210: how often retries and expiry are looked at."""
+JITTER_NS = 5 * MS
+"""So much a tick may come early or late."""
 TTL_NS = 60_000 * MS
 """blipmqd/src/main.rs:177: a message older than this is dropped."""
 CAPACITY = 1024
@@ -556,7 +558,10 @@ class _World:
                 self._bound(i, o)
         self.retry_ns: int | None = None
         self.most = 1
+        self.returns: list[tuple[int, int, int]] = []
+        """Certain redeliveries: when the message was handed out before, at which count, and when it came again."""
         self._streams: dict[int, _Stream] = {}
+        self._queues: dict[int, _Queue | None] = {}
         if not self.two:
             self._search()
 
@@ -667,7 +672,7 @@ class _World:
     def _search(self) -> None:
         """Follow the ways through every connection whose open answers are not all certain yet."""
         users = self._users()
-        for _ in range(2):
+        for _ in range(3):
             open_talks = [i for i, o in enumerate(self.opens) if o is not None and UNSURE in o.outcome and not o.odd]
             if not open_talks:
                 return
@@ -692,9 +697,10 @@ class _World:
 
     def _learn(self) -> bool:
         """An upper bound of the retry time and the most deliveries of a message, from redeliveries that are certain."""
-        before = self.retry_ns, self.most
+        before = self.retry_ns, self.most, len(self.returns)
         if self.restarted:
             return False
+        self.returns = []
         for o in self.opens:
             if o is None:
                 continue
@@ -708,10 +714,26 @@ class _World:
                     bound = (o.a_ts[a] - then) // (1 << (n - 1))
                     self.retry_ns = bound if self.retry_ns is None else min(self.retry_ns, bound)
                     self.most = max(self.most, n + 1)
+                    self.returns.append((then, n, o.a_ts[a]))
                     seen[key] = n + 1, o.f_end[f]
                 else:
                     seen[key] = 1, o.f_end[f]
-        return before != (self.retry_ns, self.most)
+        return before != (self.retry_ns, self.most, len(self.returns))
+
+    def sources(self, publish: dict[int, int]) -> None:
+        """The publish rows of QoS1 deliveries, where the tag counts the messages since the subscription."""
+        if self.two:
+            return
+        for t, o in zip(self.talks, self.opens, strict=True):
+            for f, a in enumerate(o.outcome if o is not None else ()):
+                if o is None or a < 0 or o.a_kind[a] != Answer.DELIVERY or not o.a_qos[a]:
+                    continue
+                queue = self.queue(o.f_sub[f])
+                if queue is None:
+                    continue
+                fits = queue.stream.ranked(queue.base + o.a_id[a] - 1, o.a_body[a])
+                if len(fits) == 1:
+                    publish[int(t.s[o.a_pos[a]])] = int(queue.stream.row_[fits[0]])
 
     def stream(self, topic: int) -> "_Stream":
         """What was published to a topic."""
@@ -721,8 +743,13 @@ class _World:
 
     def queue(self, number: int) -> "_Queue | None":
         """What is known of a subscription's queue from its beginning on; None if its life or its messages are not."""
+        if number not in self._queues:
+            self._queues[number] = self._queue(number)
+        return self._queues[number]
+
+    def _queue(self, number: int) -> "_Queue | None":
         made = self.subs.get(number, [])
-        if self.restarted or len(made) != 1 or made[0].talk < 0:
+        if not self.whole or self.restarted or len(made) != 1 or made[0].talk < 0:
             return None
         one = made[0]
         if not all(t.start for t in self.talks) and one.low < self.first_ts + max(t.slowest_ns for t in self.talks):
@@ -760,6 +787,18 @@ class _Stream:
     least: list[int]
     most: list[int]
     certain: bool
+    places: dict[int, list[int]] = field(default_factory=dict)
+
+    def ranked(self, rank: int, body: int) -> list[int]:
+        """The messages with a body that may have been the one of a rank."""
+        if 0 <= rank < len(self.low) and self.least[rank] == self.most[rank]:
+            return [rank] if self.body[rank] == body else []
+        if not self.places:
+            for k, one in enumerate(self.body):
+                self.places.setdefault(one, []).append(k)
+        at = self.places.get(body, [])
+        near = at[bisect_left(at, rank - MAX_SCAN) : bisect_right(at, rank + MAX_SCAN)]
+        return [k for k in near if self.least[k] <= rank <= self.most[k]]
 
 
 def _stream(world: _World, topic: int) -> _Stream:
@@ -825,21 +864,24 @@ class _Flight(NamedTuple):
 class _Held:
     """What one subscription holds on one way: messages before ``head`` and those in ``done`` are out of the queue."""
 
-    __slots__ = ("acked", "done", "flight", "head")
+    __slots__ = ("acked", "done", "flight", "head", "quiet")
 
     def __init__(self, head: int) -> None:
         self.head = head
         self.done: set[int] = set()
         self.flight: dict[int, _Flight] = {}
         self.acked: set[int] = set()
+        self.quiet = -1
+        """The last POLL that found nothing though a delivery may have returned."""
 
     def copy(self) -> "_Held":
         new = _Held(self.head)
         new.done, new.flight, new.acked = set(self.done), dict(self.flight), set(self.acked)
+        new.quiet = self.quiet
         return new
 
     def key(self) -> tuple[object, ...]:
-        return self.head, frozenset(self.done), frozenset(self.flight.items()), frozenset(self.acked)
+        return self.head, frozenset(self.done), frozenset(self.flight.items()), frozenset(self.acked), self.quiet
 
     def take(self, index: int, skipping: bool) -> None:
         """A message leaves the queue; ``skipping``: all older ones were dropped before."""
@@ -966,7 +1008,9 @@ class _Search:
         if effect is None:
             return
         o, held = self.o, self._of(way, self.o.f_sub[f])
-        if effect.what == "acked":
+        if effect.what == "quiet":
+            held.quiet = f
+        elif effect.what == "acked":
             held.flight.pop(effect.tag, None)
             held.acked.add(effect.tag)
         elif effect.what == "refused":
@@ -1019,7 +1063,8 @@ class _Search:
             if effect is not None:
                 options.append((a, effect))
         if quiet and not self._waits(queue, held, f):
-            options.append((SILENT, None))
+            back = any(self._may_be_back(queue, x, f) for x in held.flight.values())
+            options.append((SILENT, _Effect("quiet") if back else None))
         return options
 
     def _ack(self, way: _Way, f: int, a: int, quiet: bool) -> list[Option]:
@@ -1052,6 +1097,26 @@ class _Search:
         due = flight.high + retry * (1 << (flight.times - 1)) + TICK_NS
         return at >= due and self.o.f_by[f] < queue.stream.low[flight.index] + TTL_NS
 
+    def _came_back(self, quiet: int, flight: _Flight, f: int) -> bool:
+        """Whether a delivery can have returned between a POLL that found nothing and the one that got it.
+
+        Ticks have one period and one phase for all: if one fell between the two POLLs, the ticks at which other messages
+        returned are known, and those must have been in time.
+        """
+        if quiet < 0 or self.o.f_end[quiet] < flight.high:
+            return True
+        early, late = self.o.f_end[quiet] - JITTER_NS, self.o.f_by[f] + JITTER_NS
+        if late - early >= TICK_NS:
+            return True
+        # The tick before that one came too early: so long is the retry time at least.
+        retry = (early - TICK_NS - flight.high) >> (flight.times - 1)
+        for handed, times, again in self.world.returns:
+            due = handed + max(retry, 0) * (1 << (times - 1))
+            ticks = -((late - due) // TICK_NS)
+            if max(due, early + ticks * TICK_NS) > again + JITTER_NS:
+                return False
+        return True
+
     def _waits(self, queue: _Queue, held: _Held, f: int) -> bool:
         """Whether a message surely waited when a POLL was handled."""
         o, s = self.o, queue.stream
@@ -1075,8 +1140,8 @@ class _Search:
         if o.a_qos[a]:
             flight = held.flight.get(o.a_id[a])
             if flight is not None:
-                same = queue.stream.body[flight.index] == o.a_body[a]
-                return _Effect("again", o.a_id[a]) if same and self._may_be_back(queue, flight, f) else None
+                same = queue.stream.body[flight.index] == o.a_body[a] and self._may_be_back(queue, flight, f)
+                return _Effect("again", o.a_id[a]) if same and self._came_back(held.quiet, flight, f) else None
             return self._tagged(queue, held, f, a)
         s = queue.stream
         scanned = 0
@@ -1092,21 +1157,13 @@ class _Search:
 
     def _tagged(self, queue: _Queue, held: _Held, f: int, a: int) -> _Effect | None:
         """The message that bears a tag: the k-th since the subscription, near its place by capture."""
-        s, rank = queue.stream, queue.base + self.o.a_id[a] - 1
-        near = [rank] if 0 <= rank < len(s.low) and s.least[rank] == s.most[rank] else self._ranked(s, rank)
-        for k in near:
+        s = queue.stream
+        for k in s.ranked(queue.base + self.o.a_id[a] - 1, self.o.a_body[a]):
             if (
-                k >= held.head and k not in held.done and s.body[k] == self.o.a_body[a]
-                and min(s.qos[k], queue.qos) == 1 and self._arrived(s, k, f, a)
+                k >= held.head and k not in held.done and min(s.qos[k], queue.qos) == 1 and self._arrived(s, k, f, a)
             ):  # fmt: skip
                 return self._taken(queue, held, f, a, k)
         return None
-
-    @staticmethod
-    def _ranked(s: _Stream, rank: int) -> list[int]:
-        """The messages that may have been the one of a rank."""
-        low = max(0, rank - MAX_SCAN)
-        return [k for k in range(low, min(len(s.low), rank + MAX_SCAN)) if s.least[k] <= rank <= s.most[k]]
 
     def _arrived(self, s: _Stream, k: int, f: int, a: int) -> bool:
         """Whether a message may have been in the queue when a POLL was handled."""
@@ -1139,6 +1196,7 @@ class _Out:
 
     def __init__(self) -> None:
         self.parts: list[tuple[I64, I64, NDArray[np.int8]]] = []
+        self.publish: dict[int, int] = {}
 
     def add(self, request: I64, reply: I64, state: NDArray[np.int8] | State) -> None:
         n = max(len(request), len(reply))
@@ -1147,10 +1205,17 @@ class _Out:
         self.parts.append((request if len(request) else none, reply if len(reply) else none, states))
 
     def pairing(self) -> Pairing:
-        if not self.parts:
-            empty = np.empty(0, np.int64)
-            return Pairing(empty, empty, np.empty(0, np.int8))
-        return Pairing(*(np.concatenate([p[i] for p in self.parts]) for i in range(3)))  # type: ignore[arg-type]
+        empty = np.empty(0, np.int64)
+        request = np.concatenate([empty, *(p[0] for p in self.parts)])
+        reply = np.concatenate([empty, *(p[1] for p in self.parts)])
+        state = np.concatenate([np.empty(0, np.int8), *(p[2] for p in self.parts)])
+        publish = np.full(len(reply), -1, np.int64)
+        if self.publish:
+            known = np.array(sorted(self.publish), np.int64)
+            rows = np.array([self.publish[k] for k in known.tolist()], np.int64)
+            at = np.minimum(np.searchsorted(known, reply), len(known) - 1)
+            publish = np.where(known[at] == reply, rows[at], -1)
+        return Pairing(request, reply, state, publish)
 
 
 def _settle(x: _Columns, t: _Talk, o: _Opens | None, out: _Out) -> None:
@@ -1277,4 +1342,68 @@ def pairs(rows: pa.Table, ends: Mapping[int, Ends]) -> Pairing:
         world = _World(x, talks)
         for talk, opens in zip(talks, world.opens, strict=True):
             _settle(x, talk, opens, out)
+        world.sources(out.publish)
     return out.pairing()
+
+
+def deliveries(rows: pa.Table, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
+    """The publish of each delivery: by its tag where the subscription's life is known, else by a body sent only once."""
+    x = _Columns(rows)
+    state = np.full(x.n, -1, np.int8)
+    state[pairs.request[pairs.request >= 0]] = pairs.state[pairs.request >= 0]
+    whole, server = _captured(x, ends)
+    delivered = np.flatnonzero(~x.client & ~x.bad & ~x.cut & ((x.op == PUBLISH) | (x.op == DELIVER)))
+    published = np.flatnonzero(
+        x.client & (x.op == PUBLISH) & ((state == State.SILENT) | (state == State.UNKNOWN)) & ~x.bad & ~x.cut
+    )
+    source = np.full(x.n, -1, np.int64)
+    if pairs.publish is not None:
+        known = pairs.publish >= 0
+        source[pairs.reply[known]] = pairs.publish[known]
+    tagged = delivered[source[delivered] >= 0]
+    rest = delivered[source[delivered] < 0]
+    place = server * (len(x.topic_names) + 1) + x.topic + 1
+    _, key = np.unique(np.stack([place, x.body]), axis=1, return_inverse=True) if x.n else (None, place)
+    key = key.reshape(-1)
+    published = published[np.lexsort((x.ts[published], key[published]))]
+    first = np.searchsorted(key[published], key[rest], "left")
+    count = np.searchsorted(key[published], key[rest], "right") - first
+    hit = np.minimum(first, max(len(published) - 1, 0))
+    one = published[hit] if len(published) else np.full(len(rest), -1, np.int64)
+    sure = (count > 0) & (x.ts[one] <= x.ts[rest]) if len(published) else np.zeros(len(rest), np.bool_)
+    # More than one with that body: only the first, if the others were sent later.
+    second = published[np.minimum(hit + 1, len(published) - 1)] if len(published) else one
+    sure &= (count == 1) | (x.ts[second] > x.ts[rest])
+    sure &= whole[rest] | _all_differ(place, key, published, rest)
+    hashed = rest[sure]
+    how = ["tag"] * len(tagged) + ["body_hash"] * len(hashed)
+    tags = x.id[tagged].view(np.uint64).tolist()
+    digests = _plain(rows["body_sha256"]).take(pa.array(hashed)).to_pylist()
+    return Matches(
+        np.concatenate([source[tagged], one[sure]]), np.concatenate([tagged, hashed]), how, [*map(str, tags), *digests],
+        int(((count > 0) & ~sure).sum()),
+    )  # fmt: skip
+
+
+def _captured(x: _Columns, ends: Mapping[int, Ends]) -> tuple[NDArray[np.bool_], I64]:
+    """Per row whether all connections of its server were captured without a gap, and a number for the server."""
+    connection, place = np.unique(x.connection, return_inverse=True)
+    edges = [ends[c] for c in connection.tolist()]
+    servers = sorted({e.server for e in edges})
+    gaps = {e.server for e in edges if not e.start or e.holes[1] or any(h != e.tails[0] for h in e.holes[0])}
+    number = np.array([servers.index(e.server) for e in edges], np.int64)
+    whole = np.array([e.server not in gaps for e in edges], np.bool_)
+    return whole[place.reshape(-1)], number[place.reshape(-1)]
+
+
+def _all_differ(place: I64, key: I64, published: I64, rest: I64) -> NDArray[np.bool_]:
+    """Per delivery whether its topic never saw a body twice, in enough messages to tell."""
+    topics, at, count = np.unique(place[published], return_inverse=True, return_counts=True)
+    if not len(topics):
+        return np.zeros(len(rest), np.bool_)
+    different = np.zeros(len(topics), np.int64)
+    _, once = np.unique(key[published], return_index=True)
+    np.add.at(different, at.reshape(-1)[once], 1)
+    fine = (different == count) & (count >= COUNTED_IDS)
+    found = np.minimum(np.searchsorted(topics, place[rest]), len(topics) - 1)
+    return fine[found] & (topics[found] == place[rest])
