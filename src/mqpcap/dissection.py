@@ -115,11 +115,15 @@ class Rooms:
         segments = self.dissector.segments(window)
         for name, count in segments.counts.items():
             self.counts[name] = self.counts.get(name, 0) + count
-        segments = shared(segments, *self.options.share)
+        segments = self._segments(segments)
         stretches = self.assembler.feed(segments)
         found, consumed = self.framer.feed(stretches, self.assembler.flows)
         self.assembler.keep(stretches, consumed)
         yield from self._read(found)
+
+    def _segments(self, segments: Segments) -> Segments:
+        """The segments that are read."""
+        return shared(segments, *self.options.share)
 
     def last_messages(self) -> Iterator[tuple[Frames, Records]]:
         """What was still open at the end of the input."""
@@ -137,6 +141,7 @@ class Rooms:
             protocol = self.protocols[frames.protocol]
             if protocol.evidence is not None:
                 self._observe(protocol, self.reader(protocol), frames)
+            frames = self._wanted(frames)
             ready = self._ready(protocol, frames)
             if self.later is not None and not ready.all():
                 for part in _parts(frames, np.flatnonzero(~ready)):
@@ -144,6 +149,10 @@ class Rooms:
                 frames = _taken(frames, np.flatnonzero(ready))
             if len(frames.start):
                 yield self._decoded(frames)
+
+    def _wanted(self, frames: Frames) -> Frames:
+        """The messages that are read: all, unless a face says otherwise."""
+        return frames
 
     def _ready(self, protocol: MessageQueue, frames: Frames) -> NDArray[np.bool_]:
         """The rows whose layout no later evidence can change."""
@@ -272,8 +281,13 @@ def shared(segments: Segments, share: int, share_count: int) -> Segments:
     if share_count == 1:
         return segments
     rows = np.flatnonzero(segments.key.view(np.uint64) % np.uint64(share_count) == share)
-    columns = {f.name: getattr(segments, f.name)[rows] for f in dataclass_fields(Segments) if f.name not in ("buffer", "counts")}
-    return replace(segments, **columns)
+    return taken(segments, rows)
+
+
+def taken(segments: Segments, rows: NDArray[np.intp]) -> Segments:
+    """Some of the segments, over the same buffer."""
+    names = (f.name for f in dataclass_fields(Segments) if f.name not in ("buffer", "counts"))
+    return replace(segments, **{name: getattr(segments, name)[rows] for name in names})
 
 
 _PER_ROW = tuple(f.name for f in dataclass_fields(Frames) if f.name not in ("protocol", "buffer"))
