@@ -800,3 +800,21 @@ def test_evidence_of_a_connection_names_all_its_rows(tmp_path: Path) -> None:
     assert (first[1]["message_type"], first[1]["rq"], first[1]["numbering"]) == (1, 2, "codec")
     assert first[1]["ambiguities"] == second[1]["ambiguities"] == []
     assert first[1]["type_reading"] == "legend"
+
+
+@pytest.mark.parametrize(
+    ("frame", "cls"),
+    [
+        ("04 20 01 06  00 00 00 01  00 02 07 00", kokaq.KokaqRequest),
+        ("04 20 01 05  00 00 00 10  01 13 11 00", kokaq.KokaqAnswer),
+        ("20 04 01 05  03 00 00 00  06 11 00 00", kokaq.KokaqLEAnswer),
+        ("20 04 01 05 16 10 00 00  03 00 16 00", kokaq.KokaqLERequest),
+    ],
+)
+def test_kokaq_from_bytes_is_the_class_that_reads_them(frame: str, cls: type) -> None:
+    """Examples 1, 6 and 8 of the notes; the last, with nothing set, cannot be told from a request."""
+    packet = kokaq.Kokaq(bytes.fromhex(frame))
+
+    assert type(packet) is cls
+    assert kokaq.Kokaq in packet
+    assert type(kokaq.Kokaq(opcode=1)) is kokaq.KokaqRequest

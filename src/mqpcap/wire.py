@@ -614,6 +614,11 @@ class Cut(NamedTuple):
     end: int
 
 
+def read_direction() -> str | None:
+    """The direction that ``Message.read`` was told, None if it was not."""
+    return _as.get()[0]
+
+
 class Message(Packet):
     """Base of every layer class: reads wholly or not at all.
 

@@ -16,7 +16,7 @@ and ``relayout`` picks one. Nothing is guessed in silence: ``ambiguities`` names
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
@@ -43,7 +43,22 @@ from mqpcap.protocol import (
     Split,
     Verdict,
 )
-from mqpcap.wire import U8, U16, U16LE, U32, U32LE, Bits, Bytes, Kind, Many, Message, Only, Part, Rest
+from mqpcap.wire import (
+    U8,
+    U16,
+    U16LE,
+    U32,
+    U32LE,
+    Bits,
+    Bytes,
+    Kind,
+    Many,
+    Message,
+    Only,
+    Part,
+    Rest,
+    read_direction,
+)
 
 MAGIC = 0x0420
 BIG, LITTLE = b"\x04\x20", b"\x20\x04"
@@ -111,14 +126,36 @@ _WIDE = [U16("op_opaque")]
 _WIDE_LE = [U16LE("op_opaque")]
 
 
-class KokaqRequest(Message):
+class Kokaq(Message):
+    """What every kokaq frame begins with. Made from bytes it becomes the class that reads them; built it is a request.
+
+    Which side sent lone bytes is seen from RQ (big-endian) or a status and reason in byte 9, else they are a request.
+    """
+
+    name = "Kokaq"
+    fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), *_REQUEST, *_TAGGED]
+
+    @classmethod
+    def dispatch_hook(cls, _pkt: bytes = b"", *args: Any, **fields: Any) -> type[Message]:
+        """The header class of the bytes."""
+        if len(_pkt) < HEADER_BYTES:
+            return KokaqRequest
+        answers = _pkt[3] & 0x03 == 1 if _pkt[:2] == MAGIC.to_bytes(2, "big") else _pkt[9] >= 0x11
+        known = read_direction()
+        direction: Direction = "s2c" if known == "s2c" or (known is None and answers) else "c2s"
+        name = split(direction, memoryview(_pkt), 0, len(_pkt), True).layout
+        header = PROTOCOL.layout(name).header if name else None
+        return KokaqRequest if header is None else cast(type[Message], header)
+
+
+class KokaqRequest(Kokaq):
     """The 12 bytes a request begins with; ``tag`` says what follows."""
 
     name = "Kokaq request"
     fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), *_REQUEST, *_TAGGED]
 
 
-class KokaqAnswer(Message):
+class KokaqAnswer(Kokaq):
     """The 12 bytes an answer begins with: status and reason where the request has its client."""
 
     name = "Kokaq answer"
@@ -126,14 +163,14 @@ class KokaqAnswer(Message):
     fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), *_ANSWER, *_TAGGED]
 
 
-class KokaqRequestLsb(Message):
+class KokaqRequestLsb(Kokaq):
     """A request with the bits of its fourth byte counted from the right."""
 
     name = "Kokaq request, lsb"
     fields_desc = [*_BEGINS, *_TYPE_LSB, U32("opaque"), *_REQUEST, *_TAGGED]
 
 
-class KokaqAnswerLsb(Message):
+class KokaqAnswerLsb(Kokaq):
     """An answer with the bits of its fourth byte counted from the right."""
 
     name = "Kokaq answer, lsb"
@@ -141,14 +178,14 @@ class KokaqAnswerLsb(Message):
     fields_desc = [*_BEGINS, *_TYPE_LSB, U32("opaque"), *_ANSWER, *_TAGGED]
 
 
-class KokaqRequest16(Message):
+class KokaqRequest16(Kokaq):
     """A request as "Simple Request" draws it: a 16-bit opaque, nothing behind it."""
 
     name = "Kokaq request, 16-bit opaque"
     fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), *_REQUEST, *_WIDE]
 
 
-class KokaqAnswer16(Message):
+class KokaqAnswer16(Kokaq):
     """An answer with a 16-bit opaque."""
 
     name = "Kokaq answer, 16-bit opaque"
@@ -156,14 +193,14 @@ class KokaqAnswer16(Message):
     fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), *_ANSWER, *_WIDE]
 
 
-class KokaqRequest16Lsb(Message):
+class KokaqRequest16Lsb(Kokaq):
     """A request with a 16-bit opaque, bits counted from the right."""
 
     name = "Kokaq request, 16-bit opaque, lsb"
     fields_desc = [*_BEGINS, *_TYPE_LSB, U32("opaque"), *_REQUEST, *_WIDE]
 
 
-class KokaqAnswer16Lsb(Message):
+class KokaqAnswer16Lsb(Kokaq):
     """An answer with a 16-bit opaque, bits counted from the right."""
 
     name = "Kokaq answer, 16-bit opaque, lsb"
@@ -171,7 +208,7 @@ class KokaqAnswer16Lsb(Message):
     fields_desc = [*_BEGINS, *_TYPE_LSB, U32("opaque"), *_ANSWER, *_WIDE]
 
 
-class KokaqLERequest(Message):
+class KokaqLERequest(Kokaq):
     """The first codec's request: the same 12 bytes, little-endian."""
 
     name = "Kokaq go1 request"
@@ -179,7 +216,7 @@ class KokaqLERequest(Message):
     fields_desc = [*_BEGINS_LE, *_TYPE, U32LE("opaque"), *_REQUEST, *_TAGGED]
 
 
-class KokaqLEAnswer(Message):
+class KokaqLEAnswer(Kokaq):
     """The first codec's answer."""
 
     name = "Kokaq go1 answer"
@@ -187,7 +224,7 @@ class KokaqLEAnswer(Message):
     fields_desc = [*_BEGINS_LE, *_TYPE, U32LE("opaque"), *_ANSWER, *_TAGGED]
 
 
-class KokaqLERequest16(Message):
+class KokaqLERequest16(Kokaq):
     """A little-endian request whose last two bytes are one opaque."""
 
     name = "Kokaq go1 request, 16-bit opaque"
@@ -195,7 +232,7 @@ class KokaqLERequest16(Message):
     fields_desc = [*_BEGINS_LE, *_TYPE, U32LE("opaque"), *_REQUEST, *_WIDE_LE]
 
 
-class KokaqLEAnswer16(Message):
+class KokaqLEAnswer16(Kokaq):
     """A little-endian answer whose last two bytes are one opaque."""
 
     name = "Kokaq go1 answer, 16-bit opaque"
@@ -203,14 +240,14 @@ class KokaqLEAnswer16(Message):
     fields_desc = [*_BEGINS_LE, *_TYPE, U32LE("opaque"), *_ANSWER, *_WIDE_LE]
 
 
-class KokaqSizedRequest(Message):
+class KokaqSizedRequest(Kokaq):
     """The older draft's request: 12 bytes in front of the operation, with the message's size. Never seen sent."""
 
     name = "Kokaq sized request"
     fields_desc = [*_BEGINS, *_TYPE, U32("size"), U32("opaque"), *_REQUEST, *_TAGGED]
 
 
-class KokaqSizedAnswer(Message):
+class KokaqSizedAnswer(Kokaq):
     """The older draft's answer (the picture that begins at 12)."""
 
     name = "Kokaq sized answer"
@@ -343,7 +380,7 @@ class KokaqLEMetadata(Message):
     ]
 
 
-class KokaqLean(Message):
+class KokaqLean(Kokaq):
     """The second codec's header: 12 bytes for 8 bytes of fields (tcp/header.go:19-26), then the operation."""
 
     name = "Kokaq lean"
