@@ -162,6 +162,64 @@ def test_fq_burst_has_all_its_deliveries() -> None:
     check_bodies(found, "fq")
 
 
+MSGQ = ("flat_session", "flat_typed", "split_session", "split_cpp", "json_session", "by_document", "split_bulk")
+
+
+@of("msgq", *MSGQ)
+def test_msgq_requests_get_the_replies_that_clients_saw(pcap: Path, truth: Path) -> None:
+    """By the document of each message: a reply on a connection names the number of a send of that connection."""
+    said, found = json.loads(truth.read_text()), export(pcap)
+    exchanges = by_connection(found, "msgq")
+    for c in said["connections"]:
+        connection = found.connection(c["client_port"])
+        assert connection is not None
+        told = [e for e in said["events"] if e["conn"] == c["name"] and "length" in e]
+        if not told or any("command" in e for e in said["events"] if e["conn"] == c["name"]):
+            continue  # C++ clients print too little
+        sent, got = (
+            [(e.get("message") or e["header"]) | {"lname": _lname(e)} for e in told if e["dir"] == d]
+            for d in ("sent", "received")
+        )
+        rows = exchanges.get(connection["connection_id"], [])
+        by_op = {op: Counter(e["state"] for e in rows if e["op"] == op) for op in ("getlname", "send", "ping")}
+        answers = [str(m.get("reply", m.get("repl"))) for m in got if m.get("type") == "send"]
+        asked = [m for m in sent if m.get("type") == "send" and "reply" not in m and "repl" not in m]
+        mine = [m for m in asked if str(m.get("seq")) in answers and m.get("from") in {g.get("to") for g in got}]
+
+        assert by_op["getlname"] == +Counter(answered=sum(m["lname"] is not None for m in got))
+        if not (said.get("bulk") and c["name"] == said["bulk"]["sender"]):
+            assert by_op["send"]["answered"] == len(mine), c["name"]
+            assert sum(by_op["send"].values()) == len(asked)
+        quiet = Counter(m.get("type") for m in sent if m.get("type") in ("subscribe", "unsubscribe"))
+        left = Counter(e["op"] for e in rows if e["state"] == "not_expected")
+        assert left == quiet
+
+
+def _lname(event: Row) -> object:
+    body = event.get("body")
+    return (event.get("message") or {}).get("lname") or (body.get("lname") if isinstance(body, dict) else None)
+
+
+def test_msgq_deliveries_have_a_sender_a_number_and_the_same_body() -> None:
+    for name, count in (("split_session", 24), ("flat_session", 21), ("json_session", 37), ("split_midstream", 202)):
+        found = export(ROOT / "pcaps" / "msgq" / f"{name}.pcap")
+        brought = [r for r in found.messages if r["op"] == "send" and r["direction"] == "s2c"]
+        named = [r for r in brought if r["fields"]["from"] not in (None, "msgq") and r["fields"]["seq"] is not None]
+        # In split_midstream the send of one delivery began before the capture.
+        assert len(found.deliveries["msgq"]) == count == len(named) - (name == "split_midstream")
+        check_bodies(found, "msgq")
+
+
+@pytest.mark.skipif(SHARED is None, reason="MQPCAP_SHARED names no folder of captures")
+def test_msgq_bulk_has_all_its_deliveries() -> None:
+    assert SHARED is not None
+    found = export(SHARED / "msgq" / "split_bulk.pcap")
+
+    assert len(found.deliveries["msgq"]) == 10_000
+    assert [d["key"].partition(":")[2] for d in found.deliveries["msgq"]] == [str(n) for n in range(2, 10_002)]
+    check_bodies(found, "msgq")
+
+
 def check_bodies(found: Export, protocol: str) -> None:
     """Every delivery has the body and the destination of its publish."""
     column = "msg" if protocol == "msgq" else "body"

@@ -132,10 +132,28 @@ def ledger(protocol: MessageQueue, rows: pa.Table, edges: Mapping[int, Ends]) ->
     rows = rows.sort_by([("ts_ns", "ascending"), ("first_packet", "ascending"), ("stream_offset", "ascending")])
     rows = rows.combine_chunks()
     pairs = rule.machine(rows, edges) if rule.machine is not None else paired(rule, rows, edges)
+    for queue in rule.queues:
+        pairs = _together(pairs, _queued(queue, rows, edges))
     matches = None if rule.deliveries is None else rule.deliveries(rows, edges, pairs)
     return Ledger(
         _exchanges(protocol.name, rows, pairs), _deliveries(protocol.name, rows, matches),
         0 if matches is None else matches.doubtful,
+    )  # fmt: skip
+
+
+def _queued(rule: Rule, rows: pa.Table, edges: Mapping[int, Ends]) -> Pairing:
+    """The pairs of some operations alone, by row number of the whole."""
+    named = pa.array(sorted({*rule.asks, *(n for a in rule.asks.values() for n in a.by)}), pa.string())
+    chosen = np.flatnonzero(pc.fill_null(pc.is_in(rows["op"], named), False).to_numpy())
+    found = paired(rule, rows.take(pa.array(chosen)), edges)
+    back = np.append(chosen, -1)  # -1 stays -1
+    return Pairing(back[found.request], back[found.reply], found.state)
+
+
+def _together(one: Pairing, two: Pairing) -> Pairing:
+    return Pairing(
+        np.concatenate([one.request, two.request]), np.concatenate([one.reply, two.reply]),
+        np.concatenate([one.state, two.state]),
     )  # fmt: skip
 
 

@@ -25,20 +25,28 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap import typed
+from mqpcap.matching import codes, sole_sources
 from mqpcap.protocol import (
     ANY,
+    Ask,
     Claim,
     Derived,
     Direction,
+    Ends,
     Envelope,
     Layout,
+    Matches,
     MessageQueue,
     Opening,
+    Pairing,
     Raw,
+    Rule,
+    State,
     Verdict,
 )
 from mqpcap.wire import U16, U32, Json, Length, Message, Part, Rest, Tree
 
+I64 = NDArray[np.int64]
 MAX_MESSAGE_SIZE = 64 * 1024 * 1024
 MAGIC = 0x536B616E  # "Skan"
 
@@ -113,7 +121,19 @@ def derive(raw: Raw) -> Mapping[str, pa.Array]:
     wire = found.msg_wire[: raw.n]
     columns["msg_len"] = pa.array(wire, mask=wire < 0)
     columns["has_stats"] = pa.array(found.field("stats")[2])
+    columns["want_answer"] = _wanted(raw, columns["document"])
     return columns
+
+
+def _wanted(raw: Raw, document: pa.Array) -> pa.Array:
+    """Whether a JSON header asks the daemon to answer if nobody else can (message.py, ``want_answer``)."""
+    rows = np.flatnonzero(np.isin(raw.layout, [i for i, name in enumerate(raw.layout_names) if name == "json_c2s"]))
+    out = np.zeros(raw.n, np.bool_)
+    if len(rows):
+        # A quote inside a text is written \\", so this can only be the key; behind the first } it may be the body's.
+        said = pc.match_substring_regex(document.take(pa.array(rows)), r'^\{"header":\{[^}]*"want_answer":true[,}]')
+        out[rows] = pc.fill_null(said, False).to_numpy(zero_copy_only=False)
+    return pa.array(out)
 
 
 def envelope(table: pa.Table) -> Mapping[str, pa.Array]:
@@ -246,6 +266,114 @@ def claims(opening: Opening) -> Claim:
     )
 
 
+def machine(rows: pa.Table, ends: Mapping[int, Ends]) -> Pairing:
+    """The sends that are requests, each with the first reply that the daemon brought to the same connection.
+
+    A reply names the request's sender and number (session.py:195-206). Where the number was used again before the
+    reply, or bytes are missing in which the first of several replies may lie, it stays unknown.
+    """
+    asked, key, replies, reply_key = _asked_and_replied(rows)
+    order = np.argsort(reply_key, kind="stable")
+    at = np.searchsorted(reply_key[order], key)
+    named = (key >= 0) & (at < len(order))
+    named[named] = reply_key[order][at[named]] == key[named]
+    reply = np.full(len(asked), -1, np.int64)
+    reply[named] = replies[order][at[named]]
+    first, following = _uses(asked, key)
+    ts = rows["ts_ns"].to_numpy()
+    reply[~first | (reply > following) | (ts[reply] < ts[asked])] = -1
+    reply[_may_be_second(rows, ends, asked, reply)] = -1
+    ended = np.array([c for c, e in ends.items() if e.complete], np.int64)
+    alone = ~named & (key >= 0) & np.isin(rows["connection_id"].to_numpy()[asked], ended)
+    state = np.full(len(asked), State.UNKNOWN, np.int8)
+    state[alone & pc.fill_null(rows["f.want_answer"], False).to_numpy()[asked]] = State.UNANSWERED
+    state[reply >= 0] = State.ANSWERED
+    quiet = np.flatnonzero(_chosen(rows, "c2s", "subscribe", "unsubscribe"))
+    return Pairing(
+        np.concatenate([asked, quiet]), np.concatenate([reply, np.full(len(quiet), -1)]),
+        np.concatenate([state, np.full(len(quiet), State.NOT_EXPECTED, np.int8)]),
+    )  # fmt: skip
+
+
+def _may_be_second(rows: pa.Table, ends: Mapping[int, Ends], asked: I64, reply: I64) -> NDArray[np.bool_]:
+    """Whether an earlier reply to a request to all may lie in a hole."""
+    doubt = np.zeros(len(asked), np.bool_)
+    connection, offset = rows["connection_id"].to_numpy(), rows["stream_offset"].to_numpy()
+    from_daemon = pc.equal(rows["direction"], "s2c").to_numpy()
+    for one in [c for c, e in ends.items() if e.holes[1]]:
+        brought = np.flatnonzero((connection == one) & from_daemon)
+        holes = np.array(ends[one].holes[1])
+        for k in np.flatnonzero((connection[asked] == one) & (reply >= 0)).tolist():
+            before = brought[brought < asked[k]]
+            since = offset[before].max(initial=-1)
+            to = rows["f.to"][int(asked[k])].as_py()
+            doubt[k] = to == "*" and bool(((holes > since) & (holes < offset[reply[k]])).any())
+    return doubt
+
+
+def _chosen(rows: pa.Table, direction: Direction, *ops: str) -> NDArray[np.bool_]:
+    """The rows of some operations in one direction that could be read."""
+    chosen = pc.and_(pc.equal(rows["direction"], direction), pc.is_in(rows["op"], pa.array(ops)))
+    read: NDArray[np.bool_] = pc.fill_null(pc.and_(chosen, pc.is_null(rows["flaw"])), False).to_numpy()
+    return read
+
+
+def _asked_and_replied(rows: pa.Table) -> tuple[I64, I64, I64, I64]:
+    """Rows of requests and of replies, each with a number equal for those that name each other; -1 without a name."""
+    answers = pc.coalesce(rows["f.reply"], rows["f.repl"])
+    is_reply = pc.is_valid(answers).to_numpy()
+    asked = np.flatnonzero(_chosen(rows, "c2s", "send") & ~is_reply)
+    replies = np.flatnonzero(_chosen(rows, "s2c", "send") & is_reply)
+    both = pa.array(np.concatenate([asked, replies]))
+    split = np.arange(len(both)) < len(asked)
+
+    def side(own: str | pa.ChunkedArray, other: str | pa.ChunkedArray) -> pa.Array:
+        one, two = (rows[x] if isinstance(x, str) else x for x in (own, other))
+        return pc.if_else(pa.array(split), one.take(both).combine_chunks(), two.take(both).combine_chunks())
+
+    names = [side("connection_id", "connection_id"), side("f.from", "f.to"), side("f.seq", answers)]
+    key = codes(names, len(both))
+    key[pc.or_(pc.is_null(names[1]), pc.is_null(names[2])).to_numpy(zero_copy_only=False)] = -1
+    return asked, key[split], replies, key[~split]
+
+
+def _uses(asked: I64, key: I64) -> tuple[NDArray[np.bool_], I64]:
+    """Of requests in order of time: whether each is the first of its key, and the row of the next with that key."""
+    order = np.argsort(key, kind="stable")
+    same = key[order][1:] == key[order][:-1]
+    first, following = np.ones(len(key), np.bool_), np.full(len(key), np.iinfo(np.int64).max, np.int64)
+    first[order[1:][same]] = False
+    following[order[:-1][same]] = asked[order[1:][same]]
+    return first, following
+
+
+def deliveries(rows: pa.Table, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
+    """A send comes out with its sender, number and message unchanged; numbers repeat where a client is restarted."""
+    ids, place = np.unique(rows["connection_id"].to_numpy(), return_inverse=True)
+    server = pa.array([ends[c].server for c in ids.tolist()], pa.string()).take(pa.array(place.reshape(-1)))
+    sender, number = rows["f.from"], rows["f.seq"]
+    key = codes([server, sender, number, rows["body_print"]], rows.num_rows)
+    named = pc.and_(pc.is_valid(sender), pc.is_valid(number)).to_numpy()
+    source, sink = (np.flatnonzero(_chosen(rows, d, "send") & named) for d in _DIRECTIONS)
+    one, two, doubtful = sole_sources(key, source, sink, rows["ts_ns"].to_numpy())
+    at = pa.array(one)
+    text = pc.binary_join_element_wise(sender.take(at), number.take(at), ":")
+    return Matches(one, two, ["from_seq"] * len(one), text.to_pylist(), doubtful)
+
+
+def _queue(asked: str, *answers: str) -> Rule:
+    return Rule(asks={asked: Ask("always", frozenset(answers))}, unasked=frozenset({"send"}))
+
+
+RULE = Rule(
+    asks={},
+    columns=("from", "to", "seq", "reply", "repl", "want_answer"),
+    body="msg",
+    machine=machine,
+    deliveries=deliveries,
+    queues=(_queue("getlname", "getlname", "lname"), _queue("stats", "stats"), _queue("ping", "pong")),
+)
+
 PROTOCOL = MessageQueue(
     name="msgq",
     title="BIND 10 msgq",
@@ -271,7 +399,9 @@ PROTOCOL = MessageQueue(
         Derived("document", pa.string()),
         Derived("msg_len", pa.int64(), hidden=True),
         Derived("has_stats", pa.bool_(), hidden=True),
+        Derived("want_answer", pa.bool_(), hidden=True),
     ),
     derive=derive,
     hidden=("tree", "header", "body"),
+    rule=RULE,
 )
