@@ -52,6 +52,8 @@ MAX_SCAN = 4096
 """So far a queue is looked through for one message."""
 COUNTED_IDS = 8
 """So many ids in strict order show that a client does not repeat them."""
+LATE_NS = 60 * MS
+"""So long after a late start an answer may belong to a request from before (a delayed TCP ACK holds answers for 40 ms)."""
 NEVER_NS = 1 << 62
 
 
@@ -222,6 +224,7 @@ class _Talk:
     ready_from         position from which on the connection was ready; behind the last frame if that is not proven
     broken             position of a frame that breaks framing, None if counting met none
     to_end             counting holds to the end of what was captured
+    early_ns           when the last answer came that may be to a request from before a late start, -1 if none
     """
 
     def __init__(self, x: _Columns, edge: Ends, c: I64, s: I64) -> None:
@@ -232,6 +235,7 @@ class _Talk:
         self.closed: list[bool] = []
         self.c_block = np.full(len(c), -1, np.int64)
         self.s_block = np.full(len(s), -1, np.int64)
+        self.early_ns = -1
         self.lost: list[int] = []
         self.broken: int | None = None
         self.to_end = False
@@ -331,16 +335,31 @@ class _Talk:
             at, synced = self._handshake()
         self._fixed_c = np.flatnonzero(self.kind == Class.FIXED)
         self._fixed_s = np.flatnonzero(self.answer == Answer.FIXED)
+        greets, refused = self._unready()
+        if not self.start and (greets >= 0 or refused >= 0):
+            self.ready_from = len(self.c)
+        late = not self.start and not self.ready_from and 0 not in self.c_holes and 0 not in self.s_holes
         while at is not None:
             if not synced:
-                found = self._resynced(*at)
+                found = self._resynced(*at) or (self._first_fixed() if late else None)
+                if late:
+                    self._number_late(found)
+                    late = False
                 if found is None:
                     return
                 self.pairs.append((np.array(found[:1], np.int64), np.array(found[1:], np.int64)))
-                self.ready_from = min(self.ready_from, found[0])
+                if found[0] >= greets and found[1] > refused and self.says[found[1]] != Says.PERFORMED:
+                    self.ready_from = min(self.ready_from, found[0])
                 at = found[0] + 1, found[1] + 1
             at = self._run(*at)
             synced = False
+
+    def _unready(self) -> tuple[int, int]:
+        """The last frame of a greeting, and the last answer of a connection that is not ready; -1 if there is none."""
+        greets = np.flatnonzero(np.isin(self.x.op[self.c], (HELLO, AUTH)))
+        unready = Says.ZERO | Says.NOT_PERFORMED | Says.BAD_KEY | Says.BAD_VERSION | Says.BAD_HELLO | Says.BAD_AUTH
+        refused = np.flatnonzero((self.says & int(unready | Says.UNAUTHENTICATED)) != 0)
+        return int(greets.max(initial=-1)), int(refused.max(initial=-1))
 
     def _handshake(self) -> tuple[tuple[int, int] | None, bool]:
         """Pairs until the connection is ready: where counting goes on, None if nowhere, and whether it is in step."""
@@ -413,6 +432,47 @@ class _Talk:
             known = self.x.end[self.c[c_end - 1]] if c_end > 0 else -1
             block[(block == base + n) & (self.x.ts[self.s[s:s_end]] > known)] = -1
         self.s_block[s:s_end] = block
+
+    def _first_fixed(self) -> tuple[int, int] | None:
+        """After a late start the first fixed frame and the first fixed answer behind it, if that came late enough."""
+        x, c, s = self.x, self._fixed_c, self._fixed_s
+        if not len(c) or not len(s) or _next_hole(self.c_holes, 0, len(self.c))[0] <= c[0]:
+            return None
+        behind = s[x.ts[self.s[s]] >= x.end[self.c[c[0]]]]
+        if not len(behind) or x.ts[self.s[behind[0]]] <= self.edge.first_ts_ns + LATE_NS:
+            return None
+        a = int(behind[0])
+        fits = self.c_id[c[0]] == self.s_id[a] and self.mask[c[0]] & self.says[a]
+        return (int(c[0]), a) if fits and _next_hole(self.s_holes, 0, len(self.s))[0] > a else None
+
+    def _number_late(self, found: tuple[int, int] | None) -> None:
+        """The block in front of the first fixed pair after a late start: its answers belong to captured frames once
+        those to earlier requests have come."""
+        x = self.x
+        since = self.edge.first_ts_ns + LATE_NS
+        c_end, gap_c = _next_hole(self.c_holes, 0, len(self.c))
+        s_end, gap_s = _next_hole(self.s_holes, 0, len(self.s))
+        breaks = np.flatnonzero(self.kind[:c_end] == Class.BREAKS)
+        c_end = int(breaks[0]) if len(breaks) else c_end
+        late = x.ts[self.s] > since
+        first_c = self._fixed_c[0] if len(self._fixed_c) else len(self.c)
+        asked = x.end[self.c[first_c]] if first_c < len(self.c) else NEVER_NS
+        fixed_s = self._fixed_s[late[self._fixed_s] | (x.ts[self.s[self._fixed_s]] >= asked)]
+        first_s = fixed_s[0] if len(fixed_s) else len(self.s)
+        barrier = found is not None and found[0] == first_c and found[1] <= first_s and first_c < c_end
+        if barrier and found is not None:
+            first_s = found[1]
+        c_to, s_to = min(c_end, int(first_c)), min(s_end, int(first_s))
+        early = ~late[:s_to] & (self.answer[:s_to] != Answer.FIXED)
+        self.early_ns = int(x.ts[self.s[:s_to]][early].max(initial=-1))
+        if gap_c and c_to == c_end:
+            # What came after the last frame in front of the gap may answer one in it.
+            known = x.end[self.c[c_to - 1]] if c_to else -1
+            late &= x.ts[self.s] <= known
+        self.c_block[:c_to] = 0
+        self.s_block[:s_to][late[:s_to]] = 0
+        whole = c_to == len(self.c) and not gap_c and s_to == len(self.s) and not gap_s and self.edge.covered
+        self.closed.append((barrier and s_to == first_s) or whole)
 
     def _resynced(self, c: int, s: int) -> tuple[int, int] | None:
         """The next answer that agrees with exactly one fixed frame: the positions of both."""
@@ -857,7 +917,7 @@ class _Flight(NamedTuple):
     low: int
     high: int
     times: int
-    index: int
+    place: int
     back: bool
 
 
@@ -910,11 +970,11 @@ class _Way:
 
 
 class _Effect(NamedTuple):
-    """What an outcome does to a subscription: message ``index`` handed out under ``tag`` (None: QoS0), or tag acknowledged."""
+    """What an outcome does to a subscription: ``place`` is the message's in the topic's stream."""
 
     what: str
     tag: int = 0
-    index: int = 0
+    place: int = 0
     skipping: bool = False
     qos: int = 0
 
@@ -1021,11 +1081,11 @@ class _Search:
             held.acked.discard(effect.tag)
             if effect.what == "again":
                 old = held.flight.pop(effect.tag)
-                held.flight[effect.tag] = _Flight(o.f_end[o.first[outcome]], o.a_ts[outcome], old.times + 1, old.index, False)
+                held.flight[effect.tag] = _Flight(o.f_end[o.first[outcome]], o.a_ts[outcome], old.times + 1, old.place, False)
             elif effect.what == "fresh":
-                held.take(effect.index, effect.skipping)
+                held.take(effect.place, effect.skipping)
                 if effect.qos:
-                    held.flight[effect.tag] = _Flight(o.f_end[o.first[outcome]], o.a_ts[outcome], 1, effect.index, False)
+                    held.flight[effect.tag] = _Flight(o.f_end[o.first[outcome]], o.a_ts[outcome], 1, effect.place, False)
 
     def _options(self, way: _Way, f: int) -> list[Option]:
         """What a frame may get on a way; none if the way is impossible."""
@@ -1045,7 +1105,10 @@ class _Search:
             return self._poll(way, f, a if fits else -1, quiet)
         if kind == Class.ACK:
             return self._ack(way, f, a if fits else -1, quiet)
-        return [(a, None)] * fits + [(SILENT, None)] * quiet
+        options: list[Option] = [(a, None)] if fits else []
+        if quiet:
+            options.append((SILENT, None))
+        return options
 
     def _poll(self, way: _Way, f: int, a: int, quiet: bool) -> list[Option]:
         sub = self.o.f_sub[f]
@@ -1088,20 +1151,20 @@ class _Search:
         """Whether a delivery may have returned to the queue, or expired, when a frame was handled."""
         assert queue is not None
         due = flight.low + RETRY_NS * (1 << (flight.times - 1))
-        return self.o.f_by[f] >= min(due, queue.stream.low[flight.index] + TTL_NS)
+        return self.o.f_by[f] >= min(due, queue.stream.low[flight.place] + TTL_NS)
 
     def _surely_back(self, queue: _Queue, flight: _Flight, f: int) -> bool:
         retry, at = self.world.retry_ns, self.o.f_end[f]
         if retry is None or flight.times >= self.world.most:
             return False
         due = flight.high + retry * (1 << (flight.times - 1)) + TICK_NS
-        return at >= due and self.o.f_by[f] < queue.stream.low[flight.index] + TTL_NS
+        return at >= due and self.o.f_by[f] < queue.stream.low[flight.place] + TTL_NS
 
     def _came_back(self, quiet: int, flight: _Flight, f: int) -> bool:
         """Whether a delivery can have returned between a POLL that found nothing and the one that got it.
 
-        Ticks have one period and one phase for all: if one fell between the two POLLs, the ticks at which other messages
-        returned are known, and those must have been in time.
+        Ticks have one period and one phase for all: if one fell between the two POLLs, the ticks at which other
+        messages returned are known, and those must have been in time.
         """
         if quiet < 0 or self.o.f_end[quiet] < flight.high:
             return True
@@ -1140,7 +1203,7 @@ class _Search:
         if o.a_qos[a]:
             flight = held.flight.get(o.a_id[a])
             if flight is not None:
-                same = queue.stream.body[flight.index] == o.a_body[a] and self._may_be_back(queue, flight, f)
+                same = queue.stream.body[flight.place] == o.a_body[a] and self._may_be_back(queue, flight, f)
                 return _Effect("again", o.a_id[a]) if same and self._came_back(held.quiet, flight, f) else None
             return self._tagged(queue, held, f, a)
         s = queue.stream
@@ -1182,8 +1245,8 @@ class _Search:
                 arrived = bisect_right(s.low, self.o.a_ts[a])
                 if arrived - held.head - len(held.done) + len(held.flight) <= CAPACITY:
                     return None
-                if not self.o.a_qos[a] and self.o.a_body[a] in s.body[held.head + 1 : arrived] and s.body.count(self.o.a_body[a]) > 1:
-                    return None
+                if not self.o.a_qos[a] and s.body[held.head : arrived].count(self.o.a_body[a]) > 1:
+                    return None  # which of them is left cannot be told
                 skipping = True
         return _Effect("fresh", self.o.a_id[a], k, skipping, self.o.a_qos[a])
 
@@ -1223,7 +1286,7 @@ def _settle(x: _Columns, t: _Talk, o: _Opens | None, out: _Out) -> None:
     n = len(t.c)
     reply = np.full(n, -1, np.int64)
     reply[t.pair_c] = t.pair_s
-    unsure = np.zeros(n, np.bool_)
+    unsure = _unsure(t, o)
     handled = int(t.pair_c[-1]) if len(t.pair_c) else -1
     if o is not None:
         outcome = np.array(o.outcome, np.int64)
@@ -1233,6 +1296,8 @@ def _settle(x: _Columns, t: _Talk, o: _Opens | None, out: _Out) -> None:
         unsure[pos[outcome == UNSURE]] = True
         firsts = [f for f in o.first if f >= 0]
         handled = max([handled, *pos[got].tolist(), *(o.f_pos[f] for f in firsts)])
+    if t.early_ns >= 0:  # those may have got an answer that may also be older
+        unsure |= (t.c_block == 0) & (x.end[t.c] <= t.early_ns) & (reply < 0)
     for f, a in _by_id(x, t, reply):
         reply[f] = a
         handled = max(handled, f)
@@ -1243,6 +1308,18 @@ def _settle(x: _Columns, t: _Talk, o: _Opens | None, out: _Out) -> None:
     if asked.any():
         out.add(t.c[asked], replies[asked], state[asked])
     _alone(x, t, reply, out)
+
+
+def _unsure(t: _Talk, o: _Opens | None) -> NDArray[np.bool_]:
+    """The frames of blocks with an open end that may have an answer which was not captured."""
+    if not t.closed:
+        return np.zeros(len(t.c), np.bool_)
+    known = np.where(np.array(t.closed, np.bool_), len(t.c), -1)
+    if o is not None:
+        for block, first in zip(o.a_block, o.first, strict=True):
+            if first >= 0 and not t.closed[block]:
+                known[block] = max(known[block], o.f_pos[first])
+    return (t.c_block >= 0) & (np.arange(len(t.c)) > known[t.c_block])
 
 
 def _requests(op: I64) -> NDArray[np.bool_]:
@@ -1300,7 +1377,7 @@ def _alone(x: _Columns, t: _Talk, reply: I64, out: _Out) -> None:
         return
     state = np.full(len(left), State.UNKNOWN, np.int8)
     if not t.start or t.c_holes:
-        free = np.flatnonzero((reply < 0) & (t.kind != Class.NEVER) & (t.kind != Class.IGNORED))
+        free = np.flatnonzero(reply < 0)
         by_id: dict[int, list[int]] = {}
         for f in free.tolist():
             by_id.setdefault(int(t.c_id[f]), []).append(f)
@@ -1347,7 +1424,7 @@ def pairs(rows: pa.Table, ends: Mapping[int, Ends]) -> Pairing:
 
 
 def deliveries(rows: pa.Table, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
-    """The publish of each delivery: by its tag where the subscription's life is known, else by a body sent only once."""
+    """The publish of each delivery: by tag where the subscription's life is known, else by a body sent only once."""
     x = _Columns(rows)
     state = np.full(x.n, -1, np.int8)
     state[pairs.request[pairs.request >= 0]] = pairs.state[pairs.request >= 0]
