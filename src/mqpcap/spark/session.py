@@ -1,0 +1,63 @@
+"""A Spark session that works as it is: with a Java, and with this very interpreter for the tasks."""
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from mqpcap.spark.java import SparkError, java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NO_SPARK = "there is no pyspark: pip install 'mqpcap[spark]'"
+_LOCAL = {
+    # The JVM only hands out tasks: compiling it well and collecting in parallel cost more than they give.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+_ALWAYS = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.log.level": "ERROR",
+}
+
+
+def session(master: str | None = None, conf: Mapping[str, str] | None = None) -> "SparkSession":
+    """The running session, or a new one; ``local[*]`` unless a master is named here or by spark-submit.
+
+    Raises SparkError with what to do where Java or pyspark is missing.
+    """
+    try:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise SparkError(NO_SPARK) from error
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    local = not submitted and (master is None or master.startswith("local"))
+    remote = master is not None and master.startswith("sc://")
+    if not submitted and not remote:
+        home = java_home()
+        if home is not None:
+            os.environ["JAVA_HOME"] = str(home)
+    if local:
+        # Spark would take whatever python3 is on PATH.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.appName("mqpcap")
+    if remote:
+        builder = builder.remote(master)
+    elif not submitted:
+        builder = builder.master(master or "local[*]")
+    for name, value in {**(_LOCAL if local else {}), **_ALWAYS, **(conf or {})}.items():
+        builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except (PySparkException, OSError) as error:
+        raise SparkError(f"Spark does not start: {' '.join(str(error).split())[:300]}") from error

@@ -1,0 +1,308 @@
+"""``spark.read.format("mqpcap")``: the tables of captures as DataFrames.
+
+One partition is a capture (small ones together, a large one in shares of its connections), dissected by the same
+engine as ``mqpcap export`` and given to Spark as Arrow batches. Rows are those of the export, whatever the
+partitions.
+
+Options, case-insensitive:
+
+| option | default | meaning |
+|---|---|---|
+| ``path``, ``paths`` | | what ``load`` was given: file, directory, glob, URI; ``paths`` is a JSON list |
+| ``table`` | ``messages`` | any table of the contract: also ``exchanges``, ``connections``, ``flymq`` |
+| ``decodeAs`` | | ``tcp.port==9092,flymq``; several with ``;`` between them |
+| ``bodies`` | ``full`` | ``full``, ``none`` or a number of bytes |
+| ``showSecrets`` | ``false`` | passwords and keys instead of ``***`` |
+| ``columns`` | all | names with commas between them: only these are made; a schema of your own does the same |
+| ``pushdown`` | ``false`` | filters on time, address, port, protocol and op reach the packets |
+| ``shares`` | by size | parts into which every capture's connections are cut |
+| ``maxMemory`` | 192 MB | bytes a task may hold for what is missing |
+| ``strict`` | ``false`` | a named path that cannot be read is an error even if others can |
+| ``maxFilesPerTrigger`` | none | of a stream: files of a micro-batch at most |
+| ``stateDir`` | | of a stream: where flows wait between micro-batches |
+
+A schema of your own picks columns by name, in its order. ``pushdown`` needs
+``spark.sql.python.filterPushdown.enabled``, which `mqpcap.spark.register` sets: Spark refuses readers that take filters
+while it is off.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.types import StructType
+
+from mqpcap.dissection import Dissection, Options
+from mqpcap.errors import CaptureError
+from mqpcap.frames import DecodeAs
+from mqpcap.layers import protocols
+from mqpcap.spark import engine, plan, schemas
+from mqpcap.spark.engine import Wanted
+from mqpcap.tables import Policy
+
+_BODIES = {"body", "value", "inner_value", "data", "records", "msg", "document"}
+"""Columns that hold what users sent."""
+DEFAULT_SLOTS = 8
+"""Partitions wanted of a large capture: a source cannot see the session."""
+_DECODE_AS = re.compile(r"tcp\.port\s*==\s*(\d{1,5})\s*,\s*(\w+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the options ask for."""
+
+    inputs: tuple[str, ...]
+    table: str
+    options: Options
+    columns: tuple[str, ...] | None
+    pushdown: bool
+    share_count: int | None
+    strict: bool
+
+
+def reading(given: Mapping[str, str]) -> Reading:
+    """The options as values; raises CaptureError naming the one that is wrong."""
+    options = {name.lower(): value for name, value in given.items()}
+    table = options.get("table", "messages").lower()
+    if table not in schemas.table_names():
+        raise CaptureError(f"there is no table {table!r}; there are {', '.join(schemas.table_names())}")
+    columns = tuple(name.strip() for name in options["columns"].split(",")) if options.get("columns") else None
+    for name in columns or ():
+        if name not in schemas.table_schema(table).names:
+            raise CaptureError(f"table {table} has no column {name!r}")
+    shares = options.get("shares")
+    policy = Policy(_flag(options, "showsecrets"), _bodies(options.get("bodies", "full")))
+    memory_bytes = _number(options, "maxmemory", engine.TASK_MEMORY_BYTES)
+    return Reading(
+        tuple(plan.named_inputs(options)), table,
+        Options(_decode_as(options.get("decodeas", "")), policy, memory_bytes), columns,
+        _flag(options, "pushdown"), None if shares is None else max(1, _number(options, "shares", 1)),
+        _flag(options, "strict"),
+    )  # fmt: skip
+
+
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    word = options.get(name, "false").lower()
+    if word not in ("true", "false"):
+        raise CaptureError(f"option {name} is true or false, not {word!r}")
+    return word == "true"
+
+
+def _number(options: Mapping[str, str], name: str, otherwise: int) -> int:
+    word = options.get(name)
+    if word is None:
+        return otherwise
+    if not (word.isascii() and word.isdecimal()):
+        raise CaptureError(f"option {name} is a number, not {word!r}")
+    return int(word)
+
+
+def _bodies(word: str) -> int | None:
+    word = word.lower()
+    if word in ("full", "none"):
+        return None if word == "full" else 0
+    return _number({"bodies": word}, "bodies", 0)
+
+
+def _decode_as(rules: str) -> tuple[DecodeAs, ...]:
+    made = []
+    for rule in filter(None, (part.strip() for part in rules.split(";"))):
+        found = _DECODE_AS.fullmatch(rule)
+        if found is None or found[2].lower() not in protocols():
+            raise CaptureError(f"{rule!r} is no rule like tcp.port==9092,flymq")
+        made.append(DecodeAs(int(found[1]), found[2].lower()))
+    return tuple(made)
+
+
+class CaptureSource(DataSource):
+    """The format ``mqpcap``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The word for ``format``."""
+        return "mqpcap"
+
+    def schema(self) -> StructType:
+        """The table's columns, or those that option ``columns`` names."""
+        asked = reading(self.options)
+        schema = schemas.table_schema(asked.table)
+        if asked.columns is not None:
+            schema = pa.schema([schema.field(name) for name in asked.columns])
+        return schemas.spark_schema(schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of captures; one that takes filters only where they were asked for."""
+        asked = reading(self.options)
+        unknown = schemas.missing(schema, schemas.table_schema(asked.table).names)
+        if unknown:
+            raise CaptureError(f"table {asked.table} has no column {unknown[0]!r}")
+        return (FilteringReader if asked.pushdown else CaptureReader)(asked, schema)
+
+
+@dataclass
+class Part(InputPartition):
+    """A unit of work as Spark carries it."""
+
+    unit: plan.Unit
+
+
+class CaptureReader(DataSourceReader):
+    """Reads one table of captures."""
+
+    def __init__(self, asked: Reading, schema: StructType) -> None:
+        self.asked = asked
+        self.schema = schema
+        self.wanted = _of_table(asked.table)
+        self.row_filters: tuple[tuple[str, frozenset[str]], ...] = ()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One per unit of work; raises CaptureError where a path is none of ours before any is done."""
+        found = plan.found(self.asked.inputs)
+        if found.unreadable and (self.asked.strict or not found.captures):
+            name, reason = found.unreadable[0]
+            raise CaptureError(f"{name}: {reason}")
+        share_count = self.asked.share_count
+        if self.asked.table in ("exchanges", "deliveries"):
+            share_count = 1  # what joins connections wants them together
+        return [Part(unit) for unit in plan.units(found.captures, DEFAULT_SLOTS, share_count)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one unit, in batches."""
+        assert isinstance(partition, Part)
+        schema = schemas.arrow_schema(self.schema)
+        options = replace(self.asked.options, share=partition.unit.share, policy=self._policy())
+        for _, capture in partition.unit.captures:
+            made = engine.dissection(capture, options, self.wanted)
+            if made is None:
+                continue
+            for rows in rows_of(made, self.asked.table):
+                yield from schemas.batches(self._filtered(rows), schema)
+
+    def _policy(self) -> Policy:
+        """As asked; without bodies where no column holds one."""
+        policy = self.asked.options.policy
+        carries = self.asked.table in protocols() and _BODIES & {*self.schema.fieldNames()}
+        return policy if carries else replace(policy, bodies=0)
+
+    def _filtered(self, rows: pa.Table) -> pa.Table:
+        masks = [pc.is_in(rows[name], pa.array(sorted(values), pa.string())) for name, values in self.row_filters]
+        return rows.filter(reduce(pc.and_, masks)) if masks else rows
+
+
+def _of_table(table: str) -> Wanted | None:
+    """A protocol's own table needs no other protocol's messages read; two tables need none."""
+    if table in ("connections", "problems"):
+        return Wanted(frozenset())
+    return Wanted(frozenset({table})) if table in protocols() else None
+
+
+def rows_of(made: Dissection, table: str) -> Iterator[pa.Table]:
+    """One table of a dissection, in parts."""
+    if table in ("connections", "problems"):
+        yield getattr(made, table)
+    elif table in ("exchanges", "deliveries"):
+        for ledger in made.ledgers().values():
+            yield getattr(ledger, table)
+    else:
+        for chunk in made.chunks():
+            if table == "messages":
+                yield chunk.messages
+            elif table == chunk.protocol:
+                yield chunk.fields
+
+
+class FilteringReader(CaptureReader):
+    """A reader that takes filters down to the packets.
+
+    All filters are given back to Spark too, so a row is never wrong: here they only spare work. Addresses and ports
+    choose connections, times choose connections and messages, protocols choose what is read of them. Connections
+    that share an endpoint with a chosen one are followed, because they may tell who it is.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802 - Spark's word
+        """Every filter; those understood are also used here."""
+        chosen = self.wanted or Wanted()
+        if self.asked.table in ("messages", *protocols()):
+            for one in filters:
+                chosen = _narrowed(chosen, one)
+                name, values = _values(one)
+                if name in ("op", "protocol") and values is not None and name in self._text_columns():
+                    self.row_filters += ((name, frozenset(map(str, values))),)
+        elif self.asked.table == "connections":
+            for one in filters:
+                if _values(one)[0] in _IPS | _PORTS:
+                    chosen = _narrowed(chosen, one)
+        self.wanted = chosen
+        yield from filters
+
+    def _text_columns(self) -> set[str]:
+        return set(schemas.table_schema(self.asked.table).names)
+
+
+_IPS = {"src_ip", "dst_ip", "client_ip", "server_ip"}
+_PORTS = {"src_port", "dst_port", "client_port", "server_port"}
+
+
+def _values(one: Filter) -> tuple[str, list[Any] | None]:
+    """The column of a filter, and the values it allows, None where it allows more than a few."""
+    path = getattr(one, "attribute", ("",))
+    name = path[0] if len(path) == 1 else ""
+    if isinstance(one, EqualTo):
+        return name, [one.value]
+    if isinstance(one, In):
+        return name, list(one.value)
+    return name, None
+
+
+def _narrowed(wanted: Wanted, one: Filter) -> Wanted:
+    name, values = _values(one)
+    if values is not None and name in _IPS:
+        return replace(wanted, ips=(*wanted.ips, frozenset(map(str, values))))
+    if values is not None and name in _PORTS:
+        return replace(wanted, ports=(*wanted.ports, frozenset(map(int, values))))
+    if values is not None and name == "protocol":
+        only = frozenset(map(str, values))
+        return replace(wanted, protocols=only if wanted.protocols is None else wanted.protocols & only)
+    if name in ("ts", "ts_ns"):
+        return _in_time(wanted, name, one)
+    return wanted
+
+
+def _in_time(wanted: Wanted, name: str, one: Filter) -> Wanted:
+    value = getattr(one, "value", None)
+    if isinstance(value, datetime):
+        at = value if value.tzinfo else value.replace(tzinfo=UTC)
+        low = _ns(at)
+        high = low + 999  # ts says microseconds: nanoseconds below it belong to it
+    elif isinstance(value, int) and name == "ts_ns":
+        low = high = value
+    else:
+        return wanted
+    if isinstance(one, EqualTo | GreaterThan | GreaterThanOrEqual):
+        wanted = replace(wanted, from_ns=max(low, wanted.from_ns if wanted.from_ns is not None else low))
+    if isinstance(one, EqualTo | LessThan | LessThanOrEqual):
+        wanted = replace(wanted, until_ns=min(high, wanted.until_ns if wanted.until_ns is not None else high))
+    return wanted
+
+
+def _ns(at: datetime) -> int:
+    """Nanoseconds since 1970, exactly."""
+    since = at - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000

@@ -1,0 +1,85 @@
+"""Rows of dissections and exports, in an order of their own, so that two roads can be compared."""
+
+import struct
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from mqpcap.dissection import Dissection
+
+Rows = dict[str, list[str]]
+
+
+def texts(tables: Iterable[pa.Table]) -> list[str]:
+    """Every row as text, sorted."""
+    return sorted(repr(row) for table in tables for row in table.to_pylist())
+
+
+def of_dissections(made: Sequence[Dissection]) -> Rows:
+    """All tables of dissections."""
+    found: dict[str, list[pa.Table]] = {}
+    for one in made:
+        for chunk in one.chunks():
+            found.setdefault("messages", []).append(chunk.messages)
+            found.setdefault(chunk.protocol, []).append(chunk.fields)
+        for ledger in one.ledgers().values():
+            found.setdefault("exchanges", []).append(ledger.exchanges)
+            found.setdefault("deliveries", []).append(ledger.deliveries)
+        found.setdefault("connections", []).append(one.connections)
+        found.setdefault("problems", []).append(one.problems)
+    return {name: rows for name, tables in sorted(found.items()) if (rows := texts(tables))}
+
+
+def of_export(out: Path) -> Rows:
+    """All tables of an export's directory."""
+    return {
+        folder.name: texts([ds.dataset(folder, format="parquet").to_table()])
+        for folder in sorted(out.iterdir())
+        if folder.is_dir()
+    }
+
+
+def schemas(out: Path) -> dict[str, pa.Schema]:
+    """The schema of each table of an export."""
+    return {f.name: ds.dataset(f, format="parquet").schema for f in sorted(out.iterdir()) if f.is_dir()}
+
+
+def records(path: Path) -> tuple[bytes, list[bytes]]:
+    """A pcap's header, and its records."""
+    data = path.read_bytes()
+    order = "<" if data[:4] in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1") else ">"
+    found, at = [], 24
+    while at < len(data):
+        size = struct.unpack_from(order + "I", data, at + 8)[0]
+        found.append(data[at : at + 16 + size])
+        at += 16 + size
+    return data[:24], found
+
+
+def rotated(path: Path, folder: Path, parts: int, name: str = "part.pcap") -> list[Path]:
+    """The capture in so many files as tcpdump -C names them."""
+    head, packets = records(path)
+    each = -(-len(packets) // parts)
+    made = []
+    for i in range(parts):
+        file = folder / f"{name}{i or ''}"
+        file.write_bytes(head + b"".join(packets[i * each : (i + 1) * each]))
+        made.append(file)
+    return made
+
+
+def merged(paths: Sequence[Path], out: Path) -> Path:
+    """Captures of one link type and clock as one, in order of time."""
+    heads: set[Any] = set()
+    packets: list[tuple[int, int, bytes]] = []
+    for path in paths:
+        head, found = records(path)
+        heads.add((head[:4], head[20:24]))
+        packets += [(*struct.unpack_from("<II", one), one) for one in found]
+    assert len(heads) == 1, heads
+    packets.sort(key=lambda one: one[:2])
+    out.write_bytes(head + b"".join(one for _, _, one in packets))
+    return out

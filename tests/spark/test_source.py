@@ -1,0 +1,134 @@
+"""``spark.read.format("mqpcap")`` gives the rows of the local dissection."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
+
+from mqpcap.capture import captures
+from mqpcap.dissection import Options, dissect
+from mqpcap.spark import register, schemas
+from mqpcap.tables import Policy
+from rows import of_dissections, rotated, texts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    # Spark's own: its Arrow reader is asked for pandas, and leaves sockets to the collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning",
+                               "ignore::FutureWarning", "ignore::DeprecationWarning"),
+]  # fmt: skip
+PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
+SAMPLES = ["fq/session.pcap", "flymq/fetch.pcap", "blipmq/qos1.pcap", "msgq/split_session.pcap", "kokaq/go1_session.pcap"]
+
+
+def local(names: Sequence[str], options: Options | None = None) -> dict[str, list[str]]:
+    return of_dissections([dissect(c, options or Options(policy=Policy())) for c in captures(names).captures])
+
+
+def rows(frame: "DataFrame", table: str) -> list[str]:
+    """The rows as the local road writes them."""
+    return texts([frame.toArrow().cast(schemas.table_schema(table))])
+
+
+def test_every_table_of_a_directory_without_registration(spark: "SparkSession") -> None:
+    expected = local([str(PCAPS / name) for name in SAMPLES])
+
+    for table in ("messages", "exchanges", "connections", "problems", "deliveries", "fq", "kokaq"):
+        frame = spark.read.format("mqpcap").option("table", table).load([str(PCAPS / name) for name in SAMPLES])
+
+        assert rows(frame, table) == expected.get(table, []), table
+
+
+def test_messages_are_the_table_unless_named_and_shares_change_no_row(spark: "SparkSession", tmp_path: Path) -> None:
+    rotated(PCAPS / "fq/session.pcap", tmp_path, 3)
+
+    frame = spark.read.format("mqpcap").option("shares", "3").load(str(tmp_path))
+
+    assert frame.rdd.getNumPartitions() == 3
+    assert rows(frame, "messages") == local([str(tmp_path)])["messages"]
+
+
+def test_schema_of_ones_own_prunes_and_orders_columns(spark: "SparkSession") -> None:
+    frame = spark.read.format("mqpcap").schema("op string, ts_ns bigint").load(str(PCAPS / "flymq/core.pcap"))
+
+    assert frame.columns == ["op", "ts_ns"]
+    assert frame.count() == len(local([str(PCAPS / "flymq/core.pcap")])["messages"])
+
+
+def test_secrets_bodies_and_decode_as_are_options(spark: "SparkSession") -> None:
+    path = str(PCAPS / "flymq/login.pcap")
+    options = Options(policy=Policy(show_secrets=True, bodies=3))
+
+    frame = (
+        spark.read.format("mqpcap").option("table", "flymq").option("showSecrets", "true").option("bodies", "3")
+        .option("decodeAs", "tcp.port==9092,flymq").load(path)
+    )  # fmt: skip
+    found = frame.toArrow()
+
+    assert texts([found.cast(schemas.table_schema("flymq"))]) == local([path], options)["flymq"]
+    hidden = spark.read.format("mqpcap").option("table", "flymq").load(path).toArrow()
+    assert {*hidden["password"].to_pylist()} == {None, "***"}
+
+
+@pytest.mark.parametrize("condition", [
+    "ts_ns >= {mid}", "ts < timestamp'{mid_text}'", "dst_port = 8765 and op = 'message'", "protocol in ('fq', 'msgq')",
+    "src_ip = '127.0.0.1' and protocol = 'flymq'",
+])  # fmt: skip
+def test_pushdown_changes_no_row(spark: "SparkSession", condition: str) -> None:
+    register(spark)
+    names = [str(PCAPS / name) for name in SAMPLES]
+    plain = spark.read.format("mqpcap").load(names)
+    times: list[Any] = sorted(row.ts_ns for row in plain.select("ts_ns").collect())
+    middle = times[len(times) // 2]
+    text = datetime.fromtimestamp(middle // 1000 / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f UTC")
+    where = condition.format(mid=middle, mid_text=text)
+
+    pushed = spark.read.format("mqpcap").option("pushdown", "true").load(names).where(where)
+
+    assert rows(pushed, "messages") == rows(plain.where(where), "messages")
+    assert 0 < pushed.count() < len(times)
+
+
+def test_view_in_sql_and_glob(spark: "SparkSession") -> None:
+    spark.sql(f"create or replace temp view captured using mqpcap options (path '{PCAPS}/flymq/[cf]*.pcap')")
+
+    counted = spark.sql("select count(*) as n, count(distinct capture_file) as files from captured").collect()[0]
+
+    names = sorted(str(path) for path in (PCAPS / "flymq").glob("[cf]*.pcap"))
+    assert (counted.n, counted.files) == (len(local(names)["messages"]), len(names))
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    ({"table": "mesages"}, "there is no table 'mesages'"), ({"bodies": "some"}, "option bodies is a number"),
+    ({"path": "/nowhere/x.pcap"}, "/nowhere/x.pcap: no such file"),
+])  # fmt: skip
+def test_wrong_options_are_told(spark: "SparkSession", options: dict[str, str], words: str) -> None:
+    with pytest.raises(Exception, match=words):
+        spark.read.format("mqpcap").options(**{"path": str(PCAPS / "flymq/core.pcap"), **options}).load().count()
+
+
+def test_schemas_of_any_table_are_safe_for_spark() -> None:
+    for table in schemas.table_names():
+        safe = schemas.spark_safe(schemas.table_schema(table))
+
+        assert schemas.arrow_schema(schemas.spark_schema(safe)).equals(safe), table
+
+
+def test_odd_arrow_types_become_safe_ones() -> None:
+    odd = pa.schema(
+        [("a", pa.uint64()), ("b", pa.dictionary(pa.int8(), pa.large_string())), ("c", pa.timestamp("ns", "+00:00")),
+         ("d", pa.list_(pa.struct([("x", pa.uint8())]))), ("e", pa.binary(4)), ("f", pa.null())]
+    )  # fmt: skip
+
+    safe = schemas.spark_safe(odd)
+
+    assert schemas.arrow_schema(schemas.spark_schema(odd)).equals(safe)
+    assert [str(t) for t in safe.types[:3]] == ["decimal128(20, 0)", "string", "timestamp[us, tz=UTC]"]
