@@ -251,9 +251,12 @@ def bodies(layout: Layout) -> list[type[Message]]:
 
 
 def top(header: type) -> type[Message]:
-    """The class people know a header by: the one that those with narrower bounds derive from."""
+    """The class people know a header by: the one that those with narrower bounds derive from.
+
+    A class that dispatches (Kokaq) stands for headers of other shapes and reads none itself.
+    """
     above = header.__mro__[: header.__mro__.index(Message)]
-    return above[-1]
+    return [cls for cls in above if "dispatch_hook" not in cls.__dict__][-1]
 
 
 def whole(layout: Layout, raw: bytes, reading: str) -> Message:
