@@ -60,15 +60,19 @@ class Dissection:
     _narrow: dict[str, list[pa.Table]] | None = field(default=None, repr=False)
     _ledgers: dict[str, Ledger] | None = field(default=None, repr=False)
 
-    def chunks(self) -> Iterator[Chunk]:
-        """The messages, protocol by protocol, each chunk sorted by time."""
+    def chunks(self, for_ledgers: bool = True) -> Iterator[Chunk]:
+        """The messages, protocol by protocol, each chunk sorted by time.
+
+        Not ``for_ledgers``: what ``ledgers`` needs of them is not kept in memory; it would read them once more.
+        """
+        keeps = for_ledgers and self._narrow is None
         narrow: dict[str, list[pa.Table]] = {}
         for name, table in self._spool.batches():
             chunk = self._settle(name, table)
-            if chunk.narrow is not None and self._narrow is None:
+            if chunk.narrow is not None and keeps:
                 narrow.setdefault(name, []).append(chunk.narrow)
             yield chunk
-        if self._narrow is None:
+        if keeps and self._narrow is None:
             self._narrow = narrow
 
     def ledgers(self) -> dict[str, Ledger]:

@@ -91,7 +91,36 @@ def line(message: Mapping[str, object], body: object, style: Style) -> str:
     if message["body_len"] is not None:
         preview = f" {value_text(body, PREVIEW_BYTES)}" if body is not None else ""
         parts.append(f"{message['body_len']} B{preview}")
-    return "  ".join([*parts, *_verdicts(message, paint)])
+    return "  ".join([*parts, *_verdicts(message, paint), *_answer(message, paint)])
+
+
+def _answer(message: Mapping[str, object], paint: Paint) -> Iterator[str]:
+    """What became of a request, or which request a reply answers; nothing where no answer is expected."""
+    state, partner = message.get("answer.state"), message.get("answer.partner")
+    if partner is not None:
+        file = message["answer.partner_file"]
+        partner = f"{shown(str(file)) if file is not None else ''}#{partner}"
+    if state is None:
+        if partner is not None:
+            yield paint("dim", f"<= {partner}")
+    elif state == "answered":
+        status, code = message["answer.status"], message["answer.error_code"]
+        words = [str(x) for x in (status, code) if x is not None]
+        went = " ".join([f"=> {partner}", *words, "in", latency(int(str(message["answer.latency_ns"])))])
+        yield paint("red" if status == "error" else "dim", went)
+    elif state == "unanswered":
+        yield paint("red", "=> UNANSWERED")
+    elif state == "orphan":
+        yield paint("dim", "<= request not captured")
+    elif state != "not_expected":
+        yield paint("dim", f"=> {state}")
+
+
+def latency(time_ns: int) -> str:
+    """The time between two packets in milliseconds: to the microsecond, to the nanosecond where there are any."""
+    ms, ns = divmod(abs(time_ns), 1_000_000)
+    sign = "-" if time_ns < 0 else ""
+    return f"{sign}{ms}.{ns // 1000:03d} ms" if ns % 1000 == 0 else f"{sign}{ms}.{ns:06d} ms"
 
 
 def _verdicts(message: Mapping[str, object], paint: Paint) -> Iterator[str]:

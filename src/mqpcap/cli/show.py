@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.messages import Bytes
-from mqpcap.cli.options import Choices, common, protocol_names
+from mqpcap.cli.options import Choices, common, duration_ns, protocol_names
 from mqpcap.cli.reading import Outcome, dissections, finish, found, kept_stdin
 from mqpcap.cli.talk import coloured
 
 if TYPE_CHECKING:
     from mqpcap.cli.lines import Style
     from mqpcap.cli.ordered import Ordered, Row
+    from mqpcap.dissection import Dissection
     from mqpcap.tables import Chunk
 
 LINES_AT_ONCE = 512
 
 
-@click.command(epilog="Example: mqpcap show -u -c 5 pcaps/blipmq/qos1.pcap")
+@click.command(epilog="Example: mqpcap show -u --slower-than 40ms --op POLL pcaps/blipmq/qos1.pcap")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per message: its columns, and fields.")
 @click.option("-v", "--verbose", is_flag=True, help="Below each line the message's fields.")
@@ -34,6 +35,10 @@ LINES_AT_ONCE = 512
 @click.option("--connection", "only_connection", type=int, multiple=True, metavar="ID",
               help="Only this connection_id (repeatable).")  # fmt: skip
 @click.option("--flawed", "only_flawed", is_flag=True, help="Only messages with a flaw.")
+@click.option("--unanswered", "only_unanswered", is_flag=True,
+              help="Only requests whose answer was due and never came, not where it may lie in a gap.")  # fmt: skip
+@click.option("--slower-than", "slower_than_ns", callback=duration_ns, metavar="TIME",
+              help="Only requests answered later than that, as 50ms; units ns, us, ms, s.")  # fmt: skip
 @common
 def show(
     inputs: tuple[str, ...],
@@ -46,23 +51,30 @@ def show(
     only_op: tuple[str, ...],
     only_connection: tuple[int, ...],
     only_flawed: bool,
+    only_unanswered: bool,
+    slower_than_ns: int | None,
     choices: Choices,
 ) -> None:
     """Show the messages of captures in order of time, one line each.
 
     A line says when, which packet, who to whom, protocol and dialect, operation, destination, ids, length and begin
-    of the body, and what is wrong with it in words.
+    of the body, and what is wrong with it in words. A request ends with its answer: the reply's packet, status and
+    latency, or silent (success is silence here), UNANSWERED, lost (the answer was not captured) or unknown; nothing
+    where no answer is expected. A reply ends with its request's packet.
     """
     from mqpcap.cli.ordered import Ordered
 
     if as_json and (verbose or as_hex):
         raise click.UsageError("--json holds all fields already; it goes with neither -v nor -x")
+    if only_unanswered and slower_than_ns is not None:
+        raise click.UsageError("--unanswered and --slower-than exclude each other: no answer, no latency")
     outcome = Outcome(choices)
-    wanted = _Filter(only_protocol, tuple(op.lower() for op in only_op), only_connection, only_flawed)
+    operations = tuple(op.lower() for op in only_op)
+    wanted = _Filter(only_protocol, operations, only_connection, only_flawed, only_unanswered, slower_than_ns)
     with Ordered() as ordered, kept_stdin(inputs if as_hex else (), outcome):
         captures = found(inputs, outcome).captures
         for number, dissection in enumerate(dissections(captures, outcome)):
-            for chunk in dissection.chunks():
+            for chunk in _chunks(dissection, wanted.needs_answers or not as_json):
                 outcome.take(chunk)
                 ordered.add(number, wanted(chunk))
         if as_json:
@@ -74,16 +86,38 @@ def show(
     finish(outcome)
 
 
+def _chunks(dissection: "Dissection", with_answers: bool) -> "Iterator[Chunk]":
+    if not with_answers:
+        return dissection.chunks(for_ledgers=False)
+    from mqpcap.cli.answers import Answers
+
+    answers = Answers(dissection)
+    return map(answers, dissection.chunks())
+
+
 class _Filter:
     """The rows of a chunk that were asked for."""
 
     def __init__(
-        self, protocols: Sequence[str], operations: Sequence[str], connections: Sequence[int], flawed: bool
+        self,
+        protocols: Sequence[str],
+        operations: Sequence[str],
+        connections: Sequence[int],
+        flawed: bool,
+        unanswered: bool,
+        slower_than_ns: int | None,
     ) -> None:
         self.protocols = protocols
         self.operations = operations
         self.connections = connections
         self.flawed = flawed
+        self.unanswered = unanswered
+        self.slower_than_ns = slower_than_ns
+
+    @property
+    def needs_answers(self) -> bool:
+        """Whether it asks for what became of requests."""
+        return self.unanswered or self.slower_than_ns is not None
 
     def __call__(self, chunk: "Chunk") -> "Chunk":
         import pyarrow as pa
@@ -92,7 +126,8 @@ class _Filter:
         from mqpcap.tables import Chunk
 
         keep = []
-        if self.protocols and chunk.protocol not in self.protocols:
+        no_answers = self.needs_answers and "answer.state" not in chunk.messages.column_names
+        if no_answers or (self.protocols and chunk.protocol not in self.protocols):
             return Chunk(chunk.protocol, chunk.messages.slice(0, 0), chunk.fields.slice(0, 0))
         if self.operations:
             keep.append(pc.is_in(pc.utf8_lower(chunk.messages["op"]), pa.array(self.operations, pa.string())))
@@ -100,6 +135,10 @@ class _Filter:
             keep.append(pc.is_in(chunk.messages["connection_id"], pa.array(self.connections, pa.int64())))
         if self.flawed:
             keep.append(pc.is_valid(chunk.messages["flaw"]))
+        if self.unanswered:
+            keep.append(pc.fill_null(pc.equal(chunk.messages["answer.state"], "unanswered"), False))
+        if self.slower_than_ns is not None:
+            keep.append(pc.fill_null(pc.greater(chunk.messages["answer.latency_ns"], self.slower_than_ns), False))
         if not keep:
             return chunk
         mask = reduce(pc.and_, keep)
@@ -114,10 +153,11 @@ def _write(lines: Iterator[str]) -> None:
 
 def _json_lines(rows: "Iterator[Row]") -> Iterator[str]:
     from mqpcap.outputs import json_text, json_value
+    from mqpcap.tables import MESSAGES
 
     for row in rows:
         yield json_text(
-            {name: json_value(value) for name, value in row.message.items()}
+            {name: json_value(row.message[name]) for name in MESSAGES.names}
             | {"fields": {name: json_value(value) for name, value in row.fields.items()}}
         )
 
