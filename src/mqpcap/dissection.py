@@ -169,14 +169,14 @@ class Rooms:
             ready &= np.isin(frames.layout, [i for i, x in enumerate(names) if x.name not in evidence.layouts])
         if evidence.certain is None:
             return ready if evidence.layouts is not None else ~ready
-        flows, place = np.unique(frames.flow, return_inverse=True)
-        known = np.array([evidence.certain(self._connection(f)) for f in flows.tolist()], np.bool_)[place.reshape(-1)]
+        flows, place = tables.numbered(frames.flow)
+        known = np.array([evidence.certain(self._connection(f)) for f in flows.tolist()], np.bool_)[place]
         return known if evidence.layouts is None else ready | known
 
     def _decoded(self, frames: Frames) -> tuple[Frames, Records]:
         protocol = self.protocols[frames.protocol]
         reader = self.reader(protocol)
-        frames = self._relaid(protocol, reader, frames)
+        frames = _in_time(self._relaid(protocol, reader, frames))
         return frames, reader.records(_spans(frames), self.options.policy.bodies)
 
     def reader(self, protocol: MessageQueue) -> Reader:
@@ -191,10 +191,10 @@ class Rooms:
         if evidence is None or evidence.relayout is None:
             return frames
         names = [x.name for x in reader.program.layouts]
-        keys = np.stack([frames.flow, frames.layout.astype(np.int64)])
-        unique, place = np.unique(keys, axis=1, return_inverse=True)
-        new = [names.index(evidence.relayout(self._connection(f), names[i])) for f, i in unique.T.tolist()]
-        return replace(frames, layout=np.array(new, np.int32)[place.reshape(-1)])
+        unique, place = tables.numbered(frames.flow * len(names) + frames.layout)
+        pairs = [divmod(key, len(names)) for key in unique.tolist()]
+        new = [names.index(evidence.relayout(self._connection(f), names[i])) for f, i in pairs]
+        return replace(frames, layout=np.array(new, np.int32)[place])
 
     def _connection(self, flow: int) -> Connection:
         connection = self.framer.talks[flow].connection
@@ -271,7 +271,8 @@ class _Run(Rooms):
         self.counts.update({k: v for k, v in (self.assembler.counts | self.framer.counts).items() if v})
 
         def settle(name: str, table: pa.Table) -> Chunk:
-            return tables.settled(self.protocols[name], table, facts[name], flows)
+            protocol = self.protocols[name]
+            return tables.settled(protocol, self.reader(protocol).program, table, facts[name], flows)
 
         return Dissection(
             self.capture, tables.connections(flows, self.framer.talks),
@@ -304,6 +305,15 @@ def _spans(frames: Frames) -> Spans:
 def _taken(frames: Frames, rows: NDArray[np.intp]) -> Frames:
     """Some of the rows, over the same buffer."""
     return replace(frames, **{name: getattr(frames, name)[rows] for name in _PER_ROW})
+
+
+def _in_time(frames: Frames) -> Frames:
+    """The rows in order of time, so that what is read of them needs no sorting: bytes are moved once."""
+    ts_ns, packet = frames.ts_ns, frames.first_packet
+    step = np.diff(ts_ns)
+    if not ((step < 0) | ((step == 0) & (packet[1:] < packet[:-1]))).any():
+        return frames
+    return _taken(frames, np.lexsort((packet, ts_ns)))
 
 
 def _parts(frames: Frames, rows: NDArray[np.intp]) -> Iterator[Frames]:

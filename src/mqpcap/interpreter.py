@@ -16,6 +16,9 @@ The same file runs uncompiled; memoryviews are passed in so that elements are pl
 
 import cython
 
+if cython.compiled:
+    from cython.cimports.libc.string import memcpy
+
 COMPILED: bool = cython.compiled
 
 # Words of an op.
@@ -887,17 +890,36 @@ def gather(
     A length below 0 is an absent value and copies nothing. ``out`` must have room for all of them.
     """
     i: cython.Py_ssize_t
-    k: cython.longlong
     at: cython.longlong = 0
     n: cython.Py_ssize_t = len(start)
     offsets[0] = 0
     with cython.nogil:
         for i in range(n):
-            for k in range(length[i] if length[i] > 0 else 0):
-                out[at + k] = buf[start[i] + k]
             if length[i] > 0:
+                _copy(out, at, buf, start[i], length[i])
                 at += length[i]
             offsets[i + 1] = cython.cast(cython.int, at)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1)
+def _copy(
+    out: cython.uchar[::1],
+    to: cython.longlong,
+    source: cython.const[cython.uchar][::1],
+    start: cython.longlong,
+    length: cython.longlong,
+) -> cython.int:
+    if cython.compiled:
+        if to < 0 or start < 0 or length > out.shape[0] - to or length > source.shape[0] - start:
+            with cython.gil:
+                raise IndexError(f"{length} bytes from {start} of {source.shape[0]} to {to} of {out.shape[0]}")
+        memcpy(cython.address(out[to]), cython.address(source[start]), length)
+    else:
+        out[to : to + length] = source[start : start + length]
+    return 0
 
 
 def group(

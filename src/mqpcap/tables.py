@@ -23,11 +23,13 @@ from mqpcap.flaws import Flaw
 from mqpcap.frames import Frames, Problem, Talk
 from mqpcap.program import Column, Program
 from mqpcap.protocol import DIRECTIONS, Facts, MessageQueue
-from mqpcap.records import Records, coalesced
+from mqpcap.records import Records, as_type, coalesced, column_type
 from mqpcap.streams import Flow
 
-SPOOL_BYTES = 192 << 20
+SPOOL_BYTES = 48 << 20
 """So much waits in memory; beyond it rows wait in a temporary file."""
+MAX_LOOKUP_SPAN = 1 << 16
+"""Numbers this close together are told apart by a table of them; others, unless they are many, by sorting."""
 SECRET = "***"
 US = pa.timestamp("us", tz="UTC")
 
@@ -133,7 +135,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows of one protocol: ``messages`` (schema MESSAGES) and ``fields`` (KEYS and the protocol's columns), row for row;
+    """Rows of one protocol: ``messages`` (schema MESSAGES) and ``fields`` (KEYS, the protocol's columns), row for row;
     ``narrow`` is what ``exchanges`` reads of them, None for a protocol without a rule."""
 
     protocol: str
@@ -150,7 +152,8 @@ class Spool:
         self.spilled_bytes = 0
         self._held: dict[str, list[pa.Table]] = {}
         self._held_bytes = 0
-        self._files: dict[str, tuple[IO[bytes], pa.RecordBatchStreamWriter]] = {}
+        self._file: IO[bytes] | None = None
+        self._places: dict[str, list[tuple[int, int]]] = {}
 
     def add(self, protocol: str, table: pa.Table) -> None:
         """Take a batch in."""
@@ -160,30 +163,39 @@ class Spool:
             self._spill()
 
     def _spill(self) -> None:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="mqpcap-spool-")  # noqa: SIM115 - closed with the spool
+        self._file.seek(0, 2)
         for protocol, tables in self._held.items():
             for table in tables:
-                if protocol not in self._files:
-                    file = tempfile.TemporaryFile(prefix="mqpcap-spool-")  # noqa: SIM115 - closed with the spool
-                    self._files[protocol] = file, pa.ipc.new_stream(file, table.schema)
-                self._files[protocol][1].write_table(table)
+                start = self._file.tell()
+                # A stream of its own: dictionaries, and which columns hold nothing, differ from batch to batch.
+                with pa.ipc.new_stream(self._file, table.schema) as writer:
+                    writer.write_table(table)
+                self._places.setdefault(protocol, []).append((start, self._file.tell() - start))
                 self.spilled_bytes += table.nbytes
         self._held, self._held_bytes = {}, 0
 
     def batches(self) -> Iterator[tuple[str, pa.Table]]:
-        """Every batch, as often as asked; batches of a protocol in the order they came, one table where none was spilled."""
-        for _, writer in self._files.values():
-            writer.close()
-        for protocol in sorted({*self._held, *self._files}):
-            if protocol in self._files:
-                file, _ = self._files[protocol]
-                file.seek(0)
-                with pa.ipc.open_stream(file) as reader:
-                    for batch in reader:
-                        yield protocol, pa.Table.from_batches([batch])
-                for table in self._held.get(protocol, ()):
-                    yield protocol, table
+        """Every batch, as often as asked, in the order they came; one table a protocol where none was spilled."""
+        for protocol in sorted({*self._held, *self._places}):
+            for start, length in self._places.get(protocol, ()):
+                assert self._file is not None
+                self._file.seek(start)
+                yield protocol, pa.ipc.open_stream(pa.py_buffer(self._file.read(length))).read_all()
+            held = self._held.get(protocol, [])
+            if protocol in self._places or len({tuple(table.column_names) for table in held}) > 1:
+                yield from ((protocol, table) for table in held)
             else:
-                yield protocol, pa.concat_tables(self._held[protocol])
+                yield protocol, _joined(held)
+
+
+def _joined(tables: Sequence[pa.Table]) -> pa.Table:
+    """One table of many; a column that holds nothing in some of them takes its type from the others."""
+    if len(tables) == 1:
+        return tables[0]
+    whole = pa.concat_tables(tables, promote_options="default").unify_dictionaries()
+    return whole.combine_chunks()
 
 
 def waiting(
@@ -196,43 +208,82 @@ def waiting(
     files: Sequence[str],
     policy: Policy,
 ) -> pa.Table:
-    """A batch of rows as the spool keeps it: columns of ``messages``, of the protocol (``f.`` in front), flow and side."""
-    n = len(frames.start)
-    flow, place = np.unique(frames.flow, return_inverse=True)
+    """A batch of rows as the spool keeps it, narrow: what repeats is a dictionary, what holds nothing is a null column.
+
+    Columns of ``messages``, of the protocol (``f.`` in front), of its rule (``r.``), flow and side. What ``settled``
+    can make of the others is left out.
+    """
+    flow, place = numbered(frames.flow)
     from_client = np.array([talks[f].client for f in flow.tolist()], np.int8)[place] == frames.side
-    direction = pa.array(np.where(from_client, 0, 1).astype(np.int8))
+    names = pa.array([_text(name) for name in files], pa.string())
     columns: dict[str, pa.Array] = {
-        "capture_file": pa.array([_text(name) for name in files], pa.string()).take(pa.array(frames.first_file)),
-        "direction": pa.array(DIRECTIONS, pa.string()).take(direction),
+        "flow": pa.array(frames.flow),
+        "side": pa.array(frames.side),
+        "capture_file": _coded(names, frames.first_file),
+        "direction": _coded(pa.array(DIRECTIONS, pa.string()), ~from_client),
         "stream_offset": pa.array(frames.offset),
         "frame_len": pa.array(frames.captured),
-        "ts": pa.array(frames.ts_ns // 1000).cast(US),
         "ts_ns": pa.array(frames.ts_ns),
         "end_ts_ns": pa.array(frames.end_ts_ns),
         "first_packet": pa.array(frames.first_packet),
         "last_packet": pa.array(frames.last_packet),
-        "flaw": FLAW_NAMES.take(pa.array(records.flaw)),
+        "flaw": _coded(FLAW_NAMES, records.flaw),
         "gap_before_bytes": pa.array(frames.gap_before),
         "resynced": pa.array(frames.resynced),
-        "protocol": pa.array([protocol.name], pa.string()).take(pa.array(np.zeros(n, np.int8))),
     }
-    columns |= _endpoints([flows[f] for f in flow.tolist()], place, frames.side)
     columns |= _operations(protocol, program, frames, records)
-    columns |= _envelope(protocol, columns, records.table)
-    fields = {f"f.{name}": array for name, array in _shown(protocol, program, records.table, policy).items()}
-    arrays = {name: columns[name] for name in MESSAGES.names if name in columns}
-    flow_and_side = {"flow": pa.array(frames.flow), "side": pa.array(frames.side)}
-    return pa.table(arrays | flow_and_side | fields | _for_rule(protocol, columns, records.table, policy.bases))
+    plain = {name: columns[name].dictionary_decode() for name in ("op", "op_code", "direction", "flaw")}
+    shown = _shown(protocol, program, records.table, policy)
+    columns |= _envelope(protocol, plain, records.table, shown)
+    columns |= {f"f.{name}": array for name, array in shown.items()}
+    columns |= _for_rule(protocol, plain, records.table, shown, policy.bases)
+    return pa.table({name: _without_nulls(array) for name, array in columns.items()})
+
+
+def numbered(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The different values in ascending order, and for each row which of them it has.
+
+    >>> [x.tolist() for x in numbered(np.array([7, 5, 7]))]
+    [[5, 7], [1, 0, 1]]
+    """
+    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    if high - low >= MAX_LOOKUP_SPAN + 4 * len(values):
+        distinct, place = np.unique(values, return_inverse=True)
+        return distinct, place.reshape(-1)
+    at = values - low
+    there = np.zeros(high - low + 1, np.bool_)
+    there[at] = True
+    return np.flatnonzero(there[: len(values) and len(there)]) + low, (np.cumsum(there) - 1)[at]
+
+
+def _coded(values: pa.Array, at: NDArray[np.generic]) -> pa.DictionaryArray:
+    """For each row the value at its place in ``values``, as a dictionary without a null in it."""
+    encoded = values.dictionary_encode()
+    codes = encoded.indices.take(pa.array(at.astype(np.int32)))
+    return pa.DictionaryArray.from_arrays(codes, encoded.dictionary)
+
+
+def _without_nulls(array: pa.Array) -> pa.Array:
+    """A column that holds nothing as the type that takes no room."""
+    return pa.nulls(len(array)) if array.null_count == len(array) else array
 
 
 def _for_rule(
-    protocol: MessageQueue, columns: Mapping[str, pa.Array], table: pa.Table, bases: tuple[int, int]
+    protocol: MessageQueue,
+    columns: Mapping[str, pa.Array],
+    table: pa.Table,
+    shown: Mapping[str, pa.Array],
+    bases: tuple[int, int],
 ) -> dict[str, pa.Array]:
-    """What the protocol's rule reads, before any policy hides it (``r.`` in front)."""
+    """What the protocol's rule reads, before any policy hides it (``r.`` in front); not what is shown as it is."""
     rule = protocol.rule
     if rule is None:
         return {}
-    out = {f"r.{name}": _column(table, name) for name in needed(rule) if name.split(".")[0] in table.column_names}
+    out = {
+        f"r.{name}": _column(table, name)
+        for name in needed(rule)
+        if name.split(".")[0] in table.column_names and not _is_shown(table, shown, name)
+    }
     if rule.body is not None:
         body = _plain(table[rule.body]).cast(pa.binary())
         _, offsets, data = body.buffers()
@@ -243,7 +294,8 @@ def _for_rule(
             memoryview(prints),
         )  # fmt: skip
         out["r.body_print"] = pa.array(prints, mask=pc.is_null(body).to_numpy(zero_copy_only=False))
-        delivered = pc.and_(pc.equal(columns["direction"], "s2c"), pc.is_in(columns["op"], pa.array(rule.delivered, pa.string())))
+        operations = pa.array(rule.delivered, pa.string())
+        delivered = pc.and_(pc.equal(columns["direction"], "s2c"), pc.is_in(columns["op"], operations))
         digests: list[str | None] = [None] * len(body)
         for row in np.flatnonzero(pc.fill_null(delivered, False).to_numpy(zero_copy_only=False)).tolist():
             value = body[row].as_py()
@@ -257,19 +309,23 @@ def _text(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
+def _is_shown(table: pa.Table, shown: Mapping[str, pa.Array], name: str) -> bool:
+    """Whether the column is in the protocol's table as it was read."""
+    return name in shown and shown[name].equals(_plain(table[name])) if name in table.column_names else False
+
+
 def _endpoints(
-    flows: Sequence[Flow], place: NDArray[np.intp], side: NDArray[np.int8]
+    flows: Sequence[Flow], place: NDArray[np.int64], side: NDArray[np.int8]
 ) -> dict[str, pa.Array]:
-    at = pa.array(place)
-    a_sends = pa.array(side == 0)
-    ips = [pa.array([getattr(f, x) for f in flows], pa.string()).take(at) for x in ("a_ip", "b_ip")]
-    ports = [pa.array([getattr(f, x) for f in flows], pa.int32()).take(at) for x in ("a_port", "b_port")]
+    sender, receiver = pa.array(2 * place + side), pa.array(2 * place + 1 - side)
+    ips = pa.array([ip for f in flows for ip in (f.a_ip, f.b_ip)], pa.string())
+    ports = pa.array([port for f in flows for port in (f.a_port, f.b_port)], pa.int32())
     return {
-        "connection_id": pa.array([f.connection_id for f in flows], pa.int64()).take(at),
-        "src_ip": pc.if_else(a_sends, ips[0], ips[1]),
-        "dst_ip": pc.if_else(a_sends, ips[1], ips[0]),
-        "src_port": pc.if_else(a_sends, ports[0], ports[1]),
-        "dst_port": pc.if_else(a_sends, ports[1], ports[0]),
+        "connection_id": pa.array([f.connection_id for f in flows], pa.int64()).take(pa.array(place)),
+        "src_ip": ips.take(sender),
+        "dst_ip": ips.take(receiver),
+        "src_port": ports.take(sender),
+        "dst_port": ports.take(receiver),
     }
 
 
@@ -277,31 +333,38 @@ def _operations(
     protocol: MessageQueue, program: Program, frames: Frames, records: Records
 ) -> dict[str, pa.Array]:
     """op_code, op and dialect, from layout, operation and the reading taken."""
-    keys = np.stack([frames.layout.astype(np.int64), frames.op, records.reading.astype(np.int64)])
-    unique, place = np.unique(keys, axis=1, return_inverse=True)
+    ops, op_place = numbered(frames.op)
+    readings = len(program.alt_dialect) + 1
+    keys = (frames.layout.astype(np.int64) * readings + records.reading + 1) * max(len(ops), 1) + op_place
+    unique, place = numbered(keys)
     codes: list[int | None] = []
     names: list[str | None] = []
     dialects: list[str | None] = []
-    for layout_index, op, reading in unique.T.tolist():
+    for key in unique.tolist():
+        rest, op_index = divmod(key, len(ops))
+        layout_index, reading = divmod(rest, readings)
+        op = int(ops[op_index])
         layout = protocol.layout(program.layouts[layout_index].name)
         codes.append(None if op < 0 else op)
         names.append(layout.names.get(op))
-        dialects.append((program.alt_dialect[reading] if reading >= 0 else None) or layout.dialect)
-    at = pa.array(place.reshape(-1))
+        dialects.append((program.alt_dialect[reading - 1] if reading else None) or layout.dialect)
     return {
-        "op_code": pa.array(codes, pa.int64()).take(at),
-        "op": pa.array(names, pa.string()).take(at),
-        "dialect": pa.array(dialects, pa.string()).take(at),
-    }
+        name: _coded(pa.array(values, type_), place)
+        for name, values, type_ in (
+            ("op_code", codes, pa.int64()), ("op", names, pa.string()), ("dialect", dialects, pa.string())
+        )
+    }  # fmt: skip
 
 
-def _envelope(protocol: MessageQueue, columns: Mapping[str, pa.Array], table: pa.Table) -> dict[str, pa.Array]:
-    """The columns of ``messages`` that come from the protocol's own."""
+def _envelope(
+    protocol: MessageQueue, columns: Mapping[str, pa.Array], table: pa.Table, shown: Mapping[str, pa.Array]
+) -> dict[str, pa.Array]:
+    """The columns of ``messages`` that come from the protocol's own; not those that a shown column says as it is."""
     envelope = protocol.envelope
     out: dict[str, pa.Array] = {
         name: coalesced(table, getattr(envelope, name), type_)
         for name, type_ in ENVELOPE_TYPES.items()
-        if name not in ("body_len", "status")
+        if name not in ("body_len", "status") and not _is_shown(table, shown, _sole(getattr(envelope, name)) or "")
     }
     out["body_len"] = _body_len(table, envelope.body)
     out["status"] = pa.nulls(table.num_rows, pa.string())
@@ -310,6 +373,12 @@ def _envelope(protocol: MessageQueue, columns: Mapping[str, pa.Array], table: pa
             table = table.append_column(name, columns[name])
         out |= envelope.derive(table)
     return {name: _plain(array) for name, array in out.items()}
+
+
+def _sole(names: str | Sequence[str]) -> str | None:
+    """The one name, None where there is none or a choice."""
+    wanted = [names] if isinstance(names, str) else list(names)
+    return wanted[0] if len(wanted) == 1 else None
 
 
 def _plain(array: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -383,31 +452,94 @@ def shortened(array: pa.Array, keep: int | None) -> pa.Array:
 
 
 def settled(
-    protocol: MessageQueue, table: pa.Table, facts: Mapping[int, Facts], flows: Sequence[Flow]
+    protocol: MessageQueue, program: Program, table: pa.Table, facts: Mapping[int, Facts], flows: Sequence[Flow]
 ) -> Chunk:
     """A batch from the spool with what its connections as a whole say, sorted by time."""
-    flow, place = np.unique(table["flow"].to_numpy(), return_inverse=True)
+    table = _sorted(table, flows)
+    flow, place = numbered(table["flow"].to_numpy())
+    types = _types(protocol, program)
+    columns = {name: _wide(_plain(table[name]), types.get(name)) for name in table.column_names}
+    columns |= _endpoints([flows[f] for f in flow.tolist()], place, table["side"].to_numpy())
+    columns["stream_offset"] = pa.array(_offsets(table, flows))
+    columns["ts"] = pa.array(columns["ts_ns"].to_numpy() // 1000).cast(US)
+    columns["protocol"] = pa.repeat(pa.scalar(protocol.name), len(place))
+    for name, type_ in ENVELOPE_TYPES.items():
+        if name not in columns:
+            columns[name] = as_type(columns[f"f.{_sole(getattr(protocol.envelope, name))}"], type_)
+    columns |= _said(columns, [facts.get(f, Facts()) for f in flow.tolist()], place)
+    messages = pa.table({name: columns[name] for name in MESSAGES.names}, MESSAGES)
+    fields = {name[2:]: array for name, array in columns.items() if name.startswith("f.")}
+    return Chunk(
+        protocol.name, messages, pa.table({name: columns[name] for name in KEYS} | fields), _narrow(protocol, columns)
+    )
+
+
+def _said(columns: Mapping[str, pa.Array], known: Sequence[Facts], place: NDArray[np.int64]) -> dict[str, pa.Array]:
+    """The columns in which the connections as a whole have a say."""
     at = pa.array(place)
-    known = [facts.get(f, Facts()) for f in flow.tolist()]
-    columns = {name: _plain(table[name]) for name in table.column_names}
+    out: dict[str, pa.Array] = {}
     for name in ("dialect", "group_name", "client_name"):
-        said = pa.array([getattr(k, name) for k in known], pa.string()).take(at)
-        columns[name] = pc.coalesce(columns[name], said)
+        said = [getattr(k, name) for k in known]
+        if columns[name].null_count and any(x is not None for x in said):
+            out[name] = pc.coalesce(columns[name], pa.array(said, pa.string()).take(at))
     for name in {name for k in known for name in k.columns}:
-        columns[f"f.{name}"] = pa.array([k.columns.get(name) for k in known], pa.string()).take(at)
+        out[f"f.{name}"] = pa.array([k.columns.get(name) for k in known], pa.string()).take(at)
     if any(k.op_names is not None for k in known):
-        columns["op"] = _renamed(columns, known, place)
-    shifts = np.array([flows[f].shift for f in flow.tolist()], np.int64)[place, table["side"].to_numpy()]
-    if shifts.any():
-        columns["stream_offset"] = pc.add(columns["stream_offset"], pa.array(shifts))
-    whole = pa.table(columns).sort_by(
-        [("ts_ns", "ascending"), ("first_packet", "ascending"), ("connection_id", "ascending"),
-         ("direction", "ascending"), ("stream_offset", "ascending")]
-    )  # fmt: skip
-    messages = whole.select(MESSAGES.names).cast(MESSAGES)
-    names = [name for name in whole.column_names if name.startswith("f.")]
-    fields = whole.select([*KEYS, *names]).rename_columns([*KEYS, *(name[2:] for name in names)])
-    return Chunk(protocol.name, messages, fields, _narrow(protocol, whole))
+        out["op"] = _renamed(columns, known, place)
+    return out
+
+
+def _offsets(table: pa.Table, flows: Sequence[Flow]) -> NDArray[np.int64]:
+    """Stream offsets, from the lowest sequence number of a side that was captured in the end."""
+    flow, place = numbered(table["flow"].to_numpy())
+    shifts = np.array([flows[f].shift for f in flow.tolist()], np.int64).reshape(-1, 2)
+    offsets: NDArray[np.int64] = table["stream_offset"].to_numpy()
+    return offsets + shifts[place, table["side"].to_numpy()] if shifts.any() else offsets
+
+
+def _sorted(table: pa.Table, flows: Sequence[Flow]) -> pa.Table:
+    """The rows by time, packet, connection, direction and offset."""
+    flow, place = numbered(table["flow"].to_numpy())
+    keys = (
+        table["ts_ns"].to_numpy(),
+        table["first_packet"].to_numpy(),
+        np.array([flows[f].connection_id for f in flow.tolist()], np.int64)[place],
+        _plain(table["direction"]).indices.to_numpy(),
+        _offsets(table, flows),
+    )
+    return table if _ascend(keys) else table.take(pa.array(np.lexsort(keys[::-1])))
+
+
+def _ascend(keys: Sequence[NDArray[np.generic]]) -> bool:
+    """Whether rows are in order of the first key, where it is equal of the second, and so on."""
+    equal = np.ones(max(len(keys[0]) - 1, 0), np.bool_)
+    for key in keys:
+        if (equal & (key[1:] < key[:-1])).any():  # type: ignore[operator]  # arrays of integers
+            return False
+        equal &= key[1:] == key[:-1]
+        if not equal.any():
+            break
+    return True
+
+
+def _wide(array: pa.Array, type_: pa.DataType | None) -> pa.Array:
+    """A column of the spool as the tables have it."""
+    if pa.types.is_null(array.type) and type_ is not None:
+        return pa.nulls(len(array), type_)
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _types(protocol: MessageQueue, program: Program) -> dict[str, pa.DataType]:
+    """The types of the spool's columns."""
+    own = {column.name: column_type(program, c) for c, column in enumerate(program.columns) if column.parent < 0}
+    own |= {derived.name: derived.type for derived in protocol.derived}
+    types = {field.name: field.type for field in MESSAGES} | {f"f.{name}": type_ for name, type_ in own.items()}
+    for name in needed(protocol.rule) if protocol.rule is not None else ():
+        outer, _, inner = name.partition(".")
+        if outer in own:
+            type_ = own[outer]
+            types[f"r.{name}"] = pa.list_(type_.value_type.field(inner).type) if inner and type_ is not None else type_
+    return types | {"r.body_print": pa.int64(), "r.body_sha256": pa.string()}
 
 
 def _column(table: pa.Table, name: str) -> pa.Array:
@@ -421,16 +553,18 @@ def _column(table: pa.Table, name: str) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, array.flatten().field(inner), mask=pc.is_null(array))
 
 
-def _narrow(protocol: MessageQueue, whole: pa.Table) -> pa.Table | None:
+def _narrow(protocol: MessageQueue, columns: Mapping[str, pa.Array]) -> pa.Table | None:
     rule = protocol.rule
     if rule is None:
         return None
-    names = [*ENVELOPE, *(name for name in whole.column_names if name.startswith("r."))]
-    table = whole.select(names).rename_columns([n.removeprefix("r.") if n.startswith("r.body_") else n.replace("r.", "f.", 1) if n.startswith("r.") else n for n in names])
+    out = {name: columns[name] for name in ENVELOPE}
     for name in needed(rule):
-        if f"f.{name}" not in table.column_names:
-            table = table.append_column(f"f.{name}", whole[name])
-    return table
+        if f"r.{name}" in columns or f"f.{name}" in columns or name in columns:
+            out[f"f.{name}"] = columns.get(f"r.{name}", columns.get(f"f.{name}", columns.get(name)))
+    for name in ("body_print", "body_sha256"):
+        if f"r.{name}" in columns:
+            out[name] = columns[f"r.{name}"]
+    return pa.table(out)
 
 
 def _renamed(columns: Mapping[str, pa.Array], known: Sequence[Facts], place: NDArray[np.intp]) -> pa.Array:
