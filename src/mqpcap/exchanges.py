@@ -70,7 +70,7 @@ MAX_PLACES = 4096
 """So many places are tried for a run of answers behind a hole; with more it stays unproven."""
 STEADY = 3
 RISING = 8
-"""So many equal steps, or so many steps up (connections may share a counter), show that a client numbers its requests."""
+"""So many equal steps, or so many steps up (connections may share a counter), show that a client numbers requests."""
 STATES = pa.array([s.name.lower() for s in State], pa.string())
 
 
@@ -179,9 +179,9 @@ class _Columns:
 
     def __init__(self, rule: Rule, rows: pa.Table, edges: Mapping[int, Ends]) -> None:
         self.rule = rule
-        ids, connection = np.unique(rows["connection_id"].to_numpy(), return_inverse=True)
-        self.connection: I64 = connection.reshape(-1).astype(np.int64)
-        self.edges = [edges[one] for one in ids.tolist()]
+        encoded = rows["connection_id"].combine_chunks().dictionary_encode()
+        self.connection: I64 = encoded.indices.to_numpy().astype(np.int64)
+        self.edges = [edges[one] for one in encoded.dictionary.to_pylist()]
         self.offset: I64 = rows["stream_offset"].to_numpy()
         self.length: I64 = rows["frame_len"].to_numpy()
         self.ts_ns: I64 = rows["ts_ns"].to_numpy()
@@ -243,7 +243,8 @@ class _Columns:
 
     def fits(self, request: I64, reply: I64) -> NDArray[np.bool_]:
         """Whether each reply is one that its request may get, and came after it."""
-        fit: NDArray[np.bool_] = self.may_answer[self.op[request], self.op[reply]] & (self.ts_ns[reply] >= self.ts_ns[request])
+        fit: NDArray[np.bool_] = self.may_answer[self.op[request], self.op[reply]]
+        fit = fit & (self.ts_ns[reply] >= self.ts_ns[request])
         return fit & (self.tie[request] == self.tie[reply]) if self.rule.tie else fit
 
     def of(self, rows: I64, one: int) -> I64:
@@ -257,7 +258,7 @@ class _Columns:
         self.partner[reply] = request
 
     def in_step(self, asked: I64) -> tuple[I64, I64, NDArray[np.bool_]]:
-        """The k-th of ``asked`` and the k-th reply of each intact connection, and in which all fit and none is left over."""
+        """The k-th of ``asked`` and the k-th reply of intact connections; and where all fit and none is left over."""
         n = len(self.edges)
         wanted = np.bincount(self.connection[asked], minlength=n)
         got = np.bincount(self.connection[self.replies], minlength=n)
@@ -537,9 +538,8 @@ def _exchanges(protocol: str, rows: pa.Table, pairs: Pairing) -> pa.Table:
         EXCHANGES,
     )
     by = pc.coalesce(table["request_ts_ns"], table["reply_ts_ns"])
-    order = pc.sort_indices(
-        table.append_column("at", by), [("at", "ascending"), ("connection_id", "ascending"), ("request_offset", "ascending")]
-    )
+    keys = [("at", "ascending"), ("connection_id", "ascending"), ("request_offset", "ascending")]
+    order = pc.sort_indices(table.append_column("at", by), keys)
     return table.take(order)
 
 
@@ -568,4 +568,4 @@ def _deliveries(protocol: str, rows: pa.Table, matches: Matches | None) -> pa.Ta
         },
         DELIVERIES,
     )
-    return table.sort_by([("publish_ts_ns", "ascending"), ("deliver_ts_ns", "ascending"), ("deliver_offset", "ascending")])
+    return table.sort_by([(name, "ascending") for name in ("publish_ts_ns", "deliver_ts_ns", "deliver_offset")])

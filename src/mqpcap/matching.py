@@ -21,8 +21,9 @@ def codes(columns: Sequence[pa.Array | pa.ChunkedArray], n: int) -> I64:
         whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         encoded = whole.dictionary_encode()
         one = pc.fill_null(encoded.indices, len(encoded.dictionary)).to_numpy(zero_copy_only=False).astype(np.int64)
-        _, key = np.unique(key * (len(encoded.dictionary) + 1) + one, return_inverse=True)
-    return key.astype(np.int64)
+        both = pa.array(key * (len(encoded.dictionary) + 1) + one)
+        key = both.dictionary_encode().indices.to_numpy().astype(np.int64)
+    return key
 
 
 def sole_sources(key: I64, source: I64, sink: I64, ts_ns: I64) -> tuple[I64, I64, int]:
