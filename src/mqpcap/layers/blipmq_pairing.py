@@ -20,7 +20,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -141,78 +141,123 @@ class _Columns:
 
     def __init__(self, rows: pa.Table) -> None:
         self.n = rows.num_rows
-        self.connection: I64 = _numbers(rows["connection_id"], -1)
+        self.connection = _numbers(rows["connection_id"], -1)
         self.client = pc.equal(rows["direction"], "c2s").to_numpy()
-        self.offset: I64 = _numbers(rows["stream_offset"], 0)
-        self.ts: I64 = _numbers(rows["ts_ns"], 0)
-        self.end: I64 = _numbers(rows["end_ts_ns"], 0)
-        self.op: I64 = _numbers(rows["op_code"], -1)
-        self.id: I64 = _bits(rows["f.correlation_id"])
-        self.sub: I64 = _bits(rows["f.subscription_id"])
+        self.offset = _numbers(rows["stream_offset"], 0)
+        self.ts = _numbers(rows["ts_ns"], 0)
+        self.end = _numbers(rows["end_ts_ns"], 0)
+        self.op = _numbers(rows["op_code"], -1)
+        self.id = _bits(rows["f.correlation_id"])
+        self.sub = _bits(rows["f.subscription_id"])
         self.has_sub = rows["f.subscription_id"].is_valid().to_numpy()
-        self.qos: I64 = _numbers(rows["f.qos"], -1)
-        self.version: I64 = _numbers(rows["f.protocol_version"], -1)
-        self.code: I64 = _numbers(rows["error_code"], -1)
-        self.body: I64 = _numbers(rows["body_print"], 0)
-        self.topic, topics = _coded(rows["destination"])
-        self.topic_names = topics
-        self.empty = np.isin(self.topic, [i for i, x in enumerate(topics) if x == ""])
-        self.nul = np.isin(self.topic, [i for i, x in enumerate(topics) if "\0" in x])
+        self.qos = _numbers(rows["f.qos"], -1)
+        self.version = _numbers(rows["f.protocol_version"], -1)
+        self.code = _numbers(rows["error_code"], -1)
+        self.body = _numbers(rows["body_print"], 0)
+        self.topic, self.topic_names = _coded(rows["destination"])
         flaw, flaws = _coded(rows["flaw"])
-        self.cut = np.isin(flaw, [i for i, x in enumerate(flaws) if x == "truncated"])
+        self.cut = _any_of(flaw, [i for i, x in enumerate(flaws) if x == "truncated"])
         self.bad = (flaw >= 0) & ~self.cut
-        text, texts = _coded(rows["f.error_text"])
-        says = np.array([*(TEXTS.get(x, Says.OTHER) for x in texts), Says.OTHER], np.int64)
-        self.text: I64 = says[text]
+        self.empty = _any_of(self.topic, [i for i, x in enumerate(self.topic_names) if x == ""])
+        self.nul = _any_of(self.topic, [i for i, x in enumerate(self.topic_names) if "\0" in x])
+        self.text, self.texts = _coded(rows["f.error_text"])
         key = rows["f.partition_key"]
-        self.no_key = pc.fill_null(pc.equal(pc.binary_length(key), 0), False).to_numpy()
+        self.no_key = (
+            pc.fill_null(pc.equal(pc.binary_length(key), 0), False).to_numpy()
+            if key.null_count < self.n else _all_of(False, self.n)
+        )  # fmt: skip
+        self.odd = self.bad | self.cut | self.empty | self.nul | self.no_key | (self.qos > 1) | (self.has_sub & (self.sub == 0))
         self.answer, self.says = self._answers()
 
     def _answers(self) -> tuple[I64, I64]:
         """What each server frame is, and what a fixed answer says."""
         kind = np.full(self.n, Answer.ODD, np.int64)
         says = np.zeros(self.n, np.int64)
-        ack = (self.op == ACK) & self.has_sub
-        says[ack] = np.where(self.sub[ack] == 0, int(Says.ZERO), int(Says.SUBSCRIBED))
-        pong = self.op == PONG
-        says[pong] = Says.PONG
-        nack = self.op == NACK
-        says[nack] = self.text[nack]
-        kind[ack | pong | nack] = Answer.FIXED
-        kind[nack & (self.code == 404)] = Answer.NOT_FOUND
-        kind[nack & ((self.code == 500) | (self.code == 503))] = Answer.REFUSED
-        kind[self.op == PUBLISH] = Answer.DELIVERY
-        kind[self.op == DELIVER] = Answer.PUSH
-        kind[(self.cut | self.bad) & (kind != Answer.PUSH)] = Answer.ODD
-        kind[self.client] = Answer.ODD
+        rows = np.flatnonzero(~self.client)
+        op, code = self.op[rows], self.code[rows]
+        meaning = np.array([*(TEXTS.get(x, Says.OTHER) for x in self.texts), Says.OTHER], np.int64)
+        nack, ack = op == NACK, (op == ACK) & self.has_sub[rows]
+        one = np.full(len(rows), Answer.ODD, np.int64)
+        one[nack | ack | (op == PONG)] = Answer.FIXED
+        one[nack & (code == 404)] = Answer.NOT_FOUND
+        one[nack & ((code == 500) | (code == 503))] = Answer.REFUSED
+        one[op == PUBLISH] = Answer.DELIVERY
+        one[self.cut[rows] | self.bad[rows]] = Answer.ODD
+        one[op == DELIVER] = Answer.PUSH
+        said = np.where(op == PONG, int(Says.PONG), 0)
+        said[ack] = np.where(self.sub[rows][ack] == 0, int(Says.ZERO), int(Says.SUBSCRIBED))
+        said[nack] = meaning[self.text[rows][nack]]
+        kind[rows], says[rows] = one, said
         return kind, says
+
+
+def _all_of(value: object, n: int) -> NDArray[Any]:
+    """An array of one value that takes no room."""
+    return np.broadcast_to(np.array(value), n)
 
 
 def _plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def _numbers(column: pa.ChunkedArray, null: int) -> I64:
-    array = pc.fill_null(_plain(column).cast(pa.int64()), null)
-    return np.asarray(array.to_numpy(zero_copy_only=False), np.int64)
+def _any_of(codes: NDArray[Any], wanted: Sequence[int]) -> NDArray[np.bool_]:
+    if not wanted:
+        return _all_of(False, len(codes))
+    return np.isin(codes, wanted)
+
+
+def _numbers(column: pa.ChunkedArray | pa.Array, null: int) -> I64:
+    """An integer column as an array."""
+    array = _plain(column)
+    if array.null_count == len(array):
+        return _all_of(np.int64(null), len(array))
+    dtype = np.dtype(f"int{array.type.bit_width}")
+    values = np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
+    if not array.null_count:
+        return values
+    return np.where(array.is_valid().to_numpy(zero_copy_only=False), values, dtype.type(null))
 
 
 def _bits(column: pa.ChunkedArray) -> I64:
     """A decimal column of 64-bit unsigned values as int64 with the same bits; null is 0."""
-    array = pc.fill_null(_plain(column).cast(pa.decimal128(20, 0)), 0)
-    if not len(array):
-        return np.empty(0, np.int64)
+    array = _plain(column)
+    if array.null_count == len(array):
+        return _all_of(np.int64(0), len(array))
     words = np.frombuffer(array.buffers()[1], np.int64)
-    return words[2 * array.offset : 2 * (array.offset + len(array)) : 2].copy()
+    low = words[2 * array.offset : 2 * (array.offset + len(array)) : 2]
+    return np.where(array.is_valid().to_numpy(zero_copy_only=False), low, 0) if array.null_count else low.copy()
 
 
 def _coded(column: pa.ChunkedArray) -> tuple[I64, list[str]]:
     """A number per row for its text, -1 for null, and the texts."""
-    encoded = _plain(column).cast(pa.string()).dictionary_encode()
+    array = _plain(column)
+    if array.null_count == len(array):
+        return _all_of(np.int64(-1), len(array)), []
+    encoded = array.dictionary_encode()
     return _numbers(encoded.indices, -1), encoded.dictionary.to_pylist()
 
 
 # -- one connection: classes, counting, blocks -----------------------------------------------------------
+
+
+_WIDE = int(Says.SUBSCRIBED | Says.BAD_QOS | Says.TOPIC | Says.GROUP | Says.OTHER)
+"""What a SUBSCRIBE of version 2 may get: its flags are younger than some of its servers."""
+
+
+def _tables(two: bool) -> tuple[I64, I64]:
+    """Class and answers of each operation in ``ready``."""
+    kind = np.full(DELIVER + 1, Class.BREAKS, np.int64)
+    mask = np.zeros(DELIVER + 1, np.int64)
+    for op, says in ((HELLO, Says.PERFORMED), (AUTH, Says.ALREADY), (PING, Says.PONG), (SUBSCRIBE, Says.SUBSCRIBED)):
+        kind[op], mask[op] = Class.FIXED, says
+    kind[[NACK, PONG]] = Class.IGNORED
+    kind[PUBLISH], kind[ACK], kind[POLL] = Class.PUBLISH, Class.ACK, Class.POLL
+    if two:
+        kind[POLL], kind[DELIVER], mask[SUBSCRIBE] = Class.NEVER, Class.NO_REQUEST, _WIDE
+    return kind, mask
+
+
+_TABLES = {1: _tables(False), 2: _tables(True)}
 
 
 class _Talk:
@@ -244,7 +289,7 @@ class _Talk:
         self.s_holes = self._server_holes()
         self.start = edge.start or self._opens()
         self.ready_from = len(c) if self.start else 0
-        self.kind, self.mask = self._classified()
+        self.kind = self.mask = np.empty(0, np.int64)
         self.in_order = _strictly_ordered(self.c_id[np.isin(x.op[c], (HELLO, AUTH, PUBLISH, SUBSCRIBE, PING, POLL))])
         self._count()
         none = np.empty(0, np.int64)
@@ -286,46 +331,44 @@ class _Talk:
             and 0 not in self.c_holes and 0 not in self.s_holes
         )  # fmt: skip
 
-    def _classified(self) -> tuple[I64, I64]:
+    def _classify(self) -> None:
         """Class of each frame as in ``ready``, and what a fixed one may be answered with."""
         x, c = self.x, self.c
-        op, bad, qos = x.op[c], x.bad[c], x.qos[c]
-        kind = np.full(len(c), Class.BREAKS, np.int64)
-        mask = np.zeros(len(c), np.int64)
-        two = self.version == 2
+        kinds, masks = _TABLES[self.version]
+        op = x.op[c]
+        slot = np.where((op >= HELLO) & (op <= DELIVER), op, 0)
+        self.kind, self.mask = kinds[slot], masks[slot]
+        self.kind[(op == PUBLISH) & (x.qos[c] == 0)] = Class.NEVER
+        odd = np.flatnonzero(x.odd[c])
+        if len(odd):
+            self._classify_odd(odd)
 
-        def fixed(where: NDArray[np.bool_], says: int) -> None:
+    def _classify_odd(self, at: I64) -> None:
+        """The same for frames with something to refuse; the later rules win as the server checks them first."""
+        x, rows = self.x, self.c[at]
+        op, bad, qos, two = x.op[rows], x.bad[rows], x.qos[rows], self.version == 2
+        kind, mask = self.kind[at], self.mask[at]
+        refused = Says.TOPIC | Says.OTHER if two else Says(0)
+        publish, subscribe = op == PUBLISH, op == SUBSCRIBE
+        rules = [((publish | subscribe) & (qos > 1), Says.BAD_QOS | refused)]
+        if two:
+            rules += [
+                (publish & x.no_key[rows], Says.OTHER | Says.BAD_PUBLISH),
+                (publish & x.nul[rows], Says.TOPIC | Says.BAD_QOS | Says.OTHER),
+            ]
+        rules += [
+            ((publish | subscribe) & x.empty[rows], Says.EMPTY_TOPIC | refused),
+            (publish & bad, Says.BAD_PUBLISH | refused),
+            (subscribe & bad, Says.BAD_SUBSCRIBE | refused),
+            (((op == ACK) | (op == POLL)) & (x.sub[rows] == 0), Says.ZERO_ID),
+            ((op == ACK) & bad, Says.BAD_ACK),
+            ((op == POLL) & bad, Says.BAD_POLL),
+        ]
+        for where, says in rules:
             kind[where] = Class.FIXED
-            mask[where] = says
-
-        fixed(op == HELLO, Says.PERFORMED)
-        fixed(op == AUTH, Says.ALREADY)
-        fixed(op == PING, Says.PONG)
-        kind[(op == NACK) | (op == PONG)] = Class.IGNORED
-        publish = op == PUBLISH
-        kind[publish] = np.where(qos[publish] == 0, int(Class.NEVER), int(Class.PUBLISH))
-        refused = Says.TOPIC | Says.OTHER if two else 0
-        fixed(publish & (qos > 1), Says.BAD_QOS | refused)
-        if two:
-            fixed(publish & x.no_key[c], Says.OTHER | Says.BAD_PUBLISH)
-            fixed(publish & x.nul[c], Says.TOPIC | Says.BAD_QOS | Says.OTHER)
-        fixed(publish & x.empty[c], Says.EMPTY_TOPIC | refused)
-        fixed(publish & bad, Says.BAD_PUBLISH | refused)
-        subscribe = op == SUBSCRIBE
-        wide = Says.SUBSCRIBED | Says.BAD_QOS | Says.TOPIC | Says.GROUP | Says.OTHER
-        fixed(subscribe, wide if two else Says.SUBSCRIBED)
-        fixed(subscribe & (qos > 1), wide if two else Says.BAD_QOS)
-        fixed(subscribe & x.empty[c], Says.EMPTY_TOPIC | refused)
-        fixed(subscribe & bad, Says.BAD_SUBSCRIBE | refused)
-        for what, opened, says in ((ACK, Class.ACK, Says.BAD_ACK), (POLL, Class.POLL, Says.BAD_POLL)):
-            here = op == what
-            kind[here] = Class.NEVER if two and what == POLL else opened
-            fixed(here & (x.sub[c] == 0), Says.ZERO_ID)
-            fixed(here & bad, says)
-        if two:
-            kind[op == DELIVER] = Class.NO_REQUEST
-        kind[x.cut[c]] = Class.CUT
-        return kind, mask
+            mask[where] = says | (_WIDE if two and says & (Says.BAD_QOS | Says.TOPIC) else 0) * subscribe[where]
+        kind[x.cut[rows]] = Class.CUT
+        self.kind[at], self.mask[at] = kind, mask
 
     def _count(self) -> None:
         """Fixed pairs, run by run, and the blocks between them."""
@@ -333,6 +376,8 @@ class _Talk:
         synced = self.start and 0 not in self.c_holes and 0 not in self.s_holes
         if synced:
             at, synced = self._handshake()
+        else:
+            self._classify()
         self._fixed_c = np.flatnonzero(self.kind == Class.FIXED)
         self._fixed_s = np.flatnonzero(self.answer == Answer.FIXED)
         greets, refused = self._unready()
@@ -365,11 +410,11 @@ class _Talk:
         """Pairs until the connection is ready: where counting goes on, None if nowhere, and whether it is in step."""
         x = self.x
         last = min([len(self.c), len(self.s), *self.c_holes, *self.s_holes])
-        hello, at, ready, in_step = False, 0, False, True
+        hello, at, ready, in_step, masks = False, 0, False, True, []
         while at < last and not ready:
             row = self.c[at]
             op = int(x.op[row])
-            if self.kind[at] in (Class.BREAKS, Class.CUT):
+            if x.cut[row] or not HELLO <= op <= (DELIVER if self.version == 2 else POLL):
                 break
             may = _greeting(op, bool(x.bad[row]), hello)
             if self.answer[at] != Answer.FIXED or self.s_id[at] != self.c_id[at] or not self.says[at] & int(may):
@@ -378,12 +423,11 @@ class _Talk:
             taken = self.says[at] == Says.ZERO
             if taken and op == HELLO:
                 hello, self.version = True, 2 if x.version[row] == 2 else 1
-                kind, mask = self._classified()
-                kind[:at], mask[:at] = self.kind[:at], self.mask[:at]
-                self.kind, self.mask = kind, mask
-            self.kind[at], self.mask[at] = Class.FIXED, int(may)
+            masks.append(int(may))
             ready = bool(taken and op == AUTH)
             at += 1
+        self._classify()
+        self.kind[:at], self.mask[:at] = Class.FIXED, masks
         self.pairs.append((np.arange(at), np.arange(at)))
         if ready:
             self.ready_from = at
@@ -620,6 +664,7 @@ class _World:
         self.most = 1
         self.returns: list[tuple[int, int, int]] = []
         """Certain redeliveries: when the message was handed out before, at which count, and when it came again."""
+        self._published: _Published | None = None
         self._streams: dict[int, _Stream] = {}
         self._queues: dict[int, _Queue | None] = {}
         if not self.two:
@@ -674,10 +719,10 @@ class _World:
         if kind == Answer.DELIVERY:
             if o.f_kind[f] != Class.POLL or (o.a_qos[a] == 0 and o.f_id[f] != o.a_id[a]):
                 return False
-            known = self.subs.get(o.f_sub[f])
-            return known is None or any(
-                s.topic == o.a_topic[a] and s.qos >= o.a_qos[a] and not self._before(i, o, f, s) for s in known
-            )
+            for s in self.subs.get(o.f_sub[f], ()):
+                if s.topic == o.a_topic[a] and s.qos >= o.a_qos[a] and not self._before(i, o, f, s):
+                    return True
+            return o.f_sub[f] not in self.subs
         wanted = Class.ACK if kind == Answer.NOT_FOUND else Class.PUBLISH
         return o.f_kind[f] == wanted and o.f_id[f] == o.a_id[a]
 
@@ -793,12 +838,14 @@ class _World:
                     continue
                 fits = queue.stream.ranked(queue.base + o.a_id[a] - 1, o.a_body[a])
                 if len(fits) == 1:
-                    publish[int(t.s[o.a_pos[a]])] = int(queue.stream.row_[fits[0]])
+                    publish[int(t.s[o.a_pos[a]])] = queue.stream.row[fits[0]]
 
     def stream(self, topic: int) -> "_Stream":
         """What was published to a topic."""
         if topic not in self._streams:
-            self._streams[topic] = _stream(self, topic)
+            if self._published is None:
+                self._published = _Published(self)
+            self._streams[topic] = self._published.stream(topic)
         return self._streams[topic]
 
     def queue(self, number: int) -> "_Queue | None":
@@ -837,7 +884,7 @@ class _Stream:
     high_: I64
     talk_: I64
     pos_: I64
-    row_: I64
+    row: list[int]
     low: list[int]
     high: list[int]
     talk: list[int]
@@ -861,34 +908,49 @@ class _Stream:
         return [k for k in near if self.least[k] <= rank <= self.most[k]]
 
 
-def _stream(world: _World, topic: int) -> _Stream:
-    x = world.x
-    parts: list[tuple[I64, I64, I64, I64, I64]] = []
-    certain = True
-    bodies: list[I64] = []
-    for i, t in enumerate(world.talks):
-        taken = ((t.kind == Class.NEVER) | (t.kind == Class.PUBLISH)) & (x.topic[t.c] == topic)
-        taken[t.broken if t.broken is not None else len(taken) :] = False
-        o = world.opens[i]
-        if o is not None:
-            for f, outcome in enumerate(o.outcome):
-                if o.f_kind[f] == Class.PUBLISH and outcome != SILENT and x.topic[t.c[o.f_pos[f]]] == topic:
-                    certain &= outcome != UNSURE
-                    taken[o.f_pos[f]] = False
-        certain &= bool((np.flatnonzero(taken) >= t.ready_from).all())
-        certain &= not ((t.answer == Answer.REFUSED) & (t.s_block < 0)).any()
-        at = np.flatnonzero(taken)
-        parts.append((x.end[t.c[at]], t.handled_by[at], np.full(len(at), i), at, t.c[at]))
-        bodies.append(x.body[t.s[(t.answer == Answer.DELIVERY) & (x.topic[t.s] == topic)]])
-    low, high, talk, pos, row = (np.concatenate([p[k] for p in parts]) for k in range(5))
-    order = np.lexsort((pos, talk, low))
-    low, high, talk, pos, row = low[order], high[order], talk[order], pos[order], row[order]
-    certain &= bool(np.isin(np.concatenate(bodies), x.body[row]).all())
-    least, most = _ranks(low, high, talk)
-    return _Stream(
-        low, high, talk, pos, row, low.tolist(), high.tolist(), talk.tolist(), pos.tolist(), x.body[row].tolist(),
-        x.qos[row].tolist(), least.tolist(), most.tolist(), certain,
-    )  # fmt: skip
+class _Published:
+    """Every message that the connections of a server published, by topic."""
+
+    def __init__(self, world: _World) -> None:
+        x = world.x
+        parts: list[tuple[I64, ...]] = []
+        said: list[I64] = []
+        doubts: list[I64] = []
+        for i, t in enumerate(world.talks):
+            taken = (t.kind == Class.NEVER) | (t.kind == Class.PUBLISH)
+            taken[t.broken if t.broken is not None else len(taken) :] = False
+            o = world.opens[i]
+            if o is not None:
+                refused = [f for f, outcome in enumerate(o.outcome) if o.f_kind[f] == Class.PUBLISH and outcome != SILENT]
+                places = np.array([o.f_pos[f] for f in refused], np.int64)
+                taken[places] = False
+                doubts.append(x.topic[t.c[places[[o.outcome[f] == UNSURE for f in refused]]]])
+            if ((t.answer == Answer.REFUSED) & (t.s_block < 0)).any():
+                doubts.append(x.topic[t.c[taken]])
+            at = np.flatnonzero(taken)
+            doubts.append(x.topic[t.c[at[at < t.ready_from]]])
+            parts.append((x.topic[t.c[at]], x.end[t.c[at]], t.handled_by[at], np.full(len(at), i), at, t.c[at]))
+            said.append(t.s[t.answer == Answer.DELIVERY])
+        topic, low, high, talk, pos, row = (np.concatenate([p[k] for p in parts]) for k in range(6))
+        order = np.lexsort((pos, talk, low, topic))
+        self.topic, self.row = topic[order], row[order]
+        self.low, self.high, self.talk, self.pos = low[order], high[order], talk[order], pos[order]
+        delivered = np.concatenate(said)
+        self.x, self.delivered = x, delivered[np.argsort(x.topic[delivered], kind="stable")]
+        self.doubtful = set(np.unique(np.concatenate([np.empty(0, np.int64), *doubts])).tolist())
+
+    def stream(self, topic: int) -> _Stream:
+        """What one topic took."""
+        x = self.x
+        a, b = np.searchsorted(self.topic, (topic, topic + 1))
+        low, high, talk, pos, row = (part[a:b] for part in (self.low, self.high, self.talk, self.pos, self.row))
+        c, d = np.searchsorted(x.topic[self.delivered], (topic, topic + 1))
+        certain = topic not in self.doubtful and bool(np.isin(x.body[self.delivered[c:d]], x.body[row]).all())
+        least, most = _ranks(low, high, talk)
+        return _Stream(
+            low, high, talk, pos, row.tolist(), low.tolist(), high.tolist(), talk.tolist(), pos.tolist(),
+            x.body[row].tolist(), x.qos[row].tolist(), least.tolist(), most.tolist(), certain,
+        )  # fmt: skip
 
 
 def _ranks(low: I64, high: I64, talk: I64) -> tuple[I64, I64]:
@@ -1398,18 +1460,31 @@ def _alone(x: _Columns, t: _Talk, reply: I64, out: _Out) -> None:
 
 def _worlds(x: _Columns, ends: Mapping[int, Ends]) -> list[list[_Talk]]:
     """The connections, server by server."""
-    order = np.lexsort((x.offset, ~x.client, x.connection))
-    borders = np.flatnonzero(np.diff(x.connection[order])) + 1
     worlds: dict[str, list[_Talk]] = {}
-    for rows in np.split(order, borders):
-        if not len(rows):
-            continue
-        edge = ends[int(x.connection[rows[0]])]
-        from_client = x.client[rows]
-        worlds.setdefault(edge.server, []).append(_Talk(x, edge, rows[from_client], rows[~from_client]))
+    for number, rows in _by_connection(x):
+        edge = ends[number]
+        client = x.client[rows]
+        worlds.setdefault(edge.server, []).append(_Talk(x, edge, _in_order(x, rows[client]), _in_order(x, rows[~client])))
     for talks in worlds.values():
         talks.sort(key=lambda t: (t.edge.first_ts_ns, t.edge.connection_id))
     return list(worlds.values())
+
+
+def _by_connection(x: _Columns) -> Iterator[tuple[int, I64]]:
+    """The rows of each connection."""
+    encoded = pa.array(x.connection).dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    small = codes.astype(np.int16) if len(encoded.dictionary) < 1 << 15 else codes
+    order = np.argsort(small, kind="stable")
+    borders = np.cumsum(np.bincount(codes, minlength=len(encoded.dictionary)))
+    for number, rows in zip(encoded.dictionary.to_pylist(), np.split(order, borders[:-1]), strict=True):
+        yield number, rows
+
+
+def _in_order(x: _Columns, rows: I64) -> I64:
+    """Rows of one direction by their place in the stream."""
+    offset = x.offset[rows]
+    return rows if (offset[1:] > offset[:-1]).all() else rows[np.argsort(offset, kind="stable")]
 
 
 def pairs(rows: pa.Table, ends: Mapping[int, Ends]) -> Pairing:
@@ -1425,11 +1500,14 @@ def pairs(rows: pa.Table, ends: Mapping[int, Ends]) -> Pairing:
 
 def deliveries(rows: pa.Table, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
     """The publish of each delivery: by tag where the subscription's life is known, else by a body sent only once."""
+    none = np.empty(0, np.int64)
+    if not pc.any(pc.and_(pc.equal(rows["direction"], "s2c"), pc.is_in(rows["op_code"], pa.array([PUBLISH, DELIVER])))).as_py():
+        return Matches(none, none, (), ())
     x = _Columns(rows)
     state = np.full(x.n, -1, np.int8)
     state[pairs.request[pairs.request >= 0]] = pairs.state[pairs.request >= 0]
     whole, server = _captured(x, ends)
-    delivered = np.flatnonzero(~x.client & ~x.bad & ~x.cut & ((x.op == PUBLISH) | (x.op == DELIVER)))
+    delivered = np.flatnonzero((x.answer == Answer.DELIVERY) | ((x.answer == Answer.PUSH) & ~x.bad & ~x.cut))
     published = np.flatnonzero(
         x.client & (x.op == PUBLISH) & ((state == State.SILENT) | (state == State.UNKNOWN)) & ~x.bad & ~x.cut
     )
@@ -1440,26 +1518,36 @@ def deliveries(rows: pa.Table, ends: Mapping[int, Ends], pairs: Pairing) -> Matc
     tagged = delivered[source[delivered] >= 0]
     rest = delivered[source[delivered] < 0]
     place = server * (len(x.topic_names) + 1) + x.topic + 1
-    _, key = np.unique(np.stack([place, x.body]), axis=1, return_inverse=True) if x.n else (None, place)
-    key = key.reshape(-1)
-    published = published[np.lexsort((x.ts[published], key[published]))]
-    first = np.searchsorted(key[published], key[rest], "left")
-    count = np.searchsorted(key[published], key[rest], "right") - first
-    hit = np.minimum(first, max(len(published) - 1, 0))
-    one = published[hit] if len(published) else np.full(len(rest), -1, np.int64)
-    sure = (count > 0) & (x.ts[one] <= x.ts[rest]) if len(published) else np.zeros(len(rest), np.bool_)
-    # More than one with that body: only the first, if the others were sent later.
-    second = published[np.minimum(hit + 1, len(published) - 1)] if len(published) else one
-    sure &= (count == 1) | (x.ts[second] > x.ts[rest])
-    sure &= whole[rest] | _all_differ(place, key, published, rest)
+    one, count, sure = _only(x, place, published, rest)
+    sure &= whole[rest] | _all_differ(x, place, published, rest)
     hashed = rest[sure]
-    how = ["tag"] * len(tagged) + ["body_hash"] * len(hashed)
     tags = x.id[tagged].view(np.uint64).tolist()
     digests = _plain(rows["body_sha256"]).take(pa.array(hashed)).to_pylist()
     return Matches(
-        np.concatenate([source[tagged], one[sure]]), np.concatenate([tagged, hashed]), how, [*map(str, tags), *digests],
-        int(((count > 0) & ~sure).sum()),
+        np.concatenate([source[tagged], one[sure]]), np.concatenate([tagged, hashed]),
+        ["tag"] * len(tagged) + ["body_hash"] * len(hashed), [*map(str, tags), *digests], int(((count > 0) & ~sure).sum()),
     )  # fmt: skip
+
+
+def _keys(x: _Columns, place: I64, rows: I64) -> I64:
+    """A number for server, topic and body; bodies have 60-bit fingerprints, so different ones differ here too."""
+    return np.asarray(x.body[rows] ^ (place[rows] * np.int64(0x1E3779B97F4A7C15)), np.int64)
+
+
+def _only(x: _Columns, place: I64, published: I64, delivered: I64) -> tuple[I64, I64, NDArray[np.bool_]]:
+    """Per delivery the first publish of its topic and body, how many there are, and whether only that one came before."""
+    if not len(published) or not len(delivered):
+        return np.full(len(delivered), -1, np.int64), np.zeros(len(delivered), np.int64), np.zeros(len(delivered), np.bool_)
+    key = _keys(x, place, published)
+    order = np.lexsort((x.ts[published], key))
+    published, key = published[order], key[order]
+    wanted = _keys(x, place, delivered)
+    first = np.searchsorted(key, wanted, "left")
+    count = np.searchsorted(key, wanted, "right") - first
+    one = published[np.minimum(first, len(published) - 1)]
+    second = published[np.minimum(first + 1, len(published) - 1)]
+    sure = (count > 0) & (x.ts[one] <= x.ts[delivered]) & ((count == 1) | (x.ts[second] > x.ts[delivered]))
+    return one, count, sure
 
 
 def _captured(x: _Columns, ends: Mapping[int, Ends]) -> tuple[NDArray[np.bool_], I64]:
@@ -1473,14 +1561,14 @@ def _captured(x: _Columns, ends: Mapping[int, Ends]) -> tuple[NDArray[np.bool_],
     return whole[place.reshape(-1)], number[place.reshape(-1)]
 
 
-def _all_differ(place: I64, key: I64, published: I64, rest: I64) -> NDArray[np.bool_]:
+def _all_differ(x: _Columns, place: I64, published: I64, rest: I64) -> NDArray[np.bool_]:
     """Per delivery whether its topic never saw a body twice, in enough messages to tell."""
     topics, at, count = np.unique(place[published], return_inverse=True, return_counts=True)
-    if not len(topics):
+    if not len(topics) or not len(rest):
         return np.zeros(len(rest), np.bool_)
     different = np.zeros(len(topics), np.int64)
-    _, once = np.unique(key[published], return_index=True)
+    _, once = np.unique(_keys(x, place, published), return_index=True)
     np.add.at(different, at.reshape(-1)[once], 1)
     fine = (different == count) & (count >= COUNTED_IDS)
     found = np.minimum(np.searchsorted(topics, place[rest]), len(topics) - 1)
-    return fine[found] & (topics[found] == place[rest])
+    return np.asarray(fine[found] & (topics[found] == place[rest]), np.bool_)
