@@ -687,8 +687,8 @@ events AS (
   LEFT JOIN only_one o ON o.connection_id = d.connection_id
   WHERE d.direction = 's2c' AND d.op IN ('PUBLISH', 'DELIVER') AND d.qos = 1
   UNION ALL
-  SELECT 'blipmq', 'delivery', a.connection_id, NULL, CONCAT_WS(' ', a.connection_id, a.subscription_id, a.correlation_id),
-         -1, a.ts_ns, a.stream_offset
+  SELECT 'blipmq', 'delivery', a.connection_id, NULL,
+         CONCAT_WS(' ', a.connection_id, a.subscription_id, a.correlation_id), -1, a.ts_ns, a.stream_offset
   FROM blipmq a
   LEFT JOIN exchanges e ON e.connection_id = a.connection_id AND e.request_offset = a.stream_offset
   WHERE a.direction = 'c2s' AND a.op = 'ACK' AND COALESCE(e.status, '') <> 'error'
