@@ -289,8 +289,8 @@ class Rule:
     machine: "Machine | None" = None
     deliveries: "Deliveries | None" = None
     queues: "tuple[Rule, ...]" = ()
-    """Beside the machine: rules for some operations each, which keep their order among themselves. Their ``unasked`` is not
-    empty: other messages go between."""
+    """Beside the machine: rules for some operations each, which keep their order among themselves. Their ``unasked`` is
+    not empty: other messages go between."""
 
 
 @dataclass(frozen=True, slots=True)

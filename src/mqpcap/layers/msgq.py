@@ -126,14 +126,14 @@ def derive(raw: Raw) -> Mapping[str, pa.Array]:
 
 
 def _wanted(raw: Raw, document: pa.Array) -> pa.Array:
-    """Whether a JSON header asks the daemon to answer if nobody else can (message.py, ``want_answer``)."""
+    """True where a JSON header asks the daemon to answer if nobody else can (message.py, ``want_answer``)."""
     rows = np.flatnonzero(np.isin(raw.layout, [i for i, name in enumerate(raw.layout_names) if name == "json_c2s"]))
     out = np.zeros(raw.n, np.bool_)
     if len(rows):
         # A quote inside a text is written \\", so this can only be the key; behind the first } it may be the body's.
         said = pc.match_substring_regex(document.take(pa.array(rows)), r'^\{"header":\{[^}]*"want_answer":true[,}]')
         out[rows] = pc.fill_null(said, False).to_numpy(zero_copy_only=False)
-    return pa.array(out)
+    return pa.array(out, mask=~out)
 
 
 def envelope(table: pa.Table) -> Mapping[str, pa.Array]:
