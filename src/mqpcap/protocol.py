@@ -283,8 +283,9 @@ class Rule:
     one_way: tuple[str, int] | None = None
     columns: tuple[str, ...] = ()
     body: str | None = None
-    """The column whose values ``deliveries`` compares: ``rows`` then have ``body_print`` (int64, equal for equal bodies,
-    null without one) and, for rows of ``delivered`` operations from the server, ``body_sha256`` (hexadecimal)."""
+    """The column whose values ``deliveries`` compares: ``rows`` then have ``body_print`` (int64, equal for equal
+    bodies, null without one) and, for rows of ``delivered`` operations from the server, ``body_sha256`` in hexadecimal.
+    """
     delivered: frozenset[str] = frozenset()
     machine: "Machine | None" = None
     deliveries: "Deliveries | None" = None
