@@ -11,7 +11,16 @@ from mqpcap.packets import Dissector, address_text
 
 TSHARK = shutil.which("tshark")
 PCAPS = sorted((Path(__file__).resolve().parent.parent / "pcaps").glob("*/*.pcap"))
-FIELDS = "frame.number frame.time_epoch ip.src ip.dst tcp.srcport tcp.dstport tcp.seq_raw tcp.len".split()
+FIELDS = [
+    "frame.number",
+    "frame.time_epoch",
+    "ip.src",
+    "ip.dst",
+    "tcp.srcport",
+    "tcp.dstport",
+    "tcp.seq_raw",
+    "tcp.len",
+]
 
 pytestmark = [
     pytest.mark.tshark,
