@@ -289,9 +289,18 @@ class Rule:
     delivered: frozenset[str] = frozenset()
     machine: "Machine | None" = None
     deliveries: "Deliveries | None" = None
+    answers: "Callable[[Any, Any], bool] | None" = None
+    """Whether a Scapy message (first) may answer another, where operation and ties are not all: for ``sr()``."""
     queues: "tuple[Rule, ...]" = ()
     """Beside the machine: rules for some operations each, which keep their order among themselves. Their ``unasked`` is
     not empty: other messages go between."""
+
+    def fits(self, asked: str | None, said: str | None) -> bool:
+        """Whether the server's operation may answer the client's, None being one without a name."""
+        ask = (self.asks.get(asked) if asked is not None else None) or self.otherwise
+        if ask is None or said in self.unasked:
+            return False
+        return not ask.by or said in self.errors or said in ask.by
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,6 +411,7 @@ class MessageQueue:
 
         for layout in self.layouts:
             wire.attach(layout)
+        wire.adopt(self)
 
     def layout(self, name: str) -> Layout:
         """The layout of that name; KeyError if there is none."""

@@ -119,6 +119,40 @@ def _cuts(protocol: MessageQueue, layout: Layout, payload: bytes) -> tuple[list[
     return found, True
 
 
+def front(cls: type[Message], data: bytes, direction: str) -> tuple[str | None, int]:
+    """The first message in the bytes of a stream: its layout and end, 0 while it goes on, -1 if there is none."""
+    protocol = cls.of_protocol
+    if protocol is None:
+        return None, -1
+    own = [x for x in protocol.layouts if x.direction == direction and (x.splitter is not None or x in cls.layouts)]
+    # Where a splitter names the layouts, they are no way in.
+    entries = [x for x in own if x.splitter is not None] or own
+    program = compiled(protocol)
+    goes_on = False
+    for ended in (False, True):
+        for layout in entries:
+            read, end, known = _front_end(program, layout, data, ended)
+            if end > 0 and (not ended or end == len(data)):
+                return read, end
+            goes_on |= known
+    return None, 0 if goes_on else -1
+
+
+def _front_end(program: Program, layout: Layout, data: bytes, ended: bool) -> tuple[str | None, int, bool]:
+    """Layout and end (-1: none yet) of the message at the begin, and whether it is one that goes on."""
+    if layout.splitter is not None:
+        split = layout.splitter(memoryview(data), 0, len(data), ended)
+        is_whole = split.verdict == "message" and not (ended and split.flaw)
+        return split.layout or None, split.end if is_whole else -1, split.verdict == "more"
+    words = program.layouts[[x.name for x in program.layouts].index(layout.name)]
+    starts, ends, ops = (np.zeros(1, np.int64) for _ in range(3))
+    n, code, *_ = program.interpreter().scan(
+        memoryview(data), 0, len(data), words.header_pc, words.op_reg, memoryview(words.table),
+        memoryview(program.alt_pc), ended, True, memoryview(starts), memoryview(ends), memoryview(ops),
+    )  # fmt: skip
+    return layout.name, int(ends[0]) if n else -1, not n and code != ip.SCAN_BAD
+
+
 def _next(
     program: Program, machine: ip.Interpreter, layout: Layout, payload: bytes, at: int
 ) -> tuple[str | None, int, int]:
@@ -176,6 +210,7 @@ def bind() -> None:
     if Message.cuts is cuts:
         return
     Message.cuts = cuts
+    Message.front = front
     for port in sorted({port for protocol in protocols().values() for port in protocol.ports}):
         bind_bottom_up(TCP, MqDispatch, dport=port)
         bind_bottom_up(TCP, MqDispatch, sport=port)

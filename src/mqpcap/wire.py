@@ -28,7 +28,7 @@ from mqpcap.errors import ProtocolError
 from mqpcap.inflating import inflate
 
 if TYPE_CHECKING:
-    from mqpcap.protocol import Layout
+    from mqpcap.protocol import Layout, MessageQueue
 
 MAX_LIST_ITEMS = 16_777_216
 
@@ -634,6 +634,13 @@ class Message(Packet):
     cuts: "ClassVar[Callable[[bytes, Packet], Sequence[Cut]] | None]" = None
     """Finds the messages in a TCP payload; set once the layers are bound to TCP (``mqpcap.scapy``)."""
 
+    of_protocol: "ClassVar[MessageQueue | None]" = None
+    """The protocol whose messages begin with this class."""
+
+    front: "ClassVar[Callable[[type[Message], bytes, str], tuple[str | None, int]] | None]" = None
+    """Finds the first message in a stream: its layout and end, (None, 0) while it goes on, end -1 if there is none. Set
+    with ``cuts``."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         measured: set[str] = set()
@@ -725,6 +732,69 @@ class Message(Packet):
         finally:
             _as.reset(token)
 
+    @classmethod
+    def tcp_reassemble(cls, data: bytes, metadata: Mapping[str, Any], session: Mapping[str, Any]) -> "Message | None":
+        """The first message of a stream, None while it goes on: what Scapy's ``StreamSocket(sock, BlipMQ)`` asks.
+
+        A client's socket receives what the server sends; a server says otherwise with
+        ``socket.streamsession["direction"] = "c2s"``. A frame that only its successor would end (kokaq says no length)
+        ends where the bytes received so far do, if they are a whole one.
+        """
+        direction = session.get("direction", "s2c")
+        if Message.front is None:
+            return cls.read(data, direction) if data else None
+        layout, end = Message.front(cls, data, direction)
+        if end == 0:
+            return None
+        packet = cls.read(data[:end] if end > 0 else data, direction, layout)
+        if 0 < end < len(data):
+            packet.add_payload(conf.padding_layer(data[end:]))
+        return packet
+
+    def hashret(self) -> bytes:
+        """The same for a request and its answer: what the rule's ties say, else one for all of a protocol."""
+        protocol = self.of_protocol
+        if protocol is None:
+            return cast(bytes, super().hashret())
+        return repr((protocol.name, self._ties())).encode()
+
+    def answers(self, other: Packet) -> int:
+        """Whether this may be the server's answer to a message of the client, by the protocol's rule."""
+        protocol = self.of_protocol
+        if protocol is None:
+            return int(super().answers(other))
+        rule = protocol.rule
+        if rule is None or not isinstance(other, Message) or other.of_protocol is not protocol:
+            return 0
+        if rule.answers is not None:
+            return int(rule.answers(self, other))
+        return int(rule.fits(other.operation("c2s"), self.operation("s2c")) and self._ties() == other._ties())
+
+    def operation(self, direction: str) -> str | None:
+        """The name of the operation, taken as sent in a direction; None without one."""
+        for layout in self.layouts:
+            if layout.direction == direction and layout.op is not None:
+                return layout.names.get(self.getfieldval(layout.op))
+        return None
+
+    def column(self, name: str) -> Any:
+        """The value of a column of the protocol's table in header or body, None if it is in neither."""
+        layer: Packet = self
+        while isinstance(layer, Message):
+            for field in layer.fields_desc:
+                if name in (field.column, field.name):
+                    return layer.getfieldval(field.name)
+            layer = layer.payload
+        return None
+
+    def _ties(self) -> tuple[Any, ...]:
+        protocol = self.of_protocol
+        rule = protocol.rule if protocol is not None else None
+        if rule is None or rule.answers is not None:
+            return ()
+        ops = [layout.op for layout in self.layouts if layout.op is not None]
+        return tuple(self.column(ops[0] if name == "op_code" and ops else name) for name in rule.tie)
+
     def _length(self) -> "tuple[Length, int] | None":
         """The field that says where the message ends, and its offset."""
         offset = 0
@@ -815,6 +885,14 @@ def attach(layout: "Layout") -> None:
                 cls = reading if isinstance(reading, type) else reading.message
                 if header not in cls.__dict__.get("_overload_fields", {}) and op >= 0:
                     bind_top_down(header, cls, **{layout.op: op})  # Message classes
+
+
+def adopt(protocol: "MessageQueue") -> None:
+    """Tell the header classes of a protocol, and those they derive from, whose they are."""
+    for layout in protocol.layouts:
+        header = layout.header
+        for cls in header.__mro__[: header.__mro__.index(Message)] if header is not None else ():
+            cls.of_protocol = protocol  # type: ignore[attr-defined]  # a Message class
 
 
 def flat_fields(cls: type[Message]) -> Iterator[Kind]:

@@ -292,6 +292,23 @@ def envelope(table: pa.Table) -> dict[str, pa.Array]:
     return {"status": pc.if_else(from_server, status, none)}
 
 
+_ANSWERED_BY = {
+    FrameType.HELLO: FrameType.ACK,
+    FrameType.AUTH: FrameType.ACK,
+    FrameType.SUBSCRIBE: FrameType.ACK,
+    FrameType.PING: FrameType.PONG,
+    FrameType.POLL: FrameType.PUBLISH,
+}
+
+
+def answers(reply: Any, request: Any) -> bool:
+    """Whether a frame may answer another: an answer has its id, but a delivery with QoS 1 has its tag there."""
+    if reply.frame_type == FrameType.PUBLISH and request.frame_type == FrameType.POLL and reply.column("qos") == 1:
+        return True
+    fits = reply.frame_type in (_ANSWERED_BY.get(request.frame_type), FrameType.NACK)
+    return bool(fits and reply.correlation_id == request.correlation_id)
+
+
 PROTOCOL = MessageQueue(
     name="blipmq",
     title="BlipMQ",
@@ -322,6 +339,7 @@ PROTOCOL = MessageQueue(
         body="body",
         delivered=frozenset({"PUBLISH", "DELIVER"}),
         machine=blipmq_pairing.pairs,
+        answers=answers,
         deliveries=blipmq_pairing.deliveries,
     ),
 )

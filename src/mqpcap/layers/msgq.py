@@ -16,6 +16,7 @@ is four bytes long. BOOL bytes that are none of the four are ``{"hex": ...}``. A
 message malformed. With --bodies, a ``msg`` that is cut is null inside ``document``.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -365,12 +366,41 @@ def _queue(asked: str, *answers: str) -> Rule:
     return Rule(asks={asked: Ask("always", frozenset(answers))}, unasked=frozenset({"send"}))
 
 
+def _words(message: Message) -> Mapping[str, object]:
+    """The routing of a message as Scapy has it: of a flat one its hash, else its header."""
+    body = message.payload
+    if isinstance(body, MsgQJson):
+        text: str | None = (body.header or b"").decode("utf-8", "replace")
+    elif isinstance(body, MsgQSplit):
+        text = typed.text(body.header.tree)
+    else:
+        text = typed.text(body.tree) if isinstance(body, MsgQFlat) else None
+    try:
+        words = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return words if isinstance(words, dict) else {}
+
+
+def answers(reply: Message, request: Message) -> bool:
+    """Whether a message may answer another: the daemon's own replies by their word, a send by names and number."""
+    said, asked = _words(reply), _words(request)
+    if said.get("type") == asked.get("type") == "send":
+        number = said.get("reply", said.get("repl"))
+        named = asked.get("from") is not None and asked.get("seq") is not None
+        return named and (said.get("to"), number) == (asked["from"], asked["seq"])
+    word = said.get("type") or ("lname" if "lname" in said else "stats" if "stats" in said else None)
+    op = asked.get("type")
+    return any(queue.fits(op, word) for queue in RULE.queues if isinstance(op, str) and isinstance(word, str))
+
+
 RULE = Rule(
     asks={},
     columns=("from", "to", "seq", "reply", "repl", "want_answer"),
     body="msg",
     machine=machine,
     deliveries=deliveries,
+    answers=answers,
     queues=(_queue("getlname", "getlname", "lname"), _queue("stats", "stats"), _queue("ping", "pong")),
 )
 
