@@ -135,6 +135,12 @@ def test_messages_of_different_protocols_never_answer() -> None:
     assert ping(1).hashret() != (FlyMQ() / FlyMQListTopics()).hashret()
 
 
+def test_a_header_too_deep_to_read_answers_nothing() -> None:
+    deep = header(b"[" * 60000)
+
+    assert not deep.answers(words(type="getlname"))
+
+
 def test_ties_spread_the_hash() -> None:
     assert KokaqRequest(opaque=1).hashret() != KokaqRequest(opaque=2).hashret()
 

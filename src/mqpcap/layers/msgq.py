@@ -377,7 +377,7 @@ def _words(message: Message) -> Mapping[str, object]:
         text = typed.text(body.tree) if isinstance(body, MsgQFlat) else None
     try:
         words = json.loads(text or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return words if isinstance(words, dict) else {}
 
