@@ -35,6 +35,10 @@ _FLYMQ = {
     "latest_offset": "DECIMAL(20,0)", "lag": "DECIMAL(20,0)",
     "records": "ARRAY<STRUCT<offset: DECIMAL(20,0), key: BINARY, value: BINARY>>",
 }  # fmt: skip
+_FQ = {
+    "connection_id": "BIGINT", "direction": "STRING", "stream_offset": "BIGINT", "ts_ns": "BIGINT", "op": "STRING",
+    "exchange": "STRING", "message_id": "BINARY", "sender": "STRING",
+}  # fmt: skip
 _MSGQ = {
     "connection_id": "BIGINT", "direction": "STRING", "stream_offset": "BIGINT", "ts_ns": "BIGINT", "op": "STRING",
     "from": "STRING", "group": "STRING", "seq": "STRING", "msg": "STRING",
@@ -119,7 +123,8 @@ SELECT m.protocol,
        COALESCE(m.destination, e.destination) AS destination,
        ARRAY_SORT(COLLECT_SET(m.group_name)) AS group_names,
        COUNT_IF(m.direction = 'c2s') AS requests,
-       SUM(CASE WHEN r.role = 'producer' THEN 1 WHEN m.direction = 'c2s' OR m.body_len IS NULL THEN 0
+       SUM(CASE WHEN r.role = 'producer' THEN 1 WHEN m.direction = 'c2s' THEN 0
+                WHEN m.body_len IS NULL AND m.protocol IN ('kokaq', 'flymq') THEN 0
                 WHEN f.records IS NOT NULL THEN SIZE(f.records) ELSE 1 END) AS messages,
        SUM(IF(r.role = 'producer' OR m.direction = 's2c', COALESCE(m.body_len, 0), 0)) AS body_bytes,
        MIN(m.ts_ns) AS first_ts_ns,
@@ -173,7 +178,8 @@ carried AS (
     ON m.direction = 's2c' AND e.connection_id = m.connection_id AND e.reply_offset = m.stream_offset
   LEFT JOIN flymq f
     ON f.connection_id = m.connection_id AND f.direction = m.direction AND f.stream_offset = m.stream_offset
-  WHERE m.flaw IS NULL AND (r.role = 'producer' OR (m.direction = 's2c' AND m.body_len IS NOT NULL))
+  WHERE m.flaw IS NULL AND (r.role = 'producer'
+    OR (m.direction = 's2c' AND (m.body_len IS NOT NULL OR m.protocol NOT IN ('kokaq', 'flymq'))))
 ),
 busiest AS (
   SELECT protocol, destination, SUM(message_count) AS total FROM carried
@@ -234,7 +240,8 @@ ORDER BY protocol, op
 def latency(exchanges: DataFrame) -> DataFrame:
     """Question 3: how long an operation takes until it is answered.
 
-    A row per protocol and op, with counts of ``requests`` and of each state, ``errors`` among the answers, and
+    A row per protocol and op, with counts of ``requests`` and of each state (``answered`` ``silent`` ``not_expected``
+    ``unanswered`` ``lost`` ``unknown``, and orphans in none), ``errors`` among the answers, and
     ``p50_us`` ``p95_us`` ``p99_us`` ``p999_us`` ``max_us`` (from the request's first byte to the answer's), null where
     nothing was answered.
 
@@ -269,9 +276,10 @@ def slowest(exchanges: DataFrame, messages: DataFrame, n: int = 10) -> DataFrame
     """Question 4: the ``n`` single requests that took longest, and the packets that prove it.
 
     A row per exchange, slowest first: protocol, op, destination, client_name, ``latency_us``, status, error_code;
-    lengths in bytes (``request_len``, ``request_body_len``, ``reply_len``, ``reply_body_len``); the packets as
-    Wireshark numbers them (``capture_file``, ``request_first_packet`` to ``reply_last_packet``); and the keys of both
-    messages (connection_id, ``request_offset``, ``reply_offset``), by which the protocol's table has their payload.
+    lengths in bytes: ``request_len`` ``request_body_len`` ``reply_len`` ``reply_body_len``; where it is:
+    ``capture_file``, and as Wireshark numbers packets ``request_first_packet`` ``request_last_packet`` ``reply_first_packet``
+    ``reply_last_packet``; times ``request_ts_ns`` ``reply_ts_ns``; and the keys of both messages: connection_id,
+    ``request_offset``, ``reply_offset``, by which the protocol's table has their payload.
 
     Only what pairs: never fq messages, nor what was answered by silence.
     """
@@ -367,8 +375,9 @@ def transit(deliveries: DataFrame) -> DataFrame:
     """Question 6: how long from publish to delivery through the broker.
 
     A row per protocol, destination and ``how`` (the evidence by which both were tied), with ``deliveries``,
-    ``published`` (distinct messages among them), and ``min_us`` to ``max_us``. A broker that pushes (fq, msgq) is
-    measured; with one that is asked (FlyMQ, BlipMQ) the time contains the consumer's own delay before it asks.
+    ``published`` (distinct messages among them), and ``min_us`` ``p50_us`` ``p95_us`` ``p99_us`` ``p999_us``
+    ``max_us``. A broker that pushes (fq, msgq) is measured; with one that is asked (FlyMQ, BlipMQ) the time contains the
+    consumer's own delay before it asks.
 
     kokaq has no deliveries: a pop carries nothing that names the push.
     """
@@ -585,12 +594,14 @@ WITH only_one AS (
   GROUP BY connection_id HAVING MIN(subscription_id) = MAX(subscription_id)
 ),
 seen AS (
-  SELECT protocol, IF(direction = 'c2s', 'sent again', 'delivered again') AS kind, connection_id,
-         CAST(connection_id AS STRING) AS scope, destination, message_id AS key, ts_ns
-  FROM messages WHERE protocol = 'fq' AND op = 'message' AND message_id IS NOT NULL
+  -- Clients count their ids from 1, so only one sender's tell messages apart.
+  SELECT 'fq' AS protocol, IF(direction = 'c2s', 'sent again', 'delivered again') AS kind, connection_id,
+         CONCAT_WS(' ', connection_id, direction, sender) AS scope, exchange AS destination,
+         LOWER(HEX(message_id)) AS key, ts_ns
+  FROM fq WHERE op = 'message' AND message_id IS NOT NULL
   UNION ALL
   SELECT 'msgq', IF(direction = 'c2s', 'sent again', 'delivered again'), connection_id,
-         CAST(connection_id AS STRING), `group`, CONCAT(`from`, ':', seq), ts_ns
+         CONCAT_WS(' ', connection_id, direction), `group`, CONCAT(`from`, ':', seq), ts_ns
   FROM msgq WHERE op = 'send' AND `from` IS NOT NULL AND seq IS NOT NULL
   UNION ALL
   -- Its clients may open a connection for each request, so a retry is looked for among all of an address.
@@ -638,6 +649,7 @@ def repeats(
     messages: DataFrame,
     exchanges: DataFrame,
     connections: DataFrame,
+    fq: DataFrame | None = None,
     flymq: DataFrame | None = None,
     blipmq: DataFrame | None = None,
     msgq: DataFrame | None = None,
@@ -647,7 +659,7 @@ def repeats(
     A row per protocol, ``kind``, destination and ``key`` that came more than once, with ``times``, ``first_ts_ns``,
     ``last_ts_ns`` and the connections of the first and the last (``first_connection_id``, ``last_connection_id``):
 
-    * fq ``sent again``, ``delivered again``: the message id, on one connection
+    * fq ``sent again``, ``delivered again``: the message id of one sender, on one connection
     * kokaq ``sent again``: opaques, op, destination and length, by one client address; ``put back``: locks released,
       counted per destination, without a key
     * FlyMQ ``read again``: ``partition:offset``, by one connection
@@ -655,13 +667,13 @@ def repeats(
       or because the connection has but one; left out where neither tells
     * msgq ``sent again``, ``delivered again``: ``from:seq``, on one connection
 
-    The last three need the protocol's table. FlyMQ producers carry no id, so a produce that is retried looks like two.
+    All but kokaq need the protocol's table. FlyMQ producers carry no id, so a produce that is retried looks like two.
     Segments that TCP sent again are no repeats: see ``connections``.
     """
     tables = {
         "messages": messages, "exchanges": exchanges, "connections": connections,
-        "flymq": _or_none(flymq, _FLYMQ, messages), "blipmq": _or_none(blipmq, _BLIPMQ, messages),
-        "msgq": _or_none(msgq, _MSGQ, messages),
+        "fq": _or_none(fq, _FQ, messages), "flymq": _or_none(flymq, _FLYMQ, messages),
+        "blipmq": _or_none(blipmq, _BLIPMQ, messages), "msgq": _or_none(msgq, _MSGQ, messages),
     }  # fmt: skip
     return _rows(REPEATS, tables)
 
