@@ -357,7 +357,10 @@ def _counted(columns: _Columns, asked: I64, replies: I64) -> int:
     k = 0
     for reply in replies:
         fits = k < len(asked) and bool(columns.fits(asked[k : k + 1], reply[None])[0])
-        if fits:
+        # Whatever opens a connection, such an answer may be to it: fq wants the login first and says so.
+        first = k == 0 and len(asked) > 0 and columns.first_only[reply]
+        opens = first and columns.ts_ns[asked[0]] <= columns.ts_ns[reply]
+        if fits or opens:
             columns.pair(asked[k], reply)
             k += 1
         elif not columns.first_only[reply]:

@@ -263,7 +263,8 @@ class Rule:
     otherwise   for an operation without a name, or not in ``asks``; None when it is no request
     errors      server operations that answer any request
     unasked     server operations that answer nothing
-    first_only  server operations that answer only the request at the head of the queue, and nothing else (fq error)
+    first_only  server operations that answer a request that allows them, or the first of the connection, whatever it
+                is, and nothing else (fq error)
     tie         columns that a reply repeats from its request; empty: order on the connection ties them
     answers_in_order   the server answers one request before it reads the next
     one_way     (column, value): a request with that value expects nothing
