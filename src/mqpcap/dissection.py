@@ -18,6 +18,7 @@ from mqpcap.exchanges import Ledger, ends, ledger
 from mqpcap.flaws import Flaw
 from mqpcap.frames import DecodeAs, Framer, Frames, Problem, Server
 from mqpcap.layers import protocols
+from mqpcap.matching import numbered
 from mqpcap.packets import Dissector, Segments
 from mqpcap.protocol import Connection, Ends, Facts, MessageQueue
 from mqpcap.records import Reader, Records, Spans, span_array
@@ -169,7 +170,7 @@ class Rooms:
             ready &= np.isin(frames.layout, [i for i, x in enumerate(names) if x.name not in evidence.layouts])
         if evidence.certain is None:
             return ready if evidence.layouts is not None else ~ready
-        flows, place = tables.numbered(frames.flow)
+        flows, place = numbered(frames.flow)
         known = np.array([evidence.certain(self._connection(f)) for f in flows.tolist()], np.bool_)[place]
         return known if evidence.layouts is None else ready | known
 
@@ -191,7 +192,7 @@ class Rooms:
         if evidence is None or evidence.relayout is None:
             return frames
         names = [x.name for x in reader.program.layouts]
-        unique, place = tables.numbered(frames.flow * len(names) + frames.layout)
+        unique, place = numbered(frames.flow * len(names) + frames.layout)
         pairs = [divmod(key, len(names)) for key in unique.tolist()]
         new = [names.index(evidence.relayout(self._connection(f), names[i])) for f, i in pairs]
         return replace(frames, layout=np.array(new, np.int32)[place])

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.frames import Problem, Talk
-from mqpcap.matching import codes
+from mqpcap.matching import ascend, codes
 from mqpcap.protocol import Ask, Ends, Matches, MessageQueue, Pairing, Rule, State
 from mqpcap.streams import Flow
 
@@ -129,8 +129,7 @@ def ledger(protocol: MessageQueue, rows: pa.Table, edges: Mapping[int, Ends]) ->
     """
     rule = protocol.rule
     assert rule is not None
-    rows = rows.sort_by([("ts_ns", "ascending"), ("first_packet", "ascending"), ("stream_offset", "ascending")])
-    rows = rows.combine_chunks()
+    rows = _in_time(rows)
     pairs = rule.machine(rows, edges) if rule.machine is not None else paired(rule, rows, edges)
     for queue in rule.queues:
         pairs = _together(pairs, _queued(queue, rows, edges))
@@ -155,6 +154,18 @@ def _together(one: Pairing, two: Pairing) -> Pairing:
         np.concatenate([one.request, two.request]), np.concatenate([one.reply, two.reply]),
         np.concatenate([one.state, two.state]),
     )  # fmt: skip
+
+
+def _in_time(rows: pa.Table) -> pa.Table:
+    """The rows by time, packet and offset, dictionaries made plain."""
+    rows = rows.unify_dictionaries().combine_chunks()
+    keys = tuple(rows[name].to_numpy() for name in ("ts_ns", "first_packet", "stream_offset"))
+    if not ascend(keys):
+        rows = rows.take(pa.array(np.lexsort(keys[::-1])))
+    for i, column in enumerate(rows.columns):
+        if pa.types.is_dictionary(column.type):
+            rows = rows.set_column(i, rows.column_names[i], column.cast(column.type.value_type))
+    return rows.combine_chunks()
 
 
 def paired(rule: Rule, rows: pa.Table, edges: Mapping[int, Ends]) -> Pairing:
@@ -510,8 +521,11 @@ def _lost_between(columns: _Columns, asked: I64, holes: I64) -> None:
 
 def _exchanges(protocol: str, rows: pa.Table, pairs: Pairing) -> pa.Table:
     """The table ``exchanges``, sorted by time."""
-    asked = pa.array(pairs.request, mask=pairs.request < 0)
-    answered = pa.array(pairs.reply, mask=pairs.reply < 0)
+    if not len(pairs.request):
+        return EXCHANGES.empty_table()
+    request, reply, state = _sorted(rows, pairs)
+    asked = pa.array(request, mask=request < 0)
+    answered = pa.array(reply, mask=reply < 0)
 
     def of(name: str, at: pa.Array) -> pa.Array:
         return rows[name].combine_chunks().take(at)
@@ -521,29 +535,34 @@ def _exchanges(protocol: str, rows: pa.Table, pairs: Pairing) -> pa.Table:
         return rows[name].combine_chunks().take(pc.coalesce(asked, answered))
 
     request_ts, reply_ts = of("ts_ns", asked), of("ts_ns", answered)
-    table = pa.table(
+    return pa.table(
         {
             "connection_id": either("connection_id"),
-            "protocol": pa.array([protocol] * len(asked), pa.string()),
+            "protocol": pa.repeat(pa.scalar(protocol, pa.string()), len(asked)),
             "op": either("op"),
             "destination": either("destination"),
             "client_name": either("client_name"),
-            "request_direction": pa.array(["c2s"] * len(asked), pa.string()),
+            "request_direction": pa.repeat(pa.scalar("c2s", pa.string()), len(asked)),
             "request_offset": of("stream_offset", asked),
             "reply_offset": of("stream_offset", answered),
             "request_ts_ns": request_ts,
             "reply_ts_ns": reply_ts,
             "latency_ns": pc.subtract(reply_ts, request_ts),
-            "state": STATES.take(pa.array(pairs.state)),
+            "state": STATES.take(pa.array(state)),
             "status": of("status", answered),
             "error_code": of("error_code", answered),
         },
         EXCHANGES,
     )
-    by = pc.coalesce(table["request_ts_ns"], table["reply_ts_ns"])
-    keys = [("at", "ascending"), ("connection_id", "ascending"), ("request_offset", "ascending")]
-    order = pc.sort_indices(table.append_column("at", by), keys)
-    return table.take(order)
+
+
+def _sorted(rows: pa.Table, pairs: Pairing) -> tuple[I64, I64, NDArray[np.int8]]:
+    """Requests, replies and states by time, connection and offset of the request, those without one last."""
+    asked = pairs.request >= 0
+    one = np.where(asked, pairs.request, pairs.reply)
+    offset = np.where(asked, rows["stream_offset"].to_numpy()[pairs.request], LAST)
+    order = np.lexsort((offset, rows["connection_id"].to_numpy()[one], rows["ts_ns"].to_numpy()[one]))
+    return pairs.request[order], pairs.reply[order], pairs.state[order]
 
 
 def _deliveries(protocol: str, rows: pa.Table, matches: Matches | None) -> pa.Table:

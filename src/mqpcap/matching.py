@@ -8,6 +8,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 I64 = NDArray[np.int64]
+MAX_LOOKUP_SPAN = 1 << 16
+"""Numbers this close together are told apart by a table of them; others, unless they are many, by sorting."""
 
 
 def codes(columns: Sequence[pa.Array | pa.ChunkedArray], n: int) -> I64:
@@ -26,12 +28,42 @@ def codes(columns: Sequence[pa.Array | pa.ChunkedArray], n: int) -> I64:
     return key
 
 
+def numbered(values: I64) -> tuple[I64, I64]:
+    """The different values in ascending order, and for each row which of them it has.
+
+    >>> [x.tolist() for x in numbered(np.array([7, 5, 7]))]
+    [[5, 7], [1, 0, 1]]
+    """
+    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    if high - low >= MAX_LOOKUP_SPAN + 4 * len(values):
+        distinct, place = np.unique(values, return_inverse=True)
+        return distinct, place.reshape(-1)
+    at = values - low
+    there = np.zeros(high - low + 1, np.bool_)
+    there[at] = True
+    return np.flatnonzero(there[: len(values) and len(there)]) + low, (np.cumsum(there) - 1)[at]
+
+
+def ascend(keys: Sequence[NDArray[np.generic]]) -> bool:
+    """Whether rows are in order of the first key, where it is equal of the second, and so on."""
+    equal = np.ones(max(len(keys[0]) - 1, 0), np.bool_)
+    for key in keys:
+        if (equal & (key[1:] < key[:-1])).any():  # type: ignore[operator]  # arrays of integers
+            return False
+        equal &= key[1:] == key[:-1]
+        if not equal.any():
+            break
+    return True
+
+
 def sole_sources(key: I64, source: I64, sink: I64, ts_ns: I64) -> tuple[I64, I64, int]:
     """For each sink row the one source row of equal key that came no later.
 
     Returns source rows, their sink rows, and how many sinks were left out because several sources, or one that
     came later, have their key: which one is meant cannot be told. A sink without any source is not counted.
     """
+    if not len(sink):
+        return np.empty(0, np.int64), np.empty(0, np.int64), 0
     found, first, count = np.unique(key[source], return_index=True, return_counts=True)
     if not len(found) or not len(sink):
         return np.empty(0, np.int64), np.empty(0, np.int64), 0

@@ -21,6 +21,7 @@ from mqpcap import interpreter as ip
 from mqpcap.exchanges import ENVELOPE, needed
 from mqpcap.flaws import Flaw
 from mqpcap.frames import Frames, Problem, Talk
+from mqpcap.matching import ascend, numbered
 from mqpcap.program import Column, Program
 from mqpcap.protocol import DIRECTIONS, Facts, MessageQueue
 from mqpcap.records import Records, as_type, coalesced, column_type
@@ -28,8 +29,6 @@ from mqpcap.streams import Flow
 
 SPOOL_BYTES = 48 << 20
 """So much waits in memory; beyond it rows wait in a temporary file."""
-MAX_LOOKUP_SPAN = 1 << 16
-"""Numbers this close together are told apart by a table of them; others, unless they are many, by sorting."""
 SECRET = "***"
 US = pa.timestamp("us", tz="UTC")
 
@@ -69,6 +68,8 @@ MESSAGES = pa.schema(
     ]
 )
 KEYS = ("connection_id", "direction", "stream_offset", "ts", "ts_ns", "op", "flaw")
+CODED = ("direction", "op", "flaw")
+"""Columns that ``exchanges`` gets as dictionaries."""
 _SIDES = (
     "packets", "bytes", "retransmitted_bytes", "conflict_bytes", "missing_bytes", "messages",
 )  # fmt: skip
@@ -238,22 +239,6 @@ def waiting(
     columns |= {f"f.{name}": array for name, array in shown.items()}
     columns |= _for_rule(protocol, plain, records.table, shown, policy.bases)
     return pa.table({name: _without_nulls(array) for name, array in columns.items()})
-
-
-def numbered(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The different values in ascending order, and for each row which of them it has.
-
-    >>> [x.tolist() for x in numbered(np.array([7, 5, 7]))]
-    [[5, 7], [1, 0, 1]]
-    """
-    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
-    if high - low >= MAX_LOOKUP_SPAN + 4 * len(values):
-        distinct, place = np.unique(values, return_inverse=True)
-        return distinct, place.reshape(-1)
-    at = values - low
-    there = np.zeros(high - low + 1, np.bool_)
-    there[at] = True
-    return np.flatnonzero(there[: len(values) and len(there)]) + low, (np.cumsum(there) - 1)[at]
 
 
 def _coded(values: pa.Array, at: NDArray[np.generic]) -> pa.DictionaryArray:
@@ -466,12 +451,14 @@ def settled(
     for name, type_ in ENVELOPE_TYPES.items():
         if name not in columns:
             columns[name] = as_type(columns[f"f.{_sole(getattr(protocol.envelope, name))}"], type_)
-    columns |= _said(columns, [facts.get(f, Facts()) for f in flow.tolist()], place)
+    said = _said(columns, [facts.get(f, Facts()) for f in flow.tolist()], place)
+    columns |= said
     messages = pa.table({name: columns[name] for name in MESSAGES.names}, MESSAGES)
     fields = {name[2:]: array for name, array in columns.items() if name.startswith("f.")}
-    return Chunk(
-        protocol.name, messages, pa.table({name: columns[name] for name in KEYS} | fields), _narrow(protocol, columns)
-    )
+    # Names that the connections say are not those of the spool.
+    coded = {name: _plain(table[name]) if name not in said else columns[name] for name in CODED}
+    narrow = _narrow(protocol, coded, columns)
+    return Chunk(protocol.name, messages, pa.table({name: columns[name] for name in KEYS} | fields), narrow)
 
 
 def _said(columns: Mapping[str, pa.Array], known: Sequence[Facts], place: NDArray[np.int64]) -> dict[str, pa.Array]:
@@ -507,19 +494,7 @@ def _sorted(table: pa.Table, flows: Sequence[Flow]) -> pa.Table:
         _plain(table["direction"]).indices.to_numpy(),
         _offsets(table, flows),
     )
-    return table if _ascend(keys) else table.take(pa.array(np.lexsort(keys[::-1])))
-
-
-def _ascend(keys: Sequence[NDArray[np.generic]]) -> bool:
-    """Whether rows are in order of the first key, where it is equal of the second, and so on."""
-    equal = np.ones(max(len(keys[0]) - 1, 0), np.bool_)
-    for key in keys:
-        if (equal & (key[1:] < key[:-1])).any():  # type: ignore[operator]  # arrays of integers
-            return False
-        equal &= key[1:] == key[:-1]
-        if not equal.any():
-            break
-    return True
+    return table if ascend(keys) else table.take(pa.array(np.lexsort(keys[::-1])))
 
 
 def _wide(array: pa.Array, type_: pa.DataType | None) -> pa.Array:
@@ -553,7 +528,10 @@ def _column(table: pa.Table, name: str) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, array.flatten().field(inner), mask=pc.is_null(array))
 
 
-def _narrow(protocol: MessageQueue, columns: Mapping[str, pa.Array]) -> pa.Table | None:
+def _narrow(
+    protocol: MessageQueue, coded: Mapping[str, pa.Array], columns: Mapping[str, pa.Array]
+) -> pa.Table | None:
+    """What the protocol's rule reads, in memory of its own: all messages of a capture stay in it until the end."""
     rule = protocol.rule
     if rule is None:
         return None
@@ -564,7 +542,13 @@ def _narrow(protocol: MessageQueue, columns: Mapping[str, pa.Array]) -> pa.Table
     for name in ("body_print", "body_sha256"):
         if f"r.{name}" in columns:
             out[name] = columns[f"r.{name}"]
-    return pa.table(out)
+    for name, array in coded.items():
+        out[name] = array if pa.types.is_dictionary(array.type) else out[name].dictionary_encode()
+    sink = pa.BufferOutputStream()
+    table = pa.table(out)
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return pa.ipc.open_stream(sink.getvalue()).read_all()
 
 
 def _renamed(columns: Mapping[str, pa.Array], known: Sequence[Facts], place: NDArray[np.intp]) -> pa.Array:

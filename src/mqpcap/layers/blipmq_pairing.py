@@ -1511,6 +1511,8 @@ def deliveries(rows: pa.Table, ends: Mapping[int, Ends], pairs: Pairing) -> Matc
     published = np.flatnonzero(
         x.client & (x.op == PUBLISH) & ((state == State.SILENT) | (state == State.UNKNOWN)) & ~x.bad & ~x.cut
     )
+    if not len(delivered):
+        return Matches(np.empty(0, np.int64), np.empty(0, np.int64), [], [])
     source = np.full(x.n, -1, np.int64)
     if pairs.publish is not None:
         known = pairs.publish >= 0
