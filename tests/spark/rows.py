@@ -1,6 +1,8 @@
 """Rows of dissections and exports, in an order of their own, so that two roads can be compared."""
 
+import os
 import struct
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,3 +85,10 @@ def merged(paths: Sequence[Path], out: Path) -> Path:
     packets.sort(key=lambda one: one[:2])
     out.write_bytes(head + b"".join(one for _, _, one in packets))
     return out
+
+
+def importable(environment: dict[str, str]) -> dict[str, str]:
+    """The environment in which a worker finds what this process imports."""
+    paths = [p for p in sys.path if p and Path(p).is_dir() and "site-packages" not in p and "lib/python" not in p]
+    paths = [p for p in paths if (Path(p) / "mqpcap").is_dir() or (Path(p) / "pyspark_mqpcap").is_dir()]
+    return {**environment, "PYTHONPATH": os.pathsep.join([*paths, environment.get("PYTHONPATH", "")]).strip(os.pathsep)}

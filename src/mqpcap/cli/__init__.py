@@ -16,6 +16,7 @@ from mqpcap.cli.export import export
 from mqpcap.cli.info import info
 from mqpcap.cli.protocols import protocols
 from mqpcap.cli.show import show
+from mqpcap.cli.spark import spark
 from mqpcap.cli.talk import error_line, say
 from mqpcap.errors import MqpcapError
 
@@ -69,5 +70,5 @@ def main() -> None:
     """Dissect captures of message queues: fq, kokaq, FlyMQ, BlipMQ and BIND 10 msgq."""
 
 
-for _command in (export, show, info, protocols, explain):
+for _command in (export, show, info, protocols, explain, spark):
     main.add_command(_command)

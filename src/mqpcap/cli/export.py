@@ -56,11 +56,12 @@ def export(inputs: tuple[str, ...], out: str, overwrite: bool, choices: Choices)
             finish(outcome)  # what was there stays: it is worth more than nothing
         summary = tables.commit()
     if not choices.quiet:
-        _tell(summary, outcome, problem_bytes, out)
+        tell(summary, outcome, problem_bytes, out)
     finish(outcome)
 
 
-def _tell(summary: "Summary", outcome: Outcome, problem_bytes: Counter[str], out: str) -> None:
+def tell(summary: "Summary", outcome: Outcome, problem_bytes: Counter[str], out: str) -> None:
+    """Say on stderr what an export came to."""
     read = f"{plural(outcome.capture_count, 'capture')} ({plural(outcome.file_count, 'file')})"
     say(f"{out}: {plural(summary.row_count, 'row')} in {plural(summary.file_count, 'file')}, "
         f"{size(summary.size_bytes)}, from {read}")  # fmt: skip

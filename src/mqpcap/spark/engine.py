@@ -18,6 +18,7 @@ from mqpcap.capture import Capture
 from mqpcap.dissection import Dissection, Options, _Run, taken
 from mqpcap.frames import Frames, Server
 from mqpcap.packets import Dissector, Segments, address_text
+from mqpcap.program import compiled
 from mqpcap.protocol import Connection, Facts
 from mqpcap.records import Records
 from mqpcap.streams import Flow
@@ -163,8 +164,9 @@ def settled_rows(name: str, table: pa.Table, flows: Mapping[int, Flow], facts: M
     from mqpcap.layers import protocols
 
     of_flow = {f: facts[flow.connection_id] for f, flow in flows.items()}
+    protocol = protocols()[name]
     # settled only looks flows up by their number.
-    return tables.settled(protocols()[name], table, of_flow, flows)  # type: ignore[arg-type]
+    return tables.settled(protocol, compiled(protocol), table, of_flow, flows)  # type: ignore[arg-type]
 
 
 class _Listener(_Run):

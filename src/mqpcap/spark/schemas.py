@@ -15,7 +15,7 @@ from mqpcap import tables
 from mqpcap.exchanges import DELIVERIES, EXCHANGES
 from mqpcap.frames import Frames
 from mqpcap.layers import protocols
-from mqpcap.records import Reader, Spans
+from mqpcap.records import Reader, Spans, column_type
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -56,8 +56,11 @@ def _protocol_schema(name: str) -> pa.Schema:
     )  # fmt: skip
     records = reader.records(spans)
     rows = tables.waiting(protocol, reader.program, frames, records, {}, [], [""], tables.Policy())
-    keys = [tables.MESSAGES.field(key) for key in tables.KEYS]
-    return pa.schema([*keys, *(field.with_name(field.name[2:]) for field in rows.schema if field.name.startswith("f."))])
+    program = reader.program
+    types = {c.name: column_type(program, i) for i, c in enumerate(program.columns) if c.parent < 0}
+    types |= {derived.name: derived.type for derived in protocol.derived}
+    names = [name[2:] for name in rows.column_names if name.startswith("f.")]
+    return pa.schema([*(tables.MESSAGES.field(key) for key in tables.KEYS), *((name, types[name]) for name in names)])
 
 
 def spark_safe(schema: pa.Schema) -> pa.Schema:

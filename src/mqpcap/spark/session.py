@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqpcap.spark.java import SparkError, java_home
@@ -11,9 +12,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NO_SPARK = "there is no pyspark: pip install 'mqpcap[spark]'"
+_LOGGING = Path(__file__).parent / "log4j2.properties"
 _LOCAL = {
     # The JVM only hands out tasks: compiling it well and collecting in parallel cost more than they give.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile={_LOGGING}",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
@@ -22,7 +24,6 @@ _ALWAYS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",
-    "spark.log.level": "ERROR",
 }
 
 

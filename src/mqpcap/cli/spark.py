@@ -1,0 +1,113 @@
+"""``mqpcap spark export``: captures to tables, made by Spark."""
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from mqpcap.cli.options import Choices, common
+from mqpcap.cli.reading import Outcome, finish
+from mqpcap.cli.talk import plural, say, size
+
+if TYPE_CHECKING:
+    from mqpcap.spark import job
+
+
+@click.group()
+def spark() -> None:
+    """The same work, done by Spark."""
+
+
+@spark.command(epilog="Example: mqpcap spark export pcaps --out tables --master 'local[2]'")
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.option("--out", required=True, metavar="DIR",
+              help="Where the tables go: a path that all machines see, or a URI as s3://bucket/tables.")  # fmt: skip
+@click.option("--master", metavar="URL",
+              help="local[N], spark://HOST:PORT, yarn, k8s://..., sc://HOST.  [default: local[*]]")  # fmt: skip
+@click.option("--conf", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of Spark (repeatable).")
+@click.option("--shares", type=click.IntRange(min=1), metavar="N",
+              help="Cut every capture into N parts.  [default: by size and slots]")  # fmt: skip
+@click.option("--overwrite", is_flag=True, help="Replace DIR whatever is in it.")
+@common
+def export(
+    inputs: tuple[str, ...],
+    out: str,
+    master: str | None,
+    settings: tuple[str, ...],
+    shares: int | None,
+    overwrite: bool,
+    choices: Choices,
+) -> None:
+    """Write the tables of captures as Parquet, with the machines of a cluster.
+
+    Rows are those of mqpcap export. INPUT is a file, a directory, a glob or a URI; all machines must see it. The same
+    command goes on where a killed one stopped.
+    """
+    from mqpcap.spark import job, plan
+    from mqpcap.spark.session import session
+
+    conf = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{setting!r} is no KEY=VALUE", param_hint="--conf")
+        conf[key] = value
+    if "-" in inputs:
+        raise click.BadParameter("standard input cannot be read by a cluster", param_hint="INPUT")
+    outcome = Outcome(choices)
+    found = plan.found(inputs)
+    outcome.unreadable += found.unreadable
+    outcome.skipped += found.skipped
+    outcome.capture_count = len(found.captures)
+    outcome.file_count = sum(len(capture.files) for capture in found.captures)
+    # Told before any work starts: a cluster's hour is dearer than a second look at a name.
+    for name, reason in found.unreadable:
+        say(f"mqpcap: {name}: {reason}")
+    if not found.captures:
+        outcome.unreadable.clear()
+        outcome.close()
+        click.get_current_context().exit(1)
+    named = bool(outcome.unreadable)
+    outcome.unreadable.clear()
+    made = job.export(
+        session(master, conf), found.captures, out, _options(choices), overwrite=overwrite, share_count=shares,
+        progress=_progress(choices),
+    )  # fmt: skip
+    outcome.flaws.update(made.flaws)
+    outcome.notes += made.notes
+    outcome.unreadable += made.unreadable
+    if not choices.quiet:
+        _tell(made, outcome, out)
+    if named:
+        click.get_current_context().exit(max(1, outcome.close()))
+    finish(outcome)
+
+
+def _options(choices: Choices) -> "job.Options":
+    from dataclasses import replace
+
+    from mqpcap.spark.engine import TASK_MEMORY_BYTES
+
+    memory_bytes = choices.max_memory_bytes or TASK_MEMORY_BYTES
+    return replace(choices.dissection(), max_memory_bytes=memory_bytes)
+
+
+def _progress(choices: Choices) -> "Callable[[str, int, int], None] | None":
+    if choices.quiet or not sys.stderr.isatty():
+        return None
+
+    def tell(stage: str, done: int, count: int) -> None:
+        sys.stderr.write(f"\r{stage}: {done} of {plural(count, 'task')} \r")
+        sys.stderr.flush()
+
+    return tell
+
+
+def _tell(made: "job.Outcome", outcome: Outcome, out: str) -> None:
+    from mqpcap.cli.export import tell
+
+    assert made.summary is not None
+    tell(made.summary, outcome, made.problem_bytes, out)
+    resumed = f", {made.resumed_count:,} of them by an earlier run" if made.resumed_count else ""
+    say(f"{plural(made.task_count, 'task')}{resumed}")

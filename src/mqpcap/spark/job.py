@@ -1,0 +1,418 @@
+"""The bulk job: captures to the tables of the contract, made by the tasks of a cluster.
+
+The driver plans units of work, lets Spark run them, and publishes the files of tasks that came back; Spark
+shuffles nothing and sees only the tasks' results. All is written below a staging directory beside the one asked
+for (``.DIR.mqpcap-spark``), whose ``job.json`` names inputs, options and plan: a killed job is taken up where
+it stopped if it is the same, and begun anew if not. Staging must be seen by driver and executors alike.
+
+How a row gets to be there once: a task writes under names that no other attempt has and its result last; of
+each task one result counts, and only its files are published.
+"""
+
+import json
+import os
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from mqpcap import __version__
+from mqpcap.capture import Capture
+from mqpcap.dissection import Options
+from mqpcap.errors import OutputError
+from mqpcap.outputs import MANIFEST, SCHEMA_VERSION, Export, Summary, TableSummary
+from mqpcap.spark import plan, tasks
+from mqpcap.spark.java import SparkError
+from mqpcap.spark.parts import PartFile
+from mqpcap.spark.places import Place
+from mqpcap.spark.plan import Unit
+from mqpcap.spark.tasks import Dissect, Join, Result, Settle, Side, Task
+from mqpcap.tables import Policy, fingerprint_bases
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JOB = "job.json"
+SHARES_PER_SLOT = 2
+"""Shares are of uneven size; two for each slot even them out."""
+POLL_S = 1.0
+
+Progress = Callable[[str, int, int], None]
+"""Is told a stage's name, tasks done, tasks in all."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a job came to."""
+
+    summary: Summary | None
+    flaws: Counter[str] = field(default_factory=Counter)
+    problem_bytes: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+    unreadable: list[tuple[str, str]] = field(default_factory=list)
+    resumed_count: int = 0
+    """Tasks that an earlier run had finished."""
+    task_count: int = 0
+
+
+def export(
+    spark: "SparkSession | None",
+    captures: Sequence[Capture],
+    out: str,
+    options: Options,
+    *,
+    overwrite: bool = False,
+    share_count: int | None = None,
+    slot_count: int | None = None,
+    progress: Progress | None = None,
+) -> Outcome:
+    """The tables of captures below ``out``, a local path that all machines share, or a URI of pyarrow.fs.
+
+    Without a session the same tasks run here, one after the other.
+    Raises OutputError before any work where ``out`` may not be written or replaced; SparkError where the job fails,
+    and then running the same again goes on where it stopped.
+    """
+    place = Place(os.path.abspath(out) if "://" not in out else out)
+    publication = _Local(Path(out), overwrite, captures) if place.is_local else _Remote(place, overwrite)
+    staging = place.beside(".", ".mqpcap-spark")
+    try:
+        job = _Job(spark, captures, options, staging, progress)
+        job.begin(share_count, slot_count or slots(spark))
+        outcome = job.run()
+        if outcome.summary is None:
+            outcome.summary = publication.publish(staging, job.files())
+    except BaseException:
+        publication.abort()
+        raise
+    staging.remove()
+    return outcome
+
+
+def slots(spark: "SparkSession | None") -> int:
+    """Tasks that run at the same time."""
+    if spark is None:
+        return 1
+    from pyspark.errors import PySparkException
+
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except (PySparkException, AttributeError):  # Spark Connect has no context
+        return int(spark.conf.get("spark.default.parallelism", "8") or 8)
+
+
+class _Job:
+    def __init__(
+        self,
+        spark: "SparkSession | None",
+        captures: Sequence[Capture],
+        options: Options,
+        staging: Place,
+        progress: Progress | None,
+    ) -> None:
+        self.spark = spark
+        self.captures = captures
+        self.options = options
+        self.staging = staging
+        self.progress = progress
+        self.done: dict[str, Result] = {}
+        self.kept: dict[str, Result] = {}
+        self.outcome = Outcome(None)
+        self.units: list[Unit] = []
+
+    # The plan, new or taken up
+
+    def begin(self, share_count: int | None, slot_count: int) -> None:
+        """Takes up an unfinished job of the same inputs and options, or begins a new one."""
+        named = self._named(share_count)
+        found = self._unfinished()
+        if found is not None and found.get("job") == named:
+            units = [(tuple(numbers), tuple(share)) for numbers, share in found["units"]]
+            bases = tuple(found["bases"])
+            self.done = self._finished()
+            self.outcome.resumed_count = len(self.done)
+        else:
+            if found is not None or self.staging.sizes():
+                self.staging.remove()
+            planned = plan.units(self.captures, slot_count * SHARES_PER_SLOT if slot_count > 1 else 1, share_count)
+            units = [(tuple(i for i, _ in unit.captures), unit.share) for unit in planned]
+            bases = fingerprint_bases()
+        self.units = [Unit(tuple((i, self.captures[i]) for i in numbers), share) for numbers, share in units]
+        policy = self.options.policy
+        self.options = Options(
+            self.options.decode_as, Policy(policy.show_secrets, policy.bodies, bases), self.options.max_memory_bytes
+        )
+        manifest = {
+            "tool": "mqpcap", "state": "unfinished", "host": socket.gethostname(), "pid": os.getpid(),
+            "job": named, "units": units, "bases": bases,
+        }  # fmt: skip
+        self.staging.write(JOB, json.dumps(manifest).encode())
+
+    def _named(self, share_count: int | None) -> dict[str, object]:
+        """Inputs and options, as far as rows depend on them; as JSON reads them back."""
+        inputs = []
+        for capture in self.captures:
+            for file in capture._files:
+                modified = getattr(file, "modified_ns", None)
+                size = getattr(file, "size_bytes", None)
+                with suppress(OSError):
+                    if modified is None:
+                        status = os.stat(file.path)
+                        modified, size = status.st_mtime_ns, status.st_size
+                inputs.append([file.name, size, modified])
+        policy = self.options.policy
+        named: dict[str, object] = json.loads(json.dumps({
+            "version": __version__, "inputs": inputs, "captures": [len(c.files) for c in self.captures],
+            "decode_as": [[d.port, d.protocol] for d in self.options.decode_as], "bodies": policy.bodies,
+            "show_secrets": policy.show_secrets, "memory": self.options.max_memory_bytes, "shares": share_count,
+        }))  # fmt: skip
+        return named
+
+    def _unfinished(self) -> "dict[str, object] | None":
+        content = self.staging.read(JOB)
+        if content is None:
+            return None
+        try:
+            found = json.loads(content)
+            host, pid = found["host"], int(found["pid"])
+        except (ValueError, KeyError, TypeError):
+            return {}
+        if host == socket.gethostname() and pid != os.getpid() and _is_running(pid):
+            raise OutputError(f"process {pid} is writing there: {self.staging.uri} is its staging directory")
+        return dict(found)
+
+    def _finished(self) -> dict[str, Result]:
+        """Results of an earlier run whose files are all there."""
+        sizes = self.staging.sizes()
+        found: dict[str, Result] = {}
+        for name in sorted(n for n in sizes if n.startswith("done/") and n.endswith(".json")):
+            with suppress(ValueError):
+                one = tasks.result(self.staging.read(name) or b"")
+                left = [name for side in one.sides for name in (side.state, side.pending, side.narrow) if name]
+                whole = all(sizes.get(f.name) == f.size_bytes for f in one.files) and all(n in sizes for n in left)
+                if whole and not one.failed:
+                    found.setdefault(one.id, one)
+        return found
+
+    # The stages
+
+    def run(self) -> Outcome:
+        """All stages; what is to be published is in ``files`` then."""
+        first = [Dissect(f"a{i:05d}", unit) for i, unit in enumerate(self.units)]
+        results = self._stage("dissect", first)
+        by_capture = self._by_capture(first, results)
+        again = list(self._again(first, results, by_capture))
+        for task, redone in zip(again, self._stage("dissect again", again), strict=True):
+            results[int(task.id[1:6])] = redone
+        failed = {number for one in results for number, _, _ in one.failed}
+        for task, one in zip(first, results, strict=True):
+            # What other shares made of a capture that one could not read is no result.
+            if task.unit.share[1] > 1 and task.unit.captures[0][0] in failed:
+                one = Result(one.id, failed=one.failed)
+            self._keep(one)
+        by_capture = self._by_capture(first, results)
+        sides = self._settled(by_capture)
+        joins = [
+            Join(f"c{number:05d}-{name}", name, tuple(s.narrow for s in found), tuple(s.state for s in found))
+            for number, of_capture in sorted(sides.items())
+            for name, found in sorted(of_capture.items())
+        ]
+        for one in self._stage("join", joins):
+            self._keep(one)
+        self.outcome.task_count = len(self.kept)
+        return self.outcome
+
+    def _by_capture(self, first: Sequence[Dissect], results: Sequence[Result]) -> dict[int, list[int]]:
+        """Tasks of each capture that was cut into shares; a capture that a share could not read is left out."""
+        found: dict[int, list[int]] = {}
+        for at, task in enumerate(first):
+            if task.unit.share[1] > 1:
+                found.setdefault(task.unit.captures[0][0], []).append(at)
+        return {number: ats for number, ats in found.items() if not any(results[at].failed for at in ats)}
+
+    def _again(
+        self, first: Sequence[Dissect], results: Sequence[Result], by_capture: dict[int, list[int]]
+    ) -> Iterator[Dissect]:
+        """Shares that doubted a server which another share had told."""
+        for ats in by_capture.values():
+            told = {server for at in ats for server in results[at].servers}
+            for at in ats:
+                if told & {*results[at].doubted}:
+                    yield Dissect(f"{first[at].id}-again", first[at].unit, frozenset(told))
+
+    def _settled(self, by_capture: dict[int, list[int]]) -> dict[int, dict[str, list[Side]]]:
+        """What joins are made of, after the rows that waited for other shares are finished."""
+        sides: dict[int, dict[str, list[Side]]] = {}
+        waiting: list[tuple[int, Settle]] = []
+        shares = dict(self.kept)
+        for number, ats in by_capture.items():
+            found = [side for at in ats for side in self._result_of(at, shares).sides]
+            for name in sorted({side.protocol for side in found}):
+                own = [side for side in found if side.protocol == name]
+                states = tuple(side.state for side in own)
+                for k, side in enumerate(own):
+                    if side.pending:
+                        task = Settle(f"b{number:05d}-{name}-{k:03d}", name, side.pending, side.state, states)
+                        waiting.append((number, task))
+                    elif side.narrow:
+                        sides.setdefault(number, {}).setdefault(name, []).append(side)
+        for (number, task), one in zip(waiting, self._stage("settle", [t for _, t in waiting]), strict=True):
+            self._keep(one)
+            for side in one.sides:
+                if side.narrow:
+                    sides.setdefault(number, {}).setdefault(task.protocol, []).append(side)
+        return sides
+
+    def _result_of(self, at: int, results: dict[str, Result]) -> Result:
+        return results.get(f"a{at:05d}-again") or results[f"a{at:05d}"]
+
+    def _keep(self, one: Result) -> None:
+        """Counts a result that is published."""
+        for _, name, reason in one.failed:
+            if (name, reason) not in self.outcome.unreadable:
+                self.outcome.unreadable.append((name, reason))
+        self.kept[one.id] = one
+        self.outcome.flaws.update(one.flaws)
+        self.outcome.problem_bytes.update(one.problem_bytes)
+        self.outcome.notes += [text for _, text in one.notes if text not in self.outcome.notes]
+
+    def files(self) -> list[PartFile]:
+        """What is published: files of the results that count, but for captures that were not read to their end."""
+        return [file for one in self.kept.values() for file in one.files]
+
+    # One stage on Spark
+
+    def _stage(self, name: str, wanted: Sequence[Task]) -> list[Result]:
+        """The results of tasks, in their order; those of an earlier run are taken as they are."""
+        todo = [task for task in wanted if task.id not in self.done]
+        if todo:
+            stop = threading.Event()
+            watch = threading.Thread(target=self._watch, args=(name, len(todo), stop), daemon=True)
+            if self.progress is not None:
+                watch.start()
+            try:
+                for text in self._run(todo):
+                    one = tasks.result(text)
+                    self.done[one.id] = one
+            finally:
+                stop.set()
+        return [self.done[task.id] for task in wanted]
+
+    def _run(self, todo: Sequence[Task]) -> list[str]:
+        if self.spark is None:
+            return [tasks.run(task, self.options, self.staging).text() for task in todo]
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        work = _work(list(todo), self.options, self.staging)
+        count = len(todo)
+        try:
+            # One row, so one task, in each partition; no RDD, so that it runs over Spark Connect too.
+            rows = self.spark.range(0, count, 1, count).mapInArrow(work, "result string").collect()
+        except (PySparkException, Py4JError) as error:
+            raise SparkError(f"the job failed: {_cause(str(error))}; run it again to go on") from error
+        return [row.result for row in rows]
+
+    def _watch(self, name: str, count: int, stop: threading.Event) -> None:
+        assert self.progress is not None
+        before = len(self.staging.sizes("done"))
+        while not stop.wait(POLL_S):
+            with suppress(OSError):
+                self.progress(name, min(count, len(self.staging.sizes("done")) - before), count)
+
+
+def _work(todo: list[Task], options: Options, staging: Place) -> "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]":
+    """The function that Spark's workers run: the tasks with the numbers they are given."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                made = tasks.run(todo[number], options, staging)
+                yield pa.RecordBatch.from_pydict({"result": pa.array([made.text()], pa.string())})
+
+    return work
+
+
+def _cause(text: str) -> str:
+    """What is worth telling of a Spark error: the last line of the Python traceback in it, or its first."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for line in reversed(lines):
+        head = line.split(":", 1)[0]
+        if head.rpartition(".")[2].endswith(("Error", "Exception")) and " " not in head:
+            return line[:300]
+    return lines[0][:300] if lines else "no reason given"
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def _final_names(files: Sequence[PartFile]) -> Iterator[tuple[PartFile, str]]:
+    """Each file with its place below its table: numbered in the order of tasks."""
+    numbers: Counter[tuple[str, str]] = Counter()
+    for file in sorted(files, key=lambda f: (f.table, f.date, f.name)):
+        yield file, f"date={file.date}/part-{numbers[file.table, file.date]:05d}.parquet"
+        numbers[file.table, file.date] += 1
+
+
+class _Local:
+    """Publication on the file system: all at once, as an export does."""
+
+    def __init__(self, out: Path, overwrite: bool, captures: Sequence[Capture]) -> None:
+        keep = [Path(file.path) for capture in captures for file in capture._files if "://" not in file.name]
+        self._export = Export(out, overwrite=overwrite, keep=keep)
+
+    def publish(self, staging: Place, files: Sequence[PartFile]) -> Summary:
+        for file, name in _final_names(files):
+            self._export.adopt(file.table, staging.path(file.name), name, file.row_count)
+        return self._export.commit()
+
+    def abort(self) -> None:
+        self._export.abort()
+
+
+class _Remote:
+    """Publication where a directory cannot be renamed: file by file, the manifest last."""
+
+    def __init__(self, place: Place, overwrite: bool) -> None:
+        self._place = place
+        found = place.sizes()
+        named = self._manifest(place)
+        if not overwrite and found and {n: s for n, s in found.items() if n != MANIFEST} != named:
+            raise OutputError(f"{place.uri} holds something else than an earlier export; --overwrite replaces it as a whole")
+        self._old = list(found)
+
+    @staticmethod
+    def _manifest(place: Place) -> dict[str, int] | None:
+        try:
+            found = json.loads(place.read(MANIFEST) or b"")
+            return {file["path"]: file["size_bytes"] for file in found["files"]} if found["tool"] == "mqpcap" else None
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def publish(self, staging: Place, files: Sequence[PartFile]) -> Summary:
+        for name in sorted(self._old, key=lambda n: n != MANIFEST):
+            self._place.remove_file(name)
+        named, totals = [], {}
+        for file, name in _final_names(files):
+            staging.move(file.name, self._place, f"{file.table}/{name}")
+            named.append({"path": f"{file.table}/{name}", "row_count": file.row_count, "size_bytes": file.size_bytes})
+            rows, count, size = totals.get(file.table, (0, 0, 0))
+            totals[file.table] = rows + file.row_count, count + 1, size + file.size_bytes
+        manifest = {"tool": "mqpcap", "version": __version__, "schema_version": SCHEMA_VERSION, "files": named}
+        self._place.write(MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
+        return Summary(Path(self._place.uri), tuple(TableSummary(name, *t) for name, t in sorted(totals.items())))
+
+    def abort(self) -> None:
+        """Nothing was written yet under the name asked for."""

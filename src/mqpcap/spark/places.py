@@ -1,0 +1,115 @@
+"""A directory of any file system: local, s3, gs, hdfs; all that tasks and driver write goes through it."""
+
+import posixpath
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import fs
+
+from mqpcap.errors import OutputError
+from mqpcap.spark import remote
+
+_WITH_FOLDERS = {"local", "hdfs"}
+"""File systems where a folder must be there before a file, and where a rename is one step."""
+
+
+@dataclass(slots=True)
+class Place:
+    """A directory, by a local path or a URI; opened where it is used."""
+
+    uri: str
+    _opened: "tuple[fs.FileSystem, str] | None" = field(default=None, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[type["Place"], tuple[str]]:
+        return Place, (self.uri,)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a path of this machine (or of a file system mounted on every one)."""
+        return not remote.is_remote(self.uri)
+
+    def _at(self, name: str) -> tuple[fs.FileSystem, str]:
+        if self._opened is None:
+            try:
+                self._opened = remote.opened(self.uri)
+            except (OSError, pa.ArrowException) as error:
+                raise OutputError(f"cannot open {self.uri}: {' '.join(str(error).split())}") from error
+        system, base = self._opened
+        return system, posixpath.join(base, name) if name else base
+
+    def within(self, name: str) -> "Place":
+        """A directory below it."""
+        return Place(posixpath.join(self.uri.rstrip("/"), name))
+
+    def beside(self, prefix: str, suffix: str) -> "Place":
+        """A directory beside it, of a name made of its own."""
+        head, _, name = self.uri.rstrip("/").rpartition("/")
+        return Place((f"{head}/" if head or self.uri.startswith("/") else "") + prefix + name + suffix)
+
+    def output(self, name: str) -> pa.NativeFile:
+        """A file to write; its folders are made."""
+        system, path = self._at(name)
+        if system.type_name in _WITH_FOLDERS:
+            system.create_dir(posixpath.dirname(path), recursive=True)
+        return system.open_output_stream(path)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Writes a file that appears whole."""
+        system, path = self._at(name)
+        if system.type_name in _WITH_FOLDERS:
+            fresh = f"{posixpath.dirname(name)}/.{uuid.uuid4().hex}" if "/" in name else f".{uuid.uuid4().hex}"
+            with self.output(fresh) as file:
+                file.write(content)
+            system.move(self._at(fresh)[1], path)
+        else:
+            with self.output(name) as file:
+                file.write(content)
+
+    def read(self, name: str) -> bytes | None:
+        """A file's bytes, None if there is none."""
+        system, path = self._at(name)
+        try:
+            with system.open_input_stream(path) as file:
+                content: bytes = file.read()
+        except FileNotFoundError:
+            return None
+        return content
+
+    def input(self, name: str) -> pa.NativeFile:
+        """A file to read anywhere."""
+        system, path = self._at(name)
+        return system.open_input_file(path)
+
+    def sizes(self, folder: str = "") -> dict[str, int]:
+        """Every file below a folder, by its name in this directory, with its size."""
+        system, path = self._at(folder)
+        base = self._at("")[1].rstrip("/")
+        infos = system.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
+        return {i.path[len(base) + 1 :]: i.size for i in infos if i.type == fs.FileType.File}
+
+    def move(self, name: str, to: "Place", new_name: str) -> None:
+        """Moves a file into another directory of the same file system."""
+        system, path = self._at(name)
+        _, target = to._at(new_name)
+        if system.type_name in _WITH_FOLDERS:
+            system.create_dir(posixpath.dirname(target), recursive=True)
+        system.move(path, target)
+
+    def remove_file(self, name: str) -> None:
+        """Removes a file, if it is there."""
+        system, path = self._at(name)
+        with suppress(FileNotFoundError):
+            system.delete_file(path)
+
+    def remove(self) -> None:
+        """Removes the directory with all that is in it."""
+        system, path = self._at("")
+        with suppress(FileNotFoundError):
+            system.delete_dir(path)
+
+    def path(self, name: str) -> Path:
+        """The local path of a file in it."""
+        return Path(self._at(name)[1])

@@ -1,0 +1,208 @@
+"""The bulk job gives the tables of ``mqpcap export``, whatever the shares, and goes on where it was killed."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
+
+from mqpcap.capture import Capture, captures
+from mqpcap.dissection import Options, dissect
+from mqpcap.errors import OutputError
+from mqpcap.outputs import DATES, Export
+from mqpcap.spark import job, plan
+from mqpcap.tables import Policy
+from rows import importable, merged, of_export, rotated, schemas
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning",
+                               "ignore::FutureWarning", "ignore::DeprecationWarning"),
+]  # fmt: skip
+PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
+
+
+def local(found: list[Capture], out: Path) -> Path:
+    """The export of the local road."""
+    with Export(out) as tables:
+        for capture in found:
+            made = dissect(capture)
+            for chunk in made.chunks():
+                tables.write("messages", chunk.messages, "ts_ns")
+                tables.write(chunk.protocol, chunk.fields, "ts_ns")
+            for ledger in made.ledgers().values():
+                tables.write("exchanges", ledger.exchanges, DATES["exchanges"])
+                tables.write("deliveries", ledger.deliveries, DATES["deliveries"])
+            tables.write("connections", made.connections, DATES["connections"])
+            tables.write("problems", made.problems, DATES["problems"])
+        tables.commit()
+    return out
+
+
+@pytest.fixture(scope="module")
+def twenty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A capture of several servers in 20 rotated files, most connections across many of them."""
+    folder = tmp_path_factory.mktemp("twenty")
+    names = ["fq/session", "fq/peers", "flymq/pipelining", "blipmq/qos1", "kokaq/go1_session", "msgq/split_session"]
+    whole = merged([PCAPS / f"{name}.pcap" for name in names], folder / "whole")
+    (folder / "rotated").mkdir()
+    rotated(whole, folder / "rotated", 20)
+    return folder / "rotated"
+
+
+def test_samples_in_packs_are_the_local_export(spark: "SparkSession", tmp_path: Path) -> None:
+    found = captures([str(PCAPS)]).captures
+    local(found, tmp_path / "local")
+
+    made = job.export(spark, found, str(tmp_path / "tables"), Options())
+
+    assert made.task_count < len(found)
+    assert of_export(tmp_path / "tables") == of_export(tmp_path / "local")
+    assert schemas(tmp_path / "tables") == schemas(tmp_path / "local")
+
+
+@pytest.mark.parametrize("share_count", [2, 7])
+def test_samples_in_shares_are_the_local_export(tmp_path: Path, share_count: int) -> None:
+    """The job's tasks and stages for every sample, in this process: Spark only hands them out."""
+    found = captures([str(PCAPS)]).captures
+    local(found, tmp_path / "local")
+
+    job.export(None, found, str(tmp_path / "tables"), Options(), share_count=share_count)
+
+    assert of_export(tmp_path / "tables") == of_export(tmp_path / "local")
+    assert schemas(tmp_path / "tables") == schemas(tmp_path / "local")
+
+
+@pytest.mark.parametrize("share_count", [1, 2, 7])
+def test_rotated_files_in_shares_are_the_local_export(
+    spark: "SparkSession", twenty: Path, tmp_path: Path, share_count: int
+) -> None:
+    found = captures([str(twenty)]).captures
+    local(found, tmp_path / "local")
+
+    job.export(spark, found, str(tmp_path / "shares"), Options(), share_count=share_count)
+
+    assert [len(capture.files) for capture in found] == [20]
+    assert of_export(tmp_path / "shares") == of_export(tmp_path / "local")
+
+
+def test_another_run_takes_up_what_a_killed_one_left(twenty: Path, tmp_path: Path) -> None:
+    """A result of the first run stays, one of them is gone with its file, the rest was never made."""
+    found = captures([str(twenty)]).captures
+    out = tmp_path / "tables"
+    expected = of_export(local(found, tmp_path / "local"))
+    staging = tmp_path / ".tables.mqpcap-spark"
+    first = job._Job(None, found, Options(), job.Place(str(staging)), None)
+    first.begin(3, 2)
+    first.run()
+    done = sorted((staging / "done").iterdir())
+    for path in done[5:]:
+        path.unlink()
+    shutil.rmtree(staging / "data/messages")  # so no result that counts messages is whole
+    kept = sum(not any(f["table"] == "messages" for f in json.loads(path.read_text())["files"]) for path in done[:5])
+    mine = staging / job.JOB
+    mine.write_text(mine.read_text().replace(f'"pid": {os.getpid()}', '"pid": 4194304'))
+
+    again = job.export(None, found, str(out), Options(), share_count=3)
+
+    assert (again.resumed_count, again.task_count) == (kept, len(done))
+    assert of_export(out) == expected
+    assert not staging.exists()
+
+
+def test_other_options_begin_anew(tmp_path: Path) -> None:
+    found = captures([str(PCAPS / "flymq/core.pcap")]).captures
+    first = job._Job(None, found, Options(), job.Place(str(tmp_path / ".tables.mqpcap-spark")), None)
+    first.begin(None, 2)
+    first.run()
+
+    again = job.export(None, found, str(tmp_path / "tables"), Options(policy=Policy(bodies=0)))
+
+    assert again.resumed_count == 0
+
+
+def test_directory_of_somebody_else_is_refused_before_work(tmp_path: Path) -> None:
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/thesis.txt").write_text("mine")
+
+    with pytest.raises(OutputError, match="--overwrite"):
+        job.export(None, captures([str(PCAPS / "flymq/core.pcap")]).captures, str(tmp_path / "tables"), Options())
+
+    assert [path.name for path in tmp_path.iterdir()] == ["tables"]
+
+
+def test_staging_of_a_running_process_is_left_alone(tmp_path: Path) -> None:
+    found = captures([str(PCAPS / "flymq/core.pcap")]).captures
+    staging = tmp_path / ".tables.mqpcap-spark"
+    job._Job(None, found, Options(), job.Place(str(staging)), None).begin(None, 2)
+    manifest = staging / job.JOB
+    manifest.write_text(manifest.read_text().replace(f'"pid": {os.getpid()}', f'"pid": {os.getppid()}'))
+
+    with pytest.raises(OutputError, match=f"process {os.getppid()} is writing there"):
+        job.export(None, found, str(tmp_path / "tables"), Options())
+
+
+def test_small_captures_are_packed_and_large_ones_cut(tmp_path: Path) -> None:
+    sizes = {"a.pcap": 10, "b.pcap": 20, "c.pcap": 400 << 20}
+    for name, size in sizes.items():
+        path = tmp_path / name
+        shutil.copy(PCAPS / "flymq/core.pcap", path)
+        os.truncate(path, size << (0 if size > 1000 else 10))
+    found = captures([str(tmp_path)]).captures
+
+    units = plan.units(found, 4)
+
+    assert sorted((len(unit.captures), unit.share) for unit in units) == [
+        (1, (0, 4)), (1, (1, 4)), (1, (2, 4)), (1, (3, 4)), (2, (0, 1)),
+    ]  # fmt: skip
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-c", "from mqpcap.cli import main; main()", "spark", "export", *arguments]
+    return subprocess.run(program, capture_output=True, text=True, env=importable(dict(os.environ)), timeout=280)
+
+
+def test_command_tells_unreadable_names_first_and_flaws_at_the_end(tmp_path: Path) -> None:
+    """A capture cut short is a note and no failure; a name that is none is."""
+    short = tmp_path / "short.pcap"
+    short.write_bytes((PCAPS / "flymq/core.pcap").read_bytes()[:-7])
+    (tmp_path / "short.txt").write_text("no capture")
+
+    made = command(str(tmp_path), "--out", str(tmp_path / "tables"), "--master", "local[1]", "--strict")
+    none = command(str(tmp_path / "gone.pcap"), "--out", str(tmp_path / "none"))
+
+    told = made.stderr.splitlines()
+    assert made.returncode == 1, made.stderr
+    assert any("short.pcap: at byte" in line for line in told)
+    assert told[-1].startswith("mqpcap: --strict:") and "1 skipped file" in told[-1]
+    assert of_export(tmp_path / "tables")["messages"]
+    assert (none.returncode, none.stderr) == (1, f"mqpcap: {tmp_path}/gone.pcap: no such file\n")
+
+
+def test_killed_command_is_finished_by_the_next(twenty: Path, tmp_path: Path) -> None:
+    arguments = [str(twenty), "--out", str(tmp_path / "tables"), "--master", "local[1]", "--shares", "7"]
+    program = [sys.executable, "-c", "from mqpcap.cli import main; main()", "spark", "export", *arguments]
+    running = subprocess.Popen(program, stderr=subprocess.PIPE, env=importable(dict(os.environ)), start_new_session=True)
+    done = tmp_path / ".tables.mqpcap-spark/done"
+    until = time.monotonic() + 120
+    while time.monotonic() < until and (not done.is_dir() or len(list(done.glob("*.json"))) < 2):
+        time.sleep(0.05)
+    os.killpg(running.pid, signal.SIGKILL)
+    running.communicate()
+
+    finished = command(*arguments)
+
+    assert finished.returncode == 0, finished.stderr
+    assert "by an earlier run" in finished.stderr
+    assert of_export(tmp_path / "tables") == of_export(local(captures([str(twenty)]).captures, tmp_path / "local"))
