@@ -1,0 +1,176 @@
+"""A real cluster on loopback: a master and two workers, one of which is killed with its executor in the middle of a job."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pyspark = pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
+
+from mqpcap.spark.java import java_home
+from rows import importable, merged, of_export, rotated
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
+SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+BUDGET_S = 240
+
+
+@dataclass
+class Cluster:
+    url: str
+    workers: list["subprocess.Popen[bytes]"]
+    environment: dict[str, str]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def until(what: Callable[[], Any], words: str, budget_s: float = 90) -> Any:
+    """The first true answer."""
+    end = time.monotonic() + budget_s
+    while time.monotonic() < end:
+        if found := what():
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"no {words} within {budget_s} s")
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process started, and theirs."""
+    found = [
+        int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and _parent(path) == pid
+    ]
+    return found + [inner for child in found for inner in children(child)]
+
+
+def _parent(path: Path) -> int:
+    try:
+        return int((path / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return -1
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    environment = importable(dict(os.environ)) | {
+        "SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable,
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "SPARK_NO_DAEMONIZE": "1",
+    }  # fmt: skip
+    if home := java_home():
+        environment["JAVA_HOME"] = str(home)
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str, *arguments: str) -> "subprocess.Popen[bytes]":
+        log = (tmp_path / f"{name}.log").open("wb")
+        started.append(
+            subprocess.Popen(
+                [str(SPARK_CLASS), *arguments], env=environment, stdout=log, stderr=log, start_new_session=True,
+                cwd=tmp_path,
+            )  # fmt: skip
+        )
+        log.close()
+        return started[-1]
+
+    def told(name: str, words: str) -> None:
+        until(lambda: words in (tmp_path / f"{name}.log").read_text(errors="replace"), f"{words!r} in {name}'s log")
+
+    try:
+        port = free_port()
+        url = f"spark://127.0.0.1:{port}"
+        start("master", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port),
+              "--webui-port", "0")  # fmt: skip
+        told("master", "I have been elected leader")
+        workers = [
+            start(f"worker{i}", "org.apache.spark.deploy.worker.Worker", url, "--cores", "1", "--memory", "1g",
+                  "--host", "127.0.0.1", "--work-dir", str(tmp_path / f"work{i}"), "--webui-port", "0")
+            for i in range(2)
+        ]  # fmt: skip
+        for i in range(2):
+            told(f"worker{i}", "Successfully registered")
+        yield Cluster(url, workers, environment)
+    finally:
+        for process in started:
+            for child in (*children(process.pid), process.pid):
+                try:
+                    os.kill(child, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+            process.wait()
+
+
+def test_job_survives_a_worker_killed_with_its_executor(cluster: Cluster, tmp_path: Path) -> None:
+    names = ["fq/session", "flymq/pipelining", "blipmq/qos1", "kokaq/go1_session", "msgq/split_session"]
+    whole = merged([PCAPS / f"{name}.pcap" for name in names], tmp_path / "whole")
+    for chain in "abc":
+        folder = tmp_path / "captures" / chain
+        folder.mkdir(parents=True)
+        rotated(whole, folder, 20)
+    out, events = tmp_path / "tables", tmp_path / "events"
+    events.mkdir()
+    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    settings = {
+        "spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{events}", "spark.eventLog.compress": "false",
+        "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.executor.extraJavaOptions": quick,
+        "spark.driver.extraJavaOptions": quick, "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false",
+        # Two executors before the first task, so that the killed one has work.
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0", "spark.cores.max": "2",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
+    }  # fmt: skip
+    command = [sys.executable, "-c", "from mqpcap.cli import main; main()"]
+    job = subprocess.Popen(
+        [*command, "spark", "export", str(tmp_path / "captures"), "--out", str(out), "--master", cluster.url,
+         "--shares", "12", *(word for key, value in settings.items() for word in ("--conf", f"{key}={value}"))],
+        env=cluster.environment, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    done = tmp_path / ".tables.mqpcap-spark" / "done"
+    try:
+        until(lambda: job.poll() is not None or (done.is_dir() and len(list(done.iterdir())) >= 4), "finished task")
+        victim = cluster.workers[0].pid
+        for pid in (*children(victim), victim):
+            os.kill(pid, signal.SIGKILL)
+        _, told = job.communicate(timeout=BUDGET_S)
+    finally:
+        for pid in (*children(job.pid), job.pid):
+            if job.poll() is None:
+                os.kill(pid, signal.SIGKILL)
+    subprocess.run(
+        [*command, "export", "-q", str(tmp_path / "captures"), "--out", str(tmp_path / "local")],
+        env=cluster.environment, check=True,
+    )  # fmt: skip
+
+    assert job.returncode == 0, told
+    assert of_export(out) == of_export(tmp_path / "local")
+    ended = list(_events(events))
+    assert [e for e in ended if e["Event"] == "SparkListenerExecutorRemoved"]
+    failed = [e for e in ended if e["Event"] == "SparkListenerTaskEnd" and e["Task Info"]["Failed"]]
+    assert failed, "the executor was killed between tasks"
+    assert {e["Task End Reason"]["Reason"] for e in failed} <= {"ExecutorLostFailure", "TaskKilled", "FetchFailed"}
+    again = {(e["Stage ID"], e["Task Info"]["Index"]) for e in failed}
+    redone = [
+        e for e in ended
+        if e["Event"] == "SparkListenerTaskEnd" and (e["Stage ID"], e["Task Info"]["Index"]) in again
+        and e["Task Info"]["Attempt"] > 0 and e["Task End Reason"]["Reason"] == "Success"
+    ]  # fmt: skip
+    assert {(e["Stage ID"], e["Task Info"]["Index"]) for e in redone} == again
+
+
+def _events(folder: Path) -> Iterator[dict[str, Any]]:
+    """The event log, one file or a folder of them."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.name.startswith((".", "appstatus")):
+            for line in path.read_text().splitlines():
+                yield json.loads(line)
