@@ -20,6 +20,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
+from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,15 +46,22 @@ TTL_NS = 60_000 * MS
 CAPACITY = 1024
 """core/src/lib.rs:340: messages waiting and in flight that a subscription holds."""
 MAX_WAYS = 64
-"""So many ways through a connection's open frames are followed at once; with more the queues are left out of it."""
+"""So many ways through a connection's open frames are followed at once; from there on order alone decides."""
 MAX_STEPS = 400_000
-"""And so many steps with more than one way."""
+"""And so many steps with more than one way; one that copies much counts for more."""
+FREE_COPY = 16
+NARROW = 64
+"""Where an answer may be that of more frames, all between are taken as such until the queues are asked."""
+MANY = 16
+"""So many deliveries in flight are looked at one by one; of more, some may always have come back."""
 MAX_SCAN = 4096
 """So far a queue is looked through for one message."""
 COUNTED_IDS = 8
 """So many ids in strict order show that a client does not repeat them."""
 LATE_NS = 60 * MS
-"""So long after a late start an answer may belong to a request from before (a delayed TCP ACK holds answers for 40 ms)."""
+"""So long after a late start an answer may be to a request from before (a delayed TCP ACK holds answers for 40 ms)."""
+DIFFERENT_BODIES = 16
+"""So many messages of a topic with no body twice show that a publish which was not captured had another one."""
 NEVER_NS = 1 << 62
 
 
@@ -166,7 +174,8 @@ class _Columns:
             pc.fill_null(pc.equal(pc.binary_length(key), 0), False).to_numpy()
             if key.null_count < self.n else _all_of(False, self.n)
         )  # fmt: skip
-        self.odd = self.bad | self.cut | self.empty | self.nul | self.no_key | (self.qos > 1) | (self.has_sub & (self.sub == 0))
+        refused = (self.qos > 1) | (self.has_sub & (self.sub == 0))
+        self.odd = self.bad | self.cut | self.empty | self.nul | self.no_key | refused
         self.answer, self.says = self._answers()
 
     def _answers(self) -> tuple[I64, I64]:
@@ -643,6 +652,10 @@ class _Opens:
 
 
 SILENT, UNSURE = -1, -2
+_ASKS: Mapping[int, int] = {
+    Answer.DELIVERY: Class.POLL, Answer.NOT_FOUND: Class.ACK, Answer.REFUSED: Class.PUBLISH,
+}  # fmt: skip
+"""Which open frames an open answer may be to."""
 
 
 class _World:
@@ -706,9 +719,9 @@ class _World:
         f = np.flatnonzero(wanted & (t.c_block >= 0) & (np.arange(len(t.c)) >= t.ready_from))
         c = t.c[f]
         return _Opens(
-            f.tolist(), kind[f].tolist(), x.id[c].tolist(), x.sub[c].tolist(), x.end[c].tolist(), t.handled_by[f].tolist(),
-            t.c_block[f].tolist(), a.tolist(), t.answer[a].tolist(), x.id[rows].tolist(), x.topic[rows].tolist(),
-            x.qos[rows].tolist(), x.body[rows].tolist(), x.ts[rows].tolist(), t.s_block[a].tolist(),
+            f.tolist(), kind[f].tolist(), x.id[c].tolist(), x.sub[c].tolist(), x.end[c].tolist(),
+            t.handled_by[f].tolist(), t.c_block[f].tolist(), a.tolist(), t.answer[a].tolist(), x.id[rows].tolist(),
+            x.topic[rows].tolist(), x.qos[rows].tolist(), x.body[rows].tolist(), x.ts[rows].tolist(), t.s_block[a].tolist(),
         )  # fmt: skip
 
     def may(self, i: int, o: _Opens, f: int, a: int) -> bool:
@@ -723,8 +736,7 @@ class _World:
                 if s.topic == o.a_topic[a] and s.qos >= o.a_qos[a] and not self._before(i, o, f, s):
                     return True
             return o.f_sub[f] not in self.subs
-        wanted = Class.ACK if kind == Answer.NOT_FOUND else Class.PUBLISH
-        return o.f_kind[f] == wanted and o.f_id[f] == o.a_id[a]
+        return o.f_kind[f] == _ASKS[kind] and o.f_id[f] == o.a_id[a]
 
     @staticmethod
     def _before(i: int, o: _Opens, f: int, s: _Subscription) -> bool:
@@ -761,16 +773,27 @@ class _World:
             if o.f_block[f] in o.odd:
                 o.outcome[f] = UNSURE
         for a in range(m):
-            if o.a_block[a] in o.odd:
-                continue
-            fits = [f for f in range(first[a], last[a] + 1) if f in (first[a], last[a]) or self.may(i, o, f, a)]
-            if len(fits) == 1:
-                o.outcome[fits[0]] = a
-            else:
-                for f in fits:
-                    if o.outcome[f] == SILENT:
-                        o.outcome[f] = UNSURE
+            if o.a_block[a] not in o.odd and first[a] == last[a]:
+                o.outcome[first[a]] = a
+        self._mark(i, o)
 
+    def _mark(self, i: int, o: _Opens) -> None:
+        """Note the frames that more than one way gives an answer."""
+        wide = {kind: [0] * (len(o.f_pos) + 1) for kind in _ASKS.values()}
+        for a, (first, last) in enumerate(zip(o.first, o.last, strict=True)):
+            if first == last or o.a_block[a] in o.odd:
+                continue
+            if last - first > NARROW:
+                wide[_ASKS[o.a_kind[a]]][first] += 1
+                wide[_ASKS[o.a_kind[a]]][last + 1] -= 1
+                continue
+            for f in range(first, last + 1):
+                if o.outcome[f] == SILENT and self.may(i, o, f, a):
+                    o.outcome[f] = UNSURE
+        for kind, steps in wide.items():
+            for f, depth in enumerate(accumulate(steps[:-1])):
+                if depth and o.f_kind[f] == kind and o.outcome[f] == SILENT:
+                    o.outcome[f] = UNSURE
 
     # -- the queues ------------------------------------------------------------------------------------
 
@@ -921,7 +944,7 @@ class _Published:
             taken[t.broken if t.broken is not None else len(taken) :] = False
             o = world.opens[i]
             if o is not None:
-                refused = [f for f, outcome in enumerate(o.outcome) if o.f_kind[f] == Class.PUBLISH and outcome != SILENT]
+                refused = [f for f, got in enumerate(o.outcome) if o.f_kind[f] == Class.PUBLISH and got != SILENT]
                 places = np.array([o.f_pos[f] for f in refused], np.int64)
                 taken[places] = False
                 doubts.append(x.topic[t.c[places[[o.outcome[f] == UNSURE for f in refused]]]])
@@ -974,7 +997,7 @@ class _Queue(NamedTuple):
 
 
 class _Flight(NamedTuple):
-    """A QoS1 delivery: not handed out before ``low``, not later than ``high``, for the nth time; ``back``: surely returned."""
+    """A QoS1 delivery: not handed out before ``low``, not later than ``high``; ``back``: surely returned."""
 
     low: int
     high: int
@@ -996,6 +1019,11 @@ class _Held:
         self.quiet = -1
         """The last POLL that found nothing though a delivery may have returned."""
 
+    @property
+    def size(self) -> int:
+        """How much a copy costs."""
+        return len(self.done) + len(self.flight) + len(self.acked)
+
     def copy(self) -> "_Held":
         new = _Held(self.head)
         new.done, new.flight, new.acked = set(self.done), dict(self.flight), set(self.acked)
@@ -1003,7 +1031,7 @@ class _Held:
         return new
 
     def key(self) -> tuple[object, ...]:
-        return self.head, frozenset(self.done), frozenset(self.flight.items()), frozenset(self.acked), self.quiet
+        return self.head, frozenset(self.done), frozenset(self.flight.items()), frozenset(self.acked)
 
     def take(self, index: int, skipping: bool) -> None:
         """A message leaves the queue; ``skipping``: all older ones were dropped before."""
@@ -1029,6 +1057,11 @@ class _Way:
 
     def key(self) -> tuple[object, ...]:
         return self.answer, tuple((s, h.key()) for s, h in sorted(self.held.items()))
+
+    def join(self, other: "_Way") -> None:
+        """Take in a way of equal key: the earlier empty POLL forbids less."""
+        for sub, held in self.held.items():
+            held.quiet = min(held.quiet, other.held[sub].quiet)
 
 
 class _Effect(NamedTuple):
@@ -1062,12 +1095,15 @@ class _Search:
             if alone:
                 self.alone.add(sub)
         self.found = [SILENT] * len(opens.f_pos)
+        self.steps = 0
 
     def outcome(self) -> list[int] | None:
-        """What each frame got, UNSURE where ways differ; None if no way is left or there are too many."""
+        """What each frame got, UNSURE where ways differ; None if no way is left.
+
+        With too many ways the rest is left as order alone has it.
+        """
         ways: dict[Key, _Way] = {(): _Way(0, {})}
         window: list[tuple[int, dict[Key, list[tuple[Key, int]]]]] = []
-        steps = 0
         for f in range(len(self.found)):
             if len(ways) == 1:
                 (way,) = ways.values()
@@ -1083,12 +1119,14 @@ class _Search:
                     new = self._branch(way, f)
                     self._apply(new, f, option)
                     key = new.key()
-                    fresh.setdefault(key, new)
+                    fresh.setdefault(key, new).join(new)
                     edges.setdefault(key, []).append((old, option[0]))
-            steps += len(ways)
-            if not fresh or len(fresh) > MAX_WAYS or steps > MAX_STEPS:
+            if not fresh:
                 return None
             window.append((f, edges))
+            if len(fresh) > MAX_WAYS or self.steps > MAX_STEPS:
+                known = window[0][0]
+                return self.found[:known] + self.o.outcome[known:]
             ways = fresh
             if len(ways) == 1:
                 self._agree(window, set(ways))
@@ -1117,6 +1155,7 @@ class _Search:
         held = dict(way.held)
         sub = self.o.f_sub[f]
         held[sub] = self._of(way, sub).copy()
+        self.steps += 1 + held[sub].size // FREE_COPY
         return _Way(way.answer, held)
 
     def _of(self, way: _Way, sub: int) -> _Held:
@@ -1135,6 +1174,8 @@ class _Search:
         elif effect.what == "acked":
             held.flight.pop(effect.tag, None)
             held.acked.add(effect.tag)
+            if self.queues[self.o.f_sub[f]] is not None:
+                held.acked.clear()  # what is in flight says more
         elif effect.what == "refused":
             held.acked.add(effect.tag)
             if effect.tag in held.flight:
@@ -1143,11 +1184,13 @@ class _Search:
             held.acked.discard(effect.tag)
             if effect.what == "again":
                 old = held.flight.pop(effect.tag)
-                held.flight[effect.tag] = _Flight(o.f_end[o.first[outcome]], o.a_ts[outcome], old.times + 1, old.place, False)
+                low, high = o.f_end[o.first[outcome]], o.a_ts[outcome]
+                held.flight[effect.tag] = _Flight(low, high, old.times + 1, old.place, False)
             elif effect.what == "fresh":
                 held.take(effect.place, effect.skipping)
                 if effect.qos:
-                    held.flight[effect.tag] = _Flight(o.f_end[o.first[outcome]], o.a_ts[outcome], 1, effect.place, False)
+                    low, high = o.f_end[o.first[outcome]], o.a_ts[outcome]
+                    held.flight[effect.tag] = _Flight(low, high, 1, effect.place, False)
 
     def _options(self, way: _Way, f: int) -> list[Option]:
         """What a frame may get on a way; none if the way is impossible."""
@@ -1183,12 +1226,14 @@ class _Search:
                 options.append((SILENT, None))
             return options
         held = self._of(way, sub)
+        self._expire(queue, held, f)
         if a >= 0:
             effect = self._next(queue, held, f, a)
             if effect is not None:
                 options.append((a, effect))
         if quiet and not self._waits(queue, held, f):
-            back = any(self._may_be_back(queue, x, f) for x in held.flight.values())
+            flights = held.flight
+            back = len(flights) > MANY or any(self._may_be_back(queue, x, f) for x in flights.values())
             options.append((SILENT, _Effect("quiet") if back else None))
         return options
 
@@ -1208,6 +1253,15 @@ class _Search:
         if quiet and silent:
             options.append((SILENT, _Effect("acked", tag)))
         return options
+
+    def _expire(self, queue: _Queue, held: _Held, f: int) -> None:
+        """Forget deliveries whose message is surely too old: they cannot come again."""
+        old = self.o.f_end[f] - TTL_NS - TICK_NS - JITTER_NS
+        while held.flight:
+            tag, flight = next(iter(held.flight.items()))
+            if queue.stream.high[flight.place] > old:
+                return
+            del held.flight[tag]
 
     def _may_be_back(self, queue: "_Queue | None", flight: _Flight, f: int) -> bool:
         """Whether a delivery may have returned to the queue, or expired, when a frame was handled."""
@@ -1257,7 +1311,7 @@ class _Search:
                 return True
         if self.world.retry_ns is None:
             return False
-        return any(self._surely_back(queue, x, f) for x in held.flight.values())
+        return any(self._surely_back(queue, x, f) for x in islice(held.flight.values(), MANY))
 
     def _next(self, queue: _Queue, held: _Held, f: int, a: int) -> _Effect | None:
         """How an answer can be what a POLL takes from the queue; None if it cannot."""
@@ -1464,7 +1518,8 @@ def _worlds(x: _Columns, ends: Mapping[int, Ends]) -> list[list[_Talk]]:
     for number, rows in _by_connection(x):
         edge = ends[number]
         client = x.client[rows]
-        worlds.setdefault(edge.server, []).append(_Talk(x, edge, _in_order(x, rows[client]), _in_order(x, rows[~client])))
+        talk = _Talk(x, edge, _in_order(x, rows[client]), _in_order(x, rows[~client]))
+        worlds.setdefault(edge.server, []).append(talk)
     for talks in worlds.values():
         talks.sort(key=lambda t: (t.edge.first_ts_ns, t.edge.connection_id))
     return list(worlds.values())
@@ -1472,13 +1527,14 @@ def _worlds(x: _Columns, ends: Mapping[int, Ends]) -> list[list[_Talk]]:
 
 def _by_connection(x: _Columns) -> Iterator[tuple[int, I64]]:
     """The rows of each connection."""
+    if not x.n:
+        return
     encoded = pa.array(x.connection).dictionary_encode()
     codes = encoded.indices.to_numpy()
     small = codes.astype(np.int16) if len(encoded.dictionary) < 1 << 15 else codes
     order = np.argsort(small, kind="stable")
     borders = np.cumsum(np.bincount(codes, minlength=len(encoded.dictionary)))
-    for number, rows in zip(encoded.dictionary.to_pylist(), np.split(order, borders[:-1]), strict=True):
-        yield number, rows
+    yield from zip(encoded.dictionary.to_pylist(), np.split(order, borders[:-1]), strict=True)
 
 
 def _in_order(x: _Columns, rows: I64) -> I64:
@@ -1501,7 +1557,8 @@ def pairs(rows: pa.Table, ends: Mapping[int, Ends]) -> Pairing:
 def deliveries(rows: pa.Table, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
     """The publish of each delivery: by tag where the subscription's life is known, else by a body sent only once."""
     none = np.empty(0, np.int64)
-    if not pc.any(pc.and_(pc.equal(rows["direction"], "s2c"), pc.is_in(rows["op_code"], pa.array([PUBLISH, DELIVER])))).as_py():
+    carries = pc.is_in(rows["op_code"], pa.array([PUBLISH, DELIVER]))
+    if not pc.any(pc.and_(pc.equal(rows["direction"], "s2c"), carries)).as_py():
         return Matches(none, none, (), ())
     x = _Columns(rows)
     state = np.full(x.n, -1, np.int8)
@@ -1527,7 +1584,8 @@ def deliveries(rows: pa.Table, ends: Mapping[int, Ends], pairs: Pairing) -> Matc
     digests = _plain(rows["body_sha256"]).take(pa.array(hashed)).to_pylist()
     return Matches(
         np.concatenate([source[tagged], one[sure]]), np.concatenate([tagged, hashed]),
-        ["tag"] * len(tagged) + ["body_hash"] * len(hashed), [*map(str, tags), *digests], int(((count > 0) & ~sure).sum()),
+        ["tag"] * len(tagged) + ["body_hash"] * len(hashed), [*map(str, tags), *digests],
+        int(((count > 0) & ~sure).sum()),
     )  # fmt: skip
 
 
@@ -1537,9 +1595,10 @@ def _keys(x: _Columns, place: I64, rows: I64) -> I64:
 
 
 def _only(x: _Columns, place: I64, published: I64, delivered: I64) -> tuple[I64, I64, NDArray[np.bool_]]:
-    """Per delivery the first publish of its topic and body, how many there are, and whether only that one came before."""
+    """Per delivery the first publish of its topic and body, how many there are, and whether it alone came before."""
     if not len(published) or not len(delivered):
-        return np.full(len(delivered), -1, np.int64), np.zeros(len(delivered), np.int64), np.zeros(len(delivered), np.bool_)
+        n = len(delivered)
+        return np.full(n, -1, np.int64), np.zeros(n, np.int64), np.zeros(n, np.bool_)
     key = _keys(x, place, published)
     order = np.lexsort((x.ts[published], key))
     published, key = published[order], key[order]
@@ -1571,6 +1630,6 @@ def _all_differ(x: _Columns, place: I64, published: I64, rest: I64) -> NDArray[n
     different = np.zeros(len(topics), np.int64)
     _, once = np.unique(_keys(x, place, published), return_index=True)
     np.add.at(different, at.reshape(-1)[once], 1)
-    fine = (different == count) & (count >= COUNTED_IDS)
+    fine = (different == count) & (count >= DIFFERENT_BODIES)
     found = np.minimum(np.searchsorted(topics, place[rest]), len(topics) - 1)
     return np.asarray(fine[found] & (topics[found] == place[rest]), np.bool_)

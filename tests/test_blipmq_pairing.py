@@ -1,0 +1,295 @@
+"""BlipMQ exchanges and deliveries: truth files, what the notes say step by step, and random conversations."""
+
+import json
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from blipmq_broker import (
+    ACK,
+    AUTH,
+    HELLO,
+    MS,
+    NACK,
+    PING,
+    POLL,
+    PONG,
+    PUBLISH,
+    SUBSCRIBE,
+    Conversation,
+    Frame,
+    damaged,
+    table,
+)
+from mqpcap.capture import captures
+from mqpcap.dissection import dissect
+from mqpcap.layers import blipmq_pairing
+from mqpcap.protocol import Ends, Matches, Pairing, State
+
+ROOT = Path(__file__).resolve().parent.parent
+WHOLE, DAMAGED = 60, 240
+"""Random conversations per run; 10,000 damaged ones were run by hand without a wrong pair."""
+
+
+def truths() -> Iterator[Any]:
+    places = [(ROOT / "tests" / "truth" / "blipmq", ROOT / "pcaps" / "blipmq")]
+    if shared := os.environ.get("MQPCAP_SHARED"):
+        places.append((Path(shared) / "captures" / "blipmq",) * 2)
+    for folder, pcaps in places:
+        for file in sorted(folder.glob("*.truth.json")):
+            pcap = pcaps / file.name.replace(".truth.json", ".pcap")
+            yield pytest.param(file, pcap, id=f"{file.parent.parent.name}-{file.stem}")
+
+
+def expected(
+    truth: dict[str, Any], rows: list[dict[str, Any]], ids: dict[int, int]
+) -> dict[tuple[int, int], tuple[str, int | None]]:
+    """(connection, offset of a client frame) -> state and offset of the answer, as the client saw it."""
+    out: dict[tuple[int, int], tuple[str, int | None]] = {}
+    for connection in truth["connections"]:
+        number = ids.get(connection["client_port"])
+        if number is None or "events" not in connection:
+            continue
+        offsets = {
+            d: iter([r["stream_offset"] for r in rows if (r["connection_id"], r["direction"]) == (number, d)])
+            for d in ("c2s", "s2c")
+        }
+        at = {i: next(offsets[e["dir"]]) for i, e in enumerate(connection["events"]) if "type" in e}
+        answers = {e["answers"]: at[i] for i, e in enumerate(connection["events"]) if e.get("answers") is not None}
+        for i, event in enumerate(connection["events"]):
+            if "type" not in event or event["dir"] != "c2s" or event["type_name"] == "unknown":
+                continue
+            silent = "not_expected" if event["type"] in (NACK, PONG) else "silent"
+            out[number, at[i]] = ("answered", answers[i]) if i in answers else (silent, None)
+    return out
+
+
+@pytest.mark.parametrize(("truth", "pcap"), list(truths()))
+def test_exchanges_are_those_the_client_saw(truth: Path, pcap: Path) -> None:
+    said = json.loads(truth.read_text())
+    if not pcap.exists() or not any("events" in c for c in said["connections"]):
+        pytest.skip("no single events in the truth")
+    dissection = dissect(captures([str(pcap)]).captures[0])
+    rows = [r for chunk in dissection.chunks() if chunk.protocol == "blipmq" for r in chunk.messages.to_pylist()]
+    rows = sorted((r for r in rows if r["flaw"] != "truncated"), key=lambda r: r["stream_offset"])
+    ours = [c for c in dissection.connections.to_pylist() if c["protocol"] == "blipmq"]
+    ids = {c["client_port"]: c["connection_id"] for c in ours}
+    exchanges = dissection.ledgers()["blipmq"].exchanges.to_pylist()
+
+    got = {
+        (e["connection_id"], e["request_offset"]): (e["state"], e["reply_offset"])
+        for e in exchanges
+        if e["request_offset"] is not None
+    }
+    want = expected(said, rows, ids)
+
+    assert {k: got.get(k) for k in want} == want
+    assert all(state == "unknown" for k, (state, _) in got.items() if k not in want)
+
+
+def run(frames: list[Frame], ends: dict[int, Ends]) -> tuple[Pairing, Matches]:
+    rows = table(frames)
+    pairs = blipmq_pairing.pairs(rows, ends)
+    return pairs, blipmq_pairing.deliveries(rows, ends, pairs)
+
+
+def wrong(frames: list[Frame], pairs: Pairing, matches: Matches) -> list[tuple[object, ...]]:
+    """Everything that the broker knows better."""
+    out: list[tuple[object, ...]] = []
+    captured = {id(f) for f in frames}
+    seen = {id(f.answers) for f in frames if f.answers is not None}
+    asked: Counter[int] = Counter()
+    for request, reply, number in zip(pairs.request.tolist(), pairs.reply.tolist(), pairs.state.tolist(), strict=True):
+        state = State(number)
+        frame = frames[request] if request >= 0 else None
+        asked[request] += 1
+        if state == State.ANSWERED:
+            if frames[reply].answers is not frame:
+                out.append(("pair", request, reply))
+        elif frame is None:
+            if state == State.ORPHAN and id(frames[reply].answers) in captured:
+                out.append((state.name, reply))
+        elif (state in (State.SILENT, State.NOT_EXPECTED, State.UNANSWERED) and frame.answered) or (
+            state == State.LOST and (not frame.answered or id(frame) in seen)
+        ):
+            out.append((state.name, request))
+    del asked[-1]
+    out += [("rows", i) for i, f in enumerate(frames) if f.client and asked[i] != 1]
+    replies = sorted(pairs.reply[pairs.reply >= 0].tolist())
+    if replies != [i for i, f in enumerate(frames) if not f.client]:
+        out.append(("replies",))
+    for publish, deliver, how in zip(matches.publish.tolist(), matches.deliver.tolist(), matches.how, strict=True):
+        if frames[deliver].message is not frames[publish]:
+            out.append((how, publish, deliver))
+    return out
+
+
+@pytest.mark.parametrize("seed", range(WHOLE))
+def test_whole_conversations_have_no_wrong_pair_and_few_open_ones(seed: int) -> None:
+    talk = Conversation(seed)
+    frames = list(talk.frames)
+    pairs, matches = run(frames, talk.ends())
+
+    assert wrong(frames, pairs, matches) == []
+
+
+def test_nearly_all_answers_of_whole_conversations_are_paired() -> None:
+    """What stays open are frames of two connections that the broker may have handled in either order."""
+    states: Counter[int] = Counter()
+    for seed in range(WHOLE):
+        talk = Conversation(seed)
+        pairs, _ = run(list(talk.frames), talk.ends())
+        states.update(pairs.state[pairs.reply >= 0].tolist())
+
+    assert states[State.UNKNOWN] < 0.02 * states[State.ANSWERED]
+
+
+@pytest.mark.parametrize("seed", range(DAMAGED))
+def test_damaged_conversations_have_no_wrong_pair(seed: int) -> None:
+    frames, ends = damaged(Conversation(seed), random.Random(seed + 10**6))
+    pairs, matches = run(frames, ends)
+
+    assert wrong(frames, pairs, matches) == []
+
+
+class Script:
+    """Frames written down one after the other, 1 ms apart; ``c`` sends, ``s`` answers."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.offset = {True: 0, False: 0}
+        self.now = 10**18
+
+    def _add(self, client: bool, op: int, number: int, said: dict[str, Any]) -> int:
+        self.now += MS
+        frame = Frame(1, client, op, number, self.now, self.now, self.offset[client], 20, **said)
+        self.offset[client] += 20
+        self.frames.append(frame)
+        return len(self.frames) - 1
+
+    def c(self, op: int, number: int, **said: Any) -> int:
+        return self._add(True, op, number, said)
+
+    def s(self, op: int, number: int, **said: Any) -> int:
+        return self._add(False, op, number, said)
+
+    def ready(self) -> "Script":
+        self.c(HELLO, 1, version=1), self.s(ACK, 1, sub=0), self.c(AUTH, 2, text="k"), self.s(ACK, 2, sub=0)
+        return self
+
+    def states(self, **edge: Any) -> dict[int, tuple[str, int]]:
+        whole = Ends(1, "s 1", True, ((), ()), False, True, True, True, 10**18)
+        ends = replace(whole, **edge)
+        pairs = blipmq_pairing.pairs(table(self.frames), {1: ends})
+        return {
+            (a if a >= 0 else b): (State(s).name.lower(), b)
+            for a, b, s in zip(pairs.request.tolist(), pairs.reply.tolist(), pairs.state.tolist(), strict=True)
+        }
+
+
+def test_open_frames_before_a_server_fin_are_silent_and_before_a_reset_unknown() -> None:
+    script = Script().ready()
+    poll, publish = script.c(POLL, 3, sub=9), script.c(PUBLISH, 4, topic="a", qos=1, body=1)
+
+    assert [script.states()[k][0] for k in (poll, publish)] == ["silent", "silent"]
+    reset = script.states(reset=True, server_fin=False, covered=False)
+    assert [reset[k][0] for k in (poll, publish)] == ["unknown", "unknown"]
+
+
+def test_fixed_frames_are_unanswered_after_a_reset_and_unknown_where_the_capture_ends() -> None:
+    script = Script().ready()
+    ping = script.c(PING, 3)
+
+    assert script.states(reset=True, server_fin=False, covered=False)[ping][0] == "unanswered"
+    assert script.states(server_fin=False, covered=False)[ping][0] == "unknown"
+
+
+def test_an_answer_in_a_gap_is_lost_and_counting_goes_on_behind_it() -> None:
+    script = Script().ready()
+    first = script.c(PING, 3)
+    script.offset[False] += 20  # the PONG that was not captured
+    hole = script.offset[False] - 20
+    pings = [(script.c(PING, i), script.s(PONG, i)) for i in range(4, 6)]
+
+    states = script.states(holes=((), (hole,)))
+
+    assert states[first] == ("lost", -1)
+    assert [states[a] for a, _ in pings] == [("answered", b) for _, b in pings]
+
+
+def test_an_answer_to_a_request_in_a_gap_is_an_orphan() -> None:
+    script = Script().ready()
+    for i in range(3, 11):
+        script.c(PING, i), script.s(PONG, i)
+    hole = script.offset[True]
+    script.offset[True] += 20
+    alone = script.s(PONG, 11)
+    ping, pong = script.c(PING, 12), script.s(PONG, 12)
+
+    states = script.states(holes=((hole,), ()))
+
+    assert states[alone][0] == "orphan"
+    assert states[ping] == ("answered", pong)
+
+
+def test_frames_behind_an_unknown_type_are_unanswered() -> None:
+    script = Script().ready()
+    script.c(11, 3, bad=True)
+    ping = script.c(PING, 4)
+
+    assert script.states()[ping][0] == "unanswered"
+
+
+def test_of_two_equal_acks_the_first_is_silent() -> None:
+    """Section 7, step 6a: two in one write give silence for the first and 404 for the second."""
+    script = Script().ready()
+    script.c(SUBSCRIBE, 3, topic="a", qos=1), script.s(ACK, 3, sub=2)
+    script.c(PUBLISH, 4, topic="a", qos=1, body=5), script.c(POLL, 5, sub=2)
+    script.s(PUBLISH, 1, topic="a", qos=1, body=5)
+    first, second = script.c(ACK, 1, sub=2), script.c(ACK, 1, sub=2)
+    refused = script.s(NACK, 1, code=404, text="unknown subscription or delivery tag")
+
+    states = script.states()
+
+    assert (states[first], states[second]) == (("silent", -1), ("answered", refused))
+
+
+def test_polls_of_an_empty_queue_are_not_what_a_later_message_answers() -> None:
+    """Capture qos1, C14: the delivery answers the POLL behind the PUBLISH; its id is the tag."""
+    script = Script().ready()
+    script.c(SUBSCRIBE, 3, topic="a", qos=1), script.s(ACK, 3, sub=2)
+    early = [script.c(POLL, i, sub=2) for i in range(4, 8)]
+    script.c(PUBLISH, 8, topic="a", qos=1, body=5)
+    late = script.c(POLL, 9, sub=2)
+    delivery = script.s(PUBLISH, 1, topic="a", qos=1, body=5)
+
+    states = script.states()
+
+    assert [states[k][0] for k in early] == ["silent"] * 4
+    assert states[late] == ("answered", delivery)
+
+
+def test_a_refused_publish_pairs_by_its_id() -> None:
+    script = Script().ready()
+    first, second = script.c(PUBLISH, 3, topic="a", qos=1, body=1), script.c(PUBLISH, 4, topic="a", qos=1, body=2)
+    refused = script.s(NACK, 4, code=500, text="durable publish failed: wal writer stopped")
+
+    states = script.states()
+
+    assert (states[first], states[second]) == (("silent", -1), ("answered", refused))
+
+
+def test_subscription_one_is_that_of_the_self_test() -> None:
+    script = Script().ready()
+    script.c(PUBLISH, 3, topic="test", qos=1, body=1), script.c(PUBLISH, 4, topic="a", qos=1, body=2)
+    poll = script.c(POLL, 5, sub=1)
+    stranger = script.s(PUBLISH, 1, topic="a", qos=1, body=2)
+
+    assert script.states()[poll][0] != "answered"
+    assert script.states()[stranger][0] == "unknown"
