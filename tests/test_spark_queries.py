@@ -42,7 +42,8 @@ OWN = ("fq", "kokaq", "flymq", "blipmq", "msgq")
 NO_ROWS = {
     "exchanges": (
         "connection_id BIGINT, protocol STRING, op STRING, destination STRING, client_name STRING, "
-        "request_direction STRING, request_offset BIGINT, reply_offset BIGINT, request_ts_ns BIGINT, reply_ts_ns BIGINT, latency_ns BIGINT, "
+        "request_direction STRING, request_offset BIGINT, reply_offset BIGINT, request_ts_ns BIGINT, "
+        "reply_ts_ns BIGINT, latency_ns BIGINT, "
         "state STRING, status STRING, error_code BIGINT"
     ),
     "deliveries": (
@@ -422,7 +423,8 @@ def test_latency_counts_the_pairs_of_kokaq(export: Export, name: str) -> None:
 def test_latency_percentiles_are_exact(spark: SparkSession) -> None:
     # 1 to 1000 us: the p-quantile lies at 1 + 999 p.
     exchanges = spark.sql(
-        "SELECT 'flymq' AS protocol, 'PRODUCE' AS op, 1 AS request_ts_ns, id * 1000 AS latency_ns, 'answered' AS state, "
+        "SELECT 'flymq' AS protocol, 'PRODUCE' AS op, 1 AS request_ts_ns, id * 1000 AS latency_ns, "
+        "'answered' AS state, "
         "'ok' AS status FROM RANGE(1, 1001)"
     )
 
