@@ -293,3 +293,14 @@ def test_subscription_one_is_that_of_the_self_test() -> None:
 
     assert script.states()[poll][0] != "answered"
     assert script.states()[stranger][0] == "unknown"
+
+
+def test_a_gap_just_before_the_first_fixed_answer_of_a_late_start_leaves_what_is_before_open() -> None:
+    script = Script()
+    ack = script.c(ACK, 4, sub=2)
+    hole = script.offset[False]
+    script.offset[False] += 20
+    for i in range(5, 15):
+        script.c(PING, i), script.s(PONG, i)
+
+    assert script.states(start=False, holes=((), (hole,)))[ack][0] == "unknown"

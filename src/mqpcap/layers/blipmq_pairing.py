@@ -525,7 +525,7 @@ class _Talk:
         self.c_block[:c_to] = 0
         self.s_block[:s_to][late[:s_to]] = 0
         whole = c_to == len(self.c) and not gap_c and s_to == len(self.s) and not gap_s and self.edge.covered
-        self.closed.append((barrier and s_to == first_s) or whole)
+        self.closed.append((barrier and s_to == first_s < s_end) or whole)
 
     def _resynced(self, c: int, s: int) -> tuple[int, int] | None:
         """The next answer that agrees with exactly one fixed frame: the positions of both."""
@@ -721,7 +721,8 @@ class _World:
         return _Opens(
             f.tolist(), kind[f].tolist(), x.id[c].tolist(), x.sub[c].tolist(), x.end[c].tolist(),
             t.handled_by[f].tolist(), t.c_block[f].tolist(), a.tolist(), t.answer[a].tolist(), x.id[rows].tolist(),
-            x.topic[rows].tolist(), x.qos[rows].tolist(), x.body[rows].tolist(), x.ts[rows].tolist(), t.s_block[a].tolist(),
+            x.topic[rows].tolist(), x.qos[rows].tolist(), x.body[rows].tolist(), x.ts[rows].tolist(),
+            t.s_block[a].tolist(),
         )  # fmt: skip
 
     def may(self, i: int, o: _Opens, f: int, a: int) -> bool:
