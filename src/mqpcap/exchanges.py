@@ -13,6 +13,7 @@ and answers that repeat the same values belong together where all requests are k
 where requests are missing only if the client numbers them.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,7 +25,8 @@ from numpy.typing import NDArray
 from mqpcap.frames import Problem, Talk
 from mqpcap.matching import ascend, codes
 from mqpcap.protocol import Ask, Ends, Matches, MessageQueue, Pairing, Rule, State
-from mqpcap.streams import Flow
+from mqpcap.streams import NONE, Flow
+from mqpcap.streams import columns as of_flows
 
 I64 = NDArray[np.int64]
 ENVELOPE = (
@@ -87,33 +89,43 @@ def ends(flows: Sequence[Flow], talks: Mapping[int, Talk], problems: Sequence[Pr
     """The edges of every connection of a capture, by connection id."""
     holes: dict[tuple[int, int], list[int]] = {}
     loose: set[tuple[int, int, int]] = set()
-    for p in problems:
-        if p.kind != "conflict":
-            offset = p.offset + flows[p.flow].shift[p.side]
-            holes.setdefault((p.flow, p.side), []).append(offset)
-            if p.kind == "undecoded" and p.reason in ("bad_framing", "truncated"):
-                loose.add((p.flow, p.side, offset))
+    ours = {number: talk for number, talk in talks.items() if talk.protocol is not None}
+    damaged = [p for p in problems if p.kind != "conflict" and p.flow in ours]
+    shifts = of_flows(flows, np.array([p.flow for p in damaged], np.int64)).shift.tolist()
+    for p, shift in zip(damaged, shifts, strict=True):
+        offset = p.offset + shift[p.side]
+        holes.setdefault((p.flow, p.side), []).append(offset)
+        if p.kind == "undecoded" and p.reason in ("bad_framing", "truncated"):
+            loose.add((p.flow, p.side, offset))
+    numbers = np.array(list(ours), np.int64)
+    client = np.array([talk.client for talk in ours.values()], np.int64)
+    of, row, server = of_flows(flows, numbers), np.arange(len(ours)), 1 - client
+    fin, acked = of.fin_offset[row, client], of.acked[row, client]
+    server_fin = of.fin_offset[row, server] != NONE
+    covered = server_fin & (acked != NONE) & (acked >= np.where(fin == NONE, of.end_offset[row, client], fin))
+    places = zip(of.ips(server), of.ports(server).tolist(), strict=True)
     found: dict[int, Ends] = {}
-    for number, talk in talks.items():
-        if talk.protocol is None:
-            continue
-        flow = flows[number]
-        client, server = talk.client, 1 - talk.client
-        fin, acked = flow.fin_offset[client], flow.acked[client]
-        sent = flow.end_offset[client] if fin is None else fin
-        covered = flow.fin_offset[server] is not None and acked is not None and acked >= sent
-        sides = [tuple(sorted(holes.get((number, side), ()))) for side in (client, server)]
-        tails = [
-            h[-1] if h and (number, side, h[-1]) in loose else None
-            for h, side in zip(sides, (client, server), strict=True)
-        ]
-        address = ((flow.a_ip, flow.a_port), (flow.b_ip, flow.b_port))[server]
-        found[flow.connection_id] = Ends(
-            flow.connection_id, f"{address[0]} {address[1]}", flow.syn[client] and flow.syn[server],
-            (sides[0], sides[1]), any(flow.rst), flow.fin_offset[server] is not None,
-            flow.fin_offset[client] is not None, covered, flow.first_ts_ns, (tails[0], tails[1]),
-        )  # fmt: skip
+    for number, side, place, one, first, (start, reset, closed, left, all_) in zip(
+        ours, client.tolist(), places, of.connection_ids().tolist(), of.first_ts_ns.tolist(),
+        zip(*(x.tolist() for x in (of.syn.all(1), of.rst.any(1), server_fin, fin != NONE, covered)), strict=True),
+        strict=True,
+    ):  # fmt: skip
+        sides = _NO_HOLES
+        tails: tuple[int | None, int | None] = (None, None)
+        if (number, 0) in holes or (number, 1) in holes:
+            sides = tuple(sorted(holes.get((number, side), ()))), tuple(sorted(holes.get((number, 1 - side), ())))
+            tails = _tail(sides[0], loose, number, side), _tail(sides[1], loose, number, 1 - side)
+        address = sys.intern(f"{place[0]} {place[1]}")
+        found[one] = Ends(one, address, start, sides, reset, closed, left, all_, first, tails)
     return found
+
+
+_NO_HOLES: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+
+
+def _tail(holes: tuple[int, ...], loose: set[tuple[int, int, int]], number: int, side: int) -> int | None:
+    """The last hole, if it misses nothing."""
+    return holes[-1] if holes and (number, side, holes[-1]) in loose else None
 
 
 def needed(rule: Rule) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ counted.
 import ipaddress
 from bisect import bisect_right
 from dataclasses import dataclass
+from functools import lru_cache
 
 import cython
 import numpy as np
@@ -40,6 +41,8 @@ FRAGMENT_TIMEOUT_NS = 60_000_000_000
 """Time between fragments of one datagram after which its identification counts as used anew."""
 MAX_DATAGRAM_BYTES = 65_535 - 20
 """Payload of the longest datagram."""
+ADDRESSES = 1 << 16
+"""So many addresses are remembered in both their spellings."""
 
 COUNTS = (
     "tcp",
@@ -118,6 +121,7 @@ class Segments:
     counts: dict[str, int]
 
 
+@lru_cache(ADDRESSES)
 def address_text(version: int, hi: int, lo: int) -> str:
     """The address as people write it.
 
@@ -125,7 +129,7 @@ def address_text(version: int, hi: int, lo: int) -> str:
     '10.0.0.1'
     """
     if version == 4:
-        return str(ipaddress.IPv4Address(int(lo) & 0xFFFFFFFF))
+        return ".".join(map(str, (int(lo) & 0xFFFFFFFF).to_bytes(4, "big")))
     halves = (int(hi) & 0xFFFFFFFFFFFFFFFF, int(lo) & 0xFFFFFFFFFFFFFFFF)
     return str(ipaddress.IPv6Address((halves[0] << 64) | halves[1]))
 

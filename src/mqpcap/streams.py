@@ -24,15 +24,16 @@ import ipaddress
 import tempfile
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap import flows as _flows
-from mqpcap.packets import Segments, address_text
+from mqpcap.packets import ADDRESSES, Segments, address_text
 
 MAX_BYTES = 512 * 1024 * 1024
 """Memory for held segments, kept stretches and history together, unless the caller says otherwise."""
@@ -145,6 +146,7 @@ class Flow:
         return _community_id(min(one, two), max(one, two))
 
 
+@lru_cache(ADDRESSES)
 def _address_bytes(version: int, text: str) -> bytes:
     return (ipaddress.IPv4Address if version == 4 else ipaddress.IPv6Address)(text).packed
 
@@ -166,6 +168,98 @@ def connection_id(version: int, one: tuple[bytes, int], two: tuple[bytes, int], 
         said += address + port.to_bytes(2, "big")
     said += (first_ts_ns & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "big") + equal.to_bytes(8, "big")
     return int.from_bytes(hashlib.blake2b(said, digest_size=8).digest(), "big") & 0x7FFFFFFFFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class FlowColumns:
+    """Connections as arrays, one row each, with the names and meanings of Flow; what is a pair there has shape (n, 2).
+
+    hi and lo (int64, n by 2: endpoint A, endpoint B) are the halves of the addresses; port their ports. end_state is an
+    index into END_STATES. fin_offset and acked are NONE where Flow has None.
+    """
+
+    version: NDArray[np.int64]
+    hi: NDArray[np.int64]
+    lo: NDArray[np.int64]
+    port: NDArray[np.int64]
+    first_ts_ns: NDArray[np.int64]
+    last_ts_ns: NDArray[np.int64]
+    equal: NDArray[np.int64]
+    end_state: NDArray[np.int64]
+    syn: NDArray[np.bool_]
+    rst: NDArray[np.bool_]
+    fin_offset: NDArray[np.int64]
+    acked: NDArray[np.int64]
+    end_offset: NDArray[np.int64]
+    packets: NDArray[np.int64]
+    bytes: NDArray[np.int64]
+    retransmitted: NDArray[np.int64]
+    conflict: NDArray[np.int64]
+    missing: NDArray[np.int64]
+    shift: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.version)
+
+    def ips(self, side: NDArray[np.integer]) -> list[str]:
+        """The address as text of one endpoint of each row: A where side is 0, B where it is 1."""
+        row = np.arange(len(self))
+        hi, lo = self.hi[row, side], self.lo[row, side]
+        return [address_text(v, h, x) for v, h, x in zip(self.version.tolist(), hi.tolist(), lo.tolist(), strict=True)]
+
+    def ports(self, side: NDArray[np.integer]) -> NDArray[np.int64]:
+        """The port of the same endpoint."""
+        return self.port[np.arange(len(self)), side]
+
+    def connection_ids(self) -> NDArray[np.int64]:
+        """Flow.connection_id of each row."""
+        out = np.zeros(len(self), np.int64)
+        for version, rows, one, two, ports in self._endpoints():
+            tail = np.column_stack([self.first_ts_ns[rows], self.equal[rows]]).astype(">i8").view(np.uint8)
+            head = np.full((len(rows), 1), version, np.uint8)
+            said = np.hstack([head, one, ports[:, :2], two, ports[:, 2:], tail.reshape(-1, 16)])
+            digests = b"".join([hashlib.blake2b(x, digest_size=8).digest() for x in _rows(said)])
+            out[rows] = np.frombuffer(digests, ">u8").astype(np.int64) & 0x7FFFFFFFFFFFFFFF
+        return out
+
+    def community_ids(self) -> list[str]:
+        """Flow.community_id of each row."""
+        out = np.empty(len(self), object)
+        for _, rows, one, two, ports in self._endpoints():
+            fixed = np.zeros((len(rows), 2), np.uint8)
+            said = np.hstack([fixed, one, two, fixed + np.array([6, 0], np.uint8), ports])
+            digests = (hashlib.sha1(x, usedforsecurity=False).digest() for x in _rows(said))
+            out[rows] = ["1:" + base64.b64encode(x).decode() for x in digests]
+        return list(out)
+
+    def _endpoints(self) -> Iterator[tuple[int, NDArray[np.int64], *tuple[NDArray[np.uint8], ...]]]:
+        """By IP version: rows, the bytes of the lower and the higher endpoint's address, and of both their ports."""
+        for version, size in ((4, 4), (6, 16)):
+            rows = np.flatnonzero(self.version == version)
+            if not len(rows):
+                continue
+            hi, lo = self.hi[rows].view(np.uint64), self.lo[rows].view(np.uint64)
+            port = self.port[rows]
+            same_hi, same = hi[:, 0] == hi[:, 1], (hi[:, 0] == hi[:, 1]) & (lo[:, 0] == lo[:, 1])
+            b_first = (hi[:, 1] < hi[:, 0]) | (same_hi & (lo[:, 1] < lo[:, 0])) | (same & (port[:, 1] < port[:, 0]))
+            row, low = np.arange(len(rows)), b_first.astype(np.int64)
+            one, two = (
+                np.column_stack([hi[row, x], lo[row, x]]).astype(">u8").view(np.uint8).reshape(-1, 16)[:, 16 - size :]
+                for x in (low, 1 - low)
+            )
+            ports = np.column_stack([port[row, low], port[row, 1 - low]]).astype(">u2").view(np.uint8).reshape(-1, 4)
+            yield version, rows, one, two, ports
+
+
+def _rows(matrix: NDArray[np.uint8]) -> Iterator[bytes]:
+    """The rows of a matrix as bytes."""
+    whole, width = matrix.tobytes(), matrix.shape[1]
+    return (whole[at : at + width] for at in range(0, len(whole), width))
+
+
+END_STATES: tuple[EndState, ...] = ("reset", "closed", "open")
+NONE: int = _NONE
+"""No offset, in FlowColumns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +430,42 @@ class Flows(Sequence[Flow]):
     def __iter__(self) -> Iterator[Flow]:
         return (self[i] for i in range(len(self)))
 
+    def columns(self, rows: NDArray[np.int64] | slice = slice(None)) -> FlowColumns:
+        """Many of them at once, all unless told which."""
+        return self._assembler._columns(rows)
+
+
+def columns(flows: "Sequence[Flow] | Mapping[int, Flow]", rows: NDArray[np.int64]) -> FlowColumns:
+    """Some of the connections as arrays, whatever holds them."""
+    if isinstance(flows, Flows):
+        return flows.columns(rows)
+    taken = [flows[row] for row in rows.tolist()]
+    addresses = [[_halves(f.version, ip) for ip in (f.a_ip, f.b_ip)] for f in taken]
+    halves = np.array(addresses, np.int64).reshape(-1, 2, 2)
+
+    def number(name: str) -> NDArray[np.int64]:
+        return np.array([getattr(f, name) for f in taken], np.int64)
+
+    def pair(name: str) -> NDArray[np.int64]:
+        said = [[_NONE if x is None else x for x in getattr(f, name)] for f in taken]
+        return np.array(said, np.int64).reshape(-1, 2)
+
+    return FlowColumns(
+        version=number("version"), hi=halves[:, :, 0].copy(), lo=halves[:, :, 1].copy(),
+        port=np.array([[f.a_port, f.b_port] for f in taken], np.int64).reshape(-1, 2),
+        first_ts_ns=number("first_ts_ns"), last_ts_ns=number("last_ts_ns"), equal=number("equal"),
+        end_state=np.array([END_STATES.index(f.end_state) for f in taken], np.int64), syn=pair("syn").astype(np.bool_),
+        rst=pair("rst").astype(np.bool_), fin_offset=pair("fin_offset"), acked=pair("acked"),
+        end_offset=pair("end_offset"), packets=pair("packets"), bytes=pair("bytes"),
+        retransmitted=pair("retransmitted"), conflict=pair("conflict"), missing=pair("missing"), shift=pair("shift"),
+    )  # fmt: skip
+
+
+def _halves(version: int, ip: str) -> tuple[int, int]:
+    """The halves of an address, signed."""
+    whole = _address_bytes(version, ip).rjust(16, b"\0")
+    return int.from_bytes(whole[:8], "big", signed=True), int.from_bytes(whole[8:], "big", signed=True)
+
 
 class Assembler:
     """Ordered streams out of the segments of one capture.
@@ -361,7 +491,7 @@ class Assembler:
         self._disorder: dict[int, _Disorder] = {}
         self._held_bytes = 0
         self._extra = bytearray()
-        self._history: dict[int, deque[tuple[int, bytes]]] = {}
+        self._history: dict[int, list[tuple[int, bytes]]] = {}
         self._history_bytes = 0
         self._gaps: dict[int, list[_Gap]] = {}
         self._conflicts: list[tuple[int, int, int, int, bool]] = []
@@ -801,7 +931,7 @@ class Assembler:
         ]
         gaps[at : at + 1] = left
         if end > max(f[q + _FLOOR], f[q + _NEXT] - self._s[_L["ALLOWANCE"]]):
-            self._history.setdefault(flow * 2 + side, deque()).append((offset, body))
+            self._history.setdefault(flow * 2 + side, []).append((offset, body))
             self._history_bytes += len(body)
 
     def _again(self, packet: _Packet, flow: int, side: int, offset: int, body: bytes) -> None:
@@ -1055,6 +1185,8 @@ class Assembler:
         self._kept = self._kept[~taken]
         runs = _runs(rows)
         self._remember(rows, runs, buffer)
+        for number in news[table[flow, words + _FLOOR] >= reached].tolist():  # a closed connection's
+            self._history_bytes -= sum(len(block) for _, block in self._history.pop(number, ()))
         shown_rows = int(np.searchsorted(rank[order], len(shown)))
         self._put_back(rows[shown_rows:], buffer)
         result = self._shown(
@@ -1147,11 +1279,11 @@ class Assembler:
         for number, low, start, end, horizon in zip(
             *(column[live].tolist() for column in (numbers, lows, starts + lows - offsets, ends, horizons)), strict=True
         ):
-            blocks = self._history.setdefault(number, deque())
+            blocks = self._history.setdefault(number, [])
             new = buffer[start:end].tobytes()
             self._history_bytes += len(new)
             while blocks and blocks[0][0] + len(blocks[0][1]) <= horizon:
-                self._history_bytes -= len(blocks.popleft()[1])
+                self._history_bytes -= len(blocks.pop(0)[1])
             if blocks and blocks[-1][0] + len(blocks[-1][1]) == low:
                 old_at, old = blocks.pop()
                 cut = max(horizon - old_at, 0)
@@ -1165,7 +1297,7 @@ class Assembler:
                 self._trim(number, horizon)
 
     def _trim(self, number: int, horizon: int) -> None:
-        left: deque[tuple[int, bytes]] = deque()
+        left: list[tuple[int, bytes]] = []
         for at, block in self._history.pop(number):
             self._history_bytes -= len(block)
             if at + len(block) > horizon:
@@ -1277,6 +1409,32 @@ class Assembler:
     def late(self) -> Spots:
         """Bytes captured after their gap had been given up, or behind a FIN: counted, but in no stretch."""
         return _spots(list(self._late))
+
+    def _columns(self, rows: NDArray[np.int64] | slice) -> FlowColumns:
+        words = self._flow_table()[rows]
+        marks = words[:, _MARKS]
+        sides = words[:, _SIDE : _SIDE + 2 * _SIDE_WORDS].reshape(-1, 2, _SIDE_WORDS)
+
+        def two(*names: str) -> NDArray[np.int64]:
+            return words[:, [_L[name] for name in names]]
+
+        def marked(mark: int) -> NDArray[np.bool_]:
+            return np.column_stack([marks & mark, marks & mark << 1]) != 0
+
+        fin, rst = sides[:, :, _FIN].copy(), marked(_RST_SEEN)
+        ack, base, reached = sides[:, ::-1, _ACK], sides[:, :, _BASE], sides[:, :, _NEXT]
+        ahead = ((ack - base - reached + _OLDEST) & _SEQ_MASK) - _OLDEST  # as flows.ahead
+        return FlowColumns(
+            version=words[:, _L["VERSION"]].copy(), hi=two("A_HI", "B_HI"), lo=two("A_LO", "B_LO"),
+            port=two("A_PORT", "B_PORT"), first_ts_ns=words[:, _FIRST_TS].copy(), last_ts_ns=words[:, _LAST_TS].copy(),
+            equal=words[:, _EQUAL].copy(),
+            end_state=np.where(rst.any(axis=1), 0, np.where((fin != _NONE).any(axis=1), 1, 2)),
+            syn=marked(_SYN_SEEN), rst=rst, fin_offset=fin,
+            acked=np.where((base < 0) | (ack < 0), _NONE, reached + ahead), end_offset=reached.copy(),
+            packets=sides[:, :, _PACKETS].copy(), bytes=sides[:, :, _BYTES].copy(),
+            retransmitted=sides[:, :, _AGAIN].copy(), conflict=sides[:, :, _CONFLICT].copy(),
+            missing=sides[:, :, _MISSING].copy(), shift=sides[:, :, _SHIFT].copy(),
+        )  # fmt: skip
 
     def _flow(self, index: int) -> Flow:
         f, r = self._f, index * _WORDS

@@ -25,7 +25,8 @@ from mqpcap.matching import ascend, numbered
 from mqpcap.program import Column, Program
 from mqpcap.protocol import DIRECTIONS, Facts, MessageQueue
 from mqpcap.records import Records, as_type, coalesced, column_type
-from mqpcap.streams import Flow
+from mqpcap.streams import END_STATES, Flow, FlowColumns, Flows
+from mqpcap.streams import columns as of_flows
 
 SPOOL_BYTES = 48 << 20
 """So much waits in memory; beyond it rows wait in a temporary file."""
@@ -299,14 +300,14 @@ def _is_shown(table: pa.Table, shown: Mapping[str, pa.Array], name: str) -> bool
     return name in shown and shown[name].equals(_plain(table[name])) if name in table.column_names else False
 
 
-def _endpoints(
-    flows: Sequence[Flow], place: NDArray[np.int64], side: NDArray[np.int8]
-) -> dict[str, pa.Array]:
-    sender, receiver = pa.array(2 * place + side), pa.array(2 * place + 1 - side)
-    ips = pa.array([ip for f in flows for ip in (f.a_ip, f.b_ip)], pa.string())
-    ports = pa.array([port for f in flows for port in (f.a_port, f.b_port)], pa.int32())
+def _endpoints(flows: FlowColumns, place: NDArray[np.int64], side: NDArray[np.int8]) -> dict[str, pa.Array]:
+    n = len(flows)
+    sender, receiver = pa.array(place + n * side.astype(np.int64)), pa.array(place + n * (1 - side.astype(np.int64)))
+    ends = np.repeat(np.arange(2), n).reshape(2, n)
+    ips = pa.array([*flows.ips(ends[0]), *flows.ips(ends[1])], pa.string())
+    ports = pa.array(flows.port.T.reshape(-1), pa.int64()).cast(pa.int32())
     return {
-        "connection_id": pa.array([f.connection_id for f in flows], pa.int64()).take(pa.array(place)),
+        "connection_id": pa.array(flows.connection_ids()[place]),
         "src_ip": ips.take(sender),
         "dst_ip": ips.take(receiver),
         "src_port": ports.take(sender),
@@ -444,7 +445,7 @@ def settled(
     flow, place = numbered(table["flow"].to_numpy())
     types = _types(protocol, program)
     columns = {name: _wide(_plain(table[name]), types.get(name)) for name in table.column_names}
-    columns |= _endpoints([flows[f] for f in flow.tolist()], place, table["side"].to_numpy())
+    columns |= _endpoints(of_flows(flows, flow), place, table["side"].to_numpy())
     columns["stream_offset"] = pa.array(_offsets(table, flows))
     columns["ts"] = pa.array(columns["ts_ns"].to_numpy() // 1000).cast(US)
     columns["protocol"] = pa.repeat(pa.scalar(protocol.name), len(place))
@@ -479,7 +480,7 @@ def _said(columns: Mapping[str, pa.Array], known: Sequence[Facts], place: NDArra
 def _offsets(table: pa.Table, flows: Sequence[Flow]) -> NDArray[np.int64]:
     """Stream offsets, from the lowest sequence number of a side that was captured in the end."""
     flow, place = numbered(table["flow"].to_numpy())
-    shifts = np.array([flows[f].shift for f in flow.tolist()], np.int64).reshape(-1, 2)
+    shifts = of_flows(flows, flow).shift
     offsets: NDArray[np.int64] = table["stream_offset"].to_numpy()
     return offsets + shifts[place, table["side"].to_numpy()] if shifts.any() else offsets
 
@@ -490,7 +491,7 @@ def _sorted(table: pa.Table, flows: Sequence[Flow]) -> pa.Table:
     keys = (
         table["ts_ns"].to_numpy(),
         table["first_packet"].to_numpy(),
-        np.array([flows[f].connection_id for f in flow.tolist()], np.int64)[place],
+        of_flows(flows, flow).connection_ids()[place],
         _plain(table["direction"]).indices.to_numpy(),
         _offsets(table, flows),
     )
@@ -563,52 +564,52 @@ def _renamed(columns: Mapping[str, pa.Array], known: Sequence[Facts], place: NDA
     return pa.array(names, pa.string())
 
 
-def connections(flows: Sequence[Flow], talks: Mapping[int, Talk]) -> pa.Table:
+def connections(flows: Flows, talks: Mapping[int, Talk]) -> pa.Table:
     """The table ``connections``: one row per TCP connection, in order of the first packet."""
-    rows = []
-    for number, flow in enumerate(flows):
-        talk = talks.get(number, Talk(number))
-        client, server = talk.client, 1 - talk.client
-        ips, ports = (flow.a_ip, flow.b_ip), (flow.a_port, flow.b_port)
-        row: dict[str, object] = {
-            "connection_id": flow.connection_id,
-            "community_id": flow.community_id,
-            "client_ip": ips[client],
-            "client_port": ports[client],
-            "server_ip": ips[server],
-            "server_port": ports[server],
-            "first_ts": flow.first_ts_ns // 1000,
-            "last_ts": flow.last_ts_ns // 1000,
-            "first_ts_ns": flow.first_ts_ns,
-            "last_ts_ns": flow.last_ts_ns,
-            "protocol": talk.protocol.name if talk.protocol else None,
-            "identified_by": talk.identified_by,
-            "syn_seen": flow.syn_seen,
-            "end_state": flow.end_state,
-        }
-        for side, d in ((client, "c2s"), (server, "s2c")):
-            row |= {
-                f"packets_{d}": flow.packets[side],
-                f"bytes_{d}": flow.bytes[side],
-                f"retransmitted_bytes_{d}": flow.retransmitted[side],
-                f"conflict_bytes_{d}": flow.conflict[side],
-                f"missing_bytes_{d}": flow.missing[side],
-                f"messages_{d}": talk.sides[side].messages,
-            }
-        rows.append(row)
-    return pa.Table.from_pylist(rows, CONNECTIONS)
+    known = [talks.get(number) for number in range(len(flows))]
+    client = np.array([talk.client if talk else 0 for talk in known], np.int64)
+    of = flows.columns()
+    columns: dict[str, object] = {
+        "connection_id": of.connection_ids(),
+        "community_id": of.community_ids(),
+        "client_ip": of.ips(client),
+        "client_port": of.ports(client),
+        "server_ip": of.ips(1 - client),
+        "server_port": of.ports(1 - client),
+        "first_ts": of.first_ts_ns // 1000,
+        "last_ts": of.last_ts_ns // 1000,
+        "first_ts_ns": of.first_ts_ns,
+        "last_ts_ns": of.last_ts_ns,
+        "protocol": [talk.protocol.name if talk and talk.protocol else None for talk in known],
+        "identified_by": [talk.identified_by if talk else None for talk in known],
+        "syn_seen": of.syn.any(axis=1),
+        "end_state": pa.array(END_STATES, pa.string()).take(pa.array(of.end_state)),
+    }
+    messages = np.array([[side.messages for side in talk.sides] if talk else (0, 0) for talk in known], np.int64)
+    row = np.arange(len(of))
+    for side, d in ((client, "c2s"), (1 - client, "s2c")):
+        counts = (of.packets, of.bytes, of.retransmitted, of.conflict, of.missing, messages.reshape(-1, 2))
+        columns |= {f"{what}_{d}": count[row, side] for what, count in zip(_SIDES, counts, strict=True)}
+    return pa.Table.from_arrays([pa.array(columns[f.name]).cast(f.type) for f in CONNECTIONS], schema=CONNECTIONS)
 
 
 def problems(found: Sequence[Problem], flows: Sequence[Flow], talks: Mapping[int, Talk]) -> pa.Table:
     """The table ``problems``, sorted by time."""
-    kinds: dict[str, list[object]] = {name: [] for name in PROBLEMS.names}
-    for p in sorted(found, key=lambda p: (p.ts_ns, p.flow, p.side, p.offset, p.kind)):
-        talk = talks.get(p.flow, Talk(p.flow))
-        row = (
-            flows[p.flow].connection_id, talk.direction(p.side), p.offset + flows[p.flow].shift[p.side], p.length,
-            p.kind, p.reason, talk.protocol.name if talk.protocol else None, p.ts_ns // 1000,
-        )  # fmt: skip
-        for name, value in zip(PROBLEMS.names, row, strict=True):
-            kinds[name].append(value)
-    return pa.table(kinds, PROBLEMS)
-
+    found = sorted(found, key=lambda p: (p.ts_ns, p.flow, p.side, p.offset, p.kind))
+    flow, place = numbered(np.array([p.flow for p in found], np.int64))
+    known = [talks.get(number) for number in flow.tolist()]
+    client = np.array([talk.client if talk else 0 for talk in known], np.int64)[place]
+    protocol = pa.array([talk.protocol.name if talk and talk.protocol else None for talk in known], pa.string())
+    of = of_flows(flows, flow)
+    side = np.array([p.side for p in found], np.int64)
+    columns = {
+        "connection_id": pa.array(of.connection_ids()[place]),
+        "direction": pa.array(DIRECTIONS, pa.string()).take(pa.array((side != client).astype(np.int8))),
+        "stream_offset": pa.array(np.array([p.offset for p in found], np.int64) + of.shift[place, side]),
+        "length": pa.array([p.length for p in found], pa.int64()),
+        "kind": pa.array([p.kind for p in found], pa.string()),
+        "reason": pa.array([p.reason for p in found], pa.string()),
+        "protocol": protocol.take(pa.array(place)),
+        "ts": pa.array([p.ts_ns // 1000 for p in found], pa.int64()).cast(US),
+    }
+    return pa.table(columns, PROBLEMS)
