@@ -18,7 +18,6 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -268,25 +267,16 @@ class _Rows:
     TYPES: Mapping[str, type] = {"layout": np.int32, "flaw": np.uint8, "side": np.int8, "resynced": np.bool_}
 
     def __init__(self) -> None:
-        self.counts: list[int] = []
-        self.chunks: dict[str, list[object]] = {name: [] for name in self.NAMES}
+        self.chunks: dict[str, list[NDArray[np.generic]]] = {name: [] for name in self.NAMES}
 
     def add(self, n: int, **columns: object) -> None:
-        self.counts.append(n)
-        for name, chunks in self.chunks.items():
-            chunks.append(columns[name])
+        for name in self.NAMES:
+            kind = self.TYPES.get(name, np.int64)
+            self.chunks[name].append(np.broadcast_to(np.asarray(columns[name], kind), (n,)))
 
     def frames(self, protocol: str, buffer: NDArray[np.uint8]) -> Frames:
-        joined: dict[str, Any] = {name: self._joined(name) for name in self.NAMES}  # NAMES are its fields
-        return Frames(protocol, buffer, **joined)
-
-    def _joined(self, name: str) -> NDArray[np.generic]:
-        """A column of all chunks: of arrays, or of one value each for all rows of a chunk."""
-        kind, chunks = self.TYPES.get(name, np.int64), self.chunks[name]
-        if not any(isinstance(chunk, np.ndarray) for chunk in chunks):
-            return np.repeat(np.array(chunks, kind), self.counts)
-        parts = [x if isinstance(x, np.ndarray) else np.full(n, x) for x, n in zip(chunks, self.counts, strict=True)]
-        return np.concatenate(parts).astype(kind, copy=False)
+        joined = {name: np.concatenate(chunks) for name, chunks in self.chunks.items()}
+        return Frames(protocol, buffer, **joined)  # NAMES are its fields
 
 
 class Framer:
