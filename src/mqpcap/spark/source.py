@@ -19,7 +19,8 @@ Options, case-insensitive:
 | ``maxMemory`` | 192 MB | bytes a task may hold for what is missing |
 | ``strict`` | ``false`` | a named path that cannot be read is an error even if others can |
 | ``maxFilesPerTrigger`` | none | of a stream: files of a micro-batch at most |
-| ``stateDir`` | | of a stream: where flows wait between micro-batches |
+| ``stateDir`` | | of a stream: where connections wait between micro-batches |
+| ``idleSeconds`` | 60 | of a stream: nobody writes to a file for so long: it is finished |
 
 A schema of your own picks columns by name, in its order. ``pushdown`` needs
 ``spark.sql.python.filterPushdown.enabled``, which `mqpcap.spark.register` sets: Spark refuses readers that take filters
@@ -38,6 +39,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamReader,
     EqualTo,
     Filter,
     GreaterThan,
@@ -154,6 +156,15 @@ class CaptureSource(DataSource):
         if unknown:
             raise CaptureError(f"table {asked.table} has no column {unknown[0]!r}")
         return (FilteringReader if asked.pushdown else CaptureReader)(asked, schema)
+
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's word
+        """A reader of the files that a capture process leaves behind."""
+        from mqpcap.spark.streaming import CaptureStream
+
+        asked = reading(self.options)
+        options = {name.lower(): value for name, value in self.options.items()}
+        return CaptureStream(asked.inputs, asked.table, asked.options, schema, options)
 
 
 @dataclass

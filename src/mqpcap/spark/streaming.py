@@ -1,0 +1,262 @@
+"""``spark.readStream.format("mqpcap")``: the files that a capture process leaves behind, each once.
+
+Offsets count files. Which file has which number is written down under ``stateDir`` before Spark hears of it, so a
+restart from a checkpoint reads exactly the same files for the same offsets. A micro-batch is read by one task: it takes up
+the connections where the batch before left them (also under ``stateDir``, by number), reads the new files and leaves the
+connections behind for the next. A batch that is done again starts from the same state and gives the same rows.
+
+A file is finished when a later one of its name is there, or when nobody wrote to it for ``idleSeconds``. Rows say what
+is known when they are given: a login or a version that comes later than a message does not change it. ``connections`` and
+the gaps among ``problems`` come when a connection is closed or idle; memory is bounded as in a task of the bulk job.
+"""
+
+import io
+import os
+import pickle
+import posixpath
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from mqpcap import tables
+from mqpcap.capture import Window, captures
+from mqpcap.capture.chains import rotated_name
+from mqpcap.dissection import Options, Rooms, _problems
+from mqpcap.errors import CaptureError
+from mqpcap.layers import protocols
+from mqpcap.protocol import Facts, MessageQueue
+from mqpcap.spark import schemas
+from mqpcap.spark.places import Place
+from mqpcap.streams import CLOSED_NS, IDLE_NS
+
+STATES_KEPT = 4
+"""States of so many batches stay: Spark asks again for the last one or two."""
+
+
+@dataclass(slots=True)
+class Carried:
+    """The connections of one chain of files, from batch to batch."""
+
+    rooms: Rooms
+    file_names: list[str] = field(default_factory=list)
+    reported: set[int] = field(default_factory=set)
+
+
+class _Pickler(pickle.Pickler):
+    """Protocols by name, views not at all: they are made anew."""
+
+    def persistent_id(self, obj: object) -> object:
+        if isinstance(obj, MessageQueue):
+            return "protocol", obj.name
+        if isinstance(obj, memoryview):
+            return "view", ""
+        return None
+
+
+class _Unpickler(pickle.Unpickler):
+    def persistent_load(self, pid: Any) -> object:
+        return protocols()[pid[1]] if pid[0] == "protocol" else None
+
+
+def frozen(carried: Mapping[str, Carried]) -> bytes:
+    """The connections as bytes; what is only a cache is left out."""
+    for one in carried.values():
+        one.rooms.readers.clear()
+        one.rooms.framer._programs.clear()
+    out = io.BytesIO()
+    _Pickler(out, protocol=pickle.HIGHEST_PROTOCOL).dump(dict(carried))
+    return out.getvalue()
+
+
+def thawed(content: bytes) -> dict[str, Carried]:
+    """The connections out of bytes that `frozen` gave."""
+    carried: dict[str, Carried] = _Unpickler(io.BytesIO(content)).load()
+    for one in carried.values():
+        one.rooms.assembler._views()
+    return carried
+
+
+@dataclass
+class Batch(InputPartition):
+    """Files from one number up to another."""
+
+    start: int
+    end: int
+
+
+class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads one table of finished capture files as they come."""
+
+    def __init__(
+        self, inputs: tuple[str, ...], table: str, options: Options, schema: StructType, given: Mapping[str, str]
+    ) -> None:
+        if table in ("exchanges", "deliveries"):
+            raise CaptureError(f"{table} looks at whole captures: read it as a batch, not as a stream")
+        if not given.get("statedir"):
+            raise CaptureError("a stream needs option stateDir, where connections wait between micro-batches")
+        self.inputs, self.table, self.options, self.schema = inputs, table, options, schema
+        self.place = Place(posixpath.join(given["statedir"], table))
+        self.idle_s = float(given.get("idleseconds", "60"))
+        self.max_files = int(given["maxfilespertrigger"]) if given.get("maxfilespertrigger") else None
+        self.until: int | None = None
+
+    # On the driver
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's word
+        """Before the first file."""
+        return {"files": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Files of a micro-batch at most."""
+        return ReadAllAvailable() if self.max_files is None else ReadMaxFiles(self.max_files)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What is finished now is all that this run reads."""
+        self.until = len(self._numbered())
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """Up to which file the next micro-batch reads."""
+        count = self.until if self.until is not None else len(self._numbered())
+        if isinstance(limit, ReadMaxFiles):
+            count = min(count, start["files"] + limit.max_files)
+        return {"files": max(count, start["files"])}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        """One: connections go from file to file."""
+        return [Batch(start["files"], end["files"])] if end["files"] > start["files"] else []
+
+    def commit(self, end: dict[str, int]) -> None:
+        """States that no restart can ask for go."""
+        numbers = sorted(int(name[6:-7]) for name in self.place.sizes("state") if name.endswith(".pickle"))
+        for number in [n for n in numbers if n < end["files"]][:-STATES_KEPT]:
+            self.place.remove_file(_state_name(number))
+
+    def _numbered(self) -> list[str]:
+        """The files by number; finished ones that are new are numbered first."""
+        known = self._files()
+        identities = {identity for _, identity in known}
+        for name in self._finished():
+            status = os.stat(name)
+            # A ring of files comes back to its names: a file is its name with the time of its last byte.
+            identity = f"{name}\0{status.st_mtime_ns}"
+            if identity not in identities:
+                self.place.write(f"files/{len(known):08d}", identity.encode())
+                known.append((name, identity))
+        return [name for name, _ in known]
+
+    def _files(self) -> list[tuple[str, str]]:
+        names = sorted(name for name in self.place.sizes("files") if "/." not in name)
+        identities = [(self.place.read(name) or b"").decode() for name in names]
+        return [(identity.partition("\0")[0], identity) for identity in identities]
+
+    def _finished(self) -> list[str]:
+        """Capture files that nobody writes to any more, in order of time."""
+        found = [name for capture in captures(list(self.inputs)).captures for name in capture.files]
+        times = {name: os.stat(name).st_mtime_ns for name in found}
+        ordered = sorted(found, key=lambda name: (times[name], name))
+        newest = {_chain(name): name for name in ordered}
+        now = time.time_ns()
+        return [name for name in ordered if newest[_chain(name)] != name or now - times[name] >= self.idle_s * 1e9]
+
+    # In a task
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a micro-batch."""
+        assert isinstance(partition, Batch)
+        schema = schemas.arrow_schema(self.schema)
+        names = [name for name, _ in self._files()]
+        carried, at = self._state(partition.start)
+        for name in names[at : partition.end]:
+            one = carried.setdefault(_chain(name), Carried(Rooms(self.options)))
+            for rows in self._rows(one, name):
+                if at >= partition.start:
+                    yield from schemas.batches(rows, schema)
+            at += 1
+        self.place.write(_state_name(partition.end), frozen(carried))
+
+    def _state(self, number: int) -> tuple[dict[str, Carried], int]:
+        """The connections behind so many files, or the nearest known before: the files between are read again."""
+        known = [int(name[6:-7]) for name in self.place.sizes("state") if name.endswith(".pickle")]
+        for one in sorted((n for n in known if n <= number), reverse=True):
+            content = self.place.read(_state_name(one))
+            if content is not None:
+                return thawed(content), one
+        return {}, 0
+
+    def _rows(self, carried: Carried, name: str) -> Iterator[pa.Table]:
+        rooms = carried.rooms
+        index = len(carried.file_names)
+        carried.file_names.append(name)
+        for capture in captures([name]).captures:
+            for window in capture.windows():
+                for frames, records in rooms.messages(_of_file(window, index)):
+                    protocol = rooms.protocols[frames.protocol]
+                    if self.table not in ("messages", protocol.name):
+                        continue
+                    program = rooms.reader(protocol).program
+                    waiting = tables.waiting(
+                        protocol, program, frames, records, rooms.framer.talks, rooms.assembler.flows,
+                        carried.file_names, self.options.policy,
+                    )  # fmt: skip
+                    facts = self._facts(rooms, protocol, np.unique(frames.flow).tolist())
+                    chunk = tables.settled(protocol, program, waiting, facts, rooms.assembler.flows)
+                    yield chunk.messages if self.table == "messages" else chunk.fields
+        if self.table in ("connections", "problems"):
+            yield self._ended(carried)
+
+    def _facts(self, rooms: Rooms, protocol: MessageQueue, flows: list[int]) -> dict[int, Facts]:
+        if protocol.evidence is None:
+            return {}
+        if protocol.evidence.joins:
+            flows = sorted(f for f, talk in rooms.framer.talks.items() if talk.protocol is protocol)
+        said = protocol.evidence.settle([rooms._connection(f) for f in flows])
+        return dict(zip(flows, said, strict=True))
+
+    def _ended(self, carried: Carried) -> pa.Table:
+        """Rows of connections that are closed or idle by now, each once."""
+        rooms = carried.rooms
+        flows = list(rooms.assembler.flows)
+        now_ns = max((flow.last_ts_ns for flow in flows), default=0)
+        ended = [
+            flow.index for flow in flows
+            if flow.index not in carried.reported
+            and now_ns - flow.last_ts_ns > (IDLE_NS if flow.end_state == "open" else CLOSED_NS)
+        ]  # fmt: skip
+        carried.reported.update(ended)
+        if self.table == "connections":
+            rows = tables.connections(rooms.assembler.flows, rooms.framer.talks)
+            return rows.take(pa.array(ended, pa.int64()))
+        found = rooms.framer.problems
+        rooms.framer.problems = []
+        spots = _problems(rooms.assembler.gaps(), "gap", "lost")
+        spots += _problems(rooms.assembler.conflicts(), "conflict", "retransmitted with other bytes")
+        spots += _problems(rooms.assembler.late(), "undecoded", "late")
+        found = [*found, *(spot for spot in spots if spot.flow in set(ended))]
+        return tables.problems(found, rooms.assembler.flows, rooms.framer.talks)
+
+
+def _state_name(number: int) -> str:
+    return f"state/{number:08d}.pickle"
+
+
+def _chain(name: str) -> str:
+    """Files of one chain have one word for it."""
+    path = Path(name)
+    return f"{path.parent}/{rotated_name(path.name).key}"
+
+
+def _of_file(window: Window, index: int) -> Window:
+    return replace(window, file=index)
