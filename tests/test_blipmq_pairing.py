@@ -304,3 +304,12 @@ def test_a_gap_just_before_the_first_fixed_answer_of_a_late_start_leaves_what_is
         script.c(PING, i), script.s(PONG, i)
 
     assert script.states(start=False, holes=((), (hole,)))[ack][0] == "unknown"
+
+
+def test_a_late_start_is_ready_only_if_the_server_says_so() -> None:
+    script = Script()
+    pong = script.c(PONG, 4)
+
+    assert script.states(start=False, server_fin=False, covered=False)[pong][0] == "unknown"
+    script.c(PING, 5), script.s(PONG, 5)
+    assert script.states(start=False, server_fin=False, covered=False)[pong][0] == "not_expected"

@@ -390,7 +390,7 @@ class _Talk:
         self._fixed_c = np.flatnonzero(self.kind == Class.FIXED)
         self._fixed_s = np.flatnonzero(self.answer == Answer.FIXED)
         greets, refused = self._unready()
-        if not self.start and (greets >= 0 or refused >= 0):
+        if not self.start and (greets >= 0 or refused >= 0 or not self._seems_ready()):
             self.ready_from = len(self.c)
         late = not self.start and not self.ready_from and 0 not in self.c_holes and 0 not in self.s_holes
         while at is not None:
@@ -407,6 +407,15 @@ class _Talk:
                 at = found[0] + 1, found[1] + 1
             at = self._run(*at)
             synced = False
+
+    def _seems_ready(self) -> bool:
+        """Whether the server says something, and before any client byte is missing, that it says in ``ready`` only."""
+        never = Says.ZERO | Says.PERFORMED | Says.OTHER
+        proof = self.x.ts[self.s[(self.answer != Answer.ODD) & ((self.says & int(never)) == 0)]]
+        if not self.c_holes:
+            return bool(len(proof))
+        before = self.x.end[self.c[self.c_holes[0] - 1]] if self.c_holes[0] else -1
+        return bool((proof <= before).any())
 
     def _unready(self) -> tuple[int, int]:
         """The last frame of a greeting, and the last answer of a connection that is not ready; -1 if there is none."""
