@@ -38,6 +38,8 @@ HEAD_BYTES = 64 << 10
 """So much of a message with a hole is kept to read its header."""
 SCAN_ROOM = 4096
 """Messages per call of the scanner."""
+FEW = 8
+"""So many messages of a stretch are cheaper one by one than as arrays."""
 
 I64 = NDArray[np.int64]
 Server = tuple[str, str, int]
@@ -103,7 +105,7 @@ class DecodeAs:
     protocol: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Piece:
     """Contiguous stream bytes with the packets they came in (arrays over stream offsets)."""
 
@@ -136,7 +138,14 @@ class _Piece:
 
     def when(self, offset: int) -> int:
         """Index of the packet piece that holds the byte at a stream offset."""
-        return max(int(np.searchsorted(self.at, offset, "right")) - 1, 0)
+        return max(int(self.at.searchsorted(offset, "right")) - 1, 0) if len(self.at) > 1 else 0
+
+    def newest(self, first: int, last: int) -> int:
+        """The packet that came last among those from ``first`` to ``last``: the one that brought the missing bytes."""
+        if first >= last:
+            return last
+        rank = self.file[first : last + 1] * (1 << 40) + self.number[first : last + 1]
+        return last - int(rank[::-1].argmax())
 
 
 @dataclass(slots=True)
@@ -268,13 +277,29 @@ class _Rows:
 
     def __init__(self) -> None:
         self.chunks: dict[str, list[NDArray[np.generic]]] = {name: [] for name in self.NAMES}
+        self._single: list[tuple[int, ...]] = []
+
+    def add_one(self, row: tuple[int, ...]) -> None:
+        """One message, its values in the order of NAMES."""
+        self._single.append(row)
+        if len(self._single) >= SCAN_ROOM:
+            self._gather()
+
+    def _gather(self) -> None:
+        """Make columns of the messages that came one by one."""
+        for name, column in zip(self.NAMES, np.array(self._single, np.int64).T if self._single else (), strict=False):
+            self.chunks[name].append(column.astype(self.TYPES.get(name, np.int64)))
+        self._single = []
 
     def add(self, n: int, **columns: object) -> None:
+        """Messages in a row; a value that all share may be a number."""
+        self._gather()
         for name in self.NAMES:
             kind = self.TYPES.get(name, np.int64)
             self.chunks[name].append(np.broadcast_to(np.asarray(columns[name], kind), (n,)))
 
     def frames(self, protocol: str, buffer: NDArray[np.uint8]) -> Frames:
+        self._gather()
         joined = {name: np.concatenate(chunks) for name, chunks in self.chunks.items()}
         return Frames(protocol, buffer, **joined)  # NAMES are its fields
 
@@ -305,6 +330,8 @@ class Framer:
         self.doubted: set[Server] = set()
         self.counts = {"opening_cap": 0}
         self.ports = frozenset(port for p in protocols.values() for port in p.ports)
+        self._told_ports = self.ports | {d.port for d in decode_as}
+        self._asking: dict[tuple[int, int, bool], list[tuple[MessageQueue, int, bool, bool]]] = {}
 
     def program(self, name: str) -> tuple[Program, ip.Interpreter]:
         """The Program of a protocol and this room's interpreter for it."""
@@ -319,7 +346,8 @@ class Framer:
         """Messages in the new bytes, grouped by protocol and buffer, and the bytes done with per stretch."""
         consumed = np.zeros(len(stretches.flow), np.int64)
         view = memoryview(stretches.buffer)
-        order = stretches.flow.tolist()
+        order, sides = stretches.flow.tolist(), stretches.side.tolist()
+        pieces = _pieces(stretches)
         s = 0
         while s < len(order):
             until = s + 1
@@ -328,7 +356,7 @@ class Framer:
             talk = self.talks.get(order[s])
             if talk is None:
                 talk = self.talks[order[s]] = Talk(order[s])
-            new = [(int(stretches.side[i]), _piece(stretches, i)) for i in range(s, until)]
+            new = list(zip(sides[s:until], pieces, strict=False))
             if talk.hold is not None and not self._recognised(talk, flows, new):
                 consumed[s:until] = [piece.length for _, piece in new]
             else:
@@ -349,8 +377,9 @@ class Framer:
                 self._decide(talk, flows[talk.flow], self._by_peer(talk, flows[talk.flow]))
         for talk in self.talks.values():
             for number, side in enumerate(talk.sides):
-                self._give_up_pending(talk, number, side)
-                self._end_skip(talk, number, side)
+                if side.pending is not None or side.skip_from >= 0:
+                    self._give_up_pending(talk, number, side)
+                    self._end_skip(talk, number, side)
         return self._collect(np.empty(0, np.uint8))
 
     def _collect(self, buffer: NDArray[np.uint8]) -> list[Frames]:
@@ -368,7 +397,8 @@ class Framer:
         hold, flow = talk.hold, flows[talk.flow]
         assert hold is not None
         choice: _Choice | None = None
-        for _, _, side, piece, k in heapq.merge(*(_events(i, side, piece) for i, (side, piece) in enumerate(new))):
+        events = [_events(i, side, piece) for i, (side, piece) in enumerate(new)]
+        for _, _, side, piece, k in heapq.merge(*events) if len(events) > 1 else events[0]:
             began = hold.began[side]
             closed = began.closed
             began.take(piece, k)
@@ -453,25 +483,39 @@ class Framer:
         """The best claim good enough to decide, and whether a protocol wants more bytes first."""
         best: tuple[tuple[int, int, int], _Choice] | None = None
         waits = False
-        for protocol in self.protocols.values():
-            for client in (0,) if flow.oriented else (0, 1):
-                server_port = (flow.b_port, flow.a_port)[client]
-                forced = [d for d in self.decode_as if d.port == server_port]
-                if forced and protocol.name not in {d.protocol for d in forced}:
-                    continue
-                on_port = bool(forced) or server_port in protocol.ports
-                claim = protocol.claims(self._opening(protocol, openings, client, on_port, bool(forced)))
-                waits = waits or (claim.verdict is Verdict.WAIT and not final)
-                if claim.verdict is Verdict.WEAK and not on_port:
-                    hold.weak.append(_Choice(protocol, claim, client, "peer"))
-                elif claim.verdict in (Verdict.YES, Verdict.WEAK):
-                    rank = (int(claim.verdict), int(on_port), -client)
-                    how = "decode_as" if forced else "content" if claim.verdict is Verdict.YES else "port"
-                    if best is None or rank > best[0]:
-                        best = rank, _Choice(protocol, claim, client, how)
+        for protocol, client, on_port, forced in self._candidates(flow):
+            if best is not None and best[0][:2] == (int(Verdict.YES), 1) and not on_port:
+                break  # Nothing said of another port can be better.
+            claim = protocol.claims(self._opening(protocol, openings, client, on_port, forced))
+            waits = waits or (claim.verdict is Verdict.WAIT and not final)
+            if claim.verdict is Verdict.WEAK and not on_port:
+                hold.weak.append(_Choice(protocol, claim, client, "peer"))
+            elif claim.verdict in (Verdict.YES, Verdict.WEAK):
+                rank = (int(claim.verdict), int(on_port), -client)
+                how = "decode_as" if forced else "content" if claim.verdict is Verdict.YES else "port"
+                if best is None or rank > best[0]:
+                    best = rank, _Choice(protocol, claim, client, how)
         if best is not None and (best[1].claim.verdict is Verdict.YES or not waits):
             return best[1], False
         return None, waits
+
+    def _candidates(self, flow: Flow) -> list[tuple[MessageQueue, int, bool, bool]]:
+        """Who may be asked about a connection: protocol, client, whether on its port, whether told to.
+
+        Those on their own port come first.
+        """
+        ports = [port if port in self._told_ports else -1 for port in (flow.a_port, flow.b_port)]
+        key = ports[0], ports[1], flow.oriented
+        if key not in self._asking:
+            found = []
+            for protocol in self.protocols.values():
+                for client in (0,) if flow.oriented else (0, 1):
+                    server_port = ports[1 - client]
+                    told = {d.protocol for d in self.decode_as if d.port == server_port}
+                    if not told or protocol.name in told:
+                        found.append((protocol, client, bool(told) or server_port in protocol.ports, bool(told)))
+            self._asking[key] = sorted(found, key=lambda asked: not asked[2])
+        return self._asking[key]
 
     def _nobody(self, hold: _Hold, flow: Flow) -> _Choice:
         """The connection is not ours."""
@@ -743,6 +787,9 @@ class Framer:
         """Rows for whole messages of a stretch."""
         assert talk.protocol is not None
         n = len(starts)
+        if n <= FEW:
+            self._put_few(talk, number, side, piece, base, starts, ends, layout, ops, flaws, into, shift)
+            return
         offset = starts - base
         first = np.searchsorted(piece.at, offset, "right") - 1
         last = np.searchsorted(piece.at, ends - base - 1, "right") - 1
@@ -759,6 +806,44 @@ class Framer:
             first_packet=piece.number[first], last_packet=piece.number[last], first_file=piece.file[first],
             last_file=piece.file[last], gap_before=gap, resynced=resynced,
         )  # fmt: skip
+
+    def _put_few(
+        self,
+        talk: Talk,
+        number: int,
+        side: _Side,
+        piece: _Piece,
+        base: int,
+        starts: I64,
+        ends: I64,
+        layout: "int | NDArray[np.int32]",
+        ops: I64,
+        flaws: "int | NDArray[np.uint8]",
+        into: dict[str, _Rows],
+        shift: int,
+    ) -> None:
+        """The same one by one: where there are many connections, stretches are short."""
+        assert talk.protocol is not None
+        n = len(starts)
+        layouts = [layout] * n if isinstance(layout, int) else layout.tolist()
+        flawed = [flaws] * n if isinstance(flaws, int) else flaws.tolist()
+        side.messages += n
+        rows = into.get(talk.protocol.name)
+        if rows is None:
+            rows = into[talk.protocol.name] = _Rows()
+        ts_ns, packet, file = piece.ts_ns, piece.number, piece.file
+        spans = zip(starts.tolist(), ends.tolist(), strict=True)
+        for (start, end), index, op, flaw in zip(spans, layouts, ops.tolist(), flawed, strict=True):
+            first = piece.when(start - base)
+            last = piece.newest(first, piece.when(end - base - 1))
+            rows.add_one(
+                (
+                    start + shift, end + shift, index, op, flaw, talk.flow, number, start - base, end - start,
+                    int(ts_ns[first]), int(ts_ns[last]), int(packet[first]), int(packet[last]), int(file[first]),
+                    int(file[last]), side.gap, side.resynced,
+                )
+            )  # fmt: skip
+            side.gap, side.resynced = 0, False
 
     def _cut(
         self, talk: Talk, number: int, side: _Side, piece: _Piece, view: memoryview, base: int, stop: int, known: int
@@ -778,7 +863,7 @@ class Framer:
             side.at = stop
             return
         first = piece.when(side.at)
-        latest = int(_latest(piece, np.array([first]), np.array([piece.when(stop - 1)]))[0])
+        latest = piece.newest(first, piece.when(stop - 1))
         head = bytes(view[base + side.at : base + min(stop, side.at + HEAD_BYTES)])
         side.pending = _Pending(
             side.at, known - base if known >= 0 else -1, head, left, side.layout, op, int(piece.ts_ns[first]),
@@ -798,7 +883,7 @@ class Framer:
         to = min(pending.end, piece.offset + piece.length)
         if to > side.at:
             first, last = piece.when(side.at), piece.when(to - 1)
-            latest = int(_latest(piece, np.array([first]), np.array([last]))[0])
+            latest = piece.newest(first, last)
             new = int(piece.ts_ns[latest]), int(piece.number[latest]), int(piece.file[latest])
             pending.last = max(pending.last, new, key=lambda x: (x[2], x[1]))
             pending.captured += to - side.at
@@ -879,14 +964,18 @@ def _stranger(openings: tuple[_Held, _Held]) -> str:
     return "foreign"
 
 
-def _piece(stretches: Stretches, s: int) -> _Piece:
-    one, two = int(stretches.piece_first[s]), int(stretches.piece_first[s + 1])
-    return _Piece(
-        stretches.buffer, int(stretches.start[s]), int(stretches.length[s]), int(stretches.offset[s]),
-        stretches.piece_offset[one:two], stretches.piece_length[one:two], stretches.piece_ts_ns[one:two],
-        stretches.piece_number[one:two], stretches.piece_file[one:two], stretches.piece_order[one:two],
-        bool(stretches.gap_after[s]), bool(stretches.ended[s]),
-    )  # fmt: skip
+def _pieces(stretches: Stretches) -> Iterator[_Piece]:
+    """The stretches, each with its packets."""
+    buffer, bounds = stretches.buffer, stretches.piece_first.tolist()
+    at, size, ts_ns = stretches.piece_offset, stretches.piece_length, stretches.piece_ts_ns
+    number, file, order = stretches.piece_number, stretches.piece_file, stretches.piece_order
+    columns = (stretches.start, stretches.length, stretches.offset, stretches.gap_after, stretches.ended)
+    for s, (start, length, offset, gap_after, ended) in enumerate(zip(*(x.tolist() for x in columns), strict=True)):
+        one, two = bounds[s], bounds[s + 1]
+        yield _Piece(
+            buffer, start, length, offset, at[one:two], size[one:two], ts_ns[one:two], number[one:two], file[one:two],
+            order[one:two], gap_after, ended,
+        )  # fmt: skip
 
 
 def _joined(held: list[tuple[int, _Piece]]) -> list[tuple[int, _Piece]]:
@@ -919,8 +1008,10 @@ def _join(run: list[_Piece]) -> _Piece:
 
 def _latest(piece: _Piece, first: I64, last: I64) -> I64:
     """The packet that came last among those from ``first`` to ``last``: the one that brought the missing bytes."""
+    if len(piece.at) < 2:
+        return last
     rank = piece.file * (1 << 40) + piece.number
-    if len(rank) < 2 or bool(np.all(rank[1:] >= rank[:-1])):
+    if bool(np.all(rank[1:] >= rank[:-1])):
         return last
     return np.array([a + int(np.argmax(rank[a : b + 1])) for a, b in zip(first, last, strict=True)], np.int64)
 
