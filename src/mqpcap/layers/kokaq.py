@@ -15,7 +15,7 @@ and ``relayout`` picks one. Nothing is guessed in silence: ``ambiguities`` names
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -826,6 +826,8 @@ def claims(opening: Opening) -> Claim:
 
 Numbering = Literal["open", "doc", "codec"]
 Order = Literal["open", "msb", "lsb"]
+REMEMBERED = 1024
+"""Sets of values of the fourth byte whose meaning is remembered: connections mostly have one of a few."""
 NUMBERINGS: tuple[Numbering, ...] = ("open", "doc", "codec")
 ORDERS: tuple[Order, ...] = ("open", "msb", "lsb")
 _LSB_ONLY = frozenset(b for b in range(0x40, 0x100) if b & 0x3C == 0)
@@ -863,7 +865,13 @@ def numbering(connection: Connection) -> Numbering:
 
 def bit_order(connection: Connection) -> Order:
     """How the fourth byte of a connection's big-endian frames is split; ``open`` is read as msb."""
-    seen = [b for b in range(256) if connection.state.get("bytes_3", 0) >> b & 1]
+    return _order_of(connection.state.get("bytes_3", 0))
+
+
+@lru_cache(REMEMBERED)
+def _order_of(bytes_3: int) -> Order:
+    """What the values of the fourth byte say, one bit each."""
+    seen = [b for b in range(256) if bytes_3 >> b & 1]
     if any(0x04 <= b <= 0x0F for b in seen):
         return "msb"
     return "lsb" if any(b in _LSB_ONLY for b in seen) else "open"
@@ -871,8 +879,13 @@ def bit_order(connection: Connection) -> Order:
 
 def types(connection: Connection) -> str:
     """Which reading of the message types is in force: a 0 proves the table."""
-    seen = [b for b in range(256) if connection.state.get("bytes_3", 0) >> b & 1]
-    lsb = bit_order(connection) == "lsb"
+    return _types_of(connection.state.get("bytes_3", 0))
+
+
+@lru_cache(REMEMBERED)
+def _types_of(bytes_3: int) -> str:
+    seen = [b for b in range(256) if bytes_3 >> b & 1]
+    lsb = _order_of(bytes_3) == "lsb"
     return "table" if any((b & 0x3F if lsb else b >> 2) == 0 for b in seen) else "legend"
 
 
@@ -895,13 +908,15 @@ def variant(layout: str, numbers: Numbering, order: Order) -> str:
 def settle(connections: Sequence[Connection]) -> list[Facts]:
     """Names of operations and the reading of the types, per connection."""
     facts = []
+    said = {
+        numbers: {(d, op): name for d in DIRECTIONS for op, name in names.items()}
+        for numbers, names in (("codec", CODEC_OPS), ("open", DOC_OPS), ("doc", DOC_OPS))
+    }
     for connection in connections:
         if "frames" not in connection.state:
             facts.append(Facts())
             continue
-        names = CODEC_OPS if numbering(connection) == "codec" else DOC_OPS
-        said = {(d, op): name for d in DIRECTIONS for op, name in names.items()}
-        facts.append(Facts(op_names=said, columns={"type_reading": types(connection)}))
+        facts.append(Facts(op_names=said[numbering(connection)], columns={"type_reading": types(connection)}))
     return facts
 
 
