@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-
 from rows import importable
 
 if TYPE_CHECKING:

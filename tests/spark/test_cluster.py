@@ -1,4 +1,4 @@
-"""A real cluster on loopback: a master and two workers, one of which is killed with its executor in the middle of a job."""
+"""A real cluster on loopback: a master and two workers, one of which is killed with its executor in mid-job."""
 
 import json
 import os
@@ -16,8 +16,9 @@ import pytest
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 
-from mqpcap.spark.java import java_home
 from rows import importable, merged, of_export, rotated
+
+from mqpcap.spark.java import java_home
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
@@ -80,7 +81,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
             subprocess.Popen(
                 [str(SPARK_CLASS), *arguments], env=environment, stdout=log, stderr=log, start_new_session=True,
                 cwd=tmp_path,
-            )  # fmt: skip
+            )
         )
         log.close()
         return started[-1]

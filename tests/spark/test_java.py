@@ -56,6 +56,7 @@ def test_importing_the_face_loads_neither_spark_nor_scapy() -> None:
     program = "import sys, mqpcap.spark, pyspark_mqpcap; print({'pyspark', 'scapy'} & {*sys.modules})"
     from rows import importable
 
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=importable({}), check=True)
+    command = [sys.executable, "-c", program]
+    told = subprocess.run(command, capture_output=True, text=True, env=importable({}), check=True)
 
     assert told.stdout.strip() == "set()"

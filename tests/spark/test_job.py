@@ -14,13 +14,14 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 
+from rows import importable, merged, of_export, rotated, schemas
+
 from mqpcap.capture import Capture, captures
 from mqpcap.dissection import Options, dissect
 from mqpcap.errors import OutputError
 from mqpcap.outputs import DATES, Export
 from mqpcap.spark import job, plan
 from mqpcap.tables import Policy
-from rows import importable, merged, of_export, rotated, schemas
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -193,7 +194,8 @@ def test_command_tells_unreadable_names_first_and_flaws_at_the_end(tmp_path: Pat
 def test_killed_command_is_finished_by_the_next(twenty: Path, tmp_path: Path) -> None:
     arguments = [str(twenty), "--out", str(tmp_path / "tables"), "--master", "local[1]", "--shares", "7"]
     program = [sys.executable, "-c", "from mqpcap.cli import main; main()", "spark", "export", *arguments]
-    running = subprocess.Popen(program, stderr=subprocess.PIPE, env=importable(dict(os.environ)), start_new_session=True)
+    environment = importable(dict(os.environ))
+    running = subprocess.Popen(program, stderr=subprocess.PIPE, env=environment, start_new_session=True)
     done = tmp_path / ".tables.mqpcap-spark/done"
     until = time.monotonic() + 120
     while time.monotonic() < until and (not done.is_dir() or len(list(done.glob("*.json"))) < 2):

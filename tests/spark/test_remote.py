@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from rows import of_dissections, of_export, rotated
 
 from mqpcap.capture import captures
 from mqpcap.dissection import Options, dissect
 from mqpcap.errors import OutputError
 from mqpcap.spark import job, plan
-from rows import of_dissections, of_export, rotated
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 
@@ -34,7 +34,8 @@ def test_captures_behind_uris_are_chained_and_sorted_out(tmp_path: Path) -> None
 def test_glob_in_a_uri() -> None:
     found = plan.found([f"file://{PCAPS}/flymq/[cf]*.pcap"])
 
-    assert [Path(c.files[0]).name for c in found.captures] == sorted(p.name for p in (PCAPS / "flymq").glob("[cf]*.pcap"))
+    expected = sorted(path.name for path in (PCAPS / "flymq").glob("[cf]*.pcap"))
+    assert [Path(capture.files[0]).name for capture in found.captures] == expected
 
 
 def test_export_from_and_to_uris_is_the_local_one(tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
+from rows import of_dissections
 
 from mqpcap.capture import captures
 from mqpcap.dissection import Options, dissect
 from mqpcap.spark import engine
 from mqpcap.spark.engine import Wanted
-from rows import of_dissections
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 SAMPLES = sorted(path.relative_to(PCAPS).as_posix() for path in PCAPS.rglob("*.pcap"))

@@ -10,11 +10,12 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 
+from rows import of_dissections, rotated, texts
+
 from mqpcap.capture import captures
 from mqpcap.dissection import Options, dissect
 from mqpcap.spark import register, schemas
 from mqpcap.tables import Policy
-from rows import of_dissections, rotated, texts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +27,7 @@ pytestmark = [
                                "ignore::FutureWarning", "ignore::DeprecationWarning"),
 ]  # fmt: skip
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
-SAMPLES = ["fq/session.pcap", "flymq/fetch.pcap", "blipmq/qos1.pcap", "msgq/split_session.pcap", "kokaq/go1_session.pcap"]
+SAMPLES = [f"{x}.pcap" for x in ("fq/session", "flymq/fetch", "blipmq/qos1", "msgq/split_session", "kokaq/go1_session")]
 
 
 def local(names: Sequence[str], options: Options | None = None) -> dict[str, list[str]]:

@@ -8,10 +8,11 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 
+from rows import of_dissections, rotated, texts
+
 from mqpcap.capture import captures
 from mqpcap.dissection import dissect
 from mqpcap.spark import schemas
-from rows import of_dissections, rotated, texts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

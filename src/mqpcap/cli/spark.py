@@ -8,9 +8,10 @@ import click
 
 from mqpcap.cli.options import Choices, common
 from mqpcap.cli.reading import Outcome, finish
-from mqpcap.cli.talk import plural, say, size
+from mqpcap.cli.talk import plural, say
 
 if TYPE_CHECKING:
+    from mqpcap.dissection import Options
     from mqpcap.spark import job
 
 
@@ -84,7 +85,7 @@ def export(
     finish(outcome)
 
 
-def _options(choices: Choices) -> "job.Options":
+def _options(choices: Choices) -> "Options":
     from dataclasses import replace
 
     from mqpcap.spark.engine import TASK_MEMORY_BYTES

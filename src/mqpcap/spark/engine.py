@@ -32,7 +32,7 @@ TASK_MEMORY_BYTES = 192 << 20
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What was heard of a capture's connections elsewhere: servers told, and connections of protocols that join them."""
+    """What was heard of a capture elsewhere: servers told, and connections of protocols that join them."""
 
     servers: frozenset[Server] = frozenset()
     connections: Mapping[str, Sequence[Connection]] = field(default_factory=dict)

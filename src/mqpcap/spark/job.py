@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -132,8 +132,8 @@ class _Job:
         named = self._named(share_count)
         found = self._unfinished()
         if found is not None and found.get("job") == named:
-            units = [(tuple(numbers), tuple(share)) for numbers, share in found["units"]]
-            bases = tuple(found["bases"])
+            units = [(tuple(numbers), (share[0], share[1])) for numbers, share in found["units"]]
+            bases = found["bases"][0], found["bases"][1]
             self.done = self._finished()
             self.outcome.resumed_count = len(self.done)
         else:
@@ -173,7 +173,7 @@ class _Job:
         }))  # fmt: skip
         return named
 
-    def _unfinished(self) -> "dict[str, object] | None":
+    def _unfinished(self) -> "dict[str, Any] | None":
         content = self.staging.read(JOB)
         if content is None:
             return None
@@ -326,7 +326,10 @@ class _Job:
                 self.progress(name, min(count, len(self.staging.sizes("done")) - before), count)
 
 
-def _work(todo: list[Task], options: Options, staging: Place) -> "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]":
+Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def _work(todo: list[Task], options: Options, staging: Place) -> Work:
     """The function that Spark's workers run: the tasks with the numbers they are given."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -390,7 +393,9 @@ class _Remote:
         found = place.sizes()
         named = self._manifest(place)
         if not overwrite and found and {n: s for n, s in found.items() if n != MANIFEST} != named:
-            raise OutputError(f"{place.uri} holds something else than an earlier export; --overwrite replaces it as a whole")
+            raise OutputError(
+                f"{place.uri} holds something else than an earlier export; --overwrite replaces it as a whole"
+            )
         self._old = list(found)
 
     @staticmethod
@@ -404,7 +409,8 @@ class _Remote:
     def publish(self, staging: Place, files: Sequence[PartFile]) -> Summary:
         for name in sorted(self._old, key=lambda n: n != MANIFEST):
             self._place.remove_file(name)
-        named, totals = [], {}
+        named: list[dict[str, object]] = []
+        totals: dict[str, tuple[int, int, int]] = {}
         for file, name in _final_names(files):
             staging.move(file.name, self._place, f"{file.table}/{name}")
             named.append({"path": f"{file.table}/{name}", "row_count": file.row_count, "size_bytes": file.size_bytes})

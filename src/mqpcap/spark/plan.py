@@ -61,11 +61,9 @@ def size_bytes(capture: Capture) -> int:
     """Bytes of the capture's files, as far as they can be asked."""
     total = 0
     for file in capture._files:
-        if isinstance(file, remote.RemoteFile):
-            total += file.size_bytes
-        else:
-            with suppress(OSError):
-                total += os.stat(file.path).st_size
+        known: int | None = getattr(file, "size_bytes", None)
+        with suppress(OSError):
+            total += os.stat(file.path).st_size if known is None else known
     return total
 
 

@@ -9,7 +9,8 @@ from fnmatch import fnmatchcase
 import pyarrow as pa
 from pyarrow import fs
 
-from mqpcap.capture import Capture, Found, captures as local_captures, chains
+from mqpcap.capture import Capture, Found, chains
+from mqpcap.capture import captures as local_captures
 from mqpcap.capture.sources import Headed, plain_bytes
 from mqpcap.capture.windows import Reader, capture_format
 from mqpcap.errors import CaptureError

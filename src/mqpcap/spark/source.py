@@ -158,7 +158,7 @@ class CaptureSource(DataSource):
         return (FilteringReader if asked.pushdown else CaptureReader)(asked, schema)
 
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's word
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader of the files that a capture process leaves behind."""
         from mqpcap.spark.streaming import CaptureStream
 
@@ -247,7 +247,7 @@ class FilteringReader(CaptureReader):
     that share an endpoint with a chosen one are followed, because they may tell who it is.
     """
 
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802 - Spark's word
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
         """Every filter; those understood are also used here."""
         chosen = self.wanted or Wanted()
         if self.asked.table in ("messages", *protocols()):

@@ -1,13 +1,16 @@
 """``spark.readStream.format("mqpcap")``: the files that a capture process leaves behind, each once.
 
 Offsets count files. Which file has which number is written down under ``stateDir`` before Spark hears of it, so a
-restart from a checkpoint reads exactly the same files for the same offsets. A micro-batch is read by one task: it takes up
-the connections where the batch before left them (also under ``stateDir``, by number), reads the new files and leaves the
-connections behind for the next. A batch that is done again starts from the same state and gives the same rows.
+restart from a checkpoint reads exactly the same files for the same offsets. A micro-batch is read by one task: it
+takes up the connections where the batch before left them (also under ``stateDir``, by number), reads the new files and
+leaves the connections behind for the next. A batch that is done again starts from the same state and gives the same
+rows.
 
 A file is finished when a later one of its name is there, or when nobody wrote to it for ``idleSeconds``. Rows say what
-is known when they are given: a login or a version that comes later than a message does not change it. ``connections`` and
-the gaps among ``problems`` come when a connection is closed or idle; memory is bounded as in a task of the bulk job.
+is known when they are given: a login or a version that comes later than a message does not change it. ``connections``
+and the gaps among ``problems`` come when a connection is closed or idle; memory is bounded as in a task of the bulk
+job, but for a few hundred bytes of each connection ever seen. A state is a pickle: keep ``stateDir`` where only the
+stream's user can write.
 """
 
 import io
@@ -115,19 +118,19 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # On the driver
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's word
+    def initialOffset(self) -> dict[str, int]:
         """Before the first file."""
         return {"files": 0}
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:
         """Files of a micro-batch at most."""
         return ReadAllAvailable() if self.max_files is None else ReadMaxFiles(self.max_files)
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:
         """What is finished now is all that this run reads."""
         self.until = len(self._numbered())
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """Up to which file the next micro-batch reads."""
         count = self.until if self.until is not None else len(self._numbered())
         if isinstance(limit, ReadMaxFiles):
