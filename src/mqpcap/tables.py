@@ -8,6 +8,7 @@ names) is filled in at the end, so rows wait in a spool: in memory up to a bound
 import hashlib
 import secrets
 import tempfile
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
@@ -167,6 +168,7 @@ class Spool:
     def _spill(self) -> None:
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix="mqpcap-spool-")  # noqa: SIM115 - closed with the spool
+            weakref.finalize(self, self._file.close)
         self._file.seek(0, 2)
         for protocol, tables in self._held.items():
             for table in tables:
