@@ -587,10 +587,16 @@ def test_help_of_every_command_ends_with_an_example_that_runs() -> None:
         said = run(name, "--help").stdout
         example = re.search(r"Example: mqpcap (.+)\s*\Z", said)
         assert example, name
-        if name == "export":
-            continue  # tests/test_readme.py runs it
+        if name in ("export", "spark"):
+            continue  # tests/test_readme.py and tests/spark/test_job.py run them
         assert run(*example[1].split()).exit_code == 0
         assert command.help
+
+
+def test_help_of_the_command_below_spark_ends_with_the_same_example() -> None:
+    whole, below = (run(*words, "--help").stdout for words in (("spark",), ("spark", "export")))
+
+    assert whole.splitlines()[-1] == below.splitlines()[-1] != ""
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -15,12 +15,15 @@ if TYPE_CHECKING:
     from mqpcap.spark import job
 
 
-@click.group()
+EXAMPLE = "Example: mqpcap spark export pcaps --out tables --master 'local[2]'"
+
+
+@click.group(epilog=EXAMPLE)
 def spark() -> None:
     """The same work, done by Spark."""
 
 
-@spark.command(epilog="Example: mqpcap spark export pcaps --out tables --master 'local[2]'")
+@spark.command(epilog=EXAMPLE)
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option("--out", required=True, metavar="DIR",
               help="Where the tables go: a path that all machines see, or a URI as s3://bucket/tables.")  # fmt: skip
