@@ -405,7 +405,6 @@ class MessageQueue:
     derive: Callable[[Raw], Mapping[str, pa.Array]] | None = None
     hidden: tuple[str, ...] = ()
     """Fields read into columns only for ``derive`` and not shown in the table."""
-    column_order: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         from mqpcap import wire  # the one seam to Scapy; here so that plain data needs none of it

@@ -22,8 +22,6 @@ from mqpcap.protocol import ANY, MessageQueue, Raw
 TAPE_ENTRIES = 1 << 16
 """Where the tape starts; it doubles when a message does not fit."""
 UNSIGNED = pa.decimal128(20, 0)
-MAX_COLUMN_BYTES = (1 << 31) - 1
-"""An Arrow binary column holds no more; a batch that would is decoded in halves."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import glob
 import os
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -103,7 +103,7 @@ def captures(inputs: Sequence[str], stdin: BinaryIO | None = None) -> Found:
         search.add(os.fspath(name))
     files = search.files
     places = [_place(file, index) for index, file in enumerate(files)]
-    spans = chains.chains(places, lambda index: _span(files[index]))
+    spans = chains.chains(places, lambda index: span(files[index].name, files[index].open))
     found = [Capture(tuple(files[index] for index in chain)) for chain in spans]
     return Found(found, search.unreadable, search.skipped)
 
@@ -116,15 +116,15 @@ def _place(file: _File, index: int) -> tuple[str, str]:
     return os.path.realpath(directory), name
 
 
-def _span(file: _File) -> chains.Span | None:
-    """Times of the first and last packet, None without a packet or if the file went away."""
+def span(name: str, opened: Callable[[], Headed]) -> chains.Span | None:
+    """Times of a file's first and last packet, None without a packet or if the file went away."""
     first = last = None
     try:
-        source = file.open()
+        source = opened()
     except OSError:
         return None
     try:
-        for window in Reader(file.name, 0, source).windows():
+        for window in Reader(name, 0, source).windows():
             first = int(window.ts_ns[0]) if first is None else first
             last = int(window.ts_ns[-1])
     except CaptureError:

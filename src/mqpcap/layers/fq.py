@@ -592,9 +592,4 @@ PROTOCOL = MessageQueue(
     ),
     derive=derive,
     hidden=("node_id", "hops"),
-    column_order=(
-        "connection_kind", "node_id", "client_key", "user", "queue", "queue_type", "queue_params", "password",
-        "exchange", "route", "message_id", "sender", "hops", "body", "program", "bind_flags", "binding_id",
-        "interval_ms", "status_values", "error_text",
-    ),
-)  # fmt: skip
+)

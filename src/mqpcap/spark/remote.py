@@ -11,9 +11,9 @@ from pyarrow import fs
 
 from mqpcap.capture import Capture, Found, chains
 from mqpcap.capture import captures as local_captures
+from mqpcap.capture.inputs import span
 from mqpcap.capture.sources import Headed, plain_bytes
-from mqpcap.capture.windows import Reader, capture_format
-from mqpcap.errors import CaptureError
+from mqpcap.capture.windows import capture_format
 
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 _MAGIC = re.compile(r"[*?\[]")
@@ -109,7 +109,7 @@ def _listed(uri: str) -> Found:
     places = [posixpath.split(file.path) for file in files]
     found = [
         Capture(tuple(files[i] for i in chain))  # type: ignore[misc]  # a RemoteFile opens as a local one does
-        for chain in chains.chains(places, lambda i: _span(files[i]))
+        for chain in chains.chains(places, lambda i: span(files[i].name, files[i].open))
     ]
     return Found(found, unreadable, skipped)
 
@@ -147,20 +147,3 @@ def _stranger(file: RemoteFile) -> str | None:
         return None
     finally:
         source.close()
-
-
-def _span(file: RemoteFile) -> chains.Span | None:
-    first = last = None
-    try:
-        source = file.open()
-    except OSError:
-        return None
-    try:
-        for window in Reader(file.name, 0, source).windows():
-            first = int(window.ts_ns[0]) if first is None else first
-            last = int(window.ts_ns[-1])
-    except CaptureError:
-        return None
-    finally:
-        source.close()
-    return None if first is None or last is None else (first, last)
