@@ -1,12 +1,14 @@
 """Captures to measure with, made as large as asked and written to disk a piece at a time.
 
-``publishes`` is the shape most quoted: small BlipMQ messages packed into full segments of a few connections.
-``sessions`` repeats a captured session of any protocol between ever new addresses. ``large`` sends messages of
-many megabytes, ``short`` connections of one message each.
+Bulk shapes, one per protocol, on a handful of connections with full segments: ``publishes`` (small BlipMQ messages,
+the shape most quoted), ``flymq_fetches`` (replies that are lists), ``fq_messages`` (full frames), ``msgq_typed``
+(trees of typed values), ``kokaq_pushes`` (metadata), and ``mqtt_publishes``, the first as MQTT. Hard shapes: ``large``
+sends messages of many megabytes, ``short`` connections of one message each. ``sessions`` repeats a captured session
+of any protocol between ever new addresses. Each returns how many messages, or sessions, it wrote.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,24 +16,32 @@ import numpy as np
 START_US = 1_795_238_649 * 1_000_000
 SEGMENT_BYTES = 1448
 PIECE_SESSIONS = 512
+PIPELINED = 16
+"""Messages that one side sends before the other answers."""
 HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262_144, 1)
 SYN, FIN_ACK, ACK, PUSH_ACK, SYN_ACK = 2, 17, 16, 24, 18
+TEXT = bytes(range(48, 112)) * 4
+
+
+Tree = None | bool | int | str | bytes | dict[bytes, "Tree"] | list["Tree"]
+"""A value of msgq's typed encoding."""
 
 
 class _Capture:
     """A pcap file being written: packets of connections to one server."""
 
-    def __init__(self, path: Path, step_us: int = 5) -> None:
+    def __init__(self, path: Path, port: int = 5555, step_us: int = 5) -> None:
         self.file = path.open("wb", buffering=1 << 20)
         self.file.write(HEADER)
-        self.now_us, self.step_us = START_US, step_us
+        self.now_us, self.step_us, self.port = START_US, step_us, port
         self.next: dict[int, list[int]] = {}
+        self.message_count = 0
 
     def packet(self, flow: int, from_client: bool, body: bytes, flags: int) -> None:
         seq = self.next.setdefault(flow, [1000, 5000])
         one, two = struct.pack(">I", (10 << 24) + (flow >> 15)), b"\x0a\xff\0\1"
         ends = one + two if from_client else two + one
-        ports = (20_000 + (flow & 0x7FFF), 5555)
+        ports = (20_000 + (flow & 0x7FFF), self.port)
         me = 0 if from_client else 1
         tcp = struct.pack(">HHIIBBHHH", ports[me], ports[1 - me], seq[me], seq[1 - me], 0x50, flags, 65_535, 0, 0)
         ip = struct.pack(">BBHHHBBH", 0x45, 0, 40 + len(body), 0, 0, 64, 6, 0) + ends
@@ -44,32 +54,92 @@ class _Capture:
     def open(self, flow: int) -> None:
         self.packet(flow, True, b"", SYN)
         self.packet(flow, False, b"", SYN_ACK)
-        self.packet(flow, True, _frame(1, 1, b"\0\1") + _frame(2, 2, b"\0\7dev-key"), PUSH_ACK)
-        self.packet(flow, False, _frame(5, 1, bytes(8)) + _frame(5, 2, bytes(8)), PUSH_ACK)
+
+    def say(self, flow: int, from_client: bool, *messages: bytes) -> None:
+        """Messages in one write: full segments, the last one pushed."""
+        data = b"".join(messages)
+        for at in range(0, len(data), SEGMENT_BYTES):
+            last = at + SEGMENT_BYTES >= len(data)
+            self.packet(flow, from_client, data[at : at + SEGMENT_BYTES], PUSH_ACK if last else ACK)
+        self.message_count += len(messages)
+
+    def end(self, *flows: int) -> int:
+        """Close the connections and the file; the messages there are."""
+        for flow in flows:
+            self.close(flow)
+        self.file.close()
+        return self.message_count
 
     def close(self, flow: int) -> None:
         self.packet(flow, True, b"", FIN_ACK)
         self.packet(flow, False, b"", FIN_ACK)
 
 
-def _frame(kind: int, number: int, payload: bytes) -> bytes:
+def _rounds(count: int, flow_count: int) -> Iterator[tuple[int, range]]:
+    """Whose turn it is, and the numbers of the messages it sends."""
+    for turn, first in enumerate(range(0, count, PIPELINED)):
+        yield turn % flow_count, range(first, min(first + PIPELINED, count))
+
+
+def _text(k: int) -> bytes:
+    """A body of 60 to 149 bytes."""
+    return TEXT[k % 100 : k % 100 + 60 + k % 90]
+
+
+def _short16(data: bytes) -> bytes:
+    return struct.pack(">H", len(data)) + data
+
+
+def _short8(data: bytes) -> bytes:
+    return bytes([len(data)]) + data
+
+
+def _blipmq(kind: int, number: int, payload: bytes) -> bytes:
     return struct.pack(">IBQ", 9 + len(payload), kind, number) + payload
 
 
 def _publish(number: int, body: bytes, qos: int = 0) -> bytes:
-    topic = b"orders.%d" % (number % 40)
-    return _frame(3, number, bytes([qos]) + struct.pack(">H", len(topic)) + topic + body)
+    return _blipmq(3, number, bytes([qos]) + _short16(b"orders.%d" % (number % 40)) + body)
+
+
+def _log_in(capture: _Capture, flow: int) -> None:
+    """The opening of a BlipMQ connection."""
+    capture.open(flow)
+    capture.say(flow, True, _blipmq(1, 1, b"\0\1"), _blipmq(2, 2, _short16(b"dev-key")))
+    capture.say(flow, False, _blipmq(5, 1, bytes(8)), _blipmq(5, 2, bytes(8)))
 
 
 def publishes(path: Path, count: int, flow_count: int = 8) -> int:
     """BlipMQ: that many publishes of 60 to 150 bytes, ten to a segment."""
-    capture, body = _Capture(path), bytes(range(48, 112)) * 4
+    capture = _Capture(path)
+    for flow in range(flow_count):
+        _log_in(capture, flow)
+    return _packed(capture, count, flow_count, lambda k: _publish(k + 3, _text(k), k & 1))
+
+
+def mqtt_publishes(path: Path, count: int, flow_count: int = 8) -> int:
+    """MQTT 3.1.1: the publishes of `publishes`, same topics, bodies and segments."""
+    capture = _Capture(path, port=1883)
     for flow in range(flow_count):
         capture.open(flow)
+        capture.say(flow, True, b"\x10\x10\0\4MQTT\4\2\0\x3c" + _short16(b"c%03d" % flow))
+        capture.say(flow, False, b"\x20\2\0\0")
+    return _packed(capture, count, flow_count, _mqtt_publish)
+
+
+def _mqtt_publish(k: int) -> bytes:
+    packet_id = struct.pack(">H", k % 65_535 + 1) if k & 1 else b""
+    rest = _short16(b"orders.%d" % ((k + 3) % 40)) + packet_id + _text(k)
+    length = bytes([len(rest)]) if len(rest) < 128 else bytes([len(rest) & 127 | 128, len(rest) >> 7])
+    return bytes([0x30 | (k & 1) << 1]) + length + rest
+
+
+def _packed(capture: _Capture, count: int, flow_count: int, message: Callable[[int], bytes]) -> int:
+    """Messages of clients in turns, each connection's cut into full segments; a bare ACK now and then."""
     waiting = [b""] * flow_count
     for k in range(count):
         flow = k % flow_count
-        waiting[flow] += _publish(k + 3, body[k % 100 : k % 100 + 60 + k % 90], k & 1)
+        waiting[flow] += message(k)
         if len(waiting[flow]) > SEGMENT_BYTES:
             capture.packet(flow, True, waiting[flow][:SEGMENT_BYTES], PUSH_ACK)
             waiting[flow] = waiting[flow][SEGMENT_BYTES:]
@@ -77,34 +147,153 @@ def publishes(path: Path, count: int, flow_count: int = 8) -> int:
                 capture.packet(flow, False, b"", ACK)
     for flow, rest in enumerate(waiting):
         capture.packet(flow, True, rest, PUSH_ACK)
-        capture.close(flow)
-    capture.file.close()
-    return count
+    capture.message_count += count
+    return capture.end(*range(flow_count))
+
+
+def flymq_fetches(path: Path, count: int, flow_count: int = 8) -> int:
+    """FlyMQ: that many messages, half of them FETCH requests, half replies of 1 to 5 records."""
+    capture, offset = _Capture(path, port=9092), 0
+    for flow in range(flow_count):
+        capture.open(flow)
+    for flow, numbers in _rounds(count // 2, flow_count):
+        requests, replies = [], []
+        for k in numbers:
+            asked = _short16(b"orders.%d" % (k % 40)) + struct.pack(">iQiH", k % 4, offset, 10, 0)
+            records = [_record(offset + n) for n in range(1 + k % 5)]
+            offset += len(records)
+            requests.append(_flymq(7, asked))
+            replies.append(_flymq(7, struct.pack(">IQ", len(records), offset) + b"".join(records)))
+        capture.say(flow, True, *requests)
+        capture.say(flow, False, *replies)
+    return capture.end(*range(flow_count))
+
+
+def _flymq(op: int, payload: bytes) -> bytes:
+    return struct.pack(">BBBBI", 0xAF, 1, op, 1, len(payload)) + payload
+
+
+def _record(offset: int) -> bytes:
+    key, value = b"key-%d" % (offset % 1000), _text(offset)
+    return struct.pack(">QI", offset, len(key)) + key + struct.pack(">I", len(value)) + value
+
+
+def fq_messages(path: Path, count: int, flow_count: int = 8) -> int:
+    """Fq: that many messages as a broker delivers them (full frames, two hops), to subscribers that logged in."""
+    capture = _Capture(path, port=8765)
+    for flow in range(flow_count):
+        key = _short16(bytes([flow + 1]) * 127)
+        login = b"\xaa\xaa\0\0" + _short16(b"user%d" % flow) + _short16(b"q%d\0mem" % flow) + _short16(b"nopass")
+        for connection in (flow + flow_count, flow):
+            capture.open(connection)
+        capture.say(flow + flow_count, True, b"\xcc\x50\xca\xfe", login)
+        capture.say(flow + flow_count, False, b"\xaa\0" + key, b"\xbe\xa7")
+        capture.say(flow, True, b"\xcc\x50\xfa\xce" + key)
+    for flow, numbers in _rounds(count, flow_count):
+        capture.say(flow, False, *map(_fq_message, numbers))
+    return capture.end(*range(2 * flow_count))
+
+
+def _fq_message(k: int) -> bytes:
+    body = _text(k)
+    names = _short8(b"logs") + _short8(b"app.web.%d" % (k % 40)) + struct.pack("<QQ", k + 1, 0) + _short8(b"bob")
+    return names + b"\2\x0a\xfe\xfe\1\x0a\0\0\2" + struct.pack(">I", len(body)) + body
+
+
+def msgq_typed(path: Path, count: int, flow_count: int = 8) -> int:
+    """BIND 10 msgq, typed: that many sends whose embedded message is a tree of every type."""
+    capture = _Capture(path, port=9912)
+    lnames = [b"6b010a8b_%d@mqhost" % flow for flow in range(flow_count)]
+    for flow, lname in enumerate(lnames):
+        capture.open(flow)
+        capture.say(flow, True, _msgq({b"type": "getlname"}))
+        capture.say(flow, False, _msgq({b"lname": lname.decode(), b"type": "getlname"}))
+    for flow, numbers in _rounds(count, flow_count):
+        capture.say(flow, True, *(_send(lnames[flow].decode(), k) for k in numbers))
+    return capture.end(*range(flow_count))
+
+
+def _send(lname: str, k: int) -> bytes:
+    said = {
+        b"command": ["set", {b"zone": f"example{k % 40}.org", b"ttl": k}],
+        b"enabled": k % 2 == 0, b"note": None, b"servers": ["192.0.2.1", "192.0.2.2", k % 9],
+    }  # fmt: skip
+    envelope = {b"type": "send", b"from": lname, b"to": "*", b"group": f"Zones{k % 40}", b"instance": "*", b"seq": k}
+    return _msgq(envelope | {b"msg": b"Skan" + _pairs(said)})
+
+
+def _msgq(tree: "dict[bytes, Tree]") -> bytes:
+    data = b"Skan" + _pairs(tree)
+    return struct.pack(">I", len(data)) + data
+
+
+def _pairs(tree: "dict[bytes, Tree]") -> bytes:
+    return b"".join(_short8(tag) + _item(value) for tag, value in tree.items())
+
+
+def _item(value: "Tree") -> bytes:
+    """A value as the typed libraries write it: type and length code, length, data."""
+    match value:
+        case None:
+            return b"\4"
+        case bool():
+            kind, data = 5, b"1" if value else b"0"
+        case int():
+            kind, data = 6, b"%d" % value
+        case str():
+            kind, data = 8, value.encode()
+        case bytes():
+            kind, data = 1, value
+        case dict():
+            kind, data = 2, _pairs(value)
+        case list():
+            kind, data = 3, b"".join(map(_item, value))
+    return bytes([0x20 | kind]) + _short8(data) if len(data) < 256 else bytes([0x10 | kind]) + _short16(data)
+
+
+def kokaq_pushes(path: Path, count: int, flow_count: int = 8) -> int:
+    """Kokaq: that many messages, half of them pushes with five metadata entries, half answers with two."""
+    capture = _Capture(path, port=9944)
+    for flow in range(flow_count):
+        capture.open(flow)
+    for flow, numbers in _rounds(count // 2, flow_count):
+        pushes, answers = [], []
+        for k in numbers:
+            times = [(tag, struct.pack(">Q", 1_795_238_649_000 + k)) for tag in (3, 4)]
+            uuid = struct.pack(">QQ", k, 0x8000 << 48)
+            asked = [(1, struct.pack(">I", 60_000)), *times, (5, uuid), (9, b"order-%d" % k)]
+            pushes.append(_kokaq(6, k, 0, asked))
+            answers.append(_kokaq(5, k, 1, [(2, b"\0\1"), (10, struct.pack(">I", k % 900))]))
+        capture.say(flow, True, *pushes)
+        capture.say(flow, False, *answers)
+    return capture.end(*range(flow_count))
+
+
+def _kokaq(kind: int, number: int, client_or_status: int, entries: list[tuple[int, bytes]]) -> bytes:
+    """A Push with metadata as the document has it: client 0 asks, status 0 and reason 1 (ok) answer."""
+    head = struct.pack(">HBBIBBBB", 0x0420, 1, kind, number, 7, client_or_status, number & 0xFF, 1)
+    metadata = b"".join(bytes([tag]) + _short8(value) for tag, value in entries)
+    return head + struct.pack(">BHBI", 1, 0x0420, 0, len(entries)) + metadata
 
 
 def large(path: Path, count: int, body_bytes: int) -> int:
     """BlipMQ: that many publishes of one size, on one connection (frames end at 16 MiB, frame.rs)."""
     capture, body = _Capture(path), np.random.default_rng(1).bytes(body_bytes)
-    capture.open(0)
+    _log_in(capture, 0)
     for k in range(count):
-        data = _publish(k + 3, body)
-        for at in range(0, len(data), SEGMENT_BYTES):
-            capture.packet(0, True, data[at : at + SEGMENT_BYTES], ACK)
-    capture.close(0)
-    capture.file.close()
-    return count
+        capture.say(0, True, _publish(k + 3, body))
+    return capture.end(0)
 
 
 def short(path: Path, flow_count: int) -> int:
     """BlipMQ: that many connections of one publish each."""
     capture = _Capture(path)
     for flow in range(flow_count):
-        capture.open(flow)
-        capture.packet(flow, True, _publish(3, b"once"), PUSH_ACK)
+        _log_in(capture, flow)
+        capture.say(flow, True, _publish(3, b"once"))
         capture.close(flow)
         capture.next.pop(flow)
-    capture.file.close()
-    return flow_count
+    return capture.end()
 
 
 def sessions(path: Path, template: Path, size_bytes: int) -> int:
