@@ -1,6 +1,5 @@
 """Packet-capture dissection toolkit for message queues: fq, kokaq, FlyMQ, BlipMQ and BIND 10 msgq."""
 
-from pathlib import Path
 from typing import Any
 
 __version__ = "0.1.0"
@@ -8,5 +7,7 @@ __version__ = "0.1.0"
 
 def scapy_ext(ext: Any) -> None:
     """What Scapy calls for ``conf.exts.load("mqpcap")``; then ``load_contrib("mqpcap")`` is ``mqpcap.scapy``."""
+    from pathlib import Path
+
     ext.config("mqpcap", __version__)
     ext.register("mqpcap", ext.MODE.CONTRIB, Path(__file__).with_name("scapy.py"))

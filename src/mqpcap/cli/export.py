@@ -2,7 +2,6 @@
 
 import os
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -26,6 +25,8 @@ def export(inputs: tuple[str, ...], out: str, overwrite: bool, choices: Choices)
     INPUT is a file, a directory (searched for captures), a glob, or - for standard input. DIR appears when all is
     written; until then what was there stays.
     """
+    from pathlib import Path
+
     from mqpcap.outputs import DATES, Export
 
     outcome = Outcome(choices)

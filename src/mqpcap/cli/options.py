@@ -4,7 +4,6 @@ import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import click
@@ -16,9 +15,10 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_DECODE_AS = re.compile(r"tcp\.port\s*==\s*(\d{1,5})\s*,\s*(\S+)")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)(i?)[bB]?")
-_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Zµμ]*)", re.ASCII)
+# Compiled when an option is given, not for every start.
+_DECODE_AS = r"tcp\.port\s*==\s*(\d{1,5})\s*,\s*(\S+)"
+_SIZE = r"(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)(i?)[bB]?"
+_TIME = r"(\d+(?:\.\d+)?)\s*([a-zA-Zµμ]*)"
 _UNITS_NS = {"ns": 1, "us": 1000, "µs": 1000, "μs": 1000, "ms": 1_000_000, "s": 1_000_000_000}
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 SMALLEST_MEMORY_BYTES = 1 << 20
@@ -57,7 +57,7 @@ def _decode_as(ctx: click.Context, param: click.Parameter, rules: tuple[str, ...
 
     made = []
     for rule in rules:
-        found = _DECODE_AS.fullmatch(rule.strip())
+        found = re.fullmatch(_DECODE_AS, rule.strip())
         if found is None:
             raise click.BadParameter(f"{rule!r} is no rule like tcp.port==9092,flymq", ctx, param)
         if not 1 <= int(found[1]) <= 65535:
@@ -82,7 +82,7 @@ def _size_bytes(ctx: click.Context, param: click.Parameter, word: str | None) ->
     """``512MB``, ``2GiB`` or a number of bytes."""
     if word is None:
         return None
-    found = _SIZE.fullmatch(word.strip())
+    found = re.fullmatch(_SIZE, word.strip())
     if found is None:
         raise click.BadParameter(f"{word!r} is no size like 512MB or 2GiB", ctx, param)
     size_bytes = int(float(found[1]) * (1024 if found[3] else 1000) ** _POWERS[found[2].lower()])
@@ -95,13 +95,15 @@ def duration_ns(ctx: click.Context, param: click.Parameter, word: str | None) ->
     """``50ms``, ``1.5s``: nanoseconds; a fraction of one is left off."""
     if word is None:
         return None
-    found = _TIME.fullmatch(word.strip())
+    found = re.fullmatch(_TIME, word.strip(), re.ASCII)
     if found is None:
         raise click.BadParameter(f"{word!r} is no time like 50ms; the units are ns, us, ms and s", ctx, param)
     if not found[2]:
         raise click.BadParameter(f"{word} of what? Say {found[1]}ms; the units are ns, us, ms and s", ctx, param)
     if found[2].lower() not in _UNITS_NS:
         raise click.BadParameter(f"{found[2]!r} is no unit; the units are ns, us, ms and s, as in 50ms", ctx, param)
+    from decimal import Decimal
+
     time_ns = int(Decimal(found[1]) * _UNITS_NS[found[2].lower()])
     if time_ns >= 1 << 63:
         raise click.BadParameter(f"{word} is more than 292 years", ctx, param)

@@ -5,12 +5,9 @@ when everything else is done.
 """
 
 import os
-import shutil
 import sys
-import tempfile
 from collections import Counter, deque
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO
@@ -20,6 +17,8 @@ from mqpcap.cli.talk import Meter, error_line, metered, plural, say
 from mqpcap.errors import CaptureError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from mqpcap.capture import Capture, Found
     from mqpcap.dissection import Dissection
     from mqpcap.tables import Chunk
@@ -95,6 +94,9 @@ def kept_stdin(inputs: Sequence[str], outcome: Outcome) -> Iterator[None]:
     if "-" not in inputs:
         yield
         return
+    import shutil
+    import tempfile
+
     with tempfile.NamedTemporaryFile(prefix="mqpcap-stdin-") as copy:
         shutil.copyfileobj(sys.stdin.buffer, copy)
         copy.flush()
@@ -148,6 +150,8 @@ def _runs(
     captures: "Sequence[Capture]", choices: Choices, jobs: int, meter: Meter
 ) -> "Generator[tuple[Capture, Future[Dissection]], None, None]":
     """Dissections under way, no more than ``jobs`` begun before the first of them is taken."""
+    from concurrent.futures import ThreadPoolExecutor
+
     from mqpcap.dissection import dissect
 
     options = choices.dissection(jobs)
