@@ -11,6 +11,13 @@ nbclient = pytest.importorskip("nbclient", reason="nbclient is in the test extra
 
 FOLDER = Path(__file__).resolve().parent.parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+TOLD = {
+    "first_look": "'state': 'answered'",
+    "follow_a_message": "in the packets of the publisher: True",
+    "at_scale": "CLUSTER_METADATA",
+    "add_a_protocol": "problems: 0",
+}
+"""What each one has found out, in its own words."""
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -35,3 +42,5 @@ def test_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = [out for cell in notebook.cells if cell.cell_type == "code" for out in cell.outputs]
     assert not [out for out in shown if out.output_type == "error"]
     assert any("image/png" in out.get("data", {}) for out in shown)
+    told = [out.get("text") or out.get("data", {}).get("text/plain", "") for out in shown]
+    assert TOLD[path.stem] in "".join(told)
