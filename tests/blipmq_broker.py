@@ -11,6 +11,7 @@ from decimal import Decimal
 import pyarrow as pa
 
 from mqpcap.protocol import Ends
+from mqpcap.rows import Rows
 
 HELLO, AUTH, PUBLISH, SUBSCRIBE, ACK, NACK, PING, PONG, POLL = range(1, 10)
 NAMES = dict(enumerate(["HELLO", "AUTH", "PUBLISH", "SUBSCRIBE", "ACK", "NACK", "PING", "PONG", "POLL"], 1))
@@ -311,7 +312,7 @@ class Conversation:
         }  # fmt: skip
 
 
-def table(frames: list[Frame]) -> pa.Table:
+def table(frames: list[Frame]) -> Rows:
     """Frames as the rows that a rule sees, sorted as ``exchanges`` sorts them."""
     frames.sort(key=lambda f: (f.ts, f.offset))
 
@@ -322,7 +323,8 @@ def table(frames: list[Frame]) -> pa.Table:
         return lambda f: None if f.bad else getattr(f, name)
 
     number, text, u64 = pa.int64(), pa.string(), pa.decimal128(20, 0)
-    return pa.table(
+    rows = Rows()
+    columns = pa.table(
         {
             "connection_id": column(lambda f: f.connection, number),
             "direction": column(lambda f: "c2s" if f.client else "s2c", text),
@@ -337,7 +339,7 @@ def table(frames: list[Frame]) -> pa.Table:
             "status": column(lambda f: None if f.client else "error" if f.op == NACK else "ok", text),
             "error_code": column(payload("code"), number),
             "flaw": column(lambda f: "malformed" if f.bad else None, text),
-            "first_packet": column(lambda f: 1, number),
+            "first_packet": pa.array(range(len(frames)), number),  # of one time, they stay in order
             "f.correlation_id": column(lambda f: Decimal(f.id), u64),
             "f.qos": column(payload("qos"), pa.int32()),
             "f.subscription_id": column(lambda f: None if f.bad or f.sub is None else Decimal(f.sub), u64),
@@ -348,6 +350,8 @@ def table(frames: list[Frame]) -> pa.Table:
             "body_sha256": column(lambda f: None if f.client or f.body is None else f"{f.body:064x}", text),
         }
     )
+    rows.add(columns)
+    return rows
 
 
 def damaged(talk: Conversation, rng: random.Random) -> tuple[list[Frame], dict[int, Ends]]:

@@ -13,6 +13,7 @@ import pytest
 from mqpcap.exchanges import ENVELOPE, paired
 from mqpcap.layers import protocols
 from mqpcap.protocol import Ask, Ends, Rule, State
+from mqpcap.rows import Rows
 from truths import Export, Row, export, pairs
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -355,7 +356,7 @@ def damaged(talk: Talk, rule: Rule, dice: random.Random) -> Talk:
     return talk
 
 
-def presented(talk: Talk, rule: Rule) -> tuple[pa.Table, list[int]]:
+def presented(talk: Talk, rule: Rule) -> tuple[Rows, list[int]]:
     """The rows that are left, as the engine gets them, and which rows of the talk they are."""
     left = sorted((i for i in range(len(talk.rows)) if i not in talk.gone), key=lambda i: (talk.rows[i]["ts_ns"], i))
     columns: dict[str, pa.Array] = {}
@@ -373,7 +374,10 @@ def presented(talk: Talk, rule: Rule) -> tuple[pa.Table, list[int]]:
         columns[f"f.{name}"] = pa.array([talk.rows[i]["tie"] for i in left], pa.int64())
     if rule.one_way is not None:
         columns[f"f.{rule.one_way[0]}"] = pa.array([talk.rows[i]["way"] for i in left], pa.int64())
-    return pa.table({k: pa.chunked_array([v]) for k, v in columns.items()}), left
+    columns["first_packet"] = pa.array(range(len(left)), pa.int64())  # of one time, they stay in order
+    rows = Rows()
+    rows.add(pa.table(columns))
+    return rows, left
 
 
 RULES = [name for name, p in sorted(protocols().items()) if p.rule is not None and p.rule.machine is None]
@@ -383,8 +387,8 @@ TRIES = int(os.environ.get("MQPCAP_TRIES", "300"))
 def run(talk: Talk, rule: Rule) -> list[tuple[int | None, int | None, State]]:
     """What the engine says, in rows of the talk."""
     assert talk.ends is not None
-    table, left = presented(talk, rule)
-    found = paired(rule, table, {1: talk.ends})
+    rows, left = presented(talk, rule)
+    found = paired(rule, rows, {1: talk.ends})
     return [
         (left[q] if q >= 0 else None, left[r] if r >= 0 else None, State(s))
         for q, r, s in zip(found.request.tolist(), found.reply.tolist(), found.state.tolist(), strict=True)

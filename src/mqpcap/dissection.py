@@ -22,6 +22,7 @@ from mqpcap.matching import numbered
 from mqpcap.packets import Dissector, Segments
 from mqpcap.protocol import Connection, Ends, Facts, MessageQueue
 from mqpcap.records import Reader, Records, Spans, span_array
+from mqpcap.rows import Rows
 from mqpcap.streams import MAX_BYTES, Assembler, Spots
 from mqpcap.tables import Chunk, Policy, Spool
 
@@ -58,7 +59,7 @@ class Dissection:
     _spool: Spool
     _settle: Callable[[str, pa.Table], Chunk] = field(repr=False)
     _edges: Mapping[int, Ends] = field(repr=False)
-    _narrow: dict[str, list[pa.Table]] | None = field(default=None, repr=False)
+    _rows: dict[str, Rows] | None = field(default=None, repr=False)
     _ledgers: dict[str, Ledger] | None = field(default=None, repr=False)
 
     def chunks(self, for_ledgers: bool = True) -> Iterator[Chunk]:
@@ -66,28 +67,27 @@ class Dissection:
 
         Not ``for_ledgers``: what ``ledgers`` needs of them is not kept in memory; it would read them once more.
         """
-        keeps = for_ledgers and self._narrow is None
-        narrow: dict[str, list[pa.Table]] = {}
+        keeps = for_ledgers and self._rows is None
+        rows: dict[str, Rows] = {}
         for name, table in self._spool.batches():
             chunk = self._settle(name, table)
             if chunk.narrow is not None and keeps:
-                narrow.setdefault(name, []).append(chunk.narrow)
+                rows.setdefault(name, Rows()).add(chunk.narrow)
             yield chunk
-        if keeps and self._narrow is None:
-            self._narrow = narrow
+        if keeps and self._rows is None:
+            self._rows = rows
 
     def ledgers(self) -> dict[str, Ledger]:
         """Exchanges and deliveries by protocol. Cheapest once ``chunks`` has been read."""
         if self._ledgers is None:
-            if self._narrow is None:
+            if self._rows is None:
                 for _ in self.chunks():
                     pass
-            assert self._narrow is not None
+            assert self._rows is not None
             self._ledgers = {
-                name: ledger(protocols()[name], pa.concat_tables(parts), self._edges)
-                for name, parts in sorted(self._narrow.items())
+                name: ledger(protocols()[name], rows, self._edges) for name, rows in sorted(self._rows.items())
             }
-            self._narrow = {}
+            self._rows = {}
         return self._ledgers
 
 

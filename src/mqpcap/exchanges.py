@@ -23,8 +23,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.frames import Problem, Talk
-from mqpcap.matching import ascend, codes
+from mqpcap.matching import codes
 from mqpcap.protocol import Ask, Ends, Matches, MessageQueue, Pairing, Rule, State
+from mqpcap.rows import Rows
 from mqpcap.streams import NONE, Flow
 from mqpcap.streams import columns as of_flows
 
@@ -133,7 +134,7 @@ def needed(rule: Rule) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*rule.tie, *rule.columns, *([rule.one_way[0]] if rule.one_way else []))))
 
 
-def ledger(protocol: MessageQueue, rows: pa.Table, edges: Mapping[int, Ends]) -> Ledger:
+def ledger(protocol: MessageQueue, rows: Rows, edges: Mapping[int, Ends]) -> Ledger:
     """The exchanges and deliveries of all messages of a protocol in one capture.
 
     ``rows`` has the columns ENVELOPE, those that ``needed`` names with ``f.`` in front, and ``body_print`` where the
@@ -141,7 +142,6 @@ def ledger(protocol: MessageQueue, rows: pa.Table, edges: Mapping[int, Ends]) ->
     """
     rule = protocol.rule
     assert rule is not None
-    rows = _in_time(rows)
     pairs = rule.machine(rows, edges) if rule.machine is not None else paired(rule, rows, edges)
     for queue in rule.queues:
         pairs = _together(pairs, _queued(queue, rows, edges))
@@ -152,11 +152,11 @@ def ledger(protocol: MessageQueue, rows: pa.Table, edges: Mapping[int, Ends]) ->
     )  # fmt: skip
 
 
-def _queued(rule: Rule, rows: pa.Table, edges: Mapping[int, Ends]) -> Pairing:
+def _queued(rule: Rule, rows: Rows, edges: Mapping[int, Ends]) -> Pairing:
     """The pairs of some operations alone, by row number of the whole."""
     named = pa.array(sorted({*rule.asks, *(n for a in rule.asks.values() for n in a.by)}), pa.string())
-    chosen = np.flatnonzero(pc.fill_null(pc.is_in(rows["op"], named), False).to_numpy())
-    found = paired(rule, rows.take(pa.array(chosen)), edges)
+    chosen = np.flatnonzero(pc.is_in(rows["op"], named).to_numpy(zero_copy_only=False))
+    found = paired(rule, rows.chosen(chosen), edges)
     back = np.append(chosen, -1)  # -1 stays -1
     return Pairing(back[found.request], back[found.reply], found.state)
 
@@ -168,19 +168,7 @@ def _together(one: Pairing, two: Pairing) -> Pairing:
     )  # fmt: skip
 
 
-def _in_time(rows: pa.Table) -> pa.Table:
-    """The rows by time, packet and offset, dictionaries made plain."""
-    rows = rows.unify_dictionaries().combine_chunks()
-    keys = tuple(rows[name].to_numpy() for name in ("ts_ns", "first_packet", "stream_offset"))
-    if not ascend(keys):
-        rows = rows.take(pa.array(np.lexsort(keys[::-1])))
-    for i, column in enumerate(rows.columns):
-        if pa.types.is_dictionary(column.type):
-            rows = rows.set_column(i, rows.column_names[i], column.cast(column.type.value_type))
-    return rows.combine_chunks()
-
-
-def paired(rule: Rule, rows: pa.Table, edges: Mapping[int, Ends]) -> Pairing:
+def paired(rule: Rule, rows: Rows, edges: Mapping[int, Ends]) -> Pairing:
     """The generic engine: pairs by order or by tie.
 
     Connections without a hole are done all at once; the others one by one.
@@ -200,17 +188,18 @@ class _Columns:
                             whether an answer came that several requests may have got
     """
 
-    def __init__(self, rule: Rule, rows: pa.Table, edges: Mapping[int, Ends]) -> None:
+    def __init__(self, rule: Rule, rows: Rows, edges: Mapping[int, Ends]) -> None:
         self.rule = rule
-        encoded = rows["connection_id"].combine_chunks().dictionary_encode()
+        encoded = rows["connection_id"].dictionary_encode()
         self.connection: I64 = encoded.indices.to_numpy().astype(np.int64)
         self.edges = [edges[one] for one in encoded.dictionary.to_pylist()]
         self.offset: I64 = rows["stream_offset"].to_numpy()
         self.length: I64 = rows["frame_len"].to_numpy()
         self.ts_ns: I64 = rows["ts_ns"].to_numpy()
-        self.from_client = pc.equal(rows["direction"], "c2s").to_numpy()
-        self.truncated = pc.fill_null(pc.equal(rows["flaw"], "truncated"), False).to_numpy()
-        self.found_by_search = rows["resynced"].to_numpy() | (rows["gap_before_bytes"].to_numpy() > 0)
+        self.from_client = pc.equal(rows["direction"], "c2s").to_numpy(zero_copy_only=False)
+        self.truncated = pc.fill_null(pc.equal(rows["flaw"], "truncated"), False).to_numpy(zero_copy_only=False)
+        searched = rows["resynced"].to_numpy(zero_copy_only=False)
+        self.found_by_search = searched | (rows["gap_before_bytes"].to_numpy() > 0)
         self._operations(rows)
         self.tie = codes([rows[f"f.{name}"] for name in rule.tie], rows.num_rows)
         self.numbers = [_numbers(rows[f"f.{name}"]) for name in rule.tie]
@@ -223,9 +212,9 @@ class _Columns:
         self.lost = np.zeros(rows.num_rows, np.bool_)
         self.unsure = np.zeros(rows.num_rows, np.bool_)
 
-    def _operations(self, rows: pa.Table) -> None:
+    def _operations(self, rows: Rows) -> None:
         rule = self.rule
-        encoded = rows["op"].combine_chunks().dictionary_encode()
+        encoded = rows.coded("op")
         names: list[str | None] = [*encoded.dictionary.to_pylist(), None]
         self.op = pc.fill_null(encoded.indices, len(names) - 1).to_numpy(zero_copy_only=False).astype(np.int64)
         none = Ask("never")
@@ -235,7 +224,7 @@ class _Columns:
         self.always = np.array([(a or none).answer == "always" for a in asks])[self.op]
         if rule.one_way is not None:
             column, value = rule.one_way
-            way = pc.fill_null(pc.equal(rows[f"f.{column}"], value), False).to_numpy()
+            way = pc.fill_null(pc.equal(rows[f"f.{column}"], value), False).to_numpy(zero_copy_only=False)
             self.expects &= ~way
         quiet = np.array([n in rule.unasked for n in names])[self.op]
         self.is_reply = ~self.from_client & ~quiet
@@ -330,7 +319,7 @@ class _Columns:
         return unseen[self.connection[alone]] & (self.ts_ns[alone] < first[key[alone]])
 
 
-def _numbers(column: pa.ChunkedArray) -> I64 | None:
+def _numbers(column: pa.Array) -> I64 | None:
     """An integer column as numbers, nulls as -1; None for another."""
     if not pa.types.is_integer(column.type):
         return None
@@ -531,60 +520,60 @@ def _lost_between(columns: _Columns, asked: I64, holes: I64) -> None:
                 columns.lost[asked[k]] = not columns.unsure[asked[k]]
 
 
-def _exchanges(protocol: str, rows: pa.Table, pairs: Pairing) -> pa.Table:
-    """The table ``exchanges``, sorted by time."""
+def _exchanges(protocol: str, rows: Rows, pairs: Pairing) -> pa.Table:
+    """The table ``exchanges``, in the order of the rows: of the request, or of a reply without one."""
     if not len(pairs.request):
         return EXCHANGES.empty_table()
-    request, reply, state = _sorted(rows, pairs)
-    asked = pa.array(request, mask=request < 0)
-    answered = pa.array(reply, mask=reply < 0)
-
-    def of(name: str, at: pa.Array) -> pa.Array:
-        return rows[name].combine_chunks().take(at)
-
-    def either(name: str) -> pa.Array:
-        """The request's, or of a reply without a request its own."""
-        return rows[name].combine_chunks().take(pc.coalesce(asked, answered))
-
-    request_ts, reply_ts = of("ts_ns", asked), of("ts_ns", answered)
-    return pa.table(
-        {
-            "connection_id": either("connection_id"),
-            "protocol": pa.repeat(pa.scalar(protocol, pa.string()), len(asked)),
-            "op": either("op"),
-            "destination": either("destination"),
-            "client_name": either("client_name"),
-            "request_direction": pa.repeat(pa.scalar("c2s", pa.string()), len(asked)),
-            "request_offset": of("stream_offset", asked),
-            "reply_offset": of("stream_offset", answered),
-            "request_ts_ns": request_ts,
-            "reply_ts_ns": reply_ts,
-            "latency_ns": pc.subtract(reply_ts, request_ts),
-            "state": STATES.take(pa.array(state)),
-            "status": of("status", answered),
-            "error_code": of("error_code", answered),
-        },
-        EXCHANGES,
-    )
+    one = np.where(pairs.request >= 0, pairs.request, pairs.reply)
+    order = np.argsort(one, kind="stable")
+    request, reply = pairs.request[order], pairs.reply[order]
+    either, asked, answered = _At(one[order]), _At(request), _At(reply)
+    request_ts, reply_ts = (at.column(rows["ts_ns"]) for at in (asked, answered))
+    offset = rows["stream_offset"]
+    columns = {
+        "connection_id": either.column(rows["connection_id"]),
+        "protocol": pa.repeat(pa.scalar(protocol, pa.string()), len(one)),
+        "op": either.text(rows, "op"),
+        "destination": either.text(rows, "destination"),
+        "client_name": either.text(rows, "client_name"),
+        "request_direction": pa.repeat(pa.scalar("c2s", pa.string()), len(one)),
+        "request_offset": asked.column(offset),
+        "reply_offset": answered.column(offset),
+        "request_ts_ns": request_ts,
+        "reply_ts_ns": reply_ts,
+        "latency_ns": pc.subtract(reply_ts, request_ts),
+        "state": STATES.take(pa.array(pairs.state[order])),
+        "status": answered.text(rows, "status"),
+        "error_code": answered.column(rows["error_code"]),
+    }
+    return pa.table(columns, EXCHANGES)
 
 
-def _sorted(rows: pa.Table, pairs: Pairing) -> tuple[I64, I64, NDArray[np.int8]]:
-    """Requests, replies and states by time, connection and offset of the request, those without one last."""
-    asked = pairs.request >= 0
-    one = np.where(asked, pairs.request, pairs.reply)
-    offset = np.where(asked, rows["stream_offset"].to_numpy()[pairs.request], LAST)
-    order = np.lexsort((offset, rows["connection_id"].to_numpy()[one], rows["ts_ns"].to_numpy()[one]))
-    return pairs.request[order], pairs.reply[order], pairs.state[order]
+class _At:
+    """Values of columns at rows, null at -1."""
+
+    def __init__(self, rows: I64) -> None:
+        none = rows < 0
+        self.nothing = bool(none.all())
+        self.rows = pa.array(rows, mask=none if none.any() else None)
+
+    def column(self, array: pa.Array) -> pa.Array:
+        if self.nothing or array.null_count == len(array):
+            return pa.nulls(len(self.rows), array.type)
+        return array.take(self.rows)
+
+    def text(self, rows: Rows, name: str) -> pa.Array:
+        return self.column(rows.coded(name)).cast(pa.string())
 
 
-def _deliveries(protocol: str, rows: pa.Table, matches: Matches | None) -> pa.Table:
+def _deliveries(protocol: str, rows: Rows, matches: Matches | None) -> pa.Table:
     """The table ``deliveries``, sorted by time of the delivery."""
     if matches is None or not len(matches.publish):
         return DELIVERIES.empty_table()
     publish, deliver = pa.array(matches.publish), pa.array(matches.deliver)
 
     def of(name: str, at: pa.Array) -> pa.Array:
-        return rows[name].combine_chunks().take(at)
+        return rows[name].take(at)
 
     table = pa.table(
         {

@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mqpcap.rows import Rows
+
 Direction = Literal["c2s", "s2c"]
 DIRECTIONS: tuple[Direction, Direction] = ("c2s", "s2c")
 ANY = -1
@@ -360,7 +362,7 @@ class State(IntEnum):
 class Machine(Shape):
     """Pairs the messages of one protocol: ``rows`` sorted by time, ``ends`` by connection id."""
 
-    def __call__(self, rows: pa.Table, ends: Mapping[int, Ends]) -> Pairing:
+    def __call__(self, rows: Rows, ends: Mapping[int, Ends]) -> Pairing:
         """The pairs."""
         ...
 
@@ -381,7 +383,7 @@ class Matches:
 class Deliveries(Shape):
     """Finds the publish of each delivery; ``rows`` as for a machine, ``pairs`` what it or the engine found."""
 
-    def __call__(self, rows: pa.Table, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
+    def __call__(self, rows: Rows, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
         """The matches."""
         ...
 

@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.protocol import Ends, Matches, Pairing, State
+from mqpcap.rows import Rows
 
 I64 = NDArray[np.int64]
 HELLO, AUTH, PUBLISH, SUBSCRIBE, ACK, NACK, PING, PONG, POLL, DELIVER = range(1, 11)
@@ -147,31 +148,32 @@ TEXTS: Mapping[str, Says] = {
 class _Columns:
     """The rows as arrays; u64 values are int64 with the same bits."""
 
-    def __init__(self, rows: pa.Table) -> None:
+    def __init__(self, rows: Rows) -> None:
         self.n = rows.num_rows
         self.connection = _numbers(rows["connection_id"], -1)
-        self.client = pc.equal(rows["direction"], "c2s").to_numpy()
+        side, sides = _coded(rows.coded("direction"))
+        self.client = _any_of(side, [i for i, x in enumerate(sides) if x == "c2s"])
         self.offset = _numbers(rows["stream_offset"], 0)
         self.ts = _numbers(rows["ts_ns"], 0)
         self.end = _numbers(rows["end_ts_ns"], 0)
         self.op = _numbers(rows["op_code"], -1)
         self.id = _bits(rows["f.correlation_id"])
         self.sub = _bits(rows["f.subscription_id"])
-        self.has_sub = rows["f.subscription_id"].is_valid().to_numpy()
+        self.has_sub = rows["f.subscription_id"].is_valid().to_numpy(zero_copy_only=False)
         self.qos = _numbers(rows["f.qos"], -1)
         self.version = _numbers(rows["f.protocol_version"], -1)
         self.code = _numbers(rows["error_code"], -1)
         self.body = _numbers(rows["body_print"], 0)
-        self.topic, self.topic_names = _coded(rows["destination"])
-        flaw, flaws = _coded(rows["flaw"])
+        self.topic, self.topic_names = _coded(rows.coded("destination"))
+        flaw, flaws = _coded(rows.coded("flaw"))
         self.cut = _any_of(flaw, [i for i, x in enumerate(flaws) if x == "truncated"])
         self.bad = (flaw >= 0) & ~self.cut
         self.empty = _any_of(self.topic, [i for i, x in enumerate(self.topic_names) if x == ""])
         self.nul = _any_of(self.topic, [i for i, x in enumerate(self.topic_names) if "\0" in x])
-        self.text, self.texts = _coded(rows["f.error_text"])
+        self.text, self.texts = _coded(rows.coded("f.error_text"))
         key = rows["f.partition_key"]
         self.no_key = (
-            pc.fill_null(pc.equal(pc.binary_length(key), 0), False).to_numpy()
+            pc.fill_null(pc.equal(pc.binary_length(key), 0), False).to_numpy(zero_copy_only=False)
             if key.null_count < self.n else _all_of(False, self.n)
         )  # fmt: skip
         refused = (self.qos > 1) | (self.has_sub & (self.sub == 0))
@@ -205,19 +207,14 @@ def _all_of(value: object, n: int) -> NDArray[Any]:
     return np.broadcast_to(np.array(value), n)
 
 
-def _plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
 def _any_of(codes: NDArray[Any], wanted: Sequence[int]) -> NDArray[np.bool_]:
     if not wanted:
         return _all_of(False, len(codes))
     return np.isin(codes, wanted)
 
 
-def _numbers(column: pa.ChunkedArray | pa.Array, null: int) -> I64:
+def _numbers(array: pa.Array, null: int) -> I64:
     """An integer column as an array."""
-    array = _plain(column)
     if array.null_count == len(array):
         return _all_of(np.int64(null), len(array))
     dtype = np.dtype(f"int{array.type.bit_width}")
@@ -227,9 +224,8 @@ def _numbers(column: pa.ChunkedArray | pa.Array, null: int) -> I64:
     return np.where(array.is_valid().to_numpy(zero_copy_only=False), values, dtype.type(null))
 
 
-def _bits(column: pa.ChunkedArray) -> I64:
+def _bits(array: pa.Array) -> I64:
     """A decimal column of 64-bit unsigned values as int64 with the same bits; null is 0."""
-    array = _plain(column)
     if array.null_count == len(array):
         return _all_of(np.int64(0), len(array))
     words = np.frombuffer(array.buffers()[1], np.int64)
@@ -237,13 +233,9 @@ def _bits(column: pa.ChunkedArray) -> I64:
     return np.where(array.is_valid().to_numpy(zero_copy_only=False), low, 0) if array.null_count else low.copy()
 
 
-def _coded(column: pa.ChunkedArray) -> tuple[I64, list[str]]:
+def _coded(column: pa.DictionaryArray) -> tuple[I64, list[str]]:
     """A number per row for its text, -1 for null, and the texts."""
-    array = _plain(column)
-    if array.null_count == len(array):
-        return _all_of(np.int64(-1), len(array)), []
-    encoded = array.dictionary_encode()
-    return _numbers(encoded.indices, -1), encoded.dictionary.to_pylist()
+    return _numbers(column.indices, -1), column.dictionary.to_pylist()
 
 
 # -- one connection: classes, counting, blocks -----------------------------------------------------------
@@ -1553,7 +1545,7 @@ def _in_order(x: _Columns, rows: I64) -> I64:
     return rows if (offset[1:] > offset[:-1]).all() else rows[np.argsort(offset, kind="stable")]
 
 
-def pairs(rows: pa.Table, ends: Mapping[int, Ends]) -> Pairing:
+def pairs(rows: Rows, ends: Mapping[int, Ends]) -> Pairing:
     """The exchanges of all BlipMQ connections of a capture."""
     x, out = _Columns(rows), _Out()
     for talks in _worlds(x, ends):
@@ -1564,7 +1556,7 @@ def pairs(rows: pa.Table, ends: Mapping[int, Ends]) -> Pairing:
     return out.pairing()
 
 
-def deliveries(rows: pa.Table, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
+def deliveries(rows: Rows, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
     """The publish of each delivery: by tag where the subscription's life is known, else by a body sent only once."""
     none = np.empty(0, np.int64)
     carries = pc.is_in(rows["op_code"], pa.array([PUBLISH, DELIVER]))
@@ -1591,7 +1583,7 @@ def deliveries(rows: pa.Table, ends: Mapping[int, Ends], pairs: Pairing) -> Matc
     sure &= whole[rest] | _all_differ(x, place, published, rest)
     hashed = rest[sure]
     tags = x.id[tagged].view(np.uint64).tolist()
-    digests = _plain(rows["body_sha256"]).take(pa.array(hashed)).to_pylist()
+    digests = rows["body_sha256"].take(pa.array(hashed)).to_pylist()
     return Matches(
         np.concatenate([source[tagged], one[sure]]), np.concatenate([tagged, hashed]),
         ["tag"] * len(tagged) + ["body_hash"] * len(hashed), [*map(str, tags), *digests],

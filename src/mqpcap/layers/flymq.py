@@ -37,6 +37,7 @@ from mqpcap.protocol import (
     State,
     Verdict,
 )
+from mqpcap.rows import Rows
 from mqpcap.wire import I32, I64, U8, U32, U64, Bool, Bytes, Kind, Length, Many, Message, Only, Part, RestText, Text
 
 PORT = 9092
@@ -1545,18 +1546,18 @@ def envelope(table: pa.Table) -> Mapping[str, pa.Array]:
     }
 
 
-def deliveries(rows: pa.Table, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
+def deliveries(rows: Rows, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
     """A PRODUCE is answered with the place of its message; CONSUME names a place, FETCH replies carry offsets.
 
     Only the reply of PRODUCE itself can be trusted: those of the other producing operations say partition 0 always
     (server.go:2186-2193). A place produced twice in one input (topic deleted and made again) is doubtful.
     """
-    topic, partition, offset = (rows[f"f.{name}"].combine_chunks() for name in ("topic", "partition", "offset"))
-    names = rows["op"].combine_chunks()
+    topic, partition, offset = (rows[f"f.{name}"] for name in ("topic", "partition", "offset"))
+    names = rows["op"]
     server = pa.array([ends[c].server for c in rows["connection_id"].to_pylist()], pa.string())
     answered = pairs.reply[(pairs.state == State.ANSWERED)]
     asked = pairs.request[(pairs.state == State.ANSWERED)]
-    granted = pc.equal(rows["status"].combine_chunks().take(pa.array(answered)), "ok")
+    granted = pc.equal(rows["status"].take(pa.array(answered)), "ok")
     asked, answered = (x[granted.to_numpy(zero_copy_only=False)] for x in (asked, answered))
     op = names.take(pa.array(asked))
 
@@ -1565,7 +1566,7 @@ def deliveries(rows: pa.Table, ends: Mapping[int, Ends], pairs: Pairing) -> Matc
 
     made, got = chosen(OpCode.PRODUCE), chosen(OpCode.CONSUME, OpCode.CONSUME_ZERO_COPY)
     listed = chosen(OpCode.FETCH, OpCode.FETCH_BINARY)
-    records = rows["f.records.offset"].combine_chunks().take(pa.array(answered[listed]))
+    records = rows["f.records.offset"].take(pa.array(answered[listed]))
     counts = pc.fill_null(pc.list_value_length(records), 0).to_numpy(zero_copy_only=False)
     carried = records.flatten()
     fetch, fetched = np.repeat(asked[listed], counts), np.repeat(answered[listed], counts)

@@ -48,6 +48,7 @@ from mqpcap.protocol import (
     Rule,
     Verdict,
 )
+from mqpcap.rows import Rows
 from mqpcap.wire import U8, U16, U32, Bytes, Kind, Many, Message, Only, Part, RestText, Text
 
 PORT = 8765  # fqd.c:80
@@ -540,20 +541,20 @@ def envelope(table: pa.Table) -> dict[str, pa.Array]:
     return {"status": status, "message_id": _hex(table["message_id"].combine_chunks())}
 
 
-def deliveries(rows: pa.Table, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
+def deliveries(rows: Rows, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
     """A delivery carries its publish's id, exchange, route and body; a disk queue rewrites the id's last 8 bytes.
 
     Publishers repeat ids (fq_bench, the lua client): where several publishes are alike in all, none is taken.
     """
     message = pc.equal(rows["op"], "message")
     published = pc.equal(rows["direction"], "c2s")
-    source = np.flatnonzero(pc.fill_null(pc.and_(message, published), False).to_numpy())
-    sink = np.flatnonzero(pc.fill_null(pc.and_(message, pc.invert(published)), False).to_numpy())
-    identity = pc.binary_slice(rows["f.message_id"].combine_chunks(), 0, 8)
+    source = np.flatnonzero(pc.fill_null(pc.and_(message, published), False).to_numpy(zero_copy_only=False))
+    sink = np.flatnonzero(pc.fill_null(pc.and_(message, pc.invert(published)), False).to_numpy(zero_copy_only=False))
+    identity = pc.binary_slice(rows["f.message_id"], 0, 8)
     key = codes([identity, rows["destination"], rows["f.route"], rows["body_print"]], rows.num_rows)
-    whole = pc.is_valid(rows["f.message_id"]).to_numpy()
+    whole = pc.is_valid(rows["f.message_id"]).to_numpy(zero_copy_only=False)
     one, two, doubtful = sole_sources(key, source[whole[source]], sink[whole[sink]], rows["ts_ns"].to_numpy())
-    ids = rows["f.message_id"].combine_chunks().take(pa.array(one)).to_pylist()
+    ids = rows["f.message_id"].take(pa.array(one)).to_pylist()
     return Matches(one, two, ["message_id"] * len(one), [x.hex() for x in ids], doubtful)
 
 

@@ -45,6 +45,7 @@ from mqpcap.protocol import (
     State,
     Verdict,
 )
+from mqpcap.rows import Rows
 from mqpcap.wire import U16, U32, Json, Length, Message, Part, Rest, Tree
 
 I64 = NDArray[np.int64]
@@ -267,7 +268,7 @@ def claims(opening: Opening) -> Claim:
     )
 
 
-def machine(rows: pa.Table, ends: Mapping[int, Ends]) -> Pairing:
+def machine(rows: Rows, ends: Mapping[int, Ends]) -> Pairing:
     """The sends that are requests, each with the first reply that the daemon brought to the same connection.
 
     A reply names the request's sender and number (session.py:195-206). Where the number was used again before the
@@ -287,7 +288,7 @@ def machine(rows: pa.Table, ends: Mapping[int, Ends]) -> Pairing:
     ended = np.array([c for c, e in ends.items() if e.complete], np.int64)
     alone = ~named & (key >= 0) & np.isin(rows["connection_id"].to_numpy()[asked], ended)
     state = np.full(len(asked), State.UNKNOWN, np.int8)
-    state[alone & pc.fill_null(rows["f.want_answer"], False).to_numpy()[asked]] = State.UNANSWERED
+    state[alone & pc.fill_null(rows["f.want_answer"], False).to_numpy(zero_copy_only=False)[asked]] = State.UNANSWERED
     state[reply >= 0] = State.ANSWERED
     quiet = np.flatnonzero(_chosen(rows, "c2s", "subscribe", "unsubscribe"))
     return Pairing(
@@ -296,41 +297,42 @@ def machine(rows: pa.Table, ends: Mapping[int, Ends]) -> Pairing:
     )  # fmt: skip
 
 
-def _may_be_second(rows: pa.Table, ends: Mapping[int, Ends], asked: I64, reply: I64) -> NDArray[np.bool_]:
+def _may_be_second(rows: Rows, ends: Mapping[int, Ends], asked: I64, reply: I64) -> NDArray[np.bool_]:
     """Whether an earlier reply to a request to all may lie in a hole."""
     doubt = np.zeros(len(asked), np.bool_)
     connection, offset = rows["connection_id"].to_numpy(), rows["stream_offset"].to_numpy()
-    from_daemon = pc.equal(rows["direction"], "s2c").to_numpy()
+    from_daemon = pc.equal(rows["direction"], "s2c").to_numpy(zero_copy_only=False)
+    to = rows["f.to"]
     for one in [c for c, e in ends.items() if e.holes[1]]:
         brought = np.flatnonzero((connection == one) & from_daemon)
         holes = np.array(ends[one].holes[1])
         for k in np.flatnonzero((connection[asked] == one) & (reply >= 0)).tolist():
             before = brought[brought < asked[k]]
             since = offset[before].max(initial=-1)
-            to = rows["f.to"][int(asked[k])].as_py()
-            doubt[k] = to == "*" and bool(((holes > since) & (holes < offset[reply[k]])).any())
+            doubt[k] = to[int(asked[k])].as_py() == "*" and bool(((holes > since) & (holes < offset[reply[k]])).any())
     return doubt
 
 
-def _chosen(rows: pa.Table, direction: Direction, *ops: str) -> NDArray[np.bool_]:
+def _chosen(rows: Rows, direction: Direction, *ops: str) -> NDArray[np.bool_]:
     """The rows of some operations in one direction that could be read."""
     chosen = pc.and_(pc.equal(rows["direction"], direction), pc.is_in(rows["op"], pa.array(ops)))
-    read: NDArray[np.bool_] = pc.fill_null(pc.and_(chosen, pc.is_null(rows["flaw"])), False).to_numpy()
+    chosen = pc.fill_null(pc.and_(chosen, pc.is_null(rows["flaw"])), False)
+    read: NDArray[np.bool_] = chosen.to_numpy(zero_copy_only=False)
     return read
 
 
-def _asked_and_replied(rows: pa.Table) -> tuple[I64, I64, I64, I64]:
+def _asked_and_replied(rows: Rows) -> tuple[I64, I64, I64, I64]:
     """Rows of requests and of replies, each with a number equal for those that name each other; -1 without a name."""
     answers = pc.coalesce(rows["f.reply"], rows["f.repl"])
-    is_reply = pc.is_valid(answers).to_numpy()
+    is_reply = pc.is_valid(answers).to_numpy(zero_copy_only=False)
     asked = np.flatnonzero(_chosen(rows, "c2s", "send") & ~is_reply)
     replies = np.flatnonzero(_chosen(rows, "s2c", "send") & is_reply)
     both = pa.array(np.concatenate([asked, replies]))
     split = np.arange(len(both)) < len(asked)
 
-    def side(own: str | pa.ChunkedArray, other: str | pa.ChunkedArray) -> pa.Array:
+    def side(own: str | pa.Array, other: str | pa.Array) -> pa.Array:
         one, two = (rows[x] if isinstance(x, str) else x for x in (own, other))
-        return pc.if_else(pa.array(split), one.take(both).combine_chunks(), two.take(both).combine_chunks())
+        return pc.if_else(pa.array(split), one.take(both), two.take(both))
 
     names = [side("connection_id", "connection_id"), side("f.from", "f.to"), side("f.seq", answers)]
     key = codes(names, len(both))
@@ -348,13 +350,13 @@ def _uses(asked: I64, key: I64) -> tuple[NDArray[np.bool_], I64]:
     return first, following
 
 
-def deliveries(rows: pa.Table, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
+def deliveries(rows: Rows, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
     """A send comes out with its sender, number and message unchanged; numbers repeat where a client is restarted."""
     ids, place = np.unique(rows["connection_id"].to_numpy(), return_inverse=True)
     server = pa.array([ends[c].server for c in ids.tolist()], pa.string()).take(pa.array(place.reshape(-1)))
     sender, number = rows["f.from"], rows["f.seq"]
     key = codes([server, sender, number, rows["body_print"]], rows.num_rows)
-    named = pc.and_(pc.is_valid(sender), pc.is_valid(number)).to_numpy()
+    named = pc.and_(pc.is_valid(sender), pc.is_valid(number)).to_numpy(zero_copy_only=False)
     source, sink = (np.flatnonzero(_chosen(rows, d, "send") & named) for d in _DIRECTIONS)
     one, two, doubtful = sole_sources(key, source, sink, rows["ts_ns"].to_numpy())
     at = pa.array(one)

@@ -25,6 +25,7 @@ from mqpcap.exchanges import ledger
 from mqpcap.frames import Server
 from mqpcap.layers import protocols
 from mqpcap.protocol import Connection, Ends
+from mqpcap.rows import Rows
 from mqpcap.spark import engine
 from mqpcap.spark.engine import Heard, Share
 from mqpcap.spark.parts import PartFile, Parts
@@ -222,7 +223,7 @@ class _Leaving:
         self._folder = folder
         self._name = name
         self._files: dict[str, tuple[str, pa.NativeFile]] = {}
-        self._own: list[pa.Table] = []
+        self._own = Rows()
 
     def add(self, what: str, table: pa.Table) -> None:
         if what not in self._files:
@@ -239,11 +240,11 @@ class _Leaving:
         if joins_connections(self._name):
             self.add("narrow", chunk.narrow)
         else:
-            self._own.append(chunk.narrow)
+            self._own.add(chunk.narrow)
 
     def close(self, state: State, parts: Parts) -> list[Side]:
-        if self._own:
-            one = ledger(protocols()[self._name], pa.concat_tables(self._own), state.edges)
+        if self._own.num_rows:
+            one = ledger(protocols()[self._name], self._own, state.edges)
             parts.write("exchanges", one.exchanges)
         for _, file in self._files.values():
             file.close()
@@ -287,7 +288,10 @@ def _settle(task: Settle, place: Place, stem: str, parts: Parts, made: Result) -
 
 
 def _join(task: Join, place: Place, parts: Parts) -> None:
-    rows = pa.concat_tables([table for name in task.narrow for table in _tables(place, name)])
+    rows = Rows()
+    for name in task.narrow:
+        for table in _tables(place, name):
+            rows.add(table)
     edges = {k: edge for name in task.states for k, edge in _state(place, name).edges.items()}
     one = ledger(protocols()[task.protocol], rows, edges)
     parts.write("exchanges", one.exchanges)

@@ -1,0 +1,91 @@
+"""Packed rows give back what was put in, in order of time."""
+
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqpcap.rows import Rows
+
+COLUMNS = {
+    "small": (pa.int64(), st.integers(0, 200)),
+    "wide": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    "signed": (pa.int8(), st.integers(-128, 127)),
+    "port": (pa.int32(), st.integers(-(2**31), 2**31 - 1)),
+    "id": (pa.decimal128(20, 0), st.integers(0, 2**64 - 1).map(Decimal)),
+    "flag": (pa.bool_(), st.booleans()),
+    "name": (pa.string(), st.sampled_from(["a", "bb", "", "ü"])),
+    "body": (pa.binary(), st.binary(max_size=4)),
+    "list": (pa.list_(pa.int64()), st.lists(st.integers(0, 9), max_size=3)),
+}
+
+
+def table(times: list[int], values: dict[str, list[object]], coded: bool = False) -> pa.Table:
+    n = len(times)
+    columns = {
+        "ts_ns": pa.array(times, pa.int64()),
+        "first_packet": pa.array([0] * n, pa.int64()),
+        "stream_offset": pa.array(range(n), pa.int64()),
+    }
+    for name, (kind, _) in COLUMNS.items():
+        array = pa.array(values[name], kind)
+        columns[name] = pa.nulls(n) if array.null_count == n else array
+        if coded and name == "name" and array.null_count < n:
+            columns[name] = array.dictionary_encode()
+    return pa.table(columns)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[tuple[list[int], dict[str, list[object]], bool]]:
+    out = []
+    for _ in range(draw(st.integers(1, 4))):
+        n = draw(st.integers(1, 8))
+        times = sorted(draw(st.lists(st.integers(0, 20), min_size=n, max_size=n)))
+        values = {
+            name: draw(st.lists(st.none() | values, min_size=n, max_size=n)) for name, (_, values) in COLUMNS.items()
+        }
+        out.append((times, values, draw(st.booleans())))
+    return out
+
+
+@given(batches())
+def test_every_column_comes_back_in_order_of_time(given_batches) -> None:
+    rows = Rows()
+    for times, values, coded in given_batches:
+        rows.add(table(times, values, coded))
+    everything = [
+        (t, k, {name: values[name][k] for name in COLUMNS})
+        for times, values, _ in given_batches for k, t in enumerate(times)
+    ]  # fmt: skip
+    expected = [row for _, _, row in sorted(everything, key=lambda x: x[:2])]
+
+    assert rows.num_rows == len(expected)
+    for name, (kind, _) in COLUMNS.items():
+        column = rows[name]
+        assert column.to_pylist() == [row[name] for row in expected], name
+        assert column.type == kind or column.null_count == len(column)
+    assert rows.coded("name").to_pylist() == [row["name"] for row in expected]
+    some = np.arange(0, len(expected), 2)
+    assert rows.chosen(some)["wide"].to_pylist() == [row["wide"] for row in expected[::2]]
+
+
+def test_bytes_of_a_large_batch_are_let_go() -> None:
+    """What is kept of a batch is a few bytes a row, not the memory that its columns were cut from."""
+    n = 100_000
+    rows = Rows()
+    before = pa.total_allocated_bytes()
+    rows.add(pa.table({
+        "ts_ns": pa.array(np.arange(n) * 1000), "first_packet": pa.array(np.arange(n)),
+        "stream_offset": pa.array(np.arange(n) * 90), "body": pa.array([b"x" * 64] * n),
+    }))  # fmt: skip
+
+    assert pa.total_allocated_bytes() - before < n
+    assert rows["body"][n - 1].as_py() == b"x" * 64
+
+
+def test_an_unknown_column_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        Rows()["nothing"]
