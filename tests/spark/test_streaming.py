@@ -1,6 +1,8 @@
 """A stream over rotated files: each finished file once, connections carried from file to file, restarts exact."""
 
+import os
 import shutil
+import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,11 +10,14 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 
-from rows import of_dissections, rotated, texts
+from rows import of_dissections, records, rotated, texts
 
 from mqpcap.capture import captures
-from mqpcap.dissection import dissect
+from mqpcap.dissection import Options, dissect
+from mqpcap.errors import CaptureError
 from mqpcap.spark import schemas
+from mqpcap.spark.source import CaptureSource
+from mqpcap.spark.streaming import CaptureStream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,21 +30,34 @@ pytestmark = [
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 
 
-def drained(spark: "SparkSession", folder: Path, files: int) -> int:
+def drained(spark: "SparkSession", folder: Path, files: int, table: str = "messages") -> int:
     """Everything that is finished, appended to a table; how many micro-batches it took."""
     query = (
         spark.readStream.format("mqpcap").option("stateDir", str(folder / "state")).option("idleSeconds", "0")
-        .option("maxFilesPerTrigger", str(files)).load(str(folder / "captures"))
+        .option("table", table).option("maxFilesPerTrigger", str(files)).load(str(folder / "captures"))
         .writeStream.format("parquet").option("path", str(folder / "table"))
         .option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
     )  # fmt: skip
     query.awaitTermination(200)
     assert query.exception() is None
-    return len([p for p in query.recentProgress if p.numInputRows])
+    # A micro-batch may have no row.
+    return sum(p.sources[0].endOffset != p.sources[0].startOffset for p in query.recentProgress)
+
+
+def streamed(spark: "SparkSession", folder: Path, table: str = "messages") -> list[str]:
+    """Everything that the stream has appended."""
+    return texts([spark.read.parquet(str(folder / "table")).toArrow().cast(schemas.table_schema(table))])
+
+
+def later(path: Path, hours: int) -> bytes:
+    """The packets of a capture, so many hours later."""
+    _, packets = records(path)
+    seconds = [struct.unpack_from("<I", packet)[0] + hours * 3600 for packet in packets]
+    return b"".join(struct.pack("<I", s) + packet[4:] for s, packet in zip(seconds, packets, strict=True))
 
 
 def test_stream_reads_each_file_once_and_carries_connections(spark: "SparkSession", tmp_path: Path) -> None:
-    """Three files, a restart from the checkpoint, then the rest: the rows of the whole chain."""
+    """Three files at two a trigger, a restart from the checkpoint, then the rest: the rows of the whole chain."""
     (tmp_path / "all").mkdir()
     (tmp_path / "captures").mkdir()
     files = rotated(PCAPS / "flymq/pipelining.pcap", tmp_path / "all", 6)
@@ -48,18 +66,99 @@ def test_stream_reads_each_file_once_and_carries_connections(spark: "SparkSessio
     first = drained(spark, tmp_path, 2)
     for file in files[3:]:
         shutil.copy(file, tmp_path / "captures")
-    drained(spark, tmp_path, 5)
+    second = drained(spark, tmp_path, 5)
     again = drained(spark, tmp_path, 5)
 
-    found = spark.read.parquet(str(tmp_path / "table")).toArrow().cast(schemas.table_schema("messages"))
     expected = of_dissections([dissect(captures([str(tmp_path / "captures")]).captures[0])])["messages"]
 
-    assert texts([found]) == expected
-    assert (first, again) == (2, 0)
+    assert streamed(spark, tmp_path) == expected
+    assert (first, second, again) == (2, 1, 0)
+
+
+@pytest.mark.parametrize("table", ["flymq", "connections", "problems"])
+def test_other_tables_of_a_stream(spark: "SparkSession", tmp_path: Path, table: str) -> None:
+    """A capture with losses in six files; a seventh, hours later, shows that its connections are over.
+
+    Rows of connections and their gaps come when the connections are over, each once; messages do not wait.
+    """
+    (tmp_path / "captures").mkdir()
+    files = rotated(PCAPS / "faults/flymq_lost.pcap", tmp_path / "captures", 6)
+    expected = of_dissections([dissect(captures([str(tmp_path / "captures")]).captures[0])])[table]
+    waiting = [file.rename(tmp_path / file.name) for file in files[3:]]
+    drained(spark, tmp_path, 2, table)
+    early = streamed(spark, tmp_path, table)
+    for file in waiting:
+        file.rename(tmp_path / "captures" / file.name)
+    head, _ = records(files[0])
+    (tmp_path / "captures/part.pcap6").write_bytes(head + later(PCAPS / "flymq/tls.pcap", 24))
+    (tmp_path / "captures/part.pcap7").write_bytes(head + later(PCAPS / "flymq/tls.pcap", 48))
+    drained(spark, tmp_path, 5, table)
+    found = streamed(spark, tmp_path, table)
+
+    assert [row for row in found if "datetime.datetime(2026, 11, 21" in row] == expected
+    assert bool(early) == (table == "flymq")
+
+
+def test_stream_begins_anew_where_a_state_is_lost(spark: "SparkSession", tmp_path: Path) -> None:
+    """The state of the last batch is gone: the files before are read again, their rows not given again."""
+    (tmp_path / "captures").mkdir()
+    files = rotated(PCAPS / "flymq/pipelining.pcap", tmp_path / "captures", 6)
+    expected = of_dissections([dissect(captures([str(tmp_path / "captures")]).captures[0])])["messages"]
+    waiting = files[4].rename(tmp_path / files[4].name), files[5].rename(tmp_path / files[5].name)
+    drained(spark, tmp_path, 2)
+    for state in (tmp_path / "state/messages/state").iterdir():
+        state.unlink()
+    for file in waiting:
+        file.rename(tmp_path / "captures" / file.name)
+    drained(spark, tmp_path, 2)
+
+    assert streamed(spark, tmp_path) == expected
+
+
+def test_file_written_anew_before_it_was_read_is_told(tmp_path: Path) -> None:
+    """A ring of files that is faster than the stream loses rows: never in silence."""
+    path = tmp_path / "a.pcap"
+    shutil.copy(PCAPS / "flymq/core.pcap", path)
+    given = {"statedir": str(tmp_path / "state"), "idleseconds": "0"}
+    schema = schemas.spark_schema(schemas.table_schema("messages"))
+    stream = CaptureStream((str(path),), "messages", Options(), schema, given)
+    (part,) = stream.partitions({"files": 0}, stream.latestOffset({"files": 0}, stream.getDefaultReadLimit()))
+    os.utime(path, ns=(0, 0))
+
+    with pytest.raises(CaptureError, match="deleted or written anew before it was read"):
+        list(stream.read(part))
+    stream.ignores_missing = True
+    assert list(stream.read(part)) == []
+
+
+def test_growing_file_waits_until_nobody_writes_to_it(tmp_path: Path) -> None:
+    """The newest file of a chain may still grow; those before it do not."""
+    rotated(PCAPS / "flymq/core.pcap", tmp_path, 3)
+    (tmp_path / "notes.txt").write_text("no capture")
+    given = {"statedir": str(tmp_path / "state"), "idleseconds": "3600"}
+    schema = schemas.spark_schema(schemas.table_schema("messages"))
+    stream = CaptureStream((str(tmp_path),), "messages", Options(), schema, given)
+
+    assert stream.latestOffset({"files": 0}, stream.getDefaultReadLimit()) == {"files": 2}
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    ({"table": "deliveries"}, "deliveries looks at whole captures: read it as a batch"),
+    ({"table": "exchanges"}, "exchanges looks at whole captures: read it as a batch"),
+    ({"stateDir": ""}, "needs option stateDir"),
+    ({"maxFilesPerTrigger": "few"}, "maxFilesPerTrigger is a number from 1, not 'few'"),
+    ({"path": "/nowhere"}, "/nowhere: no such file or directory"),
+    ({"path": "s3://bucket/day"}, "not s3://bucket/day"),
+])  # fmt: skip
+def test_wrong_streams_are_refused(tmp_path: Path, options: dict[str, str], words: str) -> None:
+    source = CaptureSource({"stateDir": str(tmp_path), "path": str(PCAPS / "flymq"), **options})
+
+    with pytest.raises(CaptureError, match=words):
+        source.streamReader(source.schema())
 
 
 def test_stream_of_a_table_that_joins_connections_is_refused(spark: "SparkSession", tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="read it as a batch"):
+    with pytest.raises(Exception, match="deliveries looks at whole captures: read it as a batch"):
         (spark.readStream.format("mqpcap").option("table", "deliveries").option("stateDir", str(tmp_path / "s"))
          .load(str(PCAPS / "flymq")).writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
          .trigger(availableNow=True).start().awaitTermination(100))  # fmt: skip

@@ -13,12 +13,14 @@ job, but for a few hundred bytes of each connection ever seen. A state is a pick
 stream's user can write.
 """
 
+import glob
 import io
 import os
 import pickle
 import posixpath
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -41,9 +43,9 @@ from mqpcap.dissection import Options, Rooms, _problems
 from mqpcap.errors import CaptureError
 from mqpcap.layers import protocols
 from mqpcap.protocol import Facts, MessageQueue
-from mqpcap.spark import schemas
+from mqpcap.spark import remote, schemas
 from mqpcap.spark.places import Place
-from mqpcap.streams import CLOSED_NS, IDLE_NS
+from mqpcap.streams import CLOSED_NS, END_STATES, IDLE_NS
 
 STATES_KEPT = 4
 """States of so many batches stay: Spark asks again for the last one or two."""
@@ -94,10 +96,11 @@ def thawed(content: bytes) -> dict[str, Carried]:
 
 @dataclass
 class Batch(InputPartition):
-    """Files from one number up to another."""
+    """Files from one number up to another, each as a name and the time of its last byte in nanoseconds."""
 
     start: int
     end: int
+    files: tuple[tuple[str, int], ...] = ()
 
 
 class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -110,11 +113,19 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise CaptureError(f"{table} looks at whole captures: read it as a batch, not as a stream")
         if not given.get("statedir"):
             raise CaptureError("a stream needs option stateDir, where connections wait between micro-batches")
+        for name in inputs:
+            if remote.is_remote(name):
+                raise CaptureError(f"a stream reads directories that all machines mount, not {name}")
+            if not glob.has_magic(name) and not os.path.exists(name):
+                raise CaptureError(f"{name}: no such file or directory")
         self.inputs, self.table, self.options, self.schema = inputs, table, options, schema
         self.place = Place(posixpath.join(given["statedir"], table))
-        self.idle_s = float(given.get("idleseconds", "60"))
-        self.max_files = int(given["maxfilespertrigger"]) if given.get("maxfilespertrigger") else None
+        self.idle_s = _seconds(given.get("idleseconds", "60"))
+        self.max_files = _count(given, "maxfilespertrigger")
+        self.ignores_missing = given.get("ignoremissingfiles", "false").lower() == "true"
         self.until: int | None = None
+        self._known: list[tuple[str, int]] = []
+        self._strangers: set[tuple[str, int]] = set()
 
     # On the driver
 
@@ -139,7 +150,8 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """One: connections go from file to file."""
-        return [Batch(start["files"], end["files"])] if end["files"] > start["files"] else []
+        one, two = start["files"], end["files"]
+        return [Batch(one, two, tuple(self._file(number) for number in range(one, two)))] if two > one else []
 
     def commit(self, end: dict[str, int]) -> None:
         """States that no restart can ask for go."""
@@ -147,32 +159,43 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for number in [n for n in numbers if n < end["files"]][:-STATES_KEPT]:
             self.place.remove_file(_state_name(number))
 
-    def _numbered(self) -> list[str]:
+    def _numbered(self) -> list[tuple[str, int]]:
         """The files by number; finished ones that are new are numbered first."""
-        known = self._files()
-        identities = {identity for _, identity in known}
-        for name in self._finished():
-            status = os.stat(name)
-            # A ring of files comes back to its names: a file is its name with the time of its last byte.
-            identity = f"{name}\0{status.st_mtime_ns}"
-            if identity not in identities:
-                self.place.write(f"files/{len(known):08d}", identity.encode())
-                known.append((name, identity))
-        return [name for name, _ in known]
+        if not self._known:
+            names = sorted(name for name in self.place.sizes("files") if "/." not in name)
+            self._known = [self._file(int(posixpath.basename(name))) for name in names]
+        # A ring of files comes back to its names: a file is its name with the time of its last byte.
+        known = {*self._known} | self._strangers
+        for file in self._finished():
+            if file in known:
+                continue
+            if not captures([file[0]]).captures:
+                self._strangers.add(file)
+                continue
+            self.place.write(_file_name(len(self._known)), f"{file[0]}\0{file[1]}".encode())
+            self._known.append(file)
+        return self._known
 
-    def _files(self) -> list[tuple[str, str]]:
-        names = sorted(name for name in self.place.sizes("files") if "/." not in name)
-        identities = [(self.place.read(name) or b"").decode() for name in names]
-        return [(identity.partition("\0")[0], identity) for identity in identities]
+    def _file(self, number: int) -> tuple[str, int]:
+        content = self.place.read(_file_name(number))
+        if content is None:
+            raise CaptureError(f"{_file_name(number)} is gone from {self.place.uri}: delete the checkpoint too")
+        name, _, modified_ns = content.decode().partition("\0")
+        return name, int(modified_ns)
 
-    def _finished(self) -> list[str]:
-        """Capture files that nobody writes to any more, in order of time."""
-        found = [name for capture in captures(list(self.inputs)).captures for name in capture.files]
-        times = {name: os.stat(name).st_mtime_ns for name in found}
-        ordered = sorted(found, key=lambda name: (times[name], name))
-        newest = {_chain(name): name for name in ordered}
+    def _finished(self) -> list[tuple[str, int]]:
+        """Files that nobody writes to any more, with the times of their last bytes, in order of time."""
+        found: dict[str, int] = {}
+        for name in _below(self.inputs):
+            with suppress(OSError):  # rotation took it away meanwhile
+                found[name] = os.stat(name).st_mtime_ns
+        ordered = sorted(found.items(), key=lambda file: (file[1], file[0]))
+        newest = {_chain(name): name for name, _ in ordered}
         now = time.time_ns()
-        return [name for name in ordered if newest[_chain(name)] != name or now - times[name] >= self.idle_s * 1e9]
+        return [
+            (name, modified_ns) for name, modified_ns in ordered
+            if newest[_chain(name)] != name or now - modified_ns >= self.idle_s * 1e9
+        ]  # fmt: skip
 
     # In a task
 
@@ -180,15 +203,27 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The rows of a micro-batch."""
         assert isinstance(partition, Batch)
         schema = schemas.arrow_schema(self.schema)
-        names = [name for name, _ in self._files()]
-        carried, at = self._state(partition.start)
-        for name in names[at : partition.end]:
-            one = carried.setdefault(_chain(name), Carried(Rooms(self.options)))
-            for rows in self._rows(one, name):
-                if at >= partition.start:
+        carried, before = self._state(partition.start)
+        for number in range(before, partition.end):
+            file = self._file(number) if number < partition.start else partition.files[number - partition.start]
+            if not self._is_there(*file):
+                continue
+            one = carried.setdefault(_chain(file[0]), Carried(Rooms(self.options)))
+            for rows in self._rows(one, file[0]):
+                if number >= partition.start:
                     yield from schemas.batches(rows, schema)
-            at += 1
         self.place.write(_state_name(partition.end), frozen(carried))
+
+    def _is_there(self, name: str, modified_ns: int) -> bool:
+        """Whether the file is as it was numbered; a ring that was faster than the stream is told."""
+        with suppress(OSError):
+            if os.stat(name).st_mtime_ns == modified_ns:
+                return True
+        if self.ignores_missing:
+            return False
+        raise CaptureError(
+            f"{name} was deleted or written anew before it was read; option ignoreMissingFiles goes on without it"
+        )
 
     def _state(self, number: int) -> tuple[dict[str, Carried], int]:
         """The connections behind so many files, or the nearest known before: the files between are read again."""
@@ -231,28 +266,57 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ended(self, carried: Carried) -> pa.Table:
         """Rows of connections that are closed or idle by now, each once."""
         rooms = carried.rooms
-        flows = list(rooms.assembler.flows)
-        now_ns = max((flow.last_ts_ns for flow in flows), default=0)
-        ended = [
-            flow.index for flow in flows
-            if flow.index not in carried.reported
-            and now_ns - flow.last_ts_ns > (IDLE_NS if flow.end_state == "open" else CLOSED_NS)
-        ]  # fmt: skip
-        carried.reported.update(ended)
+        flows = rooms.assembler.flows.columns()
+        now_ns = int(flows.last_ts_ns.max(initial=0))
+        is_open = flows.end_state == END_STATES.index("open")
+        over = now_ns - flows.last_ts_ns > np.where(is_open, IDLE_NS, CLOSED_NS)
+        ended = {*np.flatnonzero(over).tolist()} - carried.reported
+        carried.reported |= ended
         if self.table == "connections":
             rows = tables.connections(rooms.assembler.flows, rooms.framer.talks)
-            return rows.take(pa.array(ended, pa.int64()))
+            return rows.take(pa.array(sorted(ended), pa.int64()))
         found = rooms.framer.problems
         rooms.framer.problems = []
         spots = _problems(rooms.assembler.gaps(), "gap", "lost")
         spots += _problems(rooms.assembler.conflicts(), "conflict", "retransmitted with other bytes")
         spots += _problems(rooms.assembler.late(), "undecoded", "late")
-        found = [*found, *(spot for spot in spots if spot.flow in set(ended))]
+        found = [*found, *(spot for spot in spots if spot.flow in ended)]
         return tables.problems(found, rooms.assembler.flows, rooms.framer.talks)
 
 
 def _state_name(number: int) -> str:
     return f"state/{number:08d}.pickle"
+
+
+def _file_name(number: int) -> str:
+    return f"files/{number:08d}"
+
+
+def _below(inputs: Sequence[str]) -> Iterator[str]:
+    """Every file that the inputs name: themselves, in directories, by globs."""
+    for name in inputs:
+        for found in sorted(glob.glob(name, recursive=True)) if glob.has_magic(name) else [name]:
+            if os.path.isdir(found):
+                for folder, _, files in os.walk(found):
+                    yield from (os.path.join(folder, file) for file in sorted(files))
+            else:
+                yield found
+
+
+def _seconds(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        raise CaptureError(f"option idleSeconds is a number, not {word!r}") from None
+
+
+def _count(given: Mapping[str, str], name: str) -> int | None:
+    word = given.get(name)
+    if word is None:
+        return None
+    if not (word.isascii() and word.isdecimal() and int(word)):
+        raise CaptureError(f"option maxFilesPerTrigger is a number from 1, not {word!r}")
+    return int(word)
 
 
 def _chain(name: str) -> str:
