@@ -16,7 +16,7 @@ from mqpcap import wire
 from mqpcap.flaws import Flaw
 from mqpcap.inflating import inflate
 from mqpcap.program import compiled
-from mqpcap.protocol import ANY, Layout, MessageQueue
+from mqpcap.protocol import ANY, Connection, Layout, MessageQueue, Seen
 from mqpcap.records import Reader, Spans
 
 Said = tuple[dict[str, Any], Flaw]
@@ -45,6 +45,23 @@ def row(protocol: MessageQueue, layout: str, frame: bytes) -> tuple[dict[str, An
     dialect = program.alt_dialect[reading] if reading >= 0 else None
     columns = {k: v for k, v in records.table.to_pylist()[0].items() if v is not None}
     return columns, Flaw(int(records.flaw[0])), dialect or protocol.layout(layout).dialect
+
+
+def observe(
+    protocol: MessageQueue, connection: Connection, direction: str, layout: str, frame: bytes, op: int, ts_ns: int = 0
+) -> None:
+    """Show a frame to the protocol's evidence."""
+    assert protocol.evidence is not None
+    index = [x.name for x in compiled(protocol).layouts].index(layout)
+    n, one = np.zeros(1, np.int64), np.ones(1, np.int64)
+    spans = Spans(
+        np.frombuffer(frame, np.uint8), n, n + len(frame), np.full(1, index, np.int32), one * op, np.zeros(1, np.uint8)
+    )
+    raw = Reader(protocol).raw(spans)
+    assert not raw.flaw.any()
+    protocol.evidence.observe(
+        Seen(raw, n, [connection], n, np.full(1, direction == "c2s"), one * op, one * ts_ns)
+    )  # fmt: skip
 
 
 def end_of(protocol: MessageQueue, layout: str, stream: bytes, ended: bool = True) -> list[tuple[int, int]]:

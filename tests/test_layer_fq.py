@@ -38,7 +38,7 @@ from mqpcap.layers.fq import (
 from mqpcap.protocol import Claim, Connection, Direction, Opening, Verdict
 from mqpcap.records import Reader
 from mqpcap.wire import Message
-from reading import end_of, row, scapy_row
+from reading import end_of, observe, row, scapy_row
 
 KEY = bytes(range(1, 128))
 ID = bytes(range(0x10, 0x20))
@@ -479,29 +479,35 @@ def connection(
     return Connection(number, "10.0.0.9", port, True, 0, layouts=list(layouts))
 
 
-def observed(c: Connection, rows: list[tuple[int, int, dict[str, Any]]]) -> Connection:
-    assert PROTOCOL.evidence is not None
-    for ts_ns, op, columns in rows:
-        direction: Direction = "s2c" if op == Code.AUTH_RESPONSE else "c2s"
-        PROTOCOL.evidence.observe(c, direction, int(op), ts_ns, columns)
+def observed(c: Connection, rows: list[tuple[int, str, int, bytes]]) -> Connection:
+    for ts_ns, layout, op, frame in rows:
+        direction = "s2c" if layout.endswith("s2c") else "c2s"
+        observe(PROTOCOL, c, direction, layout, frame, int(op), ts_ns)
     return c
 
 
+def prefixed(*texts: bytes) -> bytes:
+    return b"".join(len(text).to_bytes(2, "big") + text for text in texts)
+
+
+def asked(ts_ns: int, user: str, queue: str) -> list[tuple[int, str, int, bytes]]:
+    auth = b"\xaa\xaa\0\0" + prefixed(user.encode(), queue.encode() + b"\0mem:private", b"")
+    return [
+        (ts_ns, "connect_command", Word.COMMAND, Word.COMMAND.to_bytes(4, "big")),
+        (ts_ns, "command_c2s", Code.AUTH, auth),
+    ]  # fmt: skip
+
+
 def login(number: int, user: str, queue: str, ts_ns: int, key: bytes = KEY, port: int = 8765) -> Connection:
-    return observed(
-        connection(number, port),
-        [
-            (ts_ns, Word.COMMAND, {"client_key": None}),
-            (ts_ns, Code.AUTH, {"user": user, "queue": queue, "client_key": None}),
-            (ts_ns + 1, Code.AUTH_RESPONSE, {"user": None, "client_key": key}),
-        ],
-    )  # fmt: skip
+    granted = ts_ns + 1, "command_s2c", Code.AUTH_RESPONSE, b"\xaa\0" + prefixed(key)
+    return observed(connection(number, port), [*asked(ts_ns, user, queue), granted])
 
 
 def data(number: int, ts_ns: int, key: bytes = KEY, word: Word = Word.DATA, port: int = 8765) -> Connection:
     kind = {Word.DATA: "data", Word.PEER: "peer", Word.PEER_OLD: "peer_old"}[word]
     c = connection(number, port, (f"connect_{kind}", "full"))
-    return observed(c, [(ts_ns, word, {"client_key": key, "user": None})])
+    node = b"\x0a\0\0\1" if word == Word.PEER else b""
+    return observed(c, [(ts_ns, f"connect_{kind}", word, word.to_bytes(4, "big") + node + prefixed(key))])
 
 
 def facts(*connections: Connection) -> list[tuple[str | None, str | None, str | None]]:
@@ -547,7 +553,7 @@ def test_peers_are_told_by_their_word(word: Word, kind: str) -> None:
 
 
 def test_refused_login_still_names_its_user() -> None:
-    refused = observed(connection(1), [(1, Word.COMMAND, {}), (2, Code.AUTH, {"user": "u1", "queue": "q1"})])
+    refused = observed(connection(1), asked(1, "u1", "q1"))
 
     assert facts(refused) == [("u1", "q1", "command")]
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,10 @@ from mqpcap.capture import captures
 from mqpcap.dissection import dissect
 from mqpcap.flaws import Flaw
 from mqpcap.layers import kokaq
-from mqpcap.layers.kokaq import PROTOCOL, Split, claims, split
+from mqpcap.layers.kokaq import PROTOCOL, SPLITS, Split, claims
 from mqpcap.protocol import Connection, Layout, Opening, Verdict
 from mqpcap.records import Reader, Spans
-from reading import row, scapy_row
+from reading import observe, row, scapy_row
 
 
 def h(text: str) -> bytes:
@@ -74,7 +73,7 @@ EXAMPLES = [
 
 
 def at(data: bytes, where: int = 0, ended: bool = True, direction: str = "c2s") -> Split:
-    return split(direction, memoryview(data), where, len(data), ended)  # type: ignore[arg-type]
+    return SPLITS[direction](memoryview(data), where, len(data), ended)  # type: ignore[index]
 
 
 def lengths(data: bytes, direction: str = "c2s") -> list[int]:
@@ -279,7 +278,7 @@ def test_ends_do_not_depend_on_how_the_stream_arrives(picked: list[int], data: s
     while where < len(stream):
         whole = at(stream, where)
         for limit in sorted({data.draw(st.integers(where, len(stream))) for _ in range(4)}):
-            early = split("c2s", memoryview(stream), where, limit, False)
+            early = SPLITS["c2s"](memoryview(stream), where, limit, False)
             if early.verdict == "message":
                 assert (early.end, early.layout, early.flaw) == (whole.end, whole.layout, whole.flaw)
             elif early.verdict == "bad":
@@ -287,6 +286,44 @@ def test_ends_do_not_depend_on_how_the_stream_arrives(picked: list[int], data: s
         if whole.verdict != "message":
             break
         where = whole.end
+
+
+@given(st.lists(st.sampled_from(range(len(EXAMPLES))), max_size=9), st.binary(max_size=20), st.booleans())
+def test_many_frames_are_those_found_one_by_one(picked: list[int], tail: bytes, ended: bool) -> None:
+    """However small the room for them is."""
+    stream = b"".join(EXAMPLES[i][2] for i in picked) + tail
+    found: list[tuple[int, ...]] = []
+    where, stopped = 0, None
+    while where < len(stream) and stopped is None:
+        rows = np.zeros((5, 2), np.int64)
+        views = tuple(memoryview(row) for row in rows)
+        n, where, stopped = SPLITS["c2s"].many(memoryview(stream), where, len(stream), ended, views)  # type: ignore[arg-type]
+        found += map(tuple, rows[:, :n].T.tolist())
+    alone, place = [], 0
+    split = None
+    while place < len(stream):
+        split = at(stream, place, ended)
+        if split.verdict != "message":
+            break
+        alone.append((place, split.end, SPLITS["c2s"].layouts.index(split.layout), split.op, split.flaw))
+        place, split = split.end, None
+
+    assert (found, where, stopped) == (alone, place, split)
+
+
+def test_a_search_wants_two_frames_in_a_row_or_one_at_the_end() -> None:
+    junk = h("0420 02 0f")
+
+    def found(data: bytes, ended: bool) -> tuple[int, bool]:
+        return SPLITS["c2s"].search(memoryview(data), 0, len(data), ended, 2)
+
+    assert found(junk + NOP + NOP, False) == (4, True)
+    assert found(junk + PUSH, False) == (4, False)
+    assert found(junk + NOP + PUSH, True) == (4, True)
+    assert found(junk[:2] + NOP, True) == (2, True)
+    assert found(junk[:2] + NOP, False) == (2, False)
+    assert found(bytes(50), False) == (48, False)
+    assert found(bytes(50), True) == (50, False)
 
 
 # -- what the columns say ----------------------------------------------------------------------------------
@@ -431,9 +468,7 @@ def connection(*frames: tuple[str, bytes]) -> Connection:
     for direction, frame in frames:
         found = at(frame, direction=direction)
         if found.layout in (PROTOCOL.evidence.layouts or ()):
-            kept = dict.fromkeys(("client", "status", "reason", "body", "metadata"))
-            values = kept | columns(frame, direction)
-            PROTOCOL.evidence.observe(talk, direction, found.op, 0, values)  # type: ignore[arg-type]
+            observe(PROTOCOL, talk, direction, found.layout, frame, found.op)
     return talk
 
 
@@ -694,7 +729,7 @@ def test_claims_never_wait_when_both_sides_ended() -> None:
 def test_layouts_a_connection_begins_in_have_a_splitter() -> None:
     entry: list[Layout] = [PROTOCOL.layout("c2s"), PROTOCOL.layout("s2c")]
 
-    assert all(isinstance(x.splitter, partial) for x in entry)
+    assert [x.splitter for x in entry] == [SPLITS["c2s"], SPLITS["s2c"]]
 
 
 # -- captures ----------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from mqpcap.frames import DecodeAs, Framer, Frames, Problem, Server
 from mqpcap.layers import protocols
 from mqpcap.matching import numbered
 from mqpcap.packets import Dissector, Segments
-from mqpcap.protocol import Connection, Ends, Facts, MessageQueue
+from mqpcap.protocol import Connection, Ends, Facts, MessageQueue, Seen
 from mqpcap.records import Reader, Records, Spans, span_array
 from mqpcap.rows import Rows
 from mqpcap.streams import MAX_BYTES, Assembler, Spots
@@ -215,15 +215,17 @@ class Rooms:
         if not len(rows):
             return
         rows = rows[np.lexsort((frames.offset[rows], frames.first_packet[rows], frames.ts_ns[rows]))]
-        records: Records = reader.records(_spans(_taken(frames, rows)))
-        for row, columns, flaw in zip(rows.tolist(), records.table.to_pylist(), records.flaw.tolist(), strict=True):
-            if flaw:
-                continue
-            flow = int(frames.flow[row])
-            direction = self.framer.talks[flow].direction(int(frames.side[row]))
-            evidence.observe(
-                self._connection(flow), direction, int(frames.op[row]), int(frames.ts_ns[row]), columns
+        raw = reader.raw(_spans(_taken(frames, rows)))
+        good = np.flatnonzero(raw.flaw == Flaw.NONE)
+        rows = rows[good]
+        flows, of = numbered(frames.flow[rows])
+        client = np.array([self.framer.talks[f].client for f in flows.tolist()], np.int8)
+        evidence.observe(
+            Seen(
+                raw, good, [self._connection(f) for f in flows.tolist()], of, client[of] == frames.side[rows],
+                frames.op[rows], frames.ts_ns[rows],
             )
+        )  # fmt: skip
 
 
 class _Run(Rooms):

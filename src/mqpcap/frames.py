@@ -25,7 +25,17 @@ from numpy.typing import NDArray
 from mqpcap import interpreter as ip
 from mqpcap.flaws import Flaw
 from mqpcap.program import Program, compiled
-from mqpcap.protocol import DIRECTIONS, Claim, Connection, Direction, Layout, MessageQueue, Opening, Verdict
+from mqpcap.protocol import (
+    DIRECTIONS,
+    Claim,
+    Connection,
+    Direction,
+    Layout,
+    MessageQueue,
+    Opening,
+    Splitter,
+    Verdict,
+)
 from mqpcap.streams import Flow, Stretches
 
 OPENING_BYTES = 256 << 10
@@ -319,7 +329,10 @@ class Framer:
         self.talks: dict[int, Talk] = {}
         self.problems: list[Problem] = []
         self._programs: dict[str, tuple[Program, ip.Interpreter]] = {}
-        self._room = tuple(np.empty(SCAN_ROOM, np.int64) for _ in range(3))
+        self._room = tuple(np.empty(SCAN_ROOM, np.int64) for _ in range(5))
+        one, two, three, four, five = (memoryview(column) for column in self._room)
+        self._room_views = one, two, three, four, five
+        self._split_layouts: dict[tuple[str, tuple[str, ...]], NDArray[np.int32]] = {}
         self._main: dict[str, _Rows] = {}
         self._replayed: dict[str, _Rows] = {}
         self._replay: list[NDArray[np.uint8]] = []
@@ -565,7 +578,7 @@ class Framer:
         program, machine = self.program(protocol.name)
         described = protocol.layout(layout)
         if described.splitter is not None:
-            return _search_split(described, view, at, limit, ended, in_a_row)
+            return described.splitter.search(view, at, limit, ended, in_a_row)
         if not limit - at:
             return at, False
         index = [x.name for x in program.layouts].index(layout)
@@ -696,10 +709,10 @@ class Framer:
         layout = protocol.layout(compiled_.name)
         if layout.splitter is not None:
             return self._scan_split(talk, number, side, piece, view, base, stop, hard, into, shift, layout)
-        starts, ends, ops = self._room
+        starts, ends, ops = self._room[:3]
         n, code, at, known_end = machine.scan(
             view, base + side.at, base + stop, compiled_.header_pc, compiled_.op_reg, memoryview(compiled_.table),
-            memoryview(program.alt_pc), hard, bool(layout.then), memoryview(starts), memoryview(ends), memoryview(ops),
+            memoryview(program.alt_pc), hard, bool(layout.then), *self._room_views[:3],
         )  # fmt: skip
         if n:
             self._put(talk, number, side, piece, base, starts[:n], ends[:n], side.layout, ops[:n], 0, into, shift)
@@ -736,38 +749,36 @@ class Framer:
         shift: int,
         layout: Layout,
     ) -> bool:
-        """The same for a layout with a splitter, message by message."""
+        """The same for a layout with a splitter."""
         assert talk.protocol is not None and layout.splitter is not None
-        names = [x.name for x in self.program(talk.protocol.name)[0].layouts]
-        rows: list[tuple[int, int, int, int, int]] = []
-        at, limit = base + side.at, base + stop
-        split = None
-        while at < limit and len(rows) < SCAN_ROOM:
-            split = layout.splitter(view, at, limit, hard)
-            if split.verdict != "message":
-                break
-            rows.append((at, split.end, names.index(split.layout), split.op, split.flaw))
-            at = split.end
-            split = None
-        if rows:
-            columns = np.array(rows, np.int64).T
+        places = self._places(talk.protocol, layout.splitter)
+        n, at, stopped = layout.splitter.many(view, base + side.at, base + stop, hard, self._room_views)
+        if n:
+            starts, ends, forms, ops, flaws = (column[:n] for column in self._room)
             self._put(
-                talk, number, side, piece, base, columns[0], columns[1], columns[2].astype(np.int32), columns[3],
-                columns[4].astype(np.uint8), into, shift,
-            )  # fmt: skip
+                talk, number, side, piece, base, starts, ends, places[forms], ops, flaws.astype(np.uint8), into, shift
+            )
             side.at = at - base
-        if split is None:
+        if stopped is None:
             return side.at < stop
-        if split.verdict == "bad":
+        if stopped.verdict == "bad":
             self._bad_framing(side, layout)
             return True
         if hard:
             entry = side.layout
-            if split.layout in names:
-                side.layout = names.index(split.layout)
-            self._cut(talk, number, side, piece, view, base, stop, split.known_end)
+            if stopped.layout:
+                side.layout = int(places[layout.splitter.layouts.index(stopped.layout)])
+            self._cut(talk, number, side, piece, view, base, stop, stopped.known_end)
             side.layout = entry
         return False
+
+    def _places(self, protocol: MessageQueue, splitter: Splitter) -> NDArray[np.int32]:
+        """Index among the Program's layouts of each that a splitter names."""
+        key = protocol.name, splitter.layouts
+        if key not in self._split_layouts:
+            names = [x.name for x in self.program(protocol.name)[0].layouts]
+            self._split_layouts[key] = np.array([names.index(x) for x in splitter.layouts], np.int32)
+        return self._split_layouts[key]
 
     def _put(
         self,
@@ -1014,45 +1025,3 @@ def _latest(piece: _Piece, first: I64, last: I64) -> I64:
     if bool(np.all(rank[1:] >= rank[:-1])):
         return last
     return np.array([a + int(np.argmax(rank[a : b + 1])) for a, b in zip(first, last, strict=True)], np.int64)
-
-
-def _search_split(
-    layout: Layout, view: memoryview, at: int, limit: int, ended: bool, in_a_row: int
-) -> tuple[int, bool]:
-    """A search by a splitter: only where a message's first bytes stand."""
-    assert layout.splitter is not None
-    for p in _heads(layout, view, at, limit, ended):
-        q, k, more = p, 0, False
-        while True:
-            split = layout.splitter(view, q, limit, ended)
-            if split.verdict == "more" and ended and k > 0 and k + 1 >= in_a_row and split.known_end >= 0:
-                return p, True
-            if split.verdict != "message":
-                more = split.verdict == "more"
-                break
-            q = split.end
-            k += 1
-            if k >= in_a_row or (ended and q == limit):
-                return p, True
-            if q >= limit:
-                more = True
-                break
-        if more and not ended:
-            return p, False
-    longest = max((len(h) for h in layout.heads), default=1)
-    return (limit if ended else max(at, limit - longest + 1)), False
-
-
-def _heads(layout: Layout, view: memoryview, at: int, limit: int, ended: bool) -> Iterator[int]:
-    """Positions at which a message may begin, ascending."""
-    if not layout.heads:
-        yield from range(at, limit)
-        return
-    data = bytes(view[at:limit])
-    places: set[int] = set()
-    for head in layout.heads:
-        found = data.find(head)
-        while found >= 0:
-            places.add(at + found)
-            found = data.find(head, found + 1)
-    yield from sorted(places)

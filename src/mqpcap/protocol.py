@@ -5,7 +5,7 @@ what the columns of ``messages`` are taken from, and, where the vocabulary canno
 functions. ``frames``, ``records`` and ``tables`` read this; nothing about a protocol stands anywhere else.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Literal
@@ -63,8 +63,6 @@ class Layout:
     searched: str | None = None
     splitter: "Splitter | None" = None
     """Finds the message ends where only a look at the neighbours can (kokaq); else the Program does."""
-    heads: tuple[bytes, ...] = ()
-    """What the messages of a layout with a splitter begin with: a search looks only there."""
 
     def may_leave(self, reading: Reading | type) -> bool:
         """Whether bytes behind the reading's last field go to ``extra_column``: never those of another dialect."""
@@ -131,10 +129,37 @@ class Split:
 
 
 class Splitter(Shape):
-    """Finds one message at ``at`` in ``buf[:limit]``; ``ended`` says no byte can follow ``limit``."""
+    """Finds messages in ``buf[:limit]``; ``ended`` says that no byte can follow ``limit``."""
+
+    @property
+    def layouts(self) -> tuple[str, ...]:
+        """The layouts that it names."""
+        ...
 
     def __call__(self, buf: memoryview, at: int, limit: int, ended: bool) -> Split:
         """The message at ``at``, or why there is none."""
+        ...
+
+    def many(
+        self,
+        buf: memoryview,
+        at: int,
+        limit: int,
+        ended: bool,
+        rows: tuple[memoryview, memoryview, memoryview, memoryview, memoryview],
+    ) -> tuple[int, int, Split | None]:
+        """The messages one after the other from ``at``.
+
+        Returns how many were put into ``rows`` (int64: start, end, place in ``layouts``, op, flaw), where the next one
+        begins, and what stands there if it is none: None where the rows are full or ``limit`` is reached.
+        """
+        ...
+
+    def search(self, buf: memoryview, at: int, limit: int, ended: bool, in_a_row: int) -> tuple[int, bool]:
+        """The first place from which ``in_a_row`` messages follow, or fewer that end exactly at the end, and True.
+
+        False with a place before ``limit``: there a message may begin, the bytes to tell are not here yet.
+        """
         ...
 
 
@@ -170,14 +195,14 @@ class Evidence:
     """Pure functions over the messages of a connection, named by the description.
 
     ops       operations (numbers) whose rows are evidence, None for all
-    observe   folds one row into ``connection.state``; rows come in the order of capture, before any other column
-              of their window is read: (connection, direction, op, ts_ns, row as {column: value})
+    observe   folds rows into the ``state`` of their connections; they come in the order of capture, before any other
+              column of their window is read
     relayout  the layout that really reads the rows of a layout on this connection, as known by then
     settle    at the end of the input: facts per connection, in order; sees all connections of the protocol
     """
 
     ops: frozenset[int] | None
-    observe: Callable[[Connection, Direction, int, int, Mapping[str, Any]], None]
+    observe: "Callable[[Seen], None]"
     settle: Callable[[Sequence[Connection]], list[Facts]]
     relayout: Callable[[Connection, str], str] | None = None
     layouts: frozenset[str] | None = None
@@ -221,6 +246,32 @@ class Raw:
     """How many bytes of a body are wanted, None for all: only where the text is made here."""
     array: Callable[[str], pa.Array]
     """A column of the table, hidden ones too, as Arrow."""
+    items: Callable[[str, str], tuple[NDArray[np.int64], NDArray[np.int64]]]
+    """``items(list, field)``: of every item of a list column the row, and its value of an integer field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What ``observe`` gets: ``rows`` of ``raw``, all without a flaw, in the order of capture.
+
+    of (place in ``connections``), from_client (bool), op and ts_ns have an entry for each of ``rows``.
+    """
+
+    raw: Raw
+    rows: NDArray[np.int64]
+    connections: Sequence[Connection]
+    of: NDArray[np.int64]
+    from_client: NDArray[np.bool_]
+    op: NDArray[np.int64]
+    ts_ns: NDArray[np.int64]
+
+    def each(self, *names: str) -> Iterator[tuple[Connection, Direction, int, int, tuple[Any, ...]]]:
+        """Row by row, for evidence that is rare: connection, direction, op, time, values of the named columns."""
+        at = pa.array(self.rows)
+        values = zip(*(self.raw.array(name).take(at).to_pylist() for name in names), strict=True)
+        numbers = (x.tolist() for x in (self.of, ~self.from_client, self.op, self.ts_ns))
+        for of, side, op, ts_ns, row in zip(*numbers, values, strict=True):
+            yield self.connections[of], DIRECTIONS[side], op, ts_ns, row
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,25 +63,33 @@ class Reader:
 
         ``keep_bodies`` bytes of each body are kept where a layer makes its text of them (None: all).
         """
+        raw, columns, reading = self._read(spans, keep_bodies)
+        # A late kind may still find a flaw in its span; then the row's columns go.
+        late: Mapping[str, pa.Array] = {}
+        if self.protocol.derive is not None:
+            before = raw.flaw.copy()
+            late = self.protocol.derive(raw)
+            columns.drop(np.flatnonzero(raw.flaw != before), self._header_columns())
+        return Records(self._table(columns, late), raw.flaw, reading)
+
+    def raw(self, spans: Spans) -> Raw:
+        """The rows of the spans before they become Arrow; each column is made when it is asked for."""
+        return self._read(spans, None)[0]
+
+    def _read(self, spans: Spans, keep_bodies: int | None) -> "tuple[Raw, _Columns, NDArray[np.int32]]":
         program = self.program
         buffer, body_start, body_end, flaw = self._bodies(spans)
         first, count = self._readings(spans, flaw)
         header_pc = np.array([x.header_pc for x in program.layouts], np.int32)[spans.layout]
-        reading = np.full(len(spans.start), -1, np.int32)
+        n = len(spans.start)
+        reading = np.full(n, -1, np.int32)
         tape = self._run(buffer, spans, header_pc, body_start, body_end, first, count, reading, flaw)
-        # A late kind may still find a flaw in its span; then the row's columns go.
-        columns = _Columns(program, buffer, tape, len(spans.start))
-        late: Mapping[str, pa.Array] = {}
-        if self.protocol.derive is not None:
-            before = flaw.copy()
-            late = self.protocol.derive(
-                Raw(
-                    len(spans.start), buffer, spans.layout, [x.name for x in program.layouts], flaw,
-                    columns.spans, columns.numbers, keep_bodies, columns.named,
-                )
-            )  # fmt: skip
-            columns.drop(np.flatnonzero(flaw != before), self._header_columns())
-        return Records(self._table(columns, late), flaw, reading)
+        columns = _Columns(program, buffer, tape, n)
+        raw = Raw(
+            n, buffer, spans.layout, [x.name for x in program.layouts], flaw, columns.spans, columns.numbers,
+            keep_bodies, columns.named, columns.items,
+        )  # fmt: skip
+        return raw, columns, reading
 
     def _header_columns(self) -> frozenset[str]:
         names: set[str] = set()
@@ -256,6 +264,15 @@ class _Columns:
         """A column of the table by its name."""
         return self._array(self.index[-1, name], self.n)
 
+    def items(self, name: str, field: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Of every item of a list column the row, and its value of an integer field that all items have."""
+        outer = self.index[-1, name]
+        rows, first, count = self.entries(outer)
+        at, values, _ = self.entries(self.index[outer, field])
+        by_item = np.zeros(int(at.max(initial=-1)) + 1, np.int64)
+        by_item[at] = values
+        return np.repeat(rows.astype(np.int64), count), by_item[_ranges(first, count)]
+
     def array(self, c: int) -> pa.Array:
         """A column of the table."""
         return self._array(c, self.n)
@@ -283,12 +300,18 @@ class _Columns:
         else:
             items = pa.StructArray.from_arrays(arrays, names=names)
         if total != elements:
-            wanted = np.repeat(first - np.concatenate([[0], np.cumsum(count)[:-1]]), count) + np.arange(total)
-            items = items.take(pa.array(wanted))
+            items = items.take(pa.array(_ranges(first, count)))
         lengths = np.zeros(n + 1, np.int64)
         lengths[rows + 1] = count
         offsets = np.cumsum(lengths).astype(np.int32)
         return pa.ListArray.from_arrays(pa.array(offsets), items, mask=_mask(n, rows))
+
+
+def _ranges(first: NDArray[np.int64], count: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The numbers from each first on, so many, one range behind the other."""
+    before = np.cumsum(count) - count
+    numbers: NDArray[np.int64] = np.repeat(first - before, count) + np.arange(int(count.sum()))
+    return numbers
 
 
 def _mask(n: int, rows: NDArray[np.int32]) -> pa.Array | None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,6 +27,7 @@ from mqpcap.protocol import (
     MessageQueue,
     Opening,
     Rule,
+    Seen,
     Verdict,
 )
 from mqpcap.wire import U8, U16, U32, U64, Bits, Bytes, Length, Message, Only, Rest, Text
@@ -241,22 +243,29 @@ def claims(opening: Opening) -> Claim:
     return Claim(Verdict.WAIT)
 
 
-def observe(connection: Connection, direction: Direction, op: int, ts_ns: int, row: Mapping[str, Any]) -> None:
+def observe(seen: Seen) -> None:
     """The version of the HELLO that the server acknowledged, else of the last one sent."""
-    state = connection.state
-    if op == FrameType.HELLO and direction == "c2s" and row["protocol_version"] is not None:
-        state.setdefault("hellos", {})[int(row["correlation_id"])] = row["protocol_version"]
-        if "agreed" not in state:
-            state["last"] = row["protocol_version"]
-            if int(row["correlation_id"]) in state.get("early", ()):
-                state["agreed"] = row["protocol_version"]
-    elif op == FrameType.ACK and direction == "s2c" and "agreed" not in state:
-        version = state.get("hellos", {}).get(int(row["correlation_id"]))
-        if version is not None and row["subscription_id"] == 0:
-            state["agreed"] = version
-        elif row["subscription_id"] == 0 and len(state.setdefault("early", set())) < EARLY_ACKS:
-            # The other direction may be a search behind: the HELLO is yet to come.
-            state["early"].add(int(row["correlation_id"]))
+    ids, subscriptions, versions = (
+        seen.raw.numbers(name) for name in ("correlation_id", "subscription_id", "protocol_version")
+    )
+    opened = np.array(["agreed" not in c.state for c in seen.connections], np.bool_)
+    told = opened[seen.of] & np.where(seen.from_client, seen.op == FrameType.HELLO, seen.op == FrameType.ACK)
+    for k in np.flatnonzero(told).tolist():
+        row, state = int(seen.rows[k]), seen.connections[seen.of[k]].state
+        if "agreed" in state:
+            continue
+        number = int(ids[0][row])
+        if seen.from_client[k] and versions[1][row]:
+            state["last"] = state.setdefault("hellos", {})[number] = int(versions[0][row])
+            if number in state.get("early", ()):
+                state["agreed"] = state["last"]
+        elif not seen.from_client[k] and subscriptions[1][row] and subscriptions[0][row] == 0:
+            version = state.get("hellos", {}).get(number)
+            if version is not None:
+                state["agreed"] = version
+            elif len(state.setdefault("early", set())) < EARLY_ACKS:
+                # The other direction may be a search behind: the HELLO is yet to come.
+                state["early"].add(number)
 
 
 def _dialect(connection: Connection) -> str:

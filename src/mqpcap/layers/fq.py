@@ -46,6 +46,7 @@ from mqpcap.protocol import (
     Pairing,
     Raw,
     Rule,
+    Seen,
     Verdict,
 )
 from mqpcap.rows import Rows
@@ -415,14 +416,14 @@ def _found(opening: Opening, direction: Direction, layout: str) -> int | None:
     return at if at is not None and at <= len(side) - at else None
 
 
-def observe(connection: Connection, direction: Direction, op: int, ts_ns: int, row: Mapping[str, Any]) -> None:
+def observe(seen: Seen) -> None:
     """The key a connection opens with, the first login and the key it was granted."""
-    state = connection.state
-    if op == Code.AUTH and direction == "c2s" and row.get("user") is not None and "user" not in state:
-        state["user"], state["queue"] = row["user"], row.get("queue")
-    elif row.get("client_key") is not None and "key" not in state:
-        state["key"], state["key_ts_ns"] = bytes(row["client_key"]), ts_ns
-        state["granted"] = op == Code.AUTH_RESPONSE
+    for connection, direction, op, ts_ns, (user, queue, key) in seen.each("user", "queue", "client_key"):
+        state = connection.state
+        if op == Code.AUTH and direction == "c2s" and user is not None and "user" not in state:
+            state["user"], state["queue"] = user, queue
+        elif key is not None and "key" not in state:
+            state["key"], state["key_ts_ns"], state["granted"] = key, ts_ns, op == Code.AUTH_RESPONSE
 
 
 _KINDS = {f"connect_{kind}": kind for kind in KINDS.values()} | {"command_c2s": "command", "short": "data"}

@@ -4,9 +4,9 @@ Source: docs/tcp-wireprotocol.md of kokaq/protocol at 95fc78e; pkg/tcp at 5c046d
 Ports 9944 and 4242. Big-endian, but for go1, which is little-endian; the magic 0x0420 says which.
 At most 4096 metadata entries in 1 MiB, 64 KiB of payload (lean: 16 MiB).
 
-No frame says how long it is, and some end only where the next one begins. So a splitter looks at the
-neighbours, finds the end and names the layout that reads the frame. It waits for the bytes that decide:
-where a frame ends never depends on how the stream was cut into packets.
+No frame says how long it is, and some end only where the next one begins. So a splitter (``kokaq_frames``) looks at
+the neighbours, finds the end and names the layout that reads the frame. It waits for the bytes that decide: where a
+frame ends never depends on how the stream was cut into packets.
 
 The document contradicts itself and the codec: what 5, 7 and 8 mean, and every client and status, is told by
 evidence from the connection's big-endian frames. A layout has a variant for each state of that evidence,
@@ -15,7 +15,7 @@ and ``relayout`` picks one. Nothing is guessed in silence: ``ambiguities`` names
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -23,7 +23,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.flaws import Flaw
+from mqpcap.layers import kokaq_frames
+from mqpcap.layers.kokaq_frames import (
+    FORMS,
+    HEADER_BYTES,
+    MAX_LEAN_PAYLOAD_BYTES,
+    MAX_METADATA_BYTES,
+    MAX_METADATA_ENTRIES,
+    METADATA,
+    PAYLOAD,
+    VERSION,
+    Frames,
+    legal,
+)
+from mqpcap.matching import numbered
 from mqpcap.protocol import (
     ANY,
     DIRECTIONS,
@@ -40,6 +53,7 @@ from mqpcap.protocol import (
     Opening,
     Raw,
     Rule,
+    Seen,
     Split,
     Verdict,
 )
@@ -62,16 +76,6 @@ from mqpcap.wire import (
 
 MAGIC = 0x0420
 BIG, LITTLE = b"\x04\x20", b"\x20\x04"
-VERSION = 1
-HEADER_BYTES = 12
-COMPONENT_HEAD_BYTES = 8
-TRAILER_BYTES = 12  # request.go:130,158: a component of 8 bytes is given 20
-MAX_METADATA_ENTRIES = 4096
-MAX_METADATA_BYTES = 1 << 20
-MAX_UNKNOWN_BYTES = 1 << 20  # how far the end of what has no known length is looked for
-LEAN_HEADER_BYTES = 28
-MAX_LEAN_PAYLOAD_BYTES = 16 << 20
-METADATA, PAYLOAD = 1, 2  # const.go:65-66 and the document's legend
 
 # Names. The document's words, then the codec's (const.go).
 DOC_OPS = {0: "Nop", 1: "Create", 2: "Delete", 3: "Get", 4: "Peek", 5: "Pop", 7: "Push", 8: "AcquirePeekLock"}
@@ -143,7 +147,7 @@ class Kokaq(Message):
         answers = _pkt[3] & 0x03 == 1 if _pkt[:2] == MAGIC.to_bytes(2, "big") else _pkt[9] >= 0x11
         known = read_direction()
         direction: Direction = "s2c" if known == "s2c" or (known is None and answers) else "c2s"
-        name = split(direction, memoryview(_pkt), 0, len(_pkt), True).layout
+        name = SPLITS[direction](memoryview(_pkt), 0, len(_pkt), True).layout
         header = PROTOCOL.layout(name).header if name else None
         return KokaqRequest if header is None else cast(type[Message], header)
 
@@ -413,294 +417,49 @@ class KokaqLeanAnswer(Message):
 
 # -- where a frame ends ----------------------------------------------------------------------------------
 
-Form = Literal["doc", "doc_swapped", "doc_bytes", "doc_simple16", "go1", "go1_plain", "go1_simple16", "lean"]
-Answer = Literal["yes", "no", "wait"]
-WRONG, WAIT = -1, -2  # of an end that is being looked for
-
-
-def legal(byte_3: int, little: bool) -> bool:
-    """Whether a byte 3 is one that the document allows: type 0 to 3 in either bit order.
-
-    >>> [hex(b) for b in (0x0F, 0x10, 0x43) if legal(b, False)]
-    ['0xf', '0x43']
-    """
-    return byte_3 <= 0x0F or (not little and byte_3 & 0x3C == 0)
-
-
-def head_at(buf: memoryview, at: int, limit: int) -> Answer:
-    """Whether a frame head stands at ``at``: magic, version 1 and a legal byte 3. ``wait``: the bytes end too early."""
-    n = min(limit - at, 4)
-    if n <= 0:
-        return "wait"
-    begins = bytes(buf[at : at + n])
-    little = begins[0] == 0x20
-    if not ((LITTLE if little else BIG) + b"\x01").startswith(begins[:3]):
-        return "no"
-    if n < 4:
-        return "wait"
-    return "yes" if legal(begins[3], little) else "no"
-
-
-def clean(buf: memoryview, at: int, limit: int, ended: bool) -> Answer:
-    """Whether a frame head or the end stands at ``at``; a head that the end cuts is one."""
-    if at > limit:
-        return "no" if ended else "wait"
-    answer = head_at(buf, at, limit)
-    return "yes" if answer == "wait" and ended else answer
-
-
-def zeros(buf: memoryview, at: int, limit: int) -> int:
-    """How many zero bytes follow, up to one more than a trailer has."""
-    n = 0
-    while n <= TRAILER_BYTES and at + n < limit and buf[at + n] == 0:
-        n += 1
-    return n
-
-
-def split(direction: Direction, buf: memoryview, at: int, limit: int, ended: bool) -> Split:
-    """The frame at ``at``, and the layout that reads it.
-
-    ``more`` names a layout once the 12 bytes of the header are here: such a frame, cut by the end, is truncated.
-    """
-    if limit - at < HEADER_BYTES:
-        magic = bytes(buf[at : min(at + 2, limit)])
-        return Split("more" if BIG.startswith(magic) or LITTLE.startswith(magic) else "bad")
-    frame = _Frame(direction, buf, at, limit, ended, bytes(buf[at : at + HEADER_BYTES]))
-    if frame.head[:2] == LITTLE:
-        return frame.tagged("go1")
-    if frame.head[:2] != BIG:
-        return Split("bad")
-    return (frame.lean() if not any(frame.head[8:]) else None) or frame.tagged("doc")
+_VERDICTS: Mapping[int, Literal["message", "more", "bad"]] = {
+    kokaq_frames.MESSAGE: "message", kokaq_frames.MORE: "more", kokaq_frames.BAD: "bad",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class _Frame:
-    """A frame whose end is looked for."""
+class Splits:
+    """Finds the frames of a direction; ``layouts`` are those that it names."""
 
     direction: Direction
-    buf: memoryview
-    at: int
-    limit: int
-    ended: bool
-    head: bytes
+    layouts: tuple[str, ...]
 
-    def message(self, form: Form, end: int, flaw: Flaw = Flaw.NONE, op: int | None = None) -> Split:
-        name = f"{self.direction}_{form}"
-        return Split("message", end, layout=name, op=self.head[8] if op is None else op, flaw=int(flaw))
+    def __call__(self, buf: memoryview, at: int, limit: int, ended: bool) -> Split:
+        """The frame at ``at``, and the layout that reads it.
 
-    def more(self, form: Form, known_end: int = -1, op: int | None = None) -> Split:
-        name = f"{self.direction}_{form}"
-        return Split("more", known_end=known_end, layout=name, op=self.head[8] if op is None else op)
+        ``more`` names a layout once the 12 bytes of the header are here: such a frame, cut by the end, is truncated.
+        """
+        return self._split(*Frames(buf, limit, ended).one(at))
 
-    def number(self, at: int, size: int) -> int:
-        order: Literal["big", "little"] = "little" if self.head[:2] == LITTLE else "big"
-        return int.from_bytes(self.buf[at : at + size], order)
+    def many(
+        self,
+        buf: memoryview,
+        at: int,
+        limit: int,
+        ended: bool,
+        rows: tuple[memoryview, memoryview, memoryview, memoryview, memoryview],
+    ) -> tuple[int, int, Split | None]:
+        """The frames from ``at`` on; see `mqpcap.protocol.Splitter`."""
+        frames = Frames(buf, limit, ended)
+        count, at = frames.many(at, *rows)
+        stopped = self._split(*frames.stopped())
+        return count, at, None if stopped.verdict == "message" else stopped
 
-    def lean(self) -> Split | None:
-        """The frame in the second codec's layout; None if it is none."""
-        here = self.limit - self.at
-        op = self.buf[self.at + 12] if here > 12 else 0
-        if here < 14:
-            # A Nop without anything looks the same so far; where nothing follows it is one.
-            return None if self.ended or op > 8 or (here == 13 and op == 0x20) else self.more("doc")
-        if op > 8 or bytes(self.buf[self.at + 12 : self.at + 14]) == BIG:
-            return None
-        if here < LEAN_HEADER_BYTES:
-            return self.more("lean", op=op)
-        length = self.number(self.at + 24, 4)
-        if length > MAX_LEAN_PAYLOAD_BYTES:
-            return None
-        end = self.at + LEAN_HEADER_BYTES + length
-        return self.message("lean", end, op=op) if end <= self.limit else self.more("lean", end, op)
+    def search(self, buf: memoryview, at: int, limit: int, ended: bool, in_a_row: int) -> tuple[int, bool]:
+        """Where frames follow each other; see `mqpcap.protocol.Splitter`."""
+        found: tuple[int, bool] = Frames(buf, limit, ended).search(at, in_a_row)
+        return found
 
-    def tagged(self, form: Literal["doc", "go1"]) -> Split:
-        """The frame by its tag: simple, with a component, or neither."""
-        tag, body = self.head[11], self.at + HEADER_BYTES
-        if tag == 0:
-            return self.message(form, body)
-        begins = bytes([tag]) + self.head[:2]
-        wide: Form = "doc_simple16" if form == "doc" else "go1_simple16"
-        seen = bytes(self.buf[body : min(body + 3, self.limit)])
-        if seen == begins:
-            return self.component(form, tag)
-        if tag in (METADATA, PAYLOAD):
-            following = head_at(self.buf, body, self.limit)
-            if following == "yes" or (following == "wait" and self.ended and len(seen) == 3):
-                return self.message(wide, body)
-            if begins.startswith(seen) or following == "wait":
-                return self.more(form)
-            return self.malformed(form)
-        if begins.startswith(seen) and not self.ended:
-            return self.more(form)
-        return self.message(wide, body)
+    def _split(self, verdict: int, end: int, known_end: int, form: int, op: int, flaw: int) -> Split:
+        return Split(_VERDICTS[verdict], end, known_end, "" if form < 0 else self.layouts[form], op, flaw)
 
-    def malformed(self, form: Form) -> Split:
-        """What has no reading: Admin and Control messages may hold anything, so they go to the next head (2.14)."""
-        if self.head[2] == VERSION and self.head[3] >> 2 in (2, 3):
-            return self.unknown(form)
-        return Split("bad")
 
-    def unknown(self, form: Form) -> Split:
-        """Up to the next frame head or the end."""
-        first = self.at + HEADER_BYTES
-        last = min(self.limit, self.at + MAX_UNKNOWN_BYTES)
-        data = bytes(self.buf[first:last])
-        at = 0
-        while at < len(data):
-            found = [i for i in (data.find(BIG[:1], at), data.find(LITTLE[:1], at)) if i >= 0]
-            if not found:
-                break
-            at = min(found)
-            answer = head_at(self.buf, first + at, self.limit)
-            if answer == "yes" or (answer == "wait" and self.ended):
-                return self.message(form, first + at, Flaw.UNKNOWN)
-            if answer == "wait":
-                return self.more(form)
-            at += 1
-        if last < self.limit:
-            return Split("bad")
-        return self.message(form, self.limit, Flaw.UNKNOWN) if self.ended else self.more(form)
-
-    def component(self, form: Literal["doc", "go1"], tag: int) -> Split:
-        """The frame with the component that its tag announces."""
-        if self.limit - self.at < HEADER_BYTES + COMPONENT_HEAD_BYTES:
-            return self.more(form)
-        if tag not in (METADATA, PAYLOAD):
-            return self.unknown(form)
-        if form == "go1":
-            return self.go1_payload() if tag == PAYLOAD else self.go1_metadata()
-        return self.doc(tag)
-
-    def payload_end(self) -> int:
-        """Where a payload ends whose lengths count bytes."""
-        lengths = self.at + 16
-        names = self.buf[lengths] + self.buf[lengths + 1]
-        return self.at + 20 + names + self.number(lengths + 2, 2)
-
-    def metadata_end(self) -> int:
-        """Where so many entries end; WRONG if they cannot, WAIT if the bytes end first."""
-        count, at = self.number(self.at + 16, 4), self.at + 20
-        if count > MAX_METADATA_ENTRIES:
-            return WRONG
-        for _ in range(count):
-            if at + 2 > self.limit:
-                return WAIT
-            at += 2 + self.buf[at + 1]
-            if at - self.at > MAX_METADATA_BYTES:
-                return WRONG
-        return at if at <= self.limit else WAIT
-
-    def block_end(self) -> int:
-        """Where a metadata block of so many bytes ends; WRONG if it does not hold whole entries."""
-        at = self.at + 20
-        end = at + self.number(self.at + 16, 4)
-        if end - at > MAX_METADATA_BYTES:
-            return WRONG
-        if end > self.limit:
-            return WAIT
-        while at + 2 <= end:
-            at += 2 + self.buf[at + 1]
-        return end if at == end else WRONG
-
-    # -- go1 -----------------------------------------------------------------------------------------------
-
-    def tail(self, end: int, size: int) -> int:
-        """Where the codec's tail behind ``end`` ends; ``end`` if there is none, WAIT if it is not here yet."""
-        here = self.limit - end
-        if head_at(self.buf, end, self.limit) == "yes":
-            return end
-        if here < size:
-            if not self.ended:
-                return WAIT
-            return self.limit if not any(self.buf[end : self.limit]) else end
-        if not any(self.buf[end : end + size]):
-            return end + size
-        behind = clean(self.buf, end + size, self.limit, self.ended)
-        return WAIT if behind == "wait" else end + size if behind == "yes" else end
-
-    def go1_metadata(self) -> Split:
-        end = self.metadata_end()
-        if end == WRONG:
-            return self.malformed("go1")
-        if end != WAIT:
-            end = self.tail(end, TRAILER_BYTES)
-        return self.message("go1", end) if end != WAIT else self.more("go1")
-
-    def go1_payload(self) -> Split:
-        """Names of four bytes and the tail; without the tail, lengths that count bytes (2.11)."""
-        plain = self.payload_end()
-        names = [n for n in bytes(self.buf[self.at + 16 : self.at + 18]) if n]
-        end = plain - sum(names) + 4 * len(names)
-        whole = plain + TRAILER_BYTES  # the codec reserves what the length bytes say
-        if min(end, plain) > self.limit:
-            return self.more("go1", whole)
-        if end != plain and plain <= self.limit:
-            # Names of other lengths than 0 and 4 are the codec's only if no frame begins where they would end.
-            answer = clean(self.buf, plain, self.limit, self.ended)
-            if answer == "yes":
-                return self.message("go1_plain", plain)
-            if answer == "wait":
-                return self.more("go1", whole)
-        if end > self.limit:
-            return self.more("go1", whole)
-        tail = self.tail(end, whole - end)
-        if tail == WAIT:
-            return self.more("go1")
-        if tail > end:
-            return self.message("go1", tail)
-        return self.message("go1_plain", plain) if plain <= self.limit else self.more("go1_plain", plain)
-
-    # -- doc -----------------------------------------------------------------------------------------------
-
-    def padded(self, end: int) -> tuple[int, Answer]:
-        """Where the zeros behind ``end`` that belong to the frame end, and whether a head or the end follows."""
-        n = zeros(self.buf, end, self.limit)
-        if end + n == self.limit and n <= TRAILER_BYTES and not self.ended:
-            return end, "wait"
-        if n and n in (-(end - self.at) % 4, TRAILER_BYTES):
-            answer = clean(self.buf, end + n, self.limit, self.ended)
-            return (end, answer) if answer != "yes" else (end + n, "yes")
-        return end, clean(self.buf, end, self.limit, self.ended)
-
-    def doc(self, tag: int) -> Split:
-        """Tags and counts as the legend has them; other readings only where that fails and they fit (2.8, 2.12)."""
-        if tag == PAYLOAD:
-            end = self.payload_end()
-            known = end
-            end = end if end <= self.limit else WAIT
-        else:
-            known, end = -1, self.metadata_end()
-        if end == WAIT and not self.ended:
-            return self.more("doc", known)
-        at, answer = self.padded(end) if end >= 0 else (end, "no")
-        if answer == "yes":
-            return self.message("doc", at)
-        if answer == "wait":
-            return self.more("doc")
-        for form, other in self.fallbacks(tag):
-            answer = self.exact(other)
-            if end == WAIT and form == "doc_swapped" and other == self.limit:
-                continue  # cut entries can look like a short payload that ends at the end
-            if answer != "no":
-                return self.message(form, other) if answer == "yes" else self.more("doc")
-        if end >= 0:
-            return self.message("doc", end)
-        return self.more("doc", known) if end == WAIT else self.malformed("doc")
-
-    def exact(self, end: int) -> Answer:
-        """Whether a reading that ends there ends at a head or the end."""
-        if end == WAIT:
-            return "no" if self.ended else "wait"
-        return "no" if end == WRONG else clean(self.buf, end, self.limit, self.ended)
-
-    def fallbacks(self, tag: int) -> Iterator[tuple[Form, int]]:
-        """The other readings of a big-endian component, with their ends."""
-        if tag == METADATA:
-            yield "doc_bytes", self.block_end()
-            end = self.payload_end()
-            yield "doc_swapped", end if end <= self.limit else WAIT
-        else:
-            yield "doc_swapped", self.metadata_end()
+SPLITS: Mapping[Direction, Splits] = {d: Splits(d, tuple(f"{d}_{form}" for form in FORMS)) for d in DIRECTIONS}
 
 
 # -- whose connection it is ------------------------------------------------------------------------------
@@ -747,7 +506,7 @@ def _judged(buf: memoryview, at: int, ended: bool, direction: Direction, on_port
         return _First(Verdict.NO)
     if limit - at < HEADER_BYTES:
         return _First(Verdict.NO if ended else Verdict.WAIT)
-    first = split(direction, buf, at, limit, ended)
+    first = SPLITS[direction](buf, at, limit, ended)
     if first.verdict == "bad":
         return _First(Verdict.NO)
     is_lean = first.layout.endswith("lean")
@@ -756,16 +515,16 @@ def _judged(buf: memoryview, at: int, ended: bool, direction: Direction, on_port
     plausible = legal(head[3], little) and first.op <= 8
     component = bytes(buf[at + 12 : at + 15]) == head[11:12] + head[:2] and not is_lean
     whole = first.verdict == "message"
-    follows = clean(buf, first.end, limit, ended) if whole else "wait"
+    follows = Frames(buf, limit, ended).follows(first.end) if whole else kokaq_frames.WAIT
     if plausible and component and (little or head[11] in (METADATA, PAYLOAD)):
         verdict = Verdict.YES
-    elif found and plausible and follows == "yes" and first.end < limit:
+    elif found and plausible and follows == kokaq_frames.YES and first.end < limit:
         verdict = Verdict.YES  # found by a search, and another stands behind it
-    elif follows == "yes" and (plausible or on_port):
+    elif follows == kokaq_frames.YES and (plausible or on_port):
         # On the port magic and version are enough: the codec sends any opcode and type it is given.
         verdict = Verdict.WEAK
     else:
-        verdict = Verdict.WAIT if follows == "wait" and not ended else Verdict.NO
+        verdict = Verdict.WAIT if follows == kokaq_frames.WAIT and not ended else Verdict.NO
     return _First(verdict, head, is_lean, _server_votes(direction, buf, at, ended) if found else 0)
 
 
@@ -775,7 +534,7 @@ MAX_VOTES = 32
 def _server_votes(direction: Direction, buf: memoryview, at: int, ended: bool) -> int:
     votes = 0
     for _ in range(MAX_VOTES):
-        found = split(direction, buf, at, len(buf), ended)
+        found = SPLITS[direction](buf, at, len(buf), ended)
         if found.verdict != "message":
             break
         # A lean reply copies byte 3, and its status has a client's numbers.
@@ -833,23 +592,38 @@ ORDERS: tuple[Order, ...] = ("open", "msb", "lsb")
 _LSB_ONLY = frozenset(b for b in range(0x40, 0x100) if b & 0x3C == 0)
 
 
-def observe(connection: Connection, direction: Direction, op: int, ts_ns: int, row: Mapping[str, Any]) -> None:
-    """What a big-endian frame that is not lean proves (2.0); its layouts are the only ones observed."""
-    state = connection.state
-    state["frames"] = True
-    state["bytes_3"] = state.get("bytes_3", 0) | 1 << (row["message_type"] << 2 | row["rq"])
+def observe(seen: Seen) -> None:
+    """What the big-endian frames that are not lean prove (2.0); their layouts are the only ones observed."""
+    raw, rows = seen.raw, seen.rows
+    numbers = {name: raw.numbers(name) for name in ("message_type", "rq", "client", "status", "reason")}
+    bytes_3 = (numbers["message_type"][0] << 2 | numbers["rq"][0])[rows]
+    for key in numbered(seen.of << 8 | bytes_3)[0].tolist():
+        state = seen.connections[key >> 8].state
+        state["frames"] = True
+        state["bytes_3"] = state.get("bytes_3", 0) | 1 << (key & 0xFF)
+
+    def says(name: str, value: int) -> NDArray[np.bool_]:
+        is_so: NDArray[np.bool_] = ((numbers[name][0] == value) & numbers[name][1])[rows]
+        return is_so
+
+    item_row, tag = raw.items("entries", "tag")
+    handled = np.zeros(raw.n, np.bool_)
+    handled[item_row[tag == 10]] = True  # Request Handling Time
+    carries = seen.from_client & (seen.op == 7) & (raw.spans("body")[1][rows] > 0)
     proofs = {
-        "codec opcode": op == 6,
-        "doc": row["client"] == 0
-        or row["status"] == 0
-        or (direction == "c2s" and op == 7 and bool(row["body"]))
-        or any(entry["tag"] == 10 for entry in row["metadata"] or ()),
-        "codec": row["client"] == 5 or row["status"] == 4,
-        "codec answer": row["status"] == 1 and row["reason"] == 1,
+        "codec opcode": seen.op == 6,
+        "doc": says("client", 0) | says("status", 0) | carries | handled[rows],
+        "codec": says("client", 5) | says("status", 4),
+        "codec answer": says("status", 1) & says("reason", 1),
     }
     for name, proven in proofs.items():
-        if proven:
-            state[name] = True
+        for place in numbered(seen.of[proven])[0].tolist():
+            seen.connections[place].state[name] = True
+
+
+def certain(connection: Connection) -> bool:
+    """Whether nothing can change what `relayout` says: the codec's own opcode was seen, and a byte 3 that is msb."""
+    return "codec opcode" in connection.state and bit_order(connection) == "msb"
 
 
 def numbering(connection: Connection) -> Numbering:
@@ -960,7 +734,7 @@ def derive(raw: Raw) -> dict[str, pa.Array]:
     codec = np.array([t.codec for t in traits], np.bool_)[raw.layout]
     little = np.array([t.little for t in traits], np.bool_)[raw.layout]
     client, status, reason = raw.numbers("client"), raw.numbers("status"), raw.numbers("reason")
-    out = {
+    return {
         "byte_order": _picked(little, ("big", "little")),
         "numbering": _picked(codec, ("doc", "codec")),
         "type_reading": _picked(np.zeros(raw.n, np.bool_), ("legend", "legend")),
@@ -971,10 +745,8 @@ def derive(raw: Raw) -> dict[str, pa.Array]:
         "namespace": _name(raw, "namespace", little),
         "queue": _name(raw, "queue", little),
         "metadata": _metadata(raw.array("entries"), codec),
+        "ambiguities": _ambiguities(raw, traits),
     }
-    doc = np.flatnonzero(np.array([t.is_doc for t in traits], np.bool_)[raw.layout])
-    out["ambiguities"] = _ambiguities(raw, doc, traits, out["metadata"])
-    return out
 
 
 def _picked(which: NDArray[np.bool_], words: tuple[str, str]) -> pa.Array:
@@ -996,21 +768,14 @@ def _named(
 def _name(raw: Raw, name: str, little: NDArray[np.bool_]) -> pa.Array:
     """A namespace or queue as text: its number, or its bytes as they read best (10.1)."""
     value, present = raw.numbers(f"{name}_id")
-    start, length = raw.spans(f"{name}_raw")
-    texts: list[str | None] = [None]
-    which = np.zeros(raw.n, np.int64)
-    seen: dict[tuple[bytes, bool], int] = {}
-    data = memoryview(raw.buffer)
-    rows = np.flatnonzero(length >= 0)
-    ends, orders = (start + length)[rows].tolist(), little[rows].tolist()
-    for row, one, two, order in zip(rows.tolist(), start[rows].tolist(), ends, orders, strict=True):
-        key = bytes(data[one:two]), order
-        if key not in seen:
-            seen[key] = len(texts)
-            texts.append(readable(*key))
-        which[row] = seen[key]
     number = pa.array(value, mask=~present).cast(pa.string())
-    return pc.coalesce(number, pa.array(texts, pa.string()).take(pa.array(which)))
+    encoded = raw.array(f"{name}_raw").dictionary_encode()
+    names = encoded.dictionary.to_pylist()
+    if not names:
+        return number
+    texts = pa.array([readable(x, order) for order in (False, True) for x in names], pa.string())
+    at = pc.fill_null(encoded.indices, 0).to_numpy() + len(names) * little
+    return pc.coalesce(number, texts.take(pa.array(at, mask=pc.is_null(encoded).to_numpy(zero_copy_only=False))))
 
 
 def readable(name: bytes, little: bool = False) -> str:
@@ -1040,36 +805,58 @@ def _metadata(entries: pa.Array, codec: NDArray[np.bool_]) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), named, mask=pc.is_null(entries) if entries.null_count else None)
 
 
-def _ambiguities(raw: Raw, doc: NDArray[np.intp], traits: Sequence[_Trait], metadata: pa.Array) -> pa.Array:
+# Bits that a field and its absence need in a big-endian frame, and the orders of four tags.
+_BITS = {"opcode": 9, "client": 9, "status": 5, "reason": 5, "message_type": 7, "rq": 3}
+_ORDER_BITS = 10
+
+
+def _ambiguities(raw: Raw, traits: Sequence[_Trait]) -> pa.Array:
     """``field:number`` for every number of a big-endian frame whose meaning rests on an unproven choice."""
-    lists: list[list[str]] = [[]]
-    which = np.zeros(raw.n, np.int64)
-    if len(doc):
-        names = ("opcode", "client", "status", "reason", "message_type", "rq")
-        columns = [_listed(raw.numbers(name), doc) for name in names]
-        layouts = raw.layout[doc].tolist()
-        seen: dict[tuple[Any, ...], int] = {}
-        for place, (row, tags) in enumerate(zip(doc.tolist(), _tags(metadata, doc), strict=True)):
-            values = [c[place] for c in columns]
-            key = (layouts[place], tags, *values)
-            if key not in seen:
-                seen[key] = len(lists)
-                lists.append(_ambiguous(traits[layouts[place]], values, tags))
-            which[row] = seen[key]
+    is_doc = np.array([t.is_doc for t in traits], np.bool_)[raw.layout]
+    if not is_doc.any():
+        return pa.array([[]], pa.list_(pa.string())).take(pa.array(np.zeros(raw.n, np.int64)))
+    columns = {name: raw.numbers(name) for name in _BITS}
+    orders = _tag_orders(raw)
+    # A number per row, equal only for rows of the same layout, values and doubtful tags.
+    key = np.where(is_doc, raw.layout.astype(np.int64) + 1, 0)
+    for name, (value, present) in columns.items():
+        key = key << _BITS[name] | np.where(is_doc & present, value + 1, 0)
+    encoded = pa.array(key << _ORDER_BITS | orders).dictionary_encode()
+    which = encoded.indices.to_numpy()
+    example = np.zeros(len(encoded.dictionary), np.int64)
+    example[which] = np.arange(raw.n)
+    lists: list[list[str]] = []
+    for row in example.tolist():
+        values = [int(value[row]) if present[row] else None for value, present in columns.values()]
+        lists.append(_ambiguous(traits[raw.layout[row]], values, _tags(int(orders[row]))) if is_doc[row] else [])
     return pa.array(lists, pa.list_(pa.string())).take(pa.array(which))
 
 
-def _tags(metadata: pa.Array, rows: NDArray[np.intp]) -> list[bytes]:
-    """The metadata tags of some rows."""
-    tags = metadata.flatten().field("tag").to_numpy().astype(np.uint8).tobytes()
-    lengths = pc.fill_null(pc.list_value_length(metadata), 0).to_numpy().astype(np.int64)
-    ends = np.cumsum(lengths)
-    return [tags[one:two] for one, two in zip((ends - lengths)[rows].tolist(), ends[rows].tolist(), strict=True)]
+def _tag_orders(raw: Raw) -> NDArray[np.int64]:
+    """Which of the doubtful metadata tags each row has, in order of their first entry: a number that `_tags` reads."""
+    wanted = _AMBIGUOUS["open"]["metadata"]
+    row, tag = raw.items("entries", "tag")
+    none = len(row)
+    first = np.full((len(wanted), raw.n), none, np.int64)
+    for i, value in enumerate(wanted):
+        at = np.flatnonzero(tag == value)[::-1]
+        first[i, row[at]] = at  # of several the last that is written: the first
+    out = np.zeros(raw.n, np.int64)
+    some = np.flatnonzero((first < none).any(axis=0))
+    order = np.argsort(first[:, some], axis=0)
+    for place in range(len(wanted)):
+        there = first[order[place], some] < none
+        out[some] = np.where(there, out[some] * (len(wanted) + 1) + order[place] + 1, out[some])
+    return out
 
 
-def _listed(numbers: tuple[NDArray[np.int64], NDArray[np.bool_]], rows: NDArray[np.intp]) -> list[int | None]:
-    value, present = numbers
-    return [v if p else None for v, p in zip(value[rows].tolist(), present[rows].tolist(), strict=True)]
+def _tags(order: int) -> list[int]:
+    """The tags that a number of `_tag_orders` stands for."""
+    wanted, tags = _AMBIGUOUS["open"]["metadata"], []
+    while order:
+        order, digit = divmod(order, len(wanted) + 1)
+        tags.append(wanted[digit - 1])
+    return tags[::-1]
 
 
 # Numbers that the document and the codec read differently, and those the document itself gives twice.
@@ -1150,9 +937,8 @@ _DOC_HEADERS: Mapping[tuple[bool, bool], tuple[type[Message], type[Message]]] = 
 
 def _layouts() -> Iterator[Layout]:
     """The entry layouts, which a connection begins in, and those that their splitter names."""
-    heads = (BIG + b"\x01", LITTLE + b"\x01")
     for d in DIRECTIONS:
-        yield Layout(d, d, {}, dialect="doc", splitter=partial(split, d), heads=heads)
+        yield Layout(d, d, {}, dialect="doc", splitter=SPLITS[d])
     for i, d in enumerate(DIRECTIONS):
         for form, classes in _COMPONENTS.items():
             if not form.startswith("doc"):
@@ -1205,7 +991,8 @@ PROTOCOL = MessageQueue(
     envelope=Envelope(client_name="client_name", body="body", derive=envelope),
     rule=RULE,
     evidence=Evidence(
-        None, observe, settle, relayout, layouts=frozenset(x.name for x in _LAYOUTS if x.dialect == "doc")
+        None, observe, settle, relayout, layouts=frozenset(x.name for x in _LAYOUTS if x.dialect == "doc"),
+        certain=certain,
     ),
     derived=(
         Derived("namespace", pa.string()),
