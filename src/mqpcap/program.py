@@ -278,9 +278,7 @@ def _reserved() -> frozenset[str]:
     """Names that Scapy or Python own: a field called so would be silently shadowed (pkt.payload, pkt.time)."""
     import keyword
 
-    from scapy.packet import Packet
-
-    return frozenset(dir(wire.Message)) | frozenset(Packet.__slots__) | frozenset(keyword.kwlist)
+    return frozenset(dir(wire.Message)) | frozenset(keyword.kwlist)
 
 
 RESERVED = _reserved()

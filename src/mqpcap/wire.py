@@ -4,7 +4,7 @@ A layer writes Scapy ``Packet`` classes (subclasses of :class:`Message`) from th
 else. Each kind is a Scapy field, so the classes build, dissect and list like any layer; lengths,
 counts and conditions are *names of fields*, so ``program`` can read the same classes and compile them
 for the interpreter. Here stands, per kind, its Scapy behaviour and its strictness; its op and its Arrow
-type stand in ``program``.
+type stand in ``program``. Where captures are only read the same classes do without Scapy: see ``plain``.
 
 Kinds: integers (``U8`` ... ``I64``, ``Bool``, ``Length``), ``Bits``, ``Text``, ``Bytes``, ``Rest``,
 ``Many``, ``Only``, ``Part``, and the late kinds ``Tree`` and ``Json``, which only mark a span.
@@ -15,17 +15,21 @@ bounds makes the whole message fall back to ``Raw``. Nothing is shortened, nothi
 """
 
 import random
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
-from scapy.config import conf
-from scapy.fields import Field
-from scapy.packet import Packet, bind_top_down
-
 from mqpcap import typed
 from mqpcap.errors import ProtocolError
 from mqpcap.inflating import inflate
+
+if TYPE_CHECKING or "mqpcap.plain" not in sys.modules:
+    from scapy.config import conf
+    from scapy.fields import Field
+    from scapy.packet import Packet, bind_top_down
+else:
+    from mqpcap.plain import Field, Packet, bind_top_down
 
 if TYPE_CHECKING:
     from mqpcap.protocol import Layout, MessageQueue

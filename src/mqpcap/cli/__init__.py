@@ -24,6 +24,12 @@ from mqpcap.errors import MqpcapError
 class Commands(click.Group):
     """A group whose failures are one line on stderr, never a traceback."""
 
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        """Run as the process that it is, which needs no Scapy; code that uses Scapy calls ``main.main``."""
+        import mqpcap.plain  # noqa: F401 - that it is there is what counts
+
+        return super().__call__(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> object:
         """The command's result; exits 1 on what the user has to know."""
         try:
