@@ -89,3 +89,15 @@ def test_bytes_of_a_large_batch_are_let_go() -> None:
 def test_an_unknown_column_is_an_error() -> None:
     with pytest.raises(KeyError):
         Rows()["nothing"]
+
+
+def test_unsigned_numbers_come_as_their_bits() -> None:
+    rows = Rows()
+    ids = [2**64 - 1, None, 7, 2**63]
+    rows.add(pa.table({
+        "ts_ns": pa.array([1, 2, 3, 4]), "first_packet": pa.array([1, 1, 1, 1]),
+        "stream_offset": pa.array([0, 1, 2, 3]),
+        "id": pa.array([None if x is None else Decimal(x) for x in ids], pa.decimal128(20, 0)),
+    }))  # fmt: skip
+
+    assert rows.bits("id").tolist() == [-1, 0, 7, -(2**63)]

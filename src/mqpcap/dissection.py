@@ -2,6 +2,9 @@
 
 The only place that knows their order: windows of packets become segments, stretches, frames, records
 and tables. Memory stays flat: a window is gone when the next is read, what waits does so under a cap.
+
+A row is finished as soon as nothing that may still come can change it, and given out then to who asks for it (`ready`);
+what depends on its connection as a whole, or on other connections, waits for the end of the input.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +17,7 @@ from numpy.typing import NDArray
 
 from mqpcap import tables
 from mqpcap.capture import Capture, Window
+from mqpcap.errors import CaptureError
 from mqpcap.exchanges import Ledger, ends, ledger
 from mqpcap.flaws import Flaw
 from mqpcap.frames import DecodeAs, Framer, Frames, Problem, Server
@@ -28,6 +32,8 @@ from mqpcap.tables import Chunk, Policy, Spool
 
 LATER_BYTES = 64 << 20
 """So much of the messages whose reading is not certain yet waits in memory; beyond it they wait in a temporary file."""
+Ready = Callable[[Chunk], None]
+"""Is given chunks whose rows are final."""
 LATER_ROWS = 1 << 16
 """Messages read at once when they have waited."""
 
@@ -47,9 +53,11 @@ class Options:
 
 @dataclass(slots=True)
 class Dissection:
-    """A dissected capture: ``chunks``, ``ledgers``, and ``connections`` and ``problems`` as tables.
+    """A dissected capture: ``chunks`` (those that were not given out before), ``ledgers``, and ``connections`` and
+    ``problems`` as tables.
 
-    counts says what was met on the way that no row tells: packets that are no TCP, memory caps that bit.
+    counts says what was met on the way that no row tells: packets that are no TCP, memory caps that bit. failure: why
+    the rest of the capture could not be read.
     """
 
     capture: Capture
@@ -59,7 +67,9 @@ class Dissection:
     _spool: Spool
     _settle: Callable[[str, pa.Table], Chunk] = field(repr=False)
     _edges: Mapping[int, Ends] = field(repr=False)
+    _early: dict[str, Rows] = field(default_factory=dict, repr=False)
     _rows: dict[str, Rows] | None = field(default=None, repr=False)
+    failure: CaptureError | None = None
     _ledgers: dict[str, Ledger] | None = field(default=None, repr=False)
 
     def chunks(self, for_ledgers: bool = True) -> Iterator[Chunk]:
@@ -68,7 +78,7 @@ class Dissection:
         Not ``for_ledgers``: what ``ledgers`` needs of them is not kept in memory; it would read them once more.
         """
         keeps = for_ledgers and self._rows is None
-        rows: dict[str, Rows] = {}
+        rows = self._early if keeps else {}
         for name, table in self._spool.batches():
             chunk = self._settle(name, table)
             if chunk.narrow is not None and keeps:
@@ -92,14 +102,18 @@ class Dissection:
 
 
 def dissect(
-    capture: Capture, options: Options | None = None, progress: Callable[[int], None] | None = None
+    capture: Capture,
+    options: Options | None = None,
+    progress: Callable[[int], None] | None = None,
+    ready: Ready | None = None,
 ) -> Dissection:
     """A capture's messages, connections and problems.
 
-    ``progress`` is told how many bytes of capture were read since it was last called. Raises CaptureError if a file is
-    gone or a pipe was read already; whatever the bytes are, they are a result.
+    ``progress`` is told how many bytes of capture were read since it was last called; ``ready`` is given what is final
+    on the way, which is then not in ``chunks``. Raises CaptureError if a file is gone or a pipe was read already, so
+    that nothing could be read; whatever the bytes are, they are a result.
     """
-    return _Run(capture, options or Options()).run(progress)
+    return _Run(capture, options or Options(), ready).run(progress)
 
 
 class Rooms:
@@ -231,16 +245,26 @@ class Rooms:
 class _Run(Rooms):
     """One capture made into tables."""
 
-    def __init__(self, capture: Capture, options: Options) -> None:
+    def __init__(self, capture: Capture, options: Options, ready: Ready | None = None) -> None:
         super().__init__(options, patient=True)
         self.capture = capture
         self.spool = Spool()
+        self.ready = ready
+        self.rows: dict[str, Rows] = {}
+        self.failure: CaptureError | None = None
 
     def run(self, progress: Callable[[int], None] | None) -> Dissection:
-        for window in self.capture.windows():
-            self._take(self.messages(window))
-            if progress is not None:
-                progress(len(window.buffer))
+        any_read = False
+        try:
+            for window in self.capture.windows():
+                self._take(self.messages(window))
+                any_read = True
+                if progress is not None:
+                    progress(len(window.buffer))
+        except CaptureError as error:
+            if not any_read:
+                raise
+            self.failure = error
         self._take(self.last_messages())
         return self._result()
 
@@ -251,7 +275,36 @@ class _Run(Rooms):
                 protocol, self.reader(protocol).program, frames, records, self.framer.talks, self.assembler.flows,
                 self.capture.files, self.options.policy,
             )  # fmt: skip
-            self.spool.add(protocol.name, table)
+            if self.ready is not None:
+                table = self._given(protocol, frames, table, self.ready)
+            if table.num_rows:
+                self.spool.add(protocol.name, table)
+
+    def _given(self, protocol: MessageQueue, frames: Frames, table: pa.Table, ready: Ready) -> pa.Table:
+        """Give out the rows that are final; the others come back."""
+        flows, place = numbered(frames.flow)
+        facts = {f: said for f in flows.tolist() if (said := self._final(protocol, f)) is not None}
+        begun = self.assembler.flows.columns(flows).syn
+        final = begun[place, frames.side] & np.isin(flows, list(facts))[place]
+        if not final.any():
+            return table
+        rest = table.slice(0, 0)
+        if not final.all():
+            table, rest = table.filter(pa.array(final)), table.filter(pa.array(~final))
+        chunk = tables.settled(protocol, self.reader(protocol).program, table, facts, self.assembler.flows)
+        if chunk.narrow is not None:
+            self.rows.setdefault(protocol.name, Rows()).add(chunk.narrow)
+        ready(chunk)
+        return rest
+
+    def _final(self, protocol: MessageQueue, flow: int) -> Facts | None:
+        """What a connection says of its rows, None as long as that may change."""
+        evidence = protocol.evidence
+        if evidence is None:
+            return Facts()
+        if evidence.joins or evidence.certain is None or not evidence.certain(self._connection(flow)):
+            return None
+        return evidence.settle([self._connection(flow)])[0]
 
     def _facts(self) -> dict[str, dict[int, Facts]]:
         """Per protocol, what each flow as a whole says."""
@@ -280,7 +333,8 @@ class _Run(Rooms):
         return Dissection(
             self.capture, tables.connections(flows, self.framer.talks),
             tables.problems(found, flows, self.framer.talks),
-            self.counts, self.spool, settle, ends(flows, self.framer.talks, found),
+            self.counts, self.spool, settle, ends(flows, self.framer.talks, found), self.rows,
+            failure=self.failure,
         )  # fmt: skip
 
 

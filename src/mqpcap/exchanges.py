@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.frames import Problem, Talk
-from mqpcap.matching import codes
+from mqpcap.matching import codes, compact
 from mqpcap.protocol import Ask, Ends, Matches, MessageQueue, Pairing, Rule, State
 from mqpcap.rows import Rows
 from mqpcap.streams import NONE, Flow
@@ -74,12 +74,17 @@ MAX_PLACES = 4096
 STEADY = 3
 RISING = 8
 """So many equal steps, or so many steps up (connections may share a counter), show that a client numbers requests."""
-STATES = pa.array([s.name.lower() for s in State], pa.string())
+STATES = pa.array([s.name.lower() for s in State], pa.string()).dictionary_encode()
+_TEXTS = ("protocol", "op", "destination", "client_name", "request_direction", "state", "status")
+_COMPACT = compact(EXCHANGES, _TEXTS)
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The exchanges and deliveries of one protocol; ``doubtful`` deliveries are left out of the table."""
+    """The exchanges and deliveries of one protocol; ``doubtful`` deliveries are left out of the table.
+
+    Text of the exchanges is dictionaries.
+    """
 
     exchanges: pa.Table
     deliveries: pa.Table
@@ -523,7 +528,7 @@ def _lost_between(columns: _Columns, asked: I64, holes: I64) -> None:
 def _exchanges(protocol: str, rows: Rows, pairs: Pairing) -> pa.Table:
     """The table ``exchanges``, in the order of the rows: of the request, or of a reply without one."""
     if not len(pairs.request):
-        return EXCHANGES.empty_table()
+        return _COMPACT.empty_table()
     one = np.where(pairs.request >= 0, pairs.request, pairs.reply)
     order = np.argsort(one, kind="stable")
     request, reply = pairs.request[order], pairs.reply[order]
@@ -532,11 +537,11 @@ def _exchanges(protocol: str, rows: Rows, pairs: Pairing) -> pa.Table:
     offset = rows["stream_offset"]
     columns = {
         "connection_id": either.column(rows["connection_id"]),
-        "protocol": pa.repeat(pa.scalar(protocol, pa.string()), len(one)),
+        "protocol": _constant(protocol, len(one)),
         "op": either.text(rows, "op"),
         "destination": either.text(rows, "destination"),
         "client_name": either.text(rows, "client_name"),
-        "request_direction": pa.repeat(pa.scalar("c2s", pa.string()), len(one)),
+        "request_direction": _constant("c2s", len(one)),
         "request_offset": asked.column(offset),
         "reply_offset": answered.column(offset),
         "request_ts_ns": request_ts,
@@ -546,7 +551,11 @@ def _exchanges(protocol: str, rows: Rows, pairs: Pairing) -> pa.Table:
         "status": answered.text(rows, "status"),
         "error_code": answered.column(rows["error_code"]),
     }
-    return pa.table(columns, EXCHANGES)
+    return pa.table(columns, _COMPACT)
+
+
+def _constant(text: str, n: int) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(np.zeros(n, np.int32), pa.array([text]))
 
 
 class _At:
@@ -563,7 +572,7 @@ class _At:
         return array.take(self.rows)
 
     def text(self, rows: Rows, name: str) -> pa.Array:
-        return self.column(rows.coded(name)).cast(pa.string())
+        return self.column(rows.coded(name))
 
 
 def _deliveries(protocol: str, rows: Rows, matches: Matches | None) -> pa.Table:

@@ -1,6 +1,6 @@
 """Equal values found across rows, for the rules that tie messages together."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,14 @@ MAX_LOOKUP_SPAN = 1 << 16
 """Numbers this close together are told apart by a table of them; others, unless they are many, by sorting."""
 
 
+CODED = pa.dictionary(pa.int32(), pa.string())
+
+
+def compact(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
+    """The schema with some columns of text as dictionaries."""
+    return pa.schema([field.with_type(CODED) if field.name in names else field for field in schema])
+
+
 def codes(columns: Sequence[pa.Array | pa.ChunkedArray], n: int) -> I64:
     """A number per row (n of them), equal exactly where all columns are; nulls equal each other.
 
@@ -21,7 +29,7 @@ def codes(columns: Sequence[pa.Array | pa.ChunkedArray], n: int) -> I64:
     key = np.zeros(n, np.int64)
     for column in columns:
         whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        encoded = whole.dictionary_encode()
+        encoded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
         one = pc.fill_null(encoded.indices, len(encoded.dictionary)).to_numpy(zero_copy_only=False).astype(np.int64)
         both = pa.array(key * (len(encoded.dictionary) + 1) + one)
         key = both.dictionary_encode().indices.to_numpy().astype(np.int64)

@@ -16,6 +16,7 @@ How rows become files
     when too many are open, and the next rows of that day begin the next part.
 """
 
+import base64
 import ctypes
 import errno
 import json
@@ -297,7 +298,7 @@ class Export:
         self._finish(part)
         if part.writer_bytes >= MAX_FILE_BYTES:
             self._close(part)
-        rows = pa.Table.from_batches(part.waiting)
+        rows = pa.Table.from_batches(part.waiting).unify_dictionaries()
         self._waiting_bytes -= part.waiting_bytes
         part.waiting = []
         part.waiting_row_count = part.waiting_bytes = 0
@@ -457,12 +458,13 @@ def parquet_writer(path: "Path | pa.NativeFile", schema: pa.Schema) -> pq.Parque
     encodings = {name: encoding for name, kind in leaves if (encoding := _encoding(name, kind))}
     metadata = {
         **(schema.metadata or {}),
+        b"ARROW:schema": base64.b64encode(_plain(schema).serialize()),
         b"mqpcap.version": __version__.encode(),
         b"mqpcap.schema_version": str(SCHEMA_VERSION).encode(),
     }
-    return pq.ParquetWriter(
+    writer = pq.ParquetWriter(
         path,
-        schema.with_metadata(metadata),
+        schema,
         version="2.6",
         compression="zstd",
         compression_level=ZSTD_LEVEL,
@@ -471,7 +473,15 @@ def parquet_writer(path: "Path | pa.NativeFile", schema: pa.Schema) -> pq.Parque
         # Bounds of bodies help nobody; they would be copied into every page index.
         write_statistics=[name for name, kind in leaves if not pa.types.is_binary(kind)],
         write_page_index=True,
-        store_schema=True,
+        store_schema=False,  # it would say that dictionaries are wanted back
+    )
+    writer.add_key_value_metadata(metadata)
+    return writer
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    return pa.schema(
+        [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in schema], schema.metadata
     )
 
 

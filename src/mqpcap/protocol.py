@@ -208,8 +208,8 @@ class Evidence:
     layouts: frozenset[str] | None = None
     """Layouts (as the framing names them) whose rows are evidence, None for all."""
     certain: Callable[[Connection], bool] | None = None
-    """Whether ``relayout`` will say the same of every later state. Until then rows of ``layouts`` wait, at worst for
-    the end of the input: what a row says must not depend on when it was read."""
+    """Whether ``relayout``, and ``settle`` unless it joins, will say the same of every later state. Until then rows of
+    ``layouts`` wait, at worst for the end of the input: what a row says must not depend on when it was read."""
     joins: bool = False
     """Whether ``settle`` says of a connection what another one knows; else it looks at each alone."""
 

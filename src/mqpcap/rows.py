@@ -46,6 +46,11 @@ class _Numbers:
             # Distances of 64 bits wrap as their sums do.
             np.add(self.steps, out.dtype.type(self.base), out=out, casting="unsafe")
 
+    @property
+    def nothing(self) -> bool:
+        """Whether every row is null."""
+        return self.valid is not None and self.steps is None and not self.valid.any()
+
     def mask(self) -> NDArray[np.bool_]:
         """Which rows are null."""
         if self.valid is None:
@@ -179,11 +184,26 @@ class Rows:
         self._sort()
         kind, parts = self._types[name], self._parts[name]
         numbers = [part for part in parts if isinstance(part, _Numbers)]
+        if all(part.nothing for part in numbers) and len(numbers) == len(parts):
+            return pa.nulls(self.num_rows, kind)
         if len(numbers) == len(parts):
             return self._of_numbers(kind, numbers)
         if any(isinstance(part, _Whole) for part in parts):
             return self._taken(pa.concat_arrays([_plain(part, kind) for part in parts]))
         return self.coded(name).cast(kind)
+
+    def bits(self, name: str) -> NDArray[np.int64]:
+        """A column of 64-bit unsigned numbers as int64 with the same bits; null is 0."""
+        self._sort()
+        parts = self._parts[name]
+        out = np.zeros(sum(self._counts), np.int64)
+        for part, at in zip(parts, self._places(), strict=True):
+            if not isinstance(part, _Numbers):
+                raise TypeError(f"column {name} holds numbers that are wider")
+            part.into(out[at].view(np.uint64))
+            if part.valid is not None:
+                out[at][part.mask()] = 0
+        return self._in_order(out)
 
     def coded(self, name: str) -> pa.DictionaryArray:
         """A column of text as a dictionary."""
@@ -268,7 +288,11 @@ class Rows:
             return
         # Batches are in order and hardly overlap: sorting by time alone mostly does.
         order = np.argsort(ts_ns, kind="stable")
-        if not ascend([key[order] for key in keys]):
+        same = np.flatnonzero(np.diff(ts_ns.take(order)) == 0)
+        (packet, packet_after), (offset, offset_after) = (
+            (key[order[same]], key[order[same + 1]]) for key in keys[1:]
+        )
+        if ((packet_after < packet) | ((packet_after == packet) & (offset_after < offset))).any():
             order = np.lexsort(keys[::-1])
         moved = np.flatnonzero(order != np.arange(len(order)))
         self._order, self._moved = order, moved if len(moved) * MAX_MOVED < len(order) else None

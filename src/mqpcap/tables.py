@@ -22,7 +22,7 @@ from mqpcap import interpreter as ip
 from mqpcap.exchanges import ENVELOPE, needed
 from mqpcap.flaws import Flaw
 from mqpcap.frames import Frames, Problem, Talk
-from mqpcap.matching import ascend, numbered
+from mqpcap.matching import CODED, ascend, compact, numbered
 from mqpcap.program import Column, Program
 from mqpcap.protocol import DIRECTIONS, Facts, MessageQueue
 from mqpcap.records import Records, as_type, coalesced, column_type
@@ -69,9 +69,10 @@ MESSAGES = pa.schema(
         ("resynced", pa.bool_()),
     ]
 )
+REPEATING = frozenset({"capture_file", "direction", "src_ip", "dst_ip", "protocol", "dialect", "op", "flaw"})
+"""Text of which a batch has few: dictionaries all the way to the file, where they are dictionaries too."""
 KEYS = ("connection_id", "direction", "stream_offset", "ts", "ts_ns", "op", "flaw")
-CODED = ("direction", "op", "flaw")
-"""Columns that ``exchanges`` gets as dictionaries."""
+_COMPACT = compact(MESSAGES, REPEATING)
 _SIDES = (
     "packets", "bytes", "retransmitted_bytes", "conflict_bytes", "missing_bytes", "messages",
 )  # fmt: skip
@@ -138,8 +139,11 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows of one protocol: ``messages`` (schema MESSAGES) and ``fields`` (KEYS, the protocol's columns), row for row;
-    ``narrow`` is what ``exchanges`` reads of them, None for a protocol without a rule."""
+    """Rows of one protocol: ``messages`` (as MESSAGES) and ``fields`` (KEYS, the protocol's columns), row for row.
+
+    Columns of both that are REPEATING are dictionaries. ``narrow`` is what ``exchanges`` reads of the rows, None for a
+    protocol without a rule.
+    """
 
     protocol: str
     messages: pa.Table
@@ -306,7 +310,7 @@ def _endpoints(flows: FlowColumns, place: NDArray[np.int64], side: NDArray[np.in
     n = len(flows)
     sender, receiver = pa.array(place + n * side.astype(np.int64)), pa.array(place + n * (1 - side.astype(np.int64)))
     ends = np.repeat(np.arange(2), n).reshape(2, n)
-    ips = pa.array([*flows.ips(ends[0]), *flows.ips(ends[1])], pa.string())
+    ips = pa.array([*flows.ips(ends[0]), *flows.ips(ends[1])], pa.string()).dictionary_encode()
     ports = pa.array(flows.port.T.reshape(-1), pa.int64()).cast(pa.int32())
     return {
         "connection_id": pa.array(flows.connection_ids()[place]),
@@ -370,7 +374,9 @@ def _sole(names: str | Sequence[str]) -> str | None:
 
 
 def _plain(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    if not isinstance(array, pa.ChunkedArray):
+        return array
+    return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
 
 
 def _body_len(table: pa.Table, names: str | Sequence[str]) -> pa.Array:
@@ -446,21 +452,22 @@ def settled(
     table = _sorted(table, flows)
     flow, place = numbered(table["flow"].to_numpy())
     types = _types(protocol, program)
-    columns = {name: _wide(_plain(table[name]), types.get(name)) for name in table.column_names}
+    columns = {
+        name: _plain(table[name]) if name in REPEATING else _wide(_plain(table[name]), types.get(name))
+        for name in table.column_names
+    }
     columns |= _endpoints(of_flows(flows, flow), place, table["side"].to_numpy())
     columns["stream_offset"] = pa.array(_offsets(table, flows))
     columns["ts"] = pa.array(columns["ts_ns"].to_numpy() // 1000).cast(US)
-    columns["protocol"] = pa.repeat(pa.scalar(protocol.name), len(place))
+    columns["protocol"] = _coded(pa.array([protocol.name]), np.zeros(len(place), np.int32))
     for name, type_ in ENVELOPE_TYPES.items():
         if name not in columns:
             columns[name] = as_type(columns[f"f.{_sole(getattr(protocol.envelope, name))}"], type_)
-    said = _said(columns, [facts.get(f, Facts()) for f in flow.tolist()], place)
-    columns |= said
-    messages = pa.table({name: columns[name] for name in MESSAGES.names}, MESSAGES)
+    columns |= _said(columns, [facts.get(f, Facts()) for f in flow.tolist()], place)
+    columns |= {name: _repeating(columns[name]) for name in REPEATING}
+    messages = pa.table({name: columns[name] for name in MESSAGES.names}, _COMPACT)
     fields = {name[2:]: array for name, array in columns.items() if name.startswith("f.")}
-    # Names that the connections say are not those of the spool.
-    coded = {name: _plain(table[name]) if name not in said else columns[name] for name in CODED}
-    narrow = _narrow(protocol, coded, columns)
+    narrow = _narrow(protocol, columns)
     return Chunk(protocol.name, messages, pa.table({name: columns[name] for name in KEYS} | fields), narrow)
 
 
@@ -470,8 +477,13 @@ def _said(columns: Mapping[str, pa.Array], known: Sequence[Facts], place: NDArra
     out: dict[str, pa.Array] = {}
     for name in ("dialect", "group_name", "client_name"):
         said = [getattr(k, name) for k in known]
-        if columns[name].null_count and any(x is not None for x in said):
-            out[name] = pc.coalesce(columns[name], pa.array(said, pa.string()).take(at))
+        own = columns[name]
+        if not own.null_count or all(x is None for x in said):
+            continue
+        texts = pa.array(said, pa.string()).dictionary_encode().take(at)
+        if own.null_count < len(own):
+            texts = pc.coalesce(*(x.cast(pa.string()) for x in (own, texts)))
+        out[name] = texts if name in REPEATING else texts.cast(pa.string())
     for name in {name for k in known for name in k.columns}:
         out[f"f.{name}"] = pa.array([k.columns.get(name) for k in known], pa.string()).take(at)
     if any(k.op_names is not None for k in known):
@@ -498,6 +510,13 @@ def _sorted(table: pa.Table, flows: Sequence[Flow]) -> pa.Table:
         _offsets(table, flows),
     )
     return table if ascend(keys) else table.take(pa.array(np.lexsort(keys[::-1])))
+
+
+def _repeating(array: pa.Array) -> pa.Array:
+    """A column of text as a dictionary, whatever it waited as."""
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), CODED)
+    return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
 
 
 def _wide(array: pa.Array, type_: pa.DataType | None) -> pa.Array:
@@ -531,9 +550,7 @@ def _column(table: pa.Table, name: str) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, array.flatten().field(inner), mask=pc.is_null(array))
 
 
-def _narrow(
-    protocol: MessageQueue, coded: Mapping[str, pa.Array], columns: Mapping[str, pa.Array]
-) -> pa.Table | None:
+def _narrow(protocol: MessageQueue, columns: Mapping[str, pa.Array]) -> pa.Table | None:
     """What the protocol's rule reads."""
     rule = protocol.rule
     if rule is None:
@@ -545,7 +562,7 @@ def _narrow(
     for name in ("body_print", "body_sha256"):
         if f"r.{name}" in columns:
             out[name] = columns[f"r.{name}"]
-    return pa.table({**out, **coded})
+    return pa.table(out)
 
 
 def _renamed(columns: Mapping[str, pa.Array], known: Sequence[Facts], place: NDArray[np.intp]) -> pa.Array:

@@ -12,6 +12,7 @@ from mqpcap.cli.talk import plural, say, size
 
 if TYPE_CHECKING:
     from mqpcap.outputs import Summary
+    from mqpcap.tables import Chunk
 
 
 @click.command(epilog="Example: mqpcap export pcaps --out tables")
@@ -38,12 +39,16 @@ def export(inputs: tuple[str, ...], out: str, overwrite: bool, choices: Choices)
     problem_bytes: Counter[str] = Counter()
     dissected_count = 0
     with Export(Path(out), overwrite=overwrite, keep=files, threads=threads) as tables:
-        for dissection in dissections(captures, outcome):
+
+        def write(chunk: "Chunk") -> None:
+            outcome.take(chunk)
+            tables.write("messages", chunk.messages, "ts_ns")
+            tables.write(chunk.protocol, chunk.fields, "ts_ns")
+
+        for dissection in dissections(captures, outcome, write):
             dissected_count += 1
             for chunk in dissection.chunks():
-                outcome.take(chunk)
-                tables.write("messages", chunk.messages, "ts_ns")
-                tables.write(chunk.protocol, chunk.fields, "ts_ns")
+                write(chunk)
             for ledger in dissection.ledgers().values():
                 for name in ("exchanges", "deliveries"):
                     tables.write(name, getattr(ledger, name), DATES[name])

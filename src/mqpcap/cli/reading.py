@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from mqpcap.capture import Capture, Found
-    from mqpcap.dissection import Dissection
+    from mqpcap.dissection import Dissection, Ready
     from mqpcap.tables import Chunk
 
 NOT_COMPILED = "the byte loops are not compiled: about 8 times slower; an install with a C compiler compiles them"
@@ -124,30 +124,39 @@ def again(capture: "Capture", outcome: Outcome) -> "Capture":
     return captures(["-"], _stdin_copy(outcome)).captures[0]
 
 
-def dissections(captures: "Sequence[Capture]", outcome: Outcome) -> "Iterator[Dissection]":
-    """Each capture dissected, in order; one that fails is the outcome's, and the others go on."""
+def dissections(
+    captures: "Sequence[Capture]", outcome: Outcome, ready: "Ready | None" = None
+) -> "Iterator[Dissection]":
+    """Each capture dissected, in order; one that fails is the outcome's, and the others go on.
+
+    With ``ready`` one after the other: it is given what is final while a capture is read.
+    """
     from mqpcap.interpreter import COMPILED
 
     choices = outcome.choices
     if not COMPILED and not choices.quiet:
         say(f"note: {NOT_COMPILED}")
     # Uncompiled loops hold the interpreter lock: side by side they only take memory.
-    jobs = (choices.jobs or os.cpu_count() or 1) if COMPILED else 1
+    jobs = (choices.jobs or os.cpu_count() or 1) if COMPILED and ready is None else 1
     jobs = max(1, min(jobs, len(captures)))
-    with metered(_size_bytes(captures), choices.quiet) as meter, closing(_runs(captures, choices, jobs, meter)) as runs:
+    with metered(_size_bytes(captures), choices.quiet) as meter, closing(
+        _runs(captures, choices, jobs, meter, ready)
+    ) as runs:
         for capture, run in runs:
             try:
                 dissection = run.result()
             except CaptureError as error:
                 outcome.unreadable.append((capture.files[0], error_line(error)))
                 continue
+            if dissection.failure is not None:
+                outcome.unreadable.append((capture.files[0], error_line(dissection.failure)))
             outcome.notes += [str(note) for note in capture.notes]
             outcome.notes += caps(dissection)
             yield dissection
 
 
 def _runs(
-    captures: "Sequence[Capture]", choices: Choices, jobs: int, meter: Meter
+    captures: "Sequence[Capture]", choices: Choices, jobs: int, meter: Meter, ready: "Ready | None"
 ) -> "Generator[tuple[Capture, Future[Dissection]], None, None]":
     """Dissections under way, no more than ``jobs`` begun before the first of them is taken."""
     from concurrent.futures import ThreadPoolExecutor
@@ -162,7 +171,7 @@ def _runs(
         while waiting or under_way:
             while waiting and len(under_way) < jobs:
                 capture = waiting.popleft()
-                under_way.append((capture, pool.submit(dissect, capture, options, meter)))
+                under_way.append((capture, pool.submit(dissect, capture, options, meter, ready)))
             yield under_way.popleft()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

@@ -130,7 +130,8 @@ class _Filter:
         if no_answers or (self.protocols and chunk.protocol not in self.protocols):
             return Chunk(chunk.protocol, chunk.messages.slice(0, 0), chunk.fields.slice(0, 0))
         if self.operations:
-            keep.append(pc.is_in(pc.utf8_lower(chunk.messages["op"]), pa.array(self.operations, pa.string())))
+            operation = pc.utf8_lower(chunk.messages["op"].cast(pa.string()))
+            keep.append(pc.is_in(operation, pa.array(self.operations, pa.string())))
         if self.connections:
             keep.append(pc.is_in(chunk.messages["connection_id"], pa.array(self.connections, pa.int64())))
         if self.flawed:

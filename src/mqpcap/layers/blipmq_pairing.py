@@ -157,8 +157,8 @@ class _Columns:
         self.ts = _numbers(rows["ts_ns"], 0)
         self.end = _numbers(rows["end_ts_ns"], 0)
         self.op = _numbers(rows["op_code"], -1)
-        self.id = _bits(rows["f.correlation_id"])
-        self.sub = _bits(rows["f.subscription_id"])
+        self.id = rows.bits("f.correlation_id")
+        self.sub = rows.bits("f.subscription_id")
         self.has_sub = rows["f.subscription_id"].is_valid().to_numpy(zero_copy_only=False)
         self.qos = _numbers(rows["f.qos"], -1)
         self.version = _numbers(rows["f.protocol_version"], -1)
@@ -222,15 +222,6 @@ def _numbers(array: pa.Array, null: int) -> I64:
     if not array.null_count:
         return values
     return np.where(array.is_valid().to_numpy(zero_copy_only=False), values, dtype.type(null))
-
-
-def _bits(array: pa.Array) -> I64:
-    """A decimal column of 64-bit unsigned values as int64 with the same bits; null is 0."""
-    if array.null_count == len(array):
-        return _all_of(np.int64(0), len(array))
-    words = np.frombuffer(array.buffers()[1], np.int64)
-    low = words[2 * array.offset : 2 * (array.offset + len(array)) : 2]
-    return np.where(array.is_valid().to_numpy(zero_copy_only=False), low, 0) if array.null_count else low.copy()
 
 
 def _coded(column: pa.DictionaryArray) -> tuple[I64, list[str]]:

@@ -78,7 +78,7 @@ class Parts:
     def _write(self, part: _Part) -> None:
         if not part.waiting:
             return
-        rows = pa.Table.from_batches(part.waiting)
+        rows = pa.Table.from_batches(part.waiting).unify_dictionaries()
         self._waiting_bytes -= part.waiting_bytes
         part.waiting, part.waiting_bytes, part.waiting_row_count = [], 0, 0
         if part.written_bytes >= MAX_FILE_BYTES:

@@ -213,7 +213,10 @@ class CaptureReader(DataSourceReader):
         return policy if carries else replace(policy, bodies=0)
 
     def _filtered(self, rows: pa.Table) -> pa.Table:
-        masks = [pc.is_in(rows[name], pa.array(sorted(values), pa.string())) for name, values in self.row_filters]
+        masks = [
+            pc.is_in(rows[name].cast(pa.string()), pa.array(sorted(values), pa.string()))
+            for name, values in self.row_filters
+        ]
         return rows.filter(reduce(pc.and_, masks)) if masks else rows
 
 
