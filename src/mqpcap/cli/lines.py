@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import lru_cache
 
 from mqpcap.cli.talk import shown
 
@@ -44,9 +45,14 @@ class Style:
 def clock(ts_ns: int, utc: bool, dated: bool) -> str:
     """A time of day with microseconds, the date in front if asked."""
     seconds, ns = divmod(ts_ns, 1_000_000_000)
+    return f"{_second(seconds, utc, dated)}.{ns // 1000:06d}"
+
+
+@lru_cache
+def _second(seconds: int, utc: bool, dated: bool) -> str:
     when = datetime.fromtimestamp(seconds, UTC)
     when = when if utc else when.astimezone()
-    return f"{when:{'%Y-%m-%d ' if dated else ''}%H:%M:%S}.{ns // 1000:06d}"
+    return f"{when:{'%Y-%m-%d ' if dated else ''}%H:%M:%S}"
 
 
 def day(ts_ns: int, utc: bool) -> str:
@@ -163,7 +169,7 @@ def value_text(value: object, at_most: int = MAX_SHOWN_BYTES) -> str:
 
 
 def _readable(text: str) -> bool:
-    return all(c.isprintable() or c in "\n\t\r" for c in text)
+    return text.isprintable() or all(c.isprintable() or c in "\n\t\r" for c in text)
 
 
 def _quoted(text: str, at_most: int) -> str:

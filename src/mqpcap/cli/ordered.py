@@ -5,7 +5,6 @@ when its first row is due. A row's place is fixed by time, capture, packet, conn
 """
 
 import heapq
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -84,6 +83,8 @@ class Ordered:
 
     def _written(self, tables: tuple[pa.Table, pa.Table]) -> tuple[int, int, int]:
         if self._file is None:
+            import tempfile
+
             self._file = tempfile.TemporaryFile(prefix="mqpcap-rows-")  # noqa: SIM115 - closed on exit
         ends = [self._file.tell()]
         for table in tables:

@@ -1,7 +1,7 @@
 """``mqpcap show``: one line per message."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from mqpcap.tables import Chunk
 
 LINES_AT_ONCE = 512
+NOT_IN_LINES = ["ts", "end_ts_ns", "last_packet", "frame_len"]
+"""Columns of `messages`; ``ts`` costs more than all the others to bring to Python."""
 
 
 @click.command(epilog="Example: mqpcap show -u --slower-than 40ms --op POLL pcaps/blipmq/qos1.pcap")
@@ -76,7 +78,7 @@ def show(
         for number, dissection in enumerate(dissections(captures, outcome)):
             for chunk in _chunks(dissection, wanted.needs_answers or not as_json):
                 outcome.take(chunk)
-                ordered.add(number, wanted(chunk))
+                ordered.add(number, wanted(chunk) if as_json or verbose or as_hex else _for_lines(wanted(chunk)))
         if as_json:
             _write(_json_lines(islice(ordered.rows(), count)))
         else:
@@ -93,6 +95,15 @@ def _chunks(dissection: "Dissection", with_answers: bool) -> "Iterator[Chunk]":
 
     answers = Answers(dissection)
     return map(answers, dissection.chunks())
+
+
+def _for_lines(chunk: "Chunk") -> "Chunk":
+    """The chunk without the columns that no line shows."""
+    from mqpcap.tables import Chunk
+
+    body = [name for name in _body_columns(chunk.protocol) if name in chunk.fields.column_names]
+    # Without a column a table does not know how many rows it has.
+    return Chunk(chunk.protocol, chunk.messages.drop_columns(NOT_IN_LINES), chunk.fields.select(["op", *body]))
 
 
 class _Filter:
@@ -179,10 +190,11 @@ def _lines(rows: "Iterator[Row]", style: "Style", verbose: bool, data: "Bytes | 
     from mqpcap.tables import KEYS
 
     known = protocols()
-    bodies = {name: _body_of(protocol.envelope.body) for name, protocol in known.items()}
+    bodies = {name: _body_columns(name) for name in known}
     names = {name: enum_names(name) for name in known} if verbose else {}
     for row in rows:
-        yield line(row.message, bodies[row.protocol](row.fields), style)
+        body = next((x for name in bodies[row.protocol] if (x := row.fields.get(name)) is not None), None)
+        yield line(row.message, body, style)
         if verbose:
             yield from tree({k: v for k, v in row.fields.items() if k not in KEYS}, names[row.protocol])
         if data is not None:
@@ -190,10 +202,12 @@ def _lines(rows: "Iterator[Row]", style: "Style", verbose: bool, data: "Bytes | 
                 yield from dump(run.data, run.hidden, run.offset)
 
 
-def _body_of(columns: str | tuple[str, ...]) -> Callable[[Mapping[str, object]], object]:
-    """The user's payload in a row of the protocol's table: the first column that is there."""
-    wanted = (columns,) if isinstance(columns, str) else columns
-    return lambda fields: next((x for name in wanted if (x := fields.get(name)) is not None), None)
+def _body_columns(protocol: str) -> tuple[str, ...]:
+    """Columns of the protocol's table; the first that is there has the user's payload."""
+    from mqpcap.layers import protocols
+
+    columns = protocols()[protocol].envelope.body
+    return (columns,) if isinstance(columns, str) else columns
 
 
 def enum_names(protocol: str) -> Mapping[str, Mapping[int, str]]:
