@@ -383,7 +383,7 @@ def _body_len(table: pa.Table, names: str | Sequence[str]) -> pa.Array:
     wanted = [names] if isinstance(names, str) else list(names)
     if not wanted:
         return pa.nulls(table.num_rows, pa.int64())
-    lengths = [pc.binary_length(table[name].combine_chunks()).cast(pa.int64()) for name in wanted]
+    lengths = [pc.binary_length(_plain(table[name])).cast(pa.int64()) for name in wanted]
     return lengths[0] if len(lengths) == 1 else pc.coalesce(*lengths)
 
 

@@ -28,6 +28,8 @@ class Commands(click.Group):
         """Run as the process that it is, which needs no Scapy; code that uses Scapy calls ``main.main``."""
         import mqpcap.plain  # noqa: F401 - that it is there is what counts
 
+        # pyarrow imports pandas, where it is installed, as soon as a list becomes an array: half a second for nothing.
+        sys.modules["pandas"] = None  # type: ignore[assignment]  # None says that there is no such module
         return super().__call__(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> object:

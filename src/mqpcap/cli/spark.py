@@ -48,6 +48,7 @@ def export(
     Rows are those of mqpcap export. INPUT is a file, a directory, a glob or a URI; all machines must see it. The same
     command goes on where a killed one stopped.
     """
+    sys.modules.pop("pandas", None)  # the other commands are spared it; pyspark is not
     from mqpcap.spark import job, plan
     from mqpcap.spark.session import session
 
