@@ -147,6 +147,8 @@ def ledger(protocol: MessageQueue, rows: Rows, edges: Mapping[int, Ends]) -> Led
     """
     rule = protocol.rule
     assert rule is not None
+    if not rows.num_rows:
+        return Ledger(_COMPACT.empty_table(), DELIVERIES.empty_table(), 0)
     pairs = rule.machine(rows, edges) if rule.machine is not None else paired(rule, rows, edges)
     for queue in rule.queues:
         pairs = _together(pairs, _queued(queue, rows, edges))

@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from mqpcap.matching import ascend
 
 I64 = NDArray[np.int64]
+NO_ROWS: I64 = np.empty(0, np.int64)
+KEYS = ("ts_ns", "first_packet", "stream_offset")
+"""The order of rows."""
 MAX_REPEATING = 4
 """Text counts as repeating where a batch has so many times fewer different values than rows."""
-MAX_MOVED = 8
-"""Where fewer than one row in so many is out of order, only those are moved."""
 _WORDS = (np.uint8, np.uint16, np.uint32)
 
 
@@ -153,12 +154,17 @@ class Rows:
         self._types: dict[str, pa.DataType] = {}
         self._parts: dict[str, list[_Part]] = {}
         self._counts: list[int] = []
-        self._order: I64 | None = None
-        self._moved: I64 | None = None
-        self._sorted = False
+        self._spans: list[tuple[int, int]] = []
+        self._moved: tuple[I64, I64] | None = None
+        self._chosen: I64 | None = None
 
     def add(self, table: pa.Table) -> None:
         """Take a batch in."""
+        if not table.num_rows:
+            return
+        table = _ascending(table)
+        ts_ns = table["ts_ns"]
+        self._spans.append((ts_ns[0].as_py(), ts_ns[-1].as_py()))
         for name in table.column_names:
             column = table[name]
             array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
@@ -167,12 +173,12 @@ class Rows:
                 self._types[name] = kind
             self._parts.setdefault(name, []).append(_packed(array))
         self._counts.append(table.num_rows)
-        self._sorted = False
+        self._moved = None
 
     @property
     def num_rows(self) -> int:
         """How many rows there are."""
-        return sum(self._counts) if self._order is None else len(self._order)
+        return sum(self._counts) if self._chosen is None else len(self._chosen)
 
     @property
     def column_names(self) -> list[str]:
@@ -181,7 +187,6 @@ class Rows:
 
     def __getitem__(self, name: str) -> pa.Array:
         """A column, plain; KeyError if there is none."""
-        self._sort()
         kind, parts = self._types[name], self._parts[name]
         numbers = [part for part in parts if isinstance(part, _Numbers)]
         if all(part.nothing for part in numbers) and len(numbers) == len(parts):
@@ -194,7 +199,6 @@ class Rows:
 
     def bits(self, name: str) -> NDArray[np.int64]:
         """A column of 64-bit unsigned numbers as int64 with the same bits; null is 0."""
-        self._sort()
         parts = self._parts[name]
         out = np.zeros(sum(self._counts), np.int64)
         for part, at in zip(parts, self._places(), strict=True):
@@ -207,7 +211,6 @@ class Rows:
 
     def coded(self, name: str) -> pa.DictionaryArray:
         """A column of text as a dictionary."""
-        self._sort()
         kind, parts = self._types[name], self._parts[name]
         if any(isinstance(part, _Whole) for part in parts):
             return self[name].dictionary_encode()
@@ -228,10 +231,10 @@ class Rows:
 
     def chosen(self, rows: I64) -> "Rows":
         """Some of the rows, by their number here; ``add`` is over."""
-        self._sort()
         some = Rows()
-        some._types, some._parts, some._counts, some._sorted = self._types, self._parts, self._counts, True
-        some._order = rows if self._order is None else self._order[rows]
+        some._types, some._parts, some._counts, some._spans = self._types, self._parts, self._counts, self._spans
+        some._moved = self._sorted()
+        some._chosen = rows if self._chosen is None else self._chosen[rows]
         return some
 
     def _places(self) -> list[slice]:
@@ -264,38 +267,53 @@ class Rows:
 
     def _in_order(self, values: NDArray[Any]) -> NDArray[Any]:
         """The values, which are ours to change, by time."""
-        if self._order is None:
-            return values
-        if self._moved is None:
-            return values.take(self._order)
-        values[self._moved] = values[self._order[self._moved]]
-        return values
+        to, source = self._sorted()
+        if len(to):
+            values[to] = values[source]
+        return values if self._chosen is None else values.take(self._chosen)
 
     def _taken(self, array: pa.Array) -> pa.Array:
-        return array if self._order is None else array.take(pa.array(self._order))
+        to, _ = self._sorted()
+        if not len(to) and self._chosen is None:
+            return array
+        return array.take(pa.array(self._in_order(np.arange(len(array)))))
 
-    def _sort(self) -> None:
-        if self._sorted:
-            return
-        self._sorted, self._order, self._moved = True, None, None
-        if not self._parts:
-            return
-        ts_ns = self["ts_ns"].to_numpy()
-        if (ts_ns[1:] > ts_ns[:-1]).all():
-            return
-        keys = (ts_ns, self["first_packet"].to_numpy(), self["stream_offset"].to_numpy())
-        if ascend(keys):
-            return
-        # Batches are in order and hardly overlap: sorting by time alone mostly does.
-        order = np.argsort(ts_ns, kind="stable")
-        same = np.flatnonzero(np.diff(ts_ns.take(order)) == 0)
-        (packet, packet_after), (offset, offset_after) = (
-            (key[order[same]], key[order[same + 1]]) for key in keys[1:]
-        )
-        if ((packet_after < packet) | ((packet_after == packet) & (offset_after < offset))).any():
-            order = np.lexsort(keys[::-1])
-        moved = np.flatnonzero(order != np.arange(len(order)))
-        self._order, self._moved = order, moved if len(moved) * MAX_MOVED < len(order) else None
+    def _sorted(self) -> tuple[I64, I64]:
+        """Places whose row is another, and which: batches are in order, but the next may begin before one ends."""
+        if self._moved is None:
+            self._moved = _NOWHERE
+            places = self._places()
+            later = np.minimum.accumulate([first for first, _ in self._spans][::-1])[::-1]
+            earlier = np.maximum.accumulate([last for _, last in self._spans])
+            ts_ns = self["ts_ns"].to_numpy()
+            shared = [
+                at.start + np.flatnonzero(_overlapping(ts_ns[at], earlier[i - 1 : i], later[i + 1 : i + 2]))
+                for i, at in enumerate(places)
+            ]
+            to = np.concatenate([NO_ROWS, *shared])
+            if len(to):
+                keys = [self[name].to_numpy()[to] for name in KEYS[::-1]]
+                self._moved = to, to[np.lexsort(keys)]
+        return self._moved
+
+
+_NOWHERE = NO_ROWS, NO_ROWS
+
+
+def _overlapping(ts_ns: I64, earlier: I64, later: I64) -> NDArray[np.bool_]:
+    """Which rows of a batch are not behind the end of those before it and in front of the start of those behind."""
+    rows = np.zeros(len(ts_ns), np.bool_)
+    if len(earlier):
+        rows[: np.searchsorted(ts_ns, earlier[0], "right")] = True
+    if len(later):
+        rows[np.searchsorted(ts_ns, later[0], "left") :] = True
+    return rows
+
+
+def _ascending(table: pa.Table) -> pa.Table:
+    """The rows of a batch by KEYS."""
+    keys = [table[name].to_numpy() for name in KEYS]
+    return table if ascend(keys) else table.take(pa.array(np.lexsort(keys[::-1])))
 
 
 def _dtype(kind: pa.DataType) -> type:
@@ -314,5 +332,5 @@ def _plain(part: _Part, kind: pa.DataType) -> pa.Array:
         part.codes.into(codes)
         return part.dictionary.take(pa.array(codes, mask=part.codes.mask()))
     one = Rows()
-    one._counts, one._sorted = [part.n], True
+    one._counts, one._moved = [part.n], _NOWHERE
     return one._of_numbers(kind, [part])
