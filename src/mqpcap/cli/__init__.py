@@ -17,7 +17,7 @@ from mqpcap.cli.info import info
 from mqpcap.cli.protocols import protocols
 from mqpcap.cli.show import show
 from mqpcap.cli.spark import spark
-from mqpcap.cli.talk import error_line, say
+from mqpcap.cli.talk import NoPandas, error_line, say
 from mqpcap.errors import MqpcapError
 
 
@@ -28,8 +28,7 @@ class Commands(click.Group):
         """Run as the process that it is, which needs no Scapy; code that uses Scapy calls ``main.main``."""
         import mqpcap.plain  # noqa: F401 - that it is there is what counts
 
-        # pyarrow imports pandas, where it is installed, as soon as a list becomes an array: half a second for nothing.
-        sys.modules["pandas"] = None  # type: ignore[assignment]  # None says that there is no such module
+        sys.meta_path.insert(0, NoPandas)
         return super().__call__(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> object:

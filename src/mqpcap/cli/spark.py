@@ -8,7 +8,7 @@ import click
 
 from mqpcap.cli.options import Choices, common
 from mqpcap.cli.reading import Outcome, finish
-from mqpcap.cli.talk import plural, say
+from mqpcap.cli.talk import NoPandas, plural, say
 
 if TYPE_CHECKING:
     from mqpcap.dissection import Options
@@ -48,7 +48,8 @@ def export(
     Rows are those of mqpcap export. INPUT is a file, a directory, a glob or a URI; all machines must see it. The same
     command goes on where a killed one stopped.
     """
-    sys.modules.pop("pandas", None)  # the other commands are spared it; pyspark is not
+    if NoPandas in sys.meta_path:
+        sys.meta_path.remove(NoPandas)  # the other commands are spared it; pyspark is not
     from mqpcap.spark import job, plan
     from mqpcap.spark.session import session
 
