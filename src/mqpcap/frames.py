@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from mqpcap import interpreter as ip
 from mqpcap.flaws import Flaw
-from mqpcap.program import Program, compiled
+from mqpcap.pieces import AT, FILE, NUMBER, ORDER, SIZE, TS_NS, Messages, Packets
+from mqpcap.program import CompiledLayout, compiled
 from mqpcap.protocol import (
     DIRECTIONS,
     Claim,
@@ -33,7 +34,6 @@ from mqpcap.protocol import (
     Layout,
     MessageQueue,
     Opening,
-    Splitter,
     Verdict,
 )
 from mqpcap.streams import Flow, Stretches
@@ -48,9 +48,6 @@ HEAD_BYTES = 64 << 10
 """So much of a message with a hole is kept to read its header."""
 SCAN_ROOM = 4096
 """Messages per call of the scanner."""
-FEW = 8
-"""So many messages of a stretch are cheaper one by one than as arrays."""
-
 I64 = NDArray[np.int64]
 Server = tuple[str, str, int]
 """A protocol, and address and port of a server told to speak it."""
@@ -117,45 +114,43 @@ class DecodeAs:
 
 @dataclass(slots=True)
 class _Piece:
-    """Contiguous stream bytes with the packets they came in (arrays over stream offsets)."""
+    """Contiguous stream bytes, and from ``one`` to ``two`` the packets they came in."""
 
     buffer: NDArray[np.uint8]
     start: int
     length: int
     offset: int
-    at: I64
-    size: I64
-    ts_ns: I64
-    number: I64
-    file: I64
-    order: I64
+    packets: Packets
+    one: int
+    two: int
     gap_after: bool
     ended: bool
 
     def copy(self) -> "_Piece":
         """The same bytes in a buffer of their own."""
-        own = self.buffer[self.start : self.start + self.length].copy()
-        return _Piece(
-            own, 0, self.length, self.offset, self.at.copy(), self.size.copy(), self.ts_ns.copy(),
-            self.number.copy(), self.file.copy(), self.order.copy(), self.gap_after, self.ended,
-        )  # fmt: skip
+        return self.part(0, self.length, self.gap_after, self.ended)
 
-    def part(self, one: int, two: int) -> "_Piece":
-        """A copy of the bytes from ``one`` to ``two``, which more may follow."""
-        return replace(
-            self, start=self.start + one, length=two - one, offset=self.offset + one, gap_after=False, ended=False
-        ).copy()
+    def part(self, one: int, two: int, gap_after: bool = False, ended: bool = False) -> "_Piece":
+        """A copy of the bytes from ``one`` to ``two``, which more may follow unless told."""
+        own = self.buffer[self.start + one : self.start + two].copy()
+        packets = Packets(self.packets.part(self.one, self.two).copy())
+        return _Piece(own, 0, two - one, self.offset + one, packets, 0, self.two - self.one, gap_after, ended)
 
     def when(self, offset: int) -> int:
-        """Index of the packet piece that holds the byte at a stream offset."""
-        return max(int(self.at.searchsorted(offset, "right")) - 1, 0) if len(self.at) > 1 else 0
+        """The packet that holds the byte at a stream offset."""
+        k: int = self.packets.when(offset, self.one, self.two)
+        return k
 
-    def newest(self, first: int, last: int) -> int:
-        """The packet that came last among those from ``first`` to ``last``: the one that brought the missing bytes."""
-        if first >= last:
-            return last
-        rank = self.file[first : last + 1] * (1 << 40) + self.number[first : last + 1]
-        return last - int(rank[::-1].argmax())
+    def ts_ns(self, k: int) -> int:
+        """When a packet was captured."""
+        ts_ns: int = self.packets.value(TS_NS, k)
+        return ts_ns
+
+    def brought(self, first: int, last: int) -> tuple[int, int, int]:
+        """Time, number and file of the packet that came last among those from ``first`` to ``last``."""
+        packets = self.packets
+        k = packets.newest(first, last)
+        return packets.value(TS_NS, k), packets.value(NUMBER, k), packets.value(FILE, k)
 
 
 @dataclass(slots=True)
@@ -168,9 +163,8 @@ class _Pending:
     captured: int
     layout: int
     op: int
-    ts_ns: int
-    number: int
-    file: int
+    first: tuple[int, int, int]
+    """Time, number and file of the packet it began in; ``last`` of the one that came last."""
     last: tuple[int, int, int]
     gap_before: int
     resynced: bool
@@ -210,7 +204,7 @@ class _Began:
 
     def take(self, piece: _Piece, k: int) -> None:
         """Take the bytes of the k-th packet of a piece in."""
-        offset, length = int(piece.at[k]), int(piece.size[k])
+        offset, length = piece.packets.value(AT, k), piece.packets.value(SIZE, k)
         self.seen_bytes += length
         if self.first < 0:
             self.first, self._run = offset, self.data
@@ -276,42 +270,28 @@ class Talk:
         return DIRECTIONS[side != self.client]
 
 
-class _Rows:
-    """Messages found over one buffer, chunk by chunk."""
+class _Entry:
+    """A layout as the framing uses it: the compiled one, the description, and what follows an operation."""
 
-    NAMES = (
-        "start", "end", "layout", "op", "flaw", "flow", "side", "offset", "captured", "ts_ns", "end_ts_ns",
-        "first_packet", "last_packet", "first_file", "last_file", "gap_before", "resynced",
-    )  # fmt: skip
-    TYPES: Mapping[str, type] = {"layout": np.int32, "flaw": np.uint8, "side": np.int8, "resynced": np.bool_}
+    def __init__(self, protocol: MessageQueue, compiled_: CompiledLayout, index: Mapping[str, int]) -> None:
+        self.compiled = compiled_
+        self.described = protocol.layout(compiled_.name)
+        self.table = memoryview(compiled_.table)
+        self.then = {op: index[name] for op, name in self.described.then.items()}
+        splitter = self.described.splitter
+        names = [compiled_.name] if splitter is None else splitter.layouts
+        self.layouts = memoryview(np.array([index[name] for name in names], np.int64))
 
-    def __init__(self) -> None:
-        self.chunks: dict[str, list[NDArray[np.generic]]] = {name: [] for name in self.NAMES}
-        self._single: list[tuple[int, ...]] = []
 
-    def add_one(self, row: tuple[int, ...]) -> None:
-        """One message, its values in the order of NAMES."""
-        self._single.append(row)
-        if len(self._single) >= SCAN_ROOM:
-            self._gather()
+class _Known:
+    """A protocol's Program as the framing uses it."""
 
-    def _gather(self) -> None:
-        """Make columns of the messages that came one by one."""
-        for name, column in zip(self.NAMES, np.array(self._single, np.int64).T if self._single else (), strict=False):
-            self.chunks[name].append(column.astype(self.TYPES.get(name, np.int64)))
-        self._single = []
-
-    def add(self, n: int, **columns: object) -> None:
-        """Messages in a row; a value that all share may be a number."""
-        self._gather()
-        for name in self.NAMES:
-            kind = self.TYPES.get(name, np.int64)
-            self.chunks[name].append(np.broadcast_to(np.asarray(columns[name], kind), (n,)))
-
-    def frames(self, protocol: str, buffer: NDArray[np.uint8]) -> Frames:
-        self._gather()
-        joined = {name: np.concatenate(chunks) for name, chunks in self.chunks.items()}
-        return Frames(protocol, buffer, **joined)  # NAMES are its fields
+    def __init__(self, protocol: MessageQueue) -> None:
+        program = compiled(protocol)
+        self.machine = program.interpreter()
+        self.alternatives = memoryview(program.alt_pc)
+        self.index = {layout.name: i for i, layout in enumerate(program.layouts)}
+        self.entries = [_Entry(protocol, layout, self.index) for layout in program.layouts]
 
 
 class Framer:
@@ -328,13 +308,10 @@ class Framer:
         self.decode_as = decode_as
         self.talks: dict[int, Talk] = {}
         self.problems: list[Problem] = []
-        self._programs: dict[str, tuple[Program, ip.Interpreter]] = {}
-        self._room = tuple(np.empty(SCAN_ROOM, np.int64) for _ in range(5))
-        one, two, three, four, five = (memoryview(column) for column in self._room)
-        self._room_views = one, two, three, four, five
-        self._split_layouts: dict[tuple[str, tuple[str, ...]], NDArray[np.int32]] = {}
-        self._main: dict[str, _Rows] = {}
-        self._replayed: dict[str, _Rows] = {}
+        self._programs: dict[str, _Known] = {}
+        self._make_room()
+        self._main: dict[str, Messages] = {}
+        self._replayed: dict[str, Messages] = {}
         self._replay: list[NDArray[np.uint8]] = []
         self._replay_bytes = 0
         self._held_bytes = 0
@@ -346,12 +323,27 @@ class Framer:
         self._told_ports = self.ports | {d.port for d in decode_as}
         self._asking: dict[tuple[int, int, bool], list[tuple[MessageQueue, int, bool, bool]]] = {}
 
-    def program(self, name: str) -> tuple[Program, ip.Interpreter]:
-        """The Program of a protocol and this room's interpreter for it."""
-        if name not in self._programs:
-            program = compiled(self.protocols[name])
-            self._programs[name] = program, program.interpreter()
-        return self._programs[name]
+    def __getstate__(self) -> dict[str, object]:
+        """All but what can be made anew."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_programs", "_found", "_alike")}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._programs = {}
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Where a scan puts what it found; all of a layout alike, where it has one form and no flaw is known."""
+        starts, ends, forms, ops, flaws = (memoryview(np.zeros(SCAN_ROOM, np.int64)) for _ in range(5))
+        self._found = starts, ends, forms, ops, flaws
+        self._alike = memoryview(np.zeros(SCAN_ROOM, np.int64))
+
+    def _of(self, protocol: MessageQueue) -> _Known:
+        """What is known of a protocol."""
+        known = self._programs.get(protocol.name)
+        if known is None:
+            known = self._programs[protocol.name] = _Known(protocol)
+        return known
 
     # -- what comes in ---------------------------------------------------------------------------------
 
@@ -396,10 +388,10 @@ class Framer:
         return self._collect(np.empty(0, np.uint8))
 
     def _collect(self, buffer: NDArray[np.uint8]) -> list[Frames]:
-        found = [rows.frames(name, buffer) for name, rows in self._main.items()]
+        found = [Frames(name, buffer, **rows.columns()) for name, rows in self._main.items()]
         if self._replayed:
             joined = np.concatenate(self._replay)
-            found += [rows.frames(name, joined) for name, rows in self._replayed.items()]
+            found += [Frames(name, joined, **rows.columns()) for name, rows in self._replayed.items()]
         self._main, self._replayed, self._replay, self._replay_bytes = {}, {}, [], 0
         return found
 
@@ -410,8 +402,7 @@ class Framer:
         hold, flow = talk.hold, flows[talk.flow]
         assert hold is not None
         choice: _Choice | None = None
-        events = [_events(i, side, piece) for i, (side, piece) in enumerate(new)]
-        for _, _, side, piece, k in heapq.merge(*events) if len(events) > 1 else events[0]:
+        for side, piece, k in _events(new):
             began = hold.began[side]
             closed = began.closed
             began.take(piece, k)
@@ -457,8 +448,7 @@ class Framer:
                 talk.left.append((number, piece.part(done, piece.length)))
 
     def _begin(self, talk: Talk, flow: Flow, protocol: MessageQueue, claim: Claim) -> None:
-        program, _ = self.program(protocol.name)
-        names = [x.name for x in program.layouts]
+        index = self._of(protocol).index
         server = 1 - talk.client
         ips, ports = (flow.a_ip, flow.b_ip), (flow.a_port, flow.b_port)
         if talk.identified_by != "peer":
@@ -469,7 +459,7 @@ class Framer:
         for number, side in enumerate(talk.sides):
             wanted = claim.c2s if number == talk.client else claim.s2c
             started = flow.syn[number]
-            side.layout = names.index(wanted) if wanted in names else -1
+            side.layout = -1 if wanted is None else index.get(wanted, -1)
             side.step = Step.SYNC if started else Step.SEARCH
             talk.connection.layouts[number != talk.client] = wanted or ""
             if side.layout < 0:
@@ -522,7 +512,7 @@ class Framer:
         if key not in self._asking:
             found = []
             for protocol in self.protocols.values():
-                for client in (0,) if flow.oriented else (0, 1):
+                for client in range(1 if flow.oriented else 2):
                     server_port = ports[1 - client]
                     told = {d.protocol for d in self.decode_as if d.port == server_port}
                     if not told or protocol.name in told:
@@ -575,23 +565,21 @@ class Framer:
         self, protocol: MessageQueue, layout: str, view: memoryview, at: int, limit: int, ended: bool, in_a_row: int
     ) -> tuple[int, bool]:
         """The first position where messages follow each other; not found: where one may begin yet."""
-        program, machine = self.program(protocol.name)
-        described = protocol.layout(layout)
-        if described.splitter is not None:
-            return described.splitter.search(view, at, limit, ended, in_a_row)
+        known = self._of(protocol)
+        entry = known.entries[known.index[layout]]
+        if entry.described.splitter is not None:
+            return entry.described.splitter.search(view, at, limit, ended, in_a_row)
         if not limit - at:
             return at, False
-        index = [x.name for x in program.layouts].index(layout)
-        compiled_ = program.layouts[index]
+        compiled_, machine = entry.compiled, known.machine
         machine.packing(compiled_.packed_at, compiled_.packed_mask)
         found: tuple[int, bool] = machine.search(
-            view, at, limit, compiled_.header_pc, compiled_.op_reg, memoryview(compiled_.table),
-            memoryview(program.alt_pc), ended, in_a_row,
-        )  # fmt: skip
+            view, at, limit, compiled_.header_pc, compiled_.op_reg, entry.table, known.alternatives, ended, in_a_row
+        )
         return found
 
     def _walk(
-        self, talk: Talk, number: int, piece: _Piece, view: memoryview, into: dict[str, _Rows], shift: int
+        self, talk: Talk, number: int, piece: _Piece, view: memoryview, into: dict[str, Messages], shift: int
     ) -> int:
         """Take a stretch in; returns how many of its bytes are done with."""
         side = talk.sides[number]
@@ -671,10 +659,8 @@ class Framer:
         """Search for a message; False when the bytes to tell are not here yet."""
         protocol = talk.protocol
         assert protocol is not None
-        program, _ = self.program(protocol.name)
-        name = program.layouts[side.layout].name
-        layout = protocol.layout(name)
-        wanted = layout.searched or name
+        layout = self._of(protocol).entries[side.layout].described
+        wanted = layout.searched or layout.name
         at, found = self._search(protocol, wanted, view, base + side.at, base + stop, hard, layout.in_a_row)
         skipped = at - base - side.at
         if not found and hard:
@@ -698,28 +684,26 @@ class Framer:
         base: int,
         stop: int,
         hard: bool,
-        into: dict[str, _Rows],
+        into: dict[str, Messages],
         shift: int,
     ) -> bool:
         """Frame what is in step; False when the rest of the stretch is no whole message yet."""
-        protocol = talk.protocol
-        assert protocol is not None
-        program, machine = self.program(protocol.name)
-        compiled_ = program.layouts[side.layout]
-        layout = protocol.layout(compiled_.name)
+        assert talk.protocol is not None
+        known = self._of(talk.protocol)
+        entry = known.entries[side.layout]
+        layout = entry.described
         if layout.splitter is not None:
-            return self._scan_split(talk, number, side, piece, view, base, stop, hard, into, shift, layout)
-        starts, ends, ops = self._room[:3]
-        n, code, at, known_end = machine.scan(
-            view, base + side.at, base + stop, compiled_.header_pc, compiled_.op_reg, memoryview(compiled_.table),
-            memoryview(program.alt_pc), hard, bool(layout.then), *self._room_views[:3],
+            return self._scan_split(talk, number, side, piece, view, base, stop, hard, into, shift, entry)
+        compiled_ = entry.compiled
+        starts, ends, _, ops, _ = self._found
+        n, code, at, known_end = known.machine.scan(
+            view, base + side.at, base + stop, compiled_.header_pc, compiled_.op_reg, entry.table, known.alternatives,
+            hard, bool(entry.then), starts, ends, ops,
         )  # fmt: skip
         if n:
-            self._put(talk, number, side, piece, base, starts[:n], ends[:n], side.layout, ops[:n], 0, into, shift)
+            self._put(talk, number, side, piece, base, n, self._alike, self._alike, entry.layouts, into, shift)
             side.at = at - base
-            following = layout.then.get(int(ops[n - 1]))
-            if following is not None:
-                side.layout = [x.name for x in program.layouts].index(following)
+            side.layout = entry.then.get(ops[n - 1], side.layout)
         if code == ip.SCAN_FULL:
             return True
         if code == ip.SCAN_BAD:
@@ -745,40 +729,30 @@ class Framer:
         base: int,
         stop: int,
         hard: bool,
-        into: dict[str, _Rows],
+        into: dict[str, Messages],
         shift: int,
-        layout: Layout,
+        entry: _Entry,
     ) -> bool:
         """The same for a layout with a splitter."""
-        assert talk.protocol is not None and layout.splitter is not None
-        places = self._places(talk.protocol, layout.splitter)
-        n, at, stopped = layout.splitter.many(view, base + side.at, base + stop, hard, self._room_views)
+        splitter = entry.described.splitter
+        assert splitter is not None
+        n, at, stopped = splitter.many(view, base + side.at, base + stop, hard, self._found)
         if n:
-            starts, ends, forms, ops, flaws = (column[:n] for column in self._room)
-            self._put(
-                talk, number, side, piece, base, starts, ends, places[forms], ops, flaws.astype(np.uint8), into, shift
-            )
+            _, _, forms, _, flaws = self._found
+            self._put(talk, number, side, piece, base, n, forms, flaws, entry.layouts, into, shift)
             side.at = at - base
         if stopped is None:
             return side.at < stop
         if stopped.verdict == "bad":
-            self._bad_framing(side, layout)
+            self._bad_framing(side, entry.described)
             return True
         if hard:
-            entry = side.layout
+            layout = side.layout
             if stopped.layout:
-                side.layout = int(places[layout.splitter.layouts.index(stopped.layout)])
+                side.layout = entry.layouts[splitter.layouts.index(stopped.layout)]
             self._cut(talk, number, side, piece, view, base, stop, stopped.known_end)
-            side.layout = entry
+            side.layout = layout
         return False
-
-    def _places(self, protocol: MessageQueue, splitter: Splitter) -> NDArray[np.int32]:
-        """Index among the Program's layouts of each that a splitter names."""
-        key = protocol.name, splitter.layouts
-        if key not in self._split_layouts:
-            names = [x.name for x in self.program(protocol.name)[0].layouts]
-            self._split_layouts[key] = np.array([names.index(x) for x in splitter.layouts], np.int32)
-        return self._split_layouts[key]
 
     def _put(
         self,
@@ -787,85 +761,45 @@ class Framer:
         side: _Side,
         piece: _Piece,
         base: int,
-        starts: I64,
-        ends: I64,
-        layout: "int | NDArray[np.int32]",
-        ops: I64,
-        flaws: "int | NDArray[np.uint8]",
-        into: dict[str, _Rows],
+        n: int,
+        forms: memoryview,
+        flaws: memoryview,
+        layouts: memoryview,
+        into: dict[str, Messages],
         shift: int,
     ) -> None:
-        """Rows for whole messages of a stretch."""
+        """Rows for the whole messages that were found in a stretch."""
         assert talk.protocol is not None
-        n = len(starts)
-        if n <= FEW:
-            self._put_few(talk, number, side, piece, base, starts, ends, layout, ops, flaws, into, shift)
-            return
-        offset = starts - base
-        first = np.searchsorted(piece.at, offset, "right") - 1
-        last = np.searchsorted(piece.at, ends - base - 1, "right") - 1
-        last = _latest(piece, first, last)
-        gap = np.zeros(n, np.int64)
-        resynced = np.zeros(n, np.bool_)
-        gap[0], resynced[0] = side.gap, side.resynced
-        side.gap, side.resynced = 0, False
-        side.messages += n
-        rows = into.setdefault(talk.protocol.name, _Rows())
-        rows.add(
-            n, start=starts + shift, end=ends + shift, layout=layout, op=ops.copy(), flaw=flaws, flow=talk.flow,
-            side=number, offset=offset, captured=ends - starts, ts_ns=piece.ts_ns[first], end_ts_ns=piece.ts_ns[last],
-            first_packet=piece.number[first], last_packet=piece.number[last], first_file=piece.file[first],
-            last_file=piece.file[last], gap_before=gap, resynced=resynced,
+        rows = into.get(talk.protocol.name)
+        if rows is None:
+            rows = into[talk.protocol.name] = Messages()
+        starts, ends, _, ops, _ = self._found
+        rows.put(
+            piece.packets, piece.one, piece.two, base, shift, talk.flow, number, side.gap, side.resynced, n, starts,
+            ends, forms, ops, flaws, layouts,
         )  # fmt: skip
+        side.messages += n
+        side.gap, side.resynced = 0, False
 
-    def _put_few(
+    def _cut(
         self,
         talk: Talk,
         number: int,
         side: _Side,
         piece: _Piece,
+        view: memoryview,
         base: int,
-        starts: I64,
-        ends: I64,
-        layout: "int | NDArray[np.int32]",
-        ops: I64,
-        flaws: "int | NDArray[np.uint8]",
-        into: dict[str, _Rows],
-        shift: int,
-    ) -> None:
-        """The same one by one: where there are many connections, stretches are short."""
-        assert talk.protocol is not None
-        n = len(starts)
-        layouts = [layout] * n if isinstance(layout, int) else layout.tolist()
-        flawed = [flaws] * n if isinstance(flaws, int) else flaws.tolist()
-        side.messages += n
-        rows = into.get(talk.protocol.name)
-        if rows is None:
-            rows = into[talk.protocol.name] = _Rows()
-        ts_ns, packet, file = piece.ts_ns, piece.number, piece.file
-        spans = zip(starts.tolist(), ends.tolist(), strict=True)
-        for (start, end), index, op, flaw in zip(spans, layouts, ops.tolist(), flawed, strict=True):
-            first = piece.when(start - base)
-            last = piece.newest(first, piece.when(end - base - 1))
-            rows.add_one(
-                (
-                    start + shift, end + shift, index, op, flaw, talk.flow, number, start - base, end - start,
-                    int(ts_ns[first]), int(ts_ns[last]), int(packet[first]), int(packet[last]), int(file[first]),
-                    int(file[last]), side.gap, side.resynced,
-                )
-            )  # fmt: skip
-            side.gap, side.resynced = 0, False
-
-    def _cut(
-        self, talk: Talk, number: int, side: _Side, piece: _Piece, view: memoryview, base: int, stop: int, known: int
+        stop: int,
+        known_end: int,
     ) -> None:
         """A message ends in a hole or with the stream: a row if its header was captured, else undecoded bytes."""
         assert talk.protocol is not None
-        program, machine = self.program(talk.protocol.name)
-        compiled_ = program.layouts[side.layout]
+        known = self._of(talk.protocol)
+        entry = known.entries[side.layout]
+        compiled_, machine = entry.compiled, known.machine
         left = stop - side.at
         op = -1
-        whole = known >= 0
+        whole = known_end >= 0
         if compiled_.header_pc >= 0:
             whole = machine.header(view, base + side.at, base + stop, compiled_.header_pc) == ip.DONE
             op = machine.register(compiled_.op_reg) if compiled_.op_reg >= 0 else -1
@@ -874,18 +808,14 @@ class Framer:
             side.at = stop
             return
         first = piece.when(side.at)
-        latest = piece.newest(first, piece.when(stop - 1))
         head = bytes(view[base + side.at : base + min(stop, side.at + HEAD_BYTES)])
         side.pending = _Pending(
-            side.at, known - base if known >= 0 else -1, head, left, side.layout, op, int(piece.ts_ns[first]),
-            int(piece.number[first]), int(piece.file[first]),
-            (int(piece.ts_ns[latest]), int(piece.number[latest]), int(piece.file[latest])), side.gap, side.resynced,
+            side.at, known_end - base if known_end >= 0 else -1, head, left, side.layout, op,
+            piece.brought(first, first), piece.brought(first, piece.when(stop - 1)), side.gap, side.resynced,
         )  # fmt: skip
         side.gap, side.resynced = 0, False
         side.at = stop
-        following = talk.protocol.layout(compiled_.name).then.get(op)
-        if following is not None:
-            side.layout = [x.name for x in program.layouts].index(following)
+        side.layout = entry.then.get(op, side.layout)
 
     def _through_pending(self, talk: Talk, number: int, side: _Side, piece: _Piece) -> None:
         """Bytes behind the hole that still belong to the message with it."""
@@ -893,9 +823,7 @@ class Framer:
         assert pending is not None
         to = min(pending.end, piece.offset + piece.length)
         if to > side.at:
-            first, last = piece.when(side.at), piece.when(to - 1)
-            latest = piece.newest(first, last)
-            new = int(piece.ts_ns[latest]), int(piece.number[latest]), int(piece.file[latest])
+            new = piece.brought(piece.when(side.at), piece.when(to - 1))
             pending.last = max(pending.last, new, key=lambda x: (x[2], x[1]))
             pending.captured += to - side.at
             side.at = to
@@ -910,13 +838,14 @@ class Framer:
         assert talk.protocol is not None
         start = self._keep(np.frombuffer(pending.head, np.uint8))
         side.messages += 1
-        rows = self._replayed.setdefault(talk.protocol.name, _Rows())
+        rows = self._replayed.setdefault(talk.protocol.name, Messages())
+        (ts_ns, packet, file), (end_ts_ns, last_packet, last_file) = pending.first, pending.last
         rows.add(
-            1, start=start, end=start + len(pending.head), layout=pending.layout, op=pending.op,
-            flaw=int(Flaw.TRUNCATED), flow=talk.flow, side=number, offset=pending.offset, captured=pending.captured,
-            ts_ns=pending.ts_ns, end_ts_ns=pending.last[0], first_packet=pending.number, last_packet=pending.last[1],
-            first_file=pending.file, last_file=pending.last[2], gap_before=pending.gap_before,
-            resynced=pending.resynced,
+            (
+                start, start + len(pending.head), pending.layout, pending.op, int(Flaw.TRUNCATED), talk.flow, number,
+                pending.offset, pending.captured, ts_ns, end_ts_ns, packet, last_packet, file, last_file,
+                pending.gap_before, pending.resynced,
+            )
         )  # fmt: skip
 
     # -- what is no message ----------------------------------------------------------------------------
@@ -924,7 +853,7 @@ class Framer:
     def _skip(self, side: _Side, offset: int, length: int, piece: _Piece, reason: str) -> None:
         if side.skip_from < 0:
             side.skip_from, side.skip_length = offset, 0
-            side.skip_ts_ns = int(piece.ts_ns[piece.when(offset)])
+            side.skip_ts_ns = piece.ts_ns(piece.when(offset))
             side.skip_reason = reason
         side.skip_length += length
 
@@ -961,9 +890,15 @@ def _later(hold: _Hold, final: bool) -> tuple[_Held, _Held]:
     return one, two
 
 
-def _events(i: int, side: int, piece: _Piece) -> Iterator[tuple[int, int, int, _Piece, int]]:
-    """The packets of a piece, with the place that each has among those of the whole input."""
-    return ((order, i, side, piece, k) for k, order in enumerate(piece.order.tolist()))
+def _events(new: Sequence[tuple[int, _Piece]]) -> Iterator[tuple[int, _Piece, int]]:
+    """Side, piece and place of each packet of some pieces, in the order in which the whole input has them."""
+    if len(new) == 1:
+        side, piece = new[0]
+        yield from ((side, piece, k) for k in range(piece.one, piece.two))
+        return
+    orders = ([(p.packets.value(ORDER, k), i, k) for k in range(p.one, p.two)] for i, (_, p) in enumerate(new))
+    for _, i, k in heapq.merge(*orders):
+        yield *new[i], k
 
 
 def _stranger(openings: tuple[_Held, _Held]) -> str:
@@ -977,16 +912,18 @@ def _stranger(openings: tuple[_Held, _Held]) -> str:
 
 def _pieces(stretches: Stretches) -> Iterator[_Piece]:
     """The stretches, each with its packets."""
+    packets = Packets(
+        np.stack(
+            [
+                stretches.piece_offset, stretches.piece_length, stretches.piece_ts_ns, stretches.piece_number,
+                stretches.piece_file, stretches.piece_order,
+            ]
+        )
+    )  # fmt: skip
     buffer, bounds = stretches.buffer, stretches.piece_first.tolist()
-    at, size, ts_ns = stretches.piece_offset, stretches.piece_length, stretches.piece_ts_ns
-    number, file, order = stretches.piece_number, stretches.piece_file, stretches.piece_order
     columns = (stretches.start, stretches.length, stretches.offset, stretches.gap_after, stretches.ended)
     for s, (start, length, offset, gap_after, ended) in enumerate(zip(*(x.tolist() for x in columns), strict=True)):
-        one, two = bounds[s], bounds[s + 1]
-        yield _Piece(
-            buffer, start, length, offset, at[one:two], size[one:two], ts_ns[one:two], number[one:two], file[one:two],
-            order[one:two], gap_after, ended,
-        )  # fmt: skip
+        yield _Piece(buffer, start, length, offset, packets, bounds[s], bounds[s + 1], gap_after, ended)
 
 
 def _joined(held: list[tuple[int, _Piece]]) -> list[tuple[int, _Piece]]:
@@ -1008,20 +945,8 @@ def _joined(held: list[tuple[int, _Piece]]) -> list[tuple[int, _Piece]]:
 
 def _join(run: list[_Piece]) -> _Piece:
     data = np.concatenate([p.buffer[p.start : p.start + p.length] for p in run])
-    at, size, ts_ns, number, file, order = (
-        np.concatenate([getattr(p, name) for p in run]) for name in ("at", "size", "ts_ns", "number", "file", "order")
-    )
+    packets = np.concatenate([p.packets.part(p.one, p.two) for p in run], axis=1)
     last = run[-1]
     return _Piece(
-        data, 0, len(data), run[0].offset, at, size, ts_ns, number, file, order, last.gap_after, last.ended
+        data, 0, len(data), run[0].offset, Packets(packets), 0, packets.shape[1], last.gap_after, last.ended
     )
-
-
-def _latest(piece: _Piece, first: I64, last: I64) -> I64:
-    """The packet that came last among those from ``first`` to ``last``: the one that brought the missing bytes."""
-    if len(piece.at) < 2:
-        return last
-    rank = piece.file * (1 << 40) + piece.number
-    if bool(np.all(rank[1:] >= rank[:-1])):
-        return last
-    return np.array([a + int(np.argmax(rank[a : b + 1])) for a, b in zip(first, last, strict=True)], np.int64)

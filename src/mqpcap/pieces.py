@@ -1,0 +1,213 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=False, cdivision=True
+"""Packets of stretches and the messages found in them, as numbers.
+
+``frames`` knows from them when and in which packets a message came, and collects rows here until a buffer is done.
+A message begins with the packet of its first byte; it is whole with the packet that came last among those of its bytes,
+which need not be the one of its last byte. The same file runs uncompiled.
+"""
+
+from typing import Any
+
+import cython
+import numpy as np
+from numpy.typing import NDArray
+
+# What is known of a packet's payload: rows of ``Packets``.
+AT = cython.declare(cython.int, 0)  # its offset in the stream
+SIZE = cython.declare(cython.int, 1)
+TS_NS = cython.declare(cython.int, 2)
+NUMBER = cython.declare(cython.int, 3)
+FILE = cython.declare(cython.int, 4)
+ORDER = cython.declare(cython.int, 5)  # among all packets of the input
+
+NAMES = (
+    "start", "end", "layout", "op", "flaw", "flow", "side", "offset", "captured", "ts_ns", "end_ts_ns",
+    "first_packet", "last_packet", "first_file", "last_file", "gap_before", "resynced",
+)  # fmt: skip
+"""What is known of a message: rows of ``Messages``."""
+# Their places in NAMES.
+M_START = cython.declare(cython.int, 0)
+M_END = cython.declare(cython.int, 1)
+M_LAYOUT = cython.declare(cython.int, 2)
+M_OP = cython.declare(cython.int, 3)
+M_FLAW = cython.declare(cython.int, 4)
+M_FLOW = cython.declare(cython.int, 5)
+M_SIDE = cython.declare(cython.int, 6)
+M_OFFSET = cython.declare(cython.int, 7)
+M_CAPTURED = cython.declare(cython.int, 8)
+M_TS_NS = cython.declare(cython.int, 9)
+M_END_TS_NS = cython.declare(cython.int, 10)
+M_FIRST_PACKET = cython.declare(cython.int, 11)
+M_LAST_PACKET = cython.declare(cython.int, 12)
+M_FIRST_FILE = cython.declare(cython.int, 13)
+M_LAST_FILE = cython.declare(cython.int, 14)
+M_GAP_BEFORE = cython.declare(cython.int, 15)
+M_RESYNCED = cython.declare(cython.int, 16)
+MESSAGE_ROWS = cython.declare(cython.int, 17)
+TYPES = {"layout": np.int32, "flaw": np.uint8, "side": np.int8, "resynced": np.bool_}
+"""Their types; the others are int64."""
+SOME = 256
+"""Messages there is room for at first; it doubles."""
+
+globals().update({"AT": AT, "SIZE": SIZE, "TS_NS": TS_NS, "NUMBER": NUMBER, "FILE": FILE, "ORDER": ORDER})
+
+
+@cython.final
+@cython.cclass
+class Packets:
+    """Packets that brought stretches: a column each, those of one stretch next to each other by offset."""
+
+    cells: cython.const[cython.longlong][:, ::1]
+    array: object
+
+    def __init__(self, array: NDArray[np.int64]):
+        """Of an array with the rows AT to ORDER."""
+        self.array = array
+        self.cells = memoryview(array)
+
+    def __reduce__(self):
+        return Packets, (self.array,)
+
+    def part(self, one: cython.Py_ssize_t, two: cython.Py_ssize_t) -> NDArray[np.int64]:
+        """The packets from ``one`` to ``two``, in an array as this is made of."""
+        return self.array[:, one:two]
+
+    def value(self, row: cython.int, k: cython.Py_ssize_t) -> int:
+        """What is known of the k-th packet."""
+        return self.cells[row, k]
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _when(self, offset: cython.longlong, one: cython.Py_ssize_t, two: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        low: cython.Py_ssize_t = one
+        middle: cython.Py_ssize_t
+        while two - low > 1:
+            middle = (low + two) // 2
+            if self.cells[AT, middle] <= offset:
+                low = middle
+            else:
+                two = middle
+        return low
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _newest(self, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        best: cython.Py_ssize_t = last
+        k: cython.Py_ssize_t = last - 1
+        while k >= first:
+            if self.cells[FILE, k] > self.cells[FILE, best] or (
+                self.cells[FILE, k] == self.cells[FILE, best] and self.cells[NUMBER, k] > self.cells[NUMBER, best]
+            ):
+                best = k
+            k -= 1
+        return best
+
+    def when(self, offset: cython.longlong, one: cython.Py_ssize_t, two: cython.Py_ssize_t) -> int:
+        """The packet of ``one`` to ``two`` that holds the byte at a stream offset; ``one`` for what lies before it."""
+        return self._when(offset, one, two)
+
+    def newest(self, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> int:
+        """The packet that came last among those from ``first`` to ``last``: the one that brought the missing bytes."""
+        return self._newest(first, last)
+
+
+@cython.final
+@cython.cclass
+class Messages:
+    """Messages found over one buffer, in the order in which they were found."""
+
+    cells: cython.longlong[:, ::1]
+    array: object
+    count: cython.Py_ssize_t
+    room: cython.Py_ssize_t
+
+    def __init__(self) -> None:
+        """None yet."""
+        self.count = 0
+        self.room = 0
+        self._grow(SOME)
+
+    def _grow(self, room: cython.Py_ssize_t):
+        grown = np.empty((MESSAGE_ROWS, room), np.int64)
+        if self.count:
+            grown[:, : self.count] = self.array[:, : self.count]
+        self.array = grown
+        self.cells = memoryview(grown)
+        self.room = room
+
+    def put(
+        self,
+        packets: Packets,
+        one: cython.Py_ssize_t,
+        two: cython.Py_ssize_t,
+        base: cython.longlong,
+        shift: cython.longlong,
+        flow: cython.longlong,
+        side: cython.longlong,
+        gap: cython.longlong,
+        resynced: cython.longlong,
+        n: cython.Py_ssize_t,
+        starts: cython.const[cython.longlong][::1],
+        ends: cython.const[cython.longlong][::1],
+        forms: cython.const[cython.longlong][::1],
+        ops: cython.const[cython.longlong][::1],
+        flaws: cython.const[cython.longlong][::1],
+        layouts: cython.const[cython.longlong][::1],
+    ):
+        """Take ``n`` messages of a stretch in, which came with the packets ``one`` to ``two``.
+
+        A place of ``starts`` and ``ends`` is a stream offset plus ``base``, and in the buffer of the rows it is
+        ``shift`` further. ``layouts`` says for each of ``forms`` which layout it is. Before the first are ``gap``
+        missing bytes, and it was found by a search if ``resynced``.
+        """
+        k: cython.Py_ssize_t
+        i: cython.Py_ssize_t
+        first: cython.Py_ssize_t
+        last: cython.Py_ssize_t
+        newest: cython.Py_ssize_t
+        if self.count + n > self.room:
+            self._grow(max(2 * self.room, self.count + n))
+        with cython.nogil:
+            i = self.count
+            first = packets._when(starts[0] - base, one, two) if n > 0 else one
+            for k in range(n):
+                while first + 1 < two and packets.cells[AT, first + 1] <= starts[k] - base:
+                    first += 1
+                last = first
+                while last + 1 < two and packets.cells[AT, last + 1] < ends[k] - base:
+                    last += 1
+                newest = packets._newest(first, last) if last > first else last
+                self.cells[M_START, i] = starts[k] + shift
+                self.cells[M_END, i] = ends[k] + shift
+                self.cells[M_LAYOUT, i] = layouts[forms[k]]
+                self.cells[M_OP, i] = ops[k]
+                self.cells[M_FLAW, i] = flaws[k]
+                self.cells[M_FLOW, i] = flow
+                self.cells[M_SIDE, i] = side
+                self.cells[M_OFFSET, i] = starts[k] - base
+                self.cells[M_CAPTURED, i] = ends[k] - starts[k]
+                self.cells[M_TS_NS, i] = packets.cells[TS_NS, first]
+                self.cells[M_END_TS_NS, i] = packets.cells[TS_NS, newest]
+                self.cells[M_FIRST_PACKET, i] = packets.cells[NUMBER, first]
+                self.cells[M_LAST_PACKET, i] = packets.cells[NUMBER, newest]
+                self.cells[M_FIRST_FILE, i] = packets.cells[FILE, first]
+                self.cells[M_LAST_FILE, i] = packets.cells[FILE, newest]
+                self.cells[M_GAP_BEFORE, i] = gap if k == 0 else 0
+                self.cells[M_RESYNCED, i] = resynced if k == 0 else 0
+                i += 1
+            self.count = i
+
+    def add(self, row: tuple[int, ...]):
+        """Take one message in, its values in the order of NAMES."""
+        if self.count >= self.room:
+            self._grow(2 * self.room)
+        self.array[:, self.count] = row
+        self.count += 1
+
+    def columns(self) -> dict[str, Any]:
+        """All of them, by name."""
+        return {
+            name: self.array[i, : self.count].astype(TYPES.get(name, np.int64)) for i, name in enumerate(NAMES)
+        }
