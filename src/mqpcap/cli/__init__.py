@@ -20,14 +20,21 @@ from mqpcap.cli.spark import spark
 from mqpcap.cli.talk import NoPandas, error_line, say
 from mqpcap.errors import MqpcapError
 
+GARBAGE_OBJECTS = 100_000
+"""So many new objects are looked through for garbage at a time."""
+
 
 class Commands(click.Group):
     """A group whose failures are one line on stderr, never a traceback."""
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Run as the process that it is, which needs no Scapy; code that uses Scapy calls ``main.main``."""
+        import gc
+
         import mqpcap.plain  # noqa: F401 - that it is there is what counts
 
+        # What imports make stays: looking through it again and again takes a tenth of a short command.
+        gc.set_threshold(GARBAGE_OBJECTS)
         sys.meta_path.insert(0, NoPandas)
         return super().__call__(*args, **kwargs)
 
