@@ -101,3 +101,12 @@ def test_unsigned_numbers_come_as_their_bits() -> None:
     }))  # fmt: skip
 
     assert rows.bits("id").tolist() == [-1, 0, 7, -(2**63)]
+
+
+def test_no_row_at_all_is_no_error() -> None:
+    rows = Rows()
+    rows.add(table([], {name: [] for name in COLUMNS}))
+
+    assert rows.num_rows == 0
+    assert rows["wide"].to_pylist() == rows.coded("name").to_pylist() == []
+    assert rows.chosen(np.empty(0, np.int64))["flag"].to_pylist() == []

@@ -161,6 +161,9 @@ class Rows:
     def add(self, table: pa.Table) -> None:
         """Take a batch in."""
         if not table.num_rows:
+            for field in table.schema:
+                self._types.setdefault(field.name, field.type)
+                self._parts.setdefault(field.name, [])
             return
         table = _ascending(table)
         ts_ns = table["ts_ns"]
@@ -173,6 +176,16 @@ class Rows:
                 self._types[name] = kind
             self._parts.setdefault(name, []).append(_packed(array))
         self._counts.append(table.num_rows)
+        self._moved = None
+
+    def join(self, other: "Rows") -> None:
+        """Take in the rows of another, as they are packed there."""
+        for name, kind in other._types.items():
+            if not pa.types.is_null(kind) or name not in self._types:
+                self._types[name] = kind
+            self._parts.setdefault(name, []).extend(other._parts[name])
+        self._counts += other._counts
+        self._spans += other._spans
         self._moved = None
 
     @property

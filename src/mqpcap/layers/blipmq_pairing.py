@@ -156,7 +156,7 @@ class _Columns:
         self.offset = _numbers(rows["stream_offset"], 0)
         self.ts = _numbers(rows["ts_ns"], 0)
         self.end = _numbers(rows["end_ts_ns"], 0)
-        self.op = _numbers(rows["op_code"], -1)
+        self.op = _numbers(rows["op_code"], -1).astype(np.int16)  # a byte on the wire
         self.id = rows.bits("f.correlation_id")
         self.sub = rows.bits("f.subscription_id")
         self.has_sub = rows["f.subscription_id"].is_valid().to_numpy(zero_copy_only=False)
@@ -180,15 +180,15 @@ class _Columns:
         self.odd = self.bad | self.cut | self.empty | self.nul | self.no_key | refused
         self.answer, self.says = self._answers()
 
-    def _answers(self) -> tuple[I64, I64]:
+    def _answers(self) -> tuple[NDArray[np.int8], NDArray[np.int32]]:
         """What each server frame is, and what a fixed answer says."""
-        kind = np.full(self.n, Answer.ODD, np.int64)
-        says = np.zeros(self.n, np.int64)
+        kind = np.full(self.n, Answer.ODD, np.int8)
+        says = np.zeros(self.n, np.int32)
         rows = np.flatnonzero(~self.client)
         op, code = self.op[rows], self.code[rows]
-        meaning = np.array([*(TEXTS.get(x, Says.OTHER) for x in self.texts), Says.OTHER], np.int64)
+        meaning = np.array([*(TEXTS.get(x, Says.OTHER) for x in self.texts), Says.OTHER], np.int32)
         nack, ack = op == NACK, (op == ACK) & self.has_sub[rows]
-        one = np.full(len(rows), Answer.ODD, np.int64)
+        one = np.full(len(rows), Answer.ODD, np.int8)
         one[nack | ack | (op == PONG)] = Answer.FIXED
         one[nack & (code == 404)] = Answer.NOT_FOUND
         one[nack & ((code == 500) | (code == 503))] = Answer.REFUSED
@@ -236,10 +236,10 @@ _WIDE = int(Says.SUBSCRIBED | Says.BAD_QOS | Says.TOPIC | Says.GROUP | Says.OTHE
 """What a SUBSCRIBE of version 2 may get: its flags are younger than some of its servers."""
 
 
-def _tables(two: bool) -> tuple[I64, I64]:
+def _tables(two: bool) -> tuple[NDArray[np.int8], NDArray[np.int32]]:
     """Class and answers of each operation in ``ready``."""
-    kind = np.full(DELIVER + 1, Class.BREAKS, np.int64)
-    mask = np.zeros(DELIVER + 1, np.int64)
+    kind = np.full(DELIVER + 1, Class.BREAKS, np.int8)
+    mask = np.zeros(DELIVER + 1, np.int32)
     for op, says in ((HELLO, Says.PERFORMED), (AUTH, Says.ALREADY), (PING, Says.PONG), (SUBSCRIBE, Says.SUBSCRIBED)):
         kind[op], mask[op] = Class.FIXED, says
     kind[[NACK, PONG]] = Class.IGNORED
@@ -270,8 +270,8 @@ class _Talk:
         self.c_id, self.s_id = x.id[c], x.id[s]
         self.pairs: list[tuple[I64, I64]] = []
         self.closed: list[bool] = []
-        self.c_block = np.full(len(c), -1, np.int64)
-        self.s_block = np.full(len(s), -1, np.int64)
+        self.c_block = np.full(len(c), -1, np.int32)
+        self.s_block = np.full(len(s), -1, np.int32)
         self.early_ns = -1
         self.lost: list[int] = []
         self.broken: int | None = None
@@ -281,7 +281,7 @@ class _Talk:
         self.s_holes = self._server_holes()
         self.start = edge.start or self._opens()
         self.ready_from = len(c) if self.start else 0
-        self.kind = self.mask = np.empty(0, np.int64)
+        self.kind, self.mask = np.empty(0, np.int8), np.empty(0, np.int32)
         self.in_order = _strictly_ordered(self.c_id[np.isin(x.op[c], (HELLO, AUTH, PUBLISH, SUBSCRIBE, PING, POLL))])
         self._count()
         none = np.empty(0, np.int64)
@@ -1381,7 +1381,7 @@ class _Out:
         request = np.concatenate([empty, *(p[0] for p in self.parts)])
         reply = np.concatenate([empty, *(p[1] for p in self.parts)])
         state = np.concatenate([np.empty(0, np.int8), *(p[2] for p in self.parts)])
-        publish = np.full(len(reply), -1, np.int64)
+        publish = None
         if self.publish:
             known = np.array(sorted(self.publish), np.int64)
             rows = np.array([self.publish[k] for k in known.tolist()], np.int64)
@@ -1431,7 +1431,7 @@ def _unsure(t: _Talk, o: _Opens | None) -> NDArray[np.bool_]:
     return (t.c_block >= 0) & (np.arange(len(t.c)) > known[t.c_block])
 
 
-def _requests(op: I64) -> NDArray[np.bool_]:
+def _requests(op: NDArray[np.int16]) -> NDArray[np.bool_]:
     return (op >= HELLO) & (op <= POLL)
 
 
