@@ -1,8 +1,19 @@
-"""Ratios of whole processes: ``python tests/bench/measure.py [--messages N] [--runs N] [--only NAME]``.
+"""Ratios of whole processes: ``python tests/bench/measure.py [--messages N] [--runs N] [--only PART ...]``.
 
-Not a test: run it by hand on a machine that does nothing else. Contenders run interleaved, A B A B, and the median
-of the runs counts; wall time for a user, CPU seconds (user + system) where the machine is shared. Captures are made
-below --folder (a temporary one unless named) and are as large as --messages and --megabytes say.
+Not a test: run it by hand on a machine that does nothing else. Contenders of a part run interleaved, A B A B, and the
+median of the runs counts: wall time for a user, CPU seconds (user + system) where the machine is shared. A ratio is a
+contender against the first of its part, per message (or MB) where they read different numbers of them. Captures are
+made below --folder (a temporary one unless named) and are as large as the options say; an export that loses a message
+or finds a flaw in them ends the run.
+
+bulk       small BlipMQ publishes: export, the floor (read the file, write the same tables), tshark with a Lua
+           dissector, tshark's own MQTT dissector on the same publishes as MQTT, Scapy, pcaptoparquet (a row a packet)
+protocols  bulk traffic of each protocol against that of BlipMQ
+sessions   a captured session of each protocol over and over: mostly connections
+shapes     a connection a message, one connection, messages of 15 MB
+memory     the peak of the same traffic at two sizes
+threads    --jobs 2 against --jobs 1, on four captures and on one
+start      --help against importing click and rich, show of a thousand messages against tshark
 """
 
 import argparse
@@ -15,20 +26,33 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-
-import traffic  # noqa: E402
-
 MQPCAP = (sys.executable, "-c", "from mqpcap.cli import main; main()")
 OPPONENT = (sys.executable, str(HERE / "opponents.py"))
+LUA = ("-X", f"lua_script:{HERE / 'blipmq.lua'}")
+LUA_COLUMNS = tuple(f"blipmqbench.{name}" for name in ("type", "id", "qos", "topic", "body"))
+MQTT_COLUMNS = ("mqtt.msgtype", "mqtt.msgid", "mqtt.qos", "mqtt.topic", "mqtt.msg")
 PCAPS = HERE.parents[1] / "pcaps"
 SESSIONS = {
     "flymq": "flymq/fetch.pcap", "fq": "fq/session.pcap", "msgq": "msgq/split_session.pcap",
     "kokaq": "kokaq/go1_session.pcap",
 }  # fmt: skip
+BULK = {
+    "blipmq": "publishes", "flymq": "flymq_fetches", "fq": "fq_messages", "msgq": "msgq_typed", "kokaq": "kokaq_pushes",
+}  # fmt: skip
+PUBLISHES_PER_MEGABYTE = 7000
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A command, how many messages (or MB) it reads, and the folder it writes."""
+
+    command: Sequence[str]
+    amount: float = 1
+    out: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,170 +64,179 @@ class Cost:
     peak_mb: float
 
 
-def cost(command: Sequence[str], out: Path | None = None) -> Cost:
+def cost(contender: Contender) -> Cost:
     """Run a command to its end; raises if it fails."""
-    if out is not None:
-        shutil.rmtree(out, ignore_errors=True)
+    if contender.out is not None:
+        shutil.rmtree(contender.out, ignore_errors=True)
     began = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(contender.command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         said = process.stderr.read()
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise RuntimeError(f"{command} ended with {process.returncode}: {said.decode()[-2000:]}")
+        raise RuntimeError(f"{contender.command} ended with {process.returncode}: {said.decode()[-2000:]}")
     return Cost(time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 
 
-def medians(contenders: Mapping[str, tuple[Sequence[str], Path | None]], runs: int) -> dict[str, Cost]:
-    """The median cost of each, run in turns."""
-    found: dict[str, list[Cost]] = {name: [] for name in contenders}
+def compare(contenders: Mapping[str, Contender], runs: int, unit: str = "messages") -> list[Cost]:
+    """Run all in turns, print the median cost of each and its ratio to the first; returns the medians."""
+    costs: dict[str, list[Cost]] = {name: [] for name in contenders}
     for _ in range(runs):
-        for name, (command, out) in contenders.items():
-            found[name].append(cost(command, out))
-    return {
-        name: Cost(*(statistics.median(getattr(c, x) for c in costs) for x in ("wall_s", "cpu_s", "peak_mb")))
-        for name, costs in found.items()
-    }
+        for name, contender in contenders.items():
+            costs[name].append(cost(contender))
+    found = []
+    for name, some in costs.items():
+        what = Cost(*(statistics.median(getattr(c, x) for c in some) for x in Cost.__slots__))
+        found.append(what)
+        line = f"{name:<30} wall {what.wall_s:8.2f} s  cpu {what.cpu_s:8.2f} s  peak {what.peak_mb:6.0f} MB"
+        amount, first = contenders[name].amount, next(iter(contenders.values())).amount
+        if amount != 1:
+            line += f"  {amount:11,.0f} {unit} {amount / what.cpu_s:9,.0f} per cpu s"
+        if len(found) > 1:
+            wall, cpu = what.wall_s / found[0].wall_s, what.cpu_s / found[0].cpu_s
+            line += f"  wall {wall * first / amount:7.2f} x  cpu {cpu * first / amount:7.2f} x"
+        print(line, flush=True)
+    return found
 
 
-def export(out: Path, *inputs: Path, jobs: int = 1) -> tuple[Sequence[str], Path]:
-    return (*MQPCAP, "export", *map(str, inputs), "--out", str(out), "--jobs", str(jobs), "-q"), out
+@cache
+def made(folder: Path, maker: str, *numbers: int) -> tuple[Path, int]:
+    """A capture and its messages; by a process of its own, for what this one holds would count as their peak."""
+    path = folder / f"{maker}-{'-'.join(map(str, numbers))}.pcap"
+    command = (sys.executable, str(HERE / "traffic.py"), maker, str(path), *map(str, numbers))
+    return path, int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def tell(name: str, what: Cost, extra: str = "") -> None:
-    costs = f"wall {what.wall_s:8.2f} s  cpu {what.cpu_s:8.2f} s  peak {what.peak_mb:6.0f} MB"
-    print(f"{name:<34} {costs}  {extra}", flush=True)
+def export(out: Path, *captures: tuple[Path, int], jobs: int = 1) -> Contender:
+    """An export that was tried once: every message is in the tables, none with a flaw."""
+    words = ("export", *(str(path) for path, _ in captures), "--out", str(out), "--jobs", str(jobs), "-q")
+    contender = Contender((*MQPCAP, *words), sum(count for _, count in captures), out)
+    cost(contender)
+    subprocess.run((*OPPONENT, "check", str(out), str(contender.amount)), check=True)
+    return contender
 
 
-def row_count(out: Path) -> int:
-    import pyarrow.parquet as pq
-
-    return sum(pq.ParquetFile(f).metadata.num_rows for f in (out / "messages").rglob("*.parquet"))
-
-
-def against_floor(folder: Path, messages: int, runs: int) -> None:
-    """Export, single thread, against reading the file and writing the tables."""
-    capture, out, arrow = folder / "publishes.pcap", folder / "out", folder / "arrow"
-    if not capture.exists():
-        traffic.publishes(capture, messages)
-    cost(*export(out, capture))
-    subprocess.run((*OPPONENT, "prepare", out, arrow), check=True)
-    found = medians(
-        {
-            "export": export(out, capture),
-            "floor": ((*OPPONENT, "floor", str(capture), str(arrow), str(folder / "floor")), folder / "floor"),
-        },
-        runs,
-    )  # fmt: skip
-    ours, least = found["export"], found["floor"]
-    tell("blipmq publishes: export", ours, f"{messages / ours.cpu_s:,.0f} messages per CPU second")
-    ratios = f"export/floor wall {ours.wall_s / least.wall_s:.2f} cpu {ours.cpu_s / least.cpu_s:.2f}"
-    tell("blipmq publishes: floor", least, ratios)
+def tshark(capture: tuple[Path, int], layer: str, columns: Sequence[str], *options: str) -> Contender:
+    """The columns of a layer's messages as text."""
+    path, count = capture
+    fields = [word for name in ("frame.time_epoch", *columns) for word in ("-e", name)]
+    return Contender(("tshark", "-r", str(path), *options, "-Y", layer, "-T", "fields", *fields), count)
 
 
-def against_others(folder: Path, messages: int, runs: int) -> None:
-    """Export against tshark with Lua and Scapy frame by frame, on fewer messages, per message."""
-    capture, few, out = folder / "tenth.pcap", folder / "few.pcap", folder / "out"
-    count, few_count = max(messages // 10, 1000), max(messages // 100, 1000)
-    traffic.publishes(capture, count)
-    traffic.publishes(few, few_count)
-    contenders = {"export": export(out, capture), "scapy": ((*OPPONENT, "scapy", str(few)), None)}
-    if shutil.which("tshark"):
-        fields = [x for f in ("type", "id", "qos", "topic", "body") for x in ("-e", f"blipmqbench.{f}")]
-        contenders["tshark"] = (
-            ("tshark", "-r", str(capture), "-X", f"lua_script:{HERE / 'blipmq.lua'}", "-Y", "blipmqbench",
-             "-T", "fields", "-e", "frame.time_epoch", *fields), None,
-        )  # fmt: skip
-    found = medians(contenders, runs)
-    for name, what in found.items():
-        per = what.cpu_s / (few_count if name == "scapy" else count)
-        ours = found["export"].cpu_s / count
-        tell(f"blipmq publishes: {name}", what, f"{1e6 * per:8.2f} us per message; {per / ours:6.1f} x export (cpu)")
+def there(command: str) -> bool:
+    """Whether a program is on PATH; says so where it is not."""
+    if shutil.which(command) is None:
+        print(f"there is no {command}: left out")
+    return shutil.which(command) is not None
 
 
-def protocols(folder: Path, megabytes: int, runs: int) -> None:
-    """Messages per CPU second of every protocol's own traffic."""
+def bulk(folder: Path, given: argparse.Namespace) -> None:
+    """Export against the floor and all opponents; the slow ones read a part of the same traffic."""
+    whole, tenth, hundredth = (made(folder, "publishes", given.messages // n) for n in (1, 10, 100))
+    arrow, floor, packets = folder / "arrow", folder / "floor", folder / "packets.parquet"
+    contenders = {"export": export(folder / "out", whole)}
+    subprocess.run((*OPPONENT, "prepare", folder / "out", arrow), check=True)
+    contenders["floor"] = Contender((*OPPONENT, "floor", str(whole[0]), str(arrow), str(floor)), whole[1], floor)
+    if there("tshark"):
+        mqtt = made(folder, "mqtt_publishes", given.messages // 10)
+        contenders["tshark, Lua"] = tshark(tenth, "blipmqbench", LUA_COLUMNS, *LUA)
+        contenders["tshark, MQTT"] = tshark(mqtt, "mqtt", MQTT_COLUMNS)
+    contenders["Scapy"] = Contender((*OPPONENT, "scapy", str(hundredth[0])), hundredth[1])
+    if there(given.pcaptoparquet):
+        words = (given.pcaptoparquet, "-i", str(tenth[0]), "-o", str(packets))
+        contenders["pcaptoparquet"] = Contender(words, tenth[1])
+    compare(contenders, given.runs)
+
+
+def protocols(folder: Path, given: argparse.Namespace) -> None:
+    """The same number of messages of every protocol."""
+    captures = {name: made(folder, maker, given.messages // 4) for name, maker in BULK.items()}
+    compare({name: export(folder / f"out-{name}", x) for name, x in captures.items()}, given.runs)
+
+
+def sessions(folder: Path, given: argparse.Namespace) -> None:
+    """Captured sessions between ever new addresses."""
+    contenders = {}
     for name, template in SESSIONS.items():
-        capture, out = folder / f"{name}.pcap", folder / "out"
-        traffic.sessions(capture, PCAPS / template, megabytes << 20)
-        what = medians({name: export(out, capture)}, runs)[name]
-        tell(f"{name} sessions: export", what, f"{row_count(out) / what.cpu_s:,.0f} messages per CPU second")
+        capture, out = folder / f"{name}-sessions.pcap", folder / f"out-{name}"
+        words = ("sessions", str(capture), str(PCAPS / template), str(given.megabytes << 18))
+        subprocess.run((sys.executable, str(HERE / "traffic.py"), *words), check=True, stdout=subprocess.DEVNULL)
+        words = ("export", str(capture), "--out", str(out), "--jobs", "1", "-q")
+        contenders[name] = Contender((*MQPCAP, *words), capture.stat().st_size / 1e6, out)
+    compare(contenders, given.runs, "MB")
 
 
-def shapes(folder: Path, megabytes: int, runs: int) -> None:
-    """Hard shapes: many short connections, large messages, the same traffic at two sizes."""
-    makers = {
-        "short connections": lambda p: traffic.short(p, megabytes * 1000),
-        "messages of 15 MB": lambda p: traffic.large(p, max(megabytes // 15, 2), 15 << 20),
-        "publishes, a tenth": lambda p: traffic.publishes(p, megabytes * 700),
-        "publishes, whole": lambda p: traffic.publishes(p, megabytes * 7000),
+def shapes(folder: Path, given: argparse.Namespace) -> None:
+    """What is hard on state and windows, against the publishes of a handful of connections."""
+    count = given.megabytes * PUBLISHES_PER_MEGABYTE
+    captures = {
+        "eight connections": made(folder, "publishes", count),
+        "one connection": made(folder, "publishes", count, 1),
+        f"{given.flows:,} connections": made(folder, "short", given.flows),
+        "messages of 15 MB": made(folder, "large", max(given.megabytes // 15, 2), 15 << 20),
     }
-    for name, make in makers.items():
-        capture, out = folder / "shape.pcap", folder / "out"
-        make(capture)
-        what = medians({name: export(out, capture)}, runs)[name]
-        tell(f"{name}: export", what, f"{capture.stat().st_size / what.cpu_s / 1e6:,.0f} MB per CPU second")
-        capture.unlink()
+    contenders = {}
+    for name, capture in captures.items():
+        tried = export(folder / f"out{len(contenders)}", capture)
+        contenders[name] = Contender(tried.command, capture[0].stat().st_size / 1e6, tried.out)
+    compare(contenders, given.runs, "MB")
 
 
-def threads(folder: Path, messages: int, runs: int) -> None:
-    """--jobs 1 against --jobs 2, on four captures and on one."""
-    many = []
-    for k in range(4):
-        place = folder / f"many{k}"
-        place.mkdir(exist_ok=True)
-        traffic.publishes(place / "x.pcap", messages // 4)
-        many.append(place / "x.pcap")
-    whole = folder / "publishes.pcap"
-    if not whole.exists():
-        traffic.publishes(whole, messages)
-    for name, inputs in (("four captures", many), ("one capture", [whole])):
-        found = medians({f"jobs {j}": export(folder / f"out{j}", *inputs, jobs=j) for j in (1, 2)}, runs)
-        for job, what in found.items():
-            tell(f"{name}: {job}", what, f"{found['jobs 1'].wall_s / what.wall_s:.2f} x jobs 1 (wall)")
+def memory(folder: Path, given: argparse.Namespace) -> None:
+    """Publishes of --megabytes and of --large megabytes."""
+    sizes = {f"{n} MB": made(folder, "publishes", n * PUBLISHES_PER_MEGABYTE) for n in (given.megabytes, given.large)}
+    small, large = compare({name: export(folder / "out", x) for name, x in sizes.items()}, given.runs)
+    print(f"peak of the large one: {large.peak_mb / small.peak_mb:.2f} x")
 
 
-def starting(folder: Path, messages: int, runs: int) -> None:
-    """Start-up: help against importing click and rich; show of a thousand messages against tshark."""
-    capture = folder / "thousand.pcap"
-    traffic.publishes(capture, 1000)
-    contenders: dict[str, tuple[Sequence[str], Path | None]] = {
-        "help": ((*MQPCAP, "--help"), None),
-        "click and rich": ((sys.executable, "-c", "import click, rich"), None),
-        "show": ((*MQPCAP, "show", str(capture), "-q"), None),
-    }
-    if shutil.which("tshark"):
-        contenders["tshark"] = ("tshark", "-r", str(capture), "-X", f"lua_script:{HERE / 'blipmq.lua'}"), None
-    found = medians(contenders, max(runs, 3))
-    ratio = found["help"].wall_s / found["click and rich"].wall_s
-    tell("mqpcap --help", found["help"], f"{ratio:.2f} x import click, rich")
-    extra = f"{found['show'].wall_s / found['tshark'].wall_s:.2f} x tshark" if "tshark" in found else ""
-    tell("mqpcap show, 1,000 messages", found["show"], extra)
+def threads(folder: Path, given: argparse.Namespace) -> None:
+    """Two threads, and how much longer one takes."""
+    count = given.large * PUBLISHES_PER_MEGABYTE
+    # Their times overlap, so they are four captures and not one in parts.
+    many = [made(folder, "publishes", count // 4, flows) for flows in (5, 6, 7, 8)]
+    for name, captures in (("four captures", many), ("one capture", [made(folder, "publishes", count)])):
+        compare({f"{name}, jobs {j}": export(folder / f"out{j}", *captures, jobs=j) for j in (2, 1)}, given.runs)
+
+
+def start(folder: Path, given: argparse.Namespace) -> None:
+    """What is there before the first message is."""
+    capture, _ = made(folder, "publishes", 1000)
+    runs = max(given.runs, 7)
+    ours = {"mqpcap --help": Contender((*MQPCAP, "--help"))}
+    compare({"import click, rich": Contender((sys.executable, "-c", "import click, rich"))} | ours, runs)
+    if there("tshark"):
+        compare(
+            {
+                "tshark, 1,000 messages": Contender(("tshark", "-r", str(capture), *LUA)),
+                "mqpcap show, 1,000 messages": Contender((*MQPCAP, "show", "-q", str(capture))),
+                "import click, pyarrow.compute": Contender((sys.executable, "-c", "import click, pyarrow.compute")),
+            },
+            runs,
+        )
+
+
+PARTS = {x.__name__: x for x in (bulk, protocols, sessions, shapes, memory, threads, start)}
 
 
 def main() -> None:
-    """Everything, or what --only names."""
+    """Every part, or what --only names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=2_000_000)
-    parser.add_argument("--megabytes", type=int, default=100)
+    parser.add_argument("--megabytes", type=int, default=200)
+    parser.add_argument("--large", type=int, default=1000, metavar="MEGABYTES")
+    parser.add_argument("--flows", type=int, default=100_000)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--folder", type=Path)
-    parser.add_argument("--only", action="append")
+    parser.add_argument("--pcaptoparquet", default="pcaptoparquet", help="where that program is")
+    parser.add_argument("--only", action="append", choices=PARTS)
     given = parser.parse_args()
-    parts = {
-        "floor": lambda f: against_floor(f, given.messages, given.runs),
-        "others": lambda f: against_others(f, given.messages, given.runs),
-        "protocols": lambda f: protocols(f, given.megabytes, given.runs),
-        "shapes": lambda f: shapes(f, given.megabytes, given.runs),
-        "threads": lambda f: threads(f, given.messages, given.runs),
-        "start": lambda f: starting(f, given.messages, given.runs),
-    }
-    with tempfile.TemporaryDirectory(prefix="mqpcap-bench-") as temporary:
-        folder = given.folder or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in given.only or parts:
-            parts[name](folder)
+    # Modules are compiled to bytecode once, as an installed program's are.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    with tempfile.TemporaryDirectory(prefix="mqpcap-bench-", dir=given.folder) as folder:
+        for name in given.only or PARTS:
+            print(f"\n{name}: {PARTS[name].__doc__}", flush=True)
+            PARTS[name](Path(folder), given)
 
 
 if __name__ == "__main__":

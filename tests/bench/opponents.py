@@ -1,4 +1,4 @@
-"""What the export is measured against, each as a whole process: ``python opponents.py floor|scapy|start ...``."""
+"""What the export is measured against, each as a whole process: ``python opponents.py floor|scapy ...``."""
 
 import sys
 from pathlib import Path
@@ -22,6 +22,16 @@ def prepare(tables: Path, to: Path) -> None:
         with pa.ipc.new_file(to / f"{folder.name}.arrow", whole.schema) as writer:
             for batch in whole.to_batches(max_chunksize=1 << 17):
                 writer.write_batch(batch)
+
+
+def check(tables: Path, message_count: Path) -> None:
+    """Ends with 1 if the tables have another number of messages, or one with a flaw."""
+    import pyarrow.parquet as pq
+
+    flaws = [pq.ParquetFile(f).read(["flaw"])["flaw"] for f in (tables / "messages").rglob("*.parquet")]
+    rows, flawed = sum(len(x) for x in flaws), sum(len(x) - x.null_count for x in flaws)
+    if (rows, flawed) != (int(str(message_count)), 0):
+        sys.exit(f"{tables}: {rows} messages, {flawed} with a flaw, where {message_count} whole ones were sent")
 
 
 def floor(capture: Path, arrow: Path, out: Path) -> None:
@@ -64,4 +74,4 @@ def scapy(capture: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"prepare": prepare, "floor": floor, "scapy": scapy}[sys.argv[1]](*map(Path, sys.argv[2:]))
+    {"prepare": prepare, "check": check, "floor": floor, "scapy": scapy}[sys.argv[1]](*map(Path, sys.argv[2:]))

@@ -4,10 +4,12 @@ Bulk shapes, one per protocol, on a handful of connections with full segments: `
 the shape most quoted), ``flymq_fetches`` (replies that are lists), ``fq_messages`` (full frames), ``msgq_typed``
 (trees of typed values), ``kokaq_pushes`` (metadata), and ``mqtt_publishes``, the first as MQTT. Hard shapes: ``large``
 sends messages of many megabytes, ``short`` connections of one message each. ``sessions`` repeats a captured session
-of any protocol between ever new addresses. Each returns how many messages, or sessions, it wrote.
+of any protocol between ever new addresses. Each returns how many messages, or sessions, it wrote; as a program:
+``python traffic.py MAKER CAPTURE NUMBER...``.
 """
 
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -341,3 +343,15 @@ def _records(data: bytes) -> Iterator[tuple[int, int, int]]:
             raise ValueError("a packet is no plain IPv4")
         yield at, seconds, microseconds
         at += 16 + length
+
+
+MAKERS = {
+    x.__name__: x
+    for x in (
+        publishes, mqtt_publishes, flymq_fetches, fq_messages, msgq_typed, kokaq_pushes, large, short, sessions,
+    )
+}  # fmt: skip
+
+if __name__ == "__main__":
+    maker, capture, *numbers = sys.argv[1:]
+    print(MAKERS[maker](Path(capture), *(int(x) if x.isdecimal() else Path(x) for x in numbers)))
