@@ -388,11 +388,11 @@ class Framer:
         return self._collect(np.empty(0, np.uint8))
 
     def _collect(self, buffer: NDArray[np.uint8]) -> list[Frames]:
-        found = [Frames(name, buffer, **rows.columns()) for name, rows in self._main.items()]
-        if self._replayed:
+        found = [Frames(name, buffer, **rows.taken()) for name, rows in self._main.items() if len(rows)]
+        if self._replay:
             joined = np.concatenate(self._replay)
-            found += [Frames(name, joined, **rows.columns()) for name, rows in self._replayed.items()]
-        self._main, self._replayed, self._replay, self._replay_bytes = {}, {}, [], 0
+            found += [Frames(name, joined, **rows.taken()) for name, rows in self._replayed.items() if len(rows)]
+        self._replay, self._replay_bytes = [], 0
         return found
 
     # -- whose connection it is ------------------------------------------------------------------------

@@ -206,8 +206,11 @@ class Messages:
         self.array[:, self.count] = row
         self.count += 1
 
-    def columns(self) -> dict[str, Any]:
-        """All of them, by name."""
-        return {
-            name: self.array[i, : self.count].astype(TYPES.get(name, np.int64)) for i, name in enumerate(NAMES)
-        }
+    def __len__(self) -> int:
+        return self.count
+
+    def taken(self) -> dict[str, Any]:
+        """All of them, by name; they are here no more, but their room is."""
+        n = self.count
+        self.count = 0
+        return {name: self.array[i, :n].astype(TYPES.get(name, np.int64)) for i, name in enumerate(NAMES)}
