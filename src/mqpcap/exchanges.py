@@ -318,12 +318,14 @@ class _Columns:
     def _orphans(self, alone: I64) -> NDArray[np.bool_]:
         """Of replies without a request, those that no captured request can have got, where requests are missing."""
         unseen = ~self.start | np.array([len(a) > 0 for a, _ in self.holes], np.bool_)
+        orphan = unseen[self.connection[alone]]
+        if not orphan.any():
+            return orphan
         keys = [self.connection, self.tie] if self.rule.tie else [self.connection]
-        _, key = np.unique(np.stack(keys), axis=1, return_inverse=True)
-        key = key.reshape(-1)
+        key = codes([pa.array(column) for column in keys], len(self.connection))
         first = np.full(int(key.max(initial=0)) + 1, LAST, np.int64)
         np.minimum.at(first, key[self.requests], self.ts_ns[self.requests])
-        return unseen[self.connection[alone]] & (self.ts_ns[alone] < first[key[alone]])
+        return orphan & (self.ts_ns[alone] < first[key[alone]])
 
 
 def _numbers(column: pa.Array) -> I64 | None:

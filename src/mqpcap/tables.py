@@ -567,14 +567,21 @@ def _narrow(protocol: MessageQueue, columns: Mapping[str, pa.Array]) -> pa.Table
 
 def _renamed(columns: Mapping[str, pa.Array], known: Sequence[Facts], place: NDArray[np.intp]) -> pa.Array:
     """Operation names where the connection's evidence says them."""
-    names = columns["op"].to_pylist()
-    codes = columns["op_code"].to_pylist()
-    directions = columns["direction"].to_pylist()
-    for row, k in enumerate(place.tolist()):
-        mapping = known[k].op_names
-        if mapping is not None and codes[row] is not None:
-            names[row] = mapping.get((directions[row], codes[row]), names[row])
-    return pa.array(names, pa.string())
+    said = {id(k.op_names): k.op_names or {} for k in known}
+    mappings, index = list(said.values()), {one: i for i, one in enumerate(said)}
+    # What the names are of: a mapping, a direction and a number; with one more for no number.
+    which = np.array([index[id(k.op_names)] for k in known], np.int64)[place]
+    encoded = columns["op_code"].dictionary_encode()
+    codes = [*encoded.dictionary.to_pylist(), None]
+    code = pc.fill_null(encoded.indices, len(codes) - 1).to_numpy().astype(np.int64)
+    from_server = pc.equal(columns["direction"].cast(pa.string()), DIRECTIONS[1]).to_numpy(zero_copy_only=False)
+    unique, at = numbered((which * 2 + from_server) * len(codes) + code)
+    names: list[str | None] = []
+    for key in unique.tolist():
+        rest, i = divmod(key, len(codes))
+        one, side = divmod(rest, 2)
+        names.append(None if codes[i] is None else mappings[one].get((DIRECTIONS[side], codes[i])))
+    return pc.coalesce(pa.array(names, pa.string()).take(pa.array(at)), columns["op"].cast(pa.string()))
 
 
 def connections(flows: Flows, talks: Mapping[int, Talk]) -> pa.Table:
