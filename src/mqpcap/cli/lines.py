@@ -148,7 +148,7 @@ def _verdicts(message: Mapping[str, object], paint: Paint) -> Iterator[str]:
 def _word(value: object) -> str:
     """A name as it is, in quotes where it would not stand as one word."""
     text = shown(str(value))
-    return text if text and not any(c in text for c in ' "') else json.dumps(text, ensure_ascii=False)
+    return text if text and " " not in text and '"' not in text else json.dumps(text, ensure_ascii=False)
 
 
 def value_text(value: object, at_most: int = MAX_SHOWN_BYTES) -> str:

@@ -125,8 +125,27 @@ class Ordered:
     def _rows(self, slices: list[_Slice]) -> Iterator[Row]:
         for one in slices:
             messages, fields = self._opened(one)
-            for message, values in zip(messages.to_pylist(), fields.to_pylist(), strict=True):
+            for message, values in zip(_dicts(messages), _dicts(fields), strict=True):
                 yield Row(one.capture, one.protocol, message, values)
+
+
+def _dicts(table: pa.Table) -> Iterator[dict[str, Value]]:
+    """What ``to_pylist`` gives."""
+    names = table.column_names
+    return (dict(zip(names, row, strict=True)) for row in zip(*map(_values, table.columns), strict=True))
+
+
+def _values(column: pa.ChunkedArray) -> list[Value]:
+    """What ``to_pylist`` gives, without a scalar object for each value where that can be spared."""
+    if column.null_count == len(column):
+        return [None] * len(column)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_integer(column.type) and not column.null_count:
+        return column.to_numpy().tolist()  # type: ignore[no-any-return]  # pyarrow is untyped
+    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        return column.to_numpy().tolist()  # type: ignore[no-any-return]
+    return column.to_pylist()  # type: ignore[no-any-return]
 
 
 def _key(capture: int, row: Mapping[str, object]) -> Key:
