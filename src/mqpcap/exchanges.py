@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from mqpcap import memory
 from mqpcap.frames import Problem, Talk
 from mqpcap.matching import codes, compact
 from mqpcap.protocol import Ask, Ends, Matches, MessageQueue, Pairing, Rule, State
@@ -149,10 +150,12 @@ def ledger(protocol: MessageQueue, rows: Rows, edges: Mapping[int, Ends]) -> Led
     assert rule is not None
     if not rows.num_rows:
         return Ledger(_COMPACT.empty_table(), DELIVERIES.empty_table(), 0)
+    memory.trim()
     pairs = rule.machine(rows, edges) if rule.machine is not None else paired(rule, rows, edges)
     for queue in rule.queues:
         pairs = _together(pairs, _queued(queue, rows, edges))
     matches = None if rule.deliveries is None else rule.deliveries(rows, edges, pairs)
+    memory.trim()
     return Ledger(
         _exchanges(protocol.name, rows, pairs), _deliveries(protocol.name, rows, matches),
         0 if matches is None else matches.doubtful,

@@ -1,0 +1,26 @@
+"""Memory that was freed, given back.
+
+The C library keeps what is freed for the next to ask. Between two steps that hold different things at different sizes,
+such as reading a capture and pairing its messages, that is memory nobody uses: 160 MB of 430 MB were seen.
+"""
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+
+import pyarrow as pa
+
+
+def trim() -> None:
+    """Return freed memory to the system, where the C library can (glibc); elsewhere only Arrow's."""
+    pa.default_memory_pool().release_unused()
+    _malloc_trim()(0)
+
+
+@cache
+def _malloc_trim() -> Callable[[int], object]:
+    try:
+        found: Callable[[int], object] = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError, TypeError):  # no glibc; no such handle (Windows)
+        return lambda pad: None
+    return found
