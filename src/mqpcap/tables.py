@@ -486,6 +486,10 @@ def _said(columns: Mapping[str, pa.Array], known: Sequence[Facts], place: NDArra
         out[name] = texts if name in REPEATING else texts.cast(pa.string())
     for name in {name for k in known for name in k.columns}:
         out[f"f.{name}"] = pa.array([k.columns.get(name) for k in known], pa.string()).take(at)
+        if not all(name in k.columns for k in known) and f"f.{name}" in columns:
+            # A connection that says nothing leaves the rows' own value, whatever others in the batch say.
+            speaks = pa.array([name in k.columns for k in known]).take(at)
+            out[f"f.{name}"] = pc.if_else(speaks, out[f"f.{name}"], columns[f"f.{name}"].cast(pa.string()))
     if any(k.op_names is not None for k in known):
         out["op"] = _renamed(columns, known, place)
     return out
