@@ -1,5 +1,6 @@
 """Packed rows give back what was put in, in order of time."""
 
+import pickle
 from decimal import Decimal
 
 import numpy as np
@@ -70,6 +71,25 @@ def test_every_column_comes_back_in_order_of_time(given_batches) -> None:
     assert rows.coded("name").to_pylist() == [row["name"] for row in expected]
     some = np.arange(0, len(expected), 2)
     assert rows.chosen(some)["wide"].to_pylist() == [row["wide"] for row in expected[::2]]
+
+
+@given(batches())
+def test_rows_packed_elsewhere_are_joined(given_batches) -> None:
+    """Every other batch by way of bytes, as from another process; the order in which they come is nothing."""
+    here, there, together = Rows(), Rows(), Rows()
+    for i, (times, values, coded) in enumerate(given_batches):
+        together.add(table(times, values, coded))
+        (there if i % 2 else here).add(table(times, values, coded))
+
+    joined = Rows()
+    for part in (there, here):
+        joined.join(pickle.loads(pickle.dumps(part)))
+
+    times = together["ts_ns"].to_pylist()
+    assert joined["ts_ns"].to_pylist() == times
+    for name in COLUMNS:
+        rows = [sorted(map(repr, zip(times, r[name].to_pylist(), strict=True))) for r in (joined, together)]
+        assert rows[0] == rows[1]
 
 
 def test_bytes_of_a_large_batch_are_let_go() -> None:

@@ -325,6 +325,7 @@ class Rule:
                 ``f.`` in front; ``records.offset`` is the list of one field of a list of structs
     machine     replaces the generic engine where a rule cannot say it
     deliveries  which publish came out as which delivery
+    across_servers   ``deliveries`` may join connections of different servers (fq's peers)
     """
 
     asks: Mapping[str, Ask]
@@ -343,6 +344,7 @@ class Rule:
     delivered: frozenset[str] = frozenset()
     machine: "Machine | None" = None
     deliveries: "Deliveries | None" = None
+    across_servers: bool = False
     answers: "Callable[[Any, Any], bool] | None" = None
     """Whether a Scapy message (first) may answer another, where operation and ties are not all: for ``sr()``."""
     queues: "tuple[Rule, ...]" = ()

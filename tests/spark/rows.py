@@ -87,6 +87,21 @@ def merged(paths: Sequence[Path], out: Path) -> Path:
     return out
 
 
+def moved(path: Path, out: Path, port: int, to: int) -> Path:
+    """The capture (Ethernet, IPv4) with its server on another port."""
+    head, packets = records(path)
+    made = [head]
+    for one in packets:
+        packet = bytearray(one)
+        tcp = 16 + 14 + (packet[30] & 15) * 4
+        for at in (tcp, tcp + 2):
+            if packet[at : at + 2] == struct.pack(">H", port):
+                packet[at : at + 2] = struct.pack(">H", to)
+        made.append(bytes(packet))
+    out.write_bytes(b"".join(made))
+    return out
+
+
 def importable(environment: dict[str, str]) -> dict[str, str]:
     """The environment in which a worker finds what this process imports."""
     paths = [p for p in sys.path if p and Path(p).is_dir() and "site-packages" not in p and "lib/python" not in p]

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,13 +15,14 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 
-from rows import importable, merged, of_export, rotated, schemas
+from rows import importable, merged, moved, of_export, records, rotated, schemas
 
 from mqpcap.capture import Capture, captures
 from mqpcap.dissection import Options, dissect
 from mqpcap.errors import OutputError
 from mqpcap.outputs import DATES, Export
-from mqpcap.spark import job, plan
+from mqpcap.spark import job, plan, tasks
+from mqpcap.spark.engine import Share
 from mqpcap.tables import Policy
 
 if TYPE_CHECKING:
@@ -96,6 +98,38 @@ def test_rotated_files_in_shares_are_the_local_export(
 
     assert [len(capture.files) for capture in found] == [20]
     assert of_export(tmp_path / "shares") == of_export(tmp_path / "local")
+
+
+def test_second_stage_is_done_server_by_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several servers of each protocol: their exchanges and deliveries are made side by side, and are the same."""
+    paths = [PCAPS / f"{name}.pcap" for name in ("blipmq/qos1", "flymq/fetch", "msgq/split_session", "fq/session")]
+    for path, port in zip(tuple(paths), (5555, 9092, 9912, 8765), strict=True):
+        paths += [moved(path, tmp_path / f"{path.stem}{k}", port, port + k) for k in (1, 2, 3)]
+    found = captures([str(merged(paths, tmp_path / "whole.pcap"))]).captures
+    local(found, tmp_path / "local")
+    done: list[str] = []
+    run = tasks.run
+    monkeypatch.setattr(tasks, "run", lambda task, *others: done.append(task.id) or run(task, *others))
+
+    job.export(None, found, str(tmp_path / "tables"), Options(), share_count=4)
+
+    assert of_export(tmp_path / "tables") == of_export(tmp_path / "local")
+    joins = Counter(task.split("-")[1] for task in done if task.startswith("c"))
+    assert min(joins[name] for name in ("blipmq", "flymq", "msgq")) > 1
+    assert joins["fq"] == 1
+
+
+def test_large_connections_are_dealt_out_evenly() -> None:
+    """Seven connections, three shares: by their hash one share would get none."""
+    found = captures([str(PCAPS / "blipmq/errors.pcap")]).captures[0]
+    _, packets = records(PCAPS / "blipmq/errors.pcap")
+    whole = dissect(found).connections.to_pylist()
+
+    pinned = plan.pins(found, 3)
+    shares = [Share(found, Options(share=(k, 3)), pinned=pinned).run(None).connections.to_pylist() for k in range(3)]
+
+    assert sorted(map(repr, (row for share in shares for row in share))) == sorted(map(repr, whole))
+    assert all(0.8 < 3 * sum(r["packets_c2s"] + r["packets_s2c"] for r in s) / len(packets) < 1.2 for s in shares)
 
 
 def test_another_run_takes_up_what_a_killed_one_left(twenty: Path, tmp_path: Path) -> None:

@@ -574,6 +574,7 @@ RULE = Rule(
     columns=("message_id", "route"),
     body="body",
     deliveries=deliveries,
+    across_servers=True,
 )
 
 PROTOCOL = MessageQueue(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mqpcap import tables
 from mqpcap.capture import Capture
-from mqpcap.dissection import Dissection, Options, _Run, taken
+from mqpcap.dissection import Dissection, Options, Ready, _Run, taken
 from mqpcap.frames import Frames, Server
 from mqpcap.packets import Dissector, Segments, address_text
 from mqpcap.program import compiled
@@ -68,7 +68,8 @@ class Share(_Run):
     """One share of one capture.
 
     ``heard`` is what other shares know; ``wanted`` leaves unread what nobody asked for; only connections with one of
-    ``keys`` are followed, where given.
+    ``keys`` are followed, where given; ``pinned`` connections are of the share named there, whatever their hash.
+    ``ready`` is given what no later packet of the share can change.
     """
 
     def __init__(
@@ -78,12 +79,16 @@ class Share(_Run):
         heard: Heard | None = None,
         wanted: Wanted | None = None,
         keys: NDArray[np.int64] | None = None,
+        pinned: Sequence[tuple[int, int]] = (),
+        ready: Ready | None = None,
     ) -> None:
         self.heard = heard or Heard()
-        super().__init__(capture, replace(options, servers=options.servers | self.heard.servers))
+        super().__init__(capture, replace(options, servers=options.servers | self.heard.servers), ready)
         self.spool = Spool(TASK_SPOOL_BYTES)
         self.wanted = wanted or Wanted()
         self.keys = keys
+        ordered = np.array(sorted(pinned), np.int64).reshape(-1, 2)
+        self._pinned, self._shares = ordered[:, 0].copy(), ordered[:, 1].copy()
 
     @property
     def is_whole(self) -> bool:
@@ -91,10 +96,19 @@ class Share(_Run):
         return self.options.share[1] == 1
 
     def _segments(self, segments: Segments) -> Segments:
-        segments = super()._segments(segments)
+        if len(self._pinned):
+            segments = taken(segments, np.flatnonzero(self._share_of(segments.key) == self.options.share[0]))
+        else:
+            segments = super()._segments(segments)
         if self.keys is None:
             return segments
         return taken(segments, np.flatnonzero(np.isin(segments.key, self.keys)))
+
+    def _share_of(self, key: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The share of each connection: as pinned, else by its hash as `mqpcap.dissection.shared` has it."""
+        share = (key.view(np.uint64) % np.uint64(self.options.share[1])).astype(np.int64)
+        at = np.minimum(np.searchsorted(self._pinned, key), len(self._pinned) - 1)
+        return np.where(self._pinned[at] == key, self._shares[at], share)
 
     def _read(self, found: Sequence[Frames]) -> Iterator[tuple[Frames, Records]]:
         names = self.wanted.protocols
@@ -198,6 +212,7 @@ def dissection(
     options: Options,
     wanted: Wanted | None = None,
     progress: Callable[[int], None] | None = None,
+    pinned: Sequence[tuple[int, int]] = (),
 ) -> Dissection | None:
     """A share of a capture whose rows are those of the whole one; None if nothing that is wanted can be in it."""
     keys = None
@@ -205,12 +220,12 @@ def dissection(
         keys = _keys(capture, wanted)
         if not len(keys):
             return None
-    share = Share(capture, options, None, wanted, keys)
+    share = Share(capture, options, None, wanted, keys, pinned)
     made = share.run(progress)
     asks = share.framer.doubted or any(share.joining(name) and share.connections_of(name) for name in share.protocols)
     if share.is_whole or not asks:
         return made
-    return Share(capture, options, heard(capture, options), wanted, keys).run(progress)
+    return Share(capture, options, heard(capture, options), wanted, keys, pinned).run(progress)
 
 
 def _keys(capture: Capture, wanted: Wanted) -> NDArray[np.int64]:

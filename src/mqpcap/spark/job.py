@@ -133,6 +133,7 @@ class _Job:
         found = self._unfinished()
         if found is not None and found.get("job") == named:
             units = [(tuple(numbers), (share[0], share[1])) for numbers, share in found["units"]]
+            pinned = {int(i): tuple((key, k) for key, k in keys) for i, keys in found["pinned"].items()}
             bases = found["bases"][0], found["bases"][1]
             self.done = self._finished()
             self.outcome.resumed_count = len(self.done)
@@ -141,15 +142,19 @@ class _Job:
                 self.staging.remove()
             planned = plan.units(self.captures, slot_count * SHARES_PER_SLOT if slot_count > 1 else 1, share_count)
             units = [(tuple(i for i, _ in unit.captures), unit.share) for unit in planned]
+            pinned = {unit.captures[0][0]: unit.pinned for unit in planned if unit.pinned}
             bases = fingerprint_bases()
-        self.units = [Unit(tuple((i, self.captures[i]) for i in numbers), share) for numbers, share in units]
+        self.units = [
+            Unit(tuple((i, self.captures[i]) for i in numbers), share, pinned.get(numbers[0], ()))
+            for numbers, share in units
+        ]
         policy = self.options.policy
         self.options = Options(
             self.options.decode_as, Policy(policy.show_secrets, policy.bodies, bases), self.options.max_memory_bytes
         )
         manifest = {
             "tool": "mqpcap", "state": "unfinished", "host": socket.gethostname(), "pid": os.getpid(),
-            "job": named, "units": units, "bases": bases,
+            "job": named, "units": units, "pinned": pinned, "bases": bases,
         }  # fmt: skip
         self.staging.write(JOB, json.dumps(manifest).encode())
 
@@ -193,7 +198,7 @@ class _Job:
         for name in sorted(n for n in sizes if n.startswith("done/") and n.endswith(".json")):
             with suppress(ValueError):
                 one = tasks.result(self.staging.read(name) or b"")
-                left = [name for side in one.sides for name in (side.state, side.pending, side.narrow) if name]
+                left = [name for side in one.sides for name in side.files]
                 whole = all(sizes.get(f.name) == f.size_bytes for f in one.files) and all(n in sizes for n in left)
                 if whole and not one.failed:
                     found.setdefault(one.id, one)
@@ -218,9 +223,8 @@ class _Job:
         by_capture = self._by_capture(first, results)
         sides = self._settled(by_capture)
         joins = [
-            Join(f"c{number:05d}-{name}", name, tuple(s.narrow for s in found), tuple(s.state for s in found))
-            for number, of_capture in sorted(sides.items())
-            for name, found in sorted(of_capture.items())
+            Join(f"c{number:05d}-{name}-{group:03d}", name, tuple(files))
+            for (number, name, group), files in sorted(sides.items())
         ]
         for one in self._stage("join", joins):
             self._keep(one)
@@ -245,28 +249,32 @@ class _Job:
                 if told & {*results[at].doubted}:
                     yield Dissect(f"{first[at].id}-again", first[at].unit, frozenset(told))
 
-    def _settled(self, by_capture: dict[int, list[int]]) -> dict[int, dict[str, list[Side]]]:
-        """What joins are made of, after the rows that waited for other shares are finished."""
-        sides: dict[int, dict[str, list[Side]]] = {}
+    def _settled(self, by_capture: dict[int, list[int]]) -> dict[tuple[int, str, int], list[str]]:
+        """What joins are made of, by capture, protocol and group of servers, after the rows that waited for other
+        shares are finished."""
+        files: dict[tuple[int, str, int], list[str]] = {}
         waiting: list[tuple[int, Settle]] = []
         shares = dict(self.kept)
+
+        def left(number: int, side: Side) -> None:
+            for group, name in side.narrow:
+                files.setdefault((number, side.protocol, group), []).append(name)
+
         for number, ats in by_capture.items():
             found = [side for at in ats for side in self._result_of(at, shares).sides]
             for name in sorted({side.protocol for side in found}):
                 own = [side for side in found if side.protocol == name]
                 states = tuple(side.state for side in own)
                 for k, side in enumerate(own):
+                    left(number, side)
                     if side.pending:
                         task = Settle(f"b{number:05d}-{name}-{k:03d}", name, side.pending, side.state, states)
                         waiting.append((number, task))
-                    elif side.narrow:
-                        sides.setdefault(number, {}).setdefault(name, []).append(side)
-        for (number, task), one in zip(waiting, self._stage("settle", [t for _, t in waiting]), strict=True):
+        for (number, _), one in zip(waiting, self._stage("settle", [t for _, t in waiting]), strict=True):
             self._keep(one)
             for side in one.sides:
-                if side.narrow:
-                    sides.setdefault(number, {}).setdefault(task.protocol, []).append(side)
-        return sides
+                left(number, side)
+        return files
 
     def _result_of(self, at: int, results: dict[str, Result]) -> Result:
         return results.get(f"a{at:05d}-again") or results[f"a{at:05d}"]

@@ -10,8 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+import numpy as np
+
 from mqpcap.capture import Capture, Found, captures
 from mqpcap.errors import CaptureError
+from mqpcap.packets import Dissector
 from mqpcap.spark import remote
 
 PACK_BYTES = 64 << 20
@@ -21,16 +24,23 @@ SHARE_BYTES = 32 << 20
 MAX_SHARES = 12
 """More shares of one capture cost more in headers read than they give (measured in spark-notes: about 12)."""
 
+PINNED_PER_SHARE = 16
+"""A connection is dealt out by its size if it is more than this part of a share."""
+PACKET_BYTES = 66
+"""What the headers of a packet count."""
+
 
 @dataclass(frozen=True, slots=True)
 class Unit:
     """One task's work: a share (k of n) of one capture, or several whole captures.
 
-    captures are (number in the input, capture).
+    captures are (number in the input, capture). pinned says of the largest connections, by key, whose share they are;
+    the others go by their hash.
     """
 
     captures: tuple[tuple[int, Capture], ...]
     share: tuple[int, int] = (0, 1)
+    pinned: tuple[tuple[int, int], ...] = ()
 
 
 def named_inputs(options: Mapping[str, str]) -> list[str]:
@@ -71,14 +81,14 @@ def units(found: Sequence[Capture], slot_count: int, share_count: int | None = N
     """Units of work, the largest first; ``share_count`` cuts every capture into so many, whatever its size."""
     sizes = [size_bytes(capture) for capture in found]
     if share_count is not None and share_count > 1:
-        return [Unit(((i, capture),), (k, share_count)) for i, capture in enumerate(found) for k in range(share_count)]
+        return [unit for i, capture in enumerate(found) for unit in _shares(i, capture, share_count)]
     each = max(sum(sizes) / max(1, slot_count), SHARE_BYTES)
     large: list[tuple[float, Unit]] = []
     small: list[tuple[int, int]] = []
     for i, capture in enumerate(found):
         n = 1 if share_count == 1 else min(MAX_SHARES, max(1, round(sizes[i] / each)))
         if n > 1 or sizes[i] >= PACK_BYTES:
-            large += [(sizes[i] / n, Unit(((i, capture),), (k, n))) for k in range(n)]
+            large += [(sizes[i] / n, unit) for unit in _shares(i, capture, n)]
         else:
             small.append((sizes[i], i))
     limit = min(PACK_BYTES, max(sum(size for size, _ in small) // max(1, slot_count), 1 << 20))
@@ -86,6 +96,36 @@ def units(found: Sequence[Capture], slot_count: int, share_count: int | None = N
         (sum(sizes[i] for i in pack), Unit(tuple((i, found[i]) for i in pack))) for pack in _packs(small, limit)
     ]
     return [unit for _, unit in sorted(large, key=lambda one: -one[0])]
+
+
+def _shares(number: int, capture: Capture, n: int) -> list[Unit]:
+    pinned = pins(capture, n) if n > 1 else ()
+    return [Unit(((number, capture),), (k, n), pinned) for k in range(n)]
+
+
+def pins(capture: Capture, n: int) -> tuple[tuple[int, int], ...]:
+    """Shares for the connections that had most bytes in the first packets: a hash deals a few large ones out badly."""
+    loads = np.zeros(n)
+    try:
+        window = next(capture.windows(), None)
+    except CaptureError:
+        return ()
+    if window is None:
+        return ()
+    segments = Dissector().segments(window)
+    keys, place = np.unique(segments.key, return_inverse=True)
+    weights = np.bincount(place.reshape(-1), segments.length + PACKET_BYTES, len(keys))
+    order = np.argsort(-weights, kind="stable")
+    order = order[weights[order] >= weights.sum() / n / PINNED_PER_SHARE]
+    small = np.ones(len(keys), np.bool_)
+    small[order] = False
+    np.add.at(loads, (keys[small].view(np.uint64) % np.uint64(n)).astype(np.int64), weights[small])
+    found = []
+    for one in order.tolist():
+        share = int(loads.argmin())
+        loads[share] += weights[one]
+        found.append((int(keys[one]), share))
+    return tuple(found)
 
 
 def _packs(small: Sequence[tuple[int, int]], limit: int) -> Iterator[list[int]]:

@@ -200,7 +200,7 @@ class CaptureReader(DataSourceReader):
         schema = schemas.arrow_schema(self.schema)
         options = replace(self.asked.options, share=partition.unit.share, policy=self._policy())
         for _, capture in partition.unit.captures:
-            made = engine.dissection(capture, options, self.wanted)
+            made = engine.dissection(capture, options, self.wanted, pinned=partition.unit.pinned)
             if made is None:
                 continue
             for rows in rows_of(made, self.asked.table):

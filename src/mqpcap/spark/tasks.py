@@ -1,29 +1,34 @@
 """What a task of the bulk job does; runs in a Python worker of Spark and knows nothing of Spark.
 
-First stage, `Dissect`: a share of a capture, or some small captures, through the engine, its rows to Parquet. Where a
-share cannot say all of a row or what joins connections, it leaves what is needed in files of its own (``side``), narrow
-columns only.
+First stage, `Dissect`: a share of a capture, or some small captures, through the engine, its rows to Parquet as they
+become final. Where a share cannot say all of a row or what joins connections, it leaves what is needed in files of its
+own (``side``): narrow columns, packed as the local export packs them, those of each group of servers in one file.
 Second stage: `Settle` finishes rows that waited for the logins of other shares (fq), `Join` makes ``exchanges`` and
-``deliveries`` of a protocol that looks at more than one connection. Each task ends by writing its result, after all of
-its files, under a name no other attempt has.
+``deliveries`` of a protocol that looks at more than one connection, for one group of servers. Each task ends by writing
+its result, after all of its files, under a name no other attempt has.
 """
 
 import json
 import pickle
+import struct
 import uuid
+import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from mqpcap.capture import Capture
 from mqpcap.dissection import Dissection, Options
 from mqpcap.errors import CaptureError
 from mqpcap.exchanges import ledger
-from mqpcap.frames import Server
+from mqpcap.frames import Server, Talk
 from mqpcap.layers import protocols
+from mqpcap.matching import numbered
 from mqpcap.protocol import Connection, Ends
 from mqpcap.rows import Rows
 from mqpcap.spark import engine
@@ -31,10 +36,14 @@ from mqpcap.spark.engine import Heard, Share
 from mqpcap.spark.parts import PartFile, Parts
 from mqpcap.spark.places import Place
 from mqpcap.spark.plan import Unit
-from mqpcap.streams import Flow
+from mqpcap.streams import Flow, Flows
 from mqpcap.tables import Chunk
 
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
+_LENGTH = struct.Struct("<Q")
+BLOCK_ROW_COUNT = 1 << 20
+"""So many packed rows (30 to 60 bytes each) wait in the memory of a share before they go to its file."""
+
 
 @dataclass(frozen=True, slots=True)
 class Dissect:
@@ -58,12 +67,11 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """The narrow rows of a protocol in all shares of one capture."""
+    """The narrow rows of a protocol in all shares of one capture, of one group of servers."""
 
     id: str
     protocol: str
     narrow: tuple[str, ...]
-    states: tuple[str, ...]
 
 
 Task = Dissect | Settle | Join
@@ -71,12 +79,20 @@ Task = Dissect | Settle | Join
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What a share left of a protocol for the second stage; names of files, empty where there is none."""
+    """What a share left of a protocol for the second stage; names of files, empty where there is none.
+
+    narrow has the number of each group of servers and its file.
+    """
 
     protocol: str
-    state: str
+    state: str = ""
     pending: str = ""
-    narrow: str = ""
+    narrow: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def files(self) -> list[str]:
+        """The names of all files."""
+        return [*filter(None, (self.state, self.pending)), *(name for _, name in self.narrow)]
 
 
 @dataclass(slots=True)
@@ -105,7 +121,10 @@ def result(text: str | bytes) -> Result:
     try:
         found: dict[str, Any] = json.loads(text)
         found["files"] = [PartFile(**file) for file in found["files"]]
-        found["sides"] = [Side(**side) for side in found["sides"]]
+        found["sides"] = [
+            Side(**{**side, "narrow": tuple((group, name) for group, name in side["narrow"])})
+            for side in found["sides"]
+        ]
         for name in ("servers", "doubted", "notes", "failed"):
             found[name] = [tuple(one) for one in found[name]]
         return Result(**found)
@@ -133,22 +152,32 @@ def run(task: Task, options: Options, place: Place) -> Result:
 def _dissect(task: Dissect, options: Options, place: Place, stem: str, parts: Parts, made: Result) -> None:
     problems: Counter[str] = Counter()
     for number, capture in task.unit.captures:
-        share = Share(capture, replace(options, share=task.unit.share), Heard(task.servers))
+        share = Share(
+            capture, replace(options, share=task.unit.share), Heard(task.servers), pinned=task.unit.pinned,
+            ready=lambda chunk: _write(chunk, parts, made),
+        )  # fmt: skip
+        leavings = _Leavings(share, place, stem)
+        if not share.is_whole:
+            share.rows = leavings  # type: ignore[assignment]  # rows are left where the share would keep them
         try:
             dissection = share.run(None)
         except CaptureError as error:
             made.failed.append((number, capture.files[0], " ".join(str(error).split())))
             continue
+        if dissection.failure is not None:
+            made.failed.append((number, capture.files[0], " ".join(str(dissection.failure).split())))
+            if not share.is_whole:
+                continue
         if share.is_whole:
             _whole(dissection, parts, made)
         else:
-            _shared(share, dissection, place, stem, parts, made)
+            _shared(share, dissection, leavings, parts, made)
             made.servers += sorted(share.framer.servers)
             made.doubted += sorted(share.framer.doubted)
         for table in ("connections", "problems"):
             parts.write(table, getattr(dissection, table))
-        for row in dissection.problems.select(["kind", "length"]).to_pylist():
-            problems[row["kind"]] += row["length"]
+        for row in dissection.problems.group_by("kind").aggregate([("length", "sum")]).to_pylist():
+            problems[row["kind"]] += row["length_sum"]
         if task.unit.share[0] == 0:
             made.notes += [(number, str(note)) for note in capture.notes]
         for name, count in dissection.counts.items():
@@ -179,20 +208,18 @@ def _whole(dissection: Dissection, parts: Parts, made: Result) -> None:
         parts.write("deliveries", one.deliveries)
 
 
-def _shared(share: Share, dissection: Dissection, place: Place, stem: str, parts: Parts, made: Result) -> None:
-    leavings: dict[str, _Leaving] = {}
+def _shared(share: Share, dissection: Dissection, leavings: "_Leavings", parts: Parts, made: Result) -> None:
     for name, table in dissection._spool.batches():
-        if name not in leavings:
-            leavings[name] = _Leaving(place, f"side/{stem}", name)
         if share.joining(name):
-            leavings[name].add("pending", table)
+            leavings.of(name).wait(table)
             continue
         chunk = dissection._settle(name, table)
         _write(chunk, parts, made)
-        leavings[name].take(chunk)
+        if chunk.narrow is not None:
+            leavings.of(name).add(chunk.narrow)
     # A connection without a row may still be the login of others.
     for name in (n for n in share.protocols if share.joining(n) and share.connections_of(n)):
-        leavings.setdefault(name, _Leaving(place, f"side/{stem}", name))
+        leavings.of(name)
     for name, leaving in leavings.items():
         connections = share.connections_of(name)
         ids = {c.connection_id for c in connections.values()}
@@ -216,47 +243,134 @@ def joins_connections(name: str) -> bool:
 
 
 class _Leaving:
-    """The files that a share leaves of one protocol."""
+    """What a share leaves of one protocol; narrow rows are added as to the rows of a dissection."""
 
-    def __init__(self, place: Place, folder: str, name: str) -> None:
+    def __init__(self, place: Place, folder: str, name: str, group_count: int) -> None:
+        rule = protocols()[name].rule
         self._place = place
         self._folder = folder
         self._name = name
+        self._group_count = 1 if rule is not None and rule.across_servers else group_count
+        self._groups: dict[int, int] = {}
+        self._rows: dict[int, Rows] = {}
         self._files: dict[str, tuple[str, pa.NativeFile]] = {}
-        self._own = Rows()
+        self._narrow: dict[int, str] = {}
 
-    def add(self, what: str, table: pa.Table) -> None:
-        if what not in self._files:
-            name = f"{self._folder}/{self._name}.{what}.arrow"
-            self._files[what] = name, self._place.output(name)
+    @property
+    def is_grouped(self) -> bool:
+        """Whether its rows are told apart by their servers."""
+        return self._group_count > 1 and joins_connections(self._name)
+
+    def add(self, narrow: pa.Table) -> None:
+        """Rows for the second stage, or for the end of this task."""
+        if not self.is_grouped:
+            self._take(0, narrow)
+            return
+        ids, place = numbered(narrow["connection_id"].to_numpy())
+        groups = np.array([self._groups[one] for one in ids.tolist()], np.int64)[place]
+        for group in np.unique(groups).tolist():
+            mine = groups == group
+            self._take(group, narrow if mine.all() else narrow.filter(pa.array(mine)))
+
+    def _take(self, group: int, narrow: pa.Table) -> None:
+        rows = self._rows.setdefault(group, Rows())
+        rows.add(narrow)
+        if rows.num_rows >= BLOCK_ROW_COUNT and joins_connections(self._name):
+            self._block(group, rows)
+            self._rows[group] = Rows()
+
+    def know(self, flows: Flows, talks: Mapping[int, Talk], numbers: NDArray[np.int64]) -> None:
+        """The groups that connections belong to, by their servers."""
+        of = flows.columns(numbers)
+        client = np.array([talks[number].client for number in numbers.tolist()], np.int64)
+        ends = zip(of.ips(1 - client), of.ports(1 - client).tolist(), strict=True)
+        for one, (ip, port) in zip(of.connection_ids().tolist(), ends, strict=True):
+            self._groups[one] = _group(f"{ip} {port}", self._group_count)
+
+    def wait(self, table: pa.Table) -> None:
+        """Rows that other shares have a say in."""
         # A stream of its own: dictionaries, and which columns hold nothing, differ from batch to batch.
-        with pa.ipc.new_stream(self._files[what][1], table.schema, options=_LZ4) as writer:
+        with pa.ipc.new_stream(self._file("pending"), table.schema, options=_LZ4) as writer:
             writer.write_table(table)
 
-    def take(self, chunk: Chunk) -> None:
-        """The narrow rows of a chunk: for the second stage, or for the end of this task."""
-        if chunk.narrow is None:
-            return
-        if joins_connections(self._name):
-            self.add("narrow", chunk.narrow)
-        else:
-            self._own.add(chunk.narrow)
-
     def close(self, state: State, parts: Parts) -> list[Side]:
-        if self._own.num_rows:
-            one = ledger(protocols()[self._name], self._own, state.edges)
-            parts.write("exchanges", one.exchanges)
+        """What was left. What is this share's alone becomes rows of ``exchanges``."""
+        joins = joins_connections(self._name)
+        for group, rows in self._rows.items():
+            if joins:
+                self._block(group, rows)
+            elif rows.num_rows:
+                parts.write("exchanges", ledger(protocols()[self._name], rows, state.edges).exchanges)
+        for group in self._narrow:
+            self._block(group, {
+                k: edge for k, edge in state.edges.items() if _group(edge.server, self._group_count) == group
+            })  # fmt: skip
         for _, file in self._files.values():
             file.close()
-        names = {what: name for what, (name, _) in self._files.items()}
         evidence = protocols()[self._name].evidence
-        if not names and not (evidence is not None and evidence.joins):
+        settles = evidence is not None and evidence.joins
+        if not self._files and not settles:
             return []
-        state_name = f"{self._folder}/{self._name}.state"
-        if evidence is None or not evidence.joins:
-            state = replace(state, connections=[], flows={})
-        self._place.write(state_name, pickle.dumps(state))
-        return [Side(self._name, state_name, names.get("pending", ""), names.get("narrow", ""))]
+        state_name = ""
+        if settles:
+            state_name = f"{self._folder}/{self._name}.state"
+            self._place.write(state_name, pickle.dumps(state))
+        pending = self._files["pending"][0] if "pending" in self._files else ""
+        return [Side(self._name, state_name, pending, tuple(sorted(self._narrow.items())))]
+
+    def _file(self, what: str) -> pa.NativeFile:
+        if what not in self._files:
+            name = f"{self._folder}/{self._name}.{what}"
+            self._files[what] = name, self._place.output(name)
+        return self._files[what][1]
+
+    def _block(self, group: int, content: Rows | Mapping[int, Ends]) -> None:
+        """Packed rows, or the edges of connections, with their length in front."""
+        block = pickle.dumps(content, protocol=pickle.HIGHEST_PROTOCOL)
+        file = self._file(f"narrow{group}")
+        file.write(_LENGTH.pack(len(block)))
+        file.write(block)
+        self._narrow[group] = self._files[f"narrow{group}"][0]
+
+
+class _Leavings(dict[str, _Leaving]):
+    """What a share leaves, by protocol; stands where a dissection keeps the rows that its ledgers need."""
+
+    def __init__(self, share: Share, place: Place, stem: str) -> None:
+        self._share = share
+        self._place = place
+        self._folder = f"side/{stem}"
+        self._known: dict[str, set[int]] = {}
+
+    def of(self, name: str) -> _Leaving:
+        """What is left of a protocol; its connections known by now are told to it."""
+        if name not in self:
+            self[name] = _Leaving(self._place, self._folder, name, self._share.options.share[1])
+        if not self[name].is_grouped:
+            return self[name]
+        known = self._known.setdefault(name, set())
+        talks = self._share.framer.talks
+        protocol = self._share.protocols[name]
+        new = [f for f, talk in talks.items() if f not in known and talk.protocol is protocol]
+        if new:
+            self[name].know(self._share.assembler.flows, talks, np.array(new, np.int64))
+            known.update(new)
+        return self[name]
+
+    def setdefault(self, name: str, _default: object = None) -> _Leaving:
+        """As `of`."""
+        return self.of(name)
+
+
+def _group(server: str, group_count: int) -> int:
+    return zlib.crc32(server.encode()) % group_count
+
+
+def _blocks(place: Place, name: str) -> Iterator[Rows | dict[int, Ends]]:
+    with place.input(name) as file:
+        while head := file.read(_LENGTH.size):
+            # Written by a task of this job into a directory that only its user can write.
+            yield pickle.loads(file.read(_LENGTH.unpack(head)[0]))
 
 
 def _state(place: Place, name: str) -> State:
@@ -279,20 +393,23 @@ def _settle(task: Settle, place: Place, stem: str, parts: Parts, made: Result) -
     connections = [c for name in task.states for c in _state(place, name).connections]
     facts = engine.settled_facts(task.protocol, connections)
     own = _state(place, task.state)
-    leaving = _Leaving(place, f"side/{stem}", task.protocol)
+    leaving = _Leaving(place, f"side/{stem}", task.protocol, 1)
     for table in _tables(place, task.pending):
         chunk = engine.settled_rows(task.protocol, table, own.flows, facts)
         _write(chunk, parts, made)
-        leaving.take(chunk)
+        if chunk.narrow is not None:
+            leaving.add(chunk.narrow)
     made.sides += leaving.close(own, parts)
 
 
 def _join(task: Join, place: Place, parts: Parts) -> None:
-    rows = Rows()
+    rows, edges = Rows(), dict[int, Ends]()
     for name in task.narrow:
-        for table in _tables(place, name):
-            rows.add(table)
-    edges = {k: edge for name in task.states for k, edge in _state(place, name).edges.items()}
+        for block in _blocks(place, name):
+            if isinstance(block, Rows):
+                rows.join(block)
+            else:
+                edges.update(block)
     one = ledger(protocols()[task.protocol], rows, edges)
     parts.write("exchanges", one.exchanges)
     parts.write("deliveries", one.deliveries)
