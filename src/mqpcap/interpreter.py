@@ -957,36 +957,60 @@ def group(
 _PRIME_A = cython.declare(cython.longlong, 2147483647)
 _PRIME_B = cython.declare(cython.longlong, 2147483629)
 _HIGH = cython.declare(cython.longlong, 4294967296)
+_WORD = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+PRINT_WORDS = 256
+"""Words of four bytes that are summed up at a time; the keys of ``fingerprints`` are twice as many."""
+_BLOCK = cython.declare(cython.longlong, 1024)
 
 
 def fingerprints(
     data: cython.const[cython.uchar][::1],
     offsets: cython.const[cython.int][::1],
+    keys: cython.const[cython.ulonglong][::1],
     base_a: cython.longlong,
     base_b: cython.longlong,
     out: cython.longlong[::1],
 ):
-    """A number per value, equal for equal bytes: two polynomials over two primes, at bases nobody can foresee."""
+    """A number per value, equal for equal bytes; two differ in it unless by chance, one in 2**60, whatever they are.
+
+    Multilinear hashing (sums of words, each times a secret key of its own) makes two numbers of 31 bits of each block,
+    and two polynomials over two primes, at secret bases, one of each of a value's blocks.
+    """
     i: cython.Py_ssize_t
     k: cython.longlong
     end: cython.longlong
+    stop: cython.longlong
+    j: cython.Py_ssize_t
     a: cython.longlong
     b: cython.longlong
-    word: cython.longlong
+    one: cython.ulonglong
+    two: cython.ulonglong
+    word: cython.ulonglong
     n: cython.Py_ssize_t = len(out)
+    half: cython.Py_ssize_t = len(keys) // 2
     with cython.nogil:
         for i in range(n):
             k = offsets[i]
             end = offsets[i + 1]
             a = end - k + 1
             b = a
-            while k + 3 <= end:
-                word = data[k] + 256 * (data[k + 1] + 256 * cython.cast(cython.longlong, data[k + 2]))
-                a = (a * base_a + word + 1) % _PRIME_A
-                b = (b * base_b + word + 1) % _PRIME_B
-                k += 3
             while k < end:
-                a = (a * base_a + data[k] + 1) % _PRIME_A
-                b = (b * base_b + data[k] + 1) % _PRIME_B
-                k += 1
+                stop = end if end - k < _BLOCK else k + _BLOCK
+                one = two = 0
+                j = 0
+                while k + 4 <= stop:
+                    word = data[k] | (data[k + 1] << 8) | (data[k + 2] << 16)
+                    word = word | (cython.cast(cython.ulonglong, data[k + 3]) << 24)
+                    one = (one + keys[j] * word) & _WORD
+                    two = (two + keys[half + j] * word) & _WORD
+                    j += 1
+                    k += 4
+                word = 0
+                while k < stop:
+                    word = word << 8 | data[k]
+                    k += 1
+                one = (one + keys[j] * word) & _WORD
+                two = (two + keys[half + j] * word) & _WORD
+                a = (a * base_a + cython.cast(cython.longlong, one >> 33) + 1) % _PRIME_A
+                b = (b * base_b + cython.cast(cython.longlong, two >> 33) + 1) % _PRIME_B
             out[i] = a * _HIGH + b

@@ -11,6 +11,7 @@ import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import IO
 
 import numpy as np
@@ -123,6 +124,12 @@ def fingerprint_bases() -> tuple[int, int]:
 
 
 _BASES = fingerprint_bases()
+
+
+@cache
+def _print_keys(bases: tuple[int, int]) -> NDArray[np.uint64]:
+    """The keys that go with the bases."""
+    return np.random.default_rng(bases).integers(0, 1 << 64, 2 * (ip.PRINT_WORDS + 1), np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,8 +289,8 @@ def _for_rule(
         prints = np.zeros(len(body), np.int64)
         ip.fingerprints(
             memoryview(np.frombuffer(data, np.uint8)) if data is not None and data.size else b"\0",
-            memoryview(np.frombuffer(offsets, np.int32)[body.offset : body.offset + len(body) + 1]), *bases,
-            memoryview(prints),
+            memoryview(np.frombuffer(offsets, np.int32)[body.offset : body.offset + len(body) + 1]),
+            memoryview(_print_keys(bases)), *bases, memoryview(prints),
         )  # fmt: skip
         out["r.body_print"] = pa.array(prints, mask=pc.is_null(body).to_numpy(zero_copy_only=False))
         operations = pa.array(rule.delivered, pa.string())
