@@ -57,7 +57,7 @@ def observe(
     spans = Spans(
         np.frombuffer(frame, np.uint8), n, n + len(frame), np.full(1, index, np.int32), one * op, np.zeros(1, np.uint8)
     )
-    raw = Reader(protocol).raw(spans)
+    (raw,) = Reader(protocol).raw(spans)
     assert not raw.flaw.any()
     protocol.evidence.observe(
         Seen(raw, n, [connection], n, np.full(1, direction == "c2s"), one * op, one * ts_ns)

@@ -24,7 +24,7 @@ from mqpcap.frames import DecodeAs, Framer, Frames, Problem, Server
 from mqpcap.layers import protocols
 from mqpcap.matching import numbered
 from mqpcap.packets import Dissector, Segments
-from mqpcap.protocol import Connection, Ends, Facts, MessageQueue, Seen
+from mqpcap.protocol import Connection, Ends, Evidence, Facts, MessageQueue, Raw, Seen
 from mqpcap.records import Reader, Records, Spans, span_array
 from mqpcap.rows import Rows
 from mqpcap.streams import MAX_BYTES, Assembler, Spots
@@ -153,7 +153,7 @@ class Rooms:
         if self.later is not None:
             for name, table in self.later.batches():
                 for batch in table.to_batches(LATER_ROWS):
-                    yield self._decoded(_woken(name, batch))
+                    yield from self._decoded(_woken(name, batch))
 
     def _read(self, found: Sequence[Frames]) -> Iterator[tuple[Frames, Records]]:
         for frames in sorted(found, key=lambda f: f.protocol):
@@ -167,7 +167,7 @@ class Rooms:
                     self.later.add(protocol.name, _asleep(part))
                 frames = _taken(frames, np.flatnonzero(ready))
             if len(frames.start):
-                yield self._decoded(frames)
+                yield from self._decoded(frames)
 
     def _wanted(self, frames: Frames) -> Frames:
         """The messages that are read: all, unless a face says otherwise."""
@@ -188,11 +188,14 @@ class Rooms:
         known = np.array([evidence.certain(self._connection(f)) for f in flows.tolist()], np.bool_)[place]
         return known if evidence.layouts is None else ready | known
 
-    def _decoded(self, frames: Frames) -> tuple[Frames, Records]:
+    def _decoded(self, frames: Frames) -> Iterator[tuple[Frames, Records]]:
         protocol = self.protocols[frames.protocol]
         reader = self.reader(protocol)
         frames = _in_time(self._relaid(protocol, reader, frames))
-        return frames, reader.records(_spans(frames), self.options.policy.bodies)
+        at = 0
+        for records in reader.batches(_spans(frames), self.options.policy.bodies):
+            yield _taken(frames, np.s_[at : at + len(records.flaw)]), records
+            at += len(records.flaw)
 
     def reader(self, protocol: MessageQueue) -> Reader:
         """The reader of a protocol, one for all its messages."""
@@ -229,7 +232,11 @@ class Rooms:
         if not len(rows):
             return
         rows = rows[np.lexsort((frames.offset[rows], frames.first_packet[rows], frames.ts_ns[rows]))]
-        raw = reader.raw(_spans(_taken(frames, rows)))
+        for raw in reader.raw(_spans(_taken(frames, rows))):
+            self._prove(evidence, frames, rows[: raw.n], raw)
+            rows = rows[raw.n :]
+
+    def _prove(self, evidence: Evidence, frames: Frames, rows: NDArray[np.intp], raw: Raw) -> None:
         good = np.flatnonzero(raw.flaw == Flaw.NONE)
         rows = rows[good]
         flows, of = numbered(frames.flow[rows])
@@ -359,7 +366,7 @@ def _spans(frames: Frames) -> Spans:
     return Spans(frames.buffer, frames.start, frames.end, frames.layout, frames.op, frames.flaw)
 
 
-def _taken(frames: Frames, rows: NDArray[np.intp]) -> Frames:
+def _taken(frames: Frames, rows: NDArray[np.intp] | slice) -> Frames:
     """Some of the rows, over the same buffer."""
     return replace(frames, **{name: getattr(frames, name)[rows] for name in _PER_ROW})
 

@@ -5,7 +5,7 @@ tape, and the tape becomes Arrow columns, one per field of the protocol. Promise
 the order given; a message decodes wholly or not at all: with a flaw only the header's fields are there.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,11 @@ from mqpcap.protocol import ANY, MessageQueue, Raw
 
 TAPE_ENTRIES = 1 << 16
 """Where the tape starts; it doubles when a message does not fit."""
+KEPT_ENTRIES = 1 << 22
+"""So much of a tape stays for the next batch."""
+BATCH_ROWS = 1 << 16
+BATCH_BYTES = 64 << 20
+"""So many messages are read at once, and so many bytes of them, inflated ones too; one more may pass the limit."""
 UNSIGNED = pa.decimal128(20, 0)
 
 
@@ -38,6 +43,23 @@ class Spans:
     layout: NDArray[np.int32]
     op: NDArray[np.int64]
     flaw: NDArray[np.uint8]
+
+    def part(self, one: int, two: int) -> "Spans":
+        """The rows from ``one`` to ``two``, over the same buffer."""
+        at = slice(one, two)
+        return Spans(self.buffer, self.start[at], self.end[at], self.layout[at], self.op[at], self.flaw[at])
+
+    def gathered(self) -> "Spans":
+        """The same rows over a buffer that holds nothing else."""
+        lengths = self.end - self.start
+        buffer = np.empty(int(lengths.sum()), np.uint8)
+        offsets = np.empty(len(lengths) + 1, np.int32)
+        ip.gather(
+            memoryview(self.buffer), memoryview(np.ascontiguousarray(self.start)), memoryview(lengths),
+            memoryview(buffer) if len(buffer) else _NOTHING, memoryview(offsets),
+        )  # fmt: skip
+        ends = offsets.astype(np.int64)
+        return Spans(buffer, ends[:-1], ends[1:], self.layout, self.op, self.flaw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +79,29 @@ class Reader:
         self.protocol = protocol
         self.program = compiled(protocol) if program is None else program
         self._tape = _tape(TAPE_ENTRIES)
+        layouts = self.program.layouts
+        self._header_pc = np.array([x.header_pc for x in layouts], np.int32)
+        self._header_len = np.array([x.header_len for x in layouts], np.int64)
+        self._packed_at = np.array([x.packed_at for x in layouts], np.int64)
+        self._packed_mask = np.array([x.packed_mask for x in layouts], np.uint8)
 
     def records(self, spans: Spans, keep_bodies: int | None = None) -> Records:
         """The rows of the spans, in their order.
 
         ``keep_bodies`` bytes of each body are kept where a layer makes its text of them (None: all).
         """
-        raw, columns, reading = self._read(spans, keep_bodies)
+        return self._records(self._opened(spans), keep_bodies)
+
+    def batches(self, spans: Spans, keep_bodies: int | None = None) -> Iterator[Records]:
+        """The same in batches whose size is bounded, whatever the spans hold."""
+        return (self._records(batch, keep_bodies) for batch in self._bounded(spans))
+
+    def raw(self, spans: Spans) -> Iterator[Raw]:
+        """The batches before they become Arrow; each column is made when it is asked for, until the next batch is."""
+        return (self._read(batch, None)[0] for batch in self._bounded(spans))
+
+    def _records(self, bodies: "_Bodies", keep_bodies: int | None) -> Records:
+        raw, columns, reading = self._read(bodies, keep_bodies)
         # A late kind may still find a flaw in its span; then the row's columns go.
         late: Mapping[str, pa.Array] = {}
         if self.protocol.derive is not None:
@@ -72,21 +110,17 @@ class Reader:
             columns.drop(np.flatnonzero(raw.flaw != before), self._header_columns())
         return Records(self._table(columns, late), raw.flaw, reading)
 
-    def raw(self, spans: Spans) -> Raw:
-        """The rows of the spans before they become Arrow; each column is made when it is asked for."""
-        return self._read(spans, None)[0]
-
-    def _read(self, spans: Spans, keep_bodies: int | None) -> "tuple[Raw, _Columns, NDArray[np.int32]]":
-        program = self.program
-        buffer, body_start, body_end, flaw = self._bodies(spans)
+    def _read(self, bodies: "_Bodies", keep_bodies: int | None) -> "tuple[Raw, _Columns, NDArray[np.int32]]":
+        program, spans, flaw = self.program, bodies.spans, bodies.flaw
         first, count = self._readings(spans, flaw)
-        header_pc = np.array([x.header_pc for x in program.layouts], np.int32)[spans.layout]
         n = len(spans.start)
         reading = np.full(n, -1, np.int32)
-        tape = self._run(buffer, spans, header_pc, body_start, body_end, first, count, reading, flaw)
-        columns = _Columns(program, buffer, tape, n)
+        if len(self._tape[0]) > KEPT_ENTRIES:
+            self._tape = _tape(TAPE_ENTRIES)
+        tape = self._run(bodies, self._header_pc[spans.layout], first, count, reading)
+        columns = _Columns(program, bodies.buffer, tape, n)
         raw = Raw(
-            n, buffer, spans.layout, [x.name for x in program.layouts], flaw, columns.spans, columns.numbers,
+            n, bodies.buffer, spans.layout, [x.name for x in program.layouts], flaw, columns.spans, columns.numbers,
             keep_bodies, columns.named, columns.items,
         )  # fmt: skip
         return raw, columns, reading
@@ -107,42 +141,58 @@ class Reader:
             arrays[derived.name] = late[derived.name]
         return pa.table(arrays)
 
-    def _bodies(
-        self, spans: Spans
-    ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
-        """Where the bodies are: behind the headers, or inflated behind the buffer."""
-        layouts = self.program.layouts
-        body_start = spans.start + np.array([x.header_len for x in layouts], np.int64)[spans.layout]
-        body_end = spans.end.copy()
+    def _bounded(self, spans: Spans) -> "Iterator[_Bodies]":
+        """The spans in order, so many at once that BATCH_ROWS and BATCH_BYTES hold."""
+        sizes = np.cumsum(spans.end - spans.start)
+        one = 0
+        while one < len(sizes):
+            before = int(sizes[one - 1]) if one else 0
+            fit = int(np.searchsorted(sizes, before + BATCH_BYTES, "right"))
+            batch = self._opened(spans.part(one, min(max(fit, one + 1), one + BATCH_ROWS)), BATCH_BYTES)
+            yield batch
+            one += len(batch.spans.start)
+
+    def _opened(self, spans: Spans, at_most_bytes: int | None = None) -> "_Bodies":
+        """Where the bodies are: behind the headers, or inflated behind the buffer.
+
+        Of fewer rows where more than ``at_most_bytes`` were inflated.
+        """
         flaw = spans.flaw.copy()
-        body_start = np.minimum(body_start, body_end)
-        more: list[bytes] = []
-        at = len(spans.buffer)
-        for i, layout in enumerate(layouts):
-            if layout.packed_at < 0:
-                continue
-            rows = np.flatnonzero((spans.layout == i) & (flaw == Flaw.NONE))
-            rows = rows[(spans.buffer[spans.start[rows] + layout.packed_at] & layout.packed_mask) != 0]
-            for row in rows.tolist():
-                inflated, over = inflate(spans.buffer[body_start[row] : body_end[row]].tobytes(), MAX_INFLATED_BYTES)
-                if inflated is None:
-                    flaw[row] = Flaw.TOO_LONG if over else Flaw.MALFORMED
-                    continue
-                more.append(inflated)
-                body_start[row], body_end[row] = at, at + len(inflated)
-                at += len(inflated)
-        buffer = spans.buffer
-        if more:
-            buffer = np.concatenate([buffer, np.frombuffer(b"".join(more), np.uint8)])
-        return buffer, body_start, body_end, flaw
+        at = self._packed_at[spans.layout]
+        rows = np.flatnonzero((at >= 0) & (flaw == Flaw.NONE))
+        rows = rows[(spans.buffer[(spans.start + at)[rows]] & self._packed_mask[spans.layout[rows]]) != 0]
+        opened: list[tuple[int, bytes]] = []
+        size = 0
+        for row in rows.tolist():
+            if at_most_bytes is not None and size > at_most_bytes:
+                spans, flaw = spans.part(0, row), flaw[:row]
+                break
+            body = int(spans.start[row] + self._header_len[spans.layout[row]])
+            inflated, over = inflate(spans.buffer[body : spans.end[row]].tobytes(), MAX_INFLATED_BYTES)
+            if inflated is None:
+                flaw[row] = Flaw.TOO_LONG if over else Flaw.MALFORMED
+            else:
+                opened.append((row, inflated))
+                size += len(inflated)
+        if opened:
+            spans = spans.gathered()
+        buffer, body_end = spans.buffer, spans.end.copy()
+        body_start = np.minimum(spans.start + self._header_len[spans.layout], body_end)
+        if opened:
+            buffer = np.concatenate([buffer, np.frombuffer(b"".join(data for _, data in opened), np.uint8)])
+            which = np.array([row for row, _ in opened], np.int64)
+            body_end[which] = len(spans.buffer) + np.cumsum([len(data) for _, data in opened])
+            body_start[which] = body_end[which] - [len(data) for _, data in opened]
+        return _Bodies(spans, buffer, body_start, body_end, flaw)
 
     def _readings(self, spans: Spans, flaw: NDArray[np.uint8]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """First and count of the alternatives of each row; -1 for a row whose body is not read."""
         first = np.zeros(len(spans.start), np.int32)
         count = np.full(len(spans.start), -1, np.int32)
-        for i, layout in enumerate(self.program.layouts):
+        for i in np.flatnonzero(np.bincount(spans.layout)).tolist():
             rows = np.flatnonzero(spans.layout == i)
-            if not len(rows) or not len(layout.table):
+            layout = self.program.layouts[i]
+            if not len(layout.table):
                 continue
             table = layout.table.reshape(-1, 3)
             table = table[np.argsort(table[:, 0], kind="stable")]
@@ -159,25 +209,23 @@ class Reader:
 
     def _run(
         self,
-        buffer: NDArray[np.uint8],
-        spans: Spans,
+        bodies: "_Bodies",
         header_pc: NDArray[np.int32],
-        body_start: NDArray[np.int64],
-        body_end: NDArray[np.int64],
         first: NDArray[np.int32],
         count: NDArray[np.int32],
         reading: NDArray[np.int32],
-        flaw: NDArray[np.uint8],
-    ) -> "tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]":
+    ) -> "_Tape":
         """The tape of all rows: column, row, a, b of each entry."""
         machine, program = self.program.interpreter(), self.program
         machine.tape(*_views(self._tape), 0)
-        row, n = 0, len(spans.start)
+        spans = bodies.spans
+        start, end = np.ascontiguousarray(spans.start), np.ascontiguousarray(spans.end)
+        row, n = 0, len(start)
         results = np.zeros(n, np.uint8)
         while row < n:
             row = machine.decode(
-                memoryview(buffer), row, memoryview(spans.start), memoryview(spans.end), memoryview(header_pc),
-                memoryview(body_start), memoryview(body_end), memoryview(first), memoryview(count),
+                memoryview(bodies.buffer), row, memoryview(start), memoryview(end), memoryview(header_pc),
+                memoryview(bodies.body_start), memoryview(bodies.body_end), memoryview(first), memoryview(count),
                 memoryview(program.alt_pc), memoryview(program.alt_extra), memoryview(reading), memoryview(results),
             )  # fmt: skip
             if row < n:
@@ -187,11 +235,22 @@ class Reader:
                     grown[i][:filled] = self._tape[i][:filled]
                 self._tape = grown
                 machine.tape(*_views(grown), filled)
-        flaw[results == ip.WRONG] = Flaw.MALFORMED
-        flaw[results == ip.LONG] = Flaw.TOO_LONG
+        bodies.flaw[results == ip.WRONG] = Flaw.MALFORMED
+        bodies.flaw[results == ip.LONG] = Flaw.TOO_LONG
         filled = machine.filled()
         col, at, a, b = self._tape
         return col[:filled], at[:filled], a[:filled], b[:filled]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bodies:
+    """Rows to read, and where their bodies are (int64) in ``buffer``; ``flaw`` is what is known of them by now."""
+
+    spans: Spans
+    buffer: NDArray[np.uint8]
+    body_start: NDArray[np.int64]
+    body_end: NDArray[np.int64]
+    flaw: NDArray[np.uint8]
 
 
 _Tape = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]
@@ -201,7 +260,7 @@ def _views(tape: _Tape) -> tuple[memoryview, memoryview, memoryview, memoryview]
     return memoryview(tape[0]), memoryview(tape[1]), memoryview(tape[2]), memoryview(tape[3])
 
 
-def _tape(entries: int) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+def _tape(entries: int) -> _Tape:
     return (
         np.empty(entries, np.int32),
         np.empty(entries, np.int32),
@@ -217,7 +276,7 @@ class _Columns:
         self,
         program: Program,
         buffer: NDArray[np.uint8],
-        tape: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]],
+        tape: _Tape,
         n: int,
     ) -> None:
         self.program = program
