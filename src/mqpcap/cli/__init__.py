@@ -35,6 +35,8 @@ class Commands(click.Group):
 
         # What imports make stays: looking through it again and again takes a tenth of a short command.
         gc.set_threshold(GARBAGE_OBJECTS)
+        # numpy's threads would spin for a tenth of a second, waiting for matrices that nobody here multiplies.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         sys.meta_path.insert(0, NoPandas)
         return super().__call__(*args, **kwargs)
 
