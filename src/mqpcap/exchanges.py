@@ -571,15 +571,20 @@ class _At:
     def __init__(self, rows: I64) -> None:
         none = rows < 0
         self.nothing = bool(none.all())
-        self.rows = pa.array(rows, mask=none if none.any() else None)
+        self.none = none if none.any() else None
+        self.rows = rows
 
     def column(self, array: pa.Array) -> pa.Array:
         if self.nothing or array.null_count == len(array):
             return pa.nulls(len(self.rows), array.type)
-        return array.take(self.rows)
+        if array.null_count:
+            return array.take(pa.array(self.rows, mask=self.none))
+        # Of numbers without a null three times as fast; the last row stands in where there is none.
+        return pa.array(array.to_numpy().take(self.rows), array.type, mask=self.none)
 
     def text(self, rows: Rows, name: str) -> pa.Array:
-        return self.column(rows.coded(name))
+        coded = rows.coded(name)
+        return pa.DictionaryArray.from_arrays(self.column(coded.indices), coded.dictionary)
 
 
 def _deliveries(protocol: str, rows: Rows, matches: Matches | None) -> pa.Table:

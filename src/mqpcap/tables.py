@@ -295,12 +295,18 @@ def _for_rule(
         out["r.body_print"] = pa.array(prints, mask=pc.is_null(body).to_numpy(zero_copy_only=False))
         operations = pa.array(rule.delivered, pa.string())
         delivered = pc.and_(pc.equal(columns["direction"], "s2c"), pc.is_in(columns["op"], operations))
-        digests: list[str | None] = [None] * len(body)
-        for row in np.flatnonzero(pc.fill_null(delivered, False).to_numpy(zero_copy_only=False)).tolist():
-            value = body[row].as_py()
-            digests[row] = None if value is None else hashlib.sha256(value).hexdigest()
-        out["r.body_sha256"] = pa.array(digests, pa.string())
+        out["r.body_sha256"] = _digests(body, pc.fill_null(delivered, False).to_numpy(zero_copy_only=False))
     return out
+
+
+def _digests(body: pa.Array, wanted: NDArray[np.bool_]) -> pa.Array:
+    """SHA-256 of the bodies that are wanted, in hexadecimal; null elsewhere."""
+    at = np.full(len(body), -1, np.int32)
+    rows = np.flatnonzero(wanted)
+    values = body.take(pa.array(rows)).to_pylist()
+    digests = [None if value is None else hashlib.sha256(value).hexdigest() for value in values]
+    at[rows] = np.arange(len(rows))
+    return pa.array(digests, pa.string()).take(pa.array(at, mask=at < 0))
 
 
 def _text(name: str) -> str:
