@@ -1,0 +1,345 @@
+"""What Spark costs over the local road: ``python tests/bench/spark.py [--messages N] [--only job,scan,memory]``.
+
+Not a test: run it by hand. Ratios, of CPU seconds (user + system) of whole process trees: the JVM, Spark's Python
+daemon and its workers, sampled while they live. What a session costs that does nothing (the JVM's start, its first job
+through Python workers) is measured in the same process before the work begins and told apart; ``startup`` says it.
+
+job     ``mqpcap spark export`` of one large capture with one slot and with two, against ``mqpcap export --jobs 1``
+path    the same tasks one after the other in one process, without Spark: what two slots gain by the tasks' own CPU
+        seconds, for a machine that others share
+scan    a full read of ``format("mqpcap")`` against the same rows read from Parquet plus the local dissection
+memory  the peak of a Python worker where one connection holds half of a capture
+"""
+
+import argparse
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+import traffic  # noqa: E402
+
+SAMPLE_S = 0.05
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+MQPCAP = (sys.executable, "-c", "from mqpcap.cli import main; main()")
+
+
+@dataclass
+class Tree:
+    """CPU seconds and peak memory of a process and all that it starts, sampled: what a process did after its last
+    sample is missed, at most SAMPLE_S of each."""
+
+    root: int
+    cpu: dict[int, float] = field(default_factory=dict)
+    peak_mb: dict[int, float] = field(default_factory=dict)
+    words: dict[int, str] = field(default_factory=dict)
+
+    def sample(self) -> float:
+        """CPU seconds by now."""
+        parents: dict[int, int] = {}
+        for path in Path("/proc").iterdir():
+            if path.name.isdigit():
+                try:
+                    stat = (path / "stat").read_text().rpartition(")")[2].split()
+                    parents[int(path.name)] = int(stat[1])
+                    pid = int(path.name)
+                    if pid == self.root or self._is_ours(pid, parents):
+                        status, words = (path / "status").read_text(), (path / "cmdline").read_text()
+                        self.words[pid] = words.replace("\0", " ")
+                        self.peak_mb[pid] = float(status.split("VmHWM:")[1].split()[0]) / 1024
+                        self.cpu[pid] = (int(stat[11]) + int(stat[12])) * TICK_S
+                except (OSError, IndexError):
+                    continue
+        return sum(list(self.cpu.values()))
+
+    def _is_ours(self, pid: int, parents: dict[int, int]) -> bool:
+        while pid in parents:
+            pid = parents[pid]
+            if pid == self.root or pid in self.cpu:
+                return True
+        return False
+
+    def by_kind(self) -> dict[str, float]:
+        """CPU seconds of the driver, the JVM and Spark's Python processes, without who has ended unseen."""
+        kinds = {"driver": 0.0, "java": 0.0, "workers": 0.0}
+        for pid, seconds in list(self.cpu.items()):
+            words = self.words[pid]
+            kind = "workers" if "pyspark" in words.split("-m")[-1] and "java" not in words else "driver"
+            kinds["java" if "java" in words else kind] += seconds
+        return kinds
+
+    @property
+    def worker_peak_mb(self) -> float:
+        """The largest Python worker of Spark."""
+        return max((mb for pid, mb in list(self.peak_mb.items()) if "pyspark.daemon" in self.words[pid]), default=0.0)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where a child stood: the wall clock and the CPU seconds of its tree, in all and by kind of process."""
+
+    wall_s: float
+    cpu_s: float
+    kinds: dict[str, float]
+
+
+def watched(*arguments: str) -> tuple[dict[str, Mark], Tree]:
+    """Run this file as a child; the marks it told, and its tree."""
+    process = subprocess.Popen(
+        [sys.executable, __file__, "--child", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    began = time.perf_counter()
+    tree, marks, stop = Tree(process.pid), {}, threading.Event()
+    tree.sample()
+
+    def sampling() -> None:
+        while not stop.wait(SAMPLE_S):
+            tree.sample()
+
+    thread = threading.Thread(target=sampling, daemon=True)
+    thread.start()
+    assert process.stdout is not None and process.stderr is not None
+    said: list[str] = []
+    listener = threading.Thread(target=lambda: said.extend(process.stderr), daemon=True)  # type: ignore[arg-type]
+    listener.start()
+    for line in process.stdout:
+        if line.startswith("mark "):
+            marks[line.split()[1]] = Mark(time.perf_counter() - began, tree.sample(), tree.by_kind())
+    process.wait()
+    stop.set()
+    thread.join()
+    listener.join()
+    if process.returncode:
+        raise RuntimeError(f"{arguments} ended with {process.returncode}: {''.join(said)[-3000:]}")
+    return marks, tree
+
+
+def between(marks: dict[str, Mark], one: str, two: str) -> Mark:
+    """From one mark to the other."""
+    a, b = marks[one], marks[two]
+    return Mark(b.wall_s - a.wall_s, b.cpu_s - a.cpu_s, {kind: b.kinds[kind] - a.kinds[kind] for kind in b.kinds})
+
+
+# What the children do
+
+
+def mark(word: str) -> None:
+    print(f"mark {word}", flush=True)
+
+
+def session(slots: str) -> Any:
+    """A session that has run a job through its Python workers."""
+    from mqpcap.spark.session import session as made
+
+    spark = made(f"local[{slots}]", {"spark.driver.memory": "2g"})
+    for _ in range(2):
+        spark.range(0, 8, 1, 8).mapInArrow(lambda batches: batches, "id bigint").collect()
+    return spark
+
+
+def child_job(slots: str, capture: str, out: str) -> None:
+    from mqpcap.capture import captures
+    from mqpcap.dissection import Options
+    from mqpcap.spark import job
+    from mqpcap.spark.engine import TASK_MEMORY_BYTES
+
+    spark = session(slots)
+    mark("ready")
+    shares = os.environ.get("BENCH_SHARES")
+    job.export(
+        spark, captures([capture]).captures, out, Options(max_memory_bytes=TASK_MEMORY_BYTES), overwrite=True,
+        share_count=int(shares) if shares else None,
+    )  # fmt: skip
+    mark("done")
+
+
+def child_path(slots: str, capture: str, out: str) -> None:
+    """Tells the CPU seconds of the longest slot, stage by stage, each task going to the slot that is free first."""
+    from mqpcap.capture import captures
+    from mqpcap.dissection import Options
+    from mqpcap.spark import job, tasks
+    from mqpcap.spark.engine import TASK_MEMORY_BYTES
+
+    used: dict[str, list[float]] = {}
+    run = tasks.run
+
+    def timed(task: Any, *others: Any) -> Any:
+        began = time.process_time()
+        made = run(task, *others)
+        used.setdefault(task.id[0], []).append(time.process_time() - began)
+        return made
+
+    tasks.run = timed
+    job.export(
+        None, captures([capture]).captures, out, Options(max_memory_bytes=TASK_MEMORY_BYTES), overwrite=True,
+        slot_count=int(slots),
+    )  # fmt: skip
+    longest = 0.0
+    for stage in used.values():
+        free = [0.0] * int(slots)
+        for seconds in stage:
+            free[free.index(min(free))] += seconds
+        longest += max(free)
+    print(f"path {longest} {sum(map(sum, used.values()))}", flush=True)
+
+
+def child_local(capture: str, out: str) -> None:
+    mark("ready")
+    subprocess.run([*MQPCAP, "export", "--jobs", "1", "-q", capture, "--out", out], check=True)
+    mark("done")
+
+
+def child_dissect(capture: str, table: str) -> None:
+    from mqpcap.capture import captures
+    from mqpcap.dissection import dissect
+
+    made: Callable[..., Any] = dissect
+    mark("ready")
+    for one in captures([capture]).captures:
+        for chunk in made(one).chunks(for_ledgers=False):
+            assert chunk.messages.num_rows
+    mark("done")
+
+
+def child_scan(capture: str, tables: str, table: str) -> None:
+    spark = session("1")
+    rows = spark.read.parquet(f"{tables}/{table}").drop("date")
+    for _ in range(2):
+        rows.write.format("noop").mode("overwrite").save()
+    mark("parquet")
+    for _ in range(4):
+        rows.write.format("noop").mode("overwrite").save()
+    mark("ready")
+    found = spark.read.format("mqpcap").option("table", table).load(capture)
+    found.limit(1).collect()
+    mark("scan")
+    found.write.format("noop").mode("overwrite").save()
+    mark("done")
+
+
+# What is told
+
+
+def spread(path: Path, server_count: int) -> None:
+    """The connections of ``traffic.publishes`` among so many servers."""
+    data = bytearray(path.read_bytes())
+    at = 24
+    while at < len(data):
+        ip = at + 30
+        ports = struct.unpack_from(">HH", data, ip + 20)
+        to_server = ports[1] < 20_000
+        data[ip + (19 if to_server else 15)] = 1 + max(ports) % server_count
+        at += 16 + struct.unpack_from("<I", data, at + 8)[0]
+    path.write_bytes(data)
+
+
+def tell(name: str, what: Mark, extra: str = "") -> None:
+    kinds = ", ".join(f"{kind} {seconds:.2f}" for kind, seconds in what.kinds.items() if seconds > 0.01)
+    print(f"{name:<38} wall {what.wall_s:7.2f} s  cpu {what.cpu_s:7.2f} s ({kinds})  {extra}", flush=True)
+
+
+def job(capture: Path, folder: Path, message_count: int, runs: int) -> None:
+    local: list[Mark] = []
+    by_slots: dict[int, list[Mark]] = {1: [], 2: []}
+    for _ in range(runs):
+        marks, _ = watched("local", str(capture), str(folder / "local"))
+        local.append(between(marks, "ready", "done"))
+        for slots in (1, 2):
+            marks, tree = watched("job", str(slots), str(capture), str(folder / f"slots{slots}"))
+            by_slots[slots].append(between(marks, "ready", "done"))
+            tell(f"  startup, {slots} slots", marks["ready"])
+            tell(f"  spark export, {slots} slots", by_slots[slots][-1], f"worker {tree.worker_peak_mb:.0f} MB")
+    best = min(one.cpu_s for one in local)
+    tell("mqpcap export --jobs 1", min(local, key=lambda m: m.cpu_s), f"{best / message_count * 1e6:.2f} us a message")
+    for slots, marks_ in by_slots.items():
+        cpu = min(one.cpu_s for one in marks_)
+        print(f"cpu of spark export / local, {slots} slots: {cpu / best:.2f}")
+    print(f"wall of one slot / two: {min(m.wall_s for m in by_slots[1]) / min(m.wall_s for m in by_slots[2]):.2f}")
+
+
+def path(capture: Path, folder: Path) -> None:
+    longest: dict[int, float] = {}
+    for slots in (1, 2):
+        told = subprocess.run(
+            [sys.executable, __file__, "--child", "path", str(slots), str(capture), str(folder / "path")],
+            stdout=subprocess.PIPE, text=True, check=True,
+        ).stdout.split()  # fmt: skip
+        longest[slots] = float(told[1])
+        print(f"tasks for {slots} slots: {float(told[2]):.2f} s of CPU, the longest slot {longest[slots]:.2f} s")
+    print(f"longest slot, one / two: {longest[1] / longest[2]:.2f}")
+
+
+def scan(capture: Path, folder: Path, message_count: int) -> None:
+    if not (folder / "local").exists():
+        watched("local", str(capture), str(folder / "local"))
+    for table in ("messages", "blipmq"):
+        marks, _ = watched("dissect", str(capture), table)
+        alone = between(marks, "ready", "done")
+        marks, tree = watched("scan", str(capture), str(folder / "local"), table)
+        parquet = between(marks, "parquet", "ready").cpu_s / 4
+        scanned = between(marks, "scan", "done")
+        tell(f"local dissection, {table}", alone)
+        tell(f"format(mqpcap), {table}", scanned, f"Parquet {parquet:.2f} s  worker {tree.worker_peak_mb:.0f} MB")
+        print(f"scan / (Parquet + dissection), {table}: {scanned.cpu_s / (parquet + alone.cpu_s):.2f}")
+
+
+def memory(folder: Path, megabytes: int) -> None:
+    """One connection with half of the bytes; the other half in 15."""
+    path = folder / "half.pcap"
+    half(path, megabytes << 20)
+    marks, tree = watched("job", "2", str(path), str(folder / "half"))
+    tell(f"spark export of {path.stat().st_size >> 20} MB", between(marks, "ready", "done"))
+    print(f"largest Python worker: {tree.worker_peak_mb:.0f} MB")
+    path.unlink()
+
+
+def half(path: Path, size_bytes: int) -> None:
+    """Publishes of 60 to 150 bytes, every second packet on one connection."""
+    raise NotImplementedError
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--child"]:
+        globals()[f"child_{sys.argv[2]}"](*sys.argv[3:])
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--connections", type=int, default=16)
+    parser.add_argument("--servers", type=int, default=4)
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--megabytes", type=int, default=2048, help="of the capture that measures memory")
+    parser.add_argument("--only", default="job,path,scan,memory")
+    chosen = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="mqpcap-bench-"))
+    try:
+        capture = folder / "publishes.pcap"
+        wanted = chosen.only.split(",")
+        if {"job", "path", "scan"} & {*wanted}:
+            traffic.publishes(capture, chosen.messages, chosen.connections)
+            spread(capture, chosen.servers)
+            print(f"{capture.stat().st_size / 1e6:.0f} MB, {chosen.messages:,} messages, {chosen.servers} servers")
+        if "job" in wanted:
+            job(capture, folder, chosen.messages, chosen.runs)
+        if "path" in wanted:
+            path(capture, folder)
+        if "scan" in wanted:
+            scan(capture, folder, chosen.messages)
+        if "memory" in wanted:
+            memory(folder, chosen.megabytes)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
