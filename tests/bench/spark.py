@@ -56,10 +56,11 @@ class Tree:
                     pid = int(path.name)
                     if pid == self.root or self._is_ours(pid, parents):
                         status, words = (path / "status").read_text(), (path / "cmdline").read_text()
-                        self.words[pid] = words.replace("\0", " ")
-                        self.peak_mb[pid] = float(status.split("VmHWM:")[1].split()[0]) / 1024
+                        # One that has ended and was not asked for yet has neither.
+                        peak_mb = float(status.split("VmHWM:")[1].split()[0]) / 1024
+                        self.words[pid], self.peak_mb[pid] = words.replace("\0", " ") or self.words[pid], peak_mb
                         self.cpu[pid] = (int(stat[11]) + int(stat[12])) * TICK_S
-                except (OSError, IndexError):
+                except (OSError, IndexError, KeyError):
                     continue
         return sum(list(self.cpu.values()))
 
@@ -294,19 +295,32 @@ def scan(capture: Path, folder: Path, message_count: int) -> None:
         print(f"scan / (Parquet + dissection), {table}: {scanned.cpu_s / (parquet + alone.cpu_s):.2f}")
 
 
-def memory(folder: Path, megabytes: int) -> None:
+def memory(folder: Path, megabytes: int, body_bytes: int) -> None:
     """One connection with half of the bytes; the other half in 15."""
     path = folder / "half.pcap"
-    half(path, megabytes << 20)
+    half(path, megabytes << 20, body_bytes)
     marks, tree = watched("job", "2", str(path), str(folder / "half"))
     tell(f"spark export of {path.stat().st_size >> 20} MB", between(marks, "ready", "done"))
-    print(f"largest Python worker: {tree.worker_peak_mb:.0f} MB")
+    print(f"largest Python worker: {tree.worker_peak_mb:.0f} MB, bodies of about {body_bytes} bytes")
     path.unlink()
 
 
-def half(path: Path, size_bytes: int) -> None:
-    """Publishes of 60 to 150 bytes, every second packet on one connection."""
-    raise NotImplementedError
+def half(path: Path, size_bytes: int, body_bytes: int) -> None:
+    """Publishes to one server, every second packet on connection 0, the others on 15 more."""
+    capture = traffic._Capture(path)
+    for flow in range(16):
+        traffic._log_in(capture, flow)
+    body, waiting, number, sent = bytes(range(48, 112)) * 64, [b""] * 16, 0, 0
+    while sent < size_bytes:
+        for flow in (0, 1 + number // 16 % 15):
+            while len(waiting[flow]) < traffic.SEGMENT_BYTES:
+                number += 1
+                size = body_bytes // 2 + number % body_bytes
+                waiting[flow] += traffic._publish(number + 3, body[number % 64 : number % 64 + size])
+            capture.packet(flow, True, waiting[flow][: traffic.SEGMENT_BYTES], traffic.PUSH_ACK)
+            waiting[flow] = waiting[flow][traffic.SEGMENT_BYTES :]
+            sent += traffic.SEGMENT_BYTES + 70
+    capture.end()
 
 
 def main() -> None:
@@ -319,6 +333,7 @@ def main() -> None:
     parser.add_argument("--servers", type=int, default=4)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--megabytes", type=int, default=2048, help="of the capture that measures memory")
+    parser.add_argument("--body", type=int, default=1000, help="bytes of a body there, about")
     parser.add_argument("--only", default="job,path,scan,memory")
     chosen = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="mqpcap-bench-"))
@@ -336,7 +351,7 @@ def main() -> None:
         if "scan" in wanted:
             scan(capture, folder, chosen.messages)
         if "memory" in wanted:
-            memory(folder, chosen.megabytes)
+            memory(folder, chosen.megabytes, chosen.body)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
