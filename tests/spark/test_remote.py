@@ -1,9 +1,16 @@
 """Inputs and outputs behind URIs are those of local paths."""
 
 import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from pyarrow import fs
 from rows import of_dissections, of_export, rotated
 
 from mqpcap.capture import captures
@@ -11,11 +18,92 @@ from mqpcap.dissection import Options, dissect
 from mqpcap.errors import OutputError
 from mqpcap.spark import job, plan
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 
 
 def without_names(rows: dict[str, list[str]], folder: str) -> dict[str, list[str]]:
     return {table: sorted(row.replace(folder, "") for row in found) for table, found in rows.items()}
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """A bucket of an S3 server on loopback: how it is reached, as options of a URI."""
+    pytest.importorskip("moto", reason="moto is in the test extra")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        until = time.monotonic() + 60
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                assert time.monotonic() < until and server.poll() is None, "no S3 server"
+                time.sleep(0.1)
+        options = f"scheme=http&endpoint_override=127.0.0.1:{port}&region=us-east-1&allow_bucket_creation=true"
+        system, _ = fs.FileSystem.from_uri(f"s3://key:secret@captures?{options}")
+        system.create_dir("captures")
+        yield options
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_export_from_and_to_s3_is_the_local_one(bucket: str, tmp_path: Path) -> None:
+    """Chained there, cut into shares, replaced by a second run; the key is in no table, manifest or message."""
+    files = rotated(PCAPS / "fq/session.pcap", tmp_path, 3)
+    system, _ = fs.FileSystem.from_uri(f"s3://key:secret@captures?{bucket}")
+    for file in files:
+        with system.open_output_stream(f"captures/day/{file.name}") as out:
+            out.write(file.read_bytes())
+    uri = f"s3://key:secret@captures/{{}}?{bucket}"
+
+    found = plan.found([uri.format("day")])
+    for _ in range(2):
+        job.export(None, found.captures, uri.format("out/tables"), Options(), share_count=2)
+
+    fs.copy_files("captures/out", str(tmp_path / "out"), source_filesystem=system)
+    made = of_export(tmp_path / "out/tables")
+    expected = of_dissections([dissect(captures([str(tmp_path / f.name) for f in files]).captures[0])])
+    assert found.captures[0].files == tuple(f"s3://captures/day/{file.name}" for file in files)
+    assert without_names(made, "s3://captures/day") == without_names(expected, str(tmp_path))
+    left = system.get_file_info(fs.FileSelector("captures", recursive=True))
+    assert {info.path.split("/")[1] for info in left} == {"day", "out"}
+    assert {info.path.split("/")[2] for info in left if info.path.startswith("captures/out/")} == {"tables"}
+    assert b"secret" not in (tmp_path / "out/tables/_mqpcap.json").read_bytes()
+
+
+def test_spark_reads_a_glob_in_s3(bucket: str, spark: "SparkSession") -> None:
+    system, _ = fs.FileSystem.from_uri(f"s3://key:secret@captures?{bucket}")
+    for name in ("core", "fetch", "login"):
+        with system.open_output_stream(f"captures/glob/{name}.pcap") as out:
+            out.write((PCAPS / f"flymq/{name}.pcap").read_bytes())
+
+    frame = spark.read.format("mqpcap").load(f"s3://key:secret@captures/glob/[cf]*?.pcap?{bucket}")
+
+    counted = {row.capture_file: row["count"] for row in frame.groupBy("capture_file").count().collect()}
+    assert counted == {
+        f"s3://captures/glob/{name}.pcap": sum(
+            chunk.messages.num_rows for chunk in dissect(*captures([f"{PCAPS}/flymq/{name}.pcap"]).captures).chunks()
+        )
+        for name in ("core", "fetch")
+    }  # fmt: skip
+
+
+def test_bucket_that_is_not_there_is_told_without_its_key(bucket: str) -> None:
+    found = plan.found([f"s3://key:secret@nowhere/day?{bucket}"])
+
+    ((name, reason),) = found.unreadable
+    assert name == "s3://nowhere/day"
+    assert reason and "secret" not in reason
 
 
 def test_captures_behind_uris_are_chained_and_sorted_out(tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ class _Job:
         except (ValueError, KeyError, TypeError):
             return {}
         if host == socket.gethostname() and pid != os.getpid() and _is_running(pid):
-            raise OutputError(f"process {pid} is writing there: {self.staging.uri} is its staging directory")
+            raise OutputError(f"process {pid} is writing there: {self.staging.name} is its staging directory")
         return dict(found)
 
     def _finished(self) -> dict[str, Result]:
@@ -402,7 +402,7 @@ class _Remote:
         named = self._manifest(place)
         if not overwrite and found and {n: s for n, s in found.items() if n != MANIFEST} != named:
             raise OutputError(
-                f"{place.uri} holds something else than an earlier export; --overwrite replaces it as a whole"
+                f"{place.name} holds something else than an earlier export; --overwrite replaces it as a whole"
             )
         self._old = list(found)
 
@@ -426,7 +426,7 @@ class _Remote:
             totals[file.table] = rows + file.row_count, count + 1, size + file.size_bytes
         manifest = {"tool": "mqpcap", "version": __version__, "schema_version": SCHEMA_VERSION, "files": named}
         self._place.write(MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
-        return Summary(Path(self._place.uri), tuple(TableSummary(name, *t) for name, t in sorted(totals.items())))
+        return Summary(Path(self._place.name), tuple(TableSummary(name, *t) for name, t in sorted(totals.items())))
 
     def abort(self) -> None:
         """Nothing was written yet under the name asked for."""

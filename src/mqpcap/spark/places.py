@@ -31,23 +31,30 @@ class Place:
         """Whether it is a path of this machine (or of a file system mounted on every one)."""
         return not remote.is_remote(self.uri)
 
+    @property
+    def name(self) -> str:
+        """As it may be shown: without a secret."""
+        return remote.shown(self.uri)
+
     def _at(self, name: str) -> tuple[fs.FileSystem, str]:
         if self._opened is None:
             try:
                 self._opened = remote.opened(self.uri)
             except (OSError, pa.ArrowException) as error:
-                raise OutputError(f"cannot open {self.uri}: {' '.join(str(error).split())}") from error
+                raise OutputError(f"cannot open {self.name}: {' '.join(str(error).split())}") from error
         system, base = self._opened
         return system, posixpath.join(base, name) if name else base
 
     def within(self, name: str) -> "Place":
         """A directory below it."""
-        return Place(posixpath.join(self.uri.rstrip("/"), name))
+        base, options = remote.parted(self.uri)
+        return Place(posixpath.join(base.rstrip("/"), name) + options)
 
     def beside(self, prefix: str, suffix: str) -> "Place":
         """A directory beside it, of a name made of its own."""
-        head, _, name = self.uri.rstrip("/").rpartition("/")
-        return Place((f"{head}/" if head or self.uri.startswith("/") else "") + prefix + name + suffix)
+        base, options = remote.parted(self.uri)
+        head, _, name = base.rstrip("/").rpartition("/")
+        return Place((f"{head}/" if head or base.startswith("/") else "") + prefix + name + suffix + options)
 
     def output(self, name: str) -> pa.NativeFile:
         """A file to write; its folders are made."""

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 import pyarrow as pa
 from pyarrow import fs
@@ -16,6 +17,8 @@ from mqpcap.capture.sources import Headed, plain_bytes
 from mqpcap.capture.windows import capture_format
 
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
+_OPTIONS = re.compile(r"\?[a-z_]+=[^/?]*(?:&[a-z_]+=[^/?]*)*$")
+_SECRET = re.compile(r"(?<=://)[^/@]*@")
 _MAGIC = re.compile(r"[*?\[]")
 
 
@@ -28,17 +31,40 @@ def is_remote(name: str) -> bool:
     return _URI.match(name) is not None
 
 
+@lru_cache(32)
 def opened(uri: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a URI or local path, and the path in it."""
+    """The file system of a URI or local path, and the path in it; a connection is made once in a process."""
     if not is_remote(uri):
         return fs.LocalFileSystem(), uri
     system, path = fs.FileSystem.from_uri(_quoted(uri))
     return system, path
 
 
+def parted(uri: str) -> tuple[str, str]:
+    """A URI without what tells how to get there, and that: options behind a question mark.
+
+    A question mark that is part of a glob stays.
+
+    >>> parted("s3://bucket/day?region=us-east-1"), parted("s3://bucket/part?.pcap")
+    (('s3://bucket/day', '?region=us-east-1'), ('s3://bucket/part?.pcap', ''))
+    """
+    found = _OPTIONS.search(uri)
+    return (uri[: found.start()], found.group()) if found and is_remote(uri) else (uri, "")
+
+
+def shown(uri: str) -> str:
+    """A URI as it may be shown and written down: without options and without a key and its secret.
+
+    >>> shown("s3://key:secret@bucket/day?region=us-east-1")
+    's3://bucket/day'
+    """
+    return _SECRET.sub("", parted(uri)[0]) if is_remote(uri) else uri
+
+
 def _quoted(uri: str) -> str:
     """Characters of globs are none of URIs."""
-    return uri.replace("[", "%5B").replace("]", "%5D").replace(" ", "%20")
+    base, options = parted(uri)
+    return base.replace("[", "%5B").replace("]", "%5D").replace(" ", "%20").replace("?", "%3F") + options
 
 
 @dataclass(slots=True)
@@ -95,8 +121,9 @@ def _listed(uri: str) -> Found:
         system, path = opened(uri)
         searched, infos = _infos(system, path)
     except (OSError, pa.ArrowException) as error:
-        return Found([], [(uri, " ".join(str(error).split()))], [])
-    head = uri[: uri.rindex(path)] if path in uri else uri[: uri.index("://") + 3]
+        return Found([], [(shown(uri), " ".join(str(error).split()))], [])
+    known = shown(uri)
+    head = known[: known.rindex(path)] if path in known else known[: known.index("://") + 3]
     for info in infos:
         file = RemoteFile(head + info.path, info.path, uri, info.size, info.mtime_ns or 0)
         reason = _stranger(file)
@@ -105,7 +132,7 @@ def _listed(uri: str) -> Found:
         else:
             (skipped if searched else unreadable).append((file.name, reason))
     if not files and not unreadable:
-        unreadable.append((uri, "no capture in this directory" if searched else "no such file"))
+        unreadable.append((known, "no capture in this directory" if searched else "no such file"))
     places = [posixpath.split(file.path) for file in files]
     found = [
         Capture(tuple(files[i] for i in chain))  # type: ignore[misc]  # a RemoteFile opens as a local one does

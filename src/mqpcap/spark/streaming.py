@@ -179,7 +179,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _file(self, number: int) -> tuple[str, int]:
         content = self.place.read(_file_name(number))
         if content is None:
-            raise CaptureError(f"{_file_name(number)} is gone from {self.place.uri}: delete the checkpoint too")
+            raise CaptureError(f"{_file_name(number)} is gone from {self.place.name}: delete the checkpoint too")
         name, _, modified_ns = content.decode().partition("\0")
         return name, int(modified_ns)
 
