@@ -429,7 +429,7 @@ class Matches:
     publish: NDArray[np.int64]
     deliver: NDArray[np.int64]
     how: Sequence[str]
-    key: Sequence[str]
+    key: Sequence[str] | pa.Array
     doubtful: int = 0
 
 

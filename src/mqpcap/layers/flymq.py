@@ -37,7 +37,7 @@ from mqpcap.protocol import (
     State,
     Verdict,
 )
-from mqpcap.rows import Rows
+from mqpcap.rows import NO_ROWS, Rows
 from mqpcap.wire import I32, I64, U8, U32, U64, Bool, Bytes, Kind, Length, Many, Message, Only, Part, RestText, Text
 
 PORT = 9092
@@ -1552,43 +1552,73 @@ def deliveries(rows: Rows, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
     Only the reply of PRODUCE itself can be trusted: those of the other producing operations say partition 0 always
     (server.go:2186-2193). A place produced twice in one input (topic deleted and made again) is doubtful.
     """
-    topic, partition, offset = (rows[f"f.{name}"] for name in ("topic", "partition", "offset"))
-    names = rows["op"]
-    server = pa.array([ends[c].server for c in rows["connection_id"].to_pylist()], pa.string())
     answered = pairs.reply[(pairs.state == State.ANSWERED)]
     asked = pairs.request[(pairs.state == State.ANSWERED)]
-    granted = pc.equal(rows["status"].take(pa.array(answered)), "ok")
-    asked, answered = (x[granted.to_numpy(zero_copy_only=False)] for x in (asked, answered))
-    op = names.take(pa.array(asked))
+    granted = pc.equal(rows["status"].take(pa.array(answered)), "ok").to_numpy(zero_copy_only=False)
+    asked, answered = asked[granted], answered[granted]
+    op = rows["op"].take(pa.array(asked))
 
-    def chosen(*wanted: OpCode) -> NDArray[np.bool_]:
-        return pc.is_in(op, pa.array([NAMES[w] for w in wanted])).to_numpy(zero_copy_only=False)
+    def chosen(*wanted: OpCode) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        here = pc.is_in(op, pa.array([NAMES[w] for w in wanted])).to_numpy(zero_copy_only=False)
+        return asked[here], answered[here]
 
-    made, got = chosen(OpCode.PRODUCE), chosen(OpCode.CONSUME, OpCode.CONSUME_ZERO_COPY)
-    listed = chosen(OpCode.FETCH, OpCode.FETCH_BINARY)
-    records = rows["f.records.offset"].take(pa.array(answered[listed]))
-    counts = pc.fill_null(pc.list_value_length(records), 0).to_numpy(zero_copy_only=False)
-    carried = records.flatten()
-    fetch, fetched = np.repeat(asked[listed], counts), np.repeat(answered[listed], counts)
-
-    publish, publish_reply = asked[made], answered[made]
-    deliver = np.concatenate([answered[got], fetched])
-    by = np.concatenate([asked[got], fetch])
-    at = pa.array(np.concatenate([publish, by]))
-    place = [
-        server.take(at),
-        topic.take(at),
-        pa.concat_arrays([partition.take(pa.array(publish_reply)), partition.take(pa.array(by))]),
-        pa.concat_arrays([offset.take(pa.array(publish_reply)), offset.take(pa.array(asked[got])), carried]),
-    ]
+    publish, publish_reply = chosen(OpCode.PRODUCE)
+    consume, consumed = chosen(OpCode.CONSUME, OpCode.CONSUME_ZERO_COPY)
+    fetch, fetched = chosen(OpCode.FETCH, OpCode.FETCH_BINARY)
     n = len(publish)
+    if not n:
+        return Matches(NO_ROWS, NO_ROWS, [], [])
+    # Lanes are numbers for server, topic and partition; only records of a lane in which something was produced count.
+    lane, known = _lanes(rows, ends, np.concatenate([publish, consume, fetch]), publish_reply)
+    produced = np.zeros(int(lane.max()) + 1, np.bool_)
+    produced[lane[:n]] = known[:n]
+    wanted = produced[lane] & known
+    consuming, fetching = wanted[n : n + len(consume)], wanted[n + len(consume) :]
+    records = rows["f.records.offset"].take(pa.array(fetched[fetching]))
+    counts = pc.fill_null(pc.list_value_length(records), 0).to_numpy(zero_copy_only=False)
+    deliver = np.concatenate([consumed[consuming], np.repeat(fetched[fetching], counts)])
+    lanes = np.concatenate(
+        [lane[:n], lane[n : n + len(consume)][consuming], np.repeat(lane[n + len(consume) :][fetching], counts)]
+    )
+    place = rows["f.offset"].take(pa.array(np.concatenate([publish_reply, consume[consuming]])))
+    offset = np.concatenate([_low_words(place), _low_words(records.flatten())])
+    key = codes([pa.array(lanes), pa.array(offset)], len(lanes))
+    there = np.ones(len(key), np.bool_)
+    there[: len(place)] = pc.is_valid(place).to_numpy(zero_copy_only=False)
+    there[:n] &= wanted[:n]
+    rows_of = np.flatnonzero(there)
+    source, sink = rows_of[rows_of < n], rows_of[rows_of >= n]
     ts = rows["ts_ns"].to_numpy()
-    key = codes(place, len(at))
     when = np.concatenate([ts[publish], ts[deliver]])
-    one, two, doubtful = sole_sources(key, np.arange(n), np.arange(n, len(at)), when)
-    partitions, offsets = (place[i].take(pa.array(two)).to_pylist() for i in (2, 3))
-    text = [f"{p}:{o}" for p, o in zip(partitions, offsets, strict=True)]
+    one, two, doubtful = sole_sources(key, source, sink, when)
+    partitions = rows["f.partition"].take(pa.array(publish_reply[one])).cast(pa.string())
+    text = pc.binary_join_element_wise(partitions, pa.array(offset[one].view(np.uint64)).cast(pa.string()), ":")
     return Matches(publish[one], deliver[two - n], ["offset"] * len(one), text, doubtful)
+
+
+def _lanes(
+    rows: Rows, ends: Mapping[int, Ends], requests: NDArray[np.int64], publish_replies: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """A number per request, equal for the same server, topic and partition, and where all three are known.
+
+    The first requests produce: their replies know the partition.
+    """
+    at = pa.array(requests)
+    connection = rows["connection_id"].take(at).dictionary_encode()
+    servers = pa.array([ends[c].server for c in connection.dictionary.to_pylist()], pa.string())
+    topic = rows.coded("f.topic").take(at)
+    replies = np.concatenate([publish_replies, requests[len(publish_replies) :]])
+    partition = rows["f.partition"].take(pa.array(replies))
+    known = pc.and_(pc.is_valid(topic), pc.is_valid(partition)).to_numpy(zero_copy_only=False)
+    return codes([servers.take(connection.indices), topic, partition], len(requests)), known
+
+
+def _low_words(numbers: pa.Array) -> NDArray[np.int64]:
+    """The low 64 bits of decimals, whatever they are where one is null."""
+    if numbers.null_count == len(numbers):
+        return np.zeros(len(numbers), np.int64)
+    words = np.frombuffer(numbers.buffers()[1], np.int64)
+    return words[2 * numbers.offset : 2 * (numbers.offset + len(numbers)) : 2].copy()
 
 
 _AUTH_REPLIES = frozenset({NAMES[OpCode.AUTH_RESPONSE], NAMES[OpCode.AUTH]})
