@@ -48,6 +48,7 @@ SCHEMA_VERSION: Final = 1
 """Grows when a table or column changes its name or meaning."""
 
 MANIFEST: Final = "_mqpcap.json"
+SCRATCH: Final = ".scratch"
 
 MAX_GROUP_ROW_COUNT: Final = 256 * 1024
 MAX_GROUP_BYTES: Final = 32 * 1024 * 1024
@@ -199,6 +200,19 @@ class Export:
                 raise OutputError(f"cannot take in {file}: {error.strerror or error}") from error
             self._files.append(_File(f"{table}/{name}", table, row_count, size_bytes))
 
+    def adopt_all(self, folder: Path) -> None:
+        """Takes in all tables of another export, made in ``scratch``; its files get the folder's name into theirs."""
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        for file in manifest["files"]:
+            table, date, part = file["path"].split("/")
+            self.adopt(table, folder / file["path"], f"{date}/{folder.name}-{part}", file["row_count"])
+        shutil.rmtree(folder, ignore_errors=True)
+
+    @property
+    def scratch(self) -> Path:
+        """A folder for what is in the making, on the same file system; gone when all is committed."""
+        return self._building / SCRATCH
+
     def _add(self, table: str, date: str, rows: pa.RecordBatch) -> None:
         part = self._parts.get((table, date))
         if part is None:
@@ -221,6 +235,7 @@ class Export:
                 self._close(part)
             self._files.sort(key=lambda file: file.path)
             try:
+                shutil.rmtree(self.scratch, ignore_errors=True)
                 _write_manifest(self._building, self._files)
                 self._refuse_unless_ours()  # somebody may have put something there meanwhile
                 _publish(self._building, self.out)

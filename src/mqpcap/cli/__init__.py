@@ -14,14 +14,12 @@ from mqpcap import __version__
 from mqpcap.cli.explain import explain
 from mqpcap.cli.export import export
 from mqpcap.cli.info import info
+from mqpcap.cli.process import settle_in
 from mqpcap.cli.protocols import protocols
 from mqpcap.cli.show import show
 from mqpcap.cli.spark import spark
-from mqpcap.cli.talk import NoPandas, error_line, say
+from mqpcap.cli.talk import error_line, say
 from mqpcap.errors import MqpcapError
-
-GARBAGE_OBJECTS = 100_000
-"""So many new objects are looked through for garbage at a time."""
 
 
 class Commands(click.Group):
@@ -29,15 +27,7 @@ class Commands(click.Group):
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Run as the process that it is, which needs no Scapy; code that uses Scapy calls ``main.main``."""
-        import gc
-
-        import mqpcap.plain  # noqa: F401 - that it is there is what counts
-
-        # What imports make stays: looking through it again and again takes a tenth of a short command.
-        gc.set_threshold(GARBAGE_OBJECTS)
-        # numpy's threads would spin for a tenth of a second, waiting for matrices that nobody here multiplies.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        sys.meta_path.insert(0, NoPandas)
+        settle_in()
         return super().__call__(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> object:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.options import Choices, common
-from mqpcap.cli.reading import Outcome, dissections, finish, found
-from mqpcap.cli.talk import plural, say, size
+from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
+from mqpcap.cli.talk import metered, plural, say, size
 
 if TYPE_CHECKING:
     from mqpcap.outputs import Summary
-    from mqpcap.tables import Chunk
 
 
 @click.command(epilog="Example: mqpcap export pcaps --out tables")
@@ -28,7 +27,8 @@ def export(inputs: tuple[str, ...], out: str, overwrite: bool, choices: Choices)
     """
     from pathlib import Path
 
-    from mqpcap.outputs import DATES, Export
+    from mqpcap.cli.groups import Told, grouped, written, written_in_groups
+    from mqpcap.outputs import Export
 
     outcome = Outcome(choices)
     captures = found(inputs, outcome).captures
@@ -36,33 +36,23 @@ def export(inputs: tuple[str, ...], out: str, overwrite: bool, choices: Choices)
     threads = choices.jobs or os.cpu_count() or 1
     if not captures:
         finish(outcome)
-    problem_bytes: Counter[str] = Counter()
-    dissected_count = 0
+    told_of_speed(outcome)
+    groups, told = grouped(captures), Told()
     with Export(Path(out), overwrite=overwrite, keep=files, threads=threads) as tables:
-
-        def write(chunk: "Chunk") -> None:
-            outcome.take(chunk)
-            tables.write("messages", chunk.messages, "ts_ns")
-            tables.write(chunk.protocol, chunk.fields, "ts_ns")
-
-        for dissection in dissections(captures, outcome, write):
-            dissected_count += 1
-            for chunk in dissection.chunks():
-                write(chunk)
-            for ledger in dissection.ledgers().values():
-                for name in ("exchanges", "deliveries"):
-                    tables.write(name, getattr(ledger, name), DATES[name])
-            for name in ("connections", "problems"):
-                tables.write(name, getattr(dissection, name), DATES[name])
-            for kind, length in zip(
-                dissection.problems["kind"].to_pylist(), dissection.problems["length"].to_pylist(), strict=True
-            ):
-                problem_bytes[kind] += length
-        if not dissected_count:
+        with metered(size_bytes(captures), choices.quiet) as meter:
+            if len(groups) == 1:
+                told.add(written(groups[0], choices, tables, meter))
+            else:
+                for folder, one in written_in_groups(groups, choices, tables.scratch, meter):
+                    told.add(one)
+                    tables.adopt_all(folder)
+        outcome.flaws, outcome.notes = told.flaws, told.notes
+        outcome.unreadable += told.unreadable
+        if not told.dissected_count:
             finish(outcome)  # what was there stays: it is worth more than nothing
         summary = tables.commit()
     if not choices.quiet:
-        tell(summary, outcome, problem_bytes, out)
+        tell(summary, outcome, told.problem_bytes, out)
     finish(outcome)
 
 

@@ -7,9 +7,10 @@ when everything else is done.
 import os
 import sys
 from collections import Counter, deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
 from mqpcap.cli.options import Choices
@@ -124,39 +125,57 @@ def again(capture: "Capture", outcome: Outcome) -> "Capture":
     return captures(["-"], _stdin_copy(outcome)).captures[0]
 
 
-def dissections(
-    captures: "Sequence[Capture]", outcome: Outcome, ready: "Ready | None" = None
-) -> "Iterator[Dissection]":
-    """Each capture dissected, in order; one that fails is the outcome's, and the others go on.
-
-    With ``ready`` one after the other: it is given what is final while a capture is read.
-    """
-    from mqpcap.interpreter import COMPILED
-
+def dissections(captures: "Sequence[Capture]", outcome: Outcome) -> "Iterator[Dissection]":
+    """Each capture dissected, in order; one that fails is the outcome's, and the others go on."""
     choices = outcome.choices
-    if not COMPILED and not choices.quiet:
-        say(f"note: {NOT_COMPILED}")
     # Uncompiled loops hold the interpreter lock: side by side they only take memory.
-    jobs = (choices.jobs or os.cpu_count() or 1) if COMPILED and ready is None else 1
+    jobs = (choices.jobs or os.cpu_count() or 1) if told_of_speed(outcome) else 1
     jobs = max(1, min(jobs, len(captures)))
-    with metered(_size_bytes(captures), choices.quiet) as meter, closing(
-        _runs(captures, choices, jobs, meter, ready)
-    ) as runs:
+    with metered(size_bytes(captures), choices.quiet) as meter, closing(_runs(captures, choices, jobs, meter)) as runs:
         for capture, run in runs:
-            try:
-                dissection = run.result()
-            except CaptureError as error:
-                outcome.unreadable.append((capture.files[0], error_line(error)))
-                continue
-            if dissection.failure is not None:
-                outcome.unreadable.append((capture.files[0], error_line(dissection.failure)))
-            outcome.notes += [str(note) for note in capture.notes]
-            outcome.notes += caps(dissection)
+            dissection = _noted(capture, run.result, outcome)
+            if dissection is not None:
+                yield dissection
+
+
+def one_by_one(
+    captures: "Sequence[Capture]", outcome: Outcome, meter: Meter, ready: "Ready"
+) -> "Iterator[Dissection]":
+    """The same one after the other; ``ready`` is given what is final on the way."""
+    from mqpcap.dissection import dissect
+
+    options = outcome.choices.dissection()
+    for capture in captures:
+        dissection = _noted(capture, partial(dissect, capture, options, meter, ready), outcome)
+        if dissection is not None:
             yield dissection
 
 
+def told_of_speed(outcome: Outcome) -> bool:
+    """Whether the byte loops are compiled; says so if they are not."""
+    from mqpcap.interpreter import COMPILED
+
+    if not COMPILED and not outcome.choices.quiet:
+        say(f"note: {NOT_COMPILED}")
+    return COMPILED
+
+
+def _noted(capture: "Capture", dissected: "Callable[[], Dissection]", outcome: Outcome) -> "Dissection | None":
+    """The dissection, after the outcome has heard of it; None if nothing could be read."""
+    try:
+        dissection = dissected()
+    except CaptureError as error:
+        outcome.unreadable.append((capture.files[0], error_line(error)))
+        return None
+    if dissection.failure is not None:
+        outcome.unreadable.append((capture.files[0], error_line(dissection.failure)))
+    outcome.notes += [str(note) for note in capture.notes]
+    outcome.notes += caps(dissection)
+    return dissection
+
+
 def _runs(
-    captures: "Sequence[Capture]", choices: Choices, jobs: int, meter: Meter, ready: "Ready | None"
+    captures: "Sequence[Capture]", choices: Choices, jobs: int, meter: Meter
 ) -> "Generator[tuple[Capture, Future[Dissection]], None, None]":
     """Dissections under way, no more than ``jobs`` begun before the first of them is taken."""
     from concurrent.futures import ThreadPoolExecutor
@@ -171,13 +190,14 @@ def _runs(
         while waiting or under_way:
             while waiting and len(under_way) < jobs:
                 capture = waiting.popleft()
-                under_way.append((capture, pool.submit(dissect, capture, options, meter, ready)))
+                under_way.append((capture, pool.submit(dissect, capture, options, meter)))
             yield under_way.popleft()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _size_bytes(captures: "Sequence[Capture]") -> int:
+def size_bytes(captures: "Sequence[Capture]") -> int:
+    """Bytes of all files of the captures, as far as they have a size."""
     total = 0
     for capture in captures:
         for name in capture.files:

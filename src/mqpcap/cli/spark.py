@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.options import Choices, common
+from mqpcap.cli.process import NoPandas
 from mqpcap.cli.reading import Outcome, finish
-from mqpcap.cli.talk import NoPandas, plural, say
+from mqpcap.cli.talk import plural, say
 
 if TYPE_CHECKING:
     from mqpcap.dissection import Options
@@ -51,6 +52,7 @@ def export(
     if NoPandas in sys.meta_path:
         sys.meta_path.remove(NoPandas)  # the other commands are spared it; pyspark is not
     from mqpcap.spark import job, plan
+    from mqpcap.spark.remote import shown
     from mqpcap.spark.session import session
 
     conf = {}
@@ -84,7 +86,7 @@ def export(
     outcome.notes += made.notes
     outcome.unreadable += made.unreadable
     if not choices.quiet:
-        _tell(made, outcome, out)
+        _tell(made, outcome, shown(out))
     if named:
         click.get_current_context().exit(max(1, outcome.close()))
     finish(outcome)

@@ -76,20 +76,6 @@ Meter = Callable[[int], None]
 """Is told of bytes that were read."""
 
 
-class NoPandas:
-    """A finder that says there is no pandas.
-
-    pyarrow imports it, where it is installed, as soon as a list becomes an array: half a second for nothing. (None in
-    ``sys.modules`` does not do: what Cython compiled takes it for the module.)
-    """
-
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> None:
-        """Raises for pandas; the other finders are asked for all else."""
-        if name == "pandas":
-            raise ModuleNotFoundError("the command line does without pandas", name=name)
-
-
 class Stopped(BaseException):
     """Raised in a thread that goes on although the user has left."""
 
