@@ -672,6 +672,17 @@ class Interpreter:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
+    def _entry(self, table: cython.longlong[::1], op: cython.longlong) -> cython.Py_ssize_t:
+        """Where in a table of (op, first alternative, count) an operation stands, -1 if nowhere."""
+        i: cython.Py_ssize_t
+        for i in range(0, len(table), 3):
+            if table[i] == op or table[i] == -1:
+                return i
+        return -1
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
     def _message(
         self,
         buf: cython.const[cython.uchar][::1],
@@ -690,10 +701,9 @@ class Interpreter:
         which a search needs. Without a length the body's own fields say where it ends.
         """
         i: cython.Py_ssize_t
-        first: cython.int = 0
-        count: cython.int = 0
+        first: cython.int
+        count: cython.int
         result: cython.int
-        op: cython.longlong = -1
         body: cython.longlong
         finish: cython.longlong
         self.pos = at
@@ -714,15 +724,11 @@ class Interpreter:
                 return SHORT
             self.pos = finish
             return DONE
-        if op_reg >= 0:
-            op = self.regs[op_reg]
-        for i in range(0, len(table), 3):
-            if table[i] == op or table[i] == -1:
-                first = cython.cast(cython.int, table[i + 1])
-                count = cython.cast(cython.int, table[i + 2])
-                break
-        if count == 0:
+        i = self._entry(table, self.regs[op_reg] if op_reg >= 0 else -1)
+        if i < 0:
             return WRONG
+        first = cython.cast(cython.int, table[i + 1])
+        count = cython.cast(cython.int, table[i + 2])
         if self.frame_length >= 0 and self.packed_mask and buf[at + self.packed_at] & self.packed_mask:
             return self._packed(buf, body, limit)
         if self.frame_length >= 0:
@@ -807,7 +813,6 @@ class Interpreter:
         i: cython.Py_ssize_t
         first: cython.int
         count: cython.int
-        op: cython.longlong = -1
         result: cython.int
         self.pos = at
         self.soft = False
@@ -815,14 +820,12 @@ class Interpreter:
             result = self._run(header_pc, buf, limit, 0)
             if result != DONE:
                 return result
-        if op_reg >= 0:
-            op = self.regs[op_reg]
-        for i in range(0, len(table), 3):
-            if table[i] == op or table[i] == -1:
-                first = cython.cast(cython.int, table[i + 1])
-                count = cython.cast(cython.int, table[i + 2])
-                return self._body_soft(buf, self.pos, limit, first, count, alt_pc, False)
-        return SHORT
+        i = self._entry(table, self.regs[op_reg] if op_reg >= 0 else -1)
+        if i < 0:
+            return SHORT
+        first = cython.cast(cython.int, table[i + 1])
+        count = cython.cast(cython.int, table[i + 2])
+        return self._body_soft(buf, self.pos, limit, first, count, alt_pc, False)
 
     def search(
         self,

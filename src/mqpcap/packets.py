@@ -70,9 +70,10 @@ _BAD = cython.declare(cython.int, 6)
 _TOO_DEEP = cython.declare(cython.int, 7)
 _WALKED_COUNT = 8
 
-_DEPTH_LIMIT = cython.declare(cython.int, 8)
-_VLAN_LIMIT = cython.declare(cython.int, 8)
-_EXTENSION_LIMIT = cython.declare(cython.int, 16)
+# The limits as C integers.
+_DEPTH_LIMIT = cython.declare(cython.int, MAX_TUNNEL_DEPTH)
+_VLAN_LIMIT = cython.declare(cython.int, MAX_VLAN_TAGS)
+_EXTENSION_LIMIT = cython.declare(cython.int, MAX_EXTENSION_HEADERS)
 
 # Numbers over 31 bits are Python objects in compiled code unless they are declared.
 _HALF_RANGE = cython.declare(cython.longlong, 0x80000000)

@@ -148,7 +148,7 @@ class Flow:
 
 @lru_cache(ADDRESSES)
 def _address_bytes(version: int, text: str) -> bytes:
-    return (ipaddress.IPv4Address if version == 4 else ipaddress.IPv6Address)(text).packed
+    return bytes(map(int, text.split("."))) if version == 4 else ipaddress.IPv6Address(text).packed
 
 
 def _community_id(low: tuple[bytes, int], high: tuple[bytes, int]) -> str:

@@ -18,6 +18,7 @@ and goes on. The same file runs uncompiled; memoryviews are passed in so that el
 import math
 import random
 from dataclasses import dataclass
+from functools import cache
 
 import cython
 import numpy as np
@@ -1528,8 +1529,14 @@ def _trees(buffer: NDArray[np.uint8]) -> Trees:
         memoryview(buffer if len(buffer) else np.zeros(1, np.uint8)),
         memoryview(np.zeros((MAX_DEPTH + 2) * FRAME_WORDS, np.int64)),
         memoryview(np.zeros(MAX_DEPTH + 2, np.int64)), memoryview(_NAMES), memoryview(_NAMES_AT),
-        *map(memoryview, fields), random.SystemRandom().randrange(1 << 20, HASH_PRIME),
+        *map(memoryview, fields), _base(),
     )  # fmt: skip
+
+
+@cache
+def _base() -> int:
+    """What the hash of tags begins with: nobody can foresee it, so no input can make tags collide."""
+    return random.SystemRandom().randrange(1 << 20, HASH_PRIME)
 
 
 def documents(
