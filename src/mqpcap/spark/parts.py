@@ -57,16 +57,23 @@ class Parts:
 
     def write(self, table: str, rows: pa.Table) -> None:
         """Adds rows to a table, each to its day."""
-        for date, batch in by_date(table, rows, DATES.get(table, "ts_ns")):
-            part = self._parts.setdefault((table, date), _Part(table, date))
-            part.waiting.append(batch)
-            part.waiting_bytes += batch.nbytes
-            part.waiting_row_count += batch.num_rows
-            self._waiting_bytes += batch.nbytes
-            if part.waiting_bytes >= GROUP_BYTES or part.waiting_row_count >= MAX_GROUP_ROW_COUNT:
-                self._write(part)
-            while self._waiting_bytes > WAITING_BYTES:
-                self._write(max(self._parts.values(), key=lambda other: other.waiting_bytes))
+        # A row group is encoded at once, so what is large comes in pieces; rows.slice copies nothing.
+        piece_count = max(1, -(-rows.nbytes // GROUP_BYTES), -(-rows.num_rows // MAX_GROUP_ROW_COUNT))
+        each = max(1, -(-rows.num_rows // piece_count))
+        for start in range(0, rows.num_rows, each):
+            for date, batch in by_date(table, rows.slice(start, each), DATES.get(table, "ts_ns")):
+                self._add(table, date, batch)
+
+    def _add(self, table: str, date: str, batch: pa.RecordBatch) -> None:
+        part = self._parts.setdefault((table, date), _Part(table, date))
+        part.waiting.append(batch)
+        part.waiting_bytes += batch.nbytes
+        part.waiting_row_count += batch.num_rows
+        self._waiting_bytes += batch.nbytes
+        if part.waiting_bytes >= GROUP_BYTES or part.waiting_row_count >= MAX_GROUP_ROW_COUNT:
+            self._write(part)
+        while self._waiting_bytes > WAITING_BYTES:
+            self._write(max(self._parts.values(), key=lambda other: other.waiting_bytes))
 
     def close(self) -> list[PartFile]:
         """All files, finished."""

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mqpcap import memory
 from mqpcap.capture import Capture
 from mqpcap.dissection import Dissection, Options
 from mqpcap.errors import CaptureError
@@ -145,6 +146,8 @@ def run(task: Task, options: Options, place: Place) -> Result:
         case Join():
             _join(task, place, parts)
     made.files = parts.close()
+    # The worker lives on for other tasks, of other sizes.
+    memory.trim()
     place.write(f"done/{stem}.json", made.text().encode())
     return made
 
@@ -411,5 +414,7 @@ def _join(task: Join, place: Place, parts: Parts) -> None:
             else:
                 edges.update(block)
     one = ledger(protocols()[task.protocol], rows, edges)
+    del rows, edges
+    memory.trim()
     parts.write("exchanges", one.exchanges)
     parts.write("deliveries", one.deliveries)
