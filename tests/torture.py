@@ -17,8 +17,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from mqpcap import layers
-from mqpcap.capture import captures
+from mqpcap.capture import Capture, captures
 from mqpcap.dissection import Options, dissect
+from mqpcap.tables import Chunk
 
 CLIENT, SERVER = bytes([10, 0, 0, 1]), bytes([10, 0, 0, 2])
 CLIENT_PORT = 40000
@@ -92,14 +93,23 @@ class Result:
         return sorted((m["stream_offset"], m["frame_len"]) for m in rows)
 
 
-def read(path: Path | str, options: Options | None = None) -> Result:
-    """The rows of the one capture at a path, sorted as the tables are."""
+def read(path: Path | str, options: Options | None = None, early: bool = False) -> Result:
+    """The rows of the one capture at a path, sorted as the tables are; ``early``: those that are final first."""
     (capture,) = captures([str(path)]).captures
-    dissection = dissect(capture, options)
+    return rows_of(capture, options, early)
+
+
+def rows_of(capture: Capture, options: Options | None = None, early: bool = False) -> Result:
+    """The rows of a capture."""
     messages: list[dict[str, Any]] = []
-    for chunk in dissection.chunks():
+
+    def take(chunk: Chunk) -> None:
         fields = chunk.fields.to_pylist()
-        messages += [m | {"fields": f} for m, f in zip(chunk.messages.to_pylist(), fields, strict=True)]
+        messages.extend(m | {"fields": f} for m, f in zip(chunk.messages.to_pylist(), fields, strict=True))
+
+    dissection = dissect(capture, options, None, take if early else None)
+    for chunk in dissection.chunks():
+        take(chunk)
     return Result(messages, dissection.connections.to_pylist(), dissection.problems.to_pylist(), dissection.counts)
 
 
