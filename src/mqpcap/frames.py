@@ -308,10 +308,7 @@ class Framer:
         self.decode_as = decode_as
         self.talks: dict[int, Talk] = {}
         self.problems: list[Problem] = []
-        self._programs: dict[str, _Known] = {}
         self._make_room()
-        self._main: dict[str, Messages] = {}
-        self._replayed: dict[str, Messages] = {}
         self._replay: list[NDArray[np.uint8]] = []
         self._replay_bytes = 0
         self._held_bytes = 0
@@ -324,16 +321,22 @@ class Framer:
         self._asking: dict[tuple[int, int, bool], list[tuple[MessageQueue, int, bool, bool]]] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        """All but what can be made anew."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("_programs", "_found", "_alike")}
+        """All but what can be made anew; between two calls no row is here."""
+        anew = ("_programs", "_found", "_alike", "_main", "_replayed")
+        return {name: value for name, value in self.__dict__.items() if name not in anew}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
-        self._programs = {}
         self._make_room()
 
     def _make_room(self) -> None:
-        """Where a scan puts what it found; all of a layout alike, where it has one form and no flaw is known."""
+        """What only serves to work: Programs, and where a scan puts what it found and rows are collected.
+
+        ``_alike`` says of all messages that they have the layout's only form, or no flaw.
+        """
+        self._programs: dict[str, _Known] = {}
+        self._main: dict[str, Messages] = {}
+        self._replayed: dict[str, Messages] = {}
         starts, ends, forms, ops, flaws = (memoryview(np.zeros(SCAN_ROOM, np.int64)) for _ in range(5))
         self._found = starts, ends, forms, ops, flaws
         self._alike = memoryview(np.zeros(SCAN_ROOM, np.int64))
