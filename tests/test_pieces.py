@@ -8,6 +8,7 @@ import numpy as np
 from mqpcap.frames import Framer
 from mqpcap.layers import protocols
 from mqpcap.pieces import NAMES, NUMBER, Messages, Packets
+from mqpcap.protocol import MessageQueue
 
 # Offset, size, time, number, file, order of four packets; the third came last.
 PACKETS = np.array(
