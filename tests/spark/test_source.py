@@ -14,7 +14,9 @@ from rows import of_dissections, rotated, texts
 
 from mqpcap.capture import captures
 from mqpcap.dissection import Options, dissect
+from mqpcap.errors import CaptureError
 from mqpcap.spark import register, schemas
+from mqpcap.spark.source import CaptureSource
 from mqpcap.tables import Policy
 
 if TYPE_CHECKING:
@@ -105,6 +107,19 @@ def test_view_in_sql_and_glob(spark: "SparkSession") -> None:
 
     names = sorted(str(path) for path in (PCAPS / "flymq").glob("[cf]*.pcap"))
     assert (counted.n, counted.files) == (len(local(names)["messages"]), len(names))
+
+
+@pytest.mark.parametrize("table", ["messages", "flymq", "connections"])
+def test_file_that_goes_away_while_it_is_read_is_no_silent_end(tmp_path: Path, table: str) -> None:
+    """A scan has no place for a note: the task fails, and Spark tries it again."""
+    files = rotated(PCAPS / "flymq/core.pcap", tmp_path, 3)
+    source = CaptureSource({"path": str(tmp_path), "table": table})
+    reader = source.reader(source.schema())
+    (part,) = reader.partitions()
+    files[2].unlink()
+
+    with pytest.raises(CaptureError, match=r"part\.pcap2 cannot be read"):
+        list(reader.read(part))
 
 
 @pytest.mark.parametrize(("options", "words"), [

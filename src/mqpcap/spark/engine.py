@@ -6,7 +6,7 @@ its share. Three things join connections, so a share alone cannot say them: serv
 elsewhere; the third is the bulk job's second stage.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,6 +21,7 @@ from mqpcap.packets import Dissector, Segments, address_text
 from mqpcap.program import compiled
 from mqpcap.protocol import Connection, Facts
 from mqpcap.records import Records
+from mqpcap.rows import Rows
 from mqpcap.streams import Flow
 from mqpcap.tables import Chunk, Spool
 
@@ -136,6 +137,21 @@ class Share(_Run):
             {flow.a_port, flow.b_port} & ports for ports in self.wanted.ports
         )
 
+    def as_read(self) -> Iterator[Chunk]:
+        """The messages, as soon as no later packet can change their rows; nothing is kept for exchanges.
+
+        Raises CaptureError, behind the last of them, where the capture could not be read to its end.
+        """
+        given: list[Chunk] = []
+        self.ready, self.rows = given.append, _Unkept()
+        for window in self.capture.windows():
+            self._take(self.messages(window))
+            yield from given
+            given.clear()
+        self._take(self.last_messages())
+        yield from given
+        yield from self._result().chunks(for_ledgers=False)
+
     def joining(self, name: str) -> bool:
         """Whether facts of the protocol's connections may come from other shares."""
         evidence = self.protocols[name].evidence
@@ -160,6 +176,22 @@ class Share(_Run):
     def flows_of(self, name: str) -> dict[int, Flow]:
         """The protocol's flows in this share."""
         return {f: self.assembler.flows[f] for f in self.connections_of(name)}
+
+
+class _Unkept(dict[str, Rows]):
+    """Rows for ledgers that nobody asks for."""
+
+    def setdefault(self, name: str, _default: Rows | None = None) -> Rows:
+        """A place for rows, forgotten at once."""
+        return _FORGETS
+
+
+class _Forgets(Rows):
+    def add(self, table: pa.Table) -> None:
+        pass
+
+
+_FORGETS = _Forgets()
 
 
 def settled_facts(name: str, connections: Sequence[Connection]) -> dict[int, Facts]:
@@ -207,25 +239,41 @@ def heard(capture: Capture, options: Options) -> Heard:
     return listener.heard()
 
 
+def chunks(
+    capture: Capture, options: Options, wanted: Wanted | None = None, pinned: Sequence[tuple[int, int]] = ()
+) -> Iterator[Chunk]:
+    """The messages of a share of a capture, with the rows of the whole one; raises CaptureError as `Share.as_read`."""
+    if options.share[1] > 1:
+        made = dissection(capture, options, wanted, pinned)
+        yield from made.chunks(for_ledgers=False) if made is not None else ()
+        return
+    keys = None
+    if wanted is not None and wanted.by_connection:
+        keys = _keys(capture, wanted)
+    if keys is None or len(keys):
+        yield from Share(capture, options, None, wanted, keys).as_read()
+
+
 def dissection(
-    capture: Capture,
-    options: Options,
-    wanted: Wanted | None = None,
-    progress: Callable[[int], None] | None = None,
-    pinned: Sequence[tuple[int, int]] = (),
+    capture: Capture, options: Options, wanted: Wanted | None = None, pinned: Sequence[tuple[int, int]] = ()
 ) -> Dissection | None:
-    """A share of a capture whose rows are those of the whole one; None if nothing that is wanted can be in it."""
+    """A share of a capture whose rows are those of the whole one; None if nothing that is wanted can be in it.
+
+    Raises CaptureError where the capture could not be read to its end.
+    """
     keys = None
     if wanted is not None and wanted.by_connection:
         keys = _keys(capture, wanted)
         if not len(keys):
             return None
     share = Share(capture, options, None, wanted, keys, pinned)
-    made = share.run(progress)
+    made = share.run(None)
     asks = share.framer.doubted or any(share.joining(name) and share.connections_of(name) for name in share.protocols)
-    if share.is_whole or not asks:
-        return made
-    return Share(capture, options, heard(capture, options), wanted, keys, pinned).run(progress)
+    if not share.is_whole and asks:
+        made = Share(capture, options, heard(capture, options), wanted, keys, pinned).run(None)
+    if made.failure is not None:
+        raise made.failure
+    return made
 
 
 def _keys(capture: Capture, wanted: Wanted) -> NDArray[np.int64]:

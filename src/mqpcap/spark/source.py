@@ -51,7 +51,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from mqpcap.dissection import Dissection, Options
+from mqpcap.capture import Capture
+from mqpcap.dissection import Options
 from mqpcap.errors import CaptureError
 from mqpcap.frames import DecodeAs
 from mqpcap.layers import protocols
@@ -199,11 +200,9 @@ class CaptureReader(DataSourceReader):
         assert isinstance(partition, Part)
         schema = schemas.arrow_schema(self.schema)
         options = replace(self.asked.options, share=partition.unit.share, policy=self._policy())
-        for _, capture in partition.unit.captures:
-            made = engine.dissection(capture, options, self.wanted, pinned=partition.unit.pinned)
-            if made is None:
-                continue
-            for rows in rows_of(made, self.asked.table):
+        unit, table = partition.unit, self.asked.table
+        for _, capture in unit.captures:
+            for rows in rows_of(capture, options, self.wanted, unit.pinned, table):
                 yield from schemas.batches(self._filtered(rows), schema)
 
     def _policy(self) -> Policy:
@@ -227,19 +226,25 @@ def _of_table(table: str) -> Wanted | None:
     return Wanted(frozenset({table})) if table in protocols() else None
 
 
-def rows_of(made: Dissection, table: str) -> Iterator[pa.Table]:
-    """One table of a dissection, in parts."""
-    if table in ("connections", "problems"):
-        yield getattr(made, table)
-    elif table in ("exchanges", "deliveries"):
-        for ledger in made.ledgers().values():
-            yield getattr(ledger, table)
-    else:
-        for chunk in made.chunks():
+def rows_of(
+    capture: Capture, options: Options, wanted: Wanted | None, pinned: Sequence[tuple[int, int]], table: str
+) -> Iterator[pa.Table]:
+    """One table of a share of a capture, in parts."""
+    if table in ("messages", *protocols()):
+        for chunk in engine.chunks(capture, options, wanted, pinned):
             if table == "messages":
                 yield chunk.messages
             elif table == chunk.protocol:
                 yield chunk.fields
+        return
+    made = engine.dissection(capture, options, wanted, pinned)
+    if made is None:
+        return
+    if table in ("connections", "problems"):
+        yield getattr(made, table)
+    else:
+        for ledger in made.ledgers().values():
+            yield getattr(ledger, table)
 
 
 class FilteringReader(CaptureReader):
