@@ -313,3 +313,48 @@ def test_a_late_start_is_ready_only_if_the_server_says_so() -> None:
     assert script.states(start=False, server_fin=False, covered=False)[pong][0] == "unknown"
     script.c(PING, 5), script.s(PONG, 5)
     assert script.states(start=False, server_fin=False, covered=False)[pong][0] == "not_expected"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_short_connections_share_changes_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Conversations and copies of them on other connections of the broker, some damaged: counted once, or each."""
+    talk = Conversation(seed)
+    frames, ends = damaged(talk, random.Random(seed)) if seed % 3 == 0 else (list(talk.frames), talk.ends())
+    again = [replace(f, connection=f.connection + 1000, ts=f.ts + 7 * MS, end=f.end + 7 * MS) for f in frames]
+    ends |= {k + 1000: replace(e, connection_id=k + 1000, first_ts_ns=e.first_ts_ns + 7 * MS) for k, e in ends.items()}
+    shared = run([*frames, *again], ends)
+    monkeypatch.setattr(blipmq_pairing, "MAX_SHAPE_FRAMES", -1)
+    apart = run([*frames, *again], ends)
+
+    assert as_lists(shared) == as_lists(apart)
+
+
+def as_lists(found: tuple[Pairing, Matches]) -> list[object]:
+    pairs, matches = found
+    arrays = (pairs.request, pairs.reply, pairs.state, pairs.publish, matches.publish, matches.deliver, matches.key)
+    return [None if array is None else list(array) for array in arrays] + [matches.how, matches.doubtful]
+
+
+def test_connections_that_say_the_same_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    read = blipmq_pairing._Talk._read
+    monkeypatch.setattr(blipmq_pairing._Talk, "_read", lambda self: (counted.append(1), read(self))[1])
+    frames, ends = [], {}
+    for k in range(1, 101):
+        start = k * 10 * MS
+        said = [(True, HELLO, 1), (False, ACK, 1), (True, AUTH, 2), (False, ACK, 2), (True, PUBLISH, 3)]
+        offsets = {True: 0, False: 0}
+        for at, (client, op, number) in enumerate(said):
+            sub = 0 if op == ACK and not client else None
+            frames.append(
+                Frame(k, client, op, number, start + at * MS, start + at * MS, offsets[client], 20, sub=sub,
+                      version=1 if op == HELLO else None, qos=0 if op == PUBLISH else None,
+                      topic="orders" if op == PUBLISH else None, body=k if op == PUBLISH else None)
+            )  # fmt: skip
+            offsets[client] += 20
+        ends[k] = Ends(k, "10.0.0.1 5555", True, ((), ()), False, True, True, True, start)
+
+    pairs, _ = run(frames, ends)
+
+    assert len(counted) == 1
+    assert Counter(State(s).name for s in pairs.state.tolist()) == {"ANSWERED": 200, "SILENT": 100}

@@ -64,6 +64,10 @@ LATE_NS = 60 * MS
 DIFFERENT_BODIES = 16
 """So many messages of a topic with no body twice show that a publish which was not captured had another one."""
 NEVER_NS = 1 << 62
+MAX_SHAPE_FRAMES = 64
+"""Connections of so few frames are compared as a whole with those already counted,"""
+MAX_SHAPES = 4096
+"""of which so many are remembered."""
 
 
 class Class(IntEnum):
@@ -262,13 +266,45 @@ class _Talk:
     broken             position of a frame that breaks framing, None if counting met none
     to_end             counting holds to the end of what was captured
     early_ns           when the last answer came that may be to a request from before a late start, -1 if none
+    in_step            counting held without looking at times
+    subscribed         places in ``pair_c`` of subscriptions made; ``uses`` positions of polls and acknowledgements;
+                       ``open_answers`` positions of answers that several frames may have got
     """
 
-    def __init__(self, x: _Columns, edge: Ends, c: I64, s: I64) -> None:
+    def __init__(self, x: _Columns, edge: Ends, c: I64, s: I64, shapes: "_Shapes") -> None:
         self.x, self.edge, self.c, self.s = x, edge, c, s
         self.answer, self.says = x.answer[s], x.says[s]
         self.c_id, self.s_id = x.id[c], x.id[s]
+        self.outcome: _Outcome | None = None
+        shape = self._shape()
+        if shape is not None and shape in shapes:
+            for name, value in shapes[shape].items():
+                setattr(self, name, value)
+        else:
+            self._read()
+            if shape is not None and self.in_step and len(shapes) < MAX_SHAPES:
+                self.outcome = None if (self.answer != Answer.FIXED).any() else _outcome(x, self, None)
+                shapes[shape] = {name: getattr(self, name) for name in _STRUCTURE}
+        self.slowest_ns = max(HANDLING_NS, int((x.ts[s[self.pair_s]] - x.end[c[self.pair_c]]).max(initial=0)))
+        self.handled_by = self._handled_by()
+
+    def _shape(self) -> bytes | None:
+        """All that counting looks at, where it looks at no time: a short connection, wholly captured from its start, of
+        which nothing is odd."""
+        x, edge, c = self.x, self.edge, self.c
+        if len(c) + len(self.s) > MAX_SHAPE_FRAMES or not edge.start or edge.holes != ((), ()):
+            return None
+        if x.odd[c].any() or (self.answer == Answer.ODD).any():
+            return None
+        flags = bytes((len(c), edge.reset, edge.server_fin, edge.client_fin, edge.covered))
+        parts = (x.op[c], x.qos[c] == 0, x.version[c], self.c_id, self.s_id, self.answer, self.says)
+        return flags + b"".join([part.tobytes() for part in parts])
+
+    def _read(self) -> None:
+        """Count; sets what _STRUCTURE names."""
+        x, c, s = self.x, self.c, self.s
         self.pairs: list[tuple[I64, I64]] = []
+        self.in_step = True
         self.closed: list[bool] = []
         self.c_block = np.full(len(c), -1, np.int32)
         self.s_block = np.full(len(s), -1, np.int32)
@@ -279,7 +315,7 @@ class _Talk:
         self.version = 2 if (self.answer == Answer.PUSH).any() else 1
         self.c_holes = self._client_holes()
         self.s_holes = self._server_holes()
-        self.start = edge.start or self._opens()
+        self.start = self.edge.start or self._opens()
         self.ready_from = len(c) if self.start else 0
         self.kind, self.mask = np.empty(0, np.int8), np.empty(0, np.int32)
         self.in_order = _strictly_ordered(self.c_id[np.isin(x.op[c], (HELLO, AUTH, PUBLISH, SUBSCRIBE, PING, POLL))])
@@ -287,8 +323,11 @@ class _Talk:
         none = np.empty(0, np.int64)
         self.pair_c = np.concatenate([none, *(a for a, _ in self.pairs)])
         self.pair_s = np.concatenate([none, *(b for _, b in self.pairs)])
-        self.slowest_ns = max(HANDLING_NS, int((x.ts[s[self.pair_s]] - x.end[c[self.pair_c]]).max(initial=0)))
-        self.handled_by = self._handled_by()
+        made = (x.op[c[self.pair_c]] == SUBSCRIBE) & (self.says[self.pair_s] == Says.SUBSCRIBED)
+        self.subscribed = np.flatnonzero(made)
+        self.uses = np.flatnonzero((self.kind == Class.POLL) | (self.kind == Class.ACK))
+        open_s = np.isin(self.answer, (Answer.DELIVERY, Answer.NOT_FOUND, Answer.REFUSED))
+        self.open_answers = np.flatnonzero(open_s & (self.s_block >= 0))
 
     @property
     def client_lost(self) -> bool:
@@ -378,6 +417,7 @@ class _Talk:
         late = not self.start and not self.ready_from and 0 not in self.c_holes and 0 not in self.s_holes
         while at is not None:
             if not synced:
+                self.in_step = False
                 found = self._resynced(*at) or (self._first_fixed() if late else None)
                 if late:
                     self._number_late(found)
@@ -566,6 +606,15 @@ class _Talk:
         return late
 
 
+_STRUCTURE = (
+    "pair_c", "pair_s", "c_block", "s_block", "closed", "ready_from", "broken", "to_end", "early_ns", "version",
+    "c_holes", "s_holes", "start", "kind", "mask", "lost", "in_order", "in_step", "subscribed", "uses",
+    "open_answers", "outcome",
+)  # fmt: skip
+_Shapes = dict[bytes, dict[str, Any]]
+"""What was counted, by all that was looked at: many short connections say the same."""
+
+
 def _next_hole(holes: Sequence[int], at: int, end: int) -> tuple[int, bool]:
     """The first hole from a position on, or the end, and whether there is a hole."""
     i = bisect_left(holes, at)
@@ -680,8 +729,7 @@ class _World:
         x = self.x
         made: list[tuple[int, int, _Subscription]] = []
         for i, t in enumerate(self.talks):
-            fixed = np.flatnonzero((x.op[t.c[t.pair_c]] == SUBSCRIBE) & (t.says[t.pair_s] == Says.SUBSCRIBED))
-            for k in fixed.tolist():
+            for k in t.subscribed.tolist():
                 at = int(t.pair_c[k])
                 c, s = int(t.c[at]), int(t.s[t.pair_s[k]])
                 one = _Subscription(int(x.topic[c]), int(x.qos[c]), i, at, int(x.end[c]), int(x.ts[s]))
@@ -698,8 +746,7 @@ class _World:
     def _opens(self, i: int) -> _Opens | None:
         """The open frames and answers of a connection that are counted, None where no open answer is."""
         x, t = self.x, self.talks[i]
-        open_s = (t.answer == Answer.DELIVERY) | (t.answer == Answer.NOT_FOUND) | (t.answer == Answer.REFUSED)
-        a = np.flatnonzero(open_s & (t.s_block >= 0))
+        a = t.open_answers
         if not len(a):
             return None
         rows = t.s[a]
@@ -811,8 +858,7 @@ class _World:
         """The connection that polls or acknowledges a subscription, -1 if there are several."""
         users: dict[int, int] = {}
         for i, t in enumerate(self.talks):
-            uses = (t.kind == Class.POLL) | (t.kind == Class.ACK)
-            for sub in np.unique(self.x.sub[t.c[uses]]).tolist():
+            for sub in set(self.x.sub[t.c[t.uses]].tolist()) if len(t.uses) else ():
                 users[sub] = i if sub not in users and t.start else -1
         return users
 
@@ -1390,8 +1436,20 @@ class _Out:
         return Pairing(request, reply, state, publish)
 
 
-def _settle(x: _Columns, t: _Talk, o: _Opens | None, out: _Out) -> None:
+_Outcome = tuple[I64, I64, NDArray[np.int8], I64, NDArray[np.int8]]
+"""Positions of requests, of their replies (-1: none), their states; positions of answers without one, their states."""
+
+
+def _settle(t: _Talk, o: _Opens | None, out: _Out) -> None:
     """Every exchange of a connection."""
+    asked, reply, state, left, left_state = t.outcome if t.outcome is not None else _outcome(t.x, t, o)
+    if len(asked):
+        out.add(t.c[asked], np.where(reply >= 0, t.s[reply], -1) if len(t.s) else reply, state)
+    if len(left):
+        out.add(np.empty(0, np.int64), t.s[left], left_state)
+
+
+def _outcome(x: _Columns, t: _Talk, o: _Opens | None) -> _Outcome:
     n = len(t.c)
     reply = np.full(n, -1, np.int64)
     reply[t.pair_c] = t.pair_s
@@ -1413,10 +1471,7 @@ def _settle(x: _Columns, t: _Talk, o: _Opens | None, out: _Out) -> None:
     state = _states(t, reply, unsure, handled)
     asked = (t.kind != Class.BREAKS) & (t.kind != Class.NO_REQUEST) & ~((t.kind == Class.CUT) & ~_requests(x.op[t.c]))
     asked |= reply >= 0
-    replies = np.where(reply >= 0, t.s[np.maximum(reply, 0)] if len(t.s) else -1, -1)
-    if asked.any():
-        out.add(t.c[asked], replies[asked], state[asked])
-    _alone(x, t, reply, out)
+    return np.flatnonzero(asked), reply[asked], state[asked], *_alone(x, t, reply)
 
 
 def _unsure(t: _Talk, o: _Opens | None) -> NDArray[np.bool_]:
@@ -1476,16 +1531,14 @@ def _by_id(x: _Columns, t: _Talk, reply: I64) -> Iterator[tuple[int, int]]:
             yield found, a
 
 
-def _alone(x: _Columns, t: _Talk, reply: I64, out: _Out) -> None:
-    """Answers without a request."""
+def _alone(x: _Columns, t: _Talk, reply: I64) -> tuple[I64, NDArray[np.int8]]:
+    """Positions of answers without a request, and their states."""
     taken = np.zeros(len(t.s), np.bool_)
     taken[reply[reply >= 0]] = True
     answers = np.isin(x.op[t.s], (PUBLISH, ACK, NACK, PONG)) & ~taken
     left = np.flatnonzero(answers)
-    if not len(left):
-        return
     state = np.full(len(left), State.UNKNOWN, np.int8)
-    if not t.start or t.c_holes:
+    if len(left) and (not t.start or t.c_holes):
         free = np.flatnonzero(reply < 0)
         by_id: dict[int, list[int]] = {}
         for f in free.tolist():
@@ -1502,16 +1555,17 @@ def _alone(x: _Columns, t: _Talk, reply: I64, out: _Out) -> None:
                 alone = all(x.end[t.c[f]] > x.ts[row] for f in by_id.get(int(t.s_id[a]), ()))
             if alone:
                 state[k] = State.ORPHAN
-    out.add(np.empty(0, np.int64), t.s[left], state)
+    return left, state
 
 
 def _worlds(x: _Columns, ends: Mapping[int, Ends]) -> list[list[_Talk]]:
     """The connections, server by server."""
     worlds: dict[str, list[_Talk]] = {}
+    shapes: _Shapes = {}
     for number, rows in _by_connection(x):
         edge = ends[number]
         client = x.client[rows]
-        talk = _Talk(x, edge, _in_order(x, rows[client]), _in_order(x, rows[~client]))
+        talk = _Talk(x, edge, _in_order(x, rows[client]), _in_order(x, rows[~client]), shapes)
         worlds.setdefault(edge.server, []).append(talk)
     for talks in worlds.values():
         talks.sort(key=lambda t: (t.edge.first_ts_ns, t.edge.connection_id))
@@ -1542,7 +1596,7 @@ def pairs(rows: Rows, ends: Mapping[int, Ends]) -> Pairing:
     for talks in _worlds(x, ends):
         world = _World(x, talks)
         for talk, opens in zip(talks, world.opens, strict=True):
-            _settle(x, talk, opens, out)
+            _settle(talk, opens, out)
         world.sources(out.publish)
     return out.pairing()
 
