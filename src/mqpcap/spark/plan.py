@@ -19,7 +19,7 @@ from mqpcap.spark import remote
 
 PACK_BYTES = 64 << 20
 """Small captures fill a task up to this size."""
-SHARE_BYTES = 32 << 20
+SHARE_BYTES = 64 << 20
 """A share is not made smaller than this: each one reads the headers of all packets again."""
 MAX_SHARES = 12
 """More shares of one capture cost more in headers read than they give (measured in spark-notes: about 12)."""

@@ -19,6 +19,7 @@ _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
+    "spark.python.daemon.module": "mqpcap.spark.daemon",
 }
 _ALWAYS = {
     "spark.ui.showConsoleProgress": "false",
