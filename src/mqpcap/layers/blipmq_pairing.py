@@ -450,7 +450,7 @@ class _Talk:
     def _handshake(self) -> tuple[tuple[int, int] | None, bool]:
         """Pairs until the connection is ready: where counting goes on, None if nowhere, and whether it is in step."""
         x = self.x
-        last = min([len(self.c), len(self.s), *self.c_holes, *self.s_holes])
+        last = min(len(self.c), len(self.s), *self.c_holes, *self.s_holes)
         hello, at, ready, in_step, masks = False, 0, False, True, []
         while at < last and not ready:
             row = self.c[at]
@@ -786,6 +786,13 @@ class _World:
     def _bound(self, i: int, o: _Opens) -> None:
         """First and last frame of each answer, in order within its block."""
         n, m = len(o.f_pos), len(o.a_pos)
+        polls = self._all_delivered(i, o)
+        if polls is not None:
+            o.first = o.last = polls
+            o.outcome = [SILENT] * n
+            for a, f in enumerate(polls):
+                o.outcome[f] = a
+            return
         first, last, f = [-1] * m, [-1] * m, 0
         for a in range(m):
             b = o.a_block[a]
@@ -816,6 +823,14 @@ class _World:
             if o.a_block[a] not in o.odd and first[a] == last[a]:
                 o.outcome[first[a]] = a
         self._mark(i, o)
+
+    def _all_delivered(self, i: int, o: _Opens) -> list[int] | None:
+        """The polls, where each got a delivery and nothing else was said: then order leaves one way."""
+        polls = [f for f, kind in enumerate(o.f_kind) if kind == Class.POLL]
+        if len(polls) != len(o.a_pos) or set(o.a_kind) != {Answer.DELIVERY}:
+            return None
+        fits = all(o.f_block[f] == o.a_block[a] and self.may(i, o, f, a) for a, f in enumerate(polls))
+        return polls if fits else None
 
     def _mark(self, i: int, o: _Opens) -> None:
         """Note the frames that more than one way gives an answer."""
@@ -1462,7 +1477,7 @@ def _outcome(x: _Columns, t: _Talk, o: _Opens | None) -> _Outcome:
         reply[pos[got]] = np.array(o.a_pos, np.int64)[outcome[got]]
         unsure[pos[outcome == UNSURE]] = True
         firsts = [f for f in o.first if f >= 0]
-        handled = max([handled, *pos[got].tolist(), *(o.f_pos[f] for f in firsts)])
+        handled = max(handled, int(pos[got].max(initial=-1)), max((o.f_pos[f] for f in firsts), default=-1))
     if t.early_ns >= 0:  # those may have got an answer that may also be older
         unsure |= (t.c_block == 0) & (x.end[t.c] <= t.early_ns) & (reply < 0)
     for f, a in _by_id(x, t, reply):
@@ -1471,7 +1486,8 @@ def _outcome(x: _Columns, t: _Talk, o: _Opens | None) -> _Outcome:
     state = _states(t, reply, unsure, handled)
     asked = (t.kind != Class.BREAKS) & (t.kind != Class.NO_REQUEST) & ~((t.kind == Class.CUT) & ~_requests(x.op[t.c]))
     asked |= reply >= 0
-    return np.flatnonzero(asked), reply[asked], state[asked], *_alone(x, t, reply)
+    left, left_state = _alone(x, t, reply)
+    return np.flatnonzero(asked), reply[asked], state[asked], left, left_state
 
 
 def _unsure(t: _Talk, o: _Opens | None) -> NDArray[np.bool_]:
