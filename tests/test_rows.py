@@ -130,3 +130,16 @@ def test_no_row_at_all_is_no_error() -> None:
     assert rows.num_rows == 0
     assert rows["wide"].to_pylist() == rows.coded("name").to_pylist() == []
     assert rows.chosen(np.empty(0, np.int64))["flag"].to_pylist() == []
+
+
+def test_where_numbers_are_known() -> None:
+    rows = Rows()
+    for values in ([None, 7], [None, None], [1, 2]):
+        n = len(values)
+        rows.add(pa.table({
+            "ts_ns": pa.array([9] * n), "first_packet": pa.array([1] * n), "stream_offset": pa.array(range(n)),
+            "id": pa.array([None if x is None else Decimal(x) for x in values], pa.decimal128(20, 0)),
+        }))  # fmt: skip
+
+    assert rows.known("id").tolist() == rows["id"].is_valid().to_pylist()
+    assert sorted(rows.known("id").tolist()) == [False] * 3 + [True] * 3

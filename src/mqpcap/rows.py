@@ -222,6 +222,16 @@ class Rows:
                 out[at][part.mask()] = 0
         return self._in_order(out)
 
+    def known(self, name: str) -> NDArray[np.bool_]:
+        """Where a column of numbers is not null."""
+        out = np.zeros(sum(self._counts), np.bool_)
+        for part, at in zip(self._parts[name], self._places(), strict=True):
+            if not isinstance(part, _Numbers):
+                raise TypeError(f"column {name} is not of numbers")
+            if not part.nothing:
+                out[at] = True if part.valid is None else ~part.mask()
+        return self._in_order(out)
+
     def coded(self, name: str) -> pa.DictionaryArray:
         """A column of text as a dictionary."""
         kind, parts = self._types[name], self._parts[name]

@@ -163,7 +163,7 @@ class _Columns:
         self.op = _numbers(rows["op_code"], -1).astype(np.int16)  # a byte on the wire
         self.id = rows.bits("f.correlation_id")
         self.sub = rows.bits("f.subscription_id")
-        self.has_sub = rows["f.subscription_id"].is_valid().to_numpy(zero_copy_only=False)
+        self.has_sub = rows.known("f.subscription_id")
         self.qos = _numbers(rows["f.qos"], -1)
         self.version = _numbers(rows["f.protocol_version"], -1)
         self.code = _numbers(rows["error_code"], -1)
@@ -1620,8 +1620,8 @@ def pairs(rows: Rows, ends: Mapping[int, Ends]) -> Pairing:
 def deliveries(rows: Rows, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
     """The publish of each delivery: by tag where the subscription's life is known, else by a body sent only once."""
     none = np.empty(0, np.int64)
-    carries = pc.is_in(rows["op_code"], pa.array([PUBLISH, DELIVER]))
-    if not pc.any(pc.and_(pc.equal(rows["direction"], "s2c"), carries)).as_py():
+    op, (side, sides) = _numbers(rows["op_code"], -1), _coded(rows.coded("direction"))
+    if not (((op == PUBLISH) | (op == DELIVER)) & _any_of(side, [i for i, x in enumerate(sides) if x == "s2c"])).any():
         return Matches(none, none, (), ())
     x = _Columns(rows)
     state = np.full(x.n, -1, np.int8)
