@@ -1,7 +1,7 @@
 """The streams room: every row of the reassembly torture table at the level of bytes, and properties against a model."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -848,3 +848,41 @@ def test_nonsense_neither_raises_nor_loses_a_byte(data: list[tuple[int, int, int
 
     assert one.runs == two.runs
     assert one.flows == two.flows
+
+
+HOUR_NS = 3600 * 10**9
+
+
+def later(packets: list[Packet], pause_ns: int) -> list[Packet]:
+    """The last packet comes so much later."""
+    return [*packets[:-1], replace(packets[-1], ts_ns=packets[-2].ts_ns + pause_ns)]
+
+
+def test_a_hole_is_given_up_after_an_idle_hour_whatever_else_is_captured(window: int) -> None:
+    """A sweep would have given it up, had others sent enough packets; the result is the same without one."""
+    packets = [*HANDSHAKE, a(1000, b"one"), a(1006, b"two"), a(1003, b"gap")]
+    timed = [replace(p, ts_ns=10**18 + i) for i, p in enumerate(packets)]
+
+    soon, late = read(later(timed, HOUR_NS - 9), window), read(later(timed, HOUR_NS + 9), window)
+
+    assert soon.side() == [(0, b"onegaptwo")]
+    assert late.side() == [(0, b"one"), (6, b"two")]
+    assert late.late() == [(0, 0, 3, 3)]
+
+
+def test_bytes_sent_again_after_an_idle_hour_are_not_compared(window: int) -> None:
+    packets = [*HANDSHAKE, a(1000, b"one"), a(1000, b"oNe")]
+    timed = [replace(p, ts_ns=10**18 + i) for i, p in enumerate(packets)]
+
+    assert read(later(timed, HOUR_NS - 9), window).conflicts() == [(0, 0, 1, 1)]
+    assert read(later(timed, HOUR_NS + 9), window).conflicts() == []
+
+
+def test_a_pause_alone_changes_nothing(window: int) -> None:
+    packets = [*HANDSHAKE, a(1000, b"one"), a(1003, b"two")]
+    timed = [replace(p, ts_ns=10**18 + i) for i, p in enumerate(packets)]
+    seen = read(later(timed, 5 * HOUR_NS), window)
+
+    assert seen.side() == [(0, b"onetwo")]
+    assert len(seen.flows) == 1
+    assert seen.late() == seen.gaps() == []

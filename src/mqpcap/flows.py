@@ -108,6 +108,7 @@ MASK = cython.declare(cython.longlong, 0xFFFFFFFF)
 OLDEST = cython.declare(cython.longlong, 1073741824)  # the largest TCP window: nothing older is sent again
 HISTORY_OVERHEAD = cython.declare(cython.longlong, 256)  # what a side's history costs besides its bytes
 SWEEP_PACKETS = cython.declare(cython.longlong, 1048576)
+IDLE = cython.declare(cython.longlong, 3600000000000)  # nanoseconds
 
 LAYOUT: dict[str, int] = {
     "KEY": KEY, "A_HI": A_HI, "A_LO": A_LO, "B_HI": B_HI, "B_LO": B_LO, "A_PORT": A_PORT, "B_PORT": B_PORT,
@@ -121,7 +122,7 @@ LAYOUT: dict[str, int] = {
     "P_FILE": P_FILE, "P_BEFORE": P_BEFORE, "P_SLOT": P_SLOT, "PIECE": PIECE, "FLOWS": FLOWS, "PIECES": PIECES,
     "PIECE_FIRST": PIECE_FIRST, "TOUCHED": TOUCHED, "ENDS": ENDS, "PACKETS_ALL": PACKETS_ALL, "HISTORY": HISTORY,
     "ALLOWANCE": ALLOWANCE, "HISTORY_CAP": HISTORY_CAP, "SHRUNK": SHRUNK, "FLOW": FLOW, "FLOW_SIDE": FLOW_SIDE,
-    "WHY": WHY, "SWEPT": SWEPT, "STATE": STATE, "DONE": DONE, "JUDGE": JUDGE, "GROW": GROW, "SWEEP": SWEEP,
+    "WHY": WHY, "SWEPT": SWEPT, "STATE": STATE, "DONE": DONE, "JUDGE": JUDGE, "GROW": GROW, "SWEEP": SWEEP, "IDLE": IDLE,
     "NONE": NONE, "OLDEST": OLDEST, "SLOT": SLOT,
 }  # fmt: skip
 """The words above for callers: compiled, the names themselves are C variables."""
@@ -447,7 +448,7 @@ def _walk(
         s[FLOW_SIDE] = side
         s[WHY] = JUDGE
         r = flow * WORDS
-        if f[r + MARKS] & HARD:
+        if f[r + MARKS] & HARD or ts_ns[i] - f[r + LAST_TS] > IDLE:
             return i
         q = r + SIDE + side * SIDE_WORDS
         o = r + SIDE + (1 - side) * SIDE_WORDS

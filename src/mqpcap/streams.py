@@ -60,7 +60,7 @@ START_PACKETS = 256
 SYN_NEAR_BYTES = 64 * 1024
 SYN_LATE_PACKETS = 16
 """A SYN captured behind its own first data belongs to that flow within these bounds."""
-IDLE_NS = 3600 * 1_000_000_000
+IDLE_NS: int = _flows.LAYOUT["IDLE"]
 """A flow without packets for so long loses its history and gives up its holes."""
 CLOSED_NS = 60 * 1_000_000_000
 """The same for a flow that was closed."""
@@ -642,10 +642,23 @@ class Assembler:
 
     # One packet out of order
 
+    def _lapse(self, flow: int, idle_ns: int) -> None:
+        """What a sweep does, for one flow that was idle: a result must not depend on how many packets others had."""
+        if idle_ns > IDLE_NS:
+            _flows.forget(self._s, self._f, flow)
+        for side in (0, 1):
+            disorder = self._disorder.get(flow * 2 + side)
+            if disorder is not None:
+                self._give_up_all(flow, side, disorder)
+                self._settle(flow)
+
     def _judge(self, packet: _Packet, flow: int, side: int) -> bool:
         """Take one packet that walk did not; False if it opened a new flow, which walk takes now."""
         f, r = self._f, flow * _WORDS
         q = r + _SIDE + side * _SIDE_WORDS
+        idle_ns = packet.ts_ns - f[r + _LAST_TS]
+        if idle_ns > (CLOSED_NS if f[r + _MARKS] & _CLOSED else IDLE_NS):
+            self._lapse(flow, idle_ns)
         if packet.flags & _FLAG_RST:
             f[r + _MARKS] |= (_RST_SEEN << side) | _CLOSED
             _flows.forget(self._s, f, flow)
