@@ -32,6 +32,8 @@ from mqpcap.tables import Chunk, Policy, Spool
 
 LATER_BYTES = 64 << 20
 """So much of the messages whose reading is not certain yet waits in memory; beyond it they wait in a temporary file."""
+RECORD_BYTES = 16
+"""What a packet takes in a file beside its bytes: pcap's header of a record."""
 Ready = Callable[[Chunk], None]
 """Is given chunks whose rows are final."""
 LATER_ROWS = 1 << 16
@@ -267,7 +269,7 @@ class _Run(Rooms):
                 self._take(self.messages(window))
                 any_read = True
                 if progress is not None:
-                    progress(len(window.buffer))
+                    progress(int(window.caplen.sum()) + RECORD_BYTES * len(window.caplen))
         except CaptureError as error:
             if not any_read:
                 raise
