@@ -900,6 +900,9 @@ class _World:
         return Queue(stream, int(before.sum()), one.qos)
 
 
+# -- what comes out ----------------------------------------------------------------------------------------
+
+
 class _Out:
     """Exchanges as they are found, by row number."""
 

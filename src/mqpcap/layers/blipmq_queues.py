@@ -113,7 +113,7 @@ class Stream:
 class Published:
     """Every message that the connections of a server published, by topic."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: "World") -> None:
         x = world.x
         parts: list[tuple[I64, ...]] = []
         said: list[I64] = []
@@ -260,7 +260,7 @@ Option = tuple[int, _Effect | None]
 class Search:
     """All ways to place a connection's open answers that order, time and the queues allow."""
 
-    def __init__(self, world: World, talk: int, opens: Opens, users: Mapping[int, int]) -> None:
+    def __init__(self, world: "World", talk: int, opens: "Opens", users: Mapping[int, int]) -> None:
         self.world, self.talk, self.o = world, talk, opens
         self.closed = world.talks[talk].closed
         self.queues: dict[int, Queue | None] = {}
@@ -544,6 +544,3 @@ class Search:
                     return None  # which of them is left cannot be told
                 skipping = True
         return _Effect("fresh", self.o.a_id[a], k, skipping, self.o.a_qos[a])
-
-
-# -- what comes out ----------------------------------------------------------------------------------------
