@@ -134,7 +134,7 @@ def common(command: Callable[P, R]) -> Callable[..., R]:
     @click.option("--bodies", callback=_bodies, default="full", show_default=True, metavar="full|none|N",
                   help="How much of each body to keep: all, nothing, the first N bytes.")  # fmt: skip
     @click.option("--jobs", type=click.IntRange(min=1), metavar="N",
-                  help="Threads; captures are read side by side.  [default: all cores]")  # fmt: skip
+                  help="Cores to use; captures are read side by side.  [default: all]")  # fmt: skip
     @click.option("--max-memory", callback=_size_bytes, metavar="SIZE",
                   help="Bound of what waits in memory for missing bytes, as in 512MB.")  # fmt: skip
     @click.option("--strict", is_flag=True, help="Exit 1 if a message has a flaw or a file was skipped.")

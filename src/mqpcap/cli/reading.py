@@ -1,7 +1,7 @@
 """Inputs to dissections, and what the exit code must remember of them.
 
-Captures are read side by side in threads and given in the order of the inputs. What cannot be read is said
-when everything else is done.
+Captures are read side by side in threads, or one after the other for ``export`` (see ``groups``), and given in the
+order of the inputs. What cannot be read is said when everything else is done.
 """
 
 import os
