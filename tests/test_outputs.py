@@ -124,6 +124,17 @@ def test_equal_rows_make_equal_bytes_whatever_the_number_of_threads(
     assert contents(tmp_path / "one") == contents(tmp_path / "two") == contents(tmp_path / "four")
 
 
+def test_a_batch_of_a_whole_table_becomes_even_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputs, "MAX_GROUP_ROW_COUNT", 4)
+    rows = batch(*range(11))
+
+    export(tmp_path / "tables", rows)
+
+    file = pq.ParquetFile(tmp_path / "tables/messages/date=1970-01-01/part-00000.parquet")
+    assert [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)] == [4, 4, 3]
+    assert file.read().to_pylist() == rows.to_pylist()
+
+
 def test_small_batches_share_a_row_group(tmp_path: Path) -> None:
     export(tmp_path / "tables", *(batch(time_ns) for time_ns in range(50)))
 

@@ -456,7 +456,9 @@ def _date(day: int) -> str:
 def _write_group(part: _Part, rows: pa.Table) -> None:
     assert part.writer is not None
     try:
-        part.writer.write_table(rows, row_group_size=rows.num_rows)
+        # A batch may be a whole table: even groups of about the greatest size.
+        group_count = max(1, round(rows.num_rows / MAX_GROUP_ROW_COUNT))
+        part.writer.write_table(rows, row_group_size=-(-rows.num_rows // group_count))
     except OSError as error:
         raise OutputError(f"cannot write {part.writer_path}: {error.strerror or error}") from error
     part.writer_row_count += rows.num_rows
