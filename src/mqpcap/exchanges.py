@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from mqpcap import memory
 from mqpcap.frames import Problem, Talk
-from mqpcap.matching import codes, compact
+from mqpcap.matching import codes, compact, constant
 from mqpcap.protocol import Ask, Ends, Matches, MessageQueue, Pairing, Rule, State
 from mqpcap.rows import Rows
 from mqpcap.streams import NONE, Flow
@@ -546,11 +546,11 @@ def _exchanges(protocol: str, rows: Rows, pairs: Pairing) -> pa.Table:
     offset = rows["stream_offset"]
     columns = {
         "connection_id": either.column(rows["connection_id"]),
-        "protocol": _constant(protocol, len(one)),
+        "protocol": constant(protocol, len(one)),
         "op": either.text(rows, "op"),
         "destination": either.text(rows, "destination"),
         "client_name": either.text(rows, "client_name"),
-        "request_direction": _constant("c2s", len(one)),
+        "request_direction": constant("c2s", len(one)),
         "request_offset": asked.column(offset),
         "reply_offset": answered.column(offset),
         "request_ts_ns": request_ts,
@@ -561,10 +561,6 @@ def _exchanges(protocol: str, rows: Rows, pairs: Pairing) -> pa.Table:
         "error_code": answered.column(rows["error_code"]),
     }
     return pa.table(columns, _COMPACT)
-
-
-def _constant(text: str, n: int) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(np.zeros(n, np.int32), pa.array([text]))
 
 
 class _At:

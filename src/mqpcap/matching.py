@@ -20,6 +20,18 @@ def compact(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
     return pa.schema([field.with_type(CODED) if field.name in names else field for field in schema])
 
 
+def constant(text: str, n: int) -> pa.DictionaryArray:
+    """One text n times, as CODED."""
+    return pa.DictionaryArray.from_arrays(np.zeros(n, np.int32), pa.array([text]))
+
+
+def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column as one array; what is in one piece is not copied."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
 def codes(columns: Sequence[pa.Array | pa.ChunkedArray], n: int) -> I64:
     """A number per row (n of them), equal exactly where all columns are; nulls equal each other.
 
@@ -28,8 +40,8 @@ def codes(columns: Sequence[pa.Array | pa.ChunkedArray], n: int) -> I64:
     """
     key = np.zeros(n, np.int64)
     for column in columns:
-        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        encoded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
+        array = whole(column)
+        encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
         one = pc.fill_null(encoded.indices, len(encoded.dictionary)).to_numpy(zero_copy_only=False).astype(np.int64)
         both = pa.array(key * (len(encoded.dictionary) + 1) + one)
         key = both.dictionary_encode().indices.to_numpy().astype(np.int64)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.matching import ascend
+from mqpcap.matching import ascend, whole
 
 I64 = NDArray[np.int64]
 NO_ROWS: I64 = np.empty(0, np.int64)
@@ -169,8 +169,7 @@ class Rows:
         ts_ns = table["ts_ns"]
         self._spans.append((ts_ns[0].as_py(), ts_ns[-1].as_py()))
         for name in table.column_names:
-            column = table[name]
-            array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+            array = whole(table[name])
             kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
             if not pa.types.is_null(kind) or name not in self._types:
                 self._types[name] = kind
@@ -192,11 +191,6 @@ class Rows:
     def num_rows(self) -> int:
         """How many rows there are."""
         return sum(self._counts) if self._chosen is None else len(self._chosen)
-
-    @property
-    def column_names(self) -> list[str]:
-        """The names of the columns."""
-        return list(self._parts)
 
     def __getitem__(self, name: str) -> pa.Array:
         """A column, plain; KeyError if there is none."""

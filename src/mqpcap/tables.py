@@ -23,7 +23,7 @@ from mqpcap import interpreter as ip
 from mqpcap.exchanges import ENVELOPE, needed
 from mqpcap.flaws import Flaw
 from mqpcap.frames import Frames, Problem, Talk
-from mqpcap.matching import CODED, ascend, compact, numbered
+from mqpcap.matching import CODED, ascend, compact, constant, numbered, whole
 from mqpcap.program import Column, Program
 from mqpcap.protocol import DIRECTIONS, Facts, MessageQueue
 from mqpcap.records import Records, as_type, coalesced, column_type
@@ -209,8 +209,7 @@ def _joined(tables: Sequence[pa.Table]) -> pa.Table:
     """One table of many; a column that holds nothing in some of them takes its type from the others."""
     if len(tables) == 1:
         return tables[0]
-    whole = pa.concat_tables(tables, promote_options="default").unify_dictionaries()
-    return whole.combine_chunks()
+    return pa.concat_tables(tables, promote_options="default").unify_dictionaries().combine_chunks()
 
 
 def waiting(
@@ -284,7 +283,7 @@ def _for_rule(
         if name.split(".")[0] in table.column_names and not _is_shown(table, shown, name)
     }
     if rule.body is not None:
-        body = _plain(table[rule.body]).cast(pa.binary())
+        body = whole(table[rule.body]).cast(pa.binary())
         _, offsets, data = body.buffers()
         prints = np.zeros(len(body), np.int64)
         ip.fingerprints(
@@ -318,7 +317,7 @@ def _is_shown(table: pa.Table, shown: Mapping[str, pa.Array], name: str) -> bool
     """Whether the column is in the protocol's table as it was read: it is the same memory."""
     if name not in shown or name not in table.column_names:
         return False
-    one, two = shown[name], _plain(table[name])
+    one, two = shown[name], whole(table[name])
     places = [(x.type, x.offset, [b and b.address for b in x.buffers()]) for x in (one, two)]
     return bool(places[0] == places[1])
 
@@ -381,7 +380,7 @@ def _envelope(
         for name in ("op", "op_code", "direction", "flaw"):
             table = table.append_column(name, columns[name])
         out |= envelope.derive(table)
-    return {name: _plain(array) for name, array in out.items()}
+    return {name: whole(array) for name, array in out.items()}
 
 
 def _sole(names: str | Sequence[str]) -> str | None:
@@ -390,23 +389,17 @@ def _sole(names: str | Sequence[str]) -> str | None:
     return wanted[0] if len(wanted) == 1 else None
 
 
-def _plain(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if not isinstance(array, pa.ChunkedArray):
-        return array
-    return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
-
-
 def _body_len(table: pa.Table, names: str | Sequence[str]) -> pa.Array:
     wanted = [names] if isinstance(names, str) else list(names)
     if not wanted:
         return pa.nulls(table.num_rows, pa.int64())
-    lengths = [pc.binary_length(_plain(table[name])).cast(pa.int64()) for name in wanted]
+    lengths = [pc.binary_length(whole(table[name])).cast(pa.int64()) for name in wanted]
     return lengths[0] if len(lengths) == 1 else pc.coalesce(*lengths)
 
 
 def _shown(protocol: MessageQueue, program: Program, table: pa.Table, policy: Policy) -> dict[str, pa.Array]:
     """The protocol's columns under the policy: secrets masked, bodies kept, cut or dropped."""
-    out = {name: _plain(table[name]) for name in table.column_names}
+    out = {name: whole(table[name]) for name in table.column_names}
     for c, column in enumerate(program.columns):
         if column.parent < 0 and column.name in out:
             out[column.name] = _under_policy(program, c, column, out[column.name], policy)
@@ -470,13 +463,13 @@ def settled(
     flow, place = numbered(table["flow"].to_numpy())
     types = _types(protocol, program)
     columns = {
-        name: _plain(table[name]) if name in REPEATING else _wide(_plain(table[name]), types.get(name))
+        name: whole(table[name]) if name in REPEATING else _wide(whole(table[name]), types.get(name))
         for name in table.column_names
     }
     columns |= _endpoints(of_flows(flows, flow), place, table["side"].to_numpy())
     columns["stream_offset"] = pa.array(_offsets(table, flows))
     columns["ts"] = pa.array(columns["ts_ns"].to_numpy() // 1000).cast(US)
-    columns["protocol"] = _coded(pa.array([protocol.name]), np.zeros(len(place), np.int32))
+    columns["protocol"] = constant(protocol.name, len(place))
     for name, type_ in ENVELOPE_TYPES.items():
         if name not in columns:
             columns[name] = as_type(columns[f"f.{_sole(getattr(protocol.envelope, name))}"], type_)
@@ -527,7 +520,7 @@ def _sorted(table: pa.Table, flows: Sequence[Flow]) -> pa.Table:
         table["ts_ns"].to_numpy(),
         table["first_packet"].to_numpy(),
         of_flows(flows, flow).connection_ids()[place],
-        _plain(table["direction"]).indices.to_numpy(),
+        whole(table["direction"]).indices.to_numpy(),
         _offsets(table, flows),
     )
     return table if ascend(keys) else table.take(pa.array(np.lexsort(keys[::-1])))
@@ -563,7 +556,7 @@ def _types(protocol: MessageQueue, program: Program) -> dict[str, pa.DataType]:
 def _column(table: pa.Table, name: str) -> pa.Array:
     """A column, or with a dot one field of the structs in a list column."""
     outer, _, inner = name.partition(".")
-    array = _plain(table[outer])
+    array = whole(table[outer])
     if not inner:
         return array
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
