@@ -260,6 +260,8 @@ class _Run(Rooms):
         self.spool = Spool()
         self.ready = ready
         self.rows: dict[str, Rows] = {}
+        self.keep: Callable[[str, pa.Table], None] = self._keep
+        """Is given, by protocol, what ``ledgers`` needs of the rows that are given out."""
         self.failure: CaptureError | None = None
 
     def run(self, progress: Callable[[int], None] | None) -> Dissection:
@@ -302,9 +304,12 @@ class _Run(Rooms):
             table, rest = table.filter(pa.array(final)), table.filter(pa.array(~final))
         chunk = tables.settled(protocol, self.reader(protocol).program, table, facts, self.assembler.flows)
         if chunk.narrow is not None:
-            self.rows.setdefault(protocol.name, Rows()).add(chunk.narrow)
+            self.keep(protocol.name, chunk.narrow)
         ready(chunk)
         return rest
+
+    def _keep(self, name: str, narrow: pa.Table) -> None:
+        self.rows.setdefault(name, Rows()).add(narrow)
 
     def _final(self, protocol: MessageQueue, flow: int) -> Facts | None:
         """What a connection says of its rows, None as long as that may change."""

@@ -21,7 +21,6 @@ from mqpcap.packets import Dissector, Segments, address_text
 from mqpcap.program import compiled
 from mqpcap.protocol import Connection, Facts
 from mqpcap.records import Records
-from mqpcap.rows import Rows
 from mqpcap.streams import Flow
 from mqpcap.tables import Chunk, Spool
 
@@ -143,7 +142,7 @@ class Share(_Run):
         Raises CaptureError, behind the last of them, where the capture could not be read to its end.
         """
         given: list[Chunk] = []
-        self.ready, self.rows = given.append, _Unkept()
+        self.ready, self.keep = given.append, lambda name, narrow: None
         for window in self.capture.windows():
             self._take(self.messages(window))
             yield from given
@@ -176,22 +175,6 @@ class Share(_Run):
     def flows_of(self, name: str) -> dict[int, Flow]:
         """The protocol's flows in this share."""
         return {f: self.assembler.flows[f] for f in self.connections_of(name)}
-
-
-class _Unkept(dict[str, Rows]):
-    """Rows for ledgers that nobody asks for."""
-
-    def setdefault(self, name: str, _default: Rows | None = None) -> Rows:
-        """A place for rows, forgotten at once."""
-        return _FORGETS
-
-
-class _Forgets(Rows):
-    def add(self, table: pa.Table) -> None:
-        pass
-
-
-_FORGETS = _Forgets()
 
 
 def settled_facts(name: str, connections: Sequence[Connection]) -> dict[int, Facts]:

@@ -161,7 +161,7 @@ def _dissect(task: Dissect, options: Options, place: Place, stem: str, parts: Pa
         )  # fmt: skip
         leavings = _Leavings(share, place, stem)
         if not share.is_whole:
-            share.rows = leavings  # type: ignore[assignment]  # rows are left where the share would keep them
+            share.keep = leavings.keep
         try:
             dissection = share.run(None)
         except CaptureError as error:
@@ -219,7 +219,7 @@ def _shared(share: Share, dissection: Dissection, leavings: "_Leavings", parts: 
         chunk = dissection._settle(name, table)
         _write(chunk, parts, made)
         if chunk.narrow is not None:
-            leavings.of(name).add(chunk.narrow)
+            leavings.keep(name, chunk.narrow)
     # A connection without a row may still be the login of others.
     for name in (n for n in share.protocols if share.joining(n) and share.connections_of(n)):
         leavings.of(name)
@@ -337,7 +337,7 @@ class _Leaving:
 
 
 class _Leavings(dict[str, _Leaving]):
-    """What a share leaves, by protocol; stands where a dissection keeps the rows that its ledgers need."""
+    """What a share leaves, by protocol."""
 
     def __init__(self, share: Share, place: Place, stem: str) -> None:
         self._share = share
@@ -360,9 +360,9 @@ class _Leavings(dict[str, _Leaving]):
             known.update(new)
         return self[name]
 
-    def setdefault(self, name: str, _default: object = None) -> _Leaving:
-        """As `of`."""
-        return self.of(name)
+    def keep(self, name: str, narrow: pa.Table) -> None:
+        """Leave what the ledgers of a protocol need of some rows."""
+        self.of(name).add(narrow)
 
 
 def _group(server: str, group_count: int) -> int:
