@@ -98,11 +98,22 @@ globals().update(
     }
 )  # fmt: skip
 
+_NOTHING = memoryview(b"")
+"""What is held between calls: no buffer, so that it can go."""
 
+
+@cython.final
 @cython.cclass
 class Interpreter:
-    """A Program bound to its tape. One per thread: it holds registers and the tape's fill."""
+    """A Program bound to its tape. One per thread: it holds registers, the tape's fill and what a call works on."""
 
+    # A memoryview is 208 bytes: as an argument it would be copied for every integer that is read.
+    buf: cython.const[cython.uchar][::1]
+    table: cython.longlong[::1]
+    alt_pc: cython.int[::1]
+    alt_extra: cython.int[::1]
+    chosen: cython.int[::1]
+    flaw: cython.uchar[::1]
     ops: cython.int[::1]
     consts: cython.longlong[::1]
     regs: cython.longlong[::1]
@@ -183,42 +194,40 @@ class Interpreter:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _integer(
-        self, buf: cython.const[cython.uchar][::1], at: cython.longlong, size: cython.int, flags: cython.int
-    ) -> cython.longlong:
+    def _integer(self, at: cython.longlong, size: cython.int, flags: cython.int) -> cython.longlong:
         """The integer of ``size`` bytes at ``at``; 8 unsigned bytes keep their bits in a signed one."""
         value: cython.longlong = 0
         top: cython.longlong
         i: cython.int
         if flags & LITTLE:
-            top = buf[at + size - 1]
+            top = self.buf[at + size - 1]
             if size == 8 or flags & SIGNED:
                 if top >= 128:
                     top -= 256
             value = top
             for i in range(size - 2, -1, -1):
-                value = value * 256 + buf[at + i]
+                value = value * 256 + self.buf[at + i]
         else:
-            top = buf[at]
+            top = self.buf[at]
             if size == 8 or flags & SIGNED:
                 if top >= 128:
                     top -= 256
             value = top
             for i in range(1, size):
-                value = value * 256 + buf[at + i]
+                value = value * 256 + self.buf[at + i]
         return value
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _utf8(self, buf: cython.const[cython.uchar][::1], at: cython.longlong, length: cython.longlong) -> cython.bint:
+    def _utf8(self, at: cython.longlong, length: cython.longlong) -> cython.bint:
         """Whether the span is valid UTF-8 (RFC 3629: no overlong forms, no surrogates)."""
         end: cython.longlong = at + length
         c: cython.int
         d: cython.int
         more: cython.int
         while at < end:
-            c = buf[at]
+            c = self.buf[at]
             at += 1
             if c < 0x80:
                 continue
@@ -232,7 +241,7 @@ class Interpreter:
                 return False
             if at + more > end:
                 return False
-            d = buf[at]
+            d = self.buf[at]
             if (
                 (c == 0xE0 and d < 0xA0)
                 or (c == 0xED and d > 0x9F)
@@ -241,7 +250,7 @@ class Interpreter:
             ):
                 return False
             while more:
-                if buf[at] & 0xC0 != 0x80:
+                if self.buf[at] & 0xC0 != 0x80:
                     return False
                 at += 1
                 more -= 1
@@ -250,7 +259,7 @@ class Interpreter:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _test(self, pc: cython.Py_ssize_t, buf: cython.const[cython.uchar][::1], end: cython.longlong) -> cython.int:
+    def _test(self, pc: cython.Py_ssize_t, end: cython.longlong) -> cython.int:
         """Whether the condition at ``pc`` holds: 1 or 0, or -1 when the bytes to tell are not here yet."""
         kind: cython.int = self.ops[pc + W_X]
         reg: cython.int = self.ops[pc + W_Y]
@@ -267,20 +276,18 @@ class Interpreter:
         if kind == IF_FOLLOWS:
             if end - self.pos < reg:
                 return -1 if self.soft else 0
-            return self._integer(buf, self.pos, reg, 0) == self.consts[const]
+            return self._integer(self.pos, reg, 0) == self.consts[const]
         if self.regs[reg + 1] != self.consts[const]:
             return 0
         for i in range(self.regs[reg + 1]):
-            if buf[self.regs[reg] + i] != self.consts[const + 1 + i]:
+            if self.buf[self.regs[reg] + i] != self.consts[const + 1 + i]:
                 return 0
         return 1
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _measure(
-        self, pc: cython.Py_ssize_t, buf: cython.const[cython.uchar][::1], end: cython.longlong
-    ) -> cython.longlong:
+    def _measure(self, pc: cython.Py_ssize_t, end: cython.longlong) -> cython.longlong:
         """The length or count an op asks for, its prefix taken; -SHORT - 1 and so on for a failure."""
         by: cython.int = self.ops[pc + W_X]
         param: cython.int = self.ops[pc + W_Y]
@@ -293,7 +300,7 @@ class Interpreter:
         if by == BY_PREFIX:
             if end - self.pos < param:
                 return -1 - SHORT
-            value = self._integer(buf, self.pos, param, self.ops[pc + W_FLAGS] & LITTLE)
+            value = self._integer(self.pos, param, self.ops[pc + W_FLAGS] & LITTLE)
             self.pos += param
             return value
         return end - self.pos  # BY_REST
@@ -301,9 +308,7 @@ class Interpreter:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _span(
-        self, pc: cython.Py_ssize_t, buf: cython.const[cython.uchar][::1], end: cython.longlong, row: cython.longlong
-    ) -> cython.int:
+    def _span(self, pc: cython.Py_ssize_t, end: cython.longlong, row: cython.longlong) -> cython.int:
         length: cython.longlong
         taken: cython.longlong
         i: cython.longlong
@@ -311,7 +316,7 @@ class Interpreter:
         found: cython.int = DONE
         if self.ops[pc + W_X] == BY_UNTIL:
             length = 0
-            while self.pos + length < end and buf[self.pos + length] != self.ops[pc + W_Y]:
+            while self.pos + length < end and self.buf[self.pos + length] != self.ops[pc + W_Y]:
                 length += 1
             taken = length
             if self.pos + length < end:
@@ -319,7 +324,7 @@ class Interpreter:
             else:
                 found = -1  # no delimiter: the fields behind it are absent
         else:
-            length = self._measure(pc, buf, end)
+            length = self._measure(pc, end)
             if length < 0:
                 return cython.cast(cython.int, -length - 1)
             taken = length
@@ -332,11 +337,11 @@ class Interpreter:
             if self.ops[pc + OP_WORDS + W_OP] == OP_END:
                 self.known_end = self.pos + length
             return SHORT
-        if self.ops[pc + W_FLAGS] & UTF8 and not self._utf8(buf, self.pos, length):
+        if self.ops[pc + W_FLAGS] & UTF8 and not self._utf8(self.pos, length):
             return WRONG
         if self.ops[pc + W_FLAGS] & PRINTABLE:
             for i in range(length):
-                if buf[self.pos + i] < 0x20 or buf[self.pos + i] == 0x7F:
+                if self.buf[self.pos + i] < 0x20 or self.buf[self.pos + i] == 0x7F:
                     return WRONG
         if reg >= 0:
             self.regs[reg] = self.pos
@@ -348,9 +353,7 @@ class Interpreter:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _list(
-        self, pc: cython.Py_ssize_t, buf: cython.const[cython.uchar][::1], end: cython.longlong, row: cython.longlong
-    ) -> cython.int:
+    def _list(self, pc: cython.Py_ssize_t, end: cython.longlong, row: cython.longlong) -> cython.int:
         """Items of a list: by count, to the end of the region, or until a zero."""
         by: cython.int = self.ops[pc + W_X]
         smallest: cython.longlong = self.ops[pc + W_Z]
@@ -361,7 +364,7 @@ class Interpreter:
         size: cython.int
         result: cython.int
         if by != BY_REST and by != BY_ZERO:
-            count = self._measure(pc, buf, end)
+            count = self._measure(pc, end)
             if count < 0:
                 return cython.cast(cython.int, -count - 1)
             if count > MAX_LIST_ITEMS:
@@ -378,11 +381,11 @@ class Interpreter:
                 size = self.ops[pc + W_Y]
                 if end - self.pos < size:
                     return SHORT
-                if self._integer(buf, self.pos, size, 0) == 0:
+                if self._integer(self.pos, size, 0) == 0:
                     self.pos += size
                     break
             self.lists[counter] += 1
-            result = self._run(pc + OP_WORDS, buf, end, first + i)
+            result = self._run(pc + OP_WORDS, end, first + i)
             if result != DONE:
                 return result
             i += 1
@@ -394,11 +397,9 @@ class Interpreter:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _part(
-        self, pc: cython.Py_ssize_t, buf: cython.const[cython.uchar][::1], end: cython.longlong, row: cython.longlong
-    ) -> cython.int:
+    def _part(self, pc: cython.Py_ssize_t, end: cython.longlong, row: cython.longlong) -> cython.int:
         """A region with a declared length, which must be read to its last byte."""
-        length: cython.longlong = self._measure(pc, buf, end)
+        length: cython.longlong = self._measure(pc, end)
         inner: cython.longlong
         soft: cython.bint = self.soft
         result: cython.int
@@ -410,7 +411,7 @@ class Interpreter:
             return SHORT
         inner = self.pos + length
         self.soft = False
-        result = self._run(pc + OP_WORDS, buf, inner, row)
+        result = self._run(pc + OP_WORDS, inner, row)
         self.soft = soft
         if result == SHORT:
             return WRONG
@@ -421,15 +422,13 @@ class Interpreter:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _number(
-        self, pc: cython.Py_ssize_t, buf: cython.const[cython.uchar][::1], end: cython.longlong, row: cython.longlong
-    ) -> cython.int:
+    def _number(self, pc: cython.Py_ssize_t, end: cython.longlong, row: cython.longlong) -> cython.int:
         size: cython.int = self.ops[pc + W_X]
         flags: cython.int = self.ops[pc + W_FLAGS]
         value: cython.longlong
         if end - self.pos < size:
             return SHORT
-        value = self._integer(buf, self.pos, size, flags)
+        value = self._integer(self.pos, size, flags)
         if flags & CHECKED:
             if value < self.consts[self.ops[pc + W_Z]] or value > self.consts[self.ops[pc + W_Z] + 1]:
                 return WRONG
@@ -446,9 +445,7 @@ class Interpreter:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _run(
-        self, pc: cython.Py_ssize_t, buf: cython.const[cython.uchar][::1], end: cython.longlong, row: cython.longlong
-    ) -> cython.int:
+    def _run(self, pc: cython.Py_ssize_t, end: cython.longlong, row: cython.longlong) -> cython.int:
         """Run rows from ``pc`` to their END over bytes from ``self.pos`` to ``end``."""
         op: cython.int
         result: cython.int
@@ -459,9 +456,9 @@ class Interpreter:
                 return DONE
             result = DONE
             if op == OP_INT:
-                result = self._number(pc, buf, end, row)
+                result = self._number(pc, end, row)
             elif op == OP_SPAN:
-                result = self._span(pc, buf, end, row)
+                result = self._span(pc, end, row)
                 if result == -1:
                     return DONE
             elif op == OP_BITS:
@@ -470,18 +467,18 @@ class Interpreter:
                     self.regs[self.ops[pc + W_REG]] = value
                 self._put(self.ops[pc + W_COL], row, value, 0)
             elif op == OP_ONLY:
-                result = self._test(pc, buf, end)
+                result = self._test(pc, end)
                 if result < 0:
                     return SHORT
                 pc = pc + OP_WORDS if result else self.ops[pc + W_JUMP]
                 continue
             elif op == OP_LIST:
-                result = self._list(pc, buf, end, row)
+                result = self._list(pc, end, row)
                 if result == DONE:
                     pc = self.ops[pc + W_JUMP]
                     continue
             elif op == OP_PART:
-                result = self._part(pc, buf, end, row)
+                result = self._part(pc, end, row)
                 if result == DONE:
                     pc = self.ops[pc + W_JUMP]
                     continue
@@ -537,6 +534,9 @@ class Interpreter:
         mark: cython.Py_ssize_t
         self.emit = True
         self.soft = False
+        self.buf = buf
+        self.alt_pc, self.alt_extra = alt_pc, alt_extra
+        self.chosen, self.flaw = chosen, flaw
         row = first_row
         with cython.nogil:
             while row < n:
@@ -544,13 +544,14 @@ class Interpreter:
                 self._mark()
                 self.full = False
                 self._decode_row(
-                    buf, row, start[row], end[row], header_pc[row], body_start[row], body_end[row],
-                    alt_first[row], alt_count[row], alt_pc, alt_extra, chosen, flaw,
+                    row, start[row], end[row], header_pc[row], body_start[row], body_end[row],
+                    alt_first[row], alt_count[row],
                 )  # fmt: skip
                 if self.full:
                     self._rewind(mark)
                     break
                 row += 1
+        self.buf = _NOTHING
         return row
 
     @cython.cfunc
@@ -558,7 +559,6 @@ class Interpreter:
     @cython.exceptval(check=False)
     def _decode_row(
         self,
-        buf: cython.const[cython.uchar][::1],
         row: cython.Py_ssize_t,
         start: cython.longlong,
         end: cython.longlong,
@@ -567,66 +567,64 @@ class Interpreter:
         body_end: cython.longlong,
         alt_first: cython.int,
         alt_count: cython.int,
-        alt_pc: cython.int[::1],
-        alt_extra: cython.int[::1],
-        chosen: cython.int[::1],
-        flaw: cython.uchar[::1],
     ) -> cython.void:
         mark: cython.Py_ssize_t
         worst: cython.int = WRONG
         result: cython.int
         alt: cython.int
-        chosen[row] = -1
+        self.chosen[row] = -1
         if header_pc >= 0:
             self.pos = start
-            self._run(header_pc, buf, end, row)
+            self._run(header_pc, end, row)
         if alt_count < 0:
             return
         mark = self.tape_n
         self._mark()
         for alt in range(alt_first, alt_first + alt_count):
             self.pos = body_start
-            result = self._run(alt_pc[alt], buf, body_end, row)
+            result = self._run(self.alt_pc[alt], body_end, row)
             if result == DONE and self.pos == body_end:
-                chosen[row] = alt
-                flaw[row] = DONE
+                self.chosen[row] = alt
+                self.flaw[row] = DONE
                 return
             if result == LONG:
                 worst = LONG
             self._rewind(mark)
         for alt in range(alt_first, alt_first + alt_count):
-            if alt_extra[alt] < 0:
+            if self.alt_extra[alt] < 0:
                 continue
             self.pos = body_start
-            if self._run(alt_pc[alt], buf, body_end, row) == DONE:
-                self._put(alt_extra[alt], row, self.pos, body_end - self.pos)
-                chosen[row] = alt
-                flaw[row] = DONE
+            if self._run(self.alt_pc[alt], body_end, row) == DONE:
+                self._put(self.alt_extra[alt], row, self.pos, body_end - self.pos)
+                self.chosen[row] = alt
+                self.flaw[row] = DONE
                 return
             self._rewind(mark)
-        flaw[row] = worst
+        self.flaw[row] = worst
 
     def header(
         self, buf: cython.const[cython.uchar][::1], at: cython.longlong, end: cython.longlong, pc: cython.int
     ) -> int:
         """Read one header without the tape; DONE, SHORT, WRONG or LONG. Registers hold what it said."""
+        result: cython.int
+        self.buf = buf
         self.emit = False
         self.soft = True
         self.pos = at
         self.frame_length = -1
-        return self._run(pc, buf, end, 0)
+        result = self._run(pc, end, 0)
+        self.buf = _NOTHING
+        return result
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
     def _body_soft(
         self,
-        buf: cython.const[cython.uchar][::1],
         at: cython.longlong,
         end: cython.longlong,
         first: cython.int,
         count: cython.int,
-        alt_pc: cython.int[::1],
         exact: cython.bint,
     ) -> cython.int:
         """The first reading of a body that fits; ``self.pos`` is then its end. SHORT if one may fit yet."""
@@ -637,7 +635,7 @@ class Interpreter:
         for alt in range(first, first + count):
             self.pos = at
             self.known_end = -1
-            result = self._run(alt_pc[alt], buf, end, 0)
+            result = self._run(self.alt_pc[alt], end, 0)
             if result == DONE and (not exact or self.pos == end):
                 return DONE
             if result == SHORT and best != SHORT:
@@ -651,9 +649,7 @@ class Interpreter:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _packed(
-        self, buf: cython.const[cython.uchar][::1], body: cython.longlong, limit: cython.longlong
-    ) -> cython.int:
+    def _packed(self, body: cython.longlong, limit: cython.longlong) -> cython.int:
         """For a search: a compressed body is believed from its gzip header (RFC 1952), it is not opened here."""
         finish: cython.longlong = body + self.frame_length
         if self.frame_length < GZIP_SMALLEST:
@@ -661,7 +657,7 @@ class Interpreter:
         self.known_end = finish
         if limit - body < 3:
             return SHORT
-        if buf[body] != 0x1F or buf[body + 1] != 0x8B or buf[body + 2] != 8:
+        if self.buf[body] != 0x1F or self.buf[body + 1] != 0x8B or self.buf[body + 2] != 8:
             self.known_end = -1
             return WRONG
         if finish > limit:
@@ -672,11 +668,11 @@ class Interpreter:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _entry(self, table: cython.longlong[::1], op: cython.longlong) -> cython.Py_ssize_t:
+    def _entry(self, op: cython.longlong) -> cython.Py_ssize_t:
         """Where in a table of (op, first alternative, count) an operation stands, -1 if nowhere."""
         i: cython.Py_ssize_t
-        for i in range(0, len(table), 3):
-            if table[i] == op or table[i] == -1:
+        for i in range(0, len(self.table), 3):
+            if self.table[i] == op or self.table[i] == -1:
                 return i
         return -1
 
@@ -685,13 +681,10 @@ class Interpreter:
     @cython.exceptval(check=False)
     def _message(
         self,
-        buf: cython.const[cython.uchar][::1],
         at: cython.longlong,
         limit: cython.longlong,
         header_pc: cython.int,
         op_reg: cython.int,
-        table: cython.longlong[::1],
-        alt_pc: cython.int[::1],
         strict: cython.bint,
     ) -> cython.int:
         """One message at ``at``: DONE with ``self.pos`` at its end, SHORT (known_end may say more), WRONG, LONG.
@@ -711,7 +704,7 @@ class Interpreter:
         self.frame_length = -1
         self.soft = True
         if header_pc >= 0:
-            result = self._run(header_pc, buf, limit, 0)
+            result = self._run(header_pc, limit, 0)
             if result != DONE:
                 self.known_end = -1
                 self.frame_length = -1
@@ -724,27 +717,27 @@ class Interpreter:
                 return SHORT
             self.pos = finish
             return DONE
-        i = self._entry(table, self.regs[op_reg] if op_reg >= 0 else -1)
+        i = self._entry(self.regs[op_reg] if op_reg >= 0 else -1)
         if i < 0:
             return WRONG
-        first = cython.cast(cython.int, table[i + 1])
-        count = cython.cast(cython.int, table[i + 2])
-        if self.frame_length >= 0 and self.packed_mask and buf[at + self.packed_at] & self.packed_mask:
-            return self._packed(buf, body, limit)
+        first = cython.cast(cython.int, self.table[i + 1])
+        count = cython.cast(cython.int, self.table[i + 2])
+        if self.frame_length >= 0 and self.packed_mask and self.buf[at + self.packed_at] & self.packed_mask:
+            return self._packed(body, limit)
         if self.frame_length >= 0:
             finish = body + self.frame_length
             if finish > limit:
                 # Not all here: still refuse what cannot become a message.
-                result = self._body_soft(buf, body, limit, first, count, alt_pc, False)
+                result = self._body_soft(body, limit, first, count, False)
                 self.known_end = finish
                 return SHORT if result == DONE or result == SHORT else result
             self.soft = False
-            result = self._body_soft(buf, body, finish, first, count, alt_pc, True)
+            result = self._body_soft(body, finish, first, count, True)
             if result == DONE:
                 self.pos = finish
                 return DONE
             return LONG if result == LONG else WRONG
-        return self._body_soft(buf, body, limit, first, count, alt_pc, False)
+        return self._body_soft(body, limit, first, count, False)
 
     def scan(
         self,
@@ -771,16 +764,17 @@ class Interpreter:
         room: cython.Py_ssize_t = len(starts)
         result: cython.int = DONE
         code: cython.int = SCAN_MORE
+        self.buf, self.table, self.alt_pc = buf, table, alt_pc
         self.emit = False
         with cython.nogil:
             while at < limit:
                 if n >= room:
                     code = SCAN_FULL
                     break
-                result = self._message(buf, at, limit, header_pc, op_reg, table, alt_pc, False)
+                result = self._message(at, limit, header_pc, op_reg, False)
                 if result == SHORT and ended and self.known_end < 0:
                     # A look ahead (IF_FOLLOWS) may only have wanted bytes that will never come.
-                    result = self._message_at_end(buf, at, limit, header_pc, op_reg, table, alt_pc)
+                    result = self._message_at_end(at, limit, header_pc, op_reg)
                 if result == SHORT:
                     break
                 if result != DONE or self.pos <= at:
@@ -794,6 +788,7 @@ class Interpreter:
                 if stop_after_one:
                     code = SCAN_FULL
                     break
+        self.buf = _NOTHING
         return n, code, at, self.known_end if result == SHORT else -1
 
     @cython.cfunc
@@ -801,13 +796,10 @@ class Interpreter:
     @cython.exceptval(check=False)
     def _message_at_end(
         self,
-        buf: cython.const[cython.uchar][::1],
         at: cython.longlong,
         limit: cython.longlong,
         header_pc: cython.int,
         op_reg: cython.int,
-        table: cython.longlong[::1],
-        alt_pc: cython.int[::1],
     ) -> cython.int:
         """As _message, where ``limit`` is the end for good: look-aheads past it find nothing."""
         i: cython.Py_ssize_t
@@ -817,15 +809,15 @@ class Interpreter:
         self.pos = at
         self.soft = False
         if header_pc >= 0:
-            result = self._run(header_pc, buf, limit, 0)
+            result = self._run(header_pc, limit, 0)
             if result != DONE:
                 return result
-        i = self._entry(table, self.regs[op_reg] if op_reg >= 0 else -1)
+        i = self._entry(self.regs[op_reg] if op_reg >= 0 else -1)
         if i < 0:
             return SHORT
-        first = cython.cast(cython.int, table[i + 1])
-        count = cython.cast(cython.int, table[i + 2])
-        return self._body_soft(buf, self.pos, limit, first, count, alt_pc, False)
+        first = cython.cast(cython.int, self.table[i + 1])
+        count = cython.cast(cython.int, self.table[i + 2])
+        return self._body_soft(self.pos, limit, first, count, False)
 
     def search(
         self,
@@ -850,15 +842,16 @@ class Interpreter:
         q: cython.longlong
         k: cython.int
         found: cython.bint = False
+        self.buf, self.table, self.alt_pc = buf, table, alt_pc
         self.emit = False
         with cython.nogil:
             while p < limit and not found:
                 q = p
                 k = 0
                 while True:
-                    result = self._message(buf, q, limit, header_pc, op_reg, table, alt_pc, True)
+                    result = self._message(q, limit, header_pc, op_reg, True)
                     if result == SHORT and ended and self.known_end < 0 and self.frame_length < 0:
-                        result = self._message_at_end(buf, q, limit, header_pc, op_reg, table, alt_pc)
+                        result = self._message_at_end(q, limit, header_pc, op_reg)
                     if result == SHORT and ended and k > 0 and k + 1 >= in_a_row and self.frame_length >= 0:
                         found = True
                         break
@@ -877,6 +870,7 @@ class Interpreter:
                 if result == SHORT and not ended:
                     break
                 p += 1
+        self.buf = _NOTHING
         return p, found
 
 
