@@ -437,10 +437,11 @@ def _login(connection: Connection, logins: Mapping[object, Sequence[Connection]]
         return connection
     if "key" not in state or state["granted"]:
         return None
-    same = logins.get((connection.server_ip, connection.server_port, state["key"]), ())
-    # Keys are random: a second login with one is the same traffic in another capture. The latest is nearest.
-    earlier = [c for c in same if c.state["key_ts_ns"] <= state["key_ts_ns"]]
-    return max(earlier, key=lambda c: int(c.state["key_ts_ns"]), default=None)
+    # Keys are random: a second login with one is the same traffic in another capture. The latest is nearest. The key
+    # alone ties, as a broker may have several addresses; one of its own goes first.
+    earlier = [c for c in logins.get(state["key"], ()) if c.state["key_ts_ns"] <= state["key_ts_ns"]]
+    here = connection.server_ip, connection.server_port
+    return max(earlier, key=lambda c: ((c.server_ip, c.server_port) == here, int(c.state["key_ts_ns"])), default=None)
 
 
 def settle(connections: Sequence[Connection]) -> list[Facts]:
@@ -448,7 +449,7 @@ def settle(connections: Sequence[Connection]) -> list[Facts]:
     logins: dict[object, list[Connection]] = {}
     for c in connections:
         if c.state.get("granted"):
-            logins.setdefault((c.server_ip, c.server_port, c.state["key"]), []).append(c)
+            logins.setdefault(c.state["key"], []).append(c)
     facts = []
     for c in connections:
         login = _login(c, logins)
