@@ -230,6 +230,15 @@ def test_queue_detail_splits_at_the_first_zero_byte_then_the_first_colon(
     assert row(PROTOCOL, "command_c2s", auth(detail)) == (columns | {"user": "u", "password": "p"}, Flaw.NONE, "v1")
 
 
+@pytest.mark.parametrize("detail", [b"", b"q", b"q\0", b"\0", b"q\0mem", b"q\0mem:", b"q\0:", b"\0mem:a:b", b"q\0:a"])
+def test_queue_detail_is_built_again_as_it_came(detail: bytes) -> None:
+    """Section 2 of the notes: a zero byte and nothing behind it is legal, and so is no zero byte."""
+    read = FqQueueDetail(detail)
+    again = FqQueueDetail(**read.fields)
+
+    assert (bytes(read), bytes(again)) == (detail, detail)
+
+
 def test_text_that_is_not_utf8_is_replaced_and_nothing_else() -> None:
     columns, _, _ = row(PROTOCOL, "short", b"\x03a\xffb\x00" + ID + b"\0\0\0\0")
 
@@ -529,8 +538,13 @@ def test_one_session_may_have_several_data_connections() -> None:
     assert facts(login(1, "a", "q", 10), data(2, 20), data(3, 30))[1:] == [("a", "q", "data")] * 2
 
 
-def test_same_key_at_another_server_is_another_session() -> None:
-    assert facts(login(1, "a", "q", 10), data(2, 20, port=8766))[1] == (None, None, "data")
+def test_key_ties_at_another_address_of_the_broker() -> None:
+    """Section 3 of the notes: addresses and ports say nothing, the key is the only link."""
+    assert facts(login(1, "a", "q", 10), data(2, 20, port=8766))[1] == ("a", "q", "data")
+
+
+def test_login_at_the_same_address_goes_before_a_later_one_elsewhere() -> None:
+    assert facts(login(1, "a", "q1", 10), login(2, "b", "q2", 15, port=8766), data(3, 20))[2] == ("a", "q1", "data")
 
 
 def test_key_granted_later_is_not_the_one_used() -> None:

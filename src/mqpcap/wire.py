@@ -309,7 +309,8 @@ class Span(Kind):
             return cast(bytes, value[: self.size].ljust(self.size, b"\0"))
         if self.until is not None:
             following = pkt.fields_desc[[f.name for f in pkt.fields_desc].index(self.name) + 1 :]
-            if any(pkt.getfieldval(f.name) for f in following):
+            # Set and empty is not absent: the delimiter stood there.
+            if any(pkt.fields.get(f.name, pkt.getfieldval(f.name) or None) is not None for f in following):
                 return cast(bytes, value) + bytes([self.until])
         return cast(bytes, value)
 
