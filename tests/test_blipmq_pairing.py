@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from blipmq_broker import (
@@ -30,6 +31,8 @@ from blipmq_broker import (
 from mqpcap.capture import captures
 from mqpcap.dissection import dissect
 from mqpcap.layers import blipmq_pairing
+from mqpcap.layers.blipmq_aside import Sieve
+from mqpcap.layers.blipmq_columns import Columns
 from mqpcap.protocol import Ends, Matches, Pairing, State
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -96,7 +99,20 @@ def test_exchanges_are_those_the_client_saw(truth: Path, pcap: Path) -> None:
 def run(frames: list[Frame], ends: dict[int, Ends]) -> tuple[Pairing, Matches]:
     rows = table(frames)
     pairs = blipmq_pairing.pairs(rows, ends)
-    return pairs, blipmq_pairing.deliveries(rows, ends, pairs)
+    return with_aside(frames, pairs), blipmq_pairing.deliveries(rows, ends, pairs)
+
+
+def with_aside(frames: list[Frame], pairs: Pairing) -> Pairing:
+    """The pairs and, by the words of ``Aside``, the requests that were set aside."""
+    aside = pairs.aside
+    if aside is None:
+        return pairs
+    rows = sorted(set(range(len(frames))) - set(aside.seen.tolist()))
+    columns = (x.tolist() for x in (aside.connection, aside.first, aside.end))
+    bounds = {c: (a, b) for c, a, b in zip(*columns, strict=True)}
+    silent = [a <= frames[k].offset < b for k in rows for a, b in [bounds[frames[k].connection]]]
+    states = [State.SILENT if one else State.UNKNOWN for one in silent]
+    return pairs.plus(Pairing(np.array(rows, np.int64), np.full(len(rows), -1), np.array(states, np.int8)))
 
 
 def wrong(frames: list[Frame], pairs: Pairing, matches: Matches) -> list[tuple[object, ...]]:
@@ -186,11 +202,93 @@ class Script:
     def states(self, **edge: Any) -> dict[int, tuple[str, int]]:
         whole = Ends(1, "s 1", True, ((), ()), False, True, True, True, 10**18)
         ends = replace(whole, **edge)
-        pairs = blipmq_pairing.pairs(table(self.frames), {1: ends})
+        pairs = with_aside(self.frames, blipmq_pairing.pairs(table(self.frames), {1: ends}))
         return {
             (a if a >= 0 else b): (State(s).name.lower(), b)
             for a, b, s in zip(pairs.request.tolist(), pairs.reply.tolist(), pairs.state.tolist(), strict=True)
         }
+
+
+class Producer(Script):
+    """A connection that publishes and asks for signs of life; some of it goes wrong."""
+
+    def __init__(self, number: int, dice: random.Random) -> None:
+        super().__init__()
+        self.now += number
+        self.number, self.dice = number, dice
+        if dice.random() < 0.1:
+            self.publish()
+        if dice.random() < 0.9:
+            self.ready()
+        asked = [self.one() for _ in range(dice.randint(0, 30))]
+        for ping in (ping for ping in asked if ping is not None and dice.random() < 0.98):
+            self.s(PONG, ping)
+        if dice.random() < 0.2:
+            self.publish()
+
+    def one(self) -> int | None:
+        what = self.dice.random()
+        number = len(self.frames) + 10
+        if what < 0.7:
+            self.publish()
+            return None
+        if what < 0.71:
+            self.c(77, number)
+            return None
+        self.c(PING, number)
+        if what < 0.9:
+            self.s(PONG, number)
+            return None
+        return number
+
+    def publish(self) -> None:
+        said = {"topic": self.dice.choice(["a", "b"]), "qos": int(self.dice.random() < 0.5), "body": len(self.frames)}
+        if self.dice.random() < 0.01:
+            said |= self.dice.choice([{"qos": 2}, {"topic": ""}])
+        self.c(PUBLISH, self.dice.choice([0, len(self.frames) + 10]), **said)
+
+    def edge(self) -> Ends:
+        reset, fin, covered = self.dice.choice([(True, False, False), (False, True, True), (False, False, False)])
+        hole = (self.dice.randrange(20) * 20,) if self.dice.random() < 0.1 else ()
+        started = self.dice.random() < 0.95
+        server = f"s {self.dice.randint(1, 2)}"
+        return Ends(self.number, server, started, (hole, ()), reset, fin, fin, covered, 10**18)
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_publishes_set_aside_have_the_states_that_looking_at_each_gives(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dice = random.Random(seed)
+    producers = [Producer(k, dice) for k in range(1, dice.randint(2, 5))]
+    frames = [replace(f, connection=p.number) for p in producers for f in p.frames]
+    ends = {p.number: p.edge() for p in producers}
+    sifted, _ = run(frames, ends)
+    monkeypatch.setattr(Sieve, "few", lambda self, ends: np.empty(0, np.int64))
+    every, _ = run(frames, ends)
+
+    assert exchanges_of(sifted) == exchanges_of(every)
+
+
+def exchanges_of(pairs: Pairing) -> list[tuple[int, int, int]]:
+    return sorted(zip(pairs.request.tolist(), pairs.reply.tolist(), pairs.state.tolist(), strict=True))
+
+
+def test_publishes_of_a_producer_are_silent_as_far_as_the_server_surely_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of them is looked at: the PONG says that all in front of its PING was handled, nothing of those behind."""
+    script = Script().ready()
+    before = [script.c(PUBLISH, k, topic="a", qos=k % 2, body=k) for k in range(10, 14)]
+    script.c(PING, 20), script.s(PONG, 20)
+    behind = [script.c(PUBLISH, k, topic="a", qos=k % 2, body=k) for k in range(30, 34)]
+    looked: list[int] = []
+    monkeypatch.setattr(
+        blipmq_pairing, "Columns", lambda rows: (looked.append(rows.num_rows), Columns(rows))[1]
+    )
+
+    states = script.states(server_fin=False, covered=False)
+    assert [states[k][0] for k in (*before, *behind)] == ["silent"] * 4 + ["unknown"] * 4
+    assert [script.states()[k][0] for k in behind] == ["silent"] * 4
+    assert set(looked) == {6}
 
 
 def test_open_frames_before_a_server_fin_are_silent_and_before_a_reset_unknown() -> None:

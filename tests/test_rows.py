@@ -1,6 +1,7 @@
 """Packed rows give back what was put in, in order of time."""
 
 import pickle
+from collections.abc import Iterator
 from decimal import Decimal
 
 import numpy as np
@@ -52,6 +53,17 @@ def batches(draw: st.DrawFn) -> list[tuple[list[int], dict[str, list[object]], b
     return out
 
 
+@pytest.fixture(params=["in memory", "in a file"], autouse=True)
+def held(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Wherever the parts wait."""
+    with pytest.MonkeyPatch.context() as patched:
+        if request.param == "in a file":
+            patched.setattr("mqpcap.rows.MAX_HELD_BYTES", 0)
+            patched.setattr("mqpcap.rows.MIN_AWAY_BYTES", 0)
+            patched.setattr("mqpcap.rows.BLOCK_ROW_COUNT", 3)
+        yield
+
+
 @given(batches())
 def test_every_column_comes_back_in_order_of_time(given_batches) -> None:
     rows = Rows()
@@ -69,8 +81,27 @@ def test_every_column_comes_back_in_order_of_time(given_batches) -> None:
         assert column.to_pylist() == [row[name] for row in expected], name
         assert column.type == kind or column.null_count == len(column)
     assert rows.coded("name").to_pylist() == [row["name"] for row in expected]
-    some = np.arange(0, len(expected), 2)
-    assert rows.chosen(some)["wide"].to_pylist() == [row["wide"] for row in expected[::2]]
+    every_other = rows.chosen(np.arange(0, len(expected), 2))
+    backwards = every_other.chosen(np.arange(every_other.num_rows)[::-1])
+    for some, wanted in ((every_other, expected[::2]), (backwards, expected[::2][::-1])):
+        for name in COLUMNS:
+            assert some[name].to_pylist() == [row[name] for row in wanted], name
+        assert some.coded("name").to_pylist() == [row["name"] for row in wanted]
+
+
+@given(batches())
+def test_blocks_are_all_rows_in_their_order(given_batches) -> None:
+    rows = Rows()
+    for times, values, coded in given_batches:
+        rows.add(table(times, values, coded))
+    some = rows.chosen(np.arange(0, rows.num_rows, 2))
+
+    for whole in (rows, some):
+        blocks = list(whole.blocks())
+        starts = np.cumsum([0, *(block.num_rows for _, block in blocks)]).tolist()
+        assert [start for start, _ in blocks] == starts[:-1]
+        for name in COLUMNS:
+            assert [x for _, block in blocks for x in block[name].to_pylist()] == whole[name].to_pylist()
 
 
 @given(batches())

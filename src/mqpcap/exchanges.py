@@ -14,8 +14,8 @@ where requests are missing only if the client numbers them.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from mqpcap import memory
 from mqpcap.frames import Problem, Talk
 from mqpcap.matching import codes, compact, constant
-from mqpcap.protocol import Ask, Ends, Matches, MessageQueue, Pairing, Rule, State
+from mqpcap.protocol import Aside, Ask, Ends, Matches, MessageQueue, Pairing, Rule, State
 from mqpcap.rows import Rows
 from mqpcap.streams import NONE, Flow
 from mqpcap.streams import columns as of_flows
@@ -75,6 +75,7 @@ MAX_PLACES = 4096
 STEADY = 3
 RISING = 8
 """So many equal steps, or so many steps up (connections may share a counter), show that a client numbers requests."""
+_NO_PAIRS = Pairing(NO_ROWS, NO_ROWS, np.empty(0, np.int8))
 STATES = pa.array([s.name.lower() for s in State], pa.string())
 _TEXTS = ("protocol", "op", "destination", "client_name", "request_direction", "state", "status")
 _COMPACT = compact(EXCHANGES, _TEXTS)
@@ -82,14 +83,25 @@ _COMPACT = compact(EXCHANGES, _TEXTS)
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The exchanges and deliveries of one protocol; ``doubtful`` deliveries are left out of the table.
+    """The exchanges and deliveries of one protocol; ``doubtful`` deliveries are left out of the table."""
 
-    Text of the exchanges is dictionaries.
-    """
-
-    exchanges: pa.Table
+    protocol: str
     deliveries: pa.Table
     doubtful: int
+    _rows: Rows = field(repr=False)
+    _pairs: Pairing = field(repr=False)
+
+    def blocks(self) -> Iterator[pa.Table]:
+        """The table ``exchanges`` in pieces, in order: by time of the request, or of a reply without one.
+
+        Text is dictionaries.
+        """
+        return _exchanges(self.protocol, self._rows, self._pairs)
+
+    @property
+    def exchanges(self) -> pa.Table:
+        """All of ``blocks``."""
+        return pa.concat_tables([_COMPACT.empty_table(), *self.blocks()]).unify_dictionaries().combine_chunks()
 
 
 def ends(flows: Sequence[Flow], talks: Mapping[int, Talk], problems: Sequence[Problem]) -> dict[int, Ends]:
@@ -149,33 +161,22 @@ def ledger(protocol: MessageQueue, rows: Rows, edges: Mapping[int, Ends]) -> Led
     rule = protocol.rule
     assert rule is not None
     if not rows.num_rows:
-        return Ledger(_COMPACT.empty_table(), DELIVERIES.empty_table(), 0)
+        return Ledger(protocol.name, DELIVERIES.empty_table(), 0, rows, _NO_PAIRS)
     memory.trim()
     pairs = rule.machine(rows, edges) if rule.machine is not None else paired(rule, rows, edges)
     for queue in rule.queues:
-        pairs = _together(pairs, _queued(queue, rows, edges))
+        pairs = pairs.plus(_queued(queue, rows, edges))
     matches = None if rule.deliveries is None else rule.deliveries(rows, edges, pairs)
     memory.trim()
-    return Ledger(
-        _exchanges(protocol.name, rows, pairs), _deliveries(protocol.name, rows, matches),
-        0 if matches is None else matches.doubtful,
-    )  # fmt: skip
+    doubtful = 0 if matches is None else matches.doubtful
+    return Ledger(protocol.name, _deliveries(protocol.name, rows, matches), doubtful, rows, pairs)
 
 
 def _queued(rule: Rule, rows: Rows, edges: Mapping[int, Ends]) -> Pairing:
     """The pairs of some operations alone, by row number of the whole."""
     named = pa.array(sorted({*rule.asks, *(n for a in rule.asks.values() for n in a.by)}), pa.string())
     chosen = np.flatnonzero(pc.is_in(rows["op"], named).to_numpy(zero_copy_only=False))
-    found = paired(rule, rows.chosen(chosen), edges)
-    back = np.append(chosen, -1)  # -1 stays -1
-    return Pairing(back[found.request], back[found.reply], found.state)
-
-
-def _together(one: Pairing, two: Pairing) -> Pairing:
-    return Pairing(
-        np.concatenate([one.request, two.request]), np.concatenate([one.reply, two.reply]),
-        np.concatenate([one.state, two.state]),
-    )  # fmt: skip
+    return paired(rule, rows.chosen(chosen), edges).of(chosen)
 
 
 def paired(rule: Rule, rows: Rows, edges: Mapping[int, Ends]) -> Pairing:
@@ -532,35 +533,85 @@ def _lost_between(columns: _Columns, asked: I64, holes: I64) -> None:
                 columns.lost[asked[k]] = not columns.unsure[asked[k]]
 
 
-def _exchanges(protocol: str, rows: Rows, pairs: Pairing) -> pa.Table:
-    """The table ``exchanges``, in the order of the rows: of the request, or of a reply without one."""
-    if not len(pairs.request):
-        return _COMPACT.empty_table()
-    one = np.where(pairs.request >= 0, pairs.request, pairs.reply)
-    place = np.full(rows.num_rows, -1, np.int64)
-    place[one] = np.arange(len(one))  # a row is in one pair, so this sorts
-    order = place[place >= 0]
-    request, reply = pairs.request[order], pairs.reply[order]
-    either, asked, answered = _At(one[order]), _At(request), _At(reply)
-    request_ts, reply_ts = (at.column(rows["ts_ns"]) for at in (asked, answered))
-    offset = rows["stream_offset"]
-    columns = {
-        "connection_id": either.column(rows["connection_id"]),
-        "protocol": constant(protocol, len(one)),
-        "op": either.text(rows, "op"),
-        "destination": either.text(rows, "destination"),
-        "client_name": either.text(rows, "client_name"),
-        "request_direction": constant("c2s", len(one)),
-        "request_offset": asked.column(offset),
-        "reply_offset": answered.column(offset),
-        "request_ts_ns": request_ts,
-        "reply_ts_ns": reply_ts,
-        "latency_ns": pc.subtract(reply_ts, request_ts),
-        "state": pa.DictionaryArray.from_arrays(pairs.state[order].astype(np.int32), STATES),
-        "status": answered.text(rows, "status"),
-        "error_code": answered.column(rows["error_code"]),
-    }
-    return pa.table(columns, _COMPACT)
+def _exchanges(protocol: str, rows: Rows, pairs: Pairing) -> Iterator[pa.Table]:
+    """The table ``exchanges``, a block of rows at a time: of the request, or of a reply without one."""
+    found = _Found(rows, pairs)
+    for start, block in rows.blocks():
+        at, pair, state = found.within(start, block)
+        if not len(at):
+            continue
+        replies = _At(found.reply_of(pair))
+        either, asked = _At(at), _At(np.where(found.has_request(pair), at, -1))
+        request_ts, reply_ts = asked.column(block["ts_ns"]), replies.column(found.replies["ts_ns"])
+        columns = {
+            "connection_id": either.column(block["connection_id"]),
+            "protocol": constant(protocol, len(at)),
+            "op": either.text(block.coded("op")),
+            "destination": either.text(block.coded("destination")),
+            "client_name": either.text(block.coded("client_name")),
+            "request_direction": constant("c2s", len(at)),
+            "request_offset": asked.column(block["stream_offset"]),
+            "reply_offset": replies.column(found.replies["stream_offset"]),
+            "request_ts_ns": request_ts,
+            "reply_ts_ns": reply_ts,
+            "latency_ns": pc.subtract(reply_ts, request_ts),
+            "state": pa.DictionaryArray.from_arrays(state.astype(np.int32), STATES),
+            "status": replies.text(found.replies["status"]),
+            "error_code": replies.column(found.replies["error_code"]),
+        }
+        yield pa.table(columns, _COMPACT)
+
+
+class _Found:
+    """The pairs by the row whose place they take, and what their replies say; a pair is told by its number here.
+
+    Number -1 is a request that was set aside.
+    """
+
+    def __init__(self, rows: Rows, pairs: Pairing) -> None:
+        row = np.where(pairs.request >= 0, pairs.request, pairs.reply)
+        order = np.argsort(row, kind="stable")
+        self._row, self._state, self._aside = row[order], pairs.state[order], pairs.aside
+        self._has_request = np.append(pairs.request[order] >= 0, True)
+        reply = pairs.reply[order]
+        some = reply >= 0
+        self._reply = np.append(np.where(some, np.cumsum(some) - 1, -1), -1)
+        chosen = rows.chosen(reply[some])
+        self.replies: Mapping[str, pa.Array] = {
+            name: chosen[name] for name in ("ts_ns", "stream_offset", "error_code")
+        } | {"status": chosen.coded("status")}
+
+    def has_request(self, pair: I64) -> NDArray[np.bool_]:
+        """Which pairs have a request."""
+        return self._has_request[pair]
+
+    def reply_of(self, pair: I64) -> I64:
+        """The place of each pair's reply in ``replies``, -1 for none."""
+        return self._reply[pair]
+
+    def within(self, start: int, block: Rows) -> tuple[I64, I64, NDArray[np.int8]]:
+        """The exchanges of a block of rows that begins at ``start``: row of the block, pair and state."""
+        bounds = start, start + block.num_rows
+        a, b = np.searchsorted(self._row, bounds).tolist()
+        at, pair, state = self._row[a:b] - start, np.arange(a, b), self._state[a:b]
+        if self._aside is None:
+            return at, pair, state
+        rows = np.ones(block.num_rows, np.bool_)
+        c, d = np.searchsorted(self._aside.seen, bounds).tolist()
+        rows[self._aside.seen[c:d] - start] = False
+        quiet = np.flatnonzero(rows)
+        both = np.concatenate([at, quiet])
+        order = np.argsort(both, kind="stable")
+        states = np.concatenate([state, _of_aside(self._aside, block.chosen(quiet))])
+        return both[order], np.concatenate([pair, np.full(len(quiet), -1)])[order], states[order]
+
+
+def _of_aside(aside: Aside, rows: Rows) -> NDArray[np.int8]:
+    """The states of requests that were set aside."""
+    offset = rows["stream_offset"].to_numpy()
+    at = np.searchsorted(aside.connection, rows["connection_id"].to_numpy())
+    silent = (aside.first[at] <= offset) & (offset < aside.end[at])
+    return np.where(silent, State.SILENT, State.UNKNOWN).astype(np.int8)
 
 
 class _At:
@@ -585,8 +636,7 @@ class _At:
         taken[self.some] = values[self.rows[self.some]]
         return pa.array(taken, array.type, mask=self.none)
 
-    def text(self, rows: Rows, name: str) -> pa.Array:
-        coded = rows.coded(name)
+    def text(self, coded: pa.DictionaryArray) -> pa.Array:
         return pa.DictionaryArray.from_arrays(self.column(coded.indices), coded.dictionary)
 
 

@@ -388,16 +388,50 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
+class Aside:
+    """Requests that get no answer and that a machine need not see one by one, however many there are.
+
+    seen         the rows, ascending, that it did see: each of the others is such a request
+    connection   their connections, ascending; per connection, between the stream offsets first (included) and end
+                 (not included) they are `silent`, elsewhere `unknown`
+    """
+
+    seen: NDArray[np.int64]
+    connection: NDArray[np.int64]
+    first: NDArray[np.int64]
+    end: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
 class Pairing:
     """The exchanges of a set of messages, by row number: request or reply -1 where there is none.
 
     publish: where a machine knows it, the row of the message that a reply delivers, -1 elsewhere; for ``deliveries``.
+    aside: requests that are not in ``request``.
     """
 
     request: NDArray[np.int64]
     reply: NDArray[np.int64]
     state: NDArray[np.int8]
     publish: NDArray[np.int64] | None = None
+    aside: Aside | None = None
+
+    def of(self, rows: NDArray[np.int64]) -> "Pairing":
+        """The same, found among some rows, by row number of the whole."""
+        whole = np.append(rows, -1)  # -1 stays -1
+        publish = None if self.publish is None else whole[self.publish]
+        return Pairing(whole[self.request], whole[self.reply], self.state, publish)
+
+    def plus(self, other: "Pairing") -> "Pairing":
+        """These and others of the same rows."""
+        publish = None
+        if self.publish is not None or other.publish is not None:
+            known = [np.full(len(p.reply), -1) if p.publish is None else p.publish for p in (self, other)]
+            publish = np.concatenate(known)
+        return Pairing(
+            np.concatenate([self.request, other.request]), np.concatenate([self.reply, other.reply]),
+            np.concatenate([self.state, other.state]), publish, self.aside,
+        )  # fmt: skip
 
 
 class State(IntEnum):

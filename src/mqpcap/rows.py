@@ -1,15 +1,19 @@
 """All messages of one protocol in a capture, as their rules read them, packed while they wait.
 
 ``tables`` gives the narrow columns of every message, a batch at a time; ``exchanges`` looks at all of them at once when
-the capture is read. A capture may hold hundreds of millions of messages, so nothing is kept as wide as it came.
+the capture is read. A capture may hold hundreds of millions of messages, so nothing is kept as wide as it came, and
+what is more than a few megabytes waits in a temporary file.
 
 How a column is packed. Per batch, by what is in it: nothing at all where every value is null or the same; numbers as
 their distance from the least of the batch, in as few bytes as the greatest needs; text, where it repeats, as packed
 numbers of a dictionary. A column is made whole again, in order of time, each time it is asked for, and never all of
-them together.
+them together; of some of the rows (``chosen``, ``blocks``) only those batches are looked at that they are in.
 """
 
-from collections.abc import Sequence
+import pickle
+import tempfile
+import weakref
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -23,10 +27,17 @@ from mqpcap.matching import ascend, whole
 
 I64 = NDArray[np.int64]
 NO_ROWS: I64 = np.empty(0, np.int64)
+ALL = slice(None)
 KEYS = ("ts_ns", "first_packet", "stream_offset")
 """The order of rows."""
 MAX_REPEATING = 4
 """Text counts as repeating where a batch has so many times fewer different values than rows."""
+MAX_HELD_BYTES = 16 << 20
+"""So much of the parts waits in memory; beyond it they wait in a temporary file."""
+MIN_AWAY_BYTES = 256
+"""Smaller parts stay: their place in a file is no smaller."""
+BLOCK_ROW_COUNT = 1 << 16
+"""About so many rows are a block."""
 _WORDS = (np.uint8, np.uint16, np.uint32)
 
 
@@ -39,25 +50,30 @@ class _Numbers:
     steps: NDArray[Any] | None
     valid: NDArray[np.uint8] | None
 
-    def into(self, out: NDArray[Any]) -> None:
-        """Write the values; a null becomes the base."""
+    def values(self, dtype: Any, rows: "_Which") -> NDArray[Any]:
+        """The values of some rows; a null is the base."""
         if self.steps is None:
-            out[:] = self.base
-        else:
-            # Distances of 64 bits wrap as their sums do.
-            np.add(self.steps, out.dtype.type(self.base), out=out, casting="unsafe")
+            return np.full(self.n if isinstance(rows, slice) else len(rows), self.base, dtype)
+        # Distances of 64 bits wrap as their sums do.
+        values: NDArray[Any] = np.add(self.steps[rows], np.dtype(dtype).type(self.base), dtype=dtype, casting="unsafe")
+        return values
 
     @property
     def nothing(self) -> bool:
         """Whether every row is null."""
         return self.valid is not None and self.steps is None and not self.valid.any()
 
-    def mask(self) -> NDArray[np.bool_]:
-        """Which rows are null."""
+    def null(self, rows: "_Which") -> "NDArray[np.bool_] | bool":
+        """Which of some rows are null."""
         if self.valid is None:
-            return np.zeros(self.n, np.bool_)
+            return False
         null: NDArray[np.bool_] = np.unpackbits(self.valid, count=self.n, bitorder="little") == 0
-        return null
+        return null[rows]
+
+    @property
+    def nbytes(self) -> int:
+        """What the values take."""
+        return sum(array.nbytes for array in (self.steps, self.valid) if array is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +82,12 @@ class _Texts:
 
     codes: _Numbers
     dictionary: pa.Array
+    nothing = False
+
+    @property
+    def nbytes(self) -> int:
+        """What the values take."""
+        return self.codes.nbytes + int(self.dictionary.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +95,57 @@ class _Whole:
     """Values that do not pack."""
 
     array: pa.Array
+    nothing = False
+
+    @property
+    def nbytes(self) -> int:
+        """What the values take."""
+        return int(self.array.nbytes)
 
 
 _Part = _Numbers | _Texts | _Whole
+_Which = slice | I64
+"""Rows of a part: all, or by number."""
+
+
+class _Shelf:
+    """A temporary file of parts; gone with the last of them."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile(prefix="mqpcap-rows-")  # noqa: SIM115 - closed with the shelf
+        weakref.finalize(self, self._file.close)
+
+    def put(self, part: _Part) -> tuple[int, int]:
+        """Where the part is now, and how long."""
+        return self._file.seek(0, 2), self._file.write(pickle.dumps(part, pickle.HIGHEST_PROTOCOL))
+
+    def part(self, at: int, length: int) -> _Part:
+        """The part at a place."""
+        self._file.seek(at)
+        part: _Part = pickle.loads(self._file.read(length))  # written here; the file has no name
+        return part
+
+
+class _Away:
+    """A part on the shelf; of what kind it is, is known without reading it."""
+
+    __slots__ = ("_place", "_shelf", "kind", "nothing")
+
+    def __init__(self, part: _Part, shelf: _Shelf) -> None:
+        self.kind, self.nothing = type(part), part.nothing
+        self._shelf, self._place = shelf, shelf.put(part)
+
+    def part(self) -> _Part:
+        """The part, read again."""
+        return self._shelf.part(*self._place)
+
+
+def _kind(part: _Part | _Away) -> type:
+    return part.kind if isinstance(part, _Away) else type(part)
+
+
+def _here(part: _Part | _Away) -> _Part:
+    return part.part() if isinstance(part, _Away) else part
 
 
 def _numbers(values: NDArray[Any], null: NDArray[np.bool_] | None) -> _Numbers:
@@ -152,11 +222,13 @@ class Rows:
 
     def __init__(self) -> None:
         self._types: dict[str, pa.DataType] = {}
-        self._parts: dict[str, list[_Part]] = {}
+        self._parts: dict[str, list[_Part | _Away]] = {}
         self._counts: list[int] = []
         self._spans: list[tuple[int, int]] = []
+        self._held_bytes = 0
+        self._shelf: _Shelf | None = None
         self._moved: tuple[I64, I64] | None = None
-        self._chosen: I64 | None = None
+        self._chosen: _Chosen | None = None
 
     def add(self, table: pa.Table) -> None:
         """Take a batch in."""
@@ -171,77 +243,93 @@ class Rows:
         for name in table.column_names:
             array = whole(table[name])
             kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
-            if not pa.types.is_null(kind) or name not in self._types:
-                self._types[name] = kind
-            self._parts.setdefault(name, []).append(_packed(array))
+            self._take(name, kind, [_packed(array)])
         self._counts.append(table.num_rows)
-        self._moved = None
+        self._added()
 
     def join(self, other: "Rows") -> None:
         """Take in the rows of another, as they are packed there."""
         for name, kind in other._types.items():
-            if not pa.types.is_null(kind) or name not in self._types:
-                self._types[name] = kind
-            self._parts.setdefault(name, []).extend(other._parts[name])
+            self._take(name, kind, other._parts[name])
         self._counts += other._counts
         self._spans += other._spans
+        self._added()
+
+    def _take(self, name: str, kind: pa.DataType, parts: "Sequence[_Part | _Away]") -> None:
+        if not pa.types.is_null(kind) or name not in self._types:
+            self._types[name] = kind
+        self._parts.setdefault(name, []).extend(parts)
+        self._held_bytes += sum(part.nbytes for part in parts if not isinstance(part, _Away))
+
+    def _added(self) -> None:
         self._moved = None
+        if self._held_bytes <= MAX_HELD_BYTES:
+            return
+        self._shelf = self._shelf or _Shelf()
+        for parts in self._parts.values():
+            for i, part in enumerate(parts):
+                if not isinstance(part, _Away) and part.nbytes >= MIN_AWAY_BYTES:
+                    parts[i] = _Away(part, self._shelf)
+        self._held_bytes = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All of it, for another process."""
+        parts = {name: [_here(part) for part in parts] for name, parts in self._parts.items()}
+        return self.__dict__ | {"_parts": parts, "_shelf": None}
 
     @property
     def num_rows(self) -> int:
         """How many rows there are."""
-        return sum(self._counts) if self._chosen is None else len(self._chosen)
+        return sum(self._counts) if self._chosen is None else len(self._chosen.rows)
 
     def __getitem__(self, name: str) -> pa.Array:
         """A column, plain; KeyError if there is none."""
-        kind, parts = self._types[name], self._parts[name]
-        numbers = [part for part in parts if isinstance(part, _Numbers)]
-        if all(part.nothing for part in numbers) and len(numbers) == len(parts):
+        kind, kinds = self._types[name], {_kind(part) for part in self._parts[name]}
+        if all(part.nothing for part in self._parts[name]):
             return pa.nulls(self.num_rows, kind)
-        if len(numbers) == len(parts):
-            return self._of_numbers(kind, numbers)
-        if any(isinstance(part, _Whole) for part in parts):
-            return self._taken(pa.concat_arrays([_plain(part, kind) for part in parts]))
-        return self.coded(name).cast(kind)
+        if _Whole in kinds:
+            return self._joined(name)
+        if _Texts in kinds:
+            return self.coded(name).cast(kind)
+        return self._of_numbers(name, kind)
 
     def bits(self, name: str) -> NDArray[np.int64]:
         """A column of 64-bit unsigned numbers as int64 with the same bits; null is 0."""
-        parts = self._parts[name]
-        out = np.zeros(sum(self._counts), np.int64)
-        for part, at in zip(parts, self._places(), strict=True):
+        out = np.zeros(self.num_rows, np.int64)
+        for part, rows, at in self._visits(name):
             if not isinstance(part, _Numbers):
                 raise TypeError(f"column {name} holds numbers that are wider")
-            part.into(out[at].view(np.uint64))
-            if part.valid is not None:
-                out[at][part.mask()] = 0
+            if part.nothing:
+                continue
+            values = part.values(np.uint64, rows)
+            values[part.null(rows)] = 0
+            out[at] = values.view(np.int64)
         return self._in_order(out)
 
     def known(self, name: str) -> NDArray[np.bool_]:
         """Where a column of numbers is not null."""
-        out = np.zeros(sum(self._counts), np.bool_)
-        for part, at in zip(self._parts[name], self._places(), strict=True):
+        out = np.zeros(self.num_rows, np.bool_)
+        for part, rows, at in self._visits(name):
             if not isinstance(part, _Numbers):
                 raise TypeError(f"column {name} is not of numbers")
-            if not part.nothing:
-                out[at] = True if part.valid is None else ~part.mask()
+            out[at] = not part.nothing and np.logical_not(part.null(rows))
         return self._in_order(out)
 
     def coded(self, name: str) -> pa.DictionaryArray:
         """A column of text as a dictionary."""
-        kind, parts = self._types[name], self._parts[name]
-        if any(isinstance(part, _Whole) for part in parts):
-            return self[name].dictionary_encode()
+        kind, n = self._types[name], self.num_rows
+        if any(_kind(part) is _Whole for part in self._parts[name]):
+            return self._joined(name).dictionary_encode()
         known: dict[object, int] = {}
-        codes, null = np.empty(sum(self._counts), np.int32), np.zeros(sum(self._counts), np.bool_)
-        for part, at in zip(parts, self._places(), strict=True):
-            if isinstance(part, _Texts):
-                part.codes.into(codes[at])
-                null[at] = part.codes.mask()
-                new = [known.setdefault(x, len(known)) for x in part.dictionary.to_pylist()]
-                if new != list(range(len(new))):
-                    codes[at] = np.array(new, np.int32)[codes[at]]
-            else:
-                codes[at], null[at] = 0, True
+        codes, null = np.zeros(n, np.int32), np.zeros(n, np.bool_)
+        for part, rows, at in self._visits(name):
+            if not isinstance(part, _Texts):
+                null[at] = True
+                continue
+            values = part.codes.values(np.int32, rows)
+            null[at] = part.codes.null(rows)
+            new = [known.setdefault(x, len(known)) for x in part.dictionary.to_pylist()]
+            codes[at] = values if new == list(range(len(new))) else np.array(new, np.int32)[values]
         return pa.DictionaryArray.from_arrays(
             self._array(codes, null, pa.int32()), pa.array(list(known), kind if len(known) else pa.string())
         )
@@ -251,70 +339,123 @@ class Rows:
         some = Rows()
         some._types, some._parts, some._counts, some._spans = self._types, self._parts, self._counts, self._spans
         some._moved = self._sorted()
-        some._chosen = rows if self._chosen is None else self._chosen[rows]
+        to, source = some._moved
+        packed = (rows if self._chosen is None else self._chosen.rows[rows]).copy()
+        if len(to) and self._chosen is None:
+            at = np.minimum(np.searchsorted(to, packed), len(to) - 1)
+            moved = to[at] == packed
+            packed[moved] = source[at[moved]]
+        some._chosen = _Chosen(packed)
         return some
+
+    def blocks(self) -> "Iterator[tuple[int, Rows]]":
+        """All rows, a stretch of them at a time, each with the number of its first."""
+        start = 0
+        cut = range(0, self.num_rows, BLOCK_ROW_COUNT)
+        for end in cut if self._chosen is not None else np.cumsum(self._counts).tolist():
+            if end - start >= BLOCK_ROW_COUNT:
+                yield start, self.chosen(np.arange(start, end))
+                start = end
+        if start < self.num_rows:
+            yield start, self.chosen(np.arange(start, self.num_rows))
 
     def _places(self) -> list[slice]:
         ends = np.cumsum([0, *self._counts]).tolist()
         return [slice(a, b) for a, b in pairwise(ends)]
 
-    def _of_numbers(self, kind: pa.DataType, parts: Sequence[_Numbers]) -> pa.Array:
-        n = sum(self._counts)
-        values: NDArray[Any] = np.empty(n, np.uint8 if pa.types.is_boolean(kind) else _dtype(kind))
-        null = np.zeros(n, np.bool_) if any(part.valid is not None for part in parts) else None
-        for part, at in zip(parts, self._places(), strict=True):
-            part.into(values[at])
-            if null is not None:
-                null[at] = part.mask()
+    def _visits(self, name: str) -> Iterator[tuple[_Part, _Which, _Which]]:
+        """The parts that the rows are in: of each the rows, and their places in a result not yet in order."""
+        places = self._places()
+        if self._chosen is None:
+            yield from ((_here(part), ALL, at) for part, at in zip(self._parts[name], places, strict=True))
+            return
+        for i, rows, at in self._chosen.visits(places):
+            yield _here(self._parts[name][i]), rows, at
+
+    def _joined(self, name: str) -> pa.Array:
+        """A column some parts of which do not pack."""
+        kind = self._types[name]
+        arrays, at = [pa.array([], kind)], [NO_ROWS]
+        for part, rows, places in self._visits(name):
+            array = _plain(part, kind)
+            arrays.append(array if isinstance(rows, slice) else array.take(pa.array(rows)))
+            at.append(np.arange(places.start, places.stop) if isinstance(places, slice) else places)
+        array, place = pa.concat_arrays(arrays), np.concatenate(at)
+        order = np.empty(len(place), np.int64)
+        order[place] = np.arange(len(place))
+        order = self._in_order(order)
+        return array if (order[1:] > order[:-1]).all() else array.take(pa.array(order))
+
+    def _of_numbers(self, name: str, kind: pa.DataType) -> pa.Array:
+        n = self.num_rows
+        dtype = _dtype(kind)
+        values: NDArray[Any] = np.empty(n, dtype)
+        null = np.zeros(n, np.bool_)
+        for part, rows, at in self._visits(name):
+            assert isinstance(part, _Numbers)
+            values[at] = part.values(dtype, rows)
+            null[at] = part.null(rows)
         return self._array(values, null, kind)
 
-    def _array(self, values: NDArray[Any], null: NDArray[np.bool_] | None, kind: pa.DataType) -> pa.Array:
-        values, null = self._in_order(values), None if null is None else self._in_order(null)
-        if null is not None and null.all():
-            return pa.nulls(len(values), kind)
-        mask = None if null is None or not null.any() else null
-        if pa.types.is_boolean(kind):
-            return pa.array(values.view(np.bool_), mask=mask)
-        if pa.types.is_decimal128(kind):
-            wide = np.zeros((len(values), 2), np.uint64)
-            wide[:, 0] = values
-            bits = None if mask is None else pa.array(~mask).buffers()[1]
-            return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(wide)])
-        return pa.array(values, mask=mask) if pa.types.is_integer(kind) else pa.nulls(len(values), kind)
+    def _array(self, values: NDArray[Any], null: NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
+        return _arrow(self._in_order(values), self._in_order(null), kind)
 
     def _in_order(self, values: NDArray[Any]) -> NDArray[Any]:
         """The values, which are ours to change, by time."""
+        if self._chosen is not None:
+            return values  # they were put in their places
         to, source = self._sorted()
         if len(to):
             values[to] = values[source]
-        return values if self._chosen is None else values.take(self._chosen)
-
-    def _taken(self, array: pa.Array) -> pa.Array:
-        to, _ = self._sorted()
-        if not len(to) and self._chosen is None:
-            return array
-        return array.take(pa.array(self._in_order(np.arange(len(array)))))
+        return values
 
     def _sorted(self) -> tuple[I64, I64]:
         """Places whose row is another, and which: batches are in order, but the next may begin before one ends."""
         if self._moved is None:
-            self._moved = _NOWHERE
-            places = self._places()
             later = np.minimum.accumulate([first for first, _ in self._spans][::-1])[::-1]
             earlier = np.maximum.accumulate([last for _, last in self._spans])
-            ts_ns = self["ts_ns"].to_numpy()
-            shared = [
-                at.start + np.flatnonzero(_overlapping(ts_ns[at], earlier[i - 1 : i], later[i + 1 : i + 2]))
-                for i, at in enumerate(places)
-            ]
-            to = np.concatenate([NO_ROWS, *shared])
-            if len(to):
-                keys = [self[name].to_numpy()[to] for name in KEYS[::-1]]
-                self._moved = to, to[np.lexsort(keys)]
+            shared, keys = [NO_ROWS], [np.empty((len(KEYS), 0), np.int64)]
+            for i, (at, (first, last)) in enumerate(zip(self._places(), self._spans, strict=True)):
+                before, behind = earlier[i - 1 : i], later[i + 1 : i + 2]
+                if (before < first).all() and (behind > last).all():
+                    continue
+                own = [_never_null(self._parts[name][i]) for name in KEYS]
+                rows = np.flatnonzero(_overlapping(own[0], before, behind))
+                shared.append(at.start + rows)
+                keys.append(np.stack([key[rows] for key in own]))
+            to = np.concatenate(shared)
+            self._moved = to, to[np.lexsort(np.concatenate(keys, axis=1)[::-1])]
         return self._moved
 
 
-_NOWHERE = NO_ROWS, NO_ROWS
+class _Chosen:
+    """Some rows, by their number in the order in which they are packed."""
+
+    def __init__(self, rows: I64) -> None:
+        self.rows = rows
+        ascending = bool((rows[1:] > rows[:-1]).all())
+        self._order = None if ascending else np.argsort(rows, kind="stable")
+        self._ascending = rows if self._order is None else rows[self._order]
+
+    def visits(self, places: Sequence[slice]) -> Iterator[tuple[int, _Which, _Which]]:
+        """The parts that hold any: the number of the part, rows of it, and their places here."""
+        if not len(self.rows):
+            return
+        starts = np.array([at.start for at in places])
+        bounds = np.append(np.searchsorted(self._ascending, starts), len(self.rows)).tolist()
+        for i, (a, b) in enumerate(pairwise(bounds)):
+            if a == b:
+                continue
+            if self._order is not None:
+                yield i, self._ascending[a:b] - places[i].start, self._order[a:b]
+            elif b - a == places[i].stop - places[i].start:
+                yield i, ALL, slice(a, b)
+            else:
+                yield i, self._ascending[a:b] - places[i].start, slice(a, b)
+
+
+
+
 
 
 def _overlapping(ts_ns: I64, earlier: I64, later: I64) -> NDArray[np.bool_]:
@@ -334,20 +475,45 @@ def _ascending(table: pa.Table) -> pa.Table:
 
 
 def _dtype(kind: pa.DataType) -> type:
+    if pa.types.is_boolean(kind):
+        return np.uint8
     if pa.types.is_integer(kind):
         dtype: type = kind.to_pandas_dtype()
         return dtype
     return np.uint64 if pa.types.is_decimal128(kind) else np.int64
 
 
+def _arrow(values: NDArray[Any], null: NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
+    """Numbers as a column of their type."""
+    if null.all():
+        return pa.nulls(len(values), kind)
+    mask = null if null.any() else None
+    if pa.types.is_boolean(kind):
+        return pa.array(values.view(np.bool_), mask=mask)
+    if pa.types.is_decimal128(kind):
+        wide = np.zeros((len(values), 2), np.uint64)
+        wide[:, 0] = values
+        bits = None if mask is None else pa.array(~mask).buffers()[1]
+        return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(wide)])
+    return pa.array(values, mask=mask)
+
+
+def _never_null(part: _Part | _Away) -> I64:
+    """The values of a column that is never null."""
+    part = _here(part)
+    assert isinstance(part, _Numbers)
+    return part.values(np.int64, ALL)
+
+
 def _plain(part: _Part, kind: pa.DataType) -> pa.Array:
     """A part as Arrow."""
     if isinstance(part, _Whole):
         return part.array
+    numbers, dtype = (part.codes, np.int32) if isinstance(part, _Texts) else (part, _dtype(kind))
+    if numbers.nothing:
+        return pa.nulls(numbers.n, kind)
+    values, null = numbers.values(dtype, ALL), np.zeros(numbers.n, np.bool_)
+    null[:] = numbers.null(ALL)
     if isinstance(part, _Texts):
-        codes = np.empty(part.codes.n, np.int32)
-        part.codes.into(codes)
-        return part.dictionary.take(pa.array(codes, mask=part.codes.mask()))
-    one = Rows()
-    one._counts, one._moved = [part.n], _NOWHERE
-    return one._of_numbers(kind, [part])
+        return part.dictionary.take(pa.array(values, mask=null))
+    return _arrow(values, null, kind)

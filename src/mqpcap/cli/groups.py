@@ -79,8 +79,9 @@ def written(captures: "Sequence[Capture]", choices: Choices, tables: "Export", m
         for chunk in dissection.chunks():
             write(chunk)
         for ledger in dissection.ledgers().values():
-            for name in ("exchanges", "deliveries"):
-                tables.write(name, getattr(ledger, name), DATES[name])
+            for block in ledger.blocks():
+                tables.write("exchanges", block, DATES["exchanges"])
+            tables.write("deliveries", ledger.deliveries, DATES["deliveries"])
         for name in ("connections", "problems"):
             tables.write(name, getattr(dissection, name), DATES[name])
         for row in dissection.problems.select(["kind", "length"]).to_pylist():

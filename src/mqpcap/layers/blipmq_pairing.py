@@ -18,22 +18,37 @@ Source: net/src/connection.rs, net/src/server.rs, core/src/lib.rs of bravo1going
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import IntFlag
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from mqpcap.layers.blipmq_aside import Sieve
+from mqpcap.layers.blipmq_columns import (
+    ACK,
+    AUTH,
+    DELIVER,
+    HELLO,
+    NACK,
+    PING,
+    POLL,
+    PONG,
+    PUBLISH,
+    SUBSCRIBE,
+    Columns,
+    Says,
+    any_of,
+    coded,
+    numbers,
+)  # fmt: skip
 from mqpcap.layers.blipmq_queues import MS, SILENT, UNSURE, Answer, Class, Published, Queue, Search, Stream
-from mqpcap.protocol import Ends, Matches, Pairing, State
+from mqpcap.protocol import Aside, Ends, Matches, Pairing, State
 from mqpcap.rows import Rows
 
 I64 = NDArray[np.int64]
-HELLO, AUTH, PUBLISH, SUBSCRIBE, ACK, NACK, PING, PONG, POLL, DELIVER = range(1, 11)
 HANDLING_NS = 10 * MS
 """A frame is taken as handled so long after its capture, or as long as the slowest certain answer of its connection."""
 NARROW = 64
@@ -49,140 +64,6 @@ MAX_SHAPE_FRAMES = 64
 """Connections of so few frames are compared as a whole with those already counted,"""
 MAX_SHAPES = 4096
 """of which so many are remembered."""
-
-
-class Says(IntFlag):
-    """Contents of fixed answers, one bit each; a fixed frame has those that it may get."""
-
-    ZERO = 1
-    """ACK of HELLO or AUTH."""
-    SUBSCRIBED = 2
-    PONG = 4
-    OTHER = 8
-    PERFORMED = 16
-    BAD_HELLO = 32
-    NOT_PERFORMED = 64
-    ALREADY = 128
-    BAD_AUTH = 256
-    BAD_PUBLISH = 512
-    BAD_SUBSCRIBE = 1024
-    BAD_ACK = 2048
-    BAD_POLL = 4096
-    EMPTY_TOPIC = 8192
-    BAD_QOS = 1 << 14
-    ZERO_ID = 1 << 15
-    UNAUTHENTICATED = 1 << 16
-    BAD_KEY = 1 << 17
-    BAD_VERSION = 1 << 18
-    TOPIC = 1 << 19
-    GROUP = 1 << 20
-
-
-TEXTS: Mapping[str, Says] = {
-    "HELLO already performed": Says.PERFORMED,
-    "invalid HELLO payload": Says.BAD_HELLO,
-    "HELLO not performed": Says.NOT_PERFORMED,
-    "already authenticated": Says.ALREADY,
-    "invalid AUTH payload": Says.BAD_AUTH,
-    "invalid PUBLISH payload": Says.BAD_PUBLISH,
-    "invalid SUBSCRIBE payload": Says.BAD_SUBSCRIBE,
-    "invalid ACK payload": Says.BAD_ACK,
-    "invalid POLL payload": Says.BAD_POLL,
-    "empty topic": Says.EMPTY_TOPIC,
-    "invalid QoS value": Says.BAD_QOS,
-    "subscription_id must be non-zero": Says.ZERO_ID,
-    "unauthenticated": Says.UNAUTHENTICATED,
-    "invalid API key": Says.BAD_KEY,
-    "unsupported protocol version": Says.BAD_VERSION,
-    "topic contains NUL byte": Says.TOPIC,
-    "topic too long": Says.TOPIC,
-    "empty consumer group name": Says.GROUP,
-}
-"""The texts of NACKs that answer fixed frames (versions 1 and 2)."""
-
-
-class _Columns:
-    """The rows as arrays; u64 values are int64 with the same bits."""
-
-    def __init__(self, rows: Rows) -> None:
-        self.n = rows.num_rows
-        self.connection = _numbers(rows["connection_id"], -1)
-        side, sides = _coded(rows.coded("direction"))
-        self.client = _any_of(side, [i for i, x in enumerate(sides) if x == "c2s"])
-        self.offset = _numbers(rows["stream_offset"], 0)
-        self.ts = _numbers(rows["ts_ns"], 0)
-        self.end = _numbers(rows["end_ts_ns"], 0)
-        self.op = _numbers(rows["op_code"], -1).astype(np.int16)  # a byte on the wire
-        self.id = rows.bits("f.correlation_id")
-        self.sub = rows.bits("f.subscription_id")
-        self.has_sub = rows.known("f.subscription_id")
-        self.qos = _numbers(rows["f.qos"], -1)
-        self.version = _numbers(rows["f.protocol_version"], -1)
-        self.code = _numbers(rows["error_code"], -1)
-        self.body = _numbers(rows["body_print"], 0)
-        self.topic, self.topic_names = _coded(rows.coded("destination"))
-        flaw, flaws = _coded(rows.coded("flaw"))
-        self.cut = _any_of(flaw, [i for i, x in enumerate(flaws) if x == "truncated"])
-        self.bad = (flaw >= 0) & ~self.cut
-        self.empty = _any_of(self.topic, [i for i, x in enumerate(self.topic_names) if x == ""])
-        self.nul = _any_of(self.topic, [i for i, x in enumerate(self.topic_names) if "\0" in x])
-        self.text, self.texts = _coded(rows.coded("f.error_text"))
-        key = rows["f.partition_key"]
-        self.no_key = (
-            pc.fill_null(pc.equal(pc.binary_length(key), 0), False).to_numpy(zero_copy_only=False)
-            if key.null_count < self.n else _all_of(False, self.n)
-        )  # fmt: skip
-        refused = (self.qos > 1) | (self.has_sub & (self.sub == 0))
-        self.odd = self.bad | self.cut | self.empty | self.nul | self.no_key | refused
-        self.answer, self.says = self._answers()
-
-    def _answers(self) -> tuple[NDArray[np.int8], NDArray[np.int32]]:
-        """What each server frame is, and what a fixed answer says."""
-        kind = np.full(self.n, Answer.ODD, np.int8)
-        says = np.zeros(self.n, np.int32)
-        rows = np.flatnonzero(~self.client)
-        op, code = self.op[rows], self.code[rows]
-        meaning = np.array([*(TEXTS.get(x, Says.OTHER) for x in self.texts), Says.OTHER], np.int32)
-        nack, ack = op == NACK, (op == ACK) & self.has_sub[rows]
-        one = np.full(len(rows), Answer.ODD, np.int8)
-        one[nack | ack | (op == PONG)] = Answer.FIXED
-        one[nack & (code == 404)] = Answer.NOT_FOUND
-        one[nack & ((code == 500) | (code == 503))] = Answer.REFUSED
-        one[op == PUBLISH] = Answer.DELIVERY
-        one[self.cut[rows] | self.bad[rows]] = Answer.ODD
-        one[op == DELIVER] = Answer.PUSH
-        said = np.where(op == PONG, int(Says.PONG), 0)
-        said[ack] = np.where(self.sub[rows][ack] == 0, int(Says.ZERO), int(Says.SUBSCRIBED))
-        said[nack] = meaning[self.text[rows][nack]]
-        kind[rows], says[rows] = one, said
-        return kind, says
-
-
-def _all_of(value: object, n: int) -> NDArray[Any]:
-    """An array of one value that takes no room."""
-    return np.broadcast_to(np.array(value), n)
-
-
-def _any_of(codes: NDArray[Any], wanted: Sequence[int]) -> NDArray[np.bool_]:
-    if not wanted:
-        return _all_of(False, len(codes))
-    return np.isin(codes, wanted)
-
-
-def _numbers(array: pa.Array, null: int) -> I64:
-    """An integer column as an array."""
-    if array.null_count == len(array):
-        return _all_of(np.int64(null), len(array))
-    dtype = np.dtype(f"int{array.type.bit_width}")
-    values = np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
-    if not array.null_count:
-        return values
-    return np.where(array.is_valid().to_numpy(zero_copy_only=False), values, dtype.type(null))
-
-
-def _coded(column: pa.DictionaryArray) -> tuple[I64, list[str]]:
-    """A number per row for its text, -1 for null, and the texts."""
-    return _numbers(column.indices, -1), column.dictionary.to_pylist()
 
 
 # -- one connection: classes, counting, blocks -----------------------------------------------------------
@@ -223,7 +104,7 @@ class _Talk:
                        ``open_answers`` positions of answers that several frames may have got
     """
 
-    def __init__(self, x: _Columns, edge: Ends, c: I64, s: I64, shapes: "_Shapes") -> None:
+    def __init__(self, x: Columns, edge: Ends, c: I64, s: I64, shapes: "_Shapes") -> None:
         self.x, self.edge, self.c, self.s = x, edge, c, s
         self.answer, self.says = x.answer[s], x.says[s]
         self.c_id, self.s_id = x.id[c], x.id[s]
@@ -653,7 +534,7 @@ _ASKS: Mapping[int, int] = {
 class _World:
     """All connections of one server endpoint."""
 
-    def __init__(self, x: _Columns, talks: list[_Talk]) -> None:
+    def __init__(self, x: Columns, talks: list[_Talk]) -> None:
         self.x, self.talks = x, talks
         self.whole = all((t.to_end or not t.start) and not t.c_holes and not t.s_holes for t in talks)
         self.two = any(t.version == 2 for t in talks)
@@ -943,7 +824,7 @@ def _settle(t: _Talk, o: _Opens | None, out: _Out) -> None:
         out.add(np.empty(0, np.int64), t.s[left], left_state)
 
 
-def _outcome(x: _Columns, t: _Talk, o: _Opens | None) -> _Outcome:
+def _outcome(x: Columns, t: _Talk, o: _Opens | None) -> _Outcome:
     n = len(t.c)
     reply = np.full(n, -1, np.int64)
     reply[t.pair_c] = t.pair_s
@@ -1011,7 +892,7 @@ def _states(t: _Talk, reply: I64, unsure: NDArray[np.bool_], handled: int) -> ND
     return state
 
 
-def _by_id(x: _Columns, t: _Talk, reply: I64) -> Iterator[tuple[int, int]]:
+def _by_id(x: Columns, t: _Talk, reply: I64) -> Iterator[tuple[int, int]]:
     """Pairs of open frames and answers outside the counted runs, where the client uses no id twice."""
     if not t.in_order:
         return
@@ -1026,7 +907,7 @@ def _by_id(x: _Columns, t: _Talk, reply: I64) -> Iterator[tuple[int, int]]:
             yield found, a
 
 
-def _alone(x: _Columns, t: _Talk, reply: I64) -> tuple[I64, NDArray[np.int8]]:
+def _alone(x: Columns, t: _Talk, reply: I64) -> tuple[I64, NDArray[np.int8]]:
     """Positions of answers without a request, and their states."""
     taken = np.zeros(len(t.s), np.bool_)
     taken[reply[reply >= 0]] = True
@@ -1053,7 +934,7 @@ def _alone(x: _Columns, t: _Talk, reply: I64) -> tuple[I64, NDArray[np.int8]]:
     return left, state
 
 
-def _worlds(x: _Columns, ends: Mapping[int, Ends]) -> list[list[_Talk]]:
+def _worlds(x: Columns, ends: Mapping[int, Ends]) -> list[list[_Talk]]:
     """The connections, server by server."""
     worlds: dict[str, list[_Talk]] = {}
     shapes: _Shapes = {}
@@ -1067,7 +948,7 @@ def _worlds(x: _Columns, ends: Mapping[int, Ends]) -> list[list[_Talk]]:
     return list(worlds.values())
 
 
-def _by_connection(x: _Columns) -> Iterator[tuple[int, I64]]:
+def _by_connection(x: Columns) -> Iterator[tuple[int, I64]]:
     """The rows of each connection."""
     if not x.n:
         return
@@ -1079,15 +960,40 @@ def _by_connection(x: _Columns) -> Iterator[tuple[int, I64]]:
     yield from zip(encoded.dictionary.to_pylist(), np.split(order, borders[:-1]), strict=True)
 
 
-def _in_order(x: _Columns, rows: I64) -> I64:
+def _in_order(x: Columns, rows: I64) -> I64:
     """Rows of one direction by their place in the stream."""
     offset = x.offset[rows]
     return rows if (offset[1:] > offset[:-1]).all() else rows[np.argsort(offset, kind="stable")]
 
 
 def pairs(rows: Rows, ends: Mapping[int, Ends]) -> Pairing:
-    """The exchanges of all BlipMQ connections of a capture."""
-    x, out = _Columns(rows), _Out()
+    """The exchanges of all BlipMQ connections of a capture.
+
+    Of servers that no consumer is heard of publishes are set aside: how far such a server came on a connection tells
+    of all of them.
+    """
+    sieve = Sieve(rows)
+    few = sieve.few(ends)
+    x, out, silent = Columns(rows.chosen(few)), _Out(), dict[int, int]()
+    for talks in _worlds(x, ends):
+        if all(_tells_of_aside(t, sieve.first.get(t.edge.connection_id, NEVER_NS)) for t in talks):
+            silent |= {t.edge.connection_id: _silent_to(t) for t in talks}
+            for talk in talks:
+                _settle(talk, None, out)
+    if not silent:
+        return _paired(Columns(rows), ends)
+    connection = np.array(sorted(silent), np.int64)
+    others = sieve.others(silent)
+    seen = np.sort(np.concatenate([few[np.isin(x.connection, connection)], others]))
+    end = np.array([silent[one] for one in connection.tolist()], np.int64)
+    found = out.pairing().of(few)
+    if len(others):
+        found = found.plus(_paired(Columns(rows.chosen(others)), ends).of(others))
+    return replace(found, aside=Aside(seen, connection, np.zeros(len(end), np.int64), end))
+
+
+def _paired(x: Columns, ends: Mapping[int, Ends]) -> Pairing:
+    out = _Out()
     for talks in _worlds(x, ends):
         world = _World(x, talks)
         for talk, opens in zip(talks, world.opens, strict=True):
@@ -1096,26 +1002,46 @@ def pairs(rows: Rows, ends: Mapping[int, Ends]) -> Pairing:
     return out.pairing()
 
 
+def _tells_of_aside(t: _Talk, first: int) -> bool:
+    """Whether the publishes of a connection, the first at a stream offset, are all silent as far as the server came."""
+    k = t.ready_from - 1
+    ready = 0 <= k < len(t.s) and t.x.op[t.c[k]] == AUTH and t.says[k] == Says.ZERO
+    answered = len(t.pair_c) == np.count_nonzero(t.kind == Class.FIXED)
+    counted = t.in_step and t.broken is None and (answered or not t.edge.covered)
+    return first == NEVER_NS or (counted and ready and bool(t.x.offset[t.c[k]] < first))
+
+
+def _silent_to(t: _Talk) -> int:
+    """The stream offset up to which the server surely handled what it did not answer."""
+    if t.to_end and t.edge.covered:
+        return NEVER_NS
+    return int(t.x.offset[t.c[t.pair_c[-1]]]) if len(t.pair_c) else 0
+
+
 def deliveries(rows: Rows, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
     """The publish of each delivery: by tag where the subscription's life is known, else by a body sent only once."""
     none = np.empty(0, np.int64)
-    op, (side, sides) = _numbers(rows["op_code"], -1), _coded(rows.coded("direction"))
-    if not (((op == PUBLISH) | (op == DELIVER)) & _any_of(side, [i for i, x in enumerate(sides) if x == "s2c"])).any():
+    seen = np.arange(rows.num_rows) if pairs.aside is None else pairs.aside.seen
+    if pairs.aside is not None:  # nothing was delivered of what was set aside
+        rows = rows.chosen(seen)
+    op, (side, sides) = numbers(rows["op_code"], -1), coded(rows.coded("direction"))
+    if not (((op == PUBLISH) | (op == DELIVER)) & any_of(side, [i for i, x in enumerate(sides) if x == "s2c"])).any():
         return Matches(none, none, (), ())
-    x = _Columns(rows)
+    x = Columns(rows)
     state = np.full(x.n, -1, np.int8)
-    state[pairs.request[pairs.request >= 0]] = pairs.state[pairs.request >= 0]
+    asked = pairs.request >= 0
+    state[np.searchsorted(seen, pairs.request[asked])] = pairs.state[asked]
     whole, server = _captured(x, ends)
     delivered = np.flatnonzero((x.answer == Answer.DELIVERY) | ((x.answer == Answer.PUSH) & ~x.bad & ~x.cut))
     published = np.flatnonzero(
         x.client & (x.op == PUBLISH) & ((state == State.SILENT) | (state == State.UNKNOWN)) & ~x.bad & ~x.cut
     )
     if not len(delivered):
-        return Matches(np.empty(0, np.int64), np.empty(0, np.int64), [], [])
+        return Matches(none, none, (), ())
     source = np.full(x.n, -1, np.int64)
     if pairs.publish is not None:
         known = pairs.publish >= 0
-        source[pairs.reply[known]] = pairs.publish[known]
+        source[np.searchsorted(seen, pairs.reply[known])] = np.searchsorted(seen, pairs.publish[known])
     tagged = delivered[source[delivered] >= 0]
     rest = delivered[source[delivered] < 0]
     place = server * (len(x.topic_names) + 1) + x.topic + 1
@@ -1125,18 +1051,18 @@ def deliveries(rows: Rows, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
     tags = x.id[tagged].view(np.uint64).tolist()
     digests = rows["body_sha256"].take(pa.array(hashed)).to_pylist()
     return Matches(
-        np.concatenate([source[tagged], one[sure]]), np.concatenate([tagged, hashed]),
+        seen[np.concatenate([source[tagged], one[sure]])], seen[np.concatenate([tagged, hashed])],
         ["tag"] * len(tagged) + ["body_hash"] * len(hashed), [*map(str, tags), *digests],
         int(((count > 0) & ~sure).sum()),
     )  # fmt: skip
 
 
-def _keys(x: _Columns, place: I64, rows: I64) -> I64:
+def _keys(x: Columns, place: I64, rows: I64) -> I64:
     """A number for server, topic and body; bodies have 60-bit fingerprints, so different ones differ here too."""
     return np.asarray(x.body[rows] ^ (place[rows] * np.int64(0x1E3779B97F4A7C15)), np.int64)
 
 
-def _only(x: _Columns, place: I64, published: I64, delivered: I64) -> tuple[I64, I64, NDArray[np.bool_]]:
+def _only(x: Columns, place: I64, published: I64, delivered: I64) -> tuple[I64, I64, NDArray[np.bool_]]:
     """Per delivery the first publish of its topic and body, how many there are, and whether it alone came before."""
     if not len(published) or not len(delivered):
         n = len(delivered)
@@ -1153,7 +1079,7 @@ def _only(x: _Columns, place: I64, published: I64, delivered: I64) -> tuple[I64,
     return one, count, sure
 
 
-def _captured(x: _Columns, ends: Mapping[int, Ends]) -> tuple[NDArray[np.bool_], I64]:
+def _captured(x: Columns, ends: Mapping[int, Ends]) -> tuple[NDArray[np.bool_], I64]:
     """Per row whether all connections of its server were captured without a gap, and a number for the server."""
     connection, place = np.unique(x.connection, return_inverse=True)
     edges = [ends[c] for c in connection.tolist()]
@@ -1164,7 +1090,7 @@ def _captured(x: _Columns, ends: Mapping[int, Ends]) -> tuple[NDArray[np.bool_],
     return whole[place.reshape(-1)], number[place.reshape(-1)]
 
 
-def _all_differ(x: _Columns, place: I64, published: I64, rest: I64) -> NDArray[np.bool_]:
+def _all_differ(x: Columns, place: I64, published: I64, rest: I64) -> NDArray[np.bool_]:
     """Per delivery whether its topic never saw a body twice, in enough messages to tell."""
     topics, at, count = np.unique(place[published], return_inverse=True, return_counts=True)
     if not len(topics) or not len(rest):

@@ -244,7 +244,7 @@ def rows_of(
         yield getattr(made, table)
     else:
         for ledger in made.ledgers().values():
-            yield getattr(ledger, table)
+            yield from ledger.blocks() if table == "exchanges" else [ledger.deliveries]
 
 
 class FilteringReader(CaptureReader):

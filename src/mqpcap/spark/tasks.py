@@ -26,7 +26,7 @@ from mqpcap import memory
 from mqpcap.capture import Capture
 from mqpcap.dissection import Dissection, Options
 from mqpcap.errors import CaptureError
-from mqpcap.exchanges import ledger
+from mqpcap.exchanges import Ledger, ledger
 from mqpcap.frames import Server, Talk
 from mqpcap.layers import protocols
 from mqpcap.matching import numbered
@@ -42,7 +42,7 @@ from mqpcap.tables import Chunk
 
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 _LENGTH = struct.Struct("<Q")
-BLOCK_ROW_COUNT = 1 << 20
+BLOCK_ROW_COUNT = 1 << 18
 """So many packed rows (30 to 60 bytes each) wait in the memory of a share before they go to its file."""
 
 
@@ -207,8 +207,13 @@ def _whole(dissection: Dissection, parts: Parts, made: Result) -> None:
     for chunk in dissection.chunks():
         _write(chunk, parts, made)
     for one in dissection.ledgers().values():
-        parts.write("exchanges", one.exchanges)
-        parts.write("deliveries", one.deliveries)
+        _write_ledger(one, parts)
+
+
+def _write_ledger(one: Ledger, parts: Parts) -> None:
+    for block in one.blocks():
+        parts.write("exchanges", block)
+    parts.write("deliveries", one.deliveries)
 
 
 def _shared(share: Share, dissection: Dissection, leavings: "_Leavings", parts: Parts, made: Result) -> None:
@@ -303,7 +308,7 @@ class _Leaving:
             if joins:
                 self._block(group, rows)
             elif rows.num_rows:
-                parts.write("exchanges", ledger(protocols()[self._name], rows, state.edges).exchanges)
+                _write_ledger(ledger(protocols()[self._name], rows, state.edges), parts)
         for group in self._narrow:
             self._block(group, {
                 k: edge for k, edge in state.edges.items() if _group(edge.server, self._group_count) == group
@@ -416,5 +421,4 @@ def _join(task: Join, place: Place, parts: Parts) -> None:
     one = ledger(protocols()[task.protocol], rows, edges)
     del rows, edges
     memory.trim()
-    parts.write("exchanges", one.exchanges)
-    parts.write("deliveries", one.deliveries)
+    _write_ledger(one, parts)

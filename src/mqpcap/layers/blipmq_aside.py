@@ -1,0 +1,77 @@
+"""Publishes of BlipMQ that no pair needs: most of a capture, perhaps, and so never all in memory.
+
+A publish gets an answer only where it is refused. It matters to what consumers get, and to what is proven of a
+connection in which something is missing or odd. ``Sieve`` finds the servers with none of that, a block of rows at a
+time.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqpcap.layers.blipmq_columns import Frames
+from mqpcap.matching import numbered
+from mqpcap.protocol import Ends
+from mqpcap.rows import Rows
+
+I64 = NDArray[np.int64]
+NO_ROWS: I64 = np.empty(0, np.int64)
+LAST = np.iinfo(np.int64).max
+
+
+class Sieve:
+    """Which rows are such publishes, and of which connections.
+
+    first   per connection that has any the stream offset of the first
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._masks: list[NDArray[np.uint8]] = []
+        self._odd: set[int] = set()
+        self._connections: set[int] = set()
+        self._counted: set[int] = set()
+        self.first: dict[int, int] = {}
+        for _, block in rows.blocks():
+            self._look(Frames(block))
+
+    def _look(self, x: Frames) -> None:
+        aside = x.publishes()
+        self._masks.append(np.packbits(aside))
+        self._connections.update(numbered(x.connection)[0].tolist())
+        self._counted.update(numbered(x.connection[~aside])[0].tolist())
+        self._odd.update(np.unique(x.connection[~x.ordinary()]).tolist())
+        ids, place = numbered(x.connection[aside])
+        first = np.full(len(ids), LAST)
+        np.minimum.at(first, place, x.offset[aside])
+        for one, offset in zip(ids.tolist(), first.tolist(), strict=True):
+            self.first[one] = min(offset, self.first.get(one, LAST))
+
+    def few(self, ends: Mapping[int, Ends]) -> I64:
+        """The rows that count, of servers all of whose connections are whole and have nothing odd."""
+        doubtful = {
+            ends[one].server for one in self._connections
+            if one in self._odd or one not in self._counted or not ends[one].start or ends[one].holes != ((), ())
+        }  # fmt: skip
+        plain = {one for one in self._connections if ends[one].server not in doubtful}
+        if plain.isdisjoint(self.first):
+            return NO_ROWS
+        return self._numbers((start + np.flatnonzero(mine & ~aside) for start, mine, aside in self._split(plain)))
+
+    def others(self, connections: Collection[int]) -> I64:
+        """All rows of other connections."""
+        if self._connections.issubset(connections):
+            return NO_ROWS
+        return self._numbers((start + np.flatnonzero(~mine) for start, mine, _ in self._split(connections)))
+
+    def _split(self, connections: Collection[int]) -> Iterator[tuple[int, NDArray[np.bool_], NDArray[np.bool_]]]:
+        """Per block its first row, which rows are of some connections, and which are publishes to be set aside."""
+        for (start, block), mask in zip(self._rows.blocks(), self._masks, strict=True):
+            ids, place = numbered(block["connection_id"].to_numpy())
+            mine = np.array([one in connections for one in ids.tolist()], np.bool_)[place]
+            yield start, mine, np.unpackbits(mask, count=block.num_rows).astype(np.bool_)
+
+    @staticmethod
+    def _numbers(parts: Iterator[I64]) -> I64:
+        return np.concatenate([NO_ROWS, *parts])
