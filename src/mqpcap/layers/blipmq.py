@@ -7,6 +7,7 @@ The version is that of the HELLO answered by ACK; it decides whether the high bi
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -16,7 +17,6 @@ import pyarrow.compute as pc
 
 from mqpcap.layers import blipmq_pairing
 from mqpcap.protocol import (
-    DIRECTIONS,
     Claim,
     Connection,
     Direction,
@@ -33,6 +33,12 @@ from mqpcap.protocol import (
 from mqpcap.wire import U8, U16, U32, U64, Bits, Bytes, Length, Message, Only, Rest, Text
 
 MAX_FRAME_SIZE = 16 * 1024 * 1024  # frame.rs: the server closes on more
+HEADER_BYTES = 13
+ACK_BYTES = 21
+IN_A_ROW = 3
+"""So many frames in a row are ours anywhere."""
+FRAMES_LOOKED_AT = 256
+"""So many frames of a side are asked who says them."""
 EARLY_ACKS = 16
 """ACKs remembered whose HELLO has not been read yet."""
 
@@ -215,32 +221,79 @@ def _layout(name: str, direction: Direction, bodies: Mapping[Any, Any]) -> Layou
     )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """What one side sends: how many frames in a row, whether only a client or rather a server says them."""
+
+    frames: int
+    client: bool
+    server: bool
+
+
+_FROM_CLIENT = (FrameType.HELLO, FrameType.AUTH, FrameType.SUBSCRIBE, FrameType.PING, FrameType.POLL)
+_FROM_SERVER = (FrameType.NACK, FrameType.PONG, FrameType.DELIVER)
+
+
+def _side(opening: Opening, direction: Direction) -> _Side:
+    """The frames of a side that follow each other, and who says such (notes, Frame types and directions)."""
+    data = opening.c2s if direction == "c2s" else opening.s2c
+    at = opening.chain(direction, direction, 2 if opening.on_port else IN_A_ROW)
+    frames, client, server = 0, False, False
+    while at is not None and at + HEADER_BYTES <= len(data) and frames < FRAMES_LOOKED_AT:
+        length, kind = int.from_bytes(data[at : at + 4], "big"), data[at + 4]
+        # A PONG is empty; the client's of 2025, which sent protobuf, begin with the same byte and are not.
+        if not 9 <= length <= MAX_FRAME_SIZE or kind not in NAMES or (kind == FrameType.PONG and length > 9):
+            break
+        frames += 1
+        client = client or kind in _FROM_CLIENT
+        succeeded = kind == FrameType.ACK and data[at + 13 : at + 21] == bytes(8)
+        server = server or succeeded or kind in _FROM_SERVER
+        at += 4 + length
+    return _Side(frames, client, server)
+
+
 def claims(opening: Opening) -> Claim:
     """HELLO alone on the port is enough; elsewhere the server's answer confirms (notes, Heuristic signature)."""
     client, server = opening.c2s, opening.s2c
+    both = opening.c2s_start and opening.s2c_start
     hello = client[:5] == b"\0\0\0\x0b\x01" and len(client) >= 15
     answered = (
         (server[:5] == b"\0\0\0\x11\x05" and server[13:21] == bytes(8))
         or (server[4:5] == b"\x06" and len(server) >= 17 and server[:2] == b"\0\0")
     ) and server[5:13] == client[5:13]
-    if opening.c2s_start and opening.s2c_start and len(client) >= 13 and answered:
+    if both and len(client) >= HEADER_BYTES and answered:
         return Claim(Verdict.YES, "c2s", "s2c", "HELLO or first frame answered under its id")
     if opening.c2s_start and hello and client[13:15] in (b"\0\1", b"\0\2"):
         return Claim(Verdict.YES, "c2s", "s2c", "HELLO of version 1 or 2")
     if opening.c2s_start and hello:
         return Claim(Verdict.WEAK, "c2s", "s2c", "HELLO of another version")
     plausible = client[:1] in (b"\0", b"\1", b"") and server[:1] in (b"\0", b"\1", b"")
-    if opening.c2s_start and opening.s2c_start and not plausible:
+    if both and not plausible:
         return Claim(Verdict.NO)
-    for direction in DIRECTIONS:
-        if opening.chain(direction, direction, 3) is not None:
-            return Claim(Verdict.YES, "c2s", "s2c", f"three frames in a row {direction}")
-    for direction in DIRECTIONS:
-        if opening.on_port and opening.chain(direction, direction, 2) is not None:
-            return Claim(Verdict.WEAK, "c2s", "s2c", f"frames {direction}")
-    if opening.c2s_ended and opening.s2c_ended:
-        return Claim(Verdict.NO)
-    return Claim(Verdict.WAIT)
+    if both and len(client) >= HEADER_BYTES and len(server) >= ACK_BYTES:
+        return Claim(Verdict.NO, reason="the first frame is answered whatever it is, and under its id")
+    return _late_claim(opening)
+
+
+def _late_claim(opening: Opening) -> Claim:
+    """What frames in a row say; where no SYN tells who is the client, the types do."""
+    one, two = _side(opening, "c2s"), _side(opening, "s2c")
+    frames, ended = one.frames + two.frames, opening.c2s_ended and opening.s2c_ended
+    if frames < (1 if opening.on_port else IN_A_ROW):
+        return Claim(Verdict.NO if ended else Verdict.WAIT)
+    verdict = Verdict.YES if frames >= IN_A_ROW else Verdict.WEAK
+    if not (opening.c2s_start or opening.s2c_start):
+        told, not_so = one.client, two.client
+        if told == not_so and not opening.on_port:
+            told, not_so = two.server and not one.server, one.server and not two.server
+        if not_so and not told:
+            return Claim(Verdict.NO, reason="the other side is the client")
+        if not told and not opening.on_port:
+            if not ended:
+                return Claim(Verdict.WAIT)
+            # Only a publisher gets no answer at all.
+            verdict = Verdict.YES if opening.c2s else Verdict.WEAK
+    return Claim(verdict, "c2s", "s2c", f"{frames} frames in a row")
 
 
 def observe(seen: Seen) -> None:
