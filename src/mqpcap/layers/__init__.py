@@ -13,7 +13,17 @@ from mqpcap.protocol import MessageQueue
 
 def names() -> tuple[str, ...]:
     """The names of the layer modules, sorted."""
-    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__)))
+    return _listed(tuple(__path__))
+
+
+def protocols() -> dict[str, MessageQueue]:
+    """Every protocol by name."""
+    return _loaded(names())
+
+
+@cache
+def _listed(folders: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(m.name for m in pkgutil.iter_modules(folders)))
 
 
 @cache
@@ -21,8 +31,3 @@ def _loaded(modules: tuple[str, ...]) -> dict[str, MessageQueue]:
     loaded = (importlib.import_module(f"{__name__}.{name}") for name in modules)
     found: list[MessageQueue] = [module.PROTOCOL for module in loaded if hasattr(module, "PROTOCOL")]
     return {protocol.name: protocol for protocol in found}
-
-
-def protocols() -> dict[str, MessageQueue]:
-    """Every protocol by name."""
-    return _loaded(names())
