@@ -129,7 +129,8 @@ _BASES = fingerprint_bases()
 @cache
 def _print_keys(bases: tuple[int, int]) -> NDArray[np.uint64]:
     """The keys that go with the bases."""
-    return np.random.default_rng(bases).integers(0, 1 << 64, 2 * (ip.PRINT_WORDS + 1), np.uint64)
+    # Not numpy.random: importing it takes longer than reading a small capture.
+    return np.frombuffer(hashlib.shake_128(repr(bases).encode()).digest(16 * (ip.PRINT_WORDS + 1)), np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
