@@ -16,7 +16,8 @@ import pytest
 
 from mqpcap import __version__, outputs
 from mqpcap.errors import OutputError
-from mqpcap.outputs import Export, json_lines
+from mqpcap.json_lines import json_lines
+from mqpcap.outputs import Export
 
 DAY_NS = 86_400_000_000_000
 RECORDS = pa.list_(pa.struct([("offset", pa.int64()), ("key", pa.binary()), ("value", pa.binary())]))

@@ -1,4 +1,4 @@
-"""Tables to Parquet files that appear whole or not at all, and rows to JSON lines.
+"""Tables to Parquet files that appear whole or not at all.
 
 The ``tables`` room, or any face, feeds record batches in. An :class:`Export` writes them below a hidden
 directory beside the one asked for and renames that into place when everything is written, so a killed
@@ -20,7 +20,6 @@ import base64
 import ctypes
 import errno
 import json
-import math
 import os
 import re
 import shutil
@@ -29,11 +28,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypeAlias
+from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -75,8 +72,6 @@ DATES: Final[Mapping[str, str | tuple[str, ...]]] = {
     "problems": "ts",
 }
 """The column whose day a row belongs to, where it is not ``ts_ns``."""
-
-Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,63 +358,6 @@ class Export:
     def _stop_pool(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
-
-
-def json_lines(batch: pa.RecordBatch | pa.Table, fields: pa.RecordBatch | pa.Table | None = None) -> Iterator[str]:
-    """One JSON object a row, without the line's end; ``fields``, of as many rows, becomes an object in it.
-
-    Bytes that are printable UTF-8 are a string, others ``{"hex": ...}``; a decimal is an integer; a time is
-    ISO 8601 in UTC with ``Z``. Control characters are escaped, so a line is safe to show on a terminal.
-
-    >>> import pyarrow as pa
-    >>> list(json_lines(pa.RecordBatch.from_pydict({"op": ["PING"], "body": [b"\\xff"]})))
-    ['{"op":"PING","body":{"hex":"ff"}}']
-    """
-    inner = fields.to_pylist() if fields is not None else [None] * batch.num_rows
-    for row, values in zip(batch.to_pylist(), inner, strict=True):
-        shown = {name: json_value(value) for name, value in row.items()}
-        if values is not None:
-            shown["fields"] = {name: json_value(value) for name, value in values.items()}
-        yield json_text(shown)
-
-
-def json_text(value: Json) -> str:
-    """The value as JSON on one line, with every character escaped that a terminal would obey."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return _OBEYED.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
-
-
-def json_value(value: object) -> Json:
-    """A cell as JSON knows it: see `json_lines`."""
-    match value:
-        case None | bool() | int() | str():
-            return value
-        case float():
-            return value if math.isfinite(value) else str(value)
-        case bytes():
-            return _json_bytes(value)
-        case Decimal():
-            return int(value)
-        case datetime():
-            return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
-        case Mapping():
-            return {str(name): json_value(inner) for name, inner in value.items()}
-        case Sequence():
-            return [json_value(inner) for inner in value]
-    raise TypeError(f"no JSON form for {type(value).__name__}")
-
-
-# DEL, the C1 controls (0x9b begins an escape sequence), direction marks and line separators of Unicode.
-_OBEYED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-_NOT_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-
-
-def _json_bytes(value: bytes) -> Json:
-    try:
-        text = value.decode()
-    except UnicodeDecodeError:
-        return {"hex": value.hex()}
-    return {"hex": value.hex()} if _NOT_TEXT.search(text) else text
 
 
 def by_date(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mqpcap.cli.messages import Shown
     from mqpcap.cli.ordered import Ordered, Row
     from mqpcap.explanation import Attempt, Explanation, Item
-    from mqpcap.outputs import Json
+    from mqpcap.json_lines import Json
     from mqpcap.protocol import Direction, MessageQueue
     from mqpcap.tables import Chunk
 
@@ -196,7 +196,7 @@ def _tell_row(protocol: "MessageQueue", row: "Row", runs: "Sequence[Shown]", as_
 
 def _tell(protocol: "MessageQueue", told: "Explanation", row: "Row | None", as_json: bool, outcome: Outcome) -> None:
     from mqpcap.explanation import secret_spans
-    from mqpcap.outputs import json_text
+    from mqpcap.json_lines import json_text
 
     hidden = [] if outcome.choices.show_secrets else secret_spans(protocol, told.data, told.best)
     if as_json:
@@ -236,7 +236,7 @@ def _value_of(item: "Item", hidden: Sequence[tuple[int, int]], choices: Choices)
 def _as_json(
     told: "Explanation", row: "Row | None", hidden: Sequence[tuple[int, int]], choices: Choices
 ) -> "Mapping[str, Json]":
-    from mqpcap.outputs import json_value
+    from mqpcap.json_lines import json_value
 
     best = told.best
     out: dict[str, Json] = {}

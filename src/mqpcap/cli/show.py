@@ -164,7 +164,7 @@ def _write(lines: Iterator[str]) -> None:
 
 
 def _json_lines(rows: "Iterator[Row]") -> Iterator[str]:
-    from mqpcap.outputs import json_text, json_value
+    from mqpcap.json_lines import json_text, json_value
     from mqpcap.tables import MESSAGES
 
     for row in rows:
