@@ -29,6 +29,14 @@ main(prog_name="main")
 """
 
 
+# What a short command must not pay for, by what would import it.
+COSTLY = (
+    "scapy", "pandas", "dateutil",  # pyarrow, of every list
+    "numpy.random", "pydoc",  # pyarrow, for documentation
+    "concurrent.futures", "logging", "rich", "pyarrow.parquet", "pyarrow.dataset",
+)  # fmt: skip
+
+
 def said_by(code: str) -> str:
     code = "import numpy, sys; numpy.set_printoptions(threshold=sys.maxsize)\n" + code
     return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
@@ -59,6 +67,16 @@ def test_the_command_line_says_the_same_without_scapy(words: list[str], pcaps: P
 
     assert (alone.returncode, alone.stderr.splitlines()[-1:]) == (0, ["False"])
     assert alone.stdout == CliRunner().invoke(main, words).stdout != ""
+
+
+@pytest.mark.parametrize("words", ["show -q", "show -q --unanswered", "info -q --json"])
+def test_a_short_command_imports_nothing_costly(words: str, pcaps: Path) -> None:
+    command = COMMAND.replace('"scapy" in sys.modules', f"sorted(sys.modules.keys() & set({COSTLY!r}))")
+    arguments = [*words.split(), str(pcaps / "blipmq/qos1.pcap")]
+
+    ended = subprocess.run([sys.executable, "-c", command, *arguments], capture_output=True, text=True, check=True)
+
+    assert ended.stderr.splitlines()[-1:] == ["[]"]
 
 
 def test_a_class_without_scapy_says_so_when_used() -> None:

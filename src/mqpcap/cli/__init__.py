@@ -14,7 +14,7 @@ from mqpcap import __version__
 from mqpcap.cli.explain import explain
 from mqpcap.cli.export import export
 from mqpcap.cli.info import info
-from mqpcap.cli.process import settle_in
+from mqpcap.cli.process import leave, settle_in
 from mqpcap.cli.protocols import protocols
 from mqpcap.cli.show import show
 from mqpcap.cli.spark import spark
@@ -28,7 +28,10 @@ class Commands(click.Group):
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Run as the process that it is, which needs no Scapy; code that uses Scapy calls ``main.main``."""
         settle_in()
-        return super().__call__(*args, **kwargs)
+        try:
+            return super().__call__(*args, **kwargs)
+        finally:
+            leave()
 
     def invoke(self, ctx: click.Context) -> object:
         """The command's result; exits 1 on what the user has to know."""

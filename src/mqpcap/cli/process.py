@@ -3,13 +3,17 @@
 import gc
 import os
 import sys
+from types import ModuleType
 
 GARBAGE_OBJECTS = 100_000
 """So many new objects are looked through for garbage at a time."""
 
 
 def settle_in() -> None:
-    """Do without what costs a short command more than its work: Scapy, pandas, searches for garbage, idle threads."""
+    """Do without what costs a short command more than its work.
+
+    Scapy, pandas, documentation of functions, searches for garbage, idle threads.
+    """
     import mqpcap.plain  # noqa: F401 - that it is there is what counts
 
     # What imports make stays: looking through it again and again takes a tenth of a short command.
@@ -17,17 +21,39 @@ def settle_in() -> None:
     # numpy's threads would spin for a tenth of a second, waiting for matrices that nobody here multiplies.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sys.meta_path.insert(0, NoPandas)
+    sys.modules.setdefault(_NO_DOCUMENTS.__name__, _NO_DOCUMENTS)
+
+
+def leave() -> None:
+    """Let the process end without a last search for garbage, which takes a twentieth of a short command."""
+    gc.freeze()
 
 
 class NoPandas:
-    """A finder that says there is no pandas.
+    """A finder that says there is no pandas, and no dateutil.
 
-    pyarrow imports it, where it is installed, as soon as a list becomes an array: half a second for nothing. (None in
-    ``sys.modules`` does not do: what Cython compiled takes it for the module.)
+    pyarrow imports them, where they are installed, as soon as a list becomes an array: half a second for nothing.
+    (None in ``sys.modules`` does not do: what Cython compiled takes it for the module.)
     """
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
-        """Raises for pandas; the other finders are asked for all else."""
-        if name == "pandas":
-            raise ModuleNotFoundError("the command line does without pandas", name=name)
+        """Raises for what is not to be there; the other finders are asked for all else."""
+        if name in ("pandas", "dateutil"):
+            raise ModuleNotFoundError("the command line does without it", name=name)
+
+
+class _NoSections(dict[str, tuple[()]]):
+    """What was read of a docstring: nothing, in any section."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+
+    def __missing__(self, section: str) -> tuple[()]:
+        return ()
+
+
+# While it is imported, pyarrow.compute reads the docstrings of all options to write those of its functions: a tenth
+# of a short command, for texts that nobody here asks for.
+_NO_DOCUMENTS = ModuleType("pyarrow.vendored.docscrape")
+_NO_DOCUMENTS.NumpyDocString = _NoSections  # type: ignore[attr-defined]  # a module made here

@@ -132,8 +132,8 @@ def dissections(captures: "Sequence[Capture]", outcome: Outcome) -> "Iterator[Di
     jobs = (choices.jobs or os.cpu_count() or 1) if told_of_speed(outcome) else 1
     jobs = max(1, min(jobs, len(captures)))
     with metered(size_bytes(captures), choices.quiet) as meter, closing(_runs(captures, choices, jobs, meter)) as runs:
-        for capture, run in runs:
-            dissection = _noted(capture, run.result, outcome)
+        for capture, dissected in runs:
+            dissection = _noted(capture, dissected, outcome)
             if dissection is not None:
                 yield dissection
 
@@ -176,13 +176,17 @@ def _noted(capture: "Capture", dissected: "Callable[[], Dissection]", outcome: O
 
 def _runs(
     captures: "Sequence[Capture]", choices: Choices, jobs: int, meter: Meter
-) -> "Generator[tuple[Capture, Future[Dissection]], None, None]":
-    """Dissections under way, no more than ``jobs`` begun before the first of them is taken."""
-    from concurrent.futures import ThreadPoolExecutor
-
+) -> "Generator[tuple[Capture, Callable[[], Dissection]], None, None]":
+    """Captures and what gives their dissections, no more than ``jobs`` begun before the first of them is taken."""
     from mqpcap.dissection import dissect
 
     options = choices.dissection(jobs)
+    if jobs == 1:
+        # A thread more would change nothing, and importing its pool costs more than reading a small capture.
+        yield from ((capture, partial(dissect, capture, options, meter)) for capture in captures)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
     waiting = deque(captures)
     under_way: deque[tuple[Capture, Future[Dissection]]] = deque()
     pool = ThreadPoolExecutor(jobs, "mqpcap-read")
@@ -191,7 +195,8 @@ def _runs(
             while waiting and len(under_way) < jobs:
                 capture = waiting.popleft()
                 under_way.append((capture, pool.submit(dissect, capture, options, meter)))
-            yield under_way.popleft()
+            capture, run = under_way.popleft()
+            yield capture, run.result
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
