@@ -374,6 +374,20 @@ def test_bytes_behind_the_last_field_of_a_reply_are_a_flaw() -> None:
     assert read(framed(0x06, b"\1\1"), "s2c") == ({"flags": 1}, Flaw.MALFORMED, "go")
 
 
+@pytest.mark.parametrize(
+    ("direction", "op", "body"),
+    [
+        ("c2s", 0x73, text("u") + text("p") + text("") + u(4, 2**32 - 1)),
+        ("c2s", 0x78, text("t") + b"\1" + u(4, 2**24 + 1)),
+        ("s2c", 0x08, u(4, 2**32 - 1)),
+        ("s2c", 0x07, u(4, 2**32 - 1) + u(8, 0)),
+    ],
+)
+def test_count_above_the_bytes_left_is_malformed(direction: str, op: int, body: bytes) -> None:
+    """Section 13 of the notes has such requests; section 15: what fits no reading is malformed, however large the count."""
+    assert read(framed(op, body), direction) == ({"flags": 1}, Flaw.MALFORMED, "go")
+
+
 def test_bytes_behind_a_dialect_are_a_flaw() -> None:
     assert read(framed(0x63, text("group") + b"\xff\xff"), "c2s") == ({"flags": 1}, Flaw.MALFORMED, "go")
 

@@ -367,11 +367,12 @@ class Interpreter:
             count = self._measure(pc, end)
             if count < 0:
                 return cython.cast(cython.int, -count - 1)
-            if count > MAX_LIST_ITEMS:
-                return LONG
-            # A count may not exceed the bytes left divided by the smallest element.
+            # A count may not exceed the bytes left divided by the smallest element: then the bytes break the layout,
+            # whatever our own limit is.
             if not self.soft and smallest > 0 and count > (end - self.pos) // smallest:
                 return WRONG
+            if count > MAX_LIST_ITEMS:
+                return LONG
         if self.ops[pc + W_FLAGS] & CHECKED and count < 1:
             return WRONG
         while i < count:
