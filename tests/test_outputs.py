@@ -104,12 +104,28 @@ def test_numbers_are_stored_as_differences_and_words_as_dictionaries(tmp_path: P
     assert "DELTA_BINARY_PACKED" in columns["ts_ns"].encodings
     assert "DELTA_BINARY_PACKED" in columns["ts"].encodings
     assert "DELTA_BINARY_PACKED" in columns["records.list.element.offset"].encodings
+    assert not columns["tag"].has_dictionary_page
     assert columns["op"].has_dictionary_page
     assert columns["src_port"].has_dictionary_page
     assert columns["connection_id"].has_dictionary_page
     assert not columns["body"].has_dictionary_page
     assert {column.compression for column in columns.values()} == {"ZSTD"}
     assert columns["ts_ns"].has_column_index
+
+
+def test_ids_are_stored_as_what_differs_from_the_one_before(tmp_path: Path) -> None:
+    sizes = {}
+    for name in ("correlation_id", "other"):
+        ids = [str(2**40 + number) for number in range(10_000)]
+        rows = pa.RecordBatch.from_pydict({"ts_ns": range(10_000), name: ids})
+        with Export(tmp_path / name) as tables:
+            tables.write("messages", rows, "ts_ns")
+            sizes[name] = tables.commit().size_bytes
+
+        read = pq.ParquetFile(tmp_path / name / "messages/date=1970-01-01/part-00000.parquet").read()
+        assert read.column(name).to_pylist() == ids
+
+    assert sizes["correlation_id"] < sizes["other"] / 3
 
 
 def test_equal_rows_make_equal_bytes_whatever_the_number_of_threads(
