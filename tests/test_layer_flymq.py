@@ -384,7 +384,7 @@ def test_bytes_behind_the_last_field_of_a_reply_are_a_flaw() -> None:
     ],
 )
 def test_count_above_the_bytes_left_is_malformed(direction: str, op: int, body: bytes) -> None:
-    """Section 13 of the notes has such requests; section 15: what fits no reading is malformed, however large the count."""
+    """Section 13 of the notes has such requests; section 15: what fits no reading is malformed."""
     assert read(framed(op, body), direction) == ({"flags": 1}, Flaw.MALFORMED, "go")
 
 
