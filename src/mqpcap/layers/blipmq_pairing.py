@@ -499,9 +499,13 @@ class _Subscription:
 class _Opens:
     """The open frames (f_) and open answers (a_) of a connection, in order, and what is found out about them.
 
+    f_row, a_row  their rows
     first, last   per answer the earliest and the latest frame that it may answer
     outcome       per frame: the answer, SILENT or UNSURE
     """
+
+    f_row: I64
+    a_row: I64
 
     f_pos: list[int]
     f_kind: list[int]
@@ -590,7 +594,7 @@ class _World:
         f = np.flatnonzero(wanted & (t.c_block >= 0) & (np.arange(len(t.c)) >= t.ready_from))
         c = t.c[f]
         return _Opens(
-            f.tolist(), kind[f].tolist(), x.id[c].tolist(), x.sub[c].tolist(), x.end[c].tolist(),
+            c, rows, f.tolist(), kind[f].tolist(), x.id[c].tolist(), x.sub[c].tolist(), x.end[c].tolist(),
             t.handled_by[f].tolist(), t.c_block[f].tolist(), a.tolist(), t.answer[a].tolist(), x.id[rows].tolist(),
             x.topic[rows].tolist(), x.qos[rows].tolist(), x.body[rows].tolist(), x.ts[rows].tolist(),
             t.s_block[a].tolist(),
@@ -620,10 +624,10 @@ class _World:
         n, m = len(o.f_pos), len(o.a_pos)
         polls = self._all_delivered(i, o)
         if polls is not None:
-            o.first = o.last = polls
-            o.outcome = [SILENT] * n
-            for a, f in enumerate(polls):
-                o.outcome[f] = a
+            o.first = o.last = polls.tolist()
+            outcome = np.full(n, SILENT)
+            outcome[polls] = np.arange(m)
+            o.outcome = outcome.tolist()
             return
         first, last, f = [-1] * m, [-1] * m, 0
         for a in range(m):
@@ -656,13 +660,25 @@ class _World:
                 o.outcome[first[a]] = a
         self._mark(i, o)
 
-    def _all_delivered(self, i: int, o: _Opens) -> list[int] | None:
+    def _all_delivered(self, i: int, o: _Opens) -> I64 | None:
         """The polls, where each got a delivery and nothing else was said: then order leaves one way."""
-        polls = [f for f, kind in enumerate(o.f_kind) if kind == Class.POLL]
-        if len(polls) != len(o.a_pos) or set(o.a_kind) != {Answer.DELIVERY}:
+        x, t = self.x, self.talks[i]
+        f_pos, a_pos = np.array(o.f_pos, np.int64), np.array(o.a_pos, np.int64)
+        polls = np.flatnonzero(t.kind[f_pos] == Class.POLL)
+        if len(polls) != len(a_pos) or (t.answer[a_pos] != Answer.DELIVERY).any():
             return None
-        fits = all(o.f_block[f] == o.a_block[a] and self.may(i, o, f, a) for a, f in enumerate(polls))
-        return polls if fits else None
+        pos, f, a = f_pos[polls], o.f_row[polls], o.a_row
+        fits = (t.c_block[pos] == t.s_block[a_pos]) & (x.end[f] <= x.ts[a])
+        fits &= (x.qos[a] != 0) | (x.id[f] == x.id[a])
+        for number in np.unique(x.sub[f]).tolist():
+            mine = np.flatnonzero(x.sub[f] == number)
+            made = self.subs.get(number)
+            may = np.full(len(mine), made is None)
+            for s in made or ():
+                before = pos[mine] < s.position if i == s.talk else t.handled_by[pos[mine]] <= s.low
+                may |= (x.topic[a[mine]] == s.topic) & (x.qos[a[mine]] <= s.qos) & ~before
+            fits[mine] &= may
+        return polls if fits.all() else None
 
     def _mark(self, i: int, o: _Opens) -> None:
         """Note the frames that more than one way gives an answer."""
@@ -734,20 +750,26 @@ class _World:
                     seen[key] = 1, o.f_end[f]
         return before != (self.retry_ns, self.most, len(self.returns))
 
-    def sources(self, publish: dict[int, int]) -> None:
-        """The publish rows of QoS1 deliveries, where the tag counts the messages since the subscription."""
+    def sources(self, publish: list[tuple[I64, I64]]) -> None:
+        """QoS1 deliveries and their publishes, by row, where the tag counts the messages since the subscription."""
         if self.two:
             return
-        for t, o in zip(self.talks, self.opens, strict=True):
-            for f, a in enumerate(o.outcome if o is not None else ()):
-                if o is None or a < 0 or o.a_kind[a] != Answer.DELIVERY or not o.a_qos[a]:
-                    continue
-                queue = self.queue(o.f_sub[f])
-                if queue is None:
-                    continue
-                fits = queue.stream.ranked(queue.base + o.a_id[a] - 1, o.a_body[a])
-                if len(fits) == 1:
-                    publish[int(t.s[o.a_pos[a]])] = queue.stream.row[fits[0]]
+        x = self.x
+        for o in self.opens:
+            if o is None:
+                continue
+            outcome = np.array(o.outcome, np.int64)
+            frame = o.f_row[outcome >= 0]
+            answer = o.a_row[outcome[outcome >= 0]]
+            delivered = (x.answer[answer] == Answer.DELIVERY) & (x.qos[answer] != 0)
+            frame, answer = frame[delivered], answer[delivered]
+            for number in np.unique(x.sub[frame]).tolist():
+                queue = self.queue(number)
+                if queue is not None:
+                    mine = answer[x.sub[frame] == number]
+                    source = queue.stream.sources(queue.base + x.id[mine] - 1, x.body[mine])
+                    known = source >= 0
+                    publish.append((mine[known], source[known]))
 
     def stream(self, topic: int) -> "Stream":
         """What was published to a topic."""
@@ -789,7 +811,8 @@ class _Out:
 
     def __init__(self) -> None:
         self.parts: list[tuple[I64, I64, NDArray[np.int8]]] = []
-        self.publish: dict[int, int] = {}
+        self.publish: list[tuple[I64, I64]] = []
+        """Rows of deliveries, and of what was published."""
 
     def add(self, request: I64, reply: I64, state: NDArray[np.int8] | State) -> None:
         n = max(len(request), len(reply))
@@ -804,9 +827,9 @@ class _Out:
         state = np.concatenate([np.empty(0, np.int8), *(p[2] for p in self.parts)])
         publish = None
         if self.publish:
-            known = np.array(sorted(self.publish), np.int64)
-            rows = np.array([self.publish[k] for k in known.tolist()], np.int64)
-            at = np.minimum(np.searchsorted(known, reply), len(known) - 1)
+            known, rows = (np.concatenate([p[k] for p in self.publish]) for k in range(2))
+            order = np.argsort(known)
+            at = order[np.minimum(np.searchsorted(known, reply, sorter=order), len(known) - 1)]
             publish = np.where(known[at] == reply, rows[at], -1)
         return Pairing(request, reply, state, publish)
 
@@ -836,8 +859,8 @@ def _outcome(x: Columns, t: _Talk, o: _Opens | None) -> _Outcome:
         got = outcome >= 0
         reply[pos[got]] = np.array(o.a_pos, np.int64)[outcome[got]]
         unsure[pos[outcome == UNSURE]] = True
-        firsts = [f for f in o.first if f >= 0]
-        handled = max(handled, int(pos[got].max(initial=-1)), max((o.f_pos[f] for f in firsts), default=-1))
+        first = np.array(o.first, np.int64)
+        handled = max(handled, int(pos[got].max(initial=-1)), int(pos[first[first >= 0]].max(initial=-1)))
     if t.early_ns >= 0:  # those may have got an answer that may also be older
         unsure |= (t.c_block == 0) & (x.end[t.c] <= t.early_ns) & (reply < 0)
     for f, a in _by_id(x, t, reply):

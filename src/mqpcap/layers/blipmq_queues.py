@@ -9,7 +9,6 @@ Source: core/src/lib.rs, config/src/lib.rs, blipmqd/src/main.rs of bravo1goingda
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -74,29 +73,24 @@ class Answer(IntEnum):
     """Nothing a server says, or not readable."""
 
 
-@dataclass(frozen=True, slots=True)
 class Stream:
     """The messages a topic took, by the time they were captured; ``low``, ``high``: when they were handled.
 
     least, most   how many messages were surely, and possibly, handled in front of each
     certain       every delivery of the topic has a message here, and no message may have been refused
+
+    What is asked for one message at a time is lists; with ``_`` behind the name it is an array.
     """
 
-    low_: I64
-    high_: I64
-    talk_: I64
-    pos_: I64
-    row: list[int]
-    low: list[int]
-    high: list[int]
-    talk: list[int]
-    pos: list[int]
-    body: list[int]
-    qos: list[int]
-    least: list[int]
-    most: list[int]
-    certain: bool
-    places: dict[int, list[int]] = field(default_factory=dict)
+    def __init__(self, low: I64, high: I64, talk: I64, pos: I64, row: I64, body: I64, qos: I64, certain: bool) -> None:
+        least, most = _ranks(low, high, talk)
+        self.low_, self.high_, self.talk_, self.pos_, self.row_, self.body_ = low, high, talk, pos, row, body
+        self.sure_ = least == most
+        self.low, self.high, self.talk, self.pos = (x.tolist() for x in (low, high, talk, pos))
+        self.row, self.body, self.qos = (x.tolist() for x in (row, body, qos))
+        self.least, self.most = least.tolist(), most.tolist()
+        self.certain = certain
+        self.places: dict[int, list[int]] = {}
 
     def ranked(self, rank: int, body: int) -> list[int]:
         """The messages with a body that may have been the one of a rank."""
@@ -108,6 +102,18 @@ class Stream:
         at = self.places.get(body, [])
         near = at[bisect_left(at, rank - MAX_SCAN) : bisect_right(at, rank + MAX_SCAN)]
         return [k for k in near if self.least[k] <= rank <= self.most[k]]
+
+    def sources(self, rank: I64, body: I64) -> I64:
+        """The row of the one message that each rank and body can mean, -1 where there is none or a choice."""
+        at = np.clip(rank, 0, max(len(self.row_) - 1, 0))
+        sure = (rank == at) & self.sure_[at] if len(self.row_) else np.zeros(len(rank), np.bool_)
+        found = np.full(len(rank), -1, np.int64)
+        found[sure] = np.where(self.body_[at[sure]] == body[sure], self.row_[at[sure]], -1)
+        for k in np.flatnonzero(~sure).tolist():
+            fits = self.ranked(int(rank[k]), int(body[k]))
+            if len(fits) == 1:
+                found[k] = self.row[fits[0]]
+        return found
 
 
 class Published:
@@ -123,10 +129,10 @@ class Published:
             taken[t.broken if t.broken is not None else len(taken) :] = False
             o = world.opens[i]
             if o is not None:
-                refused = [f for f, got in enumerate(o.outcome) if o.f_kind[f] == Class.PUBLISH and got != SILENT]
-                places = np.array([o.f_pos[f] for f in refused], np.int64)
-                taken[places] = False
-                doubts.append(x.topic[t.c[places[[o.outcome[f] == UNSURE for f in refused]]]])
+                places, outcome = np.array(o.f_pos, np.int64), np.array(o.outcome, np.int64)
+                refused = (t.kind[places] == Class.PUBLISH) & (outcome != SILENT)
+                taken[places[refused]] = False
+                doubts.append(x.topic[t.c[places[refused & (outcome == UNSURE)]]])
             if ((t.answer == Answer.REFUSED) & (t.s_block < 0)).any():
                 doubts.append(x.topic[t.c[taken]])
             at = np.flatnonzero(taken)
@@ -148,11 +154,7 @@ class Published:
         low, high, talk, pos, row = (part[a:b] for part in (self.low, self.high, self.talk, self.pos, self.row))
         c, d = np.searchsorted(x.topic[self.delivered], (topic, topic + 1))
         certain = topic not in self.doubtful and bool(np.isin(x.body[self.delivered[c:d]], x.body[row]).all())
-        least, most = _ranks(low, high, talk)
-        return Stream(
-            low, high, talk, pos, row.tolist(), low.tolist(), high.tolist(), talk.tolist(), pos.tolist(),
-            x.body[row].tolist(), x.qos[row].tolist(), least.tolist(), most.tolist(), certain,
-        )  # fmt: skip
+        return Stream(low, high, talk, pos, row, x.body[row], x.qos[row], certain)
 
 
 def _ranks(low: I64, high: I64, talk: I64) -> tuple[I64, I64]:
