@@ -624,6 +624,15 @@ def test_rebuilding_gives_the_bytes(direction: Direction, frame: bytes) -> None:
     assert bytes(packet) == frame
 
 
+def test_compressed_request_with_bytes_behind_builds_as_it_came() -> None:
+    """Section 2 of the notes: bytes behind the last field are ignored for every opcode; section 3: gzip is, too."""
+    frame = framed(0x09, gzip.compress(text("t") + b"tail"), 3)
+    packet = FlyMQ.read(frame, "c2s")
+
+    assert (packet.topic, packet[Raw].load) == (b"t", b"tail")
+    assert bytes(packet) == frame
+
+
 def test_building_fills_opcode_and_lengths() -> None:
     request = FlyMQ() / flymq.FlyMQProduce(topic="test", value=b"hello")
     reply = FlyMQ() / flymq.FlyMQFetchReply(

@@ -866,8 +866,10 @@ class Message(Packet):
                     continue
                 if left:
                     body.add_payload(conf.raw_layer(left))
-                elif unpacked is not s:
+                if unpacked is not s:
                     body.raw_packet_cache = s  # unchanged, it builds as it came: packed
+                if left and unpacked is not s:
+                    body.payload.raw_packet_cache, body.payload.raw_packet_cache_fields = b"", {}  # it is in there
                 self.add_payload(body)
                 return
         # Even without bytes: that nothing reads the body must show.
