@@ -418,6 +418,17 @@ def test_complete_conversations_are_wholly_known(name: str) -> None:
                 assert q is not None and talk.answer_of[q] is None, seed
 
 
+def test_refusal_captured_before_its_login_does_not_leave_it_unanswered() -> None:
+    """Captures of several queues swap neighbours; section 4 of the fq notes: an error answers an unanswered login."""
+    rule = protocols()["fq"].rule
+    assert rule is not None
+    refusal = {"direction": "s2c", "op": "error", "ts_ns": 1_001, "stream_offset": 0, "frame_len": 25}
+    login = {"direction": "c2s", "op": "auth", "ts_ns": 1_002, "stream_offset": 4, "frame_len": 18}
+    talk = Talk([refusal, login], ends=Ends(1, "s", True, ((), ()), False, True, True, True, 1_000))
+
+    assert run(talk, rule) == [(1, None, State.UNKNOWN)]
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_damaged_conversations_are_never_guessed(name: str) -> None:
     """No wrong pair, and no state that the truth denies."""

@@ -299,9 +299,13 @@ class _Columns:
     def pairing(self) -> Pairing:
         """Every request and every reply without one, with its state."""
         n = len(self.edges)
-        alone = self.replies[(self.partner[self.replies] < 0) & ~self.first_only[self.replies]]
+        left = self.partner[self.replies] < 0
+        alone = self.replies[left & ~self.first_only[self.replies]]
         in_step = np.ones(n, np.bool_)
         in_step[self.connection[alone]] = False
+        # The first reply of a connection answers something: alone, it was captured before its request.
+        at = self.connection[self.replies]
+        in_step[at[left & np.diff(at, prepend=-1).astype(np.bool_)]] = False
         ended = np.array([(e.reset or e.server_fin) and e.start for e in self.edges], np.bool_)
         ended &= np.array([not len(b) for _, b in self.holes], np.bool_)
         first_hole = np.array([a[0] if len(a) else LAST for a, _ in self.holes], np.int64)
