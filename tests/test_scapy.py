@@ -25,10 +25,21 @@ from mqpcap.dissection import Options, dissect
 from mqpcap.errors import ProtocolError
 from mqpcap.frames import DecodeAs
 from mqpcap.layers import protocols
-from mqpcap.layers.blipmq import BlipMQ, BlipMQPing, BlipMQPublish
+from mqpcap.layers.blipmq import BlipMQ, BlipMQPing, BlipMQPublish, BlipMQPublishV2, BlipMQSubscribeV2
 from mqpcap.layers.flymq import FlyMQ
 from mqpcap.layers.fq import FqCommand, FqConnect, FqMessage
-from mqpcap.layers.kokaq import KokaqRequest
+from mqpcap.layers.kokaq import (
+    Kokaq,
+    KokaqAnswer,
+    KokaqEntry,
+    KokaqLEAnswer,
+    KokaqLEPayload,
+    KokaqLERequest,
+    KokaqMetadata,
+    KokaqPayload,
+    KokaqRequest,
+    KokaqRequestLsb,
+)
 from mqpcap.layers.msgq import MsgQ
 from mqpcap.program import RESERVED, compile
 from mqpcap.protocol import ANY, Claim, Envelope, Layout, MessageQueue, Verdict
@@ -144,6 +155,71 @@ def test_stock_scapy_fields_are_refused() -> None:
 
 def test_built_message_has_the_bytes_of_the_document() -> None:
     assert bytes(BlipMQ(correlation_id=7) / BlipMQPublish(qos=1, topic=b"t", body=b"hi")) == PUBLISH
+
+
+# Section 15 of BlipMQ's notes, section 6 of kokaq's: what each is made of, and its bytes.
+PARTS = {
+    "blipmq ttl and key": (
+        BlipMQ(correlation_id=7) / BlipMQPublishV2(qos=1, ttl_ms=5000, partition_key=b"k", topic="demo", body=b"hi"),
+        "00000019 03 0000000000000007 c1 00001388 0001 6b 0004 64656d6f 6869",
+    ),
+    "blipmq group and offset": (
+        BlipMQ(correlation_id=3) / BlipMQSubscribeV2(qos=1, topic="demo", group="workers", from_offset=0),
+        "00000021 04 0000000000000003 0004 64656d6f c1 0007 776f726b657273 0000000000000000",
+    ),
+    "kokaq create": (
+        KokaqRequest(message_type=1, rq=2, opaque=16, opcode=1, client=2, op_opaque=17)
+        / KokaqPayload(component_opaque=10, namespace=b"\0\0\0\x2a", queue=b"\0\0\0\7"),
+        "04200106 00000010 01021102 0204200a 04040000 0000002a 00000007",
+    ),
+    "kokaq metadata": (
+        KokaqRequest(opaque=0x30, opcode=3, client=2)
+        / KokaqMetadata(metadata=[KokaqEntry(tag=1, value=b"\0\0\xea\x60"), KokaqEntry(tag=5, value=b"\xa0\xa1")]),
+        "04200106 00000030 03020001 01042000 00000002 01040000ea60 0502a0a1",
+    ),
+    "kokaq error": (
+        KokaqAnswer(opaque=16, opcode=1, status=1, reason=3, op_opaque=17),
+        "04200105 00000010 01131100",
+    ),
+    "kokaq go1 push": (
+        KokaqLERequest(opaque=3, opcode=6, client=3) / KokaqLEPayload(namespace=42, queue=7, body=b"hello"),
+        "20040105 03000000 06030002 02200400 04040500 2a000000 07000000 68656c6c6f" + "00" * 12,
+    ),
+    "kokaq go1 answer": (KokaqLEAnswer(opaque=3, opcode=6, status=1, reason=1), "20040105 03000000 06110000"),
+    "kokaq control, one-way": (KokaqRequest(message_type=3, rq=3), "0420010f 00000000 00000000"),
+    "kokaq control, one-way, lsb": (KokaqRequestLsb(message_type=3, rq=3), "042001c3 00000000 00000000"),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_bits_and_what_announces_a_body_need_not_be_given(name: str) -> None:
+    built, wanted = PARTS[name]
+
+    assert bytes(built) == bytes.fromhex(wanted)
+
+
+def test_the_last_word_on_bits_counts() -> None:
+    """``qos_flags`` is bits 0 and 1 for the QoS, 7 for a TTL and 6 for a key."""
+    publish = BlipMQPublishV2(bytes(BlipMQPublishV2(qos=1, ttl_ms=5, topic="t")))
+    assert (publish.qos_flags, publish.qos, publish.ttl_ms) == (0x81, 1, 5)
+
+    publish.qos = 0
+    assert bytes(publish) == b"\x80\0\0\0\5\0\1t"
+    publish.ttl_ms = None
+    assert bytes(publish) == b"\0\0\1t"
+    publish.qos_flags = 0xC1
+    assert (bytes(publish), publish.qos) == (b"\xc1\0\0\0\0\0\0\0\1t", 1)
+    publish.qos_flags = 1
+    assert bytes(publish) == b"\1\0\1t"
+
+
+def test_a_value_too_great_for_its_bits_is_refused() -> None:
+    with pytest.raises(ValueError, match="status is 16, but goes from 0 to 15"):
+        bytes(KokaqAnswer(status=16))
+
+
+def test_bits_not_given_are_those_of_their_number() -> None:
+    assert (Kokaq().message_type, Kokaq().rq, KokaqAnswer(status_reason=0x13).reason) == (1, 2, 3)
 
 
 def test_changed_field_changes_the_bytes() -> None:

@@ -237,7 +237,7 @@ class Length(U32):
 
 
 class Bits(Kind):
-    """Part of the integer ``of``: ``(of >> shift) & mask``. Takes no bytes of its own."""
+    """Part of the integer ``of``: ``(of >> shift) & mask``. Takes no bytes of its own; built, it goes into ``of``."""
 
     def __init__(self, name: str, *, of: str, mask: int, shift: int = 0, **about: Any) -> None:
         super().__init__(name, None, **about)
@@ -250,6 +250,14 @@ class Bits(Kind):
 
     def takes(self, pkt: Packet, value: Any) -> bytes:
         return b""
+
+    def into(self, number: int, value: Any) -> int:
+        """The integer with these bits; None leaves it as it is."""
+        if value is None:
+            return number
+        if not 0 <= value <= self.mask:
+            raise ValueError(f"{self.name} is {value}, but goes from 0 to {self.mask}")
+        return number & ~(self.mask << self.shift) | value << self.shift
 
     def randval(self) -> Any:
         return None
@@ -530,7 +538,7 @@ class Only(Kind):
 
     ``when`` names an earlier field: with ``equals`` (an integer or a text) its value must be that, with ``has``
     a bit of it must be set, alone it must not be zero. ``left``: at least so many bytes of the region are left.
-    ``follows``: these bytes come next.
+    ``follows``: these bytes come next. Built, a field that was given a value sets its bit, one given None clears it.
     """
 
     def __init__(
@@ -543,8 +551,9 @@ class Only(Kind):
         left: int | None = None,
         follows: bytes | None = None,
     ) -> None:
-        super().__init__(kind.name, None, column=kind.column, secret=kind.secret, body=kind.body)
         self.kind = kind
+        default = kind.default or None if left is not None else None
+        super().__init__(kind.name, default, column=kind.column, secret=kind.secret, body=kind.body)
         self.names = kind.names
         self.unit = kind.unit
         self.when = when
@@ -559,10 +568,15 @@ class Only(Kind):
             return len(s) >= self.left
         if self.follows is not None:
             return s.startswith(self.follows)
-        value = pkt.fields[self.when] if self.when in pkt.fields else pkt.getfieldval(cast(str, self.when))
         if self.has is not None:
-            return bool((value or 0) & self.has)
+            return bool((pkt.getfieldval(cast(str, self.when)) or 0) & self.has)
+        value = pkt.fields[self.when] if self.when in pkt.fields else pkt.getfieldval(cast(str, self.when))
         return bool(value == self.equals) if self.equals is not None else bool(value)
+
+    def into(self, number: int, value: Any) -> int:
+        """The integer of ``when`` with the bit that says whether there is a value."""
+        bit = self.has or 0
+        return number & ~bit if value is None else number | bit
 
     def any2i(self, pkt: Packet | None, x: Any) -> Any:
         return None if x is None else self.kind.any2i(pkt, x)
@@ -646,8 +660,20 @@ class Message(Packet):
     """Finds the first message in a stream: its layout and end, (None, 0) while it goes on, end -1 if there is none. Set
     with ``cuts``."""
 
+    announced: ClassVar[Mapping[str, int]] = {}
+    """Fields of the header in front that say that this body follows, where the operation does not."""
+
+    composed: "ClassVar[Mapping[str, Sequence[Bits | Only]]]" = {}
+    """The fields that are bits of an integer, or have one there that says whether they are."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        composed: dict[str, list[Bits | Only]] = {}
+        for field in cls.fields_desc:
+            of = field.of if isinstance(field, Bits) else field.when if isinstance(field, Only) and field.has else None
+            if of is not None and any(f.name == of for f in cls.fields_desc):
+                composed.setdefault(of, []).append(field)
+        cls.composed = composed
         measured: set[str] = set()
         for field in cls.fields_desc:
             kind = field.kind if isinstance(field, Only) else field
@@ -689,6 +715,34 @@ class Message(Packet):
         }
         self.explicit = 1
         return s
+
+    def getfieldval(self, attr: str) -> Any:
+        """A field's value; of an integer made of others with what was given for those, and of its bits what it says."""
+        return self._composed(attr, super().getfieldval(attr))
+
+    def getfield_and_val(self, attr: str) -> tuple[Any, Any]:
+        """The field and its value, as ``getfieldval`` has it: what attributes are."""
+        field, value = super().getfield_and_val(attr)
+        return field, self._composed(attr, value)
+
+    def _composed(self, attr: str, value: Any) -> Any:
+        if attr in self.composed:
+            for part in self.composed[attr]:
+                if part.name in self.fields:
+                    value = part.into(value, self.fields[part.name])
+        elif value is None:
+            for of, parts in self.composed.items():
+                for part in parts:
+                    if part.name == attr and isinstance(part, Bits):
+                        return self.getfieldval(of) >> part.shift & part.mask
+        return value
+
+    def setfieldval(self, attr: str, val: Any) -> None:
+        """Set a field; one that others are bits of, or say whether they are there, takes theirs away."""
+        for part in self.composed.get(attr, ()):
+            if isinstance(part, Bits) or bool((val or 0) & (part.has or 0)) != (self.fields.get(part.name) is not None):
+                self.fields.pop(part.name, None)
+        super().setfieldval(attr, val)
 
     def copy(self) -> "Message":
         clone: Message = super().copy()
@@ -885,13 +939,16 @@ def attach(layout: "Layout") -> None:
         return
     for header in layout.header.__mro__[: layout.header.__mro__.index(Message)]:
         header.layouts = (*header.__dict__.get("layouts", ()), layout)  # type: ignore[attr-defined]  # a Message class
+        fields = {f.name for f in cast("type[Message]", header).fields_desc}
         if layout.op is None:
             continue
         for op, readings in layout.bodies.items():
             for reading in readings:
-                cls = reading if isinstance(reading, type) else reading.message
-                if header not in cls.__dict__.get("_overload_fields", {}) and op >= 0:
-                    bind_top_down(header, cls, **{layout.op: op})  # Message classes
+                cls = cast("type[Message]", reading if isinstance(reading, type) else reading.message)
+                told = {layout.op: op} if op >= 0 else {}
+                told |= {k: v for k, v in cls.announced.items() if k in fields}
+                if told and header not in cls.__dict__.get("_overload_fields", {}):
+                    bind_top_down(header, cls, **told)  # Message classes
 
 
 def adopt(protocol: "MessageQueue") -> None:

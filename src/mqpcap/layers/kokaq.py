@@ -32,6 +32,7 @@ from mqpcap.layers.kokaq_frames import (
     MAX_METADATA_ENTRIES,
     METADATA,
     PAYLOAD,
+    TRAILER_BYTES,
     VERSION,
     Frames,
     legal,
@@ -278,12 +279,14 @@ _NAMES = [
 ]
 # Zeros taken as padding or tail; the splitter has looked at them.
 _TRAILER = Only(Rest("trailer"), left=1)
+_TRAILER_LE = Only(Rest("trailer", bytes(TRAILER_BYTES)), left=1)  # request.go:130,158: the codec always writes it
 
 
 class KokaqPayload(Message):
     """A namespace, a queue and data; lengths count bytes."""
 
     name = "Kokaq payload"
+    announced = {"tag": PAYLOAD}
     fields_desc = [U8("component_tag", equals=PAYLOAD, column=None), *_COMPONENT, *_NAMES, _TRAILER]
 
 
@@ -291,6 +294,7 @@ class KokaqPayloadSwapped(Message):
     """A payload under tag 1, as the captions of the document's component pictures have it."""
 
     name = "Kokaq payload, tag 1"
+    announced = {"tag": METADATA}
     fields_desc = [U8("component_tag", equals=METADATA, column=None), *_COMPONENT, *_NAMES, _TRAILER]
 
 
@@ -312,6 +316,7 @@ class KokaqMetadata(Message):
     """So many metadata entries."""
 
     name = "Kokaq metadata"
+    announced = {"tag": METADATA}
     fields_desc = [U8("component_tag", equals=METADATA, column=None), *_COMPONENT, *_COUNTED]
 
 
@@ -319,6 +324,7 @@ class KokaqMetadataSwapped(Message):
     """Metadata under tag 2."""
 
     name = "Kokaq metadata, tag 2"
+    announced = {"tag": PAYLOAD}
     fields_desc = [U8("component_tag", equals=PAYLOAD, column=None), *_COMPONENT, *_COUNTED]
 
 
@@ -333,6 +339,7 @@ class KokaqMetadataBytes(Message):
     """Metadata whose "fieldcount len" is the length of the block in bytes."""
 
     name = "Kokaq metadata, length in bytes"
+    announced = {"tag": METADATA}
     fields_desc = [
         U8("component_tag", equals=METADATA, column=None),
         *_COMPONENT,
@@ -345,6 +352,7 @@ class KokaqLEPayload(Message):
     """The first codec's payload: a name is a 32-bit number wherever its length is not 0 (request.go:139-146)."""
 
     name = "Kokaq go1 payload"
+    announced = {"tag": PAYLOAD}
     fields_desc = [
         U8("component_tag", equals=PAYLOAD, column=None),
         *_COMPONENT_LE,
@@ -354,7 +362,7 @@ class KokaqLEPayload(Message):
         Only(U32LE("namespace", column="namespace_id"), when="namespace_len"),
         Only(U32LE("queue", column="queue_id"), when="queue_len"),
         Bytes("body", length="payload_len", body=True),
-        _TRAILER,
+        _TRAILER_LE,
     ]
 
 
@@ -362,6 +370,7 @@ class KokaqLEPlainPayload(Message):
     """A little-endian payload without the codec's tail, so not its writing: lengths count bytes."""
 
     name = "Kokaq little-endian payload"
+    announced = {"tag": PAYLOAD}
     fields_desc = [
         U8("component_tag", equals=PAYLOAD, column=None),
         *_COMPONENT_LE,
@@ -376,11 +385,13 @@ class KokaqLEMetadata(Message):
     """The first codec's metadata; a value may be longer than its size says and run on into the tail."""
 
     name = "Kokaq go1 metadata"
+    announced = {"tag": METADATA}
     fields_desc = [
         U8("component_tag", equals=METADATA, column=None),
         *_COMPONENT_LE,
         U32LE("field_count", at_most=MAX_METADATA_ENTRIES),
-        *_COUNTED[1:],
+        _COUNTED[1],
+        _TRAILER_LE,
     ]
 
 

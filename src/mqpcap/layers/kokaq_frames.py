@@ -63,7 +63,7 @@ UNKNOWN = cython.declare(cython.int, int(Flaw.UNKNOWN))
 # Compiled, the names above are C integers; this makes those that others use the module's attributes too.
 globals().update(
     {
-        "HEADER_BYTES": HEADER_BYTES, "MAX_METADATA_ENTRIES": MAX_METADATA_ENTRIES,
+        "HEADER_BYTES": HEADER_BYTES, "TRAILER_BYTES": TRAILER_BYTES, "MAX_METADATA_ENTRIES": MAX_METADATA_ENTRIES,
         "MAX_METADATA_BYTES": MAX_METADATA_BYTES, "MAX_LEAN_PAYLOAD_BYTES": MAX_LEAN_PAYLOAD_BYTES,
         "MAX_UNKNOWN_BYTES": MAX_UNKNOWN_BYTES, "METADATA": METADATA, "PAYLOAD": PAYLOAD, "VERSION": VERSION,
         "BAD": BAD, "MORE": MORE, "MESSAGE": MESSAGE, "NO": NO, "WAIT": WAIT, "YES": YES,
