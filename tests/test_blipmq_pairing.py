@@ -440,10 +440,10 @@ def test_connections_that_say_the_same_are_counted_once(monkeypatch: pytest.Monk
     frames, ends = [], {}
     for k in range(1, 101):
         start = k * 10 * MS
-        said = [(True, HELLO, 1), (False, ACK, 1), (True, AUTH, 2), (False, ACK, 2), (True, PUBLISH, 3)]
+        said = [(True, HELLO, 1), (False, ACK, 1), (True, AUTH, 2), (False, ACK, 2), (True, PUBLISH, 3), (True, POLL, 4)]
         offsets = {True: 0, False: 0}
         for at, (client, op, number) in enumerate(said):
-            sub = 0 if op == ACK and not client else None
+            sub = {ACK: 0, POLL: 7}.get(op)
             frames.append(
                 Frame(k, client, op, number, start + at * MS, start + at * MS, offsets[client], 20, sub=sub,
                       version=1 if op == HELLO else None, qos=0 if op == PUBLISH else None,
@@ -455,4 +455,4 @@ def test_connections_that_say_the_same_are_counted_once(monkeypatch: pytest.Monk
     pairs, _ = run(frames, ends)
 
     assert len(counted) == 1
-    assert Counter(State(s).name for s in pairs.state.tolist()) == {"ANSWERED": 200, "SILENT": 100}
+    assert Counter(State(s).name for s in pairs.state.tolist()) == {"ANSWERED": 200, "SILENT": 200}

@@ -2,7 +2,8 @@
 
 A publish gets an answer only where it is refused. It matters to what consumers get, and to what is proven of a
 connection in which something is missing or odd. ``Sieve`` finds the servers with none of that, a block of rows at a
-time.
+time. What is left of a connection then is mostly a greeting and signs of life: ``Straight`` pairs those, however many
+connections there are.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -10,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from mqpcap.layers.blipmq_columns import Frames
+from mqpcap.layers.blipmq_columns import AUTH, HELLO, PING, SUBSCRIBE, Columns, Frames, Says
 from mqpcap.matching import numbered
 from mqpcap.protocol import Ends
 from mqpcap.rows import Rows
@@ -75,3 +76,36 @@ class Sieve:
     @staticmethod
     def _numbers(parts: Iterator[I64]) -> I64:
         return np.concatenate([NO_ROWS, *parts])
+
+
+_SAYS = np.zeros(256, np.int32)
+_SAYS[[HELLO, AUTH, PING, SUBSCRIBE]] = Says.ZERO, Says.ZERO, Says.PONG, Says.SUBSCRIBED
+"""What a frame, which is told by a byte, is answered with where nothing goes wrong; 0: that is no answer."""
+
+
+class Straight:
+    """Connections that began with HELLO and AUTH, and asked only what has one answer, which they got, frame by frame.
+
+    connection        their ids, ascending; ready, last: the stream offsets of AUTH and of the last frame
+    request, reply    the pairs, by row of the columns
+    """
+
+    def __init__(self, x: Columns) -> None:
+        order = np.lexsort((x.offset, ~x.client, x.connection))
+        ids, start, count = np.unique(x.connection[order], return_index=True, return_counts=True)
+        asked = np.bincount(np.repeat(np.arange(len(ids)), count)[x.client[order]], minlength=len(ids))
+        even = (2 * asked == count) & (asked >= 2)
+        of = np.repeat(np.arange(len(ids)), count)
+        place = np.arange(len(order)) - start[of]
+        request = order[even[of] & (place < asked[of])]
+        reply = order[even[of] & (place >= asked[of])]
+        place, of = place[even[of] & (place < asked[of])], of[even[of] & (place < asked[of])]
+        op = x.op[request]
+        fits = (x.id[request] == x.id[reply]) & (_SAYS[op & 255] == x.says[reply]) & (_SAYS[op & 255] != 0)
+        fits &= ((op == HELLO) == (place == 0)) & ((op == AUTH) == (place == 1))
+        good = even.copy()
+        good[of[~fits]] = False
+        self.connection = ids[good]
+        self.request, self.reply = request[good[of]], reply[good[of]]
+        self.ready = x.offset[request[good[of] & (place == 1)]]
+        self.last = x.offset[request[good[of] & (place == asked[of] - 1)]]

@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.layers.blipmq_aside import Sieve
+from mqpcap.layers.blipmq_aside import Sieve, Straight
 from mqpcap.layers.blipmq_columns import (
     ACK,
     AUTH,
@@ -957,11 +957,11 @@ def _alone(x: Columns, t: _Talk, reply: I64) -> tuple[I64, NDArray[np.int8]]:
     return left, state
 
 
-def _worlds(x: Columns, ends: Mapping[int, Ends]) -> list[list[_Talk]]:
-    """The connections, server by server."""
+def _worlds(x: Columns, ends: Mapping[int, Ends], chosen: I64) -> list[list[_Talk]]:
+    """The connections of some rows, server by server."""
     worlds: dict[str, list[_Talk]] = {}
     shapes: _Shapes = {}
-    for number, rows in _by_connection(x):
+    for number, rows in _by_connection(x.connection[chosen], chosen):
         edge = ends[number]
         client = x.client[rows]
         talk = _Talk(x, edge, _in_order(x, rows[client]), _in_order(x, rows[~client]), shapes)
@@ -971,16 +971,16 @@ def _worlds(x: Columns, ends: Mapping[int, Ends]) -> list[list[_Talk]]:
     return list(worlds.values())
 
 
-def _by_connection(x: Columns) -> Iterator[tuple[int, I64]]:
+def _by_connection(connection: I64, rows: I64) -> Iterator[tuple[int, I64]]:
     """The rows of each connection."""
-    if not x.n:
+    if not len(rows):
         return
-    encoded = pa.array(x.connection).dictionary_encode()
+    encoded = pa.array(connection).dictionary_encode()
     codes = encoded.indices.to_numpy()
     small = codes.astype(np.int16) if len(encoded.dictionary) < 1 << 15 else codes
     order = np.argsort(small, kind="stable")
     borders = np.cumsum(np.bincount(codes, minlength=len(encoded.dictionary)))
-    yield from zip(encoded.dictionary.to_pylist(), np.split(order, borders[:-1]), strict=True)
+    yield from zip(encoded.dictionary.to_pylist(), np.split(rows[order], borders[:-1]), strict=True)
 
 
 def _in_order(x: Columns, rows: I64) -> I64:
@@ -997,12 +997,8 @@ def pairs(rows: Rows, ends: Mapping[int, Ends]) -> Pairing:
     """
     sieve = Sieve(rows)
     few = sieve.few(ends)
-    x, out, silent = Columns(rows.chosen(few)), _Out(), dict[int, int]()
-    for talks in _worlds(x, ends):
-        if all(_tells_of_aside(t, sieve.first.get(t.edge.connection_id, NEVER_NS)) for t in talks):
-            silent |= {t.edge.connection_id: _silent_to(t) for t in talks}
-            for talk in talks:
-                _settle(talk, None, out)
+    x = Columns(rows.chosen(few))
+    out, silent = _few(x, ends, sieve.first)
     if not silent:
         return _paired(Columns(rows), ends)
     connection = np.array(sorted(silent), np.int64)
@@ -1015,9 +1011,33 @@ def pairs(rows: Rows, ends: Mapping[int, Ends]) -> Pairing:
     return replace(found, aside=Aside(seen, connection, np.zeros(len(end), np.int64), end))
 
 
+def _few(x: Columns, ends: Mapping[int, Ends], first: Mapping[int, int]) -> "tuple[_Out, dict[int, int]]":
+    """The exchanges of servers that tell of all their publishes, the first of each connection at a stream offset.
+
+    And per connection of these servers up to which offset its publishes are silent.
+    """
+    out, silent, straight = _Out(), dict[int, int](), Straight(x)
+    asked = np.array([first.get(one, NEVER_NS) for one in straight.connection.tolist()], np.int64)
+    ready = straight.ready < asked
+    doubtful: set[str] = set()
+    for talks in _worlds(x, ends, np.flatnonzero(~np.isin(x.connection, straight.connection[ready]))):
+        if all(_tells_of_aside(t, first.get(t.edge.connection_id, NEVER_NS)) for t in talks):
+            silent |= {t.edge.connection_id: _silent_to(t) for t in talks}
+            for talk in talks:
+                _settle(talk, None, out)
+        else:
+            doubtful.add(talks[0].edge.server)
+    for one, last in zip(straight.connection[ready].tolist(), straight.last[ready].tolist(), strict=True):
+        if ends[one].server not in doubtful:
+            silent[one] = NEVER_NS if ends[one].covered else last
+    told = np.isin(x.connection[straight.request], np.array(list(silent), np.int64))
+    out.add(straight.request[told], straight.reply[told], State.ANSWERED)
+    return out, silent
+
+
 def _paired(x: Columns, ends: Mapping[int, Ends]) -> Pairing:
     out = _Out()
-    for talks in _worlds(x, ends):
+    for talks in _worlds(x, ends, np.arange(x.n)):
         world = _World(x, talks)
         for talk, opens in zip(talks, world.opens, strict=True):
             _settle(talk, opens, out)
