@@ -4,6 +4,8 @@ import struct
 
 import pytest
 
+from mqpcap.dissection import Options
+from mqpcap.frames import DecodeAs
 from torture import ACK, SYN, Segment, pcap, read_bytes
 
 POLL = bytes.fromhex("00000011 09 0000000000000006 0000000000000002")
@@ -80,3 +82,16 @@ def test_one_chance_frame_on_a_port_of_nobody_is_not_ours() -> None:
     result = read_bytes(pcap([Segment(struct.pack(">IB", 32, 7) + bytes(31), 1001, 5001)], 31337))
 
     assert [c["protocol"] for c in result.connections] == [None]
+
+
+def test_decode_as_reads_what_no_answer_confirms() -> None:
+    """An answer under another id is no server's, but who names the protocol wants it read."""
+    opened = [Segment(b"", 5000, 0, SYN, from_server=True), Segment(b"", 1000, 5001, SYN | ACK)]
+    capture = pcap([*opened, *late([("client", PING), ("server", UNAUTHENTICATED)], 31337)], 31337)
+
+    alone = read_bytes(capture)
+    told = read_bytes(capture, Options(decode_as=(DecodeAs(40000, "blipmq"),)))
+
+    assert [c["protocol"] for c in alone.connections] == [None]
+    assert [(c["protocol"], c["identified_by"]) for c in told.connections] == [("blipmq", "decode_as")]
+    assert [m["op"] for m in told.messages] == ["PING", "NACK"]

@@ -270,7 +270,7 @@ def claims(opening: Opening) -> Claim:
     plausible = client[:1] in (b"\0", b"\1", b"") and server[:1] in (b"\0", b"\1", b"")
     if both and not plausible:
         return Claim(Verdict.NO)
-    if both and len(client) >= HEADER_BYTES and len(server) >= ACK_BYTES:
+    if both and not opening.decode_as and len(client) >= HEADER_BYTES and len(server) >= ACK_BYTES:
         return Claim(Verdict.NO, reason="the first frame is answered whatever it is, and under its id")
     return _late_claim(opening)
 
