@@ -472,6 +472,13 @@ def test_info_tells_a_whole_capture_from_a_damaged_one() -> None:
     assert "nothing ours" in run("info", "-q", "pcaps/strangers/http_5555.pcap").stdout
 
 
+def test_info_counts_other_content_among_what_was_sent_again() -> None:
+    """A segment of 33 bytes comes again, the last 17 changed (pcaps/faults.py)."""
+    told = run("info", "-q", "pcaps/faults/blipmq_conflict.pcap").stdout
+
+    assert "sent again    33 B, 17 B of it with other content" in told
+
+
 def test_info_as_json_agrees_with_the_capture() -> None:
     said = json.loads(run("info", "-q", "--json", QOS1).stdout)["captures"][0]
 

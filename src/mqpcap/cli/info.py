@@ -229,7 +229,8 @@ def _as_text(report: Report) -> Iterator[str]:
         f"  missing       {size(report.gap_bytes)} in {plural(report.gap_count, 'gap')}, "
         f"{size(report.snapped_bytes)} of it by the snap length"
     )
-    yield f"  sent again    {size(report.retransmitted_bytes)}, {size(report.conflict_bytes)} of it with other content"
+    again = report.retransmitted_bytes + report.conflict_bytes
+    yield f"  sent again    {size(again)}, {size(report.conflict_bytes)} of it with other content"
     for note in (*report.notes, *report.caps):
         yield f"  note          {shown(note)}"
     yield f"  verdict       {report.verdict()}"
