@@ -4,7 +4,7 @@ import json
 import os
 import random
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -356,14 +356,14 @@ def damaged(talk: Talk, rule: Rule, dice: random.Random) -> Talk:
     return talk
 
 
-def presented(talk: Talk, rule: Rule) -> tuple[Rows, list[int]]:
+def presented(talk: Talk, rule: Rule, connection_id: int = 1) -> tuple[Rows, list[int]]:
     """The rows that are left, as the engine gets them, and which rows of the talk they are."""
     left = sorted((i for i in range(len(talk.rows)) if i not in talk.gone), key=lambda i: (talk.rows[i]["ts_ns"], i))
     columns: dict[str, pa.Array] = {}
     for name in ENVELOPE:
         values = [talk.rows[i].get(name) for i in left]
         if name == "connection_id":
-            values = [1] * len(left)
+            values = [connection_id] * len(left)
         elif name == "resynced":
             values = [bool(v) for v in values]
         elif name not in STRINGS:
@@ -416,6 +416,29 @@ def test_complete_conversations_are_wholly_known(name: str) -> None:
         for q, _, s in said:
             if s == State.UNANSWERED:
                 assert q is not None and talk.answer_of[q] is None, seed
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_how_many_connections_are_looked_at_together_is_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = protocols()[name].rule
+    assert rule is not None
+    some = Rows()
+    ends: dict[int, Ends] = {}
+    for one in range(1, 9):
+        dice = random.Random(one)
+        talk = damaged(conversation(rule, dice), rule, dice) if one % 2 else conversation(rule, dice)
+        assert talk.ends is not None
+        ends[one] = replace(talk.ends, connection_id=one)
+        some.join(presented(talk, rule, one)[0])
+    together = paired(rule, some, ends)
+    monkeypatch.setattr("mqpcap.exchanges.GROUP_ROW_COUNT", 20)
+    apart = paired(rule, some, ends)
+
+    assert some.num_rows > 40
+    found = [
+        sorted(zip(p.request.tolist(), p.reply.tolist(), p.state.tolist(), strict=True)) for p in (together, apart)
+    ]
+    assert found[0] == found[1]
 
 
 def test_refusal_captured_before_its_login_does_not_leave_it_unanswered() -> None:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from mqpcap import memory
 from mqpcap.frames import Problem, Talk
-from mqpcap.matching import codes, compact, constant
+from mqpcap.matching import codes, compact, constant, numbered
 from mqpcap.protocol import Aside, Ask, Ends, Matches, MessageQueue, Pairing, Rule, State
 from mqpcap.rows import Rows
 from mqpcap.streams import NONE, Flow
@@ -70,6 +70,8 @@ DELIVERIES = pa.schema(
 )
 NO_ROWS: I64 = np.empty(0, np.int64)
 LAST = np.iinfo(np.int64).max
+GROUP_ROW_COUNT = 1 << 20
+"""About so many rows are looked at together, and always all of a connection."""
 MAX_PLACES = 4096
 """So many places are tried for a run of answers behind a hole; with more it stays unproven."""
 STEADY = 3
@@ -180,10 +182,34 @@ def _queued(rule: Rule, rows: Rows, edges: Mapping[int, Ends]) -> Pairing:
 
 
 def paired(rule: Rule, rows: Rows, edges: Mapping[int, Ends]) -> Pairing:
-    """The generic engine: pairs by order or by tie.
+    """The generic engine: pairs by order or by tie. What happens on one connection says nothing of another."""
+    if rows.num_rows <= GROUP_ROW_COUNT:
+        return _paired(rule, rows, edges)
+    found = _NO_PAIRS
+    for some in _by_connection(rows):
+        found = found.plus(_paired(rule, rows.chosen(some), edges).of(some))
+    return found
 
-    Connections without a hole are done all at once; the others one by one.
-    """
+
+def _by_connection(rows: Rows) -> Iterator[I64]:
+    """The numbers of all rows, about GROUP_ROW_COUNT at a time, those of a connection together."""
+    counts: dict[int, int] = {}
+    for _, block in rows.blocks():
+        ids, place = numbered(block["connection_id"].to_numpy())
+        for one, count in zip(ids.tolist(), np.bincount(place).tolist(), strict=True):
+            counts[one] = counts.get(one, 0) + count
+    ends = np.cumsum(list(counts.values()))
+    group_of = dict(zip(counts, ((ends - 1) // GROUP_ROW_COUNT).tolist(), strict=True))
+    group = np.empty(rows.num_rows, np.int32)
+    for start, block in rows.blocks():
+        ids, place = numbered(block["connection_id"].to_numpy())
+        group[start : start + block.num_rows] = np.array([group_of[one] for one in ids.tolist()], np.int32)[place]
+    for one in sorted(set(group_of.values())):
+        yield np.flatnonzero(group == one)
+
+
+def _paired(rule: Rule, rows: Rows, edges: Mapping[int, Ends]) -> Pairing:
+    """Connections without a hole are done all at once; the others one by one."""
     columns = _Columns(rule, rows, edges)
     if rule.tie:
         _by_tie(columns)
@@ -539,14 +565,16 @@ def _lost_between(columns: _Columns, asked: I64, holes: I64) -> None:
 
 def _exchanges(protocol: str, rows: Rows, pairs: Pairing) -> Iterator[pa.Table]:
     """The table ``exchanges``, a block of rows at a time: of the request, or of a reply without one."""
-    found = _Found(rows, pairs)
+    found = _Found(pairs)
     for start, block in rows.blocks():
         at, pair, state = found.within(start, block)
         if not len(at):
             continue
-        replies = _At(found.reply_of(pair))
-        either, asked = _At(at), _At(np.where(found.has_request(pair), at, -1))
-        request_ts, reply_ts = asked.column(block["ts_ns"]), replies.column(found.replies["ts_ns"])
+        reply = found.reply[pair]
+        answers = rows.chosen(reply[reply >= 0])
+        replies = _At(np.where(reply >= 0, np.cumsum(reply >= 0) - 1, -1))
+        either, asked = _At(at), _At(np.where(found.has_request[pair], at, -1))
+        request_ts, reply_ts = asked.column(block["ts_ns"]), replies.column(answers["ts_ns"])
         columns = {
             "connection_id": either.column(block["connection_id"]),
             "protocol": constant(protocol, len(at)),
@@ -555,43 +583,29 @@ def _exchanges(protocol: str, rows: Rows, pairs: Pairing) -> Iterator[pa.Table]:
             "client_name": either.text(block.coded("client_name")),
             "request_direction": constant("c2s", len(at)),
             "request_offset": asked.column(block["stream_offset"]),
-            "reply_offset": replies.column(found.replies["stream_offset"]),
+            "reply_offset": replies.column(answers["stream_offset"]),
             "request_ts_ns": request_ts,
             "reply_ts_ns": reply_ts,
             "latency_ns": pc.subtract(reply_ts, request_ts),
             "state": pa.DictionaryArray.from_arrays(state.astype(np.int32), STATES),
-            "status": replies.text(found.replies["status"]),
-            "error_code": replies.column(found.replies["error_code"]),
+            "status": replies.text(answers.coded("status")),
+            "error_code": replies.column(answers["error_code"]),
         }
         yield pa.table(columns, _COMPACT)
 
 
 class _Found:
-    """The pairs by the row whose place they take, and what their replies say; a pair is told by its number here.
+    """The pairs by the row whose place they take; a pair is told by its number here, a request set aside by -1.
 
-    Number -1 is a request that was set aside.
+    has_request, reply   by pair: whether there is a request, and the row of the reply or -1
     """
 
-    def __init__(self, rows: Rows, pairs: Pairing) -> None:
+    def __init__(self, pairs: Pairing) -> None:
         row = np.where(pairs.request >= 0, pairs.request, pairs.reply)
         order = np.argsort(row, kind="stable")
         self._row, self._state, self._aside = row[order], pairs.state[order], pairs.aside
-        self._has_request = np.append(pairs.request[order] >= 0, True)
-        reply = pairs.reply[order]
-        some = reply >= 0
-        self._reply = np.append(np.where(some, np.cumsum(some) - 1, -1), -1)
-        chosen = rows.chosen(reply[some])
-        self.replies: Mapping[str, pa.Array] = {
-            name: chosen[name] for name in ("ts_ns", "stream_offset", "error_code")
-        } | {"status": chosen.coded("status")}
-
-    def has_request(self, pair: I64) -> NDArray[np.bool_]:
-        """Which pairs have a request."""
-        return self._has_request[pair]
-
-    def reply_of(self, pair: I64) -> I64:
-        """The place of each pair's reply in ``replies``, -1 for none."""
-        return self._reply[pair]
+        self.has_request = np.append(pairs.request[order] >= 0, True)
+        self.reply = np.append(pairs.reply[order], -1)
 
     def within(self, start: int, block: Rows) -> tuple[I64, I64, NDArray[np.int8]]:
         """The exchanges of a block of rows that begins at ``start``: row of the block, pair and state."""
