@@ -1,6 +1,6 @@
 """Equal values found across rows, for the rules that tie messages together."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,42 @@ def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
+def among(column: pa.Array | pa.ChunkedArray, *values: object) -> NDArray[np.bool_]:
+    """Where a column that repeats has one of the values; nowhere where it is null.
+
+    >>> among(pa.array(["a", None, "b"]).dictionary_encode(), "b", "c").tolist()
+    [False, False, True]
+    """
+    encoded = dictionary(column)
+    hit = np.array([*(x in values for x in encoded.dictionary.to_pylist()), False])
+    at: NDArray[np.int32] = pc.fill_null(encoded.indices, len(hit) - 1).to_numpy()
+    return hit[at]
+
+
+def told(words: Mapping[str, NDArray[np.bool_]]) -> pa.DictionaryArray:
+    """For each row the word whose mask has it, the last of several, null if none has: as CODED.
+
+    >>> told({"ok": np.array([True, True, False]), "error": np.array([True, False, False])}).to_pylist()
+    ['error', 'ok', None]
+    """
+    at = np.full(len(next(iter(words.values()))), -1, np.int32)
+    for i, mask in enumerate(words.values()):
+        at[mask] = i
+    return pa.DictionaryArray.from_arrays(pa.array(at, mask=at < 0), pa.array(list(words), pa.string()))
+
+
+def true(column: pa.Array | pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Where a column of truths is true."""
+    truths: NDArray[np.bool_] = pc.fill_null(whole(column), False).to_numpy(zero_copy_only=False)
+    return truths
+
+
+def dictionary(column: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
+    """A column as a dictionary, whatever it is."""
+    array = whole(column)
+    return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+
+
 def codes(columns: Sequence[pa.Array | pa.ChunkedArray], n: int) -> I64:
     """A number per row (n of them), equal exactly where all columns are; nulls equal each other.
 
@@ -40,8 +76,7 @@ def codes(columns: Sequence[pa.Array | pa.ChunkedArray], n: int) -> I64:
     """
     key = np.zeros(n, np.int64)
     for column in columns:
-        array = whole(column)
-        encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+        encoded = dictionary(column)
         one = pc.fill_null(encoded.indices, len(encoded.dictionary)).to_numpy(zero_copy_only=False).astype(np.int64)
         both = pa.array(key * (len(encoded.dictionary) + 1) + one)
         key = both.dictionary_encode().indices.to_numpy().astype(np.int64)

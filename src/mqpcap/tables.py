@@ -23,7 +23,7 @@ from mqpcap import interpreter as ip
 from mqpcap.exchanges import ENVELOPE, needed
 from mqpcap.flaws import Flaw
 from mqpcap.frames import Frames, Problem, Talk
-from mqpcap.matching import CODED, ascend, compact, constant, numbered, whole
+from mqpcap.matching import CODED, among, ascend, compact, constant, dictionary, numbered, whole
 from mqpcap.program import Column, Program
 from mqpcap.protocol import DIRECTIONS, Facts, MessageQueue
 from mqpcap.records import Records, as_type, coalesced, column_type
@@ -70,7 +70,12 @@ MESSAGES = pa.schema(
         ("resynced", pa.bool_()),
     ]
 )
-REPEATING = frozenset({"capture_file", "direction", "src_ip", "dst_ip", "protocol", "dialect", "op", "flaw"})
+REPEATING = frozenset(
+    {
+        "capture_file", "direction", "src_ip", "dst_ip", "protocol", "dialect", "op", "destination", "group_name",
+        "client_name", "status", "flaw",
+    }
+)  # fmt: skip
 """Text of which a batch has few: dictionaries all the way to the file, where they are dictionaries too."""
 KEYS = ("connection_id", "direction", "stream_offset", "ts", "ts_ns", "op", "flaw")
 _COMPACT = compact(MESSAGES, REPEATING)
@@ -115,7 +120,7 @@ ENVELOPE_TYPES: Mapping[str, pa.DataType] = {
         "status", "error_code", "error_text",
     )
 }  # fmt: skip
-FLAW_NAMES = pa.array([f.text for f in Flaw], pa.string())
+FLAW_NAMES = tuple(f.text for f in Flaw)
 
 
 def fingerprint_bases() -> tuple[int, int]:
@@ -230,41 +235,44 @@ def waiting(
     """
     flow, place = numbered(frames.flow)
     from_client = np.array([talks[f].client for f in flow.tolist()], np.int8)[place] == frames.side
-    names = pa.array([_text(name) for name in files], pa.string())
     columns: dict[str, pa.Array] = {
         "flow": pa.array(frames.flow),
         "side": pa.array(frames.side),
-        "capture_file": _coded(names, frames.first_file),
-        "direction": _coded(pa.array(DIRECTIONS, pa.string()), ~from_client),
+        "capture_file": _coded([_text(name) for name in files], pa.string(), frames.first_file),
+        "direction": _coded(DIRECTIONS, pa.string(), np.where(from_client, 0, 1)),
         "stream_offset": pa.array(frames.offset),
         "frame_len": pa.array(frames.captured),
         "ts_ns": pa.array(frames.ts_ns),
         "end_ts_ns": pa.array(frames.end_ts_ns),
         "first_packet": pa.array(frames.first_packet),
         "last_packet": pa.array(frames.last_packet),
-        "flaw": _coded(FLAW_NAMES, records.flaw),
+        "flaw": _coded(FLAW_NAMES, pa.string(), records.flaw),
         "gap_before_bytes": pa.array(frames.gap_before),
         "resynced": pa.array(frames.resynced),
     }
     columns |= _operations(protocol, program, frames, records)
-    plain = {name: columns[name].dictionary_decode() for name in ("op", "op_code", "direction", "flaw")}
     shown = _shown(protocol, program, records.table, policy)
-    columns |= _envelope(protocol, plain, records.table, shown)
+    columns |= _envelope(protocol, columns, records.table, shown)
     columns |= {f"f.{name}": array for name, array in shown.items()}
-    columns |= _for_rule(protocol, plain, records.table, shown, policy.bases)
-    return pa.table({name: _without_nulls(array) for name, array in columns.items()})
+    columns |= _for_rule(protocol, columns, records.table, shown, policy.bases)
+    repeated = _repeated(protocol, _types(protocol, program))
+    return pa.table({name: _narrowed(array, name in repeated) for name, array in columns.items()})
 
 
-def _coded(values: pa.Array, at: NDArray[np.generic]) -> pa.DictionaryArray:
+def _coded(values: Sequence[str | int | None], type_: pa.DataType, at: NDArray[np.integer]) -> pa.DictionaryArray:
     """For each row the value at its place in ``values``, as a dictionary without a null in it."""
-    encoded = values.dictionary_encode()
-    codes = encoded.indices.take(pa.array(at.astype(np.int32)))
-    return pa.DictionaryArray.from_arrays(codes, encoded.dictionary)
+    distinct = [value for value in dict.fromkeys(values) if value is not None]
+    place: dict[str | int | None, int] = {value: i for i, value in enumerate(distinct)}
+    codes = np.array([place.get(value, -1) for value in values], np.int32)[at]
+    null = codes < 0 if None in values else None
+    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=null), pa.array(distinct, type_))
 
 
-def _without_nulls(array: pa.Array) -> pa.Array:
-    """A column that holds nothing as the type that takes no room."""
-    return pa.nulls(len(array)) if array.null_count == len(array) else array
+def _narrowed(array: pa.Array, repeats: bool) -> pa.Array:
+    """A column that repeats as a dictionary, one that holds nothing as the type that takes no room."""
+    if array.null_count == len(array):
+        return pa.nulls(len(array))
+    return dictionary(array) if repeats else array
 
 
 def _for_rule(
@@ -293,9 +301,8 @@ def _for_rule(
             memoryview(_print_keys(bases)), *bases, memoryview(prints),
         )  # fmt: skip
         out["r.body_print"] = pa.array(prints, mask=pc.is_null(body).to_numpy(zero_copy_only=False))
-        operations = pa.array(rule.delivered, pa.string())
-        delivered = pc.and_(pc.equal(columns["direction"], "s2c"), pc.is_in(columns["op"], operations))
-        out["r.body_sha256"] = _digests(body, pc.fill_null(delivered, False).to_numpy(zero_copy_only=False))
+        delivered = among(columns["direction"], DIRECTIONS[1]) & among(columns["op"], *rule.delivered)
+        out["r.body_sha256"] = _digests(body, delivered)
     return out
 
 
@@ -338,9 +345,7 @@ def _endpoints(flows: FlowColumns, place: NDArray[np.int64], side: NDArray[np.in
     }
 
 
-def _operations(
-    protocol: MessageQueue, program: Program, frames: Frames, records: Records
-) -> dict[str, pa.Array]:
+def _operations(protocol: MessageQueue, program: Program, frames: Frames, records: Records) -> dict[str, pa.Array]:
     """op_code, op and dialect, from layout, operation and the reading taken."""
     ops, op_place = numbered(frames.op)
     readings = len(program.alt_dialect) + 1
@@ -358,7 +363,7 @@ def _operations(
         names.append(layout.names.get(op))
         dialects.append((program.alt_dialect[reading - 1] if reading else None) or layout.dialect)
     return {
-        name: _coded(pa.array(values, type_), place)
+        name: _coded(values, type_, place)
         for name, values, type_ in (
             ("op_code", codes, pa.int64()), ("op", names, pa.string()), ("dialect", dialects, pa.string())
         )
@@ -432,9 +437,7 @@ def _under_policy(program: Program, c: int, column: Column, array: pa.Array, pol
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
         mask = pc.is_null(array) if array.null_count else None
-        return pa.ListArray.from_arrays(
-            pa.array(offsets), pa.StructArray.from_arrays(children, names=names), mask=mask
-        )
+        return pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(children, names=names), mask=mask)
     return array
 
 
@@ -460,22 +463,28 @@ def settled(
     protocol: MessageQueue, program: Program, table: pa.Table, facts: Mapping[int, Facts], flows: Sequence[Flow]
 ) -> Chunk:
     """A batch from the spool with what its connections as a whole say, sorted by time."""
-    table = _sorted(table, flows)
     flow, place = numbered(table["flow"].to_numpy())
+    of = of_flows(flows, flow)
+    offsets = _offsets(table, of, place)
+    order = _order(table, of, place, offsets)
+    if order is not None:
+        table, place, offsets = table.take(pa.array(order)), place[order], offsets[order]
     types = _types(protocol, program)
+    repeated = _repeated(protocol, types)
     columns = {
-        name: whole(table[name]) if name in REPEATING else _wide(whole(table[name]), types.get(name))
+        name: whole(table[name]) if name in repeated else _wide(whole(table[name]), types.get(name))
         for name in table.column_names
     }
-    columns |= _endpoints(of_flows(flows, flow), place, table["side"].to_numpy())
-    columns["stream_offset"] = pa.array(_offsets(table, flows))
+    columns |= _endpoints(of, place, table["side"].to_numpy())
+    columns["stream_offset"] = pa.array(offsets)
     columns["ts"] = pa.array(columns["ts_ns"].to_numpy() // 1000).cast(US)
     columns["protocol"] = constant(protocol.name, len(place))
     for name, type_ in ENVELOPE_TYPES.items():
         if name not in columns:
-            columns[name] = as_type(columns[f"f.{_sole(getattr(protocol.envelope, name))}"], type_)
+            source = f"f.{_sole(getattr(protocol.envelope, name))}"
+            columns[name] = columns[source] if source in repeated else as_type(columns[source], type_)
     columns |= _said(columns, [facts.get(f, Facts()) for f in flow.tolist()], place)
-    columns |= {name: _repeating(columns[name]) for name in REPEATING}
+    columns |= {name: _repeating(columns[name]) for name in repeated if name in columns}
     messages = pa.table({name: columns[name] for name in MESSAGES.names}, _COMPACT)
     fields = {name[2:]: array for name, array in columns.items() if name.startswith("f.")}
     narrow = _narrow(protocol, columns)
@@ -506,32 +515,35 @@ def _said(columns: Mapping[str, pa.Array], known: Sequence[Facts], place: NDArra
     return out
 
 
-def _offsets(table: pa.Table, flows: Sequence[Flow]) -> NDArray[np.int64]:
+def _offsets(table: pa.Table, of: FlowColumns, place: NDArray[np.int64]) -> NDArray[np.int64]:
     """Stream offsets, from the lowest sequence number of a side that was captured in the end."""
-    flow, place = numbered(table["flow"].to_numpy())
-    shifts = of_flows(flows, flow).shift
     offsets: NDArray[np.int64] = table["stream_offset"].to_numpy()
-    return offsets + shifts[place, table["side"].to_numpy()] if shifts.any() else offsets
+    return offsets + of.shift[place, table["side"].to_numpy()] if of.shift.any() else offsets
 
 
-def _sorted(table: pa.Table, flows: Sequence[Flow]) -> pa.Table:
-    """The rows by time, packet, connection, direction and offset."""
-    flow, place = numbered(table["flow"].to_numpy())
+def _order(
+    table: pa.Table, of: FlowColumns, place: NDArray[np.int64], offsets: NDArray[np.int64]
+) -> NDArray[np.intp] | None:
+    """The rows by time, packet, connection, direction and offset; None if they are in that order."""
     keys = (
         table["ts_ns"].to_numpy(),
         table["first_packet"].to_numpy(),
-        of_flows(flows, flow).connection_ids()[place],
+        of.connection_ids()[place],
         whole(table["direction"]).indices.to_numpy(),
-        _offsets(table, flows),
+        offsets,
     )
-    return table if ascend(keys) else table.take(pa.array(np.lexsort(keys[::-1])))
+    return None if ascend(keys) else np.lexsort(keys[::-1])
+
+
+def _repeated(protocol: MessageQueue, types: Mapping[str, pa.DataType]) -> frozenset[str]:
+    """The spool's columns that are dictionaries: REPEATING, and text of the protocol's table that is one of them."""
+    sources = (f"f.{_sole(getattr(protocol.envelope, name))}" for name in ("destination", "group_name", "client_name"))
+    return REPEATING.union(name for name in sources if types.get(name) == pa.string())
 
 
 def _repeating(array: pa.Array) -> pa.Array:
     """A column of text as a dictionary, whatever it waited as."""
-    if pa.types.is_null(array.type):
-        return pa.nulls(len(array), CODED)
-    return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    return pa.nulls(len(array), CODED) if pa.types.is_null(array.type) else dictionary(array)
 
 
 def _wide(array: pa.Array, type_: pa.DataType | None) -> pa.Array:

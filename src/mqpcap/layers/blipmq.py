@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from mqpcap.layers import blipmq_pairing
+from mqpcap.matching import among, told
 from mqpcap.protocol import (
     Claim,
     Connection,
@@ -341,17 +341,14 @@ def settle(connections: Sequence[Connection]) -> list[Facts]:
     return [Facts(dialect=_dialect(c)) for c in connections]
 
 
-_REPLIES = pa.array([t.name for t in (FrameType.ACK, FrameType.PONG, FrameType.PUBLISH)])
+_REPLIES = tuple(t.name for t in (FrameType.ACK, FrameType.PONG, FrameType.PUBLISH))
 
 
 def envelope(table: pa.Table) -> dict[str, pa.Array]:
     """A NACK is an error, what else answers a request is ok; DELIVER comes unasked."""
-    op = table["op"].combine_chunks()
-    from_server = pc.equal(table["direction"].combine_chunks(), "s2c")
-    none = pa.scalar(None, pa.string())
-    refused = pc.fill_null(pc.equal(op, "NACK"), False)
-    status = pc.if_else(pc.is_in(op, _REPLIES), "ok", pc.if_else(refused, "error", none))
-    return {"status": pc.if_else(from_server, status, none)}
+    from_server = among(table["direction"], "s2c")
+    replies, refused = among(table["op"], *_REPLIES), among(table["op"], FrameType.NACK.name)
+    return {"status": told({"ok": from_server & replies, "error": from_server & refused})}
 
 
 _ANSWERED_BY = {

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.matching import codes, sole_sources
+from mqpcap.matching import among, codes, sole_sources, told, true
 from mqpcap.protocol import (
     Ask,
     Claim,
@@ -1533,15 +1533,12 @@ def _record_bytes(records: pa.ListArray) -> pa.Array:
 def envelope(table: pa.Table) -> Mapping[str, pa.Array]:
     """status, error_text, and the bytes of the values carried."""
     columns = {name: table[name].combine_chunks() for name in ("value", "records", "message", "success")}
-    failed = pc.equal(table["op_code"].combine_chunks(), int(OpCode.ERROR))
-    replies = pc.equal(table["direction"].combine_chunks(), "s2c")
-    is_error = pc.and_(replies, pc.fill_null(failed, False))
-    refused = pc.fill_null(pc.invert(columns["success"]), False)
-    none = pa.scalar(None, pa.string())
-    status = pc.if_else(pc.or_(is_error, refused), pa.scalar("error"), pa.scalar("ok"))
+    replies = among(table["direction"], "s2c")
+    is_error = replies & among(table["op_code"], int(OpCode.ERROR))
+    refused = replies & true(pc.invert(columns["success"]))
     return {
-        "status": pc.if_else(replies, status, none),
-        "error_text": pc.if_else(is_error, columns["message"], none),
+        "status": told({"ok": replies, "error": is_error | refused}),
+        "error_text": pc.if_else(pa.array(is_error), columns["message"], pa.scalar(None, pa.string())),
         "body_len": pc.coalesce(pc.binary_length(columns["value"]).cast(pa.int64()), _record_bytes(columns["records"])),
     }
 

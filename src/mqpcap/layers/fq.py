@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.matching import codes, sole_sources
+from mqpcap.matching import among, codes, sole_sources, told, true
 from mqpcap.protocol import (
     ANY,
     DIRECTIONS,
@@ -527,20 +527,17 @@ def _hex(ids: pa.Array) -> pa.Array:
     return text.take(_places(len(ids), np.flatnonzero(pc.is_valid(ids).to_numpy(zero_copy_only=False))))
 
 
-_REPLIES = pa.array([CODE_NAMES[code] for code in _ANSWERS if code not in (Code.HEARTBEAT, Code.ERROR)])
+_REPLIES = tuple(CODE_NAMES[code] for code in _ANSWERS if code not in (Code.HEARTBEAT, Code.ERROR))
 
 
 def envelope(table: pa.Table) -> dict[str, pa.Array]:
     """The id as text, and whether an answer grants or refuses; a refused unbind had nothing to do and is no error."""
-    op = table["op"].combine_chunks()
-    binding_id = table["binding_id"].combine_chunks()
-    bind = pc.equal(op, "bind")
-    refused = pc.or_(pc.equal(op, "error"), pc.and_(bind, pc.fill_null(pc.equal(binding_id, REFUSED), False)))
+    op, binding_id = table["op"], table["binding_id"]
+    bind = among(op, "bind")
+    refused = among(op, "error") | bind & true(pc.equal(binding_id, REFUSED))
     # A bind whose id was not captured may be either.
-    granted = pc.and_(pc.is_in(op, _REPLIES), pc.invert(pc.and_(bind, pc.is_null(binding_id))))
-    ok = pc.if_else(pc.fill_null(granted, False), "ok", pa.scalar(None, pa.string()))
-    status = pc.if_else(pc.fill_null(refused, False), "error", ok)
-    return {"status": status, "message_id": _hex(table["message_id"].combine_chunks())}
+    granted = among(op, *_REPLIES) & ~(bind & true(pc.is_null(binding_id)))
+    return {"status": told({"ok": granted, "error": refused}), "message_id": _hex(table["message_id"].combine_chunks())}
 
 
 def deliveries(rows: Rows, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:

@@ -37,7 +37,7 @@ from mqpcap.layers.kokaq_frames import (
     Frames,
     legal,
 )
-from mqpcap.matching import numbered
+from mqpcap.matching import numbered, told, true
 from mqpcap.protocol import (
     ANY,
     DIRECTIONS,
@@ -911,15 +911,14 @@ def envelope(table: pa.Table) -> dict[str, pa.Array]:
     )
     # Zero without a name is the codec's "not set".
     unset = pc.and_(pc.equal(status, 0), pc.is_null(table["status_name"]))
-    word = pc.if_else(pc.fill_null(failed, False), "error", "ok")
-    said = pc.and_(pc.is_valid(status), pc.invert(pc.fill_null(unset, False)))
+    said = true(pc.is_valid(status)) & ~true(unset)
     nothing = pa.scalar(None, pa.string())
     opaques = (pc.cast(table[name], pa.string()) for name in ("opaque", "op_opaque"))
     failed = pc.fill_null(failed, False)
     return {
         "destination": pc.if_else(pc.or_(*named), destination, nothing),
         "correlation_id": pc.binary_join_element_wise(*opaques, ":"),
-        "status": pc.if_else(said, word, nothing),
+        "status": told({"ok": said, "error": said & true(failed)}),
         "error_code": pc.if_else(failed, pc.cast(table["reason"], pa.int64()), pa.scalar(None, pa.int64())),
         "error_text": pc.if_else(failed, table["reason_name"], nothing),
     }

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap import typed
-from mqpcap.matching import codes, sole_sources
+from mqpcap.matching import among, codes, sole_sources, told, true
 from mqpcap.protocol import (
     ANY,
     Ask,
@@ -149,11 +149,10 @@ def envelope(table: pa.Table) -> Mapping[str, pa.Array]:
         pc.or_(pc.is_valid(lname), pc.and_(pc.fill_null(pc.equal(op, "send"), False), pc.is_valid(answers))),
         pc.fill_null(pc.is_in(op, pa.array(["stats", "pong"])), False),
     )
-    is_reply = pc.and_(is_reply, pc.equal(table["direction"], "s2c"))
     return {
         "op": op,
         "body_len": table["msg_len"],
-        "status": pc.if_else(is_reply, "ok", pa.scalar(None, pa.string())),
+        "status": told({"ok": true(is_reply) & among(table["direction"], "s2c")}),
     }
 
 
