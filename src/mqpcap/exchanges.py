@@ -618,10 +618,13 @@ class _Found:
         c, d = np.searchsorted(self._aside.seen, bounds).tolist()
         rows[self._aside.seen[c:d] - start] = False
         quiet = np.flatnonzero(rows)
+        none = np.full(len(quiet), -1)
+        if len(quiet) == block.num_rows:  # most blocks of a capture that has any
+            return quiet, none, _of_aside(self._aside, block)
         both = np.concatenate([at, quiet])
         order = np.argsort(both, kind="stable")
         states = np.concatenate([state, _of_aside(self._aside, block.chosen(quiet))])
-        return both[order], np.concatenate([pair, np.full(len(quiet), -1)])[order], states[order]
+        return both[order], np.concatenate([pair, none])[order], states[order]
 
 
 def _of_aside(aside: Aside, rows: Rows) -> NDArray[np.int8]:
@@ -640,8 +643,11 @@ class _At:
         self.none = none if none.any() else None
         self.rows = rows
         self.some = None if self.none is None else np.flatnonzero(~none)
+        self.every = bool((rows == np.arange(len(rows))).all())
 
     def column(self, array: pa.Array) -> pa.Array:
+        if self.every and len(array) == len(self.rows):
+            return array
         if (self.some is not None and not len(self.some)) or array.null_count == len(array):
             return pa.nulls(len(self.rows), array.type)
         if array.null_count:

@@ -63,10 +63,10 @@ class _Numbers:
         """Whether every row is null."""
         return self.valid is not None and self.steps is None and not self.valid.any()
 
-    def null(self, rows: "_Which") -> "NDArray[np.bool_] | bool":
-        """Which of some rows are null."""
+    def null(self, rows: "_Which") -> "NDArray[np.bool_] | None":
+        """Which of some rows are null; None: none is."""
         if self.valid is None:
-            return False
+            return None
         null: NDArray[np.bool_] = np.unpackbits(self.valid, count=self.n, bitorder="little") == 0
         return null[rows]
 
@@ -301,8 +301,9 @@ class Rows:
                 raise TypeError(f"column {name} holds numbers that are wider")
             if part.nothing:
                 continue
-            values = part.values(np.uint64, rows)
-            values[part.null(rows)] = 0
+            values, null = part.values(np.uint64, rows), part.null(rows)
+            if null is not None:
+                values[null] = 0
             out[at] = values.view(np.int64)
         return self._in_order(out)
 
@@ -312,7 +313,8 @@ class Rows:
         for part, rows, at in self._visits(name):
             if not isinstance(part, _Numbers):
                 raise TypeError(f"column {name} is not of numbers")
-            out[at] = not part.nothing and np.logical_not(part.null(rows))
+            null = part.null(rows)
+            out[at] = True if null is None else ~null
         return self._in_order(out)
 
     def coded(self, name: str) -> pa.DictionaryArray:
@@ -321,13 +323,13 @@ class Rows:
         if any(_kind(part) is _Whole for part in self._parts[name]):
             return self._joined(name).dictionary_encode()
         known: dict[object, int] = {}
-        codes, null = np.zeros(n, np.int32), np.zeros(n, np.bool_)
+        codes, null = np.zeros(n, np.int32), _Nulls(n)
         for part, rows, at in self._visits(name):
             if not isinstance(part, _Texts):
-                null[at] = True
+                null.put(at, True)
                 continue
             values = part.codes.values(np.int32, rows)
-            null[at] = part.codes.null(rows)
+            null.put(at, part.codes.null(rows))
             new = [known.setdefault(x, len(known)) for x in part.dictionary.to_pylist()]
             codes[at] = values if new == list(range(len(new))) else np.array(new, np.int32)[values]
         return pa.DictionaryArray.from_arrays(
@@ -390,15 +392,15 @@ class Rows:
         n = self.num_rows
         dtype = _dtype(kind)
         values: NDArray[Any] = np.empty(n, dtype)
-        null = np.zeros(n, np.bool_)
+        null = _Nulls(n)
         for part, rows, at in self._visits(name):
             assert isinstance(part, _Numbers)
             values[at] = part.values(dtype, rows)
-            null[at] = part.null(rows)
+            null.put(at, part.null(rows))
         return self._array(values, null, kind)
 
-    def _array(self, values: NDArray[Any], null: NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
-        return _arrow(self._in_order(values), self._in_order(null), kind)
+    def _array(self, values: NDArray[Any], null: "_Nulls", kind: pa.DataType) -> pa.Array:
+        return _arrow(self._in_order(values), None if null.mask is None else self._in_order(null.mask), kind)
 
     def _in_order(self, values: NDArray[Any]) -> NDArray[Any]:
         """The values, which are ours to change, by time."""
@@ -426,6 +428,21 @@ class Rows:
             to = np.concatenate(shared)
             self._moved = to, to[np.lexsort(np.concatenate(keys, axis=1)[::-1])]
         return self._moved
+
+
+class _Nulls:
+    """Where n rows are null; ``mask`` is None as long as none is."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self.mask: NDArray[np.bool_] | None = None
+
+    def put(self, at: _Which, null: "NDArray[np.bool_] | bool | None") -> None:
+        """Rows at some places."""
+        if null is not None:
+            if self.mask is None:
+                self.mask = np.zeros(self._n, np.bool_)
+            self.mask[at] = null
 
 
 class _Chosen:
@@ -483,11 +500,10 @@ def _dtype(kind: pa.DataType) -> type:
     return np.uint64 if pa.types.is_decimal128(kind) else np.int64
 
 
-def _arrow(values: NDArray[Any], null: NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
-    """Numbers as a column of their type."""
-    if null.all():
+def _arrow(values: NDArray[Any], mask: NDArray[np.bool_] | None, kind: pa.DataType) -> pa.Array:
+    """Numbers as a column of their type, null where the mask says."""
+    if mask is not None and mask.all():
         return pa.nulls(len(values), kind)
-    mask = null if null.any() else None
     if pa.types.is_boolean(kind):
         return pa.array(values.view(np.bool_), mask=mask)
     if pa.types.is_decimal128(kind):
@@ -512,8 +528,7 @@ def _plain(part: _Part, kind: pa.DataType) -> pa.Array:
     numbers, dtype = (part.codes, np.int32) if isinstance(part, _Texts) else (part, _dtype(kind))
     if numbers.nothing:
         return pa.nulls(numbers.n, kind)
-    values, null = numbers.values(dtype, ALL), np.zeros(numbers.n, np.bool_)
-    null[:] = numbers.null(ALL)
+    values, null = numbers.values(dtype, ALL), numbers.null(ALL)
     if isinstance(part, _Texts):
         return part.dictionary.take(pa.array(values, mask=null))
     return _arrow(values, null, kind)
