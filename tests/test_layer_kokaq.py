@@ -681,6 +681,22 @@ def test_component_that_repeats_the_head_is_claimed_anywhere(frame: bytes) -> No
     assert claims(opening(frame, ended=False)).verdict is Verdict.YES
 
 
+ONE_WAY = h("20040107 02000000 02010000")
+
+
+def test_a_component_further_on_claims_the_connection_too() -> None:
+    """A one-way request without a component gets no answer and says little; the push behind it is unmistakable."""
+    assert claims(opening(ONE_WAY)).verdict is Verdict.WEAK
+    assert claims(opening(ONE_WAY + GO1_PUSH)).verdict is Verdict.YES
+
+
+def test_the_first_answer_may_be_to_a_later_request() -> None:
+    one_way, answer = h("04200107 00000009 02000100"), h("04200105 00000001 00010700")
+
+    assert claims(opening(one_way + NOP, answer)).verdict is Verdict.YES
+    assert claims(opening(one_way, answer)).verdict is Verdict.WEAK
+
+
 @pytest.mark.parametrize(("request_", "answer"), [(NOP, h("04200105 00000001 00010700")), (LEAN_CREATE, LEAN_ANSWER)])
 def test_an_answer_confirms_a_simple_request(request_: bytes, answer: bytes) -> None:
     assert claims(opening(request_, answer)).verdict is Verdict.YES

@@ -476,22 +476,21 @@ SPLITS: Mapping[Direction, Splits] = {d: Splits(d, tuple(f"{d}_{form}" for form 
 # -- whose connection it is ------------------------------------------------------------------------------
 
 
+Echo = tuple[bytes, bytes, int]
+"""What an answer repeats: magic, opaque, opcode."""
+
+
 @dataclass(frozen=True, slots=True)
 class _First:
     """What the first frames of a direction say.
 
-    verdict of the first, its header, and how many of them only a server sends less those only a client does.
+    verdict, what answers repeat of them (of the first MAX_VOTES), and how many of them only a server sends less those
+    only a client does.
     """
 
     verdict: Verdict
-    head: bytes = b""
-    is_lean: bool = False
+    echoes: tuple[Echo, ...] = ()
     server_votes: int = 0
-
-    @property
-    def echo(self) -> tuple[bytes, bytes, int]:
-        """What an answer repeats: magic, opaque, opcode."""
-        return self.head[:2], self.head[4:8], self.head[12 if self.is_lean else 8]
 
 
 def _first(opening: Opening, direction: Direction) -> _First:
@@ -520,14 +519,11 @@ def _judged(buf: memoryview, at: int, ended: bool, direction: Direction, on_port
     first = SPLITS[direction](buf, at, limit, ended)
     if first.verdict == "bad":
         return _First(Verdict.NO)
-    is_lean = first.layout.endswith("lean")
-    head = bytes(buf[at : at + (13 if is_lean else HEADER_BYTES)])
-    little = head[:2] == LITTLE
-    plausible = legal(head[3], little) and first.op <= 8
-    component = bytes(buf[at + 12 : at + 15]) == head[11:12] + head[:2] and not is_lean
+    plausible = _plausible(buf, at, first)
     whole = first.verdict == "message"
     follows = Frames(buf, limit, ended).follows(first.end) if whole else kokaq_frames.WAIT
-    if plausible and component and (little or head[11] in (METADATA, PAYLOAD)):
+    echoes, votes, repeats = _chained(direction, buf, at, ended)
+    if plausible and (repeats or _repeats(buf, at, first)):
         verdict = Verdict.YES
     elif found and plausible and follows == kokaq_frames.YES and first.end < limit:
         verdict = Verdict.YES  # found by a search, and another stands behind it
@@ -536,22 +532,40 @@ def _judged(buf: memoryview, at: int, ended: bool, direction: Direction, on_port
         verdict = Verdict.WEAK
     else:
         verdict = Verdict.WAIT if follows == kokaq_frames.WAIT and not ended else Verdict.NO
-    return _First(verdict, head, is_lean, _server_votes(direction, buf, at, ended) if found else 0)
+    return _First(verdict, echoes, votes if found else 0)
+
+
+def _plausible(buf: memoryview, at: int, frame: Split) -> bool:
+    return legal(buf[at + 3], buf[at] == LITTLE[0]) and frame.op <= 8
+
+
+def _repeats(buf: memoryview, at: int, frame: Split) -> bool:
+    """Whether a component begins behind the header, which repeats tag and magic: about 60 bits that are known."""
+    tag, little = buf[at + 11], buf[at] == LITTLE[0]
+    said = bytes(buf[at + 12 : at + 15]) == bytes([tag]) + bytes(buf[at : at + 2])
+    return said and not frame.layout.endswith("lean") and (little or tag in (METADATA, PAYLOAD))
 
 
 MAX_VOTES = 32
 
 
-def _server_votes(direction: Direction, buf: memoryview, at: int, ended: bool) -> int:
-    votes = 0
+def _chained(direction: Direction, buf: memoryview, at: int, ended: bool) -> tuple[tuple[Echo, ...], int, bool]:
+    """Of the frames from a place on: what answers repeat of them, who says them, and whether one has a component."""
+    echoes: list[Echo] = []
+    votes, repeats = 0, False
     for _ in range(MAX_VOTES):
-        found = SPLITS[direction](buf, at, len(buf), ended)
-        if found.verdict != "message":
+        frame = SPLITS[direction](buf, at, len(buf), ended)
+        if frame.verdict == "bad" or not frame.layout:
+            break
+        head = bytes(buf[at : at + HEADER_BYTES])
+        echoes.append((head[:2], head[4:8], frame.op))
+        if frame.verdict != "message":
             break
         # A lean reply copies byte 3, and its status has a client's numbers.
-        votes += 0 if found.layout.endswith("lean") else _server_vote(bytes(buf[at : at + HEADER_BYTES]))
-        at = found.end
-    return votes
+        votes += 0 if frame.layout.endswith("lean") else _server_vote(head)
+        repeats = repeats or (_plausible(buf, at, frame) and _repeats(buf, at, frame))
+        at = frame.end
+    return tuple(echoes), votes, repeats
 
 
 def _server_vote(head: bytes) -> int:
@@ -579,7 +593,7 @@ def claims(opening: Opening) -> Claim:
     if not oriented and (one.server_votes > 0 or two.server_votes < 0):
         return Claim(Verdict.NO, reason="the answers come from the other side")
     proven = oriented or one.server_votes < 0 or two.server_votes > 0
-    answered = bool(one.head and two.head) and one.echo == two.echo and oriented
+    answered = oriented and any(echo in one.echoes for echo in two.echoes[:1])
     best = max(one.verdict, two.verdict)
     if best is Verdict.YES or (answered and Verdict.NO not in (one.verdict, two.verdict)):
         verdict = Verdict.YES if proven or opening.on_port else Verdict.WEAK
