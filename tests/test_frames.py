@@ -242,6 +242,21 @@ def test_a_connection_to_a_known_server_is_told_by_its_peers() -> None:
     assert [c["identified_by"] for c in together.connections] == ["peer", "content"]
 
 
+def test_a_late_connection_to_a_known_server_is_told_by_its_peers() -> None:
+    """Section 1 of the fq notes: frames have no mark, so off the port only the server of another connection tells."""
+    late = [
+        Segment(s.body, s.seq, s.ack, s.flags, client_port=41000) for s in sent(*(fq_message(i) for i in (5, 6, 7)))
+    ]
+    proof = [*OPEN, *sent(*(fq_message(i) for i in range(3)))]
+
+    alone = read_bytes(pcap(late, 31337))
+    together = read_bytes(pcap([*late, *proof], 31337))
+
+    assert [c["identified_by"] for c in alone.connections] == [None]
+    assert [c["identified_by"] for c in together.connections] == ["peer", "content"]
+    assert [m["op"] for m in together.messages if m["src_port"] == 41000] == ["message"] * 3
+
+
 def test_rows_of_blipmq_before_the_version_is_agreed_are_read_by_it() -> None:
     """Pipelined behind HELLO 1, a qos byte of 0x80 is a qos, not version 2's flag."""
     publish = struct.pack(">IBQ", 9 + 9, 3, 2) + b"\x80\0\4abcdhi"

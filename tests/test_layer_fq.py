@@ -434,12 +434,16 @@ def test_three_bytes_and_no_more_are_not_ours() -> None:
         (b"hello" + SHORT * 2, b"", ("short", "full")),
     ],
 )
-def test_middle_of_a_connection_is_told_on_the_port_only(c2s: bytes, s2c: bytes, layouts: tuple[str, str]) -> None:
-    late = opening(c2s, s2c, start=False, ended=True)
-    elsewhere = opening(c2s, s2c, start=False, ended=True, on_port=False)
+@pytest.mark.parametrize("on_port", [True, False])
+def test_middle_of_a_connection_proves_little(c2s: bytes, s2c: bytes, layouts: tuple[str, str], on_port: bool) -> None:
+    """On the port that is enough; elsewhere another connection to that server must have told more (``peer``)."""
+    late = opening(c2s, s2c, start=False, ended=True, on_port=on_port)
 
     assert verdict(PROTOCOL.claims(late)) == (Verdict.WEAK, *layouts)
-    assert PROTOCOL.claims(elsewhere).verdict is Verdict.NO
+
+
+def test_middle_of_a_connection_elsewhere_is_searched_once() -> None:
+    assert PROTOCOL.claims(opening(SHORT * 4, FULL * 4, start=False, on_port=False)).verdict is Verdict.WAIT
 
 
 def test_one_frame_may_be_chance_until_its_side_has_ended() -> None:

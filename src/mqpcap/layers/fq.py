@@ -365,7 +365,8 @@ LAYOUTS = (
 
 
 def claims(opening: Opening) -> Claim:
-    """The word decides; without the start of the stream two commands or frames in a row do, on the port only."""
+    """The word decides; without the start of the stream two commands or frames in a row do, on the port or to a known
+    server."""
     client, server = opening.c2s, opening.s2c
     word = int.from_bytes(client[:4], "big")
     if len(client) >= 4 and word in KINDS:
@@ -378,8 +379,10 @@ def claims(opening: Opening) -> Claim:
         return Claim(Verdict.WAIT)  # the server never sends first
     if not client and opening.s2c_start and server[:4] == b"\xaa\0\0\x7f" and server[131:133] == b"\xbe\xa7":
         return Claim(Verdict.YES, "command_c2s", "command_s2c", "a key and a heartbeat, as the server answers a login")
-    if not opening.on_port or client[:4] in VERBS or server[:5] == b"HTTP/":
+    if client[:4] in VERBS or server[:5] == b"HTTP/":
         return Claim(Verdict.NO)
+    if not opening.on_port and not (opening.c2s_ended and opening.s2c_ended):
+        return Claim(Verdict.WAIT)  # every stranger comes here: each is searched once
     return _late_claim(opening)
 
 
