@@ -338,16 +338,20 @@ class Rows:
 
     def chosen(self, rows: I64) -> "Rows":
         """Some of the rows, by their number here; ``add`` is over."""
-        some = Rows()
-        some._types, some._parts, some._counts, some._spans = self._types, self._parts, self._counts, self._spans
-        some._moved = self._sorted()
-        to, source = some._moved
         packed = (rows if self._chosen is None else self._chosen.rows[rows]).copy()
-        if len(to) and self._chosen is None:
+        to, source = self._sorted()
+        if len(to):
             at = np.minimum(np.searchsorted(to, packed), len(to) - 1)
             moved = to[at] == packed
             packed[moved] = source[at[moved]]
-        some._chosen = _Chosen(packed)
+        # Only the parts that they are in, so that a block costs the same however many there are.
+        ends = np.cumsum(self._counts)
+        span = (packed.min(), packed.max()) if len(packed) else (0, 0)
+        first, last = np.searchsorted(ends, span, "right").tolist()
+        some = Rows()
+        some._types, some._counts = self._types, self._counts[first : last + 1]
+        some._parts = {name: parts[first : last + 1] for name, parts in self._parts.items()}
+        some._chosen = _Chosen(packed - (ends[first - 1] if first else 0))
         return some
 
     def blocks(self) -> "Iterator[tuple[int, Rows]]":
@@ -404,8 +408,6 @@ class Rows:
 
     def _in_order(self, values: NDArray[Any]) -> NDArray[Any]:
         """The values, which are ours to change, by time."""
-        if self._chosen is not None:
-            return values  # they were put in their places
         to, source = self._sorted()
         if len(to):
             values[to] = values[source]
@@ -413,6 +415,8 @@ class Rows:
 
     def _sorted(self) -> tuple[I64, I64]:
         """Places whose row is another, and which: batches are in order, but the next may begin before one ends."""
+        if self._chosen is not None:
+            return NO_ROWS, NO_ROWS
         if self._moved is None:
             later = np.minimum.accumulate([first for first, _ in self._spans][::-1])[::-1]
             earlier = np.maximum.accumulate([last for _, last in self._spans])
