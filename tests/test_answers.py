@@ -6,11 +6,12 @@ import struct
 from datetime import datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from mqpcap import tables
-from mqpcap.cli import main
+from mqpcap.cli import answers, main
 from mqpcap.cli.lines import latency
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -220,3 +221,14 @@ def test_unanswered_and_slower_than_exclude_each_other() -> None:
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert "--unanswered and --slower-than" in result.stderr
+
+
+@pytest.mark.parametrize("far", [1000, 1 << 62], ids=["near", "far"])
+def test_a_place_has_one_key_however_long_the_streams_are(far: int) -> None:
+    side = np.array([0, 1, 0, 1, 2, 0], np.int64)
+    offset = np.array([0, 0, far, far, far, far], np.int64)
+
+    key = answers._keys(side, offset).tolist()
+
+    assert len(set(key)) == 5
+    assert key[2] == key[5]

@@ -4,7 +4,7 @@
 all messages, once to give each its column. The columns never leave ``show``: JSON has those of the tables.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.matching import codes
+from mqpcap.exchanges import EXCHANGES
+from mqpcap.matching import codes, compact, dictionary
 from mqpcap.tables import Chunk
 
 if TYPE_CHECKING:
@@ -23,7 +24,10 @@ STATE, LATENCY_NS, PARTNER, PARTNER_FILE, STATUS, ERROR_CODE = COLUMNS = (
 )  # fmt: skip
 """Of a request: state, latency, and status and error of its reply. Of both: the packet of the other one, and its file
 where that is not the row's own. Of a reply without a request: the state. Null on all other rows."""
-_PLACE = ("connection_id", "direction", "stream_offset", "first_packet", "capture_file")
+_PLACE = ("connection_id", "stream_offset", "first_packet")
+_READ = ("connection_id", "request_offset", "reply_offset", "latency_ns", "state", "status", "error_code")
+"""Of ``exchanges``."""
+_NO_EXCHANGES = compact(EXCHANGES, ("state", "status")).empty_table().select(_READ)
 
 
 class Answers:
@@ -35,7 +39,7 @@ class Answers:
             places.setdefault(chunk.protocol, []).append(_places(chunk))
         ledgers = dissection.ledgers()
         self._columns: Mapping[str, pa.Table] = {
-            name: _answers(pa.concat_tables(parts).unify_dictionaries().combine_chunks(), ledgers[name].exchanges)
+            name: _answers(_one(parts), _one([_NO_EXCHANGES, *(x.select(_READ) for x in ledgers[name].blocks())]))
             for name, parts in places.items()
             if name in ledgers
         }
@@ -54,9 +58,23 @@ class Answers:
         return Chunk(chunk.protocol, messages, chunk.fields)
 
 
+def _one(tables: Sequence[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+
+
 def _places(chunk: Chunk) -> pa.Table:
-    places = chunk.messages.select(_PLACE)
-    return places.set_column(4, "capture_file", places["capture_file"].dictionary_encode())
+    """Where the messages are: copies, for a column of a chunk keeps alive all that came from the spool with it."""
+    numbers = {name: pa.array(chunk.messages[name].to_numpy().copy()) for name in _PLACE}
+    files = dictionary(chunk.messages["capture_file"])
+    return pa.table(
+        numbers
+        | {
+            "server": pc.equal(chunk.messages["direction"], "s2c"),
+            "capture_file": pa.DictionaryArray.from_arrays(
+                pa.array(files.indices.to_numpy().copy()), pa.array(files.dictionary.to_pylist(), pa.string())
+            ),
+        }
+    )
 
 
 def _answers(places: pa.Table, exchanges: pa.Table) -> pa.Table:
@@ -94,17 +112,24 @@ def _answers(places: pa.Table, exchanges: pa.Table) -> pa.Table:
 def _rows(places: pa.Table, exchanges: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The rows of ``places`` that are the request and the reply of each exchange, -1 for none."""
     n, m = places.num_rows, exchanges.num_rows
-    connection = places["connection_id"].combine_chunks()
-    its_connection, asked, answered = (
-        exchanges[name].combine_chunks() for name in ("connection_id", "request_offset", "reply_offset")
-    )
-    offset, direction = (places[name].combine_chunks() for name in ("stream_offset", "direction"))
-    keys = [
-        pa.concat_arrays([connection, its_connection, its_connection]),
-        pa.concat_arrays([offset, asked, answered]),
-        pa.concat_arrays([pc.equal(direction, "s2c"), pa.array(np.arange(2 * m) >= m)]),
-    ]
-    key = codes(keys, n + 2 * m)
-    row_of = np.full(int(key.max(initial=0)) + 1, -1, np.int64)
-    row_of[key[:n]] = np.arange(n)
-    return row_of[key[n : n + m]], row_of[key[n + m :]]
+    connection = pa.concat_arrays([table["connection_id"].combine_chunks() for table in (places, exchanges)])
+    code = connection.dictionary_encode().indices.to_numpy().astype(np.int64)
+    its_code, server = code[n:], places["server"].to_numpy()
+    asked, answered = (exchanges[name].combine_chunks() for name in ("request_offset", "reply_offset"))
+    answers = np.flatnonzero(answered.is_valid().to_numpy(zero_copy_only=False))
+    side = np.concatenate([2 * code[:n] + server, 2 * its_code, 2 * its_code[answers] + 1])
+    offset = pa.concat_arrays([places["stream_offset"].combine_chunks(), asked, answered.take(pa.array(answers))])
+    key = _keys(side, pc.fill_null(offset, -1).to_numpy())
+    found = pc.index_in(pa.array(key[n:]), value_set=pa.array(key[:n]))
+    row = pc.fill_null(found, -1).to_numpy().astype(np.int64)
+    reply = np.full(m, -1, np.int64)
+    reply[answers] = row[m:]
+    return row[:m], reply
+
+
+def _keys(side: NDArray[np.int64], offset: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A number per place in a direction of a connection: equal where both are."""
+    spread = int(offset.max(initial=0)) + 2
+    if (int(side.max(initial=0)) + 1) * spread < 1 << 63:
+        return side * spread + offset + 1
+    return codes([pa.array(side), pa.array(offset)], len(side))
