@@ -878,25 +878,35 @@ class Interpreter:
 @cython.boundscheck(True)
 def gather(
     buf: cython.const[cython.uchar][::1],
-    start: cython.longlong[::1],
-    length: cython.longlong[::1],
+    rows: cython.const[cython.int][::1],
+    start: cython.const[cython.longlong][::1],
+    length: cython.const[cython.longlong][::1],
     out: cython.uchar[::1],
     offsets: cython.int[::1],
 ):
-    """Copy spans of ``buf`` behind one another into ``out``; ``offsets`` (n + 1) gets where each begins.
+    """Copy spans of ``buf`` behind one another into ``out``; ``offsets`` gets where the value of each row begins.
 
-    A length below 0 is an absent value and copies nothing. ``out`` must have room for all of them.
+    ``rows``, ascending, are those that have a value; the others are empty. ``offsets`` has one place more than there
+    are rows, and ``out`` must have room for all values.
     """
     i: cython.Py_ssize_t
+    row: cython.Py_ssize_t = 0
     at: cython.longlong = 0
-    n: cython.Py_ssize_t = len(start)
-    offsets[0] = 0
+    n: cython.Py_ssize_t = len(offsets) - 1
     with cython.nogil:
-        for i in range(n):
+        for i in range(len(rows)):
+            if rows[i] < row or rows[i] >= n:
+                with cython.gil:
+                    raise IndexError(f"row {rows[i]} comes after row {row - 1} of {n}")
+            while row <= rows[i]:
+                offsets[row] = cython.cast(cython.int, at)
+                row += 1
             if length[i] > 0:
                 _copy(out, at, buf, start[i], length[i])
                 at += length[i]
-            offsets[i + 1] = cython.cast(cython.int, at)
+        while row <= n:
+            offsets[row] = cython.cast(cython.int, at)
+            row += 1
 
 
 @cython.cfunc
@@ -921,17 +931,23 @@ def _copy(
 
 
 def group(
-    col: cython.int[::1],
+    col: cython.const[cython.int][::1],
+    row: cython.const[cython.int][::1],
+    a: cython.const[cython.longlong][::1],
+    b: cython.const[cython.longlong][::1],
     filled: cython.Py_ssize_t,
     first: cython.longlong[::1],
-    order: cython.longlong[::1],
+    to_row: cython.int[::1],
+    to_a: cython.longlong[::1],
+    to_b: cython.longlong[::1],
 ):
-    """A counting sort of tape entries by column: ``order`` holds their indices, column c's from ``first[c]`` on.
+    """A counting sort of tape entries by column: those of column c come from ``first[c]`` on.
 
     ``first`` has one place more than there are columns; entries keep their order within a column.
     """
     i: cython.Py_ssize_t
     c: cython.Py_ssize_t
+    to: cython.Py_ssize_t
     n: cython.Py_ssize_t = len(first) - 1
     before: cython.longlong = 0
     count: cython.longlong
@@ -945,8 +961,11 @@ def group(
             first[c] = before
             before += count
         for i in range(filled):
-            order[first[col[i]]] = i
-            first[col[i]] += 1
+            to = first[col[i]]
+            to_row[to] = row[i]
+            to_a[to] = a[i]
+            to_b[to] = b[i]
+            first[col[i]] = to + 1
         for c in range(n, 0, -1):
             first[c] = first[c - 1]
         first[0] = 0
@@ -983,9 +1002,13 @@ def fingerprints(
     b: cython.longlong
     one: cython.ulonglong
     two: cython.ulonglong
+    low: cython.uint
     word: cython.ulonglong
     n: cython.Py_ssize_t = len(out)
+    size: cython.Py_ssize_t = len(data)
     half: cython.Py_ssize_t = len(keys) // 2
+    if 4 * half <= _BLOCK:
+        raise IndexError(f"{half} keys are fewer than a block has words")
     with cython.nogil:
         for i in range(n):
             k = offsets[i]
@@ -994,15 +1017,19 @@ def fingerprints(
             b = a
             while k < end:
                 stop = end if end - k < _BLOCK else k + _BLOCK
+                if k < 0 or stop > size:
+                    with cython.gil:
+                        raise IndexError(f"bytes {k} to {stop} of {size}")
                 one = two = 0
                 j = 0
-                while k + 4 <= stop:
-                    word = data[k] | (data[k + 1] << 8) | (data[k + 2] << 16)
-                    word = word | (cython.cast(cython.ulonglong, data[k + 3]) << 24)
-                    one = (one + keys[j] * word) & _WORD
-                    two = (two + keys[half + j] * word) & _WORD
-                    j += 1
-                    k += 4
+                with cython.boundscheck(False):  # the block is inside, and so are its keys
+                    while k + 4 <= stop:
+                        low = data[k] | (data[k + 1] << 8) | (data[k + 2] << 16)
+                        word = low | (cython.cast(cython.uint, data[k + 3]) << 24)
+                        one = (one + keys[j] * word) & _WORD
+                        two = (two + keys[half + j] * word) & _WORD
+                        j += 1
+                        k += 4
                 word = 0
                 while k < stop:
                     word = word << 8 | data[k]

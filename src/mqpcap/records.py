@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from mqpcap import interpreter as ip
 from mqpcap.flaws import Flaw
 from mqpcap.inflating import MAX_INFLATED_BYTES, inflate
+from mqpcap.matching import numbered
 from mqpcap.program import Column, Program, compiled
 from mqpcap.protocol import ANY, MessageQueue, Raw
 
@@ -54,9 +55,10 @@ class Spans:
         lengths = self.end - self.start
         buffer = np.empty(int(lengths.sum()), np.uint8)
         offsets = np.empty(len(lengths) + 1, np.int32)
+        rows = np.arange(len(lengths), dtype=np.int32)
         ip.gather(
-            memoryview(self.buffer), memoryview(np.ascontiguousarray(self.start)), memoryview(lengths),
-            memoryview(buffer) if len(buffer) else _NOTHING, memoryview(offsets),
+            memoryview(self.buffer), memoryview(rows), memoryview(np.ascontiguousarray(self.start)),
+            memoryview(lengths), memoryview(buffer) if len(buffer) else _NOTHING, memoryview(offsets),
         )  # fmt: skip
         ends = offsets.astype(np.int64)
         return Spans(buffer, ends[:-1], ends[1:], self.layout, self.op, self.flaw)
@@ -79,9 +81,13 @@ class Reader:
         self.protocol = protocol
         self.program = compiled(protocol) if program is None else program
         self._tape = _tape(TAPE_ENTRIES)
+        self._by_column = _tape(TAPE_ENTRIES)[1:]
         layouts = self.program.layouts
         self._header_pc = np.array([x.header_pc for x in layouts], np.int32)
         self._header_len = np.array([x.header_len for x in layouts], np.int64)
+        self._alternatives = [
+            {op: (first, count) for op, first, count in x.table.reshape(-1, 3).tolist()} for x in layouts
+        ]
         self._packed_at = np.array([x.packed_at for x in layouts], np.int64)
         self._packed_mask = np.array([x.packed_mask for x in layouts], np.uint8)
 
@@ -116,9 +122,11 @@ class Reader:
         n = len(spans.start)
         reading = np.full(n, -1, np.int32)
         if len(self._tape[0]) > KEPT_ENTRIES:
-            self._tape = _tape(TAPE_ENTRIES)
+            self._tape, self._by_column = _tape(TAPE_ENTRIES), _tape(TAPE_ENTRIES)[1:]
         tape = self._run(bodies, self._header_pc[spans.layout], first, count, reading)
-        columns = _Columns(program, bodies.buffer, tape, n)
+        if len(self._by_column[0]) < len(tape[0]):
+            self._by_column = _tape(len(self._tape[0]))[1:]
+        columns = _Columns(program, bodies.buffer, tape, self._by_column, n)
         raw = Raw(
             n, bodies.buffer, spans.layout, [x.name for x in program.layouts], flaw, columns.spans, columns.numbers,
             keep_bodies, columns.named, columns.items,
@@ -187,22 +195,10 @@ class Reader:
 
     def _readings(self, spans: Spans, flaw: NDArray[np.uint8]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """First and count of the alternatives of each row; -1 for a row whose body is not read."""
-        first = np.zeros(len(spans.start), np.int32)
-        count = np.full(len(spans.start), -1, np.int32)
-        for i in np.flatnonzero(np.bincount(spans.layout)).tolist():
-            rows = np.flatnonzero(spans.layout == i)
-            layout = self.program.layouts[i]
-            if not len(layout.table):
-                continue
-            table = layout.table.reshape(-1, 3)
-            table = table[np.argsort(table[:, 0], kind="stable")]
-            ops = spans.op[rows]
-            at = np.minimum(np.searchsorted(table[:, 0], ops), len(table) - 1)
-            hit = table[at, 0] == ops
-            if table[0, 0] == ANY:
-                at[~hit], hit[:] = 0, True
-            first[rows] = table[at, 1]
-            count[rows] = np.where(hit, table[at, 2], -1)
+        # A batch has few operations: each is looked up once a layout.
+        ops, place = numbered(spans.op)
+        known = [own.get(op, own.get(ANY, (0, -1))) for own in self._alternatives for op in ops.tolist()]
+        first, count = np.array(known, np.int32).reshape(-1, 2)[spans.layout * len(ops) + place].T.copy()
         flaw[(count < 0) & (flaw == Flaw.NONE)] = Flaw.UNKNOWN
         count[flaw != Flaw.NONE] = -1
         return first, count
@@ -254,6 +250,9 @@ class _Bodies:
 
 
 _Tape = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]
+"""Column, row, a and b of each entry."""
+_Sorted = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]
+"""Row, a and b of each entry, by column."""
 
 
 def _views(tape: _Tape) -> tuple[memoryview, memoryview, memoryview, memoryview]:
@@ -270,23 +269,24 @@ def _tape(entries: int) -> _Tape:
 
 
 class _Columns:
-    """The tape by column, turned into arrays on demand."""
+    """The tape by column, turned into arrays on demand; ``room`` takes the sorted tape."""
 
     def __init__(
         self,
         program: Program,
         buffer: NDArray[np.uint8],
         tape: _Tape,
+        room: _Sorted,
         n: int,
     ) -> None:
         self.program = program
         self.buffer = buffer
         self.n = n
-        col, self.row, self.a, self.b = tape
         self.first = np.zeros(len(program.columns) + 1, np.int64)
-        self.order = np.empty(len(col), np.int64)
-        if len(col):
-            ip.group(memoryview(np.ascontiguousarray(col)), len(col), memoryview(self.first), memoryview(self.order))
+        self.row, self.a, self.b = room
+        if len(tape[0]):
+            sorted_ = (memoryview(x) for x in room)
+            ip.group(*_views(tape), len(tape[0]), memoryview(self.first), *sorted_)
         self.dropped: NDArray[np.int64] = np.empty(0, np.int64)
         self.kept: frozenset[str] = frozenset()
         self.index = {(c.parent, c.name): i for i, c in enumerate(program.columns)}
@@ -296,9 +296,9 @@ class _Columns:
         self.dropped, self.kept = rows, kept
 
     def entries(self, c: int) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-        """Rows, a and b of a column's entries, in the order of rows."""
-        picked = self.order[self.first[c] : self.first[c + 1]]
-        rows, a, b = self.row[picked], self.a[picked], self.b[picked]
+        """Rows, a and b of a column's entries, in the order of rows; to be copied before the next batch is read."""
+        own = slice(self.first[c], self.first[c + 1])
+        rows, a, b = self.row[own], self.a[own], self.b[own]
         column = self.program.columns[c]
         if len(self.dropped) and column.parent < 0 and column.name not in self.kept:
             stays = ~np.isin(rows, self.dropped)
@@ -386,7 +386,7 @@ def number_array(n: int, rows: NDArray[np.int32], values: NDArray[np.int64], col
     """n values of a number column, null where no row has one."""
     if not len(rows) and n:
         return pa.nulls(n, column.type)
-    full = values if len(rows) == n else np.zeros(n, np.int64)
+    full = values.copy() if len(rows) == n else np.zeros(n, np.int64)
     if len(rows) != n:
         full[rows] = values
     if column.type == UNSIGNED:
@@ -425,19 +425,14 @@ def span_array(
     if not len(rows) and n:
         return pa.nulls(n, type_)
     size = int(length.sum())
-    starts, lengths = np.zeros(n, np.int64), np.full(n, -1, np.int64)
-    starts[rows], lengths[rows] = start, length
     out = np.empty(size, np.uint8)
     offsets = np.empty(n + 1, np.int32)
     ip.gather(
-        memoryview(buffer), memoryview(starts), memoryview(lengths), memoryview(out) if size else _NOTHING,
-        memoryview(offsets),
+        memoryview(buffer), memoryview(rows), memoryview(np.ascontiguousarray(start)), memoryview(length),
+        memoryview(out) if size else _NOTHING, memoryview(offsets),
     )  # fmt: skip
-    absent = np.flatnonzero(lengths < 0)
-    valid = None
-    if len(absent):
-        valid = pa.py_buffer(np.packbits(lengths >= 0, bitorder="little"))
-    binary = pa.Array.from_buffers(pa.binary(), n, [valid, pa.py_buffer(offsets), pa.py_buffer(out)], len(absent))
+    buffers = [_valid(n, rows), pa.py_buffer(offsets), pa.py_buffer(out)]
+    binary = pa.Array.from_buffers(pa.binary(), n, buffers, n - len(rows))
     return as_text(binary) if type_ == pa.string() else binary
 
 
