@@ -17,6 +17,7 @@ from torture import (
     broken_laws,
     flymq_message,
     fq_message,
+    msgq_message,
     pcap,
     read,
     read_bytes,
@@ -255,6 +256,18 @@ def test_a_late_connection_to_a_known_server_is_told_by_its_peers() -> None:
     assert [c["identified_by"] for c in alone.connections] == [None]
     assert [c["identified_by"] for c in together.connections] == ["peer", "content"]
     assert [m["op"] for m in together.messages if m["src_port"] == 41000] == ["message"] * 3
+
+
+@pytest.mark.parametrize("server_first", [True, False])
+def test_without_a_syn_the_port_says_who_is_the_client(server_first: bool) -> None:
+    """msgq frames look alike in both directions, and off its port no side is the daemon's by number."""
+    segments = [*sent(*(msgq_message(i) for i in range(3))), *answered(*(msgq_message(i) for i in range(3, 6)))]
+    if server_first:
+        segments = [*segments[3:], *segments[:3]]
+
+    (connection,) = read_bytes(pcap(segments, 31337)).connections
+
+    assert (connection["protocol"], connection["server_port"]) == ("msgq", 31337)
 
 
 def test_rows_of_blipmq_before_the_version_is_agreed_are_read_by_it() -> None:

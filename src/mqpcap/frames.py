@@ -497,7 +497,7 @@ class Framer:
             if claim.verdict is Verdict.WEAK and not on_port:
                 hold.weak.append(_Choice(protocol, claim, client, "peer"))
             elif claim.verdict in (Verdict.YES, Verdict.WEAK):
-                rank = (int(claim.verdict), int(on_port), -client)
+                rank = (int(claim.verdict), int(on_port), int(client == self._client_by_port(flow)))
                 how = "decode_as" if forced else "content" if claim.verdict is Verdict.YES else "port"
                 if best is None or rank > best[0]:
                     best = rank, _Choice(protocol, claim, client, how)
@@ -540,7 +540,7 @@ class Framer:
         return self._nobody(talk.hold, flow)
 
     def _client_by_port(self, flow: Flow) -> int:
-        """The client of a connection that is not ours: the SYN's sender, else the side whose port is no server's."""
+        """The client where content does not say: the SYN's sender, else the side whose port is no server's."""
         if flow.oriented:
             return 0
         known = [port in self.ports for port in (flow.a_port, flow.b_port)]
