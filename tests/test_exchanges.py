@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import struct
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +15,8 @@ from mqpcap.exchanges import ENVELOPE, paired
 from mqpcap.layers import protocols
 from mqpcap.protocol import Ask, Ends, Rule, State
 from mqpcap.rows import Rows
+from torture import ACK, SYN, Segment
+from torture import pcap as capture
 from truths import Export, Row, export, pairs
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -476,3 +479,30 @@ def test_damaged_conversations_are_never_guessed(name: str) -> None:
             elif s == State.ORPHAN:
                 assert r is not None and asker[r] in talk.gone, where
     print(f"{name}: {pairs_found} of {pairs_there} pairs found in damaged conversations")
+
+
+def test_an_answer_whose_opaque_was_not_captured_is_no_orphan(tmp_path: Path) -> None:
+    """kokaq's lean layout has its second opaque in bytes 14 and 15, which a truncated row does not tell (contract).
+
+    A request is lost, the next is captured; of the next one's answer the last bytes are missing.
+    """
+
+    def lean(number: int, who: int) -> bytes:
+        return struct.pack(">HBBIIBBHIII", 0x0420, 1, 5, number, 0, 4, who, 0, 42, 7, 0)
+
+    asked = [Segment(lean(i, 3), 1001 + 28 * i, 5001) for i in range(2, 5)]  # 1 is lost
+    first = [Segment(b"", 1000, 0, SYN), Segment(b"", 5000, 1001, SYN | ACK, from_server=True)]
+    told = b"".join(lean(i, 1) for i in range(2, 5))
+    got = [
+        Segment(told[:20], 5001, 1001 + 28 * 5, from_server=True),
+        Segment(told[28:], 5029, 1001 + 28 * 5, from_server=True),
+    ]
+    path = tmp_path / "lean.pcap"
+    path.write_bytes(capture([*first, Segment(lean(0, 3), 1001, 5001), *asked, *got], 9944))
+
+    found = export(path)
+
+    truncated = [m for m in found.messages if m["flaw"] == "truncated"]
+    assert [(m["direction"], m["stream_offset"]) for m in truncated] == [("s2c", 0)]
+    alone = [e for e in found.exchanges["kokaq"] if e["reply_offset"] == 0]
+    assert [e["state"] for e in alone] == ["unknown"]

@@ -221,6 +221,7 @@ def _paired(rule: Rule, rows: Rows, edges: Mapping[int, Ends]) -> Pairing:
 class _Columns:
     """The rows as arrays: which are requests, how they are answered, what a tie compares, and what was found.
 
+    untold                  by row: whether a flaw hides a value that ties
     partner, lost, unsure   by row: the other half of the pair (-1 for none), whether the answer must lie in a hole, and
                             whether an answer came that several requests may have got
     """
@@ -240,6 +241,9 @@ class _Columns:
         self._operations(rows)
         self.tie = codes([rows[f"f.{name}"] for name in rule.tie], rows.num_rows)
         self.numbers = [_numbers(rows[f"f.{name}"]) for name in rule.tie]
+        self.untold = np.zeros(rows.num_rows, np.bool_)
+        for name in rule.tie:
+            self.untold |= pc.is_null(rows[f"f.{name}"]).to_numpy(zero_copy_only=False)
         self.holes = [self._holes(one) if any(e.holes) else (NO_ROWS, NO_ROWS) for one, e in enumerate(self.edges)]
         self.start = np.array([e.start for e in self.edges], np.bool_)
         self.intact = np.array([not len(a) and not len(b) for a, b in self.holes], np.bool_) & self.start
@@ -352,7 +356,7 @@ class _Columns:
     def _orphans(self, alone: I64) -> NDArray[np.bool_]:
         """Of replies without a request, those that no captured request can have got, where requests are missing."""
         unseen = ~self.start | np.array([len(a) > 0 for a, _ in self.holes], np.bool_)
-        orphan = unseen[self.connection[alone]]
+        orphan = unseen[self.connection[alone]] & ~self.untold[alone]
         if not orphan.any():
             return orphan
         keys = [self.connection, self.tie] if self.rule.tie else [self.connection]
