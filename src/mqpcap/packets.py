@@ -828,6 +828,16 @@ class Dissector:
         return whole
 
 
+def connections_of(window: Window) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """(rows, keys, fragments) of a window: its rows that are TCP packets, their Segments.key, and rows of fragments.
+
+    Fragments are not joined: whose they are may be said in another window.
+    """
+    counts = np.zeros(_WALKED_COUNT, np.int64)
+    rows = _Rows(window.buffer, window.offset, window.caplen, window.wirelen, window.link_type, counts)
+    return rows.packet, _keys(rows.columns), np.array([piece[0] for piece in rows.pieces], np.int64)
+
+
 def _keys(columns: dict[str, np.ndarray]) -> NDArray[np.int64]:
     """A hash of addresses and ports that both directions share."""
     sides = []

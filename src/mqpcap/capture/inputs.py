@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from mqpcap.capture import chains
+from mqpcap.capture import chains, entries
 from mqpcap.capture.sources import Headed, open_path, plain_bytes
 from mqpcap.capture.windows import FileFacts, Note, Reader, Window, capture_format
 from mqpcap.errors import CaptureError
@@ -66,12 +66,9 @@ class Capture:
         """
         self.notes.clear()
         self.facts.clear()
-        for index, file in enumerate(self._files):
-            try:
-                source = file.open()
-            except OSError as error:
-                raise CaptureError(f"{file.name} cannot be read: {_reason(error)}") from error
-            reader = Reader(file.name, index, source)
+        for index in range(len(self._files)):
+            source = self.source(index)
+            reader = Reader(self._files[index].name, index, source)
             try:
                 yield from reader.windows()
             finally:
@@ -79,6 +76,14 @@ class Capture:
                 self.notes.extend(reader.notes)
                 if reader.facts is not None:
                     self.facts.append(reader.facts)
+
+    def source(self, index: int) -> Headed:
+        """The plain bytes of one of the files, opened; raises CaptureError if a pipe was read or a file is gone."""
+        file = self._files[index]
+        try:
+            return file.open()
+        except OSError as error:
+            raise CaptureError(f"{file.name} cannot be read: {_reason(error)}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +122,24 @@ def _place(file: _File, index: int) -> tuple[str, str]:
 
 
 def span(name: str, opened: Callable[[], Headed]) -> chains.Span | None:
-    """Times of a file's first and last packet, None without a packet or if the file went away."""
+    """Times of a file's first and last packet, None without a packet or if the file went away.
+
+    Only both ends of a large file are read, where they tell.
+    """
     first = last = None
     try:
         source = opened()
     except OSError:
         return None
     try:
+        if (both := entries.times(name, source)) is not None:
+            return both
+        if source.size_bytes is not None:
+            source.seek(0)
         for window in Reader(name, 0, source).windows():
             first = int(window.ts_ns[0]) if first is None else first
             last = int(window.ts_ns[-1])
-    except CaptureError:
+    except (CaptureError, OSError):
         return None
     finally:
         source.close()

@@ -58,11 +58,18 @@ class Bytes(Protocol):
 class Plain:
     """Bytes of a file object, up to the size it had when opened if it is a regular file."""
 
-    def __init__(self, file: BinaryIO, left: int | None, owned: bool) -> None:
+    def __init__(self, file: BinaryIO, size_bytes: int | None, owned: bool) -> None:
         self._file = file
-        self._left = left
+        self._left = size_bytes
         self._owned = owned
+        self.size_bytes = size_bytes
         self.failure: str | None = None
+
+    def seek(self, position: int) -> None:
+        """Go to a byte of a regular file; reading begins there."""
+        assert self.size_bytes is not None
+        self._file.seek(position)
+        self._left = max(0, self.size_bytes - position)
 
     def read(self, length: int) -> bytes:
         """Up to length bytes; empty at the end only."""
@@ -105,6 +112,17 @@ class Headed:
     def failure(self) -> str | None:
         """What broke the stream off, None while nothing did."""
         return self._inner.failure
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Bytes in all, where reading may begin at any; None of compressed files and of pipes."""
+        return self._inner.size_bytes if isinstance(self._inner, Plain) else None
+
+    def seek(self, position: int) -> None:
+        """Go to a byte; only where ``size_bytes`` says so. Raises OSError."""
+        assert isinstance(self._inner, Plain)
+        self._head = b""
+        self._inner.seek(position)
 
     def peek(self, length: int) -> bytes:
         """The next bytes, fewer at the end only."""

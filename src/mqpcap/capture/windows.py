@@ -6,6 +6,9 @@ or still being written ends with a note and never with an exception.
 
 Each window is read into a fresh buffer, after the bytes of the record that the window before it could not
 finish. A record longer than a buffer doubles the buffer for as long as bytes keep coming.
+
+A part of a file is read like a file: from an `Entry`, which ``entries`` finds in the middle, to the first record that
+begins at or behind a byte. Its packets are numbered from 1; who reads all parts knows how many came before.
 """
 
 from __future__ import annotations
@@ -81,6 +84,19 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Entry:
+    """The border of a record, and what a reader that begins there must know of the bytes before it.
+
+    Of pcapng: the section's byte order, its rows of the interface table, the time of the last packet with one.
+    """
+
+    position: int
+    order: Order = "little"
+    interfaces: tuple[int, ...] = ()
+    last_ts_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """Something a user should know of a file: where, and what was found."""
 
@@ -139,6 +155,19 @@ class _Records(Protocol):
         """Rows from start on, which is the border of a record."""
         ...
 
+    def enter(self, entry: Entry) -> None:
+        """Go on from there instead of from the beginning."""
+        ...
+
+    def entry(self, position: int) -> Entry:
+        """The border that was come to."""
+        ...
+
+    @property
+    def number_count(self) -> int:
+        """Numbers given to packets by now, also to what Wireshark counts as one."""
+        ...
+
     def facts(self, found: _Found, name: str, compression: str | None) -> FileFacts:
         """The facts of the file, as far as it was read."""
         ...
@@ -173,13 +202,23 @@ def capture_format(head: bytes) -> Literal["pcap", "pcapng"] | None:
 
 
 class Reader:
-    """One pass over one file: windows, and notes and facts once they are read."""
+    """One pass over one file, or a part of it: windows, and notes and facts once they are read.
 
-    def __init__(self, name: str, file: int, source: Headed) -> None:
+    entry: begins there, not at the first record; the source can be entered. until: ends before the first record that
+    begins at this byte or behind it.
+    """
+
+    def __init__(
+        self, name: str, file: int, source: Headed, entry: Entry | None = None, until: int | None = None
+    ) -> None:
         self.name = name
         self.notes: list[Note] = []
         self._file = file
         self._source = source
+        self._entry = entry
+        self._until = until
+        # Bytes are asked for up to here: to the end of the last record, once it is known.
+        self._limit = until
         self._found = _Found()
         self._base = 0
         self._records: _Records | None = None
@@ -191,49 +230,72 @@ class Reader:
             return None
         return self._records.facts(self._found, self.name, self._source.compression)
 
+    @property
+    def exit(self) -> Entry:
+        """Where reading ended: an entry for who goes on."""
+        return self._records.entry(self._base) if self._records is not None else Entry(0)
+
+    @property
+    def number_count(self) -> int:
+        """By how much the numbers of packets behind it move."""
+        return self._records.number_count if self._records is not None else 0
+
     def windows(self) -> Iterator[Window]:
-        """The file's windows, in order."""
+        """The windows, in order."""
         self._records = self._opened()
         if self._records is None:
             return
         buffer = np.empty(WINDOW_BYTES, np.uint8)
         held = 0
         while True:
-            filled = held + self._source.readinto(buffer[held:].data)
+            room = len(buffer) if self._limit is None else min(len(buffer), max(held, self._limit - self._base))
+            filled = held + self._source.readinto(buffer[held:room].data)
             at, walk = 0, None
             while walk is None or walk.stop == records_index.FULL:
                 walk = self._records.walk(buffer, at, filled)
                 if len(walk.offset):
                     yield self._window(buffer, walk)
                 at = walk.position
-            if walk.stop != records_index.MORE:
-                text = _DAMAGE[walk.stop].format(need=walk.need, limit=MAX_RECORD_BYTES)
-                self._note(at, "damaged", text)
-                return
-            if filled < len(buffer):
-                self._end(filled - at, walk, at)
-                return
+            self._base += at
             held = filled - at
+            if walk.stop != records_index.MORE:
+                self._note("damaged", _DAMAGE[walk.stop].format(need=walk.need, limit=MAX_RECORD_BYTES))
+                return
+            if filled < room:
+                self._end(held, walk)
+                return
+            if self._until is not None and self._base >= self._until:
+                return
+            if self._limit is not None and self._base + held >= self._limit:
+                self._limit = self._base + walk.need
             # A window that was made larger for one record may hold more behind it than the next one has room for.
             size = 2 * len(buffer) if walk.need > len(buffer) else max(WINDOW_BYTES, walk.need, held + 1)
             fresh = np.empty(size, np.uint8)
             fresh[:held] = buffer[at:filled]
-            self._base += at
             buffer = fresh
 
     def _opened(self) -> _Records | None:
+        if self._entry is not None:
+            self._source.seek(0)
         head = self._source.peek(_PCAP_HEADER_BYTES)
         kind = capture_format(head[:12])
         if kind is None:
             raise CaptureError(f"{self.name} is not a capture: it begins with {head[:4].hex() or 'nothing'}")
         if kind == "pcapng":
-            return _Pcapng()
+            return self._entered(_Pcapng(), 0)
         if len(head) < _PCAP_HEADER_BYTES:
-            self._note(0, "cut_short", f"the file ends after {len(head)} of the {_PCAP_HEADER_BYTES} header bytes")
+            self._note("cut_short", f"the file ends after {len(head)} of the {_PCAP_HEADER_BYTES} header bytes")
             return None
-        self._source.read(_PCAP_HEADER_BYTES)
-        self._base = _PCAP_HEADER_BYTES
-        return _Pcap(head)
+        return self._entered(_Pcap(head), _PCAP_HEADER_BYTES)
+
+    def _entered(self, records: _Records, first: int) -> _Records:
+        if self._entry is None:
+            self._base = len(self._source.read(first))
+        else:
+            self._base = self._entry.position
+            self._source.seek(self._base)
+            records.enter(self._entry)
+        return records
 
     def _window(self, buffer: NDArray[np.uint8], walk: _Walk) -> Window:
         self._found.add(walk)
@@ -248,16 +310,16 @@ class Reader:
             self._file,
         )
 
-    def _end(self, left: int, walk: _Walk, at: int) -> None:
+    def _end(self, left: int, walk: _Walk) -> None:
         failure = self._source.failure
         if left:
             because = f" ({failure})" if failure else ""
-            self._note(at, "cut_short", f"the last record needs {walk.need} bytes but {left} are left{because}")
+            self._note("cut_short", f"the last record needs {walk.need} bytes but {left} are left{because}")
         elif failure:
-            self._note(at, "cut_short", failure)
+            self._note("cut_short", failure)
 
-    def _note(self, at: int, kind: NoteKind, text: str) -> None:
-        self.notes.append(Note(self.name, self._base + at, kind, text))
+    def _note(self, kind: NoteKind, text: str) -> None:
+        self.notes.append(Note(self.name, self._base, kind, text))
 
 
 @dataclass(slots=True)
@@ -297,6 +359,18 @@ class _Pcap:
         number = np.arange(self._count + 1, self._count + 1 + rows, dtype=np.int64)
         self._count += rows
         return _walk(columns, link_type, number, position, stop, need)
+
+    def enter(self, entry: Entry) -> None:
+        """Nothing before a record matters to it."""
+
+    def entry(self, position: int) -> Entry:
+        """The border that was come to."""
+        return Entry(position)
+
+    @property
+    def number_count(self) -> int:
+        """Numbers given to packets by now."""
+        return self._count
 
     def facts(self, found: _Found, name: str, compression: str | None) -> FileFacts:
         """The facts of the file, as far as it was read."""
@@ -386,6 +460,25 @@ class _Pcapng:
                 if stop == records_index.FULL:
                     continue
             return _walk(columns, link_type, number[:rows], position, stop, need)
+
+    def enter(self, entry: Entry) -> None:
+        """Go on in the middle of a section; what is said of its interfaces besides is not known."""
+        width = records_index.INTERFACE_WIDTH
+        self._order = entry.order
+        self._count = len(entry.interfaces) // width
+        self._table = np.zeros(max(16, self._count) * width, np.int64)
+        self._table[: len(entry.interfaces)] = entry.interfaces
+        self._last_ts_ns = entry.last_ts_ns
+
+    def entry(self, position: int) -> Entry:
+        """The border that was come to."""
+        described = self._table[: self._count * records_index.INTERFACE_WIDTH]
+        return Entry(position, self._order, tuple(described.tolist()), self._last_ts_ns)
+
+    @property
+    def number_count(self) -> int:
+        """Numbers given to packets by now, also to what Wireshark counts as one."""
+        return self._last_number
 
     def _special(self, buffer: NDArray[np.uint8], at: int, end: int) -> tuple[int, int, int]:
         """Read the block at a position; (position, stop, need), stop FULL for going on behind it."""

@@ -98,6 +98,9 @@ class _Readinto:
         count: int = self._file.readinto(view)
         return count
 
+    def seek(self, position: int) -> None:
+        self._file.seek(position)
+
     def close(self) -> None:
         self._file.close()
 
