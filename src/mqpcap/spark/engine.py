@@ -1,9 +1,9 @@
 """A share of a capture through the rooms, as a Spark task does it.
 
-A share is a part of the connections, told by a hash of their endpoints: a task reads every packet and keeps those of
-its share. Three things join connections, so a share alone cannot say them: servers that another connection told
-(``by peer``), fq's logins, and whatever `Rule.deliveries` and machines compare. `Heard` carries the first two from
-elsewhere; the third is the bulk job's second stage.
+A share is a part of the connections, told by a hash of their endpoints: a task reads every packet, or those that
+`mqpcap.spark.dealing` left it, and keeps those of its share. Three things join connections, so a share alone cannot say
+them: servers that another connection told (``by peer``), fq's logins, and whatever `Rule.deliveries` and machines
+compare. `Heard` carries the first two from elsewhere; the third is the bulk job's second stage.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +21,7 @@ from mqpcap.packets import Dissector, Segments, address_text
 from mqpcap.program import compiled
 from mqpcap.protocol import Connection, Facts
 from mqpcap.records import Records
+from mqpcap.spark.plan import Cut
 from mqpcap.streams import Flow
 from mqpcap.tables import Chunk, Spool
 
@@ -87,8 +88,7 @@ class Share(_Run):
         self.spool = Spool(TASK_SPOOL_BYTES)
         self.wanted = wanted or Wanted()
         self.keys = keys
-        ordered = np.array(sorted(pinned), np.int64).reshape(-1, 2)
-        self._pinned, self._shares = ordered[:, 0].copy(), ordered[:, 1].copy()
+        self._cut = Cut(options.share[1], tuple(pinned))
 
     @property
     def is_whole(self) -> bool:
@@ -96,19 +96,11 @@ class Share(_Run):
         return self.options.share[1] == 1
 
     def _segments(self, segments: Segments) -> Segments:
-        if len(self._pinned):
-            segments = taken(segments, np.flatnonzero(self._share_of(segments.key) == self.options.share[0]))
-        else:
-            segments = super()._segments(segments)
+        if not self.is_whole:
+            segments = taken(segments, np.flatnonzero(self._cut.shares(segments.key) == self.options.share[0]))
         if self.keys is None:
             return segments
         return taken(segments, np.flatnonzero(np.isin(segments.key, self.keys)))
-
-    def _share_of(self, key: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The share of each connection: as pinned, else by its hash as `mqpcap.dissection.shared` has it."""
-        share = (key.view(np.uint64) % np.uint64(self.options.share[1])).astype(np.int64)
-        at = np.minimum(np.searchsorted(self._pinned, key), len(self._pinned) - 1)
-        return np.where(self._pinned[at] == key, self._shares[at], share)
 
     def _read(self, found: Sequence[Frames]) -> Iterator[tuple[Frames, Records]]:
         names = self.wanted.protocols

@@ -14,9 +14,9 @@ import os
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,14 +25,15 @@ import pyarrow as pa
 from mqpcap import __version__
 from mqpcap.capture import Capture
 from mqpcap.dissection import Options
-from mqpcap.errors import OutputError
+from mqpcap.errors import CaptureError, OutputError
 from mqpcap.outputs import MANIFEST, SCHEMA_VERSION, Export, Summary, TableSummary
 from mqpcap.spark import plan, tasks
+from mqpcap.spark.dealing import Dealing, Dealt
 from mqpcap.spark.java import SparkError
 from mqpcap.spark.parts import PartFile
 from mqpcap.spark.places import Place
 from mqpcap.spark.plan import Unit
-from mqpcap.spark.tasks import Dissect, Join, Result, Settle, Side, Task
+from mqpcap.spark.tasks import Deal, Dissect, Join, Result, Settle, Side, Task
 from mqpcap.tables import Policy, fingerprint_bases
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 JOB = "job.json"
 SHARES_PER_SLOT = 1
-"""Large connections are dealt out by size, so shares are even; each one more reads all packets again."""
+"""Large connections are dealt out by size, so shares are even, and each one more costs what a task costs."""
 POLL_S = 1.0
 
 Progress = Callable[[str, int, int], None]
@@ -157,6 +158,7 @@ class _Job:
             "job": named, "units": units, "pinned": pinned, "bases": bases,
         }  # fmt: skip
         self.staging.write(JOB, json.dumps(manifest).encode())
+        self.staging.hide()
 
     def _named(self, share_count: int | None) -> dict[str, object]:
         """Inputs and options, as far as rows depend on them; as JSON reads them back."""
@@ -198,8 +200,8 @@ class _Job:
         for name in sorted(n for n in sizes if n.startswith("done/") and n.endswith(".json")):
             with suppress(ValueError):
                 one = tasks.result(self.staging.read(name) or b"")
-                left = [name for side in one.sides for name in side.files]
-                whole = all(sizes.get(f.name) == f.size_bytes for f in one.files) and all(n in sizes for n in left)
+                whole = all(sizes.get(f.name) == f.size_bytes for f in one.files)
+                whole = whole and all(name in sizes for name in one.left)
                 if whole and not one.failed:
                     found.setdefault(one.id, one)
         return found
@@ -208,20 +210,17 @@ class _Job:
 
     def run(self) -> Outcome:
         """All stages; what is to be published is in ``files`` then."""
-        first = [Dissect(f"a{i:05d}", unit) for i, unit in enumerate(self.units)]
-        results = self._stage("dissect", first)
-        by_capture = self._by_capture(first, results)
-        again = list(self._again(first, results, by_capture))
-        for task, redone in zip(again, self._stage("dissect again", again), strict=True):
-            results[int(task.id[1:6])] = redone
-        failed = {number for one in results for number, _, _ in one.failed}
-        for task, one in zip(first, results, strict=True):
+        first = {i: Dissect(f"a{i:05d}", unit) for i, unit in self._dealt().items()}
+        results = dict(zip(first, self._stage("dissect", list(first.values())), strict=True))
+        again = dict(self._again(first, results))
+        results.update(zip(again, self._stage("dissect again", list(again.values())), strict=True))
+        failed = {number for one in results.values() for number, _, _ in one.failed}
+        for i, one in results.items():
             # What other shares made of a capture that one could not read is no result.
-            if task.unit.share[1] > 1 and task.unit.captures[0][0] in failed:
+            if first[i].unit.share[1] > 1 and first[i].unit.captures[0][0] in failed:
                 one = Result(one.id, failed=one.failed)
             self._keep(one)
-        by_capture = self._by_capture(first, results)
-        sides = self._settled(by_capture)
+        sides = self._settled(self._by_capture(first, results))
         joins = [
             Join(f"c{number:05d}-{name}-{group:03d}", name, tuple(files))
             for (number, name, group), files in sorted(sides.items())
@@ -231,23 +230,62 @@ class _Job:
         self.outcome.task_count = len(self.kept)
         return self.outcome
 
-    def _by_capture(self, first: Sequence[Dissect], results: Sequence[Result]) -> dict[int, list[int]]:
-        """Tasks of each capture that was cut into shares; a capture that a share could not read is left out."""
-        found: dict[int, list[int]] = {}
-        for at, task in enumerate(first):
-            if task.unit.share[1] > 1:
-                found.setdefault(task.unit.captures[0][0], []).append(at)
-        return {number: ats for number, ats in found.items() if not any(results[at].failed for at in ats)}
+    def _dealt(self) -> dict[int, Unit]:
+        """The units by number, those of captures in many shares with their packets; without what cannot be read."""
+        dealings: dict[int, Dealing] = {}
+        failed: dict[int, Result] = {}
+        for unit in (unit for unit in self.units if unit.is_dealt and unit.share[0] == 0):
+            number, capture = unit.captures[0]
+            try:
+                dealings[number] = Dealing(capture, unit.cut)
+            except CaptureError as error:
+                told = number, capture.files[0], " ".join(str(error).split())
+                failed[number] = Result(f"d{number:05d}", failed=[told])
+        turn = 0
+        while todo := [
+            Deal(f"d{number:05d}-{turn}-{i:05d}", number, one.capture, spans, one.cut)
+            for number, one in dealings.items() for i, spans in enumerate(one.wanted())
+        ]:  # fmt: skip
+            made: dict[int, list[Dealt]] = {}
+            for task, one in zip(todo, self._stage("deal", todo), strict=True):
+                self._keep(one)
+                made.setdefault(task.number, []).extend(one.dealt)
+                if one.failed:
+                    failed[task.number] = one
+            for number, mine in made.items():
+                if number in failed:
+                    del dealings[number]
+                else:
+                    dealings[number].take(mine)
+            turn += 1
+        for one in failed.values():
+            self._keep(one)
+        units: dict[int, Unit] = {}
+        for i, unit in enumerate(self.units):
+            number = unit.captures[0][0]
+            if number in dealings:
+                hand = dealings[number].hand(unit.share[0], self.staging, f"hands/{number:05d}-{unit.share[0]:03d}")
+                units[i] = replace(unit, captures=((number, hand),))
+            elif number not in failed:
+                units[i] = unit
+        self.outcome.notes += [note for one in dealings.values() for note in one.notes]
+        return units
 
-    def _again(
-        self, first: Sequence[Dissect], results: Sequence[Result], by_capture: dict[int, list[int]]
-    ) -> Iterator[Dissect]:
+    def _by_capture(self, first: Mapping[int, Dissect], results: Mapping[int, Result]) -> dict[int, list[int]]:
+        """Units of each capture that was cut into shares; a capture that a share could not read is left out."""
+        found: dict[int, list[int]] = {}
+        for i, task in first.items():
+            if task.unit.share[1] > 1:
+                found.setdefault(task.unit.captures[0][0], []).append(i)
+        return {number: mine for number, mine in found.items() if not any(results[i].failed for i in mine)}
+
+    def _again(self, first: Mapping[int, Dissect], results: Mapping[int, Result]) -> Iterator[tuple[int, Dissect]]:
         """Shares that doubted a server which another share had told."""
-        for ats in by_capture.values():
-            told = {server for at in ats for server in results[at].servers}
-            for at in ats:
-                if told & {*results[at].doubted}:
-                    yield Dissect(f"{first[at].id}-again", first[at].unit, frozenset(told))
+        for mine in self._by_capture(first, results).values():
+            told = {server for i in mine for server in results[i].servers}
+            for i in mine:
+                if told & {*results[i].doubted}:
+                    yield i, Dissect(f"{first[i].id}-again", first[i].unit, frozenset(told))
 
     def _settled(self, by_capture: dict[int, list[int]]) -> dict[tuple[int, str, int], list[str]]:
         """What joins are made of, by capture, protocol and group of servers, after the rows that waited for other
@@ -260,8 +298,8 @@ class _Job:
             for group, name in side.narrow:
                 files.setdefault((number, side.protocol, group), []).append(name)
 
-        for number, ats in by_capture.items():
-            found = [side for at in ats for side in self._result_of(at, shares).sides]
+        for number, units in by_capture.items():
+            found = [side for i in units for side in self._result_of(i, shares).sides]
             for name in sorted({side.protocol for side in found}):
                 own = [side for side in found if side.protocol == name]
                 states = tuple(side.state for side in own)
@@ -276,8 +314,8 @@ class _Job:
                 left(number, side)
         return files
 
-    def _result_of(self, at: int, results: dict[str, Result]) -> Result:
-        return results.get(f"a{at:05d}-again") or results[f"a{at:05d}"]
+    def _result_of(self, i: int, results: dict[str, Result]) -> Result:
+        return results.get(f"a{i:05d}-again") or results[f"a{i:05d}"]
 
     def _keep(self, one: Result) -> None:
         """Counts a result that is published."""

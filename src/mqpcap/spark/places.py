@@ -111,6 +111,12 @@ class Place:
         with suppress(FileNotFoundError):
             system.delete_file(path)
 
+    def hide(self) -> None:
+        """Bars others than its user and group from a local directory: packets may wait in it."""
+        if self.is_local:
+            path = self.path("")
+            path.chmod(path.stat().st_mode & 0o770)
+
     def remove(self) -> None:
         """Removes the directory with all that is in it."""
         system, path = self._at("")

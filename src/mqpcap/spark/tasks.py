@@ -1,8 +1,9 @@
 """What a task of the bulk job does; runs in a Python worker of Spark and knows nothing of Spark.
 
 First stage, `Dissect`: a share of a capture, or some small captures, through the engine, its rows to Parquet as they
-become final. Where a share cannot say all of a row or what joins connections, it leaves what is needed in files of its
-own (``side``): narrow columns, packed as the local export packs them, those of each group of servers in one file.
+become final; where shares are many, `Deal` has read the capture before them and left each its packets. Where a share
+cannot say all of a row or what joins connections, it leaves what is needed in files of its own (``side``): narrow
+columns, packed as the local export packs them, those of each group of servers in one file.
 Second stage: `Settle` finishes rows that waited for the logins of other shares (fq), `Join` makes ``exchanges`` and
 ``deliveries`` of a protocol that looks at more than one connection, for one group of servers. Each task ends by writing
 its result, after all of its files, under a name no other attempt has.
@@ -32,11 +33,12 @@ from mqpcap.layers import protocols
 from mqpcap.matching import numbered
 from mqpcap.protocol import Connection, Ends
 from mqpcap.rows import Rows
-from mqpcap.spark import engine
+from mqpcap.spark import dealing, engine
+from mqpcap.spark.dealing import Dealt, Span
 from mqpcap.spark.engine import Heard, Share
 from mqpcap.spark.parts import PartFile, Parts
 from mqpcap.spark.places import Place
-from mqpcap.spark.plan import Unit
+from mqpcap.spark.plan import Cut, Unit
 from mqpcap.streams import Flow, Flows
 from mqpcap.tables import Chunk
 
@@ -44,6 +46,19 @@ _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 _LENGTH = struct.Struct("<Q")
 BLOCK_ROW_COUNT = 1 << 18
 """So many packed rows (30 to 60 bytes each) wait in the memory of a share before they go to its file."""
+MAX_GROUPS = 12
+"""Groups of servers, at most: a share keeps a file open for each, and in an object store that takes 5 MB or more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """Spans of a capture, whose packets are dealt out to its shares."""
+
+    id: str
+    number: int
+    capture: Capture
+    spans: tuple[Span, ...]
+    cut: Cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +90,7 @@ class Join:
     narrow: tuple[str, ...]
 
 
-Task = Dissect | Settle | Join
+Task = Deal | Dissect | Settle | Join
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +118,7 @@ class Result:
     id: str
     files: list[PartFile] = field(default_factory=list)
     sides: list[Side] = field(default_factory=list)
+    dealt: list[Dealt] = field(default_factory=list)
     servers: list[Server] = field(default_factory=list)
     doubted: list[Server] = field(default_factory=list)
     flaws: dict[str, int] = field(default_factory=dict)
@@ -111,6 +127,11 @@ class Result:
     notes: list[tuple[int, str]] = field(default_factory=list)
     failed: list[tuple[int, str, str]] = field(default_factory=list)
     """(number, name, reason) of captures that could not be read."""
+
+    @property
+    def left(self) -> list[str]:
+        """Names of the files it left for later stages."""
+        return [*(name for side in self.sides for name in side.files), *{one.name for one in self.dealt if one.name}]
 
     def text(self) -> str:
         """As JSON."""
@@ -126,6 +147,7 @@ def result(text: str | bytes) -> Result:
             Side(**{**side, "narrow": tuple((group, name) for group, name in side["narrow"])})
             for side in found["sides"]
         ]
+        found["dealt"] = [dealing.dealt(one) for one in found["dealt"]]
         for name in ("servers", "doubted", "notes", "failed"):
             found[name] = [tuple(one) for one in found[name]]
         return Result(**found)
@@ -139,6 +161,8 @@ def run(task: Task, options: Options, place: Place) -> Result:
     parts = Parts(place, stem)
     made = Result(task.id)
     match task:
+        case Deal():
+            _deal(task, place, stem, made)
         case Dissect():
             _dissect(task, options, place, stem, parts, made)
         case Settle():
@@ -150,6 +174,13 @@ def run(task: Task, options: Options, place: Place) -> Result:
     memory.trim()
     place.write(f"done/{stem}.json", made.text().encode())
     return made
+
+
+def _deal(task: Deal, place: Place, stem: str, made: Result) -> None:
+    try:
+        made.dealt = dealing.deal(task.capture, task.spans, task.cut, place, f"dealt/{stem}.packets")
+    except CaptureError as error:
+        made.failed.append((task.number, task.capture.files[0], " ".join(str(error).split())))
 
 
 def _dissect(task: Dissect, options: Options, place: Place, stem: str, parts: Parts, made: Result) -> None:
@@ -353,7 +384,7 @@ class _Leavings(dict[str, _Leaving]):
     def of(self, name: str) -> _Leaving:
         """What is left of a protocol; its connections known by now are told to it."""
         if name not in self:
-            self[name] = _Leaving(self._place, self._folder, name, self._share.options.share[1])
+            self[name] = _Leaving(self._place, self._folder, name, min(self._share.options.share[1], MAX_GROUPS))
         if not self[name].is_grouped:
             return self[name]
         known = self._known.setdefault(name, set())

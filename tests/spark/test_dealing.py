@@ -1,0 +1,367 @@
+"""Packets dealt out to shares are those of the capture, wherever its files are cut into spans."""
+
+import gzip
+import json
+import random
+import shutil
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from rows import of_dissections, of_export, records, rotated
+
+from mqpcap.capture import Capture, Window, captures
+from mqpcap.dissection import Options, dissect
+from mqpcap.errors import CaptureError
+from mqpcap.packets import connections_of
+from mqpcap.spark import dealing, job, plan, tasks
+from mqpcap.spark.dealing import Dealing, Span
+from mqpcap.spark.places import Place
+from mqpcap.spark.plan import Cut
+
+PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
+Packet = tuple[int, int, int, bytes, int, int]
+
+
+def packets(window: Window, rows: Sequence[int]) -> list[Packet]:
+    """File, number, time, bytes, wire length and link type of some packets."""
+    return [
+        (
+            window.file, int(window.number[i]), int(window.ts_ns[i]),
+            window.buffer[window.offset[i] : window.offset[i] + window.caplen[i]].tobytes(),
+            int(window.wirelen[i]), int(window.link_type[i]),
+        )
+        for i in rows
+    ]  # fmt: skip
+
+
+def expected(capture: Capture, cut: Cut) -> list[list[Packet]]:
+    """The packets of each share, by a look at every packet of the capture."""
+    found: list[list[Packet]] = [[] for _ in range(cut.share_count)]
+    for window in capture.windows():
+        rows, keys, fragments = connections_of(window)
+        shares = cut.shares(keys)
+        for k in range(cut.share_count):
+            found[k] += packets(window, sorted([*rows[shares == k].tolist(), *fragments.tolist()]))
+    return found
+
+
+def dealt(capture: Capture, cut: Cut, place: Place) -> tuple[list[list[Packet]], Dealing, int]:
+    """The packets of each hand, and how often spans were read."""
+    dealing_ = Dealing(capture, cut)
+    turn = 0
+    while packs := dealing_.wanted():
+        made = []
+        for i, pack in enumerate(packs):
+            text = tasks.Result("d", dealt=dealing.deal(capture, pack, cut, place, f"dealt/{turn}-{i}")).text()
+            made += tasks.result(text).dealt
+        dealing_.take(made)
+        turn += 1
+    hands = [dealing_.hand(k, place, f"hands/{k}") for k in range(cut.share_count)]
+    found = [[p for window in hand.windows() for p in packets(window, range(len(window.offset)))] for hand in hands]
+    return found, dealing_, turn
+
+
+def cut_at(monkeypatch: pytest.MonkeyPatch, *borders: int) -> None:
+    """Spans with these borders in each file."""
+
+    def spans(capture: Capture) -> list[tuple[Span, ...]]:
+        return [
+            (Span(file, begin, until),)
+            for file in range(len(capture.files))
+            for begin, until in zip([0, *borders], [*borders, None], strict=True)
+        ]
+
+    monkeypatch.setattr(dealing, "spans", spans)
+
+
+def first_packets(path: Path, out: Path, count: int) -> Path:
+    head, found = records(path)
+    out.write_bytes(head + b"".join(found[:count]))
+    return out
+
+
+def only(path: Path) -> Capture:
+    (capture,) = captures([str(path)]).captures
+    return capture
+
+
+def pcapng(path: Path, out: Path, order: str = "<", count: int = 30) -> Path:
+    """Packets of a pcap in two sections; of the first, one has no time and one is of an interface described late, with
+    a finer clock."""
+
+    def block(kind: int, body: bytes) -> bytes:
+        body += bytes(-len(body) % 4)
+        length = struct.pack(order + "I", len(body) + 12)
+        return struct.pack(order + "I", kind) + length + body + length
+
+    def enhanced(interface: int, ticks: int, data: bytes) -> bytes:
+        head = struct.pack(order + "IIIII", interface, ticks >> 32, ticks & 0xFFFFFFFF, len(data), len(data))
+        return block(6, head + data)
+
+    section = block(0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1))
+    interface = block(1, struct.pack(order + "HHI", 1, 0, 0))
+    finer = block(1, struct.pack(order + "HHI", 1, 0, 0) + struct.pack(order + "HH", 9, 1) + b"\x09\0\0\0")
+    made = section + interface
+    for i, record in enumerate(records(path)[1][:count]):
+        seconds, micros = struct.unpack_from("<II", record)
+        ticks, data = seconds * 1_000_000 + micros, record[16:]
+        if i == count // 3:
+            made += block(0xBAD, b"of somebody") + finer + enhanced(1, ticks * 1000, data)
+        elif i == count // 2:
+            made += block(3, struct.pack(order + "I", len(data)) + data)
+        elif i == 2 * count // 3:
+            made += section + interface + finer + enhanced(1, ticks * 1000, data)
+        else:
+            made += enhanced(0, ticks, data)
+    out.write_bytes(made)
+    return out
+
+
+def test_cut_at_every_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a header, in a body, at a border, behind the end: numbers, times and bytes are those of the capture."""
+    capture = only(first_packets(PCAPS / "kokaq/go1_session.pcap", tmp_path / "x.pcap", 11))
+    cut = Cut(2)
+    whole = expected(capture, cut)
+    assert all(whole)
+
+    for border in range(1, (tmp_path / "x.pcap").stat().st_size + 2, 3):
+        cut_at(monkeypatch, border)
+
+        assert dealt(capture, cut, Place(str(tmp_path)))[0] == whole, border
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_pcapng_cut_at_every_block_and_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str) -> None:
+    """Interfaces, sections and times that a span cannot know are found out, and the span is read again."""
+    capture = only(pcapng(PCAPS / "flymq/core.pcap", tmp_path / "x.pcapng", order))
+    size = (tmp_path / "x.pcapng").stat().st_size
+    whole = expected(capture, Cut(2))
+    most = 0
+
+    for border in range(4, size, 26):
+        cut_at(monkeypatch, border, border + (size - border) // 2)
+        found, _, turns = dealt(capture, Cut(2), Place(str(tmp_path)))
+
+        assert found == whole, border
+        most = max(most, turns)
+    assert most > 1
+
+
+def test_cut_off_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there is dealt out, and the note is that of the whole, once."""
+    path = first_packets(PCAPS / "fq/session.pcap", tmp_path / "x.pcap", 9)
+    content = path.read_bytes()
+    for size in range(13, len(content), 5):
+        path.write_bytes(content[:size])
+        capture = only(path)
+        whole = expected(capture, Cut(2))
+        cut_at(monkeypatch, size // 2, size * 3 // 4)
+
+        found, dealing_, _ = dealt(capture, Cut(2), Place(str(tmp_path)))
+
+        assert found == whole, size
+        assert dealing_.notes == [str(note) for note in capture.notes], size
+
+
+def test_damage_ends_the_file_for_what_lies_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    head, found = records(PCAPS / "fq/session.pcap")
+    damaged = bytearray(found[9])
+    damaged[8:12] = b"\xff" * 4
+    (tmp_path / "x.pcap").write_bytes(head + b"".join([*found[:9], bytes(damaged), *found[10:30]]))
+    capture = only(tmp_path / "x.pcap")
+    whole = expected(capture, Cut(2))
+    cut_at(monkeypatch, 200, 400, 2500, 3000)
+
+    found_, dealing_, _ = dealt(capture, Cut(2), Place(str(tmp_path)))
+
+    assert found_ == whole
+    assert dealing_.notes == [str(note) for note in capture.notes] != []
+
+
+def carrier(path: Path, out: Path) -> Path:
+    """A capture in which a packet carries a capture that ends where the packet ends, and one a few bytes before."""
+    head, found = records(path)
+    inner = b"".join(found[:12])
+    for data in (inner, inner + b"behind"):
+        packet = bytearray(found[8]) + data
+        packet[8:16] = struct.pack("<II", len(packet) - 16, len(packet) - 16)
+        found.insert(9, bytes(packet))
+    out.write_bytes(head + b"".join(found[:20]))
+    return out
+
+
+def test_what_only_looks_like_records_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search goes wrong within a packet that carries records; the span before it knows better."""
+    path = carrier(PCAPS / "fq/session.pcap", tmp_path / "x.pcap")
+    capture = only(path)
+    whole = expected(capture, Cut(2))
+    turns = set()
+
+    for border in range(30, path.stat().st_size, 37):
+        cut_at(monkeypatch, border)
+        found, _, turn = dealt(capture, Cut(2), Place(str(tmp_path)))
+
+        assert found == whole, border
+        turns.add(turn)
+    assert turns == {1, 2}
+
+
+def test_file_in_which_nothing_is_found_is_read_on_from_what_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each packet is a month after the one before it: no chain. Rounds are few, whatever the number of spans."""
+    head, found = records(PCAPS / "fq/session.pcap")
+    far = [struct.pack("<I", i * 2_600_000) + record[4:] for i, record in enumerate(found)]
+    (tmp_path / "x.pcap").write_bytes(head + b"".join(far))
+    capture = only(tmp_path / "x.pcap")
+    cut_at(monkeypatch, *range(1000, 10_000, 500))
+
+    made, _, turns = dealt(capture, Cut(2), Place(str(tmp_path)))
+
+    assert made == expected(capture, Cut(2))
+    assert turns == dealing.ROUNDS + 1
+
+
+def test_record_larger_than_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    head, found = records(PCAPS / "fq/session.pcap")
+    large = bytearray(found[5]) + random.Random(5).randbytes(5000)
+    large[8:16] = struct.pack("<II", len(large) - 16, len(large) - 16)
+    (tmp_path / "x.pcap").write_bytes(head + b"".join([*found[:5], bytes(large), *found[6:12]]))
+    capture = only(tmp_path / "x.pcap")
+    cut_at(monkeypatch, *range(100, 7000, 300))
+
+    assert dealt(capture, Cut(3), Place(str(tmp_path)))[0] == expected(capture, Cut(3))
+
+
+def test_chain_with_a_compressed_file_and_small_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compressed files are one span; what is held is written when it is much; windows are small or span several."""
+    (tmp_path / "in").mkdir()
+    files = rotated(PCAPS / "fq/session.pcap", tmp_path / "in", 4)
+    packed = files[1].with_name(files[1].name + ".gz")
+    packed.write_bytes(gzip.compress(files[1].read_bytes()))
+    files[1].unlink()
+    (capture,) = captures([str(tmp_path / "in")]).captures
+    assert len(capture.files) == 4
+    cut = Cut(3, plan.pins(capture, 3))
+    assert cut.pinned
+
+    for span_bytes, window_bytes in ((700, 1), (3000, 400), (1 << 20, 1 << 20)):
+        monkeypatch.setattr(dealing, "SPAN_BYTES", span_bytes)
+        monkeypatch.setattr(dealing, "WINDOW_BYTES", window_bytes)
+
+        assert dealt(capture, cut, Place(str(tmp_path)))[0] == expected(capture, cut), span_bytes
+
+
+def test_spans_of_small_files_make_a_task_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rotated(PCAPS / "fq/session.pcap", tmp_path, 6)
+    (capture,) = captures([str(tmp_path)]).captures
+    size = (tmp_path / "part.pcap").stat().st_size
+    monkeypatch.setattr(dealing, "SPAN_BYTES", size * 5 // 2)
+
+    packs = dealing.spans(capture)
+
+    assert [span.file for pack in packs for span in pack] == [0, 1, 2, 3, 4, 5]
+    assert max(map(len, packs)) == 2
+
+
+def test_file_that_is_gone_fails_its_capture(tmp_path: Path) -> None:
+    shutil.copy(PCAPS / "fq/session.pcap", tmp_path / "x.pcap")
+    capture = only(tmp_path / "x.pcap")
+    (tmp_path / "x.pcap").unlink()
+
+    with pytest.raises(CaptureError, match="cannot be read"):
+        Dealing(capture, Cut(3))
+
+
+def fragmented(path: Path, out: Path) -> Path:
+    """The capture (Ethernet, IPv4) with every second packet in fragments, the parts of some out of order."""
+
+    def parts(record: bytes, number: int) -> Iterator[bytes]:
+        ip = 16 + 14
+        head, payload = record[ip : ip + 20], record[ip + 20 : ip + struct.unpack_from(">H", record, ip + 2)[0]]
+        pieces = [payload[at : at + 16] for at in range(0, len(payload), 16)]
+        for i, piece in enumerate(pieces):
+            more = 0x2000 if i + 1 < len(pieces) else 0
+            fresh = bytearray(head)
+            fresh[2:8] = struct.pack(">HHH", 20 + len(piece), number, more | (i * 2))
+            packet = record[16:ip] + bytes(fresh) + piece
+            yield record[:8] + struct.pack("<II", len(packet), len(packet)) + packet
+
+    head, found = records(path)
+    made = []
+    for number, record in enumerate(found):
+        is_cut = number % 2 and record[16 + 14] == 0x45
+        pieces = list(parts(record, number)) if is_cut else [record]
+        made += reversed(pieces) if number % 3 == 0 else pieces
+    out.write_bytes(head + b"".join(made))
+    return out
+
+
+@pytest.mark.parametrize("share_count", [1, 2, 7])
+def test_export_by_spans_is_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share_count: int) -> None:
+    """Pcap and pcapng, fragments, rotated files, carried captures, one cut short: every table, row for row."""
+    inputs = tmp_path / "in"
+    (inputs / "rotated").mkdir(parents=True)
+    fragmented(PCAPS / "fq/session.pcap", inputs / "fragments.pcap")
+    fragmented(PCAPS / "blipmq/qos1.pcap", inputs / "blipmq.pcap")
+    pcapng(PCAPS / "flymq/core.pcap", inputs / "flymq.pcapng", count=400)
+    carrier(PCAPS / "flymq/fetch.pcap", inputs / "carrier.pcap")
+    rotated(PCAPS / "msgq/split_session.pcap", inputs / "rotated", 5)
+    (inputs / "short.pcap").write_bytes((PCAPS / "kokaq/go1_session.pcap").read_bytes()[:-7])
+    found = captures([str(inputs)]).captures
+    whole = of_dissections([dissect(capture) for capture in found])
+    monkeypatch.setattr(dealing, "SPAN_BYTES", 3000)
+    monkeypatch.setattr(plan, "DEALT_SHARES", 2)
+    done: list[tasks.Task] = []
+    run = tasks.run
+    monkeypatch.setattr(tasks, "run", lambda task, *others: done.append(task) or run(task, *others))
+
+    made = job.export(None, found, str(tmp_path / "tables"), Options(), share_count=share_count)
+
+    assert of_export(tmp_path / "tables") == whole
+    assert len([note for note in made.notes if "short.pcap: at byte" in note]) == 1
+    spans = [span for task in done if isinstance(task, tasks.Deal) for span in task.spans]
+    assert (len(spans) > 2 * len(found)) == (share_count > 1)
+
+
+def test_another_run_reads_no_span_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed run left spans dealt out, of one the file is gone."""
+    found = captures([str(PCAPS / "fq/session.pcap")]).captures
+    monkeypatch.setattr(dealing, "SPAN_BYTES", 5000)
+    staging = tmp_path / ".tables.mqpcap-spark"
+    killed = job._Job(None, found, Options(), Place(str(staging)), None)
+    killed.begin(3, 2)
+    killed._dealt()
+    left = sorted((staging / "dealt").iterdir())
+    left[0].unlink()
+    mine = staging / job.JOB
+    mine.write_text(json.dumps({**json.loads(mine.read_text()), "pid": 4194304}))
+
+    again = job.export(None, found, str(tmp_path / "tables"), Options(), share_count=3)
+
+    assert len(left) > 2
+    assert again.resumed_count == len(left) - 1
+    assert of_export(tmp_path / "tables") == of_dissections([dissect(found[0])])
+
+
+def test_packets_wait_where_others_do_not_look(tmp_path: Path) -> None:
+    found = captures([str(PCAPS / "fq/session.pcap")]).captures
+    staging = tmp_path / ".tables.mqpcap-spark"
+
+    job._Job(None, found, Options(), Place(str(staging)), None).begin(3, 2)
+
+    assert staging.stat().st_mode & 0o007 == 0
+
+
+def test_dealt_packets_that_are_cut_off_are_an_error(tmp_path: Path) -> None:
+    capture = only(PCAPS / "fq/session.pcap")
+    cut = Cut(2)
+    dealing_ = Dealing(capture, cut)
+    dealing_.take(dealing.deal(capture, dealing_.wanted()[0], cut, Place(str(tmp_path)), "dealt"))
+    hand = dealing_.hand(1, Place(str(tmp_path)), "hand")
+    (tmp_path / "dealt").write_bytes((tmp_path / "dealt").read_bytes()[:-100])
+
+    with pytest.raises(OSError, match="too few"):
+        list(hand.windows())
