@@ -58,7 +58,7 @@ def bucket() -> Iterator[str]:
 
 
 def test_export_from_and_to_s3_is_the_local_one(bucket: str, tmp_path: Path) -> None:
-    """Chained there, cut into shares, replaced by a second run; the key is in no table, manifest or message."""
+    """Chained there, dealt out to shares, replaced by a second run; the key is in no table, manifest or message."""
     files = rotated(PCAPS / "fq/session.pcap", tmp_path, 3)
     system, _ = fs.FileSystem.from_uri(f"s3://key:secret@captures?{bucket}")
     for file in files:
@@ -68,7 +68,7 @@ def test_export_from_and_to_s3_is_the_local_one(bucket: str, tmp_path: Path) -> 
 
     found = plan.found([uri.format("day")])
     for _ in range(2):
-        job.export(None, found.captures, uri.format("out/tables"), Options(), share_count=2)
+        job.export(None, found.captures, uri.format("out/tables"), Options(), share_count=3)
 
     fs.copy_files("captures/out", str(tmp_path / "out"), source_filesystem=system)
     made = of_export(tmp_path / "out/tables")
