@@ -455,6 +455,19 @@ def test_refusal_captured_before_its_login_does_not_leave_it_unanswered() -> Non
     assert run(talk, rule) == [(1, None, State.UNKNOWN)]
 
 
+def test_msgq_stats_without_an_answer_is_no_failure() -> None:
+    """Sections 5 and 8 of the msgq notes: no daemon answers it; the document says one does."""
+    rule = protocols()["msgq"].rule
+    assert rule is not None
+    asked = {"direction": "c2s", "op": "stats", "ts_ns": 1_001, "stream_offset": 0, "frame_len": 25}
+    said = {"direction": "s2c", "op": "stats", "ts_ns": 1_002, "stream_offset": 0, "frame_len": 25}
+    ends = Ends(1, "s", True, ((), ()), False, True, True, True, 1_000)
+    stats = next(queue for queue in rule.queues if "stats" in queue.asks)
+
+    assert run(Talk([asked], ends=ends), stats) == [(0, None, State.UNKNOWN)]
+    assert run(Talk([asked, said], ends=ends), stats) == [(0, 1, State.ANSWERED)]
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_damaged_conversations_are_never_guessed(name: str) -> None:
     """No wrong pair, and no state that the truth denies."""
