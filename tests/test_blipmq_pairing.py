@@ -344,6 +344,19 @@ def test_frames_behind_an_unknown_type_are_unanswered() -> None:
     assert script.states()[ping][0] == "unanswered"
 
 
+def test_deliveries_of_a_known_queue_may_all_be_without_a_publish() -> None:
+    """A delivery with a body that nobody published: the wire contradicts the queue, and no source is told."""
+    script = Script().ready()
+    script.c(SUBSCRIBE, 3, topic="a", qos=1), script.s(ACK, 3, sub=2)
+    published = script.c(PUBLISH, 4, topic="a", qos=1, body=10)
+    poll = script.c(POLL, 5, sub=2)
+    delivery = script.s(PUBLISH, 1, topic="a", qos=1, body=11)
+    states = script.states()
+
+    assert states[poll] == ("answered", delivery)
+    assert states[published][0] == "silent"
+
+
 def test_of_two_equal_acks_the_first_is_silent() -> None:
     """Section 7, step 6a: two in one write give silence for the first and 404 for the second."""
     script = Script().ready()
@@ -440,7 +453,8 @@ def test_connections_that_say_the_same_are_counted_once(monkeypatch: pytest.Monk
     frames, ends = [], {}
     for k in range(1, 101):
         start = k * 10 * MS
-        said = [(True, HELLO, 1), (False, ACK, 1), (True, AUTH, 2), (False, ACK, 2), (True, PUBLISH, 3), (True, POLL, 4)]
+        greeting = [(True, HELLO, 1), (False, ACK, 1), (True, AUTH, 2), (False, ACK, 2)]
+        said = [*greeting, (True, PUBLISH, 3), (True, POLL, 4)]
         offsets = {True: 0, False: 0}
         for at, (client, op, number) in enumerate(said):
             sub = {ACK: 0, POLL: 7}.get(op)

@@ -769,7 +769,8 @@ class _World:
                     mine = answer[x.sub[frame] == number]
                     source = queue.stream.sources(queue.base + x.id[mine] - 1, x.body[mine])
                     known = source >= 0
-                    publish.append((mine[known], source[known]))
+                    if known.any():
+                        publish.append((mine[known], source[known]))
 
     def stream(self, topic: int) -> "Stream":
         """What was published to a topic."""
