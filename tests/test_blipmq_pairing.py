@@ -345,16 +345,16 @@ def test_frames_behind_an_unknown_type_are_unanswered() -> None:
 
 
 def test_deliveries_of_a_known_queue_may_all_be_without_a_publish() -> None:
-    """A delivery with a body that nobody published: the wire contradicts the queue, and no source is told."""
+    """The first tag with the second body: the wire contradicts the queue, so the tag tells no publish."""
     script = Script().ready()
     script.c(SUBSCRIBE, 3, topic="a", qos=1), script.s(ACK, 3, sub=2)
-    published = script.c(PUBLISH, 4, topic="a", qos=1, body=10)
-    poll = script.c(POLL, 5, sub=2)
+    published = [script.c(PUBLISH, 4 + k, topic="a", qos=1, body=10 + k) for k in range(2)]
+    poll = script.c(POLL, 6, sub=2)
     delivery = script.s(PUBLISH, 1, topic="a", qos=1, body=11)
     states = script.states()
 
     assert states[poll] == ("answered", delivery)
-    assert states[published][0] == "silent"
+    assert [states[k][0] for k in published] == ["silent", "silent"]
 
 
 def test_of_two_equal_acks_the_first_is_silent() -> None:
