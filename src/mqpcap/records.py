@@ -198,7 +198,7 @@ class Reader:
         # A batch has few operations: each is looked up once a layout.
         ops, place = numbered(spans.op)
         known = [own.get(op, own.get(ANY, (0, -1))) for own in self._alternatives for op in ops.tolist()]
-        first, count = np.array(known, np.int32).reshape(-1, 2)[spans.layout * len(ops) + place].T.copy()
+        first, count = np.array(known, np.int32).reshape(-1, 2).take(spans.layout * len(ops) + place, axis=0).T.copy()
         flaw[(count < 0) & (flaw == Flaw.NONE)] = Flaw.UNKNOWN
         count[flaw != Flaw.NONE] = -1
         return first, count
