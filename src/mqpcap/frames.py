@@ -199,6 +199,7 @@ class _Began:
     first: int = -1
     closed: bool = False
     seen_bytes: int = 0
+    searched: "_Searched" = field(default_factory=dict)
     _at: int = -1
     _run: bytearray = field(default_factory=bytearray)
 
@@ -555,12 +556,21 @@ class Framer:
 
         def chain(direction: Direction, layout: str, n: int) -> int | None:
             side = c2s if direction == "c2s" else s2c
-            at, found = self._search(protocol, layout, memoryview(side.data), 0, len(side.data), side.ended, n)
-            return at if found else None
+            return self._first(side, protocol, layout, n)
 
         return Opening(
             c2s.data, s2c.data, c2s.start, s2c.start, c2s.ended, s2c.ended, on_port, forced, chain
         )
+
+    def _first(self, side: "_Held", protocol: MessageQueue, layout: str, in_a_row: int) -> int | None:
+        """Where messages first follow each other; what was looked at before is not looked at again."""
+        key, now = (protocol.name, layout, in_a_row), (len(side.data), side.ended)
+        at, found, before = side.searched.get(key, (0, False, (0, False)))
+        if not found and before != now:
+            start = at if now > before and not before[1] else 0
+            at, found = self._search(protocol, layout, memoryview(side.data), start, now[0], side.ended, in_a_row)
+            side.searched[key] = at, found, now
+        return at if found else None
 
     # -- where the messages are ------------------------------------------------------------------------
 
@@ -872,24 +882,30 @@ class Framer:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """The first contiguous bytes of one side."""
+    """The first contiguous bytes of one side; ``searched``: what was found in them so far."""
 
     data: bytes
     start: bool
     ended: bool
+    searched: "_Searched"
+
+
+_Searched = dict[tuple[str, str, int], tuple[int, bool, tuple[int, bool]]]
+"""By protocol, layout and number of messages: place, whether they are there, and in how many bytes, ended or not."""
 
 
 def _openings(hold: _Hold, flow: Flow, final: bool) -> tuple[_Held, _Held]:
     """What each side began with: its bytes up to the first gap."""
     one, two = (
-        _Held(bytes(x.data), flow.syn[side] and x.first <= 0, x.closed or final) for side, x in enumerate(hold.began)
+        _Held(bytes(x.data), flow.syn[side] and x.first <= 0, x.closed or final, x.searched)
+        for side, x in enumerate(hold.began)
     )
     return one, two
 
 
 def _later(hold: _Hold, final: bool) -> tuple[_Held, _Held]:
     """The longest run of bytes behind the first gap of each side; a side without a gap as it began."""
-    one, two = (_Held(bytes(x.later or x.data), False, final) for x in hold.began)
+    one, two = (_Held(bytes(x.later or x.data), False, final, {}) for x in hold.began)
     return one, two
 
 
