@@ -247,9 +247,15 @@ def test_chain_with_a_compressed_file_and_small_writes(tmp_path: Path, monkeypat
     cut = Cut(3, plan.pins(capture, 3))
     assert cut.pinned
 
-    for span_bytes, window_bytes in ((700, 1), (3000, 400), (1 << 20, 1 << 20)):
+    for span_bytes, window_bytes, packet_count in (
+        (700, 1, 9),
+        (3000, 400, 9),
+        (1 << 20, 1 << 20, 7),
+        (9000, 9000, 99),
+    ):
         monkeypatch.setattr(dealing, "SPAN_BYTES", span_bytes)
         monkeypatch.setattr(dealing, "WINDOW_BYTES", window_bytes)
+        monkeypatch.setattr(dealing, "WINDOW_PACKETS", packet_count)
 
         assert dealt(capture, cut, Place(str(tmp_path)))[0] == expected(capture, cut), span_bytes
 

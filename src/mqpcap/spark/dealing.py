@@ -24,7 +24,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap.capture import Capture, Entry, Reader, Window, entries
-from mqpcap.capture.windows import MAX_WINDOW_PACKETS
 from mqpcap.packets import connections_of
 from mqpcap.records import span_array
 from mqpcap.spark.places import Place
@@ -34,6 +33,8 @@ SPAN_BYTES = 64 << 20
 """A task reads about so much of a file, or small files of so much together; and so much it holds before it writes."""
 WINDOW_BYTES = 8 << 20
 """A share gets its packets in windows of so much; unlike in the capture's, all in them is its own."""
+WINDOW_PACKETS = 1 << 15
+"""Packets in such a window: with many short connections more cost memory and CPU (measured)."""
 ROUNDS = 3
 """Spans are read so often, then the rest of their file is one."""
 
@@ -392,7 +393,7 @@ class _Dealt:
     def windows(self) -> Iterator[Window]:
         """The packets."""
         filled = np.cumsum(self._rows["caplen"]) // WINDOW_BYTES
-        counted = np.arange(len(filled)) // MAX_WINDOW_PACKETS
+        counted = np.arange(len(filled)) // WINDOW_PACKETS
         borders = np.flatnonzero((np.diff(filled, prepend=-1) != 0) | (np.diff(counted, prepend=-1) != 0)).tolist()
         for one, two in zip(borders, [*borders[1:], len(filled)], strict=True):
             rows = {name: values[one:two] for name, values in self._rows.items()}
