@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from mqpcap import memory
 from mqpcap.frames import Problem, Talk
-from mqpcap.matching import codes, compact, constant, numbered
+from mqpcap.matching import codes, compact, constant, numbered, unified
 from mqpcap.protocol import Aside, Ask, Ends, Matches, MessageQueue, Pairing, Rule, State
 from mqpcap.rows import Rows
 from mqpcap.streams import NONE, Flow
@@ -103,7 +103,7 @@ class Ledger:
     @property
     def exchanges(self) -> pa.Table:
         """All of ``blocks``."""
-        return pa.concat_tables([_COMPACT.empty_table(), *self.blocks()]).unify_dictionaries().combine_chunks()
+        return unified(pa.concat_tables([_COMPACT.empty_table(), *self.blocks()])).combine_chunks()
 
 
 def ends(flows: Sequence[Flow], talks: Mapping[int, Talk], problems: Sequence[Problem]) -> dict[int, Ends]:

@@ -41,6 +41,7 @@ from numpy.typing import NDArray
 
 from mqpcap import __version__
 from mqpcap.errors import OutputError
+from mqpcap.matching import unified
 
 SCHEMA_VERSION: Final = 1
 """Grows when a table or column changes its name or meaning."""
@@ -315,7 +316,7 @@ class Export:
         self._finish(part)
         if part.writer_bytes >= MAX_FILE_BYTES:
             self._close(part)
-        rows = pa.Table.from_batches(part.waiting).unify_dictionaries()
+        rows = unified(pa.Table.from_batches(part.waiting))
         self._waiting_bytes -= part.waiting_bytes
         part.waiting = []
         part.waiting_row_count = part.waiting_bytes = 0

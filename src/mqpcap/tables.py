@@ -23,7 +23,7 @@ from mqpcap import interpreter as ip
 from mqpcap.exchanges import ENVELOPE, needed
 from mqpcap.flaws import Flaw
 from mqpcap.frames import Frames, Problem, Talk
-from mqpcap.matching import CODED, among, ascend, compact, constant, dictionary, numbered, whole
+from mqpcap.matching import CODED, among, ascend, compact, constant, dictionary, numbered, unified, whole
 from mqpcap.program import Column, Program
 from mqpcap.protocol import DIRECTIONS, Facts, MessageQueue
 from mqpcap.records import Records, as_type, coalesced, column_type
@@ -215,7 +215,7 @@ def _joined(tables: Sequence[pa.Table]) -> pa.Table:
     """One table of many; a column that holds nothing in some of them takes its type from the others."""
     if len(tables) == 1:
         return tables[0]
-    return pa.concat_tables(tables, promote_options="default").unify_dictionaries().combine_chunks()
+    return unified(pa.concat_tables(tables, promote_options="default")).combine_chunks()
 
 
 def waiting(
@@ -265,7 +265,7 @@ def _coded(values: Sequence[str | int | None], type_: pa.DataType, at: NDArray[n
     place: dict[str | int | None, int] = {value: i for i, value in enumerate(distinct)}
     codes = np.array([place.get(value, -1) for value in values], np.int32)[at]
     null = codes < 0 if None in values else None
-    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=null), pa.array(distinct, type_))
+    return pa.DictionaryArray.from_arrays(pa.array(np.maximum(codes, 0), mask=null), pa.array(distinct, type_))
 
 
 def _narrowed(array: pa.Array, repeats: bool) -> pa.Array:

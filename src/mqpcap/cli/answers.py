@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.exchanges import EXCHANGES
-from mqpcap.matching import codes, compact, dictionary
+from mqpcap.matching import codes, compact, dictionary, unified
 from mqpcap.tables import Chunk
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Answers:
 
 
 def _one(tables: Sequence[pa.Table]) -> pa.Table:
-    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+    return unified(pa.concat_tables(tables)).combine_chunks()
 
 
 def _places(chunk: Chunk) -> pa.Table:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mqpcap.matching import unified
 from mqpcap.outputs import DATES, MAX_FILE_BYTES, MAX_GROUP_ROW_COUNT, by_date, parquet_writer
 from mqpcap.spark.places import Place
 
@@ -85,7 +86,7 @@ class Parts:
     def _write(self, part: _Part) -> None:
         if not part.waiting:
             return
-        rows = pa.Table.from_batches(part.waiting).unify_dictionaries()
+        rows = unified(pa.Table.from_batches(part.waiting))
         self._waiting_bytes -= part.waiting_bytes
         part.waiting, part.waiting_bytes, part.waiting_row_count = [], 0, 0
         if part.written_bytes >= MAX_FILE_BYTES:
