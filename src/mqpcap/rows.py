@@ -36,6 +36,8 @@ MAX_HELD_BYTES = 16 << 20
 """So much of the parts waits in memory; beyond it they wait in a temporary file."""
 MIN_AWAY_BYTES = 256
 """Smaller parts stay: their place in a file is no smaller."""
+MANY_MOVED = 4
+"""Where one row of so many is packed at another place than its own, the places of all are kept."""
 BLOCK_ROW_COUNT = 1 << 16
 """About so many rows are a block."""
 _WORDS = (np.uint8, np.uint16, np.uint32)
@@ -217,10 +219,12 @@ def _owned(array: pa.Array) -> pa.Array:
 class Rows:
     """The rows of one protocol by time, packet and stream offset; ``rows[name]`` is one column of them.
 
-    Batches come by ``add``, all with the same columns; a column may be a null column in some of them.
+    Batches come by ``add``, all with the same columns; a column may be a null column in some of them. What is more than
+    ``held_bytes`` (MAX_HELD_BYTES unless told) waits in a temporary file.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, held_bytes: int | None = None) -> None:
+        self._max_held_bytes = MAX_HELD_BYTES if held_bytes is None else held_bytes
         self._types: dict[str, pa.DataType] = {}
         self._parts: dict[str, list[_Part | _Away]] = {}
         self._counts: list[int] = []
@@ -228,6 +232,7 @@ class Rows:
         self._held_bytes = 0
         self._shelf: _Shelf | None = None
         self._moved: tuple[I64, I64] | None = None
+        self._every: I64 | None = None
         self._chosen: _Chosen | None = None
 
     def add(self, table: pa.Table) -> None:
@@ -262,8 +267,8 @@ class Rows:
         self._held_bytes += sum(part.nbytes for part in parts if not isinstance(part, _Away))
 
     def _added(self) -> None:
-        self._moved = None
-        if self._held_bytes <= MAX_HELD_BYTES:
+        self._moved = self._every = None
+        if self._held_bytes <= self._max_held_bytes:
             return
         self._shelf = self._shelf or _Shelf()
         for parts in self._parts.values():
@@ -338,12 +343,7 @@ class Rows:
 
     def chosen(self, rows: I64) -> "Rows":
         """Some of the rows, by their number here; ``add`` is over."""
-        packed = (rows if self._chosen is None else self._chosen.rows[rows]).copy()
-        to, source = self._sorted()
-        if len(to):
-            at = np.minimum(np.searchsorted(to, packed), len(to) - 1)
-            moved = to[at] == packed
-            packed[moved] = source[at[moved]]
+        packed = self._packed_at(rows) if self._chosen is None else self._chosen.rows[rows]
         # Only the parts that they are in, so that a block costs the same however many there are.
         ends = np.cumsum(self._counts)
         span = (packed.min(), packed.max()) if len(packed) else (0, 0)
@@ -353,6 +353,18 @@ class Rows:
         some._parts = {name: parts[first : last + 1] for name, parts in self._parts.items()}
         some._chosen = _Chosen(packed - (ends[first - 1] if first else 0))
         return some
+
+    def _packed_at(self, rows: I64) -> I64:
+        """The places at which rows are packed."""
+        to, source = self._sorted()
+        if self._every is not None:
+            return self._every[rows]
+        packed = rows.copy()
+        if len(to):
+            at = np.minimum(np.searchsorted(to, packed), len(to) - 1)
+            moved = to[at] == packed
+            packed[moved] = source[at[moved]]
+        return packed
 
     def blocks(self) -> "Iterator[tuple[int, Rows]]":
         """All rows, a stretch of them at a time, each with the number of its first."""
@@ -430,7 +442,11 @@ class Rows:
                 shared.append(at.start + rows)
                 keys.append(np.stack([key[rows] for key in own]))
             to = np.concatenate(shared)
-            self._moved = to, to[np.lexsort(np.concatenate(keys, axis=1)[::-1])]
+            source = to[np.lexsort(np.concatenate(keys, axis=1)[::-1])]
+            self._moved = to, source
+            if len(to) * MANY_MOVED >= self.num_rows:
+                self._every = np.arange(self.num_rows)
+                self._every[to] = source
         return self._moved
 
 
@@ -457,9 +473,15 @@ class _Chosen:
         ascending = bool((rows[1:] > rows[:-1]).all())
         self._order = None if ascending else np.argsort(rows, kind="stable")
         self._ascending = rows if self._order is None else rows[self._order]
+        self._visits: list[tuple[int, _Which, _Which]] | None = None
 
-    def visits(self, places: Sequence[slice]) -> Iterator[tuple[int, _Which, _Which]]:
+    def visits(self, places: Sequence[slice]) -> list[tuple[int, _Which, _Which]]:
         """The parts that hold any: the number of the part, rows of it, and their places here."""
+        if self._visits is None:
+            self._visits = list(self._found(places))
+        return self._visits
+
+    def _found(self, places: Sequence[slice]) -> Iterator[tuple[int, _Which, _Which]]:
         if not len(self.rows):
             return
         starts = np.array([at.start for at in places])

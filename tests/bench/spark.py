@@ -31,7 +31,7 @@ sys.path.insert(0, str(HERE))
 
 import traffic  # noqa: E402
 
-SAMPLE_S = 0.05
+SAMPLE_S = 0.5
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 MQPCAP = (sys.executable, "-c", "from mqpcap.cli import main; main()")
 
