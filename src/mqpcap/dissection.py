@@ -263,6 +263,7 @@ class _Run(Rooms):
         self.keep: Callable[[str, pa.Table], None] = self._keep
         """Is given, by protocol, what ``ledgers`` needs of the rows that are given out."""
         self.failure: CaptureError | None = None
+        self._known: dict[str, dict[int, Facts]] = {}
 
     def run(self, progress: Callable[[int], None] | None) -> Dissection:
         any_read = False
@@ -320,19 +321,25 @@ class _Run(Rooms):
             return None
         return evidence.settle([self._connection(flow)])[0]
 
-    def _facts(self) -> dict[str, dict[int, Facts]]:
-        """Per protocol, what each flow as a whole says."""
-        facts: dict[str, dict[int, Facts]] = {name: {} for name in self.protocols}
-        for name, protocol in self.protocols.items():
-            if protocol.evidence is None:
-                continue
-            flows = sorted(f for f, talk in self.framer.talks.items() if talk.protocol is protocol)
-            said = protocol.evidence.settle([self._connection(f) for f in flows])
-            facts[name] = dict(zip(flows, said, strict=True))
-        return facts
+    def _facts(self, name: str, flows: Sequence[int]) -> dict[int, Facts]:
+        """What some flows of a protocol as a whole say when the input has ended; of all if they know of each other."""
+        evidence = self.protocols[name].evidence
+        if evidence is None:
+            return {}
+        if evidence.joins:
+            if name not in self._known:
+                self._known[name] = self._joined(name)
+            return self._known[name]
+        return dict(zip(flows, evidence.settle([self._connection(f) for f in flows]), strict=True))
+
+    def _joined(self, name: str) -> dict[int, Facts]:
+        """What all flows of a protocol say."""
+        evidence, protocol = self.protocols[name].evidence, self.protocols[name]
+        assert evidence is not None
+        flows = sorted(f for f, talk in self.framer.talks.items() if talk.protocol is protocol)
+        return dict(zip(flows, evidence.settle([self._connection(f) for f in flows]), strict=True))
 
     def _result(self) -> Dissection:
-        facts = self._facts()
         flows = self.assembler.flows
         found = self.framer.problems
         found += _problems(self.assembler.gaps(), "gap", "lost")
@@ -342,7 +349,8 @@ class _Run(Rooms):
 
         def settle(name: str, table: pa.Table) -> Chunk:
             protocol = self.protocols[name]
-            return tables.settled(protocol, self.reader(protocol).program, table, facts[name], flows)
+            facts = self._facts(name, numbered(table["flow"].to_numpy())[0].tolist())
+            return tables.settled(protocol, self.reader(protocol).program, table, facts, flows)
 
         return Dissection(
             self.capture, tables.connections(flows, self.framer.talks),

@@ -13,7 +13,7 @@ and answers that repeat the same values belong together where all requests are k
 where requests are missing only if the client numbers them.
 """
 
-import sys
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -106,42 +106,92 @@ class Ledger:
         return unified(pa.concat_tables([_COMPACT.empty_table(), *self.blocks()])).combine_chunks()
 
 
-def ends(flows: Sequence[Flow], talks: Mapping[int, Talk], problems: Sequence[Problem]) -> dict[int, Ends]:
-    """The edges of every connection of a capture, by connection id."""
+_HoleSides = tuple[tuple[int, ...], tuple[int, ...]]
+_NO_HOLES: _HoleSides = ((), ())
+_START, _RESET, _CLOSED, _LEFT, _COVERED = (1 << k for k in range(5))
+
+
+class Edges(Mapping[int, Ends]):
+    """The edges of connections by connection id, packed: each record is made when it is asked for.
+
+    first_ts_ns, marks and server (its number in ``servers``) go with the ids, row for row; ``damage`` has the holes and
+    tails of those that have any.
+    """
+
+    def __init__(
+        self,
+        connection_id: I64,
+        first_ts_ns: I64,
+        marks: NDArray[np.uint8],
+        server: NDArray[np.int32],
+        servers: Sequence[str],
+        damage: Mapping[int, tuple[_HoleSides, tuple[int | None, int | None]]],
+    ) -> None:
+        order = np.argsort(connection_id)
+        # Views: what is taken out of them is a number.
+        self._ids, self._first_ts_ns = memoryview(connection_id[order]), memoryview(first_ts_ns[order])
+        self._marks, self._server = memoryview(marks[order]), memoryview(server[order])
+        self._servers, self._damage = servers, damage
+
+    def __getitem__(self, connection_id: int) -> Ends:
+        k = bisect_left(self._ids, connection_id)
+        if k == len(self._ids) or self._ids[k] != connection_id:
+            raise KeyError(connection_id)
+        marks = self._marks[k]
+        holes, tails = self._damage.get(connection_id, (_NO_HOLES, (None, None)))
+        return Ends(
+            connection_id, self._servers[self._server[k]], bool(marks & _START), holes, bool(marks & _RESET),
+            bool(marks & _CLOSED), bool(marks & _LEFT), bool(marks & _COVERED), self._first_ts_ns[k], tails,
+        )  # fmt: skip
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+
+def ends(flows: Sequence[Flow], talks: Mapping[int, Talk], problems: Sequence[Problem]) -> Edges:
+    """The edges of every connection of a capture."""
+    ours = {number: talk.client for number, talk in talks.items() if talk.protocol is not None}
+    numbers = np.array(list(ours), np.int64)
+    client = np.array(list(ours.values()), np.int64)
+    of, row, server = of_flows(flows, numbers), np.arange(len(ours)), 1 - client
+    fin, acked = of.fin_offset[row, client], of.acked[row, client]
+    server_fin = of.fin_offset[row, server] != NONE
+    covered = server_fin & (acked != NONE) & (acked >= np.where(fin == NONE, of.end_offset[row, client], fin))
+    marks = np.zeros(len(ours), np.uint8)
+    for mark, told in (
+        (_START, of.syn.all(1)), (_RESET, of.rst.any(1)), (_CLOSED, server_fin), (_LEFT, fin != NONE),
+        (_COVERED, covered),
+    ):  # fmt: skip
+        marks[told] |= mark
+    names: dict[tuple[str, int], int] = {}
+    places = zip(of.ips(server), of.ports(server).tolist(), strict=True)
+    place = np.array([names.setdefault(one, len(names)) for one in places], np.int32)
+    ids = of.connection_ids()
+    damaged = dict(_damage(flows, ours, problems))
+    damage = {one: damaged[flow] for one, flow in zip(ids.tolist(), ours, strict=True) if flow in damaged}
+    return Edges(ids, of.first_ts_ns, marks, place, [f"{ip} {port}" for ip, port in names], damage)
+
+
+def _damage(
+    flows: Sequence[Flow], clients: Mapping[int, int], problems: Sequence[Problem]
+) -> Iterator[tuple[int, tuple[_HoleSides, tuple[int | None, int | None]]]]:
+    """Holes and tails of the connections that have any, c2s first, by flow."""
     holes: dict[tuple[int, int], list[int]] = {}
     loose: set[tuple[int, int, int]] = set()
-    ours = {number: talk for number, talk in talks.items() if talk.protocol is not None}
-    damaged = [p for p in problems if p.kind != "conflict" and p.flow in ours]
+    damaged = [p for p in problems if p.kind != "conflict" and p.flow in clients]
     shifts = of_flows(flows, np.array([p.flow for p in damaged], np.int64)).shift.tolist()
     for p, shift in zip(damaged, shifts, strict=True):
         offset = p.offset + shift[p.side]
         holes.setdefault((p.flow, p.side), []).append(offset)
         if p.kind == "undecoded" and p.reason in ("bad_framing", "truncated"):
             loose.add((p.flow, p.side, offset))
-    numbers = np.array(list(ours), np.int64)
-    client = np.array([talk.client for talk in ours.values()], np.int64)
-    of, row, server = of_flows(flows, numbers), np.arange(len(ours)), 1 - client
-    fin, acked = of.fin_offset[row, client], of.acked[row, client]
-    server_fin = of.fin_offset[row, server] != NONE
-    covered = server_fin & (acked != NONE) & (acked >= np.where(fin == NONE, of.end_offset[row, client], fin))
-    places = zip(of.ips(server), of.ports(server).tolist(), strict=True)
-    found: dict[int, Ends] = {}
-    for number, side, place, one, first, (start, reset, closed, left, all_) in zip(
-        ours, client.tolist(), places, of.connection_ids().tolist(), of.first_ts_ns.tolist(),
-        zip(*(x.tolist() for x in (of.syn.all(1), of.rst.any(1), server_fin, fin != NONE, covered)), strict=True),
-        strict=True,
-    ):  # fmt: skip
-        sides = _NO_HOLES
-        tails: tuple[int | None, int | None] = (None, None)
-        if (number, 0) in holes or (number, 1) in holes:
-            sides = tuple(sorted(holes.get((number, side), ()))), tuple(sorted(holes.get((number, 1 - side), ())))
-            tails = _tail(sides[0], loose, number, side), _tail(sides[1], loose, number, 1 - side)
-        address = sys.intern(f"{place[0]} {place[1]}")
-        found[one] = Ends(one, address, start, sides, reset, closed, left, all_, first, tails)
-    return found
-
-
-_NO_HOLES: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    for flow in dict.fromkeys(flow for flow, _ in holes):
+        side = clients[flow]
+        c2s, s2c = (tuple(sorted(holes.get((flow, k), ()))) for k in (side, 1 - side))
+        yield flow, ((c2s, s2c), (_tail(c2s, loose, flow, side), _tail(s2c, loose, flow, 1 - side)))
 
 
 def _tail(holes: tuple[int, ...], loose: set[tuple[int, int, int]], number: int, side: int) -> int | None:
@@ -244,6 +294,8 @@ class _Columns:
         self.untold = np.zeros(rows.num_rows, np.bool_)
         for name in rule.tie:
             self.untold |= pc.is_null(rows[f"f.{name}"]).to_numpy(zero_copy_only=False)
+        self._by = np.argsort(self.connection, kind="stable")
+        self._bounds = np.searchsorted(self.connection[self._by], np.arange(len(self.edges) + 1)).tolist()
         self.holes = [self._holes(one) if any(e.holes) else (NO_ROWS, NO_ROWS) for one, e in enumerate(self.edges)]
         self.start = np.array([e.start for e in self.edges], np.bool_)
         self.intact = np.array([not len(a) and not len(b) for a, b in self.holes], np.bool_) & self.start
@@ -276,7 +328,7 @@ class _Columns:
 
     def _holes(self, one: int) -> tuple[I64, I64]:
         """The holes that break the order: not those inside a message behind which the next one follows at once."""
-        rows = np.flatnonzero(self.connection == one)
+        rows = self._by[self._bounds[one] : self._bounds[one + 1]]
         return self._breaks(rows, True, one), self._breaks(rows, False, one)
 
     def _breaks(self, rows: I64, from_client: bool, one: int) -> I64:

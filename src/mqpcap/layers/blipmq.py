@@ -315,6 +315,7 @@ def observe(seen: Seen) -> None:
         elif not seen.from_client[k] and subscriptions[1][row] and subscriptions[0][row] == 0:
             version = state.get("hellos", {}).get(number)
             if version is not None:
+                state.clear()  # nothing else is asked any more, and connections are many
                 state["agreed"] = version
             elif len(state.setdefault("early", set())) < EARLY_ACKS:
                 # The other direction may be a search behind: the HELLO is yet to come.

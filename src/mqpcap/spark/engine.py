@@ -148,13 +148,13 @@ class Share(_Run):
         evidence = self.protocols[name].evidence
         return evidence is not None and evidence.joins and not self.is_whole
 
-    def _facts(self) -> dict[str, dict[int, Facts]]:
+    def _joined(self, name: str) -> dict[int, Facts]:
         """As of the whole capture, where other shares were heard."""
-        facts = super()._facts()
-        for name, connections in self.heard.connections.items():
-            known = settled_facts(name, [*connections, *self.connections_of(name).values()])
-            facts[name] = {f: known[c.connection_id] for f, c in self.connections_of(name).items()}
-        return facts
+        if name not in self.heard.connections:
+            return super()._joined(name)
+        mine = self.connections_of(name)
+        known = settled_facts(name, [*self.heard.connections[name], *mine.values()])
+        return {f: known[c.connection_id] for f, c in mine.items()}
 
     def connections_of(self, name: str) -> dict[int, Connection]:
         """The protocol's connections in this share, by flow."""
