@@ -108,9 +108,8 @@ def with_aside(frames: list[Frame], pairs: Pairing) -> Pairing:
     if aside is None:
         return pairs
     rows = sorted(set(range(len(frames))) - set(aside.seen.tolist()))
-    columns = (x.tolist() for x in (aside.connection, aside.first, aside.end))
-    bounds = {c: (a, b) for c, a, b in zip(*columns, strict=True)}
-    silent = [a <= frames[k].offset < b for k in rows for a, b in [bounds[frames[k].connection]]]
+    ends = dict(zip(aside.connection.tolist(), aside.end.tolist(), strict=True))
+    silent = [frames[k].offset < ends[frames[k].connection] for k in rows]
     states = [State.SILENT if one else State.UNKNOWN for one in silent]
     return pairs.plus(Pairing(np.array(rows, np.int64), np.full(len(rows), -1), np.array(states, np.int8)))
 

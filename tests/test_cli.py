@@ -606,6 +606,15 @@ def test_help_of_the_command_below_spark_ends_with_the_same_example() -> None:
     assert whole.splitlines()[-1] == below.splitlines()[-1] != ""
 
 
+def test_the_module_is_the_command() -> None:
+    said = subprocess.run(
+        [sys.executable, "-m", "mqpcap", "show", "-u", QOS1], cwd=ROOT, env=environment(), capture_output=True,
+        text=True, check=True,
+    ).stdout  # fmt: skip
+
+    assert said == process("show", "-u", QOS1).stdout != ""
+
+
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys; from click.testing import CliRunner; from mqpcap.cli import main; "

@@ -5,6 +5,11 @@ what the caller asked for.
 """
 
 
+def one_line(error: BaseException) -> str:
+    """What an error says, on one line."""
+    return " ".join(str(error).split())
+
+
 class MqpcapError(Exception):
     """Base of every error this package raises on purpose."""
 

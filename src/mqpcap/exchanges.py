@@ -687,8 +687,7 @@ def _of_aside(aside: Aside, rows: Rows) -> NDArray[np.int8]:
     """The states of requests that were set aside."""
     offset = rows["stream_offset"].to_numpy()
     at = np.searchsorted(aside.connection, rows["connection_id"].to_numpy())
-    silent = (aside.first[at] <= offset) & (offset < aside.end[at])
-    return np.where(silent, State.SILENT, State.UNKNOWN).astype(np.int8)
+    return np.where(offset < aside.end[at], State.SILENT, State.UNKNOWN).astype(np.int8)
 
 
 class _At:

@@ -419,7 +419,6 @@ def parquet_writer(path: "Path | pa.NativeFile", schema: pa.Schema) -> pq.Parque
     and pages of more rows than pyarrow's own 20,000 take a third of the rest away, and of the time to write it.
     """
     leaves = [leaf for column in schema for leaf in _leaves(column.name, column.type)]
-    bodies = any(_encoding(*leaf) == "DELTA_LENGTH_BYTE_ARRAY" for leaf in leaves)
     encodings = {name: encoding for name, kind in leaves if (encoding := _encoding(name, kind))}
     metadata = {
         **(schema.metadata or {}),
@@ -438,7 +437,7 @@ def parquet_writer(path: "Path | pa.NativeFile", schema: pa.Schema) -> pq.Parque
         # Bounds of bodies help nobody; they would be copied into every page index.
         write_statistics=[name for name, kind in leaves if not pa.types.is_binary(kind)],
         write_page_index=True,
-        **_pages(bodies),
+        **_pages("DELTA_LENGTH_BYTE_ARRAY" in encodings.values()),
         store_schema=False,  # it would say that dictionaries are wanted back
     )
     writer.add_key_value_metadata(metadata)

@@ -392,13 +392,12 @@ class Aside:
     """Requests that get no answer and that a machine need not see one by one, however many there are.
 
     seen         the rows, ascending, that it did see: each of the others is such a request
-    connection   their connections, ascending; per connection, between the stream offsets first (included) and end
-                 (not included) they are `silent`, elsewhere `unknown`
+    connection   their connections, ascending; those in front of the stream offset ``end`` of their connection are
+                 `silent`, the others `unknown`
     """
 
     seen: NDArray[np.int64]
     connection: NDArray[np.int64]
-    first: NDArray[np.int64]
     end: NDArray[np.int64]
 
 

@@ -21,6 +21,8 @@ from typing import BinaryIO, Literal, Protocol
 
 import pyarrow as pa
 
+from mqpcap.errors import one_line
+
 COMPRESSED_CHUNK_BYTES = 1 << 16
 """Compressed bytes fed to gzip and bz2 at a time."""
 MAX_PIECE_BYTES = 1 << 20
@@ -29,6 +31,8 @@ ARROW_READ_BYTES = 1 << 12
 """Plain bytes asked of zstd and lz4 at a time; also the most that is lost where the input breaks off."""
 MAX_MEMBERS_WITHOUT_BYTES = 1 << 16
 """Compressed members in a row that hold nothing, before the file counts as damaged."""
+MAX_SAID_LENGTH = 200
+"""So much of what a library says of a damaged stream is passed on."""
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
@@ -323,7 +327,7 @@ class _Arrow:
                 piece = self._stream.read(min(ARROW_READ_BYTES, len(view) - got))
             except (OSError, pa.ArrowException) as error:
                 self._ended = True
-                what = f"the {self._name} stream is cut off or damaged ({_one_line(error)})"
+                what = f"the {self._name} stream is cut off or damaged ({one_line(error)[:MAX_SAID_LENGTH]})"
                 self.failure = self._inner.failure or what
                 break
             if not piece:
@@ -336,10 +340,6 @@ class _Arrow:
     def close(self) -> None:
         """Give the file back."""
         self._inner.close()
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]
 
 
 def plain_bytes(file: BinaryIO, size: int | None, owned: bool = False) -> Headed:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from mqpcap.errors import one_line
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -38,7 +40,7 @@ def error_line(error: BaseException) -> str:
         return f"{place}{error.strerror}"
     if isinstance(error, MemoryError):
         return "out of memory; --max-memory and --jobs bound what is held"
-    return " ".join(str(error).split()) or type(error).__name__
+    return one_line(error) or type(error).__name__
 
 
 def plural(count: int, word: str, words: str | None = None) -> str:

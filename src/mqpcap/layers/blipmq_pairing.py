@@ -43,7 +43,7 @@ from mqpcap.layers.blipmq_columns import (
     any_of,
     coded,
     numbers,
-)  # fmt: skip
+)
 from mqpcap.layers.blipmq_queues import MS, SILENT, UNSURE, Answer, Class, Published, Queue, Search, Stream
 from mqpcap.protocol import Aside, Ends, Matches, Pairing, State
 from mqpcap.rows import Rows
@@ -1009,7 +1009,7 @@ def pairs(rows: Rows, ends: Mapping[int, Ends]) -> Pairing:
     found = out.pairing().of(few)
     if len(others):
         found = found.plus(_paired(Columns(rows.chosen(others)), ends).of(others))
-    return replace(found, aside=Aside(seen, connection, np.zeros(len(end), np.int64), end))
+    return replace(found, aside=Aside(seen, connection, end))
 
 
 def _few(x: Columns, ends: Mapping[int, Ends], first: Mapping[int, int]) -> "tuple[_Out, dict[int, int]]":

@@ -25,7 +25,7 @@ import pyarrow as pa
 from mqpcap import __version__
 from mqpcap.capture import Capture
 from mqpcap.dissection import Options
-from mqpcap.errors import CaptureError, OutputError
+from mqpcap.errors import CaptureError, OutputError, one_line
 from mqpcap.outputs import MANIFEST, SCHEMA_VERSION, Export, Summary, TableSummary
 from mqpcap.spark import plan, tasks
 from mqpcap.spark.dealing import Dealing, Dealt
@@ -239,7 +239,7 @@ class _Job:
             try:
                 dealings[number] = Dealing(capture, unit.cut)
             except CaptureError as error:
-                told = number, capture.files[0], " ".join(str(error).split())
+                told = number, capture.files[0], one_line(error)
                 failed[number] = Result(f"d{number:05d}", failed=[told])
         turn = 0
         while todo := [

@@ -15,6 +15,7 @@ from mqpcap.capture import captures as local_captures
 from mqpcap.capture.inputs import span
 from mqpcap.capture.sources import Headed, plain_bytes
 from mqpcap.capture.windows import capture_format
+from mqpcap.errors import one_line
 
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 _OPTIONS = re.compile(r"\?[a-z_]+=[^/?]*(?:&[a-z_]+=[^/?]*)*$")
@@ -124,7 +125,7 @@ def _listed(uri: str) -> Found:
         system, path = opened(uri)
         searched, infos = _infos(system, path)
     except (OSError, pa.ArrowException) as error:
-        return Found([], [(shown(uri), " ".join(str(error).split()))], [])
+        return Found([], [(shown(uri), one_line(error))], [])
     known = shown(uri)
     head = known[: known.rindex(path)] if path in known else known[: known.index("://") + 3]
     for info in infos:
@@ -169,7 +170,7 @@ def _stranger(file: RemoteFile) -> str | None:
     try:
         source = file.open()
     except (OSError, pa.ArrowException) as error:
-        return " ".join(str(error).split())
+        return one_line(error)
     try:
         head = source.peek(24)
         if capture_format(head[:12]) is None:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from mqpcap import memory
 from mqpcap.capture import Capture
 from mqpcap.dissection import Dissection, Options
-from mqpcap.errors import CaptureError
+from mqpcap.errors import CaptureError, one_line
 from mqpcap.exchanges import Ledger, ledger
 from mqpcap.frames import Server, Talk
 from mqpcap.layers import protocols
@@ -183,7 +183,7 @@ def _deal(task: Deal, place: Place, stem: str, made: Result) -> None:
     try:
         made.dealt = dealing.deal(task.capture, task.spans, task.cut, place, f"dealt/{stem}.packets")
     except CaptureError as error:
-        made.failed.append((task.number, task.capture.files[0], " ".join(str(error).split())))
+        made.failed.append((task.number, task.capture.files[0], one_line(error)))
 
 
 def _dissect(task: Dissect, options: Options, place: Place, stem: str, parts: Parts, made: Result) -> None:
@@ -199,10 +199,10 @@ def _dissect(task: Dissect, options: Options, place: Place, stem: str, parts: Pa
         try:
             dissection = share.run(None)
         except CaptureError as error:
-            made.failed.append((number, capture.files[0], " ".join(str(error).split())))
+            made.failed.append((number, capture.files[0], one_line(error)))
             continue
         if dissection.failure is not None:
-            made.failed.append((number, capture.files[0], " ".join(str(dissection.failure).split())))
+            made.failed.append((number, capture.files[0], one_line(dissection.failure)))
             if not share.is_whole:
                 continue
         if share.is_whole:
