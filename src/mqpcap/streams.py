@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, overload
+from typing import Literal, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,6 +94,7 @@ _KEPT_COLUMNS = 7  # the first seven of a piece: side, offset, length, start, ti
 _FIRST_ROOM = 1024
 
 EndState = Literal["reset", "closed", "open"]
+_Known = TypeVar("_Known")
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,6 +468,15 @@ def _halves(version: int, ip: str) -> tuple[int, int]:
     return int.from_bytes(whole[:8], "big", signed=True), int.from_bytes(whole[8:], "big", signed=True)
 
 
+_MADE_ANEW = frozenset(
+    {
+        "_table", "_piece_words", "_touched_sides", "_ended_sides", "_window", "_arena_used", "_s", "_f", "_h", "_p",
+        "_t", "_e",
+    }
+)  # fmt: skip
+"""What an Assembler can make anew, or only needs during a feed."""
+
+
 class Assembler:
     """Ordered streams out of the segments of one capture.
 
@@ -480,9 +490,7 @@ class Assembler:
         self._state = np.zeros(_L["STATE"], np.int64)
         self._flow_words = np.zeros(_FIRST_ROOM * _WORDS, np.int64)
         self._table = np.zeros(_FIRST_ROOM * 2, np.int64)
-        self._piece_words = np.zeros(_FIRST_ROOM * _PIECE, np.int64)
-        self._touched_sides = np.zeros(_FIRST_ROOM, np.int64)
-        self._ended_sides = np.zeros(_FIRST_ROOM, np.int64)
+        self._make_lists()
         self._views()
         self._s[_L["ALLOWANCE"]] = HISTORY_BYTES
         self._s[_L["HISTORY_CAP"]] = max_bytes // HISTORY_SHARE
@@ -509,7 +517,43 @@ class Assembler:
             "history_shrunk": 0,
             "rst_payload_bytes": 0,
         }
+        self._now_ns = 0
         self.flows = Flows(self)
+
+    def __getstate__(self) -> dict[str, object]:
+        """What must be kept between two feeds: no room, and nothing that can be made anew."""
+        state = {name: value for name, value in self.__dict__.items() if name not in _MADE_ANEW}
+        state["_flow_words"] = self._flow_words[: self._s[_FLOWS] * _WORDS].copy()
+        live = self._kept.copy()
+        live[:, _P_START] = np.cumsum(live[:, _P_LENGTH]) - live[:, _P_LENGTH]
+        state |= {"_kept": live, "_arena": self._live(np.empty(int(live[:, _P_LENGTH].sum()), np.uint8))}
+        return state
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._arena_used = len(self._arena)
+        self._window = memoryview(b"")
+        self._make_lists()
+        self._set_flows(self._flow_words)
+
+    def _make_lists(self) -> None:
+        """Lists of news, empty."""
+        self._piece_words = np.zeros(_FIRST_ROOM * _PIECE, np.int64)
+        self._touched_sides = np.zeros(_FIRST_ROOM, np.int64)
+        self._ended_sides = np.zeros(_FIRST_ROOM, np.int64)
+
+    def _set_flows(self, words: NDArray[np.int64]) -> None:
+        """Let these be the flows, with little room for more; the table that finds them is made anew."""
+        count, room, size = len(words) // _WORDS, _FIRST_ROOM, _FIRST_ROOM * 2
+        room += count + count // 8
+        while size < room * 3 // 2:
+            size *= 2
+        self._flow_words = np.zeros(room * _WORDS, np.int64)
+        self._flow_words[: len(words)] = words
+        self._table = np.zeros(size, np.int64)
+        self._views()
+        self._s[_FLOWS] = count
+        _flows.rehash(self._s, self._f, self._h)
 
     def _views(self) -> None:
         self._s = memoryview(self._state)
@@ -554,6 +598,8 @@ class Assembler:
         )  # fmt: skip
         self._window = memoryview(segments.buffer)
         count = len(columns[0])
+        if count:
+            self._now_ns = columns[14][count - 1]
         s, row = self._s, 0
         while True:
             self._make_room(count - row)
@@ -573,8 +619,18 @@ class Assembler:
 
     def finish(self) -> Stretches:
         """The stretches with news at the end of the capture: everything held, every side ended."""
+        self._finished = True
+        return self._ended(np.ones(self._s[_FLOWS], np.bool_))
+
+    def end(self, flows: NDArray[np.int64]) -> Stretches:
+        """The same where nothing more comes of some connections, before they are forgotten."""
+        wanted = np.zeros(self._s[_FLOWS], np.bool_)
+        wanted[flows] = True
+        return self._ended(wanted)
+
+    def _ended(self, wanted: NDArray[np.bool_]) -> Stretches:
         for side in sorted(self._disorder):
-            if side in self._disorder:
+            if side in self._disorder and wanted[side >> 1]:
                 self._end_flow(side >> 1)
         f = self._flow_table()
         marks = f[:, _MARKS]
@@ -586,18 +642,73 @@ class Assembler:
             ack_ahead = (other[:, _ACK] - mine[:, _BASE] - mine[:, _NEXT]) & _SEQ_MASK
             odd = (mine[:, _SENT] > mine[:, _NEXT]) | (mine[:, _FIN] != _NONE) | (mine[:, _BASE] < 0)
             odd |= (other[:, _ACK] >= 0) & (ack_ahead > 0) & (ack_ahead < _OLDEST)
-            for flow in np.flatnonzero((marks & (_ENDED << side) == 0) & odd).tolist():
+            for flow in np.flatnonzero(wanted & (marks & (_ENDED << side) == 0) & odd).tolist():
                 self._end_side(flow, side)
         for side in (0, 1):
-            left = np.flatnonzero(marks & (_ENDED << side) == 0)
+            left = np.flatnonzero(wanted & (marks & (_ENDED << side) == 0))
             self._make_room(len(left))
             first = self._s[_ENDS]
             self._ended_sides[first : first + len(left)] = left * 2 + side
             self._s[_ENDS] = first + len(left)
             f[left, _MARKS] |= _ENDED << side
-        self._finished = True
         self._window = memoryview(b"")
         return self._stretches(np.zeros(0, np.uint8))
+
+    # Connections that are over
+
+    def over(self) -> NDArray[np.int64]:
+        """Connections of which nothing more is expected, by the time of the newest packet.
+
+        They are closed on both sides, reset, or their addresses and ports are used anew, for CLOSED_NS; or they are
+        idle for IDLE_NS. Of connections with the same addresses and ports the older are over before the newer.
+        """
+        f = self._flow_table()
+        marks, before = f[:, _MARKS], f[:, _BEFORE]
+        fins = f[:, _SIDE:].reshape(-1, 2, _SIDE_WORDS)[:, :, _FIN]
+        closed = (marks & (_RST_SEEN | _RST_SEEN << 1) != 0) | (fins != _NONE).all(axis=1)
+        closed |= marks & (_ENDED | _ENDED << 1) == _ENDED | _ENDED << 1
+        over = self._now_ns - f[:, _LAST_TS] > np.where(closed, CLOSED_NS, IDLE_NS)
+        while (early := over & (before >= 0) & ~over[before]).any():
+            over &= ~early
+        return np.flatnonzero(over)
+
+    def forget(self, flows: NDArray[np.int64]) -> None:
+        """Know nothing more of connections that are `over` and were ended; the others are numbered anew, in order.
+
+        Told is told: of the others, too, what was late or in conflict by now and gaps that are `final_gaps` are
+        forgotten.
+        """
+        self._conflicts.clear()
+        self._late.clear()
+        for number, gaps in list(self._gaps.items()):
+            left = [gap for gap in gaps if not self._is_final(number, gap)]
+            if left:
+                self._gaps[number] = left
+            else:
+                del self._gaps[number]
+        if len(flows) == 0:
+            return
+        for flow in flows.tolist():
+            _flows.forget(self._s, self._f, flow)
+            for number in (flow * 2, flow * 2 + 1):
+                self._gaps.pop(number, None)
+                self._history_bytes -= sum(len(block) for _, block in self._history.pop(number, ()))
+        table = self._flow_table()
+        stays = np.ones(len(table), np.bool_)
+        stays[flows] = False
+        table = table[stays]
+        before = table[:, _BEFORE]
+        table[:, _BEFORE] = np.where((before >= 0) & stays[before], renumbered(before, flows), -1)
+        self._set_flows(table.reshape(-1))
+        self._disorder = _renumbered_sides(self._disorder, flows)
+        self._gaps = _renumbered_sides(self._gaps, flows)
+        self._history = _renumbered_sides(self._history, flows)
+        self._kept[:, 0] = renumbered(self._kept[:, 0] >> 1, flows) * 2 + (self._kept[:, 0] & 1)
+
+    def _is_final(self, number: int, gap: _Gap) -> bool:
+        """Whether no packet can fill a gap any more: it lies further back than TCP sends again."""
+        next_ = self._f[(number >> 1) * _WORDS + _SIDE + (number & 1) * _SIDE_WORDS + _NEXT]
+        return gap.high <= next_ - _OLDEST
 
     def _make_room(self, rows: int) -> None:
         """Room for so many more packets in the lists of news."""
@@ -1384,8 +1495,7 @@ class Assembler:
         """Room for so many more kept bytes; above the cap they live in a temporary file."""
         if self._arena_used + more <= len(self._arena):
             return
-        live = np.ascontiguousarray(self._kept[:, _P_LENGTH])
-        used = int(live.sum())
+        used = int(self._kept[:, _P_LENGTH].sum())
         size = max((used + more) * 2, 65536)
         arena: NDArray[np.uint8]
         if size > self._kept_cap:
@@ -1394,14 +1504,19 @@ class Assembler:
                 arena = np.memmap(file, np.uint8, "w+", shape=(size,))
         else:
             arena = np.empty(size, np.uint8)
-        empty = memoryview(b"")
-        start = np.ascontiguousarray(self._kept[:, _P_START])
-        _flows.gather(
-            memoryview(arena[:used]), memoryview(self._arena), empty, empty,
-            memoryview(np.arange(len(live), dtype=np.int64)), 0, memoryview(start), memoryview(live),
-        )  # fmt: skip
-        self._kept[:, _P_START] = np.cumsum(live) - live
+        self._live(arena[:used])
+        self._kept[:, _P_START] = np.cumsum(self._kept[:, _P_LENGTH]) - self._kept[:, _P_LENGTH]
         self._arena, self._arena_used = arena, used
+
+    def _live(self, out: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The kept bytes, one piece behind the other."""
+        empty = memoryview(b"")
+        start, length = (np.ascontiguousarray(self._kept[:, word]) for word in (_P_START, _P_LENGTH))
+        _flows.gather(
+            memoryview(out), memoryview(self._arena), empty, empty,
+            memoryview(np.arange(len(start), dtype=np.int64)), 0, memoryview(start), memoryview(length),
+        )  # fmt: skip
+        return out
 
     # What is known about connections
 
@@ -1412,6 +1527,18 @@ class Assembler:
                 (number, gap.low, gap.high - gap.low, gap.ts_ns, gap.snapped)
                 for number, gaps in self._gaps.items()
                 for gap in gaps
+            ]
+        )
+
+    def final_gaps(self, flows: NDArray[np.int64]) -> Spots:
+        """Those of some connections, which are over, and of the others those that no packet can fill any more."""
+        over = {*flows.tolist()}
+        return _spots(
+            [
+                (number, gap.low, gap.high - gap.low, gap.ts_ns, gap.snapped)
+                for number, gaps in self._gaps.items()
+                for gap in gaps
+                if number >> 1 in over or self._is_final(number, gap)
             ]
         )
 
@@ -1493,6 +1620,21 @@ class Assembler:
             shift=pair(_SHIFT),
             equal=f[r + _EQUAL],
         )
+
+
+def renumbered(numbers: NDArray[np.int64], forgotten: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Numbers of connections once others, in order, are forgotten.
+
+    >>> renumbered(np.array([0, 3, 5]), np.array([1, 2, 4])).tolist()
+    [0, 1, 2]
+    """
+    return numbers - np.searchsorted(forgotten, numbers)
+
+
+def _renumbered_sides(of: dict[int, _Known], forgotten: NDArray[np.int64]) -> dict[int, _Known]:
+    """What is known by the number of a side."""
+    sides = np.fromiter(of, np.int64, len(of))
+    return dict(zip((renumbered(sides >> 1, forgotten) * 2 + (sides & 1)).tolist(), of.values(), strict=True))
 
 
 def _longer(array: NDArray[np.int64], least: int) -> NDArray[np.int64]:
