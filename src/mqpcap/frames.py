@@ -36,7 +36,7 @@ from mqpcap.protocol import (
     Opening,
     Verdict,
 )
-from mqpcap.streams import Flow, Stretches
+from mqpcap.streams import Flow, Stretches, renumbered
 
 OPENING_BYTES = 256 << 10
 """So much of each side is held for recognition; then what has not been claimed is not ours."""
@@ -374,9 +374,10 @@ class Framer:
             s = until
         return self._collect(stretches.buffer), consumed
 
-    def finish(self, flows: Sequence[Flow]) -> list[Frames]:
-        """Messages that were still open; after it every byte is accounted for."""
-        waiting = [talk for talk in self.talks.values() if talk.hold is not None]
+    def finish(self, flows: Sequence[Flow], over: Iterable[int] | None = None) -> list[Frames]:
+        """Messages that were still open; after it every byte is accounted for. ``over``: only of these connections."""
+        talks = [*self.talks.values()] if over is None else [self.talks[n] for n in over if n in self.talks]
+        waiting = [talk for talk in talks if talk.hold is not None]
         for talk in waiting:
             choice = self._claim(talk, flows[talk.flow], final=True)
             if choice is not None:
@@ -384,12 +385,26 @@ class Framer:
         for talk in waiting:
             if talk.hold is not None:
                 self._decide(talk, flows[talk.flow], self._by_peer(talk, flows[talk.flow]))
-        for talk in self.talks.values():
+        for talk in talks:
             for number, side in enumerate(talk.sides):
                 if side.pending is not None or side.skip_from >= 0:
                     self._give_up_pending(talk, number, side)
                     self._end_skip(talk, number, side)
         return self._collect(np.empty(0, np.uint8))
+
+    def forget(self, over: NDArray[np.int64]) -> None:
+        """Know nothing more of connections that were finished; the others are numbered anew, as ``streams`` does.
+
+        Problems so far are told and go. Servers stay known: connections to come are recognised by them.
+        """
+        self.problems = []
+        self.doubted = set()
+        for number in over.tolist():
+            self.talks.pop(number, None)
+        left = renumbered(np.fromiter(self.talks, np.int64, len(self.talks)), over)
+        self.talks = dict(zip(left.tolist(), self.talks.values(), strict=True))
+        for number, talk in self.talks.items():
+            talk.flow = number
 
     def _collect(self, buffer: NDArray[np.uint8]) -> list[Frames]:
         found = [Frames(name, buffer, **rows.taken()) for name, rows in self._main.items() if len(rows)]
