@@ -212,6 +212,9 @@ class Evidence:
     ``layouts`` wait, at worst for the end of the input: what a row says must not depend on when it was read."""
     joins: bool = False
     """Whether ``settle`` says of a connection what another one knows; else it looks at each alone."""
+    needed: "Callable[[Sequence[Connection], Sequence[Connection]], list[Connection]] | None" = None
+    """Where it joins: of connections that are over (given first) those it needs for what it says of the others that are
+    there by now. A stream forgets the rest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -468,6 +468,15 @@ def settle(connections: Sequence[Connection]) -> list[Facts]:
     return facts
 
 
+def needed(over: Sequence[Connection], others: Sequence[Connection]) -> list[Connection]:
+    """Logins that granted a key with which another connection has begun.
+
+    A login with no such connection is not needed: with its command connection the broker forgets the key.
+    """
+    keys = {c.state["key"] for c in others if "key" in c.state and not c.state["granted"]}
+    return [c for c in over if c.state.get("granted") and c.state["key"] in keys]
+
+
 def _dotted(addresses: NDArray[np.uint32]) -> pa.Array:
     """IPv4 addresses as text; each different one is written once, as there are few."""
     different, index = np.unique(addresses, return_inverse=True)
@@ -588,7 +597,9 @@ PROTOCOL = MessageQueue(
     recognised="the client's first four bytes: cc50cafe, cc50face, cc50feed or cc50fade",
     envelope=Envelope(destination="exchange", body="body", error_text="error_text", derive=envelope),
     rule=RULE,
-    evidence=Evidence(frozenset({*map(int, Word), Code.AUTH, Code.AUTH_RESPONSE}), observe, settle, joins=True),
+    evidence=Evidence(
+        frozenset({*map(int, Word), Code.AUTH, Code.AUTH_RESPONSE}), observe, settle, joins=True, needed=needed
+    ),
     derived=(
         Derived("connection_kind", pa.string()),
         Derived("node_id", pa.string()),
