@@ -7,10 +7,15 @@ leaves the connections behind for the next. A batch that is done again starts fr
 rows.
 
 A file is finished when a later one of its name is there, or when nobody wrote to it for ``idleSeconds``. Rows say what
-is known when they are given: a login or a version that comes later than a message does not change it. ``connections``
-and the gaps among ``problems`` come when a connection is closed or idle; memory is bounded as in a task of the bulk
-job, but for a few hundred bytes of each connection ever seen. A state is a pickle: keep ``stateDir`` where only the
-stream's user can write.
+is known when they are given: a login or a version that comes later than a message does not change it. A state is a
+pickle: keep ``stateDir`` where only the stream's user can write.
+
+At the end of each file, connections that are over (`Assembler.over`: a minute after they closed, an hour after their
+last packet) give what was still open of them, their rows of ``connections`` and their gaps, as at the end of a capture,
+and are forgotten. A packet that comes for one of them begins a new one, as for a capture that begins there. So a state
+holds the connections of the last hour, with what they hold under the caps of a task of the bulk job; of all others only
+the servers they told, and fq logins as long as a connection with their key is not over. No two connections have one id
+unless the capture's clock is set back by more than a minute.
 """
 
 import glob
@@ -21,12 +26,13 @@ import posixpath
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -37,50 +43,80 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from mqpcap import tables
-from mqpcap.capture import Window, captures
+from mqpcap.capture import captures
 from mqpcap.capture.chains import rotated_name
 from mqpcap.dissection import Options, Rooms, _problems
 from mqpcap.errors import CaptureError
+from mqpcap.frames import Frames
 from mqpcap.layers import protocols
-from mqpcap.protocol import Facts, MessageQueue
+from mqpcap.protocol import Connection, Facts, MessageQueue
+from mqpcap.records import Records
 from mqpcap.spark import remote, schemas
 from mqpcap.spark.places import Place
-from mqpcap.streams import CLOSED_NS, END_STATES, IDLE_NS
 
 STATES_KEPT = 4
 """States of so many batches stay: Spark asks again for the last one or two."""
 
 
-@dataclass(slots=True)
-class Carried:
-    """The connections of one chain of files, from batch to batch."""
+class Carried(Rooms):
+    """The connections of one chain of files, from batch to batch; files are known by their numbers."""
 
-    rooms: Rooms
-    file_names: list[str] = field(default_factory=list)
-    reported: set[int] = field(default_factory=set)
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self.remembered: dict[str, list[Connection]] = {}
+        """By protocol, evidence of forgotten connections that others still need."""
+
+    def last_of(self, flows: NDArray[np.int64]) -> Iterator[tuple[Frames, Records]]:
+        """What was still open of connections that are over."""
+        stretches = self.assembler.end(flows)
+        found, _ = self.framer.feed(stretches, self.assembler.flows)
+        yield from self._read(found)
+        yield from self._read(self.framer.finish(self.assembler.flows, flows.tolist()))
+
+    def facts(self, protocol: MessageQueue, flows: list[int]) -> dict[int, Facts]:
+        """What connections of a protocol say of their rows by now."""
+        evidence = protocol.evidence
+        if evidence is None:
+            return {}
+        if not evidence.joins:
+            return dict(zip(flows, evidence.settle([self._connection(f) for f in flows]), strict=True))
+        flows = self._speaking(protocol)
+        gone = self.remembered.get(protocol.name, [])
+        said = evidence.settle([*gone, *(self._connection(f) for f in flows)])
+        return dict(zip(flows, said[len(gone) :], strict=True))
+
+    def _speaking(self, protocol: MessageQueue) -> list[int]:
+        return sorted(f for f, talk in self.framer.talks.items() if talk.protocol is protocol)
+
+    def forget(self, flows: NDArray[np.int64]) -> None:
+        """Know nothing more of connections that are over, but what others need of them."""
+        over = {*flows.tolist()}
+        for name, protocol in self.protocols.items():
+            if protocol.evidence is not None and protocol.evidence.needed is not None:
+                gone, there = self.remembered.get(name, []), self._speaking(protocol)
+                gone = [*gone, *(self._connection(f) for f in there if f in over)]
+                others = [self._connection(f) for f in there if f not in over]
+                self.remembered[name] = protocol.evidence.needed(gone, others)
+        self.assembler.forget(flows)
+        self.framer.forget(flows)
 
 
 class _Pickler(pickle.Pickler):
-    """Protocols by name, views not at all: they are made anew."""
+    """Protocols by name."""
 
-    def persistent_id(self, obj: object) -> object:
-        if isinstance(obj, MessageQueue):
-            return "protocol", obj.name
-        if isinstance(obj, memoryview):
-            return "view", ""
-        return None
+    def persistent_id(self, obj: object) -> str | None:
+        return obj.name if isinstance(obj, MessageQueue) else None
 
 
 class _Unpickler(pickle.Unpickler):
-    def persistent_load(self, pid: Any) -> object:
-        return protocols()[pid[1]] if pid[0] == "protocol" else None
+    def persistent_load(self, pid: Any) -> MessageQueue:
+        return protocols()[pid]
 
 
 def frozen(carried: Mapping[str, Carried]) -> bytes:
     """The connections as bytes; what is only a cache is left out."""
     for one in carried.values():
-        one.rooms.readers.clear()
-        one.rooms.framer._programs.clear()
+        one.readers.clear()
     out = io.BytesIO()
     _Pickler(out, protocol=pickle.HIGHEST_PROTOCOL).dump(dict(carried))
     return out.getvalue()
@@ -89,8 +125,6 @@ def frozen(carried: Mapping[str, Carried]) -> bytes:
 def thawed(content: bytes) -> dict[str, Carried]:
     """The connections out of bytes that `frozen` gave."""
     carried: dict[str, Carried] = _Unpickler(io.BytesIO(content)).load()
-    for one in carried.values():
-        one.rooms.assembler._views()
     return carried
 
 
@@ -208,8 +242,10 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             file = self._file(number) if number < partition.start else partition.files[number - partition.start]
             if not self._is_there(*file):
                 continue
-            one = carried.setdefault(_chain(file[0]), Carried(Rooms(self.options)))
-            for rows in self._rows(one, file[0]):
+            chain = _chain(file[0])
+            if chain not in carried:
+                carried[chain] = Carried(self.options)
+            for rows in self._rows(carried[chain], number, file[0]):
                 if number >= partition.start:
                     yield from schemas.batches(rows, schema)
         self.place.write(_state_name(partition.end), frozen(carried))
@@ -234,54 +270,46 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return thawed(content), one
         return {}, 0
 
-    def _rows(self, carried: Carried, name: str) -> Iterator[pa.Table]:
-        rooms = carried.rooms
-        index = len(carried.file_names)
-        carried.file_names.append(name)
+    def _rows(self, carried: Carried, number: int, name: str) -> Iterator[pa.Table]:
+        names = {number: name}
         for capture in captures([name]).captures:
             for window in capture.windows():
-                for frames, records in rooms.messages(_of_file(window, index)):
-                    protocol = rooms.protocols[frames.protocol]
-                    if self.table not in ("messages", protocol.name):
-                        continue
-                    program = rooms.reader(protocol).program
-                    waiting = tables.waiting(
-                        protocol, program, frames, records, rooms.framer.talks, rooms.assembler.flows,
-                        carried.file_names, self.options.policy,
-                    )  # fmt: skip
-                    facts = self._facts(rooms, protocol, np.unique(frames.flow).tolist())
-                    chunk = tables.settled(protocol, program, waiting, facts, rooms.assembler.flows)
-                    yield chunk.messages if self.table == "messages" else chunk.fields
-        if self.table in ("connections", "problems"):
-            yield self._ended(carried)
-
-    def _facts(self, rooms: Rooms, protocol: MessageQueue, flows: list[int]) -> dict[int, Facts]:
-        if protocol.evidence is None:
-            return {}
-        if protocol.evidence.joins:
-            flows = sorted(f for f, talk in rooms.framer.talks.items() if talk.protocol is protocol)
-        said = protocol.evidence.settle([rooms._connection(f) for f in flows])
-        return dict(zip(flows, said, strict=True))
-
-    def _ended(self, carried: Carried) -> pa.Table:
-        """Rows of connections that are closed or idle by now, each once."""
-        rooms = carried.rooms
-        flows = rooms.assembler.flows.columns()
-        now_ns = int(flows.last_ts_ns.max(initial=0))
-        is_open = flows.end_state == END_STATES.index("open")
-        over = now_ns - flows.last_ts_ns > np.where(is_open, IDLE_NS, CLOSED_NS)
-        ended = {*np.flatnonzero(over).tolist()} - carried.reported
-        carried.reported |= ended
+                yield from self._messages(carried, carried.messages(replace(window, file=number)), names)
+        over = carried.assembler.over()
+        yield from self._messages(carried, carried.last_of(over), names)
         if self.table == "connections":
-            rows = tables.connections(rooms.assembler.flows, rooms.framer.talks)
-            return rows.take(pa.array(sorted(ended), pa.int64()))
-        found = rooms.framer.problems
-        rooms.framer.problems = []
-        spots = _problems(rooms.assembler.gaps(), "gap", "lost")
-        spots += _problems(rooms.assembler.conflicts(), "conflict", "retransmitted with other bytes")
-        spots += _problems(rooms.assembler.late(), "undecoded", "late")
-        found = [*found, *(spot for spot in spots if spot.flow in ended)]
-        return tables.problems(found, rooms.assembler.flows, rooms.framer.talks)
+            rows = tables.connections(carried.assembler.flows, carried.framer.talks)
+            yield rows.take(pa.array(over))
+        if self.table == "problems":
+            yield self._problems(carried, over)
+        carried.forget(over)
+
+    def _messages(
+        self, carried: Carried, found: Iterator[tuple[Frames, Records]], names: dict[int, str]
+    ) -> Iterator[pa.Table]:
+        for frames, records in found:
+            protocol = carried.protocols[frames.protocol]
+            if self.table not in ("messages", protocol.name):
+                continue
+            program = carried.reader(protocol).program
+            numbers, place = np.unique(frames.first_file, return_inverse=True)
+            for number in {*numbers.tolist()} - names.keys():
+                names[number] = self._file(number)[0]
+            waiting = tables.waiting(
+                protocol, program, replace(frames, first_file=place), records, carried.framer.talks,
+                carried.assembler.flows, [names[number] for number in numbers.tolist()], self.options.policy,
+            )  # fmt: skip
+            facts = carried.facts(protocol, np.unique(frames.flow).tolist())
+            chunk = tables.settled(protocol, program, waiting, facts, carried.assembler.flows)
+            yield chunk.messages if self.table == "messages" else chunk.fields
+
+    def _problems(self, carried: Carried, over: NDArray[np.int64]) -> pa.Table:
+        """What became no message since the file before."""
+        assembler = carried.assembler
+        found = [*carried.framer.problems, *_problems(assembler.final_gaps(over), "gap", "lost")]
+        found += _problems(assembler.conflicts(), "conflict", "retransmitted with other bytes")
+        found += _problems(assembler.late(), "undecoded", "late")
+        return tables.problems(found, assembler.flows, carried.framer.talks)
 
 
 def _state_name(number: int) -> str:
@@ -323,7 +351,3 @@ def _chain(name: str) -> str:
     """Files of one chain have one word for it."""
     path = Path(name)
     return f"{path.parent}/{rotated_name(path.name).key}"
-
-
-def _of_file(window: Window, index: int) -> Window:
-    return replace(window, file=index)
