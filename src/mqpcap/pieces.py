@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 # What is known of a packet's payload: rows of ``Packets``.
-AT = cython.declare(cython.int, 0)  # its offset in the stream
-SIZE = cython.declare(cython.int, 1)
-TS_NS = cython.declare(cython.int, 2)
-NUMBER = cython.declare(cython.int, 3)
-FILE = cython.declare(cython.int, 4)
-ORDER = cython.declare(cython.int, 5)  # among all packets of the input
+AT = cython.declare(cython.const[cython.int], 0)  # its offset in the stream
+SIZE = cython.declare(cython.const[cython.int], 1)
+TS_NS = cython.declare(cython.const[cython.int], 2)
+NUMBER = cython.declare(cython.const[cython.int], 3)
+FILE = cython.declare(cython.const[cython.int], 4)
+ORDER = cython.declare(cython.const[cython.int], 5)  # among all packets of the input
 
 NAMES = (
     "start", "end", "layout", "op", "flaw", "flow", "side", "offset", "captured", "ts_ns", "end_ts_ns",
@@ -26,28 +26,30 @@ NAMES = (
 )  # fmt: skip
 """What is known of a message: rows of ``Messages``."""
 # Their places in NAMES.
-M_START = cython.declare(cython.int, 0)
-M_END = cython.declare(cython.int, 1)
-M_LAYOUT = cython.declare(cython.int, 2)
-M_OP = cython.declare(cython.int, 3)
-M_FLAW = cython.declare(cython.int, 4)
-M_FLOW = cython.declare(cython.int, 5)
-M_SIDE = cython.declare(cython.int, 6)
-M_OFFSET = cython.declare(cython.int, 7)
-M_CAPTURED = cython.declare(cython.int, 8)
-M_TS_NS = cython.declare(cython.int, 9)
-M_END_TS_NS = cython.declare(cython.int, 10)
-M_FIRST_PACKET = cython.declare(cython.int, 11)
-M_LAST_PACKET = cython.declare(cython.int, 12)
-M_FIRST_FILE = cython.declare(cython.int, 13)
-M_LAST_FILE = cython.declare(cython.int, 14)
-M_GAP_BEFORE = cython.declare(cython.int, 15)
-M_RESYNCED = cython.declare(cython.int, 16)
-MESSAGE_ROWS = cython.declare(cython.int, 17)
+M_START = cython.declare(cython.const[cython.int], 0)
+M_END = cython.declare(cython.const[cython.int], 1)
+M_LAYOUT = cython.declare(cython.const[cython.int], 2)
+M_OP = cython.declare(cython.const[cython.int], 3)
+M_FLAW = cython.declare(cython.const[cython.int], 4)
+M_FLOW = cython.declare(cython.const[cython.int], 5)
+M_SIDE = cython.declare(cython.const[cython.int], 6)
+M_OFFSET = cython.declare(cython.const[cython.int], 7)
+M_CAPTURED = cython.declare(cython.const[cython.int], 8)
+M_TS_NS = cython.declare(cython.const[cython.int], 9)
+M_END_TS_NS = cython.declare(cython.const[cython.int], 10)
+M_FIRST_PACKET = cython.declare(cython.const[cython.int], 11)
+M_LAST_PACKET = cython.declare(cython.const[cython.int], 12)
+M_FIRST_FILE = cython.declare(cython.const[cython.int], 13)
+M_LAST_FILE = cython.declare(cython.const[cython.int], 14)
+M_GAP_BEFORE = cython.declare(cython.const[cython.int], 15)
+M_RESYNCED = cython.declare(cython.const[cython.int], 16)
+MESSAGE_ROWS = cython.declare(cython.const[cython.int], 17)
 TYPES = {"layout": np.int32, "flaw": np.uint8, "side": np.int8, "resynced": np.bool_}
 """Their types; the others are int64."""
 SOME = 256
 """Messages there is room for at first; it doubles."""
+CACHE_LINE = 8
+"""Numbers in a line of the processor's cache."""
 
 globals().update({"AT": AT, "SIZE": SIZE, "TS_NS": TS_NS, "NUMBER": NUMBER, "FILE": FILE, "ORDER": ORDER})
 
@@ -130,7 +132,8 @@ class Messages:
         self._grow(SOME)
 
     def _grow(self, room: cython.Py_ssize_t):
-        grown = np.empty((MESSAGE_ROWS, room), np.int64)
+        # A message is written to all rows at once; a power of two apart, they would share a place in the cache.
+        grown = np.empty((MESSAGE_ROWS, room + CACHE_LINE), np.int64)
         if self.count:
             grown[:, : self.count] = self.array[:, : self.count]
         self.array = grown
@@ -167,35 +170,48 @@ class Messages:
         first: cython.Py_ssize_t
         last: cython.Py_ssize_t
         newest: cython.Py_ssize_t
+        start: cython.longlong
+        end: cython.longlong
+        layout: cython.longlong
+        op: cython.longlong
+        flaw: cython.longlong
+        if n > 0 and not 0 <= one < two <= packets.cells.shape[1]:
+            raise IndexError(f"packets {one} to {two} of {packets.cells.shape[1]}")
         if self.count + n > self.room:
             self._grow(max(2 * self.room, self.count + n))
         with cython.nogil:
             i = self.count
             first = packets._when(starts[0] - base, one, two) if n > 0 else one
             for k in range(n):
-                while first + 1 < two and packets.cells[AT, first + 1] <= starts[k] - base:
-                    first += 1
-                last = first
-                while last + 1 < two and packets.cells[AT, last + 1] < ends[k] - base:
-                    last += 1
-                newest = packets._newest(first, last) if last > first else last
-                self.cells[M_START, i] = starts[k] + shift
-                self.cells[M_END, i] = ends[k] + shift
-                self.cells[M_LAYOUT, i] = layouts[forms[k]]
-                self.cells[M_OP, i] = ops[k]
-                self.cells[M_FLAW, i] = flaws[k]
-                self.cells[M_FLOW, i] = flow
-                self.cells[M_SIDE, i] = side
-                self.cells[M_OFFSET, i] = starts[k] - base
-                self.cells[M_CAPTURED, i] = ends[k] - starts[k]
-                self.cells[M_TS_NS, i] = packets.cells[TS_NS, first]
-                self.cells[M_END_TS_NS, i] = packets.cells[TS_NS, newest]
-                self.cells[M_FIRST_PACKET, i] = packets.cells[NUMBER, first]
-                self.cells[M_LAST_PACKET, i] = packets.cells[NUMBER, newest]
-                self.cells[M_FIRST_FILE, i] = packets.cells[FILE, first]
-                self.cells[M_LAST_FILE, i] = packets.cells[FILE, newest]
-                self.cells[M_GAP_BEFORE, i] = gap if k == 0 else 0
-                self.cells[M_RESYNCED, i] = resynced if k == 0 else 0
+                start = starts[k]
+                end = ends[k]
+                layout = layouts[forms[k]]
+                op = ops[k]
+                flaw = flaws[k]
+                with cython.boundscheck(False):  # the packets are there, and there is room for the messages
+                    while first + 1 < two and packets.cells[AT, first + 1] <= start - base:
+                        first += 1
+                    last = first
+                    while last + 1 < two and packets.cells[AT, last + 1] < end - base:
+                        last += 1
+                    newest = packets._newest(first, last) if last > first else last
+                    self.cells[M_START, i] = start + shift
+                    self.cells[M_END, i] = end + shift
+                    self.cells[M_LAYOUT, i] = layout
+                    self.cells[M_OP, i] = op
+                    self.cells[M_FLAW, i] = flaw
+                    self.cells[M_FLOW, i] = flow
+                    self.cells[M_SIDE, i] = side
+                    self.cells[M_OFFSET, i] = start - base
+                    self.cells[M_CAPTURED, i] = end - start
+                    self.cells[M_TS_NS, i] = packets.cells[TS_NS, first]
+                    self.cells[M_END_TS_NS, i] = packets.cells[TS_NS, newest]
+                    self.cells[M_FIRST_PACKET, i] = packets.cells[NUMBER, first]
+                    self.cells[M_LAST_PACKET, i] = packets.cells[NUMBER, newest]
+                    self.cells[M_FIRST_FILE, i] = packets.cells[FILE, first]
+                    self.cells[M_LAST_FILE, i] = packets.cells[FILE, newest]
+                    self.cells[M_GAP_BEFORE, i] = gap if k == 0 else 0
+                    self.cells[M_RESYNCED, i] = resynced if k == 0 else 0
                 i += 1
             self.count = i
 
