@@ -60,14 +60,14 @@ COUNTS = (
 """Words of Segments.counts. A packet counts under one of the first eight; a datagram that became whole counts
 again, under what it holds."""
 
-_TCP = cython.declare(cython.int, 0)
-_FRAGMENT = cython.declare(cython.int, 1)
-_NOT_TCP = cython.declare(cython.int, 2)
-_NOT_IP = cython.declare(cython.int, 3)
-_UNKNOWN_LINK = cython.declare(cython.int, 4)
-_TRUNCATED = cython.declare(cython.int, 5)
-_BAD = cython.declare(cython.int, 6)
-_TOO_DEEP = cython.declare(cython.int, 7)
+_TCP = cython.declare(cython.const[cython.int], 0)
+_FRAGMENT = cython.declare(cython.const[cython.int], 1)
+_NOT_TCP = cython.declare(cython.const[cython.int], 2)
+_NOT_IP = cython.declare(cython.const[cython.int], 3)
+_UNKNOWN_LINK = cython.declare(cython.const[cython.int], 4)
+_TRUNCATED = cython.declare(cython.const[cython.int], 5)
+_BAD = cython.declare(cython.const[cython.int], 6)
+_TOO_DEEP = cython.declare(cython.const[cython.int], 7)
 _WALKED_COUNT = 8
 
 # The limits as C integers.
@@ -76,16 +76,16 @@ _VLAN_LIMIT = cython.declare(cython.int, MAX_VLAN_TAGS)
 _EXTENSION_LIMIT = cython.declare(cython.int, MAX_EXTENSION_HEADERS)
 
 # Numbers over 31 bits are Python objects in compiled code unless they are declared.
-_HALF_RANGE = cython.declare(cython.longlong, 0x80000000)
-_RANGE = cython.declare(cython.longlong, 0x100000000)
-_SNAP = cython.declare(cython.longlong, 0xAAAA0300)
+_HALF_RANGE = cython.declare(cython.const[cython.longlong], 0x80000000)
+_RANGE = cython.declare(cython.const[cython.longlong], 0x100000000)
+_SNAP = cython.declare(cython.const[cython.longlong], 0xAAAA0300)
 
 # What the walk takes next is an Ethernet type or one of these, which are none.
-_IP = cython.declare(cython.longlong, 0x10001)
-_ETHERNET = cython.declare(cython.longlong, 0x10002)
-_NONE = cython.declare(cython.longlong, 0x10003)
-_NO_LINK = cython.declare(cython.longlong, 0x10004)
-_CUT = cython.declare(cython.longlong, 0x10005)
+_IP = cython.declare(cython.const[cython.longlong], 0x10001)
+_ETHERNET = cython.declare(cython.const[cython.longlong], 0x10002)
+_NONE = cython.declare(cython.const[cython.longlong], 0x10003)
+_NO_LINK = cython.declare(cython.const[cython.longlong], 0x10004)
+_CUT = cython.declare(cython.const[cython.longlong], 0x10005)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,64 +25,64 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAGIC = b"Skan"
-MAX_DEPTH = cython.declare(cython.int, 500)  # hashes, lists, embedded messages; the Python peers read about 497
-MAX_TAGS = cython.declare(cython.longlong, 1_048_576)  # pairs of one hash
-MAX_SCRATCH_WORDS = cython.declare(cython.longlong, 16_777_216)  # for finding duplicate tags
-MAX_REAL_BYTES = cython.declare(cython.int, 400)  # a longer REAL stays a string
-LONG_COPY = cython.declare(cython.int, 96)  # from here on copying by slices is faster
-SMALL_HASH = cython.declare(cython.int, 12)  # so many tags are compared pair by pair
+MAX_DEPTH = cython.declare(cython.const[cython.int], 500)  # hashes, lists and messages; the Python peers read about 497
+MAX_TAGS = cython.declare(cython.const[cython.longlong], 1_048_576)  # pairs of one hash
+MAX_SCRATCH_WORDS = cython.declare(cython.const[cython.longlong], 16_777_216)  # for finding duplicate tags
+MAX_REAL_BYTES = cython.declare(cython.const[cython.int], 400)  # a longer REAL stays a string
+LONG_COPY = cython.declare(cython.const[cython.int], 96)  # from here on copying by slices is faster
+SMALL_HASH = cython.declare(cython.const[cython.int], 12)  # so many tags are compared pair by pair
 
 # Item types.
-DATA = cython.declare(cython.int, 1)
-HASH = cython.declare(cython.int, 2)
-LIST = cython.declare(cython.int, 3)
-NULL = cython.declare(cython.int, 4)
-BOOL = cython.declare(cython.int, 5)
-INT = cython.declare(cython.int, 6)
-REAL = cython.declare(cython.int, 7)
-UTF8 = cython.declare(cython.int, 8)
+DATA = cython.declare(cython.const[cython.int], 1)
+HASH = cython.declare(cython.const[cython.int], 2)
+LIST = cython.declare(cython.const[cython.int], 3)
+NULL = cython.declare(cython.const[cython.int], 4)
+BOOL = cython.declare(cython.const[cython.int], 5)
+INT = cython.declare(cython.const[cython.int], 6)
+REAL = cython.declare(cython.const[cython.int], 7)
+UTF8 = cython.declare(cython.const[cython.int], 8)
 
 # Results; WRONG and LONG are flaws of the row.
-DONE = cython.declare(cython.int, 0)
-WRONG = cython.declare(cython.int, 2)
-LONG = cython.declare(cython.int, 3)
-FULL = cython.declare(cython.int, 9)  # no room: the caller makes some
+DONE = cython.declare(cython.const[cython.int], 0)
+WRONG = cython.declare(cython.const[cython.int], 2)
+LONG = cython.declare(cython.const[cython.int], 3)
+FULL = cython.declare(cython.const[cython.int], 9)  # no room: the caller makes some
 
 # Fields, in the order of FIELDS.
-F_TYPE = cython.declare(cython.int, 0)
-F_SUBTYPE = cython.declare(cython.int, 9)
-F_LNAME = cython.declare(cython.int, 8)
-F_MSG = cython.declare(cython.int, 10)
-F_STATS = cython.declare(cython.int, 11)
-F_SYBTYPE = cython.declare(cython.int, 12)
+F_TYPE = cython.declare(cython.const[cython.int], 0)
+F_SUBTYPE = cython.declare(cython.const[cython.int], 9)
+F_LNAME = cython.declare(cython.const[cython.int], 8)
+F_MSG = cython.declare(cython.const[cython.int], 10)
+F_STATS = cython.declare(cython.const[cython.int], 11)
+F_SYBTYPE = cython.declare(cython.const[cython.int], 12)
 FIELDS = (
     "type", "from", "to", "group", "instance", "seq", "repl", "reply", "lname", "subtype", "msg", "stats", "sybtype",
 )  # fmt: skip
-FIELD_COUNT = cython.declare(cython.int, 13)
-WANT_HEADER = cython.declare(cython.int, 0x1BFF)  # all but msg
-WANT_FLAT = cython.declare(cython.int, 0x1FFF)
-WANT_LNAME = cython.declare(cython.int, 0x100)
+FIELD_COUNT = cython.declare(cython.const[cython.int], 13)
+WANT_HEADER = cython.declare(cython.const[cython.int], 0x1BFF)  # all but msg
+WANT_FLAT = cython.declare(cython.const[cython.int], 0x1FFF)
+WANT_LNAME = cython.declare(cython.const[cython.int], 0x100)
 _AT = [sum(map(len, FIELDS[:i])) for i in range(FIELD_COUNT + 1)]
 
 # Words of a frame on the stack.
-W_POS = cython.declare(cython.int, 0)
-W_END = cython.declare(cython.int, 1)
-W_KIND = cython.declare(cython.int, 2)
-W_LONG_NULL = cython.declare(cython.int, 3)
-W_COUNT = cython.declare(cython.int, 4)
-W_TABLE = cython.declare(cython.int, 5)
-W_SLOTS = cython.declare(cython.int, 6)
-W_FIELD = cython.declare(cython.int, 7)
-W_VALUE = cython.declare(cython.int, 8)
-W_SCRATCH = cython.declare(cython.int, 9)
-FRAME_WORDS = cython.declare(cython.int, 10)
+W_POS = cython.declare(cython.const[cython.int], 0)
+W_END = cython.declare(cython.const[cython.int], 1)
+W_KIND = cython.declare(cython.const[cython.int], 2)
+W_LONG_NULL = cython.declare(cython.const[cython.int], 3)
+W_COUNT = cython.declare(cython.const[cython.int], 4)
+W_TABLE = cython.declare(cython.const[cython.int], 5)
+W_SLOTS = cython.declare(cython.const[cython.int], 6)
+W_FIELD = cython.declare(cython.const[cython.int], 7)
+W_VALUE = cython.declare(cython.const[cython.int], 8)
+W_SCRATCH = cython.declare(cython.const[cython.int], 9)
+FRAME_WORDS = cython.declare(cython.const[cython.int], 10)
 
 # How a JSON string is written.
-CHECK_ONLY = cython.declare(cython.int, 0)
-AS_JSON = cython.declare(cython.int, 1)
-AS_TEXT = cython.declare(cython.int, 2)
+CHECK_ONLY = cython.declare(cython.const[cython.int], 0)
+AS_JSON = cython.declare(cython.const[cython.int], 1)
+AS_TEXT = cython.declare(cython.const[cython.int], 2)
 
-HASH_PRIME = cython.declare(cython.longlong, 2147483647)
+HASH_PRIME = cython.declare(cython.const[cython.longlong], 2147483647)
 
 
 @cython.cfunc
