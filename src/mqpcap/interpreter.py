@@ -22,65 +22,65 @@ if cython.compiled:
 COMPILED: bool = cython.compiled
 
 # Words of an op.
-W_OP = cython.declare(cython.int, 0)
-W_COL = cython.declare(cython.int, 1)
-W_REG = cython.declare(cython.int, 2)
-W_X = cython.declare(cython.int, 3)
-W_Y = cython.declare(cython.int, 4)
-W_Z = cython.declare(cython.int, 5)
-W_JUMP = cython.declare(cython.int, 6)
-W_FLAGS = cython.declare(cython.int, 7)
-OP_WORDS = cython.declare(cython.int, 8)
+W_OP = cython.declare(cython.const[cython.int], 0)
+W_COL = cython.declare(cython.const[cython.int], 1)
+W_REG = cython.declare(cython.const[cython.int], 2)
+W_X = cython.declare(cython.const[cython.int], 3)
+W_Y = cython.declare(cython.const[cython.int], 4)
+W_Z = cython.declare(cython.const[cython.int], 5)
+W_JUMP = cython.declare(cython.const[cython.int], 6)
+W_FLAGS = cython.declare(cython.const[cython.int], 7)
+OP_WORDS = cython.declare(cython.const[cython.int], 8)
 
 # Ops. END closes a body, an item or a part.
-OP_END = cython.declare(cython.int, 0)
-OP_INT = cython.declare(cython.int, 1)
-OP_BITS = cython.declare(cython.int, 2)
-OP_SPAN = cython.declare(cython.int, 3)
-OP_LIST = cython.declare(cython.int, 4)
-OP_ONLY = cython.declare(cython.int, 5)
-OP_PART = cython.declare(cython.int, 6)
+OP_END = cython.declare(cython.const[cython.int], 0)
+OP_INT = cython.declare(cython.const[cython.int], 1)
+OP_BITS = cython.declare(cython.const[cython.int], 2)
+OP_SPAN = cython.declare(cython.const[cython.int], 3)
+OP_LIST = cython.declare(cython.const[cython.int], 4)
+OP_ONLY = cython.declare(cython.const[cython.int], 5)
+OP_PART = cython.declare(cython.const[cython.int], 6)
 
 # How an op learns a length or a count: word X, with Y as its parameter.
-BY_FIXED = cython.declare(cython.int, 0)  # Y bytes
-BY_PREFIX = cython.declare(cython.int, 1)  # an integer of Y bytes in front
-BY_REGISTER = cython.declare(cython.int, 2)  # register Y
-BY_REST = cython.declare(cython.int, 3)  # what is left of the region
-BY_UNTIL = cython.declare(cython.int, 4)  # up to the byte Y, which is taken, not kept; without it the region ends here
-BY_ZERO = cython.declare(cython.int, 5)  # lists: items until an integer of Y bytes that is zero, which is taken
+BY_FIXED = cython.declare(cython.const[cython.int], 0)  # Y bytes
+BY_PREFIX = cython.declare(cython.const[cython.int], 1)  # an integer of Y bytes in front
+BY_REGISTER = cython.declare(cython.const[cython.int], 2)  # register Y
+BY_REST = cython.declare(cython.const[cython.int], 3)  # what is left of the region
+BY_UNTIL = cython.declare(cython.const[cython.int], 4)  # up to the byte Y, which is dropped; without one the rest
+BY_ZERO = cython.declare(cython.const[cython.int], 5)  # lists: items until an integer of Y bytes is zero; it is taken
 
 # Flags of integers.
-SIGNED = cython.declare(cython.int, 1)
-LITTLE = cython.declare(cython.int, 2)
-TRUTH = cython.declare(cython.int, 4)  # exactly 1 is true
-FRAME_LENGTH = cython.declare(cython.int, 8)  # the message ends this many bytes behind its header, less word Y
-CHECKED = cython.declare(cython.int, 16)  # const Z and Z + 1 bound the value
+SIGNED = cython.declare(cython.const[cython.int], 1)
+LITTLE = cython.declare(cython.const[cython.int], 2)
+TRUTH = cython.declare(cython.const[cython.int], 4)  # exactly 1 is true
+FRAME_LENGTH = cython.declare(cython.const[cython.int], 8)  # so many bytes follow the header, less word Y
+CHECKED = cython.declare(cython.const[cython.int], 16)  # const Z and Z + 1 bound the value
 
 # Flags of spans.
-UTF8 = cython.declare(cython.int, 32)  # must be valid UTF-8
-PRINTABLE = cython.declare(cython.int, 64)  # no control character
+UTF8 = cython.declare(cython.const[cython.int], 32)  # must be valid UTF-8
+PRINTABLE = cython.declare(cython.const[cython.int], 64)  # no control character
 
 # Tests of OP_ONLY: word X, with Y a register and Z a const.
-IF_EQUALS = cython.declare(cython.int, 0)
-IF_HAS = cython.declare(cython.int, 1)
-IF_LEFT = cython.declare(cython.int, 2)  # at least const Z bytes are left in the region
-IF_FOLLOWS = cython.declare(cython.int, 3)  # the next Y bytes are the big-endian const Z
-IF_TEXT = cython.declare(cython.int, 4)  # the span in registers Y, Y + 1 is the text const Z + 1.. of const Z bytes
-IF_NOT_ZERO = cython.declare(cython.int, 5)
+IF_EQUALS = cython.declare(cython.const[cython.int], 0)
+IF_HAS = cython.declare(cython.const[cython.int], 1)
+IF_LEFT = cython.declare(cython.const[cython.int], 2)  # at least const Z bytes are left in the region
+IF_FOLLOWS = cython.declare(cython.const[cython.int], 3)  # the next Y bytes are the big-endian const Z
+IF_TEXT = cython.declare(cython.const[cython.int], 4)  # registers Y, Y + 1 span the text const Z + 1.. of const Z bytes
+IF_NOT_ZERO = cython.declare(cython.const[cython.int], 5)
 
 # Results of a run.
-DONE = cython.declare(cython.int, 0)
-SHORT = cython.declare(cython.int, 1)  # the bytes end first
-WRONG = cython.declare(cython.int, 2)  # the bytes break the layout
-LONG = cython.declare(cython.int, 3)  # a count passes its named limit
+DONE = cython.declare(cython.const[cython.int], 0)
+SHORT = cython.declare(cython.const[cython.int], 1)  # the bytes end first
+WRONG = cython.declare(cython.const[cython.int], 2)  # the bytes break the layout
+LONG = cython.declare(cython.const[cython.int], 3)  # a count passes its named limit
 
 # Results of a scan, and of one look at a message.
-SCAN_MORE = cython.declare(cython.int, 0)  # everything read is framed; the rest of the bytes is no whole message yet
-SCAN_FULL = cython.declare(cython.int, 1)  # the output arrays are full, call again
-SCAN_BAD = cython.declare(cython.int, 2)  # at the position returned there is no message
+SCAN_MORE = cython.declare(cython.const[cython.int], 0)  # all is framed but what is no whole message yet
+SCAN_FULL = cython.declare(cython.const[cython.int], 1)  # the output arrays are full, call again
+SCAN_BAD = cython.declare(cython.const[cython.int], 2)  # at the position returned there is no message
 
-GZIP_SMALLEST = cython.declare(cython.int, 18)  # ten bytes of header, eight of trailer
-MAX_LIST_ITEMS = cython.declare(cython.int, 16_777_216)  # also bounded by the bytes left, see _list
+GZIP_SMALLEST = cython.declare(cython.const[cython.int], 18)  # ten bytes of header, eight of trailer
+MAX_LIST_ITEMS = cython.declare(cython.const[cython.int], 16_777_216)  # also bounded by the bytes left, see _list
 
 # Compiled, the names above are C integers; this makes them the module's attributes too.
 globals().update(
@@ -177,7 +177,9 @@ class Interpreter:
         return self.regs[index]
 
     @cython.cfunc
+    @cython.inline
     @cython.nogil
+    @cython.boundscheck(False)
     @cython.exceptval(check=False)
     def _put(self, col: cython.int, row: cython.longlong, a: cython.longlong, b: cython.longlong) -> cython.void:
         if col < 0 or not self.emit:
@@ -196,25 +198,19 @@ class Interpreter:
     @cython.exceptval(check=False)
     def _integer(self, at: cython.longlong, size: cython.int, flags: cython.int) -> cython.longlong:
         """The integer of ``size`` bytes at ``at``; 8 unsigned bytes keep their bits in a signed one."""
-        value: cython.longlong = 0
-        top: cython.longlong
-        i: cython.int
-        if flags & LITTLE:
-            top = self.buf[at + size - 1]
-            if size == 8 or flags & SIGNED:
-                if top >= 128:
-                    top -= 256
-            value = top
-            for i in range(size - 2, -1, -1):
-                value = value * 256 + self.buf[at + i]
-        else:
-            top = self.buf[at]
-            if size == 8 or flags & SIGNED:
-                if top >= 128:
-                    top -= 256
-            value = top
-            for i in range(1, size):
-                value = value * 256 + self.buf[at + i]
+        first: cython.longlong = self.buf[at]
+        last: cython.longlong = self.buf[at + size - 1]
+        value: cython.longlong = last if flags & LITTLE else first
+        i: cython.longlong
+        if value >= 128 and (size == 8 or flags & SIGNED):
+            value -= 256
+        with cython.boundscheck(False):  # both ends are inside
+            if flags & LITTLE:
+                for i in range(at + size - 2, at - 1, -1):
+                    value = value * 256 + self.buf[i]
+            else:
+                for i in range(at + 1, at + size):
+                    value = value * 256 + self.buf[i]
         return value
 
     @cython.cfunc
@@ -259,6 +255,26 @@ class Interpreter:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
+    def _printable(self, at: cython.longlong, length: cython.longlong) -> cython.bint:
+        """Whether the span has no control character."""
+        end: cython.longlong = at + length
+        while at < end and self.buf[at] >= 0x20 and self.buf[at] != 0x7F:
+            at += 1
+        return at >= end
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _until(self, end: cython.longlong, byte: cython.int) -> cython.longlong:
+        """How many bytes there are before the first ``byte``, or before ``end``."""
+        i: cython.longlong = self.pos
+        while i < end and self.buf[i] != byte:
+            i += 1
+        return i - self.pos
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
     def _test(self, pc: cython.Py_ssize_t, end: cython.longlong) -> cython.int:
         """Whether the condition at ``pc`` holds: 1 or 0, or -1 when the bytes to tell are not here yet."""
         kind: cython.int = self.ops[pc + W_X]
@@ -286,6 +302,7 @@ class Interpreter:
 
     @cython.cfunc
     @cython.nogil
+    @cython.boundscheck(False)
     @cython.exceptval(check=False)
     def _measure(self, pc: cython.Py_ssize_t, end: cython.longlong) -> cython.longlong:
         """The length or count an op asks for, its prefix taken; -SHORT - 1 and so on for a failure."""
@@ -307,17 +324,15 @@ class Interpreter:
 
     @cython.cfunc
     @cython.nogil
+    @cython.boundscheck(False)
     @cython.exceptval(check=False)
     def _span(self, pc: cython.Py_ssize_t, end: cython.longlong, row: cython.longlong) -> cython.int:
         length: cython.longlong
         taken: cython.longlong
-        i: cython.longlong
         reg: cython.int = self.ops[pc + W_REG]
         found: cython.int = DONE
         if self.ops[pc + W_X] == BY_UNTIL:
-            length = 0
-            while self.pos + length < end and self.buf[self.pos + length] != self.ops[pc + W_Y]:
-                length += 1
+            length = self._until(end, self.ops[pc + W_Y])
             taken = length
             if self.pos + length < end:
                 taken += 1
@@ -339,10 +354,8 @@ class Interpreter:
             return SHORT
         if self.ops[pc + W_FLAGS] & UTF8 and not self._utf8(self.pos, length):
             return WRONG
-        if self.ops[pc + W_FLAGS] & PRINTABLE:
-            for i in range(length):
-                if self.buf[self.pos + i] < 0x20 or self.buf[self.pos + i] == 0x7F:
-                    return WRONG
+        if self.ops[pc + W_FLAGS] & PRINTABLE and not self._printable(self.pos, length):
+            return WRONG
         if reg >= 0:
             self.regs[reg] = self.pos
             self.regs[reg + 1] = length
@@ -422,6 +435,7 @@ class Interpreter:
 
     @cython.cfunc
     @cython.nogil
+    @cython.boundscheck(False)
     @cython.exceptval(check=False)
     def _number(self, pc: cython.Py_ssize_t, end: cython.longlong, row: cython.longlong) -> cython.int:
         size: cython.int = self.ops[pc + W_X]
@@ -445,6 +459,7 @@ class Interpreter:
 
     @cython.cfunc
     @cython.nogil
+    @cython.boundscheck(False)
     @cython.exceptval(check=False)
     def _run(self, pc: cython.Py_ssize_t, end: cython.longlong, row: cython.longlong) -> cython.int:
         """Run rows from ``pc`` to their END over bytes from ``self.pos`` to ``end``."""
@@ -491,6 +506,7 @@ class Interpreter:
 
     @cython.cfunc
     @cython.nogil
+    @cython.boundscheck(False)
     @cython.exceptval(check=False)
     def _mark(self) -> cython.void:
         i: cython.Py_ssize_t
@@ -499,6 +515,7 @@ class Interpreter:
 
     @cython.cfunc
     @cython.nogil
+    @cython.boundscheck(False)
     @cython.exceptval(check=False)
     def _rewind(self, tape_n: cython.Py_ssize_t) -> cython.void:
         i: cython.Py_ssize_t
@@ -875,7 +892,7 @@ class Interpreter:
         return p, found
 
 
-@cython.boundscheck(True)
+@cython.boundscheck(False)
 def gather(
     buf: cython.const[cython.uchar][::1],
     rows: cython.const[cython.int][::1],
@@ -893,8 +910,11 @@ def gather(
     row: cython.Py_ssize_t = 0
     at: cython.longlong = 0
     n: cython.Py_ssize_t = len(offsets) - 1
+    count: cython.Py_ssize_t = len(rows)
+    if n < 0 or count > len(start) or count > len(length):
+        raise IndexError(f"{count} rows of {n} with {len(start)} starts and {len(length)} lengths")
     with cython.nogil:
-        for i in range(len(rows)):
+        for i in range(count):
             if rows[i] < row or rows[i] >= n:
                 with cython.gil:
                     raise IndexError(f"row {rows[i]} comes after row {row - 1} of {n}")
@@ -912,6 +932,7 @@ def gather(
 @cython.cfunc
 @cython.inline
 @cython.nogil
+@cython.boundscheck(False)
 @cython.exceptval(-1)
 def _copy(
     out: cython.uchar[::1],
@@ -930,6 +951,7 @@ def _copy(
     return 0
 
 
+@cython.boundscheck(False)
 def group(
     col: cython.const[cython.int][::1],
     row: cython.const[cython.int][::1],
@@ -951,6 +973,8 @@ def group(
     n: cython.Py_ssize_t = len(first) - 1
     before: cython.longlong = 0
     count: cython.longlong
+    if n < 0 or filled > min(map(len, (col, row, a, b, to_row, to_a, to_b))):
+        raise IndexError(f"{filled} entries are more than there is room for")
     with cython.nogil:
         for c in range(n + 1):
             first[c] = 0
@@ -971,13 +995,13 @@ def group(
         first[0] = 0
 
 
-_PRIME_A = cython.declare(cython.longlong, 2147483647)
-_PRIME_B = cython.declare(cython.longlong, 2147483629)
-_HIGH = cython.declare(cython.longlong, 4294967296)
-_WORD = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+_PRIME_A = cython.declare(cython.const[cython.longlong], 2147483647)
+_PRIME_B = cython.declare(cython.const[cython.longlong], 2147483629)
+_HIGH = cython.declare(cython.const[cython.longlong], 4294967296)
+_WORD = cython.declare(cython.const[cython.ulonglong], 0xFFFFFFFFFFFFFFFF)
 PRINT_WORDS = 256
 """Words of four bytes that are summed up at a time; the keys of ``fingerprints`` are twice as many."""
-_BLOCK = cython.declare(cython.longlong, 1024)
+_BLOCK = cython.declare(cython.const[cython.longlong], 1024)
 
 
 def fingerprints(
