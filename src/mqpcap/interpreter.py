@@ -14,6 +14,8 @@ decodes wholly or not at all.
 The same file runs uncompiled; memoryviews are passed in so that elements are plain integers.
 """
 
+import sys
+
 import cython
 
 if cython.compiled:
@@ -1026,7 +1028,7 @@ def fingerprints(
     b: cython.longlong
     one: cython.ulonglong
     two: cython.ulonglong
-    low: cython.uint
+    four: cython.uint = 0
     word: cython.ulonglong
     n: cython.Py_ssize_t = len(out)
     size: cython.Py_ssize_t = len(data)
@@ -1048,10 +1050,12 @@ def fingerprints(
                 j = 0
                 with cython.boundscheck(False):  # the block is inside, and so are its keys
                     while k + 4 <= stop:
-                        low = data[k] | (data[k + 1] << 8) | (data[k + 2] << 16)
-                        word = low | (cython.cast(cython.uint, data[k + 3]) << 24)
-                        one = (one + keys[j] * word) & _WORD
-                        two = (two + keys[half + j] * word) & _WORD
+                        if cython.compiled:
+                            memcpy(cython.address(four), cython.address(data[k]), 4)
+                        else:
+                            four = int.from_bytes(data[k : k + 4], sys.byteorder)
+                        one = (one + keys[j] * four) & _WORD
+                        two = (two + keys[half + j] * four) & _WORD
                         j += 1
                         k += 4
                 word = 0
