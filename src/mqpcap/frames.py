@@ -926,13 +926,17 @@ def _later(hold: _Hold, final: bool) -> tuple[_Held, _Held]:
 
 def _events(new: Sequence[tuple[int, _Piece]]) -> Iterator[tuple[int, _Piece, int]]:
     """Side, piece and place of each packet of some pieces, in the order in which the whole input has them."""
-    if len(new) == 1:
-        side, piece = new[0]
-        yield from ((side, piece, k) for k in range(piece.one, piece.two))
-        return
-    orders = ([(p.packets.value(ORDER, k), i, k) for k in range(p.one, p.two)] for i, (_, p) in enumerate(new))
-    for _, i, k in heapq.merge(*orders):
-        yield *new[i], k
+    # Most connections are recognised by their first packet, so no more is looked at than is asked for.
+    heap = [(p.packets.value(ORDER, p.one), i, p.one) for i, (_, p) in enumerate(new) if p.one < p.two]
+    heapq.heapify(heap)
+    while heap:
+        _, i, k = heap[0]
+        side, piece = new[i]
+        yield side, piece, k
+        if k + 1 < piece.two:
+            heapq.heapreplace(heap, (piece.packets.value(ORDER, k + 1), i, k + 1))
+        else:
+            heapq.heappop(heap)
 
 
 def _stranger(openings: tuple[_Held, _Held]) -> str:

@@ -52,10 +52,10 @@ class Sieve:
     def few(self, ends: Mapping[int, Ends]) -> I64:
         """The rows that count, of servers all of whose connections are whole and have nothing odd."""
         doubtful = {
-            ends[one].server for one in self._connections
-            if one in self._odd or one not in self._counted or not ends[one].start or ends[one].holes != ((), ())
+            edge.server for one, edge in ((one, ends[one]) for one in self._connections)
+            if one in self._odd or one not in self._counted or not edge.start or edge.holes != ((), ())
         }  # fmt: skip
-        plain = {one for one in self._connections if ends[one].server not in doubtful}
+        plain = {one for one in self._connections if not doubtful or ends[one].server not in doubtful}
         if plain.isdisjoint(self.first):
             return NO_ROWS
         return self._numbers((start + np.flatnonzero(mine & ~aside) for start, mine, aside in self._split(plain)))

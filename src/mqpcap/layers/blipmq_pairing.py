@@ -1029,8 +1029,9 @@ def _few(x: Columns, ends: Mapping[int, Ends], first: Mapping[int, int]) -> "tup
         else:
             doubtful.add(talks[0].edge.server)
     for one, last in zip(straight.connection[ready].tolist(), straight.last[ready].tolist(), strict=True):
-        if ends[one].server not in doubtful:
-            silent[one] = NEVER_NS if ends[one].covered else last
+        edge = ends[one]
+        if edge.server not in doubtful:
+            silent[one] = NEVER_NS if edge.covered else last
     told = np.isin(x.connection[straight.request], np.array(list(silent), np.int64))
     out.add(straight.request[told], straight.reply[told], State.ANSWERED)
     return out, silent
