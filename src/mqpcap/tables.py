@@ -77,6 +77,8 @@ REPEATING = frozenset(
     }
 )  # fmt: skip
 """Text of which a batch has few: dictionaries all the way to the file, where they are dictionaries too."""
+CONNECTION_ROWS = 1 << 14
+"""Rows of ``connections`` that are made at once: a flood may leave millions."""
 KEYS = ("connection_id", "direction", "stream_offset", "ts", "ts_ns", "op", "flaw")
 _COMPACT = compact(MESSAGES, REPEATING)
 _SIDES = (
@@ -613,9 +615,16 @@ def _renamed(columns: Mapping[str, pa.Array], known: Sequence[Facts], place: NDA
 
 def connections(flows: Flows, talks: Mapping[int, Talk]) -> pa.Table:
     """The table ``connections``: one row per TCP connection, in order of the first packet."""
-    known = [talks.get(number) for number in range(len(flows))]
+    parts = [CONNECTIONS.empty_table()]
+    for start in range(0, len(flows), CONNECTION_ROWS):
+        numbers = np.arange(start, min(start + CONNECTION_ROWS, len(flows)))
+        parts.append(_connections(flows.columns(numbers), numbers, talks))
+    return pa.concat_tables(parts)
+
+
+def _connections(of: FlowColumns, numbers: NDArray[np.int64], talks: Mapping[int, Talk]) -> pa.Table:
+    known = [talks.get(number) for number in numbers.tolist()]
     client = np.array([talk.client if talk else 0 for talk in known], np.int64)
-    of = flows.columns()
     columns: dict[str, object] = {
         "connection_id": of.connection_ids(),
         "community_id": of.community_ids(),
