@@ -75,6 +75,7 @@ class _Capture:
     def close(self, flow: int) -> None:
         self.packet(flow, True, b"", FIN_ACK)
         self.packet(flow, False, b"", FIN_ACK)
+        self.packet(flow, True, b"", ACK)
 
 
 def _rounds(count: int, flow_count: int) -> Iterator[tuple[int, range]]:
