@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqpcap.flows import LAYOUT
-from mqpcap.streams import CLOSED_NS, IDLE_NS, Assembler, FlowColumns, Spots, Stretches
+from mqpcap.streams import CLOSED_NS, IDLE_NS, SILENT_NS, Assembler, FlowColumns, Spots, Stretches
 from segments import ACK, FIN, RST, SYN, B, Packet, segments
 
 WINDOW_NS = 20 * 1_000_000_000
@@ -53,7 +53,7 @@ def session(random: Random, number: int, shared: bool) -> list[Packet]:
 
 
 def windows(random: Random, count: int) -> list[list[Packet]]:
-    """Connections begin in every window and last for up to three; then an hour passes, and the same again."""
+    """Connections begin in every window and last for up to three; then two days pass, and the same again."""
     found: list[list[Packet]] = []
     for half in (0, 1):
         part: list[list[Packet]] = [[] for _ in range(count + 3)]
@@ -63,7 +63,7 @@ def windows(random: Random, count: int) -> list[list[Packet]]:
             for k in range(0, len(packets), each):
                 part[number // 6 - half * count + k // each] += packets[k : k + each]
         for i, window in enumerate(part):
-            begin_ns = half * 2 * IDLE_NS + i * WINDOW_NS
+            begin_ns = half * 2 * SILENT_NS + i * WINDOW_NS
             found.append([packet.but(ts_ns=begin_ns + k * 1_000_000) for k, packet in enumerate(window)])
     return found
 
@@ -146,15 +146,19 @@ def test_what_is_forgotten_changes_nothing_of_the_rest(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "two", "limit_ns"),
-    [(FIN, FIN, CLOSED_NS), (RST, ACK, CLOSED_NS), (FIN, ACK, IDLE_NS), (ACK, ACK, IDLE_NS)],
+    ("one", "two", "silent_ns"),
+    [(FIN, FIN, CLOSED_NS), (RST, ACK, CLOSED_NS), (FIN, ACK, SILENT_NS), (ACK, ACK, SILENT_NS)],
 )
-def test_when_a_connection_is_over(one: int, two: int, limit_ns: int) -> None:
-    client = ("10.0.0.9", 1)
+@pytest.mark.parametrize("bodies", [(b"", b""), (b"x", b""), (b"", b"y")])
+def test_when_a_connection_is_over(one: int, two: int, silent_ns: int, bodies: tuple[bytes, bytes]) -> None:
+    """Without a byte of payload an hour is enough."""
+    limit_ns = silent_ns if any(bodies) else min(silent_ns, IDLE_NS)
+    client, seq, ack = ("10.0.0.9", 1), 10 + len(bodies[0]), 100 + len(bodies[1])
     opening = [Packet(client, B, 9, 0, SYN), Packet(B, client, 99, 10, SYN | ACK)]
-    ending = [Packet(client, B, 10, 100, one | ACK), Packet(B, client, 100, 11, two | ACK)]
+    spoken = [Packet(client, B, 10, 100, ACK, bodies[0]), Packet(B, client, 100, seq, ACK, bodies[1])]
+    ending = [Packet(client, B, seq, ack, one | ACK), Packet(B, client, ack, seq + 1, two | ACK)]
     assembler = Assembler()
-    assembler.feed(segments([packet.but(ts_ns=0) for packet in opening + ending]))
+    assembler.feed(segments([packet.but(ts_ns=0) for packet in opening + spoken + ending]))
 
     assembler.feed(segments([Packet(("10.0.0.8", 1), B, 9, 0, SYN, ts_ns=limit_ns)]))
     assert assembler.over().tolist() == []
@@ -200,7 +204,7 @@ def test_forgotten_connections_take_their_history_along() -> None:
     for k in range(20):
         client = (f"10.0.1.{k}", 1)
         packets = [Packet(client, B, 9, 0, SYN), Packet(client, B, 10, 0, ACK, bytes(1000))]
-        assembler.feed(segments([packet.but(ts_ns=k * (IDLE_NS + 1)) for packet in packets]))
+        assembler.feed(segments([packet.but(ts_ns=k * (SILENT_NS + 1)) for packet in packets]))
         over = assembler.over()
         assembler.end(over)
         assembler.forget(over)

@@ -64,6 +64,12 @@ IDLE_NS: int = _flows.LAYOUT["IDLE"]
 """A flow without packets for so long loses its history and gives up its holes."""
 CLOSED_NS = 60 * 1_000_000_000
 """The same for a flow that was closed."""
+SILENT_NS = 25 * 3600 * 1_000_000_000
+"""A flow that carried payload and was not closed is over after so long without packets.
+
+A consumer may wait a night or a day for the next message on the same connection, and nothing need be sent meanwhile:
+Linux by default probes after two hours, and only if asked to. With summer time the longest day has 25 hours.
+"""
 CONFLICT_ROWS = 64
 """Rows of one retransmission with other bytes; the last row spans what is left."""
 
@@ -660,14 +666,16 @@ class Assembler:
         """Connections of which nothing more is expected, by the time of the newest packet.
 
         They are closed on both sides, reset, or their addresses and ports are used anew, for CLOSED_NS; or they are
-        idle for IDLE_NS. Of connections with the same addresses and ports the older are over before the newer.
+        silent for SILENT_NS, where no byte of payload was captured (floods, scans) for IDLE_NS. Of connections with the
+        same addresses and ports the older are over before the newer.
         """
         f = self._flow_table()
         marks, before = f[:, _MARKS], f[:, _BEFORE]
-        fins = f[:, _SIDE:].reshape(-1, 2, _SIDE_WORDS)[:, :, _FIN]
-        closed = (marks & (_RST_SEEN | _RST_SEEN << 1) != 0) | (fins != _NONE).all(axis=1)
+        sides = f[:, _SIDE:].reshape(-1, 2, _SIDE_WORDS)
+        closed = (marks & (_RST_SEEN | _RST_SEEN << 1) != 0) | (sides[:, :, _FIN] != _NONE).all(axis=1)
         closed |= marks & (_ENDED | _ENDED << 1) == _ENDED | _ENDED << 1
-        over = self._now_ns - f[:, _LAST_TS] > np.where(closed, CLOSED_NS, IDLE_NS)
+        open_ns = np.where(sides[:, :, _BYTES].any(axis=1), SILENT_NS, IDLE_NS)
+        over = self._now_ns - f[:, _LAST_TS] > np.where(closed, CLOSED_NS, open_ns)
         while (early := over & (before >= 0) & ~over[before]).any():
             over &= ~early
         return np.flatnonzero(over)

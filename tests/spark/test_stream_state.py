@@ -20,7 +20,7 @@ from mqpcap.spark.streaming import CaptureStream, Carried, thawed
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 START_US = 1_795_238_649 * 1_000_000
-SECOND_US, HOUR_US = 1_000_000, 3_600_000_000
+SECOND_US, HOUR_US, DAY_US = 1_000_000, 3_600_000_000, 25 * 3_600_000_000  # the longest day
 SYN, RST, FIN_ACK, ACK, SYN_ACK = 2, 4, 17, 16, 18
 HELLO_BLIPMQ = struct.pack(">IBQ", 11, 1, 1) + b"\0\1"
 PCAP_HEAD = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262_144, 1)
@@ -206,14 +206,66 @@ def test_half_open_connections_are_forgotten(files: Files) -> None:
     assert len(reader.kept()[0].assembler.flows) == 1
 
 
+def test_flood_is_forgotten_after_an_hour_beside_connections_that_spoke(files: Files) -> None:
+    """Some of the flood were answered; those that spoke go on, and are told after a day."""
+    flood, spoke = [*map(client, range(500))], [*map(client, range(500, 520))]
+    for k, who in enumerate(flood):
+        files.packet(who, True, SYN)
+        if k % 2:
+            files.packet(who, False, SYN_ACK)
+    for who in spoke:
+        files.open(who)
+        files.packet(who, True, ACK, HELLO_BLIPMQ)
+    later = [client(1000 + k) for k in range(3)]
+    for who, after_us in zip(later, (HOUR_US - SECOND_US, 2 * SECOND_US, DAY_US), strict=True):
+        files.rotate(after_us)
+        files.short(who, 7)
+    files.rotate()
+    reader = stream(files, "connections")
+    told = []
+    held = []
+    for _ in range(4):
+        told.append(clients(reader.batch(1)))
+        held.append(len(reader.kept()[0].assembler.flows))
+
+    assert told == [Counter(), Counter(), Counter(flood), Counter([*spoke, *later[:2]])]
+    assert held == [520, 521, 22, 1]
+
+
+def test_consumer_that_is_silent_for_hours_goes_on(files: Files) -> None:
+    """The same connection before and after three hours without a packet, while others come and go."""
+    who = client(1)
+    files.open(who)
+    files.packet(who, True, ACK, HELLO_BLIPMQ)
+    files.packet(who, False, ACK, publish(100))
+    for k in range(3):
+        files.rotate(after_us=HOUR_US)
+        files.short(client(2 + k), 7)
+    files.packet(who, False, ACK, publish(101))
+    files.close(who)
+    files.rotate()
+    files.short(client(9), 7)
+    files.rotate()
+    rows = stream(files).rest()
+    messages = [row for row in rows.to_pylist() if row["connection_id"] == rows["connection_id"][0].as_py()]
+    connections = stream(files, "connections").rest()
+    (mine,) = [row for row in connections.to_pylist() if row["client_ip"] == who[0]]
+
+    assert [int(row["correlation_id"]) for row in messages] == [1, 100, 101]
+    assert [row["resynced"] for row in messages] == [False] * 3
+    assert numbers(rows) == sorted([1, 100, 101, *[1, 7] * 4])
+    assert mine["connection_id"] == messages[0]["connection_id"]
+    assert (mine["packets_c2s"], mine["packets_s2c"], mine["syn_seen"]) == (4, 4, True)
+
+
 def test_half_closed_connection_goes_on(files: Files) -> None:
-    """A client that closed its side still gets messages: only an hour without any ends the connection."""
+    """A client that closed its side still gets messages: only a day without any ends the connection."""
     who = client(1)
     files.open(who)
     files.packet(who, True, ACK, HELLO_BLIPMQ)
     files.packet(who, True, FIN_ACK)
     for k in range(5):
-        files.rotate(after_us=HOUR_US // 2)
+        files.rotate(after_us=DAY_US // 2)
         files.packet(who, False, ACK, publish(100 + k))
     files.rotate()
     reader = stream(files)
@@ -246,13 +298,13 @@ def test_packet_of_a_forgotten_connection_begins_a_new_one(files: Files) -> None
 
 
 def test_message_that_was_never_completed_comes_when_its_connection_is_over(files: Files) -> None:
-    """With the file it began in, hours before, and a flaw; its bytes are in no other row."""
+    """With the file it began in, days before, and a flaw; its bytes are in no other row."""
     who = client(1)
     files.open(who)
     files.packet(who, True, ACK, HELLO_BLIPMQ)
     files.packet(who, True, ACK, publish(7, bytes(100))[:60])
     for k in range(3):
-        files.rotate(after_us=HOUR_US)
+        files.rotate(after_us=DAY_US)
         files.short(client(2 + k), 8)
     files.rotate()
     reader = stream(files)
@@ -326,7 +378,7 @@ def test_batch_done_again_gives_the_same_rows(files: Files) -> None:
 
 @pytest.mark.parametrize("path", sorted((PCAPS / "faults").glob("*.pcap")), ids=lambda path: path.stem)
 def test_stream_over_faults_tells_what_a_batch_tells(files: Files, path: Path) -> None:
-    """Four files and a SYN a day later: all connections are over. Messages where none is read by later evidence."""
+    """Four files and a SYN two days later: all connections are over. Messages where none is read by later evidence."""
     for file in rotated(path, files.folder, 4):
         files.finish(file)
     expected = of_dissections([dissect(captures([str(files.folder)]).captures[0])])

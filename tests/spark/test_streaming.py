@@ -77,7 +77,7 @@ def test_stream_reads_each_file_once_and_carries_connections(spark: "SparkSessio
 
 @pytest.mark.parametrize("table", ["flymq", "connections", "problems"])
 def test_other_tables_of_a_stream(spark: "SparkSession", tmp_path: Path, table: str) -> None:
-    """A capture with losses in six files; a seventh, hours later, shows that its connections are over.
+    """A capture with losses in six files; files of the next days show that its connections are over.
 
     Rows of connections and their gaps come when the connections are over, each once; messages do not wait.
     """

@@ -10,12 +10,13 @@ A file is finished when a later one of its name is there, or when nobody wrote t
 is known when they are given: a login or a version that comes later than a message does not change it. A state is a
 pickle: keep ``stateDir`` where only the stream's user can write.
 
-At the end of each file, connections that are over (`Assembler.over`: a minute after they closed, an hour after their
-last packet) give what was still open of them, their rows of ``connections`` and their gaps, as at the end of a capture,
-and are forgotten. A packet that comes for one of them begins a new one, as for a capture that begins there. So a state
-holds the connections of the last hour, with what they hold under the caps of a task of the bulk job; of all others only
-the servers they told, and fq logins as long as a connection with their key is not over. No two connections have one id
-unless the capture's clock is set back by more than a minute.
+At the end of each file, connections that are over (`Assembler.over`: a minute after they closed; 25 hours after their
+last packet, one hour where no byte of payload was captured) give what was still open of them, their rows of
+``connections`` and their gaps, as at the end of a capture, and are forgotten. A packet that comes for one of them
+begins a new one, as for a capture that begins there. So a state holds the open connections of the last 25 hours,
+with what they hold under the caps of a task of the bulk job; of all others only the servers they told, and fq logins as
+long as a connection with their key is not over. No two connections have one id unless the capture's clock is
+set back by more than a minute.
 """
 
 import glob
