@@ -212,6 +212,29 @@ def test_forgotten_connections_take_their_history_along() -> None:
         assert 1000 <= assembler._s[LAYOUT["HISTORY"]] < 2000
 
 
+@pytest.mark.parametrize("pause_ns", [IDLE_NS, IDLE_NS + 1])
+def test_history_of_a_silent_connection_waits_for_an_hour(pause_ns: int) -> None:
+    """What comes again later with other bytes, and behind a hole, reads as if nothing had been forgotten."""
+    client, other = ("10.0.0.9", 1), ("10.0.0.8", 1)
+    opening = [Packet(client, B, 9, 0, SYN), Packet(B, client, 99, 10, SYN | ACK)]
+    before = [Packet(client, B, 10, 100, ACK, bytes(1000)), Packet(client, B, 1030, 100, ACK, b"behind a hole")]
+    meanwhile = [Packet(other, B, 9, 0, SYN, ts_ns=pause_ns)]
+    again = [Packet(client, B, 510, 100, ACK, b"other" * 100), Packet(client, B, 1010, 100, ACK, b"into the hole, on")]
+    one, two = Reader(), Reader()
+    for window in ([packet.but(ts_ns=0) for packet in opening + before], meanwhile):
+        one.feed(window)
+        two.feed(window)
+        two.forget()
+    kept_bytes = two.assembler._history_bytes
+    for reader in (one, two):
+        reader.feed([packet.but(ts_ns=pause_ns) for packet in again])
+
+    assert kept_bytes == (1000 if pause_ns == IDLE_NS else 0)
+    assert (two.assembler.counts["uncompared_bytes"] > 0) == (pause_ns > IDLE_NS)
+    assert two.assembler.counts == one.assembler.counts
+    assert two.finish() == one.finish()
+
+
 def test_gaps_of_a_connection_that_goes_on_are_told_once_nothing_can_fill_them() -> None:
     """TCP sends nothing again that lies 2**30 bytes back."""
     client = ("10.0.0.9", 1)

@@ -684,7 +684,7 @@ class Assembler:
         """Know nothing more of connections that are `over` and were ended; the others are numbered anew, in order.
 
         Told is told: of the others, too, what was late or in conflict by now and gaps that are `final_gaps` are
-        forgotten.
+        forgotten, and the history of those that are idle, which their next packet would not look at.
         """
         self._conflicts.clear()
         self._late.clear()
@@ -694,13 +694,17 @@ class Assembler:
                 self._gaps[number] = left
             else:
                 del self._gaps[number]
+        _flows.forget_idle(self._s, self._f, self._now_ns - IDLE_NS)
+        idle = self._now_ns - self._flow_table()[:, _LAST_TS] > IDLE_NS
+        for number in [number for number in self._history if idle[number >> 1]]:
+            self._drop_history(number)
         if len(flows) == 0:
             return
         for flow in flows.tolist():
             _flows.forget(self._s, self._f, flow)
             for number in (flow * 2, flow * 2 + 1):
                 self._gaps.pop(number, None)
-                self._history_bytes -= sum(len(block) for _, block in self._history.pop(number, ()))
+                self._drop_history(number)
         table = self._flow_table()
         stays = np.ones(len(table), np.bool_)
         stays[flows] = False
@@ -1318,7 +1322,7 @@ class Assembler:
         runs = _runs(rows)
         self._remember(rows, runs, buffer)
         for number in news[table[flow, words + _FLOOR] >= reached].tolist():  # a closed connection's
-            self._history_bytes -= sum(len(block) for _, block in self._history.pop(number, ()))
+            self._drop_history(number)
         shown_rows = int(np.searchsorted(rank[order], len(shown)))
         self._put_back(rows[shown_rows:], buffer)
         result = self._shown(
@@ -1427,6 +1431,9 @@ class Assembler:
                 q = (number >> 1) * _WORDS + _SIDE + (number & 1) * _SIDE_WORDS
                 horizon = max(f[q + _FLOOR], f[q + _NEXT] - allowance)
                 self._trim(number, horizon)
+
+    def _drop_history(self, number: int) -> None:
+        self._history_bytes -= sum(len(block) for _, block in self._history.pop(number, ()))
 
     def _trim(self, number: int, horizon: int) -> None:
         left: list[tuple[int, bytes]] = []
