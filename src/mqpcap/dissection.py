@@ -221,6 +221,15 @@ class Rooms:
         assert connection is not None
         return connection
 
+    def speaking(self, name: str) -> list[int]:
+        """The flows of a protocol, in order."""
+        protocol = self.protocols[name]
+        return sorted(f for f, talk in self.framer.talks.items() if talk.protocol is protocol)
+
+    def _said(self, evidence: Evidence, flows: Sequence[int]) -> dict[int, Facts]:
+        """What flows say as they are known by now."""
+        return dict(zip(flows, evidence.settle([self._connection(f) for f in flows]), strict=True))
+
     def _observe(self, protocol: MessageQueue, reader: Reader, frames: Frames) -> None:
         evidence = protocol.evidence
         assert evidence is not None
@@ -330,14 +339,13 @@ class _Run(Rooms):
             if name not in self._known:
                 self._known[name] = self._joined(name)
             return self._known[name]
-        return dict(zip(flows, evidence.settle([self._connection(f) for f in flows]), strict=True))
+        return self._said(evidence, flows)
 
     def _joined(self, name: str) -> dict[int, Facts]:
         """What all flows of a protocol say."""
-        evidence, protocol = self.protocols[name].evidence, self.protocols[name]
+        evidence = self.protocols[name].evidence
         assert evidence is not None
-        flows = sorted(f for f, talk in self.framer.talks.items() if talk.protocol is protocol)
-        return dict(zip(flows, evidence.settle([self._connection(f) for f in flows]), strict=True))
+        return self._said(evidence, self.speaking(name))
 
     def _result(self) -> Dissection:
         flows = self.assembler.flows

@@ -107,6 +107,8 @@ class Ledger:
 
 
 _HoleSides = tuple[tuple[int, ...], tuple[int, ...]]
+_Damage = tuple[_HoleSides, tuple[int | None, int | None]]
+"""Holes and tails of both directions, c2s first."""
 _NO_HOLES: _HoleSides = ((), ())
 _START, _RESET, _CLOSED, _LEFT, _COVERED = (1 << k for k in range(5))
 
@@ -125,7 +127,7 @@ class Edges(Mapping[int, Ends]):
         marks: NDArray[np.uint8],
         server: NDArray[np.int32],
         servers: Sequence[str],
-        damage: Mapping[int, tuple[_HoleSides, tuple[int | None, int | None]]],
+        damage: Mapping[int, _Damage],
     ) -> None:
         order = np.argsort(connection_id)
         # Views: what is taken out of them is a number.
@@ -177,8 +179,8 @@ def ends(flows: Sequence[Flow], talks: Mapping[int, Talk], problems: Sequence[Pr
 
 def _damage(
     flows: Sequence[Flow], clients: Mapping[int, int], problems: Sequence[Problem]
-) -> Iterator[tuple[int, tuple[_HoleSides, tuple[int | None, int | None]]]]:
-    """Holes and tails of the connections that have any, c2s first, by flow."""
+) -> Iterator[tuple[int, _Damage]]:
+    """Holes and tails of the connections that have any, by flow."""
     holes: dict[tuple[int, int], list[int]] = {}
     loose: set[tuple[int, int, int]] = set()
     damaged = [p for p in problems if p.kind != "conflict" and p.flow in clients]

@@ -158,11 +158,7 @@ class Share(_Run):
 
     def connections_of(self, name: str) -> dict[int, Connection]:
         """The protocol's connections in this share, by flow."""
-        return {
-            f: self._connection(f)
-            for f, talk in sorted(self.framer.talks.items())
-            if talk.protocol is not None and talk.protocol.name == name
-        }
+        return {f: self._connection(f) for f in self.speaking(name)}
 
     def flows_of(self, name: str) -> dict[int, Flow]:
         """The protocol's flows in this share."""
@@ -200,7 +196,7 @@ class _Listener(_Run):
 
     def heard(self) -> Heard:
         joined = {
-            name: [self._connection(f) for f, talk in self.framer.talks.items() if talk.protocol is protocol]
+            name: [self._connection(f) for f in self.speaking(name)]
             for name, protocol in self.protocols.items()
             if protocol.evidence is not None and protocol.evidence.joins
         }

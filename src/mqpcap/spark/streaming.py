@@ -80,21 +80,18 @@ class Carried(Rooms):
         if evidence is None:
             return {}
         if not evidence.joins:
-            return dict(zip(flows, evidence.settle([self._connection(f) for f in flows]), strict=True))
-        flows = self._speaking(protocol)
+            return self._said(evidence, flows)
+        flows = self.speaking(protocol.name)
         gone = self.remembered.get(protocol.name, [])
         said = evidence.settle([*gone, *(self._connection(f) for f in flows)])
         return dict(zip(flows, said[len(gone) :], strict=True))
-
-    def _speaking(self, protocol: MessageQueue) -> list[int]:
-        return sorted(f for f, talk in self.framer.talks.items() if talk.protocol is protocol)
 
     def forget(self, flows: NDArray[np.int64]) -> None:
         """Know nothing more of connections that are over, but what others need of them."""
         over = {*flows.tolist()}
         for name, protocol in self.protocols.items():
             if protocol.evidence is not None and protocol.evidence.needed is not None:
-                gone, there = self.remembered.get(name, []), self._speaking(protocol)
+                gone, there = self.remembered.get(name, []), self.speaking(name)
                 gone = [*gone, *(self._connection(f) for f in there if f in over)]
                 others = [self._connection(f) for f in there if f not in over]
                 self.remembered[name] = protocol.evidence.needed(gone, others)
