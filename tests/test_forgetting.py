@@ -81,7 +81,7 @@ class Reader:
         self.packet_count += len(window)
 
     def _take(self, stretches: Stretches) -> None:
-        ids = self.assembler.flows.columns().connection_ids()
+        ids = self.ids()
         hard = stretches.gap_after | stretches.ended
         done = np.where(hard, stretches.length, np.maximum(stretches.length - LEFT_OVER, 0))
         for i, length in enumerate(done.tolist()):
@@ -91,10 +91,15 @@ class Reader:
                 rows.append((side, int(stretches.offset[i]) + k, int(stretches.buffer[at + k])))
         self.assembler.keep(stretches, done)
 
+    def ids(self) -> dict[int, int]:
+        """Connection ids by number."""
+        live = self.assembler.live
+        return dict(zip(live.tolist(), self.assembler.flows.columns(live).connection_ids().tolist(), strict=True))
+
     def finish(self) -> Rows:
         """All that there is to know in the end."""
         self._take(self.assembler.finish())
-        self._tell(np.arange(len(self.assembler.flows)))
+        self._tell(self.assembler.live)
         return {number: sorted(map(repr, rows)) for number, rows in self.found.items()}
 
     def forget(self) -> None:
@@ -105,10 +110,10 @@ class Reader:
         self.assembler = pickle.loads(pickle.dumps(self.assembler))
 
     def _tell(self, over: np.ndarray) -> None:
-        columns = self.assembler.flows.columns()
-        ids = columns.connection_ids()
-        for flow in over.tolist():
-            self.found.setdefault(int(ids[flow]), []).append(_row(columns, flow))
+        columns = self.assembler.flows.columns(over)
+        ids = self.ids()
+        for k, flow in enumerate(over.tolist()):
+            self.found.setdefault(ids[flow], []).append(_row(columns, k))
         for name, spots in (
             ("gap", self.assembler.final_gaps(over)),
             ("late", self.assembler.late()),
@@ -139,7 +144,7 @@ def test_what_is_forgotten_changes_nothing_of_the_rest(seed: int) -> None:
         one.feed(window)
         two.feed(window)
         two.forget()
-        most = max(most, len(two.assembler.flows))
+        most = max(most, len(two.assembler.live))
 
     assert most < len(one.assembler.flows)
     assert two.finish() == one.finish()
@@ -180,9 +185,12 @@ def test_connections_of_one_tuple_and_time_stay_apart_when_one_is_forgotten() ->
     assembler.forget(over)
 
     assert over.tolist() == [0]
-    assert assembler.flows.columns().connection_ids().tolist() == ids[1:]
+    assert assembler.live.tolist() == [1, 2]
+    assert assembler.flows.columns(assembler.live).connection_ids().tolist() == ids[1:]
     assembler.feed(segments([Packet(client, B, (9 << 20) + 2, 0, ACK, b"y", ts_ns=CLOSED_NS + 7)]))
-    assert [flow.bytes[0] for flow in assembler.flows] == [2, 0]
+    assert [assembler.flows[number].bytes[0] for number in (1, 2)] == [2, 0]
+    with pytest.raises(KeyError):
+        assembler.flows[0]
 
 
 def test_connection_is_not_over_before_the_one_it_replaced() -> None:
@@ -208,7 +216,7 @@ def test_forgotten_connections_take_their_history_along() -> None:
         over = assembler.over()
         assembler.end(over)
         assembler.forget(over)
-        assert (len(assembler.flows), assembler._history_bytes, len(assembler._history)) == (1, 1000, 1)
+        assert (len(assembler.live), assembler._history_bytes, len(assembler._history)) == (1, 1000, 1)
         assert 1000 <= assembler._s[LAYOUT["HISTORY"]] < 2000
 
 

@@ -24,14 +24,21 @@ from mqpcap.frames import DecodeAs, Framer, Frames, Problem, Server
 from mqpcap.layers import protocols
 from mqpcap.matching import numbered
 from mqpcap.packets import Dissector, Segments
+from mqpcap.past import Talks
 from mqpcap.protocol import Connection, Ends, Evidence, Facts, MessageQueue, Raw, Seen
 from mqpcap.records import Reader, Records, Spans, span_array
 from mqpcap.rows import Rows
-from mqpcap.streams import MAX_BYTES, Assembler, Spots
+from mqpcap.streams import MAX_BYTES, Assembler, Flows, Spots
 from mqpcap.tables import Chunk, Policy, Spool
 
 LATER_BYTES = 64 << 20
 """So much of the messages whose reading is not certain yet waits in memory; beyond it they wait in a temporary file."""
+FLOW_BYTES = 2048
+"""What a live connection takes in all rooms."""
+CLOSED_SHARE = 8
+"""Connections that closed are packed away when all that are in memory take more than one part in this of it."""
+OPEN_SHARE = 2
+"""The longest silent of those that did not close are, too, when they take more than one part in this."""
 RECORD_BYTES = 16
 """What a packet takes in a file beside its bytes: pcap's header of a record."""
 Ready = Callable[[Chunk], None]
@@ -55,17 +62,18 @@ class Options:
 
 @dataclass(slots=True)
 class Dissection:
-    """A dissected capture: ``chunks`` (those that were not given out before), ``ledgers``, and ``connections`` and
-    ``problems`` as tables.
+    """A dissected capture: ``chunks`` (those that were not given out before), ``ledgers``, ``connections``, and
+    ``problems`` as a table.
 
     counts says what was met on the way that no row tells: packets that are no TCP, memory caps that bit. failure: why
     the rest of the capture could not be read.
     """
 
     capture: Capture
-    connections: pa.Table
     problems: pa.Table
     counts: dict[str, int]
+    _flows: Flows = field(repr=False)
+    _talks: Talks = field(repr=False)
     _spool: Spool
     _settle: Callable[[str, pa.Table], Chunk] = field(repr=False)
     _edges: Mapping[int, Ends] = field(repr=False)
@@ -73,6 +81,15 @@ class Dissection:
     _rows: dict[str, Rows] | None = field(default=None, repr=False)
     failure: CaptureError | None = None
     _ledgers: dict[str, Ledger] | None = field(default=None, repr=False)
+
+    def connection_blocks(self) -> Iterator[pa.Table]:
+        """The table ``connections`` in pieces: one row per TCP connection, in order of the first packet."""
+        return tables.connections(self._flows, self._talks, np.arange(len(self._flows)))
+
+    @property
+    def connections(self) -> pa.Table:
+        """All of ``connection_blocks``."""
+        return pa.concat_tables([tables.CONNECTIONS.empty_table(), *self.connection_blocks()])
 
     def chunks(self, for_ledgers: bool = True) -> Iterator[Chunk]:
         """The messages, protocol by protocol, each chunk sorted by time.
@@ -157,6 +174,13 @@ class Rooms:
                 for batch in table.to_batches(LATER_ROWS):
                     yield from self._decoded(_woken(name, batch))
 
+    def last_of(self, flows: NDArray[np.int64]) -> Iterator[tuple[Frames, Records]]:
+        """What was still open of connections that are over."""
+        stretches = self.assembler.end(flows)
+        found, _ = self.framer.feed(stretches, self.assembler.flows)
+        yield from self._read(found)
+        yield from self._read(self.framer.finish(self.assembler.flows, flows.tolist()))
+
     def _read(self, found: Sequence[Frames]) -> Iterator[tuple[Frames, Records]]:
         for frames in sorted(found, key=lambda f: f.protocol):
             protocol = self.protocols[frames.protocol]
@@ -213,8 +237,13 @@ class Rooms:
         names = [x.name for x in reader.program.layouts]
         unique, place = numbered(frames.flow * len(names) + frames.layout)
         pairs = [divmod(key, len(names)) for key in unique.tolist()]
-        new = [names.index(evidence.relayout(self._connection(f), names[i])) for f, i in pairs]
+        new = [names.index(self._layout(evidence, f, names[i])) for f, i in pairs]
         return replace(frames, layout=np.array(new, np.int32)[place])
+
+    def _layout(self, evidence: Evidence, flow: int, name: str) -> str:
+        """The layout that a connection's evidence asks for instead of one."""
+        assert evidence.relayout is not None
+        return evidence.relayout(self._connection(flow), name)
 
     def _connection(self, flow: int) -> Connection:
         connection = self.framer.talks[flow].connection
@@ -272,6 +301,9 @@ class _Run(Rooms):
         self.keep: Callable[[str, pa.Table], None] = self._keep
         """Is given, by protocol, what ``ledgers`` needs of the rows that are given out."""
         self.failure: CaptureError | None = None
+        self.talks = Talks(self.framer.talks)
+        self.not_read: list[Problem] = []
+        """Problems of connections that are over."""
         self._known: dict[str, dict[int, Facts]] = {}
 
     def run(self, progress: Callable[[int], None] | None) -> Dissection:
@@ -279,6 +311,7 @@ class _Run(Rooms):
         try:
             for window in self.capture.windows():
                 self._take(self.messages(window))
+                self._make_room()
                 any_read = True
                 if progress is not None:
                     progress(int(window.caplen.sum()) + RECORD_BYTES * len(window.caplen))
@@ -289,11 +322,23 @@ class _Run(Rooms):
         self._take(self.last_messages())
         return self._result()
 
+    def _make_room(self) -> None:
+        """Pack connections away that are over, or have to be, so that those in memory are no more than fit."""
+        room = self.options.max_memory_bytes // FLOW_BYTES
+        over = self.assembler.spare(room // CLOSED_SHARE, room // OPEN_SHARE)
+        if not len(over):
+            return
+        self._take(self.last_of(over))
+        self.not_read += not_read(self.assembler, self.assembler.final_gaps(over))
+        self.talks.end(over.tolist())
+        self.framer.forget(over)
+        self.assembler.forget(over, remember=True)
+
     def _take(self, found: Iterator[tuple[Frames, Records]]) -> None:
         for frames, records in found:
             protocol = self.protocols[frames.protocol]
             table = tables.waiting(
-                protocol, self.reader(protocol).program, frames, records, self.framer.talks, self.assembler.flows,
+                protocol, self.reader(protocol).program, frames, records, self.talks, self.assembler.flows,
                 self.capture.files, self.options.policy,
             )  # fmt: skip
             if self.ready is not None:
@@ -326,6 +371,9 @@ class _Run(Rooms):
         evidence = protocol.evidence
         if evidence is None:
             return Facts()
+        past = self.talks.past(flow)
+        if past is not None and not evidence.joins:
+            return past.facts
         if evidence.joins or evidence.certain is None or not evidence.certain(self._connection(flow)):
             return None
         return evidence.settle([self._connection(flow)])[0]
@@ -339,7 +387,22 @@ class _Run(Rooms):
             if name not in self._known:
                 self._known[name] = self._joined(name)
             return self._known[name]
-        return self._said(evidence, flows)
+        past = {f: known.facts for f in flows if (known := self.talks.past(f)) is not None}
+        return past | self._said(evidence, [f for f in flows if f not in past])
+
+    def _layout(self, evidence: Evidence, flow: int, name: str) -> str:
+        past = self.talks.past(flow)
+        return super()._layout(evidence, flow, name) if past is None else past.relaid.get(name, name)
+
+    def _connection(self, flow: int) -> Connection:
+        past = self.talks.connections.get(flow)
+        return super()._connection(flow) if past is None else past
+
+    def speaking(self, name: str) -> list[int]:
+        """The flows of a protocol whose evidence is known, in order."""
+        protocol = self.protocols[name]
+        past = [f for f in self.talks.connections if self.talks[f].protocol is protocol]
+        return sorted([*past, *super().speaking(name)])
 
     def _joined(self, name: str) -> dict[int, Facts]:
         """What all flows of a protocol say."""
@@ -349,10 +412,7 @@ class _Run(Rooms):
 
     def _result(self) -> Dissection:
         flows = self.assembler.flows
-        found = self.framer.problems
-        found += _problems(self.assembler.gaps(), "gap", "lost")
-        found += _problems(self.assembler.conflicts(), "conflict", "retransmitted with other bytes")
-        found += _problems(self.assembler.late(), "undecoded", "late")
+        found = self.framer.problems + self.not_read + not_read(self.assembler, self.assembler.gaps())
         self.counts.update({k: v for k, v in (self.assembler.counts | self.framer.counts).items() if v})
 
         def settle(name: str, table: pa.Table) -> Chunk:
@@ -361,10 +421,8 @@ class _Run(Rooms):
             return tables.settled(protocol, self.reader(protocol).program, table, facts, flows)
 
         return Dissection(
-            self.capture, tables.connections(flows, self.framer.talks),
-            tables.problems(found, flows, self.framer.talks),
-            self.counts, self.spool, settle, ends(flows, self.framer.talks, found), self.rows,
-            failure=self.failure,
+            self.capture, tables.problems(found, flows, self.talks), self.counts, flows, self.talks, self.spool, settle,
+            ends(flows, self.talks, found), self.rows, failure=self.failure,
         )  # fmt: skip
 
 
@@ -426,6 +484,13 @@ def _woken(protocol: str, batch: pa.RecordBatch) -> Frames:
     ends = np.frombuffer(offsets, np.int32)[batch.column("raw").offset :][: batch.num_rows + 1].astype(np.int64)
     buffer = np.frombuffer(values, np.uint8) if values is not None else np.empty(0, np.uint8)
     return Frames(protocol, buffer, **columns | {"start": ends[:-1].copy(), "end": ends[1:].copy()})
+
+
+def not_read(assembler: Assembler, gaps: Spots) -> list[Problem]:
+    """What never came to a reader: these gaps, and what was late or in conflict since connections were forgotten."""
+    found = _problems(gaps, "gap", "lost")
+    found += _problems(assembler.conflicts(), "conflict", "retransmitted with other bytes")
+    return found + _problems(assembler.late(), "undecoded", "late")
 
 
 def _problems(spots: Spots, kind: str, reason: str) -> list[Problem]:

@@ -23,11 +23,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap import memory
-from mqpcap.frames import Problem, Talk
+from mqpcap.frames import Problem, Spoken
 from mqpcap.matching import codes, compact, constant, numbered, unified
 from mqpcap.protocol import Aside, Ask, Ends, Matches, MessageQueue, Pairing, Rule, State
 from mqpcap.rows import Rows
-from mqpcap.streams import NONE, Flow
+from mqpcap.streams import NONE, Flow, FlowColumns
 from mqpcap.streams import columns as of_flows
 
 I64 = NDArray[np.int64]
@@ -72,6 +72,8 @@ NO_ROWS: I64 = np.empty(0, np.int64)
 LAST = np.iinfo(np.int64).max
 GROUP_ROW_COUNT = 1 << 20
 """About so many rows are looked at together, and always all of a connection."""
+EDGE_ROWS = 1 << 14
+"""Connections whose edges are looked at together."""
 MAX_PLACES = 4096
 """So many places are tried for a run of answers behind a hole; with more it stays unproven."""
 STEADY = 3
@@ -153,37 +155,52 @@ class Edges(Mapping[int, Ends]):
         return len(self._ids)
 
 
-def ends(flows: Sequence[Flow], talks: Mapping[int, Talk], problems: Sequence[Problem]) -> Edges:
+def ends(flows: Sequence[Flow], talks: Mapping[int, Spoken], problems: Sequence[Problem]) -> Edges:
     """The edges of every connection of a capture."""
-    ours = {number: talk.client for number, talk in talks.items() if talk.protocol is not None}
-    numbers = np.array(list(ours), np.int64)
-    client = np.array(list(ours.values()), np.int64)
-    of, row, server = of_flows(flows, numbers), np.arange(len(ours)), 1 - client
+    known = ((number, talk.client) for number, talk in talks.items() if talk.protocol is not None)
+    both = np.fromiter((x for pair in known for x in pair), np.int64).reshape(-1, 2)
+    damaged = dict(_damage(flows, talks, problems))
+    names: dict[tuple[str, int], int] = {}
+    damage: dict[int, _Damage] = {}
+    parts: list[tuple[I64, I64, NDArray[np.uint8], NDArray[np.int32]]] = []
+    for start in range(0, max(len(both), 1), EDGE_ROWS):
+        numbers, client = both[start : start + EDGE_ROWS].T
+        of = of_flows(flows, numbers)
+        places = zip(of.ips(1 - client), of.ports(1 - client).tolist(), strict=True)
+        place = np.array([names.setdefault(one, len(names)) for one in places], np.int32)
+        ids = of.connection_ids()
+        damage |= {
+            one: damaged[flow] for one, flow in zip(ids.tolist(), numbers.tolist(), strict=True) if flow in damaged
+        }
+        parts.append((ids, of.first_ts_ns, _marks(of, client), place))
+    ids, first_ts_ns, marks, place = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return Edges(ids, first_ts_ns, marks, place, [f"{ip} {port}" for ip, port in names], damage)
+
+
+def _marks(of: FlowColumns, client: I64) -> NDArray[np.uint8]:
+    """How connections began and ended."""
+    row, server = np.arange(len(of)), 1 - client
     fin, acked = of.fin_offset[row, client], of.acked[row, client]
     server_fin = of.fin_offset[row, server] != NONE
     covered = server_fin & (acked != NONE) & (acked >= np.where(fin == NONE, of.end_offset[row, client], fin))
-    marks = np.zeros(len(ours), np.uint8)
+    marks = np.zeros(len(of), np.uint8)
     for mark, told in (
         (_START, of.syn.all(1)), (_RESET, of.rst.any(1)), (_CLOSED, server_fin), (_LEFT, fin != NONE),
         (_COVERED, covered),
     ):  # fmt: skip
         marks[told] |= mark
-    names: dict[tuple[str, int], int] = {}
-    places = zip(of.ips(server), of.ports(server).tolist(), strict=True)
-    place = np.array([names.setdefault(one, len(names)) for one in places], np.int32)
-    ids = of.connection_ids()
-    damaged = dict(_damage(flows, ours, problems))
-    damage = {one: damaged[flow] for one, flow in zip(ids.tolist(), ours, strict=True) if flow in damaged}
-    return Edges(ids, of.first_ts_ns, marks, place, [f"{ip} {port}" for ip, port in names], damage)
+    return marks
 
 
 def _damage(
-    flows: Sequence[Flow], clients: Mapping[int, int], problems: Sequence[Problem]
+    flows: Sequence[Flow], talks: Mapping[int, Spoken], problems: Sequence[Problem]
 ) -> Iterator[tuple[int, _Damage]]:
     """Holes and tails of the connections that have any, by flow."""
     holes: dict[tuple[int, int], list[int]] = {}
     loose: set[tuple[int, int, int]] = set()
-    damaged = [p for p in problems if p.kind != "conflict" and p.flow in clients]
+    damaged = [
+        p for p in problems if p.kind != "conflict" and p.flow in talks and talks[p.flow].protocol is not None
+    ]  # fmt: skip
     shifts = of_flows(flows, np.array([p.flow for p in damaged], np.int64)).shift.tolist()
     for p, shift in zip(damaged, shifts, strict=True):
         offset = p.offset + shift[p.side]
@@ -191,7 +208,7 @@ def _damage(
         if p.kind == "undecoded" and p.reason in ("bad_framing", "truncated"):
             loose.add((p.flow, p.side, offset))
     for flow in dict.fromkeys(flow for flow, _ in holes):
-        side = clients[flow]
+        side = talks[flow].client
         c2s, s2c = (tuple(sorted(holes.get((flow, k), ()))) for k in (side, 1 - side))
         yield flow, ((c2s, s2c), (_tail(c2s, loose, flow, side), _tail(s2c, loose, flow, 1 - side)))
 

@@ -18,6 +18,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import Protocol as Shape
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +37,7 @@ from mqpcap.protocol import (
     Opening,
     Verdict,
 )
-from mqpcap.streams import Flow, Stretches, renumbered
+from mqpcap.streams import Flow, Stretches
 
 OPENING_BYTES = 256 << 10
 """So much of each side is held for recognition; then what has not been claimed is not ours."""
@@ -250,6 +251,30 @@ class _Hold:
         return sum(piece.length for _, piece in self.pieces)
 
 
+class Spoken(Shape):
+    """What tables say of a connection: who speaks, as what, and how often."""
+
+    @property
+    def protocol(self) -> MessageQueue | None:
+        """Whose messages it carries, None if nobody's."""
+        ...
+
+    @property
+    def identified_by(self) -> str | None:
+        """By what it was told; None if it was not."""
+        ...
+
+    @property
+    def client(self) -> int:
+        """The side (0 or 1) that speaks as the client."""
+        ...
+
+    @property
+    def messages(self) -> tuple[int, int]:
+        """How many messages each side sent."""
+        ...
+
+
 @dataclass(slots=True)
 class Talk:
     """A connection as this room sees it; ``client`` is the side (0 or 1) that speaks as the client."""
@@ -265,6 +290,11 @@ class Talk:
     left: list[tuple[int, _Piece]] = field(default_factory=list)
     """After the decision: the beginning of a message whose rest comes later."""
     connection: Connection | None = None
+
+    @property
+    def messages(self) -> tuple[int, int]:
+        """How many messages each side sent so far."""
+        return self.sides[0].messages, self.sides[1].messages
 
     def direction(self, side: int) -> Direction:
         """The direction in which a side's bytes flow."""
@@ -392,19 +422,10 @@ class Framer:
                     self._end_skip(talk, number, side)
         return self._collect(np.empty(0, np.uint8))
 
-    def forget(self, over: NDArray[np.int64]) -> None:
-        """Know nothing more of connections that were finished; the others are numbered anew, as ``streams`` does.
-
-        Problems so far are told and go. Servers stay known: connections to come are recognised by them.
-        """
-        self.problems = []
-        self.doubted = set()
+    def forget(self, over: I64) -> None:
+        """Know nothing more of connections that were finished. Servers stay known: others are recognised by them."""
         for number in over.tolist():
             self.talks.pop(number, None)
-        left = renumbered(np.fromiter(self.talks, np.int64, len(self.talks)), over)
-        self.talks = dict(zip(left.tolist(), self.talks.values(), strict=True))
-        for number, talk in self.talks.items():
-            talk.flow = number
 
     def _collect(self, buffer: NDArray[np.uint8]) -> list[Frames]:
         found = [Frames(name, buffer, **rows.taken()) for name, rows in self._main.items() if len(rows)]

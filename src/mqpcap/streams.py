@@ -14,6 +14,9 @@ Bytes that come after their hole was given up are counted and recorded as late. 
 never per call of feed, so results do not depend on how the input was cut into windows. Under the memory caps (counts
 say when they bite) results depend on what other connections are in the same Assembler.
 
+Connections are numbered in the order of their first packets; a number stays theirs for ever, also when they are over
+and forgotten. Inside, flows are records in a table, whose places are taken again.
+
 Stream offsets are int64 and never wrap. Without a SYN offset 0 is the lowest sequence number known when the side's
 first byte was given out; if lower ones come later, add Flow.shift[side] to get the offset the contract speaks of.
 """
@@ -21,12 +24,14 @@ first byte was given out; if lower ones come later, add Flow.shift[side] to get 
 import base64
 import hashlib
 import ipaddress
+import os
 import tempfile
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Literal, TypeVar, overload
 
 import numpy as np
@@ -70,6 +75,8 @@ SILENT_NS = 25 * 3600 * 1_000_000_000
 A consumer may wait a night or a day for the next message on the same connection, and nothing need be sent meanwhile:
 Linux by default probes after two hours, and only if asked to. With summer time the longest day has 25 hours.
 """
+PAST_ROWS = 1 << 12
+"""Records of past connections that are read at once from their file."""
 CONFLICT_ROWS = 64
 """Rows of one retransmission with other bytes; the last row spans what is left."""
 
@@ -101,6 +108,7 @@ _FIRST_ROOM = 1024
 
 EndState = Literal["reset", "closed", "open"]
 _Known = TypeVar("_Known")
+I64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,11 +296,12 @@ class Spots:
         return len(self.flow)
 
 
-def _spots(rows: list[tuple[int, int, int, int, bool]]) -> Spots:
+def _spots(rows: list[tuple[int, int, int, int, bool]], numbers: Callable[[I64], I64]) -> Spots:
+    """Rows that begin with the place of a side; ``numbers`` of the connections at places."""
     rows.sort(key=lambda row: row[:2])
     table = np.array([row[:4] for row in rows], np.int64).reshape(-1, 4)
     return Spots(
-        flow=table[:, 0] >> 1,
+        flow=numbers(table[:, 0] >> 1),
         side=(table[:, 0] & 1).astype(np.int8),
         offset=table[:, 1].copy(),
         length=table[:, 2].copy(),
@@ -413,7 +422,10 @@ class _Packet:
 
 
 class Flows(Sequence[Flow]):
-    """The connections of an Assembler, in order of their first packet; each record is made when asked for."""
+    """The connections of an Assembler, in order of their first packet; each record is made when asked for.
+
+    Of those that are forgotten without being remembered there is none: KeyError.
+    """
 
     def __init__(self, assembler: "Assembler") -> None:
         self._assembler = assembler
@@ -437,9 +449,9 @@ class Flows(Sequence[Flow]):
     def __iter__(self) -> Iterator[Flow]:
         return (self[i] for i in range(len(self)))
 
-    def columns(self, rows: NDArray[np.int64] | slice = slice(None)) -> FlowColumns:
+    def columns(self, rows: I64 | slice = slice(None)) -> FlowColumns:
         """Many of them at once, all unless told which."""
-        return self._assembler._columns(rows)
+        return self._assembler._columns(np.arange(len(self))[rows] if isinstance(rows, slice) else rows)
 
 
 def columns(flows: "Sequence[Flow] | Mapping[int, Flow]", rows: NDArray[np.int64]) -> FlowColumns:
@@ -474,6 +486,31 @@ def _halves(version: int, ip: str) -> tuple[int, int]:
     return int.from_bytes(whole[:8], "big", signed=True), int.from_bytes(whole[8:], "big", signed=True)
 
 
+class _Past:
+    """The words of connections that are over, in a temporary file, each at the place of its number."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile(prefix="mqpcap-flows-")  # noqa: SIM115 - closed with its Assembler
+
+    def put(self, numbers: I64, words: I64) -> None:
+        """Take connections in; their numbers ascend."""
+        starts = np.flatnonzero(np.diff(numbers, prepend=-2) != 1).tolist()
+        for one, two in pairwise([*starts, len(numbers)]):
+            os.pwrite(self._file.fileno(), words[one:two].tobytes(), int(numbers[one]) * _WORDS * 8)
+
+    def words(self, numbers: I64) -> I64:
+        """The words of some, a row each; zeros for one that is not here."""
+        out = np.zeros((len(numbers), _WORDS), np.int64)
+        block = numbers // PAST_ROWS
+        for one in _distinct(block).tolist():
+            read = os.pread(self._file.fileno(), PAST_ROWS * _WORDS * 8, one * PAST_ROWS * _WORDS * 8)
+            there = np.frombuffer(read, np.int64).reshape(-1, _WORDS)
+            rows = np.flatnonzero(block == one)
+            rows = rows[numbers[rows] - one * PAST_ROWS < len(there)]
+            out[rows] = there[numbers[rows] - one * PAST_ROWS]
+        return out
+
+
 _MADE_ANEW = frozenset(
     {
         "_table", "_piece_words", "_touched_sides", "_ended_sides", "_window", "_arena_used", "_s", "_f", "_h", "_p",
@@ -488,7 +525,8 @@ class Assembler:
 
     feed the segments of one window after the other, keep what the reader is not done with, finish at the end. counts
     say what happened that a row does not: held_cap (holes given up for want of memory, in bytes or segments),
-    uncompared_bytes (retransmitted, but the first copy was no longer there), history_shrunk, rst_payload_bytes.
+    crowded_out (connections ended for want of memory that may not have been over), uncompared_bytes (retransmitted, but
+    the first copy was no longer there), history_shrunk, rst_payload_bytes.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
@@ -519,11 +557,16 @@ class Assembler:
         self._window = memoryview(b"")
         self.counts: dict[str, int] = {
             "held_cap": 0,
+            "crowded_out": 0,
             "uncompared_bytes": 0,
             "history_shrunk": 0,
             "rst_payload_bytes": 0,
         }
         self._now_ns = 0
+        self._left = np.zeros(0, np.int64)
+        """The numbers of the first flows of the table, where some before them are forgotten."""
+        self._forgotten = 0
+        self._past: _Past | None = None
         self.flows = Flows(self)
 
     def __getstate__(self) -> dict[str, object]:
@@ -572,7 +615,12 @@ class Assembler:
     @property
     def flow_count(self) -> int:
         """How many connections there are so far."""
-        return self._s[_FLOWS]
+        return self._s[_FLOWS] + self._forgotten
+
+    @property
+    def live(self) -> I64:
+        """The numbers of those that are not forgotten."""
+        return self._numbers(np.arange(self._s[_FLOWS]))
 
     @property
     def held_bytes(self) -> int:
@@ -631,7 +679,7 @@ class Assembler:
     def end(self, flows: NDArray[np.int64]) -> Stretches:
         """The same where nothing more comes of some connections, before they are forgotten."""
         wanted = np.zeros(self._s[_FLOWS], np.bool_)
-        wanted[flows] = True
+        wanted[self._places(flows)] = True
         return self._ended(wanted)
 
     def _ended(self, wanted: NDArray[np.bool_]) -> Stretches:
@@ -662,7 +710,7 @@ class Assembler:
 
     # Connections that are over
 
-    def over(self) -> NDArray[np.int64]:
+    def over(self) -> I64:
         """Connections of which nothing more is expected, by the time of the newest packet.
 
         They are closed on both sides, reset, or their addresses and ports are used anew, for CLOSED_NS; or they are
@@ -670,18 +718,45 @@ class Assembler:
         same addresses and ports the older are over before the newer.
         """
         f = self._flow_table()
-        marks, before = f[:, _MARKS], f[:, _BEFORE]
-        sides = f[:, _SIDE:].reshape(-1, 2, _SIDE_WORDS)
-        closed = (marks & (_RST_SEEN | _RST_SEEN << 1) != 0) | (sides[:, :, _FIN] != _NONE).all(axis=1)
-        closed |= marks & (_ENDED | _ENDED << 1) == _ENDED | _ENDED << 1
-        open_ns = np.where(sides[:, :, _BYTES].any(axis=1), SILENT_NS, IDLE_NS)
-        over = self._now_ns - f[:, _LAST_TS] > np.where(closed, CLOSED_NS, open_ns)
+        before = f[:, _BEFORE]
+        open_ns = np.where(_spoke(f), SILENT_NS, IDLE_NS)
+        over = self._now_ns - f[:, _LAST_TS] > np.where(_closed(f), CLOSED_NS, open_ns)
         while (early := over & (before >= 0) & ~over[before]).any():
             over &= ~early
-        return np.flatnonzero(over)
+        return self._numbers(np.flatnonzero(over))
 
-    def forget(self, flows: NDArray[np.int64]) -> None:
-        """Know nothing more of connections that are `over` and were ended; the others are numbered anew, in order.
+    def spare(self, few: int, most: int) -> I64:
+        """Connections to be ended so that those in the table stay few; none unless that is worth the work.
+
+        With more than ``few`` they are those that closed, but not the last ``few`` / 4 to do so: packets that were
+        under way come yet. With more than ``most`` they are others too, until half of it is left: first those that
+        never spoke, then the longest silent.
+        """
+        count = self._s[_FLOWS]
+        if count <= few:
+            return np.zeros(0, np.int64)
+        f = self._flow_table()
+        last = f[:, _LAST_TS]
+        # A connection that begins now may have the id of another that did, if that one is no longer known.
+        earlier = f[:, _FIRST_TS] < self._now_ns
+        closed = np.flatnonzero(_closed(f) & earlier & (f[:, _MARKS] & _HARD == 0))
+        closed = closed[np.argsort(last[closed], kind="stable")][: max(len(closed) - few // 4, 0)]
+        spare = np.zeros(count, np.bool_)
+        if len(closed) >= few // 4:
+            spare[closed] = True
+        if count - np.count_nonzero(spare) > most:
+            others = np.flatnonzero(earlier & ~spare)
+            others = others[np.lexsort((last[others], _spoke(f)[others], ~_closed(f)[others]))]
+            others = others[: count - np.count_nonzero(spare) - most // 2]
+            spare[others] = True
+            self.counts["crowded_out"] += int(np.count_nonzero(~_closed(f)[others]))
+        before = f[:, _BEFORE]
+        while (early := spare & (before >= 0) & ~spare[before]).any():
+            spare[before[early]] = True
+        return self._numbers(np.flatnonzero(spare))
+
+    def forget(self, flows: I64, remember: bool = False) -> None:
+        """Know nothing more of connections that are over and were ended; if told to `remember` them, but in `flows`.
 
         Told is told: of the others, too, what was late or in conflict by now and gaps that are `final_gaps` are
         forgotten, and the history of those that are idle, which their next packet would not look at.
@@ -700,22 +775,53 @@ class Assembler:
             self._drop_history(number)
         if len(flows) == 0:
             return
-        for flow in flows.tolist():
+        places = self._places(flows)
+        if remember:
+            self._past = self._past or _Past()
+            self._past.put(flows, self._flow_table()[places])
+        for flow in places.tolist():
             _flows.forget(self._s, self._f, flow)
             for number in (flow * 2, flow * 2 + 1):
                 self._gaps.pop(number, None)
                 self._drop_history(number)
+        self._leave_out(places)
+
+    def _leave_out(self, places: I64) -> None:
+        """Move the other flows together in the table."""
         table = self._flow_table()
         stays = np.ones(len(table), np.bool_)
-        stays[flows] = False
+        stays[places] = False
+        self._left = self._numbers(np.flatnonzero(stays))
+        self._forgotten += len(places)
         table = table[stays]
         before = table[:, _BEFORE]
-        table[:, _BEFORE] = np.where((before >= 0) & stays[before], renumbered(before, flows), -1)
+        table[:, _BEFORE] = np.where((before >= 0) & stays[before], _moved(before, places), -1)
         self._set_flows(table.reshape(-1))
-        self._disorder = _renumbered_sides(self._disorder, flows)
-        self._gaps = _renumbered_sides(self._gaps, flows)
-        self._history = _renumbered_sides(self._history, flows)
-        self._kept[:, 0] = renumbered(self._kept[:, 0] >> 1, flows) * 2 + (self._kept[:, 0] & 1)
+        self._disorder = _moved_sides(self._disorder, places)
+        self._gaps = _moved_sides(self._gaps, places)
+        self._history = _moved_sides(self._history, places)
+        self._kept[:, 0] = _moved(self._kept[:, 0] >> 1, places) * 2 + (self._kept[:, 0] & 1)
+
+    def _numbers(self, places: I64) -> I64:
+        """The numbers of the flows at some places of the table."""
+        if not self._forgotten:
+            return places
+        numbers = places + self._forgotten
+        old = np.flatnonzero(places < len(self._left))
+        numbers[old] = self._left[places[old]]
+        return numbers
+
+    def _places(self, numbers: I64) -> I64:
+        """Where in the table connections are, -1 if they are forgotten."""
+        if not self._forgotten:
+            return numbers
+        places = numbers - self._forgotten
+        old = np.flatnonzero(places < len(self._left))
+        if len(old):
+            at = np.searchsorted(self._left, numbers[old])
+            known = self._left.take(at, mode="clip") == numbers[old]
+            places[old] = np.where(known, at, -1)
+        return places
 
     def _is_final(self, number: int, gap: _Gap) -> bool:
         """Whether no packet can fill a gap any more: it lies further back than TCP sends again."""
@@ -1381,7 +1487,7 @@ class Assembler:
         table[flow[last], words[last] + _WANT] = 0
         return Stretches(
             buffer=buffer,
-            flow=flow,
+            flow=self._numbers(flow),
             side=side.astype(np.int8),
             offset=offset,
             start=start,
@@ -1460,7 +1566,7 @@ class Assembler:
         if len(open_) == 0:
             return
         table = self._flow_table()
-        flow, side = stretches.flow[open_], stretches.side[open_].astype(np.int64)
+        flow, side = self._places(stretches.flow[open_]), stretches.side[open_].astype(np.int64)
         words = _SIDE + side * _SIDE_WORDS
         done = consumed[open_]
         cut = stretches.offset[open_] + done
@@ -1542,31 +1648,44 @@ class Assembler:
                 (number, gap.low, gap.high - gap.low, gap.ts_ns, gap.snapped)
                 for number, gaps in self._gaps.items()
                 for gap in gaps
-            ]
+            ],
+            self._numbers,
         )
 
-    def final_gaps(self, flows: NDArray[np.int64]) -> Spots:
+    def final_gaps(self, flows: I64) -> Spots:
         """Those of some connections, which are over, and of the others those that no packet can fill any more."""
-        over = {*flows.tolist()}
+        over = {*self._places(flows).tolist()}
         return _spots(
             [
                 (number, gap.low, gap.high - gap.low, gap.ts_ns, gap.snapped)
                 for number, gaps in self._gaps.items()
                 for gap in gaps
                 if number >> 1 in over or self._is_final(number, gap)
-            ]
+            ],
+            self._numbers,
         )
 
     def conflicts(self) -> Spots:
         """Where a retransmission had other bytes than the first copy."""
-        return _spots(list(self._conflicts))
+        return _spots(list(self._conflicts), self._numbers)
 
     def late(self) -> Spots:
         """Bytes captured after their gap had been given up, or behind a FIN: counted, but in no stretch."""
-        return _spots(list(self._late))
+        return _spots(list(self._late), self._numbers)
 
-    def _columns(self, rows: NDArray[np.int64] | slice) -> FlowColumns:
-        words = self._flow_table()[rows]
+    def _words(self, numbers: I64) -> I64:
+        """The words of connections, a row each. Raises KeyError where one is forgotten."""
+        places = self._places(numbers)
+        words = self._flow_table()[places]
+        gone = np.flatnonzero(places < 0)
+        if len(gone):
+            if self._past is None:
+                raise KeyError(int(numbers[gone[0]]))
+            words[gone] = self._past.words(numbers[gone])
+        return words
+
+    def _columns(self, numbers: I64) -> FlowColumns:
+        words = self._words(numbers)
         marks = words[:, _MARKS]
         sides = words[:, _SIDE : _SIDE + 2 * _SIDE_WORDS].reshape(-1, 2, _SIDE_WORDS)
 
@@ -1593,6 +1712,8 @@ class Assembler:
 
     def _flow(self, index: int) -> Flow:
         f, r = self._f, index * _WORDS
+        if self._forgotten:
+            f, r = memoryview(self._words(np.array([index]))[0]), 0
         marks, version = f[r + _MARKS], f[r + _L["VERSION"]]
         a_hi, a_lo, b_hi, b_lo = (f[r + _L[name]] for name in ("A_HI", "A_LO", "B_HI", "B_LO"))
         a_port, b_port = f[r + _L["A_PORT"]], f[r + _L["B_PORT"]]
@@ -1637,19 +1758,33 @@ class Assembler:
         )
 
 
-def renumbered(numbers: NDArray[np.int64], forgotten: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Numbers of connections once others, in order, are forgotten.
+def _closed(f: I64) -> NDArray[np.bool_]:
+    """Which flows are closed on both sides or reset, or their addresses and ports used anew."""
+    marks = f[:, _MARKS]
+    closed = (marks & (_RST_SEEN | _RST_SEEN << 1) != 0) | (marks & (_ENDED | _ENDED << 1) == _ENDED | _ENDED << 1)
+    both: NDArray[np.bool_] = closed | (f[:, _SIDE + _FIN] != _NONE) & (f[:, _SIDE + _SIDE_WORDS + _FIN] != _NONE)
+    return both
 
-    >>> renumbered(np.array([0, 3, 5]), np.array([1, 2, 4])).tolist()
+
+def _spoke(f: I64) -> NDArray[np.bool_]:
+    """Which flows carried payload."""
+    spoke: NDArray[np.bool_] = (f[:, _SIDE + _BYTES] != 0) | (f[:, _SIDE + _SIDE_WORDS + _BYTES] != 0)
+    return spoke
+
+
+def _moved(places: I64, forgotten: I64) -> I64:
+    """Places of flows once others, in order, are left out.
+
+    >>> _moved(np.array([0, 3, 5]), np.array([1, 2, 4])).tolist()
     [0, 1, 2]
     """
-    return numbers - np.searchsorted(forgotten, numbers)
+    return places - np.searchsorted(forgotten, places)
 
 
-def _renumbered_sides(of: dict[int, _Known], forgotten: NDArray[np.int64]) -> dict[int, _Known]:
-    """What is known by the number of a side."""
+def _moved_sides(of: dict[int, _Known], forgotten: I64) -> dict[int, _Known]:
+    """What is known by the place of a side."""
     sides = np.fromiter(of, np.int64, len(of))
-    return dict(zip((renumbered(sides >> 1, forgotten) * 2 + (sides & 1)).tolist(), of.values(), strict=True))
+    return dict(zip((_moved(sides >> 1, forgotten) * 2 + (sides & 1)).tolist(), of.values(), strict=True))
 
 
 def _longer(array: NDArray[np.int64], least: int) -> NDArray[np.int64]:

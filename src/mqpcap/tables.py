@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from mqpcap import interpreter as ip
 from mqpcap.exchanges import ENVELOPE, needed
 from mqpcap.flaws import Flaw
-from mqpcap.frames import Frames, Problem, Talk
+from mqpcap.frames import Frames, Problem, Spoken
 from mqpcap.matching import CODED, among, ascend, compact, constant, dictionary, numbered, unified, whole
 from mqpcap.program import Column, Program
 from mqpcap.protocol import DIRECTIONS, Facts, MessageQueue
@@ -225,7 +225,7 @@ def waiting(
     program: Program,
     frames: Frames,
     records: Records,
-    talks: Mapping[int, Talk],
+    talks: Mapping[int, Spoken],
     flows: Sequence[Flow],
     files: Sequence[str],
     policy: Policy,
@@ -613,16 +613,14 @@ def _renamed(columns: Mapping[str, pa.Array], known: Sequence[Facts], place: NDA
     return pc.coalesce(pa.array(names, pa.string()).take(pa.array(at)), columns["op"].cast(pa.string()))
 
 
-def connections(flows: Flows, talks: Mapping[int, Talk]) -> pa.Table:
-    """The table ``connections``: one row per TCP connection, in order of the first packet."""
-    parts = [CONNECTIONS.empty_table()]
-    for start in range(0, len(flows), CONNECTION_ROWS):
-        numbers = np.arange(start, min(start + CONNECTION_ROWS, len(flows)))
-        parts.append(_connections(flows.columns(numbers), numbers, talks))
-    return pa.concat_tables(parts)
+def connections(flows: Flows, talks: Mapping[int, Spoken], numbers: NDArray[np.int64]) -> Iterator[pa.Table]:
+    """The table ``connections`` of these, a block of rows at a time."""
+    for start in range(0, len(numbers), CONNECTION_ROWS):
+        some = numbers[start : start + CONNECTION_ROWS]
+        yield _connections(flows.columns(some), some, talks)
 
 
-def _connections(of: FlowColumns, numbers: NDArray[np.int64], talks: Mapping[int, Talk]) -> pa.Table:
+def _connections(of: FlowColumns, numbers: NDArray[np.int64], talks: Mapping[int, Spoken]) -> pa.Table:
     known = [talks.get(number) for number in numbers.tolist()]
     client = np.array([talk.client if talk else 0 for talk in known], np.int64)
     columns: dict[str, object] = {
@@ -641,7 +639,7 @@ def _connections(of: FlowColumns, numbers: NDArray[np.int64], talks: Mapping[int
         "syn_seen": of.syn.any(axis=1),
         "end_state": pa.array(END_STATES, pa.string()).take(pa.array(of.end_state)),
     }
-    messages = np.array([[side.messages for side in talk.sides] if talk else (0, 0) for talk in known], np.int64)
+    messages = np.array([talk.messages if talk else (0, 0) for talk in known], np.int64)
     row = np.arange(len(of))
     for side, d in ((client, "c2s"), (1 - client, "s2c")):
         counts = (of.packets, of.bytes, of.retransmitted, of.conflict, of.missing, messages.reshape(-1, 2))
@@ -649,7 +647,7 @@ def _connections(of: FlowColumns, numbers: NDArray[np.int64], talks: Mapping[int
     return pa.Table.from_arrays([pa.array(columns[f.name]).cast(f.type) for f in CONNECTIONS], schema=CONNECTIONS)
 
 
-def problems(found: Sequence[Problem], flows: Sequence[Flow], talks: Mapping[int, Talk]) -> pa.Table:
+def problems(found: Sequence[Problem], flows: Sequence[Flow], talks: Mapping[int, Spoken]) -> pa.Table:
     """The table ``problems``, sorted by time."""
     found = sorted(found, key=lambda p: (p.ts_ns, p.flow, p.side, p.offset, p.kind))
     flow, place = numbered(np.array([p.flow for p in found], np.int64))

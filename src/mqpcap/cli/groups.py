@@ -82,8 +82,9 @@ def written(captures: "Sequence[Capture]", choices: Choices, tables: "Export", m
             for block in ledger.blocks():
                 tables.write("exchanges", block, DATES["exchanges"])
             tables.write("deliveries", ledger.deliveries, DATES["deliveries"])
-        for name in ("connections", "problems"):
-            tables.write(name, getattr(dissection, name), DATES[name])
+        for block in dissection.connection_blocks():
+            tables.write("connections", block, DATES["connections"])
+        tables.write("problems", dissection.problems, DATES["problems"])
         for row in dissection.problems.select(["kind", "length"]).to_pylist():
             told.problem_bytes[row["kind"]] += row["length"]
     told.flaws, told.notes, told.unreadable = outcome.flaws, outcome.notes, outcome.unreadable

@@ -23,7 +23,7 @@ from mqpcap.protocol import Connection, Facts
 from mqpcap.records import Records
 from mqpcap.spark.plan import Cut
 from mqpcap.streams import Flow
-from mqpcap.tables import Chunk, Spool
+from mqpcap.tables import CONNECTION_ROWS, Chunk, Spool
 
 TASK_SPOOL_BYTES = 48 << 20
 """So much waits in memory of a task; a worker has several hundred MB, not the whole machine."""
@@ -157,12 +157,20 @@ class Share(_Run):
         return {f: known[c.connection_id] for f, c in mine.items()}
 
     def connections_of(self, name: str) -> dict[int, Connection]:
-        """The protocol's connections in this share, by flow."""
+        """The protocol's connections in this share, by flow; where it does not join, only those that are not over."""
         return {f: self._connection(f) for f in self.speaking(name)}
 
     def flows_of(self, name: str) -> dict[int, Flow]:
-        """The protocol's flows in this share."""
+        """The flows that go with `connections_of`."""
         return {f: self.assembler.flows[f] for f in self.connections_of(name)}
+
+    def ids_of(self, name: str) -> set[int]:
+        """The ids of all of the protocol's connections in this share."""
+        protocol, ids = self.protocols[name], set[int]()
+        numbers = np.fromiter((f for f, talk in self.talks.items() if talk.protocol is protocol), np.int64)
+        for start in range(0, len(numbers), CONNECTION_ROWS):
+            ids.update(self.assembler.flows.columns(numbers[start : start + CONNECTION_ROWS]).connection_ids().tolist())
+        return ids
 
 
 def settled_facts(name: str, connections: Sequence[Connection]) -> dict[int, Facts]:

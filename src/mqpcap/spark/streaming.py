@@ -46,7 +46,7 @@ from pyspark.sql.types import StructType
 from mqpcap import tables
 from mqpcap.capture import captures
 from mqpcap.capture.chains import rotated_name
-from mqpcap.dissection import Options, Rooms, _problems
+from mqpcap.dissection import Options, Rooms, not_read
 from mqpcap.errors import CaptureError
 from mqpcap.frames import Frames
 from mqpcap.layers import protocols
@@ -66,13 +66,6 @@ class Carried(Rooms):
         super().__init__(options)
         self.remembered: dict[str, list[Connection]] = {}
         """By protocol, evidence of forgotten connections that others still need."""
-
-    def last_of(self, flows: NDArray[np.int64]) -> Iterator[tuple[Frames, Records]]:
-        """What was still open of connections that are over."""
-        stretches = self.assembler.end(flows)
-        found, _ = self.framer.feed(stretches, self.assembler.flows)
-        yield from self._read(found)
-        yield from self._read(self.framer.finish(self.assembler.flows, flows.tolist()))
 
     def facts(self, protocol: MessageQueue, flows: list[int]) -> dict[int, Facts]:
         """What connections of a protocol say of their rows by now."""
@@ -97,6 +90,7 @@ class Carried(Rooms):
                 self.remembered[name] = protocol.evidence.needed(gone, others)
         self.assembler.forget(flows)
         self.framer.forget(flows)
+        self.framer.problems, self.framer.doubted = [], set()
 
 
 class _Pickler(pickle.Pickler):
@@ -276,8 +270,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         over = carried.assembler.over()
         yield from self._messages(carried, carried.last_of(over), names)
         if self.table == "connections":
-            rows = tables.connections(carried.assembler.flows, carried.framer.talks)
-            yield rows.take(pa.array(over))
+            yield from tables.connections(carried.assembler.flows, carried.framer.talks, over)
         if self.table == "problems":
             yield self._problems(carried, over)
         carried.forget(over)
@@ -304,9 +297,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _problems(self, carried: Carried, over: NDArray[np.int64]) -> pa.Table:
         """What became no message since the file before."""
         assembler = carried.assembler
-        found = [*carried.framer.problems, *_problems(assembler.final_gaps(over), "gap", "lost")]
-        found += _problems(assembler.conflicts(), "conflict", "retransmitted with other bytes")
-        found += _problems(assembler.late(), "undecoded", "late")
+        found = [*carried.framer.problems, *not_read(assembler, assembler.final_gaps(over))]
         return tables.problems(found, assembler.flows, carried.framer.talks)
 
 

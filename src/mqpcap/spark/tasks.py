@@ -29,7 +29,7 @@ from mqpcap.capture import Capture
 from mqpcap.dissection import Dissection, Options
 from mqpcap.errors import CaptureError, one_line
 from mqpcap.exchanges import Ledger, ledger
-from mqpcap.frames import Server, Talk
+from mqpcap.frames import Server, Spoken
 from mqpcap.layers import protocols
 from mqpcap.matching import numbered
 from mqpcap.protocol import Connection, Ends
@@ -263,10 +263,12 @@ def _shared(share: Share, dissection: Dissection, leavings: "_Leavings", parts: 
     for name in (n for n in share.protocols if share.joining(n) and share.connections_of(n)):
         leavings.of(name)
     for name, leaving in leavings.items():
-        connections = share.connections_of(name)
-        ids = {c.connection_id for c in connections.values()}
+        ids = share.ids_of(name)
         edges = {k: edge for k, edge in dissection._edges.items() if k in ids}
-        made.sides += leaving.close(State(list(connections.values()), share.flows_of(name), edges), parts)
+        state = State([], {}, edges)
+        if share.joining(name):
+            state = State(list(share.connections_of(name).values()), share.flows_of(name), edges)
+        made.sides += leaving.close(state, parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +327,7 @@ class _Leaving:
             self._block(group, rows)
             self._rows[group] = Rows()
 
-    def know(self, flows: Flows, talks: Mapping[int, Talk], numbers: NDArray[np.int64]) -> None:
+    def know(self, flows: Flows, talks: Mapping[int, Spoken], numbers: NDArray[np.int64]) -> None:
         """The groups that connections belong to, by their servers."""
         of = flows.columns(numbers)
         client = np.array([talks[number].client for number in numbers.tolist()], np.int64)
@@ -395,7 +397,7 @@ class _Leavings(dict[str, _Leaving]):
         if not self[name].is_grouped:
             return self[name]
         known = self._known.setdefault(name, set())
-        talks = self._share.framer.talks
+        talks = self._share.talks
         protocol = self._share.protocols[name]
         new = [f for f, talk in talks.items() if f not in known and talk.protocol is protocol]
         if new:
