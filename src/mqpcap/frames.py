@@ -18,6 +18,8 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from itertools import islice
+from typing import NamedTuple
 from typing import Protocol as Shape
 
 import numpy as np
@@ -37,7 +39,7 @@ from mqpcap.protocol import (
     Opening,
     Verdict,
 )
-from mqpcap.streams import Flow, Stretches
+from mqpcap.streams import Flow, Stretches, columns
 
 OPENING_BYTES = 256 << 10
 """So much of each side is held for recognition; then what has not been claimed is not ours."""
@@ -113,10 +115,22 @@ class DecodeAs:
     protocol: str
 
 
+class _Origin(NamedTuple):
+    """What recognition asks of a connection: its ends (A, B), and how it began."""
+
+    connection_id: int
+    first_ts_ns: int
+    oriented: bool
+    ips: tuple[str, str]
+    ports: tuple[int, int]
+    syn: tuple[bool, bool]
+
+
 @dataclass(slots=True)
 class _Piece:
-    """Contiguous stream bytes, and from ``one`` to ``two`` the packets they came in."""
+    """Contiguous stream bytes of a side, and from ``one`` to ``two`` the packets they came in."""
 
+    side: int
     buffer: NDArray[np.uint8]
     start: int
     length: int
@@ -135,7 +149,19 @@ class _Piece:
         """A copy of the bytes from ``one`` to ``two``, which more may follow unless told."""
         own = self.buffer[self.start + one : self.start + two].copy()
         packets = Packets(self.packets.part(self.one, self.two).copy())
-        return _Piece(own, 0, two - one, self.offset + one, packets, 0, self.two - self.one, gap_after, ended)
+        return _Piece(
+            self.side, own, 0, two - one, self.offset + one, packets, 0, self.two - self.one, gap_after, ended
+        )
+
+    def bytes_of(self, k: int, most: int) -> bytes:
+        """The first bytes of its k-th packet, ``most`` of them."""
+        start = self.start + self.packets.value(AT, k) - self.offset
+        return self.buffer[start : start + min(self.packets.value(SIZE, k), most)].tobytes()
+
+    def order(self) -> int:
+        """The place of its first packet among all packets of the input."""
+        place: int = self.packets.value(ORDER, self.one)
+        return place
 
     def when(self, offset: int) -> int:
         """The packet that holds the byte at a stream offset."""
@@ -213,8 +239,7 @@ class _Began:
         elif offset != self._at:
             self.closed, self._run = True, bytearray()
         self._at = offset + length
-        start = piece.start + offset - piece.offset
-        self._run += piece.buffer[start : start + min(length, OPENING_BYTES - len(self._run))].tobytes()
+        self._run += piece.bytes_of(k, OPENING_BYTES - len(self._run))
         if self._run is self.data:
             self.closed = len(self.data) >= OPENING_BYTES
         elif len(self._run) > len(self.later):
@@ -239,7 +264,7 @@ class _Hold:
     speak one.
     """
 
-    pieces: list[tuple[int, _Piece]] = field(default_factory=list)
+    pieces: list[_Piece] = field(default_factory=list)
     began: tuple[_Began, _Began] = field(default_factory=lambda: (_Began(), _Began()))
     ended: list[bool] = field(default_factory=lambda: [False, False])
     ask_at_bytes: int = 1
@@ -248,7 +273,7 @@ class _Hold:
     @property
     def held_bytes(self) -> int:
         """Bytes copied for it."""
-        return sum(piece.length for _, piece in self.pieces)
+        return sum(piece.length for piece in self.pieces)
 
 
 class Spoken(Shape):
@@ -286,8 +311,9 @@ class Talk:
     client: int = 0
     reason: str = ""
     sides: tuple[_Side, _Side] = field(default_factory=lambda: (_Side(), _Side()))
-    hold: _Hold | None = field(default_factory=_Hold)
-    left: list[tuple[int, _Piece]] = field(default_factory=list)
+    hold: _Hold | None = None
+    """Before the decision, unless the first look brings it."""
+    left: list[_Piece] = field(default_factory=list)
     """After the decision: the beginning of a message whose rest comes later."""
     connection: Connection | None = None
 
@@ -383,38 +409,31 @@ class Framer:
 
     def feed(self, stretches: Stretches, flows: Sequence[Flow]) -> tuple[list[Frames], I64]:
         """Messages in the new bytes, grouped by protocol and buffer, and the bytes done with per stretch."""
-        consumed = np.zeros(len(stretches.flow), np.int64)
         view = memoryview(stretches.buffer)
-        order, sides = stretches.flow.tolist(), stretches.side.tolist()
-        pieces = _pieces(stretches)
-        s = 0
-        while s < len(order):
-            until = s + 1
-            while until < len(order) and order[until] == order[s]:
-                until += 1
-            talk = self.talks.get(order[s])
+        origins = self._origins(stretches.flow, flows)
+        consumed: list[int] = []
+        for number, new in _pieces(stretches):
+            talk = self.talks.get(number)
             if talk is None:
-                talk = self.talks[order[s]] = Talk(order[s])
-            new = list(zip(sides[s:until], pieces, strict=False))
-            if talk.hold is not None and not self._recognised(talk, flows, new):
-                consumed[s:until] = [piece.length for _, piece in new]
+                talk = self.talks[number] = Talk(number)
+            if talk.decided or self._recognised(talk, origins[number], new):
+                consumed += [self._walk(talk, piece, view, self._main, 0) for piece in new]
             else:
-                for i, (side, piece) in enumerate(new, s):
-                    consumed[i] = self._walk(talk, side, piece, view, self._main, 0)
-            s = until
-        return self._collect(stretches.buffer), consumed
+                consumed += [piece.length for piece in new]
+        return self._collect(stretches.buffer), np.array(consumed, np.int64)
 
     def finish(self, flows: Sequence[Flow], over: Iterable[int] | None = None) -> list[Frames]:
         """Messages that were still open; after it every byte is accounted for. ``over``: only of these connections."""
         talks = [*self.talks.values()] if over is None else [self.talks[n] for n in over if n in self.talks]
-        waiting = [talk for talk in talks if talk.hold is not None]
+        waiting = [talk for talk in talks if not talk.decided]
+        origins = _origins(flows, [talk.flow for talk in waiting])
         for talk in waiting:
-            choice = self._claim(talk, flows[talk.flow], final=True)
+            choice = self._claimed(talk, origins[talk.flow], final=True)
             if choice is not None:
-                self._decide(talk, flows[talk.flow], choice)
+                self._decide(talk, origins[talk.flow], choice)
         for talk in waiting:
-            if talk.hold is not None:
-                self._decide(talk, flows[talk.flow], self._by_peer(talk, flows[talk.flow]))
+            if not talk.decided:
+                self._decide(talk, origins[talk.flow], self._by_peer(talk, origins[talk.flow]))
         for talk in talks:
             for number, side in enumerate(talk.sides):
                 if side.pending is not None or side.skip_from >= 0:
@@ -437,104 +456,155 @@ class Framer:
 
     # -- whose connection it is ------------------------------------------------------------------------
 
-    def _recognised(self, talk: Talk, flows: Sequence[Flow], new: list[tuple[int, _Piece]]) -> bool:
+    def _origins(self, numbers: I64, flows: Sequence[Flow]) -> dict[int, _Origin]:
+        """Of the connections that nobody took yet."""
+        known = self.talks
+        open_ = [n for n in dict.fromkeys(numbers.tolist()) if n not in known or not known[n].decided]
+        return _origins(flows, open_) if open_ else {}
+
+    def _recognised(self, talk: Talk, of: _Origin, new: list[_Piece]) -> bool:
         """Ask the protocols about a connection with these new pieces; when False they are held."""
-        hold, flow = talk.hold, flows[talk.flow]
+        choice = self._at_sight(talk, of, new) if talk.hold is None else None
+        if choice is None:
+            choice = self._looked_at(talk, of, new)
+        if choice is None:
+            return False
+        self._decide(talk, of, choice)
+        return True
+
+    def _at_sight(self, talk: Talk, of: _Origin, new: list[_Piece]) -> _Choice | None:
+        """Who takes a connection by its very first packet; None: it is to be held and looked at.
+
+        Nearly all are told by that, and connections may be very many: so nothing is copied or noted for it.
+        """
+        piece = min((p for p in new if p.one < p.two), key=_Piece.order, default=None)
+        length = 0 if piece is None else piece.packets.value(SIZE, piece.one)
+        if piece is None or not 0 < length < OPENING_BYTES:
+            talk.hold = _Hold()
+            return None
+        start = piece.packets.value(AT, piece.one) <= 0
+        one, two = of.syn
+        if piece.side == 0:
+            openings = _Held(piece.bytes_of(piece.one, length), one and start, False), _Held(b"", two, False)
+        else:
+            openings = _Held(b"", one, False), _Held(piece.bytes_of(piece.one, length), two and start, False)
+        choice = self._claim(of, openings, [], False)
+        if choice is None:
+            talk.hold = _Hold(ask_at_bytes=_next_look(length))
+            for began, held in zip(talk.hold.began, openings, strict=True):
+                began.searched = held.searched
+        return choice
+
+    def _looked_at(self, talk: Talk, of: _Origin, new: list[_Piece]) -> _Choice | None:
+        """Who takes a connection by all that is known of it; None: nobody yet, and the new pieces are held."""
+        hold = talk.hold
         assert hold is not None
         choice: _Choice | None = None
-        for side, piece, k in _events(new):
-            began = hold.began[side]
+        for piece, k in _events(new):
+            began = hold.began[piece.side]
             closed = began.closed
             began.take(piece, k)
             full = began.seen_bytes >= OPENING_BYTES
             so_far = hold.began[0].seen_bytes + hold.began[1].seen_bytes
             if full or so_far >= hold.ask_at_bytes or began.closed != closed:
-                hold.ask_at_bytes = so_far + (1 if so_far < EAGER_BYTES else so_far // 2)
-                choice = self._claim(talk, flow, full)
+                hold.ask_at_bytes = _next_look(so_far)
+                choice = self._claimed(talk, of, full)
                 if choice is None and full:
-                    choice = self._nobody(hold, flow)
+                    choice = self._nobody(of, _openings(hold, of, True))
                 if choice is not None:
-                    break
-        for side, piece in new:
-            hold.ended[side] = hold.ended[side] or piece.ended
-        if choice is None and all(hold.ended):
-            choice = self._claim(talk, flow, final=True)
-        if choice is None:
-            copies = [(side, piece.copy()) for side, piece in new if piece.length or piece.ended or piece.gap_after]
-            self._held_bytes += sum(piece.length for _, piece in copies)
-            if self._held_bytes <= HELD_BYTES:
-                hold.pieces += copies
-                return False
-            self._held_bytes -= sum(piece.length for _, piece in copies)
+                    return choice
+        for piece in new:
+            hold.ended[piece.side] = hold.ended[piece.side] or piece.ended
+        if all(hold.ended):
+            choice = self._claimed(talk, of, final=True)
+        if choice is None and not self._held(hold, new):
+            choice = self._claimed(talk, of, final=True) or self._nobody(of, _openings(hold, of, True))
+        return choice
+
+    def _held(self, hold: _Hold, new: Sequence[_Piece]) -> bool:
+        """Copy what is new of a connection; False when too much is held already."""
+        copies = [piece.copy() for piece in new if piece.length or piece.ended or piece.gap_after]
+        size = sum(piece.length for piece in copies)
+        if self._held_bytes + size > HELD_BYTES:
             self.counts["opening_cap"] += 1
-            choice = self._claim(talk, flow, final=True) or self._nobody(hold, flow)
-        self._decide(talk, flow, choice)
+            return False
+        self._held_bytes += size
+        hold.pieces += copies
         return True
 
-    def _decide(self, talk: Talk, flow: Flow, choice: _Choice) -> None:
+    def _decide(self, talk: Talk, of: _Origin, choice: _Choice) -> None:
         """Give the connection to a protocol or to nobody, and take in what was held of it."""
         hold, talk.hold = talk.hold, None
-        assert hold is not None
-        self._held_bytes -= hold.held_bytes
-        talk.client = choice.client
+        talk.decided, talk.client = True, choice.client
         if choice.protocol is not None:
             talk.protocol, talk.identified_by = choice.protocol, choice.identified_by
-            self._begin(talk, flow, choice.protocol, choice.claim)
+            self._begin(talk, of, choice.protocol, choice.claim)
         else:
             talk.reason = choice.claim.reason
-        for number, piece in _joined(hold.pieces):
-            done = self._walk(talk, number, piece, memoryview(piece.buffer), self._replayed, self._keep(piece.buffer))
+        if hold is None:
+            return
+        self._held_bytes -= hold.held_bytes
+        for piece in _joined(hold.pieces):
+            done = self._walk(talk, piece, memoryview(piece.buffer), self._replayed, self._keep(piece.buffer))
             if done < piece.length:
-                talk.left.append((number, piece.part(done, piece.length)))
+                talk.left.append(piece.part(done, piece.length))
 
-    def _begin(self, talk: Talk, flow: Flow, protocol: MessageQueue, claim: Claim) -> None:
+    def _begin(self, talk: Talk, of: _Origin, protocol: MessageQueue, claim: Claim) -> None:
         index = self._of(protocol).index
         server = 1 - talk.client
-        ips, ports = (flow.a_ip, flow.b_ip), (flow.a_port, flow.b_port)
+        ip, port = of.ips[server], of.ports[server]
         if talk.identified_by != "peer":
-            self.servers.add((protocol.name, ips[server], ports[server]))
-        talk.connection = Connection(
-            flow.connection_id, ips[server], ports[server], flow.syn_seen, flow.first_ts_ns
-        )
+            self.servers.add((protocol.name, ip, port))
+        began = [claim.c2s or "", claim.s2c or ""]
+        talk.connection = Connection(of.connection_id, ip, port, of.syn[0] or of.syn[1], of.first_ts_ns, layouts=began)
         for number, side in enumerate(talk.sides):
-            wanted = claim.c2s if number == talk.client else claim.s2c
-            started = flow.syn[number]
-            side.layout = -1 if wanted is None else index.get(wanted, -1)
-            side.step = Step.SYNC if started else Step.SEARCH
-            talk.connection.layouts[number != talk.client] = wanted or ""
+            side.layout = index.get(began[number != talk.client], -1)
             if side.layout < 0:
                 side.step = Step.STOP
+            elif not of.syn[number]:
+                side.step = Step.SEARCH
 
-    def _claim(self, talk: Talk, flow: Flow, final: bool) -> _Choice | None:
-        """Who takes the connection; None to wait. ``final``: nothing follows."""
+    def _claimed(self, talk: Talk, of: _Origin, final: bool) -> _Choice | None:
+        """Who takes a connection by what is known of it; None to wait. ``final``: nothing follows."""
         hold = talk.hold
         assert hold is not None
         hold.weak = []
-        choice, waits = self._asked(hold, flow, _openings(hold, flow, final), final)
-        if choice is None and not waits and any(x.later for x in hold.began):
+        return self._claim(of, _openings(hold, of, final), hold.weak, final, hold)
+
+    def _claim(
+        self,
+        of: _Origin,
+        openings: "tuple[_Held, _Held]",
+        weak: list[_Choice],
+        final: bool,
+        hold: _Hold | None = None,
+    ) -> _Choice | None:
+        """The same by how its sides began, and by what a hold knows of the bytes behind a gap."""
+        choice, waits = self._asked(weak, of, openings, final)
+        if choice is None and not waits and hold is not None and any(x.later for x in hold.began):
             # Nothing at the beginning; what comes behind a gap is as good as a late start.
-            choice, waits = self._asked(hold, flow, _later(hold, final), final)
+            choice, waits = self._asked(weak, of, _later(hold, final), final)
         if choice is not None:
             return choice
-        if waits or hold.weak or not any(x.data for x in hold.began):
-            return None if not final or hold.weak else self._nobody(hold, flow)
-        return self._nobody(hold, flow)
+        if (weak or not final) and (weak or waits or not any(x.data for x in openings)):
+            return None
+        return self._nobody(of, openings)
 
     def _asked(
-        self, hold: _Hold, flow: Flow, openings: "tuple[_Held, _Held]", final: bool
+        self, weak: list[_Choice], of: _Origin, openings: "tuple[_Held, _Held]", final: bool
     ) -> tuple[_Choice | None, bool]:
         """The best claim good enough to decide, and whether a protocol wants more bytes first."""
         best: tuple[tuple[int, int, int], _Choice] | None = None
         waits = False
-        for protocol, client, on_port, forced in self._candidates(flow):
+        for protocol, client, on_port, forced in self._candidates(of):
             if best is not None and best[0][:2] == (int(Verdict.YES), 1) and not on_port:
                 break  # Nothing said of another port can be better.
             claim = protocol.claims(self._opening(protocol, openings, client, on_port, forced))
             waits = waits or (claim.verdict is Verdict.WAIT and not final)
             if claim.verdict is Verdict.WEAK and not on_port:
-                hold.weak.append(_Choice(protocol, claim, client, "peer"))
+                weak.append(_Choice(protocol, claim, client, "peer"))
             elif claim.verdict in (Verdict.YES, Verdict.WEAK):
-                rank = (int(claim.verdict), int(on_port), int(client == self._client_by_port(flow)))
+                rank = (int(claim.verdict), int(on_port), int(client == self._client_by_port(of)))
                 how = "decode_as" if forced else "content" if claim.verdict is Verdict.YES else "port"
                 if best is None or rank > best[0]:
                     best = rank, _Choice(protocol, claim, client, how)
@@ -542,17 +612,18 @@ class Framer:
             return best[1], False
         return None, waits
 
-    def _candidates(self, flow: Flow) -> list[tuple[MessageQueue, int, bool, bool]]:
+    def _candidates(self, of: _Origin) -> list[tuple[MessageQueue, int, bool, bool]]:
         """Who may be asked about a connection: protocol, client, whether on its port, whether told to.
 
         Those on their own port come first.
         """
-        ports = [port if port in self._told_ports else -1 for port in (flow.a_port, flow.b_port)]
-        key = ports[0], ports[1], flow.oriented
+        (a, b), told_ports = of.ports, self._told_ports
+        ports = a if a in told_ports else -1, b if b in told_ports else -1
+        key = ports[0], ports[1], of.oriented
         if key not in self._asking:
             found = []
             for protocol in self.protocols.values():
-                for client in range(1 if flow.oriented else 2):
+                for client in range(1 if of.oriented else 2):
                     server_port = ports[1 - client]
                     told = {d.protocol for d in self.decode_as if d.port == server_port}
                     if not told or protocol.name in told:
@@ -560,30 +631,29 @@ class Framer:
             self._asking[key] = sorted(found, key=lambda asked: not asked[2])
         return self._asking[key]
 
-    def _nobody(self, hold: _Hold, flow: Flow) -> _Choice:
+    def _nobody(self, of: _Origin, openings: "tuple[_Held, _Held]") -> _Choice:
         """The connection is not ours."""
-        reason = _stranger(_openings(hold, flow, True))
-        return _Choice(None, Claim(Verdict.NO, reason=reason), self._client_by_port(flow), None)
+        return _Choice(None, Claim(Verdict.NO, reason=_stranger(openings)), self._client_by_port(of), None)
 
-    def _by_peer(self, talk: Talk, flow: Flow) -> _Choice:
+    def _by_peer(self, talk: Talk, of: _Origin) -> _Choice:
         """A connection that fits a protocol is taken if another one to the same server was told to be of it."""
         assert talk.hold is not None
         for choice in talk.hold.weak:
             assert choice.protocol is not None
-            server = (flow.b_ip, flow.b_port) if choice.client == 0 else (flow.a_ip, flow.a_port)
-            if (choice.protocol.name, *server) in self.servers:
+            server = choice.protocol.name, of.ips[1 - choice.client], of.ports[1 - choice.client]
+            if server in self.servers:
                 return choice
-            self.doubted.add((choice.protocol.name, *server))
-        return self._nobody(talk.hold, flow)
+            self.doubted.add(server)
+        return self._nobody(of, _openings(talk.hold, of, True))
 
-    def _client_by_port(self, flow: Flow) -> int:
+    def _client_by_port(self, of: _Origin) -> int:
         """The client where content does not say: the SYN's sender, else the side whose port is no server's."""
-        if flow.oriented:
+        if of.oriented:
             return 0
-        known = [port in self.ports for port in (flow.a_port, flow.b_port)]
-        if known[0] != known[1]:
-            return int(known[0])
-        return int(flow.a_port < flow.b_port)
+        a, b = of.ports
+        if (a in self.ports) != (b in self.ports):
+            return int(a in self.ports)
+        return int(a < b)
 
     def _opening(
         self, protocol: MessageQueue, openings: "tuple[_Held, _Held]", client: int, on_port: bool, forced: bool
@@ -594,9 +664,7 @@ class Framer:
             side = c2s if direction == "c2s" else s2c
             return self._first(side, protocol, layout, n)
 
-        return Opening(
-            c2s.data, s2c.data, c2s.start, s2c.start, c2s.ended, s2c.ended, on_port, forced, chain
-        )
+        return Opening(c2s.data, s2c.data, c2s.start, s2c.start, c2s.ended, s2c.ended, on_port, forced, chain)
 
     def _first(self, side: "_Held", protocol: MessageQueue, layout: str, in_a_row: int) -> int | None:
         """Where messages first follow each other; what was looked at before is not looked at again."""
@@ -627,14 +695,13 @@ class Framer:
         )
         return found
 
-    def _walk(
-        self, talk: Talk, number: int, piece: _Piece, view: memoryview, into: dict[str, Messages], shift: int
-    ) -> int:
+    def _walk(self, talk: Talk, piece: _Piece, view: memoryview, into: dict[str, Messages], shift: int) -> int:
         """Take a stretch in; returns how many of its bytes are done with."""
+        number = piece.side
         side = talk.sides[number]
         ours = 0
         if talk.left:
-            piece, ours = self._with_held(talk, number, piece)
+            piece, ours = self._with_held(talk, piece)
         if ours:
             view, into, shift = memoryview(piece.buffer), self._replayed, self._keep(piece.buffer)
         if piece.offset > side.at:
@@ -659,7 +726,7 @@ class Framer:
             self._end_skip(talk, number, side)
         done = stop - piece.offset if hard else side.at - piece.offset
         if done < ours:
-            talk.left.append((number, piece.part(done, ours)))
+            talk.left.append(piece.part(done, ours))
         return max(done - ours, 0)
 
     def _keep(self, buffer: NDArray[np.uint8]) -> int:
@@ -669,17 +736,17 @@ class Framer:
         self._replay_bytes += len(buffer)
         return shift
 
-    def _with_held(self, talk: Talk, number: int, piece: _Piece) -> tuple[_Piece, int]:
+    def _with_held(self, talk: Talk, piece: _Piece) -> tuple[_Piece, int]:
         """The stretch with what was held of the same side in front of it, and how many bytes that was."""
-        mine = [p for s, p in talk.left if s == number]
+        mine = [p for p in talk.left if p.side == piece.side]
         if not mine:
             return piece, 0
-        talk.left = [(s, p) for s, p in talk.left if s != number]
+        talk.left = [p for p in talk.left if p.side != piece.side]
         held = _join(mine)
         if held.offset + held.length != piece.offset:
             # A gap behind what was held: nothing can extend it.
             held = replace(held, gap_after=True)
-            self._walk(talk, number, held, memoryview(held.buffer), self._replayed, self._keep(held.buffer))
+            self._walk(talk, held, memoryview(held.buffer), self._replayed, self._keep(held.buffer))
             return piece, 0
         return _join([held, piece]), held.length
 
@@ -916,24 +983,38 @@ class Framer:
         side.skip_from = -1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Held:
     """The first contiguous bytes of one side; ``searched``: what was found in them so far."""
 
     data: bytes
     start: bool
     ended: bool
-    searched: "_Searched"
+    searched: "_Searched" = field(default_factory=dict)
 
 
 _Searched = dict[tuple[str, str, int], tuple[int, bool, tuple[int, bool]]]
 """By protocol, layout and number of messages: place, whether they are there, and in how many bytes, ended or not."""
 
 
-def _openings(hold: _Hold, flow: Flow, final: bool) -> tuple[_Held, _Held]:
+def _origins(flows: Sequence[Flow], numbers: list[int]) -> dict[int, _Origin]:
+    """Some connections by number, all made at once."""
+    of = columns(flows, np.array(numbers, np.int64))
+    side = np.zeros(len(numbers), np.int64)
+    ips, ports, syn = zip(of.ips(side), of.ips(1 - side), strict=True), of.port.tolist(), of.syn.tolist()
+    fields = (of.connection_ids().tolist(), of.first_ts_ns.tolist(), of.oriented.tolist(), ips, ports, syn)
+    return dict(zip(numbers, map(_Origin._make, zip(*fields, strict=True)), strict=True))
+
+
+def _next_look(so_far: int) -> int:
+    """How many bytes of both sides there are to be when the protocols are asked again."""
+    return so_far + (1 if so_far < EAGER_BYTES else so_far // 2)
+
+
+def _openings(hold: _Hold, of: _Origin, final: bool) -> tuple[_Held, _Held]:
     """What each side began with: its bytes up to the first gap."""
     one, two = (
-        _Held(bytes(x.data), flow.syn[side] and x.first <= 0, x.closed or final, x.searched)
+        _Held(bytes(x.data), of.syn[side] and x.first <= 0, x.closed or final, x.searched)
         for side, x in enumerate(hold.began)
     )
     return one, two
@@ -941,19 +1022,19 @@ def _openings(hold: _Hold, flow: Flow, final: bool) -> tuple[_Held, _Held]:
 
 def _later(hold: _Hold, final: bool) -> tuple[_Held, _Held]:
     """The longest run of bytes behind the first gap of each side; a side without a gap as it began."""
-    one, two = (_Held(bytes(x.later or x.data), False, final, {}) for x in hold.began)
+    one, two = (_Held(bytes(x.later or x.data), False, final) for x in hold.began)
     return one, two
 
 
-def _events(new: Sequence[tuple[int, _Piece]]) -> Iterator[tuple[int, _Piece, int]]:
-    """Side, piece and place of each packet of some pieces, in the order in which the whole input has them."""
-    # Most connections are recognised by their first packet, so no more is looked at than is asked for.
-    heap = [(p.packets.value(ORDER, p.one), i, p.one) for i, (_, p) in enumerate(new) if p.one < p.two]
+def _events(new: Sequence[_Piece]) -> Iterator[tuple[_Piece, int]]:
+    """Piece and place of each packet of some pieces, in the order in which the whole input has them."""
+    # Most connections are recognised by their first packets, so no more is looked at than is asked for.
+    heap = [(p.order(), i, p.one) for i, p in enumerate(new) if p.one < p.two]
     heapq.heapify(heap)
     while heap:
         _, i, k = heap[0]
-        side, piece = new[i]
-        yield side, piece, k
+        piece = new[i]
+        yield piece, k
         if k + 1 < piece.two:
             heapq.heapreplace(heap, (piece.packets.value(ORDER, k + 1), i, k + 1))
         else:
@@ -969,8 +1050,8 @@ def _stranger(openings: tuple[_Held, _Held]) -> str:
     return "foreign"
 
 
-def _pieces(stretches: Stretches) -> Iterator[_Piece]:
-    """The stretches, each with its packets."""
+def _pieces(stretches: Stretches) -> Iterator[tuple[int, list[_Piece]]]:
+    """The stretches of each connection, each with its packets."""
     packets = Packets(
         np.stack(
             [
@@ -979,27 +1060,33 @@ def _pieces(stretches: Stretches) -> Iterator[_Piece]:
             ]
         )
     )  # fmt: skip
-    buffer, bounds = stretches.buffer, stretches.piece_first.tolist()
-    columns = (stretches.start, stretches.length, stretches.offset, stretches.gap_after, stretches.ended)
-    for s, (start, length, offset, gap_after, ended) in enumerate(zip(*(x.tolist() for x in columns), strict=True)):
-        yield _Piece(buffer, start, length, offset, packets, bounds[s], bounds[s + 1], gap_after, ended)
+    buffer, bounds, flows = stretches.buffer, stretches.piece_first.tolist(), stretches.flow.tolist()
+    said = (stretches.side, stretches.start, stretches.length, stretches.offset, stretches.gap_after, stretches.ended)
+    pieces = (
+        _Piece(side, buffer, start, length, offset, packets, one, two, gap_after, ended)
+        for one, two, (side, start, length, offset, gap_after, ended) in zip(
+            bounds[:-1], bounds[1:], zip(*(x.tolist() for x in said), strict=True), strict=True
+        )
+    )
+    s = 0
+    while s < len(flows):
+        until = s + 1
+        while until < len(flows) and flows[until] == flows[s]:
+            until += 1
+        yield flows[s], list(islice(pieces, until - s))
+        s = until
 
 
-def _joined(held: list[tuple[int, _Piece]]) -> list[tuple[int, _Piece]]:
-    """Held pieces of a side that follow each other, made one."""
-    out: list[tuple[int, _Piece]] = []
-    for side in (0, 1):
-        runs: list[list[_Piece]] = []
-        for number, piece in held:
-            if number != side:
-                continue
-            before = runs[-1][-1] if runs else None
-            if before is not None and before.offset + before.length == piece.offset:
-                runs[-1].append(piece)
-            else:
-                runs.append([piece])
-        out += [(side, run[0] if len(run) == 1 else _join(run)) for run in runs]
-    return out
+def _joined(held: list[_Piece]) -> list[_Piece]:
+    """Held pieces of a side that follow each other, made one; side by side."""
+    runs: list[list[_Piece]] = []
+    for piece in sorted(held, key=lambda piece: piece.side):
+        before = runs[-1][-1] if runs else None
+        if before is not None and before.side == piece.side and before.offset + before.length == piece.offset:
+            runs[-1].append(piece)
+        else:
+            runs.append([piece])
+    return [run[0] if len(run) == 1 else _join(run) for run in runs]
 
 
 def _join(run: list[_Piece]) -> _Piece:
@@ -1007,5 +1094,5 @@ def _join(run: list[_Piece]) -> _Piece:
     packets = np.concatenate([p.packets.part(p.one, p.two) for p in run], axis=1)
     last = run[-1]
     return _Piece(
-        data, 0, len(data), run[0].offset, Packets(packets), 0, packets.shape[1], last.gap_after, last.ended
+        last.side, data, 0, len(data), run[0].offset, Packets(packets), 0, packets.shape[1], last.gap_after, last.ended
     )

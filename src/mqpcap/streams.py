@@ -200,6 +200,7 @@ class FlowColumns:
     first_ts_ns: NDArray[np.int64]
     last_ts_ns: NDArray[np.int64]
     equal: NDArray[np.int64]
+    oriented: NDArray[np.bool_]
     end_state: NDArray[np.int64]
     syn: NDArray[np.bool_]
     rst: NDArray[np.bool_]
@@ -473,6 +474,7 @@ def columns(flows: "Sequence[Flow] | Mapping[int, Flow]", rows: NDArray[np.int64
         version=number("version"), hi=halves[:, :, 0].copy(), lo=halves[:, :, 1].copy(),
         port=np.array([[f.a_port, f.b_port] for f in taken], np.int64).reshape(-1, 2),
         first_ts_ns=number("first_ts_ns"), last_ts_ns=number("last_ts_ns"), equal=number("equal"),
+        oriented=number("oriented").astype(np.bool_),
         end_state=np.array([END_STATES.index(f.end_state) for f in taken], np.int64), syn=pair("syn").astype(np.bool_),
         rst=pair("rst").astype(np.bool_), fin_offset=pair("fin_offset"), acked=pair("acked"),
         end_offset=pair("end_offset"), packets=pair("packets"), bytes=pair("bytes"),
@@ -1701,7 +1703,7 @@ class Assembler:
         return FlowColumns(
             version=words[:, _L["VERSION"]].copy(), hi=two("A_HI", "B_HI"), lo=two("A_LO", "B_LO"),
             port=two("A_PORT", "B_PORT"), first_ts_ns=words[:, _FIRST_TS].copy(), last_ts_ns=words[:, _LAST_TS].copy(),
-            equal=words[:, _EQUAL].copy(),
+            equal=words[:, _EQUAL].copy(), oriented=marks & _ORIENTED != 0,
             end_state=np.where(rst.any(axis=1), 0, np.where((fin != _NONE).any(axis=1), 1, 2)),
             syn=marked(_SYN_SEEN), rst=rst, fin_offset=fin,
             acked=np.where((base < 0) | (ack < 0), _NONE, reached + ahead), end_offset=reached.copy(),
