@@ -122,6 +122,10 @@ class Segments:
     counts: dict[str, int]
 
 
+Ends = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""The source and the destination of rows, each as `endpoints` has it."""
+
+
 @lru_cache(ADDRESSES)
 def address_text(version: int, hi: int, lo: int) -> str:
     """The address as people write it.
@@ -784,7 +788,7 @@ class Dissector:
             ts_ns=window.ts_ns[rows.packet],
             number=window.number[rows.packet],
             file=np.full(rows.row_count, window.file, np.int32),
-            key=_keys(rows.columns),
+            key=keys_of(_ends(rows.columns)),
             counts=words,
         )
 
@@ -828,29 +832,47 @@ class Dissector:
         return whole
 
 
-def connections_of(window: Window) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """(rows, keys, fragments) of a window: its rows that are TCP packets, their Segments.key, and rows of fragments.
+def connections_of(window: Window) -> tuple[NDArray[np.int64], Ends, NDArray[np.int64]]:
+    """(rows, ends, fragments) of a window: its rows that are TCP packets, their endpoints, and rows of fragments.
 
     Fragments are not joined: whose they are may be said in another window.
     """
     counts = np.zeros(_WALKED_COUNT, np.int64)
     rows = _Rows(window.buffer, window.offset, window.caplen, window.wirelen, window.link_type, counts)
-    return rows.packet, _keys(rows.columns), np.array([piece[0] for piece in rows.pieces], np.int64)
+    return rows.packet, _ends(rows.columns), np.array([piece[0] for piece in rows.pieces], np.int64)
 
 
-def _keys(columns: dict[str, np.ndarray]) -> NDArray[np.int64]:
-    """A hash of addresses and ports that both directions share."""
-    sides = []
-    for side, port in (("src", "sport"), ("dst", "dport")):
-        mixed = columns[f"{side}_hi"].view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        mixed += columns[f"{side}_lo"].view(np.uint64)
-        mixed *= np.uint64(0xBF58476D1CE4E5B9)
-        mixed ^= mixed >> np.uint64(29)
-        mixed += columns[port].astype(np.uint64)
-        mixed *= np.uint64(0x94D049BB133111EB)
-        mixed ^= mixed >> np.uint64(32)
-        sides.append(mixed)
-    key = sides[0] + sides[1]
+def endpoints(hi: NDArray[np.int64], lo: NDArray[np.int64], port: NDArray[np.integer]) -> NDArray[np.int64]:
+    """A hash of each address, by its halves, and port."""
+    mixed = hi.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed += lo.view(np.uint64)
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(29)
+    mixed += port.astype(np.uint64)
+    mixed *= np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(32)
+    return mixed.view(np.int64)
+
+
+def ends_of(segments: Segments) -> Ends:
+    """The endpoints of each row."""
+    return (
+        endpoints(segments.src_hi, segments.src_lo, segments.sport),
+        endpoints(segments.dst_hi, segments.dst_lo, segments.dport),
+    )
+
+
+def keys_of(ends: Ends) -> NDArray[np.int64]:
+    """Segments.key of connections between endpoints: a hash that both directions share."""
+    key = ends[0].view(np.uint64) + ends[1].view(np.uint64)
     key *= np.uint64(0x9E3779B97F4A7C15)
     key ^= key >> np.uint64(31)
     return key.view(np.int64)
+
+
+def _ends(columns: dict[str, np.ndarray]) -> Ends:
+    one, other = (
+        endpoints(columns[f"{side}_hi"], columns[f"{side}_lo"], columns[port])
+        for side, port in (("src", "sport"), ("dst", "dport"))
+    )
+    return one, other

@@ -377,6 +377,11 @@ class Rows:
         if start < self.num_rows:
             yield start, self.chosen(np.arange(start, self.num_rows))
 
+    def tables(self) -> Iterator[pa.Table]:
+        """All rows as they were added, about as many at a time as a block has."""
+        for _, block in self.blocks():
+            yield pa.table({name: block[name] for name in self._types})
+
     def _places(self) -> list[slice]:
         ends = np.cumsum([0, *self._counts]).tolist()
         return [slice(a, b) for a, b in pairwise(ends)]

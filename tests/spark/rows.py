@@ -3,7 +3,7 @@
 import os
 import struct
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +99,30 @@ def moved(path: Path, out: Path, port: int, to: int) -> Path:
                 packet[at : at + 2] = struct.pack(">H", to)
         made.append(bytes(packet))
     out.write_bytes(b"".join(made))
+    return out
+
+
+def fragmented(path: Path, out: Path) -> Path:
+    """The capture (Ethernet, IPv4) with every second packet in fragments, the parts of some out of order."""
+
+    def parts(record: bytes, number: int) -> Iterator[bytes]:
+        ip = 16 + 14
+        head, payload = record[ip : ip + 20], record[ip + 20 : ip + struct.unpack_from(">H", record, ip + 2)[0]]
+        pieces = [payload[at : at + 16] for at in range(0, len(payload), 16)]
+        for i, piece in enumerate(pieces):
+            more = 0x2000 if i + 1 < len(pieces) else 0
+            fresh = bytearray(head)
+            fresh[2:8] = struct.pack(">HHH", 20 + len(piece), number, more | (i * 2))
+            packet = record[16:ip] + bytes(fresh) + piece
+            yield record[:8] + struct.pack("<II", len(packet), len(packet)) + packet
+
+    head, found = records(path)
+    made = []
+    for number, record in enumerate(found):
+        is_cut = number % 2 and record[16 + 14] == 0x45
+        pieces = list(parts(record, number)) if is_cut else [record]
+        made += reversed(pieces) if number % 3 == 0 else pieces
+    out.write_bytes(head + b"".join(made))
     return out
 
 

@@ -5,11 +5,11 @@ import json
 import random
 import shutil
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from rows import of_dissections, of_export, records, rotated
+from rows import fragmented, of_dissections, of_export, records, rotated
 
 from mqpcap.capture import Capture, Window, captures
 from mqpcap.dissection import Options, dissect
@@ -40,10 +40,10 @@ def expected(capture: Capture, cut: Cut) -> list[list[Packet]]:
     """The packets of each share, by a look at every packet of the capture."""
     found: list[list[Packet]] = [[] for _ in range(cut.share_count)]
     for window in capture.windows():
-        rows, keys, fragments = connections_of(window)
-        shares = cut.shares(keys)
+        rows, ends, fragments = connections_of(window)
+        shares, torn = cut.shares(ends)
         for k in range(cut.share_count):
-            found[k] += packets(window, sorted([*rows[shares == k].tolist(), *fragments.tolist()]))
+            found[k] += packets(window, sorted([*rows[(shares == k) | torn].tolist(), *fragments.tolist()]))
     return found
 
 
@@ -244,7 +244,7 @@ def test_chain_with_a_compressed_file_and_small_writes(tmp_path: Path, monkeypat
     files[1].unlink()
     (capture,) = captures([str(tmp_path / "in")]).captures
     assert len(capture.files) == 4
-    cut = Cut(3, plan.pins(capture, 3))
+    cut = plan.cut(capture, 3)
     assert cut.pinned
 
     for span_bytes, window_bytes, packet_count in (
@@ -279,30 +279,6 @@ def test_file_that_is_gone_fails_its_capture(tmp_path: Path) -> None:
 
     with pytest.raises(CaptureError, match="cannot be read"):
         Dealing(capture, Cut(3))
-
-
-def fragmented(path: Path, out: Path) -> Path:
-    """The capture (Ethernet, IPv4) with every second packet in fragments, the parts of some out of order."""
-
-    def parts(record: bytes, number: int) -> Iterator[bytes]:
-        ip = 16 + 14
-        head, payload = record[ip : ip + 20], record[ip + 20 : ip + struct.unpack_from(">H", record, ip + 2)[0]]
-        pieces = [payload[at : at + 16] for at in range(0, len(payload), 16)]
-        for i, piece in enumerate(pieces):
-            more = 0x2000 if i + 1 < len(pieces) else 0
-            fresh = bytearray(head)
-            fresh[2:8] = struct.pack(">HHH", 20 + len(piece), number, more | (i * 2))
-            packet = record[16:ip] + bytes(fresh) + piece
-            yield record[:8] + struct.pack("<II", len(packet), len(packet)) + packet
-
-    head, found = records(path)
-    made = []
-    for number, record in enumerate(found):
-        is_cut = number % 2 and record[16 + 14] == 0x45
-        pieces = list(parts(record, number)) if is_cut else [record]
-        made += reversed(pieces) if number % 3 == 0 else pieces
-    out.write_bytes(head + b"".join(made))
-    return out
 
 
 @pytest.mark.parametrize("share_count", [1, 2, 7])

@@ -23,6 +23,7 @@ from mqpcap.errors import OutputError
 from mqpcap.outputs import DATES, Export
 from mqpcap.spark import job, plan, tasks
 from mqpcap.spark.engine import Share
+from mqpcap.spark.plan import Cut
 from mqpcap.tables import Policy
 
 if TYPE_CHECKING:
@@ -75,11 +76,18 @@ def test_samples_in_packs_are_the_local_export(spark: "SparkSession", tmp_path: 
     assert schemas(tmp_path / "tables") == schemas(tmp_path / "local")
 
 
-@pytest.mark.parametrize("share_count", [2, 7])
-def test_samples_in_shares_are_the_local_export(tmp_path: Path, share_count: int) -> None:
-    """The job's tasks and stages for every sample, in this process: Spark only hands them out."""
+@pytest.mark.parametrize(("share_count", "planned"), [(2, True), (7, True), (2, False), (7, False)])
+def test_samples_in_shares_are_the_local_export(
+    tmp_path: Path, share_count: int, planned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job's tasks and stages for every sample, in this process: Spark only hands them out.
+
+    Not planned: connections of one server are in all shares, whatever is best.
+    """
     found = captures([str(PCAPS)]).captures
     local(found, tmp_path / "local")
+    if not planned:
+        monkeypatch.setattr(plan, "cut", lambda capture, n: Cut(n))
 
     job.export(None, found, str(tmp_path / "tables"), Options(), share_count=share_count)
 
@@ -101,7 +109,7 @@ def test_rotated_files_in_shares_are_the_local_export(
 
 
 def test_second_stage_is_done_server_by_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several servers of each protocol: their exchanges and deliveries are made side by side, and are the same."""
+    """Several servers of each protocol, in no share as a whole: what joins them is made side by side, and the same."""
     paths = [PCAPS / f"{name}.pcap" for name in ("blipmq/qos1", "flymq/fetch", "msgq/split_session", "fq/session")]
     for path, port in zip(tuple(paths), (5555, 9092, 9912, 8765), strict=True):
         paths += [moved(path, tmp_path / f"{path.stem}{k}", port, port + k) for k in (1, 2, 3)]
@@ -110,6 +118,7 @@ def test_second_stage_is_done_server_by_server(tmp_path: Path, monkeypatch: pyte
     done: list[str] = []
     run = tasks.run
     monkeypatch.setattr(tasks, "run", lambda task, *others: done.append(task.id) or run(task, *others))
+    monkeypatch.setattr(plan, "cut", lambda capture, n: Cut(n))
 
     job.export(None, found, str(tmp_path / "tables"), Options(), share_count=4)
 
@@ -125,8 +134,8 @@ def test_large_connections_are_dealt_out_evenly() -> None:
     _, packets = records(PCAPS / "blipmq/errors.pcap")
     whole = dissect(found).connections.to_pylist()
 
-    pinned = plan.pins(found, 3)
-    shares = [Share(found, Options(share=(k, 3)), pinned=pinned).run(None).connections.to_pylist() for k in range(3)]
+    cut = plan.cut(found, 3)
+    shares = [Share(found, Options(share=(k, 3)), cut=cut).run(None).connections.to_pylist() for k in range(3)]
 
     assert sorted(map(repr, (row for share in shares for row in share))) == sorted(map(repr, whole))
     assert all(0.8 < 3 * sum(r["packets_c2s"] + r["packets_s2c"] for r in s) / len(packets) < 1.2 for s in shares)

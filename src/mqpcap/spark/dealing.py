@@ -4,7 +4,8 @@ Shares that all read the whole capture cost a pass over it each, and from a netw
 many, tasks enter the files first, each a span of bytes in the middle of one, look at the headers and write the packets
 of their span into a file of the staging directory, each share's behind one another. A share's task then reads its part
 of all of these files: its `Hand`, a capture like any other. IP fragments say too little of their connection to be dealt
-out; they lie in a part of their own that every share reads, and each share joins them as the whole capture would.
+out; they lie in a part of their own that every share reads, and each share joins them as the whole capture would. So do
+packets between servers of two shares, of which both have to know.
 
 Where a span begins in the middle, its first record is found by a search that may err (`mqpcap.capture.entries`), its
 packets are counted from 1, and of pcapng the interfaces are those of the file's beginning. So a span counts only if the
@@ -197,11 +198,13 @@ class _Sorted:
 
 
 def _sorted(window: Window, cut: Cut) -> _Sorted:
-    """TCP packets by their shares; fragments come last."""
-    rows, keys, fragments = connections_of(window)
-    share = np.concatenate([cut.shares(keys), np.full(len(fragments), cut.share_count)])
-    order = np.argsort(share, kind="stable")
-    rows = np.concatenate([rows, fragments])[order]
+    """TCP packets by their shares; those that all shares read come last."""
+    rows, ends, fragments = connections_of(window)
+    shares, torn = cut.shares(ends)
+    share = np.concatenate([np.where(torn, cut.share_count, shares), np.full(len(fragments), cut.share_count)])
+    rows = np.concatenate([rows, fragments])
+    order = np.lexsort((rows, share))
+    rows = rows[order]
     caplen = window.caplen[rows]
     place = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(caplen, out=place[1:])

@@ -17,7 +17,7 @@ from mqpcap import tables
 from mqpcap.capture import Capture
 from mqpcap.dissection import Dissection, Options, Ready, _Run, taken
 from mqpcap.frames import Frames, Server
-from mqpcap.packets import Dissector, Segments, address_text
+from mqpcap.packets import Dissector, Segments, address_text, ends_of
 from mqpcap.program import compiled
 from mqpcap.protocol import Connection, Facts
 from mqpcap.records import Records
@@ -69,8 +69,9 @@ class Share(_Run):
     """One share of one capture.
 
     ``heard`` is what other shares know; ``wanted`` leaves unread what nobody asked for; only connections with one of
-    ``keys`` are followed, where given; ``pinned`` connections are of the share named there, whatever their hash.
-    ``ready`` is given what no later packet of the share can change.
+    ``keys`` are followed, where given; ``cut`` says which are of which share, their hash alone if it is not given.
+    ``ready`` is given what no later packet of the share can change. ``torn`` has the servers, as `packets.endpoints`
+    tells them, whose connections are not all where ``cut`` has the server.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Share(_Run):
         heard: Heard | None = None,
         wanted: Wanted | None = None,
         keys: NDArray[np.int64] | None = None,
-        pinned: Sequence[tuple[int, int]] = (),
+        cut: Cut | None = None,
         ready: Ready | None = None,
     ) -> None:
         self.heard = heard or Heard()
@@ -88,7 +89,8 @@ class Share(_Run):
         self.spool = Spool(TASK_SPOOL_BYTES)
         self.wanted = wanted or Wanted()
         self.keys = keys
-        self._cut = Cut(options.share[1], tuple(pinned))
+        self.cut = cut or Cut(options.share[1])
+        self.torn: set[int] = set()
 
     @property
     def is_whole(self) -> bool:
@@ -97,7 +99,10 @@ class Share(_Run):
 
     def _segments(self, segments: Segments) -> Segments:
         if not self.is_whole:
-            segments = taken(segments, np.flatnonzero(self._cut.shares(segments.key) == self.options.share[0]))
+            ends = ends_of(segments)
+            share, torn = self.cut.shares(ends)
+            self.torn.update(np.unique(np.stack(ends)[:, torn]).tolist())
+            segments = taken(segments, np.flatnonzero(share == self.options.share[0]))
         if self.keys is None:
             return segments
         return taken(segments, np.flatnonzero(np.isin(segments.key, self.keys)))
@@ -218,12 +223,10 @@ def heard(capture: Capture, options: Options) -> Heard:
     return listener.heard()
 
 
-def chunks(
-    capture: Capture, options: Options, wanted: Wanted | None = None, pinned: Sequence[tuple[int, int]] = ()
-) -> Iterator[Chunk]:
+def chunks(capture: Capture, options: Options, wanted: Wanted | None = None, cut: Cut | None = None) -> Iterator[Chunk]:
     """The messages of a share of a capture, with the rows of the whole one; raises CaptureError as `Share.as_read`."""
     if options.share[1] > 1:
-        made = dissection(capture, options, wanted, pinned)
+        made = dissection(capture, options, wanted, cut)
         yield from made.chunks(for_ledgers=False) if made is not None else ()
         return
     keys = None
@@ -234,7 +237,7 @@ def chunks(
 
 
 def dissection(
-    capture: Capture, options: Options, wanted: Wanted | None = None, pinned: Sequence[tuple[int, int]] = ()
+    capture: Capture, options: Options, wanted: Wanted | None = None, cut: Cut | None = None
 ) -> Dissection | None:
     """A share of a capture whose rows are those of the whole one; None if nothing that is wanted can be in it.
 
@@ -245,11 +248,11 @@ def dissection(
         keys = _keys(capture, wanted)
         if not len(keys):
             return None
-    share = Share(capture, options, None, wanted, keys, pinned)
+    share = Share(capture, options, None, wanted, keys, cut)
     made = share.run(None)
     asks = share.framer.doubted or any(share.joining(name) and share.connections_of(name) for name in share.protocols)
     if not share.is_whole and asks:
-        made = Share(capture, options, heard(capture, options), wanted, keys, pinned).run(None)
+        made = Share(capture, options, heard(capture, options), wanted, keys, cut).run(None)
     if made.failure is not None:
         raise made.failure
     return made

@@ -16,7 +16,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ from mqpcap.spark.dealing import Dealing, Dealt
 from mqpcap.spark.java import SparkError
 from mqpcap.spark.parts import PartFile
 from mqpcap.spark.places import Place
-from mqpcap.spark.plan import Unit
+from mqpcap.spark.plan import Cut, Unit
 from mqpcap.spark.tasks import Deal, Dissect, Join, Result, Settle, Side, Task
 from mqpcap.tables import Policy, fingerprint_bases
 
@@ -133,8 +133,8 @@ class _Job:
         named = self._named(share_count)
         found = self._unfinished()
         if found is not None and found.get("job") == named:
-            units = [(tuple(numbers), (share[0], share[1])) for numbers, share in found["units"]]
-            pinned = {int(i): tuple((key, k) for key, k in keys) for i, keys in found["pinned"].items()}
+            units = [(tuple(numbers), number) for numbers, number in found["units"]]
+            cuts = {int(i): _cut(said) for i, said in found["cuts"].items()}
             bases = found["bases"][0], found["bases"][1]
             self.done = self._finished()
             self.outcome.resumed_count = len(self.done)
@@ -142,12 +142,11 @@ class _Job:
             if found is not None or self.staging.sizes():
                 self.staging.remove()
             planned = plan.units(self.captures, slot_count * SHARES_PER_SLOT if slot_count > 1 else 1, share_count)
-            units = [(tuple(i for i, _ in unit.captures), unit.share) for unit in planned]
-            pinned = {unit.captures[0][0]: unit.pinned for unit in planned if unit.pinned}
+            units = [(tuple(i for i, _ in unit.captures), unit.number) for unit in planned]
+            cuts = {unit.captures[0][0]: unit.cut for unit in planned}
             bases = fingerprint_bases()
         self.units = [
-            Unit(tuple((i, self.captures[i]) for i in numbers), share, pinned.get(numbers[0], ()))
-            for numbers, share in units
+            Unit(tuple((i, self.captures[i]) for i in numbers), number, cuts[numbers[0]]) for numbers, number in units
         ]
         policy = self.options.policy
         self.options = Options(
@@ -155,7 +154,7 @@ class _Job:
         )
         manifest = {
             "tool": "mqpcap", "state": "unfinished", "host": socket.gethostname(), "pid": os.getpid(),
-            "job": named, "units": units, "pinned": pinned, "bases": bases,
+            "job": named, "units": units, "cuts": {i: asdict(one) for i, one in cuts.items()}, "bases": bases,
         }  # fmt: skip
         self.staging.write(JOB, json.dumps(manifest).encode())
         self.staging.hide()
@@ -370,6 +369,12 @@ class _Job:
         while not stop.wait(POLL_S):
             with suppress(OSError):
                 self.progress(name, min(count, len(self.staging.sizes("done")) - before), count)
+
+
+def _cut(said: Mapping[str, Any]) -> Cut:
+    """A cut out of its JSON."""
+    pinned, servers = (tuple((key, k) for key, k in said[name]) for name in ("pinned", "servers"))
+    return Cut(said["share_count"], pinned, servers)
 
 
 Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]

@@ -3,6 +3,11 @@
 A large capture is cut into shares of its connections, small ones are packed together: a Python task costs about 65 ms
 whatever it does (measured), so one should have seconds of work. Few shares read all packets of their capture each; for
 many the job deals the packets out first (`mqpcap.spark.dealing`).
+
+What is said of several connections together, exchanges and deliveries, is said of those of one server. So a share gets
+all connections of a server where that leaves the shares even, and makes the rows itself. The connections of a server
+that is too large for it are dealt out, and their rows are joined when all shares are done. Which servers there are and
+how large they are is guessed from a look at some places of the capture; nothing depends on the guess but the time.
 """
 
 import json
@@ -10,13 +15,15 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mqpcap.capture import Capture, Found, captures
+from mqpcap.capture import Capture, Found, Reader, Window, captures, entries
 from mqpcap.errors import CaptureError
-from mqpcap.packets import Dissector
+from mqpcap.packets import Dissector, Ends, ends_of, keys_of
 from mqpcap.spark import remote
 
 PACK_BYTES = 64 << 20
@@ -32,46 +39,72 @@ PINNED_PER_SHARE = 16
 """A connection is dealt out by its size if it is more than this part of a share."""
 PACKET_BYTES = 66
 """What the headers of a packet count."""
+MAX_SERVERS = 256
+"""So many servers are dealt out as a whole; packets are looked up among them."""
+LOOKS = 8
+LOOK_BYTES = 2 << 20
+"""So many places of a capture are looked at, and so much there."""
+JOINED = 0.3
+"""What it costs more to join the rows of a server in the second stage, as a part of what it costs in all (measured)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How the connections of a capture are cut into shares: pinned says whose the largest are, by key; the others go by
-    their hash, as in `mqpcap.dissection.shared`."""
+    """How the connections of a capture are cut into shares.
+
+    servers says whose all connections of an endpoint are, by its hash; pinned whose the largest of the others are, by
+    key. The rest go by their hash, as in `mqpcap.dissection.shared`.
+    """
 
     share_count: int
     pinned: tuple[tuple[int, int], ...] = ()
+    servers: tuple[tuple[int, int], ...] = ()
 
-    def shares(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The share of each connection, told by its key."""
+    def shares(self, ends: Ends) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The share of each connection, told by its endpoints; and which of them are between servers of two shares."""
+        keys = keys_of(ends)
         shares = (keys.view(np.uint64) % np.uint64(self.share_count)).astype(np.int64)
-        if not self.pinned:
-            return shares
-        pinned = np.array(sorted(self.pinned), np.int64)
-        at = np.minimum(np.searchsorted(pinned[:, 0], keys), len(pinned) - 1)
-        return np.where(pinned[at, 0] == keys, pinned[at, 1], shares)
+        pinned = _said(self.pinned, keys)
+        shares = np.where(pinned < 0, shares, pinned)
+        one, other = (self.of_servers(end) for end in ends)
+        # The same whichever end is the source.
+        whole = np.maximum(one, other)
+        return np.where(whole < 0, shares, whole), (one >= 0) & (other >= 0) & (one != other)
+
+    def of_servers(self, ends: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The share of each endpoint that is dealt out with all of its connections, -1 for another."""
+        return _said(self.servers, ends)
+
+
+def _said(pairs: Sequence[tuple[int, int]], keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    """What is said of each key, -1 where nothing is."""
+    if not pairs:
+        return np.full(len(keys), -1)
+    said = np.array(sorted(pairs), np.int64)
+    at = np.minimum(np.searchsorted(said[:, 0], keys), len(said) - 1)
+    return np.where(said[at, 0] == keys, said[at, 1], -1)
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One task's work: a share (k of n) of one capture, or several whole captures.
+    """One task's work: a share, by its number, of one capture, or several whole captures.
 
-    captures are (number in the input, capture); pinned as in `Cut`.
+    captures are (number in the input, capture).
     """
 
     captures: tuple[tuple[int, Capture], ...]
-    share: tuple[int, int] = (0, 1)
-    pinned: tuple[tuple[int, int], ...] = ()
+    number: int = 0
+    cut: Cut = Cut(1)
 
     @property
-    def cut(self) -> Cut:
-        """What it is a share of."""
-        return Cut(self.share[1], self.pinned)
+    def share(self) -> tuple[int, int]:
+        """k of n."""
+        return self.number, self.cut.share_count
 
     @property
     def is_dealt(self) -> bool:
         """Whether a job deals its packets out first."""
-        return self.share[1] >= DEALT_SHARES
+        return self.cut.share_count >= DEALT_SHARES
 
 
 def named_inputs(options: Mapping[str, str]) -> list[str]:
@@ -100,12 +133,16 @@ def found(inputs: Sequence[str]) -> Found:
 
 def size_bytes(capture: Capture) -> int:
     """Bytes of the capture's files, as far as they can be asked."""
-    total = 0
-    for file in capture._files:
+    return sum(_sizes(capture))
+
+
+def _sizes(capture: Capture) -> list[int]:
+    sizes = [0] * len(capture._files)
+    for i, file in enumerate(capture._files):
         known: int | None = getattr(file, "size_bytes", None)
         with suppress(OSError):
-            total += os.stat(file.path).st_size if known is None else known
-    return total
+            sizes[i] = os.stat(file.path).st_size if known is None else known
+    return sizes
 
 
 def units(found: Sequence[Capture], slot_count: int, share_count: int | None = None) -> list[Unit]:
@@ -130,33 +167,110 @@ def units(found: Sequence[Capture], slot_count: int, share_count: int | None = N
 
 
 def _shares(number: int, capture: Capture, n: int) -> list[Unit]:
-    pinned = pins(capture, n) if n > 1 else ()
-    return [Unit(((number, capture),), (k, n), pinned) for k in range(n)]
+    how = cut(capture, n)
+    return [Unit(((number, capture),), k, how) for k in range(n)]
 
 
-def pins(capture: Capture, n: int) -> tuple[tuple[int, int], ...]:
-    """Shares for the connections that had most bytes in the first packets: a hash deals a few large ones out badly."""
-    loads = np.zeros(n)
+def cut(capture: Capture, n: int) -> Cut:
+    """A capture in n shares of about the same work, as far as a look at some places of it tells."""
+    seen = _seen(capture) if n > 1 else None
+    if seen is None:
+        return Cut(n)
+    by_weight = np.argsort(-seen.weights, kind="stable")
+    candidates = [_dealt(seen, n, by_weight[k:MAX_SERVERS]) for k in range(min(2 * n, len(by_weight)) + 1)]
+    return min(candidates, key=lambda one: one[0])[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Connections and servers by number: each connection's key, weight and server; each server's endpoint and weight.
+
+    Which end is the server is guessed: the one with more connections, or with the lower port.
+    """
+
+    keys: NDArray[np.int64]
+    loads: NDArray[Any]
+    server: NDArray[np.int64]
+    servers: NDArray[np.int64]
+    weights: NDArray[Any]
+
+
+def _seen(capture: Capture) -> _Seen | None:
+    found: list[NDArray[np.int64]] = []
+    loads: list[NDArray[Any]] = []
+    for window in _looks(capture):
+        s = Dissector().segments(window)
+        _, first, place = np.unique(s.key, return_index=True, return_inverse=True)
+        found.append(np.stack([s.key, *ends_of(s), s.sport, s.dport])[:, first])
+        loads.append(np.bincount(place.reshape(-1), s.length + PACKET_BYTES, len(first)))
+    if not found or not sum(map(len, loads)):
+        return None
+    rows = np.concatenate(found, axis=1)
+    keys, first, place = np.unique(rows[0], return_index=True, return_inverse=True)
+    load = np.bincount(place.reshape(-1), np.concatenate(loads), len(keys))
+    _, one, other, one_port, other_port = rows[:, first]
+    _, place, counts = np.unique(np.concatenate([one, other]), return_inverse=True, return_counts=True)
+    degree = counts[place.reshape(-1)].reshape(2, -1)
+    is_other = (degree[1] > degree[0]) | ((degree[1] == degree[0]) & (other_port < one_port))
+    servers, server = np.unique(np.where(is_other, other, one), return_inverse=True)
+    server = server.reshape(-1)
+    return _Seen(keys, load, server, servers, np.bincount(server, load, len(servers)))
+
+
+def _looks(capture: Capture) -> Iterator[Window]:
+    """Packets from some places of a capture, in proportion to its files; those of a small one from its beginning."""
+    ends = np.cumsum(_sizes(capture))
+    with suppress(CaptureError):
+        if ends[-1] <= LOOKS * LOOK_BYTES:
+            yield from islice(capture.windows(), LOOKS)
+            return
+        for at in (ends[-1] * np.arange(LOOKS) // LOOKS).tolist():
+            file = int(np.searchsorted(ends, at, "right"))
+            window = _look(capture, file, at - int(ends[file - 1] if file else 0))
+            if window is not None:
+                yield window
+
+
+def _look(capture: Capture, file: int, begin: int) -> Window | None:
+    name, source = capture.files[file], capture.source(file)
     try:
-        window = next(capture.windows(), None)
-    except CaptureError:
-        return ()
-    if window is None:
-        return ()
-    segments = Dissector().segments(window)
-    keys, place = np.unique(segments.key, return_inverse=True)
-    weights = np.bincount(place.reshape(-1), segments.length + PACKET_BYTES, len(keys))
-    order = np.argsort(-weights, kind="stable")
-    order = order[weights[order] >= weights.sum() / n / PINNED_PER_SHARE]
-    small = np.ones(len(keys), np.bool_)
-    small[order] = False
-    np.add.at(loads, (keys[small].view(np.uint64) % np.uint64(n)).astype(np.int64), weights[small])
-    found = []
-    for one in order.tolist():
-        share = int(loads.argmin())
-        loads[share] += weights[one]
-        found.append((int(keys[one]), share))
-    return tuple(found)
+        entry = None
+        if source.size_bytes is None:
+            begin = 0
+        if begin:
+            entry = entries.entry(name, source, begin)
+            if entry is None:
+                return None
+            begin = entry.position
+        return next(Reader(name, file, source, entry, begin + LOOK_BYTES).windows(), None)
+    finally:
+        source.close()
+
+
+def _dealt(seen: _Seen, n: int, whole: NDArray[np.int64]) -> tuple[float, Cut]:
+    """A cut with some servers, the largest first, as a whole; and what it costs: the time of the slowest slots."""
+    alone = np.ones(len(seen.servers), np.bool_)
+    alone[whole] = False
+    total = seen.weights.sum()
+    others = np.flatnonzero(alone[seen.server])
+    others = others[np.argsort(-seen.loads[others], kind="stable")]
+    large = others[seen.loads[others] >= total / n / PINNED_PER_SHARE]
+    small = others[len(large) :]
+    shares = np.zeros(n)
+    np.add.at(shares, (seen.keys[small].view(np.uint64) % np.uint64(n)).astype(np.int64), seen.loads[small])
+    items = [(weight, False, one) for one, weight in zip(whole.tolist(), seen.weights[whole].tolist(), strict=True)]
+    items += [(weight, True, one) for one, weight in zip(large.tolist(), seen.loads[large].tolist(), strict=True)]
+    servers, pinned = [], []
+    for weight, is_connection, one in sorted(items, key=lambda item: -item[0]):
+        share = int(shares.argmin())
+        shares[share] += weight
+        if is_connection:
+            pinned.append((int(seen.keys[one]), share))
+        else:
+            servers.append((int(seen.servers[one]), share))
+    joined = seen.weights[alone]
+    last = max(joined.max(initial=0.0), joined.sum() / n)
+    return shares.max() + JOINED * last, Cut(n, tuple(pinned), tuple(servers))
 
 
 def _packs(small: Sequence[tuple[int, int]], limit: int) -> Iterator[list[int]]:

@@ -202,7 +202,7 @@ class CaptureReader(DataSourceReader):
         options = replace(self.asked.options, share=partition.unit.share, policy=self._policy())
         unit, table = partition.unit, self.asked.table
         for _, capture in unit.captures:
-            for rows in rows_of(capture, options, self.wanted, unit.pinned, table):
+            for rows in rows_of(capture, options, self.wanted, unit.cut, table):
                 yield from schemas.batches(self._filtered(rows), schema)
 
     def _policy(self) -> Policy:
@@ -227,17 +227,17 @@ def _of_table(table: str) -> Wanted | None:
 
 
 def rows_of(
-    capture: Capture, options: Options, wanted: Wanted | None, pinned: Sequence[tuple[int, int]], table: str
+    capture: Capture, options: Options, wanted: Wanted | None, cut: plan.Cut, table: str
 ) -> Iterator[pa.Table]:
     """One table of a share of a capture, in parts."""
     if table in ("messages", *protocols()):
-        for chunk in engine.chunks(capture, options, wanted, pinned):
+        for chunk in engine.chunks(capture, options, wanted, cut):
             if table == "messages":
                 yield chunk.messages
             elif table == chunk.protocol:
                 yield chunk.fields
         return
-    made = engine.dissection(capture, options, wanted, pinned)
+    made = engine.dissection(capture, options, wanted, cut)
     if made is None:
         return
     if table in ("connections", "problems"):

@@ -3,7 +3,8 @@
 First stage, `Dissect`: a share of a capture, or some small captures, through the engine, its rows to Parquet as they
 become final; where shares are many, `Deal` has read the capture before them and left each its packets. Where a share
 cannot say all of a row or what joins connections, it leaves what is needed in files of its own (``side``): narrow
-columns, packed as the local export packs them, those of each group of servers in one file.
+columns, packed as the local export packs them, those of each group of servers in one file. What it has all connections
+of, as the cut of the capture says, it joins itself.
 Second stage: `Settle` finishes rows that waited for the logins of other shares (fq), `Join` makes ``exchanges`` and
 ``deliveries`` of a protocol that looks at more than one connection, for one group of servers. Each task ends by writing
 its result, after all of its files, under a name no other attempt has.
@@ -15,7 +16,7 @@ import struct
 import uuid
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -31,7 +32,8 @@ from mqpcap.errors import CaptureError, one_line
 from mqpcap.exchanges import Ledger, ledger
 from mqpcap.frames import Server, Spoken
 from mqpcap.layers import protocols
-from mqpcap.matching import numbered
+from mqpcap.matching import I64, numbered
+from mqpcap.packets import endpoints
 from mqpcap.protocol import Connection, Ends
 from mqpcap.rows import Rows
 from mqpcap.spark import dealing, engine
@@ -190,7 +192,7 @@ def _dissect(task: Dissect, options: Options, place: Place, stem: str, parts: Pa
     problems: Counter[str] = Counter()
     for number, capture in task.unit.captures:
         share = Share(
-            capture, replace(options, share=task.unit.share), Heard(task.servers), pinned=task.unit.pinned,
+            capture, replace(options, share=task.unit.share), Heard(task.servers), cut=task.unit.cut,
             ready=lambda chunk: _write(chunk, parts, made),
         )  # fmt: skip
         leavings = _Leavings(share, place, stem)
@@ -268,7 +270,7 @@ def _shared(share: Share, dissection: Dissection, leavings: "_Leavings", parts: 
         state = State([], {}, edges)
         if share.joining(name):
             state = State(list(share.connections_of(name).values()), share.flows_of(name), edges)
-        made.sides += leaving.close(state, parts)
+        made.sides += leaving.close(state, parts, share.torn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,14 +289,22 @@ def joins_connections(name: str) -> bool:
 
 
 class _Leaving:
-    """What a share leaves of one protocol; narrow rows are added as to the rows of a dissection."""
+    """What a share leaves of one protocol; narrow rows are added as to the rows of a dissection.
 
-    def __init__(self, place: Place, folder: str, name: str, group_count: int) -> None:
+    Rows of servers that are ``mine``, told by the share of each endpoint, stay here until the end: with them a group of
+    their own, behind the others.
+    """
+
+    def __init__(
+        self, place: Place, folder: str, name: str, group_count: int, mine: Callable[[I64], NDArray[np.bool_]]
+    ) -> None:
         rule = protocols()[name].rule
         self._place = place
         self._folder = folder
         self._name = name
         self._group_count = 1 if rule is not None and rule.across_servers else group_count
+        self._mine = mine
+        self._own: dict[int, int] = {}
         self._groups: dict[int, int] = {}
         self._rows: dict[int, Rows] = {}
         self._files: dict[str, tuple[str, pa.NativeFile]] = {}
@@ -311,10 +321,14 @@ class _Leaving:
             self._take(0, narrow)
             return
         ids, place = numbered(narrow["connection_id"].to_numpy())
-        groups = np.array([self._groups[one] for one in ids.tolist()], np.uint8)[place]
+        known = [self._own_group if one in self._own else self._groups[one] for one in ids.tolist()]
+        if len({*known}) == 1:
+            self._take(known[0], narrow)
+            return
+        groups = np.array(known, np.uint8)[place]
         # Each group's rows together, in their order: one pass over the columns however many groups there are.
         order = np.argsort(groups, kind="stable")
-        bounds = np.searchsorted(groups[order], np.arange(self._group_count + 1)).tolist()
+        bounds = np.searchsorted(groups[order], np.arange(self._own_group + 2)).tolist()
         together = narrow.take(pa.array(order))
         for group, (start, end) in enumerate(pairwise(bounds)):
             if end > start:
@@ -323,17 +337,25 @@ class _Leaving:
     def _take(self, group: int, narrow: pa.Table) -> None:
         rows = self._rows.setdefault(group, Rows())
         rows.add(narrow)
-        if rows.num_rows >= BLOCK_ROW_COUNT and joins_connections(self._name):
+        if rows.num_rows >= BLOCK_ROW_COUNT and group != self._own_group and joins_connections(self._name):
             self._block(group, rows)
             self._rows[group] = Rows()
 
     def know(self, flows: Flows, talks: Mapping[int, Spoken], numbers: NDArray[np.int64]) -> None:
         """The groups that connections belong to, by their servers."""
         of = flows.columns(numbers)
-        client = np.array([talks[number].client for number in numbers.tolist()], np.int64)
-        ends = zip(of.ips(1 - client), of.ports(1 - client).tolist(), strict=True)
-        for one, (ip, port) in zip(of.connection_ids().tolist(), ends, strict=True):
+        server = 1 - np.array([talks[number].client for number in numbers.tolist()], np.int64)
+        ids = of.connection_ids().tolist()
+        for one, ip, port in zip(ids, of.ips(server), of.ports(server).tolist(), strict=True):
             self._groups[one] = _group(f"{ip} {port}", self._group_count)
+        row = np.arange(len(of))
+        ends = endpoints(of.hi[row, server], of.lo[row, server], of.ports(server))
+        for k in np.flatnonzero(self._mine(ends)).tolist():
+            self._own[ids[k]] = int(ends[k])
+
+    @property
+    def _own_group(self) -> int:
+        return self._group_count
 
     def wait(self, table: pa.Table) -> None:
         """Rows that other shares have a say in."""
@@ -341,9 +363,21 @@ class _Leaving:
         with pa.ipc.new_stream(self._file("pending"), table.schema, options=_LZ4) as writer:
             writer.write_table(table)
 
-    def close(self, state: State, parts: Parts) -> list[Side]:
-        """What was left. What is this share's alone becomes rows of ``exchanges``."""
+    def close(self, state: State, parts: Parts, torn: Set[int] = frozenset()) -> list[Side]:
+        """What was left. What is this share's alone becomes rows of ``exchanges`` and ``deliveries``.
+
+        torn: servers whose connections turned out to be in several shares.
+        """
         joins = joins_connections(self._name)
+        own = self._rows.pop(self._own_group, Rows())
+        if torn & {*self._own.values()}:
+            self._own.clear()
+            for table in own.tables():
+                self.add(table)
+        elif own.num_rows:
+            edges = {k: edge for k, edge in state.edges.items() if k in self._own}
+            _write_ledger(ledger(protocols()[self._name], own, edges), parts)
+        del own
         for group, rows in self._rows.items():
             if joins:
                 self._block(group, rows)
@@ -351,7 +385,8 @@ class _Leaving:
                 _write_ledger(ledger(protocols()[self._name], rows, state.edges), parts)
         for group in self._narrow:
             self._block(group, {
-                k: edge for k, edge in state.edges.items() if _group(edge.server, self._group_count) == group
+                k: edge for k, edge in state.edges.items()
+                if k not in self._own and _group(edge.server, self._group_count) == group
             })  # fmt: skip
         for _, file in self._files.values():
             file.close()
@@ -393,7 +428,11 @@ class _Leavings(dict[str, _Leaving]):
     def of(self, name: str) -> _Leaving:
         """What is left of a protocol; its connections known by now are told to it."""
         if name not in self:
-            self[name] = _Leaving(self._place, self._folder, name, min(self._share.options.share[1], MAX_GROUPS))
+            number, share_count = self._share.options.share
+            self[name] = _Leaving(
+                self._place, self._folder, name, min(share_count, MAX_GROUPS),
+                lambda ends: self._share.cut.of_servers(ends) == number,
+            )  # fmt: skip
         if not self[name].is_grouped:
             return self[name]
         known = self._known.setdefault(name, set())
@@ -441,7 +480,7 @@ def _settle(task: Settle, place: Place, stem: str, parts: Parts, made: Result) -
     connections = [c for name in task.states for c in _state(place, name).connections]
     facts = engine.settled_facts(task.protocol, connections)
     own = _state(place, task.state)
-    leaving = _Leaving(place, f"side/{stem}", task.protocol, 1)
+    leaving = _Leaving(place, f"side/{stem}", task.protocol, 1, lambda ends: np.zeros(len(ends), np.bool_))
     for table in _tables(place, task.pending):
         chunk = engine.settled_rows(task.protocol, table, own.flows, facts)
         _write(chunk, parts, made)
