@@ -7,7 +7,7 @@ import numpy as np
 
 from mqpcap.frames import Framer
 from mqpcap.layers import protocols
-from mqpcap.pieces import NAMES, NUMBER, Messages, Packets
+from mqpcap.pieces import NAMES, NUMBER, Found, Messages, Packets
 from mqpcap.protocol import MessageQueue
 
 # Offset, size, time, number, file, order of four packets; the third came last.
@@ -24,10 +24,8 @@ def put(rows: Messages, spans: list[tuple[int, int]], gap: int = 0, resynced: bo
     """Messages from and to stream offsets: 1000 less in the buffer they were found in, 5 more in that of the rows."""
     n = len(spans)
     starts, ends = (view(*(at - 1000 for at in side)) for side in zip(*spans, strict=True))
-    rows.put(
-        Packets(PACKETS), 0, 4, -1000, 5, 3, 1, gap, resynced, n, starts, ends, view(*range(n)), view(*range(7, 7 + n)),
-        view(*[0] * n), view(*range(40, 40 + n)),
-    )  # fmt: skip
+    found = Found(starts, ends, view(*range(n)), view(*range(7, 7 + n)), view(*[0] * n), view(*range(40, 40 + n)))
+    rows.put(found, n, Packets(PACKETS), 0, 4, -1000, 5, 3, 1, gap, resynced)
 
 
 def test_packet_of_an_offset() -> None:

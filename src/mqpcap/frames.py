@@ -18,7 +18,6 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from itertools import islice
 from typing import NamedTuple
 from typing import Protocol as Shape
 
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 
 from mqpcap import interpreter as ip
 from mqpcap.flaws import Flaw
-from mqpcap.pieces import AT, FILE, NUMBER, ORDER, SIZE, TS_NS, Messages, Packets
+from mqpcap.pieces import AT, FILE, NUMBER, ORDER, SIZE, TS_NS, Found, Messages, Packets
 from mqpcap.program import CompiledLayout, compiled
 from mqpcap.protocol import (
     DIRECTIONS,
@@ -39,7 +38,8 @@ from mqpcap.protocol import (
     Opening,
     Verdict,
 )
-from mqpcap.streams import Flow, Stretches, columns
+from mqpcap.streams import Flow, Stretches
+from mqpcap.streams import columns as of_flows
 
 OPENING_BYTES = 256 << 10
 """So much of each side is held for recognition; then what has not been claimed is not ours."""
@@ -62,6 +62,13 @@ class Step(IntEnum):
     SYNC = 0
     SEARCH = 1
     STOP = 2
+
+
+# A name of its own is read five times as fast as a member of its class (Python 3.11).
+SYNC, SEARCH, STOP = Step
+YES, WEAK, WAIT = Verdict.YES, Verdict.WEAK, Verdict.WAIT
+SUREST = YES, True, True
+"""The best rank of a claim: nothing said of another port, or of the other side as the client, can be better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +209,7 @@ class _Side:
     """One direction of a connection."""
 
     layout: int = -1
-    step: Step = Step.SYNC
+    step: Step = SYNC
     at: int = 0
     gap: int = 0
     resynced: bool = False
@@ -246,8 +253,7 @@ class _Began:
             self.later = self._run
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
+class _Choice(NamedTuple):
     """Who takes a connection (None: nobody), as what, and which side is the client."""
 
     protocol: MessageQueue | None
@@ -327,28 +333,45 @@ class Talk:
         return DIRECTIONS[side != self.client]
 
 
+class _Room:
+    """Where a scan puts what it found; ``alike`` says of all messages that they have the only form, or no flaw."""
+
+    def __init__(self) -> None:
+        arrays = (memoryview(np.zeros(SCAN_ROOM, np.int64)) for _ in range(6))
+        self.starts, self.ends, self.forms, self.ops, self.flaws, self.alike = arrays
+        self.split = self.starts, self.ends, self.forms, self.ops, self.flaws
+
+    def found(self, split: bool, layouts: memoryview) -> Found:
+        """The same for rows of some layouts."""
+        forms, flaws = (self.forms, self.flaws) if split else (self.alike, self.alike)
+        return Found(self.starts, self.ends, forms, self.ops, flaws, layouts)
+
+
 class _Entry:
     """A layout as the framing uses it: the compiled one, the description, and what follows an operation."""
 
-    def __init__(self, protocol: MessageQueue, compiled_: CompiledLayout, index: Mapping[str, int]) -> None:
+    def __init__(
+        self, protocol: MessageQueue, compiled_: CompiledLayout, index: Mapping[str, int], room: _Room
+    ) -> None:
         self.compiled = compiled_
         self.described = protocol.layout(compiled_.name)
         self.table = memoryview(compiled_.table)
         self.then = {op: index[name] for op, name in self.described.then.items()}
         splitter = self.described.splitter
         names = [compiled_.name] if splitter is None else splitter.layouts
-        self.layouts = memoryview(np.array([index[name] for name in names], np.int64))
+        self.layouts = [index[name] for name in names]
+        self.found = room.found(splitter is not None, memoryview(np.array(self.layouts, np.int64)))
 
 
 class _Known:
     """A protocol's Program as the framing uses it."""
 
-    def __init__(self, protocol: MessageQueue) -> None:
+    def __init__(self, protocol: MessageQueue, room: _Room) -> None:
         program = compiled(protocol)
         self.machine = program.interpreter()
         self.alternatives = memoryview(program.alt_pc)
         self.index = {layout.name: i for i, layout in enumerate(program.layouts)}
-        self.entries = [_Entry(protocol, layout, self.index) for layout in program.layouts]
+        self.entries = [_Entry(protocol, layout, self.index, room) for layout in program.layouts]
 
 
 class Framer:
@@ -379,7 +402,7 @@ class Framer:
 
     def __getstate__(self) -> dict[str, object]:
         """All but what can be made anew; between two calls no row is here."""
-        anew = ("_programs", "_found", "_alike", "_main", "_replayed")
+        anew = ("_programs", "_room", "_main", "_replayed")
         return {name: value for name, value in self.__dict__.items() if name not in anew}
 
     def __setstate__(self, state: dict[str, object]) -> None:
@@ -387,22 +410,17 @@ class Framer:
         self._make_room()
 
     def _make_room(self) -> None:
-        """What only serves to work: Programs, and where a scan puts what it found and rows are collected.
-
-        ``_alike`` says of all messages that they have the layout's only form, or no flaw.
-        """
+        """What only serves to work: Programs, and where a scan puts what it found and rows are collected."""
         self._programs: dict[str, _Known] = {}
         self._main: dict[str, Messages] = {}
         self._replayed: dict[str, Messages] = {}
-        starts, ends, forms, ops, flaws = (memoryview(np.zeros(SCAN_ROOM, np.int64)) for _ in range(5))
-        self._found = starts, ends, forms, ops, flaws
-        self._alike = memoryview(np.zeros(SCAN_ROOM, np.int64))
+        self._room = _Room()
 
     def _of(self, protocol: MessageQueue) -> _Known:
         """What is known of a protocol."""
         known = self._programs.get(protocol.name)
         if known is None:
-            known = self._programs[protocol.name] = _Known(protocol)
+            known = self._programs[protocol.name] = _Known(protocol, self._room)
         return known
 
     # -- what comes in ---------------------------------------------------------------------------------
@@ -477,17 +495,15 @@ class Framer:
 
         Nearly all are told by that, and connections may be very many: so nothing is copied or noted for it.
         """
-        piece = min((p for p in new if p.one < p.two), key=_Piece.order, default=None)
+        piece = _earliest(new)
         length = 0 if piece is None else piece.packets.value(SIZE, piece.one)
         if piece is None or not 0 < length < OPENING_BYTES:
             talk.hold = _Hold()
             return None
-        start = piece.packets.value(AT, piece.one) <= 0
-        one, two = of.syn
-        if piece.side == 0:
-            openings = _Held(piece.bytes_of(piece.one, length), one and start, False), _Held(b"", two, False)
-        else:
-            openings = _Held(b"", one, False), _Held(piece.bytes_of(piece.one, length), two and start, False)
+        openings = _Held(b"", of.syn[0], False), _Held(b"", of.syn[1], False)
+        spoke = openings[piece.side]
+        spoke.data = piece.bytes_of(piece.one, length)
+        spoke.start = spoke.start and piece.packets.value(AT, piece.one) <= 0
         choice = self._claim(of, openings, [], False)
         if choice is None:
             talk.hold = _Hold(ask_at_bytes=_next_look(length))
@@ -560,9 +576,9 @@ class Framer:
         for number, side in enumerate(talk.sides):
             side.layout = index.get(began[number != talk.client], -1)
             if side.layout < 0:
-                side.step = Step.STOP
+                side.step = STOP
             elif not of.syn[number]:
-                side.step = Step.SEARCH
+                side.step = SEARCH
 
     def _claimed(self, talk: Talk, of: _Origin, final: bool) -> _Choice | None:
         """Who takes a connection by what is known of it; None to wait. ``final``: nothing follows."""
@@ -594,22 +610,25 @@ class Framer:
         self, weak: list[_Choice], of: _Origin, openings: "tuple[_Held, _Held]", final: bool
     ) -> tuple[_Choice | None, bool]:
         """The best claim good enough to decide, and whether a protocol wants more bytes first."""
-        best: tuple[tuple[int, int, int], _Choice] | None = None
+        best: _Choice | None = None
+        best_rank = 0, False, False
         waits = False
         for protocol, client, on_port, forced in self._candidates(of):
-            if best is not None and best[0][:2] == (int(Verdict.YES), 1) and not on_port:
-                break  # Nothing said of another port can be better.
+            if best_rank == SUREST or (best_rank[:2] == SUREST[:2] and not on_port):
+                break
             claim = protocol.claims(self._opening(protocol, openings, client, on_port, forced))
-            waits = waits or (claim.verdict is Verdict.WAIT and not final)
-            if claim.verdict is Verdict.WEAK and not on_port:
+            verdict = claim.verdict
+            if verdict is WAIT:
+                waits = not final
+            elif verdict is YES or (verdict is WEAK and on_port):
+                rank = verdict, on_port, client == self._client_by_port(of)
+                if rank > best_rank:
+                    how = "decode_as" if forced else "content" if verdict is YES else "port"
+                    best_rank, best = rank, _Choice(protocol, claim, client, how)
+            elif verdict is WEAK:
                 weak.append(_Choice(protocol, claim, client, "peer"))
-            elif claim.verdict in (Verdict.YES, Verdict.WEAK):
-                rank = (int(claim.verdict), int(on_port), int(client == self._client_by_port(of)))
-                how = "decode_as" if forced else "content" if claim.verdict is Verdict.YES else "port"
-                if best is None or rank > best[0]:
-                    best = rank, _Choice(protocol, claim, client, how)
-        if best is not None and (best[1].claim.verdict is Verdict.YES or not waits):
-            return best[1], False
+        if best_rank[0] is YES or not waits:
+            return best, False
         return None, waits
 
     def _candidates(self, of: _Origin) -> list[tuple[MessageQueue, int, bool, bool]]:
@@ -712,22 +731,22 @@ class Framer:
         if side.pending is not None:
             self._through_pending(talk, number, side, piece)
         while side.at < stop:
-            if talk.protocol is None or side.step is Step.STOP:
+            if talk.protocol is None or side.step is STOP:
                 reason = talk.reason if talk.protocol is None else "bad_framing"
                 self._skip(side, side.at, stop - side.at, piece, reason)
                 side.at = stop
-            elif side.step is Step.SEARCH:
+            elif side.step is SEARCH:
                 if not self._resync(talk, number, side, piece, view, base, stop, hard):
                     break
             elif not self._scan(talk, number, side, piece, view, base, stop, hard, into, shift):
                 break
-        if piece.ended:
+        if piece.ended and (side.pending is not None or side.skip_from >= 0):
             self._give_up_pending(talk, number, side)
             self._end_skip(talk, number, side)
-        done = stop - piece.offset if hard else side.at - piece.offset
+        done = (stop if hard else side.at) - piece.offset
         if done < ours:
             talk.left.append(piece.part(done, ours))
-        return max(done - ours, 0)
+        return done - ours if done > ours else 0
 
     def _keep(self, buffer: NDArray[np.uint8]) -> int:
         """Put bytes behind the replay buffer; returns where they begin in it."""
@@ -766,8 +785,8 @@ class Framer:
             missing = offset - (pending.end if pending.end > side.at else side.at)
         side.gap += missing
         side.at = offset
-        if side.step is Step.SYNC:
-            side.step = Step.SEARCH
+        if side.step is SYNC:
+            side.step = SEARCH
 
     def _resync(
         self, talk: Talk, number: int, side: _Side, piece: _Piece, view: memoryview, base: int, stop: int, hard: bool
@@ -787,7 +806,7 @@ class Framer:
         if not found:
             return False
         self._end_skip(talk, number, side)
-        side.step, side.resynced = Step.SYNC, True
+        side.step, side.resynced = SYNC, True
         return True
 
     def _scan(
@@ -811,15 +830,16 @@ class Framer:
         if layout.splitter is not None:
             return self._scan_split(talk, number, side, piece, view, base, stop, hard, into, shift, entry)
         compiled_ = entry.compiled
-        starts, ends, _, ops, _ = self._found
+        room = self._room
         n, code, at, known_end = known.machine.scan(
             view, base + side.at, base + stop, compiled_.header_pc, compiled_.op_reg, entry.table, known.alternatives,
-            hard, bool(entry.then), starts, ends, ops,
+            hard, bool(entry.then), room.starts, room.ends, room.ops,
         )  # fmt: skip
         if n:
-            self._put(talk, number, side, piece, base, n, self._alike, self._alike, entry.layouts, into, shift)
+            self._put(talk, side, piece, base, entry.found, n, into, shift)
             side.at = at - base
-            side.layout = entry.then.get(ops[n - 1], side.layout)
+            if entry.then:
+                side.layout = entry.then.get(room.ops[n - 1], side.layout)
         if code == ip.SCAN_FULL:
             return True
         if code == ip.SCAN_BAD:
@@ -831,9 +851,9 @@ class Framer:
 
     def _bad_framing(self, side: _Side, layout: Layout) -> None:
         if layout.on_bad == "stop":
-            side.step = Step.STOP
+            side.step = STOP
         else:
-            side.step = Step.SEARCH
+            side.step = SEARCH
 
     def _scan_split(
         self,
@@ -852,10 +872,9 @@ class Framer:
         """The same for a layout with a splitter."""
         splitter = entry.described.splitter
         assert splitter is not None
-        n, at, stopped = splitter.many(view, base + side.at, base + stop, hard, self._found)
+        n, at, stopped = splitter.many(view, base + side.at, base + stop, hard, self._room.split)
         if n:
-            _, _, forms, _, flaws = self._found
-            self._put(talk, number, side, piece, base, n, forms, flaws, entry.layouts, into, shift)
+            self._put(talk, side, piece, base, entry.found, n, into, shift)
             side.at = at - base
         if stopped is None:
             return side.at < stop
@@ -873,27 +892,22 @@ class Framer:
     def _put(
         self,
         talk: Talk,
-        number: int,
         side: _Side,
         piece: _Piece,
         base: int,
+        found: Found,
         n: int,
-        forms: memoryview,
-        flaws: memoryview,
-        layouts: memoryview,
         into: dict[str, Messages],
         shift: int,
     ) -> None:
-        """Rows for the whole messages that were found in a stretch."""
+        """Rows for the first ``n`` whole messages that were found in a stretch."""
         assert talk.protocol is not None
         rows = into.get(talk.protocol.name)
         if rows is None:
             rows = into[talk.protocol.name] = Messages()
-        starts, ends, _, ops, _ = self._found
         rows.put(
-            piece.packets, piece.one, piece.two, base, shift, talk.flow, number, side.gap, side.resynced, n, starts,
-            ends, forms, ops, flaws, layouts,
-        )  # fmt: skip
+            found, n, piece.packets, piece.one, piece.two, base, shift, talk.flow, piece.side, side.gap, side.resynced
+        )
         side.messages += n
         side.gap, side.resynced = 0, False
 
@@ -999,11 +1013,20 @@ _Searched = dict[tuple[str, str, int], tuple[int, bool, tuple[int, bool]]]
 
 def _origins(flows: Sequence[Flow], numbers: list[int]) -> dict[int, _Origin]:
     """Some connections by number, all made at once."""
-    of = columns(flows, np.array(numbers, np.int64))
+    of = of_flows(flows, np.array(numbers, np.int64))
     side = np.zeros(len(numbers), np.int64)
     ips, ports, syn = zip(of.ips(side), of.ips(1 - side), strict=True), of.port.tolist(), of.syn.tolist()
     fields = (of.connection_ids().tolist(), of.first_ts_ns.tolist(), of.oriented.tolist(), ips, ports, syn)
     return dict(zip(numbers, map(_Origin._make, zip(*fields, strict=True)), strict=True))
+
+
+def _earliest(new: Sequence[_Piece]) -> _Piece | None:
+    """The piece with the first packet of all, None if there are only ends."""
+    first: _Piece | None = None
+    for piece in new:
+        if piece.one < piece.two and (first is None or piece.order() < first.order()):
+            first = piece
+    return first
 
 
 def _next_look(so_far: int) -> int:
@@ -1060,21 +1083,22 @@ def _pieces(stretches: Stretches) -> Iterator[tuple[int, list[_Piece]]]:
             ]
         )
     )  # fmt: skip
-    buffer, bounds, flows = stretches.buffer, stretches.piece_first.tolist(), stretches.flow.tolist()
-    said = (stretches.side, stretches.start, stretches.length, stretches.offset, stretches.gap_after, stretches.ended)
-    pieces = (
-        _Piece(side, buffer, start, length, offset, packets, one, two, gap_after, ended)
-        for one, two, (side, start, length, offset, gap_after, ended) in zip(
-            bounds[:-1], bounds[1:], zip(*(x.tolist() for x in said), strict=True), strict=True
-        )
-    )
-    s = 0
-    while s < len(flows):
-        until = s + 1
-        while until < len(flows) and flows[until] == flows[s]:
-            until += 1
-        yield flows[s], list(islice(pieces, until - s))
-        s = until
+    buffer, bounds = stretches.buffer, stretches.piece_first.tolist()
+    columns = (
+        stretches.flow, stretches.side, stretches.start, stretches.length, stretches.offset, stretches.gap_after,
+        stretches.ended,
+    )  # fmt: skip
+    new: list[_Piece] = []
+    number = -1
+    rows = zip(*(x.tolist() for x in columns), bounds[:-1], bounds[1:], strict=True)
+    for flow, side, start, length, offset, gap_after, ended, one, two in rows:
+        if flow != number:
+            if new:
+                yield number, new
+            number, new = flow, []
+        new.append(_Piece(side, buffer, start, length, offset, packets, one, two, gap_after, ended))
+    if new:
+        yield number, new
 
 
 def _joined(held: list[_Piece]) -> list[_Piece]:

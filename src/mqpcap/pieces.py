@@ -117,6 +117,28 @@ class Packets:
 
 @cython.final
 @cython.cclass
+class Found:
+    """Where a scan puts what it finds, as ``Messages`` takes it.
+
+    starts, ends, ops: of each message. forms, flaws: its place in ``layouts``, and its flaw. Arrays are bound once, as
+    binding them takes longer than a message.
+    """
+
+    starts: cython.const[cython.longlong][::1]
+    ends: cython.const[cython.longlong][::1]
+    forms: cython.const[cython.longlong][::1]
+    ops: cython.const[cython.longlong][::1]
+    flaws: cython.const[cython.longlong][::1]
+    layouts: cython.const[cython.longlong][::1]
+
+    def __init__(self, starts, ends, forms, ops, flaws, layouts) -> None:
+        """Of memoryviews of int64."""
+        self.starts, self.ends, self.forms = starts, ends, forms
+        self.ops, self.flaws, self.layouts = ops, flaws, layouts
+
+
+@cython.final
+@cython.cclass
 class Messages:
     """Messages found over one buffer, in the order in which they were found."""
 
@@ -142,6 +164,8 @@ class Messages:
 
     def put(
         self,
+        found: Found,
+        n: cython.Py_ssize_t,
         packets: Packets,
         one: cython.Py_ssize_t,
         two: cython.Py_ssize_t,
@@ -151,19 +175,11 @@ class Messages:
         side: cython.longlong,
         gap: cython.longlong,
         resynced: cython.longlong,
-        n: cython.Py_ssize_t,
-        starts: cython.const[cython.longlong][::1],
-        ends: cython.const[cython.longlong][::1],
-        forms: cython.const[cython.longlong][::1],
-        ops: cython.const[cython.longlong][::1],
-        flaws: cython.const[cython.longlong][::1],
-        layouts: cython.const[cython.longlong][::1],
     ):
-        """Take ``n`` messages of a stretch in, which came with the packets ``one`` to ``two``.
+        """Take the first ``n`` messages found in a stretch in, which came with the packets ``one`` to ``two``.
 
         A place of ``starts`` and ``ends`` is a stream offset plus ``base``, and in the buffer of the rows it is
-        ``shift`` further. ``layouts`` says for each of ``forms`` which layout it is. Before the first are ``gap``
-        missing bytes, and it was found by a search if ``resynced``.
+        ``shift`` further. Before the first are ``gap`` missing bytes, and it was found by a search if ``resynced``.
         """
         k: cython.Py_ssize_t
         i: cython.Py_ssize_t
@@ -181,13 +197,13 @@ class Messages:
             self._grow(max(2 * self.room, self.count + n))
         with cython.nogil:
             i = self.count
-            first = packets._when(starts[0] - base, one, two) if n > 0 else one
+            first = packets._when(found.starts[0] - base, one, two) if n > 0 else one
             for k in range(n):
-                start = starts[k]
-                end = ends[k]
-                layout = layouts[forms[k]]
-                op = ops[k]
-                flaw = flaws[k]
+                start = found.starts[k]
+                end = found.ends[k]
+                layout = found.layouts[found.forms[k]]
+                op = found.ops[k]
+                flaw = found.flaws[k]
                 with cython.boundscheck(False):  # the packets are there, and there is room for the messages
                     while first + 1 < two and packets.cells[AT, first + 1] <= start - base:
                         first += 1
