@@ -298,33 +298,41 @@ def _late_claim(opening: Opening) -> Claim:
 
 def observe(seen: Seen) -> None:
     """The version of the HELLO that the server acknowledged, else of the last one sent."""
-    ids, subscriptions, versions = (
-        seen.raw.numbers(name) for name in ("correlation_id", "subscription_id", "protocol_version")
-    )
     opened = np.array(["agreed" not in c.state for c in seen.connections], np.bool_)
     told = opened[seen.of] & np.where(seen.from_client, seen.op == FrameType.HELLO, seen.op == FrameType.ACK)
-    for k in np.flatnonzero(told).tolist():
-        row, state = int(seen.rows[k]), seen.connections[seen.of[k]].state
+    rows = seen.rows[told]
+    columns = [
+        column[rows].tolist()
+        for name in ("correlation_id", "subscription_id", "protocol_version")
+        for column in seen.raw.numbers(name)
+    ]
+    # As lists: connections are many, and each has but few such rows.
+    for of, asked, number, _, subscription, acknowledges, version, says_version in zip(
+        seen.of[told].tolist(), seen.from_client[told].tolist(), *columns, strict=True
+    ):
+        state = seen.connections[of].state
         if "agreed" in state:
             continue
-        number = int(ids[0][row])
-        if seen.from_client[k] and versions[1][row]:
-            state["last"] = state.setdefault("hellos", {})[number] = int(versions[0][row])
+        if asked and says_version:
+            state["last"] = state.setdefault("hellos", {})[number] = version
             if number in state.get("early", ()):
-                state["agreed"] = state["last"]
-        elif not seen.from_client[k] and subscriptions[1][row] and subscriptions[0][row] == 0:
-            version = state.get("hellos", {}).get(number)
-            if version is not None:
-                state.clear()  # nothing else is asked any more, and connections are many
                 state["agreed"] = version
+        elif not asked and acknowledges and subscription == 0:
+            hello = state.get("hellos", {}).get(number)
+            if hello is not None:
+                state.clear()  # nothing else is asked any more, and connections are many
+                state["agreed"] = hello
             elif len(state.setdefault("early", set())) < EARLY_ACKS:
                 # The other direction may be a search behind: the HELLO is yet to come.
                 state["early"].add(number)
 
 
+_DIALECTS = {1: "v1", 2: "v2"}
+
+
 def _dialect(connection: Connection) -> str:
-    version = connection.state.get("agreed", connection.state.get("last", 0))
-    return {1: "v1", 2: "v2"}.get(version, "unknown")
+    state = connection.state
+    return _DIALECTS.get(state["agreed"] if "agreed" in state else state.get("last", 0), "unknown")
 
 
 def relayout(connection: Connection, layout: str) -> str:
@@ -337,9 +345,12 @@ def certain(connection: Connection) -> bool:
     return "agreed" in connection.state
 
 
+_FACTS = {dialect: Facts(dialect=dialect) for dialect in (*_DIALECTS.values(), "unknown")}
+
+
 def settle(connections: Sequence[Connection]) -> list[Facts]:
     """The dialect of each connection."""
-    return [Facts(dialect=_dialect(c)) for c in connections]
+    return [_FACTS[_dialect(c)] for c in connections]
 
 
 _REPLIES = tuple(t.name for t in (FrameType.ACK, FrameType.PONG, FrameType.PUBLISH))
