@@ -67,12 +67,9 @@ def observe(
 def end_of(protocol: MessageQueue, layout: str, stream: bytes, ended: bool = True) -> list[tuple[int, int]]:
     """Where the messages of a stream begin and end, by the interpreter's scan."""
     program = Reader(protocol).program
-    compiled = program.layouts[[x.name for x in program.layouts].index(layout)]
     starts, ends, ops = (np.zeros(1000, np.int64) for _ in range(3))
-    n, *_ = program.interpreter().scan(
-        memoryview(stream), 0, len(stream), compiled.header_pc, compiled.op_reg, memoryview(compiled.table),
-        memoryview(program.alt_pc), ended, False, memoryview(starts), memoryview(ends), memoryview(ops),
-    )  # fmt: skip
+    target = program.target(layout, memoryview(starts), memoryview(ends), memoryview(ops))
+    n, *_ = program.interpreter().scan(target, memoryview(stream), 0, len(stream), ended, False)
     return list(zip(starts[:n].tolist(), ends[:n].tolist(), strict=True))
 
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from mqpcap import interpreter as ip
 from mqpcap.flaws import Flaw
 from mqpcap.pieces import AT, FILE, NUMBER, ORDER, SIZE, TS_NS, Found, Messages, Packets
-from mqpcap.program import CompiledLayout, compiled
+from mqpcap.program import CompiledLayout, Program, compiled
 from mqpcap.protocol import (
     DIRECTIONS,
     Claim,
@@ -351,7 +351,7 @@ class _Entry:
     """A layout as the framing uses it: the compiled one, the description, and what follows an operation."""
 
     def __init__(
-        self, protocol: MessageQueue, compiled_: CompiledLayout, index: Mapping[str, int], room: _Room
+        self, protocol: MessageQueue, program: Program, compiled_: CompiledLayout, index: Mapping[str, int], room: _Room
     ) -> None:
         self.compiled = compiled_
         self.described = protocol.layout(compiled_.name)
@@ -360,6 +360,7 @@ class _Entry:
         splitter = self.described.splitter
         names = [compiled_.name] if splitter is None else splitter.layouts
         self.layouts = [index[name] for name in names]
+        self.target = program.target(compiled_.name, room.starts, room.ends, room.ops)
         self.found = room.found(splitter is not None, memoryview(np.array(self.layouts, np.int64)))
 
 
@@ -371,7 +372,7 @@ class _Known:
         self.machine = program.interpreter()
         self.alternatives = memoryview(program.alt_pc)
         self.index = {layout.name: i for i, layout in enumerate(program.layouts)}
-        self.entries = [_Entry(protocol, layout, self.index, room) for layout in program.layouts]
+        self.entries = [_Entry(protocol, program, layout, self.index, room) for layout in program.layouts]
 
 
 class Framer:
@@ -829,17 +830,14 @@ class Framer:
         layout = entry.described
         if layout.splitter is not None:
             return self._scan_split(talk, number, side, piece, view, base, stop, hard, into, shift, entry)
-        compiled_ = entry.compiled
-        room = self._room
         n, code, at, known_end = known.machine.scan(
-            view, base + side.at, base + stop, compiled_.header_pc, compiled_.op_reg, entry.table, known.alternatives,
-            hard, bool(entry.then), room.starts, room.ends, room.ops,
-        )  # fmt: skip
+            entry.target, view, base + side.at, base + stop, hard, bool(entry.then)
+        )
         if n:
             self._put(talk, side, piece, base, entry.found, n, into, shift)
             side.at = at - base
             if entry.then:
-                side.layout = entry.then.get(room.ops[n - 1], side.layout)
+                side.layout = entry.then.get(self._room.ops[n - 1], side.layout)
         if code == ip.SCAN_FULL:
             return True
         if code == ip.SCAN_BAD:

@@ -106,6 +106,34 @@ _NOTHING = memoryview(b"")
 
 @cython.final
 @cython.cclass
+class Target:
+    """What a scan looks for, and where it puts what it finds: its arrays are bound once, which takes as long as a scan.
+
+    A layout's header and register of the operation, its ``table``, the alternatives of its Program; room for the start,
+    the end and the operation of each message.
+    """
+
+    header_pc: cython.int
+    op_reg: cython.int
+    table: cython.longlong[::1]
+    alt_pc: cython.int[::1]
+    starts: cython.longlong[::1]
+    ends: cython.longlong[::1]
+    ops: cython.longlong[::1]
+
+    def __init__(self, header_pc: cython.int, op_reg: cython.int, table, alt_pc, starts, ends, ops):
+        """Of memoryviews."""
+        self.header_pc = header_pc
+        self.op_reg = op_reg
+        self.table = table
+        self.alt_pc = alt_pc
+        self.starts = starts
+        self.ends = ends
+        self.ops = ops
+
+
+@cython.final
+@cython.cclass
 class Interpreter:
     """A Program bound to its tape. One per thread: it holds registers, the tape's fill and what a call works on."""
 
@@ -761,30 +789,26 @@ class Interpreter:
 
     def scan(
         self,
+        target: Target,
         buf: cython.const[cython.uchar][::1],
         at: cython.longlong,
         limit: cython.longlong,
-        header_pc: cython.int,
-        op_reg: cython.int,
-        table: cython.longlong[::1],
-        alt_pc: cython.int[::1],
         ended: cython.bint,
         stop_after_one: cython.bint,
-        starts: cython.longlong[::1],
-        ends: cython.longlong[::1],
-        ops: cython.longlong[::1],
     ) -> tuple[int, int, int, int]:
         """Messages one after the other from ``at``.
 
-        Returns how many were put into ``starts``, ``ends`` and ``ops`` (the operation, -1 without one), one of
-        SCAN_*, where the next one begins, and the end it claims when it is known (-1 otherwise).
+        Returns how many were put into the target (an operation is -1 where there is none), one of SCAN_*, where the
+        next one begins, and the end it claims when it is known (-1 otherwise).
         ``ended``: no byte can follow ``limit``, so a look ahead that finds the end finds nothing.
         """
         n: cython.Py_ssize_t = 0
-        room: cython.Py_ssize_t = len(starts)
+        room: cython.Py_ssize_t = len(target.starts)
+        header_pc: cython.int = target.header_pc
+        op_reg: cython.int = target.op_reg
         result: cython.int = DONE
         code: cython.int = SCAN_MORE
-        self.buf, self.table, self.alt_pc = buf, table, alt_pc
+        self.buf, self.table, self.alt_pc = buf, target.table, target.alt_pc
         self.emit = False
         with cython.nogil:
             while at < limit:
@@ -800,9 +824,9 @@ class Interpreter:
                 if result != DONE or self.pos <= at:
                     code = SCAN_BAD
                     break
-                starts[n] = at
-                ends[n] = self.pos
-                ops[n] = self.regs[op_reg] if op_reg >= 0 else -1
+                target.starts[n] = at
+                target.ends[n] = self.pos
+                target.ops[n] = self.regs[op_reg] if op_reg >= 0 else -1
                 n += 1
                 at = self.pos
                 if stop_after_one:

@@ -103,6 +103,13 @@ class Program:
             memoryview(np.zeros(room, np.int64)),
         )
 
+    def target(self, layout: str, starts: memoryview, ends: memoryview, ops: memoryview) -> ip.Target:
+        """A layout for scans that put starts, ends and operations of messages (int64) there."""
+        words = next(x for x in self.layouts if x.name == layout)
+        return ip.Target(
+            words.header_pc, words.op_reg, memoryview(words.table), memoryview(self.alt_pc), starts, ends, ops
+        )
+
 
 @dataclass(slots=True)
 class _Compiler:

@@ -144,13 +144,10 @@ def _front_end(program: Program, layout: Layout, data: bytes, ended: bool) -> tu
         split = layout.splitter(memoryview(data), 0, len(data), ended)
         is_whole = split.verdict == "message" and not (ended and split.flaw)
         return split.layout or None, split.end if is_whole else -1, split.verdict == "more"
-    words = program.layouts[[x.name for x in program.layouts].index(layout.name)]
-    starts, ends, ops = (np.zeros(1, np.int64) for _ in range(3))
-    n, code, *_ = program.interpreter().scan(
-        memoryview(data), 0, len(data), words.header_pc, words.op_reg, memoryview(words.table),
-        memoryview(program.alt_pc), ended, True, memoryview(starts), memoryview(ends), memoryview(ops),
-    )  # fmt: skip
-    return layout.name, int(ends[0]) if n else -1, not n and code != ip.SCAN_BAD
+    starts, ends, ops = (memoryview(np.zeros(1, np.int64)) for _ in range(3))
+    target = program.target(layout.name, starts, ends, ops)
+    n, code, *_ = program.interpreter().scan(target, memoryview(data), 0, len(data), ended, True)
+    return layout.name, ends[0] if n else -1, not n and code != ip.SCAN_BAD
 
 
 def _next(
@@ -162,13 +159,11 @@ def _next(
         split = layout.splitter(memoryview(payload), at, limit, True)
         return (split.layout or None) if split.verdict != "bad" else None, split.op, split.end
     words = program.layouts[[x.name for x in program.layouts].index(layout.name)]
-    starts, ends, ops = (np.zeros(1, np.int64) for _ in range(3))
-    n, code, *_ = machine.scan(
-        memoryview(payload), at, limit, words.header_pc, words.op_reg, memoryview(words.table),
-        memoryview(program.alt_pc), True, True, memoryview(starts), memoryview(ends), memoryview(ops),
-    )  # fmt: skip
+    starts, ends, ops = (memoryview(np.zeros(1, np.int64)) for _ in range(3))
+    target = program.target(layout.name, starts, ends, ops)
+    n, code, *_ = machine.scan(target, memoryview(payload), at, limit, True, True)
     if n:
-        return layout.name, int(ops[0]), int(ends[0])
+        return layout.name, ops[0], ends[0]
     if code == ip.SCAN_BAD or words.header_pc < 0:
         return None, ANY, -1
     if machine.header(memoryview(payload), at, limit, words.header_pc) != ip.DONE:
