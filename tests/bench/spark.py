@@ -15,14 +15,16 @@ memory  the peak of a Python worker where one connection holds half of a capture
 import argparse
 import os
 import shutil
+import statistics
 import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -89,48 +91,95 @@ class Tree:
 
 @dataclass(frozen=True)
 class Mark:
-    """Where a child stood: the wall clock and the CPU seconds of its tree, in all and by kind of process."""
+    """Where a child stood: the wall clock and the CPU seconds of its tree, in all and by kind of process; and those of
+    all that ran on the machine."""
 
     wall_s: float
     cpu_s: float
     kinds: dict[str, float]
+    machine_s: float
+
+    @property
+    def others_s(self) -> float:
+        """CPU seconds of other processes: where they are not few, the wall clock says little."""
+        return max(0.0, self.machine_s - self.cpu_s)
+
+
+def busy_s() -> float:
+    """CPU seconds of the whole machine, and what its host took away."""
+    user, nice, system, _, _, *rest = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9])
+    return (user + nice + system + sum(rest)) * TICK_S
+
+
+class Child:
+    """This file as a child, and its tree. It tells marks; ``again`` lets it go on to the next one."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._arguments = arguments
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "--child", *arguments], text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        self._began = time.perf_counter()
+        self.tree = Tree(self._process.pid)
+        self.tree.sample()
+        self._stop = threading.Event()
+        self._said: list[str] = []
+        assert self._process.stderr is not None
+        threads = (self._sample, lambda: self._said.extend(self._process.stderr))  # type: ignore[arg-type]
+        self._threads = [threading.Thread(target=target, daemon=True) for target in threads]
+        for thread in self._threads:
+            thread.start()
+
+    def _sample(self) -> None:
+        while not self._stop.wait(SAMPLE_S):
+            self.tree.sample()
+
+    def marks(self) -> Iterator[tuple[str, "Mark"]]:
+        """The marks as they are told."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("mark "):
+                now_s = time.perf_counter() - self._began
+                yield line.split()[1], Mark(now_s, self.tree.sample(), self.tree.by_kind(), busy_s())
+
+    def again(self) -> None:
+        """Tell it to go on."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("again\n")
+        self._process.stdin.flush()
+
+    def close(self) -> None:
+        """Tell it that it will not be told to go on."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    def end(self) -> None:
+        """Wait for its end."""
+        self.close()
+        self._process.wait()
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        if self._process.returncode:
+            words = "".join(self._said)[-3000:]
+            raise RuntimeError(f"{self._arguments} ended with {self._process.returncode}: {words}")
 
 
 def watched(*arguments: str) -> tuple[dict[str, Mark], Tree]:
-    """Run this file as a child; the marks it told, and its tree."""
-    process = subprocess.Popen(
-        [sys.executable, __file__, "--child", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    began = time.perf_counter()
-    tree, marks, stop = Tree(process.pid), {}, threading.Event()
-    tree.sample()
-
-    def sampling() -> None:
-        while not stop.wait(SAMPLE_S):
-            tree.sample()
-
-    thread = threading.Thread(target=sampling, daemon=True)
-    thread.start()
-    assert process.stdout is not None and process.stderr is not None
-    said: list[str] = []
-    listener = threading.Thread(target=lambda: said.extend(process.stderr), daemon=True)  # type: ignore[arg-type]
-    listener.start()
-    for line in process.stdout:
-        if line.startswith("mark "):
-            marks[line.split()[1]] = Mark(time.perf_counter() - began, tree.sample(), tree.by_kind())
-    process.wait()
-    stop.set()
-    thread.join()
-    listener.join()
-    if process.returncode:
-        raise RuntimeError(f"{arguments} ended with {process.returncode}: {''.join(said)[-3000:]}")
-    return marks, tree
+    """Run a child to its end; the marks it told, and its tree."""
+    child = Child(*arguments)
+    child.close()
+    marks = dict(child.marks())
+    child.end()
+    return marks, child.tree
 
 
 def between(marks: dict[str, Mark], one: str, two: str) -> Mark:
     """From one mark to the other."""
     a, b = marks[one], marks[two]
-    return Mark(b.wall_s - a.wall_s, b.cpu_s - a.cpu_s, {kind: b.kinds[kind] - a.kinds[kind] for kind in b.kinds})
+    kinds = {kind: b.kinds[kind] - a.kinds[kind] for kind in b.kinds}
+    return Mark(b.wall_s - a.wall_s, b.cpu_s - a.cpu_s, kinds, b.machine_s - a.machine_s)
 
 
 # What the children do
@@ -158,13 +207,19 @@ def child_job(slots: str, capture: str, out: str) -> None:
 
     spark = session(slots)
     shares = os.environ.get("BENCH_SHARES")
-    for _ in range(2):  # the second counts: the JVM has compiled what hands out tasks
-        mark("ready")
+
+    def export() -> None:
         job.export(
             spark, captures([capture]).captures, out, Options(max_memory_bytes=TASK_MEMORY_BYTES), overwrite=True,
             share_count=int(shares) if shares else None,
         )  # fmt: skip
-    mark("done")
+
+    export()  # does not count: now the JVM has compiled what hands out tasks
+    mark("started")
+    for _ in sys.stdin:
+        mark("ready")
+        export()
+        mark("done")
 
 
 def child_path(slots: str, capture: str, out: str) -> None:
@@ -255,20 +310,30 @@ def tell(name: str, what: Mark, extra: str = "") -> None:
 def job(capture: Path, folder: Path, message_count: int, runs: int) -> None:
     local: list[Mark] = []
     by_slots: dict[int, list[Mark]] = {1: [], 2: []}
+    children = {slots: Child("job", str(slots), str(capture), str(folder / f"slots{slots}")) for slots in by_slots}
+    marks = {slots: child.marks() for slots, child in children.items()}
+    for slots in by_slots:
+        tell(f"  startup, {slots} slots", next(marks[slots])[1])
     for _ in range(runs):
-        marks, _ = watched("local", str(capture), str(folder / "local"))
-        local.append(between(marks, "ready", "done"))
-        for slots in (1, 2):
-            marks, tree = watched("job", str(slots), str(capture), str(folder / f"slots{slots}"))
-            by_slots[slots].append(between(marks, "ready", "done"))
-            tell(f"  startup, {slots} slots", marks["ready"])
-            tell(f"  spark export, {slots} slots", by_slots[slots][-1], f"worker {tree.worker_peak_mb:.0f} MB")
+        told, _ = watched("local", str(capture), str(folder / "local"))
+        local.append(between(told, "ready", "done"))
+        for slots, child in children.items():
+            child.again()
+            done = between(dict(islice(marks[slots], 2)), "ready", "done")
+            by_slots[slots].append(done)
+            tell(f"  spark export, {slots} slots", done, f"others {done.others_s:.1f} s")
+    for slots, child in children.items():
+        child.end()
+        print(f"largest worker, {slots} slots: {child.tree.worker_peak_mb:.0f} MB")
     best = min(one.cpu_s for one in local)
     tell("mqpcap export --jobs 1", min(local, key=lambda m: m.cpu_s), f"{best / message_count * 1e6:.2f} us a message")
     for slots, marks_ in by_slots.items():
         cpu = min(one.cpu_s for one in marks_)
         print(f"cpu of spark export / local, {slots} slots: {cpu / best:.2f}")
-    print(f"wall of one slot / two: {min(m.wall_s for m in by_slots[1]) / min(m.wall_s for m in by_slots[2]):.2f}")
+    pairs = [one.wall_s / two.wall_s for one, two in zip(by_slots[1], by_slots[2], strict=True)]
+    walls = [statistics.median(mark.wall_s for mark in marks_) for marks_ in by_slots.values()]
+    print(f"wall of one slot / two: {walls[0] / walls[1]:.2f} (medians {walls[0]:.2f} and {walls[1]:.2f} s; pairs "
+          f"{', '.join(f'{pair:.2f}' for pair in pairs)})", flush=True)
 
 
 def path(capture: Path, folder: Path) -> None:
@@ -301,9 +366,9 @@ def memory(folder: Path, megabytes: int, body_bytes: int) -> None:
     """One connection with half of the bytes; the other half in 15."""
     path = folder / "half.pcap"
     half(path, megabytes << 20, body_bytes)
-    marks, tree = watched("job", "2", str(path), str(folder / "half"))
-    tell(f"spark export of {path.stat().st_size >> 20} MB", between(marks, "ready", "done"))
-    print(f"largest Python worker: {tree.worker_peak_mb:.0f} MB, bodies of about {body_bytes} bytes")
+    _, tree = watched("job", "2", str(path), str(folder / "half"))
+    print(f"largest Python worker with {path.stat().st_size >> 20} MB: {tree.worker_peak_mb:.0f} MB, bodies of about "
+          f"{body_bytes} bytes")
     path.unlink()
 
 
@@ -332,7 +397,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--connections", type=int, default=16)
-    parser.add_argument("--servers", type=int, default=4)
+    parser.add_argument("--servers", type=int, default=4, help="with one, its connections are dealt out and joined")
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--megabytes", type=int, default=2048, help="of the capture that measures memory")
     parser.add_argument("--body", type=int, default=1000, help="bytes of a body there, about")
