@@ -95,6 +95,14 @@ class Ledger:
     _rows: Rows = field(repr=False)
     _pairs: Pairing = field(repr=False)
 
+    @property
+    def stands_apart(self) -> bool:
+        """Whether it says the same as with rows of other connections of which this is so, too, together."""
+        aside = self._pairs.aside
+        if aside is None or self.deliveries.num_rows or self.doubtful:
+            return False
+        return bool(np.isin(self._rows.chosen(aside.seen)["connection_id"].to_numpy(), aside.connection).all())
+
     def blocks(self) -> Iterator[pa.Table]:
         """The table ``exchanges`` in pieces, in order: by time of the request, or of a reply without one.
 

@@ -329,6 +329,7 @@ class Rule:
     machine     replaces the generic engine where a rule cannot say it
     deliveries  which publish came out as which delivery
     across_servers   ``deliveries`` may join connections of different servers (fq's peers)
+    sets_aside  ``machine`` may set requests aside (`Aside`)
     """
 
     asks: Mapping[str, Ask]
@@ -348,6 +349,7 @@ class Rule:
     machine: "Machine | None" = None
     deliveries: "Deliveries | None" = None
     across_servers: bool = False
+    sets_aside: bool = False
     answers: "Callable[[Any, Any], bool] | None" = None
     """Whether a Scapy message (first) may answer another, where operation and ties are not all: for ``sr()``."""
     queues: "tuple[Rule, ...]" = ()
@@ -393,6 +395,9 @@ class Ends:
 @dataclass(frozen=True, slots=True)
 class Aside:
     """Requests that get no answer and that a machine need not see one by one, however many there are.
+
+    It has them of all connections of a server, and finds each to be such a one by itself: of other connections of the
+    server that are so, and were not there, it would say no more and no less.
 
     seen         the rows, ascending, that it did see: each of the others is such a request
     connection   their connections, ascending; those in front of the stream offset ``end`` of their connection are

@@ -1,18 +1,23 @@
 """Shares with all connections of a server make its exchanges and deliveries; whoever makes them, they are the same."""
 
 import random
+import sys
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rows import fragmented, merged, moved, of_dissections, of_export
+from rows import fragmented, merged, moved, of_dissections, of_export, records
 
 from mqpcap.capture import Capture, captures
 from mqpcap.dissection import Options, dissect
 from mqpcap.packets import Dissector, ends_of
 from mqpcap.spark import job, plan, tasks
 from mqpcap.spark.plan import Cut
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
+
+import traffic
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 JOINING = {"flymq/pipelining": 9092, "msgq/split_session": 9912, "blipmq/synthetic_v2_plain": 5555}
@@ -107,6 +112,52 @@ def test_server_whose_connection_is_elsewhere_is_joined(tmp_path: Path, monkeypa
     expected = of_dissections([dissect(capture)])
     assert expected["deliveries"]
     assert made == [(0, expected), (1, expected)]
+
+
+def publishers(path: Path, connection_count: int, lost: int | None = None) -> Capture:
+    """Clients of one BlipMQ server that publish and get nothing; one packet, told by its number, may be lost."""
+    traffic.publishes(path, 4000, connection_count)
+    if lost is not None:
+        head, packets = records(path)
+        path.write_bytes(head + b"".join(packets[:lost] + packets[lost + 1 :]))
+    return only(path)
+
+
+@pytest.mark.parametrize("share_count", [2, 3])
+def test_publishers_of_one_server_are_joined_share_by_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share_count: int
+) -> None:
+    capture = publishers(tmp_path / "x.pcap", 6)
+    done = joins(monkeypatch)
+
+    job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=share_count)
+
+    assert done == {"blipmq": share_count}
+    assert of_export(tmp_path / "tables") == of_dissections([dissect(capture)])
+
+
+def test_publishers_are_joined_together_where_one_share_cannot_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A packet of one connection is lost; the share without it could have told."""
+    capture = publishers(tmp_path / "x.pcap", 6, lost=200)
+    done = joins(monkeypatch)
+
+    job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=2)
+
+    assert done == {"blipmq": 3}
+    assert of_export(tmp_path / "tables") == of_dissections([dissect(capture)])
+
+
+def test_delivery_in_one_share_joins_the_others_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = only(PCAPS / "blipmq/synthetic_v2_plain.pcap")
+    done = joins(monkeypatch)
+    monkeypatch.setattr(plan, "cut", lambda capture, n: Cut(n))
+
+    job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=2)
+
+    assert done == {"blipmq": 1}
+    assert of_export(tmp_path / "tables") == of_dissections([dissect(capture)])
 
 
 def test_even_servers_are_dealt_out_as_a_whole(tmp_path: Path) -> None:

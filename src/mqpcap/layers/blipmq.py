@@ -412,5 +412,6 @@ PROTOCOL = MessageQueue(
         machine=blipmq_pairing.pairs,
         answers=answers,
         deliveries=blipmq_pairing.deliveries,
+        sets_aside=True,
     ),
 )

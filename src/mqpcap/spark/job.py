@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 JOB = "job.json"
 SHARES_PER_SLOT = 1
 """Large connections are dealt out by size, so shares are even, and each one more costs what a task costs."""
+MAX_ALONE = 64
+"""So many tasks may join the rows of single shares; each costs what a task costs."""
 POLL_S = 1.0
 
 Progress = Callable[[str, int, int], None]
@@ -219,15 +221,30 @@ class _Job:
             if first[i].unit.share[1] > 1 and first[i].unit.captures[0][0] in failed:
                 one = Result(one.id, failed=one.failed)
             self._keep(one)
-        sides = self._settled(self._by_capture(first, results))
-        joins = [
-            Join(f"c{number:05d}-{name}-{group:03d}", name, tuple(files))
-            for (number, name, group), files in sorted(sides.items())
-        ]
-        for one in self._stage("join", joins):
-            self._keep(one)
+        self._joined(self._settled(self._by_capture(first, results)))
         self.outcome.task_count = len(self.kept)
         return self.outcome
+
+    def _joined(self, sides: Mapping[tuple[int, str, int], list[tuple[str, bool]]]) -> None:
+        """What joins connections: of each group of servers together, or share by share where that says the same."""
+        groups: dict[str, Join] = {}
+        alone: dict[str, list[Join]] = {}
+        alone_count = 0
+        for (number, name, group), files in sorted(sides.items()):
+            id_ = f"c{number:05d}-{name}-{group:03d}"
+            groups[id_] = Join(id_, name, tuple(file for file, _ in files))
+            if len(files) > 1 and not any(related for _, related in files) and alone_count + len(files) <= MAX_ALONE:
+                alone[id_] = [Join(f"{id_}-{k:03d}", name, (file,), alone=True) for k, (file, _) in enumerate(files)]
+                alone_count += len(files)
+        tried = [join for joins in alone.values() for join in joins]
+        made = self._stage("join", [*tried, *(join for id_, join in groups.items() if id_ not in alone)])
+        results = {one.id: one for one in made}
+        together = [id_ for id_, joins in alone.items() if any(results[join.id].needs_others for join in joins)]
+        for id_ in together:
+            for join in alone[id_]:
+                results[join.id] = replace(results[join.id], files=[])
+        for one in [*results.values(), *self._stage("join again", [groups[id_] for id_ in together])]:
+            self._keep(one)
 
     def _dealt(self) -> dict[int, Unit]:
         """The units by number, those of captures in many shares with their packets; without what cannot be read."""
@@ -286,16 +303,16 @@ class _Job:
                 if told & {*results[i].doubted}:
                     yield i, Dissect(f"{first[i].id}-again", first[i].unit, frozenset(told))
 
-    def _settled(self, by_capture: dict[int, list[int]]) -> dict[tuple[int, str, int], list[str]]:
+    def _settled(self, by_capture: dict[int, list[int]]) -> dict[tuple[int, str, int], list[tuple[str, bool]]]:
         """What joins are made of, by capture, protocol and group of servers, after the rows that waited for other
-        shares are finished."""
-        files: dict[tuple[int, str, int], list[str]] = {}
+        shares are finished: files, and whether each has something that needs the others."""
+        files: dict[tuple[int, str, int], list[tuple[str, bool]]] = {}
         waiting: list[tuple[int, Settle]] = []
         shares = dict(self.kept)
 
         def left(number: int, side: Side) -> None:
             for group, name in side.narrow:
-                files.setdefault((number, side.protocol, group), []).append(name)
+                files.setdefault((number, side.protocol, group), []).append((name, group in side.related))
 
         for number, units in by_capture.items():
             found = [side for i in units for side in self._result_of(i, shares).sides]

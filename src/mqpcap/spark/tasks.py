@@ -6,7 +6,9 @@ cannot say all of a row or what joins connections, it leaves what is needed in f
 columns, packed as the local export packs them, those of each group of servers in one file. What it has all connections
 of, as the cut of the capture says, it joins itself.
 Second stage: `Settle` finishes rows that waited for the logins of other shares (fq), `Join` makes ``exchanges`` and
-``deliveries`` of a protocol that looks at more than one connection, for one group of servers. Each task ends by writing
+``deliveries`` of a protocol that looks at more than one connection, for one group of servers. Where no share saw a
+message delivered, it tries each share's rows alone first, and all together only where these turn out to need each
+other. Each task ends by writing
 its result, after all of its files, under a name no other attempt has.
 """
 
@@ -32,7 +34,7 @@ from mqpcap.errors import CaptureError, one_line
 from mqpcap.exchanges import Ledger, ledger
 from mqpcap.frames import Server, Spoken
 from mqpcap.layers import protocols
-from mqpcap.matching import I64, numbered
+from mqpcap.matching import I64, among, numbered
 from mqpcap.packets import endpoints
 from mqpcap.protocol import Connection, Ends
 from mqpcap.rows import Rows
@@ -88,11 +90,15 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """The narrow rows of a protocol in all shares of one capture, of one group of servers."""
+    """The narrow rows of a protocol in all shares of one capture, of one group of servers.
+
+    alone: in one share, to see whether they need those of the others.
+    """
 
     id: str
     protocol: str
     narrow: tuple[str, ...]
+    alone: bool = False
 
 
 Task = Deal | Dissect | Settle | Join
@@ -102,13 +108,15 @@ Task = Deal | Dissect | Settle | Join
 class Side:
     """What a share left of a protocol for the second stage; names of files, empty where there is none.
 
-    narrow has the number of each group of servers and its file.
+    narrow has the number of each group of servers and its file. related: groups in which messages were delivered, so
+    that connections say something of each other.
     """
 
     protocol: str
     state: str = ""
     pending: str = ""
     narrow: tuple[tuple[int, str], ...] = ()
+    related: tuple[int, ...] = ()
 
     @property
     def files(self) -> list[str]:
@@ -132,6 +140,8 @@ class Result:
     notes: list[tuple[int, str]] = field(default_factory=list)
     failed: list[tuple[int, str, str]] = field(default_factory=list)
     """(number, name, reason) of captures that could not be read."""
+    needs_others: bool = False
+    """Whether rows that were to be joined alone must not be; then none were."""
 
     @property
     def left(self) -> list[str]:
@@ -149,7 +159,7 @@ def result(text: str | bytes) -> Result:
         found: dict[str, Any] = json.loads(text)
         found["files"] = [PartFile(**file) for file in found["files"]]
         found["sides"] = [
-            Side(**{**side, "narrow": tuple((group, name) for group, name in side["narrow"])})
+            Side(**{**side, "narrow": tuple(map(tuple, side["narrow"])), "related": tuple(side["related"])})
             for side in found["sides"]
         ]
         found["dealt"] = [dealing.dealt(one) for one in found["dealt"]]
@@ -173,7 +183,7 @@ def run(task: Task, options: Options, place: Place) -> Result:
         case Settle():
             _settle(task, place, stem, parts, made)
         case Join():
-            _join(task, place, parts)
+            _join(task, place, parts, made)
     made.files = parts.close()
     # The worker lives on for other tasks, of other sizes.
     memory.trim()
@@ -305,6 +315,8 @@ class _Leaving:
         self._group_count = 1 if rule is not None and rule.across_servers else group_count
         self._mine = mine
         self._own: dict[int, int] = {}
+        self._rule = rule
+        self._related: set[int] = set()
         self._groups: dict[int, int] = {}
         self._rows: dict[int, Rows] = {}
         self._files: dict[str, tuple[str, pa.NativeFile]] = {}
@@ -337,9 +349,17 @@ class _Leaving:
     def _take(self, group: int, narrow: pa.Table) -> None:
         rows = self._rows.setdefault(group, Rows())
         rows.add(narrow)
+        if group not in self._related and self._relates(narrow):
+            self._related.add(group)
         if rows.num_rows >= BLOCK_ROW_COUNT and group != self._own_group and joins_connections(self._name):
             self._block(group, rows)
             self._rows[group] = Rows()
+
+    def _relates(self, narrow: pa.Table) -> bool:
+        rule = self._rule
+        if rule is None or not rule.sets_aside:
+            return True
+        return bool((among(narrow["op"], *rule.delivered) & among(narrow["direction"], "s2c")).any())
 
     def know(self, flows: Flows, talks: Mapping[int, Spoken], numbers: NDArray[np.int64]) -> None:
         """The groups that connections belong to, by their servers."""
@@ -399,7 +419,8 @@ class _Leaving:
             state_name = f"{self._folder}/{self._name}.state"
             self._place.write(state_name, pickle.dumps(state))
         pending = self._files["pending"][0] if "pending" in self._files else ""
-        return [Side(self._name, state_name, pending, tuple(sorted(self._narrow.items())))]
+        narrow = tuple(sorted(self._narrow.items()))
+        return [Side(self._name, state_name, pending, narrow, tuple(sorted(self._related)))]
 
     def _file(self, what: str) -> pa.NativeFile:
         if what not in self._files:
@@ -489,7 +510,7 @@ def _settle(task: Settle, place: Place, stem: str, parts: Parts, made: Result) -
     made.sides += leaving.close(own, parts)
 
 
-def _join(task: Join, place: Place, parts: Parts) -> None:
+def _join(task: Join, place: Place, parts: Parts, made: Result) -> None:
     rows, edges = Rows(JOINED_BYTES), dict[int, Ends]()
     for name in task.narrow:
         for block in _blocks(place, name):
@@ -500,4 +521,6 @@ def _join(task: Join, place: Place, parts: Parts) -> None:
     one = ledger(protocols()[task.protocol], rows, edges)
     del rows, edges
     memory.trim()
-    _write_ledger(one, parts)
+    made.needs_others = task.alone and not one.stands_apart
+    if not made.needs_others:
+        _write_ledger(one, parts)
