@@ -252,19 +252,22 @@ def _side(opening: Opening, direction: Direction) -> _Side:
     return _Side(frames, client, server)
 
 
+_HELLO = Claim(Verdict.YES, "c2s", "s2c", "HELLO of version 1 or 2")
+
+
 def claims(opening: Opening) -> Claim:
     """HELLO alone on the port is enough; elsewhere the server's answer confirms (notes, Heuristic signature)."""
     client, server = opening.c2s, opening.s2c
     both = opening.c2s_start and opening.s2c_start
     hello = client[:5] == b"\0\0\0\x0b\x01" and len(client) >= 15
+    if opening.c2s_start and hello and client[13:15] in (b"\0\1", b"\0\2"):
+        return _HELLO
     answered = (
         (server[:5] == b"\0\0\0\x11\x05" and server[13:21] == bytes(8))
         or (server[4:5] == b"\x06" and len(server) >= 17 and server[:2] == b"\0\0")
     ) and server[5:13] == client[5:13]
     if both and len(client) >= HEADER_BYTES and answered:
         return Claim(Verdict.YES, "c2s", "s2c", "HELLO or first frame answered under its id")
-    if opening.c2s_start and hello and client[13:15] in (b"\0\1", b"\0\2"):
-        return Claim(Verdict.YES, "c2s", "s2c", "HELLO of version 1 or 2")
     if opening.c2s_start and hello:
         return Claim(Verdict.WEAK, "c2s", "s2c", "HELLO of another version")
     plausible = client[:1] in (b"\0", b"\1", b"") and server[:1] in (b"\0", b"\1", b"")
