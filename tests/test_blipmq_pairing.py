@@ -28,9 +28,10 @@ from blipmq_broker import (
     damaged,
     table,
 )
+from mqpcap import rows as packed_rows
 from mqpcap.capture import captures
 from mqpcap.dissection import dissect
-from mqpcap.layers import blipmq_pairing
+from mqpcap.layers import blipmq_aside, blipmq_pairing
 from mqpcap.layers.blipmq_aside import Sieve
 from mqpcap.layers.blipmq_columns import Columns
 from mqpcap.protocol import Ends, Matches, Pairing, State
@@ -262,8 +263,12 @@ def test_publishes_set_aside_have_the_states_that_looking_at_each_gives(
     producers = [Producer(k, dice) for k in range(1, dice.randint(2, 5))]
     frames = [replace(f, connection=p.number) for p in producers for f in p.frames]
     ends = {p.number: p.edge() for p in producers}
+    # Looked at a few rows at a time, and connections merged block by block, as those of long captures are.
+    monkeypatch.setattr(packed_rows, "BLOCK_ROW_COUNT", 1 + seed % 7)
+    monkeypatch.setattr(blipmq_aside, "MERGED", seed % 3)
+    monkeypatch.setattr(blipmq_aside, "GROUP_ROW_COUNT", 1 + seed % 11)
     sifted, _ = run(frames, ends)
-    monkeypatch.setattr(Sieve, "few", lambda self, ends: np.empty(0, np.int64))
+    monkeypatch.setattr(Sieve, "plain", lambda self, ends: np.zeros(len(self.connection), np.bool_))
     every, _ = run(frames, ends)
 
     assert exchanges_of(sifted) == exchanges_of(every)
@@ -287,7 +292,7 @@ def test_publishes_of_a_producer_are_silent_as_far_as_the_server_surely_came(mon
     states = script.states(server_fin=False, covered=False)
     assert [states[k][0] for k in (*before, *behind)] == ["silent"] * 4 + ["unknown"] * 4
     assert [script.states()[k][0] for k in behind] == ["silent"] * 4
-    assert set(looked) == {6}
+    assert {*looked} <= {6, 0}
 
 
 def test_open_frames_before_a_server_fin_are_silent_and_before_a_reset_unknown() -> None:

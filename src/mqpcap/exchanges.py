@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from mqpcap import memory
 from mqpcap.frames import Problem, Spoken
 from mqpcap.matching import codes, compact, constant, numbered, unified
-from mqpcap.protocol import Aside, Ask, Ends, Matches, MessageQueue, Pairing, Rule, State
+from mqpcap.protocol import Aside, Ask, EndColumns, Ends, Matches, MessageQueue, PackedEnds, Pairing, Rule, State
 from mqpcap.rows import Rows
 from mqpcap.streams import NONE, Flow, FlowColumns
 from mqpcap.streams import columns as of_flows
@@ -123,7 +123,7 @@ _NO_HOLES: _HoleSides = ((), ())
 _START, _RESET, _CLOSED, _LEFT, _COVERED = (1 << k for k in range(5))
 
 
-class Edges(Mapping[int, Ends]):
+class Edges(PackedEnds):
     """The edges of connections by connection id, packed: each record is made when it is asked for.
 
     first_ts_ns, marks and server (its number in ``servers``) go with the ids, row for row; ``damage`` has the holes and
@@ -140,9 +140,10 @@ class Edges(Mapping[int, Ends]):
         damage: Mapping[int, _Damage],
     ) -> None:
         order = np.argsort(connection_id)
+        self._of = connection_id[order], marks[order], server[order]
         # Views: what is taken out of them is a number.
-        self._ids, self._first_ts_ns = memoryview(connection_id[order]), memoryview(first_ts_ns[order])
-        self._marks, self._server = memoryview(marks[order]), memoryview(server[order])
+        self._ids, self._marks, self._server = (memoryview(column) for column in self._of)
+        self._first_ts_ns = memoryview(first_ts_ns[order])
         self._servers, self._damage = servers, damage
 
     def __getitem__(self, connection_id: int) -> Ends:
@@ -155,6 +156,17 @@ class Edges(Mapping[int, Ends]):
             connection_id, self._servers[self._server[k]], bool(marks & _START), holes, bool(marks & _RESET),
             bool(marks & _CLOSED), bool(marks & _LEFT), bool(marks & _COVERED), self._first_ts_ns[k], tails,
         )  # fmt: skip
+
+    def columns(self, ids: I64) -> EndColumns:
+        """The ends of some connections as arrays."""
+        known, marks, server = self._of
+        at = np.searchsorted(known, ids)
+        strange = ids[np.append(known, -1)[at] != ids]
+        if len(strange):
+            raise KeyError(strange.tolist())
+        damaged = np.isin(ids, np.fromiter(self._damage, np.int64, len(self._damage)))
+        start, covered = marks[at] & _START != 0, marks[at] & _COVERED != 0
+        return EndColumns(server[at].astype(np.int64), start & ~damaged, covered)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._ids)

@@ -394,6 +394,36 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
+class EndColumns:
+    """Ends as arrays, row for row: server (a number for each), whole (a start and no hole), covered."""
+
+    server: NDArray[np.int64]
+    whole: NDArray[np.bool_]
+    covered: NDArray[np.bool_]
+
+
+class PackedEnds(Mapping[int, Ends]):
+    """Ends by connection id that are not kept as objects."""
+
+    def columns(self, ids: NDArray[np.int64]) -> EndColumns:
+        """Those of some connections. Raises KeyError where one is not known."""
+        raise NotImplementedError
+
+
+def end_columns(ends: Mapping[int, Ends], ids: NDArray[np.int64]) -> EndColumns:
+    """The ends of some connections as arrays, however they are kept."""
+    if isinstance(ends, PackedEnds):
+        return ends.columns(ids)
+    known = [ends[one] for one in ids.tolist()]
+    servers = {name: number for number, name in enumerate(dict.fromkeys(end.server for end in known))}
+    return EndColumns(
+        np.array([servers[end.server] for end in known], np.int64),
+        np.array([end.start and end.holes == ((), ()) for end in known], np.bool_),
+        np.array([end.covered for end in known], np.bool_),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Aside:
     """Requests that get no answer and that a machine need not see one by one, however many there are.
 

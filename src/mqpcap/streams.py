@@ -26,6 +26,7 @@ import hashlib
 import ipaddress
 import os
 import tempfile
+import weakref
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -492,7 +493,8 @@ class _Past:
     """The words of connections that are over, in a temporary file, each at the place of its number."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(prefix="mqpcap-flows-")  # noqa: SIM115 - closed with its Assembler
+        self._file = tempfile.TemporaryFile(prefix="mqpcap-flows-")  # noqa: SIM115 - closed with this
+        weakref.finalize(self, self._file.close)
 
     def put(self, numbers: I64, words: I64) -> None:
         """Take connections in; their numbers ascend."""
@@ -719,40 +721,45 @@ class Assembler:
         silent for SILENT_NS, where no byte of payload was captured (floods, scans) for IDLE_NS. Of connections with the
         same addresses and ports the older are over before the newer.
         """
-        f = self._flow_table()
-        before = f[:, _BEFORE]
-        open_ns = np.where(_spoke(f), SILENT_NS, IDLE_NS)
-        over = self._now_ns - f[:, _LAST_TS] > np.where(_closed(f), CLOSED_NS, open_ns)
+        over, before = self._over(), self._flow_table()[:, _BEFORE]
         while (early := over & (before >= 0) & ~over[before]).any():
             over &= ~early
         return self._numbers(np.flatnonzero(over))
 
+    def _over(self) -> NDArray[np.bool_]:
+        """The same by place in the table, each by itself."""
+        f = self._flow_table()
+        open_ns = np.where(_spoke(f), SILENT_NS, IDLE_NS)
+        over: NDArray[np.bool_] = self._now_ns - f[:, _LAST_TS] > np.where(_closed(f), CLOSED_NS, open_ns)
+        return over
+
     def spare(self, few: int, most: int) -> I64:
         """Connections to be ended so that those in the table stay few; none unless that is worth the work.
 
-        With more than ``few`` they are those that closed, but not the last ``few`` / 4 to do so: packets that were
-        under way come yet. With more than ``most`` they are others too, until half of it is left: first those that
-        never spoke, then the longest silent.
+        With more than ``few`` they are those that are `over` or whose end was acknowledged, but not the last
+        ``few`` / 4 of these: packets that were under way come yet. With more than ``most`` they are others too, until
+        half of it is left: first those that closed, then those that never spoke, then the longest silent.
         """
         count = self._s[_FLOWS]
         if count <= few:
             return np.zeros(0, np.int64)
         f = self._flow_table()
-        last = f[:, _LAST_TS]
+        last, marks, before = f[:, _LAST_TS], f[:, _MARKS], f[:, _BEFORE]
         # A connection that begins now may have the id of another that did, if that one is no longer known.
         earlier = f[:, _FIRST_TS] < self._now_ns
-        closed = np.flatnonzero(_closed(f) & earlier & (f[:, _MARKS] & _HARD == 0))
-        closed = closed[np.argsort(last[closed], kind="stable")][: max(len(closed) - few // 4, 0)]
+        over = self._over() | (marks & _CLOSED != 0)
+        over[before[before >= 0]] = True
+        done = np.flatnonzero(over & earlier & (marks & _HARD == 0))
+        done = done[np.argsort(last[done], kind="stable")][: max(len(done) - few // 4, 0)]
         spare = np.zeros(count, np.bool_)
-        if len(closed) >= few // 4:
-            spare[closed] = True
+        if len(done) >= few // 4:
+            spare[done] = True
         if count - np.count_nonzero(spare) > most:
             others = np.flatnonzero(earlier & ~spare)
             others = others[np.lexsort((last[others], _spoke(f)[others], ~_closed(f)[others]))]
             others = others[: count - np.count_nonzero(spare) - most // 2]
             spare[others] = True
             self.counts["crowded_out"] += int(np.count_nonzero(~_closed(f)[others]))
-        before = f[:, _BEFORE]
         while (early := spare & (before >= 0) & ~spare[before]).any():
             spare[before[early]] = True
         return self._numbers(np.flatnonzero(spare))
@@ -821,8 +828,7 @@ class Assembler:
         old = np.flatnonzero(places < len(self._left))
         if len(old):
             at = np.searchsorted(self._left, numbers[old])
-            known = self._left.take(at, mode="clip") == numbers[old]
-            places[old] = np.where(known, at, -1)
+            places[old] = np.where(np.append(self._left, -1)[at] == numbers[old], at, -1)
         return places
 
     def _is_final(self, number: int, gap: _Gap) -> bool:
@@ -1678,12 +1684,14 @@ class Assembler:
     def _words(self, numbers: I64) -> I64:
         """The words of connections, a row each. Raises KeyError where one is forgotten."""
         places = self._places(numbers)
-        words = self._flow_table()[places]
         gone = np.flatnonzero(places < 0)
-        if len(gone):
-            if self._past is None:
-                raise KeyError(int(numbers[gone[0]]))
-            words[gone] = self._past.words(numbers[gone])
+        if not len(gone):
+            return self._flow_table()[places]
+        if self._past is None:
+            raise KeyError(int(numbers[gone[0]]))
+        words = np.empty((len(numbers), _WORDS), np.int64)
+        words[gone] = self._past.words(numbers[gone])
+        words[places >= 0] = self._flow_table()[places[places >= 0]]
         return words
 
     def _columns(self, numbers: I64) -> FlowColumns:

@@ -214,6 +214,7 @@ def size_bytes(captures: "Sequence[Capture]") -> int:
 # Words of Dissection.counts that say a cap bit: what is said of it, given the count.
 _CAPS = {
     "held_cap": "out-of-order data passed the memory cap {} times; holes were given up early",
+    "crowded_out": "{} open connections were ended to make room; what follows of them are connections of their own",
     "history_shrunk": "the history of sent bytes was shortened {} times; older retransmissions were not compared",
     "datagram_dropped": "{} fragmented datagrams were dropped for want of their pieces or room",
     "too_deep": "{} packets have more headers inside each other than are read",

@@ -6,76 +6,112 @@ time. What is left of a connection then is mostly a greeting and signs of life: 
 connections there are.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.layers.blipmq_columns import AUTH, HELLO, PING, SUBSCRIBE, Columns, Frames, Says
 from mqpcap.matching import numbered
-from mqpcap.protocol import Ends
+from mqpcap.protocol import EndColumns
 from mqpcap.rows import Rows
 
 I64 = NDArray[np.int64]
-NO_ROWS: I64 = np.empty(0, np.int64)
 LAST = np.iinfo(np.int64).max
+MERGED = 1 << 18
+"""Connections of blocks are merged when there are so many, or as many as are known."""
+GROUP_ROW_COUNT = 1 << 18
+"""About so many rows that count are looked at together, and always all of a connection."""
 
 
 class Sieve:
     """Which rows are such publishes, and of which connections.
 
-    first   per connection that has any the stream offset of the first
+    Arrays, by connection in the order of ``connection`` (ids, ascending): ``first``, the stream offset of the first
+    such publish, LAST if there is none; ``ordinary``, whether there is a row that counts and nothing odd.
     """
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
         self._masks: list[NDArray[np.uint8]] = []
-        self._odd: set[int] = set()
-        self._connections: set[int] = set()
-        self._counted: set[int] = set()
-        self.first: dict[int, int] = {}
-        for _, block in rows.blocks():
-            self._look(Frames(block))
+        self._known = np.empty((4, 0), np.int64)
+        self._seen: list[NDArray[np.int64]] = []
+        for start, block in rows.blocks():
+            self._look(start, Frames(block))
+            if sum(part.shape[1] for part in self._seen) > max(MERGED, self._known.shape[1]):
+                self._merge()
+        self._merge()
+        self.connection, first_row, self.first, counts = self._known
+        # Odd rows are counted below 0, by so much that no number of others makes up for one.
+        self.ordinary = counts > 0
+        order = np.argsort(first_row, kind="stable")
+        counted = np.cumsum(np.maximum(counts, 0)[order])
+        self._group = np.empty(len(order), np.int32)
+        self._group[order] = np.maximum(counted - 1, 0) // GROUP_ROW_COUNT
 
-    def _look(self, x: Frames) -> None:
+    def _look(self, start: int, x: Frames) -> None:
         aside = x.publishes()
         self._masks.append(np.packbits(aside))
-        self._connections.update(numbered(x.connection)[0].tolist())
-        self._counted.update(numbered(x.connection[~aside])[0].tolist())
-        self._odd.update(np.unique(x.connection[~x.ordinary()]).tolist())
-        ids, place = numbered(x.connection[aside])
+        ids, place = numbered(x.connection)
         first = np.full(len(ids), LAST)
-        np.minimum.at(first, place, x.offset[aside])
-        for one, offset in zip(ids.tolist(), first.tolist(), strict=True):
-            self.first[one] = min(offset, self.first.get(one, LAST))
+        np.minimum.at(first, place[aside], x.offset[aside])
+        counts = np.bincount(place[~aside], minlength=len(ids))
+        counts[np.bincount(place[~x.ordinary()], minlength=len(ids)) > 0] = -LAST
+        self._seen.append(np.stack([ids, np.full(len(ids), start), first, counts]))
 
-    def few(self, ends: Mapping[int, Ends]) -> I64:
-        """The rows that count, of servers all of whose connections are whole and have nothing odd."""
-        doubtful = {
-            edge.server for one, edge in ((one, ends[one]) for one in self._connections)
-            if one in self._odd or one not in self._counted or not edge.start or edge.holes != ((), ())
-        }  # fmt: skip
-        plain = {one for one in self._connections if not doubtful or ends[one].server not in doubtful}
-        if plain.isdisjoint(self.first):
-            return NO_ROWS
-        return self._numbers((start + np.flatnonzero(mine & ~aside) for start, mine, aside in self._split(plain)))
+    def _merge(self) -> None:
+        """What was seen of connections, and what is known of them, together."""
+        all_ = np.concatenate([self._known, *self._seen], axis=1)
+        self._seen = []
+        if not all_.shape[1]:
+            return
+        all_ = all_[:, np.argsort(all_[0], kind="stable")]
+        at = np.flatnonzero(np.diff(all_[0], prepend=all_[0, 0] - 1))
+        ids, row, first, counts = all_
+        odd = np.minimum.reduceat(counts, at) < 0
+        counts = np.where(odd, -LAST, np.add.reduceat(np.maximum(counts, 0), at))
+        self._known = np.stack([ids[at], np.minimum.reduceat(row, at), np.minimum.reduceat(first, at), counts])
 
-    def others(self, connections: Collection[int]) -> I64:
-        """All rows of other connections."""
-        if self._connections.issubset(connections):
-            return NO_ROWS
-        return self._numbers((start + np.flatnonzero(~mine) for start, mine, _ in self._split(connections)))
+    def plain(self, ends: EndColumns) -> NDArray[np.bool_]:
+        """The connections of servers all of whose connections are whole and have nothing odd.
 
-    def _split(self, connections: Collection[int]) -> Iterator[tuple[int, NDArray[np.bool_], NDArray[np.bool_]]]:
-        """Per block its first row, which rows are of some connections, and which are publishes to be set aside."""
+        None where they have no such publish; ``ends`` are of ``connection``.
+        """
+        doubtful = np.zeros(int(ends.server.max(initial=0)) + 1, np.bool_)
+        doubtful[ends.server[~self.ordinary | ~ends.whole]] = True
+        plain = ~doubtful[ends.server]
+        return plain & bool((self.first[plain] != LAST).any())
+
+    def few(self, plain: NDArray[np.bool_]) -> tuple[I64, NDArray[np.int32]]:
+        """The rows that count, of some connections, and each row's connection, by its place."""
+        parts = [(np.empty(0, np.int64), np.empty(0, np.int32))]
+        for start, of, aside in self._blocks():
+            rows = np.flatnonzero(plain[of] & ~aside)
+            parts.append((start + rows, of[rows].astype(np.int32)))
+        few, places = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return few, places
+
+    def groups(self, of: NDArray[np.int32]) -> Iterator[I64]:
+        """Rows of ``few`` by their place there, as many at a time as are looked at together."""
+        group = self._group[of]
+        for one in np.unique(group).tolist():
+            yield np.flatnonzero(group == one)
+
+    def all_of(self, connections: NDArray[np.bool_]) -> I64:
+        """All rows of some connections."""
+        if not connections.any():
+            return np.empty(0, np.int64)
+        return np.concatenate([start + np.flatnonzero(connections[of]) for start, of, _ in self._blocks()])
+
+    def places(self, ids: I64) -> I64:
+        """The places of connections."""
+        return np.searchsorted(self.connection, ids)
+
+    def _blocks(self) -> Iterator[tuple[int, I64, NDArray[np.bool_]]]:
+        """Per block its first row, the places of the rows' connections, and which are publishes to be set aside."""
         for (start, block), mask in zip(self._rows.blocks(), self._masks, strict=True):
             ids, place = numbered(block["connection_id"].to_numpy())
-            mine = np.array([one in connections for one in ids.tolist()], np.bool_)[place]
-            yield start, mine, np.unpackbits(mask, count=block.num_rows).astype(np.bool_)
-
-    @staticmethod
-    def _numbers(parts: Iterator[I64]) -> I64:
-        return np.concatenate([NO_ROWS, *parts])
+            yield start, self.places(ids)[place], np.unpackbits(mask, count=block.num_rows).astype(np.bool_)
 
 
 _SAYS = np.zeros(256, np.int32)

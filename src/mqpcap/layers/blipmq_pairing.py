@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.layers.blipmq_aside import Sieve, Straight
+from mqpcap.layers.blipmq_aside import LAST, Sieve, Straight
 from mqpcap.layers.blipmq_columns import (
     ACK,
     AUTH,
@@ -45,7 +45,7 @@ from mqpcap.layers.blipmq_columns import (
     numbers,
 )
 from mqpcap.layers.blipmq_queues import MS, SILENT, UNSURE, Answer, Class, Published, Queue, Search, Stream
-from mqpcap.protocol import Aside, Ends, Matches, Pairing, State
+from mqpcap.protocol import Aside, EndColumns, Ends, Matches, Pairing, State, end_columns
 from mqpcap.rows import Rows
 
 I64 = NDArray[np.int64]
@@ -997,44 +997,59 @@ def pairs(rows: Rows, ends: Mapping[int, Ends]) -> Pairing:
     of all of them.
     """
     sieve = Sieve(rows)
-    few = sieve.few(ends)
-    x = Columns(rows.chosen(few))
-    out, silent = _few(x, ends, sieve.first)
-    if not silent:
+    edges = end_columns(ends, sieve.connection)
+    few, of = sieve.few(sieve.plain(edges))
+    found, end = _few(rows, sieve, few, of, edges, ends)
+    told = end >= 0
+    if not told.any():
         return _paired(Columns(rows), ends)
-    connection = np.array(sorted(silent), np.int64)
-    others = sieve.others(silent)
-    seen = np.sort(np.concatenate([few[np.isin(x.connection, connection)], others]))
-    end = np.array([silent[one] for one in connection.tolist()], np.int64)
-    found = out.pairing().of(few)
+    others = sieve.all_of(~told)
+    seen = np.sort(np.concatenate([few[told[of]], others]))
     if len(others):
         found = found.plus(_paired(Columns(rows.chosen(others)), ends).of(others))
-    return replace(found, aside=Aside(seen, connection, end))
+    return replace(found, aside=Aside(seen, sieve.connection[told], end[told]))
 
 
-def _few(x: Columns, ends: Mapping[int, Ends], first: Mapping[int, int]) -> "tuple[_Out, dict[int, int]]":
-    """The exchanges of servers that tell of all their publishes, the first of each connection at a stream offset.
+def _few(
+    rows: Rows, sieve: Sieve, few: I64, of: NDArray[np.int32], edges: EndColumns, ends: Mapping[int, Ends]
+) -> tuple[Pairing, I64]:
+    """The exchanges of servers that tell of all their publishes; ``few`` and ``of`` are the rows that count.
 
-    And per connection of these servers up to which offset its publishes are silent.
+    And per connection up to which stream offset its publishes are silent; -1 of other servers.
     """
-    out, silent, straight = _Out(), dict[int, int](), Straight(x)
-    asked = np.array([first.get(one, NEVER_NS) for one in straight.connection.tolist()], np.int64)
-    ready = straight.ready < asked
-    doubtful: set[str] = set()
-    for talks in _worlds(x, ends, np.flatnonzero(~np.isin(x.connection, straight.connection[ready]))):
-        if all(_tells_of_aside(t, first.get(t.edge.connection_id, NEVER_NS)) for t in talks):
-            silent |= {t.edge.connection_id: _silent_to(t) for t in talks}
+    end = np.full(len(sieve.connection), -1)
+    straight: list[tuple[I64, I64]] = []
+    for group in sieve.groups(of):
+        x = Columns(rows.chosen(few[group]))
+        one = Straight(x)
+        place = sieve.places(one.connection)
+        ready = one.ready < sieve.first[place]
+        end[place[ready]] = np.where(edges.covered[place], NEVER_NS, one.last)[ready]
+        good = end[of[group[one.request]]] >= 0
+        straight.append((group[one.request[good]], group[one.reply[good]]))
+    found = _not_straight(rows, sieve, few[end[of] < 0], edges, ends, end)
+    for request, reply in straight:
+        told = end[of[request]] >= 0
+        answered = np.full(np.count_nonzero(told), State.ANSWERED, np.int8)
+        found = found.plus(Pairing(few[request[told]], few[reply[told]], answered))
+    return found, end
+
+
+def _not_straight(
+    rows: Rows, sieve: Sieve, left: I64, edges: EndColumns, ends: Mapping[int, Ends], end: I64
+) -> Pairing:
+    """The same for the rows of the other connections; ``end`` is told of them, and of servers that do not tell."""
+    out, x = _Out(), Columns(rows.chosen(left))
+    for talks in _worlds(x, ends, np.arange(x.n)):
+        places = sieve.places(np.array([t.edge.connection_id for t in talks], np.int64))
+        firsts = sieve.first[places].tolist()
+        if all(_tells_of_aside(t, first) for t, first in zip(talks, firsts, strict=True)):
+            end[places] = [_silent_to(t) for t in talks]
             for talk in talks:
                 _settle(talk, None, out)
         else:
-            doubtful.add(talks[0].edge.server)
-    for one, last in zip(straight.connection[ready].tolist(), straight.last[ready].tolist(), strict=True):
-        edge = ends[one]
-        if edge.server not in doubtful:
-            silent[one] = NEVER_NS if edge.covered else last
-    told = np.isin(x.connection[straight.request], np.array(list(silent), np.int64))
-    out.add(straight.request[told], straight.reply[told], State.ANSWERED)
-    return out, silent
+            end[edges.server == edges.server[places[0]]] = -1
+    return out.pairing().of(left)
 
 
 def _paired(x: Columns, ends: Mapping[int, Ends]) -> Pairing:
@@ -1053,7 +1068,7 @@ def _tells_of_aside(t: _Talk, first: int) -> bool:
     ready = 0 <= k < len(t.s) and t.x.op[t.c[k]] == AUTH and t.says[k] == Says.ZERO
     answered = len(t.pair_c) == np.count_nonzero(t.kind == Class.FIXED)
     counted = t.in_step and t.broken is None and (answered or not t.edge.covered)
-    return first == NEVER_NS or (counted and ready and bool(t.x.offset[t.c[k]] < first))
+    return first == LAST or (counted and ready and bool(t.x.offset[t.c[k]] < first))
 
 
 def _silent_to(t: _Talk) -> int:
