@@ -221,6 +221,35 @@ def test_content_tells_a_connection_on_any_port() -> None:
     assert [(c["protocol"], c["identified_by"]) for c in result.connections] == [("fq", "content")]
 
 
+HELLO = struct.pack(">IBQH", 11, 1, 1, 1)
+WELCOME = struct.pack(">IBQQ", 17, 5, 1, 0)
+
+
+@pytest.mark.parametrize("cuts", [(), (1,), (4, 9), (14,), (20,)])
+def test_a_hello_tells_a_connection_in_one_packet_as_in_several(cuts: tuple[int, ...]) -> None:
+    """On a port of nobody's: until all of the HELLO is there, what there is of it is held."""
+    said = HELLO + blipmq_message(1) + blipmq_message(2)
+    parts = [said[one:two] for one, two in zip((0, *cuts), (*cuts, len(said)), strict=True)]
+
+    result = read_bytes(pcap([*OPEN, *sent(*parts)], 31337))
+
+    assert broken_laws(result) == []
+    assert [(c["protocol"], c["identified_by"]) for c in result.connections] == [("blipmq", "content")]
+    first = len(blipmq_message(1))
+    assert spans(result) == [(0, 15, None), (15, first, None), (15 + first, len(said) - 15 - first, None)]
+
+
+@pytest.mark.parametrize("server_first", [True, False])
+def test_a_connection_is_told_whichever_side_is_captured_first(server_first: bool) -> None:
+    """Packets of two taps cross: the answer may stand before its HELLO."""
+    talk = [*sent(HELLO), *answered(WELCOME)]
+
+    result = read_bytes(pcap([*OPEN, *(talk[::-1] if server_first else talk)], 31337))
+
+    assert [(c["protocol"], c["identified_by"]) for c in result.connections] == [("blipmq", "content")]
+    assert (spans(result), spans(result, "s2c")) == ([(0, 15, None)], [(0, 21, None)])
+
+
 def test_decode_as_keeps_other_protocols_away() -> None:
     options = Options(decode_as=(DecodeAs(5555, "flymq"),))
 
