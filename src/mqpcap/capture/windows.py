@@ -29,8 +29,8 @@ WINDOW_BYTES = 16 << 20
 """Bytes of file in a window."""
 MAX_RECORD_BYTES = 256 << 20
 """Longest packet record or block; one that claims more ends its file."""
-MAX_WINDOW_PACKETS = 1 << 18
-"""Packets in a window."""
+MAX_WINDOW_PACKETS = 1 << 16
+"""Packets in a window: what is known of each while it is looked at takes three times the bytes of a small one."""
 MAX_INTERFACES = 1 << 16
 """Interface descriptions in a pcapng section."""
 MAX_OPTIONS = 1 << 10

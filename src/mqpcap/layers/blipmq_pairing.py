@@ -1081,12 +1081,11 @@ def _silent_to(t: _Talk) -> int:
 def deliveries(rows: Rows, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
     """The publish of each delivery: by tag where the subscription's life is known, else by a body sent only once."""
     none = np.empty(0, np.int64)
+    if not any(_delivers(block) for _, block in rows.blocks()):
+        return Matches(none, none, (), ())
     seen = np.arange(rows.num_rows) if pairs.aside is None else pairs.aside.seen
     if pairs.aside is not None:  # nothing was delivered of what was set aside
         rows = rows.chosen(seen)
-    op, (side, sides) = numbers(rows["op_code"], -1), coded(rows.coded("direction"))
-    if not (((op == PUBLISH) | (op == DELIVER)) & any_of(side, [i for i, x in enumerate(sides) if x == "s2c"])).any():
-        return Matches(none, none, (), ())
     x = Columns(rows)
     state = np.full(x.n, -1, np.int8)
     asked = pairs.request >= 0
@@ -1115,6 +1114,13 @@ def deliveries(rows: Rows, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
         ["tag"] * len(tagged) + ["body_hash"] * len(hashed), [*map(str, tags), *digests],
         int(((count > 0) & ~sure).sum()),
     )  # fmt: skip
+
+
+def _delivers(rows: Rows) -> bool:
+    """Whether a server sends a message."""
+    op, (side, sides) = numbers(rows["op_code"], -1), coded(rows.coded("direction"))
+    from_server = any_of(side, [i for i, x in enumerate(sides) if x == "s2c"])
+    return bool((((op == PUBLISH) | (op == DELIVER)) & from_server).any())
 
 
 def _keys(x: Columns, place: I64, rows: I64) -> I64:
