@@ -735,9 +735,9 @@ class Framer:
                 self._skip(side, side.at, stop - side.at, piece, reason)
                 side.at = stop
             elif side.step is SEARCH:
-                if not self._resync(talk, number, side, piece, view, base, stop, hard):
+                if not self._resync(talk, side, piece, view, base, stop, hard):
                     break
-            elif not self._scan(talk, number, side, piece, view, base, stop, hard, into, shift):
+            elif not self._scan(talk, side, piece, view, base, stop, hard, into, shift):
                 break
         if piece.ended and (side.pending is not None or side.skip_from >= 0):
             self._give_up_pending(talk, number, side)
@@ -788,7 +788,7 @@ class Framer:
             side.step = SEARCH
 
     def _resync(
-        self, talk: Talk, number: int, side: _Side, piece: _Piece, view: memoryview, base: int, stop: int, hard: bool
+        self, talk: Talk, side: _Side, piece: _Piece, view: memoryview, base: int, stop: int, hard: bool
     ) -> bool:
         """Search for a message; False when the bytes to tell are not here yet."""
         protocol = talk.protocol
@@ -804,14 +804,13 @@ class Framer:
             side.at += skipped
         if not found:
             return False
-        self._end_skip(talk, number, side)
+        self._end_skip(talk, piece.side, side)
         side.step, side.resynced = SYNC, True
         return True
 
     def _scan(
         self,
         talk: Talk,
-        number: int,
         side: _Side,
         piece: _Piece,
         view: memoryview,
@@ -825,9 +824,8 @@ class Framer:
         assert talk.protocol is not None
         known = self._of(talk.protocol)
         entry = known.entries[side.layout]
-        layout = entry.described
-        if layout.splitter is not None:
-            return self._scan_split(talk, number, side, piece, view, base, stop, hard, into, shift, entry)
+        if entry.described.splitter is not None:
+            return self._scan_split(talk, side, piece, view, base, stop, hard, into, shift, entry)
         n, code, at, known_end = known.machine.scan(
             entry.target, view, base + side.at, base + stop, hard, bool(entry.then)
         )
@@ -839,10 +837,10 @@ class Framer:
         if code == ip.SCAN_FULL:
             return True
         if code == ip.SCAN_BAD:
-            self._bad_framing(side, layout)
+            self._bad_framing(side, entry.described)
             return True
         if hard and side.at < stop:
-            self._cut(talk, number, side, piece, view, base, stop, known_end)
+            self._cut(talk, side, piece, view, base, stop, known_end)
         return False
 
     def _bad_framing(self, side: _Side, layout: Layout) -> None:
@@ -854,7 +852,6 @@ class Framer:
     def _scan_split(
         self,
         talk: Talk,
-        number: int,
         side: _Side,
         piece: _Piece,
         view: memoryview,
@@ -881,7 +878,7 @@ class Framer:
             layout = side.layout
             if stopped.layout:
                 side.layout = entry.layouts[splitter.layouts.index(stopped.layout)]
-            self._cut(talk, number, side, piece, view, base, stop, stopped.known_end)
+            self._cut(talk, side, piece, view, base, stop, stopped.known_end)
             side.layout = layout
         return False
 
@@ -910,7 +907,6 @@ class Framer:
     def _cut(
         self,
         talk: Talk,
-        number: int,
         side: _Side,
         piece: _Piece,
         view: memoryview,
