@@ -61,6 +61,7 @@ def held(request: pytest.FixtureRequest) -> Iterator[None]:
             patched.setattr("mqpcap.rows.MAX_HELD_BYTES", 0)
             patched.setattr("mqpcap.rows.MIN_AWAY_BYTES", 0)
             patched.setattr("mqpcap.rows.BLOCK_ROW_COUNT", 3)
+            patched.setattr("mqpcap.rows.SORTED_ROW_COUNT", 3)
         yield
 
 

@@ -37,7 +37,9 @@ MAX_HELD_BYTES = 16 << 20
 MIN_AWAY_BYTES = 256
 """Smaller parts stay: their place in a file is no smaller."""
 MANY_MOVED = 4
-"""Where one row of so many is packed at another place than its own, the places of all are kept."""
+"""Where one row of so many may be packed at another place than its own, the places of all are kept."""
+SORTED_ROW_COUNT = 1 << 17
+"""About so many rows are sorted at once."""
 BLOCK_ROW_COUNT = 1 << 16
 """About so many rows are a block."""
 _WORDS = (np.uint8, np.uint16, np.uint32)
@@ -232,7 +234,7 @@ class Rows:
         self._held_bytes = 0
         self._shelf: _Shelf | None = None
         self._moved: tuple[I64, I64] | None = None
-        self._every: I64 | None = None
+        self._every: NDArray[np.signedinteger[Any]] | None = None
         self._chosen: _Chosen | None = None
 
     def add(self, table: pa.Table) -> None:
@@ -358,7 +360,7 @@ class Rows:
         """The places at which rows are packed."""
         to, source = self._sorted()
         if self._every is not None:
-            return self._every[rows]
+            return self._every[rows].astype(np.int64)
         packed = rows.copy()
         if len(to):
             at = np.minimum(np.searchsorted(to, packed), len(to) - 1)
@@ -426,33 +428,74 @@ class Rows:
     def _in_order(self, values: NDArray[Any]) -> NDArray[Any]:
         """The values, which are ours to change, by time."""
         to, source = self._sorted()
+        if self._every is not None and self._chosen is None:
+            ordered: NDArray[Any] = values[self._every]
+            return ordered
         if len(to):
             values[to] = values[source]
         return values
 
     def _sorted(self) -> tuple[I64, I64]:
-        """Places whose row is another, and which: batches are in order, but the next may begin before one ends."""
+        """Places whose row is another, and which: batches are in order, but the next may begin before one ends.
+
+        None where they are many: then ``_every`` has the places of all.
+        """
         if self._chosen is not None:
             return NO_ROWS, NO_ROWS
         if self._moved is None:
-            later = np.minimum.accumulate([first for first, _ in self._spans][::-1])[::-1]
-            earlier = np.maximum.accumulate([last for _, last in self._spans])
-            shared, keys = [NO_ROWS], [np.empty((len(KEYS), 0), np.int64)]
-            for i, (at, (first, last)) in enumerate(zip(self._places(), self._spans, strict=True)):
-                before, behind = earlier[i - 1 : i], later[i + 1 : i + 2]
-                if (before < first).all() and (behind > last).all():
-                    continue
-                own = [_never_null(self._parts[name][i]) for name in KEYS]
-                rows = np.flatnonzero(_overlapping(own[0], before, behind))
-                shared.append(at.start + rows)
-                keys.append(np.stack([key[rows] for key in own]))
-            to = np.concatenate(shared)
-            source = to[np.lexsort(np.concatenate(keys, axis=1)[::-1])]
-            self._moved = to, source
-            if len(to) * MANY_MOVED >= self.num_rows:
-                self._every = np.arange(self.num_rows)
-                self._every[to] = source
+            shared = list(self._overlapping())
+            if sum(len(rows) for _, rows in shared) * MANY_MOVED >= max(self.num_rows, 1):
+                self._moved, self._every = (NO_ROWS, NO_ROWS), self._merged()
+                return self._moved
+            starts = [at.start for at in self._places()]
+            to = np.concatenate([NO_ROWS, *(starts[i] + rows for i, rows in shared)])
+            self._moved = to, to[self._by_keys(shared)]
         return self._moved
+
+    def _overlapping(self) -> Iterator[tuple[int, I64]]:
+        """The batches that begin before one in front of them ends, or end behind the next, and which of their rows."""
+        later = np.minimum.accumulate([first for first, _ in self._spans][::-1])[::-1]
+        earlier = np.maximum.accumulate([last for _, last in self._spans])
+        for i, (first, last) in enumerate(self._spans):
+            before, behind = earlier[i - 1 : i], later[i + 1 : i + 2]
+            if (before >= first).any() or (behind <= last).any():
+                ts_ns = _never_null(self._parts[KEYS[0]][i])
+                yield i, np.flatnonzero(_overlapping(ts_ns, before, behind))
+
+    def _by_keys(self, some: Sequence[tuple[int, I64]]) -> I64:
+        """The order of rows of some batches, by KEYS."""
+        keys = [np.empty((len(KEYS), 0), np.int64)]
+        keys += [np.stack([_never_null(self._parts[name][i], rows) for name in KEYS]) for i, rows in some]
+        return np.lexsort(np.concatenate(keys, axis=1)[::-1])
+
+    def _merged(self) -> NDArray[np.signedinteger[Any]]:
+        """The place at which each row is packed, a stretch of time after the other."""
+        n, filled = self.num_rows, 0
+        every: NDArray[np.signedinteger[Any]] = np.empty(n, np.int32 if n <= np.iinfo(np.int32).max else np.int64)
+        starts, done = [at.start for at in self._places()], [0] * len(self._counts)
+        for until in self._stretches():
+            some = []
+            for i, (first, last) in enumerate(self._spans):
+                if (until is None or first < until) and done[i] < self._counts[i]:
+                    end = self._counts[i]
+                    if until is not None and last >= until:
+                        end = int(np.searchsorted(_never_null(self._parts[KEYS[0]][i]), until))
+                    some.append((i, np.arange(done[i], end)))
+                    done[i] = end
+            places = np.concatenate([NO_ROWS, *(starts[i] + rows for i, rows in some)])
+            every[filled : filled + len(places)] = places[self._by_keys(some)]
+            filled += len(places)
+        return every
+
+    def _stretches(self) -> Iterator[int | None]:
+        """The ends of stretches of time in which there are about SORTED_ROW_COUNT rows; None for the last."""
+        row_count = 0
+        for (first, _), count in sorted(zip(self._spans, self._counts, strict=True)):
+            if row_count >= SORTED_ROW_COUNT:
+                yield first
+                row_count = 0
+            row_count += count
+        yield None
 
 
 class _Nulls:
@@ -545,11 +588,11 @@ def _arrow(values: NDArray[Any], mask: NDArray[np.bool_] | None, kind: pa.DataTy
     return pa.array(values, mask=mask)
 
 
-def _never_null(part: _Part | _Away) -> I64:
+def _never_null(part: _Part | _Away, rows: _Which = ALL) -> I64:
     """The values of a column that is never null."""
     part = _here(part)
     assert isinstance(part, _Numbers)
-    return part.values(np.int64, ALL)
+    return part.values(np.int64, rows)
 
 
 def _plain(part: _Part, kind: pa.DataType) -> pa.Array:
