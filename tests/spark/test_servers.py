@@ -3,13 +3,15 @@
 import random
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rows import fragmented, merged, moved, of_dissections, of_export, records
 
-from mqpcap.capture import Capture, captures
+from mqpcap.capture import Capture, Window, captures
 from mqpcap.dissection import Options, dissect
 from mqpcap.packets import Dissector, ends_of
 from mqpcap.spark import job, plan, tasks
@@ -40,6 +42,13 @@ def servers(folder: Path, count: int) -> Path:
 def ends(capture: Capture) -> list[int]:
     """The endpoints of all connections, clients and servers."""
     return np.unique(np.concatenate([e for w in capture.windows() for e in ends_of(Dissector().segments(w))])).tolist()
+
+
+def few_packets(window: Window) -> Iterator[Window]:
+    """The window in pieces of 50 packets."""
+    columns = ("offset", "caplen", "wirelen", "ts_ns", "link_type", "number")
+    for at in range(0, len(window.offset), 50):
+        yield replace(window, **{name: getattr(window, name)[at : at + 50] for name in columns})
 
 
 def joins(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
@@ -157,6 +166,20 @@ def test_delivery_in_one_share_joins_the_others_at_once(tmp_path: Path, monkeypa
     job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=2)
 
     assert done == {"blipmq": 1}
+    assert of_export(tmp_path / "tables") == of_dissections([dissect(capture)])
+
+
+def test_share_that_cannot_hold_what_it_has_to_join_leaves_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that came before it is known, and those after."""
+    capture = only(servers(tmp_path, 4))
+    done = joins(monkeypatch)
+    monkeypatch.setattr(tasks, "MAX_OWN_ROWS", 40)
+    windows = Capture.windows
+    monkeypatch.setattr(Capture, "windows", lambda self: (part for w in windows(self) for part in few_packets(w)))
+
+    job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=2)
+
+    assert done["msgq"] > 1 and done["flymq"] > 1
     assert of_export(tmp_path / "tables") == of_dissections([dissect(capture)])
 
 

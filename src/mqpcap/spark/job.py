@@ -309,13 +309,16 @@ class _Job:
         files: dict[tuple[int, str, int], list[tuple[str, bool]]] = {}
         waiting: list[tuple[int, Settle]] = []
         shares = dict(self.kept)
+        torn: set[tuple[int, str]] = set()
 
         def left(number: int, side: Side) -> None:
             for group, name in side.narrow:
-                files.setdefault((number, side.protocol, group), []).append((name, group in side.related))
+                to = 0 if (number, side.protocol) in torn else group
+                files.setdefault((number, side.protocol, to), []).append((name, group in side.related))
 
         for number, units in by_capture.items():
             found = [side for i in units for side in self._result_of(i, shares).sides]
+            torn |= {(number, side.protocol) for side in found if side.is_torn}
             for name in sorted({side.protocol for side in found}):
                 own = [side for side in found if side.protocol == name]
                 states = tuple(side.state for side in own)

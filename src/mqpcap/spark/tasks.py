@@ -18,7 +18,7 @@ import struct
 import uuid
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -34,7 +34,7 @@ from mqpcap.errors import CaptureError, one_line
 from mqpcap.exchanges import Ledger, ledger
 from mqpcap.frames import Server, Spoken
 from mqpcap.layers import protocols
-from mqpcap.matching import I64, among, numbered
+from mqpcap.matching import among, numbered
 from mqpcap.packets import endpoints
 from mqpcap.protocol import Connection, Ends
 from mqpcap.rows import Rows
@@ -53,6 +53,8 @@ BLOCK_ROW_COUNT = 1 << 18
 """So many packed rows (30 to 60 bytes each) wait in the memory of a share before they go to its file."""
 JOINED_BYTES = 64 << 20
 """So much of them waits in the memory of a join, which has nothing else to hold; the rest in a temporary file."""
+MAX_OWN_ROWS = 1 << 20
+"""A share joins no more rows of connections that concern each other: they take 200 bytes each beside all it has."""
 MAX_GROUPS = 12
 """Groups of servers, at most: a share keeps a file open for each, and in an object store that takes 5 MB or more."""
 
@@ -109,7 +111,8 @@ class Side:
     """What a share left of a protocol for the second stage; names of files, empty where there is none.
 
     narrow has the number of each group of servers and its file. related: groups in which messages were delivered, so
-    that connections say something of each other.
+    that connections say something of each other. is_torn: a server that was the share's as a whole has connections in
+    another, so that groups are to be joined with each other.
     """
 
     protocol: str
@@ -117,6 +120,7 @@ class Side:
     pending: str = ""
     narrow: tuple[tuple[int, str], ...] = ()
     related: tuple[int, ...] = ()
+    is_torn: bool = False
 
     @property
     def files(self) -> list[str]:
@@ -277,6 +281,7 @@ def _shared(share: Share, dissection: Dissection, leavings: "_Leavings", parts: 
     for name, leaving in leavings.items():
         ids = share.ids_of(name)
         edges = {k: edge for k, edge in dissection._edges.items() if k in ids}
+        leavings.of(name)
         state = State([], {}, edges)
         if share.joining(name):
             state = State(list(share.connections_of(name).values()), share.flows_of(name), edges)
@@ -298,23 +303,26 @@ def joins_connections(name: str) -> bool:
     return rule is not None and (rule.machine is not None or rule.deliveries is not None)
 
 
+_NO_CUT = Cut(1)
+
+
 class _Leaving:
     """What a share leaves of one protocol; narrow rows are added as to the rows of a dissection.
 
-    Rows of servers that are ``mine``, told by the share of each endpoint, stay here until the end: with them a group of
-    their own, behind the others.
+    Servers that are the share's as a whole, by its number and the cut, are a group that no other share has. Its rows
+    stay here to be joined at the end, unless they are too many.
     """
 
-    def __init__(
-        self, place: Place, folder: str, name: str, group_count: int, mine: Callable[[I64], NDArray[np.bool_]]
-    ) -> None:
+    def __init__(self, place: Place, folder: str, name: str, number: int = 0, cut: Cut = _NO_CUT) -> None:
         rule = protocols()[name].rule
         self._place = place
         self._folder = folder
         self._name = name
-        self._group_count = 1 if rule is not None and rule.across_servers else group_count
-        self._mine = mine
-        self._own: dict[int, int] = {}
+        self._group_count = min(1 if rule is not None and rule.across_servers else cut.share_count, MAX_GROUPS)
+        self._number, self._cut = number, cut
+        self._own_group = self._group_count + number
+        self._own: set[int] = set()
+        self._holds = True
         self._rule = rule
         self._related: set[int] = set()
         self._groups: dict[int, int] = {}
@@ -333,7 +341,7 @@ class _Leaving:
             self._take(0, narrow)
             return
         ids, place = numbered(narrow["connection_id"].to_numpy())
-        known = [self._own_group if one in self._own else self._groups[one] for one in ids.tolist()]
+        known = [self._groups[one] for one in ids.tolist()]
         if len({*known}) == 1:
             self._take(known[0], narrow)
             return
@@ -351,7 +359,10 @@ class _Leaving:
         rows.add(narrow)
         if group not in self._related and self._relates(narrow):
             self._related.add(group)
-        if rows.num_rows >= BLOCK_ROW_COUNT and group != self._own_group and joins_connections(self._name):
+        if self._holds and group == self._own_group:
+            if group in self._related and rows.num_rows > MAX_OWN_ROWS:
+                self._give_up()
+        elif rows.num_rows >= BLOCK_ROW_COUNT and joins_connections(self._name):
             self._block(group, rows)
             self._rows[group] = Rows()
 
@@ -370,12 +381,16 @@ class _Leaving:
             self._groups[one] = _group(f"{ip} {port}", self._group_count)
         row = np.arange(len(of))
         ends = endpoints(of.hi[row, server], of.lo[row, server], of.ports(server))
-        for k in np.flatnonzero(self._mine(ends)).tolist():
-            self._own[ids[k]] = int(ends[k])
+        own = self._cut.of_servers(ends) == self._number
+        self._own.update(ends[own].tolist())
+        for k in np.flatnonzero(own).tolist():
+            self._groups[ids[k]] = self._own_group
 
-    @property
-    def _own_group(self) -> int:
-        return self._group_count
+    def _give_up(self) -> None:
+        """Leave to the second stage what was to be joined here."""
+        self._holds = False
+        for table in self._rows.pop(self._own_group, Rows()).tables():
+            self._take(self._own_group, table)
 
     def wait(self, table: pa.Table) -> None:
         """Rows that other shares have a say in."""
@@ -388,26 +403,18 @@ class _Leaving:
 
         torn: servers whose connections turned out to be in several shares.
         """
+        is_torn = not torn.isdisjoint(self._own)
+        if is_torn:
+            self._give_up()
         joins = joins_connections(self._name)
-        own = self._rows.pop(self._own_group, Rows())
-        if torn & {*self._own.values()}:
-            self._own.clear()
-            for table in own.tables():
-                self.add(table)
-        elif own.num_rows:
-            edges = {k: edge for k, edge in state.edges.items() if k in self._own}
-            _write_ledger(ledger(protocols()[self._name], own, edges), parts)
-        del own
-        for group, rows in self._rows.items():
-            if joins:
+        for group in [*self._rows]:
+            rows = self._rows.pop(group)
+            if joins and (group != self._own_group or not self._holds):
                 self._block(group, rows)
             elif rows.num_rows:
-                _write_ledger(ledger(protocols()[self._name], rows, state.edges), parts)
+                _write_ledger(ledger(protocols()[self._name], rows, self._edges(state, group)), parts)
         for group in self._narrow:
-            self._block(group, {
-                k: edge for k, edge in state.edges.items()
-                if k not in self._own and _group(edge.server, self._group_count) == group
-            })  # fmt: skip
+            self._block(group, self._edges(state, group))
         for _, file in self._files.values():
             file.close()
         evidence = protocols()[self._name].evidence
@@ -420,7 +427,12 @@ class _Leaving:
             self._place.write(state_name, pickle.dumps(state))
         pending = self._files["pending"][0] if "pending" in self._files else ""
         narrow = tuple(sorted(self._narrow.items()))
-        return [Side(self._name, state_name, pending, narrow, tuple(sorted(self._related)))]
+        return [Side(self._name, state_name, pending, narrow, tuple(sorted(self._related)), is_torn)]
+
+    def _edges(self, state: State, group: int) -> Mapping[int, Ends]:
+        if not self.is_grouped:
+            return state.edges
+        return {k: edge for k, edge in state.edges.items() if self._groups[k] == group}
 
     def _file(self, what: str) -> pa.NativeFile:
         if what not in self._files:
@@ -449,11 +461,7 @@ class _Leavings(dict[str, _Leaving]):
     def of(self, name: str) -> _Leaving:
         """What is left of a protocol; its connections known by now are told to it."""
         if name not in self:
-            number, share_count = self._share.options.share
-            self[name] = _Leaving(
-                self._place, self._folder, name, min(share_count, MAX_GROUPS),
-                lambda ends: self._share.cut.of_servers(ends) == number,
-            )  # fmt: skip
+            self[name] = _Leaving(self._place, self._folder, name, self._share.options.share[0], self._share.cut)
         if not self[name].is_grouped:
             return self[name]
         known = self._known.setdefault(name, set())
@@ -501,7 +509,7 @@ def _settle(task: Settle, place: Place, stem: str, parts: Parts, made: Result) -
     connections = [c for name in task.states for c in _state(place, name).connections]
     facts = engine.settled_facts(task.protocol, connections)
     own = _state(place, task.state)
-    leaving = _Leaving(place, f"side/{stem}", task.protocol, 1, lambda ends: np.zeros(len(ends), np.bool_))
+    leaving = _Leaving(place, f"side/{stem}", task.protocol)
     for table in _tables(place, task.pending):
         chunk = engine.settled_rows(task.protocol, table, own.flows, facts)
         _write(chunk, parts, made)
