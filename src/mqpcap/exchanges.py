@@ -710,7 +710,8 @@ class _Found:
         if self._aside is None:
             return at, pair, state
         rows = np.ones(block.num_rows, np.bool_)
-        c, d = np.searchsorted(self._aside.seen, bounds).tolist()
+        # Of the same type as what is searched, which would be copied else.
+        c, d = np.searchsorted(self._aside.seen, np.array(bounds, self._aside.seen.dtype)).tolist()
         rows[self._aside.seen[c:d] - start] = False
         quiet = np.flatnonzero(rows)
         none = np.full(len(quiet), -1)

@@ -435,7 +435,7 @@ class Aside:
                  `silent`, the others `unknown`
     """
 
-    seen: NDArray[np.int64]
+    seen: NDArray[np.signedinteger[Any]]
     connection: NDArray[np.int64]
     end: NDArray[np.int64]
 

@@ -7,6 +7,7 @@ connections there are.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,9 @@ from mqpcap.protocol import EndColumns
 from mqpcap.rows import Rows
 
 I64 = NDArray[np.int64]
+Numbers = NDArray[np.signedinteger[Any]]
+"""Of rows or connections: in 32 bits where those do."""
+NO_ROWS: I64 = np.empty(0, np.int64)
 LAST = np.iinfo(np.int64).max
 MERGED = 1 << 18
 """Connections of blocks are merged when there are so many, or as many as are known."""
@@ -82,26 +86,31 @@ class Sieve:
         plain = ~doubtful[ends.server]
         return plain & bool((self.first[plain] != LAST).any())
 
-    def few(self, plain: NDArray[np.bool_]) -> tuple[I64, NDArray[np.int32]]:
+    def few(self, plain: NDArray[np.bool_]) -> tuple[Numbers, Numbers]:
         """The rows that count, of some connections, and each row's connection, by its place."""
-        parts = [(np.empty(0, np.int64), np.empty(0, np.int32))]
+        rows, places = [self._narrow(NO_ROWS)], [self._narrow(NO_ROWS)]
         for start, of, aside in self._blocks():
-            rows = np.flatnonzero(plain[of] & ~aside)
-            parts.append((start + rows, of[rows].astype(np.int32)))
-        few, places = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return few, places
+            some = np.flatnonzero(plain[of] & ~aside)
+            rows.append(self._narrow(start + some))
+            places.append(self._narrow(of[some]))
+        return np.concatenate(rows), np.concatenate(places)
 
-    def groups(self, of: NDArray[np.int32]) -> Iterator[I64]:
+    def _narrow(self, numbers: I64) -> Numbers:
+        """Numbers of rows in no more room than they need."""
+        return numbers.astype(np.int32 if self._rows.num_rows <= np.iinfo(np.int32).max else np.int64)
+
+    def groups(self, of: Numbers) -> Iterator[I64]:
         """Rows of ``few`` by their place there, as many at a time as are looked at together."""
         group = self._group[of]
         for one in np.unique(group).tolist():
             yield np.flatnonzero(group == one)
 
-    def all_of(self, connections: NDArray[np.bool_]) -> I64:
+    def all_of(self, connections: NDArray[np.bool_]) -> Numbers:
         """All rows of some connections."""
         if not connections.any():
-            return np.empty(0, np.int64)
-        return np.concatenate([start + np.flatnonzero(connections[of]) for start, of, _ in self._blocks()])
+            return self._narrow(NO_ROWS)
+        rows = (start + np.flatnonzero(connections[of]) for start, of, _ in self._blocks())
+        return np.concatenate([self._narrow(some) for some in rows])
 
     def places(self, ids: I64) -> I64:
         """The places of connections."""

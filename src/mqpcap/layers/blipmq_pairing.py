@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.layers.blipmq_aside import LAST, Sieve, Straight
+from mqpcap.layers.blipmq_aside import LAST, Numbers, Sieve, Straight
 from mqpcap.layers.blipmq_columns import (
     ACK,
     AUTH,
@@ -815,7 +815,7 @@ class _Out:
         self.publish: list[tuple[I64, I64]] = []
         """Rows of deliveries, and of what was published."""
 
-    def add(self, request: I64, reply: I64, state: NDArray[np.int8] | State) -> None:
+    def add(self, request: Numbers, reply: Numbers, state: NDArray[np.int8] | State) -> None:
         n = max(len(request), len(reply))
         none = np.full(n, -1, np.int64)
         states = np.full(n, state, np.int8) if isinstance(state, State) else state
@@ -1011,14 +1011,14 @@ def pairs(rows: Rows, ends: Mapping[int, Ends]) -> Pairing:
 
 
 def _few(
-    rows: Rows, sieve: Sieve, few: I64, of: NDArray[np.int32], edges: EndColumns, ends: Mapping[int, Ends]
+    rows: Rows, sieve: Sieve, few: Numbers, of: Numbers, edges: EndColumns, ends: Mapping[int, Ends]
 ) -> tuple[Pairing, I64]:
     """The exchanges of servers that tell of all their publishes; ``few`` and ``of`` are the rows that count.
 
     And per connection up to which stream offset its publishes are silent; -1 of other servers.
     """
     end = np.full(len(sieve.connection), -1)
-    straight: list[tuple[I64, I64]] = []
+    straight: list[tuple[Numbers, Numbers, Numbers]] = []
     for group in sieve.groups(of):
         x = Columns(rows.chosen(few[group]))
         one = Straight(x)
@@ -1026,17 +1026,17 @@ def _few(
         ready = one.ready < sieve.first[place]
         end[place[ready]] = np.where(edges.covered[place], NEVER_NS, one.last)[ready]
         good = end[of[group[one.request]]] >= 0
-        straight.append((group[one.request[good]], group[one.reply[good]]))
+        straight.append((few[group[one.request[good]]], few[group[one.reply[good]]], of[group[one.request[good]]]))
     found = _not_straight(rows, sieve, few[end[of] < 0], edges, ends, end)
-    for request, reply in straight:
-        told = end[of[request]] >= 0
-        answered = np.full(np.count_nonzero(told), State.ANSWERED, np.int8)
-        found = found.plus(Pairing(few[request[told]], few[reply[told]], answered))
-    return found, end
+    out = _Out()
+    for request, reply, place in straight:
+        told = end[place] >= 0
+        out.add(request[told], reply[told], State.ANSWERED)
+    return found.plus(out.pairing()), end
 
 
 def _not_straight(
-    rows: Rows, sieve: Sieve, left: I64, edges: EndColumns, ends: Mapping[int, Ends], end: I64
+    rows: Rows, sieve: Sieve, left: Numbers, edges: EndColumns, ends: Mapping[int, Ends], end: I64
 ) -> Pairing:
     """The same for the rows of the other connections; ``end`` is told of them, and of servers that do not tell."""
     out, x = _Out(), Columns(rows.chosen(left))
