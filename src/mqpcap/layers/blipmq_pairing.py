@@ -19,6 +19,7 @@ Source: net/src/connection.rs, net/src/server.rs, core/src/lib.rs of bravo1going
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -111,15 +112,12 @@ class _Talk:
         self.outcome: _Outcome | None = None
         shape = self._shape()
         if shape is not None and shape in shapes:
-            for name, value in shapes[shape].items():
-                setattr(self, name, value)
+            self.__dict__.update(shapes[shape])
         else:
             self._read()
             if shape is not None and self.in_step and len(shapes) < MAX_SHAPES:
                 self.outcome = None if (self.answer != Answer.FIXED).any() else _outcome(x, self, None)
                 shapes[shape] = {name: getattr(self, name) for name in _STRUCTURE}
-        self.slowest_ns = max(HANDLING_NS, int((x.ts[s[self.pair_s]] - x.end[c[self.pair_c]]).max(initial=0)))
-        self.handled_by = self._handled_by()
 
     def _shape(self) -> bytes | None:
         """All that counting looks at, where it looks at no time: a short connection, wholly captured from its start, of
@@ -425,7 +423,14 @@ class _Talk:
             if not odd and not self.mask[f] & said.get(int(self.c_id[f]), 0):
                 self.lost.append(f)
 
-    def _handled_by(self) -> I64:
+    @cached_property
+    def slowest_ns(self) -> int:
+        """How long the slowest answer took, at least HANDLING_NS."""
+        took = self.x.ts[self.s[self.pair_s]] - self.x.end[self.c[self.pair_c]]
+        return max(HANDLING_NS, int(took.max(initial=0)))
+
+    @cached_property
+    def handled_by(self) -> I64:
         """When each frame was handled at the latest: the next fixed answer, or the slowest answer's time later."""
         x = self.x
         late = x.end[self.c] + self.slowest_ns
@@ -962,32 +967,32 @@ def _worlds(x: Columns, ends: Mapping[int, Ends], chosen: I64) -> list[list[_Tal
     """The connections of some rows, server by server."""
     worlds: dict[str, list[_Talk]] = {}
     shapes: _Shapes = {}
-    for number, rows in _by_connection(x.connection[chosen], chosen):
-        edge = ends[number]
-        client = x.client[rows]
-        talk = _Talk(x, edge, _in_order(x, rows[client]), _in_order(x, rows[~client]), shapes)
-        worlds.setdefault(edge.server, []).append(talk)
+    for number, c, s in _by_connection(x, chosen):
+        talk = _Talk(x, ends[number], c, s, shapes)
+        worlds.setdefault(talk.edge.server, []).append(talk)
     for talks in worlds.values():
         talks.sort(key=lambda t: (t.edge.first_ts_ns, t.edge.connection_id))
     return list(worlds.values())
 
 
-def _by_connection(connection: I64, rows: I64) -> Iterator[tuple[int, I64]]:
-    """The rows of each connection."""
+def _by_connection(x: Columns, rows: I64) -> Iterator[tuple[int, I64, I64]]:
+    """Of each connection the rows of client and server, by their places in the streams."""
     if not len(rows):
         return
-    encoded = pa.array(connection).dictionary_encode()
-    codes = encoded.indices.to_numpy()
-    small = codes.astype(np.int16) if len(encoded.dictionary) < 1 << 15 else codes
-    order = np.argsort(small, kind="stable")
-    borders = np.cumsum(np.bincount(codes, minlength=len(encoded.dictionary)))
-    yield from zip(encoded.dictionary.to_pylist(), np.split(rows[order], borders[:-1]), strict=True)
-
-
-def _in_order(x: Columns, rows: I64) -> I64:
-    """Rows of one direction by their place in the stream."""
+    encoded = pa.array(x.connection[rows]).dictionary_encode()
+    side = encoded.indices.to_numpy() * 2 + ~x.client[rows]
+    count = 2 * len(encoded.dictionary)
+    # numpy sorts 16 bits in linear time.
+    order = np.argsort(side.astype(np.uint16) if count <= 1 << 16 else side, kind="stable")
+    rows, side = rows[order], side[order]
+    borders = np.append(0, np.cumsum(np.bincount(side, minlength=count)))
     offset = x.offset[rows]
-    return rows if (offset[1:] > offset[:-1]).all() else rows[np.argsort(offset, kind="stable")]
+    mixed = (offset[1:] <= offset[:-1]) & (side[1:] == side[:-1])
+    for one in np.unique(side[1:][mixed]).tolist():
+        of = slice(borders[one], borders[one + 1])
+        rows[of] = rows[of][np.argsort(offset[of], kind="stable")]
+    sides = np.split(rows, borders[1:-1])
+    yield from zip(encoded.dictionary.to_pylist(), sides[::2], sides[1::2], strict=True)
 
 
 def pairs(rows: Rows, ends: Mapping[int, Ends]) -> Pairing:
