@@ -90,6 +90,9 @@ def _tables(two: bool) -> tuple[NDArray[np.int8], NDArray[np.int32]]:
 _TABLES = {1: _tables(False), 2: _tables(True)}
 
 
+_ODD_ANSWER = bytes([Answer.ODD])
+
+
 class _Talk:
     """One connection. Positions count its frames per direction; ``c`` and ``s`` hold their rows.
 
@@ -125,11 +128,12 @@ class _Talk:
         x, edge, c = self.x, self.edge, self.c
         if len(c) + len(self.s) > MAX_SHAPE_FRAMES or not edge.start or edge.holes != ((), ()):
             return None
-        if x.odd[c].any() or (self.answer == Answer.ODD).any():
+        answers = self.answer.tobytes()
+        if b"\1" in x.odd[c].tobytes() or _ODD_ANSWER in answers:  # of so few bytes sooner than numpy
             return None
         flags = bytes((len(c), edge.reset, edge.server_fin, edge.client_fin, edge.covered))
-        parts = (x.op[c], x.qos[c] == 0, x.version[c], self.c_id, self.s_id, self.answer, self.says)
-        return flags + b"".join([part.tobytes() for part in parts])
+        parts = (x.op[c], x.qos[c] == 0, x.version[c], self.c_id, self.s_id, self.says)
+        return b"".join([flags, answers, *[part.tobytes() for part in parts]])
 
     def _read(self) -> None:
         """Count; sets what _STRUCTURE names."""
