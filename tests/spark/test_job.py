@@ -17,13 +17,15 @@ pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 
 from rows import importable, merged, moved, of_export, records, rotated, schemas
 
-from mqpcap.capture import Capture, captures
+from mqpcap import dissection
+from mqpcap.capture import Capture, captures, windows
 from mqpcap.dissection import Options, dissect
 from mqpcap.errors import OutputError
 from mqpcap.outputs import DATES, Export
 from mqpcap.spark import job, plan, tasks
 from mqpcap.spark.engine import Share
 from mqpcap.spark.plan import Cut
+from mqpcap.streams import Assembler
 from mqpcap.tables import Policy
 
 if TYPE_CHECKING:
@@ -93,6 +95,27 @@ def test_samples_in_shares_are_the_local_export(
 
     assert of_export(tmp_path / "tables") == of_export(tmp_path / "local")
     assert schemas(tmp_path / "tables") == schemas(tmp_path / "local")
+
+
+@pytest.mark.parametrize(("share_count", "planned"), [(3, True), (3, False)])
+def test_connections_that_leave_memory_are_those_of_the_local_export(
+    twenty: Path, tmp_path: Path, share_count: int, planned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every connection that closed is packed away at once: rows that wait, its login and its edges are told later."""
+    found = captures([str(twenty)]).captures
+    local(found, tmp_path / "local")
+    if not planned:
+        monkeypatch.setattr(plan, "cut", lambda capture, n: Cut(n))
+    gone: list[int] = []
+    forget = Assembler.forget
+    monkeypatch.setattr(Assembler, "forget", lambda a, flows, **how: (gone.extend(flows), forget(a, flows, **how))[1])
+    monkeypatch.setattr(windows, "WINDOW_BYTES", 4096)
+    monkeypatch.setattr(dissection, "CLOSED_SHARE", Options().max_memory_bytes)
+
+    job.export(None, found, str(tmp_path / "tables"), Options(), share_count=share_count)
+
+    assert len(gone) > 10
+    assert of_export(tmp_path / "tables") == of_export(tmp_path / "local")
 
 
 @pytest.mark.parametrize("share_count", [1, 2, 7])
