@@ -25,7 +25,19 @@ from numpy.typing import NDArray
 from mqpcap import memory
 from mqpcap.frames import Problem, Spoken
 from mqpcap.matching import codes, compact, constant, numbered, unified
-from mqpcap.protocol import Aside, Ask, EndColumns, Ends, Matches, MessageQueue, PackedEnds, Pairing, Rule, State
+from mqpcap.protocol import (
+    Aside,
+    Ask,
+    EndColumns,
+    Ends,
+    Matches,
+    MessageQueue,
+    PackedEnds,
+    Pairing,
+    Rule,
+    State,
+    end_columns,
+)
 from mqpcap.rows import Rows
 from mqpcap.streams import NONE, Flow, FlowColumns
 from mqpcap.streams import columns as of_flows
@@ -72,6 +84,8 @@ NO_ROWS: I64 = np.empty(0, np.int64)
 LAST = np.iinfo(np.int64).max
 GROUP_ROW_COUNT = 1 << 20
 """About so many rows are looked at together, and always all of a connection."""
+CONNECTION_ROW_COUNT = 8
+"""What a connection takes beside its rows is as much as so many of them take."""
 EDGE_ROWS = 1 << 14
 """Connections whose edges are looked at together."""
 MAX_PLACES = 4096
@@ -165,8 +179,8 @@ class Edges(PackedEnds):
         if len(strange):
             raise KeyError(strange.tolist())
         damaged = np.isin(ids, np.fromiter(self._damage, np.int64, len(self._damage)))
-        start, covered = marks[at] & _START != 0, marks[at] & _COVERED != 0
-        return EndColumns(server[at].astype(np.int64), start & ~damaged, covered)
+        start, ended, covered = (marks[at] & mark != 0 for mark in (_START, _RESET | _CLOSED, _COVERED))
+        return EndColumns(server[at].astype(np.int64), start, damaged, ended, covered)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._ids)
@@ -272,29 +286,48 @@ def _queued(rule: Rule, rows: Rows, edges: Mapping[int, Ends]) -> Pairing:
 
 def paired(rule: Rule, rows: Rows, edges: Mapping[int, Ends]) -> Pairing:
     """The generic engine: pairs by order or by tie. What happens on one connection says nothing of another."""
-    if rows.num_rows <= GROUP_ROW_COUNT:
+    if rows.num_rows * (CONNECTION_ROW_COUNT + 1) <= GROUP_ROW_COUNT:
+        return _paired(rule, rows, edges)
+    group = _groups(rows)
+    if not group.any():
         return _paired(rule, rows, edges)
     found = _NO_PAIRS
-    for some in _by_connection(rows):
+    for one in range(int(group.max()) + 1):
+        some = np.flatnonzero(group == one)
         found = found.plus(_paired(rule, rows.chosen(some), edges).of(some))
     return found
 
 
-def _by_connection(rows: Rows) -> Iterator[I64]:
-    """The numbers of all rows, about GROUP_ROW_COUNT at a time, those of a connection together."""
-    counts: dict[int, int] = {}
-    for _, block in rows.blocks():
-        ids, place = numbered(block["connection_id"].to_numpy())
-        for one, count in zip(ids.tolist(), np.bincount(place).tolist(), strict=True):
-            counts[one] = counts.get(one, 0) + count
-    ends = np.cumsum(list(counts.values()))
-    group_of = dict(zip(counts, ((ends - 1) // GROUP_ROW_COUNT).tolist(), strict=True))
-    group = np.empty(rows.num_rows, np.int32)
+def _groups(rows: Rows) -> NDArray[np.int32]:
+    """The number of each row's group: about GROUP_ROW_COUNT rows, those of a connection together.
+
+    Connections go in the order of their first rows, so that a group's rows are near each other where connections are
+    short.
+    """
+    known, seen = np.empty((3, 0), np.int64), []
     for start, block in rows.blocks():
         ids, place = numbered(block["connection_id"].to_numpy())
-        group[start : start + block.num_rows] = np.array([group_of[one] for one in ids.tolist()], np.int32)[place]
-    for one in sorted(set(group_of.values())):
-        yield np.flatnonzero(group == one)
+        seen.append(np.stack([ids, np.full(len(ids), start), np.bincount(place, minlength=len(ids))]))
+        if sum(part.shape[1] for part in seen) > max(GROUP_ROW_COUNT, known.shape[1]):
+            known, seen = _together(known, *seen), []
+    ids, first, counts = _together(known, *seen)
+    order = np.argsort(first, kind="stable")
+    group_of = np.empty(len(ids), np.int64)
+    group_of[order] = (np.cumsum(counts[order] + CONNECTION_ROW_COUNT) - 1) // GROUP_ROW_COUNT
+    group = np.empty(rows.num_rows, np.int32)
+    for start, block in rows.blocks():
+        some, place = numbered(block["connection_id"].to_numpy())
+        group[start : start + block.num_rows] = group_of[np.searchsorted(ids, some)][place]
+    return group
+
+
+def _together(*parts: I64) -> I64:
+    """Connections of several parts, each once: ids, ascending, numbers of their first rows, and how many they have."""
+    all_ = np.concatenate(parts, axis=1)
+    all_ = all_[:, np.argsort(all_[0], kind="stable")]
+    ids, first, counts = all_
+    at = np.flatnonzero(np.diff(ids, prepend=ids[:1] - 1))
+    return np.stack([ids[at], np.minimum.reduceat(first, at), np.add.reduceat(counts, at)])
 
 
 def _paired(rule: Rule, rows: Rows, edges: Mapping[int, Ends]) -> Pairing:
@@ -319,7 +352,10 @@ class _Columns:
         self.rule = rule
         encoded = rows["connection_id"].dictionary_encode()
         self.connection: I64 = encoded.indices.to_numpy().astype(np.int64)
-        self.edges = [edges[one] for one in encoded.dictionary.to_pylist()]
+        ids = encoded.dictionary.to_numpy()
+        of = end_columns(edges, ids)
+        self.connection_count, self.start, self._ended = len(ids), of.start, of.ended
+        self._edges = {one: edges[int(ids[one])] for one in np.flatnonzero(of.damaged).tolist()}
         self.offset: I64 = rows["stream_offset"].to_numpy()
         self.length: I64 = rows["frame_len"].to_numpy()
         self.ts_ns: I64 = rows["ts_ns"].to_numpy()
@@ -334,10 +370,12 @@ class _Columns:
         for name in rule.tie:
             self.untold |= pc.is_null(rows[f"f.{name}"]).to_numpy(zero_copy_only=False)
         self._by = np.argsort(self.connection, kind="stable")
-        self._bounds = np.searchsorted(self.connection[self._by], np.arange(len(self.edges) + 1)).tolist()
-        self.holes = [self._holes(one) if any(e.holes) else (NO_ROWS, NO_ROWS) for one, e in enumerate(self.edges)]
-        self.start = np.array([e.start for e in self.edges], np.bool_)
-        self.intact = np.array([not len(a) and not len(b) for a, b in self.holes], np.bool_) & self.start
+        self._bounds = np.searchsorted(self.connection[self._by], np.arange(len(ids) + 1)).tolist()
+        self._holes = {one: (self._breaks(one, True), self._breaks(one, False)) for one in self._edges}
+        self._missing = np.zeros((2, len(ids)), np.bool_)
+        for one, holes in self._holes.items():
+            self._missing[:, one] = [len(side) > 0 for side in holes]
+        self.intact = self.start & ~self._missing.any(axis=0)
         self.requests = self._in_order(self.is_request)
         self.replies = self._in_order(self.is_reply)
         self.partner = np.full(rows.num_rows, -1, np.int64)
@@ -365,14 +403,15 @@ class _Columns:
             [[a is not None and (not a.by or n in rule.errors or n in a.by) for n in names] for a in asks], np.bool_
         )
 
-    def _holes(self, one: int) -> tuple[I64, I64]:
-        """The holes that break the order: not those inside a message behind which the next one follows at once."""
-        rows = self._by[self._bounds[one] : self._bounds[one + 1]]
-        return self._breaks(rows, True, one), self._breaks(rows, False, one)
+    def holes(self, one: int) -> tuple[I64, I64]:
+        """The holes of a connection that break the order."""
+        return self._holes.get(one, (NO_ROWS, NO_ROWS))
 
-    def _breaks(self, rows: I64, from_client: bool, one: int) -> I64:
-        which = 0 if from_client else 1
-        holes = np.array([h for h in self.edges[one].holes[which] if h != self.edges[one].tails[which]], np.int64)
+    def _breaks(self, one: int, from_client: bool) -> I64:
+        """Those of a direction: not inside a message behind which the next one follows at once."""
+        rows = self._by[self._bounds[one] : self._bounds[one + 1]]
+        edge, which = self._edges[one], 0 if from_client else 1
+        holes = np.array([h for h in edge.holes[which] if h != edge.tails[which]], np.int64)
         side = rows[self.from_client[rows] == from_client]
         side = side[np.argsort(self.offset[side], kind="stable")]
         after = np.searchsorted(self.offset[side], holes, "right")
@@ -403,7 +442,7 @@ class _Columns:
 
     def in_step(self, asked: I64) -> tuple[I64, I64, NDArray[np.bool_]]:
         """The k-th of ``asked`` and the k-th reply of intact connections; and where all fit and none is left over."""
-        n = len(self.edges)
+        n = self.connection_count
         wanted = np.bincount(self.connection[asked], minlength=n)
         got = np.bincount(self.connection[self.replies], minlength=n)
         first_asked, first_got = np.cumsum(wanted) - wanted, np.cumsum(got) - got
@@ -419,7 +458,7 @@ class _Columns:
 
     def pairing(self) -> Pairing:
         """Every request and every reply without one, with its state."""
-        n = len(self.edges)
+        n = self.connection_count
         left = self.partner[self.replies] < 0
         alone = self.replies[left & ~self.first_only[self.replies]]
         in_step = np.ones(n, np.bool_)
@@ -427,9 +466,10 @@ class _Columns:
         # The first reply of a connection answers something: alone, it was captured before its request.
         at = self.connection[self.replies]
         in_step[at[left & np.diff(at, prepend=-1).astype(np.bool_)]] = False
-        ended = np.array([(e.reset or e.server_fin) and e.start for e in self.edges], np.bool_)
-        ended &= np.array([not len(b) for _, b in self.holes], np.bool_)
-        first_hole = np.array([a[0] if len(a) else LAST for a, _ in self.holes], np.int64)
+        ended: NDArray[np.bool_] = self._ended & self.start & ~self._missing[1]
+        first_hole = np.full(n, LAST)
+        for one, (c2s, _) in self._holes.items():
+            first_hole[one] = c2s.min(initial=LAST)
         q, at = self.requests, self.connection[self.requests]
         state = np.full(len(q), State.UNKNOWN, np.int8)
         # A message cut by the end of its stream was never a whole request.
@@ -446,7 +486,7 @@ class _Columns:
 
     def _orphans(self, alone: I64) -> NDArray[np.bool_]:
         """Of replies without a request, those that no captured request can have got, where requests are missing."""
-        unseen = ~self.start | np.array([len(a) > 0 for a, _ in self.holes], np.bool_)
+        unseen: NDArray[np.bool_] = ~self.start | self._missing[0]
         orphan = unseen[self.connection[alone]] & ~self.untold[alone]
         if not orphan.any():
             return orphan
@@ -477,7 +517,7 @@ def _by_order(columns: _Columns) -> None:
 
 def _damaged_order(columns: _Columns, one: int, asked: I64, replies: I64) -> None:
     """Pairs of a connection with holes: up to the first by counting, behind one in the answers by exhaustion."""
-    c2s, s2c = columns.holes[one]
+    c2s, s2c = columns.holes(one)
     known = asked[: int(np.searchsorted(columns.offset[asked], c2s[0]))] if len(c2s) else asked
     run = np.searchsorted(s2c, columns.offset[replies])
     head = replies[run == 0]
@@ -551,7 +591,7 @@ def _places(columns: _Columns, asked: I64, replies: I64, at_least: int) -> tuple
 def _by_tie(columns: _Columns) -> None:
     """Pairs of connections whose replies repeat values of their request."""
     q = columns.requests
-    one_way = np.zeros(len(columns.edges), np.bool_)
+    one_way = np.zeros(columns.connection_count, np.bool_)
     one_way[columns.connection[q[~columns.expects[q]]]] = True
     request, reply, good = columns.in_step(q[columns.expects[q]])
     if not one_way.any():
@@ -578,7 +618,7 @@ def _with_one_way(
     doubt = both & (by_first[r] != by_second[r])
     sure = (asker >= 0) & ~doubt
     columns.pair(asker[sure], r[sure])
-    doubtful = np.zeros(len(columns.edges), np.bool_)
+    doubtful = np.zeros(columns.connection_count, np.bool_)
     doubtful[columns.connection[r[doubt]]] = True
     q = columns.requests
     columns.unsure[q[doubtful[columns.connection[q]] & (columns.partner[q] < 0)]] = True
@@ -591,7 +631,7 @@ def _damaged_tie(columns: _Columns, one: int, asked: I64, replies: I64) -> None:
     Proven where all requests are known and one alone of that value waits; or, where requests are missing, where the
     client never uses a value twice.
     """
-    c2s, s2c = columns.holes[one]
+    c2s, s2c = columns.holes(one)
     complete = bool(columns.start[one]) and not len(c2s)
     if not len(asked) or not len(replies) or not (complete or _counts_up(columns, asked)):
         return

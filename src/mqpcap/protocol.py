@@ -395,10 +395,13 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class EndColumns:
-    """Ends as arrays, row for row: server (a number for each), whole (a start and no hole), covered."""
+    """Ends as arrays, row for row: server (a number for each), start, damaged (there are holes), ended, covered."""
 
     server: NDArray[np.int64]
-    whole: NDArray[np.bool_]
+    start: NDArray[np.bool_]
+    damaged: NDArray[np.bool_]
+    ended: NDArray[np.bool_]
+    """By a reset or the server's FIN."""
     covered: NDArray[np.bool_]
 
 
@@ -416,11 +419,9 @@ def end_columns(ends: Mapping[int, Ends], ids: NDArray[np.int64]) -> EndColumns:
         return ends.columns(ids)
     known = [ends[one] for one in ids.tolist()]
     servers = {name: number for number, name in enumerate(dict.fromkeys(end.server for end in known))}
-    return EndColumns(
-        np.array([servers[end.server] for end in known], np.int64),
-        np.array([end.start and end.holes == ((), ()) for end in known], np.bool_),
-        np.array([end.covered for end in known], np.bool_),
-    )
+    told = [(end.start, any(end.holes), end.reset or end.server_fin, end.covered) for end in known]
+    start, damaged, ended, covered = np.array(told, np.bool_).reshape(-1, 4).T
+    return EndColumns(np.array([servers[end.server] for end in known], np.int64), start, damaged, ended, covered)
 
 
 @dataclass(frozen=True, slots=True)

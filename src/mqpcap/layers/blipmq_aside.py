@@ -82,7 +82,7 @@ class Sieve:
         None where they have no such publish; ``ends`` are of ``connection``.
         """
         doubtful = np.zeros(int(ends.server.max(initial=0)) + 1, np.bool_)
-        doubtful[ends.server[~self.ordinary | ~ends.whole]] = True
+        doubtful[ends.server[~self.ordinary | ~ends.start | ends.damaged]] = True
         plain = ~doubtful[ends.server]
         return plain & bool((self.first[plain] != LAST).any())
 
