@@ -237,13 +237,8 @@ class Rooms:
         names = [x.name for x in reader.program.layouts]
         unique, place = numbered(frames.flow * len(names) + frames.layout)
         pairs = [divmod(key, len(names)) for key in unique.tolist()]
-        new = [names.index(self._layout(evidence, f, names[i])) for f, i in pairs]
+        new = [names.index(evidence.relayout(self._connection(f), names[i])) for f, i in pairs]
         return replace(frames, layout=np.array(new, np.int32)[place])
-
-    def _layout(self, evidence: Evidence, flow: int, name: str) -> str:
-        """The layout that a connection's evidence asks for instead of one."""
-        assert evidence.relayout is not None
-        return evidence.relayout(self._connection(flow), name)
 
     def _connection(self, flow: int) -> Connection:
         connection = self.framer.talks[flow].connection
@@ -349,7 +344,7 @@ class _Run(Rooms):
     def _given(self, protocol: MessageQueue, frames: Frames, table: pa.Table, ready: Ready) -> pa.Table:
         """Give out the rows that are final; the others come back."""
         flows, place = numbered(frames.flow)
-        facts = {f: said for f in flows.tolist() if (said := self._final(protocol, f)) is not None}
+        facts = self._final(protocol, flows.tolist())
         begun = self.assembler.flows.columns(flows).syn
         final = begun[place, frames.side] & np.isin(flows, list(facts))[place]
         if not final.any():
@@ -366,17 +361,15 @@ class _Run(Rooms):
     def _keep(self, name: str, narrow: pa.Table) -> None:
         self.rows.setdefault(name, Rows()).add(narrow)
 
-    def _final(self, protocol: MessageQueue, flow: int) -> Facts | None:
-        """What a connection says of its rows, None as long as that may change."""
+    def _final(self, protocol: MessageQueue, flows: Sequence[int]) -> dict[int, Facts]:
+        """What connections say of their rows, of those where that can change no more."""
         evidence = protocol.evidence
         if evidence is None:
-            return Facts()
-        past = self.talks.past(flow)
-        if past is not None and not evidence.joins:
-            return past.facts
-        if evidence.joins or evidence.certain is None or not evidence.certain(self._connection(flow)):
-            return None
-        return evidence.settle([self._connection(flow)])[0]
+            return dict.fromkeys(flows, Facts())
+        if evidence.joins or evidence.certain is None:
+            return {}
+        certain = evidence.certain
+        return self._said(evidence, [f for f in flows if certain(self._connection(f))])
 
     def _facts(self, name: str, flows: Sequence[int]) -> dict[int, Facts]:
         """What some flows of a protocol as a whole say when the input has ended; of all if they know of each other."""
@@ -387,21 +380,15 @@ class _Run(Rooms):
             if name not in self._known:
                 self._known[name] = self._joined(name)
             return self._known[name]
-        past = {f: known.facts for f in flows if (known := self.talks.past(f)) is not None}
-        return past | self._said(evidence, [f for f in flows if f not in past])
-
-    def _layout(self, evidence: Evidence, flow: int, name: str) -> str:
-        past = self.talks.past(flow)
-        return super()._layout(evidence, flow, name) if past is None else past.relaid.get(name, name)
+        return self._said(evidence, flows)
 
     def _connection(self, flow: int) -> Connection:
-        past = self.talks.connections.get(flow)
-        return super()._connection(flow) if past is None else past
+        return self.talks.connection(flow)
 
     def speaking(self, name: str) -> list[int]:
-        """The flows of a protocol whose evidence is known, in order."""
+        """The flows of a protocol, in order; where it does not join, only those that are not over."""
         protocol = self.protocols[name]
-        past = [f for f in self.talks.connections if self.talks[f].protocol is protocol]
+        past = [f for f in self.talks.joining if self.talks[f].protocol is protocol]
         return sorted([*past, *super().speaking(name)])
 
     def _joined(self, name: str) -> dict[int, Facts]:

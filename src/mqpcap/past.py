@@ -8,35 +8,34 @@ connection, it says of the one that is over.
 import pickle
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
 from mqpcap.frames import Spoken, Talk
-from mqpcap.protocol import Connection, Facts, MessageQueue
+from mqpcap.protocol import Connection, MessageQueue
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What is kept of a Talk; ``relaid`` has the layouts that its evidence replaces by others."""
+    """What is kept of a Talk; ``connection`` is its evidence, or that of another which says the same."""
 
     protocol: MessageQueue | None
     identified_by: str | None
     client: int
     messages: tuple[int, int]
-    facts: Facts
-    relaid: Mapping[str, str]
+    connection: Connection | None
 
 
 class Talks(Mapping[int, Spoken]):
     """Talks by the number of the connection: the live ones, which others may change, and those that are over.
 
-    ``connections`` is the evidence of those that are over in protocols where others may have a say, or ask for it.
+    ``joining`` is the evidence of those that are over in protocols where others may ask for it.
     """
 
     def __init__(self, live: Mapping[int, Talk]) -> None:
         self.live = live
-        self.connections: dict[int, Connection] = {}
+        self.joining: dict[int, Connection] = {}
         self._records: list[Past] = []
         self._places: dict[bytes, int] = {}
         self._codes = array("i")
@@ -44,45 +43,26 @@ class Talks(Mapping[int, Spoken]):
 
     def end(self, flows: Sequence[int]) -> None:
         """Pack away connections that are over and whose bytes are all read; they may leave ``live`` then."""
-        speaking: dict[str, list[Talk]] = {}
-        for flow in flows:
-            talk = self.live.get(flow)
-            if talk is not None and talk.protocol is None:
-                self._add(talk, Facts(), {})
-            elif talk is not None and talk.protocol is not None:
-                speaking.setdefault(talk.protocol.name, []).append(talk)
-        for talks in speaking.values():
-            self._end(talks)
+        for talk in [self.live[flow] for flow in flows if flow in self.live]:
+            protocol, connection = talk.protocol, talk.connection
+            if protocol is not None and protocol.evidence is not None and protocol.evidence.joins:
+                assert connection is not None
+                self.joining[talk.flow], connection = connection, None
+            name = protocol.name if protocol is not None else None
+            said = (connection.state, connection.layouts) if connection is not None else None
+            key = pickle.dumps((name, talk.identified_by, talk.client, talk.messages, said))
+            place = self._places.setdefault(key, len(self._records))
+            if place == len(self._records):
+                self._records.append(Past(protocol, talk.identified_by, talk.client, talk.messages, connection))
+            self._codes.extend(repeat(0, talk.flow + 1 - len(self._codes)))
+            self._codes[talk.flow] = place + 1
+            self._past_count += 1
 
-    def _end(self, talks: Sequence[Talk]) -> None:
-        """The same for some of one protocol."""
-        protocol = talks[0].protocol
-        assert protocol is not None
-        evidence = protocol.evidence
-        connections = [talk.connection for talk in talks if talk.connection is not None]
-        said = [Facts()] * len(talks)
-        if evidence is not None and evidence.joins:
-            self.connections.update(zip((talk.flow for talk in talks), connections, strict=True))
-        elif evidence is not None:
-            said = evidence.settle(connections)
-        for talk, connection, facts in zip(talks, connections, said, strict=True):
-            relaid = {}
-            if evidence is not None and evidence.relayout is not None:
-                names = [layout.name for layout in protocol.layouts]
-                relaid = {name: new for name in names if (new := evidence.relayout(connection, name)) != name}
-            self._add(talk, facts, relaid)
-
-    def _add(self, talk: Talk, facts: Facts, relaid: Mapping[str, str]) -> None:
-        name = talk.protocol.name if talk.protocol is not None else None
-        key = pickle.dumps((name, talk.identified_by, talk.client, talk.messages, astuple(facts), relaid))
-        place = self._places.setdefault(key, len(self._records))
-        if place == len(self._records):
-            self._records.append(
-                Past(talk.protocol, talk.identified_by, talk.client, talk.messages, facts, relaid)
-            )  # fmt: skip
-        self._codes.extend(repeat(0, talk.flow + 1 - len(self._codes)))
-        self._codes[talk.flow] = place + 1
-        self._past_count += 1
+    def connection(self, flow: int) -> Connection:
+        """The evidence of a connection of some protocol; that of one that is over may have another's name."""
+        talk, past = self.live.get(flow), self.past(flow)
+        found = talk.connection if talk is not None else past.connection if past is not None else None
+        return found or self.joining[flow]
 
     def past(self, flow: int) -> Past | None:
         """A connection that is over; None if it is not."""

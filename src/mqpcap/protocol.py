@@ -195,6 +195,9 @@ class Connection:
 class Evidence:
     """Pure functions over the messages of a connection, named by the description.
 
+    ``relayout`` and ``certain``, and ``settle`` unless it joins, look at ``state`` and ``layouts`` alone: connections
+    with the same are one when they are over.
+
     ops       operations (numbers) whose rows are evidence, None for all
     observe   folds rows into the ``state`` of their connections; they come in the order of capture, before any other
               column of their window is read
