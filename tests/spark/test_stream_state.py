@@ -164,7 +164,7 @@ def test_state_does_not_grow_with_connections_ever_seen(files: Files, table: str
         found.append(reader.batch(1))
         kept, size = reader.kept()
         sizes.append(size)
-        assert (len(kept.assembler.flows), len(kept.framer.talks)) == (150, 150)
+        assert (len(kept.assembler.live), len(kept.framer.talks)) == (150, 150)
     files.short(client(9999), 9999)
     files.rotate(after_us=2 * HOUR_US)
     files.short(client(10_000), 10_000)
@@ -188,7 +188,7 @@ def test_half_open_connections_are_forgotten(files: Files) -> None:
             files.packet(client(k), True, SYN)
         files.rotate(after_us=10 * SECOND_US)
         reader.batch(1)
-        assert len(reader.kept()[0].assembler.flows) == 700 * (turn + 1)
+        assert len(reader.kept()[0].assembler.live) == 700 * (turn + 1)
     for turn in range(300):
         files.sent[client(9999)] = [turn << 20, 0]
         files.packet(client(9999), True, SYN)
@@ -203,7 +203,7 @@ def test_half_open_connections_are_forgotten(files: Files) -> None:
     assert clients(soon) == Counter({client(9999): 299})
     assert clients(rows) == Counter([*map(client, range(2100)), *[client(9999)] * 300, client(9998)])
     assert len({*rows["connection_id"].to_pylist()}) == rows.num_rows
-    assert len(reader.kept()[0].assembler.flows) == 1
+    assert len(reader.kept()[0].assembler.live) == 1
 
 
 def test_flood_is_forgotten_after_an_hour_beside_connections_that_spoke(files: Files) -> None:
@@ -226,7 +226,7 @@ def test_flood_is_forgotten_after_an_hour_beside_connections_that_spoke(files: F
     held = []
     for _ in range(4):
         told.append(clients(reader.batch(1)))
-        held.append(len(reader.kept()[0].assembler.flows))
+        held.append(len(reader.kept()[0].assembler.live))
 
     assert told == [Counter(), Counter(), Counter(flood), Counter([*spoke, *later[:2]])]
     assert held == [520, 521, 22, 1]
