@@ -304,7 +304,7 @@ class _Run(Rooms):
     def run(self, progress: Callable[[int], None] | None) -> Dissection:
         any_read = False
         try:
-            for window in self.capture.windows():
+            for window in self.capture.windows(self._window_times()):
                 self._take(self.messages(window))
                 self._make_room()
                 any_read = True
@@ -316,6 +316,10 @@ class _Run(Rooms):
             self.failure = error
         self._take(self.last_messages())
         return self._result()
+
+    def _window_times(self) -> int:
+        """How many times as large as usual windows are."""
+        return 1
 
     def _make_room(self) -> None:
         """Pack connections away that are over, or have to be, so that those in memory are no more than fit."""

@@ -59,9 +59,10 @@ class Capture:
         """capture_file of each file, in order."""
         return tuple(file.name for file in self._files)
 
-    def windows(self) -> Iterator[Window]:
+    def windows(self, times: int = 1) -> Iterator[Window]:
         """All packets of all files, a window at a time; starts notes and facts anew.
 
+        ``times``: so many times as large as usual, for who takes only a part of each.
         Raises CaptureError if a pipe is read twice, or a file is gone or no capture any more.
         """
         self.notes.clear()
@@ -70,7 +71,7 @@ class Capture:
             source = self.source(index)
             reader = Reader(self._files[index].name, index, source)
             try:
-                yield from reader.windows()
+                yield from reader.windows(times)
             finally:
                 source.close()
                 self.notes.extend(reader.notes)

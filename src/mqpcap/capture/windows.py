@@ -240,12 +240,13 @@ class Reader:
         """By how much the numbers of packets behind it move."""
         return self._records.number_count if self._records is not None else 0
 
-    def windows(self) -> Iterator[Window]:
-        """The windows, in order."""
+    def windows(self, times: int = 1) -> Iterator[Window]:
+        """The windows, in order, so many times as large as usual."""
         self._records = self._opened()
         if self._records is None:
             return
-        buffer = np.empty(WINDOW_BYTES, np.uint8)
+        window_bytes = times * WINDOW_BYTES
+        buffer = np.empty(window_bytes, np.uint8)
         held = 0
         while True:
             room = len(buffer) if self._limit is None else min(len(buffer), max(held, self._limit - self._base))
@@ -269,7 +270,7 @@ class Reader:
             if self._limit is not None and self._base + held >= self._limit:
                 self._limit = self._base + walk.need
             # A window that was made larger for one record may hold more behind it than the next one has room for.
-            size = 2 * len(buffer) if walk.need > len(buffer) else max(WINDOW_BYTES, walk.need, held + 1)
+            size = 2 * len(buffer) if walk.need > len(buffer) else max(window_bytes, walk.need, held + 1)
             fresh = np.empty(size, np.uint8)
             fresh[:held] = buffer[at:filled]
             buffer = fresh

@@ -349,8 +349,8 @@ class Hand(Capture):
     place: Place = field(default_factory=lambda: Place(""))
     name: str = ""
 
-    def windows(self) -> Iterator[Window]:
-        """Its packets, a window at a time."""
+    def windows(self, times: int = 1) -> Iterator[Window]:
+        """Its packets, a window at a time, as they were dealt out: ``times`` changes nothing."""
         # Written by the driver of this job into a directory that only its user can write.
         cards: list[Card] = pickle.loads(self.place.read(self.name) or b"")
         for group in _groups(cards):

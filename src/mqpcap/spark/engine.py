@@ -29,6 +29,8 @@ TASK_SPOOL_BYTES = 48 << 20
 """So much waits in memory of a task; a worker has several hundred MB, not the whole machine."""
 TASK_MEMORY_BYTES = 192 << 20
 """Bound of what waits for missing bytes in a task."""
+WIDEST = 2
+"""A share reads windows so many times as large as usual: of two shares each has as many rows of one as are usual."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,9 @@ class Share(_Run):
         """Whether it holds all of the capture's connections."""
         return self.options.share[1] == 1
 
+    def _window_times(self) -> int:
+        return min(self.options.share[1], WIDEST)
+
     def _segments(self, segments: Segments) -> Segments:
         if not self.is_whole:
             ends = ends_of(segments)
@@ -140,7 +145,7 @@ class Share(_Run):
         """
         given: list[Chunk] = []
         self.ready, self.keep = given.append, lambda name, narrow: None
-        for window in self.capture.windows():
+        for window in self.capture.windows(self._window_times()):
             self._take(self.messages(window))
             yield from given
             given.clear()
