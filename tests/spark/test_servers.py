@@ -175,7 +175,9 @@ def test_share_that_cannot_hold_what_it_has_to_join_leaves_it(tmp_path: Path, mo
     done = joins(monkeypatch)
     monkeypatch.setattr(tasks, "MAX_OWN_ROWS", 40)
     windows = Capture.windows
-    monkeypatch.setattr(Capture, "windows", lambda self: (part for w in windows(self) for part in few_packets(w)))
+    monkeypatch.setattr(
+        Capture, "windows", lambda self, *times: (part for w in windows(self, *times) for part in few_packets(w))
+    )
 
     job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=2)
 
