@@ -28,6 +28,7 @@ from blipmq_broker import (
     damaged,
     table,
 )
+from mqpcap import matching
 from mqpcap import rows as packed_rows
 from mqpcap.capture import captures
 from mqpcap.dissection import dissect
@@ -265,7 +266,7 @@ def test_publishes_set_aside_have_the_states_that_looking_at_each_gives(
     ends = {p.number: p.edge() for p in producers}
     # Looked at a few rows at a time, and connections merged block by block, as those of long captures are.
     monkeypatch.setattr(packed_rows, "BLOCK_ROW_COUNT", 1 + seed % 7)
-    monkeypatch.setattr(blipmq_aside, "MERGED", seed % 3)
+    monkeypatch.setattr(matching, "MERGED", seed % 3)
     monkeypatch.setattr(blipmq_aside, "GROUP_ROW_COUNT", 1 + seed % 11)
     sifted, _ = run(frames, ends)
     monkeypatch.setattr(Sieve, "plain", lambda self, ends: np.zeros(len(self.connection), np.bool_))

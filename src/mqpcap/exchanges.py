@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from mqpcap import memory
 from mqpcap.frames import Problem, Spoken
-from mqpcap.matching import codes, compact, constant, numbered, unified
+from mqpcap.matching import Tally, codes, compact, constant, groups, numbered, unified
 from mqpcap.protocol import (
     Aside,
     Ask,
@@ -304,30 +304,17 @@ def _groups(rows: Rows) -> NDArray[np.int32]:
     Connections go in the order of their first rows, so that a group's rows are near each other where connections are
     short.
     """
-    known, seen = np.empty((3, 0), np.int64), []
+    seen = Tally(np.minimum, np.add)
     for start, block in rows.blocks():
         ids, place = numbered(block["connection_id"].to_numpy())
-        seen.append(np.stack([ids, np.full(len(ids), start), np.bincount(place, minlength=len(ids))]))
-        if sum(part.shape[1] for part in seen) > max(GROUP_ROW_COUNT, known.shape[1]):
-            known, seen = _together(known, *seen), []
-    ids, first, counts = _together(known, *seen)
-    order = np.argsort(first, kind="stable")
-    group_of = np.empty(len(ids), np.int64)
-    group_of[order] = (np.cumsum(counts[order] + CONNECTION_ROW_COUNT) - 1) // GROUP_ROW_COUNT
+        seen.add(ids, np.full(len(ids), start), np.bincount(place, minlength=len(ids)))
+    ids, first, counts = seen.columns()
+    group_of = groups(first, counts + CONNECTION_ROW_COUNT, GROUP_ROW_COUNT)
     group = np.empty(rows.num_rows, np.int32)
     for start, block in rows.blocks():
         some, place = numbered(block["connection_id"].to_numpy())
         group[start : start + block.num_rows] = group_of[np.searchsorted(ids, some)][place]
     return group
-
-
-def _together(*parts: I64) -> I64:
-    """Connections of several parts, each once: ids, ascending, numbers of their first rows, and how many they have."""
-    all_ = np.concatenate(parts, axis=1)
-    all_ = all_[:, np.argsort(all_[0], kind="stable")]
-    ids, first, counts = all_
-    at = np.flatnonzero(np.diff(ids, prepend=ids[:1] - 1))
-    return np.stack([ids[at], np.minimum.reduceat(first, at), np.add.reduceat(counts, at)])
 
 
 def _paired(rule: Rule, rows: Rows, edges: Mapping[int, Ends]) -> Pairing:

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 I64 = NDArray[np.int64]
 MAX_LOOKUP_SPAN = 1 << 16
 """Numbers this close together are told apart by a table of them; others, unless they are many, by sorting."""
+MERGED = 1 << 18
+"""Blocks of a tally are merged when they have so many keys, or as many as are known."""
 
 
 CODED = pa.dictionary(pa.int32(), pa.string())
@@ -124,6 +126,45 @@ def numbered(values: I64) -> tuple[I64, I64]:
     there = np.zeros(high - low + 1, np.bool_)
     there[at] = True
     return np.flatnonzero(there[: len(values) and len(there)]) + low, (np.cumsum(there) - 1)[at]
+
+
+class Tally:
+    """What is known of keys that come a block at a time, each block with each of its keys once.
+
+    ``how``: for each column beside the key the ufunc that makes one value of those of a key.
+    """
+
+    def __init__(self, *how: np.ufunc) -> None:
+        self._how = how
+        self._known: I64 = np.empty((1 + len(how), 0), np.int64)
+        self._seen: list[I64] = []
+
+    def add(self, keys: I64, *columns: I64) -> None:
+        """Take a block in."""
+        self._seen.append(np.stack([keys, *columns]))
+        if sum(part.shape[1] for part in self._seen) > max(MERGED, self._known.shape[1]):
+            self._merge()
+
+    def _merge(self) -> None:
+        every = np.concatenate([self._known, *self._seen], axis=1)
+        self._seen = []
+        every = every[:, np.argsort(every[0], kind="stable")]
+        at = np.flatnonzero(np.diff(every[0], prepend=every[0, :1] - 1))
+        columns = [how.reduceat(column, at) for how, column in zip(self._how, every[1:], strict=True)]
+        self._known = np.stack([every[0, at], *columns])
+
+    def columns(self) -> I64:
+        """The keys, ascending, and the columns, a row each."""
+        self._merge()
+        return self._known
+
+
+def groups(first: I64, weights: I64, weight: int) -> NDArray[np.int32]:
+    """The number of each one's group, in the order of ``first``, those of a group together about so heavy."""
+    order = np.argsort(first, kind="stable")
+    group = np.empty(len(order), np.int32)
+    group[order] = np.maximum(np.cumsum(weights[order]) - 1, 0) // weight
+    return group
 
 
 def ascend(keys: Sequence[NDArray[np.generic]]) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.layers.blipmq_columns import AUTH, HELLO, PING, SUBSCRIBE, Columns, Frames, Says
-from mqpcap.matching import numbered
+from mqpcap.matching import Tally, groups, numbered
 from mqpcap.protocol import EndColumns
 from mqpcap.rows import Rows
 
@@ -22,8 +22,6 @@ Numbers = NDArray[np.signedinteger[Any]]
 """Of rows or connections: in 32 bits where those do."""
 NO_ROWS: I64 = np.empty(0, np.int64)
 LAST = np.iinfo(np.int64).max
-MERGED = 1 << 18
-"""Connections of blocks are merged when there are so many, or as many as are known."""
 GROUP_ROW_COUNT = 1 << 18
 """About so many rows that count are looked at together, and always all of a connection."""
 
@@ -38,43 +36,22 @@ class Sieve:
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
         self._masks: list[NDArray[np.uint8]] = []
-        self._known = np.empty((4, 0), np.int64)
-        self._seen: list[NDArray[np.int64]] = []
+        seen = Tally(np.minimum, np.minimum, np.add, np.maximum)
         for start, block in rows.blocks():
-            self._look(start, Frames(block))
-            if sum(part.shape[1] for part in self._seen) > max(MERGED, self._known.shape[1]):
-                self._merge()
-        self._merge()
-        self.connection, first_row, self.first, counts = self._known
-        # Odd rows are counted below 0, by so much that no number of others makes up for one.
-        self.ordinary = counts > 0
-        order = np.argsort(first_row, kind="stable")
-        counted = np.cumsum(np.maximum(counts, 0)[order])
-        self._group = np.empty(len(order), np.int32)
-        self._group[order] = np.maximum(counted - 1, 0) // GROUP_ROW_COUNT
+            self._look(start, Frames(block), seen)
+        self.connection, first_row, self.first, counts, odd = seen.columns()
+        self.ordinary = (counts > 0) & (odd == 0)
+        self._group = groups(first_row, counts * self.ordinary, GROUP_ROW_COUNT)
 
-    def _look(self, start: int, x: Frames) -> None:
+    def _look(self, start: int, x: Frames, seen: Tally) -> None:
         aside = x.publishes()
         self._masks.append(np.packbits(aside))
         ids, place = numbered(x.connection)
         first = np.full(len(ids), LAST)
         np.minimum.at(first, place[aside], x.offset[aside])
         counts = np.bincount(place[~aside], minlength=len(ids))
-        counts[np.bincount(place[~x.ordinary()], minlength=len(ids)) > 0] = -LAST
-        self._seen.append(np.stack([ids, np.full(len(ids), start), first, counts]))
-
-    def _merge(self) -> None:
-        """What was seen of connections, and what is known of them, together."""
-        all_ = np.concatenate([self._known, *self._seen], axis=1)
-        self._seen = []
-        if not all_.shape[1]:
-            return
-        all_ = all_[:, np.argsort(all_[0], kind="stable")]
-        at = np.flatnonzero(np.diff(all_[0], prepend=all_[0, 0] - 1))
-        ids, row, first, counts = all_
-        odd = np.minimum.reduceat(counts, at) < 0
-        counts = np.where(odd, -LAST, np.add.reduceat(np.maximum(counts, 0), at))
-        self._known = np.stack([ids[at], np.minimum.reduceat(row, at), np.minimum.reduceat(first, at), counts])
+        odd = np.bincount(place[~x.ordinary()], minlength=len(ids))
+        seen.add(ids, np.full(len(ids), start), first, counts, odd)
 
     def plain(self, ends: EndColumns) -> NDArray[np.bool_]:
         """The connections of servers all of whose connections are whole and have nothing odd.
