@@ -136,7 +136,8 @@ def common(command: Callable[P, R]) -> Callable[..., R]:
     @click.option("--jobs", type=click.IntRange(min=1), metavar="N",
                   help="Cores to use; captures are read side by side.  [default: all]")  # fmt: skip
     @click.option("--max-memory", callback=_size_bytes, metavar="SIZE",
-                  help="Bound of what waits in memory for missing bytes, as in 512MB.")  # fmt: skip
+                  help="Bound of what waits in memory for missing bytes, and of connections that are kept there, "
+                       "as in 512MB.")  # fmt: skip
     @click.option("--strict", is_flag=True, help="Exit 1 if a message has a flaw or a file was skipped.")
     @click.option("-q", "--quiet", is_flag=True, help="No progress, notes or summary on stderr; errors stay.")
     @functools.wraps(command)

@@ -1034,8 +1034,9 @@ def _few(
         place = sieve.places(one.connection)
         ready = one.ready < sieve.first[place]
         end[place[ready]] = np.where(edges.covered[place], NEVER_NS, one.last)[ready]
-        good = end[of[group[one.request]]] >= 0
-        straight.append((few[group[one.request[good]]], few[group[one.reply[good]]], of[group[one.request[good]]]))
+        request, reply = group[one.request], group[one.reply]
+        good = end[of[request]] >= 0
+        straight.append((few[request[good]], few[reply[good]], of[request[good]]))
     found = _not_straight(rows, sieve, few[end[of] < 0], edges, ends, end)
     out = _Out()
     for request, reply, place in straight:
