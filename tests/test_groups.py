@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mqpcap.capture import captures
+from mqpcap.capture import captures, windows
 from mqpcap.cli import groups
 from mqpcap.cli.options import Choices
 from mqpcap.errors import MqpcapError, OutputError
@@ -93,3 +93,31 @@ def test_captures_are_grouped_by_size_alone(tmp_path: Path, monkeypatch: pytest.
     assert [c.files for c in groups.grouped(found)[0]] == [found[0].files, found[1].files]
     monkeypatch.undo()
     assert len(groups.grouped(found)) == 1
+
+
+@pytest.mark.parametrize("name", [*SOME, "fq/midstream.pcap", "flymq/core.pcap", "kokaq/go1_pipelined.pcap", "blipmq/wal500.pcap"])
+def test_a_capture_is_written_the_same_whether_rows_are_finished_behind_or_not(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(windows, "WINDOW_BYTES", 512)  # so that many pieces are given while others are read
+    files = []
+    for jobs in (1, 3):
+        with Export(tmp_path / str(jobs), threads=jobs) as tables:
+            groups.written(captures([str(PCAPS / name)]).captures, Choices(jobs=jobs), tables, lambda n: None)
+            tables.commit()
+        files.append({p.relative_to(tmp_path / str(jobs)): p.read_bytes() for p in tmp_path.rglob(f"{jobs}/*/*/*")})
+
+    assert files[0] == files[1] and files[0]
+
+
+def test_a_failure_behind_the_reading_ends_the_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(part: object, rows: object) -> None:
+        raise OutputError("no space left")
+
+    monkeypatch.setattr("mqpcap.outputs._write_group", full)
+    monkeypatch.setattr("mqpcap.outputs.MAX_WAITING_BYTES", 0)
+    found = captures([str(PCAPS / "blipmq/wal500.pcap")]).captures
+    with pytest.raises(OutputError, match="no space left"), Export(tmp_path / "out", threads=2) as tables:
+        groups.written(found, Choices(jobs=2), tables, lambda n: None)
+        tables.commit()
+    assert not os.listdir(tmp_path)

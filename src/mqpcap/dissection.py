@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap import tables
+from mqpcap.behind import Behind
 from mqpcap.capture import Capture, Window
 from mqpcap.errors import CaptureError
 from mqpcap.exchanges import Ledger, ends, ledger
@@ -125,14 +126,15 @@ def dissect(
     options: Options | None = None,
     progress: Callable[[int], None] | None = None,
     ready: Ready | None = None,
+    behind: Behind | None = None,
 ) -> Dissection:
     """A capture's messages, connections and problems.
 
     ``progress`` is told how many bytes of capture were read since it was last called; ``ready`` is given what is final
-    on the way, which is then not in ``chunks``. Raises CaptureError if a file is gone or a pipe was read already, so
-    that nothing could be read; whatever the bytes are, they are a result.
+    on the way, which is then not in ``chunks``, by who does the work ``behind``. Raises CaptureError if a file is gone
+    or a pipe was read already, so that nothing could be read; whatever the bytes are, they are a result.
     """
-    return _Run(capture, options or Options(), ready).run(progress)
+    return _Run(capture, options or Options(), ready, behind).run(progress)
 
 
 class Rooms:
@@ -287,11 +289,14 @@ class Rooms:
 class _Run(Rooms):
     """One capture made into tables."""
 
-    def __init__(self, capture: Capture, options: Options, ready: Ready | None = None) -> None:
+    def __init__(
+        self, capture: Capture, options: Options, ready: Ready | None = None, behind: Behind | None = None
+    ) -> None:
         super().__init__(options, patient=True)
         self.capture = capture
         self.spool = Spool()
         self.ready = ready
+        self.behind = behind or Behind()
         self.rows: dict[str, Rows] = {}
         self.keep: Callable[[str, pa.Table], None] = self._keep
         """Is given, by protocol, what ``ledgers`` needs of the rows that are given out."""
@@ -315,6 +320,7 @@ class _Run(Rooms):
                 raise
             self.failure = error
         self._take(self.last_messages())
+        self.behind.wait()
         return self._result()
 
     def _window_times(self) -> int:
@@ -337,8 +343,8 @@ class _Run(Rooms):
         for frames, records in found:
             protocol = self.protocols[frames.protocol]
             table = tables.waiting(
-                protocol, self.reader(protocol).program, frames, records, self.talks, self.assembler.flows,
-                self.capture.files, self.options.policy,
+                protocol, self.reader(protocol).program, frames, records, self.talks, self.capture.files,
+                self.options.policy,
             )  # fmt: skip
             if self.ready is not None:
                 table = self._given(protocol, frames, table, self.ready)
@@ -349,17 +355,23 @@ class _Run(Rooms):
         """Give out the rows that are final; the others come back."""
         flows, place = numbered(frames.flow)
         facts = self._final(protocol, flows.tolist())
-        begun = self.assembler.flows.columns(flows).syn
-        final = begun[place, frames.side] & np.isin(flows, list(facts))[place]
+        of = self.assembler.flows.columns(flows)
+        final = of.syn[place, frames.side] & np.isin(flows, list(facts))[place]
         if not final.any():
             return table
         rest = table.slice(0, 0)
         if not final.all():
             table, rest = table.filter(pa.array(final)), table.filter(pa.array(~final))
-        chunk = tables.settled(protocol, self.reader(protocol).program, table, facts, self.assembler.flows)
-        if chunk.narrow is not None:
-            self.keep(protocol.name, chunk.narrow)
-        ready(chunk)
+            of = self.assembler.flows.columns(tables.flows_in(table))
+        program = self.reader(protocol).program
+
+        def finish() -> None:
+            chunk = tables.settled(protocol, program, table, facts, of)
+            if chunk.narrow is not None:
+                self.keep(protocol.name, chunk.narrow)
+            ready(chunk)
+
+        self.behind.do(finish)
         return rest
 
     def _keep(self, name: str, narrow: pa.Table) -> None:
@@ -408,8 +420,9 @@ class _Run(Rooms):
 
         def settle(name: str, table: pa.Table) -> Chunk:
             protocol = self.protocols[name]
-            facts = self._facts(name, numbered(table["flow"].to_numpy())[0].tolist())
-            return tables.settled(protocol, self.reader(protocol).program, table, facts, flows)
+            numbers = tables.flows_in(table)
+            facts = self._facts(name, numbers.tolist())
+            return tables.settled(protocol, self.reader(protocol).program, table, facts, flows.columns(numbers))
 
         return Dissection(
             self.capture, tables.problems(found, flows, self.talks), self.counts, flows, self.talks, self.spool, settle,

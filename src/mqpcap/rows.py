@@ -345,7 +345,10 @@ class Rows:
 
     def chosen(self, rows: I64) -> "Rows":
         """Some of the rows, by their number here; ``add`` is over."""
-        packed = self._packed_at(rows) if self._chosen is None else self._chosen.rows[rows]
+        return self._some(self._packed_at(rows) if self._chosen is None else self._chosen.rows[rows])
+
+    def _some(self, packed: I64) -> "Rows":
+        """Some of the rows, by the places at which they are packed."""
         # Only the parts that they are in, so that a block costs the same however many there are.
         ends = np.cumsum(self._counts)
         span = (packed.min(), packed.max()) if len(packed) else (0, 0)
@@ -368,16 +371,28 @@ class Rows:
             packed[moved] = source[at[moved]]
         return packed
 
+    def _stretch(self, start: int, end: int) -> "Rows":
+        """The rows from one number to another."""
+        if self._chosen is not None:
+            return self._some(self._chosen.rows[start:end])
+        to, source = self._sorted()
+        if self._every is not None:
+            return self._some(self._every[start:end].astype(np.int64))
+        packed = np.arange(start, end)
+        first, last = np.searchsorted(to, (start, end)).tolist()
+        packed[to[first:last] - start] = source[first:last]
+        return self._some(packed)
+
     def blocks(self) -> "Iterator[tuple[int, Rows]]":
         """All rows, a stretch of them at a time, each with the number of its first."""
         start = 0
         cut = range(0, self.num_rows, BLOCK_ROW_COUNT)
         for end in cut if self._chosen is not None else np.cumsum(self._counts).tolist():
             if end - start >= BLOCK_ROW_COUNT:
-                yield start, self.chosen(np.arange(start, end))
+                yield start, self._stretch(start, end)
                 start = end
         if start < self.num_rows:
-            yield start, self.chosen(np.arange(start, self.num_rows))
+            yield start, self._stretch(start, self.num_rows)
 
     def tables(self) -> Iterator[pa.Table]:
         """All rows as they were added, about as many at a time as a block has."""

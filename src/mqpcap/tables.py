@@ -226,7 +226,6 @@ def waiting(
     frames: Frames,
     records: Records,
     talks: Mapping[int, Spoken],
-    flows: Sequence[Flow],
     files: Sequence[str],
     policy: Policy,
 ) -> pa.Table:
@@ -339,7 +338,6 @@ def _endpoints(flows: FlowColumns, place: NDArray[np.int64], side: NDArray[np.in
     ips = pa.array([*flows.ips(ends[0]), *flows.ips(ends[1])], pa.string()).dictionary_encode()
     ports = pa.array(flows.port.T.reshape(-1), pa.int64()).cast(pa.int32())
     return {
-        "connection_id": pa.array(flows.connection_ids()[place]),
         "src_ip": ips.take(sender),
         "dst_ip": ips.take(receiver),
         "src_port": ports.take(sender),
@@ -461,14 +459,22 @@ def shortened(array: pa.Array, keep: int | None) -> pa.Array:
     return pc.binary_slice(array, 0, keep)
 
 
+def flows_in(table: pa.Table) -> NDArray[np.int64]:
+    """The numbers of the connections of a batch from the spool, ascending."""
+    return numbered(table["flow"].to_numpy())[0]
+
+
 def settled(
-    protocol: MessageQueue, program: Program, table: pa.Table, facts: Mapping[int, Facts], flows: Sequence[Flow]
+    protocol: MessageQueue, program: Program, table: pa.Table, facts: Mapping[int, Facts], of: FlowColumns
 ) -> Chunk:
-    """A batch from the spool with what its connections as a whole say, sorted by time."""
+    """A batch from the spool with what its connections as a whole say, sorted by time.
+
+    ``of``: its connections, those of ``flows_in`` in their order.
+    """
     flow, place = numbered(table["flow"].to_numpy())
-    of = of_flows(flows, flow)
+    ids = of.connection_ids()
     offsets = _offsets(table, of, place)
-    order = _order(table, of, place, offsets)
+    order = _order(table, ids[place], offsets)
     if order is not None:
         table, place, offsets = table.take(pa.array(order)), place[order], offsets[order]
     types = _types(protocol, program)
@@ -478,6 +484,7 @@ def settled(
         for name in table.column_names
     }
     columns |= _endpoints(of, place, table["side"].to_numpy())
+    columns["connection_id"] = pa.array(ids[place])
     columns["stream_offset"] = pa.array(offsets)
     columns["ts"] = pa.array(columns["ts_ns"].to_numpy() // 1000).cast(US)
     columns["protocol"] = constant(protocol.name, len(place))
@@ -523,14 +530,12 @@ def _offsets(table: pa.Table, of: FlowColumns, place: NDArray[np.int64]) -> NDAr
     return offsets + of.shift[place, table["side"].to_numpy()] if of.shift.any() else offsets
 
 
-def _order(
-    table: pa.Table, of: FlowColumns, place: NDArray[np.int64], offsets: NDArray[np.int64]
-) -> NDArray[np.intp] | None:
+def _order(table: pa.Table, ids: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.intp] | None:
     """The rows by time, packet, connection, direction and offset; None if they are in that order."""
     keys = (
         table["ts_ns"].to_numpy(),
         table["first_packet"].to_numpy(),
-        of.connection_ids()[place],
+        ids,
         whole(table["direction"]).indices.to_numpy(),
         offsets,
     )

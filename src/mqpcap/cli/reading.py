@@ -8,7 +8,7 @@ import os
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
@@ -141,14 +141,21 @@ def dissections(captures: "Sequence[Capture]", outcome: Outcome) -> "Iterator[Di
 def one_by_one(
     captures: "Sequence[Capture]", outcome: Outcome, meter: Meter, ready: "Ready"
 ) -> "Iterator[Dissection]":
-    """The same one after the other; ``ready`` is given what is final on the way."""
+    """The same one after the other; ``ready`` is given what is final on the way, behind the reading if jobs allow."""
+    from mqpcap.behind import Behind
     from mqpcap.dissection import dissect
 
     options = outcome.choices.dissection()
-    for capture in captures:
-        dissection = _noted(capture, partial(dissect, capture, options, meter, ready), outcome)
-        if dissection is not None:
-            yield dissection
+    with ExitStack() as stack:
+        behind = None
+        if (outcome.choices.jobs or os.cpu_count() or 1) > 1:
+            from concurrent.futures import ThreadPoolExecutor
+
+            behind = Behind(stack.enter_context(ThreadPoolExecutor(1, "mqpcap-finish")))
+        for capture in captures:
+            dissection = _noted(capture, partial(dissect, capture, options, meter, ready, behind), outcome)
+            if dissection is not None:
+                yield dissection
 
 
 def told_of_speed(outcome: Outcome) -> bool:

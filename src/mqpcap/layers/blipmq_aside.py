@@ -7,6 +7,7 @@ connections there are.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ class Sieve:
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
         self._masks: list[NDArray[np.uint8]] = []
+        self._starts = [0]
         seen = Tally(np.minimum, np.minimum, np.add, np.maximum)
         for start, block in rows.blocks():
             self._look(start, Frames(block), seen)
@@ -46,6 +48,7 @@ class Sieve:
     def _look(self, start: int, x: Frames, seen: Tally) -> None:
         aside = x.publishes()
         self._masks.append(np.packbits(aside))
+        self._starts.append(start + x.n)
         ids, place = numbered(x.connection)
         first = np.full(len(ids), LAST)
         np.minimum.at(first, place[aside], x.offset[aside])
@@ -66,10 +69,12 @@ class Sieve:
     def few(self, plain: NDArray[np.bool_]) -> tuple[Numbers, Numbers]:
         """The rows that count, of some connections, and each row's connection, by its place."""
         rows, places = [self._narrow(NO_ROWS)], [self._narrow(NO_ROWS)]
-        for start, of, aside in self._blocks():
-            some = np.flatnonzero(plain[of] & ~aside)
-            rows.append(self._narrow(start + some))
-            places.append(self._narrow(of[some]))
+        for start, aside in self._aside():
+            counting = start + np.flatnonzero(~aside)
+            if len(counting):
+                of = self._of(self._rows.chosen(counting))
+                rows.append(self._narrow(counting[plain[of]]))
+                places.append(self._narrow(of[plain[of]]))
         return np.concatenate(rows), np.concatenate(places)
 
     def _narrow(self, numbers: I64) -> Numbers:
@@ -86,18 +91,22 @@ class Sieve:
         """All rows of some connections."""
         if not connections.any():
             return self._narrow(NO_ROWS)
-        rows = (start + np.flatnonzero(connections[of]) for start, of, _ in self._blocks())
+        rows = (start + np.flatnonzero(connections[self._of(block)]) for start, block in self._rows.blocks())
         return np.concatenate([self._narrow(some) for some in rows])
 
     def places(self, ids: I64) -> I64:
         """The places of connections."""
         return np.searchsorted(self.connection, ids)
 
-    def _blocks(self) -> Iterator[tuple[int, I64, NDArray[np.bool_]]]:
-        """Per block its first row, the places of the rows' connections, and which are publishes to be set aside."""
-        for (start, block), mask in zip(self._rows.blocks(), self._masks, strict=True):
-            ids, place = numbered(block["connection_id"].to_numpy())
-            yield start, self.places(ids)[place], np.unpackbits(mask, count=block.num_rows).astype(np.bool_)
+    def _of(self, rows: Rows) -> I64:
+        """The place of each row's connection."""
+        ids, place = numbered(rows["connection_id"].to_numpy())
+        return self.places(ids)[place]
+
+    def _aside(self) -> Iterator[tuple[int, NDArray[np.bool_]]]:
+        """Block by block its first row, and which rows are publishes to be set aside."""
+        for (start, end), mask in zip(pairwise(self._starts), self._masks, strict=True):
+            yield start, np.unpackbits(mask, count=end - start).astype(np.bool_)
 
 
 _SAYS = np.zeros(256, np.int32)

@@ -1091,11 +1091,11 @@ def _silent_to(t: _Talk) -> int:
 def deliveries(rows: Rows, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
     """The publish of each delivery: by tag where the subscription's life is known, else by a body sent only once."""
     none = np.empty(0, np.int64)
-    if not any(_delivers(block) for _, block in rows.blocks()):
-        return Matches(none, none, (), ())
     seen = np.arange(rows.num_rows) if pairs.aside is None else pairs.aside.seen
     if pairs.aside is not None:  # nothing was delivered of what was set aside
         rows = rows.chosen(seen)
+    if not any(_delivers(block) for _, block in rows.blocks()):
+        return Matches(none, none, (), ())
     x = Columns(rows)
     state = np.full(x.n, -1, np.int8)
     asked = pairs.request >= 0

@@ -22,7 +22,7 @@ from mqpcap.program import compiled
 from mqpcap.protocol import Connection, Facts
 from mqpcap.records import Records
 from mqpcap.spark.plan import Cut
-from mqpcap.streams import Flow
+from mqpcap.streams import Flow, columns
 from mqpcap.tables import CONNECTION_ROWS, Chunk, Spool
 
 TASK_SPOOL_BYTES = 48 << 20
@@ -200,8 +200,7 @@ def settled_rows(name: str, table: pa.Table, flows: Mapping[int, Flow], facts: M
 
     of_flow = {f: facts[flow.connection_id] for f, flow in flows.items()}
     protocol = protocols()[name]
-    # settled only looks flows up by their number.
-    return tables.settled(protocol, compiled(protocol), table, of_flow, flows)  # type: ignore[arg-type]
+    return tables.settled(protocol, compiled(protocol), table, of_flow, columns(flows, tables.flows_in(table)))
 
 
 class _Listener(_Run):

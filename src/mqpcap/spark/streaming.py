@@ -288,10 +288,11 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 names[number] = self._file(number)[0]
             waiting = tables.waiting(
                 protocol, program, replace(frames, first_file=place), records, carried.framer.talks,
-                carried.assembler.flows, [names[number] for number in numbers.tolist()], self.options.policy,
+                [names[number] for number in numbers.tolist()], self.options.policy,
             )  # fmt: skip
-            facts = carried.facts(protocol, np.unique(frames.flow).tolist())
-            chunk = tables.settled(protocol, program, waiting, facts, carried.assembler.flows)
+            flows = tables.flows_in(waiting)
+            facts = carried.facts(protocol, flows.tolist())
+            chunk = tables.settled(protocol, program, waiting, facts, carried.assembler.flows.columns(flows))
             yield chunk.messages if self.table == "messages" else chunk.fields
 
     def _problems(self, carried: Carried, over: NDArray[np.int64]) -> pa.Table:
