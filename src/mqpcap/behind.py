@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 
-AHEAD = 2
-"""So many pieces wait or are being done; who gives more waits for the oldest."""
+AHEAD = 1
+"""So many pieces wait or are being done; who gives more waits for the oldest. More take memory and no less time."""
 
 
 class Behind:

@@ -25,8 +25,8 @@ from mqpcap.capture import records_index
 from mqpcap.capture.sources import Headed
 from mqpcap.errors import CaptureError
 
-WINDOW_BYTES = 16 << 20
-"""Bytes of file in a window."""
+WINDOW_BYTES = 8 << 20
+"""Bytes of file in a window: twice as many take 40 MB and a twentieth more time, three quarters as many a tenth."""
 MAX_RECORD_BYTES = 256 << 20
 """Longest packet record or block; one that claims more ends its file."""
 MAX_WINDOW_PACKETS = 1 << 16
