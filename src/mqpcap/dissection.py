@@ -10,6 +10,7 @@ what depends on its connection as a whole, or on other connections, waits for th
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as dataclass_fields
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +30,7 @@ from mqpcap.past import Talks
 from mqpcap.protocol import Connection, Ends, Evidence, Facts, MessageQueue, Raw, Seen
 from mqpcap.records import Reader, Records, Spans, span_array
 from mqpcap.rows import Rows
-from mqpcap.streams import MAX_BYTES, Assembler, Flows, Spots
+from mqpcap.streams import MAX_BYTES, Assembler, FlowColumns, Flows, Spots
 from mqpcap.tables import Chunk, Policy, Spool
 
 LATER_BYTES = 64 << 20
@@ -247,6 +248,12 @@ class Rooms:
         assert connection is not None
         return connection
 
+    def from_client(self, frames: Frames) -> NDArray[np.bool_]:
+        """Whether each message is from the client of its connection."""
+        flows, place = numbered(frames.flow)
+        client = np.array([self.framer.talks[f].client for f in flows.tolist()], np.int8)
+        return np.asarray(client[place] == frames.side)
+
     def speaking(self, name: str) -> list[int]:
         """The flows of a protocol, in order."""
         protocol = self.protocols[name]
@@ -342,37 +349,49 @@ class _Run(Rooms):
     def _take(self, found: Iterator[tuple[Frames, Records]]) -> None:
         for frames, records in found:
             protocol = self.protocols[frames.protocol]
-            table = tables.waiting(
-                protocol, self.reader(protocol).program, frames, records, self.talks, self.capture.files,
-                self.options.policy,
+            made = partial(
+                tables.waiting, protocol, self.reader(protocol).program, frames, records, self.from_client(frames),
+                self.capture.files, self.options.policy,
             )  # fmt: skip
-            if self.ready is not None:
-                table = self._given(protocol, frames, table, self.ready)
-            if table.num_rows:
-                self.spool.add(protocol.name, table)
+            if self.ready is None:
+                self.spool.add(protocol.name, made())
+            else:
+                self._give(protocol, frames, made, self.ready)
 
-    def _given(self, protocol: MessageQueue, frames: Frames, table: pa.Table, ready: Ready) -> pa.Table:
-        """Give out the rows that are final; the others come back."""
+    def _give(self, protocol: MessageQueue, frames: Frames, made: Callable[[], pa.Table], ready: Ready) -> None:
+        """Give out the rows that are final; the others wait."""
         flows, place = numbered(frames.flow)
-        facts = self._final(protocol, flows.tolist())
-        of = self.assembler.flows.columns(flows)
+        facts, of = self._final(protocol, flows.tolist()), self.assembler.flows.columns(flows)
         final = of.syn[place, frames.side] & np.isin(flows, list(facts))[place]
+        if final.all():
+            self._finish(protocol, made, facts, of, ready)
+            return
+        table = made()
         if not final.any():
-            return table
-        rest = table.slice(0, 0)
-        if not final.all():
-            table, rest = table.filter(pa.array(final)), table.filter(pa.array(~final))
-            of = self.assembler.flows.columns(tables.flows_in(table))
+            self.spool.add(protocol.name, table)
+            return
+        self.spool.add(protocol.name, table.filter(pa.array(~final)))
+        some = table.filter(pa.array(final))
+        self._finish(protocol, lambda: some, facts, self.assembler.flows.columns(tables.flows_in(some)), ready)
+
+    def _finish(
+        self,
+        protocol: MessageQueue,
+        made: Callable[[], pa.Table],
+        facts: Mapping[int, Facts],
+        of: FlowColumns,
+        ready: Ready,
+    ) -> None:
+        """Have rows finished behind; nothing that the reading goes on to change may be looked at there."""
         program = self.reader(protocol).program
 
         def finish() -> None:
-            chunk = tables.settled(protocol, program, table, facts, of)
+            chunk = tables.settled(protocol, program, made(), facts, of)
             if chunk.narrow is not None:
                 self.keep(protocol.name, chunk.narrow)
             ready(chunk)
 
         self.behind.do(finish)
-        return rest
 
     def _keep(self, name: str, narrow: pa.Table) -> None:
         self.rows.setdefault(name, Rows()).add(narrow)

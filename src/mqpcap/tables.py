@@ -225,17 +225,15 @@ def waiting(
     program: Program,
     frames: Frames,
     records: Records,
-    talks: Mapping[int, Spoken],
+    from_client: NDArray[np.bool_],
     files: Sequence[str],
     policy: Policy,
 ) -> pa.Table:
     """A batch of rows as the spool keeps it, narrow: what repeats is a dictionary, what holds nothing is a null column.
 
-    Columns of ``messages``, of the protocol (``f.`` in front), of its rule (``r.``), flow and side. What ``settled``
-    can make of the others is left out.
+    ``from_client``: whether each row is. Columns of ``messages``, of the protocol (``f.`` in front), of its rule
+    (``r.``), flow and side. What ``settled`` can make of the others is left out.
     """
-    flow, place = numbered(frames.flow)
-    from_client = np.array([talks[f].client for f in flow.tolist()], np.int8)[place] == frames.side
     columns: dict[str, pa.Array] = {
         "flow": pa.array(frames.flow),
         "side": pa.array(frames.side),

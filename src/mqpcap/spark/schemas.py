@@ -55,7 +55,7 @@ def _protocol_schema(name: str) -> pa.Schema:
         none, none, none, none, none, none.astype(np.bool_),
     )  # fmt: skip
     records = reader.records(spans)
-    rows = tables.waiting(protocol, reader.program, frames, records, {}, [""], tables.Policy())
+    rows = tables.waiting(protocol, reader.program, frames, records, np.empty(0, np.bool_), [""], tables.Policy())
     program = reader.program
     types = {c.name: column_type(program, i) for i, c in enumerate(program.columns) if c.parent < 0}
     types |= {derived.name: derived.type for derived in protocol.derived}

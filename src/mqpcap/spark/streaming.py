@@ -287,7 +287,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for number in {*numbers.tolist()} - names.keys():
                 names[number] = self._file(number)[0]
             waiting = tables.waiting(
-                protocol, program, replace(frames, first_file=place), records, carried.framer.talks,
+                protocol, program, replace(frames, first_file=place), records, carried.from_client(frames),
                 [names[number] for number in numbers.tolist()], self.options.policy,
             )  # fmt: skip
             flows = tables.flows_in(waiting)
