@@ -22,7 +22,7 @@ from mqpcap.capture import Capture, Window
 from mqpcap.errors import CaptureError
 from mqpcap.exchanges import Ledger, ends, ledger
 from mqpcap.flaws import Flaw
-from mqpcap.frames import DecodeAs, Framer, Frames, Problem, Server
+from mqpcap.frames import DecodeAs, Framer, Frames, Problem, Server, Spoken
 from mqpcap.layers import protocols
 from mqpcap.matching import numbered
 from mqpcap.packets import Dissector, Segments
@@ -248,12 +248,6 @@ class Rooms:
         assert connection is not None
         return connection
 
-    def from_client(self, frames: Frames) -> NDArray[np.bool_]:
-        """Whether each message is from the client of its connection."""
-        flows, place = numbered(frames.flow)
-        client = np.array([self.framer.talks[f].client for f in flows.tolist()], np.int8)
-        return np.asarray(client[place] == frames.side)
-
     def speaking(self, name: str) -> list[int]:
         """The flows of a protocol, in order."""
         protocol = self.protocols[name]
@@ -350,8 +344,8 @@ class _Run(Rooms):
         for frames, records in found:
             protocol = self.protocols[frames.protocol]
             made = partial(
-                tables.waiting, protocol, self.reader(protocol).program, frames, records, self.from_client(frames),
-                self.capture.files, self.options.policy,
+                tables.waiting, protocol, self.reader(protocol).program, frames, records,
+                from_client(frames, self.talks), self.capture.files, self.options.policy,
             )  # fmt: skip
             if self.ready is None:
                 self.spool.add(protocol.name, made())
@@ -447,6 +441,13 @@ class _Run(Rooms):
             self.capture, tables.problems(found, flows, self.talks), self.counts, flows, self.talks, self.spool, settle,
             ends(flows, self.talks, found), self.rows, failure=self.failure,
         )  # fmt: skip
+
+
+def from_client(frames: Frames, talks: Mapping[int, Spoken]) -> NDArray[np.bool_]:
+    """Whether each message is from the client of its connection."""
+    flows, place = numbered(frames.flow)
+    client = np.array([talks[f].client for f in flows.tolist()], np.int8)
+    return np.asarray(client[place] == frames.side)
 
 
 def shared(segments: Segments, share: int, share_count: int) -> Segments:

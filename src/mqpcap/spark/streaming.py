@@ -46,7 +46,7 @@ from pyspark.sql.types import StructType
 from mqpcap import tables
 from mqpcap.capture import captures
 from mqpcap.capture.chains import rotated_name
-from mqpcap.dissection import Options, Rooms, not_read
+from mqpcap.dissection import Options, Rooms, from_client, not_read
 from mqpcap.errors import CaptureError
 from mqpcap.frames import Frames
 from mqpcap.layers import protocols
@@ -287,8 +287,9 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for number in {*numbers.tolist()} - names.keys():
                 names[number] = self._file(number)[0]
             waiting = tables.waiting(
-                protocol, program, replace(frames, first_file=place), records, carried.from_client(frames),
-                [names[number] for number in numbers.tolist()], self.options.policy,
+                protocol, program, replace(frames, first_file=place), records,
+                from_client(frames, carried.framer.talks), [names[number] for number in numbers.tolist()],
+                self.options.policy,
             )  # fmt: skip
             flows = tables.flows_in(waiting)
             facts = carried.facts(protocol, flows.tolist())
