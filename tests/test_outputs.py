@@ -13,6 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mqpcap import __version__, outputs
 from mqpcap.errors import OutputError
@@ -79,7 +81,7 @@ def test_rows_lie_below_the_utc_day_of_their_time(tmp_path: Path) -> None:
         "messages/date=1970-01-02/part-00000.parquet",
     ]
     first_day = pq.ParquetFile(tmp_path / "tables/messages/date=1970-01-01/part-00000.parquet").read()
-    assert first_day.column("ts_ns").to_pylist() == [DAY_NS - 1, 5]
+    assert first_day.column("ts_ns").to_pylist() == [5, DAY_NS - 1]
     assert (summary.row_count, summary.file_count) == (4, 3)
 
 
@@ -188,6 +190,42 @@ def test_waiting_rows_are_bounded_by_bytes(tmp_path: Path, monkeypatch: pytest.M
 
     metadata = pq.ParquetFile(tmp_path / "tables/messages/date=1970-01-01/part-00000.parquet").metadata
     assert metadata.num_row_groups == 2
+
+
+@pytest.mark.parametrize(
+    ("times", "wanted"),
+    [
+        ([1, 2, 3], "abc"),
+        ([2, 1, 3], "bac"),
+        ([5, 1, 9, 9, 7, 12], "bae" + "cdf"),  # two stretches, each in its place
+        ([10, 7, 7, 3, 20], "dbcae"),  # one time: as they came
+        ([], ""),
+    ],
+)
+@pytest.mark.parametrize("stretch_count", [outputs.MAX_STRETCHES, 0])
+def test_rows_of_a_group_are_in_time(
+    times: list[int], wanted: str, stretch_count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outputs, "MAX_STRETCHES", stretch_count)
+    rows = pa.table({"ts_ns": pa.array(times, pa.int64()), "name": pa.array([*"abcdef"[: len(times)]], pa.string())})
+    assert "".join(outputs.in_time(rows, "ts_ns")["name"].to_pylist()) == wanted
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=60), st.integers(0, 40))
+def test_rows_are_sorted_as_python_sorts_them(times: list[tuple[int, bool]], stretch_count: int) -> None:
+    one = [None if late else time for time, late in times]
+    columns = {"a": one, "b": [time for time, _ in times], "n": [*range(len(times))]}
+    rows = pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outputs, "MAX_STRETCHES", stretch_count)
+        found = outputs.in_time(rows, ("a", "b"))["n"].to_pylist()
+    assert found == sorted(range(len(times)), key=lambda n: times[n][0])
+
+
+def test_what_comes_late_is_written_in_its_place(tmp_path: Path) -> None:
+    export(tmp_path / "tables", batch(5, 6, 9), batch(8, 10), batch(7))
+    (file,) = (tmp_path / "tables/messages").rglob("*.parquet")
+    assert pq.read_table(file, partitioning=None)["ts_ns"].to_pylist() == [5, 6, 7, 8, 9, 10]
 
 
 def test_first_date_column_that_is_not_null_counts(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -54,6 +55,8 @@ MAX_GROUP_BYTES: Final = 32 * 1024 * 1024
 """A row group is written when either is reached: Spark and DuckDB read such groups in one go."""
 MAX_WAITING_BYTES: Final = 128 * 1024 * 1024
 """Rows waiting for their row group, over all tables and days; past it the largest are written early."""
+MAX_STRETCHES: Final = 256
+"""A row group with more stretches of rows in and out of order is copied as a whole."""
 MAX_FILE_BYTES: Final = 256 * 1024 * 1024
 """A part is closed past it; Spark splits at 128 MB."""
 MAX_OPEN_FILES: Final = 48
@@ -129,6 +132,7 @@ class _Part:
 
     table: str
     date: str
+    date_column: str | tuple[str, ...]
     waiting: list[pa.RecordBatch] = field(default_factory=list)
     waiting_row_count: int = 0
     waiting_bytes: int = 0
@@ -189,7 +193,7 @@ class Export:
             if not known.equals(batch.schema):
                 raise OutputError(f"table {table} goes on with other columns than it began with")
             for date, rows in by_date(table, batch, date_column):
-                self._add(table, date, rows)
+                self._add(table, date, date_column, rows)
 
     def adopt(self, table: str, file: Path, name: str, row_count: int) -> None:
         """Takes in a finished Parquet file of a table, on the same file system: it moves to ``TABLE/name``."""
@@ -216,10 +220,10 @@ class Export:
         """A folder for what is in the making, on the same file system; gone when all is committed."""
         return self._building / SCRATCH
 
-    def _add(self, table: str, date: str, rows: pa.RecordBatch) -> None:
+    def _add(self, table: str, date: str, date_column: str | tuple[str, ...], rows: pa.RecordBatch) -> None:
         part = self._parts.get((table, date))
         if part is None:
-            part = self._parts[table, date] = _Part(table, date)
+            part = self._parts[table, date] = _Part(table, date, date_column)
         part.waiting.append(rows)
         part.waiting_row_count += rows.num_rows
         part.waiting_bytes += rows.nbytes
@@ -378,11 +382,9 @@ def by_date(
         return
     if batch.num_rows == 0:
         return
-    names = (date_column,) if isinstance(date_column, str) else date_column
-    time = batch.column(names[0])
-    if time.null_count and len(names) > 1:
-        time = pc.coalesce(*(batch.column(name) for name in names))
+    time = _times(batch, date_column)
     if time.null_count:
+        names = (date_column,) if isinstance(date_column, str) else date_column
         raise OutputError(f"table {table} has a row without {' or '.join(names)}, so without a date")
     if pa.types.is_timestamp(time.type):
         time = pc.multiply(time.cast(pa.timestamp("us")).cast(pa.int64()), 1000)
@@ -395,12 +397,39 @@ def by_date(
         yield _date(day), batch.take(np.flatnonzero(days == day))
 
 
+def _times(rows: pa.RecordBatch | pa.Table, date_column: str | tuple[str, ...]) -> pa.Array | pa.ChunkedArray:
+    """The first of the columns that is not null."""
+    names = (date_column,) if isinstance(date_column, str) else date_column
+    time = rows.column(names[0])
+    return pc.coalesce(*(rows.column(name) for name in names)) if time.null_count and len(names) > 1 else time
+
+
+def in_time(rows: pa.Table, date_column: str | tuple[str, ...]) -> pa.Table:
+    """The rows of a row group by the time that says their day; rows of one time stay in their order.
+
+    A message comes with the window that completes it, and captures come one after the other. Only stretches that are
+    out of order are copied.
+    """
+    at: NDArray[np.int64] = _times(rows, date_column).cast(pa.int64()).to_numpy()
+    # In its place is a row that nothing before it is later than, and nothing behind it earlier.
+    fixed = (np.maximum.accumulate(at) == at) & (np.minimum.accumulate(at[::-1])[::-1] == at)
+    bounds = [0, *(np.flatnonzero(np.diff(fixed)) + 1).tolist(), len(at)]
+    if len(bounds) > MAX_STRETCHES:
+        return rows.take(pa.array(np.argsort(at, kind="stable")))
+    pieces = (
+        rows.slice(a, b - a) if fixed[a] else rows.slice(a, b - a).take(pa.array(np.argsort(at[a:b], kind="stable")))
+        for a, b in pairwise(bounds)
+    )
+    return rows if fixed.all() else pa.concat_tables(pieces)
+
+
 def _date(day: int) -> str:
     return str(np.datetime64(day, "D"))
 
 
 def _write_group(part: _Part, rows: pa.Table) -> None:
     assert part.writer is not None
+    rows = in_time(rows, part.date_column)
     try:
         # A batch may be a whole table: even groups of about the greatest size.
         group_count = max(1, round(rows.num_rows / MAX_GROUP_ROW_COUNT))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mqpcap.matching import unified
-from mqpcap.outputs import DATES, MAX_FILE_BYTES, MAX_GROUP_ROW_COUNT, by_date, parquet_writer
+from mqpcap.outputs import DATES, MAX_FILE_BYTES, MAX_GROUP_ROW_COUNT, by_date, in_time, parquet_writer
 from mqpcap.spark.places import Place
 
 GROUP_BYTES = 16 << 20
@@ -86,7 +86,7 @@ class Parts:
     def _write(self, part: _Part) -> None:
         if not part.waiting:
             return
-        rows = unified(pa.Table.from_batches(part.waiting))
+        rows = in_time(unified(pa.Table.from_batches(part.waiting)), DATES.get(part.table, "ts_ns"))
         self._waiting_bytes -= part.waiting_bytes
         part.waiting, part.waiting_bytes, part.waiting_row_count = [], 0, 0
         if part.written_bytes >= MAX_FILE_BYTES:
