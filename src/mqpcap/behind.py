@@ -2,7 +2,10 @@
 
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # a short command needs no pool
+    from concurrent.futures import Executor, Future
 
 AHEAD = 1
 """So many pieces wait or are being done; who gives more waits for the oldest. More take memory and no less time."""
@@ -24,7 +27,7 @@ class Behind:
     [0, 1, 2, 3, 4]
     """
 
-    def __init__(self, pool: Executor | None = None) -> None:
+    def __init__(self, pool: "Executor | None" = None) -> None:
         self._pool = pool
         self._under_way: deque[Future[None]] = deque()
 
