@@ -413,14 +413,16 @@ def in_time(rows: pa.Table, date_column: str | tuple[str, ...]) -> pa.Table:
     at: NDArray[np.int64] = _times(rows, date_column).cast(pa.int64()).to_numpy()
     # In its place is a row that nothing before it is later than, and nothing behind it earlier.
     fixed = (np.maximum.accumulate(at) == at) & (np.minimum.accumulate(at[::-1])[::-1] == at)
+    if fixed.all():
+        return rows
     bounds = [0, *(np.flatnonzero(np.diff(fixed)) + 1).tolist(), len(at)]
     if len(bounds) > MAX_STRETCHES:
         return rows.take(pa.array(np.argsort(at, kind="stable")))
-    pieces = (
-        rows.slice(a, b - a) if fixed[a] else rows.slice(a, b - a).take(pa.array(np.argsort(at[a:b], kind="stable")))
-        for a, b in pairwise(bounds)
-    )
-    return rows if fixed.all() else pa.concat_tables(pieces)
+    pieces = [rows.slice(a, b - a) for a, b in pairwise(bounds)]
+    for k, (a, b) in enumerate(pairwise(bounds)):
+        if not fixed[a]:
+            pieces[k] = pieces[k].take(pa.array(np.argsort(at[a:b], kind="stable")))
+    return pa.concat_tables(pieces)
 
 
 def _date(day: int) -> str:

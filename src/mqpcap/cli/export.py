@@ -1,6 +1,5 @@
 """``mqpcap export``: captures to tables."""
 
-import os
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -33,7 +32,7 @@ def export(inputs: tuple[str, ...], out: str, overwrite: bool, choices: Choices)
     outcome = Outcome(choices)
     captures = found(inputs, outcome).captures
     files = [Path(name) for capture in captures for name in capture.files if name != "-"]
-    threads = choices.jobs or os.cpu_count() or 1
+    threads = choices.core_count
     if not captures:
         finish(outcome)
     told_of_speed(outcome)

@@ -5,7 +5,6 @@ What is written depends on the groups and not on how many processes there are: a
 captures are grouped by their sizes alone.
 """
 
-import os
 import signal
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
@@ -112,7 +111,7 @@ def written_in_groups(
     groups: "Sequence[list[Capture]]", choices: Choices, folder: "Path", meter: Meter
 ) -> "Iterator[tuple[Path, Told]]":
     """The folder of tables of each group and what there is to tell, in order; groups are done side by side."""
-    jobs = choices.jobs or os.cpu_count() or 1
+    jobs = choices.core_count
     process_count = min(jobs, len(groups)) if all("-" not in c.files for group in groups for c in group) else 1
     memory_bytes = choices.dissection(process_count).max_memory_bytes
     one = replace(choices, jobs=max(1, jobs // process_count), max_memory_bytes=memory_bytes)

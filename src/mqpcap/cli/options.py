@@ -1,6 +1,7 @@
 """The options that commands share, from the words of the command line to values."""
 
 import functools
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,6 +39,11 @@ class Choices:
     max_memory_bytes: int | None = None
     strict: bool = False
     quiet: bool = False
+
+    @property
+    def core_count(self) -> int:
+        """How many cores may be used."""
+        return self.jobs or os.cpu_count() or 1
 
     def dissection(self, side_by_side_count: int = 1) -> "Options":
         """The same for one of so many dissections that share the memory."""

@@ -8,7 +8,7 @@ import os
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
@@ -18,7 +18,7 @@ from mqpcap.cli.talk import Meter, error_line, metered, plural, say
 from mqpcap.errors import CaptureError
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
+    from concurrent.futures import Executor, Future
 
     from mqpcap.capture import Capture, Found
     from mqpcap.dissection import Dissection, Ready
@@ -129,7 +129,7 @@ def dissections(captures: "Sequence[Capture]", outcome: Outcome) -> "Iterator[Di
     """Each capture dissected, in order; one that fails is the outcome's, and the others go on."""
     choices = outcome.choices
     # Uncompiled loops hold the interpreter lock: side by side they only take memory.
-    jobs = (choices.jobs or os.cpu_count() or 1) if told_of_speed(outcome) else 1
+    jobs = choices.core_count if told_of_speed(outcome) else 1
     jobs = max(1, min(jobs, len(captures)))
     with metered(size_bytes(captures), choices.quiet) as meter, closing(_runs(captures, choices, jobs, meter)) as runs:
         for capture, dissected in runs:
@@ -146,12 +146,13 @@ def one_by_one(
     from mqpcap.dissection import dissect
 
     options = outcome.choices.dissection()
-    with ExitStack() as stack:
-        behind = None
-        if (outcome.choices.jobs or os.cpu_count() or 1) > 1:
-            from concurrent.futures import ThreadPoolExecutor
+    thread: AbstractContextManager[Executor | None] = nullcontext()
+    if outcome.choices.core_count > 1:
+        from concurrent.futures import ThreadPoolExecutor
 
-            behind = Behind(stack.enter_context(ThreadPoolExecutor(1, "mqpcap-finish")))
+        thread = ThreadPoolExecutor(1, "mqpcap-finish")
+    with thread as pool:
+        behind = Behind(pool)
         for capture in captures:
             dissection = _noted(capture, partial(dissect, capture, options, meter, ready, behind), outcome)
             if dissection is not None:
