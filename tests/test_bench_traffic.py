@@ -11,7 +11,6 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "bench"))
 
 import traffic
-
 from torture import broken_laws, read
 
 BULK = {

@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+from torture import Result, broken_laws, read
 
 from mqpcap.capture import captures
-from mqpcap.dissection import dissect
-from mqpcap.tables import Chunk
-from torture import Result, broken_laws, read
+from mqpcap.pipeline import dissect
+from mqpcap.tables.arrow import Chunk
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = os.environ.get("MQPCAP_SHARED")

@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from mqpcap import interpreter
-from mqpcap.capture import captures
-from mqpcap.dissection import dissect
 from torture import ACK, MAKERS, SYN, Segment, broken_laws, pcap, read_bytes
+
+from mqpcap.capture import captures
+from mqpcap.decode import bytecode as interpreter
+from mqpcap.pipeline import dissect
 
 PCAPS = Path(__file__).resolve().parent.parent / "pcaps"
 SAMPLES = {

@@ -1,7 +1,6 @@
 """The torture table of reassembly: everything recoverable is found, nothing is invented, nothing comes twice."""
 
 import pytest
-
 from torture import MAKERS, Case, broken_laws, cases, pcap, places, read_bytes, toy_layer
 
 MANY = 300

@@ -6,9 +6,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from truths import Row, checked, export, pairs
 
 from mqpcap.capture import captures
-from truths import Row, checked, export, pairs
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ["MQPCAP_SHARED"]) / "captures" if os.environ.get("MQPCAP_SHARED") else None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mqpcap.capture import captures
-from mqpcap.packets import Dissector, address_text
+from mqpcap.tcp.headers import Dissector, address_text
 
 TSHARK = shutil.which("tshark")
 PCAPS = sorted((Path(__file__).resolve().parent.parent / "pcaps").glob("*/*.pcap"))

@@ -1,6 +1,6 @@
 """What a caller may have to catch.
 
-Bytes from the wire never raise: they become a :class:`~mqpcap.flaws.Flaw`. Everything here is about
+Bytes from the wire never raise: they become a :class:`~mqpcap.schema.flaws.Flaw`. Everything here is about
 what the caller asked for.
 """
 

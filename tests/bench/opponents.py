@@ -38,7 +38,7 @@ def floor(capture: Path, arrow: Path, out: Path) -> None:
     """Read the file; write the same tables with the same settings."""
     import pyarrow as pa
 
-    from mqpcap.outputs import Export
+    from mqpcap.tables.parquet import Export
 
     with capture.open("rb", buffering=0) as file:
         room = bytearray(16 << 20)
@@ -57,7 +57,7 @@ def scapy(capture: Path) -> None:
     """BlipMQ frame by frame with this project's own Scapy classes, over streams joined in order of packets."""
     from scapy.all import RawPcapReader
 
-    from mqpcap.layers.blipmq import BlipMQ
+    from mqpcap.protocols.blipmq import BlipMQ
 
     streams: dict[bytes, bytearray] = {}
     for packet, _ in RawPcapReader(str(capture)):

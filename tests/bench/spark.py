@@ -201,7 +201,7 @@ def session(slots: str) -> Any:
 
 def child_job(slots: str, capture: str, out: str) -> None:
     from mqpcap.capture import captures
-    from mqpcap.dissection import Options
+    from mqpcap.pipeline import Options
     from mqpcap.spark import job
     from mqpcap.spark.engine import TASK_MEMORY_BYTES
 
@@ -225,7 +225,7 @@ def child_job(slots: str, capture: str, out: str) -> None:
 def child_path(slots: str, capture: str, out: str) -> None:
     """Tells the CPU seconds of the longest slot, stage by stage, each task going to the slot that is free first."""
     from mqpcap.capture import captures
-    from mqpcap.dissection import Options
+    from mqpcap.pipeline import Options
     from mqpcap.spark import job, tasks
     from mqpcap.spark.engine import TASK_MEMORY_BYTES
 
@@ -260,7 +260,7 @@ def child_local(capture: str, out: str) -> None:
 
 def child_dissect(capture: str, table: str) -> None:
     from mqpcap.capture import captures
-    from mqpcap.dissection import dissect
+    from mqpcap.pipeline import dissect
 
     made: Callable[..., Any] = dissect
     mark("ready")
@@ -332,8 +332,11 @@ def job(capture: Path, folder: Path, message_count: int, runs: int) -> None:
         print(f"cpu of spark export / local, {slots} slots: {cpu / best:.2f}")
     pairs = [one.wall_s / two.wall_s for one, two in zip(by_slots[1], by_slots[2], strict=True)]
     walls = [statistics.median(mark.wall_s for mark in marks_) for marks_ in by_slots.values()]
-    print(f"wall of one slot / two: {walls[0] / walls[1]:.2f} (medians {walls[0]:.2f} and {walls[1]:.2f} s; pairs "
-          f"{', '.join(f'{pair:.2f}' for pair in pairs)})", flush=True)
+    print(
+        f"wall of one slot / two: {walls[0] / walls[1]:.2f} (medians {walls[0]:.2f} and {walls[1]:.2f} s; pairs "
+        f"{', '.join(f'{pair:.2f}' for pair in pairs)})",
+        flush=True,
+    )
 
 
 def path(capture: Path, folder: Path) -> None:
@@ -367,8 +370,10 @@ def memory(folder: Path, megabytes: int, body_bytes: int) -> None:
     path = folder / "half.pcap"
     half(path, megabytes << 20, body_bytes)
     _, tree = watched("job", "2", str(path), str(folder / "half"))
-    print(f"largest Python worker with {path.stat().st_size >> 20} MB: {tree.worker_peak_mb:.0f} MB, bodies of about "
-          f"{body_bytes} bytes")
+    print(
+        f"largest Python worker with {path.stat().st_size >> 20} MB: {tree.worker_peak_mb:.0f} MB, bodies of about "
+        f"{body_bytes} bytes"
+    )
     path.unlink()
 
 

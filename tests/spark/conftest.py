@@ -10,6 +10,7 @@ from rows import importable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """A session with two slots."""

@@ -52,9 +52,7 @@ def until(what: Callable[[], Any], words: str, budget_s: float = 90) -> Any:
 
 def children(pid: int) -> list[int]:
     """The processes that a process started, and theirs."""
-    found = [
-        int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and _parent(path) == pid
-    ]
+    found = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and _parent(path) == pid]
     return found + [inner for child in found for inner in children(child)]
 
 
@@ -79,7 +77,11 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         log = (tmp_path / f"{name}.log").open("wb")
         started.append(
             subprocess.Popen(
-                [str(SPARK_CLASS), *arguments], env=environment, stdout=log, stderr=log, start_new_session=True,
+                [str(SPARK_CLASS), *arguments],
+                env=environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
                 cwd=tmp_path,
             )
         )

@@ -12,13 +12,13 @@ import pytest
 from rows import fragmented, of_dissections, of_export, records, rotated
 
 from mqpcap.capture import Capture, Window, captures
-from mqpcap.dissection import Options, dissect
 from mqpcap.errors import CaptureError
-from mqpcap.packets import connections_of
+from mqpcap.pipeline import Options, dissect
 from mqpcap.spark import dealing, job, plan, tasks
 from mqpcap.spark.dealing import Dealing, Span
 from mqpcap.spark.places import Place
 from mqpcap.spark.plan import Cut
+from mqpcap.tcp.headers import connections_of
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 Packet = tuple[int, int, int, bytes, int, int]

@@ -33,7 +33,7 @@ def test_wheel_starts_without_the_module_it_lacks(monkeypatch: pytest.MonkeyPatc
 
 def test_old_java_on_path_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     java = tmp_path / "java"
-    java.write_text('#!/bin/sh\necho \'openjdk version "1.8.0_392"\' >&2\n')
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_392\"' >&2\n")
     java.chmod(0o755)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin" if not Path("/usr/bin/java").exists() else str(tmp_path))

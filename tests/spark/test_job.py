@@ -17,16 +17,16 @@ pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 
 from rows import importable, merged, moved, of_export, records, rotated, schemas
 
-from mqpcap import dissection
+from mqpcap import pipeline as dissection
 from mqpcap.capture import Capture, captures, windows
-from mqpcap.dissection import Options, dissect
 from mqpcap.errors import OutputError
-from mqpcap.outputs import DATES, Export
+from mqpcap.pipeline import Options, dissect
 from mqpcap.spark import job, plan, tasks
 from mqpcap.spark.engine import Share
 from mqpcap.spark.plan import Cut
-from mqpcap.streams import Assembler
-from mqpcap.tables import Policy
+from mqpcap.tables.arrow import Policy
+from mqpcap.tables.parquet import DATES, Export
+from mqpcap.tcp.reassembly import Reassembler
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,8 +107,8 @@ def test_connections_that_leave_memory_are_those_of_the_local_export(
     if not planned:
         monkeypatch.setattr(plan, "cut", lambda capture, n: Cut(n))
     gone: list[int] = []
-    forget = Assembler.forget
-    monkeypatch.setattr(Assembler, "forget", lambda a, flows, **how: (gone.extend(flows), forget(a, flows, **how))[1])
+    forget = Reassembler.forget
+    monkeypatch.setattr(Reassembler, "forget", lambda a, flows, **how: (gone.extend(flows), forget(a, flows, **how))[1])
     monkeypatch.setattr(windows, "WINDOW_BYTES", 4096)
     monkeypatch.setattr(dissection, "CLOSED_SHARE", Options().max_memory_bytes)
 

@@ -14,8 +14,8 @@ from pyarrow import fs
 from rows import of_dissections, of_export, rotated
 
 from mqpcap.capture import captures
-from mqpcap.dissection import Options, dissect
 from mqpcap.errors import OutputError
+from mqpcap.pipeline import Options, dissect
 from mqpcap.spark import job, plan
 
 if TYPE_CHECKING:

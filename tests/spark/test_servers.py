@@ -12,10 +12,10 @@ import pytest
 from rows import fragmented, merged, moved, of_dissections, of_export, records
 
 from mqpcap.capture import Capture, Window, captures
-from mqpcap.dissection import Options, dissect
-from mqpcap.packets import Dissector, ends_of
+from mqpcap.pipeline import Options, dissect
 from mqpcap.spark import job, plan, tasks
 from mqpcap.spark.plan import Cut
+from mqpcap.tcp.headers import Dissector, ends_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 

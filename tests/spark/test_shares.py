@@ -8,7 +8,7 @@ import pytest
 from rows import of_dissections
 
 from mqpcap.capture import captures
-from mqpcap.dissection import Options, dissect
+from mqpcap.pipeline import Options, dissect
 from mqpcap.spark import engine
 from mqpcap.spark.engine import Wanted
 

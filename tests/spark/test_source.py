@@ -13,11 +13,11 @@ pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 from rows import of_dissections, rotated, texts
 
 from mqpcap.capture import captures
-from mqpcap.dissection import Options, dissect
 from mqpcap.errors import CaptureError
+from mqpcap.pipeline import Options, dissect
 from mqpcap.spark import register, schemas
 from mqpcap.spark.source import CaptureSource
-from mqpcap.tables import Policy
+from mqpcap.tables.arrow import Policy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 from rows import of_dissections, rotated, texts
 
 from mqpcap.capture import captures
-from mqpcap.dissection import Options, dissect
+from mqpcap.pipeline import Options, dissect
 from mqpcap.spark import schemas
 from mqpcap.spark.streaming import CaptureStream, Carried, thawed
 

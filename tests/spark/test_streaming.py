@@ -13,8 +13,8 @@ pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 from rows import of_dissections, records, rotated, texts
 
 from mqpcap.capture import captures
-from mqpcap.dissection import Options, dissect
 from mqpcap.errors import CaptureError
+from mqpcap.pipeline import Options, dissect
 from mqpcap.spark import schemas
 from mqpcap.spark.source import CaptureSource
 from mqpcap.spark.streaming import CaptureStream

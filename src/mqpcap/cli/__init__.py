@@ -11,6 +11,7 @@ import threading
 import click
 
 from mqpcap import __version__
+from mqpcap.cli.console import error_line, say
 from mqpcap.cli.explain import explain
 from mqpcap.cli.export import export
 from mqpcap.cli.info import info
@@ -18,7 +19,6 @@ from mqpcap.cli.process import leave, settle_in
 from mqpcap.cli.protocols import protocols
 from mqpcap.cli.show import show
 from mqpcap.cli.spark import spark
-from mqpcap.cli.talk import error_line, say
 from mqpcap.errors import MqpcapError
 
 

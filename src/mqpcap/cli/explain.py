@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqpcap.cli.console import shown
 from mqpcap.cli.options import Choices, common, protocol_name
 from mqpcap.cli.reading import Outcome, dissections, finish, found, kept_stdin
-from mqpcap.cli.talk import shown
 
 if TYPE_CHECKING:
     from mqpcap.capture import Capture
     from mqpcap.cli.messages import Shown
-    from mqpcap.cli.ordered import Ordered, Row
-    from mqpcap.explanation import Attempt, Explanation, Item
-    from mqpcap.json_lines import Json
-    from mqpcap.protocol import Direction, MessageQueue
-    from mqpcap.tables import Chunk
+    from mqpcap.cli.time_merge import Ordered, Row
+    from mqpcap.explain import Attempt, Explanation, Item
+    from mqpcap.schema.protocol import Direction, MessageQueue
+    from mqpcap.tables.arrow import Chunk
+    from mqpcap.tables.json_lines import Json
 
 SECRET = "***"
 HEX_BYTES = 12
@@ -91,8 +91,8 @@ def _from_hex(text: str) -> bytes:
 def _explain_bytes(
     data: bytes, name: str | None, direction: "Direction | None", dialect: str | None, as_json: bool, outcome: Outcome
 ) -> None:
-    from mqpcap.explanation import explanation
-    from mqpcap.layers import protocols
+    from mqpcap.explain import explanation
+    from mqpcap.protocols import protocols
 
     if name is None:
         raise click.UsageError(f"--hex needs --protocol; there are {', '.join(protocols())}")
@@ -111,8 +111,8 @@ def _explain_captured(
     name: str, at: int | None, key: tuple[int | None, "Direction | None", int | None], as_json: bool, outcome: Outcome
 ) -> None:
     from mqpcap.cli.messages import Bytes
-    from mqpcap.cli.ordered import Ordered
-    from mqpcap.layers import protocols
+    from mqpcap.cli.time_merge import Ordered
+    from mqpcap.protocols import protocols
 
     with Ordered() as ordered, kept_stdin((name,), outcome):
         captures = found((name,), outcome).captures
@@ -143,8 +143,8 @@ def _take(
     import pyarrow.compute as pc
 
     from mqpcap.cli.reading import again
-    from mqpcap.excerpt import packet
-    from mqpcap.tables import Chunk
+    from mqpcap.message_bytes import packet
+    from mqpcap.tables.arrow import Chunk
 
     places = packet(again(capture, outcome), at) if at is not None else []
     for chunk in chunks:
@@ -195,8 +195,8 @@ def _tell_row(protocol: "MessageQueue", row: "Row", runs: "Sequence[Shown]", as_
 
 
 def _tell(protocol: "MessageQueue", told: "Explanation", row: "Row | None", as_json: bool, outcome: Outcome) -> None:
-    from mqpcap.explanation import secret_spans
-    from mqpcap.json_lines import json_text
+    from mqpcap.explain import secret_spans
+    from mqpcap.tables.json_lines import json_text
 
     hidden = [] if outcome.choices.show_secrets else secret_spans(protocol, told.data, told.best)
     if as_json:
@@ -236,7 +236,7 @@ def _value_of(item: "Item", hidden: Sequence[tuple[int, int]], choices: Choices)
 def _as_json(
     told: "Explanation", row: "Row | None", hidden: Sequence[tuple[int, int]], choices: Choices
 ) -> "Mapping[str, Json]":
-    from mqpcap.json_lines import json_value
+    from mqpcap.tables.json_lines import json_value
 
     best = told.best
     out: dict[str, Json] = {}

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqpcap.cli.console import metered, plural, say, size
 from mqpcap.cli.options import Choices, common
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
-from mqpcap.cli.talk import metered, plural, say, size
 
 if TYPE_CHECKING:
-    from mqpcap.outputs import Summary
+    from mqpcap.tables.parquet import Summary
 
 
 @click.command(epilog="Example: mqpcap export pcaps --out tables")
@@ -26,8 +26,8 @@ def export(inputs: tuple[str, ...], out: str, overwrite: bool, choices: Choices)
     """
     from pathlib import Path
 
-    from mqpcap.cli.groups import Told, grouped, written, written_in_groups
-    from mqpcap.outputs import Export
+    from mqpcap.cli.parallel import Told, grouped, written, written_in_groups
+    from mqpcap.tables.parquet import Export
 
     outcome = Outcome(choices)
     captures = found(inputs, outcome).captures

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqpcap.cli.console import plural, shown, size
 from mqpcap.cli.options import Choices, common
 from mqpcap.cli.reading import Outcome, caps, dissections, finish, found
-from mqpcap.cli.talk import plural, shown, size
 
 if TYPE_CHECKING:
     from mqpcap.capture import FileFacts
-    from mqpcap.dissection import Dissection
-    from mqpcap.json_lines import Json
+    from mqpcap.pipeline import Dissection
+    from mqpcap.tables.json_lines import Json
 
 LINK_TYPES = {
     0: "BSD loopback", 1: "Ethernet", 9: "PPP", 12: "raw IP", 101: "raw IP", 108: "BSD loopback", 113: "Linux cooked",
@@ -104,7 +104,7 @@ def info(inputs: tuple[str, ...], as_json: bool, choices: Choices) -> None:
     Files, packets, connections and messages; then what was lost, cut, sent again or not understood, and a verdict in
     one line.
     """
-    from mqpcap.json_lines import json_text
+    from mqpcap.tables.json_lines import json_text
 
     outcome = Outcome(choices, tells_notes=False)
     reports: list[Json] = []

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
 
-from mqpcap.cli.talk import shown
+from mqpcap.cli.console import shown
 
 PREVIEW_BYTES = 48
 MAX_SHOWN_BYTES = 2048

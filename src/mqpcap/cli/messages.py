@@ -11,10 +11,10 @@ from mqpcap.cli.reading import Outcome, again
 
 if TYPE_CHECKING:
     from mqpcap.capture import Capture
-    from mqpcap.cli.ordered import Row
-    from mqpcap.excerpt import Excerpts, Wanted
-    from mqpcap.explanation import Explanation
-    from mqpcap.protocol import Direction
+    from mqpcap.cli.time_merge import Row
+    from mqpcap.explain import Explanation
+    from mqpcap.message_bytes import Excerpts, Wanted
+    from mqpcap.schema.protocol import Direction
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Bytes:
     def __enter__(self) -> Self:
         if not self._captures:
             return self
-        from mqpcap.excerpt import Excerpts
+        from mqpcap.message_bytes import Excerpts
 
         wanted: dict[int, list[Wanted]] = {}
         for row in self._rows:
@@ -66,7 +66,7 @@ class Bytes:
 
 
 def _wanted(row: "Row") -> "Wanted":
-    from mqpcap.excerpt import Wanted
+    from mqpcap.message_bytes import Wanted
 
     names = ("connection_id", "src_ip", "src_port", "stream_offset", "frame_len")
     return Wanted(*(row.message[name] for name in names))  # type: ignore[arg-type]  # columns of MESSAGES
@@ -74,8 +74,8 @@ def _wanted(row: "Row") -> "Wanted":
 
 @cache
 def _may_hold_secret(protocol: str, direction: str, op: int | None) -> bool:
-    from mqpcap.explanation import may_hold_secret
-    from mqpcap.layers import protocols
+    from mqpcap.explain import may_hold_secret
+    from mqpcap.protocols import protocols
 
     return may_hold_secret(protocols()[protocol], direction, op)
 
@@ -84,8 +84,8 @@ def _hidden(row: "Row", data: bytes, offset: int) -> tuple[tuple[int, int], ...]
     """Spans of the run that hold a secret: what is behind a hole is hidden whole."""
     if offset:
         return ((0, len(data)),)
-    from mqpcap.explanation import secret_spans
-    from mqpcap.layers import protocols
+    from mqpcap.explain import secret_spans
+    from mqpcap.protocols import protocols
 
     protocol = protocols()[row.protocol]
     return tuple(secret_spans(protocol, data, explained(row, data).best))
@@ -93,9 +93,9 @@ def _hidden(row: "Row", data: bytes, offset: int) -> tuple[tuple[int, int], ...]
 
 def explained(row: "Row", data: bytes) -> "Explanation":
     """The explanation of a row's bytes that agrees with the row."""
-    from mqpcap.explanation import explanation
-    from mqpcap.layers import protocols
-    from mqpcap.tables import KEYS
+    from mqpcap.explain import explanation
+    from mqpcap.protocols import protocols
+    from mqpcap.tables.arrow import KEYS
 
     direction: Direction = "c2s" if row.message["direction"] == "c2s" else "s2c"
     fields = {name: value for name, value in row.fields.items() if name not in KEYS}

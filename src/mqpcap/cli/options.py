@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from mqpcap.dissection import Options
-    from mqpcap.frames import DecodeAs
+    from mqpcap.decode.framing import DecodeAs
+    from mqpcap.pipeline import Options
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,9 +47,9 @@ class Choices:
 
     def dissection(self, side_by_side_count: int = 1) -> "Options":
         """The same for one of so many dissections that share the memory."""
-        from mqpcap.dissection import Options
-        from mqpcap.streams import MAX_BYTES
-        from mqpcap.tables import Policy
+        from mqpcap.pipeline import Options
+        from mqpcap.tables.arrow import Policy
+        from mqpcap.tcp.reassembly import MAX_BYTES
 
         memory_bytes = (self.max_memory_bytes or MAX_BYTES) // side_by_side_count
         return Options(self.decode_as, Policy(self.show_secrets, self.bodies), max(memory_bytes, SMALLEST_MEMORY_BYTES))
@@ -59,7 +59,7 @@ def _decode_as(ctx: click.Context, param: click.Parameter, rules: tuple[str, ...
     """``tcp.port==9092,flymq`` as frames takes it; exits 2 with what would do."""
     if not rules:
         return ()
-    from mqpcap.frames import DecodeAs
+    from mqpcap.decode.framing import DecodeAs
 
     made = []
     for rule in rules:
@@ -123,7 +123,7 @@ def protocol_names(ctx: click.Context, param: click.Parameter, words: tuple[str,
 
 def protocol_name(word: str, param: click.Parameter | None = None, ctx: click.Context | None = None) -> str:
     """The protocol's name; exits 2, naming all, if there is none."""
-    from mqpcap.layers import protocols
+    from mqpcap.protocols import protocols
 
     known = protocols()
     if word.lower() not in known:

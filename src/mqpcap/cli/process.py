@@ -14,7 +14,7 @@ def settle_in() -> None:
 
     Scapy, pandas, documentation of functions, searches for garbage, idle threads.
     """
-    import mqpcap.plain  # noqa: F401 - that it is there is what counts
+    import mqpcap.schema.scapy_stub  # noqa: F401 - that it is there is what counts
 
     # What imports make stays: looking through it again and again takes a tenth of a short command.
     gc.set_threshold(GARBAGE_OBJECTS)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from mqpcap.protocol import MessageQueue
+    from mqpcap.schema.protocol import MessageQueue
 
 WIDTH = 100
 
@@ -15,8 +15,8 @@ WIDTH = 100
 @click.option("--json", "as_json", is_flag=True, help="A JSON array with an object per protocol.")
 def protocols(as_json: bool) -> None:
     """List the protocols, their ports, and how they are recognised."""
-    from mqpcap.json_lines import json_text
-    from mqpcap.layers import protocols as known
+    from mqpcap.protocols import protocols as known
+    from mqpcap.tables.json_lines import json_text
 
     if as_json:
         click.echo(

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
+from mqpcap.cli.console import Meter, error_line, metered, plural, say
 from mqpcap.cli.options import Choices
-from mqpcap.cli.talk import Meter, error_line, metered, plural, say
 from mqpcap.errors import CaptureError
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
     from mqpcap.capture import Capture, Found
-    from mqpcap.dissection import Dissection, Ready
-    from mqpcap.tables import Chunk
+    from mqpcap.pipeline import Dissection, Ready
+    from mqpcap.tables.arrow import Chunk
 
 NOT_COMPILED = "the byte loops are not compiled: about 8 times slower; an install with a C compiler compiles them"
 MAX_NOTES = 20
@@ -138,12 +138,10 @@ def dissections(captures: "Sequence[Capture]", outcome: Outcome) -> "Iterator[Di
                 yield dissection
 
 
-def one_by_one(
-    captures: "Sequence[Capture]", outcome: Outcome, meter: Meter, ready: "Ready"
-) -> "Iterator[Dissection]":
+def one_by_one(captures: "Sequence[Capture]", outcome: Outcome, meter: Meter, ready: "Ready") -> "Iterator[Dissection]":
     """The same one after the other; ``ready`` is given what is final on the way, behind the reading if jobs allow."""
-    from mqpcap.behind import Behind
-    from mqpcap.dissection import dissect
+    from mqpcap.background import Background
+    from mqpcap.pipeline import dissect
 
     options = outcome.choices.dissection()
     thread: AbstractContextManager[Executor | None] = nullcontext()
@@ -152,7 +150,7 @@ def one_by_one(
 
         thread = ThreadPoolExecutor(1, "mqpcap-finish")
     with thread as pool:
-        behind = Behind(pool)
+        behind = Background(pool)
         for capture in captures:
             dissection = _noted(capture, partial(dissect, capture, options, meter, ready, behind), outcome)
             if dissection is not None:
@@ -161,7 +159,7 @@ def one_by_one(
 
 def told_of_speed(outcome: Outcome) -> bool:
     """Whether the byte loops are compiled; says so if they are not."""
-    from mqpcap.interpreter import COMPILED
+    from mqpcap.decode.bytecode import COMPILED
 
     if not COMPILED and not outcome.choices.quiet:
         say(f"note: {NOT_COMPILED}")
@@ -186,7 +184,7 @@ def _runs(
     captures: "Sequence[Capture]", choices: Choices, jobs: int, meter: Meter
 ) -> "Generator[tuple[Capture, Callable[[], Dissection]], None, None]":
     """Captures and what gives their dissections, no more than ``jobs`` begun before the first of them is taken."""
-    from mqpcap.dissection import dissect
+    from mqpcap.pipeline import dissect
 
     options = choices.dissection(jobs)
     if jobs == 1:

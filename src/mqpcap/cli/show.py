@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqpcap.cli.console import coloured
 from mqpcap.cli.messages import Bytes
 from mqpcap.cli.options import Choices, common, duration_ns, protocol_names
 from mqpcap.cli.reading import Outcome, dissections, finish, found, kept_stdin
-from mqpcap.cli.talk import coloured
 
 if TYPE_CHECKING:
     from mqpcap.cli.lines import Style
-    from mqpcap.cli.ordered import Ordered, Row
-    from mqpcap.dissection import Dissection
-    from mqpcap.tables import Chunk
+    from mqpcap.cli.time_merge import Ordered, Row
+    from mqpcap.pipeline import Dissection
+    from mqpcap.tables.arrow import Chunk
 
 LINES_AT_ONCE = 512
 NOT_IN_LINES = ["ts", "end_ts_ns", "last_packet", "frame_len"]
@@ -64,7 +64,7 @@ def show(
     latency, or silent (success is silence here), UNANSWERED, lost (the answer was not captured) or unknown; nothing
     where no answer is expected. A reply ends with its request's packet.
     """
-    from mqpcap.cli.ordered import Ordered
+    from mqpcap.cli.time_merge import Ordered
 
     if as_json and (verbose or as_hex):
         raise click.UsageError("--json holds all fields already; it goes with neither -v nor -x")
@@ -91,7 +91,7 @@ def show(
 def _chunks(dissection: "Dissection", with_answers: bool) -> "Iterator[Chunk]":
     if not with_answers:
         return dissection.chunks(for_ledgers=False)
-    from mqpcap.cli.answers import Answers
+    from mqpcap.cli.outcomes import Answers
 
     answers = Answers(dissection)
     return map(answers, dissection.chunks())
@@ -99,7 +99,7 @@ def _chunks(dissection: "Dissection", with_answers: bool) -> "Iterator[Chunk]":
 
 def _for_lines(chunk: "Chunk") -> "Chunk":
     """The chunk without the columns that no line shows."""
-    from mqpcap.tables import Chunk
+    from mqpcap.tables.arrow import Chunk
 
     body = [name for name in _body_columns(chunk.protocol) if name in chunk.fields.column_names]
     # Without a column a table does not know how many rows it has.
@@ -134,7 +134,7 @@ class _Filter:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        from mqpcap.tables import Chunk
+        from mqpcap.tables.arrow import Chunk
 
         keep = []
         no_answers = self.needs_answers and "answer.state" not in chunk.messages.column_names
@@ -164,8 +164,8 @@ def _write(lines: Iterator[str]) -> None:
 
 
 def _json_lines(rows: "Iterator[Row]") -> Iterator[str]:
-    from mqpcap.json_lines import json_text, json_value
-    from mqpcap.tables import MESSAGES
+    from mqpcap.tables.arrow import MESSAGES
+    from mqpcap.tables.json_lines import json_text, json_value
 
     for row in rows:
         yield json_text(
@@ -186,8 +186,8 @@ def _style(ordered: "Ordered", outcome: Outcome, utc: bool) -> "Style":
 def _lines(rows: "Iterator[Row]", style: "Style", verbose: bool, data: "Bytes | None") -> Iterator[str]:
     from mqpcap.cli.dumps import dump
     from mqpcap.cli.lines import line, tree
-    from mqpcap.layers import protocols
-    from mqpcap.tables import KEYS
+    from mqpcap.protocols import protocols
+    from mqpcap.tables.arrow import KEYS
 
     known = protocols()
     bodies = {name: _body_columns(name) for name in known}
@@ -204,7 +204,7 @@ def _lines(rows: "Iterator[Row]", style: "Style", verbose: bool, data: "Bytes | 
 
 def _body_columns(protocol: str) -> tuple[str, ...]:
     """Columns of the protocol's table; the first that is there has the user's payload."""
-    from mqpcap.layers import protocols
+    from mqpcap.protocols import protocols
 
     columns = protocols()[protocol].envelope.body
     return (columns,) if isinstance(columns, str) else columns
@@ -212,7 +212,7 @@ def _body_columns(protocol: str) -> tuple[str, ...]:
 
 def enum_names(protocol: str) -> Mapping[str, Mapping[int, str]]:
     """The names of the numbers of each column."""
-    from mqpcap.layers import protocols
-    from mqpcap.program import compiled
+    from mqpcap.protocols import protocols
+    from mqpcap.schema.compiler import compiled
 
     return {column.name: dict(column.names) for column in compiled(protocols()[protocol]).columns if column.names}

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqpcap.cli.console import plural, say
 from mqpcap.cli.options import Choices, common
 from mqpcap.cli.process import NoPandas
 from mqpcap.cli.reading import Outcome, finish
-from mqpcap.cli.talk import plural, say
 
 if TYPE_CHECKING:
-    from mqpcap.dissection import Options
+    from mqpcap.pipeline import Options
     from mqpcap.spark import job
 
 

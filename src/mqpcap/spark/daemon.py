@@ -7,7 +7,7 @@ a second of CPU, which each worker would pay for itself.
 from pyspark.daemon import manager
 
 import mqpcap.spark.tasks  # noqa: F401 - for the workers
-from mqpcap.layers import protocols
+from mqpcap.protocols import protocols
 
 if __name__ == "__main__":
     protocols()

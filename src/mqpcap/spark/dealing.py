@@ -25,10 +25,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap.capture import Capture, Entry, Reader, Window, entries
-from mqpcap.packets import connections_of
-from mqpcap.records import span_array
+from mqpcap.decode.columns import span_array
 from mqpcap.spark.places import Place
 from mqpcap.spark.plan import Cut
+from mqpcap.tcp.headers import connections_of
 
 SPAN_BYTES = 64 << 20
 """A task reads about so much of a file, or small files of so much together; and so much it holds before it writes."""

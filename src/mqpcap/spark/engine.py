@@ -13,17 +13,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap import tables
 from mqpcap.capture import Capture
-from mqpcap.dissection import Dissection, Options, Ready, _Run, taken
-from mqpcap.frames import Frames, Server
-from mqpcap.packets import Dissector, Segments, address_text, ends_of
-from mqpcap.program import compiled
-from mqpcap.protocol import Connection, Facts
-from mqpcap.records import Records
+from mqpcap.decode.columns import Records
+from mqpcap.decode.framing import Frames, Server
+from mqpcap.pipeline import CapturePipeline, Dissection, Options, Ready, taken
+from mqpcap.schema.compiler import compiled
+from mqpcap.schema.protocol import ConnectionFacts, Evidence
 from mqpcap.spark.plan import Cut
-from mqpcap.streams import Flow, columns
-from mqpcap.tables import CONNECTION_ROWS, Chunk, Spool
+from mqpcap.tables import arrow as tables
+from mqpcap.tables.arrow import CONNECTION_ROWS, Chunk, Spool
+from mqpcap.tcp.headers import Dissector, Segments, address_text, ends_of
+from mqpcap.tcp.reassembly import Flow, columns
 
 TASK_SPOOL_BYTES = 48 << 20
 """So much waits in memory of a task; a worker has several hundred MB, not the whole machine."""
@@ -38,7 +38,7 @@ class Heard:
     """What was heard of a capture elsewhere: servers told, and connections of protocols that join them."""
 
     servers: frozenset[Server] = frozenset()
-    connections: Mapping[str, Sequence[Connection]] = field(default_factory=dict)
+    connections: Mapping[str, Sequence[Evidence]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Wanted:
         )
 
 
-class Share(_Run):
+class Share(CapturePipeline):
     """One share of one capture.
 
     ``heard`` is what other shares know; ``wanted`` leaves unread what nobody asked for; only connections with one of
@@ -158,7 +158,7 @@ class Share(_Run):
         evidence = self.protocols[name].evidence
         return evidence is not None and evidence.joins and not self.is_whole
 
-    def _joined(self, name: str) -> dict[int, Facts]:
+    def _joined(self, name: str) -> dict[int, ConnectionFacts]:
         """As of the whole capture, where other shares were heard."""
         if name not in self.heard.connections:
             return super()._joined(name)
@@ -166,7 +166,7 @@ class Share(_Run):
         known = settled_facts(name, [*self.heard.connections[name], *mine.values()])
         return {f: known[c.connection_id] for f, c in mine.items()}
 
-    def connections_of(self, name: str) -> dict[int, Connection]:
+    def connections_of(self, name: str) -> dict[int, Evidence]:
         """The protocol's connections in this share, by flow; where it does not join, only those that are not over."""
         return {f: self._connection(f) for f in self.speaking(name)}
 
@@ -183,27 +183,27 @@ class Share(_Run):
         return ids
 
 
-def settled_facts(name: str, connections: Sequence[Connection]) -> dict[int, Facts]:
+def settled_facts(name: str, connections: Sequence[Evidence]) -> dict[int, ConnectionFacts]:
     """What connections of a protocol say of each other, by connection id; each counts once."""
-    from mqpcap.layers import protocols
+    from mqpcap.protocols import protocols
 
     evidence = protocols()[name].evidence
     assert evidence is not None
     once = {c.connection_id: c for c in connections}
     ordered = sorted(once.values(), key=lambda c: (c.first_ts_ns, c.connection_id))
-    return {c.connection_id: said for c, said in zip(ordered, evidence.settle(ordered), strict=True)}
+    return {c.connection_id: said for c, said in zip(ordered, evidence.resolve(ordered), strict=True)}
 
 
-def settled_rows(name: str, table: pa.Table, flows: Mapping[int, Flow], facts: Mapping[int, Facts]) -> Chunk:
+def settled_rows(name: str, table: pa.Table, flows: Mapping[int, Flow], facts: Mapping[int, ConnectionFacts]) -> Chunk:
     """Rows that waited for other shares, finished; facts by connection id."""
-    from mqpcap.layers import protocols
+    from mqpcap.protocols import protocols
 
     of_flow = {f: facts[flow.connection_id] for f, flow in flows.items()}
     protocol = protocols()[name]
     return tables.settled(protocol, compiled(protocol), table, of_flow, columns(flows, tables.flows_in(table)))
 
 
-class _Listener(_Run):
+class _Listener(CapturePipeline):
     """Follows connections for what they tell of each other, and reads no message else."""
 
     def _wanted(self, frames: Frames) -> Frames:

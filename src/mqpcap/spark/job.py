@@ -24,9 +24,8 @@ import pyarrow as pa
 
 from mqpcap import __version__
 from mqpcap.capture import Capture
-from mqpcap.dissection import Options
 from mqpcap.errors import CaptureError, OutputError, one_line
-from mqpcap.outputs import MANIFEST, SCHEMA_VERSION, Export, Summary, TableSummary
+from mqpcap.pipeline import Options
 from mqpcap.spark import plan, tasks
 from mqpcap.spark.dealing import Dealing, Dealt
 from mqpcap.spark.java import SparkError
@@ -34,7 +33,8 @@ from mqpcap.spark.parts import PartFile
 from mqpcap.spark.places import Place
 from mqpcap.spark.plan import Cut, Unit
 from mqpcap.spark.tasks import Deal, Dissect, Join, Result, Settle, Side, Task
-from mqpcap.tables import Policy, fingerprint_bases
+from mqpcap.tables.arrow import Policy, fingerprint_bases
+from mqpcap.tables.parquet import MANIFEST, SCHEMA_VERSION, Export, Summary, TableSummary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mqpcap.matching import unified
-from mqpcap.outputs import DATES, MAX_FILE_BYTES, MAX_GROUP_ROW_COUNT, by_date, in_time, parquet_writer
+from mqpcap.arrays import unified
 from mqpcap.spark.places import Place
+from mqpcap.tables.parquet import DATES, MAX_FILE_BYTES, MAX_GROUP_ROW_COUNT, by_date, in_time, parquet_writer
 
 GROUP_BYTES = 16 << 20
 """A row group is written past it; tasks run side by side, so they hold less than an export does."""

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from mqpcap.capture import Capture, Found, Reader, Window, captures, entries
 from mqpcap.errors import CaptureError
-from mqpcap.packets import Dissector, Ends, ends_of, keys_of
 from mqpcap.spark import remote
+from mqpcap.tcp.headers import Dissector, Ends, ends_of, keys_of
 
 PACK_BYTES = 64 << 20
 """Small captures fill a task up to this size."""
@@ -53,7 +53,7 @@ class Cut:
     """How the connections of a capture are cut into shares.
 
     servers says whose all connections of an endpoint are, by its hash; pinned whose the largest of the others are, by
-    key. The rest go by their hash, as in `mqpcap.dissection.shared`.
+    key. The rest go by their hash, as in `mqpcap.pipeline.shared`.
     """
 
     share_count: int
@@ -160,9 +160,7 @@ def units(found: Sequence[Capture], slot_count: int, share_count: int | None = N
         else:
             small.append((sizes[i], i))
     limit = min(PACK_BYTES, max(sum(size for size, _ in small) // max(1, slot_count), 1 << 20))
-    large += [
-        (sum(sizes[i] for i in pack), Unit(tuple((i, found[i]) for i in pack))) for pack in _packs(small, limit)
-    ]
+    large += [(sum(sizes[i] for i in pack), Unit(tuple((i, found[i]) for i in pack))) for pack in _packs(small, limit)]
     return [unit for _, unit in sorted(large, key=lambda one: -one[0])]
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from mqpcap import tables
-from mqpcap.exchanges import DELIVERIES, EXCHANGES
-from mqpcap.frames import Frames
-from mqpcap.layers import protocols
-from mqpcap.records import Reader, Spans, column_type
+from mqpcap.correlate.exchanges import DELIVERIES, EXCHANGES
+from mqpcap.decode.columns import Reader, Spans, column_type
+from mqpcap.decode.framing import Frames
+from mqpcap.protocols import protocols
+from mqpcap.tables import arrow as tables
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

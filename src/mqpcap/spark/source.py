@@ -52,13 +52,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from mqpcap.capture import Capture
-from mqpcap.dissection import Options
+from mqpcap.decode.framing import DecodeAs
 from mqpcap.errors import CaptureError
-from mqpcap.frames import DecodeAs
-from mqpcap.layers import protocols
+from mqpcap.pipeline import Options
+from mqpcap.protocols import protocols
 from mqpcap.spark import engine, plan, schemas
 from mqpcap.spark.engine import Wanted
-from mqpcap.tables import Policy
+from mqpcap.tables.arrow import Policy
 
 _BODIES = {"body", "value", "inner_value", "data", "records", "msg", "document"}
 """Columns that hold what users sent."""
@@ -158,7 +158,6 @@ class CaptureSource(DataSource):
             raise CaptureError(f"table {asked.table} has no column {unknown[0]!r}")
         return (FilteringReader if asked.pushdown else CaptureReader)(asked, schema)
 
-
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader of the files that a capture process leaves behind."""
         from mqpcap.spark.streaming import CaptureStream
@@ -226,9 +225,7 @@ def _of_table(table: str) -> Wanted | None:
     return Wanted(frozenset({table})) if table in protocols() else None
 
 
-def rows_of(
-    capture: Capture, options: Options, wanted: Wanted | None, cut: plan.Cut, table: str
-) -> Iterator[pa.Table]:
+def rows_of(capture: Capture, options: Options, wanted: Wanted | None, cut: plan.Cut, table: str) -> Iterator[pa.Table]:
     """One table of a share of a capture, in parts."""
     if table in ("messages", *protocols()):
         for chunk in engine.chunks(capture, options, wanted, cut):

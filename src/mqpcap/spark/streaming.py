@@ -10,7 +10,7 @@ A file is finished when a later one of its name is there, or when nobody wrote t
 is known when they are given: a login or a version that comes later than a message does not change it. A state is a
 pickle: keep ``stateDir`` where only the stream's user can write.
 
-At the end of each file, connections that are over (`Assembler.over`: a minute after they closed; 25 hours after their
+At the end of each file, connections that are over (`Reassembler.over`: a minute after they closed; 25 hours after their
 last packet, one hour where no byte of payload was captured) give what was still open of them, their rows of
 ``connections`` and their gaps, as at the end of a capture, and are forgotten. A packet that comes for one of them
 begins a new one, as for a capture that begins there. So a state holds the open connections of the last 25 hours,
@@ -43,31 +43,31 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from mqpcap import tables
 from mqpcap.capture import captures
 from mqpcap.capture.chains import rotated_name
-from mqpcap.dissection import Options, Rooms, from_client, not_read
+from mqpcap.decode.columns import Records
+from mqpcap.decode.framing import Frames
 from mqpcap.errors import CaptureError
-from mqpcap.frames import Frames
-from mqpcap.layers import protocols
-from mqpcap.protocol import Connection, Facts, MessageQueue
-from mqpcap.records import Records
+from mqpcap.pipeline import Options, Pipeline, from_client, not_read
+from mqpcap.protocols import protocols
+from mqpcap.schema.protocol import ConnectionFacts, Evidence, MessageQueue
 from mqpcap.spark import remote, schemas
 from mqpcap.spark.places import Place
+from mqpcap.tables import arrow as tables
 
 STATES_KEPT = 4
 """States of so many batches stay: Spark asks again for the last one or two."""
 
 
-class Carried(Rooms):
+class Carried(Pipeline):
     """The connections of one chain of files, from batch to batch; files are known by their numbers."""
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self.remembered: dict[str, list[Connection]] = {}
+        self.remembered: dict[str, list[Evidence]] = {}
         """By protocol, evidence of forgotten connections that others still need."""
 
-    def facts(self, protocol: MessageQueue, flows: list[int]) -> dict[int, Facts]:
+    def facts(self, protocol: MessageQueue, flows: list[int]) -> dict[int, ConnectionFacts]:
         """What connections of a protocol say of their rows by now."""
         evidence = protocol.evidence
         if evidence is None:
@@ -76,7 +76,7 @@ class Carried(Rooms):
             return self._said(evidence, flows)
         flows = self.speaking(protocol.name)
         gone = self.remembered.get(protocol.name, [])
-        said = evidence.settle([*gone, *(self._connection(f) for f in flows)])
+        said = evidence.resolve([*gone, *(self._connection(f) for f in flows)])
         return dict(zip(flows, said[len(gone) :], strict=True))
 
     def forget(self, flows: NDArray[np.int64]) -> None:
@@ -267,7 +267,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for capture in captures([name]).captures:
             for window in capture.windows():
                 yield from self._messages(carried, carried.messages(replace(window, file=number)), names)
-        over = carried.assembler.over()
+        over = carried.assembler.expired()
         yield from self._messages(carried, carried.last_of(over), names)
         if self.table == "connections":
             yield from tables.connections(carried.assembler.flows, carried.framer.talks, over)

@@ -28,24 +28,24 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap import memory
+from mqpcap.arrays import factorize, is_in
 from mqpcap.capture import Capture
-from mqpcap.dissection import Dissection, Options
+from mqpcap.correlate.exchanges import Ledger, ledger
+from mqpcap.correlate.rows import Rows
+from mqpcap.decode.framing import ConnectionView, Server
 from mqpcap.errors import CaptureError, one_line
-from mqpcap.exchanges import Ledger, ledger
-from mqpcap.frames import Server, Spoken
-from mqpcap.layers import protocols
-from mqpcap.matching import among, numbered
-from mqpcap.packets import endpoints
-from mqpcap.protocol import Connection, Ends
-from mqpcap.rows import Rows
+from mqpcap.pipeline import Dissection, Options
+from mqpcap.protocols import protocols
+from mqpcap.schema.protocol import Ends, Evidence
 from mqpcap.spark import dealing, engine
 from mqpcap.spark.dealing import Dealt, Span
 from mqpcap.spark.engine import Heard, Share
 from mqpcap.spark.parts import PartFile, Parts
 from mqpcap.spark.places import Place
 from mqpcap.spark.plan import Cut, Unit
-from mqpcap.streams import Flow, Flows
-from mqpcap.tables import Chunk
+from mqpcap.tables.arrow import Chunk
+from mqpcap.tcp.headers import endpoints
+from mqpcap.tcp.reassembly import Flow, Flows
 
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 _LENGTH = struct.Struct("<Q")
@@ -292,7 +292,7 @@ def _shared(share: Share, dissection: Dissection, leavings: "_Leavings", parts: 
 class State:
     """What a share knows of the connections of a protocol: as evidence, as flows by number, and their edges by id."""
 
-    connections: list[Connection]
+    connections: list[Evidence]
     flows: dict[int, Flow]
     edges: dict[int, Ends]
 
@@ -340,7 +340,7 @@ class _Leaving:
         if not self.is_grouped:
             self._take(0, narrow)
             return
-        ids, place = numbered(narrow["connection_id"].to_numpy())
+        ids, place = factorize(narrow["connection_id"].to_numpy())
         known = [self._groups[one] for one in ids.tolist()]
         if len({*known}) == 1:
             self._take(known[0], narrow)
@@ -370,9 +370,9 @@ class _Leaving:
         rule = self._rule
         if rule is None or not rule.sets_aside:
             return True
-        return bool((among(narrow["op"], *rule.delivered) & among(narrow["direction"], "s2c")).any())
+        return bool((is_in(narrow["op"], *rule.delivered) & is_in(narrow["direction"], "s2c")).any())
 
-    def know(self, flows: Flows, talks: Mapping[int, Spoken], numbers: NDArray[np.int64]) -> None:
+    def know(self, flows: Flows, talks: Mapping[int, ConnectionView], numbers: NDArray[np.int64]) -> None:
         """The groups that connections belong to, by their servers."""
         of = flows.columns(numbers)
         server = 1 - np.array([talks[number].client for number in numbers.tolist()], np.int64)

@@ -1,0 +1,185 @@
+"""Captures exported group by group, each group by a process of its own where there is more than one core.
+
+Python runs one thread at a time and most of a dissection is not compression, so threads alone fill one core and a half.
+What is written depends on the groups and not on how many processes there are: a group's files are its own, and
+captures are grouped by their sizes alone.
+"""
+
+import signal
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from mqpcap.cli.console import Meter
+from mqpcap.cli.options import Choices
+from mqpcap.cli.process import settle_in
+from mqpcap.cli.reading import Outcome, one_by_one, size_bytes
+from mqpcap.errors import MqpcapError
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from pathlib import Path
+
+    from mqpcap.capture import Capture
+    from mqpcap.tables.arrow import Chunk
+    from mqpcap.tables.parquet import Export
+
+GROUP_BYTES = 64 << 20
+"""Captures are grouped until they are so large together: two seconds of work, four times what a process costs."""
+
+
+@dataclass(slots=True)
+class Told:
+    """What the export of a group has to tell, beside its files."""
+
+    dissected_count: int = 0
+    flaws: Counter[str] = field(default_factory=Counter)
+    problem_bytes: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+    unreadable: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, other: "Told") -> None:
+        """Take in what another group has to tell."""
+        self.dissected_count += other.dissected_count
+        self.flaws += other.flaws
+        self.problem_bytes += other.problem_bytes
+        self.notes += other.notes
+        self.unreadable += other.unreadable
+
+
+def grouped(captures: "Sequence[Capture]") -> "list[list[Capture]]":
+    """The captures in their order, in groups of about GROUP_BYTES or one capture."""
+    groups: list[list[Capture]] = []
+    room_bytes = 0
+    for capture in captures:
+        if room_bytes <= 0:
+            groups.append([])
+            room_bytes = GROUP_BYTES
+        groups[-1].append(capture)
+        room_bytes -= size_bytes([capture])
+    return groups
+
+
+def written(captures: "Sequence[Capture]", choices: Choices, tables: "Export", meter: Meter) -> Told:
+    """All tables of the captures, written."""
+    from mqpcap.tables.parquet import DATES
+
+    told, outcome = Told(), Outcome(choices)
+
+    def write(chunk: "Chunk") -> None:
+        outcome.take(chunk)
+        tables.write("messages", chunk.messages, "ts_ns")
+        tables.write(chunk.protocol, chunk.fields, "ts_ns")
+
+    for dissection in one_by_one(captures, outcome, meter, write):
+        told.dissected_count += 1
+        for chunk in dissection.chunks():
+            write(chunk)
+        for ledger in dissection.ledgers().values():
+            for block in ledger.blocks():
+                tables.write("exchanges", block, DATES["exchanges"])
+            tables.write("deliveries", ledger.deliveries, DATES["deliveries"])
+        for block in dissection.connection_blocks():
+            tables.write("connections", block, DATES["connections"])
+        tables.write("problems", dissection.problems, DATES["problems"])
+        for row in dissection.problems.select(["kind", "length"]).to_pylist():
+            told.problem_bytes[row["kind"]] += row["length"]
+    told.flaws, told.notes, told.unreadable = outcome.flaws, outcome.notes, outcome.unreadable
+    return told
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A group to be written to a folder of its own."""
+
+    captures: "list[Capture]"
+    choices: Choices
+    folder: "Path"
+
+    def done(self, meter: Meter) -> Told:
+        from mqpcap.tables.parquet import Export
+
+        with Export(self.folder, threads=self.choices.jobs or 1) as tables:
+            told = written(self.captures, self.choices, tables, meter)
+            tables.commit()
+        return told
+
+
+def written_in_groups(
+    groups: "Sequence[list[Capture]]", choices: Choices, folder: "Path", meter: Meter
+) -> "Iterator[tuple[Path, Told]]":
+    """The folder of tables of each group and what there is to tell, in order; groups are done side by side."""
+    jobs = choices.core_count
+    process_count = min(jobs, len(groups)) if all("-" not in c.files for group in groups for c in group) else 1
+    memory_bytes = choices.dissection(process_count).max_memory_bytes
+    one = replace(choices, jobs=max(1, jobs // process_count), max_memory_bytes=memory_bytes)
+    tasks = [_Task(group, one, folder / f"{k:05d}") for k, group in enumerate(groups)]
+    if process_count == 1:
+        for task in tasks:
+            yield task.folder, task.done(meter)
+        return
+    told = _side_by_side(tasks, process_count, meter)
+    for k, task in enumerate(tasks):
+        yield task.folder, told[k]
+
+
+def _side_by_side(tasks: Sequence[_Task], process_count: int, meter: Meter) -> dict[int, Told]:
+    from multiprocessing import get_context
+    from multiprocessing.connection import wait
+
+    context = get_context("spawn")  # a fork would copy threads that it does not have
+    waiting = deque(enumerate(tasks))
+    told: dict[int, Told] = {}
+    pipes: list[Connection] = []
+    processes = []
+    try:
+        for _ in range(process_count):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs,), daemon=True)
+            process.start()
+            theirs.close()  # so that the end of the process is the end of the pipe
+            processes.append(process)
+            pipes.append(ours)
+            ours.send(waiting.popleft())
+        while len(told) < len(tasks):
+            heard = wait(pipes)
+            for pipe in [pipe for pipe in pipes if pipe in heard]:
+                said = _heard(pipe, meter)
+                if said is not None:
+                    told[said[0]] = said[1]
+                    if waiting:
+                        pipe.send(waiting.popleft())
+    finally:
+        for process in processes:
+            process.terminate()
+            process.join()
+    return told
+
+
+def _heard(pipe: "Connection", meter: Meter) -> tuple[int, Told] | None:
+    """The number of a group that is done, and what it has to tell; None if more was read. Raises a process's error."""
+    try:
+        message: int | MqpcapError | tuple[int, Told] = pipe.recv()
+    except EOFError:
+        raise MqpcapError("a process of the export ended before its work; --jobs 1 needs none") from None
+    if isinstance(message, int):
+        meter(message)
+        return None
+    if isinstance(message, MqpcapError):
+        raise message
+    return message
+
+
+def _serve(pipe: "Connection") -> None:
+    """The life of a process: tasks in; bytes read, and what there is to tell, out."""
+    settle_in()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process is told, and ends the others
+    with suppress(EOFError, BrokenPipeError):
+        while True:
+            number, task = pipe.recv()
+            try:
+                pipe.send((number, task.done(pipe.send)))
+            except MqpcapError as error:
+                pipe.send(error)

@@ -1,0 +1,1 @@
+"""Which reply answers which request, and which publish a delivery came from."""

@@ -1,0 +1,476 @@
+"""Message spans to field columns.
+
+``frames`` says where messages are and which layout reads them; here the interpreter reads them onto its
+tape, and the tape becomes Arrow columns, one per field of the protocol. Promises: one row per message in
+the order given; a message decodes wholly or not at all: with a flaw only the header's fields are there.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mqpcap.arrays import factorize
+from mqpcap.decode import bytecode as ip
+from mqpcap.decode.gzip_body import MAX_INFLATED_BYTES, inflate
+from mqpcap.schema.compiler import Column, Program, compiled
+from mqpcap.schema.flaws import Flaw
+from mqpcap.schema.protocol import ANY, MessageQueue, Raw
+
+TAPE_ENTRIES = 1 << 16
+"""Where the tape starts; it doubles when a message does not fit."""
+KEPT_ENTRIES = 1 << 22
+"""So much of a tape stays for the next batch."""
+BATCH_ROWS = 1 << 16
+BATCH_BYTES = 64 << 20
+"""So many messages are read at once, and so many bytes of them, inflated ones too; one more may pass the limit."""
+UNSIGNED = pa.decimal128(20, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Messages to read: n rows over one buffer.
+
+    start, end (int64) in ``buffer``; layout (int32) index into ``Program.layouts``; op (int64) the operation,
+    ANY without one; flaw (uint8) what is known already: such rows have their header read and no more.
+    """
+
+    buffer: NDArray[np.uint8]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    layout: NDArray[np.int32]
+    op: NDArray[np.int64]
+    flaw: NDArray[np.uint8]
+
+    def part(self, one: int, two: int) -> "Spans":
+        """The rows from ``one`` to ``two``, over the same buffer."""
+        at = slice(one, two)
+        return Spans(self.buffer, self.start[at], self.end[at], self.layout[at], self.op[at], self.flaw[at])
+
+    def gathered(self) -> "Spans":
+        """The same rows over a buffer that holds nothing else."""
+        lengths = self.end - self.start
+        buffer = np.empty(int(lengths.sum()), np.uint8)
+        offsets = np.empty(len(lengths) + 1, np.int32)
+        rows = np.arange(len(lengths), dtype=np.int32)
+        ip.gather(
+            memoryview(self.buffer), memoryview(rows), memoryview(np.ascontiguousarray(self.start)),
+            memoryview(lengths), memoryview(buffer) if len(buffer) else _NOTHING, memoryview(offsets),
+        )  # fmt: skip
+        ends = offsets.astype(np.int64)
+        return Spans(buffer, ends[:-1], ends[1:], self.layout, self.op, self.flaw)
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Decoded messages: ``table`` has one column per field; ``flaw`` (uint8) and ``reading`` (int32, index of the
+    alternative taken, -1 for none) have one entry a row."""
+
+    table: pa.Table
+    flaw: NDArray[np.uint8]
+    reading: NDArray[np.int32]
+
+
+class Reader:
+    """A protocol's Program with its interpreter and tape, reused from batch to batch."""
+
+    def __init__(self, protocol: MessageQueue, program: Program | None = None) -> None:
+        self.protocol = protocol
+        self.program = compiled(protocol) if program is None else program
+        self._tape = _tape(TAPE_ENTRIES)
+        self._by_column = _tape(TAPE_ENTRIES)[1:]
+        layouts = self.program.layouts
+        self._header_pc = np.array([x.header_pc for x in layouts], np.int32)
+        self._header_len = np.array([x.header_len for x in layouts], np.int64)
+        self._alternatives = [
+            {op: (first, count) for op, first, count in x.table.reshape(-1, 3).tolist()} for x in layouts
+        ]
+        self._packed_at = np.array([x.packed_at for x in layouts], np.int64)
+        self._packed_mask = np.array([x.packed_mask for x in layouts], np.uint8)
+
+    def records(self, spans: Spans, keep_bodies: int | None = None) -> Records:
+        """The rows of the spans, in their order.
+
+        ``keep_bodies`` bytes of each body are kept where a layer makes its text of them (None: all).
+        """
+        return self._records(self._opened(spans), keep_bodies)
+
+    def batches(self, spans: Spans, keep_bodies: int | None = None) -> Iterator[Records]:
+        """The same in batches whose size is bounded, whatever the spans hold."""
+        return (self._records(batch, keep_bodies) for batch in self._bounded(spans))
+
+    def raw(self, spans: Spans) -> Iterator[Raw]:
+        """The batches before they become Arrow; each column is made when it is asked for, until the next batch is."""
+        return (self._read(batch, None)[0] for batch in self._bounded(spans))
+
+    def _records(self, bodies: "_Bodies", keep_bodies: int | None) -> Records:
+        raw, columns, reading = self._read(bodies, keep_bodies)
+        # A late kind may still find a flaw in its span; then the row's columns go.
+        late: Mapping[str, pa.Array] = {}
+        if self.protocol.derive is not None:
+            before = raw.flaw.copy()
+            late = self.protocol.derive(raw)
+            columns.drop(np.flatnonzero(raw.flaw != before), self._header_columns())
+        return Records(self._table(columns, late), raw.flaw, reading)
+
+    def _read(self, bodies: "_Bodies", keep_bodies: int | None) -> "tuple[Raw, _Columns, NDArray[np.int32]]":
+        program, spans, flaw = self.program, bodies.spans, bodies.flaw
+        first, count = self._readings(spans, flaw)
+        n = len(spans.start)
+        reading = np.full(n, -1, np.int32)
+        if len(self._tape[0]) > KEPT_ENTRIES:
+            self._tape, self._by_column = _tape(TAPE_ENTRIES), _tape(TAPE_ENTRIES)[1:]
+        tape = self._run(bodies, self._header_pc[spans.layout], first, count, reading)
+        if len(self._by_column[0]) < len(tape[0]):
+            self._by_column = _tape(len(self._tape[0]))[1:]
+        columns = _Columns(program, bodies.buffer, tape, self._by_column, n)
+        raw = Raw(
+            n, bodies.buffer, spans.layout, [x.name for x in program.layouts], flaw, columns.spans, columns.numbers,
+            keep_bodies, columns.named, columns.items,
+        )  # fmt: skip
+        return raw, columns, reading
+
+    def _header_columns(self) -> frozenset[str]:
+        names: set[str] = set()
+        for layout in self.protocol.layouts:
+            if layout.header is not None:
+                names |= {f.column for f in layout.header.fields_desc if f.column}  # type: ignore[attr-defined]
+        return frozenset(names)
+
+    def _table(self, columns: "_Columns", late: Mapping[str, pa.Array]) -> pa.Table:
+        arrays: dict[str, pa.Array] = {}
+        for c, column in enumerate(self.program.columns):
+            if column.parent < 0 and not column.hidden:
+                arrays[column.name] = columns.array(c)
+        for derived in self.protocol.derived:
+            arrays[derived.name] = late[derived.name]
+        return pa.table(arrays)
+
+    def _bounded(self, spans: Spans) -> "Iterator[_Bodies]":
+        """The spans in order, so many at once that BATCH_ROWS and BATCH_BYTES hold."""
+        sizes = np.cumsum(spans.end - spans.start)
+        one = 0
+        while one < len(sizes):
+            before = int(sizes[one - 1]) if one else 0
+            fit = int(np.searchsorted(sizes, before + BATCH_BYTES, "right"))
+            batch = self._opened(spans.part(one, min(max(fit, one + 1), one + BATCH_ROWS)), BATCH_BYTES)
+            yield batch
+            one += len(batch.spans.start)
+
+    def _opened(self, spans: Spans, at_most_bytes: int | None = None) -> "_Bodies":
+        """Where the bodies are: behind the headers, or inflated behind the buffer.
+
+        Of fewer rows where more than ``at_most_bytes`` were inflated.
+        """
+        flaw = spans.flaw.copy()
+        at = self._packed_at[spans.layout]
+        rows = np.flatnonzero((at >= 0) & (flaw == Flaw.NONE))
+        rows = rows[(spans.buffer[(spans.start + at)[rows]] & self._packed_mask[spans.layout[rows]]) != 0]
+        opened: list[tuple[int, bytes]] = []
+        size = 0
+        for row in rows.tolist():
+            if at_most_bytes is not None and size > at_most_bytes:
+                spans, flaw = spans.part(0, row), flaw[:row]
+                break
+            body = int(spans.start[row] + self._header_len[spans.layout[row]])
+            inflated, over = inflate(spans.buffer[body : spans.end[row]].tobytes(), MAX_INFLATED_BYTES)
+            if inflated is None:
+                flaw[row] = Flaw.TOO_LONG if over else Flaw.MALFORMED
+            else:
+                opened.append((row, inflated))
+                size += len(inflated)
+        if opened:
+            spans = spans.gathered()
+        buffer, body_end = spans.buffer, spans.end.copy()
+        body_start = np.minimum(spans.start + self._header_len[spans.layout], body_end)
+        if opened:
+            buffer = np.concatenate([buffer, np.frombuffer(b"".join(data for _, data in opened), np.uint8)])
+            which = np.array([row for row, _ in opened], np.int64)
+            body_end[which] = len(spans.buffer) + np.cumsum([len(data) for _, data in opened])
+            body_start[which] = body_end[which] - [len(data) for _, data in opened]
+        return _Bodies(spans, buffer, body_start, body_end, flaw)
+
+    def _readings(self, spans: Spans, flaw: NDArray[np.uint8]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """First and count of the alternatives of each row; -1 for a row whose body is not read."""
+        # A batch has few operations: each is looked up once a layout.
+        ops, place = factorize(spans.op)
+        known = [own.get(op, own.get(ANY, (0, -1))) for own in self._alternatives for op in ops.tolist()]
+        first, count = np.array(known, np.int32).reshape(-1, 2).take(spans.layout * len(ops) + place, axis=0).T.copy()
+        flaw[(count < 0) & (flaw == Flaw.NONE)] = Flaw.UNKNOWN
+        count[flaw != Flaw.NONE] = -1
+        return first, count
+
+    def _run(
+        self,
+        bodies: "_Bodies",
+        header_pc: NDArray[np.int32],
+        first: NDArray[np.int32],
+        count: NDArray[np.int32],
+        reading: NDArray[np.int32],
+    ) -> "_Tape":
+        """The tape of all rows: column, row, a, b of each entry."""
+        machine, program = self.program.interpreter(), self.program
+        machine.tape(*_views(self._tape), 0)
+        spans = bodies.spans
+        start, end = np.ascontiguousarray(spans.start), np.ascontiguousarray(spans.end)
+        row, n = 0, len(start)
+        results = np.zeros(n, np.uint8)
+        while row < n:
+            row = machine.decode(
+                memoryview(bodies.buffer), row, memoryview(start), memoryview(end), memoryview(header_pc),
+                memoryview(bodies.body_start), memoryview(bodies.body_end), memoryview(first), memoryview(count),
+                memoryview(program.alt_pc), memoryview(program.alt_extra), memoryview(reading), memoryview(results),
+            )  # fmt: skip
+            if row < n:
+                filled = machine.filled()
+                grown = _tape(2 * len(self._tape[0]))
+                for i in range(4):
+                    grown[i][:filled] = self._tape[i][:filled]
+                self._tape = grown
+                machine.tape(*_views(grown), filled)
+        bodies.flaw[results == ip.WRONG] = Flaw.MALFORMED
+        bodies.flaw[results == ip.LONG] = Flaw.TOO_LONG
+        filled = machine.filled()
+        col, at, a, b = self._tape
+        return col[:filled], at[:filled], a[:filled], b[:filled]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bodies:
+    """Rows to read, and where their bodies are (int64) in ``buffer``; ``flaw`` is what is known of them by now."""
+
+    spans: Spans
+    buffer: NDArray[np.uint8]
+    body_start: NDArray[np.int64]
+    body_end: NDArray[np.int64]
+    flaw: NDArray[np.uint8]
+
+
+_Tape = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]
+"""Column, row, a and b of each entry."""
+_Sorted = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]
+"""Row, a and b of each entry, by column."""
+
+
+def _views(tape: _Tape) -> tuple[memoryview, memoryview, memoryview, memoryview]:
+    return memoryview(tape[0]), memoryview(tape[1]), memoryview(tape[2]), memoryview(tape[3])
+
+
+def _tape(entries: int) -> _Tape:
+    return (
+        np.empty(entries, np.int32),
+        np.empty(entries, np.int32),
+        np.empty(entries, np.int64),
+        np.empty(entries, np.int64),
+    )
+
+
+class _Columns:
+    """The tape by column, turned into arrays on demand; ``room`` takes the sorted tape."""
+
+    def __init__(
+        self,
+        program: Program,
+        buffer: NDArray[np.uint8],
+        tape: _Tape,
+        room: _Sorted,
+        n: int,
+    ) -> None:
+        self.program = program
+        self.buffer = buffer
+        self.n = n
+        self.first = np.zeros(len(program.columns) + 1, np.int64)
+        self.row, self.a, self.b = room
+        if len(tape[0]):
+            sorted_ = (memoryview(x) for x in room)
+            ip.group(*_views(tape), len(tape[0]), memoryview(self.first), *sorted_)
+        self.dropped: NDArray[np.int64] = np.empty(0, np.int64)
+        self.kept: frozenset[str] = frozenset()
+        self.index = {(c.parent, c.name): i for i, c in enumerate(program.columns)}
+
+    def drop(self, rows: NDArray[np.int64], kept: frozenset[str]) -> None:
+        """Take the columns of ``rows`` back, but for those in ``kept``."""
+        self.dropped, self.kept = rows, kept
+
+    def entries(self, c: int) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+        """Rows, a and b of a column's entries, in the order of rows; to be copied before the next batch is read."""
+        own = slice(self.first[c], self.first[c + 1])
+        rows, a, b = self.row[own], self.a[own], self.b[own]
+        column = self.program.columns[c]
+        if len(self.dropped) and column.parent < 0 and column.name not in self.kept:
+            stays = ~np.isin(rows, self.dropped)
+            return rows[stays], a[stays], b[stays]
+        return rows, a, b
+
+    def spans(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Starts and lengths of a byte column of the table; length -1 where it is absent."""
+        start, length = np.zeros(self.n, np.int64), np.full(self.n, -1, np.int64)
+        rows, a, b = self.entries(self.index[-1, name])
+        start[rows], length[rows] = a, b
+        return start, length
+
+    def numbers(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Values of an integer column of the table, and where they are present."""
+        value, present = np.zeros(self.n, np.int64), np.zeros(self.n, np.bool_)
+        rows, a, _ = self.entries(self.index[-1, name])
+        value[rows], present[rows] = a, True
+        return value, present
+
+    def named(self, name: str) -> pa.Array:
+        """A column of the table by its name."""
+        return self._array(self.index[-1, name], self.n)
+
+    def items(self, name: str, field: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Of every item of a list column the row, and its value of an integer field that all items have."""
+        outer = self.index[-1, name]
+        rows, first, count = self.entries(outer)
+        at, values, _ = self.entries(self.index[outer, field])
+        by_item = np.zeros(int(at.max(initial=-1)) + 1, np.int64)
+        by_item[at] = values
+        return np.repeat(rows.astype(np.int64), count), by_item[_ranges(first, count)]
+
+    def array(self, c: int) -> pa.Array:
+        """A column of the table."""
+        return self._array(c, self.n)
+
+    def _array(self, c: int, n: int) -> pa.Array:
+        column = self.program.columns[c]
+        rows, a, b = self.entries(c)
+        if column.kind == "list":
+            return self._list(c, n, rows, a, b)
+        if column.kind == "span":
+            return span_array(self.buffer, n, rows, a, b, column.type)
+        return number_array(n, rows, a, column)
+
+    def _list(
+        self, c: int, n: int, rows: NDArray[np.int32], first: NDArray[np.int64], count: NDArray[np.int64]
+    ) -> pa.Array:
+        children = [i for i, x in enumerate(self.program.columns) if x.parent == c]
+        total = int(count.sum())
+        # Elements of dropped rows stay on the tape: take those of the rows that are left.
+        elements = int((first + count).max()) if len(first) else 0
+        names = [self.program.columns[i].name for i in children]
+        arrays = [self._array(i, elements) for i in children]
+        if names == ["item"]:
+            items = arrays[0]
+        else:
+            items = pa.StructArray.from_arrays(arrays, names=names)
+        if total != elements:
+            items = items.take(pa.array(_ranges(first, count)))
+        lengths = np.zeros(n + 1, np.int64)
+        lengths[rows + 1] = count
+        offsets = np.cumsum(lengths).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), items, mask=_mask(n, rows))
+
+
+def _ranges(first: NDArray[np.int64], count: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The numbers from each first on, so many, one range behind the other."""
+    before = np.cumsum(count) - count
+    numbers: NDArray[np.int64] = np.repeat(first - before, count) + np.arange(int(count.sum()))
+    return numbers
+
+
+def _mask(n: int, rows: NDArray[np.int32]) -> pa.Array | None:
+    """True where a value is absent; None where none is."""
+    if len(rows) == n:
+        return None
+    absent = np.ones(n, np.bool_)
+    absent[rows] = False
+    return pa.array(absent)
+
+
+def number_array(n: int, rows: NDArray[np.int32], values: NDArray[np.int64], column: Column) -> pa.Array:
+    """n values of a number column, null where no row has one."""
+    if not len(rows) and n:
+        return pa.nulls(n, column.type)
+    full = values.copy() if len(rows) == n else np.zeros(n, np.int64)
+    if len(rows) != n:
+        full[rows] = values
+    if column.type == UNSIGNED:
+        # 16 bytes, little-endian: what is unsigned on the wire has an upper half of zero.
+        words = np.zeros((n, 2), np.int64)
+        words[:, 0] = full
+        return pa.Array.from_buffers(column.type, n, [_valid(n, rows), pa.py_buffer(words)], n - len(rows))
+    if column.type == pa.bool_():
+        bits = pa.py_buffer(np.packbits(full != 0, bitorder="little"))
+        return pa.Array.from_buffers(column.type, n, [_valid(n, rows), bits], n - len(rows))
+    if column.type == pa.int32():
+        # The widths of the wire are checked where the column's type is chosen (program.NUMBERS).
+        full = full.astype(np.int32)
+    held = pa.from_numpy_dtype(full.dtype)
+    return pa.Array.from_buffers(held, n, [_valid(n, rows), pa.py_buffer(full)], n - len(rows)).cast(column.type)
+
+
+def _valid(n: int, rows: NDArray[np.int32]) -> pa.Buffer | None:
+    """Arrow's bitmap of the values that are there; None where all are."""
+    if len(rows) == n:
+        return None
+    present = np.zeros(n, np.bool_)
+    present[rows] = True
+    return pa.py_buffer(np.packbits(present, bitorder="little"))
+
+
+def span_array(
+    buffer: NDArray[np.uint8],
+    n: int,
+    rows: NDArray[np.int32],
+    start: NDArray[np.int64],
+    length: NDArray[np.int64],
+    type_: pa.DataType | None,
+) -> pa.Array:
+    """n byte strings gathered from the buffer, null where no row has one; text has undecodable bytes replaced."""
+    if not len(rows) and n:
+        return pa.nulls(n, type_)
+    size = int(length.sum())
+    out = np.empty(size, np.uint8)
+    offsets = np.empty(n + 1, np.int32)
+    ip.gather(
+        memoryview(buffer), memoryview(rows), memoryview(np.ascontiguousarray(start)), memoryview(length),
+        memoryview(out) if size else _NOTHING, memoryview(offsets),
+    )  # fmt: skip
+    buffers = [_valid(n, rows), pa.py_buffer(offsets), pa.py_buffer(out)]
+    binary = pa.Array.from_buffers(pa.binary(), n, buffers, n - len(rows))
+    return as_text(binary) if type_ == pa.string() else binary
+
+
+_NOTHING = memoryview(bytearray(1))
+
+
+def as_text(binary: pa.Array) -> pa.Array:
+    """Bytes as text; what is not UTF-8 is replaced by U+FFFD and nothing else."""
+    try:
+        return binary.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([None if x is None else x.decode("utf-8", "replace") for x in binary.to_pylist()], pa.string())
+
+
+def coalesced(table: pa.Table, names: str | Sequence[str], type_: pa.DataType) -> pa.Array:
+    """The first of the named columns that is not null, as ``type_``; nulls where no name is given."""
+    wanted = [names] if isinstance(names, str) else list(names)
+    if not wanted:
+        return pa.nulls(table.num_rows, type_)
+    arrays = [as_type(table[name].combine_chunks(), type_) for name in wanted]
+    return arrays[0] if len(arrays) == 1 else pc.coalesce(*arrays)
+
+
+def as_type(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """The values as another type, as ``cast`` gives them; an unsigned 64-bit number as text a good deal faster."""
+    if array.type == UNSIGNED and type_ == pa.string() and not array.offset and len(array):
+        valid, values = array.buffers()
+        words = np.frombuffer(values, np.int64)[: 2 * len(array)]
+        if not words[1::2].any():
+            low = pa.py_buffer(np.ascontiguousarray(words[::2]))
+            array = pa.Array.from_buffers(pa.uint64(), len(array), [valid, low], array.null_count)
+    return array.cast(type_)
+
+
+def column_type(program: Program, c: int) -> pa.DataType | None:
+    """The Arrow type of a column, lists included."""
+    column = program.columns[c]
+    if column.kind != "list":
+        return column.type
+    children = [(x.name, column_type(program, i)) for i, x in enumerate(program.columns) if x.parent == c]
+    return pa.list_(children[0][1] if [name for name, _ in children] == ["item"] else pa.struct(children))

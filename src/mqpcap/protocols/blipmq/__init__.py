@@ -1,0 +1,422 @@
+"""BlipMQ, protocol versions 1 and 2.
+
+Source: docs/PROTOCOL.md of bravo1goingdark/blipmq at b8159bf; net/src/frame.rs at 1d563c3 (version 1), 7a553cb
+(version 2). Port 5555, all integers big-endian, a frame is at most 16 MiB behind its length.
+
+The version is that of the HELLO answered by ACK; it decides whether the high bits of a qos byte are flags.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from mqpcap.arrays import case_when, is_in
+from mqpcap.protocols.blipmq import pairing as blipmq_pairing
+from mqpcap.schema.fields import U8, U16, U32, U64, Bits, Bytes, GreedyBytes, If, Length, Message, Text
+from mqpcap.schema.protocol import (
+    Claim,
+    ConnectionFacts,
+    Direction,
+    Envelope,
+    Evidence,
+    EvidenceRule,
+    Layout,
+    MessageQueue,
+    Opening,
+    Rule,
+    Seen,
+    Verdict,
+)
+
+MAX_FRAME_SIZE = 16 * 1024 * 1024  # frame.rs: the server closes on more
+HEADER_BYTES = 13
+ACK_BYTES = 21
+IN_A_ROW = 3
+"""So many frames in a row are ours anywhere."""
+FRAMES_LOOKED_AT = 256
+"""So many frames of a side are asked who says them."""
+EARLY_ACKS = 16
+"""ACKs remembered whose HELLO has not been read yet."""
+
+
+class FrameType(IntEnum):
+    """Frame types, net/src/frame.rs."""
+
+    HELLO = 1
+    AUTH = 2
+    PUBLISH = 3
+    SUBSCRIBE = 4
+    ACK = 5
+    NACK = 6
+    PING = 7
+    PONG = 8
+    POLL = 9
+    DELIVER = 10
+
+
+NAMES = {int(t): t.name for t in FrameType}
+QOS_NAMES = {0: "AtMostOnce", 1: "AtLeastOnce"}
+
+
+class BlipMQ(Message):
+    """The 13 bytes every frame begins with (PROTOCOL.md, Frame Layout)."""
+
+    name = "BlipMQ"
+    fields_desc = [
+        # The length counts from after itself: type, id and payload (frame.rs, HEADER_FIXED_LEN).
+        Length("length", less=9, at_most=MAX_FRAME_SIZE),
+        U8("frame_type", column=None, names=NAMES),
+        U64("correlation_id"),
+    ]
+
+
+class BlipMQHello(Message):
+    """Opens the connection with the version the client speaks."""
+
+    name = "BlipMQ HELLO"
+    fields_desc = [U16("protocol_version", 1)]
+
+
+class BlipMQAuth(Message):
+    """The API key, in the clear."""
+
+    name = "BlipMQ AUTH"
+    fields_desc = [U16("key_len"), Text("api_key", length="key_len", strict=True, secret=True)]
+
+
+class BlipMQPublish(Message):
+    """A message, published or delivered; version 1 and every delivery."""
+
+    name = "BlipMQ PUBLISH"
+    fields_desc = [
+        U8("qos", names=QOS_NAMES),
+        U16("topic_len"),
+        Text("topic", length="topic_len", strict=True),
+        GreedyBytes("body", body=True),
+    ]
+
+
+class BlipMQPublishV2(BlipMQPublish):
+    """A message published in version 2: the high bits of the qos byte say which fields follow it."""
+
+    name = "BlipMQ PUBLISH v2"
+    fields_desc = [
+        U8("qos_flags"),
+        Bits("qos", of="qos_flags", mask=0x03, names=QOS_NAMES),
+        If(U32("ttl_ms", unit="ms"), when="qos_flags", has=0x80),
+        If(Bytes("partition_key", prefix=2), when="qos_flags", has=0x40),
+        U16("topic_len"),
+        Text("topic", length="topic_len", strict=True),
+        GreedyBytes("body", body=True),
+    ]
+
+
+class BlipMQSubscribe(Message):
+    """A subscription, version 1; the server ignores what follows the qos (frame.rs:278-297)."""
+
+    name = "BlipMQ SUBSCRIBE"
+    fields_desc = [
+        U16("topic_len"),
+        Text("topic", length="topic_len", strict=True),
+        U8("qos", names=QOS_NAMES),
+        GreedyBytes("trailing_bytes"),
+    ]
+
+
+class BlipMQSubscribeV2(BlipMQSubscribe):
+    """A subscription, version 2: the high bits of the qos byte say which fields follow it."""
+
+    name = "BlipMQ SUBSCRIBE v2"
+    fields_desc = [
+        U16("topic_len"),
+        Text("topic", length="topic_len", strict=True),
+        U8("qos_flags"),
+        Bits("qos", of="qos_flags", mask=0x03, names=QOS_NAMES),
+        If(Text("group", prefix=2, strict=True), when="qos_flags", has=0x80),
+        If(U64("from_offset"), when="qos_flags", has=0x40),
+        GreedyBytes("trailing_bytes"),
+    ]
+
+
+class BlipMQAck(Message):
+    """From the server: HELLO, AUTH (0) or SUBSCRIBE (the new id) succeeded. From the client: delivery processed."""
+
+    name = "BlipMQ ACK"
+    fields_desc = [U64("subscription_id")]
+
+
+class BlipMQNack(Message):
+    """An error; the id is the offending frame's."""
+
+    name = "BlipMQ NACK"
+    fields_desc = [
+        U16("error_code"),
+        U16("message_len"),
+        Text("error_text", length="message_len", strict=True),
+    ]
+
+
+class BlipMQPing(Message):
+    """Are you there; the server ignores a payload (server.rs:155-162)."""
+
+    name = "BlipMQ PING"
+    fields_desc = [GreedyBytes("trailing_bytes")]
+
+
+class BlipMQPong(Message):
+    """The answer to PING."""
+
+    name = "BlipMQ PONG"
+    fields_desc = [GreedyBytes("trailing_bytes")]
+
+
+class BlipMQPoll(Message):
+    """Asks for the next message of a subscription."""
+
+    name = "BlipMQ POLL"
+    fields_desc = [U64("subscription_id")]
+
+
+class BlipMQDeliver(Message):
+    """A message pushed by a version 2 server."""
+
+    name = "BlipMQ DELIVER"
+    fields_desc = [
+        U8("qos", names=QOS_NAMES),
+        U64("delivery_tag"),
+        U16("topic_len"),
+        Text("topic", length="topic_len", strict=True),
+        GreedyBytes("body", body=True),
+    ]
+
+
+_COMMON = {
+    FrameType.HELLO: (BlipMQHello,),
+    FrameType.AUTH: (BlipMQAuth,),
+    FrameType.ACK: (BlipMQAck,),
+    FrameType.NACK: (BlipMQNack,),
+    FrameType.PING: (BlipMQPing,),
+    FrameType.PONG: (BlipMQPong,),
+    FrameType.POLL: (BlipMQPoll,),
+}
+# Version 1 has no type 0x0A: such a frame is unknown there.
+_V1 = _COMMON | {FrameType.PUBLISH: (BlipMQPublish,), FrameType.SUBSCRIBE: (BlipMQSubscribe,)}
+# Version 2, or version unknown: the flag bits apply if the whole payload then parses, else the byte stands as it is.
+_V2 = _COMMON | {
+    FrameType.PUBLISH: (BlipMQPublishV2, BlipMQPublish),
+    FrameType.SUBSCRIBE: (BlipMQSubscribeV2, BlipMQSubscribe),
+    FrameType.DELIVER: (BlipMQDeliver,),
+}
+_SERVER = _V1 | {FrameType.DELIVER: (BlipMQDeliver,)}
+
+
+def _layout(name: str, direction: Direction, bodies: Mapping[Any, Any]) -> Layout:
+    return Layout(
+        name, direction, {int(t): classes for t, classes in bodies.items()}, header=BlipMQ, op="frame_type",
+        names={t: text for t, text in NAMES.items() if t in bodies}, on_bad="stop",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """What one side sends: how many frames in a row, whether only a client or rather a server says them."""
+
+    frames: int
+    client: bool
+    server: bool
+
+
+_FROM_CLIENT = (FrameType.HELLO, FrameType.AUTH, FrameType.SUBSCRIBE, FrameType.PING, FrameType.POLL)
+_FROM_SERVER = (FrameType.NACK, FrameType.PONG, FrameType.DELIVER)
+
+
+def _side(opening: Opening, direction: Direction) -> _Side:
+    """The frames of a side that follow each other, and who says such (notes, Frame types and directions)."""
+    data = opening.c2s if direction == "c2s" else opening.s2c
+    at = opening.find_run(direction, direction, 2 if opening.on_port else IN_A_ROW)
+    frames, client, server = 0, False, False
+    while at is not None and at + HEADER_BYTES <= len(data) and frames < FRAMES_LOOKED_AT:
+        length, kind = int.from_bytes(data[at : at + 4], "big"), data[at + 4]
+        # A PONG is empty; the client's of 2025, which sent protobuf, begin with the same byte and are not.
+        if not 9 <= length <= MAX_FRAME_SIZE or kind not in NAMES or (kind == FrameType.PONG and length > 9):
+            break
+        frames += 1
+        client = client or kind in _FROM_CLIENT
+        succeeded = kind == FrameType.ACK and data[at + 13 : at + 21] == bytes(8)
+        server = server or succeeded or kind in _FROM_SERVER
+        at += 4 + length
+    return _Side(frames, client, server)
+
+
+_HELLO = Claim(Verdict.YES, "c2s", "s2c", "HELLO of version 1 or 2")
+
+
+def claims(opening: Opening) -> Claim:
+    """HELLO alone on the port is enough; elsewhere the server's answer confirms (notes, Heuristic signature)."""
+    client, server = opening.c2s, opening.s2c
+    both = opening.c2s_start and opening.s2c_start
+    hello = client[:5] == b"\0\0\0\x0b\x01" and len(client) >= 15
+    if opening.c2s_start and hello and client[13:15] in (b"\0\1", b"\0\2"):
+        return _HELLO
+    answered = (
+        (server[:5] == b"\0\0\0\x11\x05" and server[13:21] == bytes(8))
+        or (server[4:5] == b"\x06" and len(server) >= 17 and server[:2] == b"\0\0")
+    ) and server[5:13] == client[5:13]
+    if both and len(client) >= HEADER_BYTES and answered:
+        return Claim(Verdict.YES, "c2s", "s2c", "HELLO or first frame answered under its id")
+    if opening.c2s_start and hello:
+        return Claim(Verdict.LIKELY, "c2s", "s2c", "HELLO of another version")
+    plausible = client[:1] in (b"\0", b"\1", b"") and server[:1] in (b"\0", b"\1", b"")
+    if both and not plausible:
+        return Claim(Verdict.NO)
+    if both and not opening.decode_as and len(client) >= HEADER_BYTES and len(server) >= ACK_BYTES:
+        return Claim(Verdict.NO, reason="the first frame is answered whatever it is, and under its id")
+    return _late_claim(opening)
+
+
+def _late_claim(opening: Opening) -> Claim:
+    """What frames in a row say; where no SYN tells who is the client, the types do."""
+    one, two = _side(opening, "c2s"), _side(opening, "s2c")
+    frames, ended = one.frames + two.frames, opening.c2s_ended and opening.s2c_ended
+    if frames < (1 if opening.on_port else IN_A_ROW):
+        return Claim(Verdict.NO if ended else Verdict.WAIT)
+    verdict = Verdict.YES if frames >= IN_A_ROW else Verdict.LIKELY
+    if not (opening.c2s_start or opening.s2c_start):
+        told, not_so = one.client, two.client
+        if told == not_so and not opening.on_port:
+            told, not_so = two.server and not one.server, one.server and not two.server
+        if not_so and not told:
+            return Claim(Verdict.NO, reason="the other side is the client")
+        if not told and not opening.on_port:
+            if not ended:
+                return Claim(Verdict.WAIT)
+            # Only a publisher gets no answer at all.
+            verdict = Verdict.YES if opening.c2s else Verdict.LIKELY
+    return Claim(verdict, "c2s", "s2c", f"{frames} frames in a row")
+
+
+def observe(seen: Seen) -> None:
+    """The version of the HELLO that the server acknowledged, else of the last one sent."""
+    opened = np.array(["agreed" not in c.state for c in seen.connections], np.bool_)
+    told = opened[seen.of] & np.where(seen.from_client, seen.op == FrameType.HELLO, seen.op == FrameType.ACK)
+    rows = seen.rows[told]
+    columns = [
+        column[rows].tolist()
+        for name in ("correlation_id", "subscription_id", "protocol_version")
+        for column in seen.raw.numbers(name)
+    ]
+    # As lists: connections are many, and each has but few such rows.
+    for of, asked, number, _, subscription, acknowledges, version, says_version in zip(
+        seen.of[told].tolist(), seen.from_client[told].tolist(), *columns, strict=True
+    ):
+        state = seen.connections[of].state
+        if "agreed" in state:
+            continue
+        if asked and says_version:
+            state["last"] = state.setdefault("hellos", {})[number] = version
+            if number in state.get("early", ()):
+                state["agreed"] = version
+        elif not asked and acknowledges and subscription == 0:
+            hello = state.get("hellos", {}).get(number)
+            if hello is not None:
+                state.clear()  # nothing else is asked any more, and connections are many
+                state["agreed"] = hello
+            elif len(state.setdefault("early", set())) < EARLY_ACKS:
+                # The other direction may be a search behind: the HELLO is yet to come.
+                state["early"].add(number)
+
+
+_DIALECTS = {1: "v1", 2: "v2"}
+
+
+def _dialect(connection: Evidence) -> str:
+    state = connection.state
+    return _DIALECTS.get(state["agreed"] if "agreed" in state else state.get("last", 0), "unknown")
+
+
+def select_layout(connection: Evidence, layout: str) -> str:
+    """Version 1 takes the qos byte whole and has no DELIVER."""
+    return f"{layout[:3]}_v1" if _dialect(connection) == "v1" else layout
+
+
+def is_final(connection: Evidence) -> bool:
+    """Whether the version is agreed on."""
+    return "agreed" in connection.state
+
+
+_FACTS = {dialect: ConnectionFacts(dialect=dialect) for dialect in (*_DIALECTS.values(), "unknown")}
+
+
+def resolve(connections: Sequence[Evidence]) -> list[ConnectionFacts]:
+    """The dialect of each connection."""
+    return [_FACTS[_dialect(c)] for c in connections]
+
+
+_REPLIES = tuple(t.name for t in (FrameType.ACK, FrameType.PONG, FrameType.PUBLISH))
+
+
+def envelope(table: pa.Table) -> dict[str, pa.Array]:
+    """A NACK is an error, what else answers a request is ok; DELIVER comes unasked."""
+    from_server = is_in(table["direction"], "s2c")
+    replies, refused = is_in(table["op"], *_REPLIES), is_in(table["op"], FrameType.NACK.name)
+    return {"status": case_when({"ok": from_server & replies, "error": from_server & refused})}
+
+
+_ANSWERED_BY = {
+    FrameType.HELLO: FrameType.ACK,
+    FrameType.AUTH: FrameType.ACK,
+    FrameType.SUBSCRIBE: FrameType.ACK,
+    FrameType.PING: FrameType.PONG,
+    FrameType.POLL: FrameType.PUBLISH,
+}
+
+
+def answers(reply: Any, request: Any) -> bool:
+    """Whether a frame may answer another: an answer has its id, but a delivery with QoS 1 has its tag there."""
+    if reply.frame_type == FrameType.PUBLISH and request.frame_type == FrameType.POLL and reply.column("qos") == 1:
+        return True
+    fits = reply.frame_type in (_ANSWERED_BY.get(request.frame_type), FrameType.NACK)
+    return bool(fits and reply.correlation_id == request.correlation_id)
+
+
+PROTOCOL = MessageQueue(
+    name="blipmq",
+    title="BlipMQ",
+    ports=(5555,),
+    dialects=("v1", "v2", "unknown"),
+    layouts=(
+        _layout("c2s", "c2s", _V2),
+        _layout("c2s_v1", "c2s", _V1),
+        _layout("s2c", "s2c", _SERVER),
+        _layout("s2c_v1", "s2c", _V1),
+    ),
+    claims=claims,
+    recognised="HELLO of version 1 or 2, or a first frame answered under its id, or three frames in a row",
+    envelope=Envelope(
+        destination="topic",
+        group_name="group",
+        correlation_id="correlation_id",
+        body="body",
+        error_code="error_code",
+        error_text="error_text",
+        derive=envelope,
+    ),
+    evidence=EvidenceRule(
+        frozenset({FrameType.HELLO, FrameType.ACK}), observe, resolve, select_layout, is_final=is_final
+    ),
+    # What answers what depends on the state of the connection and the queues behind it.
+    rule=Rule(
+        asks={},
+        columns=("correlation_id", "qos", "subscription_id", "error_text", "protocol_version", "partition_key"),
+        body="body",
+        delivered=frozenset({"PUBLISH", "DELIVER"}),
+        machine=blipmq_pairing.pairs,
+        answers=answers,
+        deliveries=blipmq_pairing.deliveries,
+        sets_aside=True,
+    ),
+)

@@ -1,0 +1,615 @@
+"""fq, the message queue of Circonus.
+
+Source: docs/fq_protocol.md of circonus-labs/fq (first revision); real behaviour from fqd, libfq, the Java client at
+aa2bb01 (0.13.12) and node-fq 0.3.1 (68a6e65). Port 8765, all integers big-endian, HTTP shares the port.
+
+A session is a command connection and data connections, tied by a random key alone. The first four bytes of
+the client say what a connection is; on data connections they and the direction decide the layout, as no
+frame says which it has. The server never sends first.
+
+The limits the broker sets to commands (section "Limits" of the notes) are not part of their layout: an
+over-long user is still a login, refused by the answer. Those of data frames are: past one of them the broker
+closes, and nothing behind it can be framed.
+
+A data frame has no mark to be found by, and message ids are full of zeros, which read as lengths of nothing:
+of 3300 late starts in real streams, two frames in a row were first found at a wrong offset in 1920. So a
+search wants names that people give: an exchange that is not empty, and text without control characters; then
+none was wrong.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mqpcap.arrays import case_when, group_ids, is_in, sole_sources, true
+from mqpcap.correlate.rows import Rows
+from mqpcap.schema.fields import U8, U16, U32, Array, Bytes, GreedyText, If, Kind, Message, Nested, Text
+from mqpcap.schema.protocol import (
+    ANY,
+    DIRECTIONS,
+    Claim,
+    ConnectionFacts,
+    Derived,
+    Direction,
+    Ends,
+    Envelope,
+    Evidence,
+    EvidenceRule,
+    Layout,
+    Matches,
+    MessageQueue,
+    Opening,
+    Pairing,
+    Raw,
+    RequestRule,
+    Rule,
+    Seen,
+    Verdict,
+)
+
+PORT = 8765  # fqd.c:80
+MAX_KEY_LEN = 127  # fqd_dss.c:400-402
+MAX_NAME_LEN = 127  # fq_utils.c:270, 280, 296: exchange, route and sender of a data frame
+MAX_HOPS = 32  # fq_utils.c:306
+MAX_PAYLOAD_LEN = 1 << 28  # fqd.h.in:48
+MAX_SEARCHED_PAYLOAD_LEN = 1 << 24  # ours: a search does not wait for more behind what may be no frame
+REFUSED = 0xFFFFFFFF  # fqd_config.c:238: a bind refused; fqd_ccs.c:345: nothing unbound
+
+
+class Word(IntEnum):
+    """The first four bytes of a connection, fq.h:41-44."""
+
+    COMMAND = 0xCC50CAFE
+    DATA = 0xCC50FACE
+    PEER = 0xCC50FEED
+    PEER_OLD = 0xCC50FADE
+
+
+class Code(IntEnum):
+    """The two bytes every command begins with, fq.h and the document's list of prefixes."""
+
+    AUTH = 0xAAAA
+    AUTH_RESPONSE = 0xAA00
+    BIND_REQUEST = 0xB170
+    BIND = 0xB171
+    UNBIND_REQUEST = 0x071B
+    UNBIND = 0x171B
+    STATUS_REQUEST = 0xC7A7
+    STATUS = 0x57A7
+    HEARTBEAT_REQUEST = 0x4848
+    HEARTBEAT = 0xBEA7
+    ERROR = 0xEEEE
+
+
+CODE_NAMES = {int(code): code.name.lower() for code in Code}
+WORD_NAMES = {int(word): "connect" for word in Word}
+KINDS = {int(word): word.name.lower() for word in Word}
+VERBS = (b"GET ", b"PUT ", b"POST", b"HEAD")  # fq.h:45-49
+BIND_FLAGS = {0: "none", 1: "peer", 0x0100: "transient", 0x0110: "permanent", 0x0111: "peer, permanent"}
+
+
+class FqConnect(Message):
+    """The word a client opens a connection with (fqd_listener.c:80-139)."""
+
+    name = "fq"
+    fields_desc = [U32("word", Word.COMMAND, column=None, names={int(w): w.name for w in Word})]
+
+
+class FqConnectCommand(Message):
+    """A command connection: the login follows at once."""
+
+    name = "fq connect command"
+    fields_desc: list[Kind] = []
+
+
+class FqConnectData(Message):
+    """A data connection: the key its command connection was given."""
+
+    name = "fq connect data"
+    fields_desc = [Bytes("client_key", prefix=2, at_least=1, at_most=MAX_KEY_LEN, secret=True)]
+
+
+class FqConnectPeer(Message):
+    """A data connection of another broker."""
+
+    name = "fq connect peer"
+    fields_desc = [
+        Bytes("node_id", size=4),  # fq_client.c:423-427: the peer's identity, an IPv4 address; not in the document
+        Bytes("client_key", prefix=2, at_least=1, at_most=MAX_KEY_LEN, secret=True),
+    ]
+
+
+class FqConnectPeerOld(Message):
+    """A data connection of another broker, in the document's form: it does not say which broker."""
+
+    name = "fq connect old peer"
+    fields_desc = [Bytes("client_key", prefix=2, at_least=1, at_most=MAX_KEY_LEN, secret=True)]
+
+
+class FqCommand(Message):
+    """The code every command begins with."""
+
+    name = "fq command"
+    fields_desc = [U16("code", column=None, names=CODE_NAMES)]
+
+
+class FqQueueDetail(Message):
+    """Queue name, zero byte, type, colon, parameters (fqd_ccs.c:98-121); without a delimiter the rest is absent."""
+
+    name = "fq queue detail"
+    fields_desc = [Text("queue", until=0), Text("queue_type", until=0x3A), GreedyText("queue_params")]
+
+
+class FqAuth(Message):
+    """The login; the broker reads the password and ignores it (fqd_ccs.c:147-154)."""
+
+    name = "fq auth"
+    fields_desc = [
+        U16("method", equals=0, column=None),  # "plain", the only one (fqd_ccs.c:78)
+        Text("user", prefix=2),
+        Nested("queue_detail", FqQueueDetail, prefix=2),
+        Text("password", prefix=2, secret=True),
+    ]
+
+
+class FqAuthResponse(Message):
+    """The login is granted: the key for the data connections, always 127 bytes (fqd_ccs.c:185-198)."""
+
+    name = "fq auth_response"
+    fields_desc = [Bytes("client_key", prefix=2, at_least=1, at_most=MAX_KEY_LEN, secret=True)]
+
+
+class FqBindRequest(Message):
+    """Asks for the messages of an exchange that a program selects."""
+
+    name = "fq bind_request"
+    fields_desc = [
+        U16("bind_flags", names=BIND_FLAGS),  # fq.h:51-53; the document calls it Peer Mode
+        Text("exchange", prefix=2),
+        Text("program", prefix=2),
+    ]
+
+
+class FqBind(Message):
+    """The answer to a bind request; all bits set is a refusal."""
+
+    name = "fq bind"
+    fields_desc = [U32("binding_id", names={REFUSED: "refused"})]
+
+
+class FqUnbindRequest(Message):
+    """Gives a binding up."""
+
+    name = "fq unbind_request"
+    fields_desc = [U32("binding_id"), Text("exchange", prefix=2)]
+
+
+class FqUnbind(Message):
+    """The answer to an unbind request: the same id, or all bits set when nothing was removed."""
+
+    name = "fq unbind"
+    fields_desc = [U32("binding_id", names={REFUSED: "refused"})]
+
+
+class FqStatusRequest(Message):
+    """Asks for the counters of the session."""
+
+    name = "fq status_request"
+    fields_desc = [
+        # node-fq lib/command.js:51, 355: its buffer is two bytes too long, and they are sent. No command is 0000.
+        If(Bytes("spare", size=2, column=None), follows=b"\0\0"),
+    ]
+
+
+class FqStatusValue(Message):
+    """One counter."""
+
+    name = "fq status value"
+    fields_desc = [Text("name_", prefix=2), U32("value")]
+
+
+class FqStatus(Message):
+    """The counters of the session, up to an empty name (fqd_ccs.c:226-243)."""
+
+    name = "fq status"
+    fields_desc = [Array("status_values", FqStatusValue, until_zero=2)]
+
+
+class FqHeartbeatRequest(Message):
+    """Asks for heartbeats at an interval, 0 for none."""
+
+    name = "fq heartbeat_request"
+    fields_desc = [U16("interval_ms", unit="ms")]
+
+
+class FqHeartbeat(Message):
+    """A sign of life; nothing answers it."""
+
+    name = "fq heartbeat"
+    fields_desc: list[Kind] = []
+
+
+class FqError(Message):
+    """Why the broker ends the session; the document gives it no layout (fqd.h.in:224-227)."""
+
+    name = "fq error"
+    fields_desc = [Text("error_text", prefix=2)]
+
+
+class FqMessageShort(Message):
+    """A data frame from the client of an ordinary data connection."""
+
+    name = "fq message, short"
+    fields_desc = [
+        Text("exchange", prefix=1, at_most=MAX_NAME_LEN),
+        Text("route_", prefix=1, at_most=MAX_NAME_LEN),
+        Bytes("message_id", size=16),
+        U32("payload_len", at_most=MAX_PAYLOAD_LEN),
+        Bytes("body", length="payload_len", body=True),
+    ]
+
+
+class FqMessage(Message):
+    """A data frame from the broker to anybody (fqd_dss.c:348), or from a peer."""
+
+    name = "fq message"
+    fields_desc = [
+        Text("exchange", prefix=1, at_most=MAX_NAME_LEN),
+        Text("route_", prefix=1, at_most=MAX_NAME_LEN),
+        Bytes("message_id", size=16),
+        Text("sender", prefix=1, at_most=MAX_NAME_LEN),
+        U8("hop_count", at_most=MAX_HOPS),
+        Array("hops", Bytes("address", size=4), count="hop_count"),  # IPv4, newest first (fqd_peer.c:166-185)
+        U32("payload_len", at_most=MAX_PAYLOAD_LEN),
+        Bytes("body", length="payload_len", body=True),
+    ]
+
+
+class FqMessageShortFound(Message):
+    """What a search takes for a short frame."""
+
+    name = "fq message, short, found"
+    fields_desc = [
+        Text("exchange", prefix=1, at_least=1, at_most=MAX_NAME_LEN, strict=True, printable=True),
+        Text("route_", prefix=1, at_most=MAX_NAME_LEN, strict=True, printable=True),
+        Bytes("message_id", size=16),
+        U32("payload_len", at_most=MAX_SEARCHED_PAYLOAD_LEN),
+        Bytes("body", length="payload_len", body=True),
+    ]
+
+
+class FqMessageFound(Message):
+    """What a search takes for a full frame."""
+
+    name = "fq message, found"
+    fields_desc = [
+        Text("exchange", prefix=1, at_least=1, at_most=MAX_NAME_LEN, strict=True, printable=True),
+        Text("route_", prefix=1, at_most=MAX_NAME_LEN, strict=True, printable=True),
+        Bytes("message_id", size=16),
+        Text("sender", prefix=1, at_most=MAX_NAME_LEN, strict=True, printable=True),
+        U8("hop_count", at_most=MAX_HOPS),
+        Array("hops", Bytes("address", size=4), count="hop_count"),
+        U32("payload_len", at_most=MAX_SEARCHED_PAYLOAD_LEN),
+        Bytes("body", length="payload_len", body=True),
+    ]
+
+
+_CONNECT = {
+    int(Word.COMMAND): (FqConnectCommand,),
+    int(Word.DATA): (FqConnectData,),
+    int(Word.PEER): (FqConnectPeer,),
+    int(Word.PEER_OLD): (FqConnectPeerOld,),
+}
+_REQUESTS = {
+    int(Code.AUTH): (FqAuth,),
+    int(Code.BIND_REQUEST): (FqBindRequest,),
+    int(Code.UNBIND_REQUEST): (FqUnbindRequest,),
+    int(Code.STATUS_REQUEST): (FqStatusRequest,),
+    int(Code.HEARTBEAT_REQUEST): (FqHeartbeatRequest,),
+    int(Code.HEARTBEAT): (FqHeartbeat,),
+}
+_ANSWERS = {
+    int(Code.AUTH_RESPONSE): (FqAuthResponse,),
+    int(Code.BIND): (FqBind,),
+    int(Code.UNBIND): (FqUnbind,),
+    int(Code.STATUS): (FqStatus,),
+    int(Code.HEARTBEAT): (FqHeartbeat,),
+    int(Code.ERROR): (FqError,),
+}
+_AFTER_CONNECT = {
+    int(Word.COMMAND): "command_c2s",
+    int(Word.DATA): "short",
+    int(Word.PEER): "full_c2s",
+    int(Word.PEER_OLD): "full_c2s",
+}
+
+
+def _commands(name: str, direction: Direction, bodies: Mapping[int, Sequence[type]]) -> Layout:
+    return Layout(name, direction, bodies, header=FqCommand, op="code", names=CODE_NAMES, dialect="v1", on_bad="stop")
+
+
+def _frames(name: str, direction: Direction, *readings: type) -> Layout:
+    searched = None if name.endswith("found") else f"{name}_found"
+    return Layout(
+        name, direction, {ANY: readings}, names={ANY: "message"}, dialect="v1", on_bad="stop", searched=searched
+    )
+
+
+def _connect(word: Word) -> Layout:
+    """All words open alike; the layout's name keeps which it was, also where the rest was not captured."""
+    return Layout(
+        f"connect_{KINDS[word]}", "c2s", _CONNECT, header=FqConnect, op="word", names=WORD_NAMES, dialect="v1",
+        on_bad="stop", then=_AFTER_CONNECT, in_a_row=1,
+    )  # fmt: skip
+
+
+LAYOUTS = (
+    *map(_connect, Word),
+    _commands("command_c2s", "c2s", _REQUESTS),
+    _commands("command_s2c", "s2c", _ANSWERS),
+    _frames("short", "c2s", FqMessageShort),
+    _frames("full_c2s", "c2s", FqMessage),
+    # The client of a connection whose start was not captured, before it has shown which of the two it sends.
+    _frames("short_or_full", "c2s", FqMessageShort, FqMessage),
+    _frames("full", "s2c", FqMessage),
+    _frames("short_found", "c2s", FqMessageShortFound),
+    _frames("full_c2s_found", "c2s", FqMessageFound),
+    _frames("short_or_full_found", "c2s", FqMessageShortFound, FqMessageFound),
+    _frames("full_found", "s2c", FqMessageFound),
+)  # fmt: skip
+
+
+def claims(opening: Opening) -> Claim:
+    """The word decides; without the start of the stream two commands or frames in a row do, on the port or to a known
+    server."""
+    client, server = opening.c2s, opening.s2c
+    word = int.from_bytes(client[:4], "big")
+    if len(client) >= 4 and word in KINDS:
+        answers = "command_s2c" if word == Word.COMMAND else "full"
+        return Claim(Verdict.YES, f"connect_{KINDS[word]}", answers, f"first word {word:08x}")
+    if opening.c2s_start and client:
+        begun = len(client) < 4 and any(w.to_bytes(4, "big").startswith(client) for w in Word)
+        return Claim(Verdict.WAIT if begun and not opening.c2s_ended else Verdict.NO)
+    if opening.c2s_start and not opening.c2s_ended:
+        return Claim(Verdict.WAIT)  # the server never sends first
+    if not client and opening.s2c_start and server[:4] == b"\xaa\0\0\x7f" and server[131:133] == b"\xbe\xa7":
+        return Claim(Verdict.YES, "command_c2s", "command_s2c", "a key and a heartbeat, as the server answers a login")
+    if client[:4] in VERBS or server[:5] == b"HTTP/":
+        return Claim(Verdict.NO)
+    if not opening.on_port and not (opening.c2s_ended and opening.s2c_ended):
+        return Claim(Verdict.WAIT)  # every stranger comes here: each is searched once
+    return _late_claim(opening)
+
+
+def _late_claim(opening: Opening) -> Claim:
+    """What the middle of a connection is, by the layouts that read it from the earliest byte on.
+
+    A side that reads as nothing yet may only need more bytes; one that no byte can follow counts as silent.
+    """
+    commands = [at for d in DIRECTIONS if (at := _found(opening, d, f"command_{d}")) is not None]
+    short = _found(opening, "c2s", "short_found")
+    full_c2s = _found(opening, "c2s", "full_c2s_found")
+    frames = [at for at in (short, full_c2s, _found(opening, "s2c", "full_found")) if at is not None]
+    if not commands and not frames:
+        return Claim(Verdict.NO if opening.c2s_ended and opening.s2c_ended else Verdict.WAIT)
+    # Where both read, the earlier byte wins: a misreading needs bytes skipped.
+    if commands and (not frames or min(commands) <= min(frames)):
+        return Claim(Verdict.LIKELY, "command_c2s", "command_s2c", "commands without the start of the connection")
+    if short is None and full_c2s is None:
+        sends = "short_or_full"
+    elif full_c2s is None or (short is not None and short <= full_c2s):
+        sends = "short"
+    else:
+        sends = "full_c2s"
+    return Claim(Verdict.LIKELY, sends, "full", "data frames without the start of the connection")
+
+
+def _found(opening: Opening, direction: Direction, layout: str) -> int | None:
+    """Where two messages in a row begin, if they are not the last few bytes of what reads as none.
+
+    A late start lies inside one message: less is skipped than is read. Strangers end in a chance frame now and then.
+    """
+    side = opening.c2s if direction == "c2s" else opening.s2c
+    at = opening.find_run(direction, layout, 2) if side else None
+    return at if at is not None and at <= len(side) - at else None
+
+
+def observe(seen: Seen) -> None:
+    """The key a connection opens with, the first login and the key it was granted."""
+    for connection, direction, op, ts_ns, (user, queue, key) in seen.each("user", "queue", "client_key"):
+        state = connection.state
+        if op == Code.AUTH and direction == "c2s" and user is not None and "user" not in state:
+            state["user"], state["queue"] = user, queue
+        elif key is not None and "key" not in state:
+            state["key"], state["key_ts_ns"], state["granted"] = key, ts_ns, op == Code.AUTH_RESPONSE
+
+
+_KINDS = {f"connect_{kind}": kind for kind in KINDS.values()} | {"command_c2s": "command", "short": "data"}
+"""What a connection is, by the layout its client began with; of full frames without a start it may be either peer."""
+
+
+def _login(connection: Evidence, logins: Mapping[object, Sequence[Evidence]]) -> Evidence | None:
+    """The command connection whose login a connection belongs to: itself, or the one that was given its key."""
+    state = connection.state
+    if "user" in state:
+        return connection
+    if "key" not in state or state["granted"]:
+        return None
+    # Keys are random: a second login with one is the same traffic in another capture. The latest is nearest. The key
+    # alone ties, as a broker may have several addresses; one of its own goes first.
+    earlier = [c for c in logins.get(state["key"], ()) if c.state["key_ts_ns"] <= state["key_ts_ns"]]
+    here = connection.server_ip, connection.server_port
+    return max(earlier, key=lambda c: ((c.server_ip, c.server_port) == here, int(c.state["key_ts_ns"])), default=None)
+
+
+def resolve(connections: Sequence[Evidence]) -> list[ConnectionFacts]:
+    """User and queue of the login on its command connection and on the data connections with its key."""
+    logins: dict[object, list[Evidence]] = {}
+    for c in connections:
+        if c.state.get("granted"):
+            logins.setdefault(c.state["key"], []).append(c)
+    facts = []
+    for c in connections:
+        login = _login(c, logins)
+        said: Mapping[str, Any] = {} if login is None else login.state
+        # An empty queue name makes the broker invent one, which it tells nobody (fqd_ccs.c:127-146).
+        facts.append(
+            ConnectionFacts(
+                group_name=said.get("queue") or None,
+                client_name=said.get("user"),
+                columns={"connection_kind": _KINDS.get(c.layouts[0])},
+            )
+        )
+    return facts
+
+
+def needed(over: Sequence[Evidence], others: Sequence[Evidence]) -> list[Evidence]:
+    """Logins that granted a key with which another connection has begun.
+
+    A login with no such connection is not needed: with its command connection the broker forgets the key.
+    """
+    keys = {c.state["key"] for c in others if "key" in c.state and not c.state["granted"]}
+    return [c for c in over if c.state.get("granted") and c.state["key"] in keys]
+
+
+def _dotted(addresses: NDArray[np.uint32]) -> pa.Array:
+    """IPv4 addresses as text; each different one is written once, as there are few."""
+    different, index = np.unique(addresses, return_inverse=True)
+    texts = [".".join(str(x >> shift & 255) for shift in (24, 16, 8, 0)) for x in different.tolist()]
+    return pa.array(texts, pa.string()).take(pa.array(index.reshape(-1)))
+
+
+def _addresses(buffer: NDArray[np.uint8], at: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """The four-byte integers at the offsets."""
+    value = np.zeros(len(at), np.uint32)
+    for i in range(4):
+        value = value << np.uint32(8) | buffer[at + i]
+    return value
+
+
+def derive(raw: Raw) -> dict[str, pa.Array]:
+    """Addresses as dotted text. What a connection is comes from its evidence, so that column is empty here."""
+    node_start, node_len = raw.spans("node_id")
+    node_rows = np.flatnonzero(node_len >= 0)
+    node_ids = _dotted(_addresses(raw.buffer, node_start[node_rows]))
+    node_id = node_ids.take(_places(raw.n, node_rows))
+
+    # The hops are where the wire has them: behind the sender and their count.
+    sender_start, sender_len = raw.spans("sender")
+    full = np.flatnonzero(sender_len >= 0)
+    counts_at = (sender_start + sender_len)[full]
+    counts = raw.buffer[counts_at].astype(np.int64)
+    before = np.cumsum(counts) - counts
+    within = np.arange(counts.sum()) - np.repeat(before, counts)
+    hops = _dotted(_addresses(raw.buffer, np.repeat(counts_at + 1, counts) + 4 * within))
+    lengths = np.zeros(raw.n + 1, np.int64)
+    lengths[full + 1] = counts
+    absent = np.ones(raw.n, np.bool_)
+    absent[full] = False
+    offsets = pa.array(np.cumsum(lengths).astype(np.int32))
+    return {
+        "connection_kind": pa.nulls(raw.n, pa.string()),
+        "node_id": node_id,
+        "hops": pa.ListArray.from_arrays(offsets, hops, mask=pa.array(absent)),
+    }
+
+
+def _places(n: int, rows: NDArray[np.int64]) -> pa.Array:
+    """For each of n rows the place of its value among those of ``rows``, null for the others."""
+    place, absent = np.zeros(n, np.int64), np.ones(n, np.bool_)
+    place[rows], absent[rows] = np.arange(len(rows)), False
+    return pa.array(place, mask=absent)
+
+
+_HEX = np.frombuffer(b"".join(b"%02x" % x for x in range(256)), np.uint8).reshape(256, 2)
+
+
+def _hex(ids: pa.Array) -> pa.Array:
+    """16-byte ids as 32 hex digits."""
+    present = ids.drop_null().cast(pa.binary(16))
+    raw = np.frombuffer(present.buffers()[1] or b"", np.uint8, 16 * len(present), 16 * present.offset)
+    digits = np.ascontiguousarray(_HEX[raw])
+    offsets = np.arange(len(present) + 1, dtype=np.int32) * 32
+    text = pa.Array.from_buffers(pa.string(), len(present), [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
+    return text.take(_places(len(ids), np.flatnonzero(pc.is_valid(ids).to_numpy(zero_copy_only=False))))
+
+
+_REPLIES = tuple(CODE_NAMES[code] for code in _ANSWERS if code not in (Code.HEARTBEAT, Code.ERROR))
+
+
+def envelope(table: pa.Table) -> dict[str, pa.Array]:
+    """The id as text, and whether an answer grants or refuses; a refused unbind had nothing to do and is no error."""
+    op, binding_id = table["op"], table["binding_id"]
+    bind = is_in(op, "bind")
+    refused = is_in(op, "error") | bind & true(pc.equal(binding_id, REFUSED))
+    # A bind whose id was not captured may be either.
+    granted = is_in(op, *_REPLIES) & ~(bind & true(pc.is_null(binding_id)))
+    return {
+        "status": case_when({"ok": granted, "error": refused}),
+        "message_id": _hex(table["message_id"].combine_chunks()),
+    }
+
+
+def deliveries(rows: Rows, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
+    """A delivery carries its publish's id, exchange, route and body; a disk queue rewrites the id's last 8 bytes.
+
+    Publishers repeat ids (fq_bench, the lua client): where several publishes are alike in all, none is taken.
+    """
+    message = pc.equal(rows["op"], "message")
+    published = pc.equal(rows["direction"], "c2s")
+    source = np.flatnonzero(pc.fill_null(pc.and_(message, published), False).to_numpy(zero_copy_only=False))
+    sink = np.flatnonzero(pc.fill_null(pc.and_(message, pc.invert(published)), False).to_numpy(zero_copy_only=False))
+    identity = pc.binary_slice(rows["f.message_id"], 0, 8)
+    key = group_ids([identity, rows["destination"], rows["f.route"], rows["body_print"]], rows.num_rows)
+    whole = pc.is_valid(rows["f.message_id"]).to_numpy(zero_copy_only=False)
+    one, two, doubtful = sole_sources(key, source[whole[source]], sink[whole[sink]], rows["ts_ns"].to_numpy())
+    ids = rows["f.message_id"].take(pa.array(one)).to_pylist()
+    return Matches(one, two, ["message_id"] * len(one), [x.hex() for x in ids], doubtful)
+
+
+RULE = Rule(
+    asks={
+        CODE_NAMES[Code.AUTH]: RequestRule(
+            "always", frozenset({CODE_NAMES[Code.AUTH_RESPONSE], CODE_NAMES[Code.ERROR]})
+        ),
+        CODE_NAMES[Code.BIND_REQUEST]: RequestRule("always", frozenset({CODE_NAMES[Code.BIND]})),
+        CODE_NAMES[Code.UNBIND_REQUEST]: RequestRule("always", frozenset({CODE_NAMES[Code.UNBIND]})),
+        CODE_NAMES[Code.STATUS_REQUEST]: RequestRule("always", frozenset({CODE_NAMES[Code.STATUS]})),
+        CODE_NAMES[Code.HEARTBEAT_REQUEST]: RequestRule("never"),
+        "message": RequestRule("never"),
+    },
+    unasked=frozenset({CODE_NAMES[Code.HEARTBEAT], "message"}),
+    # After the login an error answers nothing: it ends the session.
+    first_only=frozenset({CODE_NAMES[Code.ERROR]}),
+    columns=("message_id", "route"),
+    body="body",
+    deliveries=deliveries,
+    across_servers=True,
+)
+
+PROTOCOL = MessageQueue(
+    name="fq",
+    title="fq",
+    ports=(PORT,),
+    dialects=("v1",),
+    layouts=LAYOUTS,
+    claims=claims,
+    recognised="the client's first four bytes: cc50cafe, cc50face, cc50feed or cc50fade",
+    envelope=Envelope(destination="exchange", body="body", error_text="error_text", derive=envelope),
+    rule=RULE,
+    evidence=EvidenceRule(
+        frozenset({*map(int, Word), Code.AUTH, Code.AUTH_RESPONSE}), observe, resolve, joins=True, needed=needed
+    ),
+    derived=(
+        Derived("connection_kind", pa.string()),
+        Derived("node_id", pa.string()),
+        Derived("hops", pa.list_(pa.string())),
+    ),
+    derive=derive,
+    hidden=("node_id", "hops"),
+)

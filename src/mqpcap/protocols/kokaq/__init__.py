@@ -1,0 +1,1043 @@
+"""kokaq: the document's layout (``doc``), the first Go codec's (``go1``), the second's (``lean``).
+
+Source: docs/tcp-wireprotocol.md of kokaq/protocol at 95fc78e; pkg/tcp at 5c046dd (go1); tcp/ at dd5fc43 (lean).
+Ports 9944 and 4242. Big-endian, but for go1, which is little-endian; the magic 0x0420 says which.
+At most 4096 metadata entries in 1 MiB, 64 KiB of payload (lean: 16 MiB).
+
+No frame says how long it is, and some end only where the next one begins. So a splitter (``kokaq_frames``) looks at
+the neighbours, finds the end and names the layout that reads the frame. It waits for the bytes that decide: where a
+frame ends never depends on how the stream was cut into packets.
+
+The document contradicts itself and the codec: what 5, 7 and 8 mean, and every client and status, is told by
+evidence from the connection's big-endian frames. A layout has a variant for each state of that evidence,
+and ``select_layout`` picks one. Nothing is guessed in silence: ``ambiguities`` names what rests on an open choice.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mqpcap.arrays import case_when, factorize, true
+from mqpcap.protocols.kokaq import splitter as kokaq_frames
+from mqpcap.protocols.kokaq.splitter import (
+    FORMS,
+    HEADER_BYTES,
+    MAX_LEAN_PAYLOAD_BYTES,
+    MAX_METADATA_BYTES,
+    MAX_METADATA_ENTRIES,
+    METADATA,
+    PAYLOAD,
+    TRAILER_BYTES,
+    VERSION,
+    Frames,
+    legal,
+)
+from mqpcap.schema.fields import (
+    U8,
+    U16,
+    U16LE,
+    U32,
+    U32LE,
+    Array,
+    Bits,
+    Bytes,
+    GreedyBytes,
+    If,
+    Kind,
+    Message,
+    Nested,
+    read_direction,
+)
+from mqpcap.schema.protocol import (
+    ANY,
+    DIRECTIONS,
+    Claim,
+    ConnectionFacts,
+    Derived,
+    Direction,
+    Envelope,
+    Evidence,
+    EvidenceRule,
+    Layout,
+    MessageQueue,
+    Opening,
+    Raw,
+    RequestRule,
+    Rule,
+    Seen,
+    Split,
+    Verdict,
+)
+
+MAGIC = 0x0420
+BIG, LITTLE = b"\x04\x20", b"\x20\x04"
+
+# Names. The document's words, then the codec's (const.go).
+DOC_OPS = {0: "Nop", 1: "Create", 2: "Delete", 3: "Get", 4: "Peek", 5: "Pop", 7: "Push", 8: "AcquirePeekLock"}
+CODEC_OPS = {
+    0: "NoOp", 1: "Create", 2: "Delete", 3: "Get", 4: "Peek", 5: "Pop", 6: "Push", 7: "AcquirePeekLock",
+    8: "ReleasePeekLock",
+}  # fmt: skip
+CLIENTS = ("ProxyHttp", "ProxyAmqp", "QueueService", "StorageService", "HealthService")
+DOC_CLIENTS = dict(enumerate(CLIENTS))
+CODEC_CLIENTS = dict(enumerate(CLIENTS, 1))
+STATUSES = ("Success", "Fail", "PartialSucess", "Unknown")
+DOC_STATUSES = dict(enumerate(STATUSES))
+CODEC_STATUSES = dict(enumerate(STATUSES, 1))
+CODEC_REASONS = {1: "Ok", 2: "Bad", 3: "Exists", 4: "NotAllowed", 5: "Infra"}
+# The document gives 3 to three reasons; 4 and 5 are in conflict with nothing.
+DOC_REASONS = CODEC_REASONS | {3: "Exists, NotAllowed or Infra"}
+DOC_METADATA = {
+    1: "TimeToLive", 2: "Version", 3: "Creation Time", 4: "Expiration Time", 5: "UUID", 6: "Source Info",
+    7: "Last Modification time", 8: "Originator RequestID", 9: "Correlation ID", 10: "Request Handling Time",
+}  # fmt: skip
+CODEC_METADATA = {
+    1: "TTL", 2: "Version", 3: "CreationTime", 4: "ExpTime", 5: "UUID", 6: "LastModificationTime",
+    7: "OriginatorRequestId", 8: "CorrelationId", 9: "RequestTime",
+}  # fmt: skip
+
+# -- the messages ----------------------------------------------------------------------------------------
+
+_BEGINS = [U16("magic", equals=MAGIC, column=None), U8("version", VERSION)]
+_BEGINS_LE = [U16LE("magic", equals=MAGIC, column=None), U8("version", VERSION)]
+# The document's rulers count bits from the left, as the codec does (wire.go:80) ...
+_TYPE = [
+    U8("type_rq", 0x06, column=None),
+    Bits("message_type", of="type_rq", shift=2, mask=0x3F),
+    Bits("rq", of="type_rq", mask=0x03),
+]
+# ... and its table "bit 0-5" can be read from the right.
+_TYPE_LSB = [
+    U8("type_rq", 0x81, column=None),
+    Bits("message_type", of="type_rq", mask=0x3F),
+    Bits("rq", of="type_rq", shift=6, mask=0x03),
+]
+_REQUEST = [U8("opcode"), U8("client")]
+_ANSWER = [
+    U8("opcode"),
+    U8("status_reason", column=None),
+    Bits("status", of="status_reason", shift=4, mask=0x0F),
+    Bits("reason", of="status_reason", mask=0x0F),
+]
+_TAGGED = [U8("op_opaque"), U8("tag")]
+# "Simple Request" draws one opaque of 16 bits and no tag.
+_WIDE = [U16("op_opaque")]
+_WIDE_LE = [U16LE("op_opaque")]
+
+
+class Kokaq(Message):
+    """What every kokaq frame begins with. Made from bytes it becomes the class that reads them; built it is a request.
+
+    Which side sent lone bytes is seen from RQ (big-endian) or a status and reason in byte 9, else they are a request.
+    """
+
+    name = "Kokaq"
+    fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), *_REQUEST, *_TAGGED]
+
+    @classmethod
+    def dispatch_hook(cls, _pkt: bytes = b"", *args: Any, **fields: Any) -> type[Message]:
+        """The header class of the bytes."""
+        if len(_pkt) < HEADER_BYTES:
+            return KokaqRequest
+        answers = _pkt[3] & 0x03 == 1 if _pkt[:2] == MAGIC.to_bytes(2, "big") else _pkt[9] >= 0x11
+        known = read_direction()
+        direction: Direction = "s2c" if known == "s2c" or (known is None and answers) else "c2s"
+        name = SPLITS[direction](memoryview(_pkt), 0, len(_pkt), True).layout
+        header = PROTOCOL.layout(name).header if name else None
+        return KokaqRequest if header is None else cast(type[Message], header)
+
+
+class KokaqRequest(Kokaq):
+    """The 12 bytes a request begins with; ``tag`` says what follows."""
+
+    name = "Kokaq request"
+    fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), *_REQUEST, *_TAGGED]
+
+
+class KokaqAnswer(Kokaq):
+    """The 12 bytes an answer begins with: status and reason where the request has its client."""
+
+    name = "Kokaq answer"
+    type_rq = 0x05
+    fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), *_ANSWER, *_TAGGED]
+
+
+class KokaqRequestLsb(Kokaq):
+    """A request with the bits of its fourth byte counted from the right."""
+
+    name = "Kokaq request, lsb"
+    fields_desc = [*_BEGINS, *_TYPE_LSB, U32("opaque"), *_REQUEST, *_TAGGED]
+
+
+class KokaqAnswerLsb(Kokaq):
+    """An answer with the bits of its fourth byte counted from the right."""
+
+    name = "Kokaq answer, lsb"
+    type_rq = 0x41
+    fields_desc = [*_BEGINS, *_TYPE_LSB, U32("opaque"), *_ANSWER, *_TAGGED]
+
+
+class KokaqRequest16(Kokaq):
+    """A request as "Simple Request" draws it: a 16-bit opaque, nothing behind it."""
+
+    name = "Kokaq request, 16-bit opaque"
+    fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), *_REQUEST, *_WIDE]
+
+
+class KokaqAnswer16(Kokaq):
+    """An answer with a 16-bit opaque."""
+
+    name = "Kokaq answer, 16-bit opaque"
+    type_rq = 0x05
+    fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), *_ANSWER, *_WIDE]
+
+
+class KokaqRequest16Lsb(Kokaq):
+    """A request with a 16-bit opaque, bits counted from the right."""
+
+    name = "Kokaq request, 16-bit opaque, lsb"
+    fields_desc = [*_BEGINS, *_TYPE_LSB, U32("opaque"), *_REQUEST, *_WIDE]
+
+
+class KokaqAnswer16Lsb(Kokaq):
+    """An answer with a 16-bit opaque, bits counted from the right."""
+
+    name = "Kokaq answer, 16-bit opaque, lsb"
+    type_rq = 0x41
+    fields_desc = [*_BEGINS, *_TYPE_LSB, U32("opaque"), *_ANSWER, *_WIDE]
+
+
+class KokaqLERequest(Kokaq):
+    """The first codec's request: the same 12 bytes, little-endian."""
+
+    name = "Kokaq go1 request"
+    type_rq = 0x05  # const.go:20-22: two-way is 1, as response is
+    fields_desc = [*_BEGINS_LE, *_TYPE, U32LE("opaque"), *_REQUEST, *_TAGGED]
+
+
+class KokaqLEAnswer(Kokaq):
+    """The first codec's answer."""
+
+    name = "Kokaq go1 answer"
+    type_rq = 0x05
+    fields_desc = [*_BEGINS_LE, *_TYPE, U32LE("opaque"), *_ANSWER, *_TAGGED]
+
+
+class KokaqLERequest16(Kokaq):
+    """A little-endian request whose last two bytes are one opaque."""
+
+    name = "Kokaq go1 request, 16-bit opaque"
+    type_rq = 0x05
+    fields_desc = [*_BEGINS_LE, *_TYPE, U32LE("opaque"), *_REQUEST, *_WIDE_LE]
+
+
+class KokaqLEAnswer16(Kokaq):
+    """A little-endian answer whose last two bytes are one opaque."""
+
+    name = "Kokaq go1 answer, 16-bit opaque"
+    type_rq = 0x05
+    fields_desc = [*_BEGINS_LE, *_TYPE, U32LE("opaque"), *_ANSWER, *_WIDE_LE]
+
+
+class KokaqSizedRequest(Kokaq):
+    """The older draft's request: 12 bytes in front of the operation, with the message's size. Never seen sent."""
+
+    name = "Kokaq sized request"
+    fields_desc = [*_BEGINS, *_TYPE, U32("size"), U32("opaque"), *_REQUEST, *_TAGGED]
+
+
+class KokaqSizedAnswer(Kokaq):
+    """The older draft's answer (the picture that begins at 12)."""
+
+    name = "Kokaq sized answer"
+    type_rq = 0x05
+    fields_desc = [*_BEGINS, *_TYPE, U32("size"), U32("opaque"), *_ANSWER, *_TAGGED]
+
+
+class KokaqSimple(Message):
+    """No component."""
+
+    name = "Kokaq simple"
+    fields_desc: list[Kind] = []
+
+
+_COMPONENT = [U16("component_magic", equals=MAGIC, column=None), U8("component_opaque")]
+_COMPONENT_LE = [U16LE("component_magic", equals=MAGIC, column=None), U8("component_opaque")]
+_NAMES = [
+    U8("namespace_len"),
+    U8("queue_len"),
+    U16("payload_len"),
+    Bytes("namespace", length="namespace_len", column="namespace_raw"),
+    Bytes("queue", length="queue_len", column="queue_raw"),
+    Bytes("body", length="payload_len", body=True),
+]
+# Zeros taken as padding or tail; the splitter has looked at them.
+_TRAILER = If(GreedyBytes("trailer"), left=1)
+_TRAILER_LE = If(GreedyBytes("trailer", bytes(TRAILER_BYTES)), left=1)  # request.go:130,158: the codec always writes it
+
+
+class KokaqPayload(Message):
+    """A namespace, a queue and data; lengths count bytes."""
+
+    name = "Kokaq payload"
+    announced = {"tag": PAYLOAD}
+    fields_desc = [U8("component_tag", equals=PAYLOAD, column=None), *_COMPONENT, *_NAMES, _TRAILER]
+
+
+class KokaqPayloadSwapped(Message):
+    """A payload under tag 1, as the captions of the document's component pictures have it."""
+
+    name = "Kokaq payload, tag 1"
+    announced = {"tag": METADATA}
+    fields_desc = [U8("component_tag", equals=METADATA, column=None), *_COMPONENT, *_NAMES, _TRAILER]
+
+
+class KokaqEntry(Message):
+    """One metadata field."""
+
+    name = "Kokaq metadata entry"
+    fields_desc = [U8("tag"), U8("size"), Bytes("value", length="size")]
+
+
+_COUNTED = [
+    U32("field_count", at_most=MAX_METADATA_ENTRIES),
+    Array("metadata", KokaqEntry, count="field_count", column="entries"),
+    _TRAILER,
+]
+
+
+class KokaqMetadata(Message):
+    """So many metadata entries."""
+
+    name = "Kokaq metadata"
+    announced = {"tag": METADATA}
+    fields_desc = [U8("component_tag", equals=METADATA, column=None), *_COMPONENT, *_COUNTED]
+
+
+class KokaqMetadataSwapped(Message):
+    """Metadata under tag 2."""
+
+    name = "Kokaq metadata, tag 2"
+    announced = {"tag": PAYLOAD}
+    fields_desc = [U8("component_tag", equals=PAYLOAD, column=None), *_COMPONENT, *_COUNTED]
+
+
+class KokaqEntries(Message):
+    """Metadata entries that fill their block."""
+
+    name = "Kokaq metadata entries"
+    fields_desc = [Array("metadata", KokaqEntry, column="entries")]
+
+
+class KokaqMetadataBytes(Message):
+    """Metadata whose "fieldcount len" is the length of the block in bytes."""
+
+    name = "Kokaq metadata, length in bytes"
+    announced = {"tag": METADATA}
+    fields_desc = [
+        U8("component_tag", equals=METADATA, column=None),
+        *_COMPONENT,
+        U32("field_count", column=None),
+        Nested("block", KokaqEntries, length="field_count", at_most=MAX_METADATA_BYTES),
+    ]
+
+
+class KokaqLEPayload(Message):
+    """The first codec's payload: a name is a 32-bit number wherever its length is not 0 (request.go:139-146)."""
+
+    name = "Kokaq go1 payload"
+    announced = {"tag": PAYLOAD}
+    fields_desc = [
+        U8("component_tag", equals=PAYLOAD, column=None),
+        *_COMPONENT_LE,
+        U8("namespace_len", 4),
+        U8("queue_len", 4),
+        U16LE("payload_len"),
+        If(U32LE("namespace", column="namespace_id"), when="namespace_len"),
+        If(U32LE("queue", column="queue_id"), when="queue_len"),
+        Bytes("body", length="payload_len", body=True),
+        _TRAILER_LE,
+    ]
+
+
+class KokaqLEPlainPayload(Message):
+    """A little-endian payload without the codec's tail, so not its writing: lengths count bytes."""
+
+    name = "Kokaq little-endian payload"
+    announced = {"tag": PAYLOAD}
+    fields_desc = [
+        U8("component_tag", equals=PAYLOAD, column=None),
+        *_COMPONENT_LE,
+        U8("namespace_len", column=None),
+        U8("queue_len", column=None),
+        U16LE("payload_len"),
+        *_NAMES[3:],
+    ]
+
+
+class KokaqLEMetadata(Message):
+    """The first codec's metadata; a value may be longer than its size says and run on into the tail."""
+
+    name = "Kokaq go1 metadata"
+    announced = {"tag": METADATA}
+    fields_desc = [
+        U8("component_tag", equals=METADATA, column=None),
+        *_COMPONENT_LE,
+        U32LE("field_count", at_most=MAX_METADATA_ENTRIES),
+        _COUNTED[1],
+        _TRAILER_LE,
+    ]
+
+
+class KokaqLean(Kokaq):
+    """The second codec's header: 12 bytes for 8 bytes of fields (tcp/header.go:19-26), then the operation."""
+
+    name = "Kokaq lean"
+    type_rq = 0x05
+    fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), U32("zeros", equals=0, column=None), U8("opcode")]
+
+
+_LEAN = [
+    U16("op_opaque"),
+    U32("namespace", column="namespace_id"),
+    U32("queue", column="queue_id"),
+    U32("payload_len", at_most=MAX_LEAN_PAYLOAD_BYTES),
+    Bytes("body", length="payload_len", body=True),
+]
+
+
+class KokaqLeanRequest(Message):
+    """The rest of a lean request (tcp/request.go:94-109)."""
+
+    name = "Kokaq lean request"
+    fields_desc = [U8("client"), *_LEAN]
+
+
+class KokaqLeanAnswer(Message):
+    """The rest of a lean answer: the status is the whole byte, there is no reason (tcp/reponse.go:83-97)."""
+
+    name = "Kokaq lean answer"
+    fields_desc = [U8("status"), *_LEAN]
+
+
+# -- where a frame ends ----------------------------------------------------------------------------------
+
+_VERDICTS: Mapping[int, Literal["message", "more", "bad"]] = {
+    kokaq_frames.MESSAGE: "message", kokaq_frames.MORE: "more", kokaq_frames.BAD: "bad",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """Finds the frames of a direction; ``layouts`` are those that it names."""
+
+    direction: Direction
+    layouts: tuple[str, ...]
+
+    def __call__(self, buf: memoryview, at: int, limit: int, ended: bool) -> Split:
+        """The frame at ``at``, and the layout that reads it.
+
+        ``more`` names a layout once the 12 bytes of the header are here: such a frame, cut by the end, is truncated.
+        """
+        return self._split(*Frames(buf, limit, ended).one(at))
+
+    def many(
+        self,
+        buf: memoryview,
+        at: int,
+        limit: int,
+        ended: bool,
+        rows: tuple[memoryview, memoryview, memoryview, memoryview, memoryview],
+    ) -> tuple[int, int, Split | None]:
+        """The frames from ``at`` on; see `mqpcap.schema.protocol.Splitter`."""
+        frames = Frames(buf, limit, ended)
+        count, at = frames.many(at, *rows)
+        stopped = self._split(*frames.stopped())
+        return count, at, None if stopped.verdict == "message" else stopped
+
+    def search(self, buf: memoryview, at: int, limit: int, ended: bool, in_a_row: int) -> tuple[int, bool]:
+        """Where frames follow each other; see `mqpcap.schema.protocol.Splitter`."""
+        found: tuple[int, bool] = Frames(buf, limit, ended).search(at, in_a_row)
+        return found
+
+    def _split(self, verdict: int, end: int, known_end: int, form: int, op: int, flaw: int) -> Split:
+        return Split(_VERDICTS[verdict], end, known_end, "" if form < 0 else self.layouts[form], op, flaw)
+
+
+SPLITS: Mapping[Direction, Splits] = {d: Splits(d, tuple(f"{d}_{form}" for form in FORMS)) for d in DIRECTIONS}
+
+
+# -- whose connection it is ------------------------------------------------------------------------------
+
+
+Echo = tuple[bytes, bytes, int]
+"""What an answer repeats: magic, opaque, opcode."""
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """What the first frames of a direction say.
+
+    verdict, what answers repeat of them (of the first MAX_VOTES), and how many of them only a server sends less those
+    only a client does.
+    """
+
+    verdict: Verdict
+    echoes: tuple[Echo, ...] = ()
+    server_votes: int = 0
+
+
+def _first(opening: Opening, direction: Direction) -> _First:
+    """The first frame of a direction."""
+    client = direction == "c2s"
+    data = opening.c2s if client else opening.s2c
+    started = opening.c2s_start if client else opening.s2c_start
+    ended = opening.c2s_ended if client else opening.s2c_ended
+    if not data:
+        return _First(Verdict.NO if ended else Verdict.WAIT)
+    at: int | None = 0
+    if not started:
+        at = opening.find_run(direction, direction, 2)
+    if at is None:
+        return _First(Verdict.NO if ended else Verdict.WAIT)
+    return _judged(memoryview(data), at, ended, direction, opening.on_port, not started)
+
+
+def _judged(buf: memoryview, at: int, ended: bool, direction: Direction, on_port: bool, found: bool) -> _First:
+    limit = len(buf)
+    begins = bytes(buf[at : at + 3])
+    if not any((magic + b"\x01").startswith(begins) for magic in (BIG, LITTLE)):
+        return _First(Verdict.NO)
+    if limit - at < HEADER_BYTES:
+        return _First(Verdict.NO if ended else Verdict.WAIT)
+    first = SPLITS[direction](buf, at, limit, ended)
+    if first.verdict == "bad":
+        return _First(Verdict.NO)
+    plausible = _plausible(buf, at, first)
+    whole = first.verdict == "message"
+    follows = Frames(buf, limit, ended).follows(first.end) if whole else kokaq_frames.WAIT
+    echoes, votes, repeats = _chained(direction, buf, at, ended)
+    if plausible and (repeats or _repeats(buf, at, first)):
+        verdict = Verdict.YES
+    elif found and plausible and follows == kokaq_frames.YES and first.end < limit:
+        verdict = Verdict.YES  # found by a search, and another stands behind it
+    elif follows == kokaq_frames.YES and (plausible or on_port):
+        # On the port magic and version are enough: the codec sends any opcode and type it is given.
+        verdict = Verdict.LIKELY
+    else:
+        verdict = Verdict.WAIT if follows == kokaq_frames.WAIT and not ended else Verdict.NO
+    return _First(verdict, echoes, votes if found else 0)
+
+
+def _plausible(buf: memoryview, at: int, frame: Split) -> bool:
+    return legal(buf[at + 3], buf[at] == LITTLE[0]) and frame.op <= 8
+
+
+def _repeats(buf: memoryview, at: int, frame: Split) -> bool:
+    """Whether a component begins behind the header, which repeats tag and magic: about 60 bits that are known."""
+    tag, little = buf[at + 11], buf[at] == LITTLE[0]
+    said = bytes(buf[at + 12 : at + 15]) == bytes([tag]) + bytes(buf[at : at + 2])
+    return said and not frame.layout.endswith("lean") and (little or tag in (METADATA, PAYLOAD))
+
+
+MAX_VOTES = 32
+
+
+def _chained(direction: Direction, buf: memoryview, at: int, ended: bool) -> tuple[tuple[Echo, ...], int, bool]:
+    """Of the frames from a place on: what answers repeat of them, who says them, and whether one has a component."""
+    echoes: list[Echo] = []
+    votes, repeats = 0, False
+    for _ in range(MAX_VOTES):
+        frame = SPLITS[direction](buf, at, len(buf), ended)
+        if frame.verdict == "bad" or not frame.layout:
+            break
+        head = bytes(buf[at : at + HEADER_BYTES])
+        echoes.append((head[:2], head[4:8], frame.op))
+        if frame.verdict != "message":
+            break
+        # A lean reply copies byte 3, and its status has a client's numbers.
+        votes += 0 if frame.layout.endswith("lean") else _server_vote(head)
+        repeats = repeats or (_plausible(buf, at, frame) and _repeats(buf, at, frame))
+        at = frame.end
+    return tuple(echoes), votes, repeats
+
+
+def _server_vote(head: bytes) -> int:
+    """1 for an answer, -1 for a request, 0 where lone bytes do not tell (2.5)."""
+    little = head[:2] == LITTLE
+    rq = head[3] & 3 if little or head[3] <= 0x0F else head[3] >> 6
+    byte = head[9]
+    if rq == 0:
+        return 0 if little else 1
+    if rq > 1:
+        return -1
+    if byte >= 0x11 and 1 <= byte >> 4 <= 5 and 1 <= byte & 15 <= 5:
+        return 1
+    return -1 if 2 <= byte <= 5 or (byte == 0 and not little) else 0
+
+
+def claims(opening: Opening) -> Claim:
+    """A head, and a component that repeats it; or the answer that repeats opaque and opcode (protocol notes, 9)."""
+    if opening.c2s.startswith(b"PRI * HTTP/2.0"):
+        return Claim(Verdict.NO, reason="HTTP/2")
+    one, two = _first(opening, "c2s"), _first(opening, "s2c")
+    if opening.c2s_start and opening.c2s and one.verdict is Verdict.NO:
+        return Claim(Verdict.NO)
+    oriented = opening.c2s_start or opening.s2c_start
+    if not oriented and (one.server_votes > 0 or two.server_votes < 0):
+        return Claim(Verdict.NO, reason="the answers come from the other side")
+    proven = oriented or one.server_votes < 0 or two.server_votes > 0
+    answered = oriented and any(echo in one.echoes for echo in two.echoes[:1])
+    best = max(one.verdict, two.verdict)
+    if best is Verdict.YES or (answered and Verdict.NO not in (one.verdict, two.verdict)):
+        verdict = Verdict.YES if proven or opening.on_port else Verdict.LIKELY
+        why = "an answer to its request" if answered else "a component that repeats the head"
+        return Claim(verdict, "c2s", "s2c", why)
+    if best is Verdict.LIKELY and Verdict.WAIT not in (one.verdict, two.verdict):
+        return Claim(Verdict.LIKELY, "c2s", "s2c", "a frame that ends at a head or the end")
+    if best is Verdict.NO:
+        return Claim(Verdict.NO)
+    return Claim(Verdict.WAIT)
+
+
+# -- evidence --------------------------------------------------------------------------------------------
+
+Numbering = Literal["open", "doc", "codec"]
+Order = Literal["open", "msb", "lsb"]
+REMEMBERED = 1024
+"""Sets of values of the fourth byte whose meaning is remembered: connections mostly have one of a few."""
+NUMBERINGS: tuple[Numbering, ...] = ("open", "doc", "codec")
+ORDERS: tuple[Order, ...] = ("open", "msb", "lsb")
+_LSB_ONLY = frozenset(b for b in range(0x40, 0x100) if b & 0x3C == 0)
+
+
+def observe(seen: Seen) -> None:
+    """What the big-endian frames that are not lean prove (2.0); their layouts are the only ones observed."""
+    raw, rows = seen.raw, seen.rows
+    numbers = {name: raw.numbers(name) for name in ("message_type", "rq", "client", "status", "reason")}
+    bytes_3 = (numbers["message_type"][0] << 2 | numbers["rq"][0])[rows]
+    for key in factorize(seen.of << 8 | bytes_3)[0].tolist():
+        state = seen.connections[key >> 8].state
+        state["frames"] = True
+        state["bytes_3"] = state.get("bytes_3", 0) | 1 << (key & 0xFF)
+
+    def says(name: str, value: int) -> NDArray[np.bool_]:
+        is_so: NDArray[np.bool_] = ((numbers[name][0] == value) & numbers[name][1])[rows]
+        return is_so
+
+    item_row, tag = raw.items("entries", "tag")
+    handled = np.zeros(raw.n, np.bool_)
+    handled[item_row[tag == 10]] = True  # Request Handling Time
+    carries = seen.from_client & (seen.op == 7) & (raw.spans("body")[1][rows] > 0)
+    proofs = {
+        "codec opcode": seen.op == 6,
+        "doc": says("client", 0) | says("status", 0) | carries | handled[rows],
+        "codec": says("client", 5) | says("status", 4),
+        "codec answer": says("status", 1) & says("reason", 1),
+    }
+    for name, proven in proofs.items():
+        for place in factorize(seen.of[proven])[0].tolist():
+            seen.connections[place].state[name] = True
+
+
+def is_final(connection: Evidence) -> bool:
+    """Whether nothing can change what `select_layout` says: the codec's own opcode was seen, and a byte 3 that is msb."""
+    return "codec opcode" in connection.state and bit_order(connection) == "msb"
+
+
+def numbering(connection: Evidence) -> Numbering:
+    """Whose numbers a connection's big-endian frames have; ``open`` is read as the document's."""
+    state = connection.state
+    if "codec opcode" in state:
+        return "codec"
+    if "doc" in state:
+        return "open" if "codec" in state else "doc"
+    # The document's 0x11 would be a Fail that is Ok.
+    return "codec" if "codec" in state or "codec answer" in state else "open"
+
+
+def bit_order(connection: Evidence) -> Order:
+    """How the fourth byte of a connection's big-endian frames is split; ``open`` is read as msb."""
+    return _order_of(connection.state.get("bytes_3", 0))
+
+
+@lru_cache(REMEMBERED)
+def _order_of(bytes_3: int) -> Order:
+    """What the values of the fourth byte say, one bit each."""
+    seen = [b for b in range(256) if bytes_3 >> b & 1]
+    if any(0x04 <= b <= 0x0F for b in seen):
+        return "msb"
+    return "lsb" if any(b in _LSB_ONLY for b in seen) else "open"
+
+
+def types(connection: Evidence) -> str:
+    """Which reading of the message types is in force: a 0 proves the table."""
+    return _types_of(connection.state.get("bytes_3", 0))
+
+
+@lru_cache(REMEMBERED)
+def _types_of(bytes_3: int) -> str:
+    seen = [b for b in range(256) if bytes_3 >> b & 1]
+    lsb = _order_of(bytes_3) == "lsb"
+    return "table" if any((b & 0x3F if lsb else b >> 2) == 0 for b in seen) else "legend"
+
+
+def select_layout(connection: Evidence, layout: str) -> str:
+    """The variant of a big-endian layout that the evidence asks for."""
+    if "_doc" not in layout:
+        return layout
+    return variant(layout.partition(".")[0], numbering(connection), bit_order(connection))
+
+
+def variant(layout: str, numbers: Numbering, order: Order) -> str:
+    """The name of a layout's variant.
+
+    >>> variant("c2s_doc", "codec", "open")
+    'c2s_doc.codec.open'
+    """
+    return layout if (numbers, order) == ("open", "open") else f"{layout}.{numbers}.{order}"
+
+
+def resolve(connections: Sequence[Evidence]) -> list[ConnectionFacts]:
+    """Names of operations and the reading of the types, per connection."""
+    facts = []
+    said = {
+        numbers: {(d, op): name for d in DIRECTIONS for op, name in names.items()}
+        for numbers, names in (("codec", CODEC_OPS), ("open", DOC_OPS), ("doc", DOC_OPS))
+    }
+    for connection in connections:
+        if "frames" not in connection.state:
+            facts.append(ConnectionFacts())
+            continue
+        facts.append(ConnectionFacts(op_names=said[numbering(connection)], columns={"type_reading": types(connection)}))
+    return facts
+
+
+# -- columns that fields do not say ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Trait:
+    """What the name of a layout says."""
+
+    form: str
+    numbers: Numbering
+    order: Order
+
+    @property
+    def little(self) -> bool:
+        return self.form.startswith("go1")
+
+    @property
+    def is_doc(self) -> bool:
+        return self.form.startswith("doc")
+
+    @property
+    def codec(self) -> bool:
+        return self.numbers == "codec" or not (self.is_doc or self.form == "sized")
+
+
+def _trait(layout: str) -> _Trait:
+    form, _, rest = layout.partition("_")[2].partition(".")
+    numbers, _, order = rest.partition(".")
+    return _Trait(
+        form,
+        next((x for x in NUMBERINGS if x == numbers), "open"),
+        next((x for x in ORDERS if x == order), "open"),
+    )
+
+
+def derive(raw: Raw) -> dict[str, pa.Array]:
+    """Names by the numbering in force, names of queues as text, and what rests on an open choice."""
+    traits = [_trait(name) for name in raw.layout_names]
+    codec = np.array([t.codec for t in traits], np.bool_)[raw.layout]
+    little = np.array([t.little for t in traits], np.bool_)[raw.layout]
+    client, status, reason = raw.numbers("client"), raw.numbers("status"), raw.numbers("reason")
+    return {
+        "byte_order": _picked(little, ("big", "little")),
+        "numbering": _picked(codec, ("doc", "codec")),
+        "type_reading": _picked(np.zeros(raw.n, np.bool_), ("legend", "legend")),
+        "bit_order": _picked(np.array([t.order == "lsb" for t in traits], np.bool_)[raw.layout], ("msb", "lsb")),
+        "client_name": _named(client, codec, DOC_CLIENTS, CODEC_CLIENTS),
+        "status_name": _named(status, codec, DOC_STATUSES, CODEC_STATUSES),
+        "reason_name": _named(reason, codec, DOC_REASONS, CODEC_REASONS),
+        "namespace": _name(raw, "namespace", little),
+        "queue": _name(raw, "queue", little),
+        "metadata": _metadata(raw.array("entries"), codec),
+        "ambiguities": _ambiguities(raw, traits),
+    }
+
+
+def _picked(which: NDArray[np.bool_], words: tuple[str, str]) -> pa.Array:
+    return pa.array(words, pa.string()).take(pa.array(which.astype(np.int8)))
+
+
+def _named(
+    numbers: tuple[NDArray[np.int64], NDArray[np.bool_]],
+    codec: NDArray[np.bool_],
+    doc_names: Mapping[int, str],
+    codec_names: Mapping[int, str],
+) -> pa.Array:
+    """Names of one-byte numbers in the numbering of each row."""
+    value, present = numbers
+    names = pa.array([t.get(i) for t in (doc_names, codec_names) for i in range(256)], pa.string())
+    return names.take(pa.array(value + 256 * codec, mask=~present))
+
+
+def _name(raw: Raw, name: str, little: NDArray[np.bool_]) -> pa.Array:
+    """A namespace or queue as text: its number, or its bytes as they read best (10.1)."""
+    value, present = raw.numbers(f"{name}_id")
+    number = pa.array(value, mask=~present).cast(pa.string())
+    encoded = raw.array(f"{name}_raw").dictionary_encode()
+    names = encoded.dictionary.to_pylist()
+    if not names:
+        return number
+    texts = pa.array([readable(x, order) for order in (False, True) for x in names], pa.string())
+    at = pc.fill_null(encoded.indices, 0).to_numpy() + len(names) * little
+    return pc.coalesce(number, texts.take(pa.array(at, mask=pc.is_null(encoded).to_numpy(zero_copy_only=False))))
+
+
+def readable(name: bytes, little: bool = False) -> str:
+    """A name as text; unprintable ones as a number if they have four bytes, else in hexadecimal.
+
+    >>> readable(b"orders"), readable(b"\\0\\0\\0\\x2a"), readable(b"\\xff\\0")
+    ('orders', '42', 'ff00')
+    """
+    try:
+        text = name.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if text.isprintable():
+        return text
+    return str(int.from_bytes(name, "little" if little else "big")) if len(name) == 4 else name.hex()
+
+
+def _metadata(entries: pa.Array, codec: NDArray[np.bool_]) -> pa.Array:
+    """The entries with their names."""
+    items = entries.flatten()
+    lengths = pc.fill_null(pc.list_value_length(entries), 0).to_numpy().astype(np.int64)
+    tags = items.field("tag")
+    values = tags.to_numpy().astype(np.int64)
+    names = _named((values, np.ones(len(values), np.bool_)), np.repeat(codec, lengths), DOC_METADATA, CODEC_METADATA)
+    named = pa.StructArray.from_arrays([tags, names, items.field("value")], names=["tag", "name", "value"])
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), named, mask=pc.is_null(entries) if entries.null_count else None)
+
+
+# Bits that a field and its absence need in a big-endian frame, and the orders of four tags.
+_BITS = {"opcode": 9, "client": 9, "status": 5, "reason": 5, "message_type": 7, "rq": 3}
+_ORDER_BITS = 10
+
+
+def _ambiguities(raw: Raw, traits: Sequence[_Trait]) -> pa.Array:
+    """``field:number`` for every number of a big-endian frame whose meaning rests on an unproven choice."""
+    is_doc = np.array([t.is_doc for t in traits], np.bool_)[raw.layout]
+    if not is_doc.any():
+        return pa.array([[]], pa.list_(pa.string())).take(pa.array(np.zeros(raw.n, np.int64)))
+    columns = {name: raw.numbers(name) for name in _BITS}
+    orders = _tag_orders(raw)
+    # A number per row, equal only for rows of the same layout, values and doubtful tags.
+    key = np.where(is_doc, raw.layout.astype(np.int64) + 1, 0)
+    for name, (value, present) in columns.items():
+        key = key << _BITS[name] | np.where(is_doc & present, value + 1, 0)
+    encoded = pa.array(key << _ORDER_BITS | orders).dictionary_encode()
+    which = encoded.indices.to_numpy()
+    example = np.zeros(len(encoded.dictionary), np.int64)
+    example[which] = np.arange(raw.n)
+    lists: list[list[str]] = []
+    for row in example.tolist():
+        values = [int(value[row]) if present[row] else None for value, present in columns.values()]
+        lists.append(_ambiguous(traits[raw.layout[row]], values, _tags(int(orders[row]))) if is_doc[row] else [])
+    return pa.array(lists, pa.list_(pa.string())).take(pa.array(which))
+
+
+def _tag_orders(raw: Raw) -> NDArray[np.int64]:
+    """Which of the doubtful metadata tags each row has, in order of their first entry: a number that `_tags` reads."""
+    wanted = _AMBIGUOUS["open"]["metadata"]
+    row, tag = raw.items("entries", "tag")
+    none = len(row)
+    first = np.full((len(wanted), raw.n), none, np.int64)
+    for i, value in enumerate(wanted):
+        at = np.flatnonzero(tag == value)[::-1]
+        first[i, row[at]] = at  # of several the last that is written: the first
+    out = np.zeros(raw.n, np.int64)
+    some = np.flatnonzero((first < none).any(axis=0))
+    order = np.argsort(first[:, some], axis=0)
+    for place in range(len(wanted)):
+        there = first[order[place], some] < none
+        out[some] = np.where(there, out[some] * (len(wanted) + 1) + order[place] + 1, out[some])
+    return out
+
+
+def _tags(order: int) -> list[int]:
+    """The tags that a number of `_tag_orders` stands for."""
+    wanted, tags = _AMBIGUOUS["open"]["metadata"], []
+    while order:
+        order, digit = divmod(order, len(wanted) + 1)
+        tags.append(wanted[digit - 1])
+    return tags[::-1]
+
+
+# Numbers that the document and the codec read differently, and those the document itself gives twice.
+_AMBIGUOUS: Mapping[Numbering, Mapping[str, tuple[int, ...]]] = {
+    "open": {
+        "opcode": (5, 7, 8),
+        "client": (1, 2, 3, 4),
+        "status": (1, 2, 3),
+        "reason": (3,),
+        "metadata": (6, 7, 8, 9),
+    },
+    "doc": {"opcode": (5,), "reason": (3,)},
+    "codec": {},
+}
+
+
+def _ambiguous(trait: _Trait, values: Sequence[int | None], tags: Sequence[int]) -> list[str]:
+    opcode, client, status, reason, message_type, rq = values
+    found: list[str] = []
+    open_ones = _AMBIGUOUS[trait.numbers]
+    for name, value in (("opcode", opcode), ("client", client), ("status", status), ("reason", reason)):
+        if value in open_ones.get(name, ()):
+            found.append(f"{name}:{value}")
+    found += [f"metadata:{t}" for t in dict.fromkeys(tags) if t in open_ones.get("metadata", ())]
+    if trait.order == "open" and message_type == 0 and rq:
+        # Bytes 1 to 3 read the other way round: type 1 to 3, rq 0.
+        found += ["message_type:0", f"rq:{rq}"]
+    if trait.form == "doc_swapped":
+        found.append("tag")
+    if trait.form == "doc_bytes":
+        found.append("field_count")
+    return found
+
+
+def envelope(table: pa.Table) -> dict[str, pa.Array]:
+    """Destination, correlation, status and, for a failure, its reason."""
+    status, failed = table["status"], pc.equal(table["status_name"], "Fail")
+    named = pc.is_valid(table["namespace"]), pc.is_valid(table["queue"])
+    destination = pc.binary_join_element_wise(
+        pc.fill_null(table["namespace"], ""), pc.fill_null(table["queue"], ""), "/"
+    )
+    # Zero without a name is the codec's "not set".
+    unset = pc.and_(pc.equal(status, 0), pc.is_null(table["status_name"]))
+    said = true(pc.is_valid(status)) & ~true(unset)
+    nothing = pa.scalar(None, pa.string())
+    opaques = (pc.cast(table[name], pa.string()) for name in ("opaque", "op_opaque"))
+    failed = pc.fill_null(failed, False)
+    return {
+        "destination": pc.if_else(pc.or_(*named), destination, nothing),
+        "correlation_id": pc.binary_join_element_wise(*opaques, ":"),
+        "status": case_when({"ok": said, "error": said & true(failed)}),
+        "error_code": pc.if_else(failed, pc.cast(table["reason"], pa.int64()), pa.scalar(None, pa.int64())),
+        "error_text": pc.if_else(failed, table["reason_name"], nothing),
+    }
+
+
+# -- the protocol ----------------------------------------------------------------------------------------
+
+_COMPONENTS = {
+    "doc": (KokaqSimple, KokaqPayload, KokaqMetadata),
+    "doc_swapped": (KokaqPayloadSwapped, KokaqMetadataSwapped),
+    "doc_bytes": (KokaqMetadataBytes,),
+    "doc_simple16": (KokaqSimple,),
+    "go1": (KokaqSimple, KokaqLEPayload, KokaqLEMetadata),
+    "go1_plain": (KokaqLEPlainPayload,),
+    "go1_simple16": (KokaqSimple,),
+    "sized": (KokaqSimple, KokaqPayload, KokaqMetadata),
+}
+# By (wide opaque, lsb): the request's class and the answer's.
+_DOC_HEADERS: Mapping[tuple[bool, bool], tuple[type[Message], type[Message]]] = {
+    (False, False): (KokaqRequest, KokaqAnswer),
+    (False, True): (KokaqRequestLsb, KokaqAnswerLsb),
+    (True, False): (KokaqRequest16, KokaqAnswer16),
+    (True, True): (KokaqRequest16Lsb, KokaqAnswer16Lsb),
+}
+
+
+def _layouts() -> Iterator[Layout]:
+    """The entry layouts, which a connection begins in, and those that their splitter names."""
+    for d in DIRECTIONS:
+        yield Layout(d, d, {}, dialect="doc", splitter=SPLITS[d])
+    for i, d in enumerate(DIRECTIONS):
+        for form, classes in _COMPONENTS.items():
+            if not form.startswith("doc"):
+                continue
+            for numbers in NUMBERINGS:
+                for order in ORDERS:
+                    header = _DOC_HEADERS["16" in form, order == "lsb"][i]
+                    names = CODEC_OPS if numbers == "codec" else DOC_OPS
+                    yield _reading(variant(f"{d}_{form}", numbers, order), d, header, classes, names, "doc")
+        little: tuple[type[Message], ...] = (KokaqLERequest, KokaqLEAnswer)
+        wide: tuple[type[Message], ...] = (KokaqLERequest16, KokaqLEAnswer16)
+        sized: tuple[type[Message], ...] = (KokaqSizedRequest, KokaqSizedAnswer)
+        yield _reading(f"{d}_go1", d, little[i], _COMPONENTS["go1"], CODEC_OPS, "go1")
+        yield _reading(f"{d}_go1_plain", d, little[i], _COMPONENTS["go1_plain"], CODEC_OPS, "go1")
+        yield _reading(f"{d}_go1_simple16", d, wide[i], _COMPONENTS["go1_simple16"], CODEC_OPS, "go1")
+        lean = (KokaqLeanRequest, KokaqLeanAnswer)[i]
+        yield _reading(f"{d}_lean", d, KokaqLean, (lean,), CODEC_OPS, "lean")
+        yield _reading(f"{d}_sized", d, sized[i], _COMPONENTS["sized"], DOC_OPS, "sized")
+
+
+def _reading(
+    name: str,
+    direction: Direction,
+    header: type[Message],
+    classes: Sequence[type[Message]],
+    names: Mapping[int, str],
+    dialect: str,
+) -> Layout:
+    return Layout(name, direction, {ANY: classes}, header=header, op="opcode", names=names, dialect=dialect)
+
+
+_LAYOUTS = tuple(_layouts())
+
+# An answer repeats both opaques and the opcode; the Go1 server answers one-way requests like any other.
+RULE = Rule(
+    asks={},
+    otherwise=RequestRule("always"),
+    tie=("opaque", "op_opaque", "op_code"),
+    one_way=("rq", 3),
+)
+
+PROTOCOL = MessageQueue(
+    name="kokaq",
+    title="kokaq",
+    ports=(9944, 4242),
+    dialects=("doc", "go1", "lean", "sized"),
+    layouts=_LAYOUTS,
+    claims=claims,
+    recognised="magic 0x0420 in either byte order, version 1, and a component that repeats it or an echoing answer",
+    envelope=Envelope(client_name="client_name", body="body", derive=envelope),
+    rule=RULE,
+    evidence=EvidenceRule(
+        None,
+        observe,
+        resolve,
+        select_layout,
+        layouts=frozenset(x.name for x in _LAYOUTS if x.dialect == "doc"),
+        is_final=is_final,
+    ),
+    derived=(
+        Derived("namespace", pa.string()),
+        Derived("queue", pa.string()),
+        Derived(
+            "metadata",
+            pa.list_(pa.struct([("tag", pa.int32()), ("name", pa.string()), ("value", pa.binary())])),
+        ),
+        Derived("client_name", pa.string()),
+        Derived("status_name", pa.string()),
+        Derived("reason_name", pa.string()),
+        Derived("byte_order", pa.string()),
+        Derived("numbering", pa.string()),
+        Derived("type_reading", pa.string()),
+        Derived("bit_order", pa.string()),
+        Derived("ambiguities", pa.list_(pa.string())),
+    ),
+    derive=derive,
+    hidden=("entries",),
+)

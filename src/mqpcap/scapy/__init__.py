@@ -1,0 +1,217 @@
+# scapy.contrib.description = Message queues: fq, kokaq, FlyMQ, BlipMQ, BIND 10 msgq
+# scapy.contrib.status = loads
+"""The Scapy face: ``from mqpcap.scapy import *``.
+
+Gives every layer class of every protocol, as the registry has them, and ``MqSession``; binds the protocols' TCP ports.
+As a Scapy extension: ``conf.exts.load("mqpcap")``, then ``load_contrib("mqpcap")``.
+
+Ports lie (9092 is Kafka's, 5555 is adb's), so the binding declines by content: a payload that does not begin with a
+message of the port's protocol goes to whatever else is bound to the port, else it stays ``Raw``. A packet alone is
+read: what begins in it is seen, what another packet began is not; ``MqSession`` puts streams together. Several
+messages in a packet follow each other as layers, as in Scapy's ``TCPSession``: ``packet[BlipMQ:2]`` is the second. A
+message that the packet does not end is its header with ``Raw`` behind it.
+"""
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scapy.config import conf
+from scapy.layers.inet import TCP
+from scapy.packet import Packet, bind_bottom_up
+
+from mqpcap import protocols as layers
+from mqpcap.decode import bytecode as ip
+from mqpcap.errors import ProtocolError
+from mqpcap.protocols import protocols
+from mqpcap.scapy.session import MqSession, Seen, bodies, top
+from mqpcap.schema.compiler import Program, compiled
+from mqpcap.schema.fields import Broken, Cut, Message
+from mqpcap.schema.protocol import ANY, Layout, MessageQueue
+
+MAX_MESSAGES = 65536
+"""Of one packet; an IP packet has no more bytes."""
+
+
+def message_classes() -> dict[str, type[Message]]:
+    """Every layer class of every protocol by name. Raises ProtocolError if two have one name."""
+    found: dict[str, type[Message]] = {}
+    for name in layers.names():
+        module = importlib.import_module(f"{layers.__name__}.{name}")
+        for cls in vars(module).values():
+            if not (isinstance(cls, type) and issubclass(cls, Message)) or cls.__module__ != module.__name__:
+                continue
+            if cls.__name__.startswith("_"):
+                continue
+            if found.setdefault(cls.__name__, cls) is not cls:
+                raise ProtocolError(f"{name} names a class {cls.__name__} and so does {found[cls.__name__].__module__}")
+    return found
+
+
+class MqDispatch(Packet):
+    """What the ports are bound to: never an instance, it gives the class that reads the payload."""
+
+    name = "message queue"
+
+    @classmethod
+    def dispatch_hook(cls, _pkt: bytes = b"", *args: Any, **fields: Any) -> type[Packet]:
+        """The class of the message a payload begins with; without one that of another binding of the port, or Raw."""
+        tcp: Packet | None = fields.get("_underlayer")
+        if tcp is None:
+            return raw_layer()
+        found = cuts(_pkt, tcp)
+        if found:
+            return found[0].message
+        for bound, other in tcp.payload_guess:
+            if other is not cls and all(tcp.getfieldval(name) == value for name, value in bound.items()):
+                hook = getattr(other, "dispatch_hook", None)
+                return hook(_pkt, *args, **fields) if hook is not None else other
+        return raw_layer()
+
+
+def raw_layer() -> type[Packet]:
+    """Scapy's class for bytes that nobody reads."""
+    raw: type[Packet] = conf.raw_layer
+    return raw
+
+
+def cuts(payload: bytes, tcp: Packet) -> Sequence[Cut]:
+    """The messages that begin in a TCP payload, in order; none if it does not begin with one.
+
+    The first layout whose messages fill the payload is taken, else the one with most of them. The last may go on in
+    the next packet, if its header is here.
+    """
+    best: Sequence[Cut] = ()
+    for protocol in protocols().values():
+        if tcp.dport not in protocol.ports and tcp.sport not in protocol.ports:
+            continue
+        direction = "c2s" if tcp.dport in protocol.ports else "s2c"
+        entries = [x for x in protocol.layouts if x.direction == direction]
+        # Where a splitter names the layouts, they are no way in.
+        for layout in [x for x in entries if x.splitter] or entries:
+            found, filled = _cuts(protocol, layout, payload)
+            if filled:
+                return found
+            if len(found) > len(best):
+                best = found
+    return best
+
+
+def _cuts(protocol: MessageQueue, layout: Layout, payload: bytes) -> tuple[list[Cut], bool]:
+    """The messages from the front of the payload on, and whether they fill it whole."""
+    program = compiled(protocol)
+    machine = program.interpreter()
+    at = 0
+    found: list[Cut] = []
+    while at < len(payload) and len(found) < MAX_MESSAGES:
+        read, op, end = _next(program, machine, layout, payload, at)
+        is_whole = end > 0
+        end = end if is_whole else len(payload)
+        if read is None or (not found and not _known(protocol.layout(read), op, payload[at:end])):
+            return found, False
+        reading = protocol.layout(read)
+        found.append(Cut(_front(reading, payload[at:end]), reading.direction, read, at, end))
+        if not is_whole:
+            return found, False
+        layout = protocol.layout(layout.then[op]) if op in layout.then else layout
+        at = end
+    return found, True
+
+
+def front(cls: type[Message], data: bytes, direction: str) -> tuple[str | None, int]:
+    """The first message in the bytes of a stream: its layout and end, 0 while it goes on, -1 if there is none."""
+    protocol = cls.of_protocol
+    if protocol is None:
+        return None, -1
+    own = [x for x in protocol.layouts if x.direction == direction and (x.splitter is not None or x in cls.layouts)]
+    # Where a splitter names the layouts, they are no way in.
+    entries = [x for x in own if x.splitter is not None] or own
+    program = compiled(protocol)
+    goes_on = False
+    for ended in (False, True):
+        for layout in entries:
+            read, end, known = _front_end(program, layout, data, ended)
+            if end > 0 and (not ended or end == len(data)):
+                return read, end
+            goes_on |= known
+    return None, 0 if goes_on else -1
+
+
+def _front_end(program: Program, layout: Layout, data: bytes, ended: bool) -> tuple[str | None, int, bool]:
+    """Layout and end (-1: none yet) of the message at the begin, and whether it is one that goes on."""
+    if layout.splitter is not None:
+        split = layout.splitter(memoryview(data), 0, len(data), ended)
+        is_whole = split.verdict == "message" and not (ended and split.flaw)
+        return split.layout or None, split.end if is_whole else -1, split.verdict == "more"
+    starts, ends, ops = (memoryview(np.zeros(1, np.int64)) for _ in range(3))
+    target = program.target(layout.name, starts, ends, ops)
+    n, code, *_ = program.interpreter().scan(target, memoryview(data), 0, len(data), ended, True)
+    return layout.name, ends[0] if n else -1, not n and code != ip.SCAN_BAD
+
+
+def _next(
+    program: Program, machine: ip.Interpreter, layout: Layout, payload: bytes, at: int
+) -> tuple[str | None, int, int]:
+    """The message at a position: layout (None: there is none), operation, end (-1: it goes on in the next packet)."""
+    limit = len(payload)
+    if layout.splitter is not None:
+        split = layout.splitter(memoryview(payload), at, limit, True)
+        return (split.layout or None) if split.verdict != "bad" else None, split.op, split.end
+    words = program.layouts[[x.name for x in program.layouts].index(layout.name)]
+    starts, ends, ops = (memoryview(np.zeros(1, np.int64)) for _ in range(3))
+    target = program.target(layout.name, starts, ends, ops)
+    n, code, *_ = machine.scan(target, memoryview(payload), at, limit, True, True)
+    if n:
+        return layout.name, ops[0], ends[0]
+    if code == ip.SCAN_BAD or words.header_pc < 0:
+        return None, ANY, -1
+    if machine.header(memoryview(payload), at, limit, words.header_pc) != ip.DONE:
+        return None, ANY, -1
+    return layout.name, machine.register(words.op_reg) if words.op_reg >= 0 else ANY, -1
+
+
+def _known(layout: Layout, op: int, raw: bytes) -> bool:
+    """Whether a message proves its layout: by an operation that it has, else by a body that reads."""
+    if layout.header is None:
+        return True  # it has been read to its end
+    if layout.op is not None:
+        return op in layout.bodies or ANY in layout.bodies
+    try:
+        _, behind = top(layout.header).begin(raw)
+    except Broken:
+        return False
+    return any(_begins(reading, behind) for reading in bodies(layout))
+
+
+def _begins(message: type[Message], raw: bytes, exactly: bool = False) -> bool:
+    try:
+        _, left = message.begin(raw)
+    except Broken:
+        return False
+    return not (exactly and left)
+
+
+def _front(layout: Layout, raw: bytes) -> type[Message]:
+    """The class a message of the layout begins with."""
+    if layout.header is not None:
+        return top(layout.header)
+    readings = bodies(layout)
+    return next((reading for reading in readings if _begins(reading, raw, True)), readings[0])
+
+
+def bind() -> None:
+    """Bind the ports of every protocol. A second call does nothing."""
+    if Message.cuts is cuts:
+        return
+    Message.cuts = cuts
+    Message.front = front
+    for port in sorted({port for protocol in protocols().values() for port in protocol.ports}):
+        bind_bottom_up(TCP, MqDispatch, dport=port)
+        bind_bottom_up(TCP, MqDispatch, sport=port)
+
+
+_classes = message_classes()
+globals().update(_classes)
+__all__ = ["MqSession", "Seen", *sorted(_classes)]
+bind()

@@ -1,0 +1,971 @@
+"""The vocabulary: the closed set of field kinds a protocol is described with.
+
+A layer writes Scapy ``Packet`` classes (subclasses of :class:`Message`) from these kinds and nothing
+else. Each kind is a Scapy field, so the classes build, dissect and list like any layer; lengths,
+counts and conditions are *names of fields*, so ``program`` can read the same classes and compile them
+for the interpreter. Here stands, per kind, its Scapy behaviour and its strictness; its op and its Arrow
+type stand in ``program``. Where captures are only read the same classes do without Scapy: see ``plain``.
+
+Kinds: integers (``U8`` ... ``I64``, ``Bool``, ``Length``), ``Bits``, ``Text``, ``Bytes``, ``GreedyBytes``,
+``Array``, ``If``, ``Nested``, and the late kinds ``Tree`` and ``Json``, which only mark a span.
+Alternatives and switches are tables of classes in ``protocol``.
+
+Strict: a declared length that overruns, a part that is not read to its last byte, a value out of its
+bounds makes the whole message fall back to ``Raw``. Nothing is shortened, nothing guessed.
+"""
+
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+
+from mqpcap.decode.gzip_body import inflate
+from mqpcap.errors import ProtocolError
+
+if TYPE_CHECKING or "mqpcap.schema.scapy_stub" not in sys.modules:
+    from scapy.config import conf
+    from scapy.fields import Field
+    from scapy.packet import Packet, bind_top_down
+else:
+    from mqpcap.schema.scapy_stub import Field, Packet, bind_top_down
+
+if TYPE_CHECKING:
+    from mqpcap.schema.protocol import Layout, MessageQueue
+
+MAX_LIST_ITEMS = 16_777_216
+
+
+class Broken(Exception):
+    """The bytes do not fit the description; never leaves a Message."""
+
+
+class Kind(Field[Any, Any]):
+    """What all kinds share: the column's name and what is said about it.
+
+    ``column`` is the name in the tables (the field's own without a trailing underscore), None for a field
+    that is no column. ``secret`` and ``body`` say what --show-secrets and --bodies act on.
+    """
+
+    __slots__ = ["__dict__"]  # Scapy's metaclass gives fields no dict of their own
+
+    def __init__(
+        self,
+        name: str,
+        default: Any = None,
+        *,
+        column: str | None = "",
+        secret: bool = False,
+        body: bool = False,
+        unit: str | None = None,
+        names: Mapping[int, str] | None = None,
+    ) -> None:
+        super().__init__(name, default, "!B")
+        self.column = name.rstrip("_") if column == "" else column
+        self.secret = secret
+        self.body = body
+        self.unit = unit
+        self.names = names
+
+    def takes(self, pkt: Packet, value: Any) -> bytes:
+        """The bytes of a value, for building."""
+        raise NotImplementedError
+
+    def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+        """What is left of the region and the value read; raises Broken."""
+        raise NotImplementedError
+
+    def addfield(self, pkt: Packet, s: bytes, val: Any) -> bytes:
+        return s + self.takes(pkt, val)
+
+    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+        return self.gives(pkt, s)
+
+    def i2repr(self, pkt: Packet | None, x: Any) -> str:
+        if self.names is not None and x in self.names:
+            return f"{self.names[x]} ({x})"
+        return repr(x)
+
+    def i2m(self, pkt: Packet | None, x: Any) -> Any:
+        return x
+
+    def any2i(self, pkt: Packet | None, x: Any) -> Any:
+        return x
+
+    def i2h(self, pkt: Packet | None, x: Any) -> Any:
+        return x
+
+    def m2i(self, pkt: Packet | None, x: Any) -> Any:
+        return x
+
+
+def _measured_by(pkt: Packet, name: str) -> Any:
+    """The field whose length or count the field ``name`` holds, None if there is none."""
+    for field in pkt.fields_desc:
+        kind = field.kind if isinstance(field, If) else field
+        if getattr(kind, "length", None) == name or getattr(kind, "count", None) == name:
+            return field
+    return None
+
+
+class Number(Kind):
+    """An integer of ``size`` bytes, in network order unless ``little``.
+
+    ``equals``, ``at_least`` and ``at_most`` are part of the layout: another value is no such message.
+    A number that another field names as its length or count is computed when left out.
+    """
+
+    size: ClassVar[int] = 0
+    signed: ClassVar[bool] = False
+    little: ClassVar[bool] = False
+    truth: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        name: str,
+        default: int | None = None,
+        *,
+        equals: int | None = None,
+        at_least: int | None = None,
+        at_most: int | None = None,
+        **about: Any,
+    ) -> None:
+        super().__init__(name, default if equals is None else equals, **about)
+        self.sz = self.size
+        self.at_least = equals if equals is not None else at_least
+        self.at_most = equals if equals is not None else at_most
+        self.equals = equals
+
+    def checks(self, value: int) -> None:
+        if (self.at_least is not None and value < self.at_least) or (self.at_most is not None and value > self.at_most):
+            raise Broken
+
+    def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+        if len(s) < self.size:
+            raise Broken
+        value = int.from_bytes(s[: self.size], "little" if self.little else "big", signed=self.signed)
+        self.checks(value)
+        return s[self.size :], value
+
+    def takes(self, pkt: Packet, value: Any) -> bytes:
+        if value is None:
+            measured = _measured_by(pkt, self.name)
+            value = 0 if measured is None else measured.measure(pkt)
+        return int(value).to_bytes(self.size, "little" if self.little else "big", signed=self.signed)
+
+    def randval(self) -> Any:
+        bits = 8 * self.size
+        low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if self.signed else (0, (1 << bits) - 1)
+        low = low if self.at_least is None else self.at_least
+        high = high if self.at_most is None else self.at_most
+        return random.randint(low, high)
+
+
+class U8(Number):
+    """An unsigned integer of one byte."""
+
+    size = 1
+
+
+class U16(Number):
+    """An unsigned integer of two bytes."""
+
+    size = 2
+
+
+class U32(Number):
+    """An unsigned integer of four bytes."""
+
+    size = 4
+
+
+class U64(Number):
+    """An unsigned integer of eight bytes; its column is decimal(20,0), as the top bit may be used."""
+
+    size = 8
+
+
+class I32(Number):
+    """A signed integer of four bytes."""
+
+    size = 4
+    signed = True
+
+
+class I64(Number):
+    """A signed integer of eight bytes."""
+
+    size = 8
+    signed = True
+
+
+class U16LE(Number):
+    """An unsigned integer of two bytes, least significant first."""
+
+    size = 2
+    little = True
+
+
+class U32LE(Number):
+    """An unsigned integer of four bytes, least significant first."""
+
+    size = 4
+    little = True
+
+
+class Bool(Number):
+    """One byte; exactly 1 is true."""
+
+    size = 1
+    truth = True
+
+    def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+        s, value = super().gives(pkt, s)
+        return s, value == 1
+
+    def randval(self) -> Any:
+        return random.random() < 0.5
+
+
+class Length(U32):
+    """Four bytes that say where the message ends: ``less`` subtracted, the bytes behind the header."""
+
+    def __init__(self, name: str, *, less: int = 0, at_most: int | None = None) -> None:
+        super().__init__(name, at_least=less, at_most=at_most, column=None)
+        self.less = less
+
+
+class Bits(Kind):
+    """Part of the integer ``of``: ``(of >> shift) & mask``. Takes no bytes of its own; built, it goes into ``of``."""
+
+    def __init__(self, name: str, *, of: str, mask: int, shift: int = 0, **about: Any) -> None:
+        super().__init__(name, None, **about)
+        self.of = of
+        self.mask = mask
+        self.shift = shift
+
+    def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+        return s, pkt.fields[self.of] >> self.shift & self.mask
+
+    def takes(self, pkt: Packet, value: Any) -> bytes:
+        return b""
+
+    def into(self, number: int, value: Any) -> int:
+        """The integer with these bits; None leaves it as it is."""
+        if value is None:
+            return number
+        if not 0 <= value <= self.mask:
+            raise ValueError(f"{self.name} is {value}, but goes from 0 to {self.mask}")
+        return number & ~(self.mask << self.shift) | value << self.shift
+
+    def randval(self) -> Any:
+        return None
+
+
+class Span(Kind):
+    """Bytes with a length: from the field ``length``, from a ``prefix`` of so many bytes, or ``size`` fixed.
+
+    ``until`` ends the span at that byte, which belongs to neither side; where it does not come, the span
+    goes to the end of the region and the fields behind it are absent. ``at_least`` and ``at_most`` bound the length.
+    """
+
+    is_text: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        name: str,
+        default: bytes = b"",
+        *,
+        length: str | None = None,
+        prefix: int | None = None,
+        size: int | None = None,
+        until: int | None = None,
+        little: bool = False,
+        at_least: int | None = None,
+        at_most: int | None = None,
+        strict: bool = False,
+        printable: bool = False,
+        **about: Any,
+    ) -> None:
+        super().__init__(name, default, **about)
+        if sum(x is not None for x in (length, prefix, size, until)) > 1:
+            raise ProtocolError(f"{name} has two lengths; give one of length, prefix, size, until")
+        self.length = length
+        self.prefix = prefix
+        self.size = size
+        self.until = until
+        self.little = little
+        self.at_least = at_least
+        self.at_most = at_most
+        self.strict = strict
+        self.printable = printable
+        self.rest = length is None and prefix is None and size is None and until is None
+
+    def any2i(self, pkt: Packet | None, x: Any) -> Any:
+        return x.encode() if isinstance(x, str) else x
+
+    def measure(self, pkt: Packet) -> int:
+        """The length that the field named by ``length`` must hold."""
+        return len(pkt.getfieldval(self.name) or b"")
+
+    def takes(self, pkt: Packet, value: Any) -> bytes:
+        value = value or b""
+        if self.prefix is not None:
+            return len(value).to_bytes(self.prefix, "little" if self.little else "big") + value
+        if self.size is not None:
+            return cast(bytes, value[: self.size].ljust(self.size, b"\0"))
+        if self.until is not None:
+            following = pkt.fields_desc[[f.name for f in pkt.fields_desc].index(self.name) + 1 :]
+            # Set and empty is not absent: the delimiter stood there.
+            if any(pkt.fields.get(f.name, pkt.getfieldval(f.name) or None) is not None for f in following):
+                return cast(bytes, value) + bytes([self.until])
+        return cast(bytes, value)
+
+    def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+        if self.until is not None:
+            value, _, rest = s.partition(bytes([self.until]))
+            self._checks(value)
+            return rest, value
+        if self.prefix is not None:
+            if len(s) < self.prefix:
+                raise Broken
+            n = int.from_bytes(s[: self.prefix], "little" if self.little else "big")
+            s = s[self.prefix :]
+        elif self.length is not None:
+            n = pkt.fields[self.length]
+        else:
+            n = len(s) if self.size is None else self.size
+        if n < 0 or n > len(s):
+            raise Broken
+        value = s[:n]
+        self._checks(value)
+        return s[n:], value
+
+    def _checks(self, value: bytes) -> None:
+        if self.at_least is not None and len(value) < self.at_least:
+            raise Broken
+        if self.at_most is not None and len(value) > self.at_most:
+            raise Broken
+        if self.strict:
+            try:
+                value.decode()
+            except UnicodeDecodeError:
+                raise Broken from None
+        if self.printable and any(c < 0x20 or c == 0x7F for c in value):
+            raise Broken
+
+    def randval(self) -> Any:
+        n = self.size if self.size is not None else random.randint(self.at_least or 0, min(self.at_most or 12, 12))
+        return bytes(random.choices(b"abcdefghijklmnopqrstuvwxyz.", k=n))
+
+
+class Text(Span):
+    """Text: UTF-8, undecodable bytes replaced in the tables.
+
+    ``strict`` refuses what is not UTF-8, ``printable`` the control characters of ASCII.
+    """
+
+    is_text = True
+
+
+class Bytes(Span):
+    """Opaque bytes."""
+
+
+class GreedyBytes(Bytes):
+    """What is left of the region, possibly nothing."""
+
+    def __init__(self, name: str, default: bytes = b"", **about: Any) -> None:
+        super().__init__(name, default, **about)
+
+
+class GreedyText(Text):
+    """What is left of the region, as text."""
+
+
+def _trees() -> Any:
+    """The typed trees of msgq, loaded when one is shown: their package describes its messages with these fields."""
+    from mqpcap.protocols.msgq import tree
+
+    return tree
+
+
+class Tree(GreedyBytes):
+    """A late kind: the rest is a typed tree, which ``records`` turns into JSON text."""
+
+    def i2repr(self, pkt: Packet | None, x: Any) -> str:
+        return (x and _trees().text(x.removeprefix(_trees().MAGIC))) or repr(x)
+
+    def randval(self) -> Any:
+        return _trees().encode({"type": super().randval(), "group": super().randval()})
+
+
+class Json(GreedyBytes):
+    """A late kind: the rest is JSON text."""
+
+    def randval(self) -> Any:
+        return b'{"type": "%s"}' % super().randval()
+
+
+class Array(Kind):
+    """A list of ``item`` (a kind or a Message class).
+
+    Its count comes from the field ``count`` or a ``prefix`` of so many bytes; with ``until_zero`` the list ends
+    at an integer of that many bytes that is zero and stands in place of an item; else it fills the region.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        item: "Kind | type[Message]",
+        *,
+        count: str | None = None,
+        prefix: int | None = None,
+        little: bool = False,
+        until_zero: int | None = None,
+        not_empty: bool = False,
+        **about: Any,
+    ) -> None:
+        super().__init__(name, [], **about)
+        self.item = item
+        self.count = count
+        self.prefix = prefix
+        self.little = little
+        self.until_zero = until_zero
+        self.not_empty = not_empty
+        self.islist = 1
+
+    def measure(self, pkt: Packet) -> int:
+        """The count that the field named by ``count`` must hold."""
+        return len(pkt.getfieldval(self.name) or [])
+
+    def takes(self, pkt: Packet, value: Any) -> bytes:
+        items = [bytes(x) if isinstance(x, Packet) else cast(Kind, self.item).takes(pkt, x) for x in (value or [])]
+        body = b"".join(items)
+        if self.prefix is not None:
+            body = len(items).to_bytes(self.prefix, "little" if self.little else "big") + body
+        if self.until_zero is not None:
+            body += bytes(self.until_zero)
+        return body
+
+    def _one(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+        if isinstance(self.item, Kind):
+            return self.item.gives(pkt, s)
+        item, left = self.item.begin(s)
+        return left, item
+
+    def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+        n: int | None = None
+        if self.prefix is not None:
+            if len(s) < self.prefix:
+                raise Broken
+            n = int.from_bytes(s[: self.prefix], "little" if self.little else "big")
+            s = s[self.prefix :]
+        elif self.count is not None:
+            n = pkt.fields[self.count]
+        if n is not None and (n > len(s) // max(smallest(self.item), 1) or n > MAX_LIST_ITEMS):
+            raise Broken
+        items: list[Any] = []
+        while n is None or len(items) < n:
+            if n is None and self.until_zero is None and not s:
+                break
+            if self.until_zero is not None:
+                if len(s) < self.until_zero:
+                    raise Broken
+                if not any(s[: self.until_zero]):
+                    s = s[self.until_zero :]
+                    break
+            s, value = self._one(pkt, s)
+            items.append(value)
+        if self.not_empty and not items:
+            raise Broken
+        return s, items
+
+    def randval(self) -> Any:
+        n = random.randint(1 if self.not_empty else 0, 3)
+        if isinstance(self.item, Kind):
+            kind = self.item
+            return [kind.randval() for _ in range(n)]
+        items = [self.item.random() for _ in range(n)]
+        return [x for x in items if self.until_zero is None or any(bytes(x)[: self.until_zero])]
+
+
+class Nested(Kind):
+    """A region with a declared length whose bytes are one Message, read to the last of them."""
+
+    def __init__(
+        self,
+        name: str,
+        message: "type[Message]",
+        *,
+        length: str | None = None,
+        prefix: int | None = None,
+        at_most: int | None = None,
+    ) -> None:
+        super().__init__(name, message(), column=None)
+        self.message = message
+        self.length = length
+        self.prefix = prefix
+        self.at_most = at_most
+        self.holds_packets = 1
+
+    def measure(self, pkt: Packet) -> int:
+        """The length that the field named by ``length`` must hold."""
+        value = pkt.getfieldval(self.name)
+        return len(b"" if value is None else bytes(value))
+
+    def takes(self, pkt: Packet, value: Any) -> bytes:
+        body = b"" if value is None else bytes(value)
+        return body if self.prefix is None else len(body).to_bytes(self.prefix, "big") + body
+
+    def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+        if self.prefix is not None:
+            if len(s) < self.prefix:
+                raise Broken
+            n = int.from_bytes(s[: self.prefix], "big")
+            s = s[self.prefix :]
+        elif self.length is not None:
+            n = pkt.fields[self.length]
+        else:
+            n = len(s)
+        if n > len(s) or (self.at_most is not None and n > self.at_most):
+            raise Broken
+        inner, left = self.message.begin(s[:n])
+        if left:
+            raise Broken
+        return s[n:], inner
+
+    def randval(self) -> Any:
+        return self.message.random()
+
+
+class If(Kind):
+    """A field that is there only under a condition; otherwise its value is None and it takes no bytes.
+
+    ``when`` names an earlier field: with ``equals`` (an integer or a text) its value must be that, with ``has``
+    a bit of it must be set, alone it must not be zero. ``left``: at least so many bytes of the region are left.
+    ``follows``: these bytes come next. Built, a field that was given a value sets its bit, one given None clears it.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        *,
+        when: str | None = None,
+        equals: int | bytes | None = None,
+        has: int | None = None,
+        left: int | None = None,
+        follows: bytes | None = None,
+    ) -> None:
+        self.kind = kind
+        default = kind.default or None if left is not None else None
+        super().__init__(kind.name, default, column=kind.column, secret=kind.secret, body=kind.body)
+        self.names = kind.names
+        self.unit = kind.unit
+        self.when = when
+        self.equals = equals
+        self.has = has
+        self.left = left
+        self.follows = follows
+
+    def holds(self, pkt: Packet, s: bytes) -> bool:
+        """Whether the field is there, from what was read before and the bytes ``s`` that are left."""
+        if self.left is not None:
+            return len(s) >= self.left
+        if self.follows is not None:
+            return s.startswith(self.follows)
+        if self.has is not None:
+            return bool((pkt.getfieldval(cast(str, self.when)) or 0) & self.has)
+        value = pkt.fields[self.when] if self.when in pkt.fields else pkt.getfieldval(cast(str, self.when))
+        return bool(value == self.equals) if self.equals is not None else bool(value)
+
+    def into(self, number: int, value: Any) -> int:
+        """The integer of ``when`` with the bit that says whether there is a value."""
+        bit = self.has or 0
+        return number & ~bit if value is None else number | bit
+
+    def any2i(self, pkt: Packet | None, x: Any) -> Any:
+        return None if x is None else self.kind.any2i(pkt, x)
+
+    def measure(self, pkt: Packet) -> int:
+        """The length or count of the field inside, 0 when it is absent."""
+        value = pkt.getfieldval(self.name)
+        return 0 if value is None else int(self.kind.measure(pkt))  # spans and lists have it
+
+    def takes(self, pkt: Packet, value: Any) -> bytes:
+        if value is None and (self.left is not None or self.follows is not None):
+            return b""
+        if self.when is not None and not self.holds(pkt, b""):
+            return b""
+        return self.kind.takes(pkt, value)
+
+    def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+        return self.kind.gives(pkt, s) if self.holds(pkt, s) else (s, None)
+
+    def randval(self) -> Any:
+        return None
+
+
+def smallest(item: "Kind | type[Message]") -> int:
+    """The fewest bytes an item of a list can take: what bounds a count from the wire."""
+    if isinstance(item, Number):
+        return item.size
+    if isinstance(item, Span):
+        return (item.prefix or 0) + (item.size or 0) + (item.at_least or 0)
+    if isinstance(item, Array):
+        return (item.prefix or 0) + (item.until_zero or 0)
+    if isinstance(item, Nested):
+        return (item.prefix or 0) + (0 if item.length else smallest(item.message))
+    if isinstance(item, Kind):
+        return 0
+    total = 0
+    for field in item.fields_desc:
+        if isinstance(field, Span) and field.until is not None:
+            break  # without the delimiter the fields behind it are absent
+        total += smallest(field)
+    return total
+
+
+_as: ContextVar[tuple[str | None, str | None]] = ContextVar("mqpcap_reading_as", default=(None, None))
+
+
+class Cut(NamedTuple):
+    """A message in the payload of a TCP segment: its class and bytes, and how to read them."""
+
+    message: "type[Message]"
+    direction: str
+    layout: str
+    start: int
+    end: int
+
+
+def read_direction() -> str | None:
+    """The direction that ``Message.read`` was told, None if it was not."""
+    return _as.get()[0]
+
+
+class Message(Packet):
+    """Base of every layer class: reads wholly or not at all.
+
+    Bytes that do not fit leave the fields unset and stand as ``Raw`` behind an empty message, as Scapy users
+    expect of a broken layer; the flaw is then visible as ``Raw in packet``, be there bytes or not.
+    """
+
+    match_subclass = True  # packet[BlipMQPublish] also finds the newer form that derives from it
+
+    layouts: "ClassVar[tuple[Layout, ...]]" = ()
+    """The layouts whose messages begin with this class."""
+
+    cuts: "ClassVar[Callable[[bytes, Packet], Sequence[Cut]] | None]" = None
+    """Finds the messages in a TCP payload; set once the layers are bound to TCP (``mqpcap.scapy``)."""
+
+    of_protocol: "ClassVar[MessageQueue | None]" = None
+    """The protocol whose messages begin with this class."""
+
+    front: "ClassVar[Callable[[type[Message], bytes, str], tuple[str | None, int]] | None]" = None
+    """Finds the first message in a stream: its layout and end, (None, 0) while it goes on, end -1 if there is none. Set
+    with ``cuts``."""
+
+    announced: ClassVar[Mapping[str, int]] = {}
+    """Fields of the header in front that say that this body follows, where the operation does not."""
+
+    composed: "ClassVar[Mapping[str, Sequence[Bits | If]]]" = {}
+    """The fields that are bits of an integer, or have one there that says whether they are."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        composed: dict[str, list[Bits | If]] = {}
+        for field in cls.fields_desc:
+            of = field.of if isinstance(field, Bits) else field.when if isinstance(field, If) and field.has else None
+            if of is not None and any(f.name == of for f in cls.fields_desc):
+                composed.setdefault(of, []).append(field)
+        cls.composed = composed
+        measured: set[str] = set()
+        for field in cls.fields_desc:
+            kind = field.kind if isinstance(field, If) else field
+            measured.update(x for x in (getattr(kind, "length", None), getattr(kind, "count", None)) if x)
+        for field in cls.fields_desc:
+            kind = field.kind if isinstance(field, If) else field
+            if isinstance(kind, Number) and kind.name in measured:
+                kind.column = field.column = None
+            elif isinstance(field, Number) and field.default is None and not isinstance(field, Length):
+                field.default = False if field.truth else field.at_least or 0
+
+    @classmethod
+    def begin(cls, s: bytes) -> "tuple[Message, bytes]":
+        """A message read from the front of ``s``, and the bytes behind it; raises Broken."""
+        pkt = cls()
+        left = pkt._read(s)
+        return pkt, left
+
+    @classmethod
+    def random(cls) -> "Message":
+        """A message with random fields, its lengths and counts left to be computed."""
+        return cls(**{f.name: f.randval() for f in cls.fields_desc if f.default is not None})
+
+    def _read(self, s: bytes) -> bytes:
+        whole = s
+        for field in self.fields_desc:
+            before = len(s)
+            s, value = field.gives(self, s)
+            self.fields[field.name] = value
+            inner = field.kind if isinstance(field, If) else field
+            if isinstance(inner, Span) and inner.until is not None and value is not None and before == len(value):
+                break
+        self.raw_packet_cache = whole[: len(whole) - len(s)]
+        # As Packet does it: a list changed in place must make the cached bytes stale.
+        self.raw_packet_cache_fields = {
+            f.name: self._raw_packet_cache_field_value(f, self.fields[f.name], copy=True)
+            for f in self.fields_desc
+            if (f.islist or f.holds_packets) and self.fields.get(f.name) is not None
+        }
+        self.explicit = 1
+        return s
+
+    def getfieldval(self, attr: str) -> Any:
+        """A field's value; of an integer made of others with what was given for those, and of its bits what it says."""
+        return self._composed(attr, super().getfieldval(attr))
+
+    def getfield_and_val(self, attr: str) -> tuple[Any, Any]:
+        """The field and its value, as ``getfieldval`` has it: what attributes are."""
+        field, value = super().getfield_and_val(attr)
+        return field, self._composed(attr, value)
+
+    def _composed(self, attr: str, value: Any) -> Any:
+        if attr in self.composed:
+            for part in self.composed[attr]:
+                if part.name in self.fields:
+                    value = part.into(value, self.fields[part.name])
+        elif value is None:
+            for of, parts in self.composed.items():
+                for part in parts:
+                    if part.name == attr and isinstance(part, Bits):
+                        return self.getfieldval(of) >> part.shift & part.mask
+        return value
+
+    def setfieldval(self, attr: str, val: Any) -> None:
+        """Set a field; one that others are bits of, or say whether they are there, takes theirs away."""
+        for part in self.composed.get(attr, ()):
+            if isinstance(part, Bits) or bool((val or 0) & (part.has or 0)) != (self.fields.get(part.name) is not None):
+                self.fields.pop(part.name, None)
+        super().setfieldval(attr, val)
+
+    def copy(self) -> "Message":
+        clone: Message = super().copy()
+        # Scapy counts lists and parts as set where nobody set them; then fuzz() could not give them values.
+        for kind in () if self.explicit else self.fields_desc:
+            name = kind.name
+            if (kind.islist or kind.holds_packets) and clone.fields.get(name, 0) == clone.default_fields.get(name):
+                del clone.fields[name]
+        clone.__dict__.update(self.__dict__)
+        return clone
+
+    def dissect(self, s: bytes) -> None:
+        cuts = Message.cuts
+        if cuts is None or _as.get() != (None, None) or not hasattr(self.underlayer, "dport"):
+            super().dissect(s)
+            return
+        first, *more = cuts(s, self.underlayer) or (Cut(type(self), "", "", 0, len(s)),)
+        token = _as.set((first.direction or None, first.layout or None))
+        try:
+            super().dissect(s[: first.end])
+        finally:
+            _as.reset(token)
+        for cut in more:
+            self.add_payload(cut.message.read(s[cut.start : cut.end], cut.direction, cut.layout))
+        behind = s[more[-1].end if more else first.end :]
+        if behind:
+            self.add_payload(conf.raw_layer(behind))
+
+    def do_dissect(self, s: bytes) -> bytes:
+        try:
+            return self._read(s)
+        except Broken:
+            self.fields.clear()
+            self.raw_packet_cache = b""
+            return s
+
+    @classmethod
+    def read(cls, raw: bytes, direction: str | None = None, layout: str | None = None) -> "Message":
+        """The message in ``raw``, read as sent in a direction (``c2s`` or ``s2c``) and in a named layout.
+
+        Without them the ports of an underlying TCP layer tell, else the first reading that fits is taken.
+        """
+        token = _as.set((direction, layout))
+        try:
+            return cls(raw)
+        finally:
+            _as.reset(token)
+
+    @classmethod
+    def tcp_reassemble(cls, data: bytes, metadata: Mapping[str, Any], session: Mapping[str, Any]) -> "Message | None":
+        """The first message of a stream, None while it goes on: what Scapy's ``StreamSocket(sock, BlipMQ)`` asks.
+
+        A client's socket receives what the server sends; a server says otherwise with
+        ``socket.streamsession["direction"] = "c2s"``. A frame that only its successor would end (kokaq says no length)
+        ends where the bytes received so far do, if they are a whole one.
+        """
+        direction = session.get("direction", "s2c")
+        if Message.front is None:
+            return cls.read(data, direction) if data else None
+        layout, end = Message.front(cls, data, direction)
+        if end == 0:
+            return None
+        packet = cls.read(data[:end] if end > 0 else data, direction, layout)
+        if 0 < end < len(data):
+            packet.add_payload(conf.padding_layer(data[end:]))
+        return packet
+
+    def hashret(self) -> bytes:
+        """The same for a request and its answer: what the rule's ties say, else one for all of a protocol."""
+        protocol = self.of_protocol
+        if protocol is None:
+            return cast(bytes, super().hashret())
+        return repr((protocol.name, self._ties())).encode()
+
+    def answers(self, other: Packet) -> int:
+        """Whether this may be the server's answer to a message of the client, by the protocol's rule."""
+        protocol = self.of_protocol
+        if protocol is None:
+            return int(super().answers(other))
+        rule = protocol.rule
+        if rule is None or not isinstance(other, Message) or other.of_protocol is not protocol:
+            return 0
+        if rule.answers is not None:
+            return int(rule.answers(self, other))
+        return int(rule.fits(other.operation("c2s"), self.operation("s2c")) and self._ties() == other._ties())
+
+    def operation(self, direction: str) -> str | None:
+        """The name of the operation, taken as sent in a direction; None without one."""
+        for layout in self.layouts:
+            if layout.direction == direction and layout.op is not None:
+                return layout.names.get(self.getfieldval(layout.op))
+        return None
+
+    def column(self, name: str) -> Any:
+        """The value of a column of the protocol's table in header or body, None if it is in neither."""
+        layer: Packet = self
+        while isinstance(layer, Message):
+            for field in layer.fields_desc:
+                if name in (field.column, field.name):
+                    return layer.getfieldval(field.name)
+            layer = layer.payload
+        return None
+
+    def _ties(self) -> tuple[Any, ...]:
+        protocol = self.of_protocol
+        rule = protocol.rule if protocol is not None else None
+        if rule is None or rule.answers is not None:
+            return ()
+        ops = [layout.op for layout in self.layouts if layout.op is not None]
+        return tuple(self.column(ops[0] if name == "op_code" and ops else name) for name in rule.tie)
+
+    def _length(self) -> "tuple[Length, int] | None":
+        """The field that says where the message ends, and its offset."""
+        offset = 0
+        for f in self.fields_desc:
+            if isinstance(f, Length):
+                return f, offset
+            offset += smallest(f)
+        return None
+
+    def extract_padding(self, s: bytes) -> tuple[bytes, bytes | None]:
+        found = self._length()
+        if found is None or found[0].name not in self.fields:
+            return s, None
+        n = self.fields[found[0].name] - found[0].less
+        return s[:n], s[n:] or None
+
+    def post_build(self, pkt: bytes, pay: bytes) -> bytes:
+        found = self._length()
+        if found is not None and self.getfieldval(found[0].name) is None:
+            at = found[1]
+            pkt = pkt[:at] + (len(pay) + found[0].less).to_bytes(4, "big") + pkt[at + 4 :]
+        return pkt + pay
+
+    def _readings(self) -> "Iterator[tuple[Layout, type[Message], bool]]":
+        """The classes that may read the body, in the order the interpreter tries them; which may leave bytes over."""
+        direction, name = _as.get()
+        if direction is None and isinstance(getattr(self.underlayer, "dport", None), int):
+            ports = self.server_ports
+            if self.underlayer.dport in ports or self.underlayer.sport in ports:
+                direction = "c2s" if self.underlayer.dport in ports else "s2c"
+        for layout in self.layouts:
+            if (name and layout.name != name) or (direction and layout.direction != direction):
+                continue
+            op = self.fields.get(layout.op) if layout.op else -1
+            for reading in layout.bodies.get(-1 if op is None else op, layout.bodies.get(-1, ())):
+                yield layout, (reading if isinstance(reading, type) else reading.message), layout.may_leave(reading)
+
+    server_ports: ClassVar[frozenset[int]] = frozenset()
+
+    def _unpacked(self, layout: "Layout", s: bytes) -> bytes:
+        if layout.packed is None or not self.fields[layout.packed[0]] & layout.packed[1]:
+            return s
+        inflated, _ = inflate(s)
+        if inflated is None:
+            raise Broken
+        return inflated
+
+    def do_dissect_payload(self, s: bytes) -> None:
+        if not self.layouts:
+            super().do_dissect_payload(s)
+            return
+        found = self._length()
+        is_whole = bool(self.fields) and (found is None or len(s) >= self.fields[found[0].name] - found[0].less)
+        for exact in (True, False) if is_whole else ():
+            for layout, cls, may_leave in self._readings():
+                if not exact and not may_leave:
+                    continue
+                try:
+                    unpacked = self._unpacked(layout, s)
+                    body, left = cls.begin(unpacked)
+                except Broken:
+                    continue
+                if exact and left:
+                    continue
+                if left:
+                    body.add_payload(conf.raw_layer(left))
+                if unpacked is not s:
+                    body.raw_packet_cache = s  # unchanged, it builds as it came: packed
+                if left and unpacked is not s:
+                    body.payload.raw_packet_cache, body.payload.raw_packet_cache_fields = b"", {}  # it is in there
+                self.add_payload(body)
+                return
+        # Even without bytes: that nothing reads the body must show.
+        self.add_payload(conf.raw_layer(s))
+
+
+def attach(layout: "Layout") -> None:
+    """Tell the header class of a layout what may follow it, and the bodies which operation they are.
+
+    A header that derives from another (with a narrower bound) tells that one too: it is what people use.
+    """
+    if layout.header is None:
+        return
+    for header in layout.header.__mro__[: layout.header.__mro__.index(Message)]:
+        header.layouts = (*header.__dict__.get("layouts", ()), layout)  # type: ignore[attr-defined]  # a Message class
+        fields = {f.name for f in cast("type[Message]", header).fields_desc}
+        if layout.op is None:
+            continue
+        for op, readings in layout.bodies.items():
+            for reading in readings:
+                cls = cast("type[Message]", reading if isinstance(reading, type) else reading.message)
+                told = {layout.op: op} if op >= 0 else {}
+                told |= {k: v for k, v in cls.announced.items() if k in fields}
+                if told and header not in cls.__dict__.get("_overload_fields", {}):
+                    bind_top_down(header, cls, **told)  # Message classes
+
+
+def adopt(protocol: "MessageQueue") -> None:
+    """Tell the header classes of a protocol, and those they derive from, whose they are."""
+    for layout in protocol.layouts:
+        header = layout.header
+        for cls in header.__mro__[: header.__mro__.index(Message)] if header is not None else ():
+            cls.of_protocol = protocol  # type: ignore[attr-defined]  # a Message class
+
+
+def flat_fields(cls: type[Message]) -> Iterator[Kind]:
+    """The kinds of a class in wire order, conditions taken off, parts left as they are."""
+    for field in cls.fields_desc:
+        yield field.kind if isinstance(field, If) else field

@@ -1,0 +1,552 @@
+"""What a layer file says about its protocol beside its classes.
+
+A layer ends in one ``PROTOCOL``: which message comes in which layout, how a connection is recognised,
+what the columns of ``messages`` are taken from, and, where the vocabulary cannot say it, small pure
+functions. ``frames``, ``records`` and ``tables`` read this; nothing about a protocol stands anywhere else.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Literal, NamedTuple
+from typing import Protocol as Shape
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mqpcap.correlate.rows import Rows
+
+Direction = Literal["c2s", "s2c"]
+DIRECTIONS: tuple[Direction, Direction] = ("c2s", "s2c")
+ANY = -1
+"""Key of ``Layout.bodies`` and ``Layout.names`` for messages without an operation number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to read a body; ``dialect`` is what the row then says."""
+
+    message: type
+    dialect: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """The messages of one direction of a connection (in one of its modes).
+
+    header     class of the bytes every message begins with; None when there are none
+    op         its field that holds the operation; None when all messages are alike
+    bodies     operation -> the readings tried in order; the first that ends exactly at the end is taken
+    names      operation -> its name
+    dialect    of rows whose reading names none; None when the connection's evidence says it
+    extra      whether bytes behind the last field go to the column ``extra_column`` instead of being a flaw
+    on_bad     what follows bad framing: ``stop`` (the rest is undecoded) or ``search``
+    then       operation -> name of the layout of what follows in this direction
+    packed     (field, mask): the body is gzip where the header field has a bit of the mask
+    in_a_row   how many messages in a row a search wants
+    searched   name of a layout that a search wants them to fit, stricter than this one
+    """
+
+    name: str
+    direction: Direction
+    bodies: Mapping[int, Sequence[Variant | type]]
+    header: type | None = None
+    op: str | None = None
+    names: Mapping[int, str] = field(default_factory=dict)
+    dialect: str | None = None
+    extra_column: str | None = None
+    on_bad: Literal["stop", "search"] = "search"
+    then: Mapping[int, str] = field(default_factory=dict)
+    packed: tuple[str, int] | None = None
+    in_a_row: int = 2
+    searched: str | None = None
+    splitter: "Splitter | None" = None
+    """Finds the message ends where only a look at the neighbours can (kokaq); else the Program does."""
+
+    def may_leave(self, reading: Variant | type) -> bool:
+        """Whether bytes behind the reading's last field go to ``extra_column``: never those of another dialect."""
+        dialect = None if isinstance(reading, type) else reading.dialect
+        return self.extra_column is not None and dialect in (None, self.dialect)
+
+
+class Verdict(IntEnum):
+    """What a protocol says of a connection's first bytes."""
+
+    NO = 0
+    WAIT = 1
+    """More bytes may still prove it."""
+    LIKELY = 2
+    """It fits; enough on the protocol's own port."""
+    YES = 3
+
+
+class Opening(NamedTuple):
+    """The first contiguous bytes of both sides, seen with one side taken as the client.
+
+    A tuple, as a claim is: both are made for every connection, and a frozen dataclass takes five times as long.
+    """
+
+    c2s: bytes
+    s2c: bytes
+    c2s_start: bool
+    """The first byte of ``c2s`` is the first of the connection (its SYN was captured)."""
+    s2c_start: bool
+    c2s_ended: bool
+    """No byte can follow ``c2s`` (end of stream, a gap, or the opening's limit)."""
+    s2c_ended: bool
+    on_port: bool
+    """The server port is one of the protocol's, or Decode As says so."""
+    decode_as: bool
+    find_run: Callable[[Direction, str, int], int | None]
+    """``find_run(direction, layout, n)``: the first offset from which n messages of that layout follow in a row
+    (or fewer that end exactly at the end of an ended side), None if there is none."""
+
+
+class Claim(NamedTuple):
+    """A verdict, and the layout each direction begins with (None: not known yet)."""
+
+    verdict: Verdict
+    c2s: str | None = None
+    s2c: str | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What a splitter found at a position: ``end`` -1 with ``verdict`` 'more' or 'bad'.
+
+    known_end   of an incomplete message, where it will end, -1 if unknown
+    layout      the layout (by name) that reads the message
+    flaw        a Flaw to put on the row without reading its body, 0 for none
+    """
+
+    verdict: Literal["message", "more", "bad"]
+    end: int = -1
+    known_end: int = -1
+    layout: str = ""
+    op: int = -1
+    flaw: int = 0
+
+
+class Splitter(Shape):
+    """Finds messages in ``buf[:limit]``; ``ended`` says that no byte can follow ``limit``."""
+
+    @property
+    def layouts(self) -> tuple[str, ...]:
+        """The layouts that it names."""
+        ...
+
+    def __call__(self, buf: memoryview, at: int, limit: int, ended: bool) -> Split:
+        """The message at ``at``, or why there is none."""
+        ...
+
+    def many(
+        self,
+        buf: memoryview,
+        at: int,
+        limit: int,
+        ended: bool,
+        rows: tuple[memoryview, memoryview, memoryview, memoryview, memoryview],
+    ) -> tuple[int, int, Split | None]:
+        """The messages one after the other from ``at``.
+
+        Returns how many were put into ``rows`` (int64: start, end, place in ``layouts``, op, flaw), where the next one
+        begins, and what stands there if it is none: None where the rows are full or ``limit`` is reached.
+        """
+        ...
+
+    def search(self, buf: memoryview, at: int, limit: int, ended: bool, in_a_row: int) -> tuple[int, bool]:
+        """The first place from which ``in_a_row`` messages follow, or fewer that end exactly at the end, and True.
+
+        False with a place before ``limit``: there a message may begin, the bytes to tell are not here yet.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionFacts:
+    """What a connection as a whole says about its rows; None leaves the row's own value."""
+
+    dialect: str | None = None
+    group_name: str | None = None
+    client_name: str | None = None
+    op_names: Mapping[tuple[Direction, int], str] | None = None
+    columns: Mapping[str, str | None] = field(default_factory=dict)
+    """Columns of the protocol table that are the same on every row of the connection."""
+
+
+@dataclass(slots=True)
+class Evidence:
+    """One connection as evidence functions see it."""
+
+    connection_id: int
+    server_ip: str
+    server_port: int
+    start_seen: bool
+    first_ts_ns: int
+    state: dict[str, Any] = field(default_factory=dict)
+    """The protocol's own; must stay small."""
+    layouts: list[str] = field(default_factory=lambda: ["", ""])
+    """The layout each direction began with, c2s first."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceRule:
+    """Pure functions over the messages of a connection, named by the description.
+
+    ``select_layout`` and ``is_final``, and ``resolve`` unless it joins, look at ``state`` and ``layouts`` alone: connections
+    with the same are one when they are over.
+
+    ops       operations (numbers) whose rows are evidence, None for all
+    observe   folds rows into the ``state`` of their connections; they come in the order of capture, before any other
+              column of their window is read
+    select_layout  the layout that really reads the rows of a layout on this connection, as known by then
+    settle    at the end of the input: facts per connection, in order; sees all connections of the protocol
+    """
+
+    ops: frozenset[int] | None
+    observe: "Callable[[Seen], None]"
+    resolve: Callable[[Sequence[Evidence]], list[ConnectionFacts]]
+    select_layout: Callable[[Evidence, str], str] | None = None
+    layouts: frozenset[str] | None = None
+    """Layouts (as the framing names them) whose rows are evidence, None for all."""
+    is_final: Callable[[Evidence], bool] | None = None
+    """Whether ``select_layout``, and ``resolve`` unless it joins, will say the same of every later state. Until then rows of
+    ``layouts`` wait, at worst for the end of the input: what a row says must not depend on when it was read."""
+    joins: bool = False
+    """Whether ``resolve`` says of a connection what another one knows; else it looks at each alone."""
+    needed: "Callable[[Sequence[Evidence], Sequence[Evidence]], list[Evidence]] | None" = None
+    """Where it joins: of connections that are over (given first) those it needs for what it says of the others that are
+    there by now. A stream forgets the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A column that a layer's ``derive`` makes from late spans or other columns."""
+
+    name: str
+    type: pa.DataType
+    secret: bool = False
+    body: bool = False
+    hidden: bool = False
+    """Only for the ``derive`` of the envelope, not shown in the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """What ``derive`` gets: n rows as read, before they become Arrow.
+
+    spans gives (starts, lengths) of a byte column, int64 with length -1 where it is absent;
+    numbers gives (values, present) of an integer column; array the Arrow column; ``buffer`` holds the bytes; ``layout``
+    the layout names' indices; ``flaw`` uint8 may be written to: a row with a flaw loses its columns.
+    """
+
+    n: int
+    buffer: NDArray[np.uint8]
+    layout: NDArray[np.int32]
+    layout_names: Sequence[str]
+    flaw: NDArray[np.uint8]
+    spans: Callable[[str], tuple[NDArray[np.int64], NDArray[np.int64]]]
+    numbers: Callable[[str], tuple[NDArray[np.int64], NDArray[np.bool_]]]
+    keep_bodies: int | None
+    """How many bytes of a body are wanted, None for all: only where the text is made here."""
+    array: Callable[[str], pa.Array]
+    """A column of the table, hidden ones too, as Arrow."""
+    items: Callable[[str, str], tuple[NDArray[np.int64], NDArray[np.int64]]]
+    """``items(list, field)``: of every item of a list column the row, and its value of an integer field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What ``observe`` gets: ``rows`` of ``raw``, all without a flaw, in the order of capture.
+
+    of (place in ``connections``), from_client (bool), op and ts_ns have an entry for each of ``rows``.
+    """
+
+    raw: Raw
+    rows: NDArray[np.int64]
+    connections: Sequence[Evidence]
+    of: NDArray[np.int64]
+    from_client: NDArray[np.bool_]
+    op: NDArray[np.int64]
+    ts_ns: NDArray[np.int64]
+
+    def each(self, *names: str) -> Iterator[tuple[Evidence, Direction, int, int, tuple[Any, ...]]]:
+        """Row by row, for evidence that is rare: connection, direction, op, time, values of the named columns."""
+        at = pa.array(self.rows)
+        values = zip(*(self.raw.array(name).take(at).to_pylist() for name in names), strict=True)
+        numbers = (x.tolist() for x in (self.of, ~self.from_client, self.op, self.ts_ns))
+        for of, side, op, ts_ns, row in zip(*numbers, values, strict=True):
+            yield self.connections[of], DIRECTIONS[side], op, ts_ns, row
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """Where the columns of ``messages`` come from: names of columns of the protocol's table.
+
+    A tuple means the first that is not null. ``derive`` fills what names cannot say: it gets the protocol's
+    table (an Arrow table with ``op``, ``op_code``, ``direction`` beside the columns) and returns columns of
+    ``messages``.
+    """
+
+    destination: str | tuple[str, ...] = ()
+    group_name: str | tuple[str, ...] = ()
+    client_name: str | tuple[str, ...] = ()
+    message_id: str | tuple[str, ...] = ()
+    correlation_id: str | tuple[str, ...] = ()
+    partition_id: str | tuple[str, ...] = ()
+    body: str | tuple[str, ...] = ()
+    error_code: str | tuple[str, ...] = ()
+    error_text: str | tuple[str, ...] = ()
+    derive: Callable[[pa.Table], Mapping[str, pa.Array]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRule:
+    """How one operation of the client is answered.
+
+    answer   ``always``: one reply each. ``maybe``: some get one, and no proof exists either way. ``never``: the
+             protocol has no answer to it; if one comes all the same it is paired
+    by       names of the server's operations that answer it; empty: any that answers at all
+    """
+
+    answer: Literal["always", "maybe", "never"]
+    by: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Which request got which answer: declared per protocol, run by ``exchanges`` over columns.
+
+    asks        the client's operations that are requests, by name
+    otherwise   for an operation without a name, or not in ``asks``; None when it is no request
+    errors      server operations that answer any request
+    unasked     server operations that answer nothing
+    first_only  server operations that answer a request that allows them, or the first of the connection, whatever it
+                is, and nothing else (fq error)
+    tie         columns that a reply repeats from its request; empty: order on the connection ties them
+    answers_in_order   the server answers one request before it reads the next
+    one_way     (column, value): a request with that value expects nothing
+    columns     further columns of the protocol's table that ``machine`` and ``deliveries`` need, in ``rows`` with
+                ``f.`` in front; ``records.offset`` is the list of one field of a list of structs
+    machine     replaces the generic engine where a rule cannot say it
+    deliveries  which publish came out as which delivery
+    across_servers   ``deliveries`` may join connections of different servers (fq's peers)
+    sets_aside  ``machine`` may set requests aside (`Aside`)
+    """
+
+    asks: Mapping[str, RequestRule]
+    otherwise: RequestRule | None = None
+    errors: frozenset[str] = frozenset()
+    unasked: frozenset[str] = frozenset()
+    first_only: frozenset[str] = frozenset()
+    tie: tuple[str, ...] = ()
+    answers_in_order: bool = True
+    one_way: tuple[str, int] | None = None
+    columns: tuple[str, ...] = ()
+    body: str | None = None
+    """The column whose values ``deliveries`` compares: ``rows`` then have ``body_print`` (int64, equal for equal
+    bodies, null without one) and, for rows of ``delivered`` operations from the server, ``body_sha256`` in hexadecimal.
+    """
+    delivered: frozenset[str] = frozenset()
+    machine: "Machine | None" = None
+    deliveries: "Deliveries | None" = None
+    across_servers: bool = False
+    sets_aside: bool = False
+    answers: "Callable[[Any, Any], bool] | None" = None
+    """Whether a Scapy message (first) may answer another, where operation and ties are not all: for ``sr()``."""
+    queues: "tuple[Rule, ...]" = ()
+    """Beside the machine: rules for some operations each, which keep their order among themselves. Their ``unasked`` is
+    not empty: other messages go between."""
+
+    def fits(self, asked: str | None, said: str | None) -> bool:
+        """Whether the server's operation may answer the client's, None being one without a name."""
+        ask = (self.asks.get(asked) if asked is not None else None) or self.otherwise
+        if ask is None or said in self.unasked:
+            return False
+        return not ask.by or said in self.errors or said in ask.by
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What the capture says of a connection's edges.
+
+    start      both sides' first bytes were captured
+    holes      per direction (c2s, s2c) the stream offsets, ascending, where bytes are missing or undecoded
+    reset, server_fin, client_fin   how it ended, as far as captured
+    covered    the server's FIN acknowledges all of the client's bytes
+    """
+
+    connection_id: int
+    server: str
+    start: bool
+    holes: tuple[tuple[int, ...], tuple[int, ...]]
+    reset: bool
+    server_fin: bool
+    client_fin: bool
+    covered: bool
+    first_ts_ns: int
+    tails: tuple[int | None, int | None] = (None, None)
+    """Per direction the hole that misses nothing, if the last one does: bytes at the end that are no message."""
+
+    @property
+    def complete(self) -> bool:
+        """The end was captured, and nothing of the server's bytes is missing."""
+        return (self.reset or self.server_fin) and not self.holes[1]
+
+
+@dataclass(frozen=True, slots=True)
+class EndColumns:
+    """Ends as arrays, row for row: server (a number for each), start, damaged (there are holes), ended, covered."""
+
+    server: NDArray[np.int64]
+    start: NDArray[np.bool_]
+    damaged: NDArray[np.bool_]
+    ended: NDArray[np.bool_]
+    """By a reset or the server's FIN."""
+    covered: NDArray[np.bool_]
+
+
+class PackedEnds(Mapping[int, Ends]):
+    """Ends by connection id that are not kept as objects."""
+
+    def columns(self, ids: NDArray[np.int64]) -> EndColumns:
+        """Those of some connections. Raises KeyError where one is not known."""
+        raise NotImplementedError
+
+
+def end_columns(ends: Mapping[int, Ends], ids: NDArray[np.int64]) -> EndColumns:
+    """The ends of some connections as arrays, however they are kept."""
+    if isinstance(ends, PackedEnds):
+        return ends.columns(ids)
+    known = [ends[one] for one in ids.tolist()]
+    servers = {name: number for number, name in enumerate(dict.fromkeys(end.server for end in known))}
+    told = [(end.start, any(end.holes), end.reset or end.server_fin, end.covered) for end in known]
+    start, damaged, ended, covered = np.array(told, np.bool_).reshape(-1, 4).T
+    return EndColumns(np.array([servers[end.server] for end in known], np.int64), start, damaged, ended, covered)
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """Requests that get no answer and that a machine need not see one by one, however many there are.
+
+    It has them of all connections of a server, and finds each to be such a one by itself: of other connections of the
+    server that are so, and were not there, it would say no more and no less.
+
+    seen         the rows, ascending, that it did see: each of the others is such a request
+    connection   their connections, ascending; those in front of the stream offset ``end`` of their connection are
+                 `silent`, the others `unknown`
+    """
+
+    seen: NDArray[np.signedinteger[Any]]
+    connection: NDArray[np.int64]
+    end: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """The exchanges of a set of messages, by row number: request or reply -1 where there is none.
+
+    publish: where a machine knows it, the row of the message that a reply delivers, -1 elsewhere; for ``deliveries``.
+    aside: requests that are not in ``request``.
+    """
+
+    request: NDArray[np.int64]
+    reply: NDArray[np.int64]
+    state: NDArray[np.int8]
+    publish: NDArray[np.int64] | None = None
+    aside: Aside | None = None
+
+    def of(self, rows: NDArray[np.int64]) -> "Pairing":
+        """The same, found among some rows, by row number of the whole."""
+        whole = np.append(rows, -1)  # -1 stays -1
+        publish = None if self.publish is None else whole[self.publish]
+        return Pairing(whole[self.request], whole[self.reply], self.state, publish)
+
+    def plus(self, other: "Pairing") -> "Pairing":
+        """These and others of the same rows."""
+        publish = None
+        if self.publish is not None or other.publish is not None:
+            known = [np.full(len(p.reply), -1) if p.publish is None else p.publish for p in (self, other)]
+            publish = np.concatenate(known)
+        return Pairing(
+            np.concatenate([self.request, other.request]), np.concatenate([self.reply, other.reply]),
+            np.concatenate([self.state, other.state]), publish, self.aside,
+        )  # fmt: skip
+
+
+class State(IntEnum):
+    """States of an exchange; the column holds the name in lower case."""
+
+    ANSWERED = 0
+    SILENT = 1
+    NOT_EXPECTED = 2
+    UNANSWERED = 3
+    LOST = 4
+    ORPHAN = 5
+    UNKNOWN = 6
+
+
+class Machine(Shape):
+    """Pairs the messages of one protocol: ``rows`` sorted by time, ``ends`` by connection id."""
+
+    def __call__(self, rows: Rows, ends: Mapping[int, Ends]) -> Pairing:
+        """The pairs."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """Deliveries by row number: publish and deliver rows, the evidence and its value as text, one entry each.
+
+    doubtful counts deliveries left out because more than one publish may be meant."""
+
+    publish: NDArray[np.int64]
+    deliver: NDArray[np.int64]
+    how: Sequence[str]
+    key: Sequence[str] | pa.Array
+    doubtful: int = 0
+
+
+class Deliveries(Shape):
+    """Finds the publish of each delivery; ``rows`` as for a machine, ``pairs`` what it or the engine found."""
+
+    def __call__(self, rows: Rows, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
+        """The matches."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MessageQueue:
+    """A protocol: the one thing a layer file exports, as ``PROTOCOL``."""
+
+    name: str
+    title: str
+    ports: tuple[int, ...]
+    dialects: tuple[str, ...]
+    layouts: tuple[Layout, ...]
+    claims: Callable[[Opening], Claim]
+    recognised: str
+    """One sentence for people: how connections are told."""
+    envelope: Envelope
+    evidence: EvidenceRule | None = None
+    rule: Rule | None = None
+    derived: tuple[Derived, ...] = ()
+    derive: Callable[[Raw], Mapping[str, pa.Array]] | None = None
+    hidden: tuple[str, ...] = ()
+    """Fields read into columns only for ``derive`` and not shown in the table."""
+
+    def __post_init__(self) -> None:
+        from mqpcap.schema import fields as wire  # the one seam to Scapy; here so that plain data needs none of it
+
+        for layout in self.layouts:
+            wire.attach(layout)
+        wire.adopt(self)
+
+    def layout(self, name: str) -> Layout:
+        """The layout of that name; KeyError if there is none."""
+        for layout in self.layouts:
+            if layout.name == name:
+                return layout
+        raise KeyError(name)

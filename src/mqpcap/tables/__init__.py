@@ -1,0 +1,1 @@
+"""Columns to the tables of the contract: Arrow, Parquet and JSON lines."""

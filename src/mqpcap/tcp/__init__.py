@@ -1,0 +1,1 @@
+"""Packets to ordered byte streams: headers, fragments, the flow table, reassembly and eviction."""

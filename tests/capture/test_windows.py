@@ -1,0 +1,75 @@
+"""What a row says does not depend on how the input was cut: into windows, or into files."""
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torture import MAKERS, Result, cases, pcap, read, read_bytes, toy_layer
+
+from mqpcap.capture import windows
+
+PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
+SAMPLES = [
+    "blipmq/framing_errors", "blipmq/midstream", "blipmq/synthetic_v2_plain", "faults/blipmq_snapped",
+    "flymq/malformed", "flymq/login", "faults/flymq_no_syn", "faults/flymq_snapped",
+    "fq/midstream", "fq/node_client", "faults/fq_lost", "faults/fq_snapped",
+    "kokaq/go1_midstream", "kokaq/doc_session", "faults/kokaq_snapped",
+    "msgq/json_session", "faults/msgq_no_syn", "faults/msgq_snapped",
+    "strangers/tls_9092", "strangers/http_5555",
+]  # fmt: skip
+ONE_PACKET, FEW_PACKETS = 64, 4096
+
+
+def rows(result: Result, *without: str) -> tuple[list[Any], ...]:
+    tables = result.messages, result.connections, result.problems
+    return tuple([{k: v for k, v in row.items() if k not in without} for row in table] for table in tables)
+
+
+@pytest.mark.parametrize("window_bytes", [ONE_PACKET, FEW_PACKETS])
+@pytest.mark.parametrize("name", SAMPLES)
+def test_windows_change_no_row(name: str, window_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = PCAPS / f"{name}.pcap"
+    whole = read(path)
+
+    monkeypatch.setattr(windows, "WINDOW_BYTES", window_bytes)
+
+    assert rows(read(path)) == rows(whole)
+
+
+@pytest.mark.parametrize("protocol", MAKERS)
+def test_windows_change_no_row_of_the_torture_table(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with toy_layer():
+        captures = [pcap(case.segments, MAKERS[protocol][0]) for case in cases(protocol, 20)]
+        whole = [rows(read_bytes(data), "capture_file") for data in captures]
+
+        monkeypatch.setattr(windows, "WINDOW_BYTES", ONE_PACKET)
+
+        assert [rows(read_bytes(data), "capture_file") for data in captures] == whole
+
+
+def rotated(path: Path, folder: Path, parts: int) -> None:
+    """The capture in files as tcpdump -C names them: x.pcap, x.pcap1, x.pcap2."""
+    data = path.read_bytes()
+    order = "<" if data[:4] in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1") else ">"
+    records, at = [], 24
+    while at < len(data):
+        size = struct.unpack_from(order + "I", data, at + 8)[0]
+        records.append(data[at : at + 16 + size])
+        at += 16 + size
+    each = -(-len(records) // parts)
+    for i in range(parts):
+        name = f"part.pcap{i or ''}"
+        (folder / name).write_bytes(data[:24] + b"".join(records[i * each : (i + 1) * each]))
+
+
+@pytest.mark.parametrize("name", ["blipmq/qos1", "flymq/core", "fq/session", "kokaq/doc_session", "msgq/split_session"])
+def test_rotated_files_are_the_unbroken_capture(name: str, tmp_path: Path) -> None:
+    path = PCAPS / f"{name}.pcap"
+    rotated(path, tmp_path, 5)
+
+    result = read(tmp_path)
+
+    without = ("capture_file", "first_packet", "last_packet")
+    assert rows(result, *without) == rows(read(path), *without)
+    assert len({m["capture_file"] for m in result.messages}) > 1

@@ -1,0 +1,681 @@
+"""The command line: exit codes, what goes where, and that no secret is ever shown unasked."""
+
+import gzip
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from mqpcap.cli import main
+from mqpcap.cli.console import shown
+from mqpcap.cli.lines import value_text
+from mqpcap.cli.options import common
+from mqpcap.tables import arrow as tables
+
+ROOT = Path(__file__).resolve().parents[2]
+QOS1 = "pcaps/blipmq/qos1.pcap"
+
+
+@pytest.fixture(autouse=True)
+def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def run(*arguments: str | Path, stdin: bytes | None = None) -> Result:
+    return CliRunner().invoke(main, [str(a) for a in arguments], input=stdin)
+
+
+def process(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)], cwd=ROOT, env=environment(**variables), capture_output=True, text=True,
+        check=False, timeout=120,
+    )  # fmt: skip
+
+
+COMMAND = [sys.executable, "-c", "import sys; sys.argv[0] = 'mqpcap'; from mqpcap.cli import main; main()"]
+
+
+def environment(**variables: str) -> dict[str, str]:
+    import mqpcap
+
+    path = os.pathsep.join([str(Path(mqpcap.__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", **variables}
+
+
+def lines(text: str) -> list[str]:
+    return text.splitlines()
+
+
+def objects(result: Result) -> list[dict[str, object]]:
+    return [json.loads(line) for line in lines(result.stdout)]
+
+
+def row_count(out: Path, table: str) -> int:
+    return sum(pq.read_metadata(path).num_rows for path in (out / table).rglob("*.parquet"))
+
+
+# -- exit codes ------------------------------------------------------------------------------------------
+
+
+def test_nothing_to_do_is_misuse() -> None:
+    assert run("show").exit_code == 2
+    assert run("nonsense").exit_code == 2
+    assert run("export", QOS1).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "rule", ["9092,flymq", "tcp.port==9092", "udp.port==1,flymq", "tcp.port==0,flymq", "tcp.port==70000,flymq"]
+)
+def test_a_rule_that_is_none_is_misuse(rule: str) -> None:
+    result = run("show", "-d", rule, QOS1)
+
+    assert result.exit_code == 2
+    assert result.stdout == ""
+
+
+def test_an_unknown_protocol_is_misuse_and_the_known_are_named() -> None:
+    result = run("show", "-d", "tcp.port==9092,kafka", QOS1)
+
+    assert result.exit_code == 2
+    assert "'kafka' is no protocol" in result.stderr
+    assert "flymq" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "option",
+    [("--bodies", "some"), ("--bodies", "-1"), ("--max-memory", "lots"), ("--max-memory", "1k"), ("--jobs", "0")],
+)
+def test_a_value_that_is_none_is_misuse(option: tuple[str, str]) -> None:
+    assert run("show", *option, QOS1).exit_code == 2
+
+
+def bad_inputs(folder: Path) -> dict[str, Path]:
+    (folder / "empty.pcap").write_bytes(b"")
+    (folder / "text.pcap").write_text("this is no capture")
+    (folder / "nothing").mkdir()
+    (folder / "nothing" / "notes.txt").write_text("no capture here")
+    return {
+        "empty": folder / "empty.pcap",
+        "text": folder / "text.pcap",
+        "directory": folder / "nothing",
+        "missing": folder / "missing.pcap",
+        "pattern": folder / "*.nothing",
+    }
+
+
+@pytest.mark.parametrize("kind", ["empty", "text", "directory", "missing", "pattern"])
+def test_a_named_input_that_is_no_capture_is_one_line_and_exit_1_after_the_others(kind: str, tmp_path: Path) -> None:
+    name = bad_inputs(tmp_path)[kind]
+
+    result = run("show", "-q", name, QOS1)
+
+    assert result.exit_code == 1
+    assert len(lines(result.stdout)) == 242
+    assert len(lines(result.stderr)) == 1
+    assert str(name) in result.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read_is_one_line_and_exit_1(tmp_path: Path) -> None:
+    closed = tmp_path / "closed.pcap"
+    closed.write_bytes((ROOT / QOS1).read_bytes())
+    closed.chmod(0)
+
+    result = run("show", "-q", closed)
+
+    assert (result.exit_code, len(lines(result.stderr))) == (1, 1)
+
+
+def test_strangers_in_a_directory_are_skipped_and_counted(tmp_path: Path) -> None:
+    (tmp_path / "capture").write_bytes((ROOT / QOS1).read_bytes())
+    (tmp_path / "notes.txt").write_text("no capture")
+
+    result = run("show", tmp_path)
+    strict = run("show", "--strict", tmp_path)
+
+    assert result.exit_code == 0
+    assert "skipped 1 file" in result.stderr
+    assert len(lines(result.stdout)) == 242
+    assert strict.exit_code == 1
+    assert "1 skipped file" in strict.stderr
+
+
+def test_a_flaw_is_exit_1_only_when_strict() -> None:
+    flawed = "pcaps/blipmq/errors.pcap"
+
+    assert run("show", "-q", flawed).exit_code == 0
+    assert run("info", "-q", flawed).exit_code == 0
+    strict = run("show", "-q", "--strict", flawed)
+    assert strict.exit_code == 1
+    assert "with a flaw" in strict.stderr
+    assert run("show", "-q", "--strict", QOS1).exit_code == 0
+
+
+def test_a_capture_cut_short_is_a_note_and_exit_0(tmp_path: Path) -> None:
+    cut = tmp_path / "cut.pcap"
+    cut.write_bytes((ROOT / QOS1).read_bytes()[:5000])
+
+    result = run("show", cut)
+
+    assert result.exit_code == 0
+    assert f"note: {cut}" in result.stderr
+    assert result.stdout
+
+
+def test_a_record_that_claims_four_gigabytes_ends_the_file_with_a_note(tmp_path: Path) -> None:
+    whole = (ROOT / QOS1).read_bytes()
+    claiming = tmp_path / "claim.pcap"
+    claiming.write_bytes(whole + struct.pack("<IIII", 1, 1, 0xFFFFFFFF, 0xFFFFFFFF) + b"x" * 100)
+
+    result = run("show", claiming)
+
+    assert result.exit_code == 0
+    assert len(lines(result.stdout)) == 242
+    assert "note: " in result.stderr
+
+
+def test_a_gzip_cut_short_gives_what_is_in_it(tmp_path: Path) -> None:
+    packed = gzip.compress((ROOT / QOS1).read_bytes())
+    cut = tmp_path / "cut.pcap.gz"
+    cut.write_bytes(packed[: len(packed) // 2])
+
+    result = run("show", cut)
+
+    assert result.exit_code == 0
+    assert "note: " in result.stderr
+    assert 0 < len(lines(result.stdout)) < 242
+
+
+# -- show ------------------------------------------------------------------------------------------------
+
+
+def test_json_has_exactly_the_columns_of_the_tables(tmp_path: Path) -> None:
+    inputs = ["pcaps/blipmq/qos1.pcap", "pcaps/flymq/core.pcap", "pcaps/fq/session.pcap"]
+    out = tmp_path / "tables"
+    assert run("export", "-q", *inputs, "--out", out).exit_code == 0
+
+    rows = objects(run("show", "--json", "-q", *inputs))
+
+    assert len(rows) == row_count(out, "messages")
+    for row in rows:
+        fields = row.pop("fields")
+        assert isinstance(fields, dict)
+        assert list(row) == tables.MESSAGES.names
+        one = next((out / str(row["protocol"])).rglob("*.parquet"))
+        assert list(fields) == pq.read_schema(one).names
+
+
+def test_rows_come_in_order_of_time_over_all_captures() -> None:
+    times = [row["ts_ns"] for row in objects(run("show", "--json", "-q", "pcaps/flymq/core.pcap", QOS1, "pcaps/fq"))]
+
+    assert times == sorted(times)  # type: ignore[type-var]
+
+
+def test_threads_change_nothing() -> None:
+    one = run("show", "-q", "--json", "--jobs", "1", "pcaps/blipmq")
+
+    assert run("show", "-q", "--json", "--jobs", "4", "pcaps/blipmq").stdout == one.stdout
+
+
+def test_a_line_says_who_what_and_how_it_went() -> None:
+    said = lines(run("show", "-q", "-u", "--op", "nack", QOS1).stdout)[0]
+
+    assert re.match(r"05:24:\d\d\.\d{6}  #\d+ +127\.0\.0\.1:\d+ <- 127\.0\.0\.1:5555  blipmq/v1  NACK  id=\d+", said)
+    assert "error 404" in said
+
+
+def test_a_flaw_is_said_in_words() -> None:
+    said = run("show", "-q", "pcaps/blipmq/errors.pcap").stdout
+
+    assert "[flaw: malformed]" in said
+    assert "\x1b" not in said
+
+
+def test_filters_and_count() -> None:
+    rows = objects(
+        run("show", "-q", "--json", "--protocol", "BlipMQ", "--op", "publish", "-c", "3", "pcaps/blipmq", "pcaps/fq")
+    )
+    one = str(rows[0]["connection_id"])
+
+    assert [row["op"] for row in rows] == ["PUBLISH"] * 3
+    assert {
+        row["connection_id"] for row in objects(run("show", "-q", "--json", "--connection", one, "pcaps/blipmq"))
+    } == {rows[0]["connection_id"]}
+
+
+def test_only_messages_with_a_flaw() -> None:
+    rows = objects(run("show", "-q", "--json", "--flawed", "--op", "PUBLISH", "pcaps/faults/blipmq_snapped.pcap"))
+
+    assert {row["flaw"] for row in rows} <= {"truncated", "malformed"}
+    assert None not in {row["flaw"] for row in rows}
+
+
+def test_bodies_can_be_cut_or_left_out_and_their_length_stays() -> None:
+    def bodies(keep: str) -> list[tuple[object, object]]:
+        rows = objects(run("show", "-q", "--json", "--bodies", keep, "--op", "PUBLISH", "-c", "1", QOS1))
+        return [(row["fields"]["body"], row["body_len"]) for row in rows]  # type: ignore[index]
+
+    assert bodies("full") == [("first", 5)]
+    assert bodies("2") == [("fi", 5)]
+    assert bodies("none") == [(None, 5)]
+
+
+def test_standard_input_is_an_input_also_when_bytes_are_wanted() -> None:
+    data = (ROOT / QOS1).read_bytes()
+
+    assert len(lines(run("show", "-q", "-", stdin=data).stdout)) == 242
+    assert "00 00 00 0b 01" in run("show", "-q", "-x", "-c", "1", "-", stdin=data).stdout
+
+
+def test_hex_shows_the_bytes_of_the_message() -> None:
+    said = lines(run("show", "-q", "-x", "-c", "1", QOS1).stdout)
+
+    assert said[1] == "    0000  00 00 00 0b 01 00 00 00  00 00 00 00 01 00 01     ..............."
+
+
+def test_verbose_shows_the_fields_that_are_there() -> None:
+    said = lines(run("show", "-q", "-v", "-c", "1", QOS1).stdout)
+
+    assert said[1:] == ["    correlation_id: 1", "    protocol_version: 1"]
+
+
+def test_decode_as_reads_a_port_that_is_not_the_protocols() -> None:
+    # qos1 with the server on port 7777, and its connections' begins taken away so that only the port can tell.
+    data = bytearray((ROOT / "pcaps/faults/blipmq_no_syn.pcap").read_bytes())
+    at = 24
+    while at < len(data):
+        length = int.from_bytes(data[at + 8 : at + 12], "little")
+        tcp = at + 16 + 14 + 20
+        for port in (tcp, tcp + 2):
+            if data[port : port + 2] == (5555).to_bytes(2, "big"):
+                data[port : port + 2] = (7777).to_bytes(2, "big")
+        at += 16 + length
+
+    found = run("show", "-q", "-d", "tcp.port==7777,blipmq", "-", stdin=bytes(data))
+    original = run("show", "-q", "pcaps/faults/blipmq_no_syn.pcap")
+
+    assert len(lines(found.stdout)) == len(lines(original.stdout)) > 0
+    assert ":7777" in found.stdout
+
+
+# -- secrets ---------------------------------------------------------------------------------------------
+
+SECRETS = {
+    QOS1: [b"dev-key"],
+    "pcaps/fq/session.pcap": [b"watchpw", b"pw-of-bob"],
+    "pcaps/flymq/login.pcap": [b"adminpw-1"],
+}
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_no_command_shows_a_secret_unasked(name: str, tmp_path: Path) -> None:
+    assert any(secret in (ROOT / name).read_bytes() for secret in SECRETS[name])
+    packets = sorted({int(str(row["first_packet"])) for row in objects(run("show", "-q", "--json", name))
+                      if "auth" in str(row["op"]).lower()})[:3]  # fmt: skip
+    said = [
+        run("show", "-q", "-v", "-x", name).stdout,
+        run("show", "-q", "--json", name).stdout,
+        *(run("explain", "-q", *form, "--at", str(p), name).stdout for p in packets for form in ([], ["--json"])),
+    ]
+    run("export", "-q", name, "--out", tmp_path / "t")
+    stored = b"".join(path.read_bytes() for path in (tmp_path / "t").rglob("*.parquet"))
+
+    for secret in SECRETS[name]:
+        for text in said:
+            digits = "".join(re.findall(r"  ((?:[0-9a-f]{2} {1,2})+)", text)).replace(" ", "")
+            assert secret.decode() not in text
+            assert secret.hex() not in digits
+            assert secret.hex() not in text
+        assert secret not in stored
+    assert "***" in said[0]
+
+
+def test_secrets_are_shown_when_asked() -> None:
+    assert "dev-key" in run("show", "-q", "-v", "--show-secrets", QOS1).stdout
+    assert "65 76 2d 6b 65 79" in run("show", "-q", "-x", "--show-secrets", QOS1).stdout.replace("  ", " ")
+
+
+def test_a_login_that_does_not_decode_is_hidden_whole() -> None:
+    # FlyMQ AUTH: a name, then a password whose length claims more than there is.
+    data = "af017001" + "0000000e" + "000461626364" + "00ff" + b"secret".hex()
+
+    result = run("explain", "--hex", data, "--protocol", "flymq", "--direction", "c2s")
+
+    assert result.exit_code == 0
+    assert "secret" not in result.stdout
+    assert b"secret".hex() not in result.stdout
+
+
+# -- export ----------------------------------------------------------------------------------------------
+
+
+def test_export_writes_the_tables_and_says_so_on_stderr(tmp_path: Path) -> None:
+    out = tmp_path / "tables"
+
+    result = run("export", QOS1, "pcaps/strangers", "--out", out)
+
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert {path.name for path in out.iterdir() if path.is_dir()} >= {"messages", "connections", "problems", "blipmq"}
+    assert row_count(out, "messages") == row_count(out, "blipmq") == 242
+    assert "242 rows" in result.stderr
+    assert (out / "messages" / "date=2026-11-21").is_dir()
+    assert ds.dataset(out / "messages", partitioning=None).schema.names == tables.MESSAGES.names
+
+
+def test_export_refuses_what_is_not_ours_and_overwrites_when_told(tmp_path: Path) -> None:
+    out = tmp_path / "tables"
+    out.mkdir()
+    (out / "thesis.txt").write_text("years of work")
+
+    refused = run("export", "-q", QOS1, "--out", out)
+    assert refused.exit_code == 1
+    assert "--overwrite" in refused.stderr
+    assert len(lines(refused.stderr)) == 1
+    assert (out / "thesis.txt").exists()
+
+    assert run("export", "-q", QOS1, "--out", out, "--overwrite").exit_code == 0
+    assert not (out / "thesis.txt").exists()
+
+
+def test_export_replaces_an_earlier_export(tmp_path: Path) -> None:
+    out = tmp_path / "tables"
+    assert run("export", "-q", "pcaps/fq/session.pcap", "--out", out).exit_code == 0
+
+    assert run("export", "-q", QOS1, "--out", out).exit_code == 0
+
+    assert not (out / "fq").exists()
+    assert row_count(out, "blipmq") == 242
+
+
+def test_export_of_nothing_leaves_the_earlier_one(tmp_path: Path) -> None:
+    out = tmp_path / "tables"
+    run("export", "-q", QOS1, "--out", out)
+
+    result = run("export", "-q", tmp_path / "missing.pcap", "--out", out)
+
+    assert result.exit_code == 1
+    assert row_count(out, "messages") == 242
+
+
+def test_a_killed_export_leaves_nothing_that_looks_complete(tmp_path: Path) -> None:
+    out = tmp_path / "tables"
+    fifo = tmp_path / "slow.pcap"
+    os.mkfifo(fifo)
+    exporting = subprocess.Popen(
+        [*COMMAND, "export", "-q", QOS1, str(fifo), "--jobs", "1", "--out", str(out)], cwd=ROOT, env=environment()
+    )
+    with fifo.open("wb") as feeding:
+        feeding.write((ROOT / QOS1).read_bytes()[:4000])
+        feeding.flush()
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob(".tables*")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        exporting.send_signal(signal.SIGKILL)
+        exporting.wait(timeout=30)
+
+    assert not out.exists()
+    assert run("export", "-q", QOS1, "--out", out).exit_code == 0
+    assert not list(tmp_path.glob(".tables*"))
+
+
+def test_an_interrupted_export_ends_at_once_and_leaves_nothing(tmp_path: Path) -> None:
+    fifo = tmp_path / "slow.pcap"
+    os.mkfifo(fifo)
+    exporting = subprocess.Popen(
+        [*COMMAND, "export", "-q", str(fifo), "--out", str(tmp_path / "tables")], cwd=ROOT, env=environment(),
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with fifo.open("wb") as feeding:
+        feeding.write((ROOT / QOS1).read_bytes()[:4000])
+        feeding.flush()
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob(".tables*")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        exporting.send_signal(signal.SIGINT)
+        assert exporting.wait(timeout=30) == 1
+
+    assert exporting.stderr is not None
+    assert exporting.stderr.read() == "mqpcap: interrupted\n"
+    exporting.stderr.close()
+    assert {path.name for path in tmp_path.iterdir()} == {"slow.pcap"}
+
+
+def test_a_name_that_is_no_text_is_read_and_shown(tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"caf\xe9.pcap")
+    odd.write_bytes((ROOT / QOS1).read_bytes())
+
+    said = subprocess.run([*COMMAND, "show", "-q", "--json", "-c", "1", os.fsencode(odd)], cwd=ROOT, env=environment(),
+                          capture_output=True, check=False)  # fmt: skip
+
+    assert (said.returncode, said.stderr) == (0, b"")
+    assert json.loads(said.stdout)["capture_file"].endswith(".pcap")
+
+
+# -- info, protocols, explain ----------------------------------------------------------------------------
+
+
+def test_info_tells_a_whole_capture_from_a_damaged_one() -> None:
+    assert "verdict       whole" in run("info", "-q", QOS1).stdout
+    assert "with care: 21 B were never captured" in run("info", "-q", "pcaps/faults/blipmq_lost.pcap").stdout
+    assert "snap length cut" in run("info", "-q", "pcaps/faults/fq_snapped.pcap").stdout
+    assert "nothing ours" in run("info", "-q", "pcaps/strangers/http_5555.pcap").stdout
+
+
+def test_info_counts_other_content_among_what_was_sent_again() -> None:
+    """A segment of 33 bytes comes again, the last 17 changed (pcaps/faults.py)."""
+    told = run("info", "-q", "pcaps/faults/blipmq_conflict.pcap").stdout
+
+    assert "sent again    33 B, 17 B of it with other content" in told
+
+
+def test_info_as_json_agrees_with_the_capture() -> None:
+    said = json.loads(run("info", "-q", "--json", QOS1).stdout)["captures"][0]
+
+    assert said["files"][0]["format"] == "pcap"
+    assert said["files"][0]["packet_count"] == 382
+    assert said["connections"] == {"blipmq": 15}
+    assert said["messages"] == {"blipmq": 242}
+    assert said["decoded_bytes"] == said["payload_bytes"] > 0
+
+
+def test_protocols_are_listed() -> None:
+    said = json.loads(run("protocols", "--json").stdout)
+
+    assert {p["name"]: p["ports"] for p in said}["flymq"] == [9092]
+    assert "5555" in run("protocols").stdout
+    assert {"PUBLISH", "NACK"} <= set(next(p for p in said if p["name"] == "blipmq")["operations"])
+
+
+def test_explain_says_offset_length_hex_name_and_value_of_each_field() -> None:
+    said = json.loads(run("explain", "-q", "--json", QOS1, "--at", "12").stdout)
+    fields = {f["name"]: f for f in said["fields"]}
+
+    assert said["fits"] is True
+    assert (said["op"], said["destination"], said["stream_offset"]) == ("PUBLISH", "q1", 55)
+    assert {k: fields["topic"][k] for k in ("offset", "length", "hex", "value")} == {
+        "offset": 16, "length": 2, "hex": "7131", "value": "q1",
+    }  # fmt: skip
+    assert fields["frame_type"]["meaning"] == "PUBLISH"
+    assert sum(f["length"] for f in said["fields"]) == said["frame_len"] == 23
+
+
+def test_explain_finds_a_message_by_its_place_in_the_stream() -> None:
+    one = json.loads(run("explain", "-q", "--json", QOS1, "--at", "12").stdout)
+    place = ["--connection", str(one["connection_id"]), "--direction", "c2s", "--offset", str(one["stream_offset"] + 5)]
+
+    assert json.loads(run("explain", "-q", "--json", QOS1, *place).stdout) == one
+
+
+@pytest.mark.parametrize(("packet", "said"), [("1", "has no TCP payload"), ("99999", "there is no packet 99999")])
+def test_explain_says_why_a_packet_has_no_message(packet: str, said: str) -> None:
+    result = run("explain", "-q", QOS1, "--at", packet)
+
+    assert result.exit_code == 1
+    assert said in result.stderr
+
+
+def test_explain_reads_bytes_and_says_why_other_readings_do_not_fit() -> None:
+    # FlyMQ CREATE_TOPIC reply in the document's form: success and an empty message.
+    result = run("explain", "--hex", "af 01 03 01 00000003 01 0000", "--protocol", "flymq", "--direction", "s2c")
+
+    assert result.exit_code == 0
+    assert "CREATE_TOPIC reply of the document" in result.stdout
+    assert "not: " in result.stdout
+
+
+def test_explain_of_bytes_that_fit_nothing_is_an_answer() -> None:
+    result = run("explain", "--hex", "ff", "--protocol", "blipmq")
+
+    assert result.exit_code == 0
+    assert "does not fit" in result.stdout
+    assert run("explain", "--strict", "--hex", "ff", "--protocol", "blipmq").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        [QOS1],
+        ["--hex", "00"],
+        ["--hex", "0g", "--protocol", "blipmq"],
+        ["--hex", "00", "--protocol", "kafka"],
+        ["--hex", "00", "--protocol", "blipmq", "--dialect", "v9"],
+        [QOS1, "--at", "1", "--offset", "3"],
+        [QOS1, "--connection", "1"],
+        [QOS1, "--at", "1", "--protocol", "blipmq"],
+    ],
+)
+def test_explain_without_one_clear_message_is_misuse(arguments: list[str]) -> None:
+    assert run("explain", *arguments).exit_code == 2
+
+
+def test_explanation_and_tables_agree_on_every_message() -> None:
+    names = ["pcaps/blipmq/errors.pcap", "pcaps/fq/session.pcap", "pcaps/flymq/core.pcap"]
+    from mqpcap.capture import captures
+    from mqpcap.explain import explanation
+    from mqpcap.message_bytes import Excerpts, Wanted
+    from mqpcap.pipeline import dissect
+    from mqpcap.protocols import protocols
+
+    wrong = []
+    for capture in captures(names).captures:
+        rows = [
+            (chunk.protocol, message) for chunk in dissect(capture).chunks() for message in chunk.messages.to_pylist()
+        ]
+        keys = ("connection_id", "src_ip", "src_port", "stream_offset", "frame_len")
+        wanted = [Wanted(*(message[key] for key in keys)) for _, message in rows]
+        with Excerpts(capture, wanted) as excerpts:
+            for (protocol, message), want in zip(rows, wanted, strict=True):
+                data = b"".join(part.data for part in excerpts.runs(want))
+                assert len(data) == message["frame_len"]
+                told = explanation(protocols()[protocol], data, message["direction"])
+                if (told.best is not None and told.best.fits) != (message["flaw"] is None):
+                    wrong.append((protocol, message["op"], message["flaw"], told.best and told.best.why))
+
+    assert wrong == []
+
+
+# -- the terminal ----------------------------------------------------------------------------------------
+
+
+def test_help_of_every_command_ends_with_an_example_that_runs() -> None:
+    for name, command in main.commands.items():
+        said = run(name, "--help").stdout
+        example = re.search(r"Example: mqpcap (.+)\s*\Z", said)
+        assert example, name
+        if name in ("export", "spark"):
+            continue  # tests/test_readme.py and tests/spark/test_job.py run them
+        assert run(*example[1].split()).exit_code == 0
+        assert command.help
+
+
+def test_help_of_the_command_below_spark_ends_with_the_same_example() -> None:
+    whole, below = (run(*words, "--help").stdout for words in (("spark",), ("spark", "export")))
+
+    assert whole.splitlines()[-1] == below.splitlines()[-1] != ""
+
+
+def test_the_module_is_the_command() -> None:
+    said = subprocess.run(
+        [sys.executable, "-m", "mqpcap", "show", "-u", QOS1], cwd=ROOT, env=environment(), capture_output=True,
+        text=True, check=True,
+    ).stdout  # fmt: skip
+
+    assert said == process("show", "-u", QOS1).stdout != ""
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from click.testing import CliRunner; from mqpcap.cli import main; "
+        "CliRunner().invoke(main, ['export', '--help']); "
+        "print([m for m in ('scapy', 'pyarrow', 'numpy', 'rich') if m in sys.modules]); "
+        "print([m for m in sys.modules if m.startswith('mqpcap.') and m.split('.')[1] not in ('cli', 'errors')])"
+    )
+
+    said = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+
+    assert lines(said.stdout) == ["[]", "[]"]
+
+
+def test_a_reader_that_has_enough_is_no_error() -> None:
+    showing = subprocess.Popen(
+        [*COMMAND, "show", "-q", "--json", *["pcaps/blipmq", "pcaps/fq"]], cwd=ROOT, env=environment(),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert showing.stdout is not None and showing.stderr is not None
+    showing.stdout.readline()
+    showing.stdout.close()
+
+    said = showing.stderr.read()
+    assert (showing.wait(timeout=60), said) == (0, b"")
+    showing.stderr.close()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_one_line() -> None:
+    with open("/dev/full", "wb") as full:
+        said = subprocess.run([*COMMAND, "show", "-q", QOS1], cwd=ROOT, env=environment(), stdout=full,
+                              stderr=subprocess.PIPE, text=True, check=False)  # fmt: skip
+
+    assert said.returncode == 1
+    assert lines(said.stderr) == ["mqpcap: No space left on device"]
+
+
+def test_output_of_a_process_is_plain_and_quiet_is_quiet() -> None:
+    said = process("show", "-q", "-c", "2", QOS1)
+
+    assert (said.returncode, said.stderr) == (0, "")
+    assert len(lines(said.stdout)) == 2
+    assert "\x1b" not in said.stdout
+
+
+def test_what_a_terminal_would_obey_is_escaped() -> None:
+    assert shown("a\x1b[31m\u202eb") == "a\\x1b[31m\\u202eb"
+    assert value_text(b"\x1b]0;title\x07") == "hex " + b"\x1b]0;title\x07".hex()
+    assert value_text("two\nlines") == '"two\\nlines"'
+
+
+def test_uncompiled_loops_are_said_once() -> None:
+    from mqpcap.decode.bytecode import COMPILED
+
+    said = run("show", "-c", "0", QOS1, "pcaps/fq").stderr
+
+    assert said.count("not compiled") == (0 if COMPILED else 1)
+
+
+def test_every_command_that_reads_captures_has_the_common_options() -> None:
+    assert common
+    for name in ("export", "show", "info", "explain"):
+        options = {o for p in main.commands[name].params for o in p.opts}
+        assert {"-d", "--show-secrets", "--bodies", "--jobs", "--max-memory", "--strict", "-q"} <= options

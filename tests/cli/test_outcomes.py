@@ -1,0 +1,235 @@
+"""``mqpcap show``: what became of each request, and the filters that ask for it."""
+
+import json
+import re
+import struct
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from mqpcap.cli import main
+from mqpcap.cli import outcomes as answers
+from mqpcap.cli.lines import latency
+from mqpcap.tables import arrow as tables
+
+ROOT = Path(__file__).resolve().parents[2]
+TRUTH = ROOT / "tests" / "truth"
+CORE = "pcaps/flymq/core.pcap"
+QOS1 = "pcaps/blipmq/qos1.pcap"
+LINE = re.compile(r"(?P<clock>[\d:.]{15})  (?P<packet>\S+) +(?P<client>\S+) (?P<way>->|<-) \S+  \S+  (?P<op>\S+)")
+
+
+@pytest.fixture(autouse=True)
+def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["show", "-q", *map(str, arguments)])
+
+
+def shown(*arguments: str | Path) -> list[str]:
+    result = run("-u", *arguments)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout.splitlines()
+
+
+def parts(line: str) -> re.Match[str]:
+    found = LINE.match(line)
+    assert found is not None, line
+    return found
+
+
+def between_us(first: str, last: str) -> int:
+    """From one line's time of day to another's."""
+    times = [datetime.strptime(parts(line)["clock"], "%H:%M:%S.%f") for line in (first, last)]
+    return round((times[1] - times[0]).total_seconds() * 1_000_000)
+
+
+def packed(time_us: int) -> str:
+    return f"{time_us // 1000}.{time_us % 1000:03d} ms"
+
+
+# -- lines ---------------------------------------------------------------------------------------------
+
+
+def test_request_and_reply_name_each_other_as_the_client_logged_them() -> None:
+    (connection,) = json.loads((TRUTH / "flymq/core.truth.json").read_text())["connections"]
+    calls = [event["op_name"] for event in connection["events"] if event["dir"] == "c2s"]
+
+    said = shown(CORE)
+
+    requests = [line for line in said if parts(line)["way"] == "->"]
+    replies = [line for line in said if parts(line)["way"] == "<-"]
+    assert [parts(line)["op"] for line in requests] == calls
+    # The server answers one request after the other: the k-th reply is the k-th request's.
+    for request, reply in zip(requests, replies, strict=True):
+        status = re.search(r"  (ok|error(?: -?\d+)?)(?: \".*\")?  <= ", reply)
+        assert status is not None
+        went = f"  => {parts(reply)['packet']} {status[1]} in {packed(between_us(request, reply))}"
+        assert request.endswith(went)
+        assert reply.endswith(f"  <= {parts(request)['packet']}")
+
+
+def test_success_that_is_silence_is_said_so() -> None:
+    # qos1, connection 1: PUBLISH id 4 gets no answer, PING id 51 behind it does (PROTOCOL.md).
+    (publish, *_) = shown("--op", "PUBLISH", "-c", "1", QOS1)
+
+    assert publish.endswith('"first"  => silent')
+
+
+def test_a_refused_request_says_the_error() -> None:
+    # qos1: the second ACK of delivery 1 is refused, NACK 404.
+    refused = [line for line in shown("--op", "ACK", QOS1) if "error" in line]
+
+    assert re.search(r"ACK  id=1  => #\d+ error 404 in \d+\.\d{3} ms$", refused[0])
+
+
+def test_where_no_answer_is_expected_the_line_ends_as_before() -> None:
+    messages = shown("--op", "message", "pcaps/fq/session.pcap")
+
+    assert messages
+    assert not [line for line in messages if "=>" in line or "<=" in line]
+
+
+def test_a_reply_whose_request_was_not_captured_says_so() -> None:
+    first = shown("-c", "1", "pcaps/faults/flymq_no_syn.pcap")[0]
+
+    assert parts(first)["way"] == "<-"
+    assert first.endswith("  <= request not captured")
+
+
+def test_a_partner_in_another_file_is_named_with_it(tmp_path: Path) -> None:
+    whole = (ROOT / CORE).read_bytes()
+    packets, at = [], 24
+    while at < len(whole):
+        end = at + 16 + struct.unpack_from("<I", whole, at + 8)[0]
+        packets.append(whole[at:end])
+        at = end
+    said = shown(CORE)
+    asked = next(line for line in said if parts(line)["op"] == "LIST_TOPICS")
+    first = int(parts(asked)["packet"][1:])
+    (tmp_path / "a.pcap1").write_bytes(whole[:24] + b"".join(packets[:first]))
+    (tmp_path / "a.pcap2").write_bytes(whole[:24] + b"".join(packets[first:]))
+
+    request, reply = shown("-c", "2", tmp_path / "a.pcap1", tmp_path / "a.pcap2")
+
+    n = int(parts(said[1])["packet"][1:]) - first
+    assert f"  => {tmp_path}/a.pcap2#{n} ok in " in request
+    assert reply.endswith(f"  <= {tmp_path}/a.pcap1#{first}")
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "said"),
+    [
+        (0, "0.000 ms"),
+        (54_000, "0.054 ms"),
+        (54_001, "0.054001 ms"),
+        (2_004_120_000, "2004.120 ms"),
+        (-1_000, "-0.001 ms"),
+    ],
+)
+def test_latency_is_exact(time_ns: int, said: str) -> None:
+    assert latency(time_ns) == said
+
+
+# -- filters -------------------------------------------------------------------------------------------
+
+
+def test_unanswered_shows_requests_that_the_client_got_nothing_for() -> None:
+    cases = json.loads((TRUTH / "fq/errors.truth.json").read_text())["handmade_cases"]
+    wanted = {"bind with 128-byte exchange": "bind_request", "unbind with 128-byte exchange": "unbind_request"}
+    # What came back is the answer to the login alone: two bytes of code, a length and the key.
+    ports = {}
+    for case in cases:
+        if case["case"] in wanted:
+            received = bytes.fromhex(case["received_hex"])
+            assert received[:2] == b"\xaa\x00" and len(received) <= 2 + 2 + int.from_bytes(received[2:4], "big") + 4
+            ports[f"127.0.0.1:{case['client_port']}"] = wanted[case["case"]]
+    assert len(ports) == 2
+
+    said = shown("--unanswered", "pcaps/fq/errors.pcap")
+
+    assert {parts(line)["client"]: parts(line)["op"] for line in said}.items() >= ports.items()
+    assert all(line.endswith("  => UNANSWERED") for line in said)
+    for port, op in ports.items():
+        assert [parts(line)["client"] for line in said if parts(line)["op"] == op] == [port]
+
+
+def test_a_client_that_got_every_answer_has_none_unanswered() -> None:
+    assert shown("--unanswered", CORE) == []
+
+
+def test_slower_than_is_the_requests_that_took_longer() -> None:
+    said = shown(CORE)
+    requests = [line for line in said if parts(line)["way"] == "->"]
+    replies = [line for line in said if parts(line)["way"] == "<-"]
+    took_us = [between_us(q, r) for q, r in zip(requests, replies, strict=True)]
+    middle_us = sorted(took_us)[len(took_us) // 2]
+
+    found = shown("--slower-than", f"{middle_us}us", CORE)
+
+    assert found == [q for q, us in zip(requests, took_us, strict=True) if us > middle_us]
+    assert 0 < len(found) < len(requests)
+
+
+@pytest.mark.parametrize("word", ["1ms", "1 ms", "1000us", "1000µs", "1000000ns", "0.001s", "1.0MS"])
+def test_units_of_time(word: str) -> None:
+    assert run("-u", "--slower-than", word, CORE).stdout == run("-u", "--slower-than", "1ms", CORE).stdout
+
+
+def test_filters_combine() -> None:
+    slow = shown("--slower-than", "0ns", QOS1)
+
+    found = shown("--slower-than", "0ns", "--op", "poll", "--protocol", "blipmq", "-c", "3", QOS1)
+
+    assert found == [line for line in slow if parts(line)["op"] == "POLL"][:3]
+    assert len(found) == 3
+    assert shown("--slower-than", "0ns", "--protocol", "fq", QOS1) == []
+
+
+def test_json_of_a_filtered_request_has_the_columns_of_messages_and_no_more() -> None:
+    rows = [json.loads(line) for line in shown("--json", "--slower-than", "0ns", CORE)]
+
+    assert len(rows) == len(shown("--slower-than", "0ns", CORE)) > 0
+    assert {tuple(row) for row in rows} == {(*tables.MESSAGES.names, "fields")}
+    assert {row["direction"] for row in rows} == {"c2s"}
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("50", "Say 50ms"),
+        ("50m", "'m' is no unit"),
+        ("fast", "no time like 50ms"),
+        ("-1ms", "no time like 50ms"),
+        ("", "no time like 50ms"),
+        ("9" * 30 + "s", "292 years"),
+    ],
+)
+def test_a_time_that_is_none_is_misuse_and_says_what_would_do(word: str, said: str) -> None:
+    result = run(f"--slower-than={word}", CORE)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in " ".join(result.stderr.split())
+
+
+def test_unanswered_and_slower_than_exclude_each_other() -> None:
+    result = run("--unanswered", "--slower-than", "1ms", CORE)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--unanswered and --slower-than" in result.stderr
+
+
+@pytest.mark.parametrize("far", [1000, 1 << 62], ids=["near", "far"])
+def test_a_place_has_one_key_however_long_the_streams_are(far: int) -> None:
+    side = np.array([0, 1, 0, 1, 2, 0], np.int64)
+    offset = np.array([0, 0, far, far, far, far], np.int64)
+
+    key = answers._keys(side, offset).tolist()
+
+    assert len(set(key)) == 5
+    assert key[2] == key[5]

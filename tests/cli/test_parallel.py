@@ -1,0 +1,125 @@
+"""Groups of captures become the same files whether processes share the work or not."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from mqpcap.capture import captures, windows
+from mqpcap.cli import parallel as groups
+from mqpcap.cli.options import Choices
+from mqpcap.errors import MqpcapError, OutputError
+from mqpcap.tables.parquet import MANIFEST, Export
+
+PCAPS = Path(__file__).parents[2] / "pcaps"
+SOME = ["blipmq/qos1.pcap", "flymq/fetch.pcap", "fq/session.pcap", "kokaq/go1_session.pcap"]
+
+
+def exported(out: Path, jobs: int, names: list[str]) -> tuple[dict[str, bytes], list[groups.Told], list[int]]:
+    read: list[int] = []
+    each = [[capture] for capture in captures(names).captures]
+    with Export(out) as tables:
+        told = []
+        for folder, one in groups.written_in_groups(each, Choices(jobs=jobs), tables.scratch, read.append):
+            told.append(one)
+            tables.adopt_all(folder)
+        tables.commit()
+    return {p.relative_to(out).as_posix(): p.read_bytes() for p in out.rglob("*.parquet")}, told, read
+
+
+def test_processes_write_what_one_writes(tmp_path: Path) -> None:
+    names = [str(PCAPS / name) for name in SOME]
+    alone, told, read = exported(tmp_path / "one", 1, names)
+    together, told_together, read_together = exported(tmp_path / "two", 2, names)
+
+    assert alone == together
+    assert told == told_together
+    assert sum(read) == sum(read_together) > 0
+    assert sorted(os.listdir(tmp_path / "two")) == sorted({MANIFEST, *(name.split("/")[0] for name in alone)})
+
+
+def test_all_groups_are_in_the_manifest_under_names_of_their_own(tmp_path: Path) -> None:
+    files, told, _ = exported(tmp_path / "out", 2, [str(PCAPS / name) for name in SOME])
+
+    manifest = json.loads((tmp_path / "out" / MANIFEST).read_text())
+    assert {file["path"] for file in manifest["files"]} == set(files)
+    assert {Path(name).name[:5] for name in files if name.startswith("messages/")} == {f"{k:05d}" for k in range(4)}
+    assert [one.dissected_count for one in told] == [1, 1, 1, 1]
+
+
+def test_a_capture_that_is_gone_is_told_and_the_others_are_written(tmp_path: Path) -> None:
+    copies = []
+    for k, name in enumerate(SOME[:2]):
+        copies.append(tmp_path / f"{k}.pcap")
+        copies[-1].write_bytes((PCAPS / name).read_bytes())
+    found = captures([str(copy) for copy in copies]).captures
+    copies[0].unlink()
+
+    done = list(groups.written_in_groups([[c] for c in found], Choices(jobs=2), tmp_path / "scratch", lambda n: None))
+
+    assert [one.dissected_count for _, one in done] == [0, 1]
+    assert [name for name, _ in done[0][1].unreadable] == [str(copies[0])]
+
+
+class Death:
+    """Ends the process that is given it."""
+
+    files = ("death.pcap",)
+
+    def __reduce__(self) -> object:
+        return os._exit, (3,)
+
+
+def test_a_process_that_dies_is_an_error_and_no_wait(tmp_path: Path) -> None:
+    with pytest.raises(MqpcapError, match="ended before its work"):
+        list(groups.written_in_groups([[Death()], [Death()]], Choices(jobs=2), tmp_path, lambda n: None))  # type: ignore[list-item]
+
+
+def test_a_full_or_forbidden_disk_is_told_by_the_process_that_met_it(tmp_path: Path) -> None:
+    found = captures([str(PCAPS / name) for name in SOME[:2]]).captures
+    (tmp_path / "file").write_text("in the way")
+
+    with pytest.raises(OutputError, match="file"):
+        list(groups.written_in_groups([[c] for c in found], Choices(jobs=2), tmp_path / "file", lambda n: None))
+
+
+def test_captures_are_grouped_by_size_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = captures([str(PCAPS / name) for name in SOME]).captures
+    sizes = [os.stat(c.files[0]).st_size for c in found]
+    monkeypatch.setattr(groups, "GROUP_BYTES", sizes[0] + 1)
+
+    assert [c for group in groups.grouped(found) for c in group] == list(found)
+    assert [c.files for c in groups.grouped(found)[0]] == [found[0].files, found[1].files]
+    monkeypatch.undo()
+    assert len(groups.grouped(found)) == 1
+
+
+@pytest.mark.parametrize(
+    "name", [*SOME, "fq/midstream.pcap", "flymq/core.pcap", "kokaq/go1_pipelined.pcap", "blipmq/wal500.pcap"]
+)
+def test_a_capture_is_written_the_same_whether_rows_are_finished_behind_or_not(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(windows, "WINDOW_BYTES", 512)  # so that many pieces are given while others are read
+    files = []
+    for jobs in (1, 3):
+        with Export(tmp_path / str(jobs), threads=jobs) as tables:
+            groups.written(captures([str(PCAPS / name)]).captures, Choices(jobs=jobs), tables, lambda n: None)
+            tables.commit()
+        files.append({p.relative_to(tmp_path / str(jobs)): p.read_bytes() for p in tmp_path.rglob(f"{jobs}/*/*/*")})
+
+    assert files[0] == files[1] and files[0]
+
+
+def test_a_failure_behind_the_reading_ends_the_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(part: object, rows: object) -> None:
+        raise OutputError("no space left")
+
+    monkeypatch.setattr("mqpcap.tables.parquet._write_group", full)
+    monkeypatch.setattr("mqpcap.tables.parquet.MAX_WAITING_BYTES", 0)
+    found = captures([str(PCAPS / "blipmq/wal500.pcap")]).captures
+    with pytest.raises(OutputError, match="no space left"), Export(tmp_path / "out", threads=2) as tables:
+        groups.written(found, Choices(jobs=2), tables, lambda n: None)
+        tables.commit()
+    assert not os.listdir(tmp_path)

@@ -1,0 +1,103 @@
+"""Packets of a stretch, and the messages found in them."""
+
+import io
+import pickle
+
+import numpy as np
+
+from mqpcap.decode.framing import Framer
+from mqpcap.decode.message_buffer import NAMES, NUMBER, MessageBuffer, PacketIndex, ScanHits
+from mqpcap.protocols import protocols
+from mqpcap.schema.protocol import MessageQueue
+
+# Offset, size, time, number, file, order of four packets; the third came last.
+PACKETS = np.array(
+    [[100, 110, 120, 130], [10, 10, 10, 10], [1, 2, 9, 4], [11, 12, 19, 14], [0, 0, 0, 0], [0, 1, 3, 2]], np.int64
+)
+
+
+def view(*values: int) -> memoryview:
+    return memoryview(np.array(values, np.int64))
+
+
+def put(rows: MessageBuffer, spans: list[tuple[int, int]], gap: int = 0, resynced: bool = False) -> None:
+    """Messages from and to stream offsets: 1000 less in the buffer they were found in, 5 more in that of the rows."""
+    n = len(spans)
+    starts, ends = (view(*(at - 1000 for at in side)) for side in zip(*spans, strict=True))
+    found = ScanHits(starts, ends, view(*range(n)), view(*range(7, 7 + n)), view(*[0] * n), view(*range(40, 40 + n)))
+    rows.put(found, n, PacketIndex(PACKETS), 0, 4, -1000, 5, 3, 1, gap, resynced)
+
+
+def test_packet_of_an_offset() -> None:
+    packets = PacketIndex(PACKETS)
+
+    assert [packets.when(at, 0, 4) for at in (90, 100, 109, 110, 139, 500)] == [0, 0, 0, 1, 3, 3]
+    assert [packets.when(at, 1, 3) for at in (100, 110, 139)] == [1, 1, 2]
+
+
+def test_newest_is_the_packet_that_came_last_by_file_and_number() -> None:
+    packets = PacketIndex(PACKETS)
+    assert (packets.newest(0, 3), packets.newest(0, 1), packets.newest(3, 3)) == (2, 1, 3)
+
+    later_file = PACKETS.copy()
+    later_file[4, 0] = 1
+    assert PacketIndex(later_file).newest(0, 3) == 0
+
+
+def test_messages_say_where_they_are_and_when_they_came() -> None:
+    rows = MessageBuffer()
+    put(rows, [(100, 105), (105, 115), (115, 140)], gap=8, resynced=True)
+    found = rows.taken()
+
+    assert list(found) == list(NAMES)
+    assert {name: column.tolist() for name, column in found.items()} == {
+        "start": [-895, -890, -880], "end": [-890, -880, -855], "layout": [40, 41, 42], "op": [7, 8, 9],
+        "flaw": [0, 0, 0], "flow": [3, 3, 3], "side": [1, 1, 1], "offset": [100, 105, 115], "captured": [5, 10, 25],
+        "ts_ns": [1, 1, 2], "end_ts_ns": [1, 2, 9], "first_packet": [11, 11, 12], "last_packet": [11, 12, 19],
+        "first_file": [0, 0, 0], "last_file": [0, 0, 0], "gap_before": [8, 0, 0], "resynced": [True, False, False],
+    }  # fmt: skip
+
+
+def test_room_grows_and_what_was_taken_stays() -> None:
+    rows = MessageBuffer()
+    for k in range(1000):
+        put(rows, [(100 + k % 30, 101 + k % 30)])
+    rows.add(tuple(range(len(NAMES))))
+    first = rows.taken()
+    put(rows, [(130, 140)])
+
+    assert (len(rows), len(first["offset"])) == (1, 1001)
+    assert first["offset"].tolist() == [*(100 + k % 30 for k in range(1000)), 7]
+    assert rows.taken()["offset"].tolist() == [130]
+
+
+def test_packets_survive_pickling() -> None:
+    packets = pickle.loads(pickle.dumps(PacketIndex(PACKETS)))
+
+    assert packets.value(NUMBER, 2) == 19
+    assert packets.part(1, 3).tolist() == PACKETS[:, 1:3].tolist()
+
+
+class _Pickler(pickle.Pickler):
+    def persistent_id(self, obj: object) -> str | None:
+        return obj.name if isinstance(obj, MessageQueue) else None
+
+
+class _Unpickler(pickle.Unpickler):
+    def persistent_load(self, pid: str) -> MessageQueue:
+        return protocols()[pid]
+
+
+def test_a_framer_that_has_found_messages_survives_pickling() -> None:
+    """A stream over finished files keeps its state between them."""
+    framer = Framer(protocols())
+    framer._main["flymq"] = rows = MessageBuffer()
+    put(rows, [(100, 110)])
+    assert [len(found.start) for found in framer._collect(np.empty(0, np.uint8))] == [1]
+
+    out = io.BytesIO()
+    _Pickler(out).dump(framer)
+    again = _Unpickler(io.BytesIO(out.getvalue())).load()
+
+    assert isinstance(again, Framer)
+    assert again.finish([]) == []

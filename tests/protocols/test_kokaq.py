@@ -1,0 +1,871 @@
+"""The kokaq layer: worked examples, where frames end, how connections are told, and what the columns say."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reading import observe, row, scapy_row
+from scapy.layers.inet import IP, TCP
+from scapy.layers.l2 import Ether
+from scapy.packet import Raw
+from scapy.utils import wrpcap
+
+from mqpcap.capture import captures
+from mqpcap.decode.columns import Reader, Spans
+from mqpcap.pipeline import dissect
+from mqpcap.protocols import kokaq
+from mqpcap.protocols.kokaq import PROTOCOL, SPLITS, Split, claims
+from mqpcap.schema.flaws import Flaw
+from mqpcap.schema.protocol import Evidence, Layout, Opening, Verdict
+
+
+def h(text: str) -> bytes:
+    return bytes.fromhex(text)
+
+
+# protocols/kokaq.md, section 6.
+NOP = h("04200106 00000001 00020700")
+CREATE = h("04200106 00000010 01021102 0204200a 04040000 0000002a 00000007")
+PUSH = h("04200106 cafe0003 07000002 02042000 06040005 6f7264657273 66617374 68656c6c6f")
+POPPED = h("04200105 00000020 05012102 02042000 06040005 6f7264657273 66617374 68656c6c6f")
+GET = h("04200106 00000030 03020001 01042000 00000002 01040000ea60 0510a0a1a2a3a4a5a6a7a8a9aaabacadaeaf")
+FAILED = h("04200105 00000010 01131100")
+GO1_PUSH = h("20040105 03000000 06030002 02200400 04040500 2a000000 07000000 68656c6c6f") + bytes(12)
+GO1_ANSWER = h("20040105 03000000 06110000")
+LEAN_CREATE = h("04200105 00000009 00000000 01030055 0000002a 00000007 00000000")
+LEAN_ANSWER = h("04200105 00000009 00000000 01010055 0000002a 00000007 00000004 34322d37")
+TABLE = h("04200101 00000001 00020700")
+# Section 2.7: a component that the codec does not know; 2.11: names of other lengths; 2.15: values that run on.
+UNKNOWN = h("20040105 38100000 03033877 77200400 00000000")
+LONG_NAME = h("20040105 03000000 06030002 02200400 06040500 2a000000 07000000 68656c6c6f") + bytes(14)
+SHORT_NAME = h("20040105 03000000 06030002 02200400 01040500 2a000000 07000000 68656c6c6f") + bytes(9)
+LONG_VALUE = h("20040105 03000000 03030001 01200400 01000000 0604 00010203 0405060708090a0b0c0d0e0f")
+UNSET = h("20040105 16100000 03001600")
+LONG_THEN_UUID = (
+    h("20040105 03000000 03030001 01200400 02000000 072c") + bytes(range(44)) + h("0510") + bytes(range(44, 60))
+    + bytes(range(62, 74))
+)  # fmt: skip
+
+DOC = {"c2s": (NOP, CREATE, GET, PUSH), "s2c": (POPPED, FAILED)}
+EXAMPLES = [
+    ("c2s", "c2s_doc", NOP),
+    ("c2s", "c2s_doc", CREATE),
+    ("c2s", "c2s_doc", PUSH),
+    ("s2c", "s2c_doc", POPPED),
+    ("c2s", "c2s_doc", GET),
+    ("s2c", "s2c_doc", FAILED),
+    ("c2s", "c2s_go1", GO1_PUSH),
+    ("s2c", "s2c_go1", GO1_ANSWER),
+    ("c2s", "c2s_lean", LEAN_CREATE),
+    ("s2c", "s2c_lean", LEAN_ANSWER),
+    ("c2s", "c2s_doc", TABLE),
+    ("c2s", "c2s_go1", LONG_NAME),
+    ("c2s", "c2s_go1", SHORT_NAME),
+    ("c2s", "c2s_go1", LONG_VALUE),
+    ("c2s", "c2s_go1", LONG_THEN_UUID),
+    ("s2c", "s2c_go1", UNSET),
+]
+
+
+def at(data: bytes, where: int = 0, ended: bool = True, direction: str = "c2s") -> Split:
+    return SPLITS[direction](memoryview(data), where, len(data), ended)  # type: ignore[index]
+
+
+def lengths(data: bytes, direction: str = "c2s") -> list[int]:
+    found, where = [], 0
+    while where < len(data):
+        one = at(data, where, direction=direction)
+        assert one.verdict == "message", one
+        found.append(one.end - where)
+        where = one.end
+    return found
+
+
+def columns(frame: bytes, direction: str = "c2s", layout: str | None = None) -> dict[str, Any]:
+    found = at(frame, direction=direction)
+    assert (found.verdict, found.end) == ("message", len(frame))
+    values, flaw, _ = row(PROTOCOL, layout or found.layout, frame)
+    assert flaw is Flaw.NONE
+    return values
+
+
+# -- where frames end --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("direction", "layout", "frame"), EXAMPLES)
+def test_example_is_one_frame(direction: str, layout: str, frame: bytes) -> None:
+    found = at(frame, direction=direction)
+
+    assert (found.verdict, found.end, found.layout, found.flaw) == ("message", len(frame), layout, 0)
+
+
+def test_pipelined_examples_split_as_the_page_says() -> None:
+    assert lengths(NOP + CREATE + GET + PUSH) == [12, 28, 44, 35]
+
+
+def test_go1_frames_in_a_row_keep_their_tails() -> None:
+    assert lengths(GO1_PUSH + GO1_PUSH + LONG_VALUE + LONG_THEN_UUID + GO1_PUSH) == [45, 45, 38, 96, 45]
+
+
+def test_lean_frames_in_a_row() -> None:
+    assert lengths(LEAN_CREATE + LEAN_ANSWER + LEAN_CREATE) == [28, 32, 28]
+
+
+@pytest.mark.parametrize(("direction", "layout", "frame"), EXAMPLES)
+def test_frame_cut_anywhere_waits_and_is_then_truncated(direction: str, layout: str, frame: bytes) -> None:
+    tail = len(frame) - 12 if layout.endswith("go1") and len(frame) > 12 else len(frame)
+    tail += 3 * (frame is SHORT_NAME) - 2 * (frame is LONG_NAME)
+    for cut in range(1, tail):
+        if frame is SHORT_NAME and cut == 30:
+            continue  # there a namespace of one byte would end the frame
+        found = at(frame[:cut], ended=False, direction=direction)
+        assert found.verdict == "more"
+        assert bool(found.layout) == (cut >= 12)
+        if layout.endswith("lean") and 12 <= cut < 14:
+            continue  # so far it is a Nop
+        assert at(frame[:cut], direction=direction).verdict == "more"
+
+
+@pytest.mark.parametrize("missing", range(1, 13))
+def test_go1_tail_cut_by_a_reset_is_no_flaw(missing: int) -> None:
+    frame = GO1_PUSH[: len(GO1_PUSH) - missing]
+
+    assert at(frame, ended=False).verdict == "more"
+    assert at(frame).end == len(frame)
+    assert columns(frame)["namespace"] == "42"
+    assert columns(frame).get("trailer", b"") == bytes(12 - missing)
+
+
+def test_answer_cut_by_a_reset_says_where_it_would_end() -> None:
+    found = at(GO1_PUSH[:30])
+
+    assert (found.verdict, found.known_end, found.layout, found.op) == ("more", 45, "c2s_go1", 6)
+
+
+def test_a_simple_frame_does_not_wait() -> None:
+    assert at(NOP, ended=False).end == 12
+    assert at(GO1_ANSWER, ended=False, direction="s2c").end == 12
+
+
+def test_missing_tail_means_lengths_count_bytes() -> None:
+    """2.11: a little-endian frame without a tail is not the codec's writing."""
+    frame = h("20040105 03000000 06030002 02200400 06040500") + b"ordersfasthello"
+
+    assert lengths(frame + GO1_ANSWER) == [35, 12]
+    assert at(frame + GO1_ANSWER).layout == "c2s_go1_plain"
+    assert columns(frame) | {"namespace": "orders", "queue": "fast", "body": b"hello"} == columns(frame)
+
+
+def test_payload_that_is_a_frame_stays_payload() -> None:
+    inner = GO1_PUSH
+    frame = h("20040105 03000000 06030002 02200400 0404") + len(inner).to_bytes(2, "little") + h("2a00000007000000")
+    frame += inner + bytes(12)
+
+    assert lengths(frame + GO1_ANSWER) == [len(frame), 12]
+
+
+def test_oversize_go1_payload_leaves_bytes_unaccounted() -> None:
+    """2.11: 70 000 bytes give a length of 4464."""
+    frame = h("20040105 03000000 06030002 02200400 04047011 2a00000007000000") + b"x" * 70000 + bytes(12)
+
+    assert at(frame).end == 28 + 4464
+    assert at(frame, 28 + 4464).verdict == "bad"
+
+
+@pytest.mark.parametrize("behind", [b"", NOP])
+def test_zeros_behind_a_big_endian_component(behind: bytes) -> None:
+    """2.11: 1 to 3 zeros up to a multiple of four; 2.15: exactly twelve."""
+    assert lengths(PUSH + b"\0" + behind)[0] == 36
+    assert lengths(PUSH + bytes(12) + behind)[0] == 47
+    assert columns(PUSH + b"\0")["trailer"] == b"\0"
+    assert at(PUSH + bytes(2) + behind).end == 35
+    assert at(PUSH + bytes(5) + behind).end == 35
+    assert "trailer" not in columns(PUSH)
+
+
+def test_simple16_where_no_component_follows() -> None:
+    """2.7: byte 11 is none of 0, 1, 2 and nothing repeats it; or a head stands at 12."""
+    odd = h("04200106 00000001 00020709")
+    two = h("04200106 00000001 00020702")
+
+    assert at(odd + NOP).layout == "c2s_doc_simple16"
+    assert lengths(odd + NOP + odd) == [12, 12, 12]
+    assert (at(two + NOP).end, at(two + NOP).layout) == (12, "c2s_doc_simple16")
+    assert at(two).verdict == "more"
+    assert at(two + b"\x07\x07\x07\x07").verdict == "bad"
+    assert columns(odd)["op_opaque"] == 0x0709
+    assert "tag" not in columns(odd)
+    little = h("20040105 01000000 03030738")
+    assert columns(little) | {"op_opaque": 0x3807} == columns(little)
+
+
+def test_unknown_component_goes_to_the_next_head() -> None:
+    for behind, end in ((b"", 20), (GO1_ANSWER, 20), (b"abc" + GO1_ANSWER, 23), (b"abc", 23)):
+        found = at(UNKNOWN + behind)
+        assert (found.verdict, found.end, found.flaw) == ("message", end, Flaw.UNKNOWN)
+    assert at(UNKNOWN, ended=False).verdict == "more"
+    assert at(UNKNOWN[:19]).verdict == "more"
+
+
+def test_admin_message_of_another_shape_goes_to_the_next_head() -> None:
+    admin = h("0420010a 00000001 00020701") + b"anything"
+
+    assert (at(admin + NOP).end, at(admin + NOP).flaw) == (20, Flaw.UNKNOWN)
+
+
+def test_swapped_component_tags_are_read_where_the_legend_fails() -> None:
+    """2.8: payload under tag 1, as the component pictures say; metadata under tag 2."""
+    payload = PUSH[:11] + b"\x01\x01" + PUSH[13:]
+    metadata = GET[:11] + b"\x02\x02" + GET[13:]
+    for behind in (b"", NOP):
+        assert (at(payload + behind).end, at(payload + behind).layout) == (35, "c2s_doc_swapped")
+        assert (at(metadata + behind).end, at(metadata + behind).layout) == (44, "c2s_doc_swapped")
+    assert columns(payload)["body"] == b"hello"
+    assert [e["tag"] for e in columns(metadata)["metadata"]] == [1, 5]
+
+
+def test_count_may_be_a_length_in_bytes() -> None:
+    """2.12, big-endian only."""
+    frame = GET[:16] + h("00000018") + GET[20:]
+    for behind in (b"", NOP):
+        assert (at(frame + behind).end, at(frame + behind).layout) == (44, "c2s_doc_bytes")
+    assert columns(frame)["metadata"] == columns(GET)["metadata"]
+    assert "field_count" in columns(frame)["ambiguities"]
+
+
+def test_more_entries_than_the_cap_are_not_waited_for() -> None:
+    assert at(GET[:16] + h("00001001") + GET[20:] + b"\xff", ended=False).verdict == "more"  # may be swapped
+    assert at(GET[:16] + h("ffffffff") + bytes(8)).verdict == "bad"
+    little = h("20040105 03000000 03030001 01200400 ffffffff")
+    assert at(little, ended=False).verdict == "bad"
+
+
+def test_lean_needs_its_zeros_a_low_opcode_and_a_length_that_fits() -> None:
+    quiet = h("04200106 00000001 00000000")
+
+    assert lengths(quiet + quiet) == [12, 12]
+    assert at(quiet).layout == "c2s_doc"
+    assert at(quiet, ended=False).verdict == "more"
+    assert at(quiet + h("04"), ended=False).verdict == "more"
+    assert at(quiet + h("0909") + bytes(20)).layout == "c2s_doc"
+    assert at(LEAN_CREATE[:24] + h("01000001")).layout == "c2s_doc"
+    assert at(LEAN_CREATE[:24] + h("01000000")).known_end == 28 + (1 << 24)
+
+
+BEGINNINGS = ["", "0420", "2004", "042001060000000100020702", "20040105"]
+
+
+@given(st.binary(max_size=80), st.sampled_from(BEGINNINGS), st.booleans())
+def test_splitter_advances_or_stops(tail: bytes, begins: str, ended: bool) -> None:
+    data = h(begins) + tail
+    found = at(data, ended=ended)
+
+    assert found.verdict != "message" or 0 < found.end <= len(data)
+    if found.verdict == "message":
+        assert found.layout in {x.name for x in PROTOCOL.layouts}
+
+
+@given(st.lists(st.sampled_from(range(len(EXAMPLES))), max_size=5), st.data())
+def test_ends_do_not_depend_on_how_the_stream_arrives(picked: list[int], data: st.DataObject) -> None:
+    """What is decided before the end stays decided."""
+    stream = b"".join(EXAMPLES[i][2] for i in picked) + data.draw(st.binary(max_size=30))
+    where = 0
+    while where < len(stream):
+        whole = at(stream, where)
+        for limit in sorted({data.draw(st.integers(where, len(stream))) for _ in range(4)}):
+            early = SPLITS["c2s"](memoryview(stream), where, limit, False)
+            if early.verdict == "message":
+                assert (early.end, early.layout, early.flaw) == (whole.end, whole.layout, whole.flaw)
+            elif early.verdict == "bad":
+                assert whole.verdict == "bad"
+        if whole.verdict != "message":
+            break
+        where = whole.end
+
+
+@given(st.lists(st.sampled_from(range(len(EXAMPLES))), max_size=9), st.binary(max_size=20), st.booleans())
+def test_many_frames_are_those_found_one_by_one(picked: list[int], tail: bytes, ended: bool) -> None:
+    """However small the room for them is."""
+    stream = b"".join(EXAMPLES[i][2] for i in picked) + tail
+    found: list[tuple[int, ...]] = []
+    where, stopped = 0, None
+    while where < len(stream) and stopped is None:
+        rows = np.zeros((5, 2), np.int64)
+        views = tuple(memoryview(row) for row in rows)
+        n, where, stopped = SPLITS["c2s"].many(memoryview(stream), where, len(stream), ended, views)  # type: ignore[arg-type]
+        found += map(tuple, rows[:, :n].T.tolist())
+    alone, place = [], 0
+    split = None
+    while place < len(stream):
+        split = at(stream, place, ended)
+        if split.verdict != "message":
+            break
+        alone.append((place, split.end, SPLITS["c2s"].layouts.index(split.layout), split.op, split.flaw))
+        place, split = split.end, None
+
+    assert (found, where, stopped) == (alone, place, split)
+
+
+def test_a_search_wants_two_frames_in_a_row_or_one_at_the_end() -> None:
+    junk = h("0420 02 0f")
+
+    def found(data: bytes, ended: bool) -> tuple[int, bool]:
+        return SPLITS["c2s"].search(memoryview(data), 0, len(data), ended, 2)
+
+    assert found(junk + NOP + NOP, False) == (4, True)
+    assert found(junk + PUSH, False) == (4, False)
+    assert found(junk + NOP + PUSH, True) == (4, True)
+    assert found(junk[:2] + NOP, True) == (2, True)
+    assert found(junk[:2] + NOP, False) == (2, False)
+    assert found(bytes(50), False) == (48, False)
+    assert found(bytes(50), True) == (50, False)
+
+
+# -- what the columns say ----------------------------------------------------------------------------------
+
+
+def test_simple_request() -> None:
+    assert columns(NOP) == {
+        "version": 1, "message_type": 1, "rq": 2, "opaque": 1, "opcode": 0, "client": 2, "op_opaque": 7, "tag": 0,
+        "client_name": "QueueService", "byte_order": "big", "numbering": "doc", "type_reading": "legend",
+        "bit_order": "msb", "ambiguities": ["client:2"],
+    }  # fmt: skip
+
+
+def test_numeric_names_as_text() -> None:
+    found = columns(CREATE)
+
+    assert (found["namespace"], found["queue"], found["body"]) == ("42", "7", b"")
+    assert (found["namespace_raw"], found["component_opaque"]) == (h("0000002a"), 10)
+
+
+def test_push_and_its_answer() -> None:
+    push, popped = columns(PUSH), columns(POPPED, "s2c")
+
+    assert (push["opaque"], push["opcode"], push["client"], push["client_name"]) == (0xCAFE0003, 7, 0, "ProxyHttp")
+    assert (push["namespace"], push["queue"], push["body"]) == ("orders", "fast", b"hello")
+    assert (popped["status"], popped["reason"], popped["op_opaque"], popped["body"]) == (0, 1, 0x21, b"hello")
+    assert "client" not in popped
+    assert "status" not in push
+
+
+def test_metadata_with_names() -> None:
+    uuid = h("a0a1a2a3a4a5a6a7a8a9aaabacadaeaf")
+
+    assert columns(GET)["metadata"] == [
+        {"tag": 1, "name": "TimeToLive", "value": h("0000ea60")},
+        {"tag": 5, "name": "UUID", "value": uuid},
+    ]
+    assert "metadata" not in columns(NOP)
+    assert columns(GET[:16] + bytes(4))["metadata"] == []
+
+
+def test_metadata_names_follow_the_numbering() -> None:
+    six = h("04200106 00000030 03020001 01042000 00000002 0600 c800")
+
+    assert [e["name"] for e in columns(six)["metadata"]] == ["Source Info", None]
+    codec = columns(six, layout="c2s_doc.codec.msb")
+    assert [e["name"] for e in codec["metadata"]] == ["LastModificationTime", None]
+    assert columns(LONG_VALUE)["metadata"] == [{"tag": 6, "name": "LastModificationTime", "value": h("00010203")}]
+
+
+def test_failure() -> None:
+    found = columns(FAILED, "s2c")
+
+    assert (found["status"], found["reason"]) == (1, 3)
+    assert (found["status_name"], found["reason_name"]) == ("Fail", "Exists, NotAllowed or Infra")
+
+
+def test_go1_push_and_answer() -> None:
+    push, answer = columns(GO1_PUSH), columns(GO1_ANSWER, "s2c")
+
+    assert (push["namespace"], push["queue"], push["body"], push["trailer"]) == ("42", "7", b"hello", bytes(12))
+    assert (push["opaque"], push["message_type"], push["rq"]) == (3, 1, 1)
+    assert (push["client_name"], push["ambiguities"]) == ("QueueService", [])
+    assert (answer["status"], answer["reason"], answer["status_name"]) == (1, 1, "Success")
+
+
+def test_go1_names_of_other_lengths() -> None:
+    for frame, n in ((LONG_NAME, 6), (SHORT_NAME, 1)):
+        found = columns(frame)
+        assert (found["namespace"], found["queue"], found["body"], found["namespace_len"]) == ("42", "7", b"hello", n)
+
+
+def test_go1_name_of_no_length_is_absent() -> None:
+    found = columns(h("20040105 03000000 06030002 02200400 00040000 07000000") + bytes(12))
+
+    assert "namespace" not in found
+    assert (found["queue"], found["body"]) == ("7", b"")
+
+
+def test_go1_values_that_run_on_stand_in_the_trailer() -> None:
+    assert columns(LONG_VALUE)["trailer"] == bytes(range(4, 16))
+    assert columns(LONG_THEN_UUID)["trailer"] == h("3e3f404142434445464748 49")
+    assert [len(e["value"]) for e in columns(LONG_THEN_UUID)["metadata"]] == [44, 16]
+
+
+def test_lean_request_and_answer() -> None:
+    create, answer = columns(LEAN_CREATE), columns(LEAN_ANSWER, "s2c")
+
+    assert (create["opaque"], create["op_opaque"], create["opcode"], create["client"]) == (9, 0x55, 1, 3)
+    assert (create["namespace"], create["queue"], create["body"]) == ("42", "7", b"")
+    assert (answer["status"], answer["body"]) == (1, b"42-7")
+    assert not {"tag", "reason", "metadata", "component_opaque", "trailer"} & (create.keys() | answer.keys())
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (b"", ""),
+        (b"a b", "a b"),
+        ("grün".encode(), "grün"),
+        (h("0000002a"), "42"),
+        (h("ff00"), "ff00"),
+        (b"a\nb", "610a62"),
+    ],
+)
+def test_names_read_best(name: bytes, text: str) -> None:
+    frame = h("04200106 00000010 01021102 0204200a") + bytes([len(name)]) + h("000000") + name
+
+    assert columns(frame)["namespace"] == text
+
+
+def test_sized_is_read_when_asked_for() -> None:
+    """2.6: a message size at 4, the opaque at 8; never found by itself."""
+    frame = PUSH[:4] + h("00000027") + PUSH[4:]
+    found, flaw, dialect = row(PROTOCOL, "c2s_sized", frame)
+
+    assert (flaw, dialect) == (Flaw.NONE, "sized")
+    assert (found["size"], found["opaque"], found["body"]) == (39, 0xCAFE0003, b"hello")
+
+
+def test_flaw_leaves_bytes_2_to_11() -> None:
+    n = np.zeros(1, np.int64)
+    reader = Reader(PROTOCOL)
+    layout = [x.name for x in reader.program.layouts].index("c2s_go1")
+    found = reader.records(
+        Spans(
+            np.frombuffer(GO1_PUSH, np.uint8), n, n + 30, np.full(1, layout, np.int32), n + 6,
+            np.full(1, Flaw.TRUNCATED, np.uint8),
+        )
+    ).table.to_pylist()[0]  # fmt: skip
+
+    assert (found["opaque"], found["client"], found["op_opaque"], found["tag"]) == (3, 3, 0, 2)
+    assert found["namespace"] is found["body"] is found["metadata"] is found["trailer"] is None
+
+
+# -- evidence ----------------------------------------------------------------------------------------------
+
+
+def connection(*frames: tuple[str, bytes]) -> Evidence:
+    talk = Evidence(1, "10.0.0.1", 9944, True, 0)
+    assert PROTOCOL.evidence is not None
+    for direction, frame in frames:
+        found = at(frame, direction=direction)
+        if found.layout in (PROTOCOL.evidence.layouts or ()):
+            observe(PROTOCOL, talk, direction, found.layout, frame, found.op)
+    return talk
+
+
+def with_op(frame: bytes, op: int, byte_9: int | None = None) -> bytes:
+    return frame[:8] + bytes([op, frame[9] if byte_9 is None else byte_9]) + frame[10:]
+
+
+@pytest.mark.parametrize(
+    ("direction", "frame", "numbering"),
+    [
+        ("c2s", NOP, "open"),
+        ("c2s", with_op(NOP, 6), "codec"),
+        ("c2s", with_op(NOP, 0, 5), "codec"),
+        ("c2s", with_op(NOP, 1, 0), "doc"),
+        ("c2s", with_op(PUSH, 7, 2), "doc"),  # a lock request carries no payload
+        ("s2c", with_op(FAILED, 7, 0x11), "codec"),
+        ("s2c", with_op(FAILED, 7, 0x01), "doc"),
+        ("s2c", with_op(FAILED, 7, 0x42), "codec"),
+        ("c2s", h("04200106 00000030 03020001 01042000 00000001 0a00"), "doc"),
+        ("c2s", GO1_PUSH, "open"),  # 2.0: proves nothing
+        ("c2s", LEAN_CREATE, "open"),
+    ],
+)
+def test_what_proves_the_numbering(direction: str, frame: bytes, numbering: str) -> None:
+    assert kokaq.numbering(connection((direction, frame))) == numbering
+
+
+def test_fail_ok_of_the_document_does_not_outweigh_a_proof() -> None:
+    fail_ok = ("s2c", with_op(FAILED, 7, 0x11))
+
+    assert kokaq.numbering(connection(fail_ok, ("c2s", PUSH))) == "doc"
+
+
+def test_opcode_6_renames_the_connection() -> None:
+    names = kokaq.settle([connection(("c2s", with_op(NOP, 6))), connection(("c2s", NOP))])
+
+    assert [f.op_names["c2s", 7] for f in names if f.op_names] == ["AcquirePeekLock", "Push"]
+    assert names[1].op_names is not None
+    assert ("c2s", 6) not in names[1].op_names
+
+
+def test_type_0_proves_the_table() -> None:
+    talks = [connection(("c2s", frame)) for frame in (TABLE, NOP, GO1_PUSH)]
+    said = kokaq.settle(talks)
+
+    assert [f.columns.get("type_reading") for f in said] == ["table", "legend", None]
+
+
+def test_bits_from_the_right_once_proven() -> None:
+    """2.3: 0x81 is type 1, two-way when the bits are counted from the right."""
+    frame = NOP[:3] + b"\x81" + NOP[4:]
+    talk = connection(("c2s", frame))
+    layout = kokaq.select_layout(talk, "c2s_doc")
+
+    assert kokaq.bit_order(talk) == "lsb"
+    assert layout == "c2s_doc.open.lsb"
+    found = columns(frame, layout=layout)
+    assert (found["message_type"], found["rq"], found["bit_order"]) == (1, 2, "lsb")
+    assert kokaq.bit_order(connection(("c2s", frame), ("c2s", NOP))) == "msb"
+
+
+def test_relayout_names_layouts_that_are_there() -> None:
+    names = {x.name for x in PROTOCOL.layouts}
+    for frames in ([("c2s", NOP)], [("c2s", with_op(NOP, 6))], [("c2s", PUSH)], [("c2s", NOP[:3] + b"\x81" + NOP[4:])]):
+        talk = connection(*frames)
+        assert {kokaq.select_layout(talk, name) for name in names} <= names
+
+
+@pytest.mark.parametrize(
+    ("layout", "frame", "ambiguous"),
+    [
+        ("c2s_doc", with_op(NOP, 5), ["opcode:5", "client:2"]),
+        ("c2s_doc.doc.msb", with_op(NOP, 5), ["opcode:5"]),  # the document itself gives it twice
+        ("c2s_doc.codec.msb", with_op(NOP, 5), []),
+        ("c2s_doc", with_op(PUSH, 7), ["opcode:7"]),
+        ("s2c_doc", FAILED, ["status:1", "reason:3"]),
+        ("s2c_doc.codec.msb", FAILED, []),
+        ("c2s_doc", TABLE, ["client:2", "message_type:0", "rq:1"]),
+        ("c2s_go1", GO1_PUSH, []),
+    ],
+)
+def test_ambiguities(layout: str, frame: bytes, ambiguous: list[str]) -> None:
+    assert row(PROTOCOL, layout, frame)[0]["ambiguities"] == ambiguous
+
+
+def test_envelope() -> None:
+    import pyarrow as pa
+
+    def said(frame: bytes, direction: str = "c2s", layout: str | None = None) -> dict[str, Any]:
+        kept = dict.fromkeys(("namespace", "queue", "status", "status_name", "reason", "reason_name"))
+        table = pa.Table.from_pylist([kept | columns(frame, direction, layout)])
+        for name, kind in (("status", pa.int32()), ("reason", pa.int32())):
+            table = table.set_column(table.column_names.index(name), name, table[name].cast(kind))
+        for name in ("namespace", "queue", "status_name", "reason_name"):
+            table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.string()))
+        return {k: v.to_pylist()[0] for k, v in kokaq.envelope(table).items()}
+
+    failed = said(FAILED, "s2c")
+    assert (failed["status"], failed["error_code"], failed["correlation_id"]) == ("error", 3, "16:17")
+    assert failed["error_text"] == "Exists, NotAllowed or Infra"
+    assert said(FAILED, "s2c", "s2c_doc.codec.msb")["status"] == "ok"  # the codec's 1 is Success
+    push = said(PUSH)
+    assert (push["destination"], push["status"], push["error_code"]) == ("orders/fast", None, None)
+    assert said(NOP)["destination"] is None
+    assert said(GO1_ANSWER, "s2c")["status"] == "ok"
+    assert said(UNSET, "s2c")["status"] is None
+    assert said(LEAN_ANSWER, "s2c")["status"] == "ok"
+
+
+# -- Scapy and the interpreter -----------------------------------------------------------------------------
+
+_CLASSES = {
+    "c2s_doc": kokaq.KokaqRequest,
+    "s2c_doc": kokaq.KokaqAnswer,
+    "c2s_go1": kokaq.KokaqLERequest,
+    "s2c_go1": kokaq.KokaqLEAnswer,
+    "c2s_lean": kokaq.KokaqLean,
+    "s2c_lean": kokaq.KokaqLean,
+}
+_FIELDS = (
+    "version", "message_type", "rq", "opaque", "opcode", "client", "status", "reason", "op_opaque", "tag",
+    "component_opaque", "namespace_raw", "queue_raw", "namespace_id", "queue_id", "body", "trailer",
+)  # fmt: skip
+
+
+def agree(layout: str, frame: bytes, direction: str) -> None:
+    if frame[:2] != (kokaq.LITTLE if "go1" in layout else kokaq.BIG) or ("lean" in layout and any(frame[8:12])):
+        return  # no header of this layout; the splitter never names it
+    values, flaw, _ = row(PROTOCOL, layout, frame)
+    fields, scapy_flaw = scapy_row(_CLASSES[layout], frame, direction, layout)
+
+    assert (flaw is Flaw.NONE) == (scapy_flaw is Flaw.NONE)
+    if flaw is Flaw.NONE:
+        assert {k: values.get(k) for k in _FIELDS} == {k: fields.get(k) for k in _FIELDS}
+        entries = [{k: e[k] for k in ("tag", "value")} for e in values.get("metadata", [])]
+        assert entries == [{k: e[k] for k in ("tag", "value")} for e in fields.get("entries", [])]
+
+
+@pytest.mark.parametrize(("direction", "layout", "frame"), EXAMPLES)
+def test_scapy_and_interpreter_agree(direction: str, layout: str, frame: bytes) -> None:
+    agree(layout, frame, direction)
+
+
+@given(st.sampled_from(EXAMPLES), st.data())
+def test_scapy_and_interpreter_agree_on_damaged_frames(example: tuple[str, str, bytes], data: st.DataObject) -> None:
+    direction, layout, frame = example
+    damaged = bytearray(frame)
+    for _ in range(data.draw(st.integers(1, 3))):
+        damaged[data.draw(st.integers(2, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    end = data.draw(st.integers(14, max(len(frame), 14)))
+
+    agree(layout, bytes(damaged[:end]), direction)
+
+
+def test_scapy_builds_the_examples() -> None:
+    request = kokaq.KokaqRequest(opaque=0xCAFE0003, opcode=7, client=0, tag=2)
+    payload = kokaq.KokaqPayload(namespace="orders", queue="fast", body=b"hello")
+    go1 = kokaq.KokaqLERequest(opaque=3, opcode=6, client=3, tag=2)
+    numbers = kokaq.KokaqLEPayload(namespace=42, queue=7, body=b"hello", trailer=bytes(12))
+    entries = [
+        kokaq.KokaqEntry(tag=1, value=h("0000ea60")),
+        kokaq.KokaqEntry(tag=5, value=h("a0a1a2a3a4a5a6a7a8a9aaabacadaeaf")),
+    ]
+    lean = kokaq.KokaqLean(opaque=9, opcode=1) / kokaq.KokaqLeanAnswer(
+        status=1, op_opaque=0x55, namespace=42, queue=7, body=b"42-7"
+    )
+
+    assert bytes(request / payload) == PUSH
+    assert bytes(go1 / numbers) == GO1_PUSH
+    assert bytes(lean) == LEAN_ANSWER
+    get = kokaq.KokaqRequest(opaque=0x30, opcode=3, client=2, tag=1)
+    assert bytes(get / kokaq.KokaqMetadata(metadata=entries)) == GET
+    assert bytes(kokaq.KokaqAnswer(opaque=16, opcode=1, status_reason=0x13, op_opaque=0x11)) == FAILED
+
+
+def test_scapy_reads_what_follows_without_being_told() -> None:
+    push = kokaq.KokaqRequest(PUSH)
+
+    assert push[kokaq.KokaqPayload].queue == b"fast"
+    assert kokaq.KokaqLERequest(GO1_PUSH)[kokaq.KokaqLEPayload].namespace == 42
+    assert Raw in kokaq.KokaqRequest(PUSH[:-1])
+
+
+# -- whose connection it is --------------------------------------------------------------------------------
+
+
+def search(data: bytes, ended: bool, direction: Any, layout: str, n: int) -> int | None:
+    """Opening.chain as frames has it: the first place from which n messages follow."""
+    assert layout == direction
+    for begin in range(len(data)):
+        where, k = begin, 0
+        while (found := at(data, where, ended, direction)).verdict == "message":
+            where, k = found.end, k + 1
+            if k == n or (ended and where == len(data)):
+                return begin
+    return None
+
+
+def opening(
+    c2s: bytes = b"", s2c: bytes = b"", start: bool = True, ended: bool = True, on_port: bool = False
+) -> Opening:
+    def find_run(direction: Any, layout: str, n: int) -> int | None:
+        return search(c2s if direction == "c2s" else s2c, ended, direction, layout, n)
+
+    return Opening(c2s, s2c, start, start, ended, ended, on_port, False, find_run)
+
+
+@pytest.mark.parametrize("frame", [CREATE, PUSH, GET, GO1_PUSH, UNKNOWN])
+def test_component_that_repeats_the_head_is_claimed_anywhere(frame: bytes) -> None:
+    assert claims(opening(frame, ended=False)).verdict is Verdict.YES
+
+
+ONE_WAY = h("20040107 02000000 02010000")
+
+
+def test_a_component_further_on_claims_the_connection_too() -> None:
+    """A one-way request without a component gets no answer and says little; the push behind it is unmistakable."""
+    assert claims(opening(ONE_WAY)).verdict is Verdict.LIKELY
+    assert claims(opening(ONE_WAY + GO1_PUSH)).verdict is Verdict.YES
+
+
+def test_the_first_answer_may_be_to_a_later_request() -> None:
+    one_way, answer = h("04200107 00000009 02000100"), h("04200105 00000001 00010700")
+
+    assert claims(opening(one_way + NOP, answer)).verdict is Verdict.YES
+    assert claims(opening(one_way, answer)).verdict is Verdict.LIKELY
+
+
+@pytest.mark.parametrize(("request_", "answer"), [(NOP, h("04200105 00000001 00010700")), (LEAN_CREATE, LEAN_ANSWER)])
+def test_an_answer_confirms_a_simple_request(request_: bytes, answer: bytes) -> None:
+    assert claims(opening(request_, answer)).verdict is Verdict.YES
+    assert claims(opening(request_)).verdict is Verdict.LIKELY
+    assert claims(opening(request_, b"HTTP/1.1 200 OK\r\n")).verdict is not Verdict.YES
+
+
+@pytest.mark.parametrize(
+    "stranger",
+    [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/1.1\r\n", b"\x16\x03\x01\x02\0", b"\0\0\0\x0b\1", bytes(64)],
+)
+def test_strangers_are_refused_at_once(stranger: bytes) -> None:
+    assert claims(opening(stranger, ended=False, on_port=True)).verdict is Verdict.NO
+
+
+def test_magic_alone_is_not_enough() -> None:
+    noise = h("20040199 12345678 99778812 1234567890abcdef")
+
+    assert claims(opening(noise, on_port=True)).verdict is Verdict.NO
+    assert claims(opening(h("2004"), on_port=True)).verdict is Verdict.NO
+    assert claims(opening(h("2004"), ended=False)).verdict is Verdict.WAIT
+
+
+def test_on_the_port_any_opcode_of_the_codec_is_taken() -> None:
+    odd = h("200401fd 01000000 63 00 00 00")
+
+    assert claims(opening(odd, on_port=True)).verdict is Verdict.LIKELY
+    assert claims(opening(odd)).verdict is Verdict.NO
+
+
+def test_midstream_directions_are_told_by_content() -> None:
+    requests, answers = GO1_PUSH[20:] + GO1_PUSH * 3, GO1_ANSWER[5:] + GO1_ANSWER * 3
+
+    assert claims(opening(requests, answers, start=False)).verdict is Verdict.YES
+    assert claims(opening(answers, requests, start=False)).verdict is Verdict.NO
+    assert claims(opening(requests, start=False)).verdict is Verdict.YES
+    assert claims(opening(b"", requests, start=False)).verdict is Verdict.NO
+    assert claims(opening(b"x" * 100, b"y" * 100, start=False, on_port=True)).verdict is Verdict.NO
+
+
+def test_claims_never_wait_when_both_sides_ended() -> None:
+    for data in (b"", b"\x04", NOP[:11], NOP, PUSH[:30], LEAN_CREATE[:20], UNKNOWN[:15]):
+        assert claims(opening(data)).verdict is not Verdict.WAIT
+
+
+def test_layouts_a_connection_begins_in_have_a_splitter() -> None:
+    entry: list[Layout] = [PROTOCOL.layout("c2s"), PROTOCOL.layout("s2c")]
+
+    assert [x.splitter for x in entry] == [SPLITS["c2s"], SPLITS["s2c"]]
+
+
+# -- captures ----------------------------------------------------------------------------------------------
+
+Row = dict[str, Any]
+
+
+def dissected(path: Path) -> list[tuple[Row, Row]]:
+    """Rows of messages with their fields, by time."""
+    found = dissect(captures([str(path)], None).captures[0])
+    rows: list[tuple[Row, Row]] = []
+    for chunk in found.chunks():
+        rows += zip(chunk.messages.to_pylist(), chunk.fields.to_pylist(), strict=True)
+    return rows
+
+
+def place(message: Row) -> tuple[Any, ...]:
+    return message["src_port"], message["dst_port"], message["direction"], message["stream_offset"]
+
+
+def expected_name(event: Row, name: str, dialect: str) -> str | None:
+    if dialect != "doc":
+        return str(event[name]) if event.get(f"{name}_len", 4) else None
+    if event[name] is not None:
+        return str(event[name])
+    return str(event[f"{name}_number"]) if f"{name}_number" in event else str(event[f"{name}_hex"])
+
+
+def said(event: Row, dialect: str) -> Row:
+    """The columns that a truth event speaks of."""
+    renamed = {"message_type": "message_type", "request_type": "rq", "opaque": "opaque", "opcode": "opcode"}
+    renamed |= {"client_id": "client", "status": "status", "reason": "reason", "tag": "tag", "opaque2": "op_opaque"}
+    renamed |= {"op_opaque": "op_opaque", "component_opaque": "component_opaque"}
+    found = {column: event[key] for key, column in renamed.items() if key in event}
+    found["op"] = event["opcode_name"]
+    if event.get("component", "payload") == "payload":
+        found["body"] = event["payload_sha256"]
+        found |= {name: expected_name(event, name, dialect) for name in ("namespace", "queue")}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("capture", "count"),
+    [("doc_session", 149), ("go1_midstream", 132), ("go1_pipelined", 336), ("go1_session", 104), ("lean_session", 104)],
+)
+def test_captures_give_what_their_programs_said(pcaps: Path, truth: Path, capture: str, count: int) -> None:
+    told = json.loads((truth / "kokaq" / f"{capture}.truth.json").read_text())
+    rows = dissected(pcaps / "kokaq" / f"{capture}.pcap")
+    by_place = {place(m): (m, f) for m, f in rows}
+    assert len(rows) == len(by_place) == count
+
+    for talk in told["connections"]:
+        offsets = {"c2s": 0, "s2c": 0}
+        ports = {"c2s": (talk["client_port"], talk["server_port"]), "s2c": (talk["server_port"], talk["client_port"])}
+        for event in talk["events"]:
+            direction = event["dir"]
+            message, fields = by_place[*ports[direction], direction, offsets[direction]]
+            offsets[direction] += event["frame_len"]
+            got = fields | {"body": None if fields["body"] is None else hashlib.sha256(fields["body"]).hexdigest()}
+            expected = said(event, told["dialect"])
+            assert message["frame_len"] == event["frame_len"]
+            assert (message["dialect"], message["flaw"]) == (told["dialect"], None)
+            assert {name: got[name] for name in expected} == expected
+            assert message["client_name"] == (event.get("client_name") or message["client_name"])
+
+
+def test_grpc_is_not_claimed(pcaps: Path) -> None:
+    assert dissected(pcaps / "kokaq" / "grpc_negative.pcap") == []
+
+
+@pytest.mark.parametrize("fault", ["lost", "snapped", "reordered", "conflict"])
+def test_whole_frames_of_a_damaged_capture_are_frames_of_the_whole_one(pcaps: Path, fault: str) -> None:
+    """What was held when a gap showed used to be joined with the bytes behind the gap."""
+    rows = dissected(pcaps / "kokaq" / "doc_session.pcap")
+    whole = {place(m): (m["frame_len"], f["opcode"]) for m, f in rows}
+    damaged = dissected(pcaps / "faults" / f"kokaq_{fault}.pcap")
+
+    assert damaged
+    for message, fields in damaged:
+        if message["flaw"] is None:
+            assert whole[place(message)] == (message["frame_len"], fields["opcode"])
+
+
+def test_evidence_of_a_connection_names_all_its_rows(tmp_path: Path) -> None:
+    """2.9: any opcode 6 switches to the codec's numbers; 2.3: so does a high bit the order of bits."""
+    lock = with_op(NOP, 7)
+    right = bytes([0x81])
+    frames = [lock[:3] + right + lock[4:], with_op(CREATE, 6)[:3] + right + CREATE[4:8] + b"\x06" + CREATE[9:]]
+    client = IP(src="10.0.0.1", dst="10.0.0.2") / TCP(sport=40000, dport=9944, seq=99, flags="S")
+    packets = [Ether() / client]
+    sent = 100
+    for frame in frames:
+        packets.append(
+            Ether() / IP(src="10.0.0.1", dst="10.0.0.2") / TCP(sport=40000, dport=9944, seq=sent, flags="PA") / frame
+        )
+        sent += len(frame)
+    path = tmp_path / "codec.pcap"
+    wrpcap(str(path), packets)
+
+    first, second = dissected(path)
+
+    assert (first[0]["op"], first[0]["client_name"], second[0]["op"]) == ("AcquirePeekLock", "ProxyAmqp", "Push")
+    assert (first[1]["message_type"], first[1]["rq"], first[1]["numbering"]) == (1, 2, "codec")
+    assert first[1]["ambiguities"] == second[1]["ambiguities"] == []
+    assert first[1]["type_reading"] == "legend"
+
+
+@pytest.mark.parametrize(
+    ("frame", "cls"),
+    [
+        ("04 20 01 06  00 00 00 01  00 02 07 00", kokaq.KokaqRequest),
+        ("04 20 01 05  00 00 00 10  01 13 11 00", kokaq.KokaqAnswer),
+        ("20 04 01 05  03 00 00 00  06 11 00 00", kokaq.KokaqLEAnswer),
+        ("20 04 01 05 16 10 00 00  03 00 16 00", kokaq.KokaqLERequest),
+    ],
+)
+def test_kokaq_from_bytes_is_the_class_that_reads_them(frame: str, cls: type) -> None:
+    """Examples 1, 6 and 8 of the notes; the last, with nothing set, cannot be told from a request."""
+    packet = kokaq.Kokaq(bytes.fromhex(frame))
+
+    assert type(packet) is cls
+    assert kokaq.Kokaq in packet
+    assert type(kokaq.Kokaq(opcode=1)) is kokaq.KokaqRequest

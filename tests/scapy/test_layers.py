@@ -1,0 +1,586 @@
+"""The Scapy face: what users of Scapy see of the protocols."""
+
+import importlib
+import importlib.metadata
+import io
+import keyword
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from scapy.config import conf
+from scapy.layers.inet import IP, TCP
+from scapy.layers.l2 import CookedLinux, Ether
+from scapy.packet import Packet, Raw, bind_bottom_up, fuzz, split_bottom_up
+from scapy.sendrecv import AsyncSniffer, sniff
+from scapy.utils import rdpcap, wrpcap
+
+import mqpcap.scapy as face
+from mqpcap.capture import captures
+from mqpcap.decode.framing import DecodeAs
+from mqpcap.errors import ProtocolError
+from mqpcap.pipeline import Options, dissect
+from mqpcap.protocols import protocols
+from mqpcap.protocols.blipmq import BlipMQ, BlipMQPing, BlipMQPublish, BlipMQPublishV2, BlipMQSubscribeV2
+from mqpcap.protocols.flymq import FlyMQ
+from mqpcap.protocols.fq import FqCommand, FqConnect, FqMessage
+from mqpcap.protocols.kokaq import (
+    Kokaq,
+    KokaqAnswer,
+    KokaqEntry,
+    KokaqLEAnswer,
+    KokaqLEPayload,
+    KokaqLERequest,
+    KokaqMetadata,
+    KokaqPayload,
+    KokaqRequest,
+    KokaqRequestLsb,
+)
+from mqpcap.protocols.msgq import MsgQ
+from mqpcap.scapy.session import MqSession, Seen
+from mqpcap.schema import fields as wire
+from mqpcap.schema.compiler import RESERVED, compile
+from mqpcap.schema.protocol import ANY, Claim, Envelope, Layout, MessageQueue, Verdict
+
+ROOT = Path(__file__).resolve().parents[2]
+CAPTURES = sorted((ROOT / "pcaps").glob("*/*.pcap"))
+CLASSES = face.message_classes()
+# PROTOCOL.md, Frame Layout: length 9 + 2 + 1 + 1 + 2, type 3, id 7; qos 1, topic "t", body "hi".
+PUBLISH = bytes.fromhex("0000000f 03 0000000000000007 01 0001 74 6869".replace(" ", ""))
+HELLO = bytes.fromhex("0000000b 01 0000000000000001 0001".replace(" ", ""))
+PING = bytes.fromhex("00000009 07 0000000000000001".replace(" ", ""))
+
+
+def packet(payload: bytes, dport: int, sport: int = 40000, seq: int = 1000, flags: str = "PA") -> Packet:
+    return (
+        Ether()
+        / IP(src="10.0.0.1", dst="10.0.0.2")
+        / TCP(sport=sport, dport=dport, seq=seq, flags=flags)
+        / Raw(payload)
+    )
+
+
+def seen(payload: bytes, dport: int, sport: int = 40000) -> Packet:
+    """The packet as Scapy reads it from the wire."""
+    return Ether(bytes(packet(payload, dport, sport)))
+
+
+def stream(payload: bytes, size: int, dport: int = 5555) -> list[Packet]:
+    """A SYN and the payload in segments of a size, a millisecond apart."""
+    packets = [packet(b"", dport, seq=999, flags="S")]
+    packets += [packet(payload[at : at + size], dport, seq=1000 + at) for at in range(0, len(payload), size)]
+    for i, each in enumerate(packets):
+        each.time = 1_700_000_000 + i / 1000
+    return packets
+
+
+def messages(source: object, session: MqSession | None = None) -> list[Packet]:
+    return list(sniff(offline=source, session=session or MqSession(), quiet=True))
+
+
+# -- names ---------------------------------------------------------------------------------------------
+
+
+def test_star_import_gives_every_layer_class_and_the_session() -> None:
+    names: dict[str, object] = {}
+    exec("from mqpcap.scapy import *", names)
+
+    for cls in (BlipMQ, BlipMQPublish, FlyMQ, FqCommand, FqMessage, KokaqRequest, MsgQ, MqSession, Seen):
+        assert names[cls.__name__] is cls
+    described = {c for p in protocols().values() for x in p.layouts for c in ([x.header] if x.header else [])}
+    assert all(names[cls.__name__] is cls for cls in described)
+
+
+def test_every_protocol_has_a_readable_layer_list(capsys: pytest.CaptureFixture[str]) -> None:
+    from scapy.packet import ls
+
+    ls(BlipMQPublish)
+
+    assert "topic" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("cls", CLASSES.values(), ids=CLASSES.keys())
+def test_no_field_has_a_name_that_scapy_or_python_owns(cls: type[wire.Message]) -> None:
+    owned = set(dir(wire.Message)) | set(Packet.__slots__) | set(keyword.kwlist)
+
+    assert not owned & {field.name for field in cls.fields_desc}
+
+
+@pytest.mark.parametrize(
+    "name", ["payload", "time", "name", "original", "direction", "fields", "class", "from", "copy"]
+)
+def test_compiler_refuses_a_field_that_scapy_or_python_owns(name: str) -> None:
+    bad = type("Bad", (wire.Message,), {"fields_desc": [], "name": "bad"})
+    bad.fields_desc = [wire.U8(name)]  # Scapy itself refuses keywords, where it makes signatures
+    protocol = MessageQueue(
+        "bad",
+        "Bad",
+        (1,),
+        ("v",),
+        (Layout("c2s", "c2s", {ANY: (bad,)}),),
+        lambda opening: Claim(Verdict.NO),
+        "",
+        Envelope(),
+    )
+
+    with pytest.raises(ProtocolError, match=rf"Bad\.{name}: .*{name}"):
+        compile(protocol)
+    assert name in RESERVED
+
+
+def test_stock_scapy_fields_are_refused() -> None:
+    from scapy.fields import StrLenField
+
+    bad = type("Bad", (wire.Message,), {"fields_desc": [StrLenField("topic", b"")], "name": "bad"})
+    protocol = MessageQueue(
+        "bad",
+        "Bad",
+        (1,),
+        ("v",),
+        (Layout("c2s", "c2s", {ANY: (bad,)}),),
+        lambda opening: Claim(Verdict.NO),
+        "",
+        Envelope(),
+    )
+
+    with pytest.raises(ProtocolError, match="StrLenField is not in the vocabulary"):
+        compile(protocol)
+
+
+# -- building ------------------------------------------------------------------------------------------
+
+
+def test_built_message_has_the_bytes_of_the_document() -> None:
+    assert bytes(BlipMQ(correlation_id=7) / BlipMQPublish(qos=1, topic=b"t", body=b"hi")) == PUBLISH
+
+
+# Section 15 of BlipMQ's notes, section 6 of kokaq's: what each is made of, and its bytes.
+PARTS = {
+    "blipmq ttl and key": (
+        BlipMQ(correlation_id=7) / BlipMQPublishV2(qos=1, ttl_ms=5000, partition_key=b"k", topic="demo", body=b"hi"),
+        "00000019 03 0000000000000007 c1 00001388 0001 6b 0004 64656d6f 6869",
+    ),
+    "blipmq group and offset": (
+        BlipMQ(correlation_id=3) / BlipMQSubscribeV2(qos=1, topic="demo", group="workers", from_offset=0),
+        "00000021 04 0000000000000003 0004 64656d6f c1 0007 776f726b657273 0000000000000000",
+    ),
+    "kokaq create": (
+        KokaqRequest(message_type=1, rq=2, opaque=16, opcode=1, client=2, op_opaque=17)
+        / KokaqPayload(component_opaque=10, namespace=b"\0\0\0\x2a", queue=b"\0\0\0\7"),
+        "04200106 00000010 01021102 0204200a 04040000 0000002a 00000007",
+    ),
+    "kokaq metadata": (
+        KokaqRequest(opaque=0x30, opcode=3, client=2)
+        / KokaqMetadata(metadata=[KokaqEntry(tag=1, value=b"\0\0\xea\x60"), KokaqEntry(tag=5, value=b"\xa0\xa1")]),
+        "04200106 00000030 03020001 01042000 00000002 01040000ea60 0502a0a1",
+    ),
+    "kokaq error": (
+        KokaqAnswer(opaque=16, opcode=1, status=1, reason=3, op_opaque=17),
+        "04200105 00000010 01131100",
+    ),
+    "kokaq go1 push": (
+        KokaqLERequest(opaque=3, opcode=6, client=3) / KokaqLEPayload(namespace=42, queue=7, body=b"hello"),
+        "20040105 03000000 06030002 02200400 04040500 2a000000 07000000 68656c6c6f" + "00" * 12,
+    ),
+    "kokaq go1 answer": (KokaqLEAnswer(opaque=3, opcode=6, status=1, reason=1), "20040105 03000000 06110000"),
+    "kokaq control, one-way": (KokaqRequest(message_type=3, rq=3), "0420010f 00000000 00000000"),
+    "kokaq control, one-way, lsb": (KokaqRequestLsb(message_type=3, rq=3), "042001c3 00000000 00000000"),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_bits_and_what_announces_a_body_need_not_be_given(name: str) -> None:
+    built, wanted = PARTS[name]
+
+    assert bytes(built) == bytes.fromhex(wanted)
+
+
+def test_the_last_word_on_bits_counts() -> None:
+    """``qos_flags`` is bits 0 and 1 for the QoS, 7 for a TTL and 6 for a key."""
+    publish = BlipMQPublishV2(bytes(BlipMQPublishV2(qos=1, ttl_ms=5, topic="t")))
+    assert (publish.qos_flags, publish.qos, publish.ttl_ms) == (0x81, 1, 5)
+
+    publish.qos = 0
+    assert bytes(publish) == b"\x80\0\0\0\5\0\1t"
+    publish.ttl_ms = None
+    assert bytes(publish) == b"\0\0\1t"
+    publish.qos_flags = 0xC1
+    assert (bytes(publish), publish.qos) == (b"\xc1\0\0\0\0\0\0\0\1t", 1)
+    publish.qos_flags = 1
+    assert bytes(publish) == b"\1\0\1t"
+
+
+def test_a_value_too_great_for_its_bits_is_refused() -> None:
+    with pytest.raises(ValueError, match="status is 16, but goes from 0 to 15"):
+        bytes(KokaqAnswer(status=16))
+
+
+def test_bits_not_given_are_those_of_their_number() -> None:
+    assert (Kokaq().message_type, Kokaq().rq, KokaqAnswer(status_reason=0x13).reason) == (1, 2, 3)
+
+
+def test_changed_field_changes_the_bytes() -> None:
+    message = BlipMQ(PUBLISH)
+    message[BlipMQPublish].body = b"ho"
+
+    assert bytes(message) == PUBLISH[:-2] + b"ho"
+
+
+def _bodies() -> Iterator[object]:
+    for protocol in protocols().values():
+        once: set[object] = set()
+        for layout in protocol.layouts:
+            for op, readings in layout.bodies.items():
+                for reading in readings:
+                    cls = reading if isinstance(reading, type) else reading.message
+                    if (layout.header, cls) not in once:
+                        once.add((layout.header, cls))
+                        yield pytest.param(protocol, layout, op, cls, id=f"{layout.name}-{cls.__name__}")
+
+
+@pytest.mark.parametrize(("protocol", "layout", "op", "cls"), list(_bodies()))
+def test_fuzz_builds_what_the_interpreter_reads(
+    protocol: MessageQueue, layout: Layout, op: int, cls: type[wire.Message]
+) -> None:
+    from reading import row
+
+    for seed in range(5):
+        random.seed(seed)
+        body = fuzz(cls())
+        if layout.header is not None:
+            fixed = {} if op == ANY or layout.op is None else {layout.op: op}
+            body = layout.header(**fixed) / body
+        raw = bytes(body)
+
+        _, flaw, _ = row(protocol, layout.name, raw)
+        assert flaw == 0, raw
+
+
+# -- one packet ----------------------------------------------------------------------------------------
+
+
+def test_message_in_a_packet_is_found_by_its_class() -> None:
+    found = seen(PUBLISH, 5555)
+
+    assert found[BlipMQ].correlation_id == 7
+    assert found[BlipMQPublish].topic == b"t"
+    assert Raw not in found
+
+
+def test_messages_in_a_packet_follow_each_other_as_layers() -> None:
+    found = seen(PUBLISH + PING + PUBLISH, 5555)
+
+    assert [type(x).__name__ for x in found[TCP].payload.iterpayloads()] == [
+        "BlipMQ", "BlipMQPublishV2", "BlipMQ", "BlipMQPing", "BlipMQ", "BlipMQPublishV2",
+    ]  # fmt: skip
+    assert found[BlipMQ:3].correlation_id == 7
+    assert bytes(found[TCP].payload) == PUBLISH + PING + PUBLISH
+
+
+def test_message_that_the_packet_does_not_end_keeps_its_header() -> None:
+    found = seen(PING + PUBLISH[:-1], 5555)
+
+    assert found[BlipMQ:2].length == 15
+    assert found[Raw].load == PUBLISH[13:-1]
+
+
+def test_direction_is_that_of_the_ports() -> None:
+    # A first octet of 8 is 'success' plus seven unread bytes for a request's layout; a reply is 8 bytes of offset.
+    reply = bytes.fromhex("af 01 05 01 00000008 0000000000000011".replace(" ", ""))
+
+    assert type(seen(reply, 40000, 9092)[FlyMQ].payload).__name__ == "FlyMQSubscribeReply"
+
+
+def test_layout_changes_behind_the_word_of_a_connection() -> None:
+    login = bytes.fromhex("cc50cafe aaaa 0000 0001 75 0002 7100 0001 70".replace(" ", ""))
+
+    found = seen(login, 8765)
+
+    assert [type(x).__name__ for x in found[TCP].payload.iterpayloads()] == [
+        "FqConnect", "FqConnectCommand", "FqCommand", "FqAuth",
+    ]  # fmt: skip
+    assert found[FqConnect].word == 0xCC50CAFE
+
+
+STRANGERS = {
+    "kafka": (9092, bytes.fromhex("00000020 0012 0003 00000001 0006 636f6e736f6c 00".replace(" ", ""))),
+    "tls": (9092, bytes.fromhex("1603010200010001fc0303") + bytes(100)),
+    "grpc": (9944, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+    "http request": (8765, b"GET /stats HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "http": (5555, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "adb": (5555, b"CNXN\x00\x00\x00\x01\x00\x00\x10\x00"),
+}
+
+
+@pytest.mark.parametrize(("port", "payload"), STRANGERS.values(), ids=STRANGERS.keys())
+def test_foreign_content_on_a_port_of_ours_stays_raw(port: int, payload: bytes) -> None:
+    assert type(seen(payload, port)[TCP].payload) is Raw
+    assert type(seen(payload, 40000, port)[TCP].payload) is Raw
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "pcaps" / "strangers").glob("*.pcap")), ids=lambda p: p.stem)
+def test_captured_strangers_stay_raw(path: Path) -> None:
+    layers = {type(x) for p in rdpcap(str(path)) if TCP in p for x in p[TCP].payload.iterpayloads()}
+
+    assert not {x for x in layers if issubclass(x, wire.Message)}
+
+
+def test_foreign_content_goes_to_what_else_is_bound_to_the_port() -> None:
+    class Kafka(Packet):
+        name = "Kafka"
+        fields_desc = []
+
+    bind_bottom_up(TCP, Kafka, dport=9092)
+    try:
+        found = seen(STRANGERS["kafka"][1], 9092)
+    finally:
+        split_bottom_up(TCP, Kafka, dport=9092)
+
+    assert Kafka in found
+
+
+def test_binding_twice_binds_once() -> None:
+    before = list(TCP.payload_guess)
+
+    face.bind()
+
+    assert before == TCP.payload_guess
+
+
+@pytest.mark.parametrize("path", CAPTURES, ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_packets_build_as_they_came(path: Path) -> None:
+    for each in rdpcap(str(path)):
+        assert bytes(each) == each.original
+
+
+# -- the session ---------------------------------------------------------------------------------------
+
+
+def test_messages_come_whole_with_the_time_of_their_first_byte() -> None:
+    found = messages(stream(PUBLISH + PING, 5))
+
+    assert [bytes(m) for m in found] == [PUBLISH, PING]
+    # Segments of five bytes, from a millisecond on: the second message begins in the fourth, as its fifth byte.
+    assert [float(m.time) for m in found] == pytest.approx([1_700_000_000.001, 1_700_000_000.004])
+    assert [(m.mq.first_packet, m.mq.last_packet) for m in found] == [(2, 5), (5, 8)]
+
+
+def test_busy_segments_lose_and_invent_nothing() -> None:
+    """Scapy's own session finds 58 of 3,000 where segments hold several messages and a part of one."""
+    bodies = [i.to_bytes(4, "big") * 2 for i in range(3000)]
+    payload = b"".join(bytes(BlipMQ() / BlipMQPublish(topic=b"t", body=body)) for body in bodies)
+
+    assert [m[BlipMQPublish].body for m in messages(stream(payload, 1400))] == bodies
+
+
+def test_order_of_capture_does_not_matter() -> None:
+    packets = stream(PUBLISH * 10 + PING, 7)
+    packets[2:] = [p for pair in zip(packets[3::2], packets[2::2], strict=False) for p in pair]
+
+    assert [bytes(m) for m in messages(packets)] == [PUBLISH] * 10 + [PING]
+
+
+def test_lost_segment_costs_only_the_messages_it_touched() -> None:
+    packets = stream(PUBLISH * 10, len(PUBLISH))
+    del packets[4]
+
+    found = messages(packets)
+
+    assert [bytes(m) for m in found] == [PUBLISH] * 9
+    assert [m.mq.gap_before_bytes for m in found] == [0, 0, 0, len(PUBLISH), *[0] * 5]
+
+
+def test_retransmission_yields_nothing_new() -> None:
+    packets = stream(PUBLISH * 4, 30)
+
+    assert len(messages([*packets[:3], packets[2], *packets[3:], packets[1]])) == 4
+
+
+def test_message_with_a_flaw_is_its_header_with_raw() -> None:
+    bad = PUBLISH[:14] + b"\x00\xff" + PUBLISH[16:]  # a topic of 255 bytes
+
+    _, found = messages(stream(HELLO + bad, 100))
+
+    assert found.mq.flaw == "malformed"
+    assert (type(found), found.length) == (BlipMQ, 15)
+    assert found[Raw].load == bad[13:]
+
+
+def test_what_is_open_at_the_end_comes_out() -> None:
+    _, found = messages(stream(HELLO + PUBLISH[:-1], 100))
+
+    assert found.mq.flaw == "truncated"
+    assert bytes(found) == PUBLISH[:-1]
+
+
+def test_seen_says_where_the_message_was() -> None:
+    _, found = messages(stream(PUBLISH + PING, 100))
+
+    assert isinstance(found.mq, Seen)
+    assert (found.mq.protocol, found.mq.op, found.mq.op_code, found.mq.direction) == ("blipmq", "PING", 7, "c2s")
+    assert (found.mq.stream_offset, found.mq.frame_len) == (len(PUBLISH), len(PING))
+    assert (found.mq.src_ip, found.mq.src_port, found.mq.dst_ip, found.mq.dst_port) == (
+        "10.0.0.1",
+        40000,
+        "10.0.0.2",
+        5555,
+    )
+
+
+def test_files_are_captures_of_their_own(tmp_path: Path) -> None:
+    first, second = str(tmp_path / "a.pcap"), str(tmp_path / "b.pcap")
+    wrpcap(first, stream(HELLO + PUBLISH[:-1], 100))
+    wrpcap(second, stream(PUBLISH, 100))
+
+    found = messages([first, second])
+
+    assert sorted(m.mq.flaw or "" for m in found) == ["", "", "truncated"]
+
+
+def test_open_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.pcap"
+    wrpcap(str(path), stream(PUBLISH, 100))
+
+    assert len(messages(io.BytesIO(path.read_bytes()))) == 1
+
+
+def test_filter_count_and_prn_see_messages() -> None:
+    taken: list[Packet] = []
+
+    found = sniff(
+        offline=stream((PUBLISH + PING) * 5, 50),
+        session=MqSession,
+        lfilter=lambda m: BlipMQPing in m,
+        count=3,
+        prn=taken.append,
+    )
+
+    assert len(found) == 3 == len(taken)
+    assert all(BlipMQPing in m for m in found)
+
+
+def test_decode_as_reads_another_port() -> None:
+    packets = stream(PING + PUBLISH, 5, dport=7000)
+    session = MqSession(Options(decode_as=(DecodeAs(7000, "blipmq"),)))
+
+    assert [bytes(m) for m in messages(packets, session)] == [PING, PUBLISH]
+
+
+def test_linux_cooked_and_bare_ip_packets_are_read() -> None:
+    packets = stream(PUBLISH, 5)
+
+    assert len(messages([p[IP] for p in packets])) == 1
+    assert len(messages([CookedLinux() / p[IP] for p in packets])) == 1
+
+
+def test_packets_that_are_no_tcp_yield_nothing() -> None:
+    assert messages([Ether() / Raw(b"x"), Ether() / IP() / Raw(b"y"), Raw(b"z")]) == []
+
+
+def test_live_capture_gives_the_rest_when_flushed() -> None:
+    class Wire:
+        """A source that never ends."""
+
+        nonblocking_socket = False
+
+        def __init__(self, packets: list[Packet]) -> None:
+            self.packets = packets
+
+        def recv(self, size: int, **_: object) -> Packet:
+            each = self.packets.pop(0)
+            again = Ether(bytes(each))
+            again.time = each.time
+            return again
+
+    source, session = Wire(stream(PUBLISH + PING + PUBLISH[:-1], 5)), MqSession()
+
+    found = [m for _ in range(len(source.packets)) for m in session.recv(source)]
+
+    assert [bytes(m) for m in [*found, *session.flush()]] == [PUBLISH, PING, PUBLISH[:-1]]
+    assert session.flush() == []
+
+
+def test_sniffer_in_the_background_yields_messages() -> None:
+    sniffer = AsyncSniffer(offline=stream(PUBLISH * 3, 5), session=MqSession)
+    sniffer.start()
+    sniffer.join()
+
+    assert len(sniffer.results) == 3
+
+
+def test_supersession_sees_the_packets_first() -> None:
+    from scapy.layers.inet import fragment
+    from scapy.sessions import IPSession
+
+    packets = stream(bytes(BlipMQ() / BlipMQPublish(topic=b"t", body=bytes(3000))), 5000)
+    whole = [Ether(bytes(p)) for p in packets]
+
+    found = messages([f for p in whole for f in fragment(p, fragsize=500)], MqSession(supersession=IPSession))
+
+    assert [m.mq.flaw for m in found] == [None]
+
+
+KEYS = (
+    "connection_id", "direction", "stream_offset", "frame_len", "ts_ns", "end_ts_ns", "first_packet", "last_packet",
+    "src_ip", "src_port", "dst_ip", "dst_port", "protocol", "op_code", "flaw", "gap_before_bytes", "resynced",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("path", CAPTURES, ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_session_agrees_with_the_tables(path: Path) -> None:
+    (capture,) = captures([str(path)], sys.stdin.buffer).captures
+    rows = [r for chunk in dissect(capture).chunks() for r in chunk.messages.select(KEYS).to_pylist()]
+
+    found = messages(str(path))
+
+    said = [{key: getattr(m.mq, key) for key in KEYS} for m in found]
+    order = ("connection_id", "direction", "stream_offset")
+    assert sorted(said, key=lambda r: [r[k] for k in order]) == sorted(rows, key=lambda r: [r[k] for k in order])
+    for message in found:
+        assert (Raw in message) >= (message.mq.flaw is not None and message.mq.frame_len > len(message))
+
+
+# -- the extension -------------------------------------------------------------------------------------
+
+
+def test_every_top_level_package_answers_scapys_extension_loader() -> None:
+    """Scapy calls ``scapy_ext`` of each package in top_level.txt and gives up at one without."""
+    for path in (ROOT / "src").iterdir():
+        if (path / "__init__.py").exists():
+            assert callable(importlib.import_module(path.name).scapy_ext)
+
+
+def test_extension_is_registered_as_a_contribution() -> None:
+    from scapy.config import ScapyExt
+
+    import mqpcap
+
+    ext = ScapyExt()
+    mqpcap.scapy_ext(ext)
+
+    assert (ext.name, ext.version) == ("mqpcap", mqpcap.__version__)
+    assert [Path(s.spec.origin).name for s in ext.specs.values()] == ["scapy.py"]
+    assert conf.exts is not None
+
+
+def test_installed_distribution_loads_as_extension() -> None:
+    try:
+        top_level = importlib.metadata.distribution("mqpcap").read_text("top_level.txt")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("mqpcap is not installed here: conf.exts.load reads the distribution's metadata")
+    if not top_level:
+        pytest.skip("this installation of mqpcap has no top_level.txt")
+    said = subprocess.run(
+        [
+            sys.executable, "-c",
+            "from scapy.all import *; conf.exts.load('mqpcap'); load_contrib('mqpcap')\n"
+            "import mqpcap.scapy; assert BlipMQ is mqpcap.scapy.BlipMQ; print(conf.exts)",
+        ],
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+
+    assert "scapy.contrib.mqpcap" in said.stdout
+    assert "WARNING" not in said.stderr

@@ -1,0 +1,228 @@
+"""One frame, read by the interpreter and by Scapy, for tests.
+
+``row`` and ``scapy_row`` give what each road says of one whole frame; ``by_program`` and ``by_classes`` the same for
+any bytes and without what a layer derives from late columns, so that the two can be compared with ``==``.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+from scapy.packet import Raw
+
+from mqpcap.decode import bytecode as ip
+from mqpcap.decode.columns import Reader, Spans
+from mqpcap.decode.gzip_body import inflate
+from mqpcap.schema import fields as wire
+from mqpcap.schema.compiler import compiled
+from mqpcap.schema.flaws import Flaw
+from mqpcap.schema.protocol import ANY, Evidence, Layout, MessageQueue, Seen
+
+Said = tuple[dict[str, Any], Flaw]
+
+
+def row(protocol: MessageQueue, layout: str, frame: bytes) -> tuple[dict[str, Any], Flaw, str | None]:
+    """The columns of one whole frame (without nulls), its flaw and the dialect of its reading."""
+    reader = Reader(protocol)
+    program = reader.program
+    index = [x.name for x in program.layouts].index(layout)
+    compiled = program.layouts[index]
+    op = ANY
+    if compiled.op_reg >= 0:
+        machine = program.interpreter()
+        result = machine.header(memoryview(frame), 0, len(frame), compiled.header_pc)
+        assert result == ip.DONE, f"no header: {result}"
+        op = machine.register(compiled.op_reg)
+    n = np.zeros(1, np.int64)
+    records = reader.records(
+        Spans(
+            np.frombuffer(frame, np.uint8), n, n + len(frame), np.full(1, index, np.int32), np.full(1, op, np.int64),
+            np.zeros(1, np.uint8),
+        )
+    )  # fmt: skip
+    reading = int(records.reading[0])
+    dialect = program.alt_dialect[reading] if reading >= 0 else None
+    columns = {k: v for k, v in records.table.to_pylist()[0].items() if v is not None}
+    return columns, Flaw(int(records.flaw[0])), dialect or protocol.layout(layout).dialect
+
+
+def observe(
+    protocol: MessageQueue, connection: Evidence, direction: str, layout: str, frame: bytes, op: int, ts_ns: int = 0
+) -> None:
+    """Show a frame to the protocol's evidence."""
+    assert protocol.evidence is not None
+    index = [x.name for x in compiled(protocol).layouts].index(layout)
+    n, one = np.zeros(1, np.int64), np.ones(1, np.int64)
+    spans = Spans(
+        np.frombuffer(frame, np.uint8), n, n + len(frame), np.full(1, index, np.int32), one * op, np.zeros(1, np.uint8)
+    )
+    (raw,) = Reader(protocol).raw(spans)
+    assert not raw.flaw.any()
+    protocol.evidence.observe(
+        Seen(raw, n, [connection], n, np.full(1, direction == "c2s"), one * op, one * ts_ns)
+    )  # fmt: skip
+
+
+def end_of(protocol: MessageQueue, layout: str, stream: bytes, ended: bool = True) -> list[tuple[int, int]]:
+    """Where the messages of a stream begin and end, by the interpreter's scan."""
+    program = Reader(protocol).program
+    starts, ends, ops = (np.zeros(1000, np.int64) for _ in range(3))
+    target = program.target(layout, memoryview(starts), memoryview(ends), memoryview(ops))
+    n, *_ = program.interpreter().scan(target, memoryview(stream), 0, len(stream), ended, False)
+    return list(zip(starts[:n].tolist(), ends[:n].tolist(), strict=True))
+
+
+def scapy_row(
+    cls: type[wire.Message], frame: bytes, direction: str, layout: str | None = None
+) -> tuple[dict[str, Any], Flaw]:
+    """The same by the Scapy classes: every field of every layer that is a column, by column name."""
+    packet = cls.read(frame, direction, layout)
+    found: dict[str, Any] = {}
+    flaw = Flaw.NONE
+    layer: Any = packet
+    while isinstance(layer, wire.Message):
+        _columns(layer, found)
+        layer = layer.payload
+    if isinstance(layer, Raw):
+        extra = _extra(packet, direction, layout)
+        if extra is None or layer.underlayer is packet:
+            flaw = Flaw.MALFORMED
+        else:
+            found[extra] = layer.load
+    return found, flaw
+
+
+def _extra(packet: wire.Message, direction: str, layout: str | None) -> str | None:
+    """The column that takes what a body leaves over."""
+    names = {x.extra_column for x in packet.layouts if x.direction == direction and layout in (None, x.name)}
+    return names.pop() if len(names) == 1 else None
+
+
+def _columns(message: wire.Message, found: dict[str, Any]) -> None:
+    for field in message.fields_desc:
+        kind = field.kind if isinstance(field, wire.If) else field
+        value = message.fields.get(field.name)
+        if value is None:
+            continue
+        if isinstance(kind, wire.Nested):
+            _columns(value, found)
+        elif field.column is not None:
+            found[field.column] = _plain(kind, value)
+
+
+def _plain(kind: Any, value: Any) -> Any:
+    if isinstance(kind, wire.Array):
+        if isinstance(kind.item, wire.Kind):
+            return [_plain(kind.item, x) for x in value]
+        items = []
+        for x in value:
+            fields: dict[str, Any] = {}
+            _columns(x, fields)
+            items.append(fields)
+        return items
+    if isinstance(kind, wire.Span) and kind.is_text:
+        return value.decode("utf-8", "replace")
+    return value
+
+
+# -- the two roads, bare -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Bare:
+    """A protocol without what its layer derives; hidden columns show."""
+
+    name: str
+    layouts: tuple[Layout, ...]
+    derive: None = None
+    derived: tuple[()] = ()
+
+
+@cache
+def _reader(protocol: MessageQueue) -> Reader:
+    program = compiled(protocol)
+    shown = replace(program, columns=tuple(replace(c, hidden=False) for c in program.columns))
+    return Reader(_Bare(protocol.name, protocol.layouts), shown)  # type: ignore[arg-type]  # all a Reader asks of one
+
+
+def by_program(protocol: MessageQueue, name: str, frame: bytes) -> Said:
+    """What the interpreter says of bytes taken for one message of a layout.
+
+    Fields of the header are there if it could be read. A flaw is TRUNCATED where the header says more bytes than there
+    are, MALFORMED where it says fewer or cannot be read; MALFORMED stands for TOO_LONG too.
+    """
+    reader = _reader(protocol)
+    program = reader.program
+    index = [x.name for x in program.layouts].index(name)
+    words = program.layouts[index]
+    op, known = ANY, Flaw.NONE
+    if words.header_pc >= 0:
+        machine = program.interpreter()
+        if machine.header(memoryview(frame), 0, len(frame), words.header_pc) != ip.DONE:
+            return {}, Flaw.MALFORMED
+        op = machine.register(words.op_reg) if words.op_reg >= 0 else ANY
+        if not words.self_delimiting:
+            ends = end_of(protocol, name, frame)
+            if not ends or ends[0][1] != len(frame):
+                known = Flaw.MALFORMED if ends else Flaw.TRUNCATED
+    n = np.zeros(1, np.int64)
+    records = reader.records(
+        Spans(
+            np.frombuffer(frame, np.uint8), n, n + len(frame), np.full(1, index, np.int32), np.full(1, op, np.int64),
+            np.full(1, known, np.uint8),
+        )
+    )  # fmt: skip
+    flaw = Flaw(int(records.flaw[0]))
+    return _without_nulls(records.table.to_pylist()[0]), Flaw.MALFORMED if flaw is Flaw.TOO_LONG else flaw
+
+
+def by_classes(protocol: MessageQueue, name: str, frame: bytes) -> Said:
+    """What the Scapy classes say of the same bytes."""
+    layout = protocol.layout(name)
+    if layout.header is None:
+        return _by_bodies(layout, frame)
+    header = layout.header
+    try:
+        head, behind = header.begin(frame)
+    except wire.Broken:
+        return {}, Flaw.MALFORMED
+    columns, flaw = scapy_row(header, frame, layout.direction, name)
+    if flaw is Flaw.NONE and wire.conf.padding_layer in header.read(frame, layout.direction, name):
+        flaw = Flaw.MALFORMED
+    if flaw is Flaw.NONE:
+        return _without_nulls(columns), flaw
+    length = head._length()
+    if length is not None and head.fields[length[0].name] - length[0].less > len(behind):
+        flaw = Flaw.TRUNCATED
+    elif length is None or head.fields[length[0].name] - length[0].less == len(behind):
+        op = head.fields[layout.op] if layout.op else ANY
+        packed = layout.packed is not None and head.fields[layout.packed[0]] & layout.packed[1]
+        unpacks = not packed or inflate(behind)[0] is not None
+        known = op in layout.bodies or ANY in layout.bodies
+        flaw = Flaw.MALFORMED if known or not unpacks else Flaw.UNKNOWN
+    only_head: dict[str, Any] = {}
+    _columns(head, only_head)
+    return _without_nulls(only_head), flaw
+
+
+def _by_bodies(layout: Layout, frame: bytes) -> Said:
+    """A message without a header: the first class that reads it to its end."""
+    for reading in layout.bodies[ANY]:
+        cls = reading if isinstance(reading, type) else reading.message
+        try:
+            message, left = cls.begin(frame)
+        except wire.Broken:
+            continue
+        if not left:
+            columns: dict[str, Any] = {}
+            _columns(message, columns)
+            return _without_nulls(columns), Flaw.NONE
+    return {}, Flaw.MALFORMED
+
+
+def _without_nulls(value: Any) -> Any:
+    """A row as both roads can say it: what is null is not there."""
+    if isinstance(value, dict):
+        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
+    return [_without_nulls(x) for x in value] if isinstance(value, list) else value

@@ -1,0 +1,888 @@
+"""The streams room: every row of the reassembly torture table at the level of bytes, and properties against a model."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from segments import ACK, FIN, RST, SYN, A, B, Packet, a, b, segments
+
+from mqpcap.tcp import reassembly as streams
+from mqpcap.tcp.reassembly import Flow, Reassembler, StreamChunks, connection_id
+
+# Five messages of 24 bytes: four of length, twenty of body, as in the torture table.
+MESSAGES = [b"\0\0\0\x14" + bytes([65 + i]) * 20 for i in range(5)]
+STREAM = b"".join(MESSAGES)
+
+
+@dataclass
+class Seen:
+    """What a reader saw: per (flow, side) its runs, byte by byte the packet, and the assembler."""
+
+    assembler: Reassembler
+    runs: dict[tuple[int, int], list[tuple[int, bytes]]] = field(default_factory=dict)
+    packet_of: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    ended: set[tuple[int, int]] = field(default_factory=set)
+    broken: set[tuple[int, int, int]] = field(default_factory=set)
+    snapped: set[tuple[int, int, int]] = field(default_factory=set)
+
+    @property
+    def flows(self) -> list[Flow]:
+        return list(self.assembler.flows)
+
+    def side(self, side: int = 0, flow: int = 0) -> list[tuple[int, bytes]]:
+        return self.runs.get((flow, side), [])
+
+    def gaps(self) -> list[tuple[int, int, int, int]]:
+        return rows(self.assembler.gaps())
+
+    def late(self) -> list[tuple[int, int, int, int]]:
+        return rows(self.assembler.late())
+
+    def conflicts(self) -> list[tuple[int, int, int, int]]:
+        return rows(self.assembler.conflicts())
+
+
+def rows(spots: streams.StreamRanges) -> list[tuple[int, int, int, int]]:
+    return list(
+        zip(spots.flow.tolist(), spots.side.tolist(), spots.offset.tolist(), spots.length.tolist(), strict=True)
+    )
+
+
+def everything(stretches: StreamChunks) -> np.ndarray:
+    return stretches.length
+
+
+def read(
+    packets: list[Packet],
+    window: int = 1000,
+    left_over: int = 0,
+    wanted: int = 0,
+    max_bytes: int = streams.MAX_BYTES,
+) -> Seen:
+    """Feed the packets in windows and read as frames would, leaving the last bytes of each stretch for later."""
+    seen = Seen(Reassembler(max_bytes))
+    for first in range(0, len(packets), window):
+        stretches = seen.assembler.feed(segments(packets[first : first + window], first))
+        _take(seen, stretches, np.maximum(stretches.length - left_over, 0), wanted)
+    stretches = seen.assembler.finish()
+    assert all(stretches.ended | stretches.gap_after)
+    _take(seen, stretches, stretches.length, 0)
+    for flow in seen.assembler.flows:
+        for side in (0, 1):
+            delivered = sum(len(body) for _, body in seen.side(side, flow.index))
+            late = sum(row[3] for row in seen.late() if row[:2] == (flow.index, side))
+            assert delivered + late == flow.bytes[side]
+            assert flow.missing[side] == sum(row[3] for row in seen.gaps() if row[:2] == (flow.index, side))
+    return seen
+
+
+def _take(seen: Seen, stretches: StreamChunks, consumed: np.ndarray, wanted: int) -> None:
+    order = list(zip(stretches.flow.tolist(), stretches.side.tolist(), stretches.offset.tolist(), strict=True))
+    assert order == sorted(order)
+    for i in range(len(stretches)):
+        key = (int(stretches.flow[i]), int(stretches.side[i]))
+        assert key not in seen.ended
+        offset, start, length = int(stretches.offset[i]), int(stretches.start[i]), int(stretches.length[i])
+        whole = bool(stretches.gap_after[i] or stretches.ended[i])
+        done = length if whole else int(consumed[i])
+        body = stretches.buffer[start : start + length].tobytes()
+        runs = seen.runs.setdefault(key, []) if done else seen.runs.get(key, [])
+        end = runs[-1][0] + len(runs[-1][1]) if runs else 0
+        assert offset - end == stretches.gap_before[i]
+        first, last = int(stretches.piece_first[i]), int(stretches.piece_first[i + 1])
+        pieces = stretches.piece_offset[first:last].tolist()
+        lengths = stretches.piece_length[first:last].tolist()
+        assert sum(lengths) == length
+        assert pieces == [offset + sum(lengths[:j]) for j in range(len(lengths))]
+        for at, size, number in zip(pieces, lengths, stretches.piece_number[first:last].tolist(), strict=True):
+            for position in range(at, min(at + size, offset + done)):
+                seen.packet_of[(*key, position)] = number
+        if done:
+            if runs and end == offset:
+                assert (*key, offset) not in seen.broken
+                runs[-1] = (runs[-1][0], runs[-1][1] + body[:done])
+            else:
+                runs.append((offset, body[:done]))
+        if stretches.gap_after[i]:
+            seen.broken.add((*key, offset + length))
+        if stretches.snapped[i]:
+            seen.snapped.add((*key, offset + length))
+        if stretches.ended[i]:
+            seen.ended.add(key)
+    more = np.full(len(stretches), wanted, np.int64) if wanted else None
+    seen.assembler.keep(stretches, consumed, more)
+
+
+def cut(body: bytes, size: int, seq: int = 1000) -> list[Packet]:
+    """A body in segments from A to B."""
+    return [a(seq + i, body[i : i + size]) for i in range(0, len(body), size)]
+
+
+HANDSHAKE = [a(999, flags=SYN), b(4999, flags=SYN | ACK, ack=1000), a(1000, ack=5000)]
+
+
+@pytest.fixture(params=[1, 2, 7, 1000])
+def window(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+# Table A3. Where the table says 5 messages are recoverable, the whole stream must come out as one run.
+
+
+def swapped(packets: list[Packet], one: int, two: int) -> list[Packet]:
+    packets = list(packets)
+    packets[one], packets[two] = packets[two], packets[one]
+    return packets
+
+
+WHOLE = {
+    "clean, one per segment": cut(STREAM, 24),
+    "exact retransmission of one": [*cut(STREAM, 24)[:2], cut(STREAM, 24)[1], *cut(STREAM, 24)[2:]],
+    "two whole messages swapped": swapped(cut(STREAM, 24), 2, 3),
+    "17-byte segments": cut(STREAM, 17),
+    "17-byte segments, two swapped": swapped(cut(STREAM, 17), 2, 3),
+    "one segment late duplicate": [*cut(STREAM, 24), cut(STREAM, 24)[1]],
+    "five in one segment": cut(STREAM, 120),
+    "five in one segment, retransmitted": cut(STREAM, 120) * 2,
+    "1 and 2 resent in one overlapping segment": [*cut(STREAM, 24)[:2], a(1000, STREAM[:48]), *cut(STREAM, 24)[2:]],
+    "resent with new data behind": [*cut(STREAM, 24)[:2], a(1024, STREAM[24:96]), cut(STREAM, 24)[4]],
+    "resent around what came too early": [cut(STREAM, 24)[0], cut(STREAM, 24)[2], a(1024, STREAM[24:])],
+    "segments of 2 messages and 6 bytes": cut(STREAM, 54),
+    "segments of 2 messages and 2 bytes": cut(STREAM, 50),
+    "all backwards": cut(STREAM, 17)[::-1],
+}
+
+
+@pytest.mark.parametrize("with_syn", [True, False])
+@pytest.mark.parametrize("name", WHOLE)
+def test_all_that_was_captured_comes_out_in_order(name: str, with_syn: bool, window: int) -> None:
+    seen = read([*HANDSHAKE, *WHOLE[name]] if with_syn else WHOLE[name], window, left_over=5)
+
+    assert seen.side() == [(0, STREAM)]
+    assert seen.gaps() == seen.late() == seen.conflicts() == []
+
+
+@pytest.mark.parametrize("one", range(8))
+def test_first_segments_swapped_without_a_syn(one: int, window: int) -> None:
+    seen = read(swapped(cut(STREAM, 17), one % 3, 3 + one % 5), window)
+
+    assert seen.side() == [(0, STREAM)]
+
+
+@pytest.mark.parametrize("size", [24, 17])
+@pytest.mark.parametrize("before", [1, 16, 24, 30, 100, 119])
+def test_sequence_numbers_wrap(size: int, before: int, window: int) -> None:
+    seen = read(swapped(cut(STREAM, size, 2**32 - before), 1, 2), window)
+
+    assert seen.side() == [(0, STREAM)]
+
+
+def test_one_segment_lost_leaves_its_gap(window: int) -> None:
+    packets = cut(STREAM, 17)
+    seen = read([*packets[:2], *packets[3:]], window)
+
+    assert seen.side() == [(0, STREAM[:34]), (51, STREAM[51:])]
+    assert seen.gaps() == [(0, 0, 34, 17)]
+    assert seen.flows[0].missing == (17, 0)
+
+
+def test_port_reuse_with_a_stale_partial_buffer(window: int) -> None:
+    again = [a(70000, flags=SYN), b(80000, flags=SYN | ACK, ack=70001), *cut(STREAM[:72], 24, 70001)]
+    seen = read([*HANDSHAKE, a(1000, STREAM[:10]), *again], window, left_over=3)
+
+    assert seen.side(flow=0) == [(0, STREAM[:10])]
+    assert seen.side(flow=1) == [(0, STREAM[:72])]
+    assert len(seen.flows) == 2
+
+
+def test_capture_that_starts_inside_a_message(window: int) -> None:
+    seen = read(cut(STREAM[10:], 24), window)
+
+    assert seen.side() == [(0, STREAM[10:])]
+    assert not seen.flows[0].oriented
+
+
+@pytest.mark.parametrize("size", [1400, 536, 100, 240])
+def test_three_thousand_messages(size: int) -> None:
+    body = b"".join(b"\0\0\0\x14" + i.to_bytes(4, "big") * 5 for i in range(3000))
+    seen = read([*HANDSHAKE, *cut(body, size)], 97, left_over=11)
+
+    assert seen.side() == [(0, body)]
+
+
+# Holes
+
+
+def test_a_hole_waits_until_it_is_acknowledged_and_settled(window: int) -> None:
+    lost = [*HANDSHAKE, a(1000, b"one"), a(1006, b"two")]
+    acks = [b(5000, ack=1009)] * (streams.SETTLE_PACKETS + 1)
+    assembler = Reassembler()
+    shown: list[tuple[int, int]] = []
+    packets = [*lost, *acks]
+    for i, packet in enumerate(packets):
+        stretches = assembler.feed(segments([packet], i))
+        shown += [(i, int(offset)) for offset in stretches.offset]
+
+    assert shown == [(3, 0), (len(lost) + streams.SETTLE_PACKETS, 6)]
+    assert rows(assembler.gaps()) == [(0, 0, 3, 3)]
+
+
+def test_a_hole_that_is_not_acknowledged_stays_open() -> None:
+    packets = [*HANDSHAKE, a(1000, b"one"), a(1006, b"two"), *[b(5000, ack=1003)] * 500, a(1003, b"mid")]
+    seen = read(packets, 50)
+
+    assert seen.side() == [(0, b"onemidtwo")]
+
+
+def test_too_much_held_gives_the_hole_up() -> None:
+    packets = [*HANDSHAKE, *(a(1010 + i, b"x") for i in range(streams.HELD_SEGMENTS * 2))]
+    assembler = Reassembler()
+    stretches = assembler.feed(segments(packets))
+
+    assert stretches.offset.tolist() == [10]
+    assert stretches.gap_before.tolist() == [10]
+    assert assembler.counts["held_cap"] == 1
+
+
+def test_the_memory_cap_gives_up_the_oldest_holes() -> None:
+    clients = [("10.1.0.1", 1000 + i) for i in range(100)]
+    packets: list[Packet] = []
+    for client in clients:
+        packets.append(Packet(client, B, 99, 0, SYN))
+        packets.append(Packet(client, B, 200, 1, ACK, b"z" * 5000))
+    assembler = Reassembler(max_bytes=400_000)
+    assembler.feed(segments(packets))
+
+    assert assembler.held_bytes <= 200_000
+    assert assembler.counts["held_cap"] > 0
+    assembler.finish()
+    assert sum(flow.bytes[0] for flow in assembler.flows) == 500_000
+    assert assembler.held_bytes == 0
+
+
+def test_late_bytes_are_counted_and_shrink_their_gap(window: int) -> None:
+    packets = [
+        *HANDSHAKE,
+        a(1000, b"one"),
+        a(1009, b"two"),
+        *[b(5000, ack=1012)] * 40,
+        a(1004, b"LATE"),
+        a(1004, b"LATE"),
+    ]
+    seen = read(packets, window)
+
+    assert seen.side() == [(0, b"one"), (9, b"two")]
+    assert seen.late() == [(0, 0, 4, 4)]
+    assert seen.gaps() == [(0, 0, 3, 1), (0, 0, 8, 1)]
+    assert seen.flows[0].bytes == (10, 0)
+    assert seen.flows[0].missing == (2, 0)
+    assert seen.flows[0].retransmitted == (4, 0)
+
+
+def test_a_second_late_copy_with_other_bytes_is_a_conflict(window: int) -> None:
+    packets = [
+        *HANDSHAKE,
+        a(1000, b"one"),
+        a(1009, b"two"),
+        *[b(5000, ack=1012)] * 40,
+        a(1004, b"LATE"),
+        a(1004, b"LaTE"),
+    ]
+    seen = read(packets, window)
+
+    assert seen.conflicts() == [(0, 0, 5, 1)]
+
+
+def test_what_was_acknowledged_at_the_end_but_never_captured_is_missing(window: int) -> None:
+    seen = read([*HANDSHAKE, a(1000, b"one", ack=5000), b(5000, ack=1013)], window)
+
+    assert seen.gaps() == [(0, 0, 3, 10)]
+
+
+def test_an_acknowledged_fin_is_no_missing_byte(window: int) -> None:
+    seen = read([*HANDSHAKE, a(1000, b"one", ack=5000), b(5000, ack=1004)], window)
+
+    assert seen.gaps() == []
+
+
+def test_a_fin_behind_lost_bytes_tells_their_number(window: int) -> None:
+    seen = read([*HANDSHAKE, a(1000, b"one"), a(1010, flags=FIN | ACK)], window)
+
+    assert seen.gaps() == [(0, 0, 3, 7)]
+    assert (0, 0, 3) in seen.broken
+
+
+def test_a_side_never_captured_is_missing_as_far_as_it_was_acknowledged(window: int) -> None:
+    seen = read([a(1000, b"ask", ack=5000), a(1003, b"ask", ack=5100), a(1006, b"ask", ack=5250)], window)
+
+    assert seen.gaps() == [(0, 1, 0, 250)]
+    assert seen.flows[0].missing == (0, 250)
+
+
+def test_streams_of_many_gigabytes_do_not_wrap() -> None:
+    step = 2**30 - 1
+    packets = list(HANDSHAKE)
+    seq = 1000
+    for _ in range(12):  # holes as large as a window allows: 12 GiB
+        seq += step
+        packets += [a(seq, b"abcd", ack=5000), *[b(5000, ack=seq + 4)] * 40]
+        seq += 4
+    seen = read(packets, 100)
+
+    assert [offset for offset, _ in seen.side()] == [step * i + 4 * (i - 1) for i in range(1, 13)]
+    assert seen.flows[0].missing[0] == 12 * step
+
+
+# Copies
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_the_first_copy_of_a_byte_wins(early: bool, window: int) -> None:
+    head = [] if early else [a(1000, STREAM[:24])]
+    packets = [*HANDSHAKE, *head, a(1024, b"FIRST!"), a(1024, b"fIRSt!new")]
+    packets += [a(1000, STREAM[:24])] if early else []
+    seen = read(packets, window)
+
+    assert seen.side() == [(0, STREAM[:24] + b"FIRST!new")]
+    assert seen.conflicts() == [(0, 0, 24, 1), (0, 0, 28, 1)]
+    assert seen.flows[0].conflict == (2, 0)
+    assert seen.flows[0].retransmitted == (4, 0)
+
+
+def test_a_conflict_far_behind_is_not_compared_but_counted() -> None:
+    body = bytes(1000) * 200
+    seen = read([*HANDSHAKE, *cut(body, 1000), a(1000, b"\1" * 1000)], 10)
+
+    assert seen.conflicts() == []
+    assert seen.flows[0].retransmitted == (1000, 0)
+    assert seen.assembler.counts["uncompared_bytes"] == 1000
+
+
+@pytest.mark.parametrize("back", [100, 30_000, streams.HISTORY_BYTES])
+def test_a_conflict_within_the_history_is_found(back: int, window: int) -> None:
+    body = np.random.default_rng(1).bytes(100_000)
+    other = bytes([body[-back] ^ 1]) + body[100_000 - back + 1 : 100_000 - back + 50]
+    seen = read([*HANDSHAKE, *cut(body, 1000), a(1000 + 100_000 - back, other)], window)
+
+    assert seen.conflicts() == [(0, 0, 100_000 - back, 1)]
+
+
+def test_rows_of_one_conflict_are_bounded() -> None:
+    seen = read([*HANDSHAKE, a(1000, bytes(1000)), a(1000, b"\0\1" * 500)])
+
+    assert len(seen.conflicts()) == streams.CONFLICT_ROWS
+    assert seen.flows[0].conflict == (500, 0)
+    assert seen.conflicts()[-1] == (0, 0, 127, 873)
+
+
+def test_a_keep_alive_probe_is_a_retransmission(window: int) -> None:
+    probe = a(1119, b"\0", ack=5000)
+    seen = read([*HANDSHAKE, *cut(STREAM, 24), probe, b(5000, ack=1120), a(1119, ack=5000), probe], window)
+
+    assert seen.side() == [(0, STREAM)]
+    assert seen.flows[0].retransmitted == (2, 0)
+    assert seen.conflicts() == seen.gaps() == []
+
+
+def test_a_zero_window_probe_carries_a_byte_of_the_stream(window: int) -> None:
+    packets = [*HANDSHAKE, a(1000, STREAM[:24]), a(1024, STREAM[24:25]), a(1024, STREAM[24:25]), a(1024, STREAM[24:])]
+    seen = read(packets, window)
+
+    assert seen.side() == [(0, STREAM)]
+    assert seen.flows[0].retransmitted == (2, 0)
+
+
+def test_a_segment_below_the_syn_is_no_part_of_the_stream(window: int) -> None:
+    seen = read([*HANDSHAKE, a(1000, b"abc"), a(990, b"0123456789abcdef")], window)
+
+    assert seen.side() == [(0, b"abcdef")]
+    assert seen.flows[0].shift == (0, 0)
+
+
+# Snap length
+
+
+def test_a_snapped_tail_is_a_gap_of_its_own_kind(window: int) -> None:
+    packets = [*HANDSHAKE, a(1000, b"head", wire_length=10), a(1010, b"next"), *[b(5000, ack=1014)] * 40]
+    seen = read(packets, window, left_over=2)
+
+    assert seen.side() == [(0, b"head"), (10, b"next")]
+    assert seen.gaps() == [(0, 0, 4, 6)]
+    assert seen.assembler.gaps().snapped.tolist() == [True]
+    assert seen.snapped == {(0, 0, 4)}
+
+
+def test_a_snapped_last_segment_is_a_gap(window: int) -> None:
+    seen = read([*HANDSHAKE, a(1000, b"head", wire_length=10)], window)
+
+    assert seen.side() == [(0, b"head")]
+    assert seen.gaps() == [(0, 0, 4, 6)]
+    assert seen.snapped == {(0, 0, 4)}
+
+
+def test_a_snapped_tail_is_filled_when_it_is_sent_again_in_time(window: int) -> None:
+    packets = [*HANDSHAKE, a(1000, b"head", wire_length=8), a(1008, b"next"), a(1000, b"headtail"), b(5000, ack=1012)]
+    seen = read(packets, window)
+
+    assert seen.side() == [(0, b"headtailnext")]
+    assert seen.gaps() == []
+
+
+def test_headers_alone_hold_nothing() -> None:
+    packets = [*HANDSHAKE, *(a(1000 + 100 * i, b"", wire_length=100) for i in range(5000))]
+    seen = read(packets, 500)
+
+    assert seen.side() == []
+    assert seen.gaps() == [(0, 0, 0, 500_000)]
+
+
+# Starts
+
+
+def test_an_acknowledgement_releases_a_start_without_syn() -> None:
+    packets = [a(1000, b"ask", ack=5000), *[b(5000, ack=1003)] * 40]
+    assembler = Reassembler()
+    shown = [len(assembler.feed(segments([packet], i))) for i, packet in enumerate(packets)]
+
+    assert sum(shown) == 1
+
+
+def test_a_start_without_syn_and_without_acknowledgements_is_released_by_its_bounds() -> None:
+    assembler = Reassembler()
+    stretches = assembler.feed(segments([a(1000 + 10 * i, b"0123456789") for i in range(100)]))
+
+    assert stretches.length.tolist() == [1000]
+
+
+def test_bytes_below_a_released_start_are_late_and_shift_the_stream(window: int) -> None:
+    packets = [a(1000 + i, b"x", ack=5000) for i in range(100)] + [a(980, b"early", ack=5000)]
+    seen = read(packets, window)
+
+    assert seen.side() == [(0, b"x" * 100)]
+    assert seen.late() == [(0, 0, -20, 5)]
+    assert seen.gaps() == [(0, 0, -15, 15)]
+    assert seen.flows[0].shift == (20, 0)
+
+
+def test_data_captured_before_its_own_syn(window: int) -> None:
+    seen = read([a(1000, b"abc", ack=5000), *HANDSHAKE, a(1003, b"def")], window)
+
+    assert seen.side() == [(0, b"abcdef")]
+    assert len(seen.flows) == 1
+    assert seen.flows[0].syn == (True, True)
+
+
+def test_server_data_captured_before_the_handshake_turns_the_flow_round(window: int) -> None:
+    seen = read([b(5000, b"hello", ack=1000), *HANDSHAKE, a(1000, b"hi", ack=5005)], window)
+
+    assert (seen.flows[0].a_ip, seen.flows[0].oriented) == (A[0], True)
+    assert seen.side(0) == [(0, b"hi")]
+    assert seen.side(1) == [(0, b"hello")]
+
+
+def test_syn_and_answer_swapped(window: int) -> None:
+    seen = read([HANDSHAKE[1], HANDSHAKE[0], HANDSHAKE[2], a(1000, b"hi")], window)
+
+    assert len(seen.flows) == 1
+    assert (seen.flows[0].a_ip, seen.flows[0].syn) == (A[0], (True, True))
+
+
+def test_an_answer_without_its_syn_tells_the_client() -> None:
+    seen = read([HANDSHAKE[1], a(1003, b"lo")])
+
+    assert (seen.flows[0].a_ip, seen.flows[0].oriented, seen.flows[0].syn_seen) == (A[0], True, True)
+    assert seen.gaps() == [(0, 0, 0, 3)]
+
+
+def test_data_with_the_syn(window: int) -> None:
+    packets = [a(999, b"fast", flags=SYN), b(4999, flags=SYN | ACK, ack=1004), a(1004, b"open", ack=5000)]
+    seen = read(packets, window)
+
+    assert len(seen.flows) == 1
+    assert seen.side() == [(0, b"fastopen")]
+
+
+def test_data_with_the_syn_that_is_sent_again(window: int) -> None:
+    packets = [a(999, b"fast", flags=SYN), b(4999, flags=SYN | ACK, ack=1000), a(1000, b"fastopen", ack=5000)]
+    seen = read(packets, window)
+
+    assert len(seen.flows) == 1
+    assert seen.side() == [(0, b"fastopen")]
+    assert seen.flows[0].retransmitted == (4, 0)
+
+
+# Ends and new beginnings
+
+
+def test_data_with_the_fin(window: int) -> None:
+    packets = [
+        *HANDSHAKE,
+        a(1000, b"bye", flags=FIN | ACK, ack=5000),
+        b(5000, flags=FIN | ACK, ack=1004),
+        a(1004, ack=5001),
+    ]
+    seen = read(packets, window)
+
+    assert seen.side() == [(0, b"bye")]
+    assert seen.flows[0].end_state == "closed"
+    assert seen.flows[0].fin_offset == (3, 0)
+    assert seen.flows[0].acked == (4, 1)
+    assert seen.gaps() == []
+
+
+def test_a_side_ends_when_its_fin_is_reached() -> None:
+    assembler = Reassembler()
+    stretches = assembler.feed(segments([*HANDSHAKE, a(1003, b"bye", flags=FIN | ACK), a(1000, b"---")]))
+
+    assert stretches.ended.tolist() == [True]
+    assert len(assembler.finish()) == 0
+
+
+def test_bytes_behind_a_fin_are_late(window: int) -> None:
+    seen = read([*HANDSHAKE, a(1000, b"bye", flags=FIN | ACK), a(1003, b"more"), a(1003, b"more")], window)
+
+    assert seen.side() == [(0, b"bye")]
+    assert seen.late() == [(0, 0, 3, 4)]
+    assert seen.flows[0].bytes == (7, 0)
+
+
+def test_held_bytes_behind_a_fin_are_late(window: int) -> None:
+    seen = read([*HANDSHAKE, a(1005, b"more"), a(1003, flags=FIN | ACK), a(1000, b"bye")], window)
+
+    assert seen.side() == [(0, b"bye")]
+    assert seen.late() == [(0, 0, 5, 4)]
+
+
+def test_a_reset(window: int) -> None:
+    seen = read([*HANDSHAKE, a(1000, b"abc"), b(5000, b"why", flags=RST | ACK, ack=1003), a(1003, b"def")], window)
+
+    assert seen.side() == [(0, b"abcdef")]
+    assert len(seen.flows) == 1
+    assert seen.flows[0].end_state == "reset"
+    assert seen.flows[0].rst == (False, True)
+    assert seen.assembler.counts["rst_payload_bytes"] == 3
+
+
+@pytest.mark.parametrize(
+    ("packets", "flows"),
+    [
+        ([*HANDSHAKE, HANDSHAKE[0], HANDSHAKE[1], a(1000, b"x"), HANDSHAKE[0]], 1),
+        ([HANDSHAKE[0], HANDSHAKE[0], *HANDSHAKE], 1),
+        ([HANDSHAKE[0], b(0, flags=RST | ACK, ack=1000), HANDSHAKE[0]], 2),
+        ([*HANDSHAKE, a(777, flags=SYN)], 2),
+        ([*HANDSHAKE, a(1000, flags=FIN | ACK, ack=5000), b(5000, flags=FIN | ACK, ack=1001), HANDSHAKE[0]], 2),
+        ([*HANDSHAKE, b(6000, flags=SYN)], 2),
+        ([a(1000, b"old", ack=9)] * 3 + [a(70000, flags=SYN)], 2),
+        ([HANDSHAKE[0], b(4999, flags=SYN | ACK, ack=1000), b(8999, flags=SYN | ACK, ack=1000)], 1),
+        ([*HANDSHAKE, b(8999, flags=SYN | ACK, ack=333)], 2),
+    ],
+)
+def test_which_syn_opens_a_new_flow(packets: list[Packet], flows: int, window: int) -> None:
+    assert len(read(packets, window).flows) == flows
+
+
+def test_trailing_packets_of_a_closed_flow_stay_in_it(window: int) -> None:
+    close = [a(1003, flags=FIN | ACK, ack=5000), b(5000, flags=FIN | ACK, ack=1004), a(1004, ack=5001)]
+    seen = read([*HANDSHAKE, a(1000, b"abc", ack=5000), *close, a(1000, b"abc"), close[0], close[2]], window)
+
+    assert len(seen.flows) == 1
+    assert seen.flows[0].packets == (8, 2)
+    assert seen.flows[0].retransmitted == (3, 0)
+
+
+def test_holes_of_the_old_flow_are_given_up_when_its_ports_are_used_again(window: int) -> None:
+    again = [a(70000, flags=SYN), a(70001, b"new")]
+    seen = read([*HANDSHAKE, a(1000, b"abc"), a(1010, b"def"), *again], window)
+
+    assert seen.side(flow=0) == [(0, b"abc"), (10, b"def")]
+    assert seen.side(flow=1) == [(0, b"new")]
+    assert seen.gaps() == [(0, 0, 3, 7)]
+
+
+def test_times_and_packets_of_a_flow(window: int) -> None:
+    seen = read([*HANDSHAKE, a(1000, b"abc")], window)
+
+    assert (seen.flows[0].first_ts_ns, seen.flows[0].last_ts_ns) == (1_000_000, 4_000_000)
+    assert seen.flows[0].packets == (3, 1)
+    assert seen.packet_of[(0, 0, 1)] == 4
+
+
+# Identity
+
+
+def test_connection_id_is_that_of_the_endpoints_the_time_and_the_number_among_equals() -> None:
+    again = [a(70000 + 1000 * i, flags=SYN, ts_ns=5) for i in range(3)]
+    one = read([*again, a(1, flags=SYN, ts_ns=6)]).flows
+    two = read([Packet(("10.9.9.9", 1), B, 7, flags=SYN, ts_ns=3), *again]).flows[1:]
+
+    assert [flow.equal for flow in one] == [0, 1, 2, 0]
+    assert len({flow.connection_id for flow in one}) == 4
+    assert [flow.connection_id for flow in two] == [flow.connection_id for flow in one[:3]]
+    assert all(0 < flow.connection_id < 2**63 for flow in one)
+
+
+def test_connection_id_does_not_depend_on_who_was_seen_first() -> None:
+    client, server = (bytes([10, 0, 0, 1]), 40000), (bytes([10, 0, 0, 2]), 5555)
+
+    assert connection_id(4, client, server, 7, 0) == connection_id(4, server, client, 7, 0)
+
+
+def test_community_id_is_that_of_its_specification() -> None:
+    # README of the specification: SSH between these endpoints, seed 0.
+    seen = read([Packet(("128.232.110.120", 34855), ("66.35.250.204", 80), 1, flags=SYN)])
+
+    assert seen.flows[0].community_id == "1:LQU9qZlK+B5F3KDmev6m5PMibrg="
+
+
+# Keeping
+
+
+def test_a_long_message_is_shown_again_only_when_it_is_whole() -> None:
+    body = bytes(range(250)) * 4
+    assembler = Reassembler()
+    shown = []
+    for i, packet in enumerate([*HANDSHAKE, *cut(body, 100)]):
+        stretches = assembler.feed(segments([packet], i))
+        shown += stretches.length.tolist()
+        assembler.keep(stretches, np.zeros(len(stretches), np.int64), np.full(len(stretches), 1000, np.int64))
+
+    assert shown == [100, 1000]
+    assert stretches.buffer[stretches.start[0] :][:1000].tobytes() == body
+
+
+def test_a_gap_shows_what_waits_for_more() -> None:
+    packets = [*HANDSHAKE, a(1000, b"abc"), a(1010, b"def"), *[b(5000, ack=1013)] * 40]
+    seen = read(packets, 1, left_over=100, wanted=1000)
+
+    assert seen.side() == [(0, b"abc"), (10, b"def")]
+
+
+def test_kept_bytes_above_the_cap_live_in_a_file() -> None:
+    body = np.random.default_rng(2).bytes(400_000)
+    seen = read([*HANDSHAKE, *cut(body, 1000)], 20, left_over=10**9, max_bytes=100_000)
+
+    assert seen.side() == [(0, body)]
+    assert seen.assembler.counts["kept_in_file"] > 0
+
+
+def test_a_million_closed_flows_would_take_less_than_half_a_gigabyte() -> None:
+    assert streams._WORDS * 8 <= 400
+
+
+def test_many_flows_are_told_apart() -> None:
+    clients = [(f"10.1.{i // 250}.{i % 250}", 1000 + i % 7) for i in range(5000)]
+    packets = [Packet(client, B, 100, 0, SYN) for client in clients]
+    packets += [Packet(client, B, 101, 1, ACK, str(i).encode()) for i, client in enumerate(clients)]
+    seen = read(packets, 3333)
+
+    assert len(seen.flows) == 5000
+    assert all(seen.side(flow=i) == [(0, str(i).encode())] for i in range(5000))
+
+
+def test_nothing_may_follow_finish() -> None:
+    assembler = Reassembler()
+    assembler.finish()
+
+    with pytest.raises(ValueError, match="finish"):
+        assembler.feed(segments([]))
+
+
+# Properties: conversations with everything that can happen to them, against a model that knows which byte came first.
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[Packet]:
+    """Packets of one connection: cut, lost, doubled, altered, cut short, out of order, acknowledged; it may wrap."""
+    size = draw(st.integers(0, 120))
+    body = bytes(draw(st.integers(0, 255)) for _ in range(4)) * 30
+    seq = draw(st.sampled_from([1000, 2**32 - 1, 2**32 - 30, 2**32 - 120, 2**31 - 5]))
+    packets: list[tuple[int, Packet]] = []
+    count = draw(st.integers(0, 14))
+    for i in range(count):
+        low = draw(st.integers(0, size))
+        length = draw(st.integers(2, 25))
+        part = body[low : min(low + length, size)]
+        if draw(st.integers(0, 5)) == 0 and len(part) > 1:
+            at = draw(st.integers(0, len(part) - 1))
+            part = part[:at] + bytes([part[at] ^ 0x55]) + part[at + 1 :]
+        wire = len(part)
+        if draw(st.integers(0, 7)) == 0:
+            part = part[: draw(st.integers(0, len(part)))]
+        packets.append((i, a(seq + low, part, ack=5000, wire_length=wire)))
+        if draw(st.booleans()):
+            packets.append((i, b(5000, ack=seq + draw(st.integers(0, size)))))
+    step = draw(st.integers(1, 12))
+    clean = [a(seq + i, body[i : min(i + step, size)], ack=5000) for i in range(0, size, step)]
+    lost = draw(st.sets(st.integers(0, max(len(clean) - 1, 0)), max_size=4))
+    places = [(draw(st.integers(-3, 3)) + i, packet) for i, packet in enumerate(clean) if i not in lost]
+    mixed = sorted([*places, *((i * 3, packet) for i, packet in packets)], key=lambda item: item[0])
+    result = [packet for _, packet in mixed]
+    result += [b(5000, ack=seq + size)] * draw(st.integers(0, 6))
+    result += draw(st.lists(st.sampled_from(result), max_size=4)) if result else []
+    if draw(st.booleans()):
+        result = [a(seq - 1, flags=SYN), b(4999, flags=SYN | ACK, ack=seq), *result]
+    if draw(st.integers(0, 3)) == 0:
+        result.append(a(seq + size, flags=FIN | ACK, ack=5000))
+    if draw(st.integers(0, 5)) == 0:
+        result.insert(draw(st.integers(min(2, len(result)), len(result))), a(seq + size, flags=RST))
+    return result
+
+
+def places(packets: list[Packet]) -> Iterator[tuple[int, int]]:
+    """Each captured byte of A, as (distance from A's first sequence number, value), in order of capture."""
+    data = [packet for packet in packets if packet.src == A and not packet.flags & RST]
+    for packet in data:
+        distance = (packet.seq - data[0].seq + 2**31) % 2**32 - 2**31
+        for i, byte in enumerate(packet.body):
+            yield distance + i + (1 if packet.flags & SYN else 0), byte
+
+
+def first_copies(packets: list[Packet]) -> dict[int, int]:
+    first: dict[int, int] = {}
+    for place, byte in places(packets):
+        first.setdefault(place, byte)
+    return first
+
+
+def side_of_a(seen: Seen) -> int:
+    return 0 if seen.flows[0].a_ip == A[0] else 1
+
+
+@pytest.fixture
+def small_bounds(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Limits so small that conversations of a few packets meet them."""
+
+    def tighten() -> None:
+        for name, value in (("SETTLE_PACKETS", 3), ("HELD_SEGMENTS", 5), ("START_SEGMENTS", 4), ("START_PACKETS", 9)):
+            monkeypatch.setattr(streams, name, value)
+
+    return tighten
+
+
+@pytest.mark.parametrize("tight", [False, True])
+def test_every_captured_byte_comes_out_once_with_its_first_value(tight: bool, small_bounds: Callable[[], None]) -> None:
+    if tight:
+        small_bounds()
+
+    @settings(max_examples=200, deadline=None)
+    @given(packets=conversations())
+    def check(packets: list[Packet]) -> None:
+        first = first_copies(packets)
+        seen = read(packets, 7)
+        if not first:
+            return
+        flow, side = seen.flows[0], side_of_a(seen)
+        delivered = {offset + i: byte for offset, run in seen.side(side) for i, byte in enumerate(run)}
+        late = {row[2] + i for row in seen.late() if row[1] == side for i in range(row[3])}
+        missing = {row[2] + i for row in seen.gaps() if row[1] == side for i in range(row[3])}
+        moved = min(first) - min([*delivered, *late])
+        captured = {place - moved for place in first}
+
+        assert flow.bytes[side] == len(first)
+        assert set(delivered) | late == captured
+        assert not set(delivered) & late
+        assert not missing & captured
+        assert set(range(min(captured), max(captured) + 1)) <= captured | missing
+        assert -flow.shift[side] <= min(captured)
+        assert all(first[place + moved] == byte for place, byte in delivered.items())
+
+    check()
+
+
+@pytest.mark.parametrize("tight", [False, True])
+def test_windows_do_not_matter(tight: bool, small_bounds: Callable[[], None]) -> None:
+    if tight:
+        small_bounds()
+
+    @settings(max_examples=150, deadline=None)
+    @given(packets=conversations(), left_over=st.integers(0, 30), wanted=st.sampled_from([0, 20]))
+    def check(packets: list[Packet], left_over: int, wanted: int) -> None:
+        results = []
+        for size, left, want in ((1, left_over, 0), (2, 0, 0), (7, left_over, wanted), (1000, 0, 0)):
+            seen = read(packets, size, left, want)
+            assembler = seen.assembler
+            results.append(
+                (
+                    seen.runs, seen.packet_of, seen.flows, seen.gaps(), seen.late(), seen.conflicts(), seen.ended,
+                    assembler.gaps().ts_ns.tolist(), assembler.conflicts().ts_ns.tolist(),
+                    assembler.gaps().snapped.tolist(), assembler.counts,
+                )
+            )  # fmt: skip
+
+        assert results[0] == results[1] == results[2] == results[3]
+
+    check()
+
+
+@settings(max_examples=200, deadline=None)
+@given(packets=conversations())
+def test_conflicts_are_the_bytes_that_differ_from_their_first_copy(packets: list[Packet]) -> None:
+    packets = [packet for packet in packets if not packet.flags & (RST | FIN) and len(packet.body) != 1]
+    if not any(packet.src == A for packet in packets):
+        return
+    seen = read(packets, 3)
+    first: dict[int, int] = {}
+    differ = again = 0
+    for place, byte in places(packets):
+        differ += first.get(place, byte) != byte
+        again += place in first and first[place] == byte
+        first.setdefault(place, byte)
+
+    side = side_of_a(seen)
+    assert seen.flows[0].conflict[side] == differ == sum(row[3] for row in seen.conflicts())
+    assert seen.flows[0].retransmitted[side] == again
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    data=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2**32 - 1), st.integers(0, 31), st.binary(max_size=9)))
+)
+def test_nonsense_neither_raises_nor_loses_a_byte(data: list[tuple[int, int, int, bytes]]) -> None:
+    ends = [(A, B), (B, A), (("10.0.0.3", 1), B), (B, ("10.0.0.3", 1))]
+    packets = [Packet(*ends[way], seq, seq ^ 0xFFFF, flags, body) for way, seq, flags, body in data]
+
+    one, two = read(packets, 1, 2), read(packets, 1000)
+
+    assert one.runs == two.runs
+    assert one.flows == two.flows
+
+
+HOUR_NS = 3600 * 10**9
+
+
+def later(packets: list[Packet], pause_ns: int) -> list[Packet]:
+    """The last packet comes so much later."""
+    return [*packets[:-1], replace(packets[-1], ts_ns=packets[-2].ts_ns + pause_ns)]
+
+
+def test_a_hole_is_given_up_after_an_idle_hour_whatever_else_is_captured(window: int) -> None:
+    """A sweep would have given it up, had others sent enough packets; the result is the same without one."""
+    packets = [*HANDSHAKE, a(1000, b"one"), a(1006, b"two"), a(1003, b"gap")]
+    timed = [replace(p, ts_ns=10**18 + i) for i, p in enumerate(packets)]
+
+    soon, late = read(later(timed, HOUR_NS - 9), window), read(later(timed, HOUR_NS + 9), window)
+
+    assert soon.side() == [(0, b"onegaptwo")]
+    assert late.side() == [(0, b"one"), (6, b"two")]
+    assert late.late() == [(0, 0, 3, 3)]
+
+
+def test_bytes_sent_again_after_an_idle_hour_are_not_compared(window: int) -> None:
+    packets = [*HANDSHAKE, a(1000, b"one"), a(1000, b"oNe")]
+    timed = [replace(p, ts_ns=10**18 + i) for i, p in enumerate(packets)]
+
+    assert read(later(timed, HOUR_NS - 9), window).conflicts() == [(0, 0, 1, 1)]
+    assert read(later(timed, HOUR_NS + 9), window).conflicts() == []
+
+
+def test_a_pause_alone_changes_nothing(window: int) -> None:
+    packets = [*HANDSHAKE, a(1000, b"one"), a(1003, b"two")]
+    timed = [replace(p, ts_ns=10**18 + i) for i, p in enumerate(packets)]
+    seen = read(later(timed, 5 * HOUR_NS), window)
+
+    assert seen.side() == [(0, b"onetwo")]
+    assert len(seen.flows) == 1
+    assert seen.late() == seen.gaps() == []

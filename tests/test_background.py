@@ -1,0 +1,52 @@
+"""Work done behind who gives it."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+
+from mqpcap.background import AHEAD, Background
+
+
+def test_without_a_pool_work_is_done_at_once() -> None:
+    done: list[int] = []
+    Background().do(lambda: done.append(threading.get_ident()))
+    assert done == [threading.get_ident()]
+
+
+def test_no_more_than_some_pieces_are_ahead() -> None:
+    go, begun = threading.Event(), list[int]()
+
+    def piece(k: int) -> None:
+        go.wait(10)
+        begun.append(k)
+
+    with ThreadPoolExecutor(1) as pool:
+        behind = Background(pool)
+        for k in range(AHEAD):
+            behind.do(partial(piece, k))
+        late = threading.Thread(target=behind.do, args=(partial(piece, AHEAD),))
+        late.start()
+        late.join(0.05)
+        assert late.is_alive() and begun == []
+        go.set()
+        late.join(10)
+        behind.wait()
+    assert begun == list(range(AHEAD + 1))
+
+
+def test_what_a_piece_raises_is_raised() -> None:
+    def fail() -> None:
+        raise ValueError("of the piece")
+
+    with ThreadPoolExecutor(1) as pool:
+        behind = Background(pool)
+        behind.do(fail)
+        with pytest.raises(ValueError, match="of the piece"):
+            behind.wait()
+        behind.wait()
+        behind.do(fail)
+        with pytest.raises(ValueError, match="of the piece"):
+            for _ in range(AHEAD):
+                behind.do(lambda: None)
