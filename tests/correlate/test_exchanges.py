@@ -4,11 +4,14 @@ import json
 import os
 import random
 import struct
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from torture import ACK, SYN, Segment
 from torture import pcap as capture
@@ -222,6 +225,17 @@ def test_msgq_deliveries_have_a_sender_a_number_and_the_same_body() -> None:
         # In split_midstream the send of one delivery began before the capture.
         assert len(found.deliveries["msgq"]) == count == len(named) - (name == "split_midstream")
         check_bodies(found, "msgq")
+
+
+@pytest.mark.parametrize(("bodies", "options"), [("none", []), ("1", []), ("none", ["--jobs", "1"])])
+def test_bodies_that_are_not_kept_change_no_delivery(tmp_path: Path, bodies: str, options: list[str]) -> None:
+    """As a user runs it: the 37 deliveries of json_session, whatever is kept of what they are told by."""
+    path = str(ROOT / "pcaps/msgq/json_session.pcap")
+    program = [sys.executable, "-m", "mqpcap", "export", path, "--out", str(tmp_path / "tables"), "-q", *options]
+
+    subprocess.run([*program, "--bodies", bodies], check=True)
+
+    assert ds.dataset(tmp_path / "tables/deliveries", format="parquet").count_rows() == 37
 
 
 @pytest.mark.skipif(SHARED is None, reason="MQPCAP_SHARED names no folder of captures")

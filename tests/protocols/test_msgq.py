@@ -14,6 +14,7 @@ from mqpcap.protocols.msgq import PROTOCOL, MsgQ, MsgQFlat, MsgQHeader, MsgQJson
 from mqpcap.protocols.msgq import tree as typed
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import Claim, Opening, Verdict
+from mqpcap.tables.arrow import shortened
 
 
 def tree(text: str) -> bytes:
@@ -309,6 +310,12 @@ def envelope(direction: str, rows: list[bytes], layout: str = "flat") -> list[di
     return [
         dict(zip(found, values, strict=True)) for values in zip(*(x.to_pylist() for x in found.values()), strict=True)
     ]
+
+
+def test_msg_is_cut_at_a_character() -> None:
+    msgs = pa.array(['"a€b"', '"ab"', None])
+
+    assert [shortened(msgs, keep).to_pylist() for keep in (3, 0)] == [['"a', '"ab', None], [None, None, None]]
 
 
 def test_op_status_and_body_len_of_replies() -> None:

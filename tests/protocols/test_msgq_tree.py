@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from mqpcap.protocols.msgq import tree as typed
 from mqpcap.schema.flaws import Flaw
@@ -210,20 +211,24 @@ def test_documents_grow_their_room() -> None:
     assert text == '{"k":"' + "\\u0001" * 20_000 + '"}'
 
 
-def test_bodies_are_cut_at_a_character() -> None:
-    content = typed.encode({"msg": "a€b", "seq": 5}, typed=True)
-    here = np.zeros(1, np.int64), np.full(1, len(content), np.int64)
-    buffer = np.array(bytearray(content), np.uint8)
+def test_documents_leave_a_long_msg_out_and_the_msg_stays_whole() -> None:
+    """The msg is compared with others before it is cut; the second row is cut off, the third has no msg."""
+    whole = typed.encode({"msg": "a€b", "seq": 5}, typed=True)
+    content = whole + whole[:-1] + typed.encode({"seq": 6}, typed=True)
+    ends = np.array([len(whole), 2 * len(whole) - 1, len(content)], np.int64)
+    places = np.array([0, *ends[:-1]], np.int64), np.diff(ends, prepend=0)
+    none = np.zeros(3, np.int64), np.full(3, -1, np.int64)
+    found = typed.documents(np.array(bytearray(content), np.uint8), places, none, none, np.zeros(3, np.uint8))
 
-    def texts(keep: int) -> list[str | None]:
-        found = typed.documents(buffer, here, NONE, NONE, np.zeros(1, np.uint8), keep)
-        columns = [found.field("msg"), found.field("seq"), found.documents()]
-        return [x[1].tobytes().decode() if x[2][0] else None for x in columns]
+    def texts(column: tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bool_]]) -> list[str | None]:
+        at, data, there = column
+        rows = zip(at[:-1], at[1:], there, strict=True)
+        return [data[one:two].tobytes().decode() if is_there else None for one, two, is_there in rows]
 
-    whole = '{"msg":"a€b","seq":5}'
-    assert texts(100) == ['"a€b"', "5", whole]
-    assert texts(3) == ['"a', "5", '{"msg":null,"seq":5}']
-    assert texts(0) == [None, "5", '{"msg":null,"seq":5}']
+    assert texts(found.field("msg")) == ['"a€b"', None, None]
+    assert texts(found.documents(7)) == ['{"msg":"a€b","seq":5}', None, '{"seq":6}']
+    for keep in (6, 0):
+        assert texts(found.documents(keep)) == ['{"msg":null,"seq":5}', None, '{"seq":6}']
 
 
 def test_encode_takes_the_shortest_lengths() -> None:

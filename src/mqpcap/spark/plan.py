@@ -10,7 +10,9 @@ that is too large for it are dealt out, and their rows are joined when all share
 how large they are is guessed from a look at some places of the capture; nothing depends on the guess but the time.
 """
 
+import difflib
 import json
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +28,11 @@ from mqpcap.errors import CaptureError
 from mqpcap.spark import remote
 from mqpcap.tcp.headers import Dissector, Ends, ends_of, keys_of
 
+_LOG = logging.getLogger(__name__)
+MISSING = ("no such file", "no file matches")
+"""How a search says that a path is not there."""
+MAX_NAMES = 4096
+"""So many names of a directory are compared with one that is not in it."""
 PACK_BYTES = 64 << 20
 """Small captures fill a task up to this size."""
 SHARE_BYTES = 64 << 20
@@ -129,6 +136,40 @@ def found(inputs: Sequence[str]) -> Found:
     if any(remote.is_remote(name) for name in inputs):
         return remote.captures(inputs)
     return captures(inputs)
+
+
+def check_readable(unreadable: Sequence[tuple[str, str]], permissive: bool) -> None:
+    """Raises CaptureError for a path that is not there or, unless ``permissive``, a file that cannot be read.
+
+    A line on stderr names each file that is left out.
+    """
+    missing = [(name, f"{reason}{_near_file(name)}") for name, reason in unreadable if reason in MISSING]
+    told = [f"{name}: {reason}" for name, reason in missing or unreadable]
+    if missing or (told and not permissive):
+        more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
+        remedy = "" if missing else "; option mode=permissive reads what can be read"
+        raise CaptureError(f"{told[0]}{more}{remedy}")
+    for one in told:
+        _LOG.warning("mqpcap: left out: %s", one)
+
+
+def near(name: str, known: Sequence[str]) -> str:
+    """What to say behind a name that is none of those known.
+
+    >>> near("tabel", ["table", "bodies"]), near("x", ["table", "bodies"])
+    (': did you mean table?', '; there are table, bodies')
+    """
+    found = difflib.get_close_matches(name.lower(), [one.lower() for one in known], 1)
+    meant = [one for one in known if one.lower() in found]
+    return f": did you mean {meant[0]}?" if meant else f"; there are {', '.join(known)}"
+
+
+def _near_file(name: str) -> str:
+    beside: list[str] = []
+    with suppress(OSError), os.scandir(os.path.dirname(name) or ".") as found:
+        beside = [entry.name for entry in islice(found, MAX_NAMES)]
+    meant = difflib.get_close_matches(os.path.basename(name), beside, 1)
+    return f": did you mean {meant[0]}?" if meant else ""
 
 
 def size_bytes(capture: Capture) -> int:

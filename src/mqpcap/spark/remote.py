@@ -130,7 +130,13 @@ def _listed(uri: str) -> Found:
     head = known[: known.rindex(path)] if path in known else known[: known.index("://") + 3]
     for info in infos:
         file = RemoteFile(head + info.path, info.path, uri, info.size, info.mtime_ns or 0)
-        reason = _stranger(file)
+        try:
+            reason = _stranger(file)
+        except (OSError, pa.ArrowException) as error:
+            # One that rotation took away meanwhile is no loss.
+            is_gone = searched and isinstance(error, FileNotFoundError)
+            (skipped if is_gone else unreadable).append((file.name, one_line(error)))
+            continue
         if reason is None:
             files.append(file)
         else:
@@ -167,10 +173,7 @@ def _fits(path: str, pattern: str) -> bool:
 
 
 def _stranger(file: RemoteFile) -> str | None:
-    try:
-        source = file.open()
-    except (OSError, pa.ArrowException) as error:
-        return one_line(error)
+    source = file.open()
     try:
         head = source.peek(24)
         if capture_format(head[:12]) is None:

@@ -4,7 +4,7 @@
 types, no nanoseconds, times in the zone written ``UTC``, every field nullable, list items named ``element``.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -128,8 +128,3 @@ def batches(table: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for at in range(0, row_count, each):
         part = chosen.slice(at, each).combine_chunks()
         yield from part.to_batches()
-
-
-def missing(schema: "StructType", known: Sequence[str]) -> list[str]:
-    """Columns of a user's schema that the table has not."""
-    return [name for name in schema.fieldNames() if name not in known]

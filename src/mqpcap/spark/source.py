@@ -4,7 +4,7 @@ One partition is a capture (small ones together, a large one in shares of its co
 engine as ``mqpcap export`` and given to Spark as Arrow batches. Rows are those of the export, whatever the
 partitions.
 
-Options, case-insensitive:
+Options, case-insensitive; any other is an error, and so is a path that is not there:
 
 | option | default | meaning |
 |---|---|---|
@@ -17,10 +17,14 @@ Options, case-insensitive:
 | ``pushdown`` | ``false`` | filters on time, address, port, protocol and op reach the packets |
 | ``shares`` | by size | parts into which every capture's connections are cut |
 | ``maxMemory`` | 192 MB | bytes a task may hold for what is missing |
-| ``strict`` | ``false`` | a named path that cannot be read is an error even if others can |
+| ``mode`` | ``failfast`` | ``permissive``: files that cannot be read are left out, each with a line on stderr |
 | ``maxFilesPerTrigger`` | none | of a stream: files of a micro-batch at most |
 | ``stateDir`` | | of a stream: where connections wait between micro-batches |
 | ``idleSeconds`` | 60 | of a stream: nobody writes to a file for so long: it is finished |
+| ``ignoreMissingFiles`` | ``false`` | of a stream: files that are gone before they are read are left out |
+
+A file cannot be read if it cannot be opened, or is named and no capture. A stranger in a directory is left out, and a
+capture cut short has its rows, in every mode; a file that goes away while it is read is an error in every mode.
 
 A schema of your own picks columns by name, in its order. ``pushdown`` needs
 ``spark.sql.python.filterPushdown.enabled``, which `mqpcap.spark.register` sets: Spark refuses readers that take filters
@@ -64,6 +68,12 @@ _BODIES = {"body", "value", "inner_value", "data", "records", "msg", "document"}
 """Columns that hold what users sent."""
 DEFAULT_SLOTS = 8
 """Partitions wanted of a large capture: a source cannot see the session."""
+_OPTIONS = ("table", "decodeAs", "bodies", "showSecrets", "columns", "maxMemory", "mode")
+_OF_BATCHES = ("pushdown", "shares")
+_OF_STREAMS = ("maxFilesPerTrigger", "stateDir", "idleSeconds", "ignoreMissingFiles")
+_ALL = {name.lower(): name for name in (*_OPTIONS, *_OF_BATCHES, *_OF_STREAMS)}
+_OF_SPARK = frozenset({"path", "paths", "location", "owner", "provider", "comment"})
+"""What Spark adds: paths, and what its catalog knows of a table (options once more with ``option.`` in front)."""
 _DECODE_AS = re.compile(r"tcp\.port\s*==\s*(\d{1,5})\s*,\s*(\w+)")
 
 
@@ -77,19 +87,18 @@ class Reading:
     columns: tuple[str, ...] | None
     pushdown: bool
     share_count: int | None
-    strict: bool
+    permissive: bool
 
 
-def reading(given: Mapping[str, str]) -> Reading:
-    """The options as values; raises CaptureError naming the one that is wrong."""
+def reading(given: Mapping[str, str], known: Sequence[str] = tuple(_ALL.values())) -> Reading:
+    """The options as values; raises CaptureError naming the one that is wrong, or none of the ``known``."""
     options = {name.lower(): value for name, value in given.items()}
+    _check_names(options, known)
     table = options.get("table", "messages").lower()
     if table not in schemas.table_names():
-        raise CaptureError(f"there is no table {table!r}; there are {', '.join(schemas.table_names())}")
+        raise CaptureError(f"there is no table {table!r}{plan.near(table, schemas.table_names())}")
     columns = tuple(name.strip() for name in options["columns"].split(",")) if options.get("columns") else None
-    for name in columns or ():
-        if name not in schemas.table_schema(table).names:
-            raise CaptureError(f"table {table} has no column {name!r}")
+    _check_columns(table, columns or ())
     shares = options.get("shares")
     policy = Policy(_flag(options, "showsecrets"), _bodies(options.get("bodies", "full")))
     memory_bytes = _number(options, "maxmemory", engine.TASK_MEMORY_BYTES)
@@ -97,8 +106,31 @@ def reading(given: Mapping[str, str]) -> Reading:
         tuple(plan.named_inputs(options)), table,
         Options(_decode_as(options.get("decodeas", "")), policy, memory_bytes), columns,
         _flag(options, "pushdown"), None if shares is None else max(1, _number(options, "shares", 1)),
-        _flag(options, "strict"),
+        _permissive(options.get("mode", "failfast")),
     )  # fmt: skip
+
+
+def _check_names(options: Mapping[str, str], known: Sequence[str]) -> None:
+    for name in options:
+        if name in _OF_SPARK or name.startswith("option."):
+            continue
+        if name not in _ALL:
+            raise CaptureError(f"there is no option {name!r}{plan.near(name, tuple(_ALL.values()))}")
+        if _ALL[name] not in known:
+            raise CaptureError(f"option {_ALL[name]} is for spark.read{'Stream' * (_ALL[name] in _OF_STREAMS)} only")
+
+
+def _check_columns(table: str, names: Sequence[str]) -> None:
+    known = schemas.table_schema(table).names
+    for name in names:
+        if name not in known:
+            raise CaptureError(f"table {table} has no column {name!r}{plan.near(name, known)}")
+
+
+def _permissive(mode: str) -> bool:
+    if mode.lower() not in ("failfast", "permissive"):
+        raise CaptureError(f"option mode is failfast or permissive, not {mode!r}")
+    return mode.lower() == "permissive"
 
 
 def _flag(options: Mapping[str, str], name: str) -> bool:
@@ -152,19 +184,18 @@ class CaptureSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of captures; one that takes filters only where they were asked for."""
-        asked = reading(self.options)
-        unknown = schemas.missing(schema, schemas.table_schema(asked.table).names)
-        if unknown:
-            raise CaptureError(f"table {asked.table} has no column {unknown[0]!r}")
+        asked = reading(self.options, (*_OPTIONS, *_OF_BATCHES))
+        _check_columns(asked.table, schema.fieldNames())
         return (FilteringReader if asked.pushdown else CaptureReader)(asked, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader of the files that a capture process leaves behind."""
         from mqpcap.spark.streaming import CaptureStream
 
-        asked = reading(self.options)
+        asked = reading(self.options, (*_OPTIONS, *_OF_STREAMS))
+        _check_columns(asked.table, schema.fieldNames())
         options = {name.lower(): value for name, value in self.options.items()}
-        return CaptureStream(asked.inputs, asked.table, asked.options, schema, options)
+        return CaptureStream(asked.inputs, asked.table, asked.options, schema, options, asked.permissive)
 
 
 @dataclass
@@ -184,11 +215,11 @@ class CaptureReader(DataSourceReader):
         self.row_filters: tuple[tuple[str, frozenset[str]], ...] = ()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One per unit of work; raises CaptureError where a path is none of ours before any is done."""
+        """One per unit of work; raises CaptureError as `plan.check_readable` before any is done."""
         found = plan.found(self.asked.inputs)
-        if found.unreadable and (self.asked.strict or not found.captures):
-            name, reason = found.unreadable[0]
-            raise CaptureError(f"{name}: {reason}")
+        plan.check_readable(found.unreadable, self.asked.permissive)
+        if not found.captures:
+            raise CaptureError("none of the inputs can be read")
         share_count = self.asked.share_count
         if self.asked.table in ("exchanges", "deliveries"):
             share_count = 1  # what joins connections wants them together

@@ -25,7 +25,7 @@ import os
 import pickle
 import posixpath
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,11 +47,11 @@ from mqpcap.capture import captures
 from mqpcap.capture.chains import rotated_name
 from mqpcap.decode.columns import Records
 from mqpcap.decode.framing import Frames
-from mqpcap.errors import CaptureError
+from mqpcap.errors import CaptureError, one_line
 from mqpcap.pipeline import Options, Pipeline, from_client, not_read
 from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import ConnectionFacts, Evidence, MessageQueue
-from mqpcap.spark import remote, schemas
+from mqpcap.spark import plan, remote, schemas
 from mqpcap.spark.places import Place
 from mqpcap.tables import arrow as tables
 
@@ -133,7 +133,13 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads one table of finished capture files as they come."""
 
     def __init__(
-        self, inputs: tuple[str, ...], table: str, options: Options, schema: StructType, given: Mapping[str, str]
+        self,
+        inputs: tuple[str, ...],
+        table: str,
+        options: Options,
+        schema: StructType,
+        given: Mapping[str, str],
+        permissive: bool = False,
     ) -> None:
         if table in ("exchanges", "deliveries"):
             raise CaptureError(f"{table} looks at whole captures: read it as a batch, not as a stream")
@@ -143,15 +149,17 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if remote.is_remote(name):
                 raise CaptureError(f"a stream reads directories that all machines mount, not {name}")
             if not glob.has_magic(name) and not os.path.exists(name):
-                raise CaptureError(f"{name}: no such file or directory")
+                plan.check_readable([(name, "no such file")], permissive)
         self.inputs, self.table, self.options, self.schema = inputs, table, options, schema
         self.place = Place(posixpath.join(given["statedir"], table))
         self.idle_s = _seconds(given.get("idleseconds", "60"))
         self.max_files = _count(given, "maxfilespertrigger")
+        self.permissive = permissive
         self.ignores_missing = given.get("ignoremissingfiles", "false").lower() == "true"
         self.until: int | None = None
         self._known: list[tuple[str, int]] = []
         self._strangers: set[tuple[str, int]] = set()
+        self._left_out: set[str] = set()
 
     # On the driver
 
@@ -195,8 +203,9 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for file in self._finished():
             if file in known:
                 continue
-            if not captures([file[0]]).captures:
-                self._strangers.add(file)
+            found = captures([file[0]])
+            if not found.captures:
+                self._sort_out(file, found.unreadable)
                 continue
             self.place.write(_file_name(len(self._known)), f"{file[0]}\0{file[1]}".encode())
             self._known.append(file)
@@ -212,9 +221,11 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _finished(self) -> list[tuple[str, int]]:
         """Files that nobody writes to any more, with the times of their last bytes, in order of time."""
         found: dict[str, int] = {}
-        for name in _below(self.inputs):
-            with suppress(OSError):  # rotation took it away meanwhile
+        for name in _below(self.inputs, self._cannot_be_read):
+            try:
                 found[name] = os.stat(name).st_mtime_ns
+            except OSError as error:
+                self._cannot_be_read(error)
         ordered = sorted(found.items(), key=lambda file: (file[1], file[0]))
         newest = {_chain(name): name for name, _ in ordered}
         now = time.time_ns()
@@ -222,6 +233,29 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             (name, modified_ns) for name, modified_ns in ordered
             if newest[_chain(name)] != name or now - modified_ns >= self.idle_s * 1e9
         ]  # fmt: skip
+
+    def _sort_out(self, file: tuple[str, int], reasons: Sequence[tuple[str, str]]) -> None:
+        """Leaves a stranger in a directory out; one that is named or cannot be opened only as the mode says."""
+        name = file[0]
+        try:
+            with open(name, "rb"):
+                if self._is_named(name):
+                    plan.check_readable(reasons, self.permissive)
+        except FileNotFoundError:
+            return  # rotation took it away meanwhile
+        except OSError as error:
+            self._cannot_be_read(error)
+        self._strangers.add(file)
+
+    def _is_named(self, name: str) -> bool:
+        return any(name in glob.glob(x, recursive=True) if glob.has_magic(x) else name == x for x in self.inputs)
+
+    def _cannot_be_read(self, error: OSError) -> None:
+        """What rotation took away meanwhile is no loss; anything else is told, once."""
+        name = str(error.filename)
+        if not isinstance(error, FileNotFoundError) and name not in self._left_out:
+            plan.check_readable([(name, error.strerror or one_line(error))], self.permissive)
+            self._left_out.add(name)
 
     # In a task
 
@@ -264,7 +298,9 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _rows(self, carried: Carried, number: int, name: str) -> Iterator[pa.Table]:
         names = {number: name}
-        for capture in captures([name]).captures:
+        found = captures([name])
+        plan.check_readable(found.unreadable, permissive=False)  # it was a capture when it was numbered
+        for capture in found.captures:
             for window in capture.windows():
                 yield from self._messages(carried, carried.messages(replace(window, file=number)), names)
         over = carried.assembler.expired()
@@ -311,12 +347,12 @@ def _file_name(number: int) -> str:
     return f"files/{number:08d}"
 
 
-def _below(inputs: Sequence[str]) -> Iterator[str]:
+def _below(inputs: Sequence[str], cannot_be_read: Callable[[OSError], None]) -> Iterator[str]:
     """Every file that the inputs name: themselves, in directories, by globs."""
     for name in inputs:
         for found in sorted(glob.glob(name, recursive=True)) if glob.has_magic(name) else [name]:
             if os.path.isdir(found):
-                for folder, _, files in os.walk(found):
+                for folder, _, files in os.walk(found, onerror=cannot_be_read):
                     yield from (os.path.join(folder, file) for file in sorted(files))
             else:
                 yield found

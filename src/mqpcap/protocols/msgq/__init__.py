@@ -115,11 +115,9 @@ def _text_array(texts: tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bo
 
 def derive(raw: Raw) -> Mapping[str, pa.Array]:
     """The columns, from the pairs, JSON headers and bodies of the rows; a row that does not decode gets its flaw."""
-    found = typed.documents(
-        raw.buffer, raw.spans("tree"), raw.spans("header"), raw.spans("body"), raw.flaw, raw.keep_bodies
-    )
+    found = typed.documents(raw.buffer, raw.spans("tree"), raw.spans("header"), raw.spans("body"), raw.flaw)
     columns = {name: _text_array(found.field(name)) for name in (*_ROUTING, "msg")}
-    columns["document"] = _text_array(found.documents())
+    columns["document"] = _text_array(found.documents(raw.keep_bodies))
     wire = found.msg_wire[: raw.n]
     columns["msg_len"] = pa.array(wire, mask=wire < 0)
     columns["has_stats"] = pa.array(found.field("stats")[2])

@@ -1307,40 +1307,6 @@ class Trees:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _without_body(self, document: cython.longlong, keep: cython.longlong) -> cython.void:
-        """Cut the msg to ``keep`` bytes, and put null in its place in the document; both move to the front."""
-        at: cython.longlong = -1 - self.f_start[F_MSG]
-        n: cython.longlong = self.f_len[F_MSG]
-        end: cython.longlong = self.out_n
-        here: cython.longlong = end
-        i: cython.longlong
-        f: cython.int
-        if n <= keep:
-            return
-        for i in range(document, at):
-            self._put(self.out[i])
-        self._word(0)
-        for i in range(at + n, end):
-            self._put(self.out[i])
-        length: cython.longlong = self.out_n - here
-        # A cut inside a character goes back to its start.
-        while keep > 0 and self.out[at + keep] & 0xC0 == 0x80:
-            keep -= 1
-        for i in range(at, at + keep):
-            self._put(self.out[i])
-        if self.out_full:
-            return
-        for i in range(self.out_n - here):
-            self.out[document + i] = self.out[here + i]
-        self.out_n = document + self.out_n - here
-        for f in range(FIELD_COUNT):
-            if self.f_len[f] >= 0 and self.f_start[f] < 0 and -1 - self.f_start[f] >= at + n:
-                self.f_start[f] += n - 4
-        self._keep(F_MSG, -1 - (document + length), keep if keep > 0 else -1)
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _unescaped(self) -> cython.void:
         """The text of JSON strings with escapes, behind the document."""
         f: cython.int
@@ -1360,7 +1326,6 @@ class Trees:
         header_n: cython.longlong[::1],
         body: cython.longlong[::1],
         body_n: cython.longlong[::1],
-        keep: cython.longlong,
         flaw: cython.uchar[::1],
         starts: cython.longlong[::1],
         lengths: cython.longlong[::1],
@@ -1370,7 +1335,7 @@ class Trees:
     ) -> int:
         """Messages ``first_row`` .. n; returns the row to go on with when room is short.
 
-        ``starts`` and ``lengths`` hold field f of row r at f * n + r. ``keep`` -1 keeps every body whole.
+        ``starts`` and ``lengths`` hold field f of row r at f * n + r.
         Rows with a flaw are left out, rows that turn out to have one get it.
         """
         n: cython.Py_ssize_t = len(flaw)
@@ -1391,11 +1356,6 @@ class Trees:
                     continue
                 result = self._row(tree[row], tree_n[row], header[row], header_n[row], body[row], body_n[row])
                 end = self.out_n
-                if result == DONE and keep >= 0 and self.f_len[F_MSG] >= 0:
-                    self._without_body(mark, keep)
-                    end = self.out_n
-                    if self.f_len[F_MSG] > 0 and -1 - self.f_start[F_MSG] + self.f_len[F_MSG] == end:
-                        end = -1 - self.f_start[F_MSG]  # the cut msg stands behind the document
                 if result == DONE:
                     self._unescaped()
                     if self.out_full:
@@ -1491,8 +1451,13 @@ class Documents:
         place = FIELDS.index(name) * self.n
         return self._texts(self.start, self.length, place)
 
-    def documents(self) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bool_]]:
-        """The documents, likewise; where nothing else was written they need no copy."""
+    def documents(self, keep: int | None = None) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bool_]]:
+        """The documents, likewise, with null in the place of a msg of more than ``keep`` bytes.
+
+        Where nothing is left out and nothing else was written they need no copy.
+        """
+        if keep is not None:
+            return self._without_bodies(keep)
         there = self.document_n[: self.n] >= 0
         size = int(np.maximum(self.document_n[: self.n], 0).sum())
         if size == self.used:
@@ -1501,20 +1466,45 @@ class Documents:
             return offsets, self.out[:size], there
         return self._texts(-1 - self.document, self.document_n, 0)
 
+    def _without_bodies(self, keep: int) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bool_]]:
+        """Each document as what stands before its msg, ``null`` where that is too long, and what stands behind."""
+        n, there = self.n, self.document_n[: self.n] >= 0
+        begin, end = self.document[:n], self.document[:n] + np.maximum(self.document_n[:n], 0)
+        place = FIELDS.index("msg") * n
+        msg_n = self.length[place : place + n]
+        cut = there & (msg_n > keep)
+        # A msg is always written: its start is -1 - p.
+        msg = np.where(cut, -1 - self.start[place : place + n], end)
+        behind = np.where(cut, msg + msg_n, end)
+        start = np.stack([-1 - begin, np.zeros(n, np.int64), -1 - behind], axis=1).ravel()
+        length = np.stack([msg - begin, np.where(cut, len(_NULL), 0), end - behind], axis=1).ravel()
+        offsets, texts = _collected(_NULL, self.out, start, length)
+        return offsets[::3].copy(), texts, there
+
     def _texts(
         self, start: NDArray[np.int64], length: NDArray[np.int64], place: int
     ) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bool_]]:
-        lengths = length[place : place + self.n]
-        offsets = np.zeros(self.n + 1, np.int32)
-        buffer = self.buffer if len(self.buffer) else np.zeros(1, np.uint8)
-        texts = np.empty(max(int(np.maximum(lengths, 0).sum()), 1), np.uint8)
+        here = slice(place, place + self.n)
+        offsets, texts = _collected(self.buffer, self.out, start[here], length[here])
+        return offsets, texts, length[here] >= 0
+
+
+def _collected(
+    buffer: NDArray[np.uint8], out: NDArray[np.uint8], start: NDArray[np.int64], length: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """The values behind one another, with n + 1 offsets."""
+    n = len(length)
+    offsets = np.zeros(n + 1, np.int32)
+    texts = np.empty(max(int(np.maximum(length, 0).sum()), 1), np.uint8)
+    if n:
         collect(
-            memoryview(buffer), memoryview(self.out), memoryview(start), memoryview(length), place, self.n,
-            memoryview(texts), memoryview(offsets),
+            memoryview(buffer if len(buffer) else np.zeros(1, np.uint8)), memoryview(out), memoryview(start),
+            memoryview(length), 0, n, memoryview(texts), memoryview(offsets),
         )  # fmt: skip
-        return offsets, texts[: int(offsets[self.n])], lengths >= 0
+    return offsets, texts[: int(offsets[n])]
 
 
+_NULL = np.array(bytearray(b"null"), np.uint8)
 OUTPUT_BYTES = 4096
 """Room for documents beside twice the bytes read; doubled when it does not do."""
 SCRATCH_WORDS = 4096
@@ -1540,14 +1530,12 @@ def _base() -> int:
 
 
 def documents(
-    buffer: NDArray[np.uint8], tree: Places, header: Places, body: Places, flaw: NDArray[np.uint8],
-    keep_bodies: int | None = None,
+    buffer: NDArray[np.uint8], tree: Places, header: Places, body: Places, flaw: NDArray[np.uint8]
 ) -> Documents:  # fmt: skip
     """The documents of a batch: (starts, lengths) of the typed pairs, JSON headers and bodies of its rows, -1 for none.
 
     A row with pairs and no body is flat, with a body (of length 0, if need be) it is split. Rows whose ``flaw`` (uint8)
-    is set are left out; it gets MALFORMED or TOO_LONG where a row does not decode. ``keep_bodies`` bytes of each msg
-    are kept; where that shortens it, its place in the document is null.
+    is set are left out; it gets MALFORMED or TOO_LONG where a row does not decode.
     """
     n = len(flaw)
     if not buffer.flags.writeable:
@@ -1564,8 +1552,7 @@ def documents(
     while row < n:
         row = trees.run(
             row, *(memoryview(np.ascontiguousarray(x)) for places in (tree, header, body) for x in places),
-            -1 if keep_bodies is None else keep_bodies, memoryview(flaw), memoryview(start), memoryview(length),
-            *map(memoryview, found),
+            memoryview(flaw), memoryview(start), memoryview(length), *map(memoryview, found),
         )  # fmt: skip
         if trees.wants_output():
             more = np.empty(2 * len(out), np.uint8)
