@@ -10,9 +10,6 @@ from numpy.typing import NDArray
 I64 = NDArray[np.int64]
 MAX_LOOKUP_SPAN = 1 << 16
 """Numbers this close together are told apart by a table of them; others, unless they are many, by sorting."""
-MERGED = 1 << 18
-"""Blocks of a tally are merged when they have so many keys, or as many as are known."""
-
 
 CODED = pa.dictionary(pa.int32(), pa.string())
 
@@ -128,45 +125,6 @@ def factorize(values: I64) -> tuple[I64, I64]:
     return np.flatnonzero(there[: len(values) and len(there)]) + low, (np.cumsum(there) - 1)[at]
 
 
-class Tally:
-    """What is known of keys that come a block at a time, each block with each of its keys once.
-
-    ``how``: for each column beside the key the ufunc that makes one value of those of a key.
-    """
-
-    def __init__(self, *how: np.ufunc) -> None:
-        self._how = how
-        self._known: I64 = np.empty((1 + len(how), 0), np.int64)
-        self._seen: list[I64] = []
-
-    def add(self, keys: I64, *columns: I64) -> None:
-        """Take a block in."""
-        self._seen.append(np.stack([keys, *columns]))
-        if sum(part.shape[1] for part in self._seen) > max(MERGED, self._known.shape[1]):
-            self._merge()
-
-    def _merge(self) -> None:
-        every = np.concatenate([self._known, *self._seen], axis=1)
-        self._seen = []
-        every = every[:, np.argsort(every[0], kind="stable")]
-        at = np.flatnonzero(np.diff(every[0], prepend=every[0, :1] - 1))
-        columns = [how.reduceat(column, at) for how, column in zip(self._how, every[1:], strict=True)]
-        self._known = np.stack([every[0, at], *columns])
-
-    def columns(self) -> I64:
-        """The keys, ascending, and the columns, a row each."""
-        self._merge()
-        return self._known
-
-
-def groups(first: I64, weights: I64, weight: int) -> NDArray[np.int32]:
-    """The number of each one's group, in the order of ``first``, those of a group together about so heavy."""
-    order = np.argsort(first, kind="stable")
-    group = np.empty(len(order), np.int32)
-    group[order] = np.maximum(np.cumsum(weights[order]) - 1, 0) // weight
-    return group
-
-
 def ascend(keys: Sequence[NDArray[np.generic]]) -> bool:
     """Whether rows are in order of the first key, where it is equal of the second, and so on."""
     equal = np.ones(max(len(keys[0]) - 1, 0), np.bool_)
@@ -179,19 +137,14 @@ def ascend(keys: Sequence[NDArray[np.generic]]) -> bool:
     return True
 
 
-def sole_sources(key: I64, source: I64, sink: I64, ts_ns: I64) -> tuple[I64, I64, int]:
-    """For each sink row the one source row of equal key that came no later.
+def low_words(column: pa.Array | pa.ChunkedArray, null: int = 0) -> I64:
+    """The low 64 bits of a column of decimals.
 
-    Returns source rows, their sink rows, and how many sinks were left out because several sources, or one that
-    came later, have their key: which one is meant cannot be told. A sink without any source is not counted.
+    >>> low_words(pa.array([1, None], pa.decimal128(20, 0)), -1).tolist()
+    [1, -1]
     """
-    if not len(sink):
-        return np.empty(0, np.int64), np.empty(0, np.int64), 0
-    found, first, count = np.unique(key[source], return_index=True, return_counts=True)
-    if not len(found) or not len(sink):
-        return np.empty(0, np.int64), np.empty(0, np.int64), 0
-    at = np.minimum(np.searchsorted(found, key[sink]), len(found) - 1)
-    hit = found[at] == key[sink]
-    one = source[first[at]]
-    sure = hit & (count[at] == 1) & (ts_ns[one] <= ts_ns[sink])
-    return one[sure], sink[sure], int((hit & ~sure).sum())
+    array = whole(column)
+    if array.null_count == len(array):
+        return np.full(len(array), null, np.int64)
+    words = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset : 2 * (array.offset + len(array)) : 2]
+    return np.where(array.is_valid().to_numpy(zero_copy_only=False), words, null) if array.null_count else words

@@ -1,16 +1,14 @@
-"""One capture through all the rooms.
+"""One capture through all stages, as it is read.
 
-The only place that knows their order: windows of packets become segments, stretches, frames, records
-and tables. Memory stays flat: a window is gone when the next is read, what waits does so under a cap.
-
-A row is finished as soon as nothing that may still come can change it, and given out then to who asks for it (`ready`);
-what depends on its connection as a whole, or on other connections, waits for the end of the input.
+The only place that knows their order: windows of packets become segments, stream chunks, frames, columns, rows, and
+exchanges and deliveries. Everything a row says is decided when its message is complete, from what was captured before it
+and a bounded look-ahead on its own connection; nothing waits for the end of the input. Memory stays flat: a window is
+gone when the next is read.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as dataclass_fields
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -19,34 +17,36 @@ from numpy.typing import NDArray
 from mqpcap.arrays import factorize
 from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
-from mqpcap.correlate.exchanges import Ledger, ends, ledger
-from mqpcap.correlate.rows import Rows
-from mqpcap.decode.closed_connections import ConnectionRegistry
-from mqpcap.decode.columns import Reader, Records, Spans, span_array
-from mqpcap.decode.framing import ConnectionView, DecodeAs, Framer, Frames, Problem, Server
+from mqpcap.correlate import Closing, Correlation
+from mqpcap.decode.columns import Reader, Records, Spans
+from mqpcap.decode.framing import DecodeAs, Framer, Frames, Problem, Server
 from mqpcap.errors import CaptureError
 from mqpcap.protocols import protocols
 from mqpcap.schema.flaws import Flaw
-from mqpcap.schema.protocol import ConnectionFacts, Ends, Evidence, EvidenceRule, MessageQueue, Raw, Seen
-from mqpcap.tables import arrow as tables
-from mqpcap.tables.arrow import Chunk, Policy, Spool
+from mqpcap.schema.protocol import ConnectionFacts, Evidence, EvidenceRule, MessageQueue, Raw, Seen
+from mqpcap.tables.captures import CaptureRows
+from mqpcap.tables.connections import connections
+from mqpcap.tables.messages import Chunk, Connections, Policy, message_rows, prints
+from mqpcap.tables.problems import problems
+from mqpcap.tables.schemas import TABLES
 from mqpcap.tcp.headers import Dissector, Segments
-from mqpcap.tcp.reassembly import MAX_BYTES, FlowColumns, Flows, Reassembler, StreamRanges
+from mqpcap.tcp.reassembly import MAX_BYTES, NONE, Reassembler, StreamRanges
 
-LATER_BYTES = 64 << 20
-"""So much of the messages whose reading is not certain yet waits in memory; beyond it they wait in a temporary file."""
+LOOKAHEAD_MESSAGES = 256
+"""Messages of a connection that wait until its dialect or login is known; then it is resolved as it is known."""
+LOOKAHEAD_BYTES = 1 << 20
+"""Bytes of them; a connection with more is resolved as it is known."""
+WAITING_BYTES = 64 << 20
+"""Bytes that wait so of all connections; above it those of the batch at hand are resolved as they are known."""
 FLOW_BYTES = 2048
-"""What a live connection takes in all rooms."""
+"""What a live connection takes in all stages."""
 CLOSED_SHARE = 8
-"""Connections that closed are packed away when all that are in memory take more than one part in this of it."""
+"""Connections that closed leave when all that are in memory take more than one part in this of it."""
 OPEN_SHARE = 2
-"""The longest silent of those that did not close are, too, when they take more than one part in this."""
+"""The longest silent of those that did not close leave, too, when they take more than one part in this."""
 RECORD_BYTES = 16
 """What a packet takes in a file beside its bytes: pcap's header of a record."""
-Ready = Callable[[Chunk], None]
-"""Is given chunks whose rows are final."""
-LATER_ROWS = 1 << 16
-"""Messages read at once when they have waited."""
+_NO_FACTS = ConnectionFacts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,104 +62,45 @@ class Options:
     """Servers known from other shares of the same capture, for connections recognised by them."""
 
 
-@dataclass(slots=True)
-class Dissection:
-    """A dissected capture: ``chunks`` (those that were not given out before), ``ledgers``, ``connections``, and
-    ``problems`` as a table.
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Rows that are final. Of ``messages`` ``fields`` has the rows of the protocol's table, row for row."""
 
-    counts says what was met on the way that no row tells: packets that are no TCP, memory caps that bit. failure: why
-    the rest of the capture could not be read.
-    """
-
-    capture: Capture
-    problems: pa.Table
-    counts: dict[str, int]
-    _flows: Flows = field(repr=False)
-    _talks: ConnectionRegistry = field(repr=False)
-    _spool: Spool
-    _settle: Callable[[str, pa.Table], Chunk] = field(repr=False)
-    _edges: Mapping[int, Ends] = field(repr=False)
-    _early: dict[str, Rows] = field(default_factory=dict, repr=False)
-    _rows: dict[str, Rows] | None = field(default=None, repr=False)
-    failure: CaptureError | None = None
-    _ledgers: dict[str, Ledger] | None = field(default=None, repr=False)
-
-    def connection_blocks(self) -> Iterator[pa.Table]:
-        """The table ``connections`` in pieces: one row per TCP connection, in order of the first packet."""
-        return tables.connections(self._flows, self._talks, np.arange(len(self._flows)))
-
-    @property
-    def connections(self) -> pa.Table:
-        """All of ``connection_blocks``."""
-        return pa.concat_tables([tables.CONNECTIONS.empty_table(), *self.connection_blocks()])
-
-    def chunks(self, for_ledgers: bool = True) -> Iterator[Chunk]:
-        """The messages, protocol by protocol, each chunk sorted by time.
-
-        Not ``for_ledgers``: what ``ledgers`` needs of them is not kept in memory; it would read them once more.
-        """
-        keeps = for_ledgers and self._rows is None
-        rows = self._early if keeps else {}
-        for name, table in self._spool.batches():
-            chunk = self._settle(name, table)
-            if chunk.narrow is not None and keeps:
-                rows.setdefault(name, Rows()).add(chunk.narrow)
-            yield chunk
-        if keeps and self._rows is None:
-            self._rows = rows
-
-    def ledgers(self) -> dict[str, Ledger]:
-        """Exchanges and deliveries by protocol. Cheapest once ``chunks`` has been read."""
-        if self._ledgers is None:
-            if self._rows is None:
-                for _ in self.chunks():
-                    pass
-            assert self._rows is not None
-            self._ledgers = {
-                name: ledger(protocols()[name], rows, self._edges) for name, rows in sorted(self._rows.items())
-            }
-            self._rows = {}
-        return self._ledgers
+    table: str
+    rows: pa.Table
+    protocol: str | None = None
+    fields: pa.Table | None = None
 
 
-def dissect(
-    capture: Capture,
-    options: Options | None = None,
-    progress: Callable[[int], None] | None = None,
-    ready: Ready | None = None,
-    behind: Background | None = None,
-) -> Dissection:
-    """A capture's messages, connections and problems.
-
-    ``progress`` is told how many bytes of capture were read since it was last called; ``ready`` is given what is final
-    on the way, which is then not in ``chunks``, by who does the work ``behind``. Raises CaptureError if a file is gone
-    or a pipe was read already, so that nothing could be read; whatever the bytes are, they are a result.
-    """
-    return CapturePipeline(capture, options or Options(), ready, behind).run(progress)
+Emit = Callable[[Output], None]
 
 
 class Pipeline:
-    """The rooms from packets to records, with the state of one capture on its way through them."""
+    """The stages from packets to rows, with the state of one capture on its way through them."""
 
-    def __init__(self, options: Options, patient: bool = False) -> None:
+    def __init__(self, options: Options) -> None:
         self.options = options
-        self.later = Spool(LATER_BYTES) if patient else None
         self.protocols = protocols()
         self.dissector = Dissector()
         self.assembler = Reassembler(options.max_memory_bytes)
         self.framer = Framer(self.protocols, options.decode_as, options.servers)
         self.readers: dict[str, Reader] = {}
         self.counts: dict[str, int] = {}
+        self.shared: dict[str, dict[str, object]] = {}
+        """By protocol, what its connections know of each other."""
+        self._waiting: dict[str, dict[int, list[Frames]]] = {}
+        self._waiting_bytes = 0
+
+    # -- packets to frames ---------------------------------------------------------------------------------
 
     def messages(self, window: Window) -> Iterator[tuple[Frames, Records]]:
-        """The messages that the packets of a window complete, by protocol."""
+        """The messages that the packets of a window complete, by protocol, each as soon as its reading is final."""
         segments = self.dissector.segments(window)
         for name, count in segments.counts.items():
             self.counts[name] = self.counts.get(name, 0) + count
-        segments = self._segments(segments)
-        stretches = self.assembler.feed(segments)
-        found, consumed = self.framer.feed(stretches, self.assembler.flows)
-        self.assembler.keep(stretches, consumed)
+        chunks = self.assembler.feed(self._segments(segments))
+        found, consumed = self.framer.feed(chunks, self.assembler.flows)
+        self.assembler.keep(chunks, consumed)
         yield from self._read(found)
 
     def _segments(self, segments: Segments) -> Segments:
@@ -168,59 +109,39 @@ class Pipeline:
 
     def last_messages(self) -> Iterator[tuple[Frames, Records]]:
         """What was still open at the end of the input."""
-        stretches = self.assembler.finish()
-        found, _ = self.framer.feed(stretches, self.assembler.flows)
+        found, _ = self.framer.feed(self.assembler.finish(), self.assembler.flows)
         yield from self._read(found)
         yield from self._read(self.framer.finish(self.assembler.flows))
-        if self.later is not None:
-            for name, table in self.later.batches():
-                for batch in table.to_batches(LATER_ROWS):
-                    yield from self._decoded(_woken(name, batch))
+        yield from self._released(None)
 
     def last_of(self, flows: NDArray[np.int64]) -> Iterator[tuple[Frames, Records]]:
         """What was still open of connections that are over."""
-        stretches = self.assembler.end(flows)
-        found, _ = self.framer.feed(stretches, self.assembler.flows)
+        found, _ = self.framer.feed(self.assembler.end(flows), self.assembler.flows)
         yield from self._read(found)
         yield from self._read(self.framer.finish(self.assembler.flows, flows.tolist()))
+        yield from self._released(flows.tolist())
+
+    def behind(self) -> frozenset[int]:
+        """Connections of which a side waits for missing bytes, so that the other is ahead of it."""
+        return frozenset(self.assembler.out_of_order_flows()) | self.framer.unsettled_flows()
+
+    # -- frames to records ---------------------------------------------------------------------------------
 
     def _read(self, found: Sequence[Frames]) -> Iterator[tuple[Frames, Records]]:
         for frames in sorted(found, key=lambda f: f.protocol):
             protocol = self.protocols[frames.protocol]
-            if protocol.evidence is not None:
-                self._observe(protocol, self.reader(protocol), frames)
-            frames = self._wanted(frames)
-            ready = self._ready(protocol, frames)
-            if self.later is not None and not ready.all():
-                for part in _parts(frames, np.flatnonzero(~ready)):
-                    self.later.add(protocol.name, _asleep(part))
-                frames = _taken(frames, np.flatnonzero(ready))
-            if len(frames.start):
-                yield from self._decoded(frames)
+            for some in self._resolved(protocol, frames) if protocol.evidence is not None else [frames]:
+                some = self._wanted(some)
+                if len(some.start):
+                    yield from self._decoded(protocol, some)
 
     def _wanted(self, frames: Frames) -> Frames:
         """The messages that are read: all, unless a face says otherwise."""
         return frames
 
-    def _ready(self, protocol: MessageQueue, frames: Frames) -> NDArray[np.bool_]:
-        """The rows whose layout no later evidence can change."""
-        evidence = protocol.evidence
-        ready = np.ones(len(frames.start), np.bool_)
-        if evidence is None or evidence.select_layout is None:
-            return ready
-        if evidence.layouts is not None:
-            names = self.reader(protocol).program.layouts
-            ready &= np.isin(frames.layout, [i for i, x in enumerate(names) if x.name not in evidence.layouts])
-        if evidence.is_final is None:
-            return ready if evidence.layouts is not None else ~ready
-        flows, place = factorize(frames.flow)
-        known = np.array([evidence.is_final(self._connection(f)) for f in flows.tolist()], np.bool_)[place]
-        return known if evidence.layouts is None else ready | known
-
-    def _decoded(self, frames: Frames) -> Iterator[tuple[Frames, Records]]:
-        protocol = self.protocols[frames.protocol]
+    def _decoded(self, protocol: MessageQueue, frames: Frames) -> Iterator[tuple[Frames, Records]]:
         reader = self.reader(protocol)
-        frames = _in_time(self._relaid(protocol, reader, frames))
+        frames = _in_time(self._laid_out(protocol, reader, frames))
         at = 0
         for records in reader.batches(_spans(frames), self.options.policy.bodies):
             yield _taken(frames, np.s_[at : at + len(records.flaw)]), records
@@ -232,222 +153,371 @@ class Pipeline:
             self.readers[protocol.name] = Reader(protocol)
         return self.readers[protocol.name]
 
-    def _relaid(self, protocol: MessageQueue, reader: Reader, frames: Frames) -> Frames:
-        """The frames with the layouts that the connections' evidence, this batch's included, asks for."""
-        evidence = protocol.evidence
-        if evidence is None or evidence.select_layout is None:
+    def _laid_out(self, protocol: MessageQueue, reader: Reader, frames: Frames) -> Frames:
+        """The frames with the layouts that their connections' evidence asks for."""
+        rule = protocol.evidence
+        if rule is None or rule.select_layout is None:
             return frames
         names = [x.name for x in reader.program.layouts]
         unique, place = factorize(frames.flow * len(names) + frames.layout)
         pairs = [divmod(key, len(names)) for key in unique.tolist()]
-        new = [names.index(evidence.select_layout(self._connection(f), names[i])) for f, i in pairs]
+        new = [names.index(rule.select_layout(self.evidence(f), names[i])) for f, i in pairs]
         return replace(frames, layout=np.array(new, np.int32)[place])
 
-    def _connection(self, flow: int) -> Evidence:
+    def evidence(self, flow: int) -> Evidence:
+        """The evidence of a connection of some protocol."""
         connection = self.framer.talks[flow].connection
         assert connection is not None
         return connection
 
-    def speaking(self, name: str) -> list[int]:
-        """The flows of a protocol, in order."""
-        protocol = self.protocols[name]
-        return sorted(f for f, talk in self.framer.talks.items() if talk.protocol is protocol)
+    def facts(self, protocol: MessageQueue, flows: Sequence[int]) -> list[ConnectionFacts]:
+        """What connections say of their rows."""
+        rule = protocol.evidence
+        return [_NO_FACTS if rule is None else rule.resolve(self.evidence(f)) for f in flows]
 
-    def _said(self, evidence: EvidenceRule, flows: Sequence[int]) -> dict[int, ConnectionFacts]:
-        """What flows say as they are known by now."""
-        return dict(zip(flows, evidence.resolve([self._connection(f) for f in flows]), strict=True))
+    # -- what a connection says as a whole -----------------------------------------------------------------
 
-    def _observe(self, protocol: MessageQueue, reader: Reader, frames: Frames) -> None:
-        evidence = protocol.evidence
-        assert evidence is not None
+    def _resolved(self, protocol: MessageQueue, frames: Frames) -> Iterator[Frames]:
+        """The rows whose reading no later message can change, after those of their connections that waited."""
+        rule = protocol.evidence
+        assert rule is not None
+        flows, place = factorize(frames.flow)
+        known = [self.evidence(f) for f in flows.tolist()]
+        if not all(connection.is_fixed for connection in known):
+            self._observe(protocol, rule, frames)
+        waiting = self._waiting.setdefault(protocol.name, {})
+        waits = np.zeros(len(flows), np.bool_)
+        telling = self._telling(protocol, rule, frames, place, len(flows))
+        counts = np.bincount(place, minlength=len(flows))
+        sizes = np.bincount(place, frames.end - frames.start, len(flows)).astype(np.int64)
+        for i, (flow, connection) in enumerate(zip(flows.tolist(), known, strict=True)):
+            if connection.is_fixed or not (telling[i] or flow in waiting):
+                continue
+            before = waiting.get(flow, ())
+            count = int(counts[i]) + sum(len(part.start) for part in before)
+            size = int(sizes[i]) + sum(len(part.buffer) for part in before)
+            full = count > LOOKAHEAD_MESSAGES or size > LOOKAHEAD_BYTES or self._waiting_bytes > WAITING_BYTES
+            connection.is_fixed = full or rule.is_final(connection)
+            waits[i] = not connection.is_fixed
+        yield from self._let_go(protocol, [f for f in flows[~waits].tolist() if f in waiting])
+        if not waits.any():
+            yield frames
+            return
+        ready = ~waits[place]
+        yield _taken(frames, np.flatnonzero(ready))
+        for i in np.flatnonzero(waits).tolist():
+            part = _copied(frames, np.flatnonzero(place == i))
+            waiting.setdefault(int(flows[i]), []).append(part)
+            self._waiting_bytes += len(part.buffer)
+
+    def _telling(
+        self, protocol: MessageQueue, rule: EvidenceRule, frames: Frames, place: NDArray[np.int64], count: int
+    ) -> NDArray[np.bool_]:
+        """The connections of which a row is read as later evidence may say."""
+        if rule.layouts is None:
+            return np.ones(count, np.bool_)
+        names = self.reader(protocol).program.layouts
+        telling = np.isin(frames.layout, [i for i, x in enumerate(names) if x.name in rule.layouts])
+        return np.bincount(place[telling], minlength=count) > 0
+
+    def _let_go(self, protocol: MessageQueue, flows: Sequence[int]) -> Iterator[Frames]:
+        """The rows of some connections that waited."""
+        waiting = self._waiting.get(protocol.name, {})
+        parts = [part for flow in flows for part in waiting.pop(flow, ())]
+        self._waiting_bytes -= sum(len(part.buffer) for part in parts)
+        if parts:
+            yield _joined(parts)
+
+    def _released(self, flows: Sequence[int] | None) -> Iterator[tuple[Frames, Records]]:
+        """What waits of connections that are over, or of all."""
+        for name, waiting in self._waiting.items():
+            protocol = self.protocols[name]
+            over = [f for f in (waiting if flows is None else flows) if f in waiting]
+            for flow in over:
+                self.evidence(flow).is_fixed = True
+            for frames in self._let_go(protocol, over):
+                yield from self._decoded(protocol, self._wanted(frames))
+
+    def _observe(self, protocol: MessageQueue, rule: EvidenceRule, frames: Frames) -> None:
+        reader = self.reader(protocol)
         wanted = frames.flaw == Flaw.NONE
-        if evidence.ops is not None:
-            wanted &= np.isin(frames.op, list(evidence.ops))
-        if evidence.layouts is not None:
-            telling = [i for i, x in enumerate(reader.program.layouts) if x.name in evidence.layouts]
+        if rule.ops is not None:
+            wanted &= np.isin(frames.op, list(rule.ops))
+        if rule.layouts is not None:
+            telling = [i for i, x in enumerate(reader.program.layouts) if x.name in rule.layouts]
             wanted &= np.isin(frames.layout, telling)
         rows = np.flatnonzero(wanted)
         if not len(rows):
             return
         rows = rows[np.lexsort((frames.offset[rows], frames.first_packet[rows], frames.ts_ns[rows]))]
         for raw in reader.raw(_spans(_taken(frames, rows))):
-            self._prove(evidence, frames, rows[: raw.n], raw)
+            self._prove(protocol, rule, frames, rows[: raw.n], raw)
             rows = rows[raw.n :]
 
-    def _prove(self, evidence: EvidenceRule, frames: Frames, rows: NDArray[np.intp], raw: Raw) -> None:
+    def _prove(
+        self, protocol: MessageQueue, rule: EvidenceRule, frames: Frames, rows: NDArray[np.intp], raw: Raw
+    ) -> None:
         good = np.flatnonzero(raw.flaw == Flaw.NONE)
+        open_ = [not self.evidence(f).is_fixed for f in frames.flow[rows[good]].tolist()]
+        good = good[np.array(open_, np.bool_)]
         rows = rows[good]
         flows, of = factorize(frames.flow[rows])
         client = np.array([self.framer.talks[f].client for f in flows.tolist()], np.int8)
-        evidence.observe(
+        rule.observe(
             Seen(
-                raw, good, [self._connection(f) for f in flows.tolist()], of, client[of] == frames.side[rows],
-                frames.op[rows], frames.ts_ns[rows],
+                raw, good, [self.evidence(f) for f in flows.tolist()], of, client[of] == frames.side[rows],
+                frames.op[rows], frames.ts_ns[rows], self.shared.setdefault(protocol.name, {}),
             )
         )  # fmt: skip
 
 
-class CapturePipeline(Pipeline):
+class Tables(Pipeline):
+    """A pipeline whose rows become those of all tables; ``emit`` is given them as they are final."""
+
+    def __init__(self, options: Options, emit: Emit, background: Background | None = None) -> None:
+        super().__init__(options)
+        self.emit = emit
+        self.background = background or Background()
+        self.correlations: dict[str, Correlation] = {}
+        self._missing_at: dict[int, list[int]] = {}
+        """By connection, the stream offset behind which each side holds no message, -1 for none."""
+
+    def __getstate__(self) -> dict[str, object]:
+        left_out = ("emit", "background", "readers")
+        return {name: value for name, value in self.__dict__.items() if name not in left_out} | {"readers": {}}
+
+    def take(self, found: Iterator[tuple[Frames, Records]], files: Sequence[str], is_last: bool = False) -> None:
+        """Have messages made into rows, exchanges and deliveries, and given out. ``is_last``: no side waits for bytes."""
+        for frames, records in found:
+            behind = frozenset[int]() if is_last else self.behind()
+            protocol = self.protocols[frames.protocol]
+            known = self._connections(protocol, frames)
+            program = self.reader(protocol).program
+
+            def made(
+                frames: Frames = frames, records: Records = records, known: Connections = known,
+                protocol: MessageQueue = protocol, program: object = program, behind: frozenset[int] = behind,
+            ) -> None:  # fmt: skip
+                chunk, batch = message_rows(protocol, program, frames, records, known, files, self.options.policy)  # type: ignore[arg-type]
+                self.give_messages(chunk)
+                if batch is not None:
+                    self.give(self.correlation(protocol).feed(batch, behind), files)
+
+            self.background.do(made)
+
+    def give_messages(self, chunk: Chunk) -> None:
+        """Rows of ``messages`` are final."""
+        self.emit(Output("messages", chunk.messages, chunk.protocol, chunk.fields))
+
+    def give(self, found: Iterator[tuple[str, pa.Table]], files: Sequence[str]) -> None:
+        """Rows of ``exchanges`` and ``deliveries`` are final."""
+        for name, rows in found:
+            names = pa.DictionaryArray.from_arrays(np.zeros(rows.num_rows, np.int32), pa.array([files[0]], pa.string()))
+            schema = TABLES[name]
+            whole = rows.append_column("capture", names)
+            self.emit(Output(name, pa.table({n: whole[n] for n in schema.names}).cast(schema)))
+
+    def correlation(self, protocol: MessageQueue) -> Correlation:
+        """The exchanges and deliveries of a protocol in the making."""
+        if protocol.name not in self.correlations:
+            assert protocol.rule is not None
+            made = prints(self.options.policy.bases)
+            self.correlations[protocol.name] = Correlation(protocol.name, protocol.rule, made)
+        return self.correlations[protocol.name]
+
+    def _connections(self, protocol: MessageQueue, frames: Frames) -> Connections:
+        numbers, place = factorize(frames.flow)
+        of = self.assembler.flows.columns(numbers)
+        client = np.array([self.framer.talks[f].client for f in numbers.tolist()], np.int64)
+        return Connections(numbers, place, of, of.connection_ids(), client, self.facts(protocol, numbers.tolist()))
+
+    def close(self, flows: NDArray[np.int64], files: Sequence[str], of_others: bool) -> None:
+        """Connections are over: what is known of them becomes rows, and they leave memory.
+
+        ``of_others``: problems of other connections that can change no more are given out, too.
+        """
+        gaps = self.assembler.final_gaps(flows) if of_others else self.assembler.gaps()
+        found = [*self.framer.problems, *not_read(self.assembler, gaps)]
+        self.framer.problems = []
+        for problem in found:
+            if problem.kind != "conflict":
+                self._note_missing(problem)
+        table = problems(files[0], found, self.assembler.flows, self.framer.talks)
+        blocks = list(connections(files[0], self.assembler.flows, self.framer.talks, flows))
+        closings = self._closings(flows)
+
+        def made() -> None:
+            for protocol, closing in closings:
+                self.give(self.correlation(protocol).close(closing), files)
+            for block in blocks:
+                self.emit(Output("connections", block))
+            if table.num_rows:
+                self.emit(Output("problems", table))
+
+        self.background.do(made)
+        for flow in flows.tolist():
+            self._missing_at.pop(flow, None)
+        self.framer.forget(flows)
+
+    def _note_missing(self, problem: Problem) -> None:
+        if problem.kind == "undecoded" and problem.reason in ("bad_framing", "truncated"):
+            return  # bytes at the end that are no message miss nothing
+        state = self.framer.talks.get(problem.flow)
+        if state is None:
+            return
+        side = int(problem.side != state.client)
+        at = self._missing_at.setdefault(problem.flow, [-1, -1])
+        at[side] = max(at[side], problem.offset)
+
+    def _closings(self, flows: NDArray[np.int64]) -> list[tuple[MessageQueue, Closing]]:
+        """How connections ended, by protocol."""
+        by_protocol: dict[str, list[int]] = {}
+        for flow in flows.tolist():
+            state = self.framer.talks.get(flow)
+            if state is not None and state.protocol is not None and state.protocol.rule is not None:
+                by_protocol.setdefault(state.protocol.name, []).append(flow)
+        return [(self.protocols[name], self._closing(np.array(some))) for name, some in by_protocol.items()]
+
+    def _closing(self, numbers: NDArray[np.int64]) -> Closing:
+        of = self.assembler.flows.columns(numbers)
+        client = np.array([self.framer.talks[f].client for f in numbers.tolist()], np.int64)
+        row, server = np.arange(len(numbers)), 1 - client
+        fin, acked = of.fin_offset[row, client], of.acked[row, client]
+        server_fin = of.fin_offset[row, server] != NONE
+        covered = server_fin & (acked != NONE) & (acked >= np.where(fin == NONE, of.end_offset[row, client], fin))
+        missing = np.array([self._missing_at.get(f, (-1, -1)) for f in numbers.tolist()], np.int64).reshape(-1, 2)
+        return Closing(numbers, of.rst.any(1) | server_fin, covered, missing[:, 0], missing[:, 1])
+
+
+class CapturePipeline(Tables):
     """One capture made into tables."""
 
     def __init__(
-        self, capture: Capture, options: Options, ready: Ready | None = None, behind: Background | None = None
+        self, capture: Capture, options: Options, emit: Emit, background: Background | None = None
     ) -> None:
-        super().__init__(options, patient=True)
+        super().__init__(options, emit, background)
         self.capture = capture
-        self.spool = Spool()
-        self.ready = ready
-        self.behind = behind or Background()
-        self.rows: dict[str, Rows] = {}
-        self.keep: Callable[[str, pa.Table], None] = self._keep
-        """Is given, by protocol, what ``ledgers`` needs of the rows that are given out."""
         self.failure: CaptureError | None = None
-        self.talks = ConnectionRegistry(self.framer.talks)
-        self.not_read: list[Problem] = []
-        """Problems of connections that are over."""
-        self._known: dict[str, dict[int, ConnectionFacts]] = {}
+        self.rows_of_captures = CaptureRows(capture)
 
-    def run(self, progress: Callable[[int], None] | None) -> Dissection:
+    def run(self, progress: Callable[[int], None] | None = None) -> None:
+        """Read the capture to its end. Raises CaptureError where nothing of it could be read."""
+        for _ in self.steps(progress):
+            pass
+
+    def steps(self, progress: Callable[[int], None] | None = None) -> Iterator[None]:
+        """The same window by window."""
         any_read = False
         try:
             for window in self.capture.windows(self._window_times()):
-                self._take(self.messages(window))
+                self.rows_of_captures.take(window)
+                self.take(self.messages(window), self.capture.files)
                 self._make_room()
                 any_read = True
                 if progress is not None:
                     progress(int(window.caplen.sum()) + RECORD_BYTES * len(window.caplen))
+                yield
         except CaptureError as error:
             if not any_read:
                 raise
             self.failure = error
-        self._take(self.last_messages())
-        self.behind.wait()
-        return self._result()
+        self._finish()
+        yield
 
     def _window_times(self) -> int:
         """How many times as large as usual windows are."""
         return 1
 
+    def give_messages(self, chunk: Chunk) -> None:
+        """Count the messages of each file, too."""
+        self.rows_of_captures.count(chunk.messages["capture_file"])
+        super().give_messages(chunk)
+
     def _make_room(self) -> None:
-        """Pack connections away that are over, or have to be, so that those in memory are no more than fit."""
+        """Let connections go that are over, or have to be, so that those in memory are no more than fit."""
         room = self.options.max_memory_bytes // FLOW_BYTES
         over = self.assembler.eviction_candidates(room // CLOSED_SHARE, room // OPEN_SHARE)
         if not len(over):
             return
-        self._take(self.last_of(over))
-        self.not_read += not_read(self.assembler, self.assembler.final_gaps(over))
-        self.talks.end(over.tolist())
-        self.framer.forget(over)
-        self.assembler.forget(over, remember=True)
+        self.take(self.last_of(over), self.capture.files, is_last=True)
+        self.close(over, self.capture.files, of_others=True)
+        self.assembler.forget(over)
 
-    def _take(self, found: Iterator[tuple[Frames, Records]]) -> None:
-        for frames, records in found:
-            protocol = self.protocols[frames.protocol]
-            made = partial(
-                tables.waiting, protocol, self.reader(protocol).program, frames, records,
-                from_client(frames, self.talks), self.capture.files, self.options.policy,
-            )  # fmt: skip
-            if self.ready is None:
-                self.spool.add(protocol.name, made())
-            else:
-                self._give(protocol, frames, made, self.ready)
-
-    def _give(self, protocol: MessageQueue, frames: Frames, made: Callable[[], pa.Table], ready: Ready) -> None:
-        """Give out the rows that are final; the others wait."""
-        flows, place = factorize(frames.flow)
-        facts, of = self._final(protocol, flows.tolist()), self.assembler.flows.columns(flows)
-        final = of.syn[place, frames.side] & np.isin(flows, list(facts))[place]
-        if final.all():
-            self._finish(protocol, made, facts, of, ready)
-            return
-        table = made()
-        if not final.any():
-            self.spool.add(protocol.name, table)
-            return
-        self.spool.add(protocol.name, table.filter(pa.array(~final)))
-        some = table.filter(pa.array(final))
-        self._finish(protocol, lambda: some, facts, self.assembler.flows.columns(tables.flows_in(some)), ready)
-
-    def _finish(
-        self,
-        protocol: MessageQueue,
-        made: Callable[[], pa.Table],
-        facts: Mapping[int, ConnectionFacts],
-        of: FlowColumns,
-        ready: Ready,
-    ) -> None:
-        """Have rows finished behind; nothing that the reading goes on to change may be looked at there."""
-        program = self.reader(protocol).program
-
-        def finish() -> None:
-            chunk = tables.settled(protocol, program, made(), facts, of)
-            if chunk.narrow is not None:
-                self.keep(protocol.name, chunk.narrow)
-            ready(chunk)
-
-        self.behind.do(finish)
-
-    def _keep(self, name: str, narrow: pa.Table) -> None:
-        self.rows.setdefault(name, Rows()).add(narrow)
-
-    def _final(self, protocol: MessageQueue, flows: Sequence[int]) -> dict[int, ConnectionFacts]:
-        """What connections say of their rows, of those where that can change no more."""
-        evidence = protocol.evidence
-        if evidence is None:
-            return dict.fromkeys(flows, ConnectionFacts())
-        if evidence.joins or evidence.is_final is None:
-            return {}
-        certain = evidence.is_final
-        return self._said(evidence, [f for f in flows if certain(self._connection(f))])
-
-    def _facts(self, name: str, flows: Sequence[int]) -> dict[int, ConnectionFacts]:
-        """What some flows of a protocol as a whole say when the input has ended; of all if they know of each other."""
-        evidence = self.protocols[name].evidence
-        if evidence is None:
-            return {}
-        if evidence.joins:
-            if name not in self._known:
-                self._known[name] = self._joined(name)
-            return self._known[name]
-        return self._said(evidence, flows)
-
-    def _connection(self, flow: int) -> Evidence:
-        return self.talks.connection(flow)
-
-    def speaking(self, name: str) -> list[int]:
-        """The flows of a protocol, in order; where it does not join, only those that are not over."""
-        protocol = self.protocols[name]
-        past = [f for f in self.talks.joining if self.talks[f].protocol is protocol]
-        return sorted([*past, *super().speaking(name)])
-
-    def _joined(self, name: str) -> dict[int, ConnectionFacts]:
-        """What all flows of a protocol say."""
-        evidence = self.protocols[name].evidence
-        assert evidence is not None
-        return self._said(evidence, self.speaking(name))
-
-    def _result(self) -> Dissection:
-        flows = self.assembler.flows
-        found = self.framer.problems + self.not_read + not_read(self.assembler, self.assembler.gaps())
+    def _finish(self) -> None:
+        self.take(self.last_messages(), self.capture.files, is_last=True)
+        self.close(self.assembler.live, self.capture.files, of_others=False)
+        self.background.wait()
         self.counts.update({k: v for k, v in (self.assembler.counts | self.framer.counts).items() if v})
-
-        def resolve(name: str, table: pa.Table) -> Chunk:
-            protocol = self.protocols[name]
-            numbers = tables.flows_in(table)
-            facts = self._facts(name, numbers.tolist())
-            return tables.settled(protocol, self.reader(protocol).program, table, facts, flows.columns(numbers))
-
-        return Dissection(
-            self.capture, tables.problems(found, flows, self.talks), self.counts, flows, self.talks, self.spool, resolve,
-            ends(flows, self.talks, found), self.rows, failure=self.failure,
-        )  # fmt: skip
+        for correlation in self.correlations.values():
+            for name, count in correlation.counts.items():
+                self.counts[name] = self.counts.get(name, 0) + count
+        table = self.rows_of_captures.table(self.failure)
+        if table.num_rows:
+            self.emit(Output("captures", table))
 
 
-def from_client(frames: Frames, talks: Mapping[int, ConnectionView]) -> NDArray[np.bool_]:
-    """Whether each message is from the client of its connection."""
-    flows, place = factorize(frames.flow)
-    client = np.array([talks[f].client for f in flows.tolist()], np.int8)
-    return np.asarray(client[place] == frames.side)
+@dataclass(slots=True)
+class Dissection:
+    """A dissected capture in memory: every table, and what was met on the way that no row tells.
+
+    counts: packets that are no TCP, memory caps that bit. failure: why the rest of the capture could not be read.
+    """
+
+    capture: Capture
+    counts: dict[str, int] = field(default_factory=dict)
+    failure: CaptureError | None = None
+    chunks: list[Chunk] = field(default_factory=list)
+    _tables: dict[str, list[pa.Table]] = field(default_factory=dict)
+
+    def table(self, name: str) -> pa.Table:
+        """A table that is not a protocol's, whole."""
+        if name == "messages":
+            parts = [chunk.messages for chunk in self.chunks]
+        else:
+            parts = self._tables.get(name, [])
+        return pa.concat_tables([TABLES[name].empty_table(), *parts])
+
+    @property
+    def connections(self) -> pa.Table:
+        """One row per TCP connection."""
+        return self.table("connections")
+
+    @property
+    def problems(self) -> pa.Table:
+        """One row per stretch of stream that became no message."""
+        return self.table("problems")
+
+    @property
+    def exchanges(self) -> pa.Table:
+        """One row per request, and per reply without one."""
+        return self.table("exchanges")
+
+    @property
+    def deliveries(self) -> pa.Table:
+        """One row per delivery whose publish was found."""
+        return self.table("deliveries")
+
+    def take(self, output: Output) -> None:
+        """Take rows in."""
+        if output.fields is not None and output.protocol is not None:
+            self.chunks.append(Chunk(output.protocol, output.rows, output.fields))
+        else:
+            self._tables.setdefault(output.table, []).append(output.rows)
+
+
+def dissect(
+    capture: Capture, options: Options | None = None, progress: Callable[[int], None] | None = None
+) -> Dissection:
+    """A capture's tables, all in memory.
+
+    ``progress`` is told how many bytes of capture were read since it was last called. Raises CaptureError if a file is
+    gone or a pipe was read already, so that nothing could be read; whatever the bytes are, they are a result.
+    """
+    made = Dissection(capture)
+    run = CapturePipeline(capture, options or Options(), made.take)
+    run.run(progress)
+    made.counts, made.failure = run.counts, run.failure
+    return made
 
 
 def shared(segments: Segments, share: int, share_count: int) -> Segments:
@@ -476,38 +546,31 @@ def _taken(frames: Frames, rows: NDArray[np.intp] | slice) -> Frames:
     return replace(frames, **{name: getattr(frames, name)[rows] for name in _PER_ROW})
 
 
+def _copied(frames: Frames, rows: NDArray[np.intp]) -> Frames:
+    """Some of the rows, over a buffer that holds nothing else."""
+    some = _taken(frames, rows)
+    spans = _spans(some).gathered()
+    return replace(some, buffer=spans.buffer, start=spans.start.copy(), end=spans.end.copy())
+
+
+def _joined(parts: Sequence[Frames]) -> Frames:
+    """Rows of several parts as one."""
+    if len(parts) == 1:
+        return parts[0]
+    sizes = np.array([len(part.buffer) for part in parts], np.int64)
+    shift = np.repeat(np.cumsum(sizes) - sizes, [len(part.start) for part in parts])
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _PER_ROW}
+    columns["start"], columns["end"] = columns["start"] + shift, columns["end"] + shift
+    return Frames(parts[0].protocol, np.concatenate([part.buffer for part in parts]), **columns)
+
+
 def _in_time(frames: Frames) -> Frames:
     """The rows in order of time, so that what is read of them needs no sorting: bytes are moved once."""
     ts_ns, packet = frames.ts_ns, frames.first_packet
     step = np.diff(ts_ns)
     if not ((step < 0) | ((step == 0) & (packet[1:] < packet[:-1]))).any():
         return frames
-    return _taken(frames, np.lexsort((packet, ts_ns)))
-
-
-def _parts(frames: Frames, rows: NDArray[np.intp]) -> Iterator[Frames]:
-    """The rows in parts whose bytes fit an Arrow column."""
-    size = np.cumsum(frames.end[rows] - frames.start[rows])
-    part = size // LATER_BYTES
-    for one in np.unique(part).tolist():
-        yield _taken(frames, rows[part == one])
-
-
-def _asleep(frames: Frames) -> pa.Table:
-    """Frames with their bytes as a table, so that they can wait in a spool."""
-    n = len(frames.start)
-    rows = np.arange(n, dtype=np.int32)
-    raw = span_array(frames.buffer, n, rows, frames.start, frames.end - frames.start, pa.binary())
-    return pa.table({name: pa.array(getattr(frames, name)) for name in _PER_ROW} | {"raw": raw})
-
-
-def _woken(protocol: str, batch: pa.RecordBatch) -> Frames:
-    """The frames of a batch from the spool."""
-    columns = {name: batch.column(name).to_numpy(zero_copy_only=False).copy() for name in _PER_ROW}
-    _, offsets, values = batch.column("raw").buffers()
-    ends = np.frombuffer(offsets, np.int32)[batch.column("raw").offset :][: batch.num_rows + 1].astype(np.int64)
-    buffer = np.frombuffer(values, np.uint8) if values is not None else np.empty(0, np.uint8)
-    return Frames(protocol, buffer, **columns | {"start": ends[:-1].copy(), "end": ends[1:].copy()})
+    return _taken(frames, np.lexsort((frames.offset, packet, ts_ns)))
 
 
 def not_read(assembler: Reassembler, gaps: StreamRanges) -> list[Problem]:
@@ -517,11 +580,13 @@ def not_read(assembler: Reassembler, gaps: StreamRanges) -> list[Problem]:
     return found + _problems(assembler.late(), "undecoded", "late")
 
 
-def _problems(spots: StreamRanges, kind: str, reason: str) -> list[Problem]:
+def _problems(ranges: StreamRanges, kind: str, reason: str) -> list[Problem]:
     return [
-        Problem(f, s, o, n, kind, "snap length" if snapped else reason, ts)
-        for f, s, o, n, ts, snapped in zip(
-            spots.flow.tolist(), spots.side.tolist(), spots.offset.tolist(), spots.length.tolist(),
-            spots.ts_ns.tolist(), spots.snapped.tolist(), strict=True,
+        Problem(f, s, o, n, kind, "snap length" if snapped else reason, ts, packet)
+        for f, s, o, n, ts, snapped, packet in zip(
+            ranges.flow.tolist(), ranges.side.tolist(), ranges.offset.tolist(), ranges.length.tolist(),
+            ranges.ts_ns.tolist(), ranges.snapped.tolist(), ranges.packet.tolist(), strict=True,
         )
     ]  # fmt: skip
+
+

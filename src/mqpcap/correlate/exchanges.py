@@ -1,814 +1,550 @@
-"""Which request got which answer.
+"""Messages to exchanges, as they complete.
 
-Fed with the narrow columns of every message once the capture is read; runs each protocol's declared
-:class:`~mqpcap.schema.protocol.Rule` over them. Promises: a state is never a guess. Pairs are made where order or a
-repeated field proves them; from a hole in the bytes on, or at a late start, only what stays proven is paired and the
-rest is `unknown`.
+:class:`Exchanges` is fed with the rows of a protocol, window by window, and gives the rows of the table ``exchanges``
+that became certain. The order in which a server handled requests is known by connection only, so each connection has a
+:class:`~mqpcap.correlate.dialogue.Dialogue`; only requests that may get a reply and replies go through it, one by one.
+Requests that never get one (BlipMQ publishes) are settled by whole columns: they were handled when a later request of
+their connection was, or when the server closed behind them.
 
-How the generic engine proves a pair. By order: on a connection whose start was captured the k-th request that gets
-an answer and the k-th answer belong together as long as neither direction has a hole before them and each answer fits
-its request. A hole inside a message behind which the next one follows at once changes no order. Where only answers are
-missing and just one place among the requests fits all the answers behind the hole, they belong there. By tie: requests
-and answers that repeat the same values belong together where all requests are known and one alone of that value waits;
-where requests are missing only if the client numbers them.
+Rows that wait are kept in blocks of narrow columns; blocks beyond ``MAX_WAITING_BYTES`` wait in a temporary file.
 """
 
-from bisect import bisect_left
+import tempfile
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap import memory
-from mqpcap.arrays import Tally, compact, constant, factorize, group_ids, groups, unified
-from mqpcap.correlate.rows import Rows
-from mqpcap.decode.framing import ConnectionView, Problem
-from mqpcap.schema.protocol import (
-    Aside,
-    EndColumns,
-    Ends,
-    Matches,
-    MessageQueue,
-    PackedEnds,
-    Pairing,
-    RequestRule,
-    Rule,
-    State,
-    end_columns,
-)
-from mqpcap.tcp.reassembly import NONE, Flow, FlowColumns
-from mqpcap.tcp.reassembly import columns as of_flows
+from mqpcap.arrays import constant, dictionary, factorize, unified, whole
+from mqpcap.correlate.dialogue import NO_ROW, Dialogue, Found, NamedRequests
+from mqpcap.correlate.rules import lanes
+from mqpcap.schema.requests import I64, Lane, Prints, RequestKind, Rule, State
 
-I64 = NDArray[np.int64]
-ENVELOPE = (
-    "connection_id", "direction", "stream_offset", "frame_len", "ts_ns", "end_ts_ns", "op_code", "op", "destination",
-    "client_name", "status", "error_code", "flaw", "first_packet", "gap_before_bytes", "resynced",
+MAX_WAITING_BYTES = 16 << 20
+"""Rows that wait for their state are in memory up to here; more wait in a temporary file."""
+MAX_HELD_ROWS = 1 << 16
+"""Rows of a connection whose other side waits for missing bytes; with more the pairs are looked for all the same."""
+PENDING = -1
+TEXTS = ("op", "destination", "client_name", "status", "client_ip", "server_ip")
+KEPT = (
+    "connection_id", "op", "destination", "client_name", "status", "error_code", "first_packet", "client_ip",
+    "client_port", "server_ip", "server_port",
 )  # fmt: skip
-EXCHANGES = pa.schema(
-    [
-        ("connection_id", pa.int64()),
-        ("protocol", pa.string()),
-        ("op", pa.string()),
-        ("destination", pa.string()),
-        ("client_name", pa.string()),
-        ("request_direction", pa.string()),
-        ("request_offset", pa.int64()),
-        ("reply_offset", pa.int64()),
-        ("request_ts_ns", pa.int64()),
-        ("reply_ts_ns", pa.int64()),
-        ("latency_ns", pa.int64()),
-        ("state", pa.string()),
-        ("status", pa.string()),
-        ("error_code", pa.int64()),
-    ]
-)
-DELIVERIES = pa.schema(
-    [
-        ("protocol", pa.string()),
-        ("destination", pa.string()),
-        ("key", pa.string()),
-        ("publish_connection_id", pa.int64()),
-        ("publish_offset", pa.int64()),
-        ("deliver_connection_id", pa.int64()),
-        ("deliver_offset", pa.int64()),
-        ("publish_ts_ns", pa.int64()),
-        ("deliver_ts_ns", pa.int64()),
-        ("latency_ns", pa.int64()),
-        ("how", pa.string()),
-    ]
-)
-NO_ROWS: I64 = np.empty(0, np.int64)
-LAST = np.iinfo(np.int64).max
-GROUP_ROW_COUNT = 1 << 20
-"""About so many rows are looked at together, and always all of a connection."""
-CONNECTION_ROW_COUNT = 8
-"""What a connection takes beside its rows is as much as so many of them take."""
-EDGE_ROWS = 1 << 14
-"""Connections whose edges are looked at together."""
-MAX_PLACES = 4096
-"""So many places are tried for a run of answers behind a hole; with more it stays unproven."""
-STEADY = 3
-RISING = 8
-"""So many equal steps, or so many steps up (connections may share a counter), show that a client numbers requests."""
-_NO_PAIRS = Pairing(NO_ROWS, NO_ROWS, np.empty(0, np.int8))
+"""Columns of a row that waits, beside its arrays."""
 STATES = pa.array([s.name.lower() for s in State], pa.string())
-_TEXTS = ("protocol", "op", "destination", "client_name", "request_direction", "state", "status")
-_COMPACT = compact(EXCHANGES, _TEXTS)
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
-    """The exchanges and deliveries of one protocol; ``doubtful`` deliveries are left out of the table."""
+class Batch:
+    """Messages of one protocol: ``table`` has KEPT, what the rule needs with ``f.`` in front, ``direction`` and ``flaw``.
 
-    protocol: str
-    deliveries: pa.Table
-    doubtful: int
-    _rows: Rows = field(repr=False)
-    _pairs: Pairing = field(repr=False)
-
-    @property
-    def stands_apart(self) -> bool:
-        """Whether it says the same as with rows of other connections of which this is so, too, together."""
-        aside = self._pairs.aside
-        if aside is None or self.deliveries.num_rows or self.doubtful:
-            return False
-        return bool(np.isin(self._rows.chosen(aside.seen)["connection_id"].to_numpy(), aside.connection).all())
-
-    def blocks(self) -> Iterator[pa.Table]:
-        """The table ``exchanges`` in pieces, in order: by time of the request, or of a reply without one.
-
-        Text is dictionaries.
-        """
-        return _exchanges(self.protocol, self._rows, self._pairs)
-
-    @property
-    def exchanges(self) -> pa.Table:
-        """All of ``blocks``."""
-        return unified(pa.concat_tables([_COMPACT.empty_table(), *self.blocks()])).combine_chunks()
-
-
-_HoleSides = tuple[tuple[int, ...], tuple[int, ...]]
-_Damage = tuple[_HoleSides, tuple[int | None, int | None]]
-"""Holes and tails of both directions, c2s first."""
-_NO_HOLES: _HoleSides = ((), ())
-_START, _RESET, _CLOSED, _LEFT, _COVERED = (1 << k for k in range(5))
-
-
-class Edges(PackedEnds):
-    """The edges of connections by connection id, packed: each record is made when it is asked for.
-
-    first_ts_ns, marks and server (its number in ``servers``) go with the ids, row for row; ``damage`` has the holes and
-    tails of those that have any.
+    flow, offset, length, ts_ns, end_ns (int64), from_client, broken (bytes are missing in front, or it was found by a
+    search) and cut (not all of it was captured; bool) have an entry a row; rows are in order of time.
     """
 
-    def __init__(
-        self,
-        connection_id: I64,
-        first_ts_ns: I64,
-        marks: NDArray[np.uint8],
-        server: NDArray[np.int32],
-        servers: Sequence[str],
-        damage: Mapping[int, _Damage],
-    ) -> None:
-        order = np.argsort(connection_id)
-        self._of = connection_id[order], marks[order], server[order]
-        # Views: what is taken out of them is a number.
-        self._ids, self._marks, self._server = (memoryview(column) for column in self._of)
-        self._first_ts_ns = memoryview(first_ts_ns[order])
-        self._servers, self._damage = servers, damage
-
-    def __getitem__(self, connection_id: int) -> Ends:
-        k = bisect_left(self._ids, connection_id)
-        if k == len(self._ids) or self._ids[k] != connection_id:
-            raise KeyError(connection_id)
-        marks = self._marks[k]
-        holes, tails = self._damage.get(connection_id, (_NO_HOLES, (None, None)))
-        return Ends(
-            connection_id, self._servers[self._server[k]], bool(marks & _START), holes, bool(marks & _RESET),
-            bool(marks & _CLOSED), bool(marks & _LEFT), bool(marks & _COVERED), self._first_ts_ns[k], tails,
-        )  # fmt: skip
-
-    def columns(self, ids: I64) -> EndColumns:
-        """The ends of some connections as arrays."""
-        known, marks, server = self._of
-        at = np.searchsorted(known, ids)
-        strange = ids[np.append(known, -1)[at] != ids]
-        if len(strange):
-            raise KeyError(strange.tolist())
-        damaged = np.isin(ids, np.fromiter(self._damage, np.int64, len(self._damage)))
-        start, ended, covered = (marks[at] & mark != 0 for mark in (_START, _RESET | _CLOSED, _COVERED))
-        return EndColumns(server[at].astype(np.int64), start, damaged, ended, covered)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._ids)
+    table: pa.Table
+    flow: I64
+    from_client: NDArray[np.bool_]
+    offset: I64
+    length: I64
+    ts_ns: I64
+    end_ns: I64
+    broken: NDArray[np.bool_]
+    cut: NDArray[np.bool_]
+    started: NDArray[np.bool_]
+    """Whether the start of the row's connection was captured."""
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self.flow)
+
+    def taken(self, rows: NDArray[np.intp]) -> "Batch":
+        """Some of the rows."""
+        return Batch(self.table.take(pa.array(rows)), *(getattr(self, name)[rows] for name in _ARRAYS))
+
+    @staticmethod
+    def joined(batches: "Sequence[Batch]") -> "Batch":
+        """Several as one."""
+        if len(batches) == 1:
+            return batches[0]
+        table = unified(pa.concat_tables([b.table for b in batches], promote_options="default")).combine_chunks()
+        return Batch(table, *(np.concatenate([getattr(b, name) for b in batches]) for name in _ARRAYS))
 
 
-def ends(flows: Sequence[Flow], talks: Mapping[int, ConnectionView], problems: Sequence[Problem]) -> Edges:
-    """The edges of every connection of a capture."""
-    known = ((number, talk.client) for number, talk in talks.items() if talk.protocol is not None)
-    both = np.fromiter((x for pair in known for x in pair), np.int64).reshape(-1, 2)
-    damaged = dict(_damage(flows, talks, problems))
-    names: dict[tuple[str, int], int] = {}
-    damage: dict[int, _Damage] = {}
-    parts: list[tuple[I64, I64, NDArray[np.uint8], NDArray[np.int32]]] = []
-    for start in range(0, max(len(both), 1), EDGE_ROWS):
-        numbers, client = both[start : start + EDGE_ROWS].T
-        of = of_flows(flows, numbers)
-        places = zip(of.ips(1 - client), of.ports(1 - client).tolist(), strict=True)
-        place = np.array([names.setdefault(one, len(names)) for one in places], np.int32)
-        ids = of.connection_ids()
-        damage |= {
-            one: damaged[flow] for one, flow in zip(ids.tolist(), numbers.tolist(), strict=True) if flow in damaged
-        }
-        parts.append((ids, of.first_ts_ns, _marks(of, client), place))
-    ids, first_ts_ns, marks, place = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return Edges(ids, first_ts_ns, marks, place, [f"{ip} {port}" for ip, port in names], damage)
+_ARRAYS = ("flow", "from_client", "offset", "length", "ts_ns", "end_ns", "broken", "cut", "started")
 
 
-def _marks(of: FlowColumns, client: I64) -> NDArray[np.uint8]:
-    """How connections began and ended."""
-    row, server = np.arange(len(of)), 1 - client
-    fin, acked = of.fin_offset[row, client], of.acked[row, client]
-    server_fin = of.fin_offset[row, server] != NONE
-    covered = server_fin & (acked != NONE) & (acked >= np.where(fin == NONE, of.end_offset[row, client], fin))
-    marks = np.zeros(len(of), np.uint8)
-    for mark, told in (
-        (_START, of.syn.all(1)), (_RESET, of.rst.any(1)), (_CLOSED, server_fin), (_LEFT, fin != NONE),
-        (_COVERED, covered),
-    ):  # fmt: skip
-        marks[told] |= mark
-    return marks
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """How connections ended: an entry each of flow, and whether its end was captured, whether the server closed behind
+    all bytes of the client, and the stream offsets behind which bytes of each side hold no message (-1: none do)."""
+
+    flow: I64
+    ended: NDArray[np.bool_]
+    covered: NDArray[np.bool_]
+    requests_missing_at: I64
+    replies_missing_at: I64
 
 
-def _damage(
-    flows: Sequence[Flow], talks: Mapping[int, ConnectionView], problems: Sequence[Problem]
-) -> Iterator[tuple[int, _Damage]]:
-    """Holes and tails of the connections that have any, by flow."""
-    holes: dict[tuple[int, int], list[int]] = {}
-    loose: set[tuple[int, int, int]] = set()
-    damaged = [
-        p for p in problems if p.kind != "conflict" and p.flow in talks and talks[p.flow].protocol is not None
-    ]  # fmt: skip
-    shifts = of_flows(flows, np.array([p.flow for p in damaged], np.int64)).shift.tolist()
-    for p, shift in zip(damaged, shifts, strict=True):
-        offset = p.offset + shift[p.side]
-        holes.setdefault((p.flow, p.side), []).append(offset)
-        if p.kind == "undecoded" and p.reason in ("bad_framing", "truncated"):
-            loose.add((p.flow, p.side, offset))
-    for flow in dict.fromkeys(flow for flow, _ in holes):
-        side = talks[flow].client
-        c2s, s2c = (tuple(sorted(holes.get((flow, k), ()))) for k in (side, 1 - side))
-        yield flow, ((c2s, s2c), (_tail(c2s, loose, flow, side), _tail(s2c, loose, flow, 1 - side)))
+@dataclass(slots=True)
+class _Block:
+    """Rows that wait: ``row`` is their number for ever, ascending; ``reply`` what is known of the reply."""
+
+    row: I64
+    flow: I64
+    offset: I64
+    ts_ns: I64
+    kind: NDArray[np.int8]
+    silence: NDArray[np.int8]
+    state: NDArray[np.int8]
+    from_client: NDArray[np.bool_]
+    table: pa.Table | None
+    place: tuple[int, int] = (0, 0)
+    replies: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    size_bytes: int = 0
+    """Of ``table``, while it is in memory."""
 
 
-def _tail(holes: tuple[int, ...], loose: set[tuple[int, int, int]], number: int, side: int) -> int | None:
-    """The last hole, if it misses nothing."""
-    return holes[-1] if holes and (number, side, holes[-1]) in loose else None
+_REPLY = ("offset", "ts_ns", "packet", "status", "error_code", "has_error")
 
 
-def needed(rule: Rule) -> tuple[str, ...]:
-    """The protocol's columns that a rule reads, beside ENVELOPE."""
-    return tuple(dict.fromkeys((*rule.tie, *rule.columns, *([rule.one_way[0]] if rule.one_way else []))))
+class Exchanges:
+    """The exchanges of one protocol in the making; see the module.
 
-
-def ledger(protocol: MessageQueue, rows: Rows, edges: Mapping[int, Ends]) -> Ledger:
-    """The exchanges and deliveries of all messages of a protocol in one capture.
-
-    ``rows`` has the columns ENVELOPE, those that ``needed`` names with ``f.`` in front, and ``body_print`` where the
-    rule names a body.
-    """
-    rule = protocol.rule
-    assert rule is not None
-    if not rows.num_rows:
-        return Ledger(protocol.name, DELIVERIES.empty_table(), 0, rows, _NO_PAIRS)
-    memory.trim()
-    pairs = rule.machine(rows, edges) if rule.machine is not None else paired(rule, rows, edges)
-    for queue in rule.queues:
-        pairs = pairs.plus(_queued(queue, rows, edges))
-    matches = None if rule.deliveries is None else rule.deliveries(rows, edges, pairs)
-    memory.trim()
-    doubtful = 0 if matches is None else matches.doubtful
-    return Ledger(protocol.name, _deliveries(protocol.name, rows, matches), doubtful, rows, pairs)
-
-
-def _queued(rule: Rule, rows: Rows, edges: Mapping[int, Ends]) -> Pairing:
-    """The pairs of some operations alone, by row number of the whole."""
-    named = pa.array(sorted({*rule.asks, *(n for a in rule.asks.values() for n in a.by)}), pa.string())
-    chosen = np.flatnonzero(pc.is_in(rows["op"], named).to_numpy(zero_copy_only=False))
-    return paired(rule, rows.chosen(chosen), edges).of(chosen)
-
-
-def paired(rule: Rule, rows: Rows, edges: Mapping[int, Ends]) -> Pairing:
-    """The generic engine: pairs by order or by tie. What happens on one connection says nothing of another."""
-    if rows.num_rows * (CONNECTION_ROW_COUNT + 1) <= GROUP_ROW_COUNT:
-        return _paired(rule, rows, edges)
-    group = _groups(rows)
-    if not group.any():
-        return _paired(rule, rows, edges)
-    found = _NO_PAIRS
-    for one in range(int(group.max()) + 1):
-        some = np.flatnonzero(group == one)
-        found = found.plus(_paired(rule, rows.chosen(some), edges).of(some))
-    return found
-
-
-def _groups(rows: Rows) -> NDArray[np.int32]:
-    """The number of each row's group: about GROUP_ROW_COUNT rows, those of a connection together.
-
-    Connections go in the order of their first rows, so that a group's rows are near each other where connections are
-    short.
-    """
-    seen = Tally(np.minimum, np.add)
-    for start, block in rows.blocks():
-        ids, place = factorize(block["connection_id"].to_numpy())
-        seen.add(ids, np.full(len(ids), start), np.bincount(place, minlength=len(ids)))
-    ids, first, counts = seen.columns()
-    group_of = groups(first, counts + CONNECTION_ROW_COUNT, GROUP_ROW_COUNT)
-    group = np.empty(rows.num_rows, np.int32)
-    for start, block in rows.blocks():
-        some, place = factorize(block["connection_id"].to_numpy())
-        group[start : start + block.num_rows] = group_of[np.searchsorted(ids, some)][place]
-    return group
-
-
-def _paired(rule: Rule, rows: Rows, edges: Mapping[int, Ends]) -> Pairing:
-    """Connections without a hole are done all at once; the others one by one."""
-    columns = _Columns(rule, rows, edges)
-    if rule.tie:
-        _by_tie(columns)
-    else:
-        _by_order(columns)
-    return columns.pairing()
-
-
-class _Columns:
-    """The rows as arrays: which are requests, how they are answered, what a tie compares, and what was found.
-
-    untold                  by row: whether a flaw hides a value that ties
-    partner, lost, unsure   by row: the other half of the pair (-1 for none), whether the answer must lie in a hole, and
-                            whether an answer came that several requests may have got
+    ``prints`` makes numbers of text.
     """
 
-    def __init__(self, rule: Rule, rows: Rows, edges: Mapping[int, Ends]) -> None:
-        self.rule = rule
-        encoded = rows["connection_id"].dictionary_encode()
-        self.connection: I64 = encoded.indices.to_numpy().astype(np.int64)
-        ids = encoded.dictionary.to_numpy()
-        of = end_columns(edges, ids)
-        self.connection_count, self.start, self._ended = len(ids), of.start, of.ended
-        self._edges = {one: edges[int(ids[one])] for one in np.flatnonzero(of.damaged).tolist()}
-        self.offset: I64 = rows["stream_offset"].to_numpy()
-        self.length: I64 = rows["frame_len"].to_numpy()
-        self.ts_ns: I64 = rows["ts_ns"].to_numpy()
-        self.from_client = pc.equal(rows["direction"], "c2s").to_numpy(zero_copy_only=False)
-        self.truncated = pc.fill_null(pc.equal(rows["flaw"], "truncated"), False).to_numpy(zero_copy_only=False)
-        searched = rows["resynced"].to_numpy(zero_copy_only=False)
-        self.found_by_search = searched | (rows["gap_before_bytes"].to_numpy() > 0)
-        self._operations(rows)
-        self.tie = group_ids([rows[f"f.{name}"] for name in rule.tie], rows.num_rows)
-        self.numbers = [_numbers(rows[f"f.{name}"]) for name in rule.tie]
-        self.untold = np.zeros(rows.num_rows, np.bool_)
-        for name in rule.tie:
-            self.untold |= pc.is_null(rows[f"f.{name}"]).to_numpy(zero_copy_only=False)
-        self._by = np.argsort(self.connection, kind="stable")
-        self._bounds = np.searchsorted(self.connection[self._by], np.arange(len(ids) + 1)).tolist()
-        self._holes = {one: (self._breaks(one, True), self._breaks(one, False)) for one in self._edges}
-        self._missing = np.zeros((2, len(ids)), np.bool_)
-        for one, holes in self._holes.items():
-            self._missing[:, one] = [len(side) > 0 for side in holes]
-        self.intact = self.start & ~self._missing.any(axis=0)
-        self.requests = self._in_order(self.is_request)
-        self.replies = self._in_order(self.is_reply)
-        self.partner = np.full(rows.num_rows, -1, np.int64)
-        self.lost = np.zeros(rows.num_rows, np.bool_)
-        self.unsure = np.zeros(rows.num_rows, np.bool_)
+    def __init__(self, protocol: str, rule: Rule, prints: Prints) -> None:
+        self.protocol, self.rule, self.prints = protocol, rule, prints
+        self.lanes = lanes(rule)
+        self.found = Found()
+        self._dialogues: list[dict[int, Dialogue | NamedRequests]] = [{} for _ in self.lanes]
+        self._ends: dict[int, list[int]] = {}
+        self._held: dict[int, list[Batch]] = {}
+        self._blocks: dict[int, _Block] = {}
+        self._first_rows: list[int] = []
+        self._flow_blocks: dict[int, set[int]] = {}
+        self._statuses: dict[str | None, int] = {None: 0}
+        self._row_count = 0
+        self._file: IO[bytes] | None = None
+        self._keeps = rule.needed if rule.deliveries is not None and rule.deliveries.of_pairs else ()
 
-    def _operations(self, rows: Rows) -> None:
-        rule = self.rule
-        encoded = rows.coded("op")
-        names: list[str | None] = [*encoded.dictionary.to_pylist(), None]
-        self.op = pc.fill_null(encoded.indices, len(names) - 1).to_numpy(zero_copy_only=False).astype(np.int64)
-        none = RequestRule("never")
-        asks = [(rule.asks.get(n) if n is not None else None) or rule.otherwise for n in names]
-        self.is_request = self.from_client & np.array([a is not None for a in asks])[self.op]
-        self.expects = np.array([(a or none).answer != "never" for a in asks])[self.op] & self.is_request
-        self.always = np.array([(a or none).answer == "always" for a in asks])[self.op]
-        if rule.one_way is not None:
-            column, value = rule.one_way
-            way = pc.fill_null(pc.equal(rows[f"f.{column}"], value), False).to_numpy(zero_copy_only=False)
-            self.expects &= ~way
-        quiet = np.array([n in rule.unasked for n in names])[self.op]
-        self.is_reply = ~self.from_client & ~quiet
-        self.first_only = np.array([n in rule.first_only for n in names])[self.op]
-        self.may_answer: NDArray[np.bool_] = np.array(
-            [[a is not None and (not a.by or n in rule.errors or n in a.by) for n in names] for a in asks], np.bool_
-        )
+    def __getstate__(self) -> dict[str, object]:
+        state = dict(self.__dict__)
+        for block in self._blocks.values():
+            block.table = self._table(block)
+        state["_file"] = None
+        return state
 
-    def holes(self, one: int) -> tuple[I64, I64]:
-        """The holes of a connection that break the order."""
-        return self._holes.get(one, (NO_ROWS, NO_ROWS))
+    # -- rows in -------------------------------------------------------------------------------------------
 
-    def _breaks(self, one: int, from_client: bool) -> I64:
-        """Those of a direction: not inside a message behind which the next one follows at once."""
-        rows = self._by[self._bounds[one] : self._bounds[one + 1]]
-        edge, which = self._edges[one], 0 if from_client else 1
-        holes = np.array([h for h in edge.holes[which] if h != edge.tails[which]], np.int64)
-        side = rows[self.from_client[rows] == from_client]
-        side = side[np.argsort(self.offset[side], kind="stable")]
-        after = np.searchsorted(self.offset[side], holes, "right")
-        inside = (after > 0) & (after < len(side))
-        before, behind = side[after[inside] - 1], side[after[inside]]
-        inside[inside] = self.truncated[before] & ~self.found_by_search[behind]
-        return holes[~inside]
+    def feed(self, batch: Batch, behind: frozenset[int] | set[int] = frozenset()) -> "tuple[list[pa.Table], Pairs | None]":
+        """Take rows in; returns rows of ``exchanges`` that are certain now, and the pairs that were found.
 
-    def _in_order(self, wanted: NDArray[np.bool_]) -> I64:
-        rows = np.flatnonzero(wanted)
-        return rows[np.lexsort((self.offset[rows], self.connection[rows]))]
+        ``behind``: flows a side of which waits for missing bytes, so that the other is ahead of it.
+        """
+        batch = self._in_turn(batch, behind)
+        if len(batch):
+            self._take(batch)
+        return self._certain()
 
-    def fits(self, request: I64, reply: I64) -> NDArray[np.bool_]:
-        """Whether each reply is one that its request may get, and came after it."""
-        fit: NDArray[np.bool_] = self.may_answer[self.op[request], self.op[reply]]
-        fit = fit & (self.ts_ns[reply] >= self.ts_ns[request])
-        return fit & (self.tie[request] == self.tie[reply]) if self.rule.tie else fit
+    def _in_turn(self, batch: Batch, behind: frozenset[int] | set[int]) -> Batch:
+        """The rows whose turn it is: not those of connections of which a side is behind."""
+        if not behind and not self._held:
+            return batch
+        flows = np.unique(batch.flow).tolist()
+        late = np.array([f for f in flows if f in behind], np.int64)
+        parts = []
+        if len(late):
+            waits = np.isin(batch.flow, late)
+            for f in late.tolist():
+                self._held.setdefault(f, []).append(batch.taken(np.flatnonzero(batch.flow == f)))
+            batch = batch.taken(np.flatnonzero(~waits))
+        for f in [f for f, some in self._held.items() if f not in behind or sum(map(len, some)) > MAX_HELD_ROWS]:
+            parts += self._held.pop(f)
+        return Batch.joined([*parts, batch]) if parts else batch
 
-    def of(self, rows: I64, one: int) -> I64:
-        """Those of ``rows`` (``requests`` or ``replies``) that belong to a connection."""
-        first, last = np.searchsorted(self.connection[rows], [one, one + 1])
-        return rows[first:last]
+    def _take(self, batch: Batch) -> None:
+        order = _causal(batch)
+        taken: list[tuple[NDArray[np.intp], _Block]] = []
+        for number, lane in enumerate(self.lanes):
+            codes = lane.codes(batch.table)
+            rows = _taking_part(lane, codes, batch.from_client)
+            if len(rows):
+                block = self._new_block(batch, lane, codes, rows)
+                self._converse(number, lane, batch, codes, rows, block, order)
+                taken.append((rows, block))
+        self._note_ends(batch)
 
-    def pair(self, request: I64, reply: I64) -> None:
-        """Note pairs."""
-        self.partner[request] = reply
-        self.partner[reply] = request
-
-    def in_step(self, asked: I64) -> tuple[I64, I64, NDArray[np.bool_]]:
-        """The k-th of ``asked`` and the k-th reply of intact connections; and where all fit and none is left over."""
-        n = self.connection_count
-        wanted = np.bincount(self.connection[asked], minlength=n)
-        got = np.bincount(self.connection[self.replies], minlength=n)
-        first_asked, first_got = np.cumsum(wanted) - wanted, np.cumsum(got) - got
-        at = self.connection[asked]
-        rank = np.arange(len(asked)) - first_asked[at]
-        take = self.intact[at] & (rank < got[at])
-        request = asked[take]
-        reply = self.replies[first_got[at[take]] + rank[take]]
-        good = self.intact & (got <= wanted)
-        good[self.connection[request[~self.fits(request, reply)]]] = False
-        good[self.connection[self.replies[self.first_only[self.replies]]]] = False
-        return request, reply, good
-
-    def pairing(self) -> Pairing:
-        """Every request and every reply without one, with its state."""
-        n = self.connection_count
-        left = self.partner[self.replies] < 0
-        alone = self.replies[left & ~self.first_only[self.replies]]
-        in_step = np.ones(n, np.bool_)
-        in_step[self.connection[alone]] = False
-        # The first reply of a connection answers something: alone, it was captured before its request.
-        at = self.connection[self.replies]
-        in_step[at[left & np.diff(at, prepend=-1).astype(np.bool_)]] = False
-        ended: NDArray[np.bool_] = self._ended & self.start & ~self._missing[1]
-        first_hole = np.full(n, LAST)
-        for one, (c2s, _) in self._holes.items():
-            first_hole[one] = c2s.min(initial=LAST)
-        q, at = self.requests, self.connection[self.requests]
-        state = np.full(len(q), State.UNKNOWN, np.int8)
-        # A message cut by the end of its stream was never a whole request.
-        due = self.expects[q] & self.always[q] & ~self.truncated[q] & ~self.unsure[q]
-        state[due & (ended & in_step)[at] & (self.offset[q] < first_hole[at])] = State.UNANSWERED
-        state[self.lost[q]] = State.LOST
-        state[~self.expects[q] & ~self.unsure[q]] = State.NOT_EXPECTED
-        state[self.partner[q] >= 0] = State.ANSWERED
-        orphan = self._orphans(alone)
-        return Pairing(
-            np.concatenate([q, np.full(len(alone), -1)]), np.concatenate([self.partner[q], alone]),
-            np.concatenate([state, np.where(orphan, State.ORPHAN, State.UNKNOWN).astype(np.int8)]),
+    def _new_block(self, batch: Batch, lane: Lane, codes: I64, rows: NDArray[np.intp]) -> _Block:
+        n, number = len(rows), len(self._first_rows)
+        kinds = np.array(lane.rules.kind[lane.rules.late], np.int8)[codes[rows]]
+        kinds[~batch.from_client[rows]] = RequestKind.NOTHING
+        state = np.full(n, PENDING, np.int8)
+        state[kinds == RequestKind.IGNORED] = State.NOT_EXPECTED
+        status = dictionary(batch.table["status"])
+        words = [self._statuses.setdefault(x, len(self._statuses)) for x in [*status.dictionary.to_pylist(), None]]
+        at = pa.array(rows)
+        names = [*KEPT, *(f"f.{name}" for name in self._keeps)]
+        table = batch.table.select(names).take(at)
+        coded = np.array(words, np.int64)[
+            pc.fill_null(status.indices, len(words) - 1).to_numpy(zero_copy_only=False)[rows]
+        ]
+        block = _Block(
+            np.arange(self._row_count, self._row_count + n), batch.flow[rows], batch.offset[rows], batch.ts_ns[rows],
+            kinds, np.array(lane.rules.silence, np.int8)[codes[rows]], state, batch.from_client[rows], table,
+            size_bytes=table.nbytes,
         )  # fmt: skip
+        error = whole(table["error_code"])
+        block.replies = {
+            "offset": np.full(n, -1, np.int64), "ts_ns": np.zeros(n, np.int64), "packet": np.zeros(n, np.int64),
+            "status": coded, "error_code": pc.fill_null(error, 0).to_numpy().copy(),
+            "has_error": pc.is_valid(error).to_numpy(zero_copy_only=False).astype(np.int64),
+        }  # fmt: skip
+        self._row_count += n
+        self._blocks[number] = block
+        self._first_rows.append(int(block.row[0]))
+        for flow in np.unique(block.flow[state == PENDING]).tolist():
+            self._flow_blocks.setdefault(flow, set()).add(number)
+        return block
 
-    def _orphans(self, alone: I64) -> NDArray[np.bool_]:
-        """Of replies without a request, those that no captured request can have got, where requests are missing."""
-        unseen: NDArray[np.bool_] = ~self.start | self._missing[0]
-        orphan = unseen[self.connection[alone]] & ~self.untold[alone]
-        if not orphan.any():
-            return orphan
-        keys = [self.connection, self.tie] if self.rule.tie else [self.connection]
-        key = group_ids([pa.array(column) for column in keys], len(self.connection))
-        first = np.full(int(key.max(initial=0)) + 1, LAST, np.int64)
-        np.minimum.at(first, key[self.requests], self.ts_ns[self.requests])
-        return orphan & (self.ts_ns[alone] < first[key[alone]])
-
-
-def _numbers(column: pa.Array) -> I64 | None:
-    """An integer column as numbers, nulls as -1; None for another."""
-    if not pa.types.is_integer(column.type):
-        return None
-    numbers: I64 = pc.fill_null(column.cast(pa.int64()), -1).to_numpy()
-    return numbers
-
-
-def _by_order(columns: _Columns) -> None:
-    """Pairs of connections whose answers come in the order of the requests."""
-    asked = columns.requests[columns.expects[columns.requests]]
-    request, reply, good = columns.in_step(asked)
-    sure = good[columns.connection[request]]
-    columns.pair(request[sure], reply[sure])
-    for one in np.flatnonzero(~good & columns.start).tolist():
-        _damaged_order(columns, one, columns.of(asked, one), columns.of(columns.replies, one))
-
-
-def _damaged_order(columns: _Columns, one: int, asked: I64, replies: I64) -> None:
-    """Pairs of a connection with holes: up to the first by counting, behind one in the answers by exhaustion."""
-    c2s, s2c = columns.holes(one)
-    known = asked[: int(np.searchsorted(columns.offset[asked], c2s[0]))] if len(c2s) else asked
-    run = np.searchsorted(s2c, columns.offset[replies])
-    head = replies[run == 0]
-    done = _counted(columns, known, head)
-    if done < 0 or len(c2s) or columns.first_only[replies].any():
-        return
-    at_least = at_most = done
-    for number in np.unique(run[run > 0]).tolist():
-        part = replies[run == number]
-        at_least += _missing_at_least(columns, one, int(s2c[run[run < number].max(initial=0)]))
-        places, highest = _places(columns, asked, part, at_least)
-        if len(places) == 1:
-            at_least = highest = places[0]
-            columns.pair(asked[at_least : at_least + len(part)], part)
-        columns.lost[asked[at_most:at_least]] = True
-        at_least, at_most = at_least + len(part), highest + len(part)
-
-
-def _counted(columns: _Columns, asked: I64, replies: I64) -> int:
-    """Pair the k-th with the k-th as long as they fit; how many there were, -1 if replies are left over."""
-    if not columns.first_only[replies].any():
-        n = min(len(asked), len(replies))
-        fit = columns.fits(asked[:n], replies[:n])
-        good = n if fit.all() else int(np.argmin(fit))
-        columns.pair(asked[:good], replies[:good])
-        return good if good == len(replies) else -1
-    k = 0
-    for reply in replies:
-        fits = k < len(asked) and bool(columns.fits(asked[k : k + 1], reply[None])[0])
-        # Whatever opens a connection, such an answer may be to it: fq wants the login first and says so.
-        first = k == 0 and len(asked) > 0 and columns.first_only[reply]
-        opens = first and columns.ts_ns[asked[0]] <= columns.ts_ns[reply]
-        if fits or opens:
-            columns.pair(asked[k], reply)
-            k += 1
-        elif not columns.first_only[reply]:
-            return -1
-    return k
-
-
-def _missing_at_least(columns: _Columns, one: int, hole: int) -> int:
-    """How many answers lie in a hole for sure: one if a message ends where it begins and every message is an answer."""
-    if columns.rule.unasked:
-        return 0
-    side = columns.of(columns.replies, one)
-    before = int(np.searchsorted(columns.offset[side], hole)) - 1
-    if before < 0:
-        return 1 if hole == 0 else 0
-    last = side[before]
-    return int(not columns.truncated[last] and columns.offset[last] + columns.length[last] == hole)
-
-
-def _places(columns: _Columns, asked: I64, replies: I64, at_least: int) -> tuple[list[int], int]:
-    """Where in ``asked`` a run of answers may begin: at most two places are told, and the highest that is thinkable."""
-    before = int(np.searchsorted(np.maximum.accumulate(columns.ts_ns[asked]), columns.ts_ns[replies[0]], "right"))
-    highest = min(before - 1, len(asked) - len(replies))
-    found: list[int] = []
-    if highest - at_least > MAX_PLACES:
-        return [at_least, highest], highest
-    for place in range(highest, at_least - 1, -1):
-        few = min(len(replies), 256)
-        if not columns.fits(asked[place : place + few], replies[:few]).all():
-            continue
-        if columns.fits(asked[place : place + len(replies)], replies).all():
-            found.append(place)
-        if len(found) == 2:
-            break
-    return found, max(found[0] if found else highest, at_least)
-
-
-def _by_tie(columns: _Columns) -> None:
-    """Pairs of connections whose replies repeat values of their request."""
-    q = columns.requests
-    one_way = np.zeros(columns.connection_count, np.bool_)
-    one_way[columns.connection[q[~columns.expects[q]]]] = True
-    request, reply, good = columns.in_step(q[columns.expects[q]])
-    if not one_way.any():
-        sure = good[columns.connection[request]]
-        columns.pair(request[sure], reply[sure])
-    else:
-        good = _with_one_way(columns, one_way, request, reply, good)
-    for one in np.flatnonzero(~good).tolist():
-        _damaged_tie(columns, one, columns.of(q, one), columns.of(columns.replies, one))
-
-
-def _with_one_way(
-    columns: _Columns, one_way: NDArray[np.bool_], request: I64, reply: I64, good: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    """A server answers one-way requests too, or none: what both readings say, or the only one that fits."""
-    every_request, every_reply, all_good = columns.in_step(columns.requests)
-    first, second = good[columns.connection[request]], all_good[columns.connection[every_request]]
-    by_first, by_second = np.full((2, len(columns.partner)), -1, np.int64)
-    by_first[reply[first]] = request[first]
-    by_second[every_reply[second]] = every_request[second]
-    r = columns.replies
-    both = (good & all_good)[columns.connection[r]]
-    asker = np.where(good[columns.connection[r]], by_first[r], by_second[r])
-    doubt = both & (by_first[r] != by_second[r])
-    sure = (asker >= 0) & ~doubt
-    columns.pair(asker[sure], r[sure])
-    doubtful = np.zeros(columns.connection_count, np.bool_)
-    doubtful[columns.connection[r[doubt]]] = True
-    q = columns.requests
-    columns.unsure[q[doubtful[columns.connection[q]] & (columns.partner[q] < 0)]] = True
-    return good | all_good
-
-
-def _damaged_tie(columns: _Columns, one: int, asked: I64, replies: I64) -> None:
-    """Pairs of a connection with holes, a late start or answers out of order.
-
-    Proven where all requests are known and one alone of that value waits; or, where requests are missing, where the
-    client never uses a value twice.
-    """
-    c2s, s2c = columns.holes(one)
-    complete = bool(columns.start[one]) and not len(c2s)
-    if not len(asked) or not len(replies) or not (complete or _counts_up(columns, asked)):
-        return
-    waiting: dict[int, list[int]] = {}
-    for row in asked.tolist():
-        waiting.setdefault(int(columns.tie[row]), []).append(row)
-    answers: dict[int, list[int]] = {}
-    for row in replies.tolist():
-        answers.setdefault(int(columns.tie[row]), []).append(row)
-    for tie, got in answers.items():
-        rows = waiting.get(tie, [])
-        if complete and not len(s2c) and len(rows) == len(got):
-            request, reply = np.array(rows), np.array(got)
-            if columns.fits(request, reply).all():
-                columns.pair(request, reply)
+    def _converse(
+        self, number: int, lane: Lane, batch: Batch, codes: I64, rows: NDArray[np.intp], block: _Block,
+        order: NDArray[np.intp],
+    ) -> None:  # fmt: skip
+        """Rows that may be or get a reply through their dialogues, connection by connection."""
+        rules = lane.rules
+        dialogues = self._dialogues[number]
+        ready = np.array([k in (RequestKind.FIXED, RequestKind.OPEN, RequestKind.BREAKS, RequestKind.CUT) for k in rules.kind[rules.late]], np.bool_)
+        place = np.full(len(batch), -1, np.int64)
+        place[rows] = np.arange(len(rows))
+        stateless = len(rules.kind) == 1
+        needs = ready[codes] | ~batch.from_client | batch.broken
+        if not stateless:
+            flows, first = np.unique(batch.flow, return_index=True)
+            begun = zip(flows.tolist(), batch.started[first].tolist(), strict=True)
+            unready = [f for f, started in begun if not _is_ready(dialogues.get(f), started)]
+            if unready:
+                needs |= np.isin(batch.flow, np.array(unready, np.int64))
+        needs &= (place >= 0) | batch.broken
+        todo = order[needs[order]]
+        if not len(todo):
+            return
+        ties = _ties(self.rule, lane, batch.table, self.prints)
+        numbers = _numbers(self.rule, lane, batch.table)
+        start_row = int(block.row[0])
+        columns = (
+            batch.flow[todo], batch.from_client[todo], codes[todo], batch.offset[todo], batch.ts_ns[todo],
+            batch.end_ns[todo], batch.broken[todo], batch.cut[todo], place[todo], ties[todo], batch.started[todo],
+        )  # fmt: skip
+        counted = list(zip(*(x[todo].tolist() for x in numbers), strict=True)) if numbers else [()] * len(todo)
+        kinds = block.kind
+        make = NamedRequests if rules.named else Dialogue
+        last, dialogue = -1, None
+        for flow, client, code, offset, ts, end, broken, cut, at, tie, started, number_ in zip(
+            *(x.tolist() for x in columns), counted, strict=True
+        ):
+            if flow != last:
+                last, dialogue = flow, dialogues.get(flow)
+                if dialogue is None:
+                    dialogue = dialogues[flow] = make(rules, flow, started, self.found)
+            if broken:
+                dialogue.gap(client, offset)
+            if at < 0:
                 continue
-        _alone(columns, rows, got)
-    _lost_between(columns, asked, s2c)
+            if client:
+                kind = dialogue.request(start_row + at, code, tie, number_, ts, end, offset, cut)
+                if kind != kinds[at]:
+                    kinds[at] = kind
+                    if kind == RequestKind.IGNORED:
+                        block.state[at] = State.NOT_EXPECTED
+            else:
+                dialogue.reply(start_row + at, code, tie, ts)
 
+    def _note_ends(self, batch: Batch) -> None:
+        """Remember where the last message of each side ends."""
+        side = batch.flow * 2 + ~batch.from_client
+        last = batch.offset + batch.length
+        order = np.lexsort((last, side))
+        at = np.flatnonzero(np.diff(side[order], append=-1))
+        for key, end in zip(side[order][at].tolist(), last[order][at].tolist(), strict=True):
+            known = self._ends.setdefault(key >> 1, [-1, -1])
+            known[key & 1] = max(known[key & 1], end)
 
-def _alone(columns: _Columns, rows: list[int], got: list[int]) -> None:
-    """Pair replies of one value each with the only request of that value that waits."""
-    open_: list[int] = []
-    k = 0
-    for reply in got:
-        while k < len(rows) and columns.ts_ns[rows[k]] <= columns.ts_ns[reply]:
-            open_.append(rows[k])
-            k += 1
-        if len(open_) == 1 and bool(columns.fits(np.array(open_), np.array([reply]))[0]):
-            columns.pair(np.array(open_), np.array([reply]))
-            open_ = []
-        else:
-            columns.unsure[open_] = True
+    # -- the end of connections ----------------------------------------------------------------------------
 
+    def close(self, closing: Closing) -> "tuple[list[pa.Table], Pairs | None]":
+        """The rest of some connections; returns what ``feed`` does."""
+        some = [batch for flow in closing.flow.tolist() for batch in self._held.pop(flow, ())]
+        if some:
+            self._take(Batch.joined(some))
+        columns = (closing.flow, closing.ended, closing.requests_missing_at, closing.replies_missing_at)
+        for flow, ended, no_request_at, no_reply_at in zip(*(x.tolist() for x in columns), strict=True):
+            ends = self._ends.pop(flow, [-1, -1])
+            for dialogues in self._dialogues:
+                dialogue = dialogues.pop(flow, None)
+                if dialogue is None:
+                    continue
+                if no_request_at >= ends[0] and no_request_at >= 0 and not isinstance(dialogue, NamedRequests):
+                    dialogue.requests_missing = True
+                dialogue.close(ended, not 0 <= ends[1] <= no_reply_at and (no_reply_at < 0 or ends[1] >= 0))
+        return self._certain(closing)
 
-def _counts_up(columns: _Columns, asked: I64) -> bool:
-    """Whether the client numbers its requests: always upwards, and so never a number twice."""
-    follows = columns.offset[asked[1:]] == columns.offset[asked[:-1]] + columns.length[asked[:-1]]
-    for numbers in columns.numbers:
-        if numbers is None:
-            continue
-        step = np.diff(numbers[asked])
-        steady = step[follows]
-        if (step <= 0).any():
-            continue
-        if len(step) >= RISING or (len(steady) >= STEADY and (steady == steady[0]).all()):
-            return True
-    return False
+    # -- rows out ------------------------------------------------------------------------------------------
 
+    def _certain(self, closing: Closing | None = None) -> "tuple[list[pa.Table], Pairs | None]":
+        found = self.found
+        touched: set[int] = set()
+        pairs = self._note_pairs(touched)
+        if found.states:
+            rows, states = (np.array(x, np.int64) for x in zip(*found.states, strict=True))
+            for number, at, which in self._located(rows):
+                block = self._blocks[number]
+                free = block.state[at] == PENDING
+                block.state[at[free]] = states[which[free]]
+                touched.add(number)
+        self._settle_handled(found.handled, touched)
+        if closing is not None:
+            self._settle_closed(closing, touched)
+        found.clear()
+        fresh = set(range(max(len(self._first_rows) - len(self.lanes), 0), len(self._first_rows))) & self._blocks.keys()
+        tables = [t for number in sorted(touched | fresh) if (t := self._emit(number)) is not None]
+        self._spill()
+        return tables, pairs
 
-def _lost_between(columns: _Columns, asked: I64, holes: I64) -> None:
-    """Requests whose answer lies in a hole: a hole is between the answers to those before and behind."""
-    if not columns.rule.answers_in_order or not len(holes):
-        return
-    places = np.flatnonzero(columns.partner[asked] >= 0)
-    offsets = columns.offset[columns.partner[asked[places]]]
-    if (np.diff(offsets) < 0).any():
-        return  # Not answered in order after all.
-    behind = np.searchsorted(places, np.arange(len(asked)))
-    for k in np.flatnonzero((columns.partner[asked] < 0) & columns.expects[asked] & columns.always[asked]).tolist():
-        if 0 < behind[k] < len(places):
-            low, high = offsets[behind[k] - 1], offsets[behind[k]]
-            if np.searchsorted(holes, low) < np.searchsorted(holes, high):
-                columns.lost[asked[k]] = not columns.unsure[asked[k]]
+    def _located(self, rows: I64) -> Iterator[tuple[int, NDArray[np.intp], NDArray[np.intp]]]:
+        """Rows by the block they are in: its number, their places in it, and which of ``rows`` they are."""
+        firsts = np.array(self._first_rows, np.int64)
+        block = np.searchsorted(firsts, rows, "right") - 1
+        numbers, group = factorize(block)
+        for k, number in enumerate(numbers.tolist()):
+            if number in self._blocks:
+                which = np.flatnonzero(group == k)
+                yield number, np.searchsorted(self._blocks[number].row, rows[which]), which
 
+    def _note_pairs(self, touched: set[int]) -> "Pairs | None":
+        if not self.found.pairs:
+            return None
+        request, reply = np.array(self.found.pairs, np.int64).T
+        values = {name: np.zeros(len(reply), np.int64) for name in _REPLY}
+        for number, at, which in self._located(reply):
+            block = self._blocks[number]
+            values["offset"][which], values["ts_ns"][which] = block.offset[at], block.ts_ns[at]
+            assert block.table is not None or block.place
+            packets = whole(self._table(block)["first_packet"]).to_numpy()
+            values["packet"][which] = packets[at]
+            for name in ("status", "error_code", "has_error"):
+                values[name][which] = block.replies[name][at]
+            block.state[at] = NO_ROW
+            touched.add(number)
+        pairs = Pairs(self._rows_of(request), self._rows_of(reply)) if self._keeps else None
+        for number, at, which in self._located(request):
+            block = self._blocks[number]
+            block.state[at] = State.ANSWERED
+            for name in _REPLY:
+                block.replies[name][at] = values[name][which]
+            touched.add(number)
+        return pairs
 
-def _exchanges(protocol: str, rows: Rows, pairs: Pairing) -> Iterator[pa.Table]:
-    """The table ``exchanges``, a block of rows at a time: of the request, or of a reply without one."""
-    found = _Found(pairs)
-    for start, block in rows.blocks():
-        at, pair, state = found.within(start, block)
-        if not len(at):
-            continue
-        reply = found.reply[pair]
-        answers = rows.chosen(reply[reply >= 0])
-        replies = _At(np.where(reply >= 0, np.cumsum(reply >= 0) - 1, -1))
-        either, asked = _At(at), _At(np.where(found.has_request[pair], at, -1))
-        request_ts, reply_ts = asked.column(block["ts_ns"]), replies.column(answers["ts_ns"])
+    def _rows_of(self, rows: I64) -> tuple[pa.Table, I64, I64, I64]:
+        """The kept columns of some rows, their flows, offsets and times."""
+        tables, order = [], []
+        arrays = [np.zeros(len(rows), np.int64) for _ in range(3)]
+        for number, at, which in self._located(rows):
+            block = self._blocks[number]
+            tables.append(self._table(block).take(pa.array(at)))
+            order.append(which)
+            for array, values in zip(arrays, (block.flow, block.offset, block.ts_ns), strict=True):
+                array[which] = values[at]
+        table = unified(pa.concat_tables(tables, promote_options="default")).combine_chunks()
+        table = table.take(pa.array(np.argsort(np.concatenate(order), kind="stable")))
+        return table, *arrays  # type: ignore[return-value]  # three arrays
+
+    def _settle_handled(self, handled: Mapping[int, int], touched: set[int]) -> None:
+        """Requests in front of one that was answered were handled: without a reply, that is their state."""
+        numbers = {n for flow in handled for n in self._flow_blocks.get(flow, ())}
+        if not numbers:
+            return
+        flows = np.array(sorted(handled), np.int64)
+        until = np.array([handled[f] for f in flows.tolist()], np.int64)
+        for number in numbers & self._blocks.keys():
+            block = self._blocks[number]
+            at = np.minimum(np.searchsorted(flows, block.flow), len(flows) - 1)
+            done = (block.state == PENDING) & block.from_client & (flows[at] == block.flow)
+            done &= (block.offset < until[at]) & (block.kind != RequestKind.FIXED)
+            block.state[done] = block.silence[done]
+            touched.add(number)
+
+    def _settle_closed(self, closing: Closing, touched: set[int]) -> None:
+        """What is left of connections that are over."""
+        order = np.argsort(closing.flow)
+        flows, covered = closing.flow[order], closing.covered[order]
+        behind = closing.requests_missing_at[order]
+        numbers = {n for flow in flows.tolist() for n in self._flow_blocks.pop(flow, ())}
+        for number in numbers & self._blocks.keys():
+            block = self._blocks[number]
+            at = np.minimum(np.searchsorted(flows, block.flow), max(len(flows) - 1, 0))
+            left = (block.state == PENDING) & (flows[at] == block.flow)
+            handled = covered[at] & ((behind[at] < 0) | (block.offset < behind[at]))
+            handled |= block.silence == State.NOT_EXPECTED
+            quiet = left & block.from_client & (block.kind != RequestKind.FIXED)
+            block.state[quiet] = np.where(handled, block.silence, np.int8(State.UNKNOWN))[quiet]
+            block.state[left & ~quiet] = State.UNKNOWN
+            block.state[left & ~block.from_client & (block.state == PENDING)] = State.UNKNOWN
+            touched.add(number)
+
+    def _emit(self, number: int) -> pa.Table | None:
+        """Rows of a block that are certain; they leave it."""
+        block = self._blocks[number]
+        done = block.state != PENDING
+        shown = done & (block.state != NO_ROW) & ((block.kind != RequestKind.NOTHING) | ~block.from_client)
+        table = self._rows_made(block, np.flatnonzero(shown)) if shown.any() else None
+        left = np.flatnonzero(~done)
+        if not len(left):
+            del self._blocks[number]
+        elif 2 * len(left) < len(done) or shown.any():
+            self._shrink(block, left)
+        return table
+
+    def _shrink(self, block: _Block, left: NDArray[np.intp]) -> None:
+        if len(left) == len(block.row):
+            return
+        block.table = self._table(block).take(pa.array(left)).combine_chunks()
+        block.place, block.size_bytes = (0, 0), block.table.nbytes
+        for name in ("row", "flow", "offset", "ts_ns", "kind", "silence", "state", "from_client"):
+            setattr(block, name, getattr(block, name)[left])
+        block.replies = {name: values[left] for name, values in block.replies.items()}
+
+    def _rows_made(self, block: _Block, rows: NDArray[np.intp]) -> pa.Table:
+        """Some rows of a block as rows of ``exchanges``."""
+        n = len(rows)
+        table = self._table(block).take(pa.array(rows))
+        client, state = block.from_client[rows], block.state[rows]
+        answered = state == State.ANSWERED
+        has_reply = answered | ~client
+        own = {name: values[rows] for name, values in block.replies.items()}
+        packet = whole(table["first_packet"]).to_numpy()
+        reply_offset = np.where(answered, own["offset"], block.offset[rows])
+        reply_ts = np.where(answered, own["ts_ns"], block.ts_ns[rows])
+        reply_packet = np.where(answered, own["packet"], packet)
+        words = pa.array(list(self._statuses), pa.string())
+        request_ts = block.ts_ns[rows]
+
+        def where(mask: NDArray[np.bool_], values: I64) -> pa.Array:
+            return pa.array(values, mask=~mask)
+
         columns = {
-            "connection_id": either.column(block["connection_id"]),
-            "protocol": constant(protocol, len(at)),
-            "op": either.text(block.coded("op")),
-            "destination": either.text(block.coded("destination")),
-            "client_name": either.text(block.coded("client_name")),
-            "request_direction": constant("c2s", len(at)),
-            "request_offset": asked.column(block["stream_offset"]),
-            "reply_offset": replies.column(answers["stream_offset"]),
-            "request_ts_ns": request_ts,
-            "reply_ts_ns": reply_ts,
-            "latency_ns": pc.subtract(reply_ts, request_ts),
-            "state": pa.DictionaryArray.from_arrays(state.astype(np.int32), STATES),
-            "status": replies.text(answers.coded("status")),
-            "error_code": replies.column(answers["error_code"]),
+            "connection_id": table["connection_id"],
+            "protocol": constant(self.protocol, n),
+            "op": dictionary(table["op"]),
+            "destination": dictionary(table["destination"]),
+            "client_name": dictionary(table["client_name"]),
+            "request_direction": constant("c2s", n),
+            "request_offset": where(client, block.offset[rows]),
+            "reply_offset": where(has_reply, reply_offset),
+            "request_ts_ns": where(client, request_ts),
+            "reply_ts_ns": where(has_reply, reply_ts),
+            "latency_ns": where(answered, reply_ts - request_ts),
+            "state": pa.DictionaryArray.from_arrays(pa.array(state.astype(np.int32)), STATES),
+            "status": dictionary(words.take(pa.array(own["status"], mask=~has_reply))),
+            "error_code": where(has_reply & (own["has_error"] != 0), own["error_code"]),
+            "client_ip": dictionary(table["client_ip"]),
+            "client_port": table["client_port"],
+            "server_ip": dictionary(table["server_ip"]),
+            "server_port": table["server_port"],
+            "request_packet": where(client, packet),
+            "reply_packet": where(has_reply, reply_packet),
         }
-        yield pa.table(columns, _COMPACT)
+        return pa.table(columns)
+
+    # -- rows that wait in a file --------------------------------------------------------------------------
+
+    def _table(self, block: _Block) -> pa.Table:
+        if block.table is not None:
+            return block.table
+        assert self._file is not None
+        self._file.seek(block.place[0])
+        return pa.ipc.open_stream(pa.py_buffer(self._file.read(block.place[1]))).read_all()
+
+    def _spill(self) -> None:
+        """Write the columns of the oldest blocks to a file while too many are in memory."""
+        size = sum(block.size_bytes for block in self._blocks.values())
+        for block in self._blocks.values():
+            if size <= MAX_WAITING_BYTES:
+                return
+            if block.table is None:
+                continue
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="mqpcap-exchanges-")  # noqa: SIM115 - closed with the room
+                weakref.finalize(self, self._file.close)
+            start = self._file.seek(0, 2)
+            with pa.ipc.new_stream(self._file, block.table.schema) as writer:
+                writer.write_table(block.table)
+            size -= block.size_bytes
+            block.table, block.size_bytes, block.place = None, 0, (start, self._file.tell() - start)
 
 
-class _Found:
-    """The pairs by the row whose place they take; a pair is told by its number here, a request set aside by -1.
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Requests and, row for row, their replies: the kept columns of each, and its flow, offset and time."""
 
-    has_request, reply   by pair: whether there is a request, and the row of the reply or -1
-    """
-
-    def __init__(self, pairs: Pairing) -> None:
-        row = np.where(pairs.request >= 0, pairs.request, pairs.reply)
-        order = np.argsort(row, kind="stable")
-        self._row, self._state, self._aside = row[order], pairs.state[order], pairs.aside
-        self.has_request = np.append(pairs.request[order] >= 0, True)
-        self.reply = np.append(pairs.reply[order], -1)
-
-    def within(self, start: int, block: Rows) -> tuple[I64, I64, NDArray[np.int8]]:
-        """The exchanges of a block of rows that begins at ``start``: row of the block, pair and state."""
-        bounds = start, start + block.num_rows
-        a, b = np.searchsorted(self._row, bounds).tolist()
-        at, pair, state = self._row[a:b] - start, np.arange(a, b), self._state[a:b]
-        if self._aside is None:
-            return at, pair, state
-        rows = np.ones(block.num_rows, np.bool_)
-        # Of the same type as what is searched, which would be copied else.
-        c, d = np.searchsorted(self._aside.seen, np.array(bounds, self._aside.seen.dtype)).tolist()
-        rows[self._aside.seen[c:d] - start] = False
-        quiet = np.flatnonzero(rows)
-        none = np.full(len(quiet), -1)
-        if len(quiet) == block.num_rows:  # most blocks of a capture that has any
-            return quiet, none, _of_aside(self._aside, block)
-        both = np.concatenate([at, quiet])
-        order = np.argsort(both, kind="stable")
-        states = np.concatenate([state, _of_aside(self._aside, block.chosen(quiet))])
-        return both[order], np.concatenate([pair, none])[order], states[order]
+    requests: tuple[pa.Table, I64, I64, I64]
+    replies: tuple[pa.Table, I64, I64, I64]
 
 
-def _of_aside(aside: Aside, rows: Rows) -> NDArray[np.int8]:
-    """The states of requests that were set aside."""
-    offset = rows["stream_offset"].to_numpy()
-    at = np.searchsorted(aside.connection, rows["connection_id"].to_numpy())
-    return np.where(offset < aside.end[at], State.SILENT, State.UNKNOWN).astype(np.int8)
+def _taking_part(lane: Lane, codes: I64, from_client: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """The rows that are requests in some state of the connection, or replies."""
+    rules = lane.rules
+    request = np.array([any(kind[c] != RequestKind.NOTHING for kind in rules.kind) for c in range(len(rules.says))], np.bool_)
+    reply = np.array([bool(s) or c in rules.gaps or c in rules.moves for c, s in enumerate(rules.says)], np.bool_)
+    return np.flatnonzero(np.where(from_client, request[codes], reply[codes]))
 
 
-class _At:
-    """Values of columns at rows, null at -1."""
-
-    def __init__(self, rows: I64) -> None:
-        none = rows < 0
-        self.none = none if none.any() else None
-        self.rows = rows
-        self.some = None if self.none is None else np.flatnonzero(~none)
-        self.every = bool((rows == np.arange(len(rows))).all())
-
-    def column(self, array: pa.Array) -> pa.Array:
-        if self.every and len(array) == len(self.rows):
-            return array
-        if (self.some is not None and not len(self.some)) or array.null_count == len(array):
-            return pa.nulls(len(self.rows), array.type)
-        if array.null_count:
-            return array.take(pa.array(self.rows, mask=self.none))
-        # Of numbers without a null three times as fast.
-        values = array.to_numpy()
-        if self.some is None:
-            return pa.array(values.take(self.rows), array.type)
-        taken = np.zeros(len(self.rows), values.dtype)
-        taken[self.some] = values[self.rows[self.some]]
-        return pa.array(taken, array.type, mask=self.none)
-
-    def text(self, coded: pa.DictionaryArray) -> pa.Array:
-        return pa.DictionaryArray.from_arrays(self.column(coded.indices), coded.dictionary)
+def _is_ready(dialogue: Dialogue | NamedRequests | None, started: bool) -> bool:
+    """Whether requests of a connection are of the kinds that they are in the state of a late start."""
+    if dialogue is None:
+        return not started
+    return isinstance(dialogue, NamedRequests) or dialogue.state == dialogue.rules.late
 
 
-def _deliveries(protocol: str, rows: Rows, matches: Matches | None) -> pa.Table:
-    """The table ``deliveries``, sorted by time of the delivery."""
-    if matches is None or not len(matches.publish):
-        return DELIVERIES.empty_table()
-    publish, deliver = pa.array(matches.publish), pa.array(matches.deliver)
+def _causal(batch: Batch) -> NDArray[np.intp]:
+    """The rows connection by connection, each in the order of cause and effect: a request counts when it is complete, a
+    reply when it begins, and each side keeps the order of its bytes."""
+    when = np.where(batch.from_client, batch.end_ns, batch.ts_ns)
+    side = batch.flow * 2 + ~batch.from_client
+    order = np.lexsort((batch.offset, side))
+    ordered = when[order]
+    back = np.flatnonzero((ordered[1:] < ordered[:-1]) & (side[order][1:] == side[order][:-1]))
+    if len(back):
+        when = when.copy()
+        for k in np.unique(side[order][back]).tolist():
+            rows = order[side[order] == k]
+            when[rows] = np.maximum.accumulate(when[rows])
+    return np.lexsort((batch.offset, ~batch.from_client, when, batch.flow))
 
-    def of(name: str, at: pa.Array) -> pa.Array:
-        return rows[name].take(at)
 
-    table = pa.table(
-        {
-            "protocol": pa.array([protocol] * len(publish), pa.string()),
-            "destination": of("destination", publish),
-            "key": pa.array(matches.key, pa.string()),
-            "publish_connection_id": of("connection_id", publish),
-            "publish_offset": of("stream_offset", publish),
-            "deliver_connection_id": of("connection_id", deliver),
-            "deliver_offset": of("stream_offset", deliver),
-            "publish_ts_ns": of("ts_ns", publish),
-            "deliver_ts_ns": of("ts_ns", deliver),
-            "latency_ns": pc.subtract(of("ts_ns", deliver), of("ts_ns", publish)),
-            "how": pa.array(matches.how, pa.string()),
-        },
-        DELIVERIES,
-    )
-    return table.sort_by([(name, "ascending") for name in ("publish_ts_ns", "deliver_ts_ns", "deliver_offset")])
+def _ties(rule: Rule, lane: Lane, table: pa.Table, prints: Prints) -> I64:
+    """What a reply repeats of its request, as one number a row."""
+    if lane.ties is not None:
+        return lane.ties(table, prints)
+    tie = np.zeros(table.num_rows, np.int64)
+    for name in rule.tie if lane.rules.ties else ():
+        with np.errstate(over="ignore"):
+            tie = tie * np.int64(0x9E3779B97F4A7C1) + _number(table[f"f.{name}"]) + 1
+    return tie
+
+
+def _numbers(rule: Rule, lane: Lane, table: pa.Table) -> Sequence[I64]:
+    if lane.numbers is not None:
+        return lane.numbers(table)
+    return [_number(table[f"f.{name}"]) for name in rule.tie] if lane.rules.ties else []
+
+
+def _number(column: pa.ChunkedArray) -> I64:
+    """A column of integers, -1 for null."""
+    numbers: I64 = pc.fill_null(whole(column).cast(pa.int64()), -1).to_numpy()
+    return numbers

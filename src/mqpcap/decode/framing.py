@@ -80,6 +80,8 @@ class Problem:
     kind: str
     reason: str
     ts_ns: int
+    first_packet: int
+    """The packet at or before its first byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +217,7 @@ class _Side:
     skip_from: int = -1
     skip_length: int = 0
     skip_ts_ns: int = 0
+    skip_packet: int = 0
     skip_reason: str = ""
     messages: int = 0
 
@@ -395,6 +398,7 @@ class Framer:
         """Servers told to speak a protocol; `doubted` are those that a connection asked for and were not among them."""
         self.doubted: set[Server] = set()
         self.counts = {"opening_cap": 0}
+        self._unsettled: set[int] = set()
         self.ports = frozenset(port for p in protocols.values() for port in p.ports)
         self._told_ports = self.ports | {d.port for d in decode_as}
         self._asking: dict[tuple[int, int, bool], list[tuple[MessageQueue, int, bool, bool]]] = {}
@@ -435,6 +439,7 @@ class Framer:
                 talk = self.talks[number] = ConnectionState(number)
             if talk.decided or self._recognised(talk, origins[number], new):
                 consumed += [self._walk(talk, piece, view, self._main, 0) for piece in new]
+                self._note_unsettled(talk)
             else:
                 consumed += [piece.length for piece in new]
         return self._collect(stretches.buffer), np.array(consumed, np.int64)
@@ -458,10 +463,21 @@ class Framer:
                     self._end_skip(talk, number, side)
         return self._collect(np.empty(0, np.uint8))
 
+    def _note_unsettled(self, talk: ConnectionState) -> None:
+        if talk.protocol is not None and any(s.pending is not None or s.step is SEARCH for s in talk.sides):
+            self._unsettled.add(talk.flow)
+        else:
+            self._unsettled.discard(talk.flow)
+
+    def unsettled_flows(self) -> frozenset[int]:
+        """Connections of which a side holds bytes that may become a message older than others given out."""
+        return frozenset(self._unsettled)
+
     def forget(self, over: I64) -> None:
         """Know nothing more of connections that were finished. Servers stay known: others are recognised by them."""
         for number in over.tolist():
             self.talks.pop(number, None)
+            self._unsettled.discard(number)
 
     def _collect(self, buffer: NDArray[np.uint8]) -> list[Frames]:
         found = [Frames(name, buffer, **rows.taken()) for name, rows in self._main.items() if len(rows)]
@@ -977,7 +993,8 @@ class Framer:
     def _skip(self, side: _Side, offset: int, length: int, piece: _Piece, reason: str) -> None:
         if side.skip_from < 0:
             side.skip_from, side.skip_length = offset, 0
-            side.skip_ts_ns = piece.ts_ns(piece.when(offset))
+            k = piece.when(offset)
+            side.skip_ts_ns, side.skip_packet = piece.ts_ns(k), piece.packets.value(NUMBER, k)
             side.skip_reason = reason
         side.skip_length += length
 
@@ -985,7 +1002,8 @@ class Framer:
         if side.skip_from >= 0:
             self.problems.append(
                 Problem(
-                    talk.flow, number, side.skip_from, side.skip_length, "undecoded", side.skip_reason, side.skip_ts_ns
+                    talk.flow, number, side.skip_from, side.skip_length, "undecoded", side.skip_reason,
+                    side.skip_ts_ns, side.skip_packet,
                 )
             )
         side.skip_from = -1

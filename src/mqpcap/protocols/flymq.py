@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import case_when, group_ids, is_in, sole_sources, true
-from mqpcap.correlate.rows import NO_ROWS, Rows
+from mqpcap.arrays import case_when, is_in, low_words, true
 from mqpcap.schema.fields import (
     I32,
     I64,
@@ -41,20 +40,15 @@ from mqpcap.schema.protocol import (
     Claim,
     Derived,
     Direction,
-    Ends,
     Envelope,
     Layout,
-    Matches,
     MessageQueue,
     Opening,
-    Pairing,
     Raw,
-    RequestRule,
-    Rule,
-    State,
     Variant,
     Verdict,
 )
+from mqpcap.schema.requests import DeliveryRule, Keys, Prints, RequestRule, Rule
 
 PORT = 9092
 MAX_MESSAGE_SIZE = 33_554_432  # protocol.go:349: readers refuse more; exactly this much is taken
@@ -1559,79 +1553,48 @@ def envelope(table: pa.Table) -> Mapping[str, pa.Array]:
     }
 
 
-def deliveries(rows: Rows, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
+def keys(requests: pa.Table, replies: pa.Table, prints: Prints) -> tuple[Keys, Keys]:
     """A PRODUCE is answered with the place of its message; CONSUME names a place, FETCH replies carry offsets.
 
     Only the reply of PRODUCE itself can be trusted: those of the other producing operations say partition 0 always
     (server.go:2186-2193). A place produced twice in one input (topic deleted and made again) is doubtful.
     """
-    answered = pairs.reply[(pairs.state == State.ANSWERED)]
-    asked = pairs.request[(pairs.state == State.ANSWERED)]
-    granted = pc.equal(rows["status"].take(pa.array(answered)), "ok").to_numpy(zero_copy_only=False)
-    asked, answered = asked[granted], answered[granted]
-    op = rows["op"].take(pa.array(asked))
+    granted = is_in(replies["status"], "ok") & true(pc.is_valid(requests["f.topic"]))
+    topic = prints(requests["f.topic"])
 
-    def chosen(*wanted: OpCode) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        here = pc.is_in(op, pa.array([NAMES[w] for w in wanted])).to_numpy(zero_copy_only=False)
-        return asked[here], answered[here]
+    def lanes(wanted: Sequence[OpCode], partitions: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        known = true(pc.is_valid(partitions["f.partition"]))
+        rows = np.flatnonzero(granted & known & is_in(requests["op"], *(NAMES[op] for op in wanted)))
+        number = pc.fill_null(partitions["f.partition"].combine_chunks(), -1).cast(pa.int64()).to_numpy()
+        return rows, (topic * 1_000_003 + number)[rows]
 
-    publish, publish_reply = chosen(OpCode.PRODUCE)
-    consume, consumed = chosen(OpCode.CONSUME, OpCode.CONSUME_ZERO_COPY)
-    fetch, fetched = chosen(OpCode.FETCH, OpCode.FETCH_BINARY)
-    n = len(publish)
-    if not n:
-        return Matches(NO_ROWS, NO_ROWS, [], [])
-    # Lanes are numbers for server, topic and partition; only records of a lane in which something was produced count.
-    lane, known = _lanes(rows, ends, np.concatenate([publish, consume, fetch]), publish_reply)
-    produced = np.zeros(int(lane.max()) + 1, np.bool_)
-    produced[lane[:n]] = known[:n]
-    wanted = produced[lane] & known
-    consuming, fetching = wanted[n : n + len(consume)], wanted[n + len(consume) :]
-    records = rows["f.records.offset"].take(pa.array(fetched[fetching]))
+    produce, produced = lanes([OpCode.PRODUCE], replies)
+    consume, consumed = lanes([OpCode.CONSUME, OpCode.CONSUME_ZERO_COPY], requests)
+    fetch, fetched = lanes([OpCode.FETCH, OpCode.FETCH_BINARY], requests)
+    place, asked = replies["f.offset"].combine_chunks(), requests["f.offset"].combine_chunks()
+    records = replies["f.records.offset"].combine_chunks().take(pa.array(fetch))
     counts = pc.fill_null(pc.list_value_length(records), 0).to_numpy(zero_copy_only=False)
-    deliver = np.concatenate([consumed[consuming], np.repeat(fetched[fetching], counts)])
-    lanes = np.concatenate(
-        [lane[:n], lane[n : n + len(consume)][consuming], np.repeat(lane[n + len(consume) :][fetching], counts)]
+    offsets = [low_words(place.take(pa.array(produce))), low_words(asked.take(pa.array(consume)))]
+    published = np.flatnonzero(true(pc.is_valid(place.take(pa.array(produce)))))
+    named = np.flatnonzero(true(pc.is_valid(asked.take(pa.array(consume)))))
+    partition = pc.fill_null(replies["f.partition"].combine_chunks(), 0).cast(pa.int64()).to_numpy()
+    out = Keys(produce[published], _placed(produced, offsets[0])[published], partition[produce[published]])
+    fetched_at = low_words(records.flatten())
+    rows = np.concatenate([consume[named], np.repeat(fetch, counts)])
+    key = np.concatenate(
+        [_placed(consumed, offsets[1])[named], _placed(np.repeat(fetched, counts), fetched_at)]
     )
-    place = rows["f.offset"].take(pa.array(np.concatenate([publish_reply, consume[consuming]])))
-    offset = np.concatenate([_low_words(place), _low_words(records.flatten())])
-    key = group_ids([pa.array(lanes), pa.array(offset)], len(lanes))
-    there = np.ones(len(key), np.bool_)
-    there[: len(place)] = pc.is_valid(place).to_numpy(zero_copy_only=False)
-    there[:n] &= wanted[:n]
-    rows_of = np.flatnonzero(there)
-    source, sink = rows_of[rows_of < n], rows_of[rows_of >= n]
-    ts = rows["ts_ns"].to_numpy()
-    when = np.concatenate([ts[publish], ts[deliver]])
-    one, two, doubtful = sole_sources(key, source, sink, when)
-    partitions = rows["f.partition"].take(pa.array(publish_reply[one])).cast(pa.string())
-    text = pc.binary_join_element_wise(partitions, pa.array(offset[one].view(np.uint64)).cast(pa.string()), ":")
-    return Matches(publish[one], deliver[two - n], ["offset"] * len(one), text, doubtful)
+    return out, Keys(rows, key, np.concatenate([offsets[1][named], fetched_at]))
 
 
-def _lanes(
-    rows: Rows, ends: Mapping[int, Ends], requests: NDArray[np.int64], publish_replies: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """A number per request, equal for the same server, topic and partition, and where all three are known.
-
-    The first requests produce: their replies know the partition.
-    """
-    at = pa.array(requests)
-    connection = rows["connection_id"].take(at).dictionary_encode()
-    servers = pa.array([ends[c].server for c in connection.dictionary.to_pylist()], pa.string())
-    topic = rows.coded("f.topic").take(at)
-    replies = np.concatenate([publish_replies, requests[len(publish_replies) :]])
-    partition = rows["f.partition"].take(pa.array(replies))
-    known = pc.and_(pc.is_valid(topic), pc.is_valid(partition)).to_numpy(zero_copy_only=False)
-    return group_ids([servers.take(connection.indices), topic, partition], len(requests)), known
+def _placed(lane: NDArray[np.int64], offset: NDArray[np.int64]) -> NDArray[np.int64]:
+    return lane * 1_000_003 + offset
 
 
-def _low_words(numbers: pa.Array) -> NDArray[np.int64]:
-    """The low 64 bits of decimals, whatever they are where one is null."""
-    if numbers.null_count == len(numbers):
-        return np.zeros(len(numbers), np.int64)
-    words = np.frombuffer(numbers.buffers()[1], np.int64)
-    return words[2 * numbers.offset : 2 * (numbers.offset + len(numbers)) : 2].copy()
+def place_text(rows: pa.Table, partition: NDArray[np.int64], offset: NDArray[np.int64]) -> pa.Array:
+    """``partition:offset``."""
+    parts = pa.array(partition).cast(pa.string()), pa.array(offset.view(np.uint64)).cast(pa.string())
+    return pc.binary_join_element_wise(*parts, ":")
 
 
 _AUTH_REPLIES = frozenset({NAMES[OpCode.AUTH_RESPONSE], NAMES[OpCode.AUTH]})
@@ -1641,7 +1604,7 @@ RULE = Rule(
     otherwise=RequestRule("always", frozenset({NAMES[OpCode.ERROR]})),
     errors=frozenset({NAMES[OpCode.ERROR]}),
     columns=("topic", "partition", "offset", "records.offset"),
-    deliveries=deliveries,
+    deliveries=DeliveryRule("offset", keys, place_text, of_pairs=True),
 )
 
 PROTOCOL = MessageQueue(

@@ -26,8 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import case_when, group_ids, is_in, sole_sources, true
-from mqpcap.correlate.rows import Rows
+from mqpcap.arrays import case_when, is_in, true
 from mqpcap.schema.fields import U8, U16, U32, Array, Bytes, GreedyText, If, Kind, Message, Nested, Text
 from mqpcap.schema.protocol import (
     ANY,
@@ -36,21 +35,17 @@ from mqpcap.schema.protocol import (
     ConnectionFacts,
     Derived,
     Direction,
-    Ends,
     Envelope,
     Evidence,
     EvidenceRule,
     Layout,
-    Matches,
     MessageQueue,
     Opening,
-    Pairing,
     Raw,
-    RequestRule,
-    Rule,
     Seen,
     Verdict,
 )
+from mqpcap.schema.requests import DeliveryRule, Keys, Prints, RequestRule, Rule
 
 PORT = 8765  # fqd.c:80
 MAX_KEY_LEN = 127  # fqd_dss.c:400-402
@@ -419,62 +414,56 @@ def _found(opening: Opening, direction: Direction, layout: str) -> int | None:
     return at if at is not None and at <= len(side) - at else None
 
 
+MAX_LOGINS = 1 << 16
+"""Keys whose logins are remembered; the oldest go first."""
+MAX_SERVERS = 16
+"""Addresses at which one key is remembered: a broker may have several."""
+
+
 def observe(seen: Seen) -> None:
-    """The key a connection opens with, the first login and the key it was granted."""
+    """The first login, the key it was granted, and for a connection that opens with a key whose it is.
+
+    Keys are random: a second login with one is the same traffic in another capture. The latest is nearest; one at the
+    connection's own address goes first, as a broker may have several.
+    """
+    logins: dict[object, dict[tuple[str, int], tuple[int, Any, Any]]] = seen.shared.setdefault("logins", {})
     for connection, direction, op, ts_ns, (user, queue, key) in seen.each("user", "queue", "client_key"):
-        state = connection.state
+        state, here = connection.state, (connection.server_ip, connection.server_port)
         if op == Code.AUTH and direction == "c2s" and user is not None and "user" not in state:
             state["user"], state["queue"] = user, queue
         elif key is not None and "key" not in state:
-            state["key"], state["key_ts_ns"], state["granted"] = key, ts_ns, op == Code.AUTH_RESPONSE
+            state["key"] = True
+            if op == Code.AUTH_RESPONSE:
+                at = logins.setdefault(key, {})
+                at.pop(here, None)
+                at[here] = ts_ns, state.get("user"), state.get("queue")
+                if len(at) > MAX_SERVERS:
+                    del at[next(iter(at))]
+                if len(logins) > MAX_LOGINS:
+                    del logins[next(iter(logins))]
+            elif "user" not in state and (at := logins.get(key)):
+                _, user, queue = at.get(here) or max(at.values(), key=lambda login: login[0])
+                if user is not None:
+                    state["user"], state["queue"] = user, queue
 
 
 _KINDS = {f"connect_{kind}": kind for kind in KINDS.values()} | {"command_c2s": "command", "short": "data"}
 """What a connection is, by the layout its client began with; of full frames without a start it may be either peer."""
 
 
-def _login(connection: Evidence, logins: Mapping[object, Sequence[Evidence]]) -> Evidence | None:
-    """The command connection whose login a connection belongs to: itself, or the one that was given its key."""
-    state = connection.state
-    if "user" in state:
-        return connection
-    if "key" not in state or state["granted"]:
-        return None
-    # Keys are random: a second login with one is the same traffic in another capture. The latest is nearest. The key
-    # alone ties, as a broker may have several addresses; one of its own goes first.
-    earlier = [c for c in logins.get(state["key"], ()) if c.state["key_ts_ns"] <= state["key_ts_ns"]]
-    here = connection.server_ip, connection.server_port
-    return max(earlier, key=lambda c: ((c.server_ip, c.server_port) == here, int(c.state["key_ts_ns"])), default=None)
+def is_final(connection: Evidence) -> bool:
+    """Whether the login is known, or the key that would have told it."""
+    return "user" in connection.state or ("key" in connection.state)
 
 
-def resolve(connections: Sequence[Evidence]) -> list[ConnectionFacts]:
-    """User and queue of the login on its command connection and on the data connections with its key."""
-    logins: dict[object, list[Evidence]] = {}
-    for c in connections:
-        if c.state.get("granted"):
-            logins.setdefault(c.state["key"], []).append(c)
-    facts = []
-    for c in connections:
-        login = _login(c, logins)
-        said: Mapping[str, Any] = {} if login is None else login.state
-        # An empty queue name makes the broker invent one, which it tells nobody (fqd_ccs.c:127-146).
-        facts.append(
-            ConnectionFacts(
-                group_name=said.get("queue") or None,
-                client_name=said.get("user"),
-                columns={"connection_kind": _KINDS.get(c.layouts[0])},
-            )
-        )
-    return facts
-
-
-def needed(over: Sequence[Evidence], others: Sequence[Evidence]) -> list[Evidence]:
-    """Logins that granted a key with which another connection has begun.
-
-    A login with no such connection is not needed: with its command connection the broker forgets the key.
-    """
-    keys = {c.state["key"] for c in others if "key" in c.state and not c.state["granted"]}
-    return [c for c in over if c.state.get("granted") and c.state["key"] in keys]
+def resolve(connection: Evidence) -> ConnectionFacts:
+    """User and queue of the login, on its command connection and on the data connections with its key."""
+    # An empty queue name makes the broker invent one, which it tells nobody (fqd_ccs.c:127-146).
+    return ConnectionFacts(
+        group_name=connection.state.get("queue") or None,
+        client_name=connection.state.get("user"),
+        columns={"connection_kind": _KINDS.get(connection.layouts[0])},
+    )
 
 
 def _dotted(addresses: NDArray[np.uint32]) -> pa.Array:
@@ -555,21 +544,28 @@ def envelope(table: pa.Table) -> dict[str, pa.Array]:
     }
 
 
-def deliveries(rows: Rows, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
+def keys(rows: pa.Table, prints: Prints) -> tuple[Keys, Keys]:
     """A delivery carries its publish's id, exchange, route and body; a disk queue rewrites the id's last 8 bytes.
 
     Publishers repeat ids (fq_bench, the lua client): where several publishes are alike in all, none is taken.
     """
-    message = pc.equal(rows["op"], "message")
-    published = pc.equal(rows["direction"], "c2s")
-    source = np.flatnonzero(pc.fill_null(pc.and_(message, published), False).to_numpy(zero_copy_only=False))
-    sink = np.flatnonzero(pc.fill_null(pc.and_(message, pc.invert(published)), False).to_numpy(zero_copy_only=False))
-    identity = pc.binary_slice(rows["f.message_id"], 0, 8)
-    key = group_ids([identity, rows["destination"], rows["f.route"], rows["body_print"]], rows.num_rows)
-    whole = pc.is_valid(rows["f.message_id"]).to_numpy(zero_copy_only=False)
-    one, two, doubtful = sole_sources(key, source[whole[source]], sink[whole[sink]], rows["ts_ns"].to_numpy())
-    ids = rows["f.message_id"].take(pa.array(one)).to_pylist()
-    return Matches(one, two, ["message_id"] * len(one), [x.hex() for x in ids], doubtful)
+    ids = rows["f.message_id"].combine_chunks()
+    whole = is_in(rows["op"], "message") & true(pc.is_valid(ids))
+    client = is_in(rows["direction"], "c2s")
+    key = prints(pc.binary_slice(ids, 0, 8))
+    for name in ("destination", "f.route", "f.body"):
+        key = key * 1_000_003 + prints(rows[name])
+    out, back = np.flatnonzero(whole & client), np.flatnonzero(whole & ~client)
+    # What a disk queue may have rewritten is told as it was published.
+    tail = pc.binary_slice(ids.take(pa.array(out)), 8, 16).cast(pa.binary(8))
+    note = np.frombuffer(tail.buffers()[1] or b"", np.int64, len(out), 8 * tail.offset)
+    return Keys(out, key[out], note), Keys(back, key[back])
+
+
+def publish_id(rows: pa.Table, note: NDArray[np.int64], _: NDArray[np.int64]) -> pa.Array:
+    """The ids of the publishes, in hexadecimal."""
+    heads = pc.binary_slice(rows["f.message_id"], 0, 8).to_pylist()
+    return pa.array([(head + end.tobytes()).hex() for head, end in zip(heads, note, strict=True)], pa.string())
 
 
 RULE = Rule(
@@ -586,10 +582,8 @@ RULE = Rule(
     unasked=frozenset({CODE_NAMES[Code.HEARTBEAT], "message"}),
     # After the login an error answers nothing: it ends the session.
     first_only=frozenset({CODE_NAMES[Code.ERROR]}),
-    columns=("message_id", "route"),
-    body="body",
-    deliveries=deliveries,
-    across_servers=True,
+    columns=("message_id", "route", "body"),
+    deliveries=DeliveryRule("message_id", keys, publish_id, across_servers=True),
 )
 
 PROTOCOL = MessageQueue(
@@ -603,7 +597,7 @@ PROTOCOL = MessageQueue(
     envelope=Envelope(destination="exchange", body="body", error_text="error_text", derive=envelope),
     rule=RULE,
     evidence=EvidenceRule(
-        frozenset({*map(int, Word), Code.AUTH, Code.AUTH_RESPONSE}), observe, resolve, joins=True, needed=needed
+        frozenset({*map(int, Word), Code.AUTH, Code.AUTH_RESPONSE}), observe, resolve, is_final=is_final
     ),
     derived=(
         Derived("connection_kind", pa.string()),

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.correlate.rows import Rows
+from mqpcap.schema.requests import Rule
 
 Direction = Literal["c2s", "s2c"]
 DIRECTIONS: tuple[Direction, Direction] = ("c2s", "s2c")
@@ -189,36 +189,32 @@ class Evidence:
     """The protocol's own; must stay small."""
     layouts: list[str] = field(default_factory=lambda: ["", ""])
     """The layout each direction began with, c2s first."""
+    is_fixed: bool = False
+    """What it says is resolved, and no later message changes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceRule:
-    """Pure functions over the messages of a connection, named by the description.
+    """What the messages of a connection say of it as a whole: pure functions, named by the description.
 
-    ``select_layout`` and ``is_final``, and ``resolve`` unless it joins, look at ``state`` and ``layouts`` alone: connections
-    with the same are one when they are over.
+    Rows of a connection wait until ``is_final``, or until a bounded look-ahead is over; what is resolved then holds for
+    all of its rows.
 
     ops       operations (numbers) whose rows are evidence, None for all
     observe   folds rows into the ``state`` of their connections; they come in the order of capture, before any other
               column of their window is read
-    select_layout  the layout that really reads the rows of a layout on this connection, as known by then
-    settle    at the end of the input: facts per connection, in order; sees all connections of the protocol
+    resolve   the facts of a connection
+    select_layout   the layout that reads the rows of a layout on this connection
+    layouts   layouts (as the framing names them) whose rows are evidence, None for all
+    is_final  whether ``select_layout`` and ``resolve`` will say the same of every later state
     """
 
     ops: frozenset[int] | None
     observe: "Callable[[Seen], None]"
-    resolve: Callable[[Sequence[Evidence]], list[ConnectionFacts]]
+    resolve: Callable[[Evidence], ConnectionFacts]
     select_layout: Callable[[Evidence, str], str] | None = None
     layouts: frozenset[str] | None = None
-    """Layouts (as the framing names them) whose rows are evidence, None for all."""
-    is_final: Callable[[Evidence], bool] | None = None
-    """Whether ``select_layout``, and ``resolve`` unless it joins, will say the same of every later state. Until then rows of
-    ``layouts`` wait, at worst for the end of the input: what a row says must not depend on when it was read."""
-    joins: bool = False
-    """Whether ``resolve`` says of a connection what another one knows; else it looks at each alone."""
-    needed: "Callable[[Sequence[Evidence], Sequence[Evidence]], list[Evidence]] | None" = None
-    """Where it joins: of connections that are over (given first) those it needs for what it says of the others that are
-    there by now. A stream forgets the rest."""
+    is_final: Callable[[Evidence], bool] = lambda connection: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +267,8 @@ class Seen:
     from_client: NDArray[np.bool_]
     op: NDArray[np.int64]
     ts_ns: NDArray[np.int64]
+    shared: dict[str, Any]
+    """What connections of the protocol know of each other; bounded by who puts something in."""
 
     def each(self, *names: str) -> Iterator[tuple[Evidence, Direction, int, int, tuple[Any, ...]]]:
         """Row by row, for evidence that is rare: connection, direction, op, time, values of the named columns."""
@@ -300,221 +298,6 @@ class Envelope:
     error_code: str | tuple[str, ...] = ()
     error_text: str | tuple[str, ...] = ()
     derive: Callable[[pa.Table], Mapping[str, pa.Array]] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RequestRule:
-    """How one operation of the client is answered.
-
-    answer   ``always``: one reply each. ``maybe``: some get one, and no proof exists either way. ``never``: the
-             protocol has no answer to it; if one comes all the same it is paired
-    by       names of the server's operations that answer it; empty: any that answers at all
-    """
-
-    answer: Literal["always", "maybe", "never"]
-    by: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """Which request got which answer: declared per protocol, run by ``exchanges`` over columns.
-
-    asks        the client's operations that are requests, by name
-    otherwise   for an operation without a name, or not in ``asks``; None when it is no request
-    errors      server operations that answer any request
-    unasked     server operations that answer nothing
-    first_only  server operations that answer a request that allows them, or the first of the connection, whatever it
-                is, and nothing else (fq error)
-    tie         columns that a reply repeats from its request; empty: order on the connection ties them
-    answers_in_order   the server answers one request before it reads the next
-    one_way     (column, value): a request with that value expects nothing
-    columns     further columns of the protocol's table that ``machine`` and ``deliveries`` need, in ``rows`` with
-                ``f.`` in front; ``records.offset`` is the list of one field of a list of structs
-    machine     replaces the generic engine where a rule cannot say it
-    deliveries  which publish came out as which delivery
-    across_servers   ``deliveries`` may join connections of different servers (fq's peers)
-    sets_aside  ``machine`` may set requests aside (`Aside`)
-    """
-
-    asks: Mapping[str, RequestRule]
-    otherwise: RequestRule | None = None
-    errors: frozenset[str] = frozenset()
-    unasked: frozenset[str] = frozenset()
-    first_only: frozenset[str] = frozenset()
-    tie: tuple[str, ...] = ()
-    answers_in_order: bool = True
-    one_way: tuple[str, int] | None = None
-    columns: tuple[str, ...] = ()
-    body: str | None = None
-    """The column whose values ``deliveries`` compares: ``rows`` then have ``body_print`` (int64, equal for equal
-    bodies, null without one) and, for rows of ``delivered`` operations from the server, ``body_sha256`` in hexadecimal.
-    """
-    delivered: frozenset[str] = frozenset()
-    machine: "Machine | None" = None
-    deliveries: "Deliveries | None" = None
-    across_servers: bool = False
-    sets_aside: bool = False
-    answers: "Callable[[Any, Any], bool] | None" = None
-    """Whether a Scapy message (first) may answer another, where operation and ties are not all: for ``sr()``."""
-    queues: "tuple[Rule, ...]" = ()
-    """Beside the machine: rules for some operations each, which keep their order among themselves. Their ``unasked`` is
-    not empty: other messages go between."""
-
-    def fits(self, asked: str | None, said: str | None) -> bool:
-        """Whether the server's operation may answer the client's, None being one without a name."""
-        ask = (self.asks.get(asked) if asked is not None else None) or self.otherwise
-        if ask is None or said in self.unasked:
-            return False
-        return not ask.by or said in self.errors or said in ask.by
-
-
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """What the capture says of a connection's edges.
-
-    start      both sides' first bytes were captured
-    holes      per direction (c2s, s2c) the stream offsets, ascending, where bytes are missing or undecoded
-    reset, server_fin, client_fin   how it ended, as far as captured
-    covered    the server's FIN acknowledges all of the client's bytes
-    """
-
-    connection_id: int
-    server: str
-    start: bool
-    holes: tuple[tuple[int, ...], tuple[int, ...]]
-    reset: bool
-    server_fin: bool
-    client_fin: bool
-    covered: bool
-    first_ts_ns: int
-    tails: tuple[int | None, int | None] = (None, None)
-    """Per direction the hole that misses nothing, if the last one does: bytes at the end that are no message."""
-
-    @property
-    def complete(self) -> bool:
-        """The end was captured, and nothing of the server's bytes is missing."""
-        return (self.reset or self.server_fin) and not self.holes[1]
-
-
-@dataclass(frozen=True, slots=True)
-class EndColumns:
-    """Ends as arrays, row for row: server (a number for each), start, damaged (there are holes), ended, covered."""
-
-    server: NDArray[np.int64]
-    start: NDArray[np.bool_]
-    damaged: NDArray[np.bool_]
-    ended: NDArray[np.bool_]
-    """By a reset or the server's FIN."""
-    covered: NDArray[np.bool_]
-
-
-class PackedEnds(Mapping[int, Ends]):
-    """Ends by connection id that are not kept as objects."""
-
-    def columns(self, ids: NDArray[np.int64]) -> EndColumns:
-        """Those of some connections. Raises KeyError where one is not known."""
-        raise NotImplementedError
-
-
-def end_columns(ends: Mapping[int, Ends], ids: NDArray[np.int64]) -> EndColumns:
-    """The ends of some connections as arrays, however they are kept."""
-    if isinstance(ends, PackedEnds):
-        return ends.columns(ids)
-    known = [ends[one] for one in ids.tolist()]
-    servers = {name: number for number, name in enumerate(dict.fromkeys(end.server for end in known))}
-    told = [(end.start, any(end.holes), end.reset or end.server_fin, end.covered) for end in known]
-    start, damaged, ended, covered = np.array(told, np.bool_).reshape(-1, 4).T
-    return EndColumns(np.array([servers[end.server] for end in known], np.int64), start, damaged, ended, covered)
-
-
-@dataclass(frozen=True, slots=True)
-class Aside:
-    """Requests that get no answer and that a machine need not see one by one, however many there are.
-
-    It has them of all connections of a server, and finds each to be such a one by itself: of other connections of the
-    server that are so, and were not there, it would say no more and no less.
-
-    seen         the rows, ascending, that it did see: each of the others is such a request
-    connection   their connections, ascending; those in front of the stream offset ``end`` of their connection are
-                 `silent`, the others `unknown`
-    """
-
-    seen: NDArray[np.signedinteger[Any]]
-    connection: NDArray[np.int64]
-    end: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Pairing:
-    """The exchanges of a set of messages, by row number: request or reply -1 where there is none.
-
-    publish: where a machine knows it, the row of the message that a reply delivers, -1 elsewhere; for ``deliveries``.
-    aside: requests that are not in ``request``.
-    """
-
-    request: NDArray[np.int64]
-    reply: NDArray[np.int64]
-    state: NDArray[np.int8]
-    publish: NDArray[np.int64] | None = None
-    aside: Aside | None = None
-
-    def of(self, rows: NDArray[np.int64]) -> "Pairing":
-        """The same, found among some rows, by row number of the whole."""
-        whole = np.append(rows, -1)  # -1 stays -1
-        publish = None if self.publish is None else whole[self.publish]
-        return Pairing(whole[self.request], whole[self.reply], self.state, publish)
-
-    def plus(self, other: "Pairing") -> "Pairing":
-        """These and others of the same rows."""
-        publish = None
-        if self.publish is not None or other.publish is not None:
-            known = [np.full(len(p.reply), -1) if p.publish is None else p.publish for p in (self, other)]
-            publish = np.concatenate(known)
-        return Pairing(
-            np.concatenate([self.request, other.request]), np.concatenate([self.reply, other.reply]),
-            np.concatenate([self.state, other.state]), publish, self.aside,
-        )  # fmt: skip
-
-
-class State(IntEnum):
-    """States of an exchange; the column holds the name in lower case."""
-
-    ANSWERED = 0
-    SILENT = 1
-    NOT_EXPECTED = 2
-    UNANSWERED = 3
-    LOST = 4
-    ORPHAN = 5
-    UNKNOWN = 6
-
-
-class Machine(Shape):
-    """Pairs the messages of one protocol: ``rows`` sorted by time, ``ends`` by connection id."""
-
-    def __call__(self, rows: Rows, ends: Mapping[int, Ends]) -> Pairing:
-        """The pairs."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Matches:
-    """Deliveries by row number: publish and deliver rows, the evidence and its value as text, one entry each.
-
-    doubtful counts deliveries left out because more than one publish may be meant."""
-
-    publish: NDArray[np.int64]
-    deliver: NDArray[np.int64]
-    how: Sequence[str]
-    key: Sequence[str] | pa.Array
-    doubtful: int = 0
-
-
-class Deliveries(Shape):
-    """Finds the publish of each delivery; ``rows`` as for a machine, ``pairs`` what it or the engine found."""
-
-    def __call__(self, rows: Rows, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
-        """The matches."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -294,6 +294,7 @@ class StreamRanges:
     length: NDArray[np.int64]
     ts_ns: NDArray[np.int64]
     snapped: NDArray[np.bool_]
+    packet: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.flow)
@@ -310,6 +311,7 @@ def _spots(rows: list[tuple[int, int, int, int, bool]], numbers: Callable[[I64],
         length=table[:, 2].copy(),
         ts_ns=table[:, 3].copy(),
         snapped=np.array([row[4] for row in rows], np.bool_),
+        packet=np.zeros(len(rows), np.int64),
     )
 
 
@@ -626,6 +628,11 @@ class Reassembler:
     def live(self) -> I64:
         """The numbers of those that are not forgotten."""
         return self._numbers(np.arange(self._s[_FLOWS]))
+
+    def out_of_order_flows(self) -> set[int]:
+        """Connections with bytes that came too early and wait for those before them."""
+        places = np.array(sorted({side >> 1 for side in self._disorder}), np.int64)
+        return {*self._numbers(places).tolist()}
 
     @property
     def held_bytes(self) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from mqpcap.arrays import case_when, is_in
-from mqpcap.protocols.blipmq import pairing as blipmq_pairing
+from mqpcap.protocols.blipmq import correlation
 from mqpcap.schema.fields import U8, U16, U32, U64, Bits, Bytes, GreedyBytes, If, Length, Message, Text
 from mqpcap.schema.protocol import (
     Claim,
@@ -27,10 +27,10 @@ from mqpcap.schema.protocol import (
     Layout,
     MessageQueue,
     Opening,
-    Rule,
     Seen,
     Verdict,
 )
+from mqpcap.schema.requests import DeliveryRule, Rule
 
 MAX_FRAME_SIZE = 16 * 1024 * 1024  # frame.rs: the server closes on more
 HEADER_BYTES = 13
@@ -351,9 +351,9 @@ def is_final(connection: Evidence) -> bool:
 _FACTS = {dialect: ConnectionFacts(dialect=dialect) for dialect in (*_DIALECTS.values(), "unknown")}
 
 
-def resolve(connections: Sequence[Evidence]) -> list[ConnectionFacts]:
-    """The dialect of each connection."""
-    return [_FACTS[_dialect(c)] for c in connections]
+def resolve(connection: Evidence) -> ConnectionFacts:
+    """The dialect of a connection."""
+    return _FACTS[_dialect(connection)]
 
 
 _REPLIES = tuple(t.name for t in (FrameType.ACK, FrameType.PONG, FrameType.PUBLISH))
@@ -408,15 +408,14 @@ PROTOCOL = MessageQueue(
     evidence=EvidenceRule(
         frozenset({FrameType.HELLO, FrameType.ACK}), observe, resolve, select_layout, is_final=is_final
     ),
-    # What answers what depends on the state of the connection and the queues behind it.
+    # What answers what depends on the state of the connection.
     rule=Rule(
         asks={},
-        columns=("correlation_id", "qos", "subscription_id", "error_text", "protocol_version", "partition_key"),
-        body="body",
-        delivered=frozenset({"PUBLISH", "DELIVER"}),
-        machine=blipmq_pairing.pairs,
+        columns=(
+            "correlation_id", "qos", "subscription_id", "error_text", "protocol_version", "partition_key", "body",
+        ),
+        lane=correlation.lane,
+        deliveries=DeliveryRule("body_hash", correlation.keys, correlation.body_hash),
         answers=answers,
-        deliveries=blipmq_pairing.deliveries,
-        sets_aside=True,
     ),
 )

@@ -68,12 +68,11 @@ from mqpcap.schema.protocol import (
     MessageQueue,
     Opening,
     Raw,
-    RequestRule,
-    Rule,
     Seen,
     Split,
     Verdict,
 )
+from mqpcap.schema.requests import RequestRule, Rule
 
 MAGIC = 0x0420
 BIG, LITTLE = b"\x04\x20", b"\x20\x04"
@@ -704,19 +703,17 @@ def variant(layout: str, numbers: Numbering, order: Order) -> str:
     return layout if (numbers, order) == ("open", "open") else f"{layout}.{numbers}.{order}"
 
 
-def resolve(connections: Sequence[Evidence]) -> list[ConnectionFacts]:
-    """Names of operations and the reading of the types, per connection."""
-    facts = []
-    said = {
-        numbers: {(d, op): name for d in DIRECTIONS for op, name in names.items()}
-        for numbers, names in (("codec", CODEC_OPS), ("open", DOC_OPS), ("doc", DOC_OPS))
-    }
-    for connection in connections:
-        if "frames" not in connection.state:
-            facts.append(ConnectionFacts())
-            continue
-        facts.append(ConnectionFacts(op_names=said[numbering(connection)], columns={"type_reading": types(connection)}))
-    return facts
+_OP_NAMES: Mapping[str, Mapping[tuple[Direction, int], str]] = {
+    numbers: {(d, op): name for d in DIRECTIONS for op, name in names.items()}
+    for numbers, names in (("codec", CODEC_OPS), ("open", DOC_OPS), ("doc", DOC_OPS))
+}
+
+
+def resolve(connection: Evidence) -> ConnectionFacts:
+    """Names of operations and the reading of the types."""
+    if "frames" not in connection.state:
+        return ConnectionFacts()
+    return ConnectionFacts(op_names=_OP_NAMES[numbering(connection)], columns={"type_reading": types(connection)})
 
 
 # -- columns that fields do not say ----------------------------------------------------------------------

@@ -25,8 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import case_when, group_ids, is_in, sole_sources, true
-from mqpcap.correlate.rows import Rows
+from mqpcap.arrays import case_when, is_in, true
 from mqpcap.protocols.msgq import tree as typed
 from mqpcap.schema.fields import U16, U32, GreedyBytes, Json, Length, Message, Nested, Tree
 from mqpcap.schema.protocol import (
@@ -34,19 +33,14 @@ from mqpcap.schema.protocol import (
     Claim,
     Derived,
     Direction,
-    Ends,
     Envelope,
     Layout,
-    Matches,
     MessageQueue,
     Opening,
-    Pairing,
     Raw,
-    RequestRule,
-    Rule,
-    State,
     Verdict,
 )
+from mqpcap.schema.requests import DeliveryRule, Keys, Lane, Prints, RequestKind, RequestRule, Rule, Rules, State
 
 I64 = NDArray[np.int64]
 MAX_MESSAGE_SIZE = 64 * 1024 * 1024
@@ -265,100 +259,57 @@ def claims(opening: Opening) -> Claim:
     )
 
 
-def machine(rows: Rows, ends: Mapping[int, Ends]) -> Pairing:
-    """The sends that are requests, each with the first reply that the daemon brought to the same connection.
-
-    A reply names the request's sender and number (session.py:195-206). Where the number was used again before the
-    reply, or bytes are missing in which the first of several replies may lie, it stays unknown.
-    """
-    asked, key, replies, reply_key = _asked_and_replied(rows)
-    order = np.argsort(reply_key, kind="stable")
-    at = np.searchsorted(reply_key[order], key)
-    named = (key >= 0) & (at < len(order))
-    named[named] = reply_key[order][at[named]] == key[named]
-    reply = np.full(len(asked), -1, np.int64)
-    reply[named] = replies[order][at[named]]
-    first, following = _uses(asked, key)
-    ts = rows["ts_ns"].to_numpy()
-    reply[~first | (reply > following) | (ts[reply] < ts[asked])] = -1
-    reply[_may_be_second(rows, ends, asked, reply)] = -1
-    ended = np.array([c for c, e in ends.items() if e.complete], np.int64)
-    alone = ~named & (key >= 0) & np.isin(rows["connection_id"].to_numpy()[asked], ended)
-    state = np.full(len(asked), State.UNKNOWN, np.int8)
-    state[alone & pc.fill_null(rows["f.want_answer"], False).to_numpy(zero_copy_only=False)[asked]] = State.UNANSWERED
-    state[reply >= 0] = State.ANSWERED
-    quiet = np.flatnonzero(_chosen(rows, "c2s", "subscribe", "unsubscribe"))
-    return Pairing(
-        np.concatenate([asked, quiet]), np.concatenate([reply, np.full(len(quiet), -1)]),
-        np.concatenate([state, np.full(len(quiet), State.NOT_EXPECTED, np.int8)]),
-    )  # fmt: skip
+_REQUEST, _ASK, _REPLY, _QUIET = 1, 2, 3, 4
+"""Codes of the lane of sends: a send that may get a reply, one that asks for it, a reply, and what gets none."""
 
 
-def _may_be_second(rows: Rows, ends: Mapping[int, Ends], asked: I64, reply: I64) -> NDArray[np.bool_]:
-    """Whether an earlier reply to a request to all may lie in a hole."""
-    doubt = np.zeros(len(asked), np.bool_)
-    connection, offset = rows["connection_id"].to_numpy(), rows["stream_offset"].to_numpy()
-    from_daemon = pc.equal(rows["direction"], "s2c").to_numpy(zero_copy_only=False)
-    to = rows["f.to"]
-    for one in [c for c, e in ends.items() if e.holes[1]]:
-        brought = np.flatnonzero((connection == one) & from_daemon)
-        holes = np.array(ends[one].holes[1])
-        for k in np.flatnonzero((connection[asked] == one) & (reply >= 0)).tolist():
-            before = brought[brought < asked[k]]
-            since = offset[before].max(initial=-1)
-            doubt[k] = to[int(asked[k])].as_py() == "*" and bool(((holes > since) & (holes < offset[reply[k]])).any())
-    return doubt
+def _codes(rows: pa.Table) -> I64:
+    """Sends that are requests as they enter the daemon, and replies as it brings them to a connection."""
+    client = is_in(rows["direction"], "c2s")
+    read = ~true(pc.is_valid(rows["flaw"]))
+    send = read & is_in(rows["op"], "send")
+    is_reply = true(pc.is_valid(pc.coalesce(rows["f.reply"], rows["f.repl"])))
+    code = np.zeros(rows.num_rows, np.int64)
+    code[client & send & ~is_reply] = _REQUEST
+    code[client & send & ~is_reply & true(rows["f.want_answer"])] = _ASK
+    code[~client & send & is_reply] = _REPLY
+    code[client & read & is_in(rows["op"], "subscribe", "unsubscribe")] = _QUIET
+    return code
 
 
-def _chosen(rows: Rows, direction: Direction, *ops: str) -> NDArray[np.bool_]:
-    """The rows of some operations in one direction that could be read."""
-    chosen = pc.and_(pc.equal(rows["direction"], direction), pc.is_in(rows["op"], pa.array(ops)))
-    chosen = pc.fill_null(pc.and_(chosen, pc.is_null(rows["flaw"])), False)
-    read: NDArray[np.bool_] = chosen.to_numpy(zero_copy_only=False)
-    return read
-
-
-def _asked_and_replied(rows: Rows) -> tuple[I64, I64, I64, I64]:
-    """Rows of requests and of replies, each with a number equal for those that name each other; -1 without a name."""
+def _named(rows: pa.Table, prints: Prints) -> I64:
+    """Sender and number of a request, which a reply repeats as its receiver and ``reply`` (session.py:195-206)."""
     answers = pc.coalesce(rows["f.reply"], rows["f.repl"])
-    is_reply = pc.is_valid(answers).to_numpy(zero_copy_only=False)
-    asked = np.flatnonzero(_chosen(rows, "c2s", "send") & ~is_reply)
-    replies = np.flatnonzero(_chosen(rows, "s2c", "send") & is_reply)
-    both = pa.array(np.concatenate([asked, replies]))
-    split = np.arange(len(both)) < len(asked)
-
-    def side(own: str | pa.Array, other: str | pa.Array) -> pa.Array:
-        one, two = (rows[x] if isinstance(x, str) else x for x in (own, other))
-        return pc.if_else(pa.array(split), one.take(both), two.take(both))
-
-    names = [side("connection_id", "connection_id"), side("f.from", "f.to"), side("f.seq", answers)]
-    key = group_ids(names, len(both))
-    key[pc.or_(pc.is_null(names[1]), pc.is_null(names[2])).to_numpy(zero_copy_only=False)] = -1
-    return asked, key[split], replies, key[~split]
+    is_reply = pc.is_valid(answers)
+    name = pc.if_else(is_reply, rows["f.to"], rows["f.from"])
+    number = pc.if_else(is_reply, answers, rows["f.seq"])
+    known = true(pc.is_valid(name)) & true(pc.is_valid(number))
+    return np.where(known, (prints(name) * 1_000_003 + prints(number)) | 1, 0)
 
 
-def _uses(asked: I64, key: I64) -> tuple[NDArray[np.bool_], I64]:
-    """Of requests in order of time: whether each is the first of its key, and the row of the next with that key."""
-    order = np.argsort(key, kind="stable")
-    same = key[order][1:] == key[order][:-1]
-    first, following = np.ones(len(key), np.bool_), np.full(len(key), np.iinfo(np.int64).max, np.int64)
-    first[order[1:][same]] = False
-    following[order[:-1][same]] = asked[order[1:][same]]
-    return first, following
+def _lane() -> Lane:
+    kinds = [RequestKind.NOTHING, RequestKind.OPEN, RequestKind.FIXED, RequestKind.NOTHING, RequestKind.IGNORED]
+    rules = Rules(
+        kind=[kinds], wants=[[0] * 5], says=[0, 0, 0, 1, 0], first_only=[False] * 5, untied=[False] * 5, next_state={},
+        silence=[State.UNKNOWN] * 5, ties=True, timed=False, named=True,
+    )  # fmt: skip
+    return Lane(rules, _codes, _named, lambda rows: [is_in(rows["f.to"], "*").astype(np.int64)])
 
 
-def deliveries(rows: Rows, ends: Mapping[int, Ends], pairs: Pairing) -> Matches:
+def keys(rows: pa.Table, prints: Prints) -> tuple[Keys, Keys]:
     """A send comes out with its sender, number and message unchanged; numbers repeat where a client is restarted."""
-    ids, place = np.unique(rows["connection_id"].to_numpy(), return_inverse=True)
-    server = pa.array([ends[c].server for c in ids.tolist()], pa.string()).take(pa.array(place.reshape(-1)))
     sender, number = rows["f.from"], rows["f.seq"]
-    key = group_ids([server, sender, number, rows["body_print"]], rows.num_rows)
-    named = pc.and_(pc.is_valid(sender), pc.is_valid(number)).to_numpy(zero_copy_only=False)
-    source, sink = (np.flatnonzero(_chosen(rows, d, "send") & named) for d in _DIRECTIONS)
-    one, two, doubtful = sole_sources(key, source, sink, rows["ts_ns"].to_numpy())
-    at = pa.array(one)
-    text = pc.binary_join_element_wise(sender.take(at), number.take(at), ":")
-    return Matches(one, two, ["from_seq"] * len(one), text.to_pylist(), doubtful)
+    read = is_in(rows["op"], "send") & ~true(pc.is_valid(rows["flaw"]))
+    read &= true(pc.is_valid(sender)) & true(pc.is_valid(number))
+    client = is_in(rows["direction"], "c2s")
+    key = (prints(sender) * 1_000_003 + prints(number)) * 1_000_003 + prints(rows["f.msg"])
+    out, back = np.flatnonzero(read & client), np.flatnonzero(read & ~client)
+    return Keys(out, key[out]), Keys(back, key[back])
+
+
+def sender_and_number(rows: pa.Table, *_: I64) -> pa.Array:
+    """``from:seq``."""
+    return pc.binary_join_element_wise(rows["f.from"].cast(pa.string()), rows["f.seq"].cast(pa.string()), ":")
 
 
 def _queue(asked: str, ask: RequestRule) -> Rule:
@@ -395,10 +346,9 @@ def answers(reply: Message, request: Message) -> bool:
 
 RULE = Rule(
     asks={},
-    columns=("from", "to", "seq", "reply", "repl", "want_answer"),
-    body="msg",
-    machine=machine,
-    deliveries=deliveries,
+    columns=("from", "to", "seq", "reply", "repl", "want_answer", "msg"),
+    lane=_lane,
+    deliveries=DeliveryRule("from_seq", keys, sender_and_number),
     answers=answers,
     queues=(
         _queue("getlname", RequestRule("always", frozenset({"getlname", "lname"}))),

@@ -1,0 +1,505 @@
+# cython: language_level=3
+"""Which reply answers which request, decided on one connection while its messages complete.
+
+A :class:`Dialogue` holds the open requests of one connection (of one lane of it, where a protocol has several that keep
+their own order). It is fed with requests and replies in the order in which they were captured and says of each request
+what became of it as soon as that is certain. It promises: no wrong pair, and no `unanswered` that was answered.
+
+How a pair becomes certain. A server answers the requests of a connection one after the other, so pairs never cross.
+A request is FIXED (it gets exactly one reply), OPEN (one or none) or NEVER (none). In STEP a reply that fits only one
+of the requests it may belong to, which are the OPEN ones up to the first FIXED one and that one, is its answer. Such a pair
+is a barrier: all requests in front of it were handled, and those without a reply got none. A reply that fits several
+waits for the next barrier; then it is paired if the earliest and the latest possible place agree.
+
+Missing bytes end the counting. A reply that repeats values of its request (a tie) starts it again where it fits exactly
+one FIXED request. Without ties the replies behind a gap are placed where they fit all in a row, if that is one place.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mqpcap.schema.requests import RequestKind, Rules, State
+
+NEVER, FIXED, OPEN, IGNORED, BREAKS, NOTHING, CUT = map(int, RequestKind)
+ANSWERED, SILENT, NOT_EXPECTED, UNANSWERED, LOST, ORPHAN, UNKNOWN = map(int, State)
+NO_ROW = len(State)
+"""Behind the states: a reply that has no row of its own."""
+STEP, RUN, TIED, OVER = range(4)
+"""How replies find their request: by counting; in a row behind a gap; by what they repeat; not at all any more."""
+MAX_CANDIDATES = 64
+"""Requests considered for one ambiguous reply; beyond it the reply stays unpaired."""
+MAX_AMBIGUOUS = 64
+"""Replies that wait for the next barrier; beyond it they stay unpaired."""
+MAX_OPEN = 1 << 16
+"""Open requests of a connection that a reply is looked for among; older ones get no reply any more."""
+MAX_PLACES = 4096
+"""Places that are tried for the replies behind a gap; with more they stay unpaired."""
+MAX_NAMES = 1 << 16
+"""Names of requests that a connection remembers, to tell which are used again."""
+MAX_TIES = 1 << 14
+"""Ties of requests that a connection with missing requests remembers, to tell which replies nobody asked for."""
+STEADY = 3
+RISING = 8
+"""Equal steps, or steps upwards, that show that a client numbers its requests."""
+HANDLING_NS = 10_000_000
+"""A server takes at least so long to be told from one that has not handled a request yet (BlipMQ notes, section 7)."""
+
+
+class Request(NamedTuple):
+    """An open request: its row, what it is, and when it was captured. ``wants`` has a bit for each reply it may get."""
+
+    row: int
+    kind: int
+    wants: int
+    tie: int
+    ts_ns: int
+    end_ns: int
+    offset: int
+    code: int
+    cut: bool
+
+
+class Reply(NamedTuple):
+    """A reply that waits: ``says`` is its bit, ``untied`` whether it repeats nothing of its request."""
+
+    row: int
+    says: int
+    tie: int
+    ts_ns: int
+    code: int
+    untied: bool
+
+
+class Found:
+    """What dialogues found since it was last emptied: pairs of rows, states of rows, and how far servers came."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Empty it."""
+        self.pairs: list[tuple[int, int]] = []
+        self.states: list[tuple[int, int]] = []
+        self.handled: dict[int, int] = {}
+        """By flow: the stream offset up to which the server handled the client's bytes."""
+
+
+class _Counter:
+    """Whether the numbers of a client's requests go up."""
+
+    __slots__ = ("even", "falls", "last", "step", "steps")
+
+    def __init__(self) -> None:
+        self.last = -1
+        self.steps, self.step = 0, 0
+        self.even, self.falls = True, False
+
+    def add(self, number: int) -> None:
+        """The next number; -1 is none."""
+        if number < 0:
+            return
+        if self.last >= 0:
+            step = number - self.last
+            self.falls = self.falls or step <= 0
+            self.even = self.even and (self.steps == 0 or step == self.step)
+            self.step = step
+            self.steps += 1
+        self.last = number
+
+    @property
+    def rises(self) -> bool:
+        """Connections may share a counter, so equal steps are sooner a proof than steps upwards."""
+        return not self.falls and (self.steps >= RISING or (self.even and self.steps >= STEADY))
+
+
+class Dialogue:
+    """The open requests of a connection; see the module."""
+
+    def __init__(self, rules: Rules, flow: int, started: bool, found: Found) -> None:
+        self.rules, self.flow, self.started, self.found = rules, flow, started, found
+        self.state = rules.start if started else rules.late
+        self.mode = STEP if started else (TIED if rules.ties else OVER)
+        self.queue: list[Request] = []
+        self.head = 0
+        self.waiting: list[tuple[Reply, int]] = []  # with the first place in the queue that it may have
+        self.frozen_at = -1  # stream offset of the first missing request; where only order tells, none behind it is paired
+        self.requests_missing = not started
+        self.replies_missing = False
+        self.unordered = False
+        self.alone = False
+        self.answered = False
+        self.slowest_ns = HANDLING_NS
+        self.places: list[int] = []
+        self.run: list[Reply] = []
+        self.ties: set[int] = set()
+        self.counters: list[_Counter] = []
+        self.stopped = False
+        self.behind_stop: list[int] = []
+
+    # -- requests --------------------------------------------------------------------------------------------
+
+    def request(
+        self, row: int, code: int, tie: int, numbers: Sequence[int], ts_ns: int, end_ns: int, offset: int, cut: bool
+    ) -> int:
+        """Take a request in; returns its kind."""
+        rules = self.rules
+        kind = rules.kind[self.state][code]
+        if kind == CUT:
+            self.gap(True, offset)
+            return kind
+        if rules.ties:
+            self._count(numbers)
+            if self.requests_missing and len(self.ties) < MAX_TIES:
+                self.ties.add(tie)
+        elif self.requests_missing:
+            self.ties.add(0)
+        if kind != FIXED and kind != OPEN:
+            self.stopped = self.stopped or kind == BREAKS
+            return kind
+        if self.stopped:
+            self.behind_stop.append(row)
+            return kind
+        if self.mode == OVER or (self.frozen_at >= 0 and not rules.ties):
+            self.found.states.append((row, UNKNOWN))
+            return kind
+        self.queue.append(Request(row, kind, rules.wants[self.state][code], tie, ts_ns, end_ns, offset, code, cut))
+        if len(self.queue) - self.head > MAX_OPEN:
+            self._drop_oldest()
+        return kind
+
+    def _drop_oldest(self) -> None:
+        gone = self.queue[self.head : self.head + MAX_OPEN // 2]
+        if any(q.kind == FIXED for q in gone) or self.mode == RUN:
+            self._lose_step()
+        self._settle(self.head + len(gone), UNKNOWN, certain=False)
+
+    # -- replies ---------------------------------------------------------------------------------------------
+
+    def reply(self, row: int, code: int, tie: int, ts_ns: int) -> None:
+        """Take a reply in."""
+        rules = self.rules
+        if code in rules.gaps:
+            self.gap(False, 0)
+            self.found.states.append((row, NO_ROW))
+            return
+        if not rules.says[code]:
+            self.state = rules.moves.get(code, {}).get(self.state, self.state)
+            self.found.states.append((row, NO_ROW))
+            return
+        r = Reply(row, rules.says[code], tie, ts_ns, code, rules.untied[code])
+        if self.mode == STEP:
+            self._in_step(r)
+        elif self.mode == TIED:
+            self._tied(r)
+        elif self.mode == RUN:
+            self._in_run(r)
+        else:
+            self._alone(r)
+
+    def _fits(self, q: Request, r: Reply) -> bool:
+        return bool(q.wants & r.says) and q.ts_ns <= r.ts_ns and (r.untied or q.tie == r.tie)
+
+    def _in_step(self, r: Reply) -> None:
+        queue, head = self.queue, self.head
+        if not self.waiting and head < len(queue):
+            q = queue[head]
+            if q.kind == FIXED and self._fits(q, r):
+                self._pair(head, r)
+                return
+        first = self.waiting[-1][1] + 1 if self.waiting else head
+        found: list[int] = []
+        fixed = -1
+        for i in range(first, len(queue)):
+            q = queue[i]
+            if self._fits(q, r):
+                found.append(i)
+                if len(found) > MAX_CANDIDATES:
+                    break
+            if q.kind == FIXED:
+                fixed = i
+                break
+        if len(found) > 1 and self.rules.timed:
+            found = self._not_too_old(found, r)
+        if len(found) == 1 and (found[0] == fixed or not self.waiting or found[0] >= first):
+            self._pair(found[0], r)
+        elif found and len(found) <= MAX_CANDIDATES and len(self.waiting) < MAX_AMBIGUOUS:
+            self.waiting.append((r, found[0]))
+        elif not found and self.rules.first_only[r.code]:
+            self._first_only(r)
+        else:
+            self._lose_step()
+            self._tied(r) if self.mode == TIED else self._alone(r)
+
+    def _not_too_old(self, found: list[int], r: Reply) -> list[int]:
+        """The candidates that can still be waiting: one is settled when the server had the time to handle it."""
+        newest = self.queue[found[-1]].ts_ns
+        if r.ts_ns - newest > self.slowest_ns:
+            return found
+        return [i for i in found if newest - self.queue[i].end_ns < self.slowest_ns]
+
+    def _first_only(self, r: Reply) -> None:
+        """Whatever opens a connection, such a reply may be to it; later it answers nothing."""
+        if not self.answered and self.head < len(self.queue) and self.queue[self.head].ts_ns <= r.ts_ns:
+            self._pair(self.head, r)
+        else:
+            self.found.states.append((r.row, NO_ROW))
+            self.alone = self.alone or not self.answered
+            self.answered = True
+
+    def _pair(self, at: int, r: Reply) -> None:
+        """A certain pair: all in front of it is settled."""
+        q = self.queue[at]
+        if self.waiting:
+            self._resolve_waiting(at)
+        self.found.pairs.append((q.row, r.row))
+        self.answered = True
+        if self.rules.timed:
+            self.slowest_ns = max(self.slowest_ns, min(r.ts_ns - q.end_ns, 4 * HANDLING_NS))
+        if at > self.head:
+            self._settle(at, UNKNOWN, certain=True)
+        self.head = at + 1
+        self.found.handled[self.flow] = q.offset
+        if self.head > 1024 and 2 * self.head > len(self.queue):
+            del self.queue[: self.head]
+            self.head = 0
+        self.state = self.rules.next_state.get((self.state, q.code, r.code), self.state)
+
+    def _settle(self, to: int, state: int, certain: bool) -> None:
+        """Leave the requests in front of a place behind. FIXED ones get the state; ``certain``: OPEN ones got no reply."""
+        states = self.found.states
+        for q in self.queue[self.head : to]:
+            if q.kind == FIXED or not (certain or self.rules.silence[q.code] == NOT_EXPECTED):
+                states.append((q.row, state if q.kind == FIXED else UNKNOWN))
+        self.head = to
+
+    def _resolve_waiting(self, end: int) -> None:
+        """Pair the replies that wait with requests in front of ``end`` where only one place is possible."""
+        replies = [r for r, _ in self.waiting]
+        self.waiting = []
+        earliest: list[int] = []
+        at = self.head
+        for r in replies:
+            while at < end and not self._fits(self.queue[at], r):
+                at += 1
+            earliest.append(at)
+            at += 1
+        latest = [-1] * len(replies)
+        at = end - 1
+        for k in range(len(replies) - 1, -1, -1):
+            while at >= self.head and not self._fits(self.queue[at], replies[k]):
+                at -= 1
+            latest[k] = at
+            at -= 1
+        taken: set[int] = set()
+        for r, low, high in zip(replies, earliest, latest, strict=True):
+            if low == high < end:
+                self.found.pairs.append((self.queue[low].row, r.row))
+                taken.add(low)
+                continue
+            self.found.states.append((r.row, UNKNOWN))
+            for i in range(low, min(high + 1, end)):
+                if i not in taken and self._fits(self.queue[i], r):
+                    self.found.states.append((self.queue[i].row, UNKNOWN))
+                    taken.add(i)
+
+    # -- missing bytes ---------------------------------------------------------------------------------------
+
+    def gap(self, from_client: bool, offset: int) -> None:
+        """Bytes of a side are missing, or hold no message."""
+        if from_client:
+            if not self.requests_missing:
+                self.ties.update(q.tie if self.rules.ties else 0 for q in self.queue[self.head :])
+            self.requests_missing = True
+            if self.frozen_at < 0:
+                self.frozen_at = offset
+        else:
+            self.replies_missing = True
+        if self.rules.ties:
+            self._lose_step(by_gap=True)
+        elif not from_client:
+            self._drop_waiting()
+            if self.mode == RUN:
+                self._end_run()
+            if self.frozen_at >= 0 or self.mode == OVER:
+                self._lose_step()
+            else:
+                self.mode = RUN
+                self.places = []
+                self.run = []
+
+    def _drop_waiting(self) -> None:
+        """Replies that wait stay unpaired, and whatever may have got one stays unknown."""
+        for r, _ in self.waiting:
+            self.found.states.append((r.row, UNKNOWN))
+            for q in self.queue[self.head : self.head + MAX_CANDIDATES]:
+                if q.kind == OPEN and self._fits(q, r):
+                    self.found.states.append((q.row, UNKNOWN))
+        self.waiting = []
+
+    def _lose_step(self, by_gap: bool = False) -> None:
+        self._drop_waiting()
+        if not by_gap:
+            self.unordered = True
+        if self.rules.ties:
+            self.mode = TIED
+            return
+        self._settle(len(self.queue), UNKNOWN, certain=False)
+        self.mode = OVER
+
+    def _tied(self, r: Reply) -> None:
+        """A reply out of step: it belongs to the only request that it repeats, if that cannot be another's."""
+        fits = [i for i in range(self.head, len(self.queue)) if self._fits(self.queue[i], r)] if not r.untied else []
+        if len(fits) != 1 or (self.requests_missing and not self._counts_up()):
+            for i in fits:
+                self.found.states.append((self.queue[i].row, UNKNOWN))
+            self._alone(r)
+            return
+        at = fits[0]
+        if self.unordered:
+            q = self.queue.pop(at)
+            self.found.pairs.append((q.row, r.row))
+            return
+        if self.queue[at].kind != FIXED:
+            self._alone(r)
+            return
+        lost = LOST if self.replies_missing and self.frozen_at < 0 and self.started else UNKNOWN
+        self._settle(at, lost, certain=False)
+        self._pair(at, r)
+        self.mode = STEP
+
+    def _count(self, numbers: Sequence[int]) -> None:
+        if not self.counters:
+            self.counters = [_Counter() for _ in numbers]
+        for counter, number in zip(self.counters, numbers, strict=True):
+            counter.add(number)
+
+    def _counts_up(self) -> bool:
+        """Whether the client numbers its requests, so that a number is never used twice."""
+        return any(counter.rises for counter in self.counters)
+
+    def _in_run(self, r: Reply) -> None:
+        """A reply behind a gap, where only order tells: the places that all replies of the run fit."""
+        queue, k = self.queue, len(self.run)
+        if k == 0:
+            low, high = self.head, len(queue)
+            while high > low and queue[high - 1].ts_ns > r.ts_ns:
+                high -= 1
+            if high - low > MAX_PLACES:
+                self._lose_step()
+                self._alone(r)
+                return
+            self.places = list(range(low, high))
+        self.run.append(r)
+        self.places = [p for p in self.places if p + k < len(queue) and self._fits(queue[p + k], r)]
+        if len(self.places) == 1:
+            self._commit_run(self.places[0])
+        elif not self.places:
+            self._end_run()
+            self._lose_step()
+
+    def _commit_run(self, place: int) -> None:
+        run, self.run, self.places = self.run, [], []
+        self._settle(place, LOST, certain=False)
+        self.mode = STEP
+        for r in run:
+            self._pair(self.head, r)
+
+    def _end_run(self) -> None:
+        """A run with several places stays unpaired, and so does whatever it may belong to."""
+        for r in self.run:
+            self._alone(r)
+        if self.run and self.places:
+            self._settle(self.places[-1] + len(self.run), UNKNOWN, certain=False)
+        self.run, self.places = [], []
+
+    def _alone(self, r: Reply) -> None:
+        """A reply without a request: `orphan` where no captured request can have got it and requests are missing."""
+        if self.rules.first_only[r.code]:
+            self.found.states.append((r.row, NO_ROW))
+            return
+        self.alone = True
+        key = r.tie if self.rules.ties else 0
+        known = key in self.ties or len(self.ties) >= MAX_TIES
+        orphan = self.requests_missing and not known and not r.untied
+        self.found.states.append((r.row, ORPHAN if orphan else UNKNOWN))
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    def close(self, ended: bool, whole_replies: bool) -> None:
+        """The end of the connection. ``ended``: its end was captured; ``whole_replies``: no byte behind the last reply is
+        missing."""
+        if self.mode == RUN:
+            self._end_run()
+        elif self.waiting:
+            self._resolve_waiting(len(self.queue))
+        sure = self.mode == STEP and whole_replies and not self.alone
+        due = UNANSWERED if sure and ended else UNKNOWN
+        for q in self.queue[self.head :]:
+            if q.kind == FIXED:
+                behind = self.frozen_at >= 0 and q.offset >= self.frozen_at
+                self.found.states.append((q.row, UNKNOWN if behind or q.cut else due))
+            elif not sure and self.rules.silence[q.code] != NOT_EXPECTED:
+                self.found.states.append((q.row, UNKNOWN))
+        self.found.states += [(row, due) for row in self.behind_stop]
+        self.queue, self.head = [], 0
+
+
+class NamedRequests:
+    """The open requests of a connection whose replies name them: in any order, the first one counts.
+
+    A name that was used again before its reply came says nothing any more.
+    """
+
+    def __init__(self, rules: Rules, flow: int, started: bool, found: Found) -> None:
+        self.rules, self.found = rules, found
+        self.open: dict[int, tuple[int, int, bool, int]] = {}
+        """By name: row, time, whether a reply is due, and how many gaps there were in the replies when it was asked."""
+        self.used: dict[int, None] = {}
+        self.gap_count = 0
+
+    def request(
+        self, row: int, code: int, tie: int, numbers: Sequence[int], ts_ns: int, end_ns: int, offset: int, cut: bool
+    ) -> int:
+        """Take a request in; returns its kind. ``numbers``: one, not 0 if several replies may come."""
+        kind = self.rules.kind[0][code]
+        if kind not in (FIXED, OPEN):
+            return kind
+        if tie == 0 or tie in self.used:
+            self.found.states.append((row, UNKNOWN))
+            self._drop(tie)
+            return kind
+        self.used[tie] = None
+        if len(self.used) > MAX_NAMES:
+            oldest = next(iter(self.used))
+            del self.used[oldest]
+            self._drop(oldest)
+        self.open[tie] = (row, ts_ns, kind == FIXED, self.gap_count if numbers[0] else -1)
+        return kind
+
+    def _drop(self, tie: int) -> None:
+        waiting = self.open.pop(tie, None)
+        if waiting is not None:
+            self.found.states.append((waiting[0], UNKNOWN))
+
+    def reply(self, row: int, code: int, tie: int, ts_ns: int) -> None:
+        """Take a reply in; further ones have no row."""
+        waiting = self.open.get(tie)
+        if waiting is None or ts_ns < waiting[1]:
+            self.found.states.append((row, NO_ROW))
+        elif waiting[3] >= 0 and waiting[3] != self.gap_count:  # an earlier reply may lie in the gap
+            self._drop(tie)
+            self.found.states.append((row, NO_ROW))
+        else:
+            del self.open[tie]
+            self.found.pairs.append((waiting[0], row))
+
+    def gap(self, from_client: bool, offset: int) -> None:
+        """Bytes of a side are missing."""
+        self.gap_count += not from_client
+
+    def close(self, ended: bool, whole_replies: bool) -> None:
+        """The end of the connection."""
+        sure = ended and whole_replies and not self.gap_count
+        for row, _, due, _ in self.open.values():
+            self.found.states.append((row, UNANSWERED if due and sure else UNKNOWN))
+        self.open = {}

@@ -1,0 +1,192 @@
+"""What a description says of requests, replies and deliveries.
+
+A protocol names its operations in a :class:`Rule`; the room ``correlate`` turns that into tables and runs along with the
+messages. Where operations are not enough, the protocol gives the tables itself (:class:`Lane`): which *code* a message
+has, what kind of request each code is in each state of the connection, and which replies it may get.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+I64 = NDArray[np.int64]
+
+
+class State(IntEnum):
+    """States of an exchange; the column holds the name in lower case."""
+
+    ANSWERED = 0
+    SILENT = 1
+    NOT_EXPECTED = 2
+    UNANSWERED = 3
+    LOST = 4
+    ORPHAN = 5
+    UNKNOWN = 6
+
+
+class RequestKind(IntEnum):
+    """What a message of a client is."""
+
+    NEVER = 0
+    """A request that gets no reply; success is silence."""
+    FIXED = 1
+    """Gets exactly one reply."""
+    OPEN = 2
+    """Gets one reply or none."""
+    IGNORED = 3
+    """No reply is expected, success or not."""
+    BREAKS = 4
+    """The server closes: what follows is not handled."""
+    NOTHING = 5
+    """No request."""
+    CUT = 6
+    """Not all of it was captured: as good as missing bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRule:
+    """How one operation of the client is answered.
+
+    answer   ``always``: one reply each. ``maybe``: some get one, and no proof exists either way. ``never``: the
+             protocol has no answer to it
+    by       names of the server's operations that answer it; empty: any that answers at all
+    """
+
+    answer: Literal["always", "maybe", "never"]
+    by: frozenset[str] = frozenset()
+
+
+class Rules(NamedTuple):
+    """A rule as tables by code, a number for each kind of message.
+
+    kind, wants   by state of the connection and code of a request: its RequestKind, and a bit for each reply it may get
+    says          by code of a reply: its bit, 0 if it answers nothing
+    first_only    by code of a reply: it answers only a request that wants it, or the first of the connection
+    untied        by code of a reply: it repeats nothing of its request
+    next_state    (state, code of a request, code of its reply) -> the state that follows
+    silence       by code of a request: what became of one that was handled and got no reply
+    ties          whether replies repeat values of their requests
+    timed         whether an older OPEN request is out where a later one was captured long after it
+    start, late   the state of a connection whose start was captured, and was not
+    named         whether replies come in any order, each to the request that it names
+    gaps          codes of replies that cannot be read: as good as missing bytes
+    moves         code of an unasked message of the server -> {state: the state it shows}
+    """
+
+    kind: Sequence[Sequence[int]]
+    wants: Sequence[Sequence[int]]
+    says: Sequence[int]
+    first_only: Sequence[bool]
+    untied: Sequence[bool]
+    next_state: Mapping[tuple[int, int, int], int]
+    silence: Sequence[int]
+    ties: bool
+    timed: bool
+    start: int = 0
+    late: int = 0
+    named: bool = False
+    gaps: frozenset[int] = frozenset()
+    moves: Mapping[int, Mapping[int, int]] = {}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lane:
+    """One rule as its dialogues take it; the functions get a batch of rows, fields with ``f.`` in front.
+
+    codes     the code of each row
+    ties      what a reply repeats of its request as a number, 0 for nothing; None: the columns ``Rule.tie``
+    numbers   numbers by which a client may count its requests, -1 where there is none; None: those of ``Rule.tie``
+    """
+
+    rules: Rules
+    codes: Callable[[pa.Table], I64]
+    ties: "Callable[[pa.Table, Prints], I64] | None" = None
+    numbers: Callable[[pa.Table], Sequence[I64]] | None = None
+
+
+Prints = Callable[[pa.Array | pa.ChunkedArray], I64]
+"""A number for each value of a column of text or bytes, equal for equal values; 0 for null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Rows of a batch that publish or deliver: ``key`` is equal where a delivery may have come from a publish.
+
+    ``note`` is for ``DeliveryRule.text``.
+    """
+
+    rows: I64
+    key: I64
+    note: I64 | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryRule:
+    """Which publish a delivery came from: the only earlier one with its key at the same server.
+
+    how       the evidence, as the column ``how`` says it
+    keys      of a batch of rows: those that publish and those that deliver. With ``of_pairs`` it gets the rows of
+              requests and, row for row, of their replies; keys of publishes are then rows of requests, of deliveries rows
+              of replies
+    text      the key as text, of rows that deliver, the notes of their publishes and their own
+    across_servers   whether publishes to other servers count (fq's peers)
+    """
+
+    how: str
+    keys: "Callable[..., tuple[Keys, Keys]]"
+    text: "Callable[[pa.Table, I64, I64], pa.Array]"
+    of_pairs: bool = False
+    across_servers: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rule:
+    """Which request got which answer, declared.
+
+    asks        the client's operations that are requests, by name
+    otherwise   for an operation without a name, or not in ``asks``; None when it is no request
+    errors      server operations that answer any request
+    unasked     server operations that answer nothing
+    first_only  server operations that answer a request that allows them, or the first of the connection, whatever it
+                is, and nothing else (fq error)
+    tie         columns that a reply repeats from its request; empty: order on the connection ties them
+    one_way     (column, value): a request with that value expects nothing
+    columns     further columns of the protocol's table that ``lane`` and ``deliveries`` need, as they were read;
+                ``records.offset`` is the list of one field of a list of structs
+    lane        gives the tables where operations are not enough
+    queues      rules for some operations each, which keep their order among themselves
+    deliveries  which publish came out as which delivery
+    answers     whether a Scapy message (first) may answer another, where operation and ties are not all: for ``sr()``
+    """
+
+    asks: Mapping[str, RequestRule]
+    otherwise: RequestRule | None = None
+    errors: frozenset[str] = frozenset()
+    unasked: frozenset[str] = frozenset()
+    first_only: frozenset[str] = frozenset()
+    tie: tuple[str, ...] = ()
+    one_way: tuple[str, int] | None = None
+    columns: tuple[str, ...] = ()
+    lane: Callable[[], Lane] | None = None
+    queues: "tuple[Rule, ...]" = ()
+    deliveries: DeliveryRule | None = None
+    answers: "Callable[[Any, Any], bool] | None" = None
+
+    def fits(self, asked: str | None, said: str | None) -> bool:
+        """Whether the server's operation may answer the client's, None being one without a name."""
+        ask = (self.asks.get(asked) if asked is not None else None) or self.otherwise
+        if ask is None or said in self.unasked:
+            return False
+        return not ask.by or said in self.errors or said in ask.by
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The protocol's columns that the rule reads."""
+        one_way = [self.one_way[0]] if self.one_way else []
+        more = (name for queue in self.queues for name in queue.needed)
+        return tuple(dict.fromkeys((*self.tie, *self.columns, *one_way, *more)))

@@ -1,0 +1,59 @@
+"""The files of a capture to rows of the table ``captures``."""
+
+import hashlib
+from collections import Counter
+
+import pyarrow as pa
+
+from mqpcap.capture import Capture, Window
+from mqpcap.errors import CaptureError, one_line
+from mqpcap.tables.schemas import CAPTURES
+
+LINK_TYPES = {
+    0: "BSD loopback", 1: "Ethernet", 9: "PPP", 12: "raw IP", 101: "raw IP", 108: "BSD loopback", 113: "Linux cooked",
+    228: "IPv4", 229: "IPv6", 276: "Linux cooked 2",
+}  # fmt: skip
+
+
+class CaptureRows:
+    """What is counted of the files of one capture while they are read."""
+
+    def __init__(self, capture: Capture) -> None:
+        self.capture = capture
+        self._messages: Counter[str] = Counter()
+        self._hashes = {number: hashlib.sha256() for number in range(len(capture.files))}
+
+    def take(self, window: Window) -> None:
+        """Take the packets of a window into the fingerprint of their file: their times and bytes as captured."""
+        made = self._hashes[window.file]
+        for column in (window.ts_ns, window.caplen, window.wirelen, window.link_type):
+            made.update(memoryview(column).cast("B"))
+        made.update(memoryview(window.buffer))
+
+    def count(self, files: pa.ChunkedArray) -> None:
+        """Count messages by the file they began in."""
+        for pair in files.value_counts().to_pylist():
+            self._messages[pair["values"]] += pair["counts"]
+
+    def table(self, failure: CaptureError | None) -> pa.Table:
+        """The rows, one a file that was read."""
+        notes = {note.file: str(note) for note in self.capture.notes}
+        rows = [
+            {
+                "capture": self.capture.files[0],
+                "path": facts.file,
+                "fingerprint": self._hashes[number].hexdigest(),
+                "format": facts.format,
+                "link_types": [LINK_TYPES.get(link, f"link type {link}") for link in facts.link_types],
+                "packets": facts.packet_count,
+                "bytes": facts.captured_bytes,
+                "first_ts_ns": facts.first_ts_ns,
+                "last_ts_ns": facts.last_ts_ns,
+                "dropped": facts.drop_count,
+                "status": "cut short" if facts.file in notes else "read",
+                "reason": notes.get(facts.file) or (None if failure is None else one_line(failure)),
+                "messages": self._messages[facts.file],
+            }
+            for number, facts in enumerate(self.capture.facts)
+        ]
+        return pa.Table.from_pylist(rows, CAPTURES)

@@ -1,0 +1,52 @@
+"""Connections that are over to rows of the table ``connections``."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mqpcap.decode.framing import ConnectionState
+from mqpcap.schema.protocol import DIRECTIONS
+from mqpcap.tables.schemas import CONNECTIONS, SIDES
+from mqpcap.tcp.reassembly import END_STATES, FlowColumns, Flows
+
+CONNECTION_ROWS = 1 << 14
+"""Rows that are made at once: a flood may leave millions."""
+
+
+def connections(
+    capture: str, flows: Flows, states: Mapping[int, ConnectionState], numbers: NDArray[np.int64]
+) -> Iterator[pa.Table]:
+    """The rows of these connections, a block at a time."""
+    for start in range(0, len(numbers), CONNECTION_ROWS):
+        some = numbers[start : start + CONNECTION_ROWS]
+        yield _rows(capture, flows.columns(some), [states.get(number) for number in some.tolist()])
+
+
+def _rows(capture: str, of: FlowColumns, known: list[ConnectionState | None]) -> pa.Table:
+    client = np.array([state.client if state else 0 for state in known], np.int64)
+    columns: dict[str, object] = {
+        "capture": pa.array([capture]).take(pa.array(np.zeros(len(of), np.int32))),
+        "connection_id": of.connection_ids(),
+        "community_id": of.community_ids(),
+        "client_ip": of.ips(client),
+        "client_port": of.ports(client),
+        "server_ip": of.ips(1 - client),
+        "server_port": of.ports(1 - client),
+        "first_ts": of.first_ts_ns // 1000,
+        "last_ts": of.last_ts_ns // 1000,
+        "first_ts_ns": of.first_ts_ns,
+        "last_ts_ns": of.last_ts_ns,
+        "protocol": [state.protocol.name if state and state.protocol else None for state in known],
+        "tls": ["closed" if state and state.reason == "tls" else None for state in known],
+        "identified_by": [state.identified_by if state else None for state in known],
+        "syn_seen": of.syn.any(axis=1),
+        "end_state": pa.array(END_STATES, pa.string()).take(pa.array(of.end_state)),
+    }
+    messages = np.array([state.messages if state else (0, 0) for state in known], np.int64)
+    row = np.arange(len(of))
+    for side, d in ((client, DIRECTIONS[0]), (1 - client, DIRECTIONS[1])):
+        counts = (of.packets, of.bytes, of.retransmitted, of.conflict, of.missing, messages.reshape(-1, 2))
+        columns |= {f"{what}_{d}": count[row, side] for what, count in zip(SIDES, counts, strict=True)}
+    return pa.Table.from_arrays([pa.array(columns[f.name]).cast(f.type) for f in CONNECTIONS], schema=CONNECTIONS)

@@ -1,0 +1,400 @@
+"""Decoded messages to rows of ``messages`` and of their protocol's table.
+
+``decode.columns`` gives the fields of each message, ``decode.framing`` where it was captured, and the connection's facts
+what it says as a whole (dialect, fq's user, kokaq's names). :func:`message_rows` makes both tables of them, row for row,
+and, before secrets are masked and bodies cut, what the room ``correlate`` looks at.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mqpcap.arrays import CODED, constant, dictionary, factorize, whole
+from mqpcap.correlate.exchanges import Batch
+from mqpcap.decode import bytecode as ip
+from mqpcap.decode.columns import Records, coalesced
+from mqpcap.decode.framing import Frames
+from mqpcap.schema.compiler import Column, Program
+from mqpcap.schema.flaws import Flaw
+from mqpcap.schema.protocol import DIRECTIONS, ConnectionFacts, MessageQueue
+from mqpcap.schema.requests import I64, Prints
+from mqpcap.tables.schemas import KEYS, MESSAGES, REPEATING, TABLES, US
+from mqpcap.tcp.reassembly import FlowColumns
+
+SECRET = "***"
+ENVELOPE_TYPES: Mapping[str, pa.DataType] = {
+    name: MESSAGES.field(name).type
+    for name in (
+        "destination", "group_name", "client_name", "message_id", "correlation_id", "partition_id", "body_len",
+        "status", "error_code", "error_text",
+    )
+}  # fmt: skip
+FLAW_NAMES = tuple(f.text for f in Flaw)
+
+
+def fingerprint_bases() -> tuple[int, int]:
+    """Bases of fingerprints: random, so that no input can be made to collide; they never reach an output."""
+    return secrets.randbelow(1 << 30) + (1 << 29), secrets.randbelow(1 << 30) + (1 << 29)
+
+
+_BASES = fingerprint_bases()
+
+
+@cache
+def _print_keys(bases: tuple[int, int]) -> NDArray[np.uint64]:
+    """The keys that go with the bases."""
+    # Not numpy.random: importing it takes longer than reading a small capture.
+    return np.frombuffer(hashlib.shake_128(repr(bases).encode()).digest(16 * (ip.PRINT_WORDS + 1)), np.uint64)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What may be shown: ``show_secrets``, and how many bytes of each body are kept (None: all).
+
+    Bodies can be compared by their fingerprints where ``bases`` are the same.
+    """
+
+    show_secrets: bool = False
+    bodies: int | None = None
+    bases: tuple[int, int] = _BASES
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Rows of one protocol: ``messages`` (as MESSAGES) and ``fields`` (KEYS, the protocol's columns), row for row.
+
+    Columns of both that are REPEATING are dictionaries.
+    """
+
+    protocol: str
+    messages: pa.Table
+    fields: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """The connections of a batch of rows: ``place`` says for each row which of them it is of.
+
+    numbers and ids (int64), client (the side that is the client) and facts have an entry each; ``of`` their flows.
+    """
+
+    numbers: I64
+    place: I64
+    of: FlowColumns
+    ids: I64
+    client: I64
+    facts: Sequence[ConnectionFacts]
+
+
+def message_rows(
+    protocol: MessageQueue,
+    program: Program,
+    frames: Frames,
+    records: Records,
+    known: Connections,
+    files: Sequence[str],
+    policy: Policy,
+) -> tuple[Chunk, Batch | None]:
+    """Rows of ``messages`` and of the protocol's table, and what ``correlate`` looks at where the protocol has a rule.
+
+    Rows are in the order of the frames. ``files`` are the names of the capture's files, the first of which names it.
+    """
+    place, n = known.place, len(frames.start)
+    from_client = known.client[place] == frames.side
+    columns: dict[str, pa.Array] = {
+        "capture": constant(_text(files[0]), n),
+        "capture_file": _coded([_text(name) for name in files], pa.string(), frames.first_file),
+        "connection_id": pa.array(known.ids[place]),
+        "direction": _coded(DIRECTIONS, pa.string(), np.where(from_client, 0, 1)),
+        "stream_offset": pa.array(frames.offset),
+        "frame_len": pa.array(frames.captured),
+        "ts": pa.array(frames.ts_ns // 1000).cast(US),
+        "ts_ns": pa.array(frames.ts_ns),
+        "end_ts_ns": pa.array(frames.end_ts_ns),
+        "first_packet": pa.array(frames.first_packet),
+        "last_packet": pa.array(frames.last_packet),
+        "protocol": constant(protocol.name, n),
+        "flaw": _coded(FLAW_NAMES, pa.string(), records.flaw),
+        "gap_before_bytes": pa.array(frames.gap_before),
+        "resynced": pa.array(frames.resynced),
+    }
+    columns |= _endpoints(known.of, place, frames.side)
+    columns |= _operations(protocol, program, frames, records)
+    shown = _shown(protocol, program, records.table, policy)
+    columns |= _envelope(protocol, columns, records.table)
+    columns |= {f"f.{name}": array for name, array in shown.items()}
+    columns |= _said(columns, known.facts, place)
+    for name in REPEATING & columns.keys():
+        columns[name] = _repeating(columns[name])
+    messages = pa.table({name: columns[name] for name in MESSAGES.names}, TABLES["messages"])
+    fields = {name[2:]: array for name, array in columns.items() if name.startswith("f.")}
+    chunk = Chunk(protocol.name, messages, pa.table({name: columns[name] for name in KEYS} | fields))
+    return chunk, _batch(
+        protocol, columns, records.table, frames, from_client, known.of.syn.all(1)[place]
+    )
+
+
+def _batch(
+    protocol: MessageQueue,
+    columns: Mapping[str, pa.Array],
+    table: pa.Table,
+    frames: Frames,
+    from_client: NDArray[np.bool_],
+    started: NDArray[np.bool_],
+) -> Batch | None:
+    """The rows as requests and replies are looked for, before anything is hidden."""
+    rule = protocol.rule
+    if rule is None:
+        return None
+    client = pa.array(from_client)
+    ends = {
+        f"{one}_{what}": _either(client, columns[f"{mine}_{what}"], columns[f"{other}_{what}"])
+        for one, mine, other in (("client", "src", "dst"), ("server", "dst", "src"))
+        for what in ("ip", "port")
+    }
+    names = (
+        "connection_id", "direction", "first_packet", "op", "op_code", "destination", "client_name", "status",
+        "error_code", "flaw",
+    )  # fmt: skip
+    fields = {
+        f"f.{name}": _column(table, name) if name.split(".")[0] in table.column_names else columns[name]
+        for name in rule.needed
+    }
+    return Batch(
+        pa.table({name: columns[name] for name in names} | ends | fields),
+        frames.flow, from_client, frames.offset, frames.captured, frames.ts_ns, frames.end_ts_ns,
+        frames.resynced | (frames.gap_before > 0), frames.flaw == Flaw.TRUNCATED, started,
+    )  # fmt: skip
+
+
+def _either(client: pa.Array, mine: pa.Array, other: pa.Array) -> pa.Array:
+    """One column where rows are the client's, another elsewhere; both have the same dictionary, if any."""
+    if not pa.types.is_dictionary(mine.type):
+        return pc.if_else(client, mine, other)
+    return pa.DictionaryArray.from_arrays(pc.if_else(client, mine.indices, other.indices), mine.dictionary)
+
+
+def _endpoints(of: FlowColumns, place: I64, side: NDArray[np.int8]) -> dict[str, pa.Array]:
+    """Addresses and ports of sender and receiver."""
+    n = len(of)
+    sender, receiver = pa.array(place + n * side.astype(np.int64)), pa.array(place + n * (1 - side.astype(np.int64)))
+    ends = np.repeat(np.arange(2), n).reshape(2, n)
+    ips = pa.array([*of.ips(ends[0]), *of.ips(ends[1])], pa.string()).dictionary_encode()
+    ports = pa.array(of.port.T.reshape(-1), pa.int64()).cast(pa.int32())
+    return {
+        "src_ip": ips.take(sender),
+        "dst_ip": ips.take(receiver),
+        "src_port": ports.take(sender),
+        "dst_port": ports.take(receiver),
+    }
+
+
+def prints(bases: tuple[int, int]) -> Prints:
+    """What makes a number of each value of a column of text or bytes; equal bases give equal numbers."""
+
+    def made(column: pa.Array | pa.ChunkedArray) -> I64:
+        array = whole(column)
+        if pa.types.is_dictionary(array.type):
+            of_words = np.append(made(array.dictionary), 0)
+            return of_words[pc.fill_null(array.indices, len(of_words) - 1).to_numpy(zero_copy_only=False)]
+        array = array.cast(pa.binary())
+        _, offsets, data = array.buffers()
+        out = np.zeros(len(array), np.int64)
+        ip.fingerprints(
+            memoryview(np.frombuffer(data, np.uint8)) if data is not None and data.size else b"\0",
+            memoryview(np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]),
+            memoryview(_print_keys(bases)), *bases, memoryview(out),
+        )  # fmt: skip
+        if array.null_count:
+            out[pc.is_null(array).to_numpy(zero_copy_only=False)] = 0
+        return out
+
+    return made
+
+
+def _coded(values: Sequence[str | int | None], type_: pa.DataType, at: NDArray[np.integer]) -> pa.DictionaryArray:
+    """For each row the value at its place in ``values``, as a dictionary without a null in it."""
+    distinct = [value for value in dict.fromkeys(values) if value is not None]
+    place: dict[str | int | None, int] = {value: i for i, value in enumerate(distinct)}
+    codes = np.array([place.get(value, -1) for value in values], np.int32)[at]
+    null = codes < 0 if None in values else None
+    return pa.DictionaryArray.from_arrays(pa.array(np.maximum(codes, 0), mask=null), pa.array(distinct, type_))
+
+
+def _text(name: str) -> str:
+    """A file's name as text; bytes of it that are no UTF-8 are replaced, as in every text column."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _operations(protocol: MessageQueue, program: Program, frames: Frames, records: Records) -> dict[str, pa.Array]:
+    """op_code, op and dialect, from layout, operation and the reading taken."""
+    ops, op_place = factorize(frames.op)
+    readings = len(program.alt_dialect) + 1
+    keys = (frames.layout.astype(np.int64) * readings + records.reading + 1) * max(len(ops), 1) + op_place
+    unique, place = factorize(keys)
+    codes: list[int | None] = []
+    names: list[str | None] = []
+    dialects: list[str | None] = []
+    for key in unique.tolist():
+        rest, op_index = divmod(key, len(ops))
+        layout_index, reading = divmod(rest, readings)
+        op = int(ops[op_index])
+        layout = protocol.layout(program.layouts[layout_index].name)
+        codes.append(None if op < 0 else op)
+        names.append(layout.names.get(op))
+        dialects.append((program.alt_dialect[reading - 1] if reading else None) or layout.dialect)
+    return {
+        name: _coded(values, type_, place)
+        for name, values, type_ in (
+            ("op_code", codes, pa.int64()), ("op", names, pa.string()), ("dialect", dialects, pa.string())
+        )
+    }  # fmt: skip
+
+
+def _envelope(protocol: MessageQueue, columns: Mapping[str, pa.Array], table: pa.Table) -> dict[str, pa.Array]:
+    """The columns of ``messages`` that come from the protocol's own."""
+    envelope = protocol.envelope
+    out: dict[str, pa.Array] = {
+        name: coalesced(table, getattr(envelope, name), type_)
+        for name, type_ in ENVELOPE_TYPES.items()
+        if name not in ("body_len", "status")
+    }
+    out["body_len"] = _body_len(table, envelope.body)
+    out["status"] = pa.nulls(table.num_rows, pa.string())
+    if envelope.derive is not None:
+        for name in ("op", "op_code", "direction", "flaw"):
+            table = table.append_column(name, columns[name])
+        out |= envelope.derive(table)
+    return {name: whole(array) for name, array in out.items()}
+
+
+def _body_len(table: pa.Table, names: str | Sequence[str]) -> pa.Array:
+    wanted = [names] if isinstance(names, str) else list(names)
+    if not wanted:
+        return pa.nulls(table.num_rows, pa.int64())
+    lengths = [pc.binary_length(whole(table[name])).cast(pa.int64()) for name in wanted]
+    return lengths[0] if len(lengths) == 1 else pc.coalesce(*lengths)
+
+
+def _shown(protocol: MessageQueue, program: Program, table: pa.Table, policy: Policy) -> dict[str, pa.Array]:
+    """The protocol's columns under the policy: secrets masked, bodies kept, cut or dropped."""
+    out = {name: whole(table[name]) for name in table.column_names}
+    for c, column in enumerate(program.columns):
+        if column.parent < 0 and column.name in out:
+            out[column.name] = _under_policy(program, c, column, out[column.name], policy)
+    for derived in protocol.derived:
+        if derived.hidden:
+            del out[derived.name]
+            continue
+        if derived.secret and not policy.show_secrets:
+            out[derived.name] = masked(out[derived.name])
+        if derived.body:
+            out[derived.name] = shortened(out[derived.name], policy.bodies)
+    return out
+
+
+def _under_policy(program: Program, c: int, column: Column, array: pa.Array, policy: Policy) -> pa.Array:
+    if column.secret and not policy.show_secrets:
+        return masked(array)
+    if column.body:
+        return shortened(array, policy.bodies)
+    if column.kind == "list" and pa.types.is_struct(array.type.value_type) and policy.bodies is not None:
+        # flatten() honours offsets and nulls; the lists keep their lengths.
+        items = array.flatten()
+        children = []
+        for i in range(items.type.num_fields):
+            name = items.type.field(i).name
+            inner = next(x for x in program.columns if x.parent == c and x.name == name)
+            children.append(shortened(items.field(i), policy.bodies) if inner.body else items.field(i))
+        names = [items.type.field(i).name for i in range(items.type.num_fields)]
+        lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        mask = pc.is_null(array) if array.null_count else None
+        return pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(children, names=names), mask=mask)
+    return array
+
+
+def masked(array: pa.Array) -> pa.Array:
+    """Every value that is there replaced by ``***``."""
+    secret = pa.scalar(SECRET.encode() if pa.types.is_binary(array.type) else SECRET, array.type)
+    return pc.if_else(pc.is_valid(array), secret, pa.scalar(None, array.type))
+
+
+def shortened(array: pa.Array, keep: int | None) -> pa.Array:
+    """The first ``keep`` bytes of every value; None keeps all, 0 gives null."""
+    if keep is None:
+        return array
+    if keep == 0:
+        return pa.nulls(len(array), array.type)
+    if pa.types.is_string(array.type):
+        cut = pc.binary_slice(array.cast(pa.binary()), 0, keep)
+        return pa.array([None if x is None else x.decode("utf-8", "ignore") for x in cut.to_pylist()], pa.string())
+    return pc.binary_slice(array, 0, keep)
+
+
+def _said(
+    columns: Mapping[str, pa.Array], known: Sequence[ConnectionFacts], place: NDArray[np.int64]
+) -> dict[str, pa.Array]:
+    """The columns in which the connections as a whole have a say."""
+    at = pa.array(place)
+    out: dict[str, pa.Array] = {}
+    for name in ("dialect", "group_name", "client_name"):
+        said = [getattr(k, name) for k in known]
+        own = columns[name]
+        if not own.null_count or all(x is None for x in said):
+            continue
+        texts = pa.array(said, pa.string()).dictionary_encode().take(at)
+        if own.null_count < len(own):
+            texts = pc.coalesce(*(x.cast(pa.string()) for x in (own, texts)))
+        out[name] = texts if name in REPEATING else texts.cast(pa.string())
+    for name in {name for k in known for name in k.columns}:
+        out[f"f.{name}"] = pa.array([k.columns.get(name) for k in known], pa.string()).take(at)
+        if not all(name in k.columns for k in known) and f"f.{name}" in columns:
+            # A connection that says nothing leaves the rows' own value, whatever others in the batch say.
+            speaks = pa.array([name in k.columns for k in known]).take(at)
+            out[f"f.{name}"] = pc.if_else(speaks, out[f"f.{name}"], columns[f"f.{name}"].cast(pa.string()))
+    if any(k.op_names is not None for k in known):
+        out["op"] = _renamed(columns, known, place)
+    return out
+
+
+def _column(table: pa.Table, name: str) -> pa.Array:
+    """A column, or with a dot one field of the structs in a list column."""
+    outer, _, inner = name.partition(".")
+    array = whole(table[outer])
+    if not inner:
+        return array
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, array.flatten().field(inner), mask=pc.is_null(array))
+
+
+def _renamed(columns: Mapping[str, pa.Array], known: Sequence[ConnectionFacts], place: NDArray[np.intp]) -> pa.Array:
+    """Operation names where the connection's evidence says them."""
+    said = {id(k.op_names): k.op_names or {} for k in known}
+    mappings, index = list(said.values()), {one: i for i, one in enumerate(said)}
+    # What the names are of: a mapping, a direction and a number; with one more for no number.
+    which = np.array([index[id(k.op_names)] for k in known], np.int64)[place]
+    encoded = columns["op_code"].dictionary_encode()
+    codes = [*encoded.dictionary.to_pylist(), None]
+    code = pc.fill_null(encoded.indices, len(codes) - 1).to_numpy().astype(np.int64)
+    from_server = pc.equal(columns["direction"].cast(pa.string()), DIRECTIONS[1]).to_numpy(zero_copy_only=False)
+    unique, at = factorize((which * 2 + from_server) * len(codes) + code)
+    names: list[str | None] = []
+    for key in unique.tolist():
+        rest, i = divmod(key, len(codes))
+        one, side = divmod(rest, 2)
+        names.append(None if codes[i] is None else mappings[one].get((DIRECTIONS[side], codes[i])))
+    return pc.coalesce(pa.array(names, pa.string()).take(pa.array(at)), columns["op"].cast(pa.string()))
+
+
+def _repeating(array: pa.Array) -> pa.Array:
+    """A column of text as a dictionary."""
+    return pa.nulls(len(array), CODED) if pa.types.is_null(array.type) else dictionary(array)

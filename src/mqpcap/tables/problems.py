@@ -1,0 +1,47 @@
+"""Stretches of stream that became no message to rows of the table ``problems``."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mqpcap.arrays import factorize
+from mqpcap.decode.framing import ConnectionState, Problem
+from mqpcap.schema.protocol import DIRECTIONS
+from mqpcap.tables.schemas import PROBLEMS
+from mqpcap.tcp.reassembly import Flows
+
+
+def problems(capture: str, found: Sequence[Problem], flows: Flows, states: Mapping[int, ConnectionState]) -> pa.Table:
+    """The rows, in order of time."""
+    found = sorted(found, key=lambda p: (p.ts_ns, p.flow, p.side, p.offset, p.kind))
+    flow, place = factorize(np.array([p.flow for p in found], np.int64))
+    known = [states.get(number) for number in flow.tolist()]
+    client = np.array([state.client if state else 0 for state in known], np.int64)[place]
+    names = pa.array([state.protocol.name if state and state.protocol else None for state in known], pa.string())
+    of = flows.columns(flow)
+    side = np.array([p.side for p in found], np.int64)
+    both = np.repeat(np.arange(2), len(flow)).reshape(2, -1)
+    ips = [pa.array(of.ips(ends), pa.string()) for ends in both]
+    sender = [np.where(side == 0, 0, 1), np.where(side == 0, 1, 0)]
+    at = pa.array(place)
+    ip = [ips[0].take(at), ips[1].take(at)]
+    first_is_a = pa.array(side == 0)
+    columns = {
+        "capture": pa.array([capture] * len(found), pa.string()),
+        "connection_id": pa.array(of.connection_ids()[place]),
+        "direction": pa.array(DIRECTIONS, pa.string()).take(pa.array((side != client).astype(np.int8))),
+        "stream_offset": pa.array([p.offset for p in found], pa.int64()),
+        "length": pa.array([p.length for p in found], pa.int64()),
+        "kind": pa.array([p.kind for p in found], pa.string()),
+        "reason": pa.array([p.reason for p in found], pa.string()),
+        "protocol": names.take(at),
+        "ts": pa.array([p.ts_ns // 1000 for p in found], pa.int64()).cast(PROBLEMS.field("ts").type),
+        "src_ip": pc.if_else(first_is_a, ip[0], ip[1]),
+        "src_port": pa.array(of.port[place, sender[0]].astype(np.int32)),
+        "dst_ip": pc.if_else(first_is_a, ip[1], ip[0]),
+        "dst_port": pa.array(of.port[place, sender[1]].astype(np.int32)),
+        "first_packet": pa.array([p.first_packet for p in found], pa.int64()),
+    }
+    return pa.table(columns, PROBLEMS)

@@ -1,0 +1,174 @@
+"""The columns of the tables, as other programs rely on them.
+
+Text of which there is little that differs is a dictionary while it travels (``compact``); in the files it is text.
+"""
+
+from collections.abc import Collection
+
+import pyarrow as pa
+
+from mqpcap.arrays import CODED
+from mqpcap.schema.protocol import DIRECTIONS
+
+US = pa.timestamp("us", tz="UTC")
+SIDES = ("packets", "bytes", "retransmitted_bytes", "conflict_bytes", "missing_bytes", "messages")
+"""What ``connections`` counts for each side."""
+
+MESSAGES = pa.schema(
+    [
+        ("capture", pa.string()),
+        ("capture_file", pa.string()),
+        ("connection_id", pa.int64()),
+        ("direction", pa.string()),
+        ("stream_offset", pa.int64()),
+        ("frame_len", pa.int64()),
+        ("ts", US),
+        ("ts_ns", pa.int64()),
+        ("end_ts_ns", pa.int64()),
+        ("first_packet", pa.int64()),
+        ("last_packet", pa.int64()),
+        ("src_ip", pa.string()),
+        ("dst_ip", pa.string()),
+        ("src_port", pa.int32()),
+        ("dst_port", pa.int32()),
+        ("protocol", pa.string()),
+        ("dialect", pa.string()),
+        ("op_code", pa.int64()),
+        ("op", pa.string()),
+        ("destination", pa.string()),
+        ("group_name", pa.string()),
+        ("client_name", pa.string()),
+        ("message_id", pa.string()),
+        ("correlation_id", pa.string()),
+        ("partition_id", pa.int32()),
+        ("body_len", pa.int64()),
+        ("status", pa.string()),
+        ("error_code", pa.int64()),
+        ("error_text", pa.string()),
+        ("flaw", pa.string()),
+        ("gap_before_bytes", pa.int64()),
+        ("resynced", pa.bool_()),
+    ]
+)
+EXCHANGES = pa.schema(
+    [
+        ("capture", pa.string()),
+        ("connection_id", pa.int64()),
+        ("protocol", pa.string()),
+        ("op", pa.string()),
+        ("destination", pa.string()),
+        ("client_name", pa.string()),
+        ("request_direction", pa.string()),
+        ("request_offset", pa.int64()),
+        ("reply_offset", pa.int64()),
+        ("request_ts_ns", pa.int64()),
+        ("reply_ts_ns", pa.int64()),
+        ("latency_ns", pa.int64()),
+        ("state", pa.string()),
+        ("status", pa.string()),
+        ("error_code", pa.int64()),
+        ("client_ip", pa.string()),
+        ("client_port", pa.int32()),
+        ("server_ip", pa.string()),
+        ("server_port", pa.int32()),
+        ("request_packet", pa.int64()),
+        ("reply_packet", pa.int64()),
+    ]
+)
+DELIVERIES = pa.schema(
+    [
+        ("capture", pa.string()),
+        ("protocol", pa.string()),
+        ("destination", pa.string()),
+        ("key", pa.string()),
+        ("publish_connection_id", pa.int64()),
+        ("publish_offset", pa.int64()),
+        ("deliver_connection_id", pa.int64()),
+        ("deliver_offset", pa.int64()),
+        ("publish_ts_ns", pa.int64()),
+        ("deliver_ts_ns", pa.int64()),
+        ("latency_ns", pa.int64()),
+        ("how", pa.string()),
+    ]
+)
+CAPTURES = pa.schema(
+    [
+        ("capture", pa.string()),
+        ("path", pa.string()),
+        ("fingerprint", pa.string()),
+        ("format", pa.string()),
+        ("link_types", pa.list_(pa.string())),
+        ("packets", pa.int64()),
+        ("bytes", pa.int64()),
+        ("first_ts_ns", pa.int64()),
+        ("last_ts_ns", pa.int64()),
+        ("dropped", pa.int64()),
+        ("status", pa.string()),
+        ("reason", pa.string()),
+        ("messages", pa.int64()),
+    ]
+)
+CONNECTIONS = pa.schema(
+    [
+        ("capture", pa.string()),
+        ("connection_id", pa.int64()),
+        ("community_id", pa.string()),
+        ("client_ip", pa.string()),
+        ("client_port", pa.int32()),
+        ("server_ip", pa.string()),
+        ("server_port", pa.int32()),
+        ("first_ts", US),
+        ("last_ts", US),
+        ("first_ts_ns", pa.int64()),
+        ("last_ts_ns", pa.int64()),
+        ("protocol", pa.string()),
+        ("tls", pa.string()),
+        ("identified_by", pa.string()),
+        ("syn_seen", pa.bool_()),
+        ("end_state", pa.string()),
+        *((f"{what}_{d}", pa.int64()) for d in DIRECTIONS for what in SIDES),
+    ]
+)
+PROBLEMS = pa.schema(
+    [
+        ("capture", pa.string()),
+        ("connection_id", pa.int64()),
+        ("direction", pa.string()),
+        ("stream_offset", pa.int64()),
+        ("length", pa.int64()),
+        ("kind", pa.string()),
+        ("reason", pa.string()),
+        ("protocol", pa.string()),
+        ("ts", US),
+        ("src_ip", pa.string()),
+        ("src_port", pa.int32()),
+        ("dst_ip", pa.string()),
+        ("dst_port", pa.int32()),
+        ("first_packet", pa.int64()),
+    ]
+)
+KEYS = ("capture", "connection_id", "direction", "stream_offset", "ts", "ts_ns", "op", "flaw")
+"""The first columns of a protocol's table."""
+REPEATING = frozenset(
+    {
+        "capture", "capture_file", "direction", "src_ip", "dst_ip", "protocol", "dialect", "op", "destination",
+        "group_name", "client_name", "status", "flaw", "request_direction", "state", "client_ip", "server_ip",
+    }
+)  # fmt: skip
+"""Text of which a batch has few: dictionaries all the way to the file, where they are dictionaries too."""
+
+
+def compact(schema: pa.Schema, names: Collection[str] = REPEATING) -> pa.Schema:
+    """The schema with some columns of text as dictionaries."""
+    return pa.schema([field.with_type(CODED) if field.name in names else field for field in schema])
+
+
+TABLES = {
+    "messages": compact(MESSAGES),
+    "exchanges": compact(EXCHANGES),
+    "deliveries": DELIVERIES,
+    "connections": CONNECTIONS,
+    "problems": PROBLEMS,
+    "captures": CAPTURES,
+}
+"""The tables that are not a protocol's, as batches have them."""
