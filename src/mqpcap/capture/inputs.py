@@ -26,7 +26,7 @@ STDIN = "-"
 
 @dataclass(slots=True)
 class _File:
-    """A capture file: its name as given, where it is, and the open stream if it can be read only once."""
+    """A capture file: its name as given, where it is from the root, and the open stream if it can be read only once."""
 
     name: str
     path: str
@@ -235,7 +235,9 @@ class _Search:
         except OSError as error:
             self.unreadable.append((name, _reason(error)))
             return False
-        is_capture = self._add_source(_File(name, path), source, once=not regular, named=named)
+        # Whoever opens it again may be elsewhere. Not abspath, which leads astray where ".." follows a link.
+        place = path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
+        is_capture = self._add_source(_File(name, place), source, once=not regular, named=named)
         self._seen[(status.st_dev, status.st_ino)] = is_capture
         return is_capture
 

@@ -131,6 +131,11 @@ def protocol_name(word: str, param: click.Parameter | None = None, ctx: click.Co
     return word.lower()
 
 
+allow_missing = click.option(
+    "--allow-missing", is_flag=True, help="Replace an earlier export even if an input cannot be read."
+)
+
+
 def common(command: Callable[P, R]) -> Callable[..., R]:
     """The command with the common options in front, given to it as ``choices``."""
 
