@@ -346,6 +346,8 @@ class _Walk:
             left, value = kind.gives(pkt, self.region)
         except wire.Broken:
             raise _Misfit(f"{kind.name} at offset {start}: {_why(kind, pkt, self.region)}") from None
+        if value is None:
+            return None  # bits of an absent integer
         taken = self.end - start - len(left)
         prefix = getattr(kind, "prefix", None) or 0
         if prefix:
@@ -386,10 +388,17 @@ class _Walk:
         if kind.prefix is not None:
             n = self.prefix(kind.name, kind.prefix, "big", depth, "length", f"bytes of {kind.name}")
         elif kind.length is not None:
-            n = int(pkt.fields[kind.length])  # type: ignore[attr-defined]  # a Message
+            n = self.said_by(kind.name, kind.length, pkt)
         else:
             n = self.end - self.at
         return n
+
+    def said_by(self, name: str, by: str, pkt: object) -> int:
+        """The length or count of a field, as another says it."""
+        try:
+            return wire.said_by(pkt, by)
+        except wire.Broken:
+            raise _Misfit(f"{name} at offset {self.at}: {_said_wrong(by, pkt)}") from None
 
     def prefix(self, name: str, size: int, order: str, depth: int, word: str, meaning: str) -> int:
         if self.end - self.at < size:
@@ -406,7 +415,7 @@ class _Walk:
             order = "little" if kind.little else "big"
             count = self.prefix(kind.name, kind.prefix, order, depth, "count", f"elements of {kind.name}")
         elif kind.count is not None:
-            count = int(pkt.fields[kind.count])  # type: ignore[attr-defined]  # a Message
+            count = self.said_by(kind.name, kind.count, pkt)
         least = max(wire.smallest(kind.item), 1)
         if count is not None and (count > (self.end - self.at) // least or count > wire.MAX_LIST_ITEMS):
             raise _Misfit(
@@ -489,7 +498,10 @@ def _why(kind: wire.Kind, pkt: object, left: bytes) -> str:
         if kind.prefix is not None:
             n = int.from_bytes(left[: kind.prefix], "little" if kind.little else "big")
         elif kind.length is not None:
-            n = int(pkt.fields[kind.length])  # type: ignore[attr-defined]  # a Message
+            value = pkt.fields[kind.length]  # type: ignore[attr-defined]  # a Message
+            if value is None or value < 0:
+                return _said_wrong(kind.length, pkt)
+            n = int(value)
         elif kind.size is not None:
             n = kind.size
         here = len(left) - (kind.prefix or 0)
@@ -501,6 +513,12 @@ def _why(kind: wire.Kind, pkt: object, left: bytes) -> str:
             return f"{n} bytes are fewer than the {kind.at_least} there must be"
         return "it is no UTF-8"
     return "it does not fit"
+
+
+def _said_wrong(by: str, pkt: object) -> str:
+    """Why a field cannot say a length or a count."""
+    value = pkt.fields[by]  # type: ignore[attr-defined]  # a Message
+    return f"{by}, which measures it, is absent" if value is None else f"{by}, which measures it, is {value}"
 
 
 def _meaning(kind: wire.Kind, pkt: object, value: object) -> str | None:

@@ -14,49 +14,22 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner, Result
 
 from mqpcap.cli import main
 from mqpcap.cli.console import shown
 from mqpcap.cli.lines import value_text
 from mqpcap.cli.options import common
 from mqpcap.tables import arrow as tables
+from running import COMMAND, ROOT, Ended, environment, run
 
-ROOT = Path(__file__).resolve().parents[2]
 QOS1 = "pcaps/blipmq/qos1.pcap"
-
-
-@pytest.fixture(autouse=True)
-def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-
-
-def run(*arguments: str | Path, stdin: bytes | None = None) -> Result:
-    return CliRunner().invoke(main, [str(a) for a in arguments], input=stdin)
-
-
-def process(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)], cwd=ROOT, env=environment(**variables), capture_output=True, text=True,
-        check=False, timeout=120,
-    )  # fmt: skip
-
-
-COMMAND = [sys.executable, "-c", "import sys; sys.argv[0] = 'mqpcap'; from mqpcap.cli import main; main()"]
-
-
-def environment(**variables: str) -> dict[str, str]:
-    import mqpcap
-
-    path = os.pathsep.join([str(Path(mqpcap.__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", **variables}
 
 
 def lines(text: str) -> list[str]:
     return text.splitlines()
 
 
-def objects(result: Result) -> list[dict[str, object]]:
+def objects(result: Ended) -> list[dict[str, object]]:
     return [json.loads(line) for line in lines(result.stdout)]
 
 
@@ -605,13 +578,13 @@ def test_help_of_the_command_below_spark_ends_with_the_same_example() -> None:
     assert whole.splitlines()[-1] == below.splitlines()[-1] != ""
 
 
-def test_the_module_is_the_command() -> None:
-    said = subprocess.run(
-        [sys.executable, "-m", "mqpcap", "show", "-u", QOS1], cwd=ROOT, env=environment(), capture_output=True,
-        text=True, check=True,
-    ).stdout  # fmt: skip
+def test_the_script_is_the_module() -> None:
+    """What pip makes of the entry point in pyproject.toml: the command under its own name."""
+    code = "import sys; sys.argv[0] = 'mqpcap'; from mqpcap.cli import main; main()"
+    said = subprocess.run([sys.executable, "-c", code, "show", "-u", QOS1], cwd=ROOT, env=environment(),
+                          capture_output=True, text=True, check=True)  # fmt: skip
 
-    assert said == process("show", "-u", QOS1).stdout != ""
+    assert said.stdout == run("show", "-u", QOS1).stdout != ""
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -652,9 +625,9 @@ def test_a_full_disk_is_one_line() -> None:
 
 
 def test_output_of_a_process_is_plain_and_quiet_is_quiet() -> None:
-    said = process("show", "-q", "-c", "2", QOS1)
+    said = run("show", "-q", "-c", "2", QOS1)
 
-    assert (said.returncode, said.stderr) == (0, "")
+    assert (said.exit_code, said.stderr) == (0, "")
     assert len(lines(said.stdout)) == 2
     assert "\x1b" not in said.stdout
 
