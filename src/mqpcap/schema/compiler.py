@@ -154,6 +154,8 @@ class _Compiler:
         old = self.columns[self.index[key]]
         if (old.kind, old.type) != (new.kind, new.type):
             raise self.refuse(f"column {name} is {old.type} elsewhere and {new.type} here; give one of them column=")
+        if old.secret != new.secret:
+            raise self.refuse(f"column {name} is a secret in one message and none in another; give one of them column=")
         return self.index[key]
 
     def const(self, *values: int) -> int:

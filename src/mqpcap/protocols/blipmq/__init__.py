@@ -395,6 +395,7 @@ PROTOCOL = MessageQueue(
         _layout("s2c_v1", "s2c", _V1),
     ),
     claims=claims,
+    spare={"trailing_bytes": HEADER_BYTES},  # fewer are no frame that a wrong length has swallowed
     recognised="HELLO of version 1 or 2, or a first frame answered under its id, or three frames in a row",
     envelope=Envelope(
         destination="topic",
