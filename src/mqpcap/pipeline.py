@@ -23,7 +23,7 @@ from mqpcap.correlate.exchanges import Ledger, ends, ledger
 from mqpcap.correlate.rows import Rows
 from mqpcap.decode.closed_connections import ConnectionRegistry
 from mqpcap.decode.columns import Reader, Records, Spans, span_array
-from mqpcap.decode.framing import ConnectionView, DecodeAs, Framer, Frames, Problem, Server
+from mqpcap.decode.framing import ConnectionView, DecodeAs, Framer, Frames, Problem, Told
 from mqpcap.errors import CaptureError
 from mqpcap.protocols import protocols
 from mqpcap.schema.flaws import Flaw
@@ -58,7 +58,7 @@ class Options:
     max_memory_bytes: int = MAX_BYTES
     share: tuple[int, int] = (0, 1)
     """(k, n): only the k-th of n shares of the connections is read, told by a hash of their endpoints."""
-    servers: frozenset[Server] = frozenset()
+    servers: frozenset[Told] = frozenset()
     """Servers known from other shares of the same capture, for connections recognised by them."""
 
 

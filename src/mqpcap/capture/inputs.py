@@ -187,10 +187,11 @@ class _Search:
         self._add_source(_File(STDIN, STDIN), source, once=True, named=True)
 
     def _add_directory(self, name: str) -> None:
-        any_capture = False
+        any_capture, known_count = False, len(self.unreadable)
         for path in self._below(name.rstrip("/") or "/", set()):
             any_capture = self._add_file(path, path, named=False) or any_capture
-        if not any_capture:
+        # What could not be looked into may hold captures, and was told.
+        if not any_capture and len(self.unreadable) == known_count:
             self.unreadable.append((name, "no capture in this directory"))
 
     def _below(self, directory: str, entered: set[tuple[int, int]]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.console import shown
-from mqpcap.cli.options import Choices, common, protocol_name
+from mqpcap.cli.options import Choices, common, protocol_name, utc_option
 from mqpcap.cli.reading import Outcome, dissections, finish, found, kept_stdin
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ OTHER_READINGS = 8
 @click.option("--protocol", metavar="NAME", help="The protocol of the bytes of --hex.")
 @click.option("--dialect", metavar="NAME", help="Only this dialect of it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per message.")
+@utc_option
 @common
 def explain(
     capture: str | None,
@@ -52,6 +53,7 @@ def explain(
     protocol: str | None,
     dialect: str | None,
     as_json: bool,
+    utc: bool,
     choices: Choices,
 ) -> None:
     """Read one message field by field: where each field is, its bytes, its value and what that means.
@@ -59,7 +61,7 @@ def explain(
     The message is one of a capture, named by --at PACKET or by --connection, --direction and --offset, or the bytes
     of --hex. Readings that do not fit are listed with the reason.
     """
-    outcome = Outcome(choices)
+    outcome = Outcome(choices, utc=utc)
     if hex_text is not None:
         if capture is not None or at is not None or connection is not None or offset is not None:
             raise click.UsageError(
@@ -200,7 +202,7 @@ def _tell(told: "Explanation", row: "Row | None", veil: "Hidden | None", as_json
     if as_json:
         click.echo(json_text(_as_json(told, row, veil, outcome.choices)))
     else:
-        for line in _as_text(told, row, veil, outcome.choices):
+        for line in _as_text(told, row, veil, outcome):
             click.echo(line)
 
 
@@ -281,14 +283,14 @@ def _as_json(told: "Explanation", row: "Row | None", veil: "Hidden | None", choi
     return out
 
 
-def _as_text(told: "Explanation", row: "Row | None", veil: "Hidden | None", choices: Choices) -> Iterator[str]:
+def _as_text(told: "Explanation", row: "Row | None", veil: "Hidden | None", outcome: Outcome) -> Iterator[str]:
     from mqpcap.cli.dumps import dump
     from mqpcap.cli.lines import Style, line, value_text
 
-    best = told.best
+    best, choices = told.best, outcome.choices
     if row is not None:
         connection_id, direction, offset = (row.message[x] for x in ("connection_id", "direction", "stream_offset"))
-        yield line(row.message, None, Style(utc=True, dated=True))
+        yield line(row.message, None, Style(outcome.utc, dated=True))
         yield f"connection {connection_id} {direction} offset {offset}, {row.message['frame_len']} bytes"
     if best is None:
         yield f"{len(told.data)} bytes fit no header of {told.protocol}"

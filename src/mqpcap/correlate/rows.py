@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import ascend, whole
+from mqpcap.errors import let_go
 
 I64 = NDArray[np.int64]
 NO_ROWS: I64 = np.empty(0, np.int64)
@@ -117,7 +118,7 @@ class _Shelf:
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(prefix="mqpcap-rows-")  # noqa: SIM115 - closed with the shelf
-        weakref.finalize(self, self._file.close)
+        weakref.finalize(self, let_go, self._file)
 
     def put(self, part: _Part) -> tuple[int, int]:
         """Where the part is now, and how long."""

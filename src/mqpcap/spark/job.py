@@ -340,7 +340,7 @@ class _Job:
         for mine in self._by_capture(first, results).values():
             told = {server for i in mine for server in results[i].servers}
             for i in mine:
-                if told & {*results[i].doubted}:
+                if {server for server, _ in told} & {*results[i].doubted}:
                     yield i, Dissect(f"{first[i].id}-again", first[i].unit, frozenset(told))
 
     def _settled(self, by_capture: dict[int, list[int]]) -> dict[tuple[int, str, int], list[tuple[str, bool]]]:

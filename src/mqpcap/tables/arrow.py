@@ -24,6 +24,7 @@ from mqpcap.correlate.exchanges import ENVELOPE, needed
 from mqpcap.decode import bytecode as ip
 from mqpcap.decode.columns import Records, as_type, coalesced, column_type
 from mqpcap.decode.framing import ConnectionView, Frames, Problem
+from mqpcap.errors import let_go
 from mqpcap.schema.compiler import Column, Program
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import DIRECTIONS, ConnectionFacts, MessageQueue
@@ -187,7 +188,7 @@ class Spool:
     def _spill(self) -> None:
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix="mqpcap-spool-")  # noqa: SIM115 - closed with the spool
-            weakref.finalize(self, self._file.close)
+            weakref.finalize(self, let_go, self._file)
         self._file.seek(0, 2)
         for protocol, tables in self._held.items():
             for table in tables:
