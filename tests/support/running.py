@@ -8,7 +8,7 @@ from pathlib import Path
 
 import mqpcap
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "mqpcap"]
 TIMEOUT_S = 300
 

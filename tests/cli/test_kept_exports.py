@@ -11,7 +11,7 @@ import pytest
 
 import mqpcap
 
-QOS1 = Path(__file__).resolve().parent.parent / "pcaps/blipmq/qos1.pcap"
+QOS1 = Path(__file__).resolve().parents[2] / "pcaps/blipmq/qos1.pcap"
 COMMAND = [sys.executable, "-m", "mqpcap", "export", "-q"]
 STRANGER = b"no capture, however it is called"
 

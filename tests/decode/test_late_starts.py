@@ -26,7 +26,7 @@ from torture import (
 
 from mqpcap.capture import windows
 
-PCAPS = Path(__file__).resolve().parent.parent / "pcaps"
+PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 PORT = 31337
 """A port of nobody's."""
 SAMPLES = [
