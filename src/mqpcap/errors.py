@@ -4,10 +4,19 @@ Bytes from the wire never raise: they become a :class:`~mqpcap.schema.flaws.Flaw
 what the caller asked for.
 """
 
+from contextlib import suppress
+from typing import IO
+
 
 def one_line(error: BaseException) -> str:
     """What an error says, on one line."""
     return " ".join(str(error).split())
+
+
+def let_go(file: IO[bytes]) -> None:
+    """Close a temporary file; that its last bytes found no room on the disk matters no more."""
+    with suppress(OSError):
+        file.close()
 
 
 class MqpcapError(Exception):

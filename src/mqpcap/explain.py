@@ -8,6 +8,7 @@ the walk says of a value comes from the kind's own ``gives``, so it is what a Sc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cache
 from typing import cast
 
 import numpy as np
@@ -17,10 +18,13 @@ from mqpcap.decode.gzip_body import MAX_INFLATED_BYTES, inflate
 from mqpcap.schema import fields as wire
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.protocol import ANY, Direction, Layout, MessageQueue, Variant
+from mqpcap.tables.arrow import SECRET
 
 MAX_ITEMS = 4096
 """Fields that one explanation lists; a list beyond it is cut, and says so."""
 MAX_TREE_DEPTH = 32
+_NO_END = 1 << 62
+"""Behind every message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,7 @@ class Item:
     """A field: ``length`` bytes from ``offset`` of the message (of the inflated body, if ``inflated``).
 
     depth: how many lists and parts it is inside. meaning: the name of the number, what a length measures, or the
-    unit. column: where the tables have it, None if nowhere.
+    unit. column: where the tables have it, None if nowhere. named: its name is bytes of the message.
     """
 
     offset: int
@@ -41,12 +45,14 @@ class Item:
     secret: bool = False
     body: bool = False
     inflated: bool = False
+    named: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One reading of the message: its items up to the end, or up to what did not fit (``why``).
 
+    veiled_why: the same with ``***`` for numbers that are bytes of the message, as they may be those of a secret.
     frame_len: bytes the message has by its own account, None where it does not say. operation: its name, or number.
     """
 
@@ -59,6 +65,7 @@ class Attempt:
     items: tuple[Item, ...]
     frame_len: int | None
     why: str | None = None
+    veiled_why: str | None = None
 
     @property
     def fits(self) -> bool:
@@ -86,8 +93,26 @@ class Explanation:
         return 0 if end is None else max(len(self.data) - end, 0)
 
 
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """What must not be shown of a message: (start, end) spans of its bytes, and of its inflated body."""
+
+    spans: tuple[tuple[int, int], ...] = ()
+    inflated: tuple[tuple[int, int], ...] = ()
+
+    def covers(self, item: Item) -> bool:
+        """Whether a field has bytes that must not be shown; bits of a hidden number have no bytes of their own."""
+        spans = self.inflated if item.inflated else self.spans
+        end = item.offset + max(item.length, 1)
+        return item.secret or any(start < end and item.offset < stop for start, stop in spans)
+
+
 class _Misfit(Exception):
-    """Why the walk stopped."""
+    """Why the walk stopped: a text with ``{}`` for numbers that are bytes of the message, and these."""
+
+    def __init__(self, text: str, *numbers: int) -> None:
+        super().__init__(text.format(*numbers))
+        self.veiled = text.format(*[SECRET] * len(numbers))
 
 
 def explanation(
@@ -96,11 +121,13 @@ def explanation(
     direction: Direction | None = None,
     dialect: str | None = None,
     row: Mapping[str, object] | None = None,
+    inside: bool = True,
 ) -> Explanation:
     """Every reading of one message's bytes, the best first.
 
     ``row`` is the message's row of the protocol's table: of several readings that fit, the one that gave it is the
-    best. Without it the first that the interpreter would try is.
+    best. Without it the first that the interpreter would try is. ``inside``: whether a reading must also decode inside
+    its fields, which takes most of the time.
 
     >>> from mqpcap.protocols import protocols
     >>> found = explanation(protocols()["blipmq"], bytes.fromhex("0000000b01000000000000000100" "01"), "c2s")
@@ -111,7 +138,7 @@ def explanation(
         attempt
         for layout in protocol.layouts
         if direction in (None, layout.direction) and layout.bodies
-        for attempt in _attempts(protocol, layout, data)
+        for attempt in _attempts(protocol, layout, data, inside)
         if dialect is None or attempt.dialect in (None, dialect)
     ]
 
@@ -123,30 +150,50 @@ def explanation(
     return Explanation(protocol.name, data, tuple(_distinct(sorted(attempts, key=rank))))
 
 
-def secret_spans(protocol: MessageQueue, data: bytes, best: Attempt | None) -> list[tuple[int, int]]:
-    """(start, end) of what must not be shown of a message; its whole body where a secret's place in it is not known."""
-    spans = []
-    if best is not None and best.fits:
-        for item in best.items:
-            if item.secret and not item.inflated:
-                spans.append((item.offset, item.offset + item.length))
-            elif item.secret:
-                spans.append((_header_len(best), len(data)))
-        return spans
-    if best is None:
-        return []
-    candidates = [layout for layout in protocol.layouts if layout.direction == best.direction]
-    for layout in candidates:
-        if any(_may_hold_secret(x) for x in _readings(layout, _operation_number(layout, data))):
-            header = layout.header
-            start = wire.smallest(header) if header is not None and issubclass(header, wire.Message) else 0
-            spans.append((start, len(data)))
-    return spans
+def hidden(protocol: MessageQueue, data: bytes, best: Attempt | None) -> Hidden:
+    """What must not be shown of a message: the secrets of every reading that fits, whichever the best one is.
+
+    All behind the fixed header where nothing fits, or where the best reading leaves bytes that may be a secret.
+    """
+    if best is None or best.message is None:
+        return ALL
+    header = protocol.layout(best.layout).header
+    begin = 0 if header is None else wire.smallest(header)
+    if not best.fits or any(i.secret and i.column in protocol.spare for i in best.items):
+        return _behind(begin)
+    fitting = (x for x in (best, *explanation(protocol, data, inside=False).attempts) if x.fits)
+    secrets = [item for attempt in fitting for item in attempt.items if item.secret]
+    spans = [(i.offset, i.offset + i.length) for i in secrets if not i.inflated]
+    inflated = [(i.offset, i.offset + i.length) for i in secrets if i.inflated]
+    return Hidden((*spans, (begin, _NO_END)) if inflated else tuple(spans), tuple(inflated))
 
 
-def _header_len(attempt: Attempt) -> int:
-    """Where a packed body begins: behind all that is not inflated."""
-    return max((i.offset + i.length for i in attempt.items if not i.inflated), default=0)
+def behind_header(protocol: MessageQueue, direction: str, op: int) -> Hidden:
+    """All of a message behind its fixed header: after a lost segment or a changed byte a secret may stand anywhere.
+
+    The header too where the operation has no reading, as then it may be none.
+    """
+    layouts = [x for x in protocol.layouts if x.direction == direction and op in x.bodies]
+    return _behind(min((0 if x.header is None else wire.smallest(x.header) for x in layouts), default=0))
+
+
+def _behind(begin: int) -> Hidden:
+    return Hidden(((begin, _NO_END),), ((0, _NO_END),))
+
+
+ALL = _behind(0)
+
+
+@cache
+def holds_secrets(protocol: MessageQueue, op: int | None = None) -> bool:
+    """Whether the protocol has a field that must not be shown, in messages of one operation if ``op`` is given."""
+    return any(
+        _may_hold_secret(reading if isinstance(reading, type) else reading.message)
+        for layout in protocol.layouts
+        for number, readings in layout.bodies.items()
+        if op is None or number in (op, ANY)
+        for reading in readings
+    )
 
 
 def _may_hold_secret(cls: type) -> bool:
@@ -154,37 +201,12 @@ def _may_hold_secret(cls: type) -> bool:
         if kind.secret:
             return True
         inner = getattr(kind, "message", None) or getattr(kind, "item", None)
-        if isinstance(inner, type) and _may_hold_secret(inner):
+        if isinstance(inner, wire.Kind):
+            if inner.secret:
+                return True
+        elif isinstance(inner, type) and _may_hold_secret(inner):
             return True
     return False
-
-
-def may_hold_secret(protocol: MessageQueue, direction: str, op: int | None) -> bool:
-    """Whether a message of this operation has a field that must not be shown."""
-    return any(
-        _may_hold_secret(cls)
-        for layout in protocol.layouts
-        if layout.direction == direction
-        for cls in _readings(layout, ANY if op is None else op)
-    )
-
-
-def _operation_number(layout: Layout, data: bytes) -> int:
-    """The operation as the header's bytes say it, ANY if they do not."""
-    if layout.header is None or layout.op is None:
-        return ANY
-    walk = _Walk(data, 0, False)
-    try:
-        walk.message(layout.header, 0)
-    except _Misfit:
-        return ANY
-    value = walk.values.get(layout.op)
-    return value if isinstance(value, int) else ANY
-
-
-def _readings(layout: Layout, op: int) -> list[type]:
-    readings: Sequence[Variant | type] = layout.bodies.get(op, layout.bodies.get(ANY, ()))
-    return [x if isinstance(x, type) else x.message for x in readings]
 
 
 def _distinct(attempts: Sequence[Attempt]) -> Iterator[Attempt]:
@@ -225,7 +247,7 @@ def _plain(value: object) -> object:
     return int(value) if isinstance(value, Decimal | bool) else value
 
 
-def _attempts(protocol: MessageQueue, layout: Layout, data: bytes) -> Iterator[Attempt]:
+def _attempts(protocol: MessageQueue, layout: Layout, data: bytes, inside: bool) -> Iterator[Attempt]:
     """What the readings of a layout make of a message."""
     header = None if layout.header is None else _title(layout.header)
     walk = _Walk(data, 0, False)
@@ -235,7 +257,7 @@ def _attempts(protocol: MessageQueue, layout: Layout, data: bytes) -> Iterator[A
         try:
             walk.message(layout.header, 0)
         except _Misfit as misfit:
-            yield replace(nothing, items=tuple(walk.items), why=str(misfit))
+            yield replace(nothing, items=tuple(walk.items), why=str(misfit), veiled_why=misfit.veiled)
             return
         value = walk.values.get(layout.op or "")
         op = value if isinstance(value, int) else ANY
@@ -245,31 +267,52 @@ def _attempts(protocol: MessageQueue, layout: Layout, data: bytes) -> Iterator[A
     begun = replace(nothing, operation=operation, items=tuple(walk.items), frame_len=frame_len)
     readings: Sequence[Variant | type] = layout.bodies.get(op, layout.bodies.get(ANY, ()))
     if not readings:
-        yield replace(begun, why=f"the layout has no operation {op}")
+        yield _failed(begun, f"the layout has no operation {op}")
     for reading in readings:
         cls, dialect = (reading, None) if isinstance(reading, type) else (reading.message, reading.dialect)
         attempt = replace(begun, message=_title(cls), dialect=dialect or layout.dialect)
         if frame_len is not None and frame_len > len(data):
-            attempt = replace(attempt, why=f"its length says {frame_len} bytes, {len(data)} are here")
+            attempt = _failed(attempt, f"its length says {frame_len} bytes, {len(data)} are here")
         body = _Walk(data[:body_end], walk.at, False)
         packed = layout.packed is not None and int(str(walk.values[layout.packed[0]])) & layout.packed[1]
         if packed:
             inflated, too_long = inflate(data[walk.at : body_end])
             if inflated is None:
                 what = f"grows beyond {MAX_INFLATED_BYTES} bytes" if too_long else "is no whole gzip stream"
-                yield replace(attempt, why=f"the body {what}")
+                yield _failed(attempt, f"the body {what}")
                 continue
             body = _Walk(inflated, 0, True)
         try:
             body.message(cls, 0)
             body.ends(layout, reading)
         except _Misfit as misfit:
-            yield replace(attempt, items=(*begun.items, *body.items), why=attempt.why or str(misfit))
+            attempt = replace(attempt, items=(*begun.items, *body.items))
+            known = attempt.why is not None
+            yield attempt if known else replace(attempt, why=str(misfit), veiled_why=misfit.veiled)
             continue
-        attempt = replace(attempt, items=(*begun.items, *body.items))
-        if attempt.why is None and protocol.derive is not None and not _decodes(protocol, layout, op, data[:body_end]):
-            attempt = replace(attempt, why="what is inside a field does not decode")
+        attempt = replace(attempt, items=(*begun.items, *_spare_veiled(protocol, body.items)))
+        checked = inside and attempt.why is None and protocol.derive is not None
+        if checked and not _decodes(protocol, layout, op, data[:body_end]):
+            attempt = _failed(attempt, "what is inside a field does not decode")
         yield attempt
+
+
+def _failed(attempt: Attempt, why: str) -> Attempt:
+    return replace(attempt, why=why, veiled_why=why)
+
+
+def _spare_veiled(protocol: MessageQueue, items: Sequence[Item]) -> Iterator[Item]:
+    """The items, bytes that the protocol does not describe made secret where they may be one."""
+    for item in items:
+        least = protocol.spare.get(item.column or "")
+        if least is not None and isinstance(item.value, bytes) and may_be_secret(item.value, least):
+            item = replace(item, secret=True)
+        yield item
+
+
+def may_be_secret(spare: bytes, least: int) -> bool:
+    """Whether bytes behind the last field may be a secret: see ``MessageQueue.spare``."""
+    return len(spare) >= least or spare[:1] == b"\0"
 
 
 def _decodes(protocol: MessageQueue, layout: Layout, op: int, data: bytes) -> bool:
@@ -299,6 +342,7 @@ class _Walk:
         self.end = len(data)
         self.inflated = inflated
         self.items: list[Item] = []
+        self.is_cut = False
         self.values: dict[str, object] = {}
 
     @property
@@ -309,11 +353,17 @@ class _Walk:
     def add(self, item: Item) -> None:
         if len(self.items) < MAX_ITEMS:
             self.items.append(replace(item, inflated=self.inflated))
-        elif len(self.items) == MAX_ITEMS:
+            return
+        if not self.is_cut:
+            self.is_cut = True
             rest = Item(
                 item.offset, self.end - item.offset, 0, "", None, "more fields, not listed", inflated=self.inflated
             )
             self.items.append(rest)
+        if item.secret:
+            # Where the secrets of a long list are is not kept, so all that is not listed is one.
+            rest = self.items[-1]
+            self.items[-1] = replace(rest, length=len(self.data) - rest.offset, secret=True)
 
     def message(self, cls: type, depth: int) -> object:
         """Walks the fields of a class; ``values`` are then those of the message."""
@@ -345,7 +395,9 @@ class _Walk:
         try:
             left, value = kind.gives(pkt, self.region)
         except wire.Broken:
-            raise _Misfit(f"{kind.name} at offset {start}: {_why(kind, pkt, self.region)}") from None
+            raise _why(kind.name, start, kind, pkt, self.region) from None
+        if value is None:
+            return None  # bits of an absent integer
         taken = self.end - start - len(left)
         prefix = getattr(kind, "prefix", None) or 0
         if prefix:
@@ -373,7 +425,8 @@ class _Walk:
         start, outer_end, outer_values = self.at, self.end, self.values
         length = self.length_of(kind, pkt, depth)
         if length > self.end - self.at or (kind.at_most is not None and length > kind.at_most):
-            raise _Misfit(f"{kind.name} at offset {start}: {length} bytes are claimed, {self.end - self.at} are left")
+            left = self.end - self.at
+            raise _Misfit(f"{kind.name} at offset {start}: {{}} bytes are claimed, {left} are left", length)
         self.end = self.at + length
         self.add(Item(self.at, length, depth, kind.name, None, f"{length} bytes"))
         inner = self.message(kind.message, depth + 1)
@@ -386,10 +439,18 @@ class _Walk:
         if kind.prefix is not None:
             n = self.prefix(kind.name, kind.prefix, "big", depth, "length", f"bytes of {kind.name}")
         elif kind.length is not None:
-            n = int(pkt.fields[kind.length])  # type: ignore[attr-defined]  # a Message
+            n = self.said_by(kind.name, kind.length, pkt)
         else:
             n = self.end - self.at
         return n
+
+    def said_by(self, name: str, by: str, pkt: object) -> int:
+        """The length or count of a field, as another says it."""
+        try:
+            return wire.said_by(pkt, by)
+        except wire.Broken:
+            text, *numbers = _said_wrong(by, pkt)
+            raise _Misfit(f"{name} at offset {self.at}: {text}", *numbers) from None
 
     def prefix(self, name: str, size: int, order: str, depth: int, word: str, meaning: str) -> int:
         if self.end - self.at < size:
@@ -406,11 +467,11 @@ class _Walk:
             order = "little" if kind.little else "big"
             count = self.prefix(kind.name, kind.prefix, order, depth, "count", f"elements of {kind.name}")
         elif kind.count is not None:
-            count = int(pkt.fields[kind.count])  # type: ignore[attr-defined]  # a Message
+            count = self.said_by(kind.name, kind.count, pkt)
         least = max(wire.smallest(kind.item), 1)
         if count is not None and (count > (self.end - self.at) // least or count > wire.MAX_LIST_ITEMS):
             raise _Misfit(
-                f"{kind.name} at offset {start}: {count} elements are claimed, {self.end - self.at} bytes are left"
+                f"{kind.name} at offset {start}: {{}} elements are claimed, {self.end - self.at} bytes are left", count
             )
         values: list[object] = []
         outer = self.values
@@ -436,13 +497,13 @@ class _Walk:
         if isinstance(item, wire.Kind):
             known = len(self.items)
             value = self.kind(cast(wire.Kind, item), pkt, depth + 1)
-            if len(self.items) > known:
+            if len(self.items) > known and not self.is_cut:
                 self.items[-1] = replace(self.items[-1], name=f"{kind.name}[{index}]")
             return value
         place = len(self.items)
         start = self.at
         value = self.message(item, depth + 1)
-        if place < MAX_ITEMS:
+        if not self.is_cut:
             whole = Item(
                 start,
                 self.at - start,
@@ -472,35 +533,54 @@ class _Walk:
             self.add(item)
 
 
-def _why(kind: wire.Kind, pkt: object, left: bytes) -> str:
+def _why(name: str, at: int, kind: wire.Kind, pkt: object, left: bytes) -> _Misfit:
     """Why a kind cannot be read from what is left."""
+    said: tuple[str, *tuple[int, ...]] = ("it does not fit",)
     if isinstance(kind, wire.Number):
-        if len(left) < kind.size:
-            return f"it has {kind.size} bytes, {len(left)} are left"
-        value = int.from_bytes(left[: kind.size], "little" if kind.little else "big", signed=kind.signed)
-        if kind.equals is not None:
-            return f"it is {value}, not {kind.equals}"
-        bounds = f"{'' if kind.at_least is None else kind.at_least} to {'' if kind.at_most is None else kind.at_most}"
-        return f"{value} is not within {bounds.strip()}"
-    if isinstance(kind, wire.Span):
-        if kind.prefix is not None and len(left) < kind.prefix:
-            return f"its length has {kind.prefix} bytes, {len(left)} are left"
-        n = len(left)
-        if kind.prefix is not None:
-            n = int.from_bytes(left[: kind.prefix], "little" if kind.little else "big")
-        elif kind.length is not None:
-            n = int(pkt.fields[kind.length])  # type: ignore[attr-defined]  # a Message
-        elif kind.size is not None:
-            n = kind.size
-        here = len(left) - (kind.prefix or 0)
-        if n > here:
-            return f"{n} bytes are claimed, {here} are left"
-        if kind.at_most is not None and n > kind.at_most:
-            return f"{n} bytes are more than the {kind.at_most} there may be"
-        if kind.at_least is not None and n < kind.at_least:
-            return f"{n} bytes are fewer than the {kind.at_least} there must be"
-        return "it is no UTF-8"
-    return "it does not fit"
+        said = _why_number(kind, left)
+    elif isinstance(kind, wire.Span):
+        said = _why_span(kind, pkt, left)
+    text, *numbers = said
+    return _Misfit(f"{name} at offset {at}: {text}", *numbers)
+
+
+def _why_number(kind: wire.Number, left: bytes) -> tuple[str, *tuple[int, ...]]:
+    if len(left) < kind.size:
+        return (f"it has {kind.size} bytes, {len(left)} are left",)
+    value = int.from_bytes(left[: kind.size], "little" if kind.little else "big", signed=kind.signed)
+    if kind.equals is not None:
+        return f"it is {{}}, not {kind.equals}", value
+    bounds = f"{'' if kind.at_least is None else kind.at_least} to {'' if kind.at_most is None else kind.at_most}"
+    return f"{{}} is not within {bounds.strip()}", value
+
+
+def _why_span(kind: wire.Span, pkt: object, left: bytes) -> tuple[str, *tuple[int, ...]]:
+    if kind.prefix is not None and len(left) < kind.prefix:
+        return (f"its length has {kind.prefix} bytes, {len(left)} are left",)
+    n = len(left)
+    if kind.prefix is not None:
+        n = int.from_bytes(left[: kind.prefix], "little" if kind.little else "big")
+    elif kind.length is not None:
+        value = pkt.fields[kind.length]  # type: ignore[attr-defined]  # a Message
+        if value is None or value < 0:
+            return _said_wrong(kind.length, pkt)
+        n = int(value)
+    elif kind.size is not None:
+        n = kind.size
+    here = len(left) - (kind.prefix or 0)
+    if n > here:
+        return f"{{}} bytes are claimed, {here} are left", n
+    if kind.at_most is not None and n > kind.at_most:
+        return f"{{}} bytes are more than the {kind.at_most} there may be", n
+    if kind.at_least is not None and n < kind.at_least:
+        return f"{{}} bytes are fewer than the {kind.at_least} there must be", n
+    return ("it is no UTF-8",)
+
+
+def _said_wrong(by: str, pkt: object) -> tuple[str, *tuple[int, ...]]:
+    """Why a field cannot say a length or a count."""
+    value = pkt.fields[by]  # type: ignore[attr-defined]  # a Message
+    return (f"{by}, which measures it, is absent",) if value is None else (f"{by}, which measures it, is {{}}", value)
 
 
 def _meaning(kind: wire.Kind, pkt: object, value: object) -> str | None:
@@ -563,9 +643,9 @@ def _tree_item(data: bytes, at: int, head: _Head, depth: int, name: str) -> Iter
     word = _TREE_TYPES[head.type]
     if head.type not in (_HASH, _LIST) or depth > MAX_TREE_DEPTH:
         value = data[head.start : head.end] if head.type != _NULL else None
-        yield Item(at, head.end - at, depth, name, value, word)
+        yield Item(at, head.end - at, depth, name, value, word, named=True)
         return
-    yield Item(at, head.end - at, depth, name, None, f"{word} of {head.end - head.start} bytes")
+    yield Item(at, head.end - at, depth, name, None, f"{word} of {head.end - head.start} bytes", named=True)
     if head.type == _HASH:
         yield from _pairs(data, head.start, head.end, depth + 1)
         return

@@ -91,10 +91,13 @@ class Excerpts:
         collected = self._found.get(want)
         if collected is None:
             return ()
-        out = []
+        out: list[Run] = []
         for offset, place, length in collected.runs:
             self._store.seek(place)
-            out.append(Run(offset - want.stream_offset, self._store.read(length)))
+            run = Run(offset - want.stream_offset, self._store.read(length))
+            if out and out[-1].offset + len(out[-1].data) == run.offset:
+                run = Run(out[-1].offset, out.pop().data + run.data)
+            out.append(run)
         return tuple(out)
 
     def _collect(

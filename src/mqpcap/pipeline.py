@@ -19,7 +19,7 @@ from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
 from mqpcap.correlate import Closing, Correlation
 from mqpcap.decode.columns import Reader, Records, Spans
-from mqpcap.decode.framing import DecodeAs, Framer, Frames, Problem, Server
+from mqpcap.decode.framing import DecodeAs, Framer, Frames, Problem, Told
 from mqpcap.errors import CaptureError
 from mqpcap.protocols import protocols
 from mqpcap.schema.flaws import Flaw
@@ -58,7 +58,7 @@ class Options:
     max_memory_bytes: int = MAX_BYTES
     share: tuple[int, int] = (0, 1)
     """(k, n): only the k-th of n shares of the connections is read, told by a hash of their endpoints."""
-    servers: frozenset[Server] = frozenset()
+    servers: frozenset[Told] = frozenset()
     """Servers known from other shares of the same capture, for connections recognised by them."""
 
 

@@ -210,7 +210,7 @@ def child_job(slots: str, capture: str, out: str) -> None:
 
     def export() -> None:
         job.export(
-            spark, captures([capture]).captures, out, Options(max_memory_bytes=TASK_MEMORY_BYTES), overwrite=True,
+            spark, captures([capture]).captures, out, Options(max_memory_bytes=TASK_MEMORY_BYTES),
             share_count=int(shares) if shares else None,
         )  # fmt: skip
 
@@ -240,7 +240,7 @@ def child_path(slots: str, capture: str, out: str) -> None:
 
     tasks.run = timed
     job.export(
-        None, captures([capture]).captures, out, Options(max_memory_bytes=TASK_MEMORY_BYTES), overwrite=True,
+        None, captures([capture]).captures, out, Options(max_memory_bytes=TASK_MEMORY_BYTES),
         slot_count=int(slots),
     )  # fmt: skip
     longest = 0.0

@@ -1,62 +1,42 @@
 """The command line: exit codes, what goes where, and that no secret is ever shown unasked."""
 
+import errno
+import fcntl
 import gzip
 import json
 import os
+import pty
 import re
 import signal
 import struct
 import subprocess
 import sys
+import termios
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner, Result
+from torture import SYN, Segment, pcap
 
 from mqpcap.cli import main
 from mqpcap.cli.console import shown
 from mqpcap.cli.lines import value_text
 from mqpcap.cli.options import common
 from mqpcap.tables import arrow as tables
+from running import COMMAND, ROOT, Ended, environment, run
 
-ROOT = Path(__file__).resolve().parents[2]
 QOS1 = "pcaps/blipmq/qos1.pcap"
-
-
-@pytest.fixture(autouse=True)
-def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-
-
-def run(*arguments: str | Path, stdin: bytes | None = None) -> Result:
-    return CliRunner().invoke(main, [str(a) for a in arguments], input=stdin)
-
-
-def process(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)], cwd=ROOT, env=environment(**variables), capture_output=True, text=True,
-        check=False, timeout=120,
-    )  # fmt: skip
-
-
-COMMAND = [sys.executable, "-c", "import sys; sys.argv[0] = 'mqpcap'; from mqpcap.cli import main; main()"]
-
-
-def environment(**variables: str) -> dict[str, str]:
-    import mqpcap
-
-    path = os.pathsep.join([str(Path(mqpcap.__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", **variables}
 
 
 def lines(text: str) -> list[str]:
     return text.splitlines()
 
 
-def objects(result: Result) -> list[dict[str, object]]:
+def objects(result: Ended) -> list[dict[str, object]]:
     return [json.loads(line) for line in lines(result.stdout)]
 
 
@@ -230,7 +210,7 @@ def test_threads_change_nothing() -> None:
 def test_a_line_says_who_what_and_how_it_went() -> None:
     said = lines(run("show", "-q", "-u", "--op", "nack", QOS1).stdout)[0]
 
-    assert re.match(r"05:24:\d\d\.\d{6}  #\d+ +127\.0\.0\.1:\d+ <- 127\.0\.0\.1:5555  blipmq/v1  NACK  id=\d+", said)
+    assert re.match(r"05:24:\d\d\.\d{6}Z  #\d+ +127\.0\.0\.1:\d+ <- 127\.0\.0\.1:5555  blipmq/v1  NACK  id=\d+", said)
     assert "error 404" in said
 
 
@@ -373,19 +353,18 @@ def test_export_writes_the_tables_and_says_so_on_stderr(tmp_path: Path) -> None:
     assert ds.dataset(out / "messages", partitioning=None).schema.names == tables.MESSAGES.names
 
 
-def test_export_refuses_what_is_not_ours_and_overwrites_when_told(tmp_path: Path) -> None:
+def test_export_refuses_what_is_not_ours(tmp_path: Path) -> None:
     out = tmp_path / "tables"
     out.mkdir()
     (out / "thesis.txt").write_text("years of work")
 
     refused = run("export", "-q", QOS1, "--out", out)
+
     assert refused.exit_code == 1
-    assert "--overwrite" in refused.stderr
+    assert "thesis.txt" in refused.stderr
     assert len(lines(refused.stderr)) == 1
     assert (out / "thesis.txt").exists()
-
-    assert run("export", "-q", QOS1, "--out", out, "--overwrite").exit_code == 0
-    assert not (out / "thesis.txt").exists()
+    assert run("export", "-q", QOS1, "--out", out, "--overwrite").exit_code == 2
 
 
 def test_export_replaces_an_earlier_export(tmp_path: Path) -> None:
@@ -606,13 +585,13 @@ def test_help_of_the_command_below_spark_ends_with_the_same_example() -> None:
     assert whole.splitlines()[-1] == below.splitlines()[-1] != ""
 
 
-def test_the_module_is_the_command() -> None:
-    said = subprocess.run(
-        [sys.executable, "-m", "mqpcap", "show", "-u", QOS1], cwd=ROOT, env=environment(), capture_output=True,
-        text=True, check=True,
-    ).stdout  # fmt: skip
+def test_the_script_is_the_module() -> None:
+    """What pip makes of the entry point in pyproject.toml: the command under its own name."""
+    code = "import sys; sys.argv[0] = 'mqpcap'; from mqpcap.cli import main; main()"
+    said = subprocess.run([sys.executable, "-c", code, "show", "-u", QOS1], cwd=ROOT, env=environment(),
+                          capture_output=True, text=True, check=True)  # fmt: skip
 
-    assert said == process("show", "-u", QOS1).stdout != ""
+    assert said.stdout == run("show", "-u", QOS1).stdout != ""
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -653,9 +632,9 @@ def test_a_full_disk_is_one_line() -> None:
 
 
 def test_output_of_a_process_is_plain_and_quiet_is_quiet() -> None:
-    said = process("show", "-q", "-c", "2", QOS1)
+    said = run("show", "-q", "-c", "2", QOS1)
 
-    assert (said.returncode, said.stderr) == (0, "")
+    assert (said.exit_code, said.stderr) == (0, "")
     assert len(lines(said.stdout)) == 2
     assert "\x1b" not in said.stdout
 
@@ -679,3 +658,198 @@ def test_every_command_that_reads_captures_has_the_common_options() -> None:
     for name in ("export", "show", "info", "explain"):
         options = {o for p in main.commands[name].params for o in p.opts}
         assert {"-d", "--show-secrets", "--bodies", "--jobs", "--max-memory", "--strict", "-q"} <= options
+
+
+# -- as a process of its own -------------------------------------------------------------------------------
+
+
+def screen(data: str) -> list[str]:
+    """What a terminal shows of these bytes: the escapes that a progress bar uses, and lines longer than no screen."""
+    rows, row, column = [""], 0, 0
+    for part in re.findall(r"\x1b\[[?\d;]*[A-Za-z]|[\r\n]|[^\x1b\r\n]+", data):
+        if part == "\r":
+            column = 0
+        elif part == "\n":
+            row, column = row + 1, 0
+            rows += [""] * (row + 1 - len(rows))
+        elif part.endswith("A") and part.startswith("\x1b"):
+            row -= int(part[2:-1] or 1)
+        elif part == "\x1b[2K":
+            rows[row] = ""
+        elif not part.startswith("\x1b"):
+            rows[row] = rows[row][:column].ljust(column) + part + rows[row][column + len(part) :]
+            column += len(part)
+    return rows
+
+
+def on_terminal(*arguments: str, **variables: str) -> str:
+    """What a command of its own writes to a pseudo-terminal of 120 columns, its stdout and stderr."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    env = environment(TERM="xterm", **variables)
+    command = subprocess.Popen([*COMMAND, *arguments], cwd=ROOT, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    said = b""
+    # On Linux reading a terminal that nobody writes to any more is an error.
+    with suppress(OSError):
+        while some := os.read(ours, 65536):
+            said += some
+    os.close(ours)
+    assert command.wait(60) == 0
+    return said.decode()
+
+
+def test_reports_on_a_terminal_are_what_a_file_gets() -> None:
+    """The progress bar is drawn in between, and nothing of it stays."""
+    names = ("pcaps/faults/blipmq_lost.pcap", QOS1, "pcaps/fq/session.pcap")
+
+    said = on_terminal("info", *names)
+
+    assert "reading" in said
+    assert "\n".join(screen(said)).rstrip("\n") == process("info", *names).stdout.rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("show", QOS1), ("info", QOS1), ("protocols",), ("--help",), ("show", "--help")], ids=" ".join
+)
+@pytest.mark.parametrize("stdout", [">&-", ">/dev/full"])
+def test_a_stdout_that_takes_nothing_is_one_line(arguments: tuple[str, ...], stdout: str) -> None:
+    command = ["sh", "-c", f'exec "$@" {stdout}', "sh", *COMMAND, *arguments]
+
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+
+    assert (done.returncode, len(lines(done.stderr))) == (1, 1), done.stderr
+    assert done.stderr.startswith("mqpcap: ")
+
+
+def test_an_export_needs_no_standard_streams(tmp_path: Path) -> None:
+    """A file that is opened must not get the number of one of them: what is said would be written into it."""
+    command = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *COMMAND, "export", QOS1, "--out", str(tmp_path / "out")]
+
+    assert subprocess.run(command, cwd=ROOT, env=environment(), check=False).returncode == 0
+    assert row_count(tmp_path / "out", "messages") == 242
+
+
+WITHOUT_ROOM = """
+import os, resource, signal, sys
+from mqpcap.tables import arrow as tables
+from mqpcap.cli import main
+from mqpcap.cli import time_merge as ordered
+tables.Spool.__init__.__defaults__ = ordered.Ordered.__init__.__defaults__ = (1,)
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+main(prog_name="mqpcap")
+"""
+
+
+@pytest.mark.parametrize("command", ["show", "info"])
+def test_no_room_for_temporary_files_is_one_line(command: str, tmp_path: Path) -> None:
+    """Everything goes to files at once, and no file may be larger than 8 kB."""
+    arguments = [sys.executable, "-c", WITHOUT_ROOM, command, "-q", "pcaps/fq/session.pcap", "pcaps/flymq/core.pcap"]
+
+    done = subprocess.run(
+        arguments, cwd=ROOT, env=environment(TMPDIR=str(tmp_path)), capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (1, "mqpcap: File too large\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_that_is_terminated_leaves_nothing(tmp_path: Path) -> None:
+    """It waits for the rest of a capture on standard input, of which it has a copy by then."""
+    command = subprocess.Popen(
+        [*COMMAND, "show", "-x", "-"], cwd=ROOT, env=environment(TMPDIR=str(tmp_path)), stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert command.stdin is not None
+    command.stdin.write((ROOT / QOS1).read_bytes())
+    command.stdin.flush()
+    deadline_s = time.monotonic() + 30
+    while not list(tmp_path.iterdir()) and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    assert list(tmp_path.iterdir())
+
+    command.terminate()
+
+    assert command.communicate(timeout=30)[1] == b"mqpcap: terminated\n"
+    assert (command.returncode, list(tmp_path.iterdir())) == (1, [])
+
+
+def test_an_export_that_is_terminated_leaves_nothing(tmp_path: Path) -> None:
+    """A pipe that gives no more holds it up when its folder is there."""
+    pipe = tmp_path / "pipe.pcap"
+    os.mkfifo(pipe)
+    command = subprocess.Popen(
+        [*COMMAND, "export", str(pipe), "--out", str(tmp_path / "out")], cwd=ROOT, env=environment(),
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    with pipe.open("wb", buffering=0) as writer:
+        writer.write((ROOT / QOS1).read_bytes()[:20_000])
+        deadline_s = time.monotonic() + 30
+        while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline_s:
+            time.sleep(0.02)
+        assert len(list(tmp_path.iterdir())) == 2
+
+        command.terminate()
+
+        assert command.communicate(timeout=30)[1] == b"mqpcap: terminated\n"
+    assert (command.returncode, list(tmp_path.iterdir())) == (1, [pipe])
+
+
+# -- words and times in lines ------------------------------------------------------------------------------
+
+
+def line_of(topic: str) -> str:
+    """The line of a PUBLISH to a topic."""
+    payload = b"\0" + struct.pack(">H", len(topic.encode())) + topic.encode() + b"x"
+    hello = struct.pack(">IBQH", 11, 1, 1, 1)
+    publish = struct.pack(">IBQ", 9 + len(payload), 3, 2) + payload
+    parts = [(hello + publish)[i : i + 1400] for i in range(0, len(hello + publish), 1400)]
+    segments = [Segment(b"", 1000, 0, SYN), *(Segment(part, 1001 + 1400 * i, 5001) for i, part in enumerate(parts))]
+    return lines(run("show", "-q", "-", stdin=pcap(segments, 5555)).stdout)[-1]
+
+
+def test_a_topic_with_a_blank_and_a_control_character_is_escaped_once() -> None:
+    assert '  "a b\\x1b[31m"  ' in line_of("a b\x1b[31m")
+    assert '  "a \\"b\\" \\\\ c"  ' in line_of('a "b" \\ c')
+    assert "  a\\x1b[31m  " in line_of("a\x1b[31m")
+
+
+def test_a_long_topic_is_cut_and_its_length_told() -> None:
+    said = line_of("t" * 65_535)
+
+    assert f"  {'t' * 120}... (65,535 characters)  " in said
+    assert len(said) < 400
+
+
+def test_one_rule_for_times() -> None:
+    """Local time with how far it is ahead; with -u UTC, marked Z. India is 5:30 ahead, and 2026-11-21 has no other."""
+    for zone, option, time_of_day in (
+        ("Asia/Kolkata", (), "10:54:09.420161+05:30"),
+        ("Etc/GMT-1", (), "06:24:09.420161+01"),
+        ("Asia/Kolkata", ("-u",), "05:24:09.420161Z"),
+    ):
+        shown_ = process("show", "-q", *option, "--op", "PUBLISH", "-c", "1", QOS1, TZ=zone)
+        assert shown_.stdout.startswith(f"{time_of_day}  #12 ")
+        explained = process("explain", "-q", *option, "--at", "4", QOS1, TZ=zone).stdout
+        assert re.match(rf"2026-11-21 {time_of_day[:8]}\.\d{{6}}{re.escape(time_of_day[15:])}  #4 ", explained)
+        about = process("info", "-q", *option, QOS1, TZ=zone).stdout
+        assert f"2026-11-21 {time_of_day[:5]}" in about
+        assert time_of_day[15:] + " to 2026-11-21 " in about
+
+
+def test_a_directory_that_cannot_be_read_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    iterdir = Path.iterdir
+
+    def refused(path: Path) -> Iterator[Path]:
+        if path == closed:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return iterdir(path)
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+
+    result = run("show", "-q", closed)
+
+    assert (result.exit_code, result.stderr) == (1, f"mqpcap: {closed}: Permission denied\n")

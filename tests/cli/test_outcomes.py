@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TRUTH = ROOT / "tests" / "truth"
 CORE = "pcaps/flymq/core.pcap"
 QOS1 = "pcaps/blipmq/qos1.pcap"
-LINE = re.compile(r"(?P<clock>[\d:.]{15})  (?P<packet>\S+) +(?P<client>\S+) (?P<way>->|<-) \S+  \S+  (?P<op>\S+)")
+LINE = re.compile(r"(?P<clock>[\d:.]{15})Z  (?P<packet>\S+) +(?P<client>\S+) (?P<way>->|<-) \S+  \S+  (?P<op>\S+)")
 
 
 @pytest.fixture(autouse=True)

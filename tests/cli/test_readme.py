@@ -1,21 +1,21 @@
 """What the README shows is what the commands say.
 
-Every ``console`` block is run from a copy of the repository's place: lines after ``$ mqpcap`` are what comes out,
-stderr included. ``python tests/test_readme.py`` writes the blocks anew.
+Every ``console`` block is run from a copy of the repository's place, each command in a process of its own: lines after
+``$ mqpcap`` are what comes out, stderr included. ``python tests/test_readme.py`` writes the blocks anew.
 """
 
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
-from click.testing import CliRunner
 
-from mqpcap.cli import main
+from running import ROOT, environment, run
 
-ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMPT = "$ mqpcap "
@@ -32,43 +32,66 @@ def commands(block: str) -> Iterator[tuple[str, str]]:
         yield command, shown
 
 
-def said(command: str) -> str:
-    """What comes out, without what differs between machines: compiled loops, the size of files."""
-    result = CliRunner().invoke(main, shlex.split(command))
-    assert result.exit_code == 0, result.output
-    return steady("".join(f"{line}\n" for line in result.output.splitlines() if "not compiled" not in line))
+def said(command: str, folder: Path) -> str:
+    """What comes out, without what differs between machines: compiled loops."""
+    ended = run(*shlex.split(command), cwd=folder)
+    assert ended.exit_code == 0, ended.stderr
+    lines = (ended.stdout + ended.stderr).splitlines()
+    return "".join(f"{line}\n" for line in lines if "not compiled" not in line)
 
 
 def steady(text: str) -> str:
+    """The text without the size of files, which differs between machines."""
     return re.sub(r"(rows in \d+ files), [0-9.]+ k?B", r"\1", text)
 
 
-@pytest.mark.parametrize("block", blocks(), ids=lambda block: block.partition("\n")[0])
-def test_commands_say_what_the_readme_shows(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder from which the samples are where they are from the repository's."""
     (tmp_path / "pcaps").symlink_to(ROOT / "pcaps")
-    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
+
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: block.partition("\n")[0])
+def test_commands_say_what_the_readme_shows(block: str, place: Path) -> None:
     for command, shown in commands(block):
-        assert said(command) == steady(shown)
+        assert steady(said(command, place)) == steady(shown)
 
 
-def test_every_shell_example_is_tried() -> None:
-    text = README.read_text(encoding="utf-8")
-
+def test_every_console_block_is_tried() -> None:
     assert len(blocks()) >= 5
-    # The first block makes an environment from nothing; the container's run is its test.
-    assert text.count("```sh\n") == 1
+    assert all(block.startswith(PROMPT) for block in blocks())
+
+
+def test_the_shell_example_exports(place: Path) -> None:
+    """The block makes an environment from nothing, of which a container is the test; here what it runs there."""
+    (shell,) = re.findall(r"^```sh\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    (command,) = re.findall(r"\.venv/bin/mqpcap ([^&\n]*)", shell)
+
+    assert "rows in" in said(command, place)
+    assert any((place / "tables" / "messages").iterdir())
+
+
+def test_the_scapy_example_builds_and_reads(place: Path) -> None:
+    (code,) = (
+        x for x in re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+        if "BlipMQ(raw).show()" in x
+    )  # fmt: skip
+
+    shown = subprocess.run(
+        [sys.executable, "-c", code], cwd=place, env=environment(), capture_output=True, text=True, check=True
+    )
+
+    assert re.search(r"topic +(= )?b'orders'", shown.stdout)
 
 
 if __name__ == "__main__":
 
     def written(found: re.Match[str]) -> str:
-        out = []
-        for command, _ in commands(found[1]):
-            result = CliRunner().invoke(main, shlex.split(command))
-            lines = (line for line in result.output.splitlines() if "not compiled" not in line)
-            out.append("\n".join([PROMPT + command, *lines]))
-        return "```console\n" + "\n".join(out) + "\n```"
+        with TemporaryDirectory() as folder:
+            (Path(folder) / "pcaps").symlink_to(ROOT / "pcaps")
+            out = [PROMPT + command + "\n" + said(command, Path(folder)) for command, _ in commands(found[1])]
+        return "```console\n" + "".join(out) + "```"
 
     README.write_text(BLOCK.sub(written, README.read_text(encoding="utf-8")), encoding="utf-8")
     sys.exit()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -169,6 +170,32 @@ def test_job_survives_a_worker_killed_with_its_executor(cluster: Cluster, tmp_pa
         and e["Task Info"]["Attempt"] > 0 and e["Task End Reason"]["Reason"] == "Success"
     ]  # fmt: skip
     assert {(e["Stage ID"], e["Task Info"]["Index"]) for e in redone} == again
+
+
+def test_cluster_reads_inputs_by_names_relative_to_the_command(cluster: Cluster, tmp_path: Path) -> None:
+    """Executors work in folders of their own; an export that is there is replaced by one of as many rows."""
+    here = tmp_path / "here"
+    here.mkdir()
+    shutil.copy(PCAPS / "fq/session.pcap", here)
+    settings = {
+        "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "1",
+        "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false",
+    }  # fmt: skip
+
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "mqpcap", *arguments, "session.pcap", "--out", "good"], cwd=here, timeout=BUDGET_S,
+            env=cluster.environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    local = run("export")
+    expected = of_export(here / "good")
+    made = run("spark", "export", "--master", cluster.url,
+               *(word for key, value in settings.items() for word in ("--conf", f"{key}={value}")))  # fmt: skip
+
+    assert (local.returncode, made.returncode) == (0, 0), made.stderr
+    assert of_export(here / "good") == expected
+    assert sorted(path.name for path in here.iterdir()) == ["good", "session.pcap"]
 
 
 def _events(folder: Path) -> Iterator[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
@@ -216,10 +218,170 @@ def test_directory_of_somebody_else_is_refused_before_work(tmp_path: Path) -> No
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables/thesis.txt").write_text("mine")
 
-    with pytest.raises(OutputError, match="--overwrite"):
+    with pytest.raises(OutputError, match="thesis"):
         job.export(None, captures([str(PCAPS / "flymq/core.pcap")]).captures, str(tmp_path / "tables"), Options())
 
     assert [path.name for path in tmp_path.iterdir()] == ["tables"]
+
+
+def two(folder: Path) -> list[Capture]:
+    """Two captures, found by names that hold only in the folder."""
+    for name in ("flymq/core", "blipmq/qos1"):
+        shutil.copy(PCAPS / f"{name}.pcap", folder)
+    return plan.found(["core.pcap", "qos1.pcap"]).captures
+
+
+def test_tasks_find_inputs_wherever_they_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names stay as given in the rows."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    found = two(tmp_path)
+    local(found, tmp_path / "local")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+
+    made = job.export(None, found, str(tmp_path / "tables"), Options())
+
+    assert made.unreadable == []
+    assert of_export(tmp_path / "tables") == of_export(tmp_path / "local")
+    assert pq.read_table(tmp_path / "tables/blipmq").num_rows == 242
+    assert {row for path in (tmp_path / "tables/messages").rglob("*.parquet")
+            for row in pq.read_table(path)["capture_file"].to_pylist()} == {"core.pcap", "qos1.pcap"}  # fmt: skip
+
+
+def test_input_behind_a_link_and_two_dots_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``link/../x`` is beside where the link leads, not beside the link."""
+    (tmp_path / "far/away").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("far/away")
+    shutil.copy(PCAPS / "blipmq/qos1.pcap", tmp_path / "far")
+    monkeypatch.chdir(tmp_path)
+
+    made = job.export(None, plan.found(["link/../qos1.pcap"]).captures, "tables", Options())
+
+    assert made.unreadable == []
+
+
+@pytest.mark.parametrize("share_count", [1, 2, 7])
+@pytest.mark.parametrize("allow_missing", [False, True])
+@pytest.mark.parametrize("is_earlier", [False, True])
+def test_nothing_is_published_where_every_input_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share_count: int, allow_missing: bool, is_earlier: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = two(tmp_path)
+    if is_earlier:
+        local(found, tmp_path / "tables")
+    for capture in found:
+        Path(capture.files[0]).unlink()
+    before = everything(tmp_path)
+
+    made = job.export(None, found, "tables", Options(), share_count=share_count, allow_missing=allow_missing)
+
+    assert (made.summary, made.refusal) == (None, None)
+    assert [name for name, _ in made.unreadable] == ["core.pcap", "qos1.pcap"]
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("share_count", [1, 2, 7])
+def test_earlier_export_stays_where_an_input_failed_and_the_next_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share_count: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = two(tmp_path)
+    expected = of_export(local(found, tmp_path / "local"))
+    local(found[1:], tmp_path / "tables")
+    before = everything(tmp_path / "tables")
+    Path("core.pcap").rename("away")
+
+    kept = job.export(None, found, "tables", Options(), share_count=share_count)
+    stayed = everything(tmp_path / "tables") == before
+    again = job.export(None, found, "tables", Options(), share_count=share_count, allow_missing=True)
+    without = of_export(tmp_path / "tables")
+    Path("away").rename("core.pcap")
+    whole = job.export(None, found, "tables", Options(), share_count=share_count)
+
+    assert kept.summary is None and "--allow-missing" in str(kept.refusal)
+    assert [name for name, _ in kept.unreadable] == [name for name, _ in again.unreadable] == ["core.pcap"]
+    assert stayed
+    assert again.resumed_count > 0 or share_count == 1
+    assert "blipmq" in without and "flymq" not in without
+    assert whole.unreadable == [] and of_export(tmp_path / "tables") == expected
+    assert not (tmp_path / ".tables.mqpcap-spark").exists()
+
+
+def test_input_that_is_none_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told before any work; where no export was, what can be read is published."""
+    monkeypatch.chdir(tmp_path)
+    found = two(tmp_path)
+
+    first = job.export(None, found, "tables", Options(), is_missing=True)
+    before = everything(tmp_path)
+    with pytest.raises(OutputError, match="stays as it was"):
+        job.export(None, found, "tables", Options(), is_missing=True)
+    after = everything(tmp_path)
+    allowed = job.export(None, found, "tables", Options(), is_missing=True, allow_missing=True)
+
+    assert first.summary is not None and allowed.summary is not None
+    assert after == before
+
+
+def everything(folder: Path) -> list[tuple[str, int, bytes | None]]:
+    """Every name below a folder, with its kind and bytes."""
+    return sorted(
+        (str(path), path.lstat().st_mode, path.read_bytes() if path.is_file() else None) for path in folder.rglob("*")
+    )
+
+
+@pytest.mark.parametrize("name", ["thesis.txt", "done/mine.json", "data/messages/date=2026-11-21/part-00000.parquet"])
+@pytest.mark.parametrize("is_job", [False, True])
+def test_staging_directory_that_holds_something_else_is_refused(tmp_path: Path, name: str, is_job: bool) -> None:
+    found = captures([str(PCAPS / "flymq/core.pcap")]).captures
+    staging = tmp_path / ".tables.mqpcap-spark"
+    if is_job:
+        first = job._Job(None, found, Options(), job.Place(str(staging)), None)
+        first.begin(None, 2)
+        first.run()
+    (staging / name).parent.mkdir(parents=True, exist_ok=True)
+    (staging / name).write_text("mine")
+    before = everything(tmp_path)
+
+    with pytest.raises(OutputError, match=re.escape(repr(name))):
+        job.export(None, found, str(tmp_path / "tables"), Options(policy=Policy(bodies=0)))
+
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("place", [".tables.mqpcap-spark", ".tables.mqpcap-spark/data"])
+def test_no_link_is_followed_in_the_staging_directory(tmp_path: Path, place: str) -> None:
+    mine = tmp_path / "mine/done/a00000-0123456789ab.json"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    (tmp_path / place).symlink_to(tmp_path / "mine")
+    before = everything(tmp_path)
+
+    with pytest.raises(OutputError, match=r"link|'data'"):
+        job.export(None, captures([str(PCAPS / "flymq/core.pcap")]).captures, str(tmp_path / "tables"), Options())
+
+    assert everything(tmp_path) == before
+
+
+def test_file_that_comes_into_the_staging_directory_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish = job._Local.publish
+    mine = tmp_path / ".tables.mqpcap-spark/done/mine"
+    monkeypatch.setattr(job._Local, "publish", lambda *given: (mine.write_text("mine"), publish(*given))[1])
+
+    job.export(None, captures([str(PCAPS / "flymq/core.pcap")]).captures, str(tmp_path / "tables"), Options())
+
+    assert [p for p in (tmp_path / ".tables.mqpcap-spark").rglob("*") if p.is_file()] == [mine]
+    assert (tmp_path / "tables/_mqpcap.json").is_file()
+
+
+def test_local_path_as_a_uri_is_published_as_a_local_one(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "tables").symlink_to("real")
+
+    with pytest.raises(OutputError, match="symbolic link"):
+        job.export(None, captures([str(PCAPS / "flymq/core.pcap")]).captures, f"file://{tmp_path}/tables", Options())
 
 
 def test_staging_of_a_running_process_is_left_alone(tmp_path: Path) -> None:
@@ -268,6 +430,32 @@ def test_command_tells_unreadable_names_first_and_flaws_at_the_end(tmp_path: Pat
     assert told[-1].startswith("mqpcap: --strict:") and "1 skipped file" in told[-1]
     assert of_export(tmp_path / "tables")["messages"]
     assert (none.returncode, none.stderr) == (1, f"mqpcap: {tmp_path}/gone.pcap: no such file\n")
+
+
+def test_command_leaves_an_earlier_export_where_an_input_cannot_be_read(tmp_path: Path) -> None:
+    """A process of its own, on the road of a cluster, started where its inputs are."""
+    shutil.copy(PCAPS / "blipmq/qos1.pcap", tmp_path)
+    program = [sys.executable, "-m", "mqpcap", "spark", "export", "-q", "qos1.pcap"]
+
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [*program, *arguments, "--out", "good", "--master", "local[1]"], cwd=tmp_path, timeout=280,
+            env=importable(dict(os.environ)), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    first = run("gone.pcap")
+    before = everything(tmp_path)
+    kept = run("gone.pcap")
+    after = everything(tmp_path)
+    misused = run("--overwrite")
+
+    assert first.returncode == 1 and len(of_export(tmp_path / "good")["blipmq"]) == 242
+    assert kept.returncode == 1
+    told = [line for line in kept.stderr.splitlines() if line.startswith("mqpcap:")]
+    assert told[0] == "mqpcap: gone.pcap: no such file"
+    assert told[1].startswith("mqpcap: good stays as it was")
+    assert after == before
+    assert misused.returncode == 2
 
 
 def test_killed_command_is_finished_by_the_next(twenty: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Inputs and outputs behind URIs are those of local paths."""
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -81,6 +82,79 @@ def test_export_from_and_to_s3_is_the_local_one(bucket: str, tmp_path: Path) -> 
     assert b"secret" not in (tmp_path / "out/tables/_mqpcap.json").read_bytes()
 
 
+def in_bucket(system: fs.FileSystem, name: str) -> dict[str, bytes]:
+    """Every file below a name in the bucket, and below the staging directory beside it."""
+    found = system.get_file_info(fs.FileSelector("captures", recursive=True))
+    paths = [i.path for i in found if i.type == fs.FileType.File and i.path.split("/")[1].strip(".").startswith(name)]
+    return {path: system.open_input_stream(path).read() for path in paths}
+
+
+def put(system: fs.FileSystem, name: str, content: bytes) -> None:
+    with system.open_output_stream(f"captures/{name}") as out:
+        out.write(content)
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+@pytest.mark.parametrize("stranger", ["thesis.txt", "messages/.hidden", "messages/date=2026-11-21/part-00007.parquet"])
+def test_bucket_with_something_else_stays(bucket: str, is_named: bool, stranger: str) -> None:
+    """Whether or not a manifest names it: somebody else may have written that."""
+    system, _ = fs.FileSystem.from_uri(f"s3://key:secret@captures?{bucket}")
+    place = f"stays{is_named}{len(stranger)}"
+    uri = f"s3://key:secret@captures/{place}?{bucket}"
+    found = plan.found([str(PCAPS / "flymq/core.pcap")]).captures
+    job.export(None, found, uri, Options())
+    put(system, f"{place}/{stranger}", b"mine")
+    if is_named:
+        manifest = json.loads(in_bucket(system, place)[f"captures/{place}/_mqpcap.json"])
+        manifest["files"].append({"path": stranger, "row_count": 1, "size_bytes": 4})
+        put(system, f"{place}/_mqpcap.json", json.dumps(manifest).encode())
+    before = in_bucket(system, place)
+
+    with pytest.raises(OutputError, match=re.escape(f"s3://captures/{place} holds {stranger!r}")):
+        job.export(None, found, uri, Options())
+
+    assert in_bucket(system, place) == before
+
+
+def test_what_comes_into_the_bucket_during_the_job_stays(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    system, _ = fs.FileSystem.from_uri(f"s3://key:secret@captures?{bucket}")
+    uri = f"s3://key:secret@captures/late?{bucket}"
+    found = plan.found([str(PCAPS / "flymq/core.pcap")]).captures
+    job.export(None, found, uri, Options())
+    before = in_bucket(system, "late")
+    run = job._Job.run
+    monkeypatch.setattr(job._Job, "run", lambda one: (put(system, "late/thesis.txt", b"mine"), run(one))[1])
+
+    with pytest.raises(OutputError, match="thesis"):
+        job.export(None, found, uri, Options())
+
+    after = {name: data for name, data in in_bucket(system, "late").items() if name.startswith("captures/late/")}
+    assert after == before | {"captures/late/thesis.txt": b"mine"}
+
+
+def test_bucket_keeps_an_earlier_export_where_an_input_failed(bucket: str, tmp_path: Path) -> None:
+    system, _ = fs.FileSystem.from_uri(f"s3://key:secret@captures?{bucket}")
+    uri = f"s3://key:secret@captures/kept?{bucket}"
+    for name in ("core", "fetch"):
+        (tmp_path / f"{name}.pcap").write_bytes((PCAPS / f"flymq/{name}.pcap").read_bytes())
+    found = plan.found([str(tmp_path)]).captures
+    job.export(None, found, uri, Options())
+    before = in_bucket(system, "kept")
+    (tmp_path / "core.pcap").unlink()
+
+    with pytest.raises(OutputError, match="stays as it was"):
+        job.export(None, found, uri, Options(), is_missing=True)
+    kept = job.export(None, found, uri, Options())
+    after = {name: data for name, data in in_bucket(system, "kept").items() if name.startswith("captures/kept/")}
+    allowed = job.export(None, found, uri, Options(), allow_missing=True)
+
+    assert kept.summary is None and kept.refusal is not None
+    assert after == before
+    assert allowed.summary is not None
+    assert {name.split("/")[1] for name in in_bucket(system, "kept")} == {"kept"}
+    assert in_bucket(system, "kept") != before
+
+
 def test_spark_reads_a_glob_in_s3(bucket: str, spark: "SparkSession") -> None:
     system, _ = fs.FileSystem.from_uri(f"s3://key:secret@captures?{bucket}")
     for name in ("core", "fetch", "login"):
@@ -152,5 +226,5 @@ def test_something_else_behind_the_uri_stays(tmp_path: Path) -> None:
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables/thesis.txt").write_text("mine")
 
-    with pytest.raises(OutputError, match="--overwrite"):
+    with pytest.raises(OutputError, match="thesis"):
         job.export(None, plan.found([str(PCAPS / "flymq/core.pcap")]).captures, f"file://{tmp_path}/tables", Options())

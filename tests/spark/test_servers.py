@@ -95,7 +95,7 @@ def test_any_endpoints_taken_for_servers_give_the_same_rows(
         monkeypatch.setattr(plan, "cut", lambda capture, n, cut=cut: cut)
         torn_count += sum(int(cut.shares(ends_of(Dissector().segments(w)))[1].sum()) for w in only(path).windows())
 
-        job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=share_count, overwrite=True)
+        job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=share_count)
 
         assert of_export(tmp_path / "tables") == expected, seed
     assert torn_count
@@ -115,7 +115,7 @@ def test_server_whose_connection_is_elsewhere_is_joined(tmp_path: Path, monkeypa
 
     for cut in (Cut(2, servers=((server, 0),)), Cut(2, servers=((server, 0), (client, 1)))):
         monkeypatch.setattr(plan, "cut", lambda capture, n, cut=cut: cut)
-        job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=2, overwrite=True)
+        job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=2)
         made.append((done.total(), of_export(tmp_path / "tables")))
 
     expected = of_dissections([dissect(capture)])

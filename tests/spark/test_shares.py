@@ -65,5 +65,5 @@ def test_connection_recognised_by_another_share_is_heard_of() -> None:
     alone = engine.Share(capture, replace(Options(), share=(0, 2)), everything)
     alone.run(None)
 
-    assert {name for name, _, _ in everything.servers} == {"fq"}
+    assert {name for (name, _, _), _ in everything.servers} == {"fq"}
     assert not alone.framer.doubted

@@ -174,7 +174,7 @@ def by_program(protocol: MessageQueue, name: str, frame: bytes) -> Said:
         )
     )  # fmt: skip
     flaw = Flaw(int(records.flaw[0]))
-    return _without_nulls(records.table.to_pylist()[0]), Flaw.MALFORMED if flaw is Flaw.TOO_LONG else flaw
+    return without_nulls(records.table.to_pylist()[0]), Flaw.MALFORMED if flaw is Flaw.TOO_LONG else flaw
 
 
 def by_classes(protocol: MessageQueue, name: str, frame: bytes) -> Said:
@@ -191,7 +191,7 @@ def by_classes(protocol: MessageQueue, name: str, frame: bytes) -> Said:
     if flaw is Flaw.NONE and wire.conf.padding_layer in header.read(frame, layout.direction, name):
         flaw = Flaw.MALFORMED
     if flaw is Flaw.NONE:
-        return _without_nulls(columns), flaw
+        return without_nulls(columns), flaw
     length = head._length()
     if length is not None and head.fields[length[0].name] - length[0].less > len(behind):
         flaw = Flaw.TRUNCATED
@@ -203,7 +203,7 @@ def by_classes(protocol: MessageQueue, name: str, frame: bytes) -> Said:
         flaw = Flaw.MALFORMED if known or not unpacks else Flaw.UNKNOWN
     only_head: dict[str, Any] = {}
     _columns(head, only_head)
-    return _without_nulls(only_head), flaw
+    return without_nulls(only_head), flaw
 
 
 def _by_bodies(layout: Layout, frame: bytes) -> Said:
@@ -217,12 +217,12 @@ def _by_bodies(layout: Layout, frame: bytes) -> Said:
         if not left:
             columns: dict[str, Any] = {}
             _columns(message, columns)
-            return _without_nulls(columns), Flaw.NONE
+            return without_nulls(columns), Flaw.NONE
     return {}, Flaw.MALFORMED
 
 
-def _without_nulls(value: Any) -> Any:
+def without_nulls(value: Any) -> Any:
     """A row as both roads can say it: what is null is not there."""
     if isinstance(value, dict):
-        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
-    return [_without_nulls(x) for x in value] if isinstance(value, list) else value
+        return {k: without_nulls(v) for k, v in value.items() if v is not None}
+    return [without_nulls(x) for x in value] if isinstance(value, list) else value

@@ -26,7 +26,7 @@ STDIN = "-"
 
 @dataclass(slots=True)
 class _File:
-    """A capture file: its name as given, where it is, and the open stream if it can be read only once."""
+    """A capture file: its name as given, where it is from the root, and the open stream if it can be read only once."""
 
     name: str
     path: str
@@ -187,10 +187,11 @@ class _Search:
         self._add_source(_File(STDIN, STDIN), source, once=True, named=True)
 
     def _add_directory(self, name: str) -> None:
-        any_capture = False
+        any_capture, known_count = False, len(self.unreadable)
         for path in self._below(name.rstrip("/") or "/", set()):
             any_capture = self._add_file(path, path, named=False) or any_capture
-        if not any_capture:
+        # What could not be looked into may hold captures, and was told.
+        if not any_capture and len(self.unreadable) == known_count:
             self.unreadable.append((name, "no capture in this directory"))
 
     def _below(self, directory: str, entered: set[tuple[int, int]]) -> Iterator[str]:
@@ -235,7 +236,9 @@ class _Search:
         except OSError as error:
             self.unreadable.append((name, _reason(error)))
             return False
-        is_capture = self._add_source(_File(name, path), source, once=not regular, named=named)
+        # Whoever opens it again may be elsewhere. Not abspath, which leads astray where ".." follows a link.
+        place = path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
+        is_capture = self._add_source(_File(name, place), source, once=not regular, named=named)
         self._seen[(status.st_dev, status.st_ino)] = is_capture
         return is_capture
 

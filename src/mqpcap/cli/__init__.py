@@ -15,7 +15,7 @@ from mqpcap.cli.console import error_line, say
 from mqpcap.cli.explain import explain
 from mqpcap.cli.export import export
 from mqpcap.cli.info import info
-from mqpcap.cli.process import leave, settle_in
+from mqpcap.cli.process import Terminated, end_as_interrupted, leave, open_closed_streams, settle_in
 from mqpcap.cli.protocols import protocols
 from mqpcap.cli.show import show
 from mqpcap.cli.spark import spark
@@ -28,8 +28,14 @@ class Commands(click.Group):
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Run as the process that it is, which needs no Scapy; code that uses Scapy calls ``main.main``."""
         settle_in()
+        open_closed_streams()
+        end_as_interrupted()
         try:
             return super().__call__(*args, **kwargs)
+        except OSError as error:  # of help, which is written before a command runs
+            say(f"mqpcap: {error_line(error)}")
+            _to_nowhere(sys.stdout)
+            sys.exit(1)
         finally:
             leave()
 
@@ -42,8 +48,8 @@ class Commands(click.Group):
             # Whoever read our rows has enough of them.
             _to_nowhere(sys.stdout)
             ctx.exit(0)
-        except KeyboardInterrupt:
-            say("mqpcap: interrupted")
+        except KeyboardInterrupt as error:
+            say(f"mqpcap: {'terminated' if isinstance(error, Terminated) else 'interrupted'}")
             if threading.active_count() > 1:
                 os._exit(1)  # a thread that waits for a pipe would be waited for
             ctx.exit(1)

@@ -82,26 +82,56 @@ class Stopped(BaseException):
     """Raised in a thread that goes on although the user has left."""
 
 
-class _Meter:
-    """Counts bytes of all threads; ``stop`` makes each of them end at its next window."""
+class BarMeter:
+    """Counts bytes of all threads, and draws a bar if it has one; ``stop`` ends it and what still reads."""
 
-    def __init__(self, bar: "tuple[Progress, TaskID] | None" = None, total_bytes: int = 0) -> None:
-        self._bar = bar
+    def __init__(self, new_bar: "Callable[[], Progress] | None" = None, total_bytes: int = 0) -> None:
+        self._new_bar = new_bar
+        self._bar: tuple[Progress, TaskID] | None = None
         self._total_bytes = total_bytes
         self._read_bytes = 0
         self._lock = threading.Lock()
         self._stopping = False
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._new_bar is not None:
+            bar = self._new_bar()
+            task = bar.add_task("reading", total=self._total_bytes or None, completed=self._read_bytes)
+            bar.start()
+            self._bar = bar, task
+
+    def _erase(self) -> None:
+        if self._bar is not None:
+            self._bar[0].stop()
+            self._bar = None
 
     def stop(self) -> None:
+        """Erase the bar; whoever reads on ends at its next window."""
         self._stopping = True
+        with self._lock:
+            self._erase()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """No bar for as long as rows are written: on one terminal they would run into each other."""
+        with self._lock:
+            self._erase()
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            with self._lock:
+                self._draw()
 
     def __call__(self, read_bytes: int) -> None:
+        """So many bytes more were read."""
         if self._stopping:
             raise Stopped
-        if self._bar is None:
-            return
         with self._lock:
             self._read_bytes += read_bytes
+            if self._bar is None:
+                return
             progress, task = self._bar
             # A compressed file gives more bytes than it has: then nobody knows how many are to come.
             total = self._total_bytes if self._read_bytes <= self._total_bytes else None
@@ -109,23 +139,19 @@ class _Meter:
 
 
 @contextmanager
-def metered(total_bytes: int, quiet: bool) -> Iterator[Meter]:
+def metered(total_bytes: int, quiet: bool) -> Iterator[BarMeter]:
     """A meter that draws a bar when stderr is a terminal; leaving stops what still reads."""
-    if quiet or not sys.stderr.isatty():
-        meter = _Meter()
-        try:
-            yield meter
-        finally:
-            meter.stop()
-        return
+    meter = BarMeter(None if quiet or not sys.stderr.isatty() else _new_bar, total_bytes)
+    try:
+        yield meter
+    finally:
+        meter.stop()
+
+
+def _new_bar() -> "Progress":
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
-    console = Console(stderr=True)
     columns = ("reading", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        meter = _Meter((progress, progress.add_task("reading", total=total_bytes or None)), total_bytes)
-        try:
-            yield meter
-        finally:
-            meter.stop()
+    # Rows are not to go through the bar's console, which writes to stderr.
+    return Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.console import shown
-from mqpcap.cli.options import Choices, common, protocol_name
+from mqpcap.cli.options import Choices, common, protocol_name, utc_option
 from mqpcap.cli.reading import Outcome, dissections, finish, found, kept_stdin
 
 if TYPE_CHECKING:
     from mqpcap.capture import Capture
     from mqpcap.cli.messages import Shown
     from mqpcap.cli.time_merge import Ordered, Row
-    from mqpcap.explain import Attempt, Explanation, Item
-    from mqpcap.schema.protocol import Direction, MessageQueue
+    from mqpcap.explain import Attempt, Explanation, Hidden, Item
+    from mqpcap.schema.protocol import Direction
     from mqpcap.tables.arrow import Chunk
     from mqpcap.tables.json_lines import Json
 
@@ -41,6 +41,7 @@ OTHER_READINGS = 8
 @click.option("--protocol", metavar="NAME", help="The protocol of the bytes of --hex.")
 @click.option("--dialect", metavar="NAME", help="Only this dialect of it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per message.")
+@utc_option
 @common
 def explain(
     capture: str | None,
@@ -52,6 +53,7 @@ def explain(
     protocol: str | None,
     dialect: str | None,
     as_json: bool,
+    utc: bool,
     choices: Choices,
 ) -> None:
     """Read one message field by field: where each field is, its bytes, its value and what that means.
@@ -59,7 +61,7 @@ def explain(
     The message is one of a capture, named by --at PACKET or by --connection, --direction and --offset, or the bytes
     of --hex. Readings that do not fit are listed with the reason.
     """
-    outcome = Outcome(choices)
+    outcome = Outcome(choices, utc=utc)
     if hex_text is not None:
         if capture is not None or at is not None or connection is not None or offset is not None:
             raise click.UsageError(
@@ -91,7 +93,7 @@ def _from_hex(text: str) -> bytes:
 def _explain_bytes(
     data: bytes, name: str | None, direction: "Direction | None", dialect: str | None, as_json: bool, outcome: Outcome
 ) -> None:
-    from mqpcap.explain import explanation
+    from mqpcap.explain import explanation, hidden, holds_secrets
     from mqpcap.protocols import protocols
 
     if name is None:
@@ -101,7 +103,8 @@ def _explain_bytes(
         said = f"{dialect!r} is no dialect of {protocol.name}; there are {', '.join(protocol.dialects)}"
         raise click.BadParameter(said, param_hint="'--dialect'")
     told = explanation(protocol, data, direction, dialect)
-    _tell(protocol, told, None, as_json, outcome)
+    shows_all = outcome.choices.show_secrets or not holds_secrets(protocol)
+    _tell(told, None, None if shows_all else hidden(protocol, data, told.best), as_json, outcome)
     if told.best is None or not told.best.fits:
         outcome.flaws["malformed"] += 1
     finish(outcome)
@@ -112,7 +115,6 @@ def _explain_captured(
 ) -> None:
     from mqpcap.cli.messages import Bytes
     from mqpcap.cli.time_merge import Ordered
-    from mqpcap.protocols import protocols
 
     with Ordered() as ordered, kept_stdin((name,), outcome):
         captures = found((name,), outcome).captures
@@ -123,7 +125,7 @@ def _explain_captured(
             empty = True
             for row in ordered.rows():
                 empty = False
-                _tell_row(protocols()[row.protocol], row, data.runs(row), as_json, outcome)
+                _tell_row(row, data.runs(row), as_json, outcome)
         if empty and captures:
             outcome.unreadable += [(name, miss) for miss in misses[:1]]
     finish(outcome)
@@ -184,38 +186,40 @@ def _take(
     return [f"no message has bytes of packet {at}; export has it in problems, or it is a retransmission"]
 
 
-def _tell_row(protocol: "MessageQueue", row: "Row", runs: "Sequence[Shown]", as_json: bool, outcome: Outcome) -> None:
+def _tell_row(row: "Row", runs: "Sequence[Shown]", as_json: bool, outcome: Outcome) -> None:
     from mqpcap.cli.messages import explained
 
     first = next((run for run in runs if run.offset == 0), None)
     told = explained(row, first.data if first else b"")
-    _tell(protocol, told, row, as_json, outcome)
+    _tell(told, row, first.veil if first else None, as_json, outcome)
     if len(runs) > 1 and not as_json:
         click.echo(f"a hole: {len(runs) - 1} more pieces of the message were captured behind missing bytes")
 
 
-def _tell(protocol: "MessageQueue", told: "Explanation", row: "Row | None", as_json: bool, outcome: Outcome) -> None:
-    from mqpcap.explain import secret_spans
+def _tell(told: "Explanation", row: "Row | None", veil: "Hidden | None", as_json: bool, outcome: Outcome) -> None:
     from mqpcap.tables.json_lines import json_text
 
-    hidden = [] if outcome.choices.show_secrets else secret_spans(protocol, told.data, told.best)
     if as_json:
-        click.echo(json_text(_as_json(told, row, hidden, outcome.choices)))
+        click.echo(json_text(_as_json(told, row, veil, outcome.choices)))
     else:
-        for line in _as_text(told, row, hidden, outcome.choices):
+        for line in _as_text(told, row, veil, outcome):
             click.echo(line)
 
 
-def _is_hidden(item: "Item", hidden: Sequence[tuple[int, int]], choices: Choices) -> bool:
-    if choices.show_secrets:
-        return False
-    if item.secret:
-        return True
-    return not item.inflated and any(item.offset < end and start < item.offset + item.length for start, end in hidden)
+def _is_hidden(item: "Item", veil: "Hidden | None") -> bool:
+    return veil is not None and veil.covers(item)
 
 
-def _hex_of(item: "Item", told: "Explanation", hidden: Sequence[tuple[int, int]], choices: Choices) -> str:
-    if _is_hidden(item, hidden, choices):
+def _name_of(item: "Item", veil: "Hidden | None") -> str:
+    return SECRET if item.named and _is_hidden(item, veil) else item.name
+
+
+def _why(attempt: "Attempt", veil: "Hidden | None") -> str | None:
+    return attempt.veiled_why if veil is not None and veil.spans else attempt.why
+
+
+def _hex_of(item: "Item", told: "Explanation", veil: "Hidden | None", choices: Choices) -> str:
+    if _is_hidden(item, veil):
         return SECRET
     if item.inflated or item.value is None:
         return ""
@@ -223,19 +227,17 @@ def _hex_of(item: "Item", told: "Explanation", hidden: Sequence[tuple[int, int]]
     return told.data[item.offset : item.offset + min(item.length, kept)].hex()
 
 
-def _value_of(item: "Item", hidden: Sequence[tuple[int, int]], choices: Choices) -> object:
+def _value_of(item: "Item", veil: "Hidden | None", choices: Choices) -> object:
     if item.value is None or isinstance(item.value, list | tuple):
         return None
-    if _is_hidden(item, hidden, choices):
+    if _is_hidden(item, veil):
         return SECRET
     if item.body and choices.bodies is not None and isinstance(item.value, bytes):
         return item.value[: choices.bodies] if choices.bodies else None
     return item.value
 
 
-def _as_json(
-    told: "Explanation", row: "Row | None", hidden: Sequence[tuple[int, int]], choices: Choices
-) -> "Mapping[str, Json]":
+def _as_json(told: "Explanation", row: "Row | None", veil: "Hidden | None", choices: Choices) -> "Mapping[str, Json]":
     from mqpcap.tables.json_lines import json_value
 
     best = told.best
@@ -252,7 +254,7 @@ def _as_json(
         }
     out |= {
         "fits": best is not None and best.fits,
-        "why": best.why if best is not None else "no header fits",
+        "why": _why(best, veil) if best is not None else "no header fits",
         "layout": best.layout if best is not None else None,
         "message": best.message if best is not None else None,
         "bytes_left": told.left,
@@ -260,10 +262,10 @@ def _as_json(
             {
                 "offset": item.offset,
                 "length": item.length,
-                "hex": _hex_of(item, told, hidden, choices),
+                "hex": _hex_of(item, told, veil, choices),
                 "depth": item.depth,
-                "name": item.name,
-                "value": json_value(_value_of(item, hidden, choices)),
+                "name": _name_of(item, veil),
+                "value": json_value(_value_of(item, veil, choices)),
                 "meaning": item.meaning,
                 "column": item.column,
                 "inflated": item.inflated,
@@ -273,7 +275,7 @@ def _as_json(
         "readings": [
             {
                 "layout": x.layout, "direction": x.direction, "header": x.header, "message": x.message,
-                "dialect": x.dialect, "fits": x.fits, "why": x.why,
+                "dialect": x.dialect, "fits": x.fits, "why": _why(x, veil),
             }
             for x in told.attempts
         ],
@@ -281,16 +283,14 @@ def _as_json(
     return out
 
 
-def _as_text(
-    told: "Explanation", row: "Row | None", hidden: Sequence[tuple[int, int]], choices: Choices
-) -> Iterator[str]:
+def _as_text(told: "Explanation", row: "Row | None", veil: "Hidden | None", outcome: Outcome) -> Iterator[str]:
     from mqpcap.cli.dumps import dump
     from mqpcap.cli.lines import Style, line, value_text
 
-    best = told.best
+    best, choices = told.best, outcome.choices
     if row is not None:
         connection_id, direction, offset = (row.message[x] for x in ("connection_id", "direction", "stream_offset"))
-        yield line(row.message, None, Style(utc=True, dated=True))
+        yield line(row.message, None, Style(outcome.utc, dated=True))
         yield f"connection {connection_id} {direction} offset {offset}, {row.message['frame_len']} bytes"
     if best is None:
         yield f"{len(told.data)} bytes fit no header of {told.protocol}"
@@ -298,25 +298,25 @@ def _as_text(
         yield _title(best)
         yield "offset  length  bytes                     field"
         for item in best.items:
-            said = _value_of(item, hidden, choices)
+            said = _value_of(item, veil, choices)
             value = "" if said is None else " = " + (SECRET if said == SECRET else value_text(said, 120))
-            digits = _hex_of(item, told, hidden, choices)
+            digits = _hex_of(item, told, veil, choices)
             digits = digits if len(digits) <= 2 * HEX_BYTES else digits[: 2 * HEX_BYTES - 2] + ".."
             place = f"+{item.offset}" if item.inflated else str(item.offset)
             meaning = f"  ({item.meaning})" if item.meaning else ""
-            name = "  " * item.depth + shown(item.name)
+            name = "  " * item.depth + shown(_name_of(item, veil))
             yield f"{place:>6}  {item.length:>6}  {digits:<24}  {name}{value}{shown(meaning)}"
         if any(item.inflated for item in best.items):
             yield "offsets with + are in the inflated body"
         if best.why is not None:
-            yield f"does not fit: {shown(best.why)}"
-            yield from dump(told.data, hidden)
+            yield f"does not fit: {shown(str(_why(best, veil)))}"
+            yield from dump(told.data, () if veil is None else veil.spans)
         if told.left:
             yield f"{told.left} bytes follow the message"
     others = told.attempts[1:]
     for attempt in others[:OTHER_READINGS]:
         yield f"{'also fits' if attempt.fits else 'not'}: {_title(attempt)}" + (
-            f": {shown(attempt.why)}" if attempt.why else ""
+            f": {shown(str(_why(attempt, veil)))}" if attempt.why else ""
         )
     if len(others) > OTHER_READINGS:
         yield f"and {len(others) - OTHER_READINGS} more readings; --json lists all"

@@ -5,54 +5,68 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqpcap.cli.console import metered, plural, say, size
-from mqpcap.cli.options import Choices, common
+from mqpcap.cli.console import Meter, metered, plural, say, size
+from mqpcap.cli.options import Choices, allow_missing, common
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
 
 if TYPE_CHECKING:
-    from mqpcap.tables.parquet import Summary
+    from mqpcap.capture import Capture
+    from mqpcap.cli.parallel import Told
+    from mqpcap.tables.parquet import Export, Summary
 
 
 @click.command(epilog="Example: mqpcap export pcaps --out tables")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option("--out", required=True, metavar="DIR", help="Where the tables go; an earlier export there is replaced.")
-@click.option("--overwrite", is_flag=True, help="Replace DIR whatever is in it.")
+@allow_missing
 @common
-def export(inputs: tuple[str, ...], out: str, overwrite: bool, choices: Choices) -> None:
+def export(inputs: tuple[str, ...], out: str, allow_missing: bool, choices: Choices) -> None:
     """Write the tables of captures as Parquet.
 
     INPUT is a file, a directory (searched for captures), a glob, or - for standard input. DIR appears when all is
-    written; until then what was there stays.
+    written; until then what was there stays. DIR is new, empty, or holds nothing but an earlier export.
     """
     from pathlib import Path
 
-    from mqpcap.cli.parallel import Told, grouped, written, written_in_groups
+    from mqpcap.cli.parallel import grouped
+    from mqpcap.errors import OutputError
     from mqpcap.tables.parquet import Export
 
     outcome = Outcome(choices)
     captures = found(inputs, outcome).captures
     files = [Path(name) for capture in captures for name in capture.files if name != "-"]
-    threads = choices.core_count
     if not captures:
         finish(outcome)
     told_of_speed(outcome)
-    groups, told = grouped(captures), Told()
-    with Export(Path(out), overwrite=overwrite, keep=files, threads=threads) as tables:
-        with metered(size_bytes(captures), choices.quiet) as meter:
-            if len(groups) == 1:
-                told.add(written(groups[0], choices, tables, meter))
-            else:
-                for folder, one in written_in_groups(groups, choices, tables.scratch, meter):
-                    told.add(one)
-                    tables.adopt_all(folder)
-        outcome.flaws, outcome.notes = told.flaws, told.notes
-        outcome.unreadable += told.unreadable
-        if not told.dissected_count:
-            finish(outcome)  # what was there stays: it is worth more than nothing
-        summary = tables.commit()
+    only_new = bool(outcome.unreadable) and not allow_missing
+    try:
+        with Export(Path(out), only_new=only_new, keep=files, threads=choices.core_count) as tables:
+            with metered(size_bytes(captures), choices.quiet) as meter:
+                told = _written(grouped(captures), choices, tables, meter)
+            outcome.flaws, outcome.notes = told.flaws, told.notes
+            outcome.unreadable += told.unreadable
+            if not told.dissected_count:
+                finish(outcome)  # what was there stays: it is worth more than nothing
+            tables.only_new = bool(outcome.unreadable) and not allow_missing
+            summary = tables.commit()
+    except OutputError:
+        outcome.close()  # what cannot be read is told all the same
+        raise
     if not choices.quiet:
         tell(summary, outcome, told.problem_bytes, out)
     finish(outcome)
+
+
+def _written(groups: "list[list[Capture]]", choices: Choices, tables: "Export", meter: Meter) -> "Told":
+    from mqpcap.cli.parallel import Told, written, written_in_groups
+
+    if len(groups) == 1:
+        return written(groups[0], choices, tables, meter)
+    told = Told()
+    for folder, one in written_in_groups(groups, choices, tables.scratch, meter):
+        told.add(one)
+        tables.adopt_all(folder)
+    return told
 
 
 def tell(summary: "Summary", outcome: Outcome, problem_bytes: Counter[str], out: str) -> None:

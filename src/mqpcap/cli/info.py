@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.console import plural, shown, size
-from mqpcap.cli.options import Choices, common
+from mqpcap.cli.options import Choices, common, utc_option
 from mqpcap.cli.reading import Outcome, caps, dissections, finish, found
 
 if TYPE_CHECKING:
@@ -97,8 +97,9 @@ class Report:
 @click.command(epilog="Example: mqpcap info pcaps/faults/blipmq_lost.pcap")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object with an entry per capture.")
+@utc_option
 @common
-def info(inputs: tuple[str, ...], as_json: bool, choices: Choices) -> None:
+def info(inputs: tuple[str, ...], as_json: bool, utc: bool, choices: Choices) -> None:
     """Tell what captures are and how far they can be trusted.
 
     Files, packets, connections and messages; then what was lost, cut, sent again or not understood, and a verdict in
@@ -114,8 +115,9 @@ def info(inputs: tuple[str, ...], as_json: bool, choices: Choices) -> None:
         if as_json:
             reports.append(_as_json(report))
         else:
-            for line in _as_text(report):
-                click.echo(line)
+            with outcome.aside():
+                for line in _as_text(report, utc):
+                    click.echo(line)
     if as_json:
         strangers = {
             name: [{"file": file, "reason": reason} for file, reason in some]
@@ -182,7 +184,7 @@ def _links(facts: "FileFacts") -> str:
     return ", ".join(LINK_TYPES.get(number, f"link type {number}") for number in facts.link_types) or "no interface"
 
 
-def _as_text(report: Report) -> Iterator[str]:
+def _as_text(report: Report, utc: bool) -> Iterator[str]:
     from mqpcap.cli.lines import clock
 
     for facts in report.files[:FILES_SHOWN]:
@@ -202,8 +204,7 @@ def _as_text(report: Report) -> Iterator[str]:
     if times:
         span_ns = max(times) - min(times)
         yield (
-            f"  time          {clock(min(times), True, True)} to {clock(max(times), True, True)} UTC, "
-            f"{span_ns / 1e9:,.3f} s"
+            f"  time          {clock(min(times), utc, True)} to {clock(max(times), utc, True)}, {span_ns / 1e9:,.3f} s"
         )
     dropped = report.dropped_count
     yield f"  dropped       {'the files do not say' if dropped is None else f'{dropped:,} by the capturing system'}"

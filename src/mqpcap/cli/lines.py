@@ -4,8 +4,7 @@ Nothing is said by colour alone: a flaw and an error are words. Bytes of a captu
 unescaped.
 """
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -14,6 +13,8 @@ from functools import lru_cache
 from mqpcap.cli.console import shown
 
 PREVIEW_BYTES = 48
+NAME_LENGTH = 120
+"""So many characters of a name are shown in a line."""
 MAX_SHOWN_BYTES = 2048
 """So much of one value is shown in a tree; ``--json`` and the tables have all of it."""
 
@@ -43,16 +44,22 @@ class Style:
 
 
 def clock(ts_ns: int, utc: bool, dated: bool) -> str:
-    """A time of day with microseconds, the date in front if asked."""
+    """A time of day with microseconds and its zone, the date in front if asked.
+
+    >>> clock(1_700_000_000_000_001_000, True, True)
+    '2023-11-14 22:13:20.000001Z'
+    """
     seconds, ns = divmod(ts_ns, 1_000_000_000)
-    return f"{_second(seconds, utc, dated)}.{ns // 1000:06d}"
+    second, zone = _second(seconds, utc, dated)
+    return f"{second}.{ns // 1000:06d}{zone}"
 
 
 @lru_cache
-def _second(seconds: int, utc: bool, dated: bool) -> str:
+def _second(seconds: int, utc: bool, dated: bool) -> tuple[str, str]:
+    """A second, and the zone: Z if UTC was asked for, else how far the local time is ahead, as +01 or -03:30."""
     when = datetime.fromtimestamp(seconds, UTC)
     when = when if utc else when.astimezone()
-    return f"{when:{'%Y-%m-%d ' if dated else ''}%H:%M:%S}"
+    return f"{when:{'%Y-%m-%d ' if dated else ''}%H:%M:%S}", "Z" if utc else when.isoformat()[-6:].removesuffix(":00")
 
 
 def day(ts_ns: int, utc: bool) -> str:
@@ -75,7 +82,7 @@ def line(message: Mapping[str, object], body: object, style: Style) -> str:
     packet = f"#{message['first_packet']}"
     if style.filed:
         packet = shown(str(message["capture_file"])) + packet
-    operation = shown(str(message["op"])) if message["op"] is not None else f"operation {message['op_code']}"
+    operation = _cut(str(message["op"]), shown) if message["op"] is not None else f"operation {message['op_code']}"
     parts = [
         paint("dim", clock(int(str(message["ts_ns"])), style.utc, style.dated)),
         f"{packet:<6}",
@@ -146,9 +153,21 @@ def _verdicts(message: Mapping[str, object], paint: Paint) -> Iterator[str]:
 
 
 def _word(value: object) -> str:
-    """A name as it is, in quotes where it would not stand as one word."""
-    text = shown(str(value))
-    return text if text and " " not in text and '"' not in text else json.dumps(text, ensure_ascii=False)
+    """A name as it is, in quotes where it would not stand as one word; a long one is cut, with its length."""
+    text = str(value)
+    return _cut(text, shown if text and " " not in text and '"' not in text else _in_quotes)
+
+
+def _cut(text: str, form: Callable[[str], str]) -> str:
+    if len(text) <= NAME_LENGTH:
+        return form(text)
+    return f"{form(text[:NAME_LENGTH])}... ({len(text):,} characters)"
+
+
+def _in_quotes(text: str) -> str:
+    # repr would choose its quotes by what is inside.
+    inside = shown(text.replace("\\", "\\\\").replace('"', '\\"'))
+    return f'"{inside}"'
 
 
 def value_text(value: object, at_most: int = MAX_SHOWN_BYTES) -> str:
@@ -174,9 +193,7 @@ def _readable(text: str) -> bool:
 
 def _quoted(text: str, at_most: int) -> str:
     more = len(text) - at_most
-    # repr would choose its quotes by what is inside.
-    inside = shown(text[:at_most].replace("\\", "\\\\").replace('"', '\\"'))
-    return f'"{inside}"' if more <= 0 else f'"{inside}" and {more} more'
+    return _in_quotes(text[:at_most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _cut_hex(value: bytes, at_most: int) -> str:

@@ -3,27 +3,32 @@
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from mqpcap.cli.options import Choices
 from mqpcap.cli.reading import Outcome, again
 
 if TYPE_CHECKING:
     from mqpcap.capture import Capture
     from mqpcap.cli.time_merge import Row
-    from mqpcap.explain import Explanation
+    from mqpcap.explain import Explanation, Hidden
     from mqpcap.message_bytes import Excerpts, Wanted
     from mqpcap.schema.protocol import Direction
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Contiguous bytes of a message, ``offset`` from its begin; ``hidden`` spans count from the first of them."""
+    """Contiguous bytes of a message, ``offset`` from its begin; the spans of ``veil`` count from the first of them."""
 
     offset: int
     data: bytes
-    hidden: tuple[tuple[int, int], ...]
+    veil: "Hidden | None"
+
+    @property
+    def hidden(self) -> tuple[tuple[int, int], ...]:
+        """The spans that must not be shown."""
+        return () if self.veil is None else self.veil.spans
 
 
 class Bytes:
@@ -59,10 +64,8 @@ class Bytes:
     def runs(self, row: "Row") -> list[Shown]:
         """What was captured of a message, in order."""
         runs = self._excerpts[row.capture].runs(_wanted(row))
-        secrets = not self._outcome.choices.show_secrets and _may_hold_secret(
-            row.protocol, str(row.message["direction"]), row.message["op_code"]
-        )
-        return [Shown(run.offset, run.data, _hidden(row, run.data, run.offset) if secrets else ()) for run in runs]
+        choices = self._outcome.choices
+        return [Shown(run.offset, run.data, hidden(row, run.data, run.offset, choices)) for run in runs]
 
 
 def _wanted(row: "Row") -> "Wanted":
@@ -72,34 +75,42 @@ def _wanted(row: "Row") -> "Wanted":
     return Wanted(*(row.message[name] for name in names))  # type: ignore[arg-type]  # columns of MESSAGES
 
 
-@cache
-def _may_hold_secret(protocol: str, direction: str, op: int | None) -> bool:
-    from mqpcap.explain import may_hold_secret
+def hidden(row: "Row", data: bytes, offset: int, choices: Choices) -> "Hidden | None":
+    """What must not be shown of these bytes of a row, None if all may be.
+
+    A row with a flaw is hidden behind its header in a protocol with secrets, and in any if Decode As may have named
+    the wrong one; what is behind a hole is hidden whole.
+    """
+    from mqpcap import explain as explanation
     from mqpcap.protocols import protocols
+    from mqpcap.schema.protocol import ANY
+    from mqpcap.tables.arrow import SECRET
 
-    return may_hold_secret(protocols()[protocol], direction, op)
-
-
-def _hidden(row: "Row", data: bytes, offset: int) -> tuple[tuple[int, int], ...]:
-    """Spans of the run that hold a secret: what is behind a hole is hidden whole."""
-    if offset:
-        return ((0, len(data)),)
-    from mqpcap.explain import secret_spans
-    from mqpcap.protocols import protocols
-
+    if choices.show_secrets:
+        return None
     protocol = protocols()[row.protocol]
-    return tuple(secret_spans(protocol, data, explained(row, data).best))
+    code = row.message["op_code"]
+    op = ANY if code is None else int(str(code))
+    if row.message["flaw"] is not None:
+        if not choices.decode_as and not explanation.holds_secrets(protocol):
+            return None
+        return explanation.ALL if offset else explanation.behind_header(protocol, str(row.message["direction"]), op)
+    if any(row.fields.get(name) == SECRET.encode() for name in protocol.spare):
+        return explanation.behind_header(protocol, str(row.message["direction"]), op)
+    if not explanation.holds_secrets(protocol, op):
+        return None
+    return explanation.hidden(protocol, data, explained(row, data, inside=False).best)
 
 
-def explained(row: "Row", data: bytes) -> "Explanation":
-    """The explanation of a row's bytes that agrees with the row."""
+def explained(row: "Row", data: bytes, inside: bool = True) -> "Explanation":
+    """The explanation of a row's bytes that agrees with the row; ``inside`` as there."""
     from mqpcap.explain import explanation
     from mqpcap.protocols import protocols
     from mqpcap.tables.arrow import KEYS
 
     direction: Direction = "c2s" if row.message["direction"] == "c2s" else "s2c"
     fields = {name: value for name, value in row.fields.items() if name not in KEYS}
-    return explanation(protocols()[row.protocol], data, direction, _dialect(row), fields)
+    return explanation(protocols()[row.protocol], data, direction, _dialect(row), fields, inside)
 
 
 def _dialect(row: "Row") -> str | None:

@@ -131,6 +131,17 @@ def protocol_name(word: str, param: click.Parameter | None = None, ctx: click.Co
     return word.lower()
 
 
+allow_missing = click.option(
+    "--allow-missing", is_flag=True, help="Replace an earlier export even if an input cannot be read."
+)
+
+
+def utc_option(command: Callable[P, R]) -> Callable[P, R]:
+    """The command with ``-u``, given to it as ``utc``: every command that prints times for people has it."""
+    option = click.option("-u", "--utc", is_flag=True, help="Times in UTC, marked Z, not in local time.")
+    return option(command)
+
+
 def common(command: Callable[P, R]) -> Callable[..., R]:
     """The command with the common options in front, given to it as ``choices``."""
 

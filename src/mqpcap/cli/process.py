@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import sys
 from types import ModuleType
 
@@ -29,6 +30,36 @@ def settle_in() -> None:
 def leave() -> None:
     """Let the process end without a last search for garbage, which takes a twentieth of a short command."""
     gc.freeze()
+
+
+def open_closed_streams() -> None:
+    """Give a process that was started without standard streams some, so that it says so in one line.
+
+    Without them a file opened later would take their number, and rows would be written into it.
+    """
+    for number, (name, mode, other_way) in enumerate(
+        [("stdin", "r", os.O_WRONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY)]
+    ):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, other_way)  # the lowest number free, unless the streams were set to None
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 - for the life of the process
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: the user leaves, and what is temporary is taken away."""
+
+
+def end_as_interrupted() -> None:
+    """Have SIGTERM unwind the process as Ctrl-C does, once."""
+
+    def leave_once(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, leave_once)
 
 
 class NoPandas:

@@ -36,6 +36,8 @@ class Outcome:
     choices: Choices
     tells_notes: bool = True
     """False where the rows say them already."""
+    utc: bool = False
+    """Whether times are shown in UTC, else in local time."""
     unreadable: list[tuple[str, str]] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     flaws: Counter[str] = field(default_factory=Counter)
@@ -46,6 +48,8 @@ class Outcome:
     """Those that were opened."""
     capture_count: int = 0
     file_count: int = 0
+    aside: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Entered to write rows while captures are still read: the progress bar is out of the way."""
 
     def take(self, chunk: "Chunk") -> None:
         """Count the flaws of a chunk."""
@@ -132,6 +136,7 @@ def dissections(captures: "Sequence[Capture]", outcome: Outcome) -> "Iterator[Di
     jobs = choices.core_count if told_of_speed(outcome) else 1
     jobs = max(1, min(jobs, len(captures)))
     with metered(size_bytes(captures), choices.quiet) as meter, closing(_runs(captures, choices, jobs, meter)) as runs:
+        outcome.aside = meter.aside
         for capture, dissected in runs:
             dissection = _noted(capture, dissected, outcome)
             if dissection is not None:

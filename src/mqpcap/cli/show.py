@@ -10,7 +10,7 @@ import click
 
 from mqpcap.cli.console import coloured
 from mqpcap.cli.messages import Bytes
-from mqpcap.cli.options import Choices, common, duration_ns, protocol_names
+from mqpcap.cli.options import Choices, common, duration_ns, protocol_names, utc_option
 from mqpcap.cli.reading import Outcome, dissections, finish, found, kept_stdin
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ NOT_IN_LINES = ["ts", "end_ts_ns", "last_packet", "frame_len"]
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per message: its columns, and fields.")
 @click.option("-v", "--verbose", is_flag=True, help="Below each line the message's fields.")
 @click.option("-x", "--hex", "as_hex", is_flag=True, help="Below each line the message's bytes.")
-@click.option("-u", "--utc", is_flag=True, help="Times in UTC, not in local time.")
+@utc_option
 @click.option("-c", "--count", type=click.IntRange(min=0), metavar="N", help="Only the first N messages.")
 @click.option("--protocol", "only_protocol", callback=protocol_names, multiple=True, metavar="NAME",
               help="Only this protocol (repeatable).")  # fmt: skip

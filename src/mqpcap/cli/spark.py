@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.console import plural, say
-from mqpcap.cli.options import Choices, common
+from mqpcap.cli.options import Choices, allow_missing, common
 from mqpcap.cli.process import NoPandas
 from mqpcap.cli.reading import Outcome, finish
 
 if TYPE_CHECKING:
     from mqpcap.pipeline import Options
     from mqpcap.spark import job
+    from mqpcap.tables.parquet import Summary
 
 
 EXAMPLE = "Example: mqpcap spark export pcaps --out tables --master 'local[2]'"
@@ -33,7 +34,7 @@ def spark() -> None:
 @click.option("--conf", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of Spark (repeatable).")
 @click.option("--shares", type=click.IntRange(min=1), metavar="N",
               help="Cut every capture into N parts.  [default: by size and slots]")  # fmt: skip
-@click.option("--overwrite", is_flag=True, help="Replace DIR whatever is in it.")
+@allow_missing
 @common
 def export(
     inputs: tuple[str, ...],
@@ -41,13 +42,13 @@ def export(
     master: str | None,
     settings: tuple[str, ...],
     shares: int | None,
-    overwrite: bool,
+    allow_missing: bool,
     choices: Choices,
 ) -> None:
     """Write the tables of captures as Parquet, with the machines of a cluster.
 
     Rows are those of mqpcap export. INPUT is a file, a directory, a glob or a URI; all machines must see it. The same
-    command goes on where a killed one stopped.
+    command goes on where a killed one stopped. DIR is new, empty, or holds nothing but an earlier export.
     """
     if NoPandas in sys.meta_path:
         sys.meta_path.remove(NoPandas)  # the other commands are spared it; pyspark is not
@@ -79,14 +80,17 @@ def export(
     named = bool(outcome.unreadable)
     outcome.unreadable.clear()
     made = job.export(
-        session(master, conf), found.captures, out, _options(choices), overwrite=overwrite, share_count=shares,
-        progress=_progress(choices),
+        session(master, conf), found.captures, out, _options(choices), share_count=shares,
+        is_missing=named, allow_missing=allow_missing, progress=_progress(choices),
     )  # fmt: skip
     outcome.flaws.update(made.flaws)
     outcome.notes += made.notes
     outcome.unreadable += made.unreadable
-    if not choices.quiet:
-        _tell(made, outcome, shown(out))
+    if made.refusal is not None:
+        outcome.close()
+        raise made.refusal
+    if made.summary is not None and not choices.quiet:
+        _tell(made, made.summary, outcome, shown(out))
     if named:
         click.get_current_context().exit(max(1, outcome.close()))
     finish(outcome)
@@ -112,10 +116,9 @@ def _progress(choices: Choices) -> "Callable[[str, int, int], None] | None":
     return tell
 
 
-def _tell(made: "job.Outcome", outcome: Outcome, out: str) -> None:
+def _tell(made: "job.Outcome", summary: "Summary", outcome: Outcome, out: str) -> None:
     from mqpcap.cli.export import tell
 
-    assert made.summary is not None
-    tell(made.summary, outcome, made.problem_bytes, out)
+    tell(summary, outcome, made.problem_bytes, out)
     resumed = f", {made.resumed_count:,} of them by an earlier run" if made.resumed_count else ""
     say(f"{plural(made.task_count, 'task')}{resumed}")

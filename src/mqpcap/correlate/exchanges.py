@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import constant, dictionary, factorize, unified, whole
 from mqpcap.correlate.dialogue import NO_ROW, Dialogue, Found, NamedRequests
 from mqpcap.correlate.rules import lanes
+from mqpcap.errors import let_go
 from mqpcap.schema.requests import I64, Lane, Prints, RequestKind, Rule, State
 
 MAX_WAITING_BYTES = 16 << 20
@@ -480,7 +481,7 @@ class Exchanges:
                 continue
             if self._file is None:
                 self._file = tempfile.TemporaryFile(prefix="mqpcap-exchanges-")  # noqa: SIM115 - closed with the room
-                weakref.finalize(self, self._file.close)
+                weakref.finalize(self, let_go, self._file)
             start = self._file.seek(0, 2)
             with pa.ipc.new_stream(self._file, block.table.schema) as writer:
                 writer.write_table(block.table)

@@ -6,7 +6,9 @@ read their fields. It promises a result for any bytes: a code, never an exceptio
 
 Theory of operation. A Program is rows of eight int32 words (see OP_* and W_*) over a pool of int64
 constants. ``_run`` walks the rows; a list or a part calls it again for its own rows, so the depth is
-that of the description, not of the input. Integers that later rows refer to live in registers. What
+that of the description, not of the input. Integers that later rows refer to live in registers; a row
+ONLY says in word REG, where later rows refer to its field, whether that is there, and makes the register
+behind, which is the field's, -1 where it is not: no length and no count is. What
 is read goes to a *tape* of (column, row, a, b): a and b are a value, or start and length of a span,
 or first element and count of a list. A message that fails has its entries taken back, so a row
 decodes wholly or not at all.
@@ -416,8 +418,6 @@ class Interpreter:
                 return WRONG
             if count > MAX_LIST_ITEMS:
                 return LONG
-        if self.ops[pc + W_FLAGS] & CHECKED and count < 1:
-            return WRONG
         while i < count:
             if by == BY_REST and self.pos >= end:
                 break
@@ -435,6 +435,8 @@ class Interpreter:
             i += 1
         if (by == BY_REST or by == BY_ZERO) and i >= MAX_LIST_ITEMS:
             return LONG
+        if self.ops[pc + W_FLAGS] & CHECKED and i < 1:
+            return SHORT if self.soft and by == BY_REST else WRONG
         self._put(self.ops[pc + W_COL], row, first, i)
         return DONE
 
@@ -494,6 +496,7 @@ class Interpreter:
     def _run(self, pc: cython.Py_ssize_t, end: cython.longlong, row: cython.longlong) -> cython.int:
         """Run rows from ``pc`` to their END over bytes from ``self.pos`` to ``end``."""
         op: cython.int
+        reg: cython.int
         result: cython.int
         value: cython.longlong
         while True:
@@ -516,6 +519,11 @@ class Interpreter:
                 result = self._test(pc, end)
                 if result < 0:
                     return SHORT
+                reg = self.ops[pc + W_REG]
+                if reg >= 0:
+                    self.regs[reg] = result
+                    if not result:
+                        self.regs[reg + 1] = -1
                 pc = pc + OP_WORDS if result else self.ops[pc + W_JUMP]
                 continue
             elif op == OP_LIST:

@@ -54,6 +54,8 @@ SCAN_ROOM = 4096
 I64 = NDArray[np.int64]
 Server = tuple[str, str, int]
 """A protocol, and address and port of a server told to speak it."""
+Told = tuple[Server, int]
+"""A server, and the time of the packet that told it."""
 
 
 class Step(IntEnum):
@@ -261,6 +263,8 @@ class _Choice(NamedTuple):
     claim: Claim
     client: int
     identified_by: str | None
+    guess: bool = False
+    """Content fits with either side as the client, and no server is known: only the port numbers say which."""
 
 
 @dataclass(slots=True)
@@ -268,7 +272,8 @@ class _Hold:
     """A connection nobody has claimed yet: what was captured of it, and how its sides began.
 
     ``weak`` are the claims of protocols it fits but whose port it does not use: good if its server turns out to
-    speak one.
+    speak one. Two with either side as the client are there if content does not say who is; the better guess is first.
+    ts_ns is the time of the last packet looked at; ``full`` when no more bytes are looked at.
     """
 
     pieces: list[_Piece] = field(default_factory=list)
@@ -276,6 +281,8 @@ class _Hold:
     ended: list[bool] = field(default_factory=lambda: [False, False])
     ask_at_bytes: int = 1
     weak: list[_Choice] = field(default_factory=list)
+    ts_ns: int = 0
+    full: bool = False
 
     @property
     def held_bytes(self) -> int:
@@ -384,7 +391,7 @@ class Framer:
     """
 
     def __init__(
-        self, protocols: Mapping[str, MessageQueue], decode_as: Sequence[DecodeAs] = (), servers: Iterable[Server] = ()
+        self, protocols: Mapping[str, MessageQueue], decode_as: Sequence[DecodeAs] = (), servers: Iterable[Told] = ()
     ) -> None:
         self.protocols = protocols
         self.decode_as = decode_as
@@ -394,9 +401,15 @@ class Framer:
         self._replay: list[NDArray[np.uint8]] = []
         self._replay_bytes = 0
         self._held_bytes = 0
-        self.servers: set[Server] = {*servers}
-        """Servers told to speak a protocol; `doubted` are those that a connection asked for and were not among them."""
+        self.servers: dict[Server, int] = {}
+        """Servers told to speak a protocol, and the time of the first packet that told so.
+
+        `doubted` are those that a connection asked for and were not among them.
+        """
+        for server, ts_ns in servers:
+            self._tell(server, ts_ns)
         self.doubted: set[Server] = set()
+        self._full: list[tuple[ConnectionState, _Origin]] = []
         self.counts = {"opening_cap": 0}
         self._unsettled: set[int] = set()
         self.ports = frozenset(port for p in protocols.values() for port in p.ports)
@@ -442,6 +455,11 @@ class Framer:
                 self._note_unsettled(talk)
             else:
                 consumed += [piece.length for piece in new]
+        # Servers that other connections of this window told earlier count, whichever connection was looked at first.
+        for talk, of in self._full:
+            assert talk.hold is not None
+            self._decide(talk, of, self._by_peer(talk, of, until_ns=talk.hold.ts_ns))
+        self._full = []
         return self._collect(stretches.buffer), np.array(consumed, np.int64)
 
     def finish(self, flows: Sequence[Flow], over: Iterable[int] | None = None) -> list[Frames]:
@@ -502,7 +520,8 @@ class Framer:
             choice = self._looked_at(talk, of, new)
         if choice is None:
             return False
-        self._decide(talk, of, choice)
+        first = _earliest(new) if talk.hold is None else None
+        self._decide(talk, of, choice, first.ts_ns(first.one) if first is not None else 0)
         return True
 
     def _at_sight(self, talk: ConnectionState, of: _Origin, new: list[_Piece]) -> _Choice | None:
@@ -532,6 +551,7 @@ class Framer:
         assert hold is not None
         choice: _Choice | None = None
         for piece, k in _events(new):
+            hold.ts_ns = piece.ts_ns(k)
             began = hold.began[piece.side]
             closed = began.closed
             began.take(piece, k)
@@ -540,16 +560,21 @@ class Framer:
             if full or so_far >= hold.ask_at_bytes or began.closed != closed:
                 hold.ask_at_bytes = _next_look(so_far)
                 choice = self._claimed(talk, of, full)
-                if choice is None and full:
+                if choice is None and full and not hold.weak:
                     choice = self._nobody(of, _openings(hold, of, True))
                 if choice is not None:
                     return choice
+                if full:
+                    hold.full = True
+                    break
         for piece in new:
             hold.ended[piece.side] = hold.ended[piece.side] or piece.ended
-        if all(hold.ended):
+        if all(hold.ended) and not hold.full:
             choice = self._claimed(talk, of, final=True)
         if choice is None and not self._held(hold, new):
-            choice = self._claimed(talk, of, final=True) or self._nobody(of, _openings(hold, of, True))
+            return self._claimed(talk, of, final=True) or self._by_peer(talk, of)
+        if hold.full:
+            self._full.append((talk, of))
         return choice
 
     def _held(self, hold: _Hold, new: Sequence[_Piece]) -> bool:
@@ -563,13 +588,20 @@ class Framer:
         hold.pieces += copies
         return True
 
-    def _decide(self, talk: ConnectionState, of: _Origin, choice: _Choice) -> None:
-        """Give the connection to a protocol or to nobody, and take in what was held of it."""
+    def _decide(self, talk: ConnectionState, of: _Origin, choice: _Choice, ts_ns: int = 0) -> None:
+        """Give the connection to a protocol or to nobody, and take in what was held of it.
+
+        ``ts_ns`` is the time of the packet that decided a connection of which nothing was held.
+        """
         hold, talk.hold = talk.hold, None
         talk.decided, talk.client = True, choice.client
         if choice.protocol is not None:
             talk.protocol, talk.identified_by = choice.protocol, choice.identified_by
             self._begin(talk, of, choice.protocol, choice.claim)
+            if choice.identified_by != "peer" and not choice.guess:
+                server = 1 - choice.client
+                told = choice.protocol.name, of.ips[server], of.ports[server]
+                self._tell(told, hold.ts_ns if hold is not None else ts_ns)
         else:
             talk.reason = choice.claim.reason
         if hold is None:
@@ -584,8 +616,6 @@ class Framer:
         index = self._of(protocol).index
         server = 1 - talk.client
         ip, port = of.ips[server], of.ports[server]
-        if talk.identified_by != "peer":
-            self.servers.add((protocol.name, ip, port))
         began = [claim.c2s or "", claim.s2c or ""]
         talk.connection = Evidence(of.connection_id, ip, port, of.syn[0] or of.syn[1], of.first_ts_ns, layouts=began)
         for number, side in enumerate(talk.sides):
@@ -594,6 +624,9 @@ class Framer:
                 side.step = STOP
             elif not of.syn[number]:
                 side.step = SEARCH
+
+    def _tell(self, server: Server, ts_ns: int) -> None:
+        self.servers[server] = min(self.servers.get(server, ts_ns), ts_ns)
 
     def _claimed(self, talk: ConnectionState, of: _Origin, final: bool) -> _Choice | None:
         """Who takes a connection by what is known of it; None to wait. ``final``: nothing follows."""
@@ -628,8 +661,9 @@ class Framer:
         best: _Choice | None = None
         best_rank = 0, False, False
         waits = False
+        sure: list[_Choice] = []
         for protocol, client, on_port, forced in self._candidates(of):
-            if best_rank >= (YES, on_port, True):
+            if best_rank >= (YES, on_port, True) and (of.oriented or on_port or best_rank[1]):
                 break  # Those to come are not better: who is on its own port was asked first.
             claim = protocol.claims(self._opening(protocol, openings, client, on_port, forced))
             verdict = claim.verdict
@@ -640,8 +674,15 @@ class Framer:
                 if rank > best_rank:
                     how = "decode_as" if forced else "content" if verdict is YES else "port"
                     best_rank, best = rank, _Choice(protocol, claim, client, how)
+                if verdict is YES and not on_port:
+                    sure.append(_Choice(protocol, claim, client, "content", guess=True))
             elif verdict is LIKELY:
                 weak.append(_Choice(protocol, claim, client, "peer"))
+        if best_rank[0] is YES and not best_rank[1] and best is not None:
+            either = [x for x in sure if x.protocol is best.protocol]
+            if len(either) > 1:
+                weak += sorted(either, key=lambda x: x.client != self._client_by_port(of))
+                return None, False
         if best_rank[0] is YES or not waits:
             return best, False
         return None, waits
@@ -669,16 +710,20 @@ class Framer:
         """The connection is not ours."""
         return _Choice(None, Claim(Verdict.NO, reason=_stranger(openings)), self._client_by_port(of), None)
 
-    def _by_peer(self, talk: ConnectionState, of: _Origin) -> _Choice:
-        """A connection that fits a protocol is taken if another one to the same server was told to be of it."""
+    def _by_peer(self, talk: ConnectionState, of: _Origin, until_ns: int | None = None) -> _Choice:
+        """A connection that fits a protocol is taken if another one to the same server was told to be of it.
+
+        ``until_ns``: servers told later do not count, so that windows and shares of the input change no row.
+        """
         assert talk.hold is not None
         for choice in talk.hold.weak:
             assert choice.protocol is not None
             server = choice.protocol.name, of.ips[1 - choice.client], of.ports[1 - choice.client]
-            if server in self.servers:
+            if server in self.servers and (until_ns is None or self.servers[server] <= until_ns):
                 return choice
             self.doubted.add(server)
-        return self._nobody(of, _openings(talk.hold, of, True))
+        guesses = (choice for choice in talk.hold.weak if choice.guess)
+        return next(guesses, None) or self._nobody(of, _openings(talk.hold, of, True))
 
     def _client_by_port(self, of: _Origin) -> int:
         """The client where content does not say: the SYN's sender, else the side whose port is no server's."""

@@ -1614,6 +1614,7 @@ PROTOCOL = MessageQueue(
     dialects=("go", "doc", "legacy", "python", "java"),
     layouts=(_layout("c2s", FlyMQRequest, _REQUESTS), _layout("s2c", FlyMQ, _REPLIES)),
     claims=claims,
+    spare={"extra": 1},
     recognised="a connection that begins with AF 01, a known opcode and a plausible length, or two messages in a row",
     envelope=Envelope(
         destination="topic",

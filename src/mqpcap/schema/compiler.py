@@ -6,7 +6,7 @@ anything else at import, naming the field.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
@@ -38,6 +38,8 @@ SPANS: dict[type, pa.DataType] = {
     wire.Tree: pa.binary(),
     wire.Json: pa.binary(),
 }
+REFERENCES = ("when", "of", "length", "count")
+"""What names an earlier field."""
 MIN_I64, MAX_I64 = -(1 << 63), (1 << 63) - 1
 
 
@@ -111,6 +113,18 @@ class Program:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Register:
+    """Where a number is kept; of a span (``is_span``) where it begins, its length is in the register behind.
+
+    there: the register that says whether the field is, -1 where it always is or nothing refers to it.
+    """
+
+    at: int
+    is_span: bool
+    there: int = -1
+
+
 @dataclass(slots=True)
 class _Compiler:
     protocol: MessageQueue
@@ -140,6 +154,8 @@ class _Compiler:
         old = self.columns[self.index[key]]
         if (old.kind, old.type) != (new.kind, new.type):
             raise self.refuse(f"column {name} is {old.type} elsewhere and {new.type} here; give one of them column=")
+        if old.secret != new.secret:
+            raise self.refuse(f"column {name} is a secret in one message and none in another; give one of them column=")
         return self.index[key]
 
     def const(self, *values: int) -> int:
@@ -150,53 +166,70 @@ class _Compiler:
         self.ops.append([*words, *[0] * (ip.OP_WORDS - len(words))])
         return len(self.ops) - 1
 
-    def message(self, cls: type, parent: int, registers: dict[str, int] | None = None) -> dict[str, int]:
+    def message(self, cls: type, parent: int) -> dict[str, _Register]:
         """The rows of a class without its END; returns where its fields' registers are."""
-        registers = {} if registers is None else registers
-        for f in cls.fields_desc:  # type: ignore[attr-defined]  # Message classes
+        registers: dict[str, _Register] = {}
+        fields: Sequence[wire.Kind] = cls.fields_desc  # type: ignore[attr-defined]  # Message classes
+        named = {getattr(x, word, None) for f in fields for x in (f, wire.bare(f)) for word in REFERENCES}
+        for f in fields:
             self.at = f"{cls.__name__}.{f.name}"
             self.check_name(f)
-            if type(f) is wire.If:
-                row = self.only(f, registers)
-                self.kind(f.kind, parent, registers, f.kind.column)
+            rows = self.conditions(f, registers)
+            there = -1
+            if rows and f.name in named:
+                there, self.registers = self.registers, self.registers + 1  # in front of the field's own
+            self.kind(wire.bare(f), parent, registers, f.column)
+            if f.name in registers:
+                registers[f.name] = replace(registers[f.name], there=there)
+            for row in rows:
+                self.ops[row][ip.W_REG] = there
                 self.ops[row][ip.W_JUMP] = len(self.ops) * ip.OP_WORDS
-            else:
-                self.kind(f, parent, registers, f.column)
         return registers
+
+    def conditions(self, f: wire.Kind, registers: dict[str, _Register]) -> list[int]:
+        """Rows that skip a field: what it refers to may be absent, or its condition not hold."""
+        names = (getattr(f, "when", None), getattr(wire.bare(f), "of", None))
+        needed = [registers[x].there for x in names if x in registers and registers[x].there >= 0]
+        rows = [self.emit(ip.OP_ONLY, -1, -1, ip.IF_NOT_ZERO, there) for there in needed]
+        return [*rows, self.only(f, registers)] if isinstance(f, wire.If) else rows
 
     def check_name(self, f: object) -> None:
         name = getattr(f, "name", "")
-        if not isinstance(f, wire.Kind):
+        if not isinstance(f, wire.Kind) or (isinstance(f, wire.If) and type(f) is not wire.If):
             raise self.refuse(f"{type(f).__name__} is not in the vocabulary")
         if name in RESERVED:
             raise self.refuse(f"the name {name} is Scapy's or Python's; use {name}_")
 
-    def register(self, registers: dict[str, int], name: str, size: int = 1) -> int:
-        registers[name] = self.registers
-        self.registers += size
-        return registers[name]
+    def register(self, registers: dict[str, _Register], name: str, is_span: bool = False) -> int:
+        at = self.registers
+        registers[name] = _Register(at, is_span)
+        self.registers += 1 + is_span
+        return at
 
-    def of(self, registers: dict[str, int], name: str | None) -> int:
+    def of(self, registers: dict[str, _Register], name: str | None, is_span: bool = False) -> int:
         if name is None or name not in registers:
             raise self.refuse(f"refers to {name}, which is not an earlier field")
-        return registers[name]
+        if registers[name].is_span != is_span:
+            raise self.refuse(f"refers to {name}, which is no {'text' if is_span else 'number'}")
+        return registers[name].at
 
-    def only(self, f: wire.If, registers: dict[str, int]) -> int:
+    def only(self, f: wire.If, registers: dict[str, _Register]) -> int:
         if f.left is not None:
             return self.emit(ip.OP_ONLY, -1, -1, ip.IF_LEFT, 0, self.const(f.left))
         if f.follows is not None:
             value = int.from_bytes(f.follows, "big", signed=False)
             return self.emit(ip.OP_ONLY, -1, -1, ip.IF_FOLLOWS, len(f.follows), self.const(value))
-        reg = self.of(registers, f.when)
         if f.has is not None:
-            return self.emit(ip.OP_ONLY, -1, -1, ip.IF_HAS, reg, self.const(f.has))
+            return self.emit(ip.OP_ONLY, -1, -1, ip.IF_HAS, self.of(registers, f.when), self.const(f.has))
         if isinstance(f.equals, bytes):
+            reg = self.of(registers, f.when, is_span=True)
             return self.emit(ip.OP_ONLY, -1, -1, ip.IF_TEXT, reg, self.const(len(f.equals), *f.equals))
         if f.equals is not None:
-            return self.emit(ip.OP_ONLY, -1, -1, ip.IF_EQUALS, reg, self.const(f.equals))
-        return self.emit(ip.OP_ONLY, -1, -1, ip.IF_NOT_ZERO, reg, 0)
+            return self.emit(ip.OP_ONLY, -1, -1, ip.IF_EQUALS, self.of(registers, f.when), self.const(f.equals))
+        is_span = f.when in registers and registers[f.when].is_span  # then its length must not be zero
+        return self.emit(ip.OP_ONLY, -1, -1, ip.IF_NOT_ZERO, self.of(registers, f.when, is_span) + is_span, 0)
 
-    def kind(self, f: wire.Kind, parent: int, registers: dict[str, int], name: str | None) -> None:
+    def kind(self, f: wire.Kind, parent: int, registers: dict[str, _Register], name: str | None) -> None:
         if type(f) in NUMBERS:
             self.number(f, parent, registers, name)  # a Number, by exact type
         elif type(f) in SPANS:
@@ -212,7 +245,7 @@ class _Compiler:
         else:
             raise self.refuse(f"{type(f).__name__} is not in the vocabulary")
 
-    def number(self, f: wire.Number, parent: int, registers: dict[str, int], name: str | None) -> None:
+    def number(self, f: wire.Number, parent: int, registers: dict[str, _Register], name: str | None) -> None:
         col = self.column(f, "number", NUMBERS[type(f)], parent, name)
         flags = ip.SIGNED * f.signed | ip.LITTLE * f.little | ip.TRUTH * f.truth
         low = high = -1
@@ -227,7 +260,7 @@ class _Compiler:
         reg = self.register(registers, f.name)
         self.emit(ip.OP_INT, col, reg, f.size, less, self.const(low, high) if flags & ip.CHECKED else -1, 0, flags)
 
-    def measure(self, f: wire.Span | wire.Array | wire.Nested, registers: dict[str, int]) -> tuple[int, int]:
+    def measure(self, f: wire.Span | wire.Array | wire.Nested, registers: dict[str, _Register]) -> tuple[int, int]:
         """Words X and Y: how the length or count is learnt."""
         by = f.count if isinstance(f, wire.Array) else f.length
         if by is not None:
@@ -242,7 +275,7 @@ class _Compiler:
             return ip.BY_ZERO, f.until_zero
         return ip.BY_REST, 0
 
-    def span(self, f: wire.Span, parent: int, registers: dict[str, int], name: str | None) -> None:
+    def span(self, f: wire.Span, parent: int, registers: dict[str, _Register], name: str | None) -> None:
         col = self.column(f, "span", SPANS[type(f)], parent, name)
         x, y = self.measure(f, registers)
         flags = ip.UTF8 * f.strict | ip.PRINTABLE * f.printable | ip.LITTLE * f.little
@@ -250,9 +283,9 @@ class _Compiler:
         if f.at_least is not None or f.at_most is not None:
             flags |= ip.CHECKED
             bounds = self.const(f.at_least or 0, MAX_I64 if f.at_most is None else f.at_most)
-        self.emit(ip.OP_SPAN, col, self.register(registers, f.name, 2), x, y, bounds, 0, flags)
+        self.emit(ip.OP_SPAN, col, self.register(registers, f.name, is_span=True), x, y, bounds, 0, flags)
 
-    def many(self, f: wire.Array, parent: int, registers: dict[str, int], name: str | None) -> None:
+    def many(self, f: wire.Array, parent: int, registers: dict[str, _Register], name: str | None) -> None:
         item = f.item
         if isinstance(item, wire.Array | wire.If | wire.Nested):
             raise self.refuse("an item must be a plain kind or a Message class")
@@ -271,7 +304,7 @@ class _Compiler:
         self.emit(ip.OP_END)
         self.ops[row][ip.W_JUMP] = len(self.ops) * ip.OP_WORDS
 
-    def part(self, f: wire.Nested, parent: int, registers: dict[str, int]) -> None:
+    def part(self, f: wire.Nested, parent: int, registers: dict[str, _Register]) -> None:
         x, y = self.measure(f, registers)
         flags = 0 if f.at_most is None else ip.CHECKED
         bounds = -1 if f.at_most is None else self.const(0, f.at_most)
@@ -306,8 +339,11 @@ def compile(protocol: MessageQueue) -> Program:
             header_pc = len(c.ops) * ip.OP_WORDS
             registers = c.message(layout.header, -1)
             c.emit(ip.OP_END)
-            op_reg = registers[layout.op] if layout.op else -1
+            op_reg = registers[layout.op].at if layout.op else -1
             for f in layout.header.fields_desc:  # type: ignore[attr-defined]  # a Message class
+                c.at = f"{layout.header.__name__}.{f.name}"
+                if not isinstance(f, wire.Number | wire.Bits) and getattr(f, "size", None) is None:
+                    raise c.refuse("a header's fields have a fixed size; what has none goes into the bodies")
                 if layout.packed and f.name == layout.packed[0]:
                     packed_at = header_len
                 header_len += wire.smallest(f)

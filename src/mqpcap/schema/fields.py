@@ -99,6 +99,14 @@ class Kind(Field[Any, Any]):
         return x
 
 
+def said_by(pkt: Packet, name: str) -> int:
+    """The length or count that an earlier field says; raises Broken where that is absent, or negative."""
+    n = pkt.fields[name]
+    if n is None or n < 0:
+        raise Broken
+    return int(n)
+
+
 def _measured_by(pkt: Packet, name: str) -> Any:
     """The field whose length or count the field ``name`` holds, None if there is none."""
     for field in pkt.fields_desc:
@@ -113,6 +121,7 @@ class Number(Kind):
 
     ``equals``, ``at_least`` and ``at_most`` are part of the layout: another value is no such message.
     A number that another field names as its length or count is computed when left out.
+    Built, none may pass ``at_most``.
     """
 
     size: ClassVar[int] = 0
@@ -140,6 +149,11 @@ class Number(Kind):
         if (self.at_least is not None and value < self.at_least) or (self.at_most is not None and value > self.at_most):
             raise Broken
 
+    def up_to(self, value: int) -> None:
+        """Refuses to build what passes ``at_most``; another value than ``equals`` is one's own will."""
+        if self.at_most is not None and self.equals is None and value > self.at_most:
+            raise ValueError(f"{self.name} is {value}, but goes up to {self.at_most}")
+
     def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
         if len(s) < self.size:
             raise Broken
@@ -151,6 +165,7 @@ class Number(Kind):
         if value is None:
             measured = _measured_by(pkt, self.name)
             value = 0 if measured is None else measured.measure(pkt)
+        self.up_to(value)
         return int(value).to_bytes(self.size, "little" if self.little else "big", signed=self.signed)
 
     def randval(self) -> Any:
@@ -236,7 +251,10 @@ class Length(U32):
 
 
 class Bits(Kind):
-    """Part of the integer ``of``: ``(of >> shift) & mask``. Takes no bytes of its own; built, it goes into ``of``."""
+    """Part of the integer ``of``: ``(of >> shift) & mask``, absent where that is.
+
+    Takes no bytes of its own; built, it goes into ``of``.
+    """
 
     def __init__(self, name: str, *, of: str, mask: int, shift: int = 0, **about: Any) -> None:
         super().__init__(name, None, **about)
@@ -245,15 +263,17 @@ class Bits(Kind):
         self.shift = shift
 
     def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
-        return s, pkt.fields[self.of] >> self.shift & self.mask
+        number = pkt.fields[self.of]
+        return s, None if number is None else number >> self.shift & self.mask
 
     def takes(self, pkt: Packet, value: Any) -> bytes:
         return b""
 
-    def into(self, number: int, value: Any) -> int:
+    def into(self, number: int | None, value: Any) -> int | None:
         """The integer with these bits; None leaves it as it is."""
         if value is None:
             return number
+        number = number or 0
         if not 0 <= value <= self.mask:
             raise ValueError(f"{self.name} is {value}, but goes from 0 to {self.mask}")
         return number & ~(self.mask << self.shift) | value << self.shift
@@ -266,7 +286,8 @@ class Span(Kind):
     """Bytes with a length: from the field ``length``, from a ``prefix`` of so many bytes, or ``size`` fixed.
 
     ``until`` ends the span at that byte, which belongs to neither side; where it does not come, the span
-    goes to the end of the region and the fields behind it are absent. ``at_least`` and ``at_most`` bound the length.
+    goes to the end of the region and the fields behind it are absent. ``at_least`` and ``at_most`` bound the length;
+    built, none may pass ``at_most``. What an absent field would measure does not fit.
     """
 
     is_text: ClassVar[bool] = False
@@ -310,6 +331,8 @@ class Span(Kind):
 
     def takes(self, pkt: Packet, value: Any) -> bytes:
         value = value or b""
+        if self.at_most is not None and len(value) > self.at_most:
+            raise ValueError(f"{self.name} has {len(value)} bytes, but at most {self.at_most} may be")
         if self.prefix is not None:
             return len(value).to_bytes(self.prefix, "little" if self.little else "big") + value
         if self.size is not None:
@@ -332,10 +355,10 @@ class Span(Kind):
             n = int.from_bytes(s[: self.prefix], "little" if self.little else "big")
             s = s[self.prefix :]
         elif self.length is not None:
-            n = pkt.fields[self.length]
+            n = said_by(pkt, self.length)
         else:
             n = len(s) if self.size is None else self.size
-        if n < 0 or n > len(s):
+        if n > len(s):
             raise Broken
         value = s[:n]
         self._checks(value)
@@ -355,7 +378,9 @@ class Span(Kind):
             raise Broken
 
     def randval(self) -> Any:
-        n = self.size if self.size is not None else random.randint(self.at_least or 0, min(self.at_most or 12, 12))
+        low = self.at_least or 0
+        most = max(low, 12) if self.at_most is None else min(self.at_most, max(low, 12))
+        n = self.size if self.size is not None else random.randint(low, most)
         return bytes(random.choices(b"abcdefghijklmnopqrstuvwxyz.", k=n))
 
 
@@ -462,7 +487,7 @@ class Array(Kind):
             n = int.from_bytes(s[: self.prefix], "little" if self.little else "big")
             s = s[self.prefix :]
         elif self.count is not None:
-            n = pkt.fields[self.count]
+            n = said_by(pkt, self.count)
         if n is not None and (n > len(s) // max(smallest(self.item), 1) or n > MAX_LIST_ITEMS):
             raise Broken
         items: list[Any] = []
@@ -516,6 +541,8 @@ class Nested(Kind):
 
     def takes(self, pkt: Packet, value: Any) -> bytes:
         body = b"" if value is None else bytes(value)
+        if self.at_most is not None and len(body) > self.at_most:
+            raise ValueError(f"{self.name} has {len(body)} bytes, but at most {self.at_most} may be")
         return body if self.prefix is None else len(body).to_bytes(self.prefix, "big") + body
 
     def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
@@ -525,7 +552,7 @@ class Nested(Kind):
             n = int.from_bytes(s[: self.prefix], "big")
             s = s[self.prefix :]
         elif self.length is not None:
-            n = pkt.fields[self.length]
+            n = said_by(pkt, self.length)
         else:
             n = len(s)
         if n > len(s) or (self.at_most is not None and n > self.at_most):
@@ -543,8 +570,9 @@ class If(Kind):
     """A field that is there only under a condition; otherwise its value is None and it takes no bytes.
 
     ``when`` names an earlier field: with ``equals`` (an integer or a text) its value must be that, with ``has``
-    a bit of it must be set, alone it must not be zero. ``left``: at least so many bytes of the region are left.
-    ``follows``: these bytes come next. Built, a field that was given a value sets its bit, one given None clears it.
+    a bit of it must be set, alone it must not be zero; nothing holds of an absent one.
+    ``left``: at least so many bytes of the region are left. ``follows``: these bytes come next.
+    Built, a field that was given a value sets its bit, one given None clears it.
     """
 
     def __init__(
@@ -579,10 +607,12 @@ class If(Kind):
         value = pkt.fields[self.when] if self.when in pkt.fields else pkt.getfieldval(cast(str, self.when))
         return bool(value == self.equals) if self.equals is not None else bool(value)
 
-    def into(self, number: int, value: Any) -> int:
+    def into(self, number: int | None, value: Any) -> int | None:
         """The integer of ``when`` with the bit that says whether there is a value."""
         bit = self.has or 0
-        return number & ~bit if value is None else number | bit
+        if value is None:
+            return None if number is None else number & ~bit
+        return (number or 0) | bit
 
     def any2i(self, pkt: Packet | None, x: Any) -> Any:
         return None if x is None else self.kind.any2i(pkt, x)
@@ -879,8 +909,9 @@ class Message(Packet):
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
         found = self._length()
         if found is not None and self.getfieldval(found[0].name) is None:
-            at = found[1]
-            pkt = pkt[:at] + (len(pay) + found[0].less).to_bytes(4, "big") + pkt[at + 4 :]
+            at, length = found[1], len(pay) + found[0].less
+            found[0].up_to(length)
+            pkt = pkt[:at] + length.to_bytes(4, "big") + pkt[at + 4 :]
         return pkt + pay
 
     def _readings(self) -> "Iterator[tuple[Layout, type[Message], bool]]":
@@ -965,7 +996,11 @@ def adopt(protocol: "MessageQueue") -> None:
             cls.of_protocol = protocol  # type: ignore[attr-defined]  # a Message class
 
 
+def bare(field: Kind) -> Kind:
+    """The kind with its condition taken off."""
+    return field.kind if isinstance(field, If) else field
+
+
 def flat_fields(cls: type[Message]) -> Iterator[Kind]:
     """The kinds of a class in wire order, conditions taken off, parts left as they are."""
-    for field in cls.fields_desc:
-        yield field.kind if isinstance(field, If) else field
+    return map(bare, cls.fields_desc)

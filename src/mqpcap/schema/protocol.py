@@ -319,6 +319,9 @@ class MessageQueue:
     derive: Callable[[Raw], Mapping[str, pa.Array]] | None = None
     hidden: tuple[str, ...] = ()
     """Fields read into columns only for ``derive`` and not shown in the table."""
+    spare: Mapping[str, int] = field(default_factory=dict)
+    """Columns of bytes that the protocol does not describe: they may be a secret, as those of a login whose operation
+    was changed are, from so many bytes on or where they begin with a zero byte (of a length)."""
 
     def __post_init__(self) -> None:
         from mqpcap.schema import fields as wire  # the one seam to Scapy; here so that plain data needs none of it

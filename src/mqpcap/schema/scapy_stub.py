@@ -3,22 +3,54 @@
 Importing Scapy takes longer than reading a small capture. A process that is ours from begin to end (the command
 line) imports this module before any layer; then ``wire`` puts the kinds and the classes of the layers on these. The
 descriptions are the same and so are their Programs, but nothing can be built or dissected with the classes.
+
+Three lists say what the descriptions take from either base class; a test holds ``wire``, Scapy and this module to them.
 """
 
-from typing import Any, Generic, TypeVar
+from copy import copy
+from typing import Any, Generic, Never, TypeVar
 
 I = TypeVar("I")  # noqa: E741 - Scapy's names: the internal and the machine value
 M = TypeVar("M")
+
+FIELD = frozenset({"default", "holds_packets", "islist", "name"})
+"""What a kind has from ``Field``."""
+PACKET = frozenset({"fields", "fields_desc", "getfieldval", "name"})
+"""What a message has from ``Packet`` for being read: it does the same here."""
+SCAPY_ONLY = frozenset(
+    {
+        "_raw_packet_cache_field_value", "add_payload", "answers", "copy", "default_fields", "dissect",
+        "do_dissect_payload", "explicit", "getfield_and_val", "hashret", "payload", "raw_packet_cache",
+        "raw_packet_cache_fields", "setfieldval", "underlayer",
+    }
+)  # fmt: skip
+"""What it has from ``Packet`` for being built or dissected: here it says that there is no Scapy."""
 
 
 class Field(Generic[I, M]):
     """A field that knows its name and default."""
 
     __slots__ = ("default", "name")
+    islist = 0
+    holds_packets = 0
 
     def __init__(self, name: str, default: object, fmt: str) -> None:
         self.name = name
         self.default = default
+
+
+class _ScapyOnly:
+    """An attribute that cannot be had."""
+
+    def __get__(self, packet: object, owner: type) -> Never:
+        raise _without_scapy(owner)
+
+    def __set__(self, packet: object, value: object) -> Never:
+        raise _without_scapy(type(packet))
+
+
+def _without_scapy(cls: type) -> ImportError:
+    return ImportError(f"{cls.__name__} can do nothing here: this process has its layers without Scapy")
 
 
 class Packet:
@@ -27,11 +59,33 @@ class Packet:
     fields_desc: list[Any] = []
     name: str | None = None
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """A class attribute that is called as a field is the field's default in this class."""
+        super().__init_subclass__(**kwargs)
+        cls.fields_desc = [copy(field) if field.name in cls.__dict__ else field for field in cls.fields_desc]
+        for field in cls.fields_desc:
+            if field.name in cls.__dict__:
+                field.default = cls.__dict__[field.name]
+                delattr(cls, field.name)
+
     def __init__(self, *values: object, **fields: object) -> None:
         if values or fields:
-            raise ImportError(f"{type(self).__name__} can do nothing here: this process has its layers without Scapy")
+            raise _without_scapy(type(self))
         self.name = self.name or type(self).__name__
         self.fields: dict[str, object] = {}
+
+    def getfieldval(self, attr: str) -> Any:
+        """What was read of a field, else its default."""
+        if attr in self.fields:
+            return self.fields[attr]
+        for field in self.fields_desc:
+            if field.name == attr:
+                return field.default
+        raise AttributeError(attr)
+
+
+for _name in SCAPY_ONLY:
+    setattr(Packet, _name, _ScapyOnly())
 
 
 def bind_top_down(*classes: type, **fields: int) -> None:

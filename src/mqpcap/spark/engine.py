@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mqpcap.capture import Capture
 from mqpcap.decode.columns import Records
-from mqpcap.decode.framing import Frames, Server
+from mqpcap.decode.framing import Frames, Told
 from mqpcap.pipeline import CapturePipeline, Dissection, Options, Ready, taken
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.protocol import ConnectionFacts, Evidence
@@ -37,7 +37,7 @@ WIDEST = 2
 class Heard:
     """What was heard of a capture elsewhere: servers told, and connections of protocols that join them."""
 
-    servers: frozenset[Server] = frozenset()
+    servers: frozenset[Told] = frozenset()
     connections: Mapping[str, Sequence[Evidence]] = field(default_factory=dict)
 
 
@@ -217,7 +217,7 @@ class _Listener(CapturePipeline):
             for name, protocol in self.protocols.items()
             if protocol.evidence is not None and protocol.evidence.joins
         }
-        return Heard(frozenset(self.framer.servers), joined)
+        return Heard(frozenset(self.framer.servers.items()), joined)
 
 
 def heard(capture: Capture, options: Options) -> Heard:

@@ -11,16 +11,19 @@ each task one result counts, and only its files are published.
 
 import json
 import os
+import re
 import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyarrow import fs
 
 from mqpcap import __version__
 from mqpcap.capture import Capture
@@ -34,7 +37,17 @@ from mqpcap.spark.places import Place
 from mqpcap.spark.plan import Cut, Unit
 from mqpcap.spark.tasks import Deal, Dissect, Join, Result, Settle, Side, Task
 from mqpcap.tables.arrow import Policy, fingerprint_bases
-from mqpcap.tables.parquet import MANIFEST, SCHEMA_VERSION, Export, Summary, TableSummary
+from mqpcap.tables.parquet import (
+    MANIFEST,
+    MAX_MANIFEST_BYTES,
+    SCHEMA_VERSION,
+    Export,
+    Summary,
+    TableSummary,
+    foreign,
+    holds,
+    stays,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,6 +58,14 @@ SHARES_PER_SLOT = 1
 MAX_ALONE = 64
 """So many tasks may join the rows of single shares; each costs what a task costs."""
 POLL_S = 1.0
+LOOKS = 16
+"""So many files of an object store are looked at side by side."""
+_STEM = r"[\w-]+-[0-9a-f]{12}"
+_WRITTEN = re.compile(
+    rf"job\.json|(?:(?:done|hands|side/{_STEM})/)?\.[0-9a-f]{{32}}|done/{_STEM}\.json|dealt/{_STEM}\.packets|"
+    rf"hands/\d{{5,}}-\d{{3,}}|side/{_STEM}/\w+\.\w+|data/[^/.][^/]*/date=[\d-]+/part-{_STEM}-\d{{5,}}\.parquet"
+)
+"""What a job leaves in its staging directory; with anything else in it, it is none."""
 
 Progress = Callable[[str, int, int], None]
 """Is told a stage's name, tasks done, tasks in all."""
@@ -52,9 +73,11 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(slots=True)
 class Outcome:
-    """What a job came to."""
+    """What a job came to; without a summary nothing was published."""
 
     summary: Summary | None
+    refusal: OutputError | None = None
+    """Why it was not, where some captures could not be read and others were."""
     flaws: Counter[str] = field(default_factory=Counter)
     problem_bytes: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
@@ -70,30 +93,43 @@ def export(
     out: str,
     options: Options,
     *,
-    overwrite: bool = False,
+    is_missing: bool = False,
+    allow_missing: bool = False,
     share_count: int | None = None,
     slot_count: int | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
     """The tables of captures below ``out``, a local path that all machines share, or a URI of pyarrow.fs.
 
+    Nothing is published where no capture could be read, nor over an earlier export where one could not, or where
+    ``is_missing`` says that an input is none of them, unless ``allow_missing``.
     Without a session the same tasks run here, one after the other.
     Raises OutputError before any work where ``out`` may not be written or replaced; SparkError where the job fails,
     and then running the same again goes on where it stopped.
     """
-    place = Place(os.path.abspath(out) if "://" not in out else out)
-    publication = _Local(Path(out), overwrite, captures) if place.is_local else _Remote(place, overwrite)
+    place = Place(out)
+    system, path = place.opened()
+    if isinstance(system, fs.LocalFileSystem):  # also behind file://
+        place = Place(os.path.abspath(path))
+    only_new = is_missing and not allow_missing
+    publication = _Local(Path(path), only_new, captures) if place.is_local else _Remote(place, only_new)
     staging = place.beside(".", ".mqpcap-spark")
     try:
         job = _Job(spark, captures, options, staging, progress)
         job.begin(share_count, slot_count or slots(spark))
         outcome = job.run()
-        if outcome.summary is None:
-            outcome.summary = publication.publish(staging, job.files())
-    except BaseException:
+        publication.only_new = (is_missing or bool(outcome.unreadable)) and not allow_missing
+        if job.has_read:
+            try:
+                outcome.summary = publication.publish(staging, job.files())
+            except OutputError as error:
+                if not outcome.unreadable:
+                    raise
+                outcome.refusal = error  # what was made stays for the next run
+                return outcome
+    finally:
         publication.abort()
-        raise
-    staging.remove()
+    staging.remove(_WRITTEN)
     return outcome
 
 
@@ -127,6 +163,8 @@ class _Job:
         self.kept: dict[str, Result] = {}
         self.outcome = Outcome(None)
         self.units: list[Unit] = []
+        self.failed: set[int] = set()
+        """Numbers of captures that could not be read, or not to their end."""
 
     # The plan, new or taken up
 
@@ -134,6 +172,9 @@ class _Job:
         """Takes up an unfinished job of the same inputs and options, or begins a new one."""
         named = self._named(share_count)
         found = self._unfinished()
+        stranger = self.staging.stranger(_WRITTEN)
+        if stranger is not None:
+            raise holds(self.staging.name, stranger)
         if found is not None and found.get("job") == named:
             units = [(tuple(numbers), number) for numbers, number in found["units"]]
             cuts = {int(i): _cut(said) for i, said in found["cuts"].items()}
@@ -141,8 +182,7 @@ class _Job:
             self.done = self._finished()
             self.outcome.resumed_count = len(self.done)
         else:
-            if found is not None or self.staging.sizes():
-                self.staging.remove()
+            self.staging.remove(_WRITTEN)
             planned = plan.units(self.captures, slot_count * SHARES_PER_SLOT if slot_count > 1 else 1, share_count)
             units = [(tuple(i for i, _ in unit.captures), unit.number) for unit in planned]
             cuts = {unit.captures[0][0]: unit.cut for unit in planned}
@@ -172,7 +212,7 @@ class _Job:
                     if modified is None:
                         status = os.stat(file.path)
                         modified, size = status.st_mtime_ns, status.st_size
-                inputs.append([file.name, size, modified])
+                inputs.append([file.name, file.path, size, modified])
         policy = self.options.policy
         named: dict[str, object] = json.loads(json.dumps({
             "version": __version__, "inputs": inputs, "captures": [len(c.files) for c in self.captures],
@@ -300,7 +340,7 @@ class _Job:
         for mine in self._by_capture(first, results).values():
             told = {server for i in mine for server in results[i].servers}
             for i in mine:
-                if told & {*results[i].doubted}:
+                if {server for server, _ in told} & {*results[i].doubted}:
                     yield i, Dissect(f"{first[i].id}-again", first[i].unit, frozenset(told))
 
     def _settled(self, by_capture: dict[int, list[int]]) -> dict[tuple[int, str, int], list[tuple[str, bool]]]:
@@ -338,13 +378,19 @@ class _Job:
 
     def _keep(self, one: Result) -> None:
         """Counts a result that is published."""
-        for _, name, reason in one.failed:
+        for number, name, reason in one.failed:
+            self.failed.add(number)
             if (name, reason) not in self.outcome.unreadable:
                 self.outcome.unreadable.append((name, reason))
         self.kept[one.id] = one
         self.outcome.flaws.update(one.flaws)
         self.outcome.problem_bytes.update(one.problem_bytes)
         self.outcome.notes += [text for _, text in one.notes if text not in self.outcome.notes]
+
+    @property
+    def has_read(self) -> bool:
+        """Whether there is something to publish: a capture was read to its end, or rows of another."""
+        return len(self.failed) < len(self.captures) or bool(self.files())
 
     def files(self) -> list[PartFile]:
         """What is published: files of the results that count, but for captures that were not read to their end."""
@@ -443,11 +489,14 @@ def _final_names(files: Sequence[PartFile]) -> Iterator[tuple[PartFile, str]]:
 class _Local:
     """Publication on the file system: all at once, as an export does."""
 
-    def __init__(self, out: Path, overwrite: bool, captures: Sequence[Capture]) -> None:
+    def __init__(self, out: Path, only_new: bool, captures: Sequence[Capture]) -> None:
         keep = [Path(file.path) for capture in captures for file in capture._files if "://" not in file.name]
-        self._export = Export(out, overwrite=overwrite, keep=keep)
+        self.only_new = only_new
+        self._export = Export(out, only_new=only_new, keep=keep)
 
     def publish(self, staging: Place, files: Sequence[PartFile]) -> Summary:
+        self._export.only_new = self.only_new
+        self._export.check()  # before the files leave the staging directory
         for file, name in _final_names(files):
             self._export.adopt(file.table, staging.path(file.name), name, file.row_count)
         return self._export.commit()
@@ -459,26 +508,25 @@ class _Local:
 class _Remote:
     """Publication where a directory cannot be renamed: file by file, the manifest last."""
 
-    def __init__(self, place: Place, overwrite: bool) -> None:
+    def __init__(self, place: Place, only_new: bool) -> None:
+        self.only_new = only_new
         self._place = place
-        found = place.sizes()
-        named = self._manifest(place)
-        if not overwrite and found and {n: s for n, s in found.items() if n != MANIFEST} != named:
-            raise OutputError(
-                f"{place.name} holds something else than an earlier export; --overwrite replaces it as a whole"
-            )
-        self._old = list(found)
+        self._earlier()
 
-    @staticmethod
-    def _manifest(place: Place) -> dict[str, int] | None:
-        try:
-            found = json.loads(place.read(MANIFEST) or b"")
-            return {file["path"]: file["size_bytes"] for file in found["files"]} if found["tool"] == "mqpcap" else None
-        except (ValueError, KeyError, TypeError):
-            return None
+    def _earlier(self) -> list[str]:
+        """The files of an earlier export; raises OutputError where anything else is, or it is to stay."""
+        found = self._place.sizes()
+        manifest = (self._place.read(MANIFEST) or b"") if 0 < found.get(MANIFEST, 0) <= MAX_MANIFEST_BYTES else b""
+        with ThreadPoolExecutor(LOOKS) as pool:
+            stranger = foreign(found, manifest, self._place.input, pool.map)
+        if stranger is not None:
+            raise holds(self._place.name, stranger)
+        if found and self.only_new:
+            raise stays(self._place.name)
+        return sorted(found, key=lambda name: name != MANIFEST)
 
     def publish(self, staging: Place, files: Sequence[PartFile]) -> Summary:
-        for name in sorted(self._old, key=lambda n: n != MANIFEST):
+        for name in self._earlier():
             self._place.remove_file(name)
         named: list[dict[str, object]] = []
         totals: dict[str, tuple[int, int, int]] = {}

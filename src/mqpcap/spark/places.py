@@ -1,6 +1,8 @@
 """A directory of any file system: local, s3, gs, hdfs; all that tasks and driver write goes through it."""
 
+import os
 import posixpath
+import re
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,6 +13,7 @@ from pyarrow import fs
 
 from mqpcap.errors import OutputError
 from mqpcap.spark import remote
+from mqpcap.tables.parquet import remove, sizes
 
 _WITH_FOLDERS = {"local", "hdfs"}
 """File systems where a folder must be there before a file, and where a rename is one step."""
@@ -36,13 +39,17 @@ class Place:
         """As it may be shown: without a secret."""
         return remote.shown(self.uri)
 
-    def _at(self, name: str) -> tuple[fs.FileSystem, str]:
+    def opened(self) -> tuple[fs.FileSystem, str]:
+        """Its file system, and its path there."""
         if self._opened is None:
             try:
                 self._opened = remote.opened(self.uri)
             except (OSError, pa.ArrowException) as error:
                 raise OutputError(f"cannot open {self.name}: {' '.join(str(error).split())}") from error
-        system, base = self._opened
+        return self._opened
+
+    def _at(self, name: str) -> tuple[fs.FileSystem, str]:
+        system, base = self.opened()
         return system, posixpath.join(base, name) if name else base
 
     def within(self, name: str) -> "Place":
@@ -117,11 +124,25 @@ class Place:
             path = self.path("")
             path.chmod(path.stat().st_mode & 0o770)
 
-    def remove(self) -> None:
-        """Removes the directory with all that is in it."""
-        system, path = self._at("")
-        with suppress(FileNotFoundError):
-            system.delete_dir(path)
+    def stranger(self, ours: re.Pattern[str]) -> str | None:
+        """The first file whose whole name does not fit, or that is no plain file; raises OutputError for a link."""
+        path = self.path("") if self.is_local else None
+        if path is None or not os.path.lexists(path):
+            found = self.sizes()
+        elif path.is_symlink():
+            raise OutputError(f"{path} is a symbolic link; remove it")
+        else:
+            found = {name: size for name, size in sizes(path).items() if not name.endswith("/")}
+        return min((name for name, size in found.items() if size < 0 or not ours.fullmatch(name)), default=None)
+
+    def remove(self, ours: re.Pattern[str]) -> None:
+        """Removes files whose whole names fit, and the directory if nothing else is in it."""
+        if self.is_local:
+            remove(self.path(""), ours)
+        elif self.stranger(ours) is None:
+            system, path = self._at("")
+            with suppress(FileNotFoundError):
+                system.delete_dir(path)
 
     def path(self, name: str) -> Path:
         """The local path of a file in it."""

@@ -32,7 +32,7 @@ from mqpcap.arrays import factorize, is_in
 from mqpcap.capture import Capture
 from mqpcap.correlate.exchanges import Ledger, ledger
 from mqpcap.correlate.rows import Rows
-from mqpcap.decode.framing import ConnectionView, Server
+from mqpcap.decode.framing import ConnectionView, Server, Told
 from mqpcap.errors import CaptureError, one_line
 from mqpcap.pipeline import Dissection, Options
 from mqpcap.protocols import protocols
@@ -76,7 +76,7 @@ class Dissect:
 
     id: str
     unit: Unit
-    servers: frozenset[Server] = frozenset()
+    servers: frozenset[Told] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Result:
     files: list[PartFile] = field(default_factory=list)
     sides: list[Side] = field(default_factory=list)
     dealt: list[Dealt] = field(default_factory=list)
-    servers: list[Server] = field(default_factory=list)
+    servers: list[Told] = field(default_factory=list)
     doubted: list[Server] = field(default_factory=list)
     flaws: dict[str, int] = field(default_factory=dict)
     problem_bytes: dict[str, int] = field(default_factory=dict)
@@ -167,8 +167,9 @@ def result(text: str | bytes) -> Result:
             for side in found["sides"]
         ]
         found["dealt"] = [dealing.dealt(one) for one in found["dealt"]]
-        for name in ("servers", "doubted", "notes", "failed"):
+        for name in ("doubted", "notes", "failed"):
             found[name] = [tuple(one) for one in found[name]]
+        found["servers"] = [(tuple(server), ts_ns) for server, ts_ns in found["servers"]]
         return Result(**found)
     except (KeyError, TypeError) as error:
         raise ValueError(f"no result of a task: {error}") from error
@@ -225,7 +226,7 @@ def _dissect(task: Dissect, options: Options, place: Place, stem: str, parts: Pa
             _whole(dissection, parts, made)
         else:
             _shared(share, dissection, leavings, parts, made)
-            made.servers += sorted(share.framer.servers)
+            made.servers += sorted(share.framer.servers.items())
             made.doubted += sorted(share.framer.doubted)
         for table in ("connections", "problems"):
             parts.write(table, getattr(dissection, table))

@@ -297,6 +297,8 @@ def _shown(protocol: MessageQueue, program: Program, table: pa.Table, policy: Po
             out[derived.name] = masked(out[derived.name])
         if derived.body:
             out[derived.name] = shortened(out[derived.name], policy.bodies)
+    for name, least in {} if policy.show_secrets else protocol.spare.items():
+        out[name] = veiled(out[name], least)
     return out
 
 
@@ -305,26 +307,43 @@ def _under_policy(program: Program, c: int, column: Column, array: pa.Array, pol
         return masked(array)
     if column.body:
         return shortened(array, policy.bodies)
-    if column.kind == "list" and pa.types.is_struct(array.type.value_type) and policy.bodies is not None:
+    if column.kind == "list" and _acts_inside(program, c, policy):
         # flatten() honours offsets and nulls; the lists keep their lengths.
         items = array.flatten()
-        children = []
-        for i in range(items.type.num_fields):
-            name = items.type.field(i).name
-            inner = next(x for x in program.columns if x.parent == c and x.name == name)
-            children.append(shortened(items.field(i), policy.bodies) if inner.body else items.field(i))
-        names = [items.type.field(i).name for i in range(items.type.num_fields)]
+        inner = [(i, x) for i, x in enumerate(program.columns) if x.parent == c]
+        if pa.types.is_struct(items.type):
+            fields = [_under_policy(program, i, x, items.field(x.name), policy) for i, x in inner]
+            items = pa.StructArray.from_arrays(fields, names=[x.name for _, x in inner])
+        else:
+            items = _under_policy(program, *inner[0], items, policy)
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        mask = pc.is_null(array) if array.null_count else None
-        return pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(children, names=names), mask=mask)
+        return pa.ListArray.from_arrays(pa.array(offsets), items, mask=pc.is_null(array) if array.null_count else None)
     return array
+
+
+def _acts_inside(program: Program, c: int, policy: Policy) -> bool:
+    """Whether the policy hides or cuts something in the elements of a list."""
+    return any(
+        (x.secret and not policy.show_secrets)
+        or (x.body and policy.bodies is not None)
+        or _acts_inside(program, i, policy)
+        for i, x in enumerate(program.columns)
+        if x.parent == c
+    )
 
 
 def masked(array: pa.Array) -> pa.Array:
     """Every value that is there replaced by ``***``."""
     secret = pa.scalar(SECRET.encode() if pa.types.is_binary(array.type) else SECRET, array.type)
     return pc.if_else(pc.is_valid(array), secret, pa.scalar(None, array.type))
+
+
+def veiled(array: pa.Array, least: int) -> pa.Array:
+    """``***`` for bytes that the protocol does not describe, where they may be a secret: see ``MessageQueue.spare``."""
+    long_ = pc.greater_equal(pc.binary_length(array), least)
+    doubtful = pc.fill_null(pc.or_(long_, pc.starts_with(array, b"\0")), False)
+    return pc.if_else(doubtful, pa.scalar(SECRET.encode(), array.type), array)
 
 
 def shortened(array: pa.Array, keep: int | None) -> pa.Array:

@@ -7,9 +7,14 @@ and no machine is in the files.
 
 How a file becomes visible
     ``DIR`` is made as ``.DIR.mqpcap-HOST-PID-N``, on the same file system. `commit` exchanges the two in
-    one step where the system can (Linux ``renameat2``), else in two renames. The manifest ``_mqpcap.json``
-    names every file with its size; a directory that holds exactly what its manifest names is an earlier
-    export and may be replaced without asking. Hidden directories of dead processes are removed on the way.
+    one step where the system can (Linux ``renameat2``), else in two renames. Hidden directories of dead
+    processes are removed on the way.
+
+What is never deleted
+    Anything that no export wrote. The manifest ``_mqpcap.json`` names every file with its size, and each file
+    says in its footer who wrote it; a directory is an earlier export if this holds for every file in it. That
+    is looked at before any work, and again when the directory has got a name that nobody else uses: what came
+    in between is put back. Then files go one by one, by the names that exports give, and folders only empty.
 
 How rows become files
     Rows are kept per (table, day) until they fill a row group; a day's file is closed when it is full or
@@ -25,7 +30,7 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -61,6 +66,15 @@ MAX_FILE_BYTES: Final = 256 * 1024 * 1024
 """A part is closed past it; Spark splits at 128 MB."""
 MAX_OPEN_FILES: Final = 48
 MAX_MANIFEST_BYTES: Final = 64 * 1024 * 1024
+
+WRITTEN: Final = re.compile(r"[^/.][^/]*/date=[0-9]{4}-[0-9]{2}-[0-9]{2}/([0-9]{5,}-)?part-[0-9]{5,}\.parquet")
+"""What the files of an export are called; the number in front is of a group of captures."""
+_UNFINISHED: Final = re.compile(rf"({re.escape(SCRATCH)}/[^/]+/)?({re.escape(MANIFEST)}|{WRITTEN.pattern})")
+_OLD: Final = "-old"
+"""Behind the hidden name of what had the name before, where two names cannot be exchanged in one step."""
+_DAY: Final = re.compile(r"[^/.][^/]*/date=[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_VERSION: Final = b"mqpcap.version"
+"""In the footer of every file."""
 
 ZSTD_LEVEL: Final = 3  # 9 costs 1.5 times the time and is no smaller
 DAY_NS: Final = 86_400 * 1_000_000_000
@@ -147,8 +161,9 @@ class _Part:
 class Export:
     """One directory of tables in the making; also a context manager that aborts unless committed.
 
-    ``keep`` are paths that must survive, the captures being read: a directory that holds one of them is never
-    replaced. ``threads`` write row groups of different tables at the same time.
+    ``only_new``: an earlier export is not replaced; may be set until `commit`. ``keep`` are the captures being
+    read: a directory that holds one of them is never replaced. ``threads`` write row groups of different tables at
+    the same time.
     Raises OutputError before any work when the directory may not be written or replaced.
 
     >>> import pyarrow as pa, tempfile
@@ -160,17 +175,18 @@ class Export:
     (1, True)
     """
 
-    def __init__(self, out: Path, *, overwrite: bool = False, keep: Iterable[Path] = (), threads: int = 1) -> None:
-        self.out = _resolved(out)
+    def __init__(self, out: Path, *, only_new: bool = False, keep: Iterable[Path] = (), threads: int = 1) -> None:
+        # DIR itself may be no link, so its name stays, wherever its parents lead.
+        self.out = out if os.path.islink(out) else _resolved(out)
+        self.only_new = only_new
         self._shown = out
-        self._overwrite = overwrite
         self._keep = tuple(_resolved(path) for path in keep)
         self._parts: dict[tuple[str, str], _Part] = {}
         self._schemas: dict[str, pa.Schema] = {}
         self._files: list[_File] = []
         self._waiting_bytes = 0
         self._done = False
-        self._refuse_unless_ours()
+        self.check()
         self._building = self._new_building()
         self._pool = ThreadPoolExecutor(threads, "mqpcap-write") if threads > 1 else None
 
@@ -244,8 +260,8 @@ class Export:
             try:
                 shutil.rmtree(self.scratch, ignore_errors=True)
                 _write_manifest(self._building, self._files)
-                self._refuse_unless_ours()  # somebody may have put something there meanwhile
-                _publish(self._building, self.out)
+                self.check()  # somebody may have put something there meanwhile
+                self._publish()
             except OSError as error:
                 raise OutputError(f"cannot publish {self._shown}: {error.strerror or error}") from error
         self._done = True
@@ -262,7 +278,7 @@ class Export:
             if part.writer is not None:
                 with suppress(OSError, pa.ArrowException):
                     part.writer.close()
-        shutil.rmtree(self._building, ignore_errors=True)
+        remove(self._building)
 
     @contextmanager
     def _aborting(self) -> Iterator[None]:
@@ -277,8 +293,11 @@ class Export:
 
     # The directory asked for
 
-    def _refuse_unless_ours(self) -> None:
+    def check(self) -> None:
+        """Raises OutputError if the directory may not be written or replaced."""
         out, shown = self.out, self._shown
+        if out.is_symlink():
+            raise OutputError(f"{shown} is a symbolic link; name the directory it leads to")
         if not os.path.lexists(out):
             return
         if not out.is_dir():
@@ -291,16 +310,49 @@ class Export:
                 raise OutputError(f"{shown} holds the input {path}, so it cannot be replaced")
         if out.is_mount():
             raise OutputError(f"{shown} is a mount point and cannot be renamed; name a directory below it")
-        if not self._overwrite and not _is_earlier_export(out):
-            raise OutputError(
-                f"{shown} holds something else than an earlier export; --overwrite replaces it as a whole"
-            )
+        if self._is_export(out) and self.only_new:
+            raise stays(shown)
+
+    def _is_export(self, folder: Path) -> bool:
+        """Whether an earlier export is in the directory, False if nothing is; raises OutputError for anything else."""
+        try:
+            found = sizes(folder)
+            size_bytes = found.get(MANIFEST, 0)
+            manifest = (folder / MANIFEST).read_bytes() if 0 < size_bytes <= MAX_MANIFEST_BYTES else b""
+            stranger = foreign(found, manifest, lambda name: folder / name)
+        except OSError as error:
+            raise OutputError(f"cannot look into {self._shown}: {error.strerror or error}") from error
+        if stranger is not None:
+            raise holds(self._shown, stranger)
+        return bool(found)
+
+    def _publish(self) -> None:
+        """Gives the new directory its name. What had the name before is removed if it is an export, else put back."""
+        building, out = self._building, self.out
+        if self.only_new or not os.path.lexists(out):
+            building.rename(out)  # fails where something is
+            return
+        exchanged = _exchange(building, out)
+        old = building if exchanged else building.with_name(building.name + _OLD)
+        if not exchanged:
+            out.rename(old)
+        try:
+            if old.is_symlink() or not old.is_dir():
+                raise OutputError(f"{self._shown} became something else than a directory")
+            self._is_export(old)
+            if not exchanged:
+                building.rename(out)
+        except (OSError, OutputError):
+            if not (exchanged and _exchange(old, out)):
+                old.rename(out)
+            raise
+        remove(old)
 
     def _new_building(self) -> Path:
         parent = self.out.parent
         try:
             parent.mkdir(parents=True, exist_ok=True)
-            _remove_stale(parent, self.out.name)
+            _remove_stale(parent, self.out)
             number = 0
             while True:
                 building = parent / _building_name(self.out.name, number)
@@ -454,7 +506,7 @@ def parquet_writer(path: "Path | pa.NativeFile", schema: pa.Schema) -> pq.Parque
     metadata = {
         **(schema.metadata or {}),
         b"ARROW:schema": base64.b64encode(_plain(schema).serialize()),
-        b"mqpcap.version": __version__.encode(),
+        _VERSION: __version__.encode(),
         b"mqpcap.schema_version": str(SCHEMA_VERSION).encode(),
     }
     writer = pq.ParquetWriter(
@@ -535,31 +587,66 @@ def _home() -> Path | None:
         return None
 
 
-def _is_earlier_export(folder: Path) -> bool:
-    """Whether the directory holds nothing, or exactly the files that its own manifest names."""
+def foreign(
+    found: Mapping[str, int],
+    manifest: bytes,
+    opened: "Callable[[str], Path | pa.NativeFile]",
+    each: "Callable[[Callable[[str], bool], list[str]], Iterable[bool]]" = map,
+) -> str | None:
+    """The first file in a directory that no export wrote, None if there is none.
+
+    found: every file with its size. Somebody else may have written a manifest, so a file it names must have a name that
+    exports give, and its footer must say that it is ours.
+    """
+    named = _named(manifest)
+    ours = [name for name, size in found.items() if named.get(name) == size and WRITTEN.fullmatch(name)]
+    proven = {name for name, yes in zip(ours, each(lambda name: _says_ours(opened(name)), ours), strict=True) if yes}
+    if named:
+        proven.add(MANIFEST)
+    return min(found.keys() - proven, default=None)
+
+
+def _named(manifest: bytes) -> dict[str, int]:
+    """Every file that a manifest names, itself too, with its size; nothing if it is none of ours."""
     try:
-        found = _sizes(folder)
-        if not found:
-            return True
-        if not 0 < found.pop(MANIFEST, 0) <= MAX_MANIFEST_BYTES:
-            return False
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-        named = {file["path"]: file["size_bytes"] for file in manifest["files"]}
-        return bool(manifest["tool"] == "mqpcap" and named == found)
-    except OSError as error:
-        raise OutputError(f"cannot look into {folder}: {error.strerror or error}") from error
+        told = json.loads(manifest)
+        named: dict[str, int] = {file["path"]: file["size_bytes"] for file in told["files"]}
+        return named | {MANIFEST: len(manifest)} if told["tool"] == "mqpcap" else {}
     except (ValueError, KeyError, TypeError, RecursionError):
+        return {}
+
+
+def _says_ours(file: "Path | pa.NativeFile") -> bool:
+    try:
+        return _VERSION in (pq.read_metadata(file).metadata or {})
+    except (OSError, pa.ArrowException):
         return False
 
 
-def _sizes(folder: Path) -> dict[str, int]:
-    """Every file below the folder with its size; what is no plain file counts as -1 bytes."""
+def holds(shown: object, name: str) -> OutputError:
+    """That a directory holds something else than an earlier export."""
+    return OutputError(f"{shown} holds {name!r}, which no export wrote; name an empty or a new directory")
+
+
+def stays(shown: object) -> OutputError:
+    """That an earlier export stays where it is."""
+    return OutputError(f"{shown} stays as it was, as not all inputs can be read; --allow-missing replaces it")
+
+
+def sizes(folder: Path) -> dict[str, int]:
+    """Every file below the folder with its size; what is no plain file counts as -1 bytes, as does an empty folder.
+
+    A day without files is none: one was left where a table was replaced file by file.
+    """
     found: dict[str, int] = {}
     for root, folders, files in os.walk(folder, onerror=_raise):
         for name in files + [name for name in folders if (Path(root) / name).is_symlink()]:
             path = Path(root) / name
             plain = path.is_file() and not path.is_symlink()
             found[path.relative_to(folder).as_posix()] = path.stat().st_size if plain else -1
+        below = Path(root).relative_to(folder).as_posix()
+        if not (folders or files or below == "." or _DAY.fullmatch(below)):
+            found[f"{below}/"] = -1
     return found
 
 
@@ -591,13 +678,44 @@ def _host() -> str:
     return re.sub(r"[^A-Za-z0-9.]", "_", socket.gethostname())
 
 
-def _remove_stale(parent: Path, name: str) -> None:
-    """Removes what killed exports to the same name left, if their process ran here and is gone."""
-    pattern = re.compile(rf"\.{re.escape(name)}\.mqpcap-{re.escape(_host())}-([0-9]{{1,10}})-[0-9]+")
+def _remove_stale(parent: Path, out: Path) -> None:
+    """Removes what killed exports to the same name left, if their process ran here and is gone.
+
+    Where one was killed between two renames, the earlier export is there and ``out`` is not: it gets its name back.
+    """
+    host = re.escape(_host())
+    pattern = re.compile(rf"\.{re.escape(out.name)}\.mqpcap-{host}-([0-9]{{1,10}})-[0-9]+({_OLD})?")
     for path in parent.iterdir():
         found = pattern.fullmatch(path.name)
-        if found and not _is_running(int(found[1])):
-            shutil.rmtree(path, ignore_errors=True)
+        if not found or path.is_symlink() or _is_running(int(found[1])):
+            continue
+        if found[2] and not os.path.lexists(out) and _is_whole(path):
+            path.rename(out)
+        else:
+            remove(path)
+
+
+def _is_whole(folder: Path) -> bool:
+    with suppress(OSError):
+        return _named((folder / MANIFEST).read_bytes()) == sizes(folder)
+    return False
+
+
+def remove(folder: Path, ours: re.Pattern[str] = _UNFINISHED) -> None:
+    """Removes the files below a folder whose whole names fit, by default those of exports, and the folders left empty.
+
+    Through open folders, so that no link put in the place of one leads elsewhere.
+    """
+    with suppress(OSError):
+        for root, folders, files, here in os.fwalk(folder, topdown=False):
+            below = Path(root).relative_to(folder)
+            for name in files:
+                if ours.fullmatch((below / name).as_posix()):
+                    os.unlink(name, dir_fd=here)
+            for name in folders:
+                with suppress(OSError):
+                    os.rmdir(name, dir_fd=here)
+        folder.rmdir()
 
 
 def _is_running(pid: int) -> bool:
@@ -608,24 +726,6 @@ def _is_running(pid: int) -> bool:
     except (PermissionError, OverflowError):
         return True
     return True
-
-
-def _publish(building: Path, out: Path) -> None:
-    """Gives the new directory its name; what had the name before is removed afterwards."""
-    if not out.exists():
-        building.rename(out)
-        return
-    if _exchange(building, out):
-        shutil.rmtree(building, ignore_errors=True)
-        return
-    old = building.with_name(building.name + "0")  # cleaned like a building if we are killed here
-    out.rename(old)
-    try:
-        building.rename(out)
-    except OSError:
-        old.rename(out)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _exchange(one: Path, other: Path) -> bool:

@@ -237,7 +237,12 @@ _FROM_SERVER = (FrameType.NACK, FrameType.PONG, FrameType.DELIVER)
 def _side(opening: Opening, direction: Direction) -> _Side:
     """The frames of a side that follow each other, and who says such (notes, Frame types and directions)."""
     data = opening.c2s if direction == "c2s" else opening.s2c
+    ended = opening.c2s_ended if direction == "c2s" else opening.s2c_ended
     at = opening.find_run(direction, direction, 2 if opening.on_port else IN_A_ROW)
+    if at is None and ended and not opening.on_port:
+        # A lone frame, or one with another that is cut; strangers end in a chance frame now and then.
+        at = opening.find_run(direction, direction, 2)
+        at = at if at is not None and at <= len(data) - at else None
     frames, client, server = 0, False, False
     while at is not None and at + HEADER_BYTES <= len(data) and frames < FRAMES_LOOKED_AT:
         length, kind = int.from_bytes(data[at : at + 4], "big"), data[at + 4]
@@ -282,12 +287,12 @@ def _late_claim(opening: Opening) -> Claim:
     """What frames in a row say; where no SYN tells who is the client, the types do."""
     one, two = _side(opening, "c2s"), _side(opening, "s2c")
     frames, ended = one.frames + two.frames, opening.c2s_ended and opening.s2c_ended
-    if frames < (1 if opening.on_port else IN_A_ROW):
+    if not frames or (frames < IN_A_ROW and not opening.on_port and not ended):
         return Claim(Verdict.NO if ended else Verdict.WAIT)
     verdict = Verdict.YES if frames >= IN_A_ROW else Verdict.LIKELY
     if not (opening.c2s_start or opening.s2c_start):
         told, not_so = one.client, two.client
-        if told == not_so and not opening.on_port:
+        if told == not_so and verdict is Verdict.YES and not opening.on_port:
             told, not_so = two.server and not one.server, one.server and not two.server
         if not_so and not told:
             return Claim(Verdict.NO, reason="the other side is the client")
@@ -295,7 +300,7 @@ def _late_claim(opening: Opening) -> Claim:
             if not ended:
                 return Claim(Verdict.WAIT)
             # Only a publisher gets no answer at all.
-            verdict = Verdict.YES if opening.c2s else Verdict.LIKELY
+            verdict = verdict if opening.c2s else Verdict.LIKELY
     return Claim(verdict, "c2s", "s2c", f"{frames} frames in a row")
 
 
@@ -395,6 +400,7 @@ PROTOCOL = MessageQueue(
         _layout("s2c_v1", "s2c", _V1),
     ),
     claims=claims,
+    spare={"trailing_bytes": HEADER_BYTES},  # fewer are no frame that a wrong length has swallowed
     recognised="HELLO of version 1 or 2, or a first frame answered under its id, or three frames in a row",
     envelope=Envelope(
         destination="topic",

@@ -589,7 +589,9 @@ def claims(opening: Opening) -> Claim:
     if opening.c2s_start and opening.c2s and one.verdict is Verdict.NO:
         return Claim(Verdict.NO)
     oriented = opening.c2s_start or opening.s2c_start
-    if not oriented and (one.server_votes > 0 or two.server_votes < 0):
+    # A lone frame without a component may look as if the other side sent it; the port or a known server outweighs that.
+    lone = max(one.verdict, two.verdict) is Verdict.LIKELY and abs(one.server_votes) + abs(two.server_votes) == 1
+    if not oriented and not lone and (one.server_votes > 0 or two.server_votes < 0):
         return Claim(Verdict.NO, reason="the answers come from the other side")
     proven = oriented or one.server_votes < 0 or two.server_votes > 0
     answered = oriented and any(echo in one.echoes for echo in two.echoes[:1])

@@ -1,0 +1,168 @@
+"""What an export may replace, as a user runs it: ``python -m mqpcap`` in processes of their own."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import mqpcap
+
+QOS1 = Path(__file__).resolve().parents[2] / "pcaps/blipmq/qos1.pcap"
+COMMAND = [sys.executable, "-m", "mqpcap", "export", "-q"]
+STRANGER = b"no capture, however it is called"
+
+
+def export(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """``mqpcap export`` of names in the folder."""
+    return subprocess.run(
+        [*COMMAND, *arguments], cwd=folder, env=environment(), capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def environment() -> dict[str, str]:
+    path = os.pathsep.join([str(Path(mqpcap.__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def everything(folder: Path) -> list[tuple[str, int, bytes | None]]:
+    """Every name below a folder, with its kind and bytes."""
+    return sorted(
+        (str(path), path.lstat().st_mode, path.read_bytes() if path.is_file() else None) for path in folder.rglob("*")
+    )
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with a capture, a stranger, and an export of the capture."""
+    shutil.copy(QOS1, tmp_path / "a.pcap")
+    (tmp_path / "text.pcap").write_bytes(STRANGER)
+    (tmp_path / "captures").mkdir()
+    shutil.copy(QOS1, tmp_path / "captures/b.pcap")
+    (tmp_path / "captures/notes.txt").write_bytes(STRANGER)
+    (tmp_path / "none").mkdir()
+    assert export(tmp_path, "a.pcap", "--out", "good").returncode == 0
+    return tmp_path
+
+
+@pytest.mark.parametrize("missing", ["gone.pcap", "text.pcap", "gone*.pcap", "none"])
+def test_earlier_export_stays_where_a_named_input_cannot_be_read(place: Path, missing: str) -> None:
+    before = everything(place)
+
+    kept = export(place, "captures", missing, "--out", "good")
+
+    assert kept.returncode == 1
+    named, why = kept.stderr.splitlines()
+    assert named.startswith(f"mqpcap: {missing}: ")
+    assert why.startswith("mqpcap: good stays as it was") and "--allow-missing" in why
+    assert everything(place) == before
+
+
+def test_missing_input_is_allowed_when_told(place: Path) -> None:
+    made = export(place, "captures", "gone.pcap", "--out", "good", "--allow-missing")
+    alone = export(place, "captures", "--out", "alone")
+
+    assert (made.returncode, made.stderr) == (1, "mqpcap: gone.pcap: no such file\n")
+    assert alone.returncode == 0
+    assert contents(place / "good") == contents(place / "alone")
+
+
+@pytest.mark.parametrize("out", ["new", "empty"])
+def test_what_can_be_read_is_published_where_no_export_was(place: Path, out: str) -> None:
+    (place / "empty").mkdir()
+
+    made = export(place, "a.pcap", "gone.pcap", "--out", out)
+
+    assert (made.returncode, made.stderr) == (1, "mqpcap: gone.pcap: no such file\n")
+    assert contents(place / out) == contents(place / "good")
+
+
+def test_stranger_in_a_directory_is_no_missing_input(place: Path) -> None:
+    assert export(place, "captures", "--out", "good").returncode == 0
+
+
+@pytest.mark.parametrize("allowed", [[], ["--allow-missing"]])
+@pytest.mark.parametrize("missing", [["gone.pcap"], ["text.pcap", "gone.pcap"], ["none"]])
+@pytest.mark.parametrize("out", ["good", "new"])
+def test_nothing_is_published_where_every_input_failed(
+    place: Path, out: str, missing: list[str], allowed: list[str]
+) -> None:
+    before = everything(place)
+
+    failed = export(place, *missing, "--out", out, *allowed)
+
+    assert failed.returncode == 1
+    assert all(f"mqpcap: {name}: " in failed.stderr for name in missing)
+    assert everything(place) == before
+
+
+@pytest.mark.parametrize(("allowed", "is_kept"), [([], True), (["--allow-missing"], False)])
+def test_capture_that_goes_away_before_it_is_read_is_missing(place: Path, allowed: list[str], is_kept: bool) -> None:
+    """The first is a pipe, and the second is deleted while that is read."""
+    os.mkfifo(place / "pipe.pcap")
+    shutil.copy(QOS1, place / "b.pcap")
+    before = contents(place / "good")
+    exporting = subprocess.Popen(
+        [*COMMAND, "pipe.pcap", "b.pcap", "--out", "good", *allowed], cwd=place, env=environment(),
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    feeding = os.open(place / "pipe.pcap", os.O_RDWR)  # waits for nobody
+    os.write(feeding, QOS1.read_bytes()[:4000])
+    until = time.monotonic() + 60
+    while not list(place.glob(".good*")) and exporting.poll() is None and time.monotonic() < until:
+        time.sleep(0.02)
+    (place / "b.pcap").unlink()
+    os.close(feeding)
+    _, told = exporting.communicate(timeout=60)
+
+    assert exporting.returncode == 1
+    assert told.startswith("mqpcap: b.pcap: ")
+    assert ("mqpcap: good stays as it was" in told) == is_kept
+    assert (contents(place / "good") == before) == is_kept
+    assert not list(place.glob(".good*"))
+
+
+def test_there_is_no_overwrite(place: Path) -> None:
+    (place / "mine").mkdir()
+    (place / "mine/thesis.txt").write_text("years of work")
+    before = everything(place)
+
+    told = export(place, "a.pcap", "--out", "mine", "--overwrite")
+    refused = export(place, "a.pcap", "--out", "mine")
+
+    assert told.returncode == 2
+    assert refused.returncode == 1
+    (told_why,) = refused.stderr.splitlines()
+    assert told_why.startswith("mqpcap: mine holds 'thesis.txt', which no export wrote")
+    assert everything(place) == before
+
+
+@pytest.mark.parametrize("target", ["good", "captures", "none", "nowhere"])
+@pytest.mark.parametrize("name", ["link", "link/"])
+def test_directory_may_not_be_a_link(place: Path, name: str, target: str) -> None:
+    (place / "link").symlink_to(target)
+    before = everything(place)
+
+    refused = export(place, "a.pcap", "--out", name)
+
+    assert refused.returncode == 1
+    assert refused.stderr == "mqpcap: link is a symbolic link; name the directory it leads to\n"
+    assert everything(place) == before
+
+
+def test_export_into_which_something_was_put_stays(place: Path) -> None:
+    (place / "good/messages/query.sql").write_text("mine")
+    before = everything(place)
+
+    refused = export(place, "a.pcap", "--out", "good", "--allow-missing")
+
+    assert refused.returncode == 1
+    assert "'messages/query.sql'" in refused.stderr
+    assert everything(place) == before

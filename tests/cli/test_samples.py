@@ -1,0 +1,110 @@
+"""Every command over every sample capture, as installed: nothing ends in a traceback or another exit code than 0."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from running import ROOT, run, script
+
+FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "pcaps").rglob("*.pcap"))
+
+
+@cache
+def messages() -> tuple[dict[str, object], ...]:
+    """All messages of all files, as ``show`` has them."""
+    said = run("show", "-q", "--json", *FILES)
+    assert (said.exit_code, said.stderr) == (0, "")
+    return tuple(json.loads(line) for line in said.stdout.splitlines())
+
+
+@pytest.mark.parametrize("options", ["-v -x", "--bodies none --json --show-secrets"])
+def test_show_of_every_file(options: str) -> None:
+    said = run("show", "-q", *options.split(), *FILES)
+
+    assert (said.exit_code, said.stderr) == (0, "")
+    assert said.stdout
+
+
+@pytest.mark.parametrize("options", ["", "--json"])
+def test_info_of_every_file(options: str) -> None:
+    said = run("info", "-q", *options.split(), *FILES)
+
+    assert (said.exit_code, said.stderr) == (0, "")
+    assert all(name in said.stdout for name in FILES)
+
+
+def test_export_of_every_file(tmp_path: Path) -> None:
+    said = run("export", *FILES, "--out", tmp_path / "out")
+
+    assert (said.exit_code, said.stdout) == (0, "")
+    tables = (tmp_path / "out" / "messages").rglob("*.parquet")
+    assert sum(pq.read_metadata(path).num_rows for path in tables) == len(messages())
+
+
+@pytest.mark.parametrize("options", ["", "--json"])
+def test_protocols(options: str) -> None:
+    said = run("protocols", *options.split())
+
+    assert (said.exit_code, said.stderr) == (0, "")
+
+
+# -- explain ---------------------------------------------------------------------------------------------
+
+
+def test_explain_of_one_message_of_each_protocol_and_side() -> None:
+    one = {(m["protocol"], m["direction"]): m for m in reversed(messages()) if m["op"] is not None}
+
+    assert len(one) == 10
+    for m in one.values():
+        place = ["--connection", m["connection_id"], "--direction", "c2s", "--offset", m["stream_offset"]]
+        said = run("explain", m["capture_file"], *(place if m["direction"] == "c2s" else ["--at", m["first_packet"]]))
+        assert (said.exit_code, said.stderr) == (0, "")
+        assert f"#{m['first_packet']} " in said.stdout
+
+
+# What the command makes of the bytes of each message that differs from those before; {every} is part of its key.
+EXPLAIN = """
+import sys
+{first}
+from mqpcap.capture import captures
+from mqpcap.cli import main
+from mqpcap.pipeline import dissect
+from mqpcap.message_bytes import Excerpts, Wanted
+
+seen = set()
+for capture in captures(sys.argv[1:]).captures:
+    rows = [(c.protocol, m) for c in dissect(capture).chunks() for m in c.messages.to_pylist()]
+    places = ("connection_id", "src_ip", "src_port", "stream_offset", "frame_len")
+    wanted = [Wanted(*(m[name] for name in places)) for _, m in rows]
+    with Excerpts(capture, wanted) as excerpts:
+        for (protocol, m), want in zip(rows, wanted, strict=True):
+            data = excerpts.runs(want)[0].data
+            key = (protocol, m["direction"], {every})
+            if key not in seen:
+                seen.add(key)
+                words = ["explain", "--hex", data.hex(), "--protocol", protocol, "--direction", m["direction"]]
+                main.main(words, standalone_mode=False)
+print(len(seen), "scapy" in sys.modules, file=sys.stderr)
+"""
+
+
+def test_explain_of_every_message() -> None:
+    said = script(EXPLAIN.format(first="import mqpcap.schema.scapy_stub", every="data"), *FILES)
+
+    assert said.exit_code == 0, said.stderr
+    count, with_scapy = said.stderr.split()
+    assert (int(count) > 4000, with_scapy) == (True, "False")
+
+
+def test_explain_says_the_same_without_scapy() -> None:
+    every = "m['dialect'], m['op_code'], m['op'], m['flaw']"
+    without = script(EXPLAIN.format(first="import mqpcap.schema.scapy_stub", every=every), *FILES)
+
+    with_scapy = script(EXPLAIN.format(first="import scapy.packet", every=every), *FILES)
+
+    assert (without.exit_code, with_scapy.exit_code) == (0, 0), without.stderr + with_scapy.stderr
+    assert without.stdout == with_scapy.stdout != ""
+    assert (without.stderr.split()[1], with_scapy.stderr.split()[1]) == ("False", "True")

@@ -1,0 +1,213 @@
+"""What refers to a field that may be absent, and lists that may not be empty: both roads agree, message after message.
+
+No layer refers to such a field yet; a toy does, once a class. Its messages are read in one batch, as what an earlier
+one leaves behind must not be seen in a later one.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reading import Said, by_classes, without_nulls
+
+from mqpcap.decode.columns import Reader, Spans
+from mqpcap.errors import ProtocolError
+from mqpcap.explain import explanation
+from mqpcap.schema import fields as wire
+from mqpcap.schema.compiler import compile, compiled
+from mqpcap.schema.fields import I32, U8, Array, Bits, Bytes, GreedyBytes, If, Message, Nested, Text
+from mqpcap.schema.flaws import Flaw
+from mqpcap.schema.protocol import ANY, Claim, Envelope, Layout, MessageQueue, Verdict
+
+
+def message(shape: str, *fields: wire.Kind) -> type[Message]:
+    return type(shape, (Message,), {"name": shape, "fields_desc": list(fields)})
+
+
+class Pair(Message):
+    """A part, and an item of a list, with a condition on a field that may be absent."""
+
+    name = "Pair"
+    fields_desc = [U8("c"), If(U8("d"), when="c"), If(U8("e"), when="d", equals=0)]
+
+
+IF_A = {"when": "a", "has": 1}
+SHAPES = {
+    "when": (U8("a"), If(U8("x"), **IF_A), If(U8("y"), when="x"), GreedyBytes("rest")),
+    "equals": (U8("a"), If(U8("x"), **IF_A), If(U8("y"), when="x", equals=0), GreedyBytes("rest")),
+    "has": (U8("a"), If(U8("x"), **IF_A), If(U8("y"), when="x", has=2), GreedyBytes("rest")),
+    "of two": (
+        U8("a"), If(U8("x"), **IF_A), If(U8("y"), when="x"), If(U8("z"), when="y", equals=0),
+        If(U8("v"), when="x", has=2), GreedyBytes("rest"),
+    ),
+    "bits": (
+        U8("a"), If(U8("x"), **IF_A), Bits("low", of="x", mask=3), If(U8("y"), when="low", equals=0), GreedyBytes("rest"),
+    ),
+    "text": (U8("a"), If(Text("t", prefix=1), **IF_A), If(U8("y"), when="t", equals=b""), GreedyBytes("rest")),
+    "any text": (U8("a"), If(Text("t", prefix=1), **IF_A), If(U8("y"), when="t"), GreedyBytes("rest")),
+    "length": (U8("a"), If(U8("n"), **IF_A), Bytes("b", length="n"), GreedyBytes("rest")),
+    "length if there": (U8("a"), If(U8("n"), **IF_A), If(Bytes("b", length="n"), when="n"), GreedyBytes("rest")),
+    "count": (U8("a"), If(U8("n"), **IF_A), Array("b", U8("b"), count="n"), GreedyBytes("rest")),
+    "part": (U8("a"), If(U8("n"), **IF_A), Nested("p", Pair, length="n"), GreedyBytes("rest")),
+    "items": (Array("pairs", Pair, prefix=1), GreedyBytes("rest")),
+    "signed count": (I32("n"), Array("b", U8("b"), count="n"), GreedyBytes("rest")),
+    "signed length": (I32("n"), Nested("p", Pair, length="n"), GreedyBytes("rest")),
+    "some": (Array("b", Bytes("b", prefix=1), not_empty=True),),
+    "some until zero": (Array("b", U8("b"), until_zero=1, not_empty=True), GreedyBytes("rest")),
+    "some counted": (Array("b", U8("b"), prefix=1, not_empty=True), GreedyBytes("rest")),
+}  # fmt: skip
+
+
+def protocol(**bodies: type[Message]) -> MessageQueue:
+    layouts = tuple(Layout(name, "c2s", {ANY: (cls,)}) for name, cls in bodies.items())
+    return MessageQueue("toy", "Toy", (1,), ("v",), layouts, lambda _: Claim(Verdict.NO), "", Envelope())
+
+
+# A protocol each: a column must not have two types.
+TOYS = {shape: protocol(toy=message(shape, *fields)) for shape, fields in SHAPES.items()}
+
+
+def batch(toy: MessageQueue, frames: list[bytes]) -> list[Said]:
+    """What the interpreter says of messages that one run of it reads."""
+    sizes = np.array([len(x) for x in frames], np.int64)
+    ends = np.cumsum(sizes)
+    n = len(frames)
+    spans = Spans(
+        np.frombuffer(b"".join(frames) + b"\0", np.uint8), ends - sizes, ends, np.zeros(n, np.int32),
+        np.full(n, ANY, np.int64), np.zeros(n, np.uint8),
+    )  # fmt: skip
+    records = Reader(toy).records(spans)
+    rows = (without_nulls(row) for row in records.table.to_pylist())
+    return [(row, Flaw(int(flaw))) for row, flaw in zip(rows, records.flaw, strict=True)]
+
+
+SMALL = st.binary(max_size=8).map(lambda raw: bytes(b % 5 for b in raw))
+"""Bytes of which many are conditions that hold, lengths that fit."""
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@given(frames=st.lists(SMALL | st.binary(max_size=6), min_size=1, max_size=6))
+def test_roads_agree_message_after_message(shape: str, frames: list[bytes]) -> None:
+    toy = TOYS[shape]
+
+    said = batch(toy, frames)
+
+    assert said == [by_classes(toy, "toy", raw) for raw in frames]
+    for raw, (columns, flaw) in zip(frames, said, strict=True):
+        best = explanation(toy, raw, "c2s").best
+        assert best is not None
+        assert best.fits == (flaw is Flaw.NONE)
+        told = {i.column: i.value for i in best.items if i.column and i.depth == 0 and not isinstance(i.value, list)}
+        assert not best.fits or set(told) == {k for k in columns if not isinstance(columns[k], list)} - {"c", "d", "e"}
+
+
+HELD = {
+    # shape: a message that leaves something behind, one in which the field is absent, and what that one says.
+    "when": ("01 05 07", "00 09", {"a": 0, "rest": b"\x09"}),
+    "equals": ("01 00 07", "00 09", {"a": 0, "rest": b"\x09"}),
+    "has": ("01 02 07", "00 09", {"a": 0, "rest": b"\x09"}),
+    "of two": ("01 02 00 07 08", "00 09", {"a": 0, "rest": b"\x09"}),
+    "bits": ("01 04 07", "00 09", {"a": 0, "rest": b"\x09"}),
+    "text": ("01 00 07", "00 09", {"a": 0, "rest": b"\x09"}),
+    "any text": ("01 01 61 07", "00 09", {"a": 0, "rest": b"\x09"}),
+    "length if there": ("01 01 61", "00 09", {"a": 0, "rest": b"\x09"}),
+    "length": ("01 01 61", "00 09", None),
+    "count": ("01 01 61", "00 09", None),
+    "part": ("01 01 00", "00 00", None),
+    "items": ("01 01 00 07", "02 00 00", {"pairs": [{"c": 0}, {"c": 0}], "rest": b""}),
+    "some": ("01 61", "", None),
+    "some until zero": ("05 00", "00 09", None),
+    "some counted": ("01 61", "00 09", None),
+}
+
+
+@pytest.mark.parametrize("shape", HELD)
+def test_what_an_earlier_message_said_is_not_said_of_the_next(shape: str) -> None:
+    first, second, says = HELD[shape]
+
+    before, after = batch(TOYS[shape], [bytes.fromhex(first), bytes.fromhex(second)])
+
+    assert before[1] is Flaw.NONE
+    assert after == (({}, Flaw.MALFORMED) if says is None else (says, Flaw.NONE))
+
+
+def test_where_a_message_ends_is_not_told_by_an_earlier_one() -> None:
+    """The scan that finds messages in a stream runs the same rows: one of three bytes, one of one, one of two."""
+    toy = protocol(toy=message("stream", *SHAPES["when"][:3]))
+    starts, ends, ops = (np.zeros(9, np.int64) for _ in range(3))
+    program = compiled(toy)
+    stream = bytes.fromhex("010507 00 0100")
+
+    target = program.target("toy", memoryview(starts), memoryview(ends), memoryview(ops))
+    n, *_ = program.interpreter().scan(target, memoryview(stream), 0, len(stream), True, False)
+
+    assert ends[:n].tolist() == [3, 4, 6]
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ((Text("t", prefix=1), Bytes("b", length="t")), "t, which is no number"),
+        ((Text("t", prefix=1), If(U8("y"), when="t", has=1)), "t, which is no number"),
+        ((Text("t", prefix=1), If(U8("y"), when="t", equals=1)), "t, which is no number"),
+        ((U8("n"), If(U8("y"), when="n", equals=b"a")), "n, which is no text"),
+    ],
+)
+def test_what_refers_to_a_field_of_another_kind_is_refused(fields: tuple[wire.Kind, ...], why: str) -> None:
+    with pytest.raises(ProtocolError, match=why):
+        compile(protocol(toy=message("bad", *fields)))
+
+
+def test_a_condition_of_another_class_is_refused() -> None:
+    unknown = type("Unless", (If,), {})(U8("y"), when="n")
+
+    with pytest.raises(ProtocolError, match="Unless is not in the vocabulary"):
+        compile(protocol(toy=message("bad", U8("n"), unknown)))
+
+
+def test_a_header_of_no_fixed_size_is_refused() -> None:
+    """The body is looked for behind as many bytes as the header's fields take."""
+    header = message("head", U8("a"), If(U8("op"), when="a"))
+    layout = Layout("toy", "c2s", {ANY: (message("body", GreedyBytes("rest")),)}, header, "op")
+
+    with pytest.raises(ProtocolError, match="a header's fields have a fixed size"):
+        compile(MessageQueue("toy", "Toy", (1,), ("v",), (layout,), lambda _: Claim(Verdict.NO), "", Envelope()))
+
+
+# -- building --------------------------------------------------------------------------------------------
+
+BOUNDED: dict[str, tuple[wire.Kind, object, object]] = {
+    "number": (U8("x", at_most=7), 7, 8),
+    "text": (Text("x", prefix=1, at_most=3), b"abc", b"abcd"),
+    "item": (Array("x", Text("i", prefix=1, at_most=1), prefix=1), [b"a"], [b"a", b"bb"]),
+    "part": (Nested("x", message("inner", GreedyBytes("rest")), prefix=1, at_most=2), None, None),
+    "only": (If(U8("x", at_most=7), left=1), 7, 8),
+}
+
+
+@pytest.mark.parametrize("kind", BOUNDED)
+def test_what_could_not_be_read_again_is_not_built(kind: str) -> None:
+    field, most, over = BOUNDED[kind]
+    if isinstance(field, Nested):
+        most, over = (field.message(rest=b"a" * n) for n in (2, 3))
+    cls = message(f"bounded {kind}", field)
+
+    assert cls.read(bytes(cls(x=most)), "c2s").fields["x"] is not None
+    with pytest.raises(ValueError, match=r"[xi] (is|has) .*(at most|up to)"):
+        bytes(cls(x=over))
+
+
+def test_a_length_that_is_computed_keeps_its_bound() -> None:
+    cls = message("computed", U8("n", at_most=2), Bytes("b", length="n"))
+
+    assert bytes(cls(b=b"ab")) == b"\x02ab"
+    with pytest.raises(ValueError, match="n is 3, but goes up to 2"):
+        bytes(cls(b=b"abc"))
+
+
+@pytest.mark.parametrize("field", [Text("x", prefix=1, at_most=0), Text("x", prefix=1, at_least=20)])
+def test_random_values_keep_the_bounds(field: wire.Kind) -> None:
+    cls = message("random", field)
+
+    for _ in range(20):
+        assert cls.begin(bytes(cls(x=field.randval())))[1] == b""

@@ -1,0 +1,49 @@
+"""The command as a user runs it: a process of its own, in which Scapy is not loaded."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import mqpcap
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-m", "mqpcap"]
+TIMEOUT_S = 300
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command said, and how it ended."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """Of a process that finds the package that is tested, from any folder."""
+    path = os.pathsep.join([str(Path(mqpcap.__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", **variables}
+
+
+def run(*arguments: object, stdin: bytes = b"", cwd: Path = ROOT, **variables: str) -> Ended:
+    """The command, run to its end; fails where it ends in a traceback, whatever its exit code."""
+    words = [os.fsencode(x) if isinstance(x, Path) else str(x) for x in arguments]
+    ended = subprocess.run(
+        [*COMMAND, *words], cwd=cwd, env=environment(**variables), input=stdin, capture_output=True, check=False,
+        timeout=TIMEOUT_S,
+    )  # fmt: skip
+    said = Ended(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
+    assert "Traceback" not in said.stderr, said.stderr
+    return said
+
+
+def script(code: str, *arguments: object) -> Ended:
+    """The same of Python code, for what takes a thousand commands in one process."""
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], cwd=ROOT, env=environment(), capture_output=True,
+        text=True, check=False, timeout=TIMEOUT_S,
+    )  # fmt: skip
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
