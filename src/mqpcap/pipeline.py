@@ -158,8 +158,8 @@ class Pipeline:
             self.counts[name] = self.counts.get(name, 0) + count
         segments = self._segments(segments)
         stretches = self.assembler.feed(segments)
-        found, consumed = self.framer.feed(stretches, self.assembler.flows)
-        self.assembler.keep(stretches, consumed)
+        found, consumed, wanted = self.framer.feed(stretches, self.assembler.flows)
+        self.assembler.keep(stretches, consumed, wanted)
         yield from self._read(found)
 
     def _segments(self, segments: Segments) -> Segments:
@@ -169,7 +169,7 @@ class Pipeline:
     def last_messages(self) -> Iterator[tuple[Frames, Records]]:
         """What was still open at the end of the input."""
         stretches = self.assembler.finish()
-        found, _ = self.framer.feed(stretches, self.assembler.flows)
+        found, _, _ = self.framer.feed(stretches, self.assembler.flows)
         yield from self._read(found)
         yield from self._read(self.framer.finish(self.assembler.flows))
         if self.later is not None:
@@ -180,7 +180,7 @@ class Pipeline:
     def last_of(self, flows: NDArray[np.int64]) -> Iterator[tuple[Frames, Records]]:
         """What was still open of connections that are over."""
         stretches = self.assembler.end(flows)
-        found, _ = self.framer.feed(stretches, self.assembler.flows)
+        found, _, _ = self.framer.feed(stretches, self.assembler.flows)
         yield from self._read(found)
         yield from self._read(self.framer.finish(self.assembler.flows, flows.tolist()))
 

@@ -16,6 +16,7 @@ where requests are missing only if the client numbers them.
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -417,10 +418,12 @@ class _Columns:
         fit = fit & (self.ts_ns[reply] >= self.ts_ns[request])
         return fit & (self.tie[request] == self.tie[reply]) if self.rule.tie else fit
 
-    def of(self, rows: I64, one: int) -> I64:
-        """Those of ``rows`` (``requests`` or ``replies``) that belong to a connection."""
-        first, last = np.searchsorted(self.connection[rows], [one, one + 1])
-        return rows[first:last]
+    def each(self, some: I64, asked: I64) -> Iterator[tuple[int, I64, I64]]:
+        """Some connections, each with its rows of ``asked`` (of ``requests``) and of ``replies``."""
+        bounds = np.append(some, some + 1)
+        places = [np.searchsorted(self.connection[rows], bounds).reshape(2, -1).T for rows in (asked, self.replies)]
+        for one, (a, b), (c, d) in zip(some.tolist(), *(place.tolist() for place in places), strict=True):
+            yield one, asked[a:b], self.replies[c:d]
 
     def pair(self, request: I64, reply: I64) -> None:
         """Note pairs."""
@@ -498,24 +501,29 @@ def _by_order(columns: _Columns) -> None:
     request, reply, good = columns.in_step(asked)
     sure = good[columns.connection[request]]
     columns.pair(request[sure], reply[sure])
-    for one in np.flatnonzero(~good & columns.start).tolist():
-        _damaged_order(columns, one, columns.of(asked, one), columns.of(columns.replies, one))
+    for one, some, replies in columns.each(np.flatnonzero(~good & columns.start), asked):
+        _damaged_order(columns, one, some, replies)
 
 
 def _damaged_order(columns: _Columns, one: int, asked: I64, replies: I64) -> None:
     """Pairs of a connection with holes: up to the first by counting, behind one in the answers by exhaustion."""
     c2s, s2c = columns.holes(one)
     known = asked[: int(np.searchsorted(columns.offset[asked], c2s[0]))] if len(c2s) else asked
-    run = np.searchsorted(s2c, columns.offset[replies])
+    offsets = columns.offset[replies]
+    run = np.searchsorted(s2c, offsets)
     head = replies[run == 0]
     done = _counted(columns, known, head)
     if done < 0 or len(c2s) or columns.first_only[replies].any():
         return
     at_least = at_most = done
-    for number in np.unique(run[run > 0]).tolist():
-        part = replies[run == number]
-        at_least += _missing_at_least(columns, one, int(s2c[run[run < number].max(initial=0)]))
-        places, highest = _places(columns, asked, part, at_least)
+    asked_by = np.maximum.accumulate(columns.ts_ns[asked])
+    before = 0
+    begins = np.flatnonzero(np.diff(run, prepend=0)).tolist()
+    for begin, end in pairwise([*begins, len(run)]):
+        part = replies[begin:end]
+        hole, before = int(s2c[before]), int(run[begin])
+        at_least += _missing_at_least(columns, replies[: int(np.searchsorted(offsets, hole))], hole)
+        places, highest = _places(columns, asked, asked_by, part, at_least)
         if len(places) == 1:
             at_least = highest = places[0]
             columns.pair(asked[at_least : at_least + len(part)], part)
@@ -545,21 +553,25 @@ def _counted(columns: _Columns, asked: I64, replies: I64) -> int:
     return k
 
 
-def _missing_at_least(columns: _Columns, one: int, hole: int) -> int:
-    """How many answers lie in a hole for sure: one if a message ends where it begins and every message is an answer."""
+def _missing_at_least(columns: _Columns, before: I64, hole: int) -> int:
+    """How many answers lie in a hole for sure: one if a message ends where it begins and every message is an answer.
+
+    ``before`` are the replies that begin below it.
+    """
     if columns.rule.unasked:
         return 0
-    side = columns.of(columns.replies, one)
-    before = int(np.searchsorted(columns.offset[side], hole)) - 1
-    if before < 0:
+    if not len(before):
         return 1 if hole == 0 else 0
-    last = side[before]
+    last = before[-1]
     return int(not columns.truncated[last] and columns.offset[last] + columns.length[last] == hole)
 
 
-def _places(columns: _Columns, asked: I64, replies: I64, at_least: int) -> tuple[list[int], int]:
-    """Where in ``asked`` a run of answers may begin: at most two places are told, and the highest that is thinkable."""
-    before = int(np.searchsorted(np.maximum.accumulate(columns.ts_ns[asked]), columns.ts_ns[replies[0]], "right"))
+def _places(columns: _Columns, asked: I64, asked_by: I64, replies: I64, at_least: int) -> tuple[list[int], int]:
+    """Where in ``asked`` a run of answers may begin: at most two places are told, and the highest that is thinkable.
+
+    ``asked_by`` is for each the latest time of those up to it.
+    """
+    before = int(np.searchsorted(asked_by, columns.ts_ns[replies[0]], "right"))
     highest = min(before - 1, len(asked) - len(replies))
     found: list[int] = []
     if highest - at_least > MAX_PLACES:
@@ -586,8 +598,8 @@ def _by_tie(columns: _Columns) -> None:
         columns.pair(request[sure], reply[sure])
     else:
         good = _with_one_way(columns, one_way, request, reply, good)
-    for one in np.flatnonzero(~good).tolist():
-        _damaged_tie(columns, one, columns.of(q, one), columns.of(columns.replies, one))
+    for one, asked, replies in columns.each(np.flatnonzero(~good), q):
+        _damaged_tie(columns, one, asked, replies)
 
 
 def _with_one_way(
@@ -642,16 +654,17 @@ def _damaged_tie(columns: _Columns, one: int, asked: I64, replies: I64) -> None:
 def _alone(columns: _Columns, rows: list[int], got: list[int]) -> None:
     """Pair replies of one value each with the only request of that value that waits."""
     open_: list[int] = []
-    k = 0
+    k = told = 0
     for reply in got:
         while k < len(rows) and columns.ts_ns[rows[k]] <= columns.ts_ns[reply]:
             open_.append(rows[k])
             k += 1
         if len(open_) == 1 and bool(columns.fits(np.array(open_), np.array([reply]))[0]):
             columns.pair(np.array(open_), np.array([reply]))
-            open_ = []
+            open_, told = [], 0
         else:
-            columns.unsure[open_] = True
+            columns.unsure[open_[told:]] = True
+            told = len(open_)
 
 
 def _counts_up(columns: _Columns, asked: I64) -> bool:

@@ -17,6 +17,7 @@ search wants names that people give: an exchange that is not empty, and text wit
 none was wrong.
 """
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any
@@ -433,29 +434,52 @@ _KINDS = {f"connect_{kind}": kind for kind in KINDS.values()} | {"command_c2s": 
 """What a connection is, by the layout its client began with; of full frames without a start it may be either peer."""
 
 
-def _login(connection: Evidence, logins: Mapping[object, Sequence[Evidence]]) -> Evidence | None:
-    """The command connection whose login a connection belongs to: itself, or the one that was given its key."""
-    state = connection.state
-    if "user" in state:
-        return connection
-    if "key" not in state or state["granted"]:
+class _Logins:
+    """The logins that were granted a key: by server and key, and by key alone, in order of time.
+
+    Keys are random: a second login with one is the same traffic in another capture. The latest is nearest. The key
+    alone ties, as a broker may have several addresses; one of its own goes first.
+    """
+
+    def __init__(self, connections: Sequence[Evidence]) -> None:
+        self._known: dict[tuple[object, object], list[Evidence]] = {}
+        # Of two at the same time the last of a list is taken: the one that comes first among the connections.
+        granted = [c for c in connections if c.state.get("granted")][::-1]
+        granted.sort(key=_key_time)
+        for c in granted:
+            for server in (_server(c), None):
+                self._known.setdefault((server, c.state["key"]), []).append(c)
+
+    def of(self, connection: Evidence) -> Evidence | None:
+        """The command connection whose login a connection belongs to: itself, or the one that was given its key."""
+        state = connection.state
+        if "user" in state:
+            return connection
+        if "key" not in state or state["granted"]:
+            return None
+        for server in (_server(connection), None):
+            logins = self._known.get((server, state["key"]), [])
+            earlier = bisect_right(logins, _key_time(connection), key=_key_time)
+            if earlier:
+                return logins[earlier - 1]
         return None
-    # Keys are random: a second login with one is the same traffic in another capture. The latest is nearest. The key
-    # alone ties, as a broker may have several addresses; one of its own goes first.
-    earlier = [c for c in logins.get(state["key"], ()) if c.state["key_ts_ns"] <= state["key_ts_ns"]]
-    here = connection.server_ip, connection.server_port
-    return max(earlier, key=lambda c: ((c.server_ip, c.server_port) == here, int(c.state["key_ts_ns"])), default=None)
+
+
+def _server(connection: Evidence) -> tuple[str, int]:
+    return connection.server_ip, connection.server_port
+
+
+def _key_time(connection: Evidence) -> int:
+    """When a connection's key was captured."""
+    return int(connection.state["key_ts_ns"])
 
 
 def resolve(connections: Sequence[Evidence]) -> list[ConnectionFacts]:
     """User and queue of the login on its command connection and on the data connections with its key."""
-    logins: dict[object, list[Evidence]] = {}
-    for c in connections:
-        if c.state.get("granted"):
-            logins.setdefault(c.state["key"], []).append(c)
+    logins = _Logins(connections)
     facts = []
     for c in connections:
-        login = _login(c, logins)
+        login = logins.of(c)
         said: Mapping[str, Any] = {} if login is None else login.state
         # An empty queue name makes the broker invent one, which it tells nobody (fqd_ccs.c:127-146).
         facts.append(

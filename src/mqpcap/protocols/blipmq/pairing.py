@@ -16,11 +16,11 @@ ways through the open frames of a connection, ``Queue`` what is known of one sub
 Source: net/src/connection.rs, net/src/server.rs, core/src/lib.rs of bravo1goingdark/blipmq at 1d563c3.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -176,14 +176,15 @@ class _Talk:
         """
         x, c = self.x, self.c
         offsets = [o for o in self.edge.holes[0] if o != self.edge.tails[0]]
-        holes = {int(np.searchsorted(x.offset[c], o, "right")) for o in offsets}
+        holes = {*np.searchsorted(x.offset[c], np.array(offsets, np.int64), "right").tolist()}
         for at in np.flatnonzero(x.cut[c]).tolist():
-            if at < len(c) - 1 or any(o >= x.offset[c[at]] for o in offsets):
+            if at < len(c) - 1 or max(offsets, default=-1) >= x.offset[c[at]]:
                 holes |= {at, at + 1}
         return sorted(holes)
 
     def _server_holes(self) -> list[int]:
-        holes = {int(np.searchsorted(self.x.offset[self.s], o, "right")) for o in self.edge.holes[1]}
+        offsets = np.array(self.edge.holes[1], np.int64)
+        holes = {*np.searchsorted(self.x.offset[self.s], offsets, "right").tolist()}
         for at in np.flatnonzero(self.answer == Answer.ODD).tolist():
             holes |= {at, at + 1}
         return sorted(holes)
@@ -394,20 +395,25 @@ class _Talk:
         whole = c_to == len(self.c) and not gap_c and s_to == len(self.s) and not gap_s and self.edge.covered
         self.closed.append((barrier and s_to == first_s < s_end) or whole)
 
+    @cached_property
+    def _fixed_by_id(self) -> dict[int, list[int]]:
+        """The fixed frames, in order, by their number."""
+        by_id: dict[int, list[int]] = {}
+        for f, number in zip(self._fixed_c.tolist(), self.c_id[self._fixed_c].tolist(), strict=True):
+            by_id.setdefault(number, []).append(f)
+        return by_id
+
     def _resynced(self, c: int, s: int) -> tuple[int, int] | None:
         """The next answer that agrees with exactly one fixed frame: the positions of both."""
         x = self.x
         client_lost = not self.start or bool(self.c_holes) or not self.s_holes
         if client_lost and not self.in_order:
             return None
-        frames = self._fixed_c[np.searchsorted(self._fixed_c, c) :]
-        by_id: dict[int, list[int]] = {}
-        for f, number in zip(frames.tolist(), self.c_id[frames].tolist(), strict=True):
-            by_id.setdefault(number, []).append(f)
         for at in self._fixed_s[np.searchsorted(self._fixed_s, s) :].tolist():
             row = self.s[at]
+            alike = self._fixed_by_id.get(int(self.s_id[at]), [])
             fits = [
-                f for f in by_id.get(int(self.s_id[at]), ())
+                f for f in alike[bisect_left(alike, c) :]
                 if self.mask[f] & self.says[at] and x.end[self.c[f]] <= x.ts[row]
             ]  # fmt: skip
             if len(fits) == 1:
@@ -417,7 +423,7 @@ class _Talk:
 
     def _give_up(self, c: int, c_to: int, s: int, s_to: int) -> None:
         """Note the frames whose answers must lie in a gap of the server's bytes."""
-        if not any(s <= h <= s_to for h in self.s_holes):
+        if bisect_left(self.s_holes, s) == bisect_right(self.s_holes, s_to):
             return
         said: dict[int, int] = {}
         for a in _between(self._fixed_s, s, s_to).tolist():
@@ -544,6 +550,14 @@ _ASKS: Mapping[int, int] = {
 """Which open frames an open answer may be to."""
 
 
+def _grouped(keys: I64) -> Iterator[tuple[int, I64]]:
+    """Each of the different keys, ascending, with its places."""
+    order = np.argsort(keys, kind="stable")
+    begins = np.flatnonzero(np.diff(keys[order], prepend=keys[order][:1] - 1))
+    for begin, end in pairwise([*begins.tolist(), len(order)]):
+        yield int(keys[order[begin]]), order[begin:end]
+
+
 class _World:
     """All connections of one server endpoint."""
 
@@ -553,6 +567,10 @@ class _World:
         self.two = any(t.version == 2 for t in talks)
         self.first_ts = min((t.edge.first_ts_ns for t in talks), default=0)
         self.subs: dict[int, list[_Subscription]] = {}
+        self._own: dict[tuple[int, int, int], dict[int, _Subscription]] = {}
+        """By connection, number and topic, and then by qos: the first subscription of them."""
+        self._first: dict[tuple[int, int], dict[int, list[_Subscription]]] = {}
+        """By number and topic, and then by qos: the first subscription, and the first of another connection."""
         self.restarted = False
         self._subscribe()
         self.opens = [self._opens(i) for i in range(len(talks))]
@@ -587,6 +605,27 @@ class _World:
             # blipmqd/src/main.rs:35-131: the self-test at start-up subscribes to `test` with QoS1 and gets id 1.
             topic = x.topic_names.index("test") if "test" in x.topic_names else -2
             self.subs[1] = [_Subscription(topic, 1, -1, -1, -1, -1)]
+        for number, subs in self.subs.items():
+            for one in subs:
+                self._tell(number, one)
+
+    def _tell(self, number: int, one: _Subscription) -> None:
+        """Let a subscription be among those that are looked at, if it says more than they do."""
+        own = self._own.setdefault((one.talk, number, one.topic), {})
+        if one.qos not in own or one.position < own[one.qos].position:
+            own[one.qos] = one
+        alike = self._first.setdefault((number, one.topic), {})
+        first, *others = sorted([*alike.get(one.qos, ()), one], key=lambda s: s.low)
+        alike[one.qos] = [first, *[s for s in others if s.talk != first.talk][:1]]
+
+    def told(self, i: int, number: int, topic: int) -> list[_Subscription]:
+        """The subscriptions of a number to a topic that say of a connection's frames as much as all of them do.
+
+        Of those that differ only in time the first is enough: what was not before another was not before it.
+        """
+        alike = self._first.get((number, topic), {}).values()
+        others = (next((s for s in first if s.talk != i), None) for first in alike)
+        return [*self._own.get((i, number, topic), {}).values(), *(s for s in others if s is not None)]
 
     def _opens(self, i: int) -> _Opens | None:
         """The open frames and answers of a connection that are counted, None where no open answer is."""
@@ -617,8 +656,8 @@ class _World:
         if kind == Answer.DELIVERY:
             if o.f_kind[f] != Class.POLL or (o.a_qos[a] == 0 and o.f_id[f] != o.a_id[a]):
                 return False
-            for s in self.subs.get(o.f_sub[f], ()):
-                if s.topic == o.a_topic[a] and s.qos >= o.a_qos[a] and not self._before(i, o, f, s):
+            for s in self.told(i, o.f_sub[f], o.a_topic[a]):
+                if s.qos >= o.a_qos[a] and not self._before(i, o, f, s):
                     return True
             return o.f_sub[f] not in self.subs
         return o.f_kind[f] == _ASKS[kind] and o.f_id[f] == o.a_id[a]
@@ -679,14 +718,14 @@ class _World:
         pos, f, a = f_pos[polls], o.f_row[polls], o.a_row
         fits = (t.c_block[pos] == t.s_block[a_pos]) & (x.end[f] <= x.ts[a])
         fits &= (x.qos[a] != 0) | (x.id[f] == x.id[a])
-        for number in np.unique(x.sub[f]).tolist():
-            mine = np.flatnonzero(x.sub[f] == number)
-            made = self.subs.get(number)
-            may = np.full(len(mine), made is None)
-            for s in made or ():
-                before = pos[mine] < s.position if i == s.talk else t.handled_by[pos[mine]] <= s.low
-                may |= (x.topic[a[mine]] == s.topic) & (x.qos[a[mine]] <= s.qos) & ~before
-            fits[mine] &= may
+        for number, mine in _grouped(x.sub[f]):
+            for topic, some in _grouped(x.topic[a[mine]]) if number in self.subs else ():
+                at = mine[some]
+                may = np.zeros(len(at), np.bool_)
+                for s in self.told(i, number, topic):
+                    before = pos[at] < s.position if i == s.talk else t.handled_by[pos[at]] <= s.low
+                    may |= (x.qos[a[at]] <= s.qos) & ~before
+                fits[at] &= may
         return polls if fits.all() else None
 
     def _mark(self, i: int, o: _Opens) -> None:
@@ -772,10 +811,10 @@ class _World:
             answer = o.a_row[outcome[outcome >= 0]]
             delivered = (x.answer[answer] == Answer.DELIVERY) & (x.qos[answer] != 0)
             frame, answer = frame[delivered], answer[delivered]
-            for number in np.unique(x.sub[frame]).tolist():
+            for number, of in _grouped(x.sub[frame]):
                 queue = self.queue(number)
                 if queue is not None:
-                    mine = answer[x.sub[frame] == number]
+                    mine = answer[of]
                     source = queue.stream.sources(queue.base + x.id[mine] - 1, x.body[mine])
                     known = source >= 0
                     if known.any():
@@ -1161,7 +1200,8 @@ def _captured(x: Columns, ends: Mapping[int, Ends]) -> tuple[NDArray[np.bool_], 
     edges = [ends[c] for c in connection.tolist()]
     servers = sorted({e.server for e in edges})
     gaps = {e.server for e in edges if not e.start or e.holes[1] or any(h != e.tails[0] for h in e.holes[0])}
-    number = np.array([servers.index(e.server) for e in edges], np.int64)
+    place_of = {server: k for k, server in enumerate(servers)}
+    number = np.array([place_of[e.server] for e in edges], np.int64)
     whole = np.array([e.server not in gaps for e in edges], np.bool_)
     return whole[place.reshape(-1)], number[place.reshape(-1)]
 

@@ -298,15 +298,18 @@ def _may_be_second(rows: Rows, ends: Mapping[int, Ends], asked: I64, reply: I64)
     """Whether an earlier reply to a request to all may lie in a hole."""
     doubt = np.zeros(len(asked), np.bool_)
     connection, offset = rows["connection_id"].to_numpy(), rows["stream_offset"].to_numpy()
-    from_daemon = pc.equal(rows["direction"], "s2c").to_numpy(zero_copy_only=False)
-    to = rows["f.to"]
-    for one in [c for c, e in ends.items() if e.holes[1]]:
-        brought = np.flatnonzero((connection == one) & from_daemon)
-        holes = np.array(ends[one].holes[1])
-        for k in np.flatnonzero((connection[asked] == one) & (reply >= 0)).tolist():
-            before = brought[brought < asked[k]]
-            since = offset[before].max(initial=-1)
-            doubt[k] = to[int(asked[k])].as_py() == "*" and bool(((holes > since) & (holes < offset[reply[k]])).any())
+    to_all = np.flatnonzero((reply >= 0) & true(pc.equal(rows["f.to"], "*"))[asked])
+    brought = np.flatnonzero(true(pc.equal(rows["direction"], "s2c")))
+    to_all = to_all[np.argsort(connection[asked[to_all]], kind="stable")]
+    brought = brought[np.argsort(connection[brought], kind="stable")]
+    of_asked, of_brought = connection[asked[to_all]], connection[brought]
+    for one in np.unique(of_asked).tolist():
+        holes = np.array(ends[one].holes[1], np.int64)
+        if len(holes):
+            some = to_all[slice(*(np.searchsorted(of_asked, one, side) for side in ("left", "right")))]
+            mine = brought[slice(*(np.searchsorted(of_brought, one, side) for side in ("left", "right")))]
+            reached = np.append(-1, np.maximum.accumulate(offset[mine]))[np.searchsorted(mine, asked[some])]
+            doubt[some] = np.searchsorted(holes, reached, "right") < np.searchsorted(holes, offset[reply[some]])
     return doubt
 
 
