@@ -99,8 +99,8 @@ class Pipeline:
         for name, count in segments.counts.items():
             self.counts[name] = self.counts.get(name, 0) + count
         chunks = self.assembler.feed(self._segments(segments))
-        found, consumed = self.framer.feed(chunks, self.assembler.flows)
-        self.assembler.keep(chunks, consumed)
+        found, consumed, wanted = self.framer.feed(chunks, self.assembler.flows)
+        self.assembler.keep(chunks, consumed, wanted)
         yield from self._read(found)
 
     def _segments(self, segments: Segments) -> Segments:
@@ -109,14 +109,14 @@ class Pipeline:
 
     def last_messages(self) -> Iterator[tuple[Frames, Records]]:
         """What was still open at the end of the input."""
-        found, _ = self.framer.feed(self.assembler.finish(), self.assembler.flows)
+        found, _, _ = self.framer.feed(self.assembler.finish(), self.assembler.flows)
         yield from self._read(found)
         yield from self._read(self.framer.finish(self.assembler.flows))
         yield from self._released(None)
 
     def last_of(self, flows: NDArray[np.int64]) -> Iterator[tuple[Frames, Records]]:
         """What was still open of connections that are over."""
-        found, _ = self.framer.feed(self.assembler.end(flows), self.assembler.flows)
+        found, _, _ = self.framer.feed(self.assembler.end(flows), self.assembler.flows)
         yield from self._read(found)
         yield from self._read(self.framer.finish(self.assembler.flows, flows.tolist()))
         yield from self._released(flows.tolist())

@@ -47,6 +47,9 @@ EAGER_BYTES = 4 << 10
 """Up to here the protocols are asked with every piece; beyond it each time half as much again has come."""
 HELD_BYTES = 128 << 20
 """So much is held of all connections together; above it a connection is decided by what there is of it."""
+PIECE_BYTES = 256
+"""What a held piece costs besides its bytes, as it counts where a connection has more than FEW_PIECES of them."""
+FEW_PIECES = 64
 HEAD_BYTES = 64 << 10
 """So much of a message with a hole is kept to read its header."""
 SCAN_ROOM = 4096
@@ -150,17 +153,11 @@ class _Piece:
     gap_after: bool
     ended: bool
 
-    def copy(self) -> "_Piece":
-        """The same bytes in a buffer of their own."""
-        return self.part(0, self.length, self.gap_after, self.ended)
-
-    def part(self, one: int, two: int, gap_after: bool = False, ended: bool = False) -> "_Piece":
-        """A copy of the bytes from ``one`` to ``two``, which more may follow unless told."""
+    def part(self, one: int, two: int) -> "_Piece":
+        """A copy of the bytes from ``one`` to ``two``, which more may follow."""
         own = self.buffer[self.start + one : self.start + two].copy()
         packets = PacketIndex(self.packets.part(self.one, self.two).copy())
-        return _Piece(
-            self.side, own, 0, two - one, self.offset + one, packets, 0, self.two - self.one, gap_after, ended
-        )
+        return _Piece(self.side, own, 0, two - one, self.offset + one, packets, 0, self.two - self.one, False, False)
 
     def bytes_of(self, k: int, most: int) -> bytes:
         """The first bytes of its k-th packet, ``most`` of them."""
@@ -187,6 +184,9 @@ class _Piece:
         packets = self.packets
         k = packets.newest(first, last)
         return packets.value(TS_NS, k), packets.value(NUMBER, k), packets.value(FILE, k)
+
+
+_NO_PACKETS = PacketIndex(np.empty((6, 0), np.int64))
 
 
 @dataclass(slots=True)
@@ -222,6 +222,8 @@ class _Side:
     skip_packet: int = 0
     skip_reason: str = ""
     messages: int = 0
+    until: int = 0
+    """Where the message ends whose beginning is left over, if that is known."""
 
 
 @dataclass(slots=True)
@@ -283,11 +285,8 @@ class _Hold:
     weak: list[_Choice] = field(default_factory=list)
     ts_ns: int = 0
     full: bool = False
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes copied for it."""
-        return sum(piece.length for piece in self.pieces)
+    held_bytes: int = 0
+    """What the pieces count for."""
 
 
 class ConnectionView(Shape):
@@ -441,26 +440,32 @@ class Framer:
 
     # -- what comes in ---------------------------------------------------------------------------------
 
-    def feed(self, stretches: StreamChunks, flows: Sequence[Flow]) -> tuple[list[Frames], I64]:
-        """Messages in the new bytes, grouped by protocol and buffer, and the bytes done with per stretch."""
+    def feed(self, stretches: StreamChunks, flows: Sequence[Flow]) -> tuple[list[Frames], I64, I64]:
+        """Messages in the new bytes, grouped by protocol and buffer; per stretch the bytes done with, and how many are
+        wanted behind them before it is worth showing again (``Reassembler.keep``)."""
         view = memoryview(stretches.buffer)
         origins = self._origins(stretches.flow, flows)
         consumed: list[int] = []
+        wanted: list[int] = []
         for number, new in _pieces(stretches):
             talk = self.talks.get(number)
             if talk is None:
                 talk = self.talks[number] = ConnectionState(number)
             if talk.decided or self._recognised(talk, origins[number], new):
-                consumed += [self._walk(talk, piece, view, self._main, 0) for piece in new]
+                for piece in new:
+                    done = self._walk(talk, piece, view, self._main, 0)
+                    consumed.append(done)
+                    wanted.append(max(talk.sides[piece.side].until - piece.offset - done, 0))
                 self._note_unsettled(talk)
             else:
                 consumed += [piece.length for piece in new]
+                wanted += [0] * len(new)
         # Servers that other connections of this window told earlier count, whichever connection was looked at first.
         for talk, of in self._full:
             assert talk.hold is not None
             self._decide(talk, of, self._by_peer(talk, of, until_ns=talk.hold.ts_ns))
         self._full = []
-        return self._collect(stretches.buffer), np.array(consumed, np.int64)
+        return self._collect(stretches.buffer), np.array(consumed, np.int64), np.array(wanted, np.int64)
 
     def finish(self, flows: Sequence[Flow], over: Iterable[int] | None = None) -> list[Frames]:
         """Messages that were still open; after it every byte is accounted for. ``over``: only of these connections."""
@@ -579,13 +584,15 @@ class Framer:
 
     def _held(self, hold: _Hold, new: Sequence[_Piece]) -> bool:
         """Copy what is new of a connection; False when too much is held already."""
-        copies = [piece.copy() for piece in new if piece.length or piece.ended or piece.gap_after]
-        size = sum(piece.length for piece in copies)
+        size = sum(piece.length for piece in new)
+        if len(hold.pieces) > FEW_PIECES:
+            size += PIECE_BYTES * len(new)
         if self._held_bytes + size > HELD_BYTES:
             self.counts["opening_cap"] += 1
             return False
         self._held_bytes += size
-        hold.pieces += copies
+        hold.held_bytes += size
+        hold.pieces += _copies(new)
         return True
 
     def _decide(self, talk: ConnectionState, of: _Origin, choice: _Choice, ts_ns: int = 0) -> None:
@@ -607,8 +614,11 @@ class Framer:
         if hold is None:
             return
         self._held_bytes -= hold.held_bytes
+        buffer, shift = np.empty(0, np.uint8), 0
         for piece in _joined(hold.pieces):
-            done = self._walk(talk, piece, memoryview(piece.buffer), self._replayed, self._keep(piece.buffer))
+            if piece.buffer is not buffer:
+                buffer, shift = piece.buffer, self._keep(piece.buffer)
+            done = self._walk(talk, piece, memoryview(buffer), self._replayed, shift)
             if done < piece.length:
                 talk.left.append(piece.part(done, piece.length))
 
@@ -790,6 +800,7 @@ class Framer:
         stop = piece.offset + piece.length
         hard = piece.gap_after or piece.ended
         base = piece.start - piece.offset
+        side.until = 0
         if side.pending is not None:
             self._through_pending(talk, number, side, piece)
         while side.at < stop:
@@ -904,6 +915,7 @@ class Framer:
             return True
         if hard and side.at < stop:
             self._cut(talk, side, piece, view, base, stop, known_end)
+        side.until = known_end - base
         return False
 
     def _bad_framing(self, side: _Side, layout: Layout) -> None:
@@ -943,6 +955,7 @@ class Framer:
                 side.layout = entry.layouts[splitter.layouts.index(stopped.layout)]
             self._cut(talk, side, piece, view, base, stop, stopped.known_end)
             side.layout = layout
+        side.until = stopped.known_end - base
         return False
 
     def _put(
@@ -1156,6 +1169,24 @@ def _pieces(stretches: StreamChunks) -> Iterator[tuple[int, list[_Piece]]]:
         new.append(_Piece(side, buffer, start, length, offset, packets, one, two, gap_after, ended))
     if new:
         yield number, new
+
+
+def _copies(new: Sequence[_Piece]) -> list[_Piece]:
+    """The same pieces, all of one feed and connection, over one buffer of their own."""
+    some = [piece for piece in new if piece.length or piece.ended or piece.gap_after]
+    full = [piece for piece in some if piece.length]
+    if not full:
+        return [replace(piece, buffer=np.empty(0, np.uint8), packets=_NO_PACKETS, one=0, two=0) for piece in some]
+    # Pieces of a connection lie next to each other, and so do their packets.
+    low, high, one, two = full[0].start, full[-1].start + full[-1].length, full[0].one, full[-1].two
+    buffer, packets = full[0].buffer[low:high].copy(), PacketIndex(full[0].packets.part(one, two).copy())
+    return [
+        _Piece(
+            p.side, buffer, p.start - low if p.length else 0, p.length, p.offset, packets, p.one - one, p.two - one,
+            p.gap_after, p.ended,
+        )
+        for p in some
+    ]  # fmt: skip
 
 
 def _joined(held: list[_Piece]) -> list[_Piece]:

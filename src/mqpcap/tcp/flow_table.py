@@ -3,8 +3,10 @@
 
 Fed by :mod:`mqpcap.tcp.reassembly`, which owns the arrays and takes every packet that is not in order. A flow is one record of
 WORDS int64 in one flat array, found through an open-addressing table over the 5-tuple; each accepted run of payload is
-one record of PIECE int64. ``walk`` stops at the first packet it must not judge (state says which) and changes nothing
-for it, so the caller can judge it and let the walk go on behind it: every decision is made per packet.
+one record of PIECE int64. A record's place in the table is hashed with secret numbers of the process: who makes a
+capture must not be able to choose it, and no row depends on it. ``walk`` stops at the first packet it must not judge
+(state says which) and changes nothing for it, so the caller can judge it and let the walk go on behind it: every
+decision is made per packet.
 
 Promises: no reference to payload bytes, only to their places; every access is bounds-checked; no Python object per
 packet.
@@ -91,7 +93,9 @@ FLOW = cython.declare(cython.const[cython.longlong], 10)  # of the packet the wa
 FLOW_SIDE = cython.declare(cython.const[cython.longlong], 11)
 WHY = cython.declare(cython.const[cython.longlong], 12)
 SWEPT = cython.declare(cython.const[cython.longlong], 13)  # PACKETS_ALL at the last sweep
-STATE = cython.declare(cython.const[cython.longlong], 14)
+SEED = cython.declare(cython.const[cython.longlong], 14)  # secret numbers, for the place of a flow in the table
+SEEDS = cython.declare(cython.const[cython.longlong], 11)
+STATE = cython.declare(cython.const[cython.longlong], 25)
 
 # WHY
 DONE = cython.declare(cython.const[cython.longlong], 0)
@@ -110,6 +114,7 @@ OLDEST = cython.declare(cython.const[cython.longlong], 1073741824)  # the larges
 HISTORY_OVERHEAD = cython.declare(cython.const[cython.longlong], 256)  # what a side's history costs besides its bytes
 SWEEP_PACKETS = cython.declare(cython.const[cython.longlong], 1048576)
 IDLE = cython.declare(cython.const[cython.longlong], 3600000000000)  # nanoseconds
+LOOKED_BACK = cython.declare(cython.const[cython.longlong], 256)  # pieces that recent goes through
 
 LAYOUT: dict[str, int] = {
     "KEY": KEY, "A_HI": A_HI, "A_LO": A_LO, "B_HI": B_HI, "B_LO": B_LO, "A_PORT": A_PORT, "B_PORT": B_PORT,
@@ -123,8 +128,8 @@ LAYOUT: dict[str, int] = {
     "P_FILE": P_FILE, "P_BEFORE": P_BEFORE, "P_SLOT": P_SLOT, "PIECE": PIECE, "FLOWS": FLOWS, "PIECES": PIECES,
     "PIECE_FIRST": PIECE_FIRST, "TOUCHED": TOUCHED, "ENDS": ENDS, "PACKETS_ALL": PACKETS_ALL, "HISTORY": HISTORY,
     "ALLOWANCE": ALLOWANCE, "HISTORY_CAP": HISTORY_CAP, "SHRUNK": SHRUNK, "FLOW": FLOW, "FLOW_SIDE": FLOW_SIDE,
-    "WHY": WHY, "SWEPT": SWEPT, "STATE": STATE, "DONE": DONE, "JUDGE": JUDGE, "GROW": GROW, "SWEEP": SWEEP,
-    "IDLE": IDLE, "NONE": NONE, "OLDEST": OLDEST, "SLOT": SLOT,
+    "WHY": WHY, "SWEPT": SWEPT, "SEED": SEED, "SEEDS": SEEDS, "STATE": STATE, "DONE": DONE, "JUDGE": JUDGE,
+    "GROW": GROW, "SWEEP": SWEEP, "IDLE": IDLE, "NONE": NONE, "OLDEST": OLDEST, "SLOT": SLOT,
 }  # fmt: skip
 """The words above for callers: compiled, the names themselves are C variables."""
 
@@ -147,6 +152,57 @@ def ahead(seq: int, expected: int) -> int:
     6
     """
     return int(_ahead(seq, expected))
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _product(
+    one: cython.ulonglong, first: cython.ulonglong, two: cython.ulonglong, second: cython.ulonglong
+) -> cython.ulonglong:
+    return (one + first) * (two + second)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1)
+def _slot(
+    s: cython.longlong[::1],
+    mask: cython.longlong,
+    a_hi: cython.longlong,
+    a_lo: cython.longlong,
+    b_hi: cython.longlong,
+    b_lo: cython.longlong,
+    a_port: cython.longlong,
+    b_port: cython.longlong,
+    version: cython.longlong,
+) -> cython.longlong:
+    """The first place to look for a flow, whichever end is A.
+
+    Multilinear-HM of Lemire and Kaser (Strongly universal string hashing is fast, 2014): the upper half of a sum of
+    products, each of two words of 32 bits and two secret numbers. Any two flows share a place only by chance.
+    """
+    h: cython.ulonglong = s[SEED]
+    if a_lo > b_lo or (a_lo == b_lo and (a_hi > b_hi or (a_hi == b_hi and a_port > b_port))):
+        a_hi, a_lo, a_port, b_hi, b_lo, b_port = b_hi, b_lo, b_port, a_hi, a_lo, a_port
+    h += _product(s[SEED + 1], (a_hi >> 32) & MASK, s[SEED + 2], a_hi & MASK)
+    h += _product(s[SEED + 3], (a_lo >> 32) & MASK, s[SEED + 4], a_lo & MASK)
+    h += _product(s[SEED + 5], (b_hi >> 32) & MASK, s[SEED + 6], b_hi & MASK)
+    h += _product(s[SEED + 7], (b_lo >> 32) & MASK, s[SEED + 8], b_lo & MASK)
+    h += _product(s[SEED + 9], (a_port << 16) | b_port, s[SEED + 10], version)
+    return (h >> 32) & mask
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1)
+def _slot_of(
+    s: cython.longlong[::1], f: cython.longlong[::1], mask: cython.longlong, r: cython.longlong
+) -> cython.longlong:
+    return _slot(
+        s, mask, f[r + A_HI], f[r + A_LO], f[r + B_HI], f[r + B_LO], f[r + A_PORT], f[r + B_PORT], f[r + VERSION]
+    )
 
 
 @cython.cfunc
@@ -332,12 +388,6 @@ def _create(
     f[r + FIRST_TS] = ts_ns
     f[r + LAST_TS] = ts_ns
     f[r + BEFORE] = before
-    # A flow of the same tuple and the same first time can only be among those that do not begin earlier.
-    while before >= 0 and f[before * WORDS + FIRST_TS] >= ts_ns:
-        if f[before * WORDS + FIRST_TS] == ts_ns:
-            f[r + EQUAL] = f[before * WORDS + EQUAL] + 1
-            break
-        before = f[before * WORDS + BEFORE]
     for i in range(2):
         q = r + SIDE + i * SIDE_WORDS
         f[q + BASE] = -1
@@ -400,7 +450,7 @@ def _walk(
             return i
         k = key[i]
         flag = flags[i]
-        slot = (k ^ (k >> 32)) & mask
+        slot = _slot(s, mask, src_hi[i], src_lo[i], dst_hi[i], dst_lo[i], sport[i], dport[i], version[i])
         flow = -1
         side = 0
         while h[slot] != 0:
@@ -618,12 +668,15 @@ def forget_idle(s: cython.longlong[::1], f: cython.longlong[::1], before_ns: int
 def replace(
     s: cython.longlong[::1], f: cython.longlong[::1], h: cython.longlong[::1], flow: int, side: int, ts_ns: int
 ) -> None:
-    """Open a new flow on the tuple of this one, its endpoint A being the given side of the old flow."""
+    """Open a new flow on the tuple of this one, its endpoint A being the given side of the old flow.
+
+    Its EQUAL is 0: the caller knows better.
+    """
     r: cython.longlong = flow * WORDS
     old: cython.longlong = flow
     k: cython.longlong = f[r + KEY]
     mask: cython.longlong = (h.shape[0] if cython.compiled else len(h)) - 1
-    slot: cython.longlong = (k ^ (k >> 32)) & mask
+    slot: cython.longlong = _slot_of(s, f, mask, r)
     new: cython.longlong
     while h[slot] != old + 1:
         if h[slot] == 0:
@@ -649,11 +702,9 @@ def rehash(s: cython.longlong[::1], f: cython.longlong[::1], h: cython.longlong[
     slot: cython.longlong
     r: cython.longlong
     t: cython.longlong
-    k: cython.longlong
     for flow in range(s[FLOWS]):
         r = flow * WORDS
-        k = f[r + KEY]
-        slot = (k ^ (k >> 32)) & mask
+        slot = _slot_of(s, f, mask, r)
         while h[slot] != 0:
             # A flow that used the tuple before is replaced; it was entered earlier, its number being lower.
             if h[slot] == f[r + BEFORE] + 1:
@@ -719,9 +770,13 @@ def gather(
 
 def recent(
     s: cython.longlong[::1], f: cython.longlong[::1], pieces: cython.longlong[::1], place: int, low: int, high: int
-) -> list[int]:
-    """The rows, newest first, of this feed's pieces of a side that hold stream offsets from low to below high."""
+) -> list[int] | None:
+    """The rows, newest first, of this feed's pieces of a side that hold stream offsets from low to below high.
+
+    None if they are not among the newest LOOKED_BACK pieces.
+    """
     found: list[int] = []
+    steps: cython.longlong = 0
     piece: cython.longlong = f[place + PIECE_LAST]
     p: cython.longlong
     bottom: cython.longlong = low
@@ -733,4 +788,20 @@ def recent(
         if pieces[p + P_OFFSET] < top:
             found.append(int(piece - s[PIECE_FIRST]))
         piece = pieces[p + P_BEFORE]
+        steps += 1
+        if steps > LOOKED_BACK:
+            return None
+    return found
+
+
+def since(
+    s: cython.longlong[::1], f: cython.longlong[::1], pieces: cython.longlong[::1], place: int, last: int
+) -> list[int]:
+    """The rows, newest first, of this feed's pieces of a side behind a row, -1 for all."""
+    found: list[int] = []
+    row: cython.longlong = f[place + PIECE_LAST] - s[PIECE_FIRST]
+    known: cython.longlong = last
+    while row > known:
+        found.append(int(row))
+        row = pieces[row * PIECE + P_BEFORE] - s[PIECE_FIRST]
     return found

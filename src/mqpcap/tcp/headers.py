@@ -13,6 +13,7 @@ counted.
 """
 
 import ipaddress
+import struct
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
@@ -126,13 +127,23 @@ Ends = tuple[NDArray[np.int64], NDArray[np.int64]]
 """The source and the destination of rows, each as `endpoints` has it."""
 
 
-@lru_cache(ADDRESSES)
+# Keys that a capture chooses: Python hashes bytes with a secret of the process, but numbers without one.
+_ADDRESS_KEY = struct.Struct(">bqq").pack
+_DATAGRAM_KEY = struct.Struct(">7q").pack
+
+
 def address_text(version: int, hi: int, lo: int) -> str:
     """The address as people write it.
 
     >>> address_text(4, 0, 0x0A000001)
     '10.0.0.1'
     """
+    return _address_text(_ADDRESS_KEY(version, hi, lo))
+
+
+@lru_cache(ADDRESSES)
+def _address_text(key: bytes) -> str:
+    version, hi, lo = struct.unpack(">bqq", key)
     if version == 4:
         return ".".join(map(str, (int(lo) & 0xFFFFFFFF).to_bytes(4, "big")))
     halves = (int(hi) & 0xFFFFFFFFFFFFFFFF, int(lo) & 0xFFFFFFFFFFFFFFFF)
@@ -664,7 +675,7 @@ class _Fragments:
     """Datagrams that are not whole, oldest first, within the limits."""
 
     def __init__(self) -> None:
-        self._held: dict[tuple[int, ...], _Datagram] = {}
+        self._held: dict[bytes, _Datagram] = {}
         self._bytes = 0
         self.dropped = 0
         self.malformed = 0
@@ -672,8 +683,9 @@ class _Fragments:
     def __len__(self) -> int:
         return len(self._held)
 
-    def add(self, key: tuple[int, ...], ts_ns: int, fragment: Fragment) -> bytes | None:
-        """The datagram's payload if this fragment makes it whole."""
+    def add(self, of: tuple[int, ...], ts_ns: int, fragment: Fragment) -> bytes | None:
+        """The payload of the datagram that a fragment is of, if this makes it whole."""
+        key = _DATAGRAM_KEY(*of)
         datagram = self._held.get(key)
         if datagram is not None and abs(ts_ns - datagram.last_ts_ns) > FRAGMENT_TIMEOUT_NS:
             self._drop(key)
@@ -698,10 +710,10 @@ class _Fragments:
             self._drop(next(iter(self._held)))
         return None
 
-    def _forget(self, key: tuple[int, ...]) -> None:
+    def _forget(self, key: bytes) -> None:
         self._bytes -= self._held.pop(key).cost_bytes
 
-    def _drop(self, key: tuple[int, ...]) -> None:
+    def _drop(self, key: bytes) -> None:
         self._forget(key)
         self.dropped += 1
 

@@ -27,7 +27,7 @@ import ipaddress
 import os
 import tempfile
 import weakref
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -103,6 +103,11 @@ _PIECE, _P_SIDE, _P_OFFSET, _P_LENGTH, _P_START, _P_FILE, _P_SLOT = (
     _L[name] for name in ("PIECE", "P_SIDE", "P_OFFSET", "P_LENGTH", "P_START", "P_FILE", "P_SLOT")
 )
 _NONE, _OLDEST = _L["NONE"], _L["OLDEST"]
+_SEED, _SEEDS = _L["SEED"], _L["SEEDS"]
+_SECRET = np.frombuffer(os.urandom(_SEEDS * 8), np.int64)
+"""What places flows in the table of this process."""
+GAP_BLOCK = 512
+"""Gaps of a side that are moved together when one is split or filled."""
 _FLAG_FIN, _FLAG_SYN, _FLAG_RST, _FLAG_ACK = 1, 2, 4, 16
 _SEQ_MASK = 0xFFFFFFFF
 _KEPT_COLUMNS = 7  # the first seven of a piece: side, offset, length, start, time, number, file
@@ -411,6 +416,53 @@ class _Gap:
         self.snapped = snapped
 
 
+class _Gaps:
+    """The gaps of one side, in order and apart, in blocks: one filled or split costs no more where there are many."""
+
+    __slots__ = ("_blocks",)
+
+    def __init__(self) -> None:
+        self._blocks: list[list[_Gap]] = [[]]
+
+    def __iter__(self) -> Iterator[_Gap]:
+        return (gap for block in self._blocks for gap in block)
+
+    def _place(self, low: int) -> tuple[int, int]:
+        """Block and place in it of the first gap that ends behind an offset; behind the last one if there is none."""
+        block = bisect_right(self._blocks, low, 0, len(self._blocks) - 1, key=lambda gaps: gaps[-1].high)
+        return block, bisect_right(self._blocks[block], low, key=lambda gap: gap.high)
+
+    def first(self, low: int, high: int) -> _Gap | None:
+        """The first gap with a byte from low to below high."""
+        block, at = self._place(low)
+        gaps = self._blocks[block]
+        return gaps[at] if at < len(gaps) and gaps[at].low < high else None
+
+    def add(self, gap: _Gap) -> None:
+        """Take in a gap apart from the others."""
+        block, at = self._place(gap.low)
+        self._put(block, at, at, [gap])
+
+    def replace(self, gap: _Gap, left: list[_Gap]) -> None:
+        """Let parts of a gap, or nothing, be left of it."""
+        block, at = self._place(gap.low)
+        self._put(block, at, at + 1, left)
+
+    def drop(self, high: int) -> bool:
+        """Leave out those that end at an offset or before; whether none is left."""
+        block, at = self._place(high)
+        del self._blocks[:block], self._blocks[0][:at]
+        return not self._blocks[0]
+
+    def _put(self, block: int, at: int, until: int, new: list[_Gap]) -> None:
+        gaps = self._blocks[block]
+        gaps[at:until] = new
+        if len(gaps) > GAP_BLOCK:
+            self._blocks[block : block + 1] = [gaps[: GAP_BLOCK // 2], gaps[GAP_BLOCK // 2 :]]
+        elif not gaps and len(self._blocks) > 1:
+            del self._blocks[block]
+
+
 @dataclass(slots=True)
 class _Packet:
     """One segment taken out of the arrays."""
@@ -521,7 +573,7 @@ class _Past:
 _MADE_ANEW = frozenset(
     {
         "_table", "_piece_words", "_touched_sides", "_ended_sides", "_window", "_arena_used", "_s", "_f", "_h", "_p",
-        "_t", "_e",
+        "_t", "_e", "_indexed",
     }
 )  # fmt: skip
 """What an Reassembler can make anew, or only needs during a feed."""
@@ -552,7 +604,11 @@ class Reassembler:
         self._extra = bytearray()
         self._history: dict[int, list[tuple[int, bytes]]] = {}
         self._history_bytes = 0
-        self._gaps: dict[int, list[_Gap]] = {}
+        self._gaps: dict[int, _Gaps] = {}
+        self._times: dict[int, dict[bytes, int]] = {}
+        """Of the newest flow of a tuple whose first times do not ascend: the last EQUAL by first time."""
+        self._indexed: dict[int, tuple[list[int], list[int]]] = {}
+        """Of some sides the offsets and the rows of this feed's pieces."""
         self._conflicts: list[tuple[int, int, int, int, bool]] = []
         self._late: list[tuple[int, int, int, int, bool]] = []
         self._snapped: set[tuple[int, int]] = set()
@@ -580,6 +636,8 @@ class Reassembler:
         """What must be kept between two feeds: no room, and nothing that can be made anew."""
         state = {name: value for name, value in self.__dict__.items() if name not in _MADE_ANEW}
         state["_flow_words"] = self._flow_words[: self._s[_FLOWS] * _WORDS].copy()
+        state["_state"] = self._state.copy()
+        state["_state"][_SEED : _SEED + _SEEDS] = 0  # another process has its own
         live = self._kept.copy()
         live[:, _P_START] = np.cumsum(live[:, _P_LENGTH]) - live[:, _P_LENGTH]
         state |= {"_kept": live, "_arena": self._live(np.empty(int(live[:, _P_LENGTH].sum()), np.uint8))}
@@ -589,6 +647,7 @@ class Reassembler:
         self.__dict__.update(state)
         self._arena_used = len(self._arena)
         self._window = memoryview(b"")
+        self._indexed = {}
         self._make_lists()
         self._set_flows(self._flow_words)
 
@@ -612,6 +671,7 @@ class Reassembler:
         _flows.rehash(self._s, self._f, self._h)
 
     def _views(self) -> None:
+        self._state[_SEED : _SEED + _SEEDS] = _SECRET
         self._s = memoryview(self._state)
         self._f = memoryview(self._flow_words)
         self._h = memoryview(self._table)
@@ -729,9 +789,9 @@ class Reassembler:
         silent for SILENT_NS, where no byte of payload was captured (floods, scans) for IDLE_NS. Of connections with the
         same addresses and ports the older are over before the newer.
         """
-        over, before = self._expired(), self._flow_table()[:, _BEFORE]
-        while (early := over & (before >= 0) & ~over[before]).any():
-            over &= ~early
+        over = self._expired()
+        for before in _earlier(self._flow_table()[:, _BEFORE]):
+            over &= (before < 0) | over[before]
         return self._numbers(np.flatnonzero(over))
 
     def _expired(self) -> NDArray[np.bool_]:
@@ -768,8 +828,8 @@ class Reassembler:
             others = others[: count - np.count_nonzero(spare) - most // 2]
             spare[others] = True
             self.counts["crowded_out"] += int(np.count_nonzero(~_closed(f)[others]))
-        while (early := spare & (before >= 0) & ~spare[before]).any():
-            spare[before[early]] = True
+        for one in _earlier(before):
+            spare[one[spare & (one >= 0)]] = True
         return self._numbers(np.flatnonzero(spare))
 
     def forget(self, flows: I64, remember: bool = False) -> None:
@@ -781,10 +841,7 @@ class Reassembler:
         self._conflicts.clear()
         self._late.clear()
         for number, gaps in list(self._gaps.items()):
-            left = [gap for gap in gaps if not self._is_final(number, gap)]
-            if left:
-                self._gaps[number] = left
-            else:
+            if gaps.drop(self._final_below(number)):
                 del self._gaps[number]
         _flows.forget_idle(self._s, self._f, self._now_ns - IDLE_NS)
         idle = self._now_ns - self._flow_table()[:, _LAST_TS] > IDLE_NS
@@ -814,6 +871,8 @@ class Reassembler:
         before = table[:, _BEFORE]
         table[:, _BEFORE] = np.where((before >= 0) & stays[before], _moved(before, places), -1)
         self._set_flows(table.reshape(-1))
+        heads = np.fromiter(self._times, np.int64, len(self._times))
+        self._times = {head: self._times_of(head) for head in _moved(heads[stays[heads]], places).tolist()}
         self._disorder = _moved_sides(self._disorder, places)
         self._gaps = _moved_sides(self._gaps, places)
         self._history = _moved_sides(self._history, places)
@@ -839,10 +898,9 @@ class Reassembler:
             places[old] = np.where(np.append(self._left, -1)[at] == numbers[old], at, -1)
         return places
 
-    def _is_final(self, number: int, gap: _Gap) -> bool:
-        """Whether no packet can fill a gap any more: it lies further back than TCP sends again."""
-        next_ = self._f[(number >> 1) * _WORDS + _SIDE + (number & 1) * _SIDE_WORDS + _NEXT]
-        return gap.high <= next_ - _OLDEST
+    def _final_below(self, number: int) -> int:
+        """Up to where no packet can fill a gap of a side any more: it lies further back than TCP sends again."""
+        return self._f[(number >> 1) * _WORDS + _SIDE + (number & 1) * _SIDE_WORDS + _NEXT] - _OLDEST
 
     def _make_room(self, rows: int) -> None:
         """Room for so many more packets in the lists of news."""
@@ -1052,9 +1110,26 @@ class Reassembler:
         return True
 
     def _replace(self, flow: int, side: int, ts_ns: int) -> None:
+        """Open a new flow on the tuple of one; it is told from others of the same first time by their number."""
         if (self._s[_FLOWS] + 1) * _WORDS > len(self._flow_words):
             self._grow()
+        times = self._times.pop(flow, None)
+        if times is None and ts_ns <= self._f[flow * _WORDS + _FIRST_TS]:
+            times = self._times_of(flow)
         _flows.replace(self._s, self._f, self._h, flow, side, ts_ns)
+        if times is not None:
+            new, at = self._s[_FLOWS] - 1, _time_key(ts_ns)
+            self._f[new * _WORDS + _EQUAL] = times[at] = times.get(at, -1) + 1
+            self._times[new] = times
+
+    def _times_of(self, flow: int) -> dict[bytes, int]:
+        """The last EQUAL by first time of a flow and those that used its tuple before."""
+        times: dict[bytes, int] = {}
+        while flow >= 0:
+            r = flow * _WORDS
+            times.setdefault(_time_key(self._f[r + _FIRST_TS]), self._f[r + _EQUAL])
+            flow = self._f[r + _BEFORE]
+        return times
 
     # Payload
 
@@ -1161,11 +1236,11 @@ class Reassembler:
             else:
                 f[q + _MISSING] += lowest - offset
                 f[q + _SHIFT] = -offset
-                self._gaps.setdefault(number, []).insert(0, _Gap(offset, lowest, packet.ts_ns, False))
+                self._gaps.setdefault(number, _Gaps()).add(_Gap(offset, lowest, packet.ts_ns, False))
         gaps = self._gaps.get(number)
         position, high = offset, offset + len(body)
         while position < high:
-            gap = _first_gap(gaps, position, high) if gaps else None
+            gap = gaps.first(position, high) if gaps is not None else None
             until = high if gap is None else max(gap.low, position)
             if until > position:
                 self._again(packet, flow, side, position, body[position - offset : until - offset])
@@ -1175,21 +1250,18 @@ class Reassembler:
                 self._fill(packet, flow, side, gap, gaps, position, body[position - offset : end - offset])
                 position = end
 
-    def _fill(
-        self, packet: _Packet, flow: int, side: int, gap: _Gap, gaps: list[_Gap], offset: int, body: bytes
-    ) -> None:
+    def _fill(self, packet: _Packet, flow: int, side: int, gap: _Gap, gaps: _Gaps, offset: int, body: bytes) -> None:
         f, q = self._f, flow * _WORDS + _SIDE + side * _SIDE_WORDS
         end = offset + len(body)
         self._late.append((flow * 2 + side, offset, len(body), packet.ts_ns, False))
         f[q + _BYTES] += len(body)
         f[q + _MISSING] -= len(body)
-        at = gaps.index(gap)
         left = [
             _Gap(low, high, gap.ts_ns, gap.snapped) for low, high in ((gap.low, offset), (end, gap.high)) if low < high
         ]
-        gaps[at : at + 1] = left
+        gaps.replace(gap, left)
         if end > max(f[q + _FLOOR], f[q + _NEXT] - self._s[_L["ALLOWANCE"]]):
-            self._history.setdefault(flow * 2 + side, []).append((offset, body))
+            insort(self._history.setdefault(flow * 2 + side, []), (offset, body))
             self._history_bytes += len(body)
 
     def _again(self, packet: _Packet, flow: int, side: int, offset: int, body: bytes) -> None:
@@ -1206,18 +1278,28 @@ class Reassembler:
             return
         high = offset + len(body)
         first, known = bytearray(body), bytearray(len(body))
-        for row in _flows.recent(s, f, self._p, q, offset, high):
+        rows = _flows.recent(s, f, self._p, q, offset, high)
+        for row in self._far(flow * 2 + side, q, offset, high) if rows is None else rows:
             p = row * _PIECE
             at, length, start = self._p[p + _P_OFFSET], self._p[p + _P_LENGTH], self._p[p + _P_START]
             source: memoryview | bytearray = self._window if start >= 0 else self._extra
             start = start if start >= 0 else -1 - start
             _overlay(first, known, offset, at, source, start, length)
-        for at, block in self._history.get(flow * 2 + side, ()):
+        blocks = self._history.get(flow * 2 + side, [])
+        for at, block in blocks[max(bisect_left(blocks, (offset,)) - 1, 0) : bisect_left(blocks, (high,))]:
             _overlay(first, known, offset, at, block, 0, len(block))
         unknown = len(body) - sum(known)
         if unknown:
             self.counts["uncompared_bytes"] += unknown
         self._compare(packet, flow, side, offset, bytes(first), body)
+
+    def _far(self, number: int, q: int, low: int, high: int) -> list[int]:
+        """The rows of this feed's pieces that hold stream offsets from low to below high, however many came since."""
+        offsets, rows = self._indexed.setdefault(number, ([], []))
+        new = _flows.since(self._s, self._f, self._p, q, rows[-1] if rows else -1)[::-1]
+        offsets += [self._p[row * _PIECE + _P_OFFSET] for row in new]
+        rows += new
+        return rows[max(bisect_right(offsets, low) - 1, 0) : bisect_left(offsets, high)]
 
     def _compare(self, packet: _Packet, flow: int, side: int, offset: int, first: bytes, second: bytes) -> None:
         f, q = self._f, flow * _WORDS + _SIDE + side * _SIDE_WORDS
@@ -1299,7 +1381,7 @@ class Reassembler:
     def _done(self, flow: int, side: int, disorder: OutOfOrderQueue) -> None:
         """Forget the disorder of a side that is in order again."""
         expected = self._f[flow * _WORDS + _SIDE + side * _SIDE_WORDS + _NEXT]
-        disorder.snaps = [snap for snap in disorder.snaps if snap[1] > expected]
+        del disorder.snaps[: bisect_right(disorder.snaps, expected, key=lambda hole: hole[1])]
         if not disorder.held and not disorder.snaps:
             self._disorder.pop(flow * 2 + side, None)
             f, q = self._f, flow * _WORDS + _SIDE + side * _SIDE_WORDS
@@ -1345,14 +1427,15 @@ class Reassembler:
         """Let the first hole of a side be a gap."""
         f, q = self._f, flow * _WORDS + _SIDE + side * _SIDE_WORDS
         low, high = f[q + _NEXT], disorder.held[0][0]
-        snapped = any(start <= low < end for start, end in disorder.snaps)
+        at = bisect_right(disorder.snaps, low, key=lambda hole: hole[1])
+        snapped = at < len(disorder.snaps) and disorder.snaps[at][0] <= low
         self._gap(flow, side, low, high, disorder.held[0][2], snapped)
         f[q + _WAKE_AT] = 0
         _flows.advance(self._s, f, q, high - low)
 
     def _gap(self, flow: int, side: int, low: int, high: int, ts_ns: int, snapped: bool) -> None:
         self._f[flow * _WORDS + _SIDE + side * _SIDE_WORDS + _MISSING] += high - low
-        self._gaps.setdefault(flow * 2 + side, []).append(_Gap(low, high, ts_ns, snapped))
+        self._gaps.setdefault(flow * 2 + side, _Gaps()).add(_Gap(low, high, ts_ns, snapped))
         if snapped:
             self._snapped.add((flow * 2 + side, low))
 
@@ -1454,6 +1537,7 @@ class Reassembler:
         s[_PIECE_FIRST] += s[_PIECES]
         s[_PIECES] = s[_TOUCHED] = s[_ENDS] = 0
         self._extra = bytearray()
+        self._indexed.clear()
         self._snapped.clear()
         self._trailing.clear()
         self.counts["history_shrunk"] = s[_L["SHRUNK"]]
@@ -1540,14 +1624,16 @@ class Reassembler:
             blocks = self._history.setdefault(number, [])
             new = buffer[start:end].tobytes()
             self._history_bytes += len(new)
-            while blocks and blocks[0][0] + len(blocks[0][1]) <= horizon:
-                self._history_bytes -= len(blocks.pop(0)[1])
-            if blocks and blocks[-1][0] + len(blocks[-1][1]) == low:
-                old_at, old = blocks.pop()
+            gone = bisect_right(blocks, horizon, key=lambda block: block[0] + len(block[1]))
+            self._history_bytes -= sum(len(block) for _, block in blocks[:gone])
+            del blocks[:gone]
+            at = bisect_left(blocks, (low,))
+            if at and blocks[at - 1][0] + len(blocks[at - 1][1]) == low:
+                old_at, old = blocks.pop(at - 1)
                 cut = max(horizon - old_at, 0)
                 self._history_bytes -= cut
-                new, low = old[cut:] + new, old_at + cut
-            blocks.append((low, new))
+                new, low, at = old[cut:] + new, old_at + cut, at - 1
+            blocks.insert(at, (low, new))
         if self._history_bytes + len(self._history) * 256 > self._s[_L["HISTORY_CAP"]]:
             for number in list(self._history):
                 q = (number >> 1) * _WORDS + _SIDE + (number & 1) * _SIDE_WORDS
@@ -1678,7 +1764,7 @@ class Reassembler:
                 (number, gap.low, gap.high - gap.low, gap.ts_ns, gap.snapped)
                 for number, gaps in self._gaps.items()
                 for gap in gaps
-                if number >> 1 in over or self._is_final(number, gap)
+                if number >> 1 in over or gap.high <= self._final_below(number)
             ],
             self._numbers,
         )
@@ -1792,6 +1878,16 @@ def _spoke(f: I64) -> NDArray[np.bool_]:
     return spoke
 
 
+def _earlier(before: I64) -> Iterator[I64]:
+    """For each flow the place of the one that used its tuple 1, 2, 4 ... flows before, -1 for none, while any did.
+
+    What holds for all that came before is so found in few steps, however often one tuple is used.
+    """
+    while (before >= 0).any():
+        yield before
+        before = np.where(before >= 0, before[before], -1)
+
+
 def _moved(places: I64, forgotten: I64) -> I64:
     """Places of flows once others, in order, are left out.
 
@@ -1835,10 +1931,9 @@ def _runs(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(1, np.int64), np.flatnonzero(~goes_on) + 1])
 
 
-def _first_gap(gaps: list[_Gap], low: int, high: int) -> _Gap | None:
-    """The first gap with a byte from low to below high; gaps are in order and apart."""
-    at = bisect_right(gaps, low, key=lambda gap: gap.high)
-    return gaps[at] if at < len(gaps) and gaps[at].low < high else None
+def _time_key(ts_ns: int) -> bytes:
+    """A time as a key of a dictionary: Python hashes bytes with a secret, numbers without."""
+    return ts_ns.to_bytes(8, "big", signed=True)
 
 
 def _overlay(

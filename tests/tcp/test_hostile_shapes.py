@@ -1,0 +1,269 @@
+"""What a capture chooses is no lever: work follows its size, whatever its addresses, times, holes and keys are.
+
+Steps are counted where they can be; ``bench/hostile.py`` measures the same shapes in seconds.
+"""
+
+import pickle
+import random
+import struct
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "bench"))
+
+import hostile
+from segments import ACK, RST, SYN, A, B, Packet, a, b, segments
+
+from mqpcap.capture import captures
+from mqpcap.decode.framing import Framer
+from mqpcap.pipeline import Options, Pipeline, dissect
+from mqpcap.protocols import protocols
+from mqpcap.protocols.fq import PROTOCOL as FQ
+from mqpcap.schema.protocol import Evidence
+from mqpcap.tcp import headers as packets_room
+from mqpcap.tcp import reassembly as streams
+from mqpcap.tcp.flow_table import COMPILED
+from mqpcap.tcp.reassembly import Reassembler, _Gap, _Gaps
+
+
+def one_key(n: int) -> Reassembler:
+    """After SYNs of n connections whose share hash is the same."""
+    assembler = Reassembler()
+    fed = segments([Packet((A[0], 1024 + i), B, 7 * i, 0, SYN) for i in range(n)])
+    assembler.feed(replace(fed, key=np.full(n, 12345)))
+    return assembler
+
+
+def test_flows_of_one_key_are_apart_in_the_table() -> None:
+    """A search steps over neighbours, so the longest run of taken places bounds its steps."""
+    taken = np.append(one_key(3000)._table != 0, False)
+    longest = int(np.diff(np.flatnonzero(~taken)).max())
+
+    assert np.count_nonzero(taken) == 3000
+    assert longest < 600
+
+
+def test_made_up_addresses_have_one_key() -> None:
+    """Else the shape of the benchmark shows nothing."""
+    found = [hostile.one_key(hi, 1024 + hi) for hi in range(50)]
+    hi, lo = (np.array(column, np.uint64).view(np.int64) for column in zip(*found, strict=True))
+
+    assert len(set(packets_room.endpoints(hi, lo, 1024 + np.arange(50)).tolist())) == 1
+
+
+def told(secret: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> tuple[object, ...]:
+    """Flows, and the pickled state, where this places flows in the table."""
+    monkeypatch.setattr(streams, "_SECRET", secret)
+    dice = random.Random(5)
+    said = [
+        Packet((A[0], 1024 + dice.randrange(300)), B, dice.randrange(50), 0, dice.choice([SYN, ACK, RST]), b"x")
+        for _ in range(4000)
+    ]
+    assembler = Reassembler()
+    stretches = assembler.feed(segments(said))
+    return list(assembler.flows), stretches.buffer.tobytes(), stretches.flow.tolist(), pickle.dumps(assembler)
+
+
+def test_rows_and_state_do_not_depend_on_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = np.random.default_rng(1).integers(-(1 << 63), 1 << 63, (3, len(streams._SECRET)), np.int64)
+    one, *others = [told(secret, monkeypatch) for secret in secrets]
+
+    assert all(other == one for other in others)
+
+
+def test_state_made_with_one_secret_is_found_with_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = pickle.dumps(one_key(500))
+    monkeypatch.setattr(streams, "_SECRET", ~streams._SECRET)
+    assembler = pickle.loads(state)
+    again = segments([Packet((A[0], 1024 + i), B, 7 * i, 0, SYN) for i in range(500)])
+    assembler.feed(replace(again, key=np.full(500, 12345)))
+
+    assert len(assembler.flows) == 500
+
+
+@pytest.mark.parametrize(
+    ("times", "equal"),
+    [
+        ([1, 2, 3], [0, 0, 0]),
+        ([5, 5, 5], [0, 1, 2]),
+        ([3, 2, 1], [0, 0, 0]),
+        ([5, 9, 3, 9, 5, 9], [0, 0, 0, 1, 1, 2]),
+    ],
+)
+def test_flows_of_one_tuple_and_time_are_numbered_whatever_came_between(times: list[int], equal: list[int]) -> None:
+    assembler = Reassembler()
+    assembler.feed(segments([a(1000 * i, flags=SYN, ts_ns=ts) for i, ts in enumerate(times)]))
+
+    assert [flow.equal for flow in assembler.flows] == equal
+    assert len({flow.connection_id for flow in assembler.flows}) == len(times)
+
+
+def test_numbers_stay_apart_when_some_are_forgotten() -> None:
+    """Times 5, 9, 3 on one tuple, then the first is forgotten: the next at 9 is still the second at 9."""
+    assembler = Reassembler()
+    assembler.feed(segments([a(1000 * i, flags=SYN, ts_ns=ts) for i, ts in enumerate([5, 9, 3])]))
+    assembler.end(np.array([0]))
+    assembler.forget(np.array([0]), remember=True)
+    assembler.feed(segments([a(9000 + 1000 * i, flags=SYN, ts_ns=ts) for i, ts in enumerate([9, 9, 4])]))
+
+    assert [flow.equal for flow in assembler.flows] == [0, 0, 0, 1, 2, 0]
+
+
+def test_what_came_before_a_flow_is_found_in_few_steps() -> None:
+    """A thousand flows on one tuple: 1, 2, 4 .. 512 before."""
+    steps = list(streams._earlier(np.arange(-1, 999)))
+
+    assert [int(np.count_nonzero(step < 0)) for step in steps] == [1 << k for k in range(10)]
+
+
+def test_older_flows_of_a_tuple_are_over_before_newer() -> None:
+    """The first is the newest by its time and not over, so none behind it is."""
+    assembler = Reassembler()
+    hours = [40, *range(20)]
+    assembler.feed(segments([a(1000 * i, flags=SYN, ts_ns=h * 3600 * 10**9) for i, h in enumerate(hours)]))
+    other = Packet(("10.0.0.9", 1), B, 1, 0, SYN, ts_ns=40 * 3600 * 10**9)
+    assembler.feed(segments([other]))
+
+    assert assembler.over().tolist() == []
+
+
+def test_gaps_are_those_of_a_list() -> None:
+    """Against the plain way: a sorted list of (low, high)."""
+    dice = random.Random(3)
+    gaps, plain = _Gaps(), [(10 * k, 10 * k + 8) for k in range(2000)]
+    for low, high in plain:
+        gaps.add(_Gap(low, high, 0, False))
+    for _ in range(6000):
+        low = dice.randrange(20_000)
+        high = low + dice.randrange(1, 4)
+        gap = gaps.first(low, high)
+        fits = next((p for p in plain if p[0] < high and p[1] > low), None)
+        assert (None if gap is None else (gap.low, gap.high)) == fits
+        if gap is not None:
+            parts = [p for p in ((gap.low, max(low, gap.low)), (min(high, gap.high), gap.high)) if p[0] < p[1]]
+            gaps.replace(gap, [_Gap(*part, 0, False) for part in parts])
+            plain = sorted([p for p in plain if p != (gap.low, gap.high)] + parts)
+
+    assert [(gap.low, gap.high) for gap in gaps] == plain
+    assert max(map(len, gaps._blocks)) <= streams.GAP_BLOCK
+    assert not gaps.drop(5000)
+    assert [(gap.low, gap.high) for gap in gaps] == [p for p in plain if p[1] > 5000]
+    assert gaps.drop(20_000)
+
+
+def test_a_byte_sent_again_long_after_is_compared() -> None:
+    """Behind more pieces than are looked through one by one: found all the same, the value being another."""
+    said = [a(999, flags=SYN), b(4999, ack=1000, flags=SYN | ACK)]
+    said += [a(1000 + i, bytes([i % 251]), ack=5000) for i in range(3000)]
+    said += [a(1000 + i, b"\xff", ack=5000) for i in (7, 2500, 7, 0)]
+    assembler = Reassembler()
+    assembler.feed(segments(said))
+
+    conflicts = assembler.conflicts()
+    assert sorted(conflicts.offset.tolist()) == [0, 7, 7, 2500]
+    assert assembler.counts["uncompared_bytes"] == 0
+
+
+def test_fragments_and_addresses_are_not_told_by_hashes_a_capture_chooses() -> None:
+    alike = [x for k in range(2000) if (x := hostile.one_hash(k)) is not None]
+    halves = [(x, y) for x in hostile.ALIKE for y in hostile.ALIKE]
+    datagrams = [(6, *one, *two, 1, 6) for one in halves for two in halves]
+    assert len({hash((6, *x)) for x in alike}) == len({hash(x) for x in datagrams}) == 1
+
+    fragments = packets_room._Fragments()
+    for of in datagrams[:4000]:
+        fragments.add(of, 0, packets_room.Fragment(8, 16, True, bytes(8)))
+
+    assert len({hash(key) for key in fragments._held}) > 3990
+    assert len({hash(packets_room._ADDRESS_KEY(6, *x)) for x in alike}) == len(alike) > 200
+
+
+class Counting(dict[str, object]):
+    """A connection's state that counts how often its time is asked for."""
+
+    asked = 0
+
+    def __getitem__(self, name: str) -> object:
+        Counting.asked += name == "key_ts_ns"
+        return super().__getitem__(name)
+
+
+def test_logins_of_one_key_are_not_all_looked_at() -> None:
+    """A thousand logins and a thousand data connections: a binary search each, not a million looks."""
+
+    def connection(k: int, **said: object) -> Evidence:
+        return Evidence(k, "10.0.0.9", 8765, True, 0, Counting(key=b"K", key_ts_ns=k, **said), ["short", "full"])
+
+    logins = [connection(2 * k, user=f"u{k}", queue="q", granted=True) for k in range(1000)]
+    users = [connection(2 * k + 1, granted=False) for k in range(1000)]
+    assert FQ.evidence is not None
+    Counting.asked = 0
+    facts = FQ.evidence.settle([*logins, *users])
+
+    assert [said.client_name for said in facts] == [f"u{k}" for k in range(1000)] * 2
+    assert Counting.asked < 50_000
+
+
+def test_a_long_message_is_not_read_again_with_each_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand segments of 100 bytes, each a window of its own: the bytes shown are few times those sent."""
+    shown = []
+    feed = Framer.feed
+    monkeypatch.setattr(Framer, "feed", lambda *given: shown.append(given[1].length.sum()) or feed(*given))
+    message = struct.pack(">IBQ", 9 + 4 + 100_000, 3, 1) + b"\1\0\1t" + bytes(100_000)
+    hello = struct.pack(">IBQH", 11, 1, 1, 1)
+    said = [a(999, flags=SYN), b(4999, ack=1000, flags=SYN | ACK), a(1000, hello, ack=5000)]
+    said += [a(1015 + at, message[at : at + 100], ack=5000) for at in range(0, len(message), 100)]
+    rooms = Pipeline(Options())
+    for i, packet in enumerate(said):
+        monkeypatch.setattr(rooms.dissector, "segments", lambda window: window)
+        found = list(rooms.messages(segments([packet], i)))
+
+    assert [len(frames.start) for frames, _ in found] == [1]
+    assert sum(shown) < 5 * len(message)
+
+
+def test_held_pieces_cost_little_and_count_for_it() -> None:
+    """Ten thousand bytes, every other one missing, of a connection that nobody knows yet."""
+    framer, assembler = Framer(protocols()), Reassembler()
+    said = [a(999, flags=SYN), b(4999, ack=1000, flags=SYN | ACK)]
+    said += [a(1000 + 2 * k, b"x", ack=5000) for k in range(10_000)] + [b(5000, ack=21_000)] * 40
+    for k in range(0, len(said), 1000):
+        framer.feed(assembler.feed(segments(said[k : k + 1000], k)), assembler.flows)
+
+    hold = framer.talks[0].hold
+    assert hold is not None
+    assert len(hold.pieces) > 5000
+    assert len({id(piece.buffer) for piece in hold.pieces}) <= 11
+    assert framer._held_bytes == hold.held_bytes > 250 * 5000
+
+
+def cpu_s(shape: hostile.Shape, n: int, path: Path) -> float:
+    """The CPU seconds that a shape takes."""
+    hostile.written(shape, n, path)
+    begin = time.process_time()
+    dissection = dissect(captures([str(path)]).captures[0])
+    assert sum(chunk.messages.num_rows for chunk in dissection.chunks()) >= 0
+    dissection.ledgers()
+    return time.process_time() - begin
+
+
+@pytest.mark.skipif(not COMPILED, reason="uncompiled, sizes that tell take minutes")
+@pytest.mark.parametrize(
+    ("shape", "n"),
+    [
+        (hostile.reused_backward, 20_000),
+        (hostile.filled_forward, 20_000),
+        (hostile.flymq_lost_answers, 8_000),
+        (hostile.blipmq_damaged, 50_000),
+    ],
+)
+def test_work_follows_the_size(shape: hostile.Shape, n: int, tmp_path: Path) -> None:
+    """Four times the input as twice and twice again; the best of some tries, as machines are shared."""
+    few_s = max(cpu_s(shape, n, tmp_path / "few.pcap"), 0.05)
+
+    assert min(cpu_s(shape, 4 * n, tmp_path / "many.pcap") for _ in range(2)) < hostile.MOST_RATIO**2 * few_s
