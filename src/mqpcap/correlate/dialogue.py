@@ -136,6 +136,7 @@ class Dialogue:
         self.ties: set[int] = set()
         self.counters: list[_Counter] = []
         self.early: list[Reply] = []
+        self.lonely: list[int] = []  # replies that nobody asked for, unless a gap turns out to lie in front of them
         self.stopped = False
         self.behind_stop: list[int] = []
 
@@ -154,10 +155,8 @@ class Dialogue:
             self._count(numbers)
             if self.early and self._counts_up():
                 self._look_again()
-            if self.requests_missing and len(self.ties) < MAX_TIES:
-                self.ties.add(tie)
-        elif self.requests_missing:
-            self.ties.add(0)
+        if len(self.ties) < MAX_TIES:
+            self.ties.add(tie if rules.ties else 0)
         if kind != FIXED and kind != OPEN:
             self.stopped = self.stopped or kind == BREAKS
             return kind
@@ -328,9 +327,9 @@ class Dialogue:
     def gap(self, from_client: bool, offset: int) -> None:
         """Bytes of a side are missing, or hold no message."""
         if from_client:
-            if not self.requests_missing:
-                self.ties.update(q.tie if self.rules.ties else 0 for q in self.queue[self.head :])
             self.requests_missing = True
+            self.found.states += [(row, ORPHAN) for row in self.lonely]
+            self.lonely = []
             if self.frozen_at < 0:
                 self.frozen_at = offset
         else:
@@ -446,15 +445,21 @@ class Dialogue:
         self.run, self.places = [], []
 
     def _alone(self, r: Reply) -> None:
-        """A reply without a request: `orphan` where no captured request can have got it and requests are missing."""
+        """A reply without a request: `orphan` where no captured request can have got it and requests are missing.
+
+        That they are may be seen only later, at the next message of the client.
+        """
         if self.rules.first_only[r.code]:
             self.found.states.append((r.row, NO_ROW))
             return
         self.alone = True
-        key = r.tie if self.rules.ties else 0
-        known = key in self.ties or len(self.ties) >= MAX_TIES
-        orphan = self.requests_missing and not known and not r.untied
-        self.found.states.append((r.row, ORPHAN if orphan else UNKNOWN))
+        known = (r.tie if self.rules.ties else 0) in self.ties or len(self.ties) >= MAX_TIES or r.untied
+        if known or len(self.lonely) >= MAX_AMBIGUOUS:
+            self.found.states.append((r.row, UNKNOWN))
+        elif self.requests_missing:
+            self.found.states.append((r.row, ORPHAN))
+        else:
+            self.lonely.append(r.row)
 
     # -- the end ---------------------------------------------------------------------------------------------
 
@@ -467,6 +472,7 @@ class Dialogue:
             self._resolve_waiting(len(self.queue))
         for r in self.early:
             self._alone(r)
+        self.found.states += [(row, UNKNOWN) for row in self.lonely]
         sure = self.mode == STEP and whole_replies and not self.alone
         due = UNANSWERED if sure and ended else UNKNOWN
         for q in self.queue[self.head :]:
