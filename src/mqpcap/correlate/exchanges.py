@@ -13,7 +13,6 @@ import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import IO
 
 import numpy as np
@@ -552,19 +551,20 @@ class _Talks:
 
     def tell(self, dialogue: Dialogue | NamedRequests, start: int, end: int, block: "_Block") -> None:
         """Take rows through a dialogue: one by one, but for long runs of requests in between."""
-        loud = np.flatnonzero(self.loud[start:end]) + start
-        bounds = [start, *loud[np.diff(loud, append=end) > FEW].tolist(), end]
-        for one, two in pairwise(bounds):
-            until = min(one + 1, two) if two - one > FEW else two
-            self._each(dialogue, one, until, block)
-            if until == two:
-                continue
-            if isinstance(dialogue, Dialogue) and dialogue.takes_many:
-                dialogue.requests(self.requests(until, two))
-            else:
-                self._each(dialogue, until, two, block)
+        if end - start > FEW:
+            loud = np.concatenate([[start - 1], np.flatnonzero(self.loud[start:end]) + start, [end]])
+            for k in np.flatnonzero(np.diff(loud) > FEW).tolist():
+                one, two = int(loud[k]) + 1, int(loud[k + 1])
+                self._each(dialogue, start, one, block)
+                start = one
+                if isinstance(dialogue, Dialogue) and dialogue.takes_many:
+                    dialogue.requests(self.requests(one, two))
+                    start = two
+        self._each(dialogue, start, end, block)
 
     def _each(self, dialogue: Dialogue | NamedRequests, start: int, end: int, block: "_Block") -> None:
+        if start == end:
+            return
         some = [column[start:end].tolist() for column in self.columns]
         numbers = list(zip(*(x[start:end].tolist() for x in self.numbers), strict=True)) or [()] * (end - start)
         for at, kind in converse(dialogue, self.first_row, some, numbers, block.kind):
