@@ -432,9 +432,11 @@ def test_a_killed_export_leaves_nothing_that_looks_complete(tmp_path: Path) -> N
 def test_an_interrupted_export_ends_at_once_and_leaves_nothing(tmp_path: Path) -> None:
     fifo = tmp_path / "slow.pcap"
     os.mkfifo(fifo)
+    # Tests that a shell runs in the background ignore SIGINT, and so would what they start.
+    heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); " + COMMAND[-1]
     exporting = subprocess.Popen(
-        [*COMMAND, "export", "-q", str(fifo), "--out", str(tmp_path / "tables")], cwd=ROOT, env=environment(),
-        stderr=subprocess.PIPE, text=True,
+        [*COMMAND[:-1], heeding, "export", "-q", str(fifo), "--out", str(tmp_path / "tables")], cwd=ROOT,
+        env=environment(), stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     with fifo.open("wb") as feeding:
         feeding.write((ROOT / QOS1).read_bytes()[:4000])

@@ -503,7 +503,7 @@ def test_fail_ok_of_the_document_does_not_outweigh_a_proof() -> None:
 
 
 def test_opcode_6_renames_the_connection() -> None:
-    names = kokaq.settle([connection(("c2s", with_op(NOP, 6))), connection(("c2s", NOP))])
+    names = kokaq.resolve([connection(("c2s", with_op(NOP, 6))), connection(("c2s", NOP))])
 
     assert [f.op_names["c2s", 7] for f in names if f.op_names] == ["AcquirePeekLock", "Push"]
     assert names[1].op_names is not None
@@ -512,7 +512,7 @@ def test_opcode_6_renames_the_connection() -> None:
 
 def test_type_0_proves_the_table() -> None:
     talks = [connection(("c2s", frame)) for frame in (TABLE, NOP, GO1_PUSH)]
-    said = kokaq.settle(talks)
+    said = kokaq.resolve(talks)
 
     assert [f.columns.get("type_reading") for f in said] == ["table", "legend", None]
 
@@ -656,7 +656,7 @@ def test_scapy_reads_what_follows_without_being_told() -> None:
 
 
 def search(data: bytes, ended: bool, direction: Any, layout: str, n: int) -> int | None:
-    """Opening.chain as frames has it: the first place from which n messages follow."""
+    """Opening.find_run as the framing has it: the first place from which n messages follow."""
     assert layout == direction
     for begin in range(len(data)):
         where, k = begin, 0

@@ -28,7 +28,7 @@ class ClosedConnection:
 
 
 class ConnectionRegistry(Mapping[int, ConnectionView]):
-    """ConnectionRegistry by the number of the connection: the live ones, which others may change, and those that are over.
+    """Connections by their number: the live ones, which others may change, and those that are over.
 
     ``joining`` is the evidence of those that are over in protocols where others may ask for it.
     """

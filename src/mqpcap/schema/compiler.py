@@ -1,8 +1,8 @@
 """The compiler: Scapy classes in, plain data out.
 
-:func:`compile` reads the classes of a :class:`~mqpcap.schema.protocol.MessageQueue` and gives a :class:`Program`: rows of
-int32 words, a pool of constants and a list of columns. It accepts a kind by its exact type and refuses
-anything else at import, naming the field.
+:func:`compile` reads the classes of a :class:`~mqpcap.schema.protocol.MessageQueue` and gives a
+:class:`Program`: rows of int32 words, a pool of constants and a list of columns. It accepts a kind by its exact
+type and refuses anything else at import, naming the field.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 A layer ends in one ``PROTOCOL``: which message comes in which layout, how a connection is recognised,
 what the columns of ``messages`` are taken from, and, where the vocabulary cannot say it, small pure
-functions. ``frames``, ``records`` and ``tables`` read this; nothing about a protocol stands anywhere else.
+functions. ``decode``, ``correlate`` and ``tables`` read this; nothing about a protocol stands anywhere else.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -195,14 +195,14 @@ class Evidence:
 class EvidenceRule:
     """Pure functions over the messages of a connection, named by the description.
 
-    ``select_layout`` and ``is_final``, and ``resolve`` unless it joins, look at ``state`` and ``layouts`` alone: connections
-    with the same are one when they are over.
+    ``select_layout`` and ``is_final``, and ``resolve`` unless it joins, look at ``state`` and ``layouts`` alone:
+    connections with the same are one when they are over.
 
     ops       operations (numbers) whose rows are evidence, None for all
     observe   folds rows into the ``state`` of their connections; they come in the order of capture, before any other
               column of their window is read
     select_layout  the layout that really reads the rows of a layout on this connection, as known by then
-    settle    at the end of the input: facts per connection, in order; sees all connections of the protocol
+    resolve   at the end of the input: facts per connection, in order; sees all connections of the protocol
     """
 
     ops: frozenset[int] | None
@@ -212,8 +212,8 @@ class EvidenceRule:
     layouts: frozenset[str] | None = None
     """Layouts (as the framing names them) whose rows are evidence, None for all."""
     is_final: Callable[[Evidence], bool] | None = None
-    """Whether ``select_layout``, and ``resolve`` unless it joins, will say the same of every later state. Until then rows of
-    ``layouts`` wait, at worst for the end of the input: what a row says must not depend on when it was read."""
+    """Whether ``select_layout``, and ``resolve`` unless it joins, will say the same of every later state. Until then
+    rows of ``layouts`` wait, at worst for the end of the input: what a row says must not depend on when it was read."""
     joins: bool = False
     """Whether ``resolve`` says of a connection what another one knows; else it looks at each alone."""
     needed: "Callable[[Sequence[Evidence], Sequence[Evidence]], list[Evidence]] | None" = None

@@ -1,13 +1,13 @@
 # cython: language_level=3, annotation_typing=False
 """TCP segments to ordered byte streams.
 
-Fed by ``packets``, read by ``frames``. Each side of each connection becomes runs of stream bytes (stretches); bytes the
+Fed by ``headers``, read by ``framing``. Each side of each connection becomes runs of stream bytes (chunks); bytes the
 capture did not see are recorded as gaps, nothing here fills one, and no byte is given out twice. The first copy of a
 byte is kept; what a later copy says otherwise is recorded as a conflict.
 
-Theory of operation. ``flows.walk`` takes every packet that is in order, in C when compiled. A side that is not in
-order has a ``OutOfOrderQueue`` holding copies of what came too early, and while it has one every packet of its connection is
-judged here. A hole is given up, for good, when the other side's acknowledgement covers it and SETTLE_PACKETS more
+Theory of operation. ``flow_table.walk`` takes every packet that is in order, in C when compiled. A side that is not in
+order has an ``OutOfOrderQueue`` holding copies of what came too early, and while it has one every packet of its
+connection is judged here. A hole is given up, for good, when the other side's acknowledgement covers it and SETTLE_PACKETS more
 packets of the connection have come (the bytes existed, and a capture that is only slightly out of order would have
 shown them), when too much is held, or when the flow ends. The start of a side without a SYN waits by the same rule.
 Bytes that come after their hole was given up are counted and recorded as late. All of this is decided per packet,

@@ -647,7 +647,7 @@ def observe(seen: Seen) -> None:
 
 
 def is_final(connection: Evidence) -> bool:
-    """Whether nothing can change what `select_layout` says: the codec's own opcode was seen, and a byte 3 that is msb."""
+    """Whether no later message changes `select_layout`: the codec's own opcode was seen, and a byte 3 that is msb."""
     return "codec opcode" in connection.state and bit_order(connection) == "msb"
 
 
