@@ -80,7 +80,7 @@ def test_style_is_kept() -> None:
         assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_rooms_import_only_rooms_to_their_left() -> None:
+def test_rooms_import_only_rooms_below_them() -> None:
     checked = run(tool("lint-imports"), "--no-cache", PYTHONPATH=str(ROOT / "src"))
 
     assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 
 from mqpcap.decode.columns import Reader, Spans
-from mqpcap.decode.gzip_body import MAX_INFLATED_BYTES, inflate
+from mqpcap.schema.gzip_body import MAX_INFLATED_BYTES, inflate
 from mqpcap.schema import fields as wire
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.protocol import ANY, Direction, Layout, MessageQueue, Variant

@@ -13,7 +13,7 @@ from scapy.packet import Raw
 
 from mqpcap.decode import bytecode as ip
 from mqpcap.decode.columns import Reader, Spans
-from mqpcap.decode.gzip_body import inflate
+from mqpcap.schema.gzip_body import inflate
 from mqpcap.schema import fields as wire
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.flaws import Flaw

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
-from mqpcap.decode.gzip_body import inflate
+from mqpcap.schema.gzip_body import inflate
 from mqpcap.errors import ProtocolError
 
 if TYPE_CHECKING or "mqpcap.schema.scapy_stub" not in sys.modules:

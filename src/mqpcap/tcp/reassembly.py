@@ -9,10 +9,10 @@ Theory of operation. ``flow_table.walk`` takes every packet that is in order, in
 order has an ``OutOfOrderQueue`` holding copies of what came too early, and while it has one every packet of its
 connection is judged here. A hole is given up, for good, when the other side's acknowledgement covers it and
 SETTLE_PACKETS more packets of the connection have come (the bytes existed, and a capture that is only slightly out of
-order would have shown them), when too much is held, or when the flow ends. The start of a side without a SYN waits by the same rule.
-Bytes that come after their hole was given up are counted and recorded as late. All of this is decided per packet,
-never per call of feed, so results do not depend on how the input was cut into windows. Under the memory caps (counts
-say when they bite) results depend on what other connections are in the same Reassembler.
+order would have shown them), when too much is held, or when the flow ends. The start of a side without a SYN waits by
+the same rule. Bytes that come after their hole was given up are counted and recorded as late. All of this is decided
+per packet, never per call of feed, so results do not depend on how the input was cut into windows. Under the memory
+caps (counts say when they bite) results depend on what other connections are in the same Reassembler.
 
 Connections are numbered in the order of their first packets; a number stays theirs for ever, also when they are over
 and forgotten. Inside, flows are records in a table, whose places are taken again.
