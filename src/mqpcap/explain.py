@@ -13,9 +13,9 @@ from typing import cast
 import numpy as np
 
 from mqpcap.decode.columns import Reader, Spans
-from mqpcap.schema.gzip_body import MAX_INFLATED_BYTES, inflate
 from mqpcap.schema import fields as wire
 from mqpcap.schema.compiler import compiled
+from mqpcap.schema.gzip_body import MAX_INFLATED_BYTES, inflate
 from mqpcap.schema.protocol import ANY, Direction, Layout, MessageQueue, Variant
 
 MAX_ITEMS = 4096

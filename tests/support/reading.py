@@ -13,10 +13,10 @@ from scapy.packet import Raw
 
 from mqpcap.decode import bytecode as ip
 from mqpcap.decode.columns import Reader, Spans
-from mqpcap.schema.gzip_body import inflate
 from mqpcap.schema import fields as wire
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.flaws import Flaw
+from mqpcap.schema.gzip_body import inflate
 from mqpcap.schema.protocol import ANY, Evidence, Layout, MessageQueue, Seen
 
 Said = tuple[dict[str, Any], Flaw]

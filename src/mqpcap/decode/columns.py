@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import factorize
 from mqpcap.decode import bytecode as ip
-from mqpcap.schema.gzip_body import MAX_INFLATED_BYTES, inflate
 from mqpcap.schema.compiler import Column, Program, compiled
 from mqpcap.schema.flaws import Flaw
+from mqpcap.schema.gzip_body import MAX_INFLATED_BYTES, inflate
 from mqpcap.schema.protocol import ANY, MessageQueue, Raw
 
 TAPE_ENTRIES = 1 << 16

@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
-from mqpcap.schema.gzip_body import inflate
 from mqpcap.errors import ProtocolError
+from mqpcap.schema.gzip_body import inflate
 
 if TYPE_CHECKING or "mqpcap.schema.scapy_stub" not in sys.modules:
     from scapy.config import conf
