@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 
 from mqpcap.decode.columns import Reader, Spans
-from mqpcap.schema import fields as wire
+from mqpcap.schema import fields
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.gzip_body import MAX_INFLATED_BYTES, inflate
 from mqpcap.schema.protocol import ANY, Direction, Layout, MessageQueue, Variant
@@ -139,7 +139,7 @@ def secret_spans(protocol: MessageQueue, data: bytes, best: Attempt | None) -> l
     for layout in candidates:
         if any(_may_hold_secret(x) for x in _readings(layout, _operation_number(layout, data))):
             header = layout.header
-            start = wire.smallest(header) if header is not None and issubclass(header, wire.Message) else 0
+            start = fields.smallest(header) if header is not None and issubclass(header, fields.Message) else 0
             spans.append((start, len(data)))
     return spans
 
@@ -150,7 +150,7 @@ def _header_len(attempt: Attempt) -> int:
 
 
 def _may_hold_secret(cls: type) -> bool:
-    for kind in wire.flat_fields(cls):
+    for kind in fields.flat_fields(cls):
         if kind.secret:
             return True
         inner = getattr(kind, "message", None) or getattr(kind, "item", None)
@@ -285,7 +285,7 @@ def _decodes(protocol: MessageQueue, layout: Layout, op: int, data: bytes) -> bo
 
 def _frame_len(header: type, walk: "_Walk") -> int | None:
     for field in header.fields_desc:  # type: ignore[attr-defined]  # a Message class
-        if isinstance(field, wire.Length):
+        if isinstance(field, fields.Length):
             return walk.at + int(str(walk.values[field.name])) - field.less
     return None
 
@@ -320,7 +320,7 @@ class _Walk:
         pkt = cls()
         for field in cls.fields_desc:  # type: ignore[attr-defined]  # a Message class
             kind = field
-            if isinstance(field, wire.If):
+            if isinstance(field, fields.If):
                 if not field.holds(pkt, self.region):
                     pkt.fields[field.name] = None
                     continue
@@ -333,18 +333,18 @@ class _Walk:
         self.values = pkt.fields
         return pkt
 
-    def kind(self, kind: wire.Kind, pkt: object, depth: int) -> object:
-        if isinstance(kind, wire.Nested):
+    def kind(self, kind: fields.Kind, pkt: object, depth: int) -> object:
+        if isinstance(kind, fields.Nested):
             return self.part(kind, pkt, depth)
-        if isinstance(kind, wire.Array):
+        if isinstance(kind, fields.Array):
             return self.many(kind, pkt, depth)
         return self.leaf(kind, pkt, depth)
 
-    def leaf(self, kind: wire.Kind, pkt: object, depth: int) -> object:
+    def leaf(self, kind: fields.Kind, pkt: object, depth: int) -> object:
         start = self.at
         try:
             left, value = kind.gives(pkt, self.region)
-        except wire.Broken:
+        except fields.Broken:
             raise _Misfit(f"{kind.name} at offset {start}: {_why(kind, pkt, self.region)}") from None
         taken = self.end - start - len(left)
         prefix = getattr(kind, "prefix", None) or 0
@@ -365,11 +365,11 @@ class _Walk:
             )
         )
         self.at = start + taken
-        if isinstance(kind, wire.Tree):
+        if isinstance(kind, fields.Tree):
             self.tree(start + prefix, self.at, depth + 1)
         return value
 
-    def part(self, kind: wire.Nested, pkt: object, depth: int) -> object:
+    def part(self, kind: fields.Nested, pkt: object, depth: int) -> object:
         start, outer_end, outer_values = self.at, self.end, self.values
         length = self.length_of(kind, pkt, depth)
         if length > self.end - self.at or (kind.at_most is not None and length > kind.at_most):
@@ -382,7 +382,7 @@ class _Walk:
         self.end, self.values = outer_end, outer_values
         return inner
 
-    def length_of(self, kind: wire.Nested, pkt: object, depth: int) -> int:
+    def length_of(self, kind: fields.Nested, pkt: object, depth: int) -> int:
         if kind.prefix is not None:
             n = self.prefix(kind.name, kind.prefix, "big", depth, "length", f"bytes of {kind.name}")
         elif kind.length is not None:
@@ -399,7 +399,7 @@ class _Walk:
         self.at += size
         return n
 
-    def many(self, kind: wire.Array, pkt: object, depth: int) -> object:
+    def many(self, kind: fields.Array, pkt: object, depth: int) -> object:
         start = self.at
         count: int | None = None
         if kind.prefix is not None:
@@ -407,8 +407,8 @@ class _Walk:
             count = self.prefix(kind.name, kind.prefix, order, depth, "count", f"elements of {kind.name}")
         elif kind.count is not None:
             count = int(pkt.fields[kind.count])  # type: ignore[attr-defined]  # a Message
-        least = max(wire.smallest(kind.item), 1)
-        if count is not None and (count > (self.end - self.at) // least or count > wire.MAX_LIST_ITEMS):
+        least = max(fields.smallest(kind.item), 1)
+        if count is not None and (count > (self.end - self.at) // least or count > fields.MAX_LIST_ITEMS):
             raise _Misfit(
                 f"{kind.name} at offset {start}: {count} elements are claimed, {self.end - self.at} bytes are left"
             )
@@ -431,11 +431,11 @@ class _Walk:
             raise _Misfit(f"{kind.name} at offset {start}: the list is empty")
         return values
 
-    def element(self, kind: wire.Array, pkt: object, index: int, depth: int) -> object:
+    def element(self, kind: fields.Array, pkt: object, index: int, depth: int) -> object:
         item = kind.item
-        if isinstance(item, wire.Kind):
+        if isinstance(item, fields.Kind):
             known = len(self.items)
-            value = self.kind(cast(wire.Kind, item), pkt, depth + 1)
+            value = self.kind(cast(fields.Kind, item), pkt, depth + 1)
             if len(self.items) > known:
                 self.items[-1] = replace(self.items[-1], name=f"{kind.name}[{index}]")
             return value
@@ -472,9 +472,9 @@ class _Walk:
             self.add(item)
 
 
-def _why(kind: wire.Kind, pkt: object, left: bytes) -> str:
+def _why(kind: fields.Kind, pkt: object, left: bytes) -> str:
     """Why a kind cannot be read from what is left."""
-    if isinstance(kind, wire.Number):
+    if isinstance(kind, fields.Number):
         if len(left) < kind.size:
             return f"it has {kind.size} bytes, {len(left)} are left"
         value = int.from_bytes(left[: kind.size], "little" if kind.little else "big", signed=kind.signed)
@@ -482,7 +482,7 @@ def _why(kind: wire.Kind, pkt: object, left: bytes) -> str:
             return f"it is {value}, not {kind.equals}"
         bounds = f"{'' if kind.at_least is None else kind.at_least} to {'' if kind.at_most is None else kind.at_most}"
         return f"{value} is not within {bounds.strip()}"
-    if isinstance(kind, wire.Span):
+    if isinstance(kind, fields.Span):
         if kind.prefix is not None and len(left) < kind.prefix:
             return f"its length has {kind.prefix} bytes, {len(left)} are left"
         n = len(left)
@@ -503,14 +503,14 @@ def _why(kind: wire.Kind, pkt: object, left: bytes) -> str:
     return "it does not fit"
 
 
-def _meaning(kind: wire.Kind, pkt: object, value: object) -> str | None:
+def _meaning(kind: fields.Kind, pkt: object, value: object) -> str | None:
     if kind.names is not None and isinstance(value, int):
         return kind.names.get(int(value))
-    if isinstance(kind, wire.Bits):
+    if isinstance(kind, fields.Bits):
         return f"bits {kind.mask << kind.shift:#x} of {kind.of}"
-    if isinstance(kind, wire.Length):
+    if isinstance(kind, fields.Length):
         return f"bytes behind the header, and {kind.less}" if kind.less else "bytes behind the header"
-    measured = wire._measured_by(pkt, kind.name) if isinstance(kind, wire.Number) else None
+    measured = fields._measured_by(pkt, kind.name) if isinstance(kind, fields.Number) else None
     if measured is not None:
         return f"{'elements' if hasattr(measured, 'count') else 'bytes'} of {measured.name}"
     return kind.unit

@@ -1,4 +1,4 @@
-"""The streams room: every row of the reassembly torture table at the level of bytes, and properties against a model."""
+"""Reassembly: every row of the reassembly torture table at the level of bytes, and properties against a model."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from segments import ACK, FIN, RST, SYN, A, B, Packet, a, b, segments
 
-from mqpcap.tcp import reassembly as streams
+from mqpcap.tcp import reassembly
 from mqpcap.tcp.reassembly import Flow, Reassembler, StreamChunks, connection_id
 
 # Five messages of 24 bytes: four of length, twenty of body, as in the torture table.
@@ -45,7 +45,7 @@ class Seen:
         return rows(self.assembler.conflicts())
 
 
-def rows(spots: streams.StreamRanges) -> list[tuple[int, int, int, int]]:
+def rows(spots: reassembly.StreamRanges) -> list[tuple[int, int, int, int]]:
     return list(
         zip(spots.flow.tolist(), spots.side.tolist(), spots.offset.tolist(), spots.length.tolist(), strict=True)
     )
@@ -60,7 +60,7 @@ def read(
     window: int = 1000,
     left_over: int = 0,
     wanted: int = 0,
-    max_bytes: int = streams.MAX_BYTES,
+    max_bytes: int = reassembly.MAX_BYTES,
 ) -> Seen:
     """Feed the packets in windows and read as frames would, leaving the last bytes of each stretch for later."""
     seen = Seen(Reassembler(max_bytes))
@@ -218,7 +218,7 @@ def test_three_thousand_messages(size: int) -> None:
 
 def test_a_hole_waits_until_it_is_acknowledged_and_settled(window: int) -> None:
     lost = [*HANDSHAKE, a(1000, b"one"), a(1006, b"two")]
-    acks = [b(5000, ack=1009)] * (streams.SETTLE_PACKETS + 1)
+    acks = [b(5000, ack=1009)] * (reassembly.SETTLE_PACKETS + 1)
     assembler = Reassembler()
     shown: list[tuple[int, int]] = []
     packets = [*lost, *acks]
@@ -226,7 +226,7 @@ def test_a_hole_waits_until_it_is_acknowledged_and_settled(window: int) -> None:
         stretches = assembler.feed(segments([packet], i))
         shown += [(i, int(offset)) for offset in stretches.offset]
 
-    assert shown == [(3, 0), (len(lost) + streams.SETTLE_PACKETS, 6)]
+    assert shown == [(3, 0), (len(lost) + reassembly.SETTLE_PACKETS, 6)]
     assert rows(assembler.gaps()) == [(0, 0, 3, 3)]
 
 
@@ -238,7 +238,7 @@ def test_a_hole_that_is_not_acknowledged_stays_open() -> None:
 
 
 def test_too_much_held_gives_the_hole_up() -> None:
-    packets = [*HANDSHAKE, *(a(1010 + i, b"x") for i in range(streams.HELD_SEGMENTS * 2))]
+    packets = [*HANDSHAKE, *(a(1010 + i, b"x") for i in range(reassembly.HELD_SEGMENTS * 2))]
     assembler = Reassembler()
     stretches = assembler.feed(segments(packets))
 
@@ -361,7 +361,7 @@ def test_a_conflict_far_behind_is_not_compared_but_counted() -> None:
     assert seen.assembler.counts["uncompared_bytes"] == 1000
 
 
-@pytest.mark.parametrize("back", [100, 30_000, streams.HISTORY_BYTES])
+@pytest.mark.parametrize("back", [100, 30_000, reassembly.HISTORY_BYTES])
 def test_a_conflict_within_the_history_is_found(back: int, window: int) -> None:
     body = np.random.default_rng(1).bytes(100_000)
     other = bytes([body[-back] ^ 1]) + body[100_000 - back + 1 : 100_000 - back + 50]
@@ -373,7 +373,7 @@ def test_a_conflict_within_the_history_is_found(back: int, window: int) -> None:
 def test_rows_of_one_conflict_are_bounded() -> None:
     seen = read([*HANDSHAKE, a(1000, bytes(1000)), a(1000, b"\0\1" * 500)])
 
-    assert len(seen.conflicts()) == streams.CONFLICT_ROWS
+    assert len(seen.conflicts()) == reassembly.CONFLICT_ROWS
     assert seen.flows[0].conflict == (500, 0)
     assert seen.conflicts()[-1] == (0, 0, 127, 873)
 
@@ -669,7 +669,7 @@ def test_kept_bytes_above_the_cap_live_in_a_file() -> None:
 
 
 def test_a_million_closed_flows_would_take_less_than_half_a_gigabyte() -> None:
-    assert streams._WORDS * 8 <= 400
+    assert reassembly._WORDS * 8 <= 400
 
 
 def test_many_flows_are_told_apart() -> None:
@@ -757,7 +757,7 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def tighten() -> None:
         for name, value in (("SETTLE_PACKETS", 3), ("HELD_SEGMENTS", 5), ("START_SEGMENTS", 4), ("START_PACKETS", 9)):
-            monkeypatch.setattr(streams, name, value)
+            monkeypatch.setattr(reassembly, name, value)
 
     return tighten
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import factorize
-from mqpcap.decode import bytecode as ip
+from mqpcap.decode import bytecode
 from mqpcap.schema.compiler import Column, Program, compiled
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.gzip_body import MAX_INFLATED_BYTES, inflate
@@ -56,7 +56,7 @@ class Spans:
         buffer = np.empty(int(lengths.sum()), np.uint8)
         offsets = np.empty(len(lengths) + 1, np.int32)
         rows = np.arange(len(lengths), dtype=np.int32)
-        ip.gather(
+        bytecode.gather(
             memoryview(self.buffer), memoryview(rows), memoryview(np.ascontiguousarray(self.start)),
             memoryview(lengths), memoryview(buffer) if len(buffer) else _NOTHING, memoryview(offsets),
         )  # fmt: skip
@@ -231,8 +231,8 @@ class Reader:
                     grown[i][:filled] = self._tape[i][:filled]
                 self._tape = grown
                 machine.tape(*_views(grown), filled)
-        bodies.flaw[results == ip.WRONG] = Flaw.MALFORMED
-        bodies.flaw[results == ip.LONG] = Flaw.TOO_LONG
+        bodies.flaw[results == bytecode.WRONG] = Flaw.MALFORMED
+        bodies.flaw[results == bytecode.LONG] = Flaw.TOO_LONG
         filled = machine.filled()
         col, at, a, b = self._tape
         return col[:filled], at[:filled], a[:filled], b[:filled]
@@ -286,7 +286,7 @@ class _Columns:
         self.row, self.a, self.b = room
         if len(tape[0]):
             sorted_ = (memoryview(x) for x in room)
-            ip.group(*_views(tape), len(tape[0]), memoryview(self.first), *sorted_)
+            bytecode.group(*_views(tape), len(tape[0]), memoryview(self.first), *sorted_)
         self.dropped: NDArray[np.int64] = np.empty(0, np.int64)
         self.kept: frozenset[str] = frozenset()
         self.index = {(c.parent, c.name): i for i, c in enumerate(program.columns)}
@@ -427,7 +427,7 @@ def span_array(
     size = int(length.sum())
     out = np.empty(size, np.uint8)
     offsets = np.empty(n + 1, np.int32)
-    ip.gather(
+    bytecode.gather(
         memoryview(buffer), memoryview(rows), memoryview(np.ascontiguousarray(start)), memoryview(length),
         memoryview(out) if size else _NOTHING, memoryview(offsets),
     )  # fmt: skip

@@ -24,7 +24,7 @@ from typing import Protocol as Shape
 import numpy as np
 from numpy.typing import NDArray
 
-from mqpcap.decode import bytecode as ip
+from mqpcap.decode import bytecode
 from mqpcap.decode.message_buffer import AT, FILE, NUMBER, ORDER, SIZE, TS_NS, MessageBuffer, PacketIndex, ScanHits
 from mqpcap.schema.compiler import CompiledLayout, Program, compiled
 from mqpcap.schema.flaws import Flaw
@@ -836,9 +836,9 @@ class Framer:
             side.at = at - base
             if entry.then:
                 side.layout = entry.then.get(self._room.ops[n - 1], side.layout)
-        if code == ip.SCAN_FULL:
+        if code == bytecode.SCAN_FULL:
             return True
-        if code == ip.SCAN_BAD:
+        if code == bytecode.SCAN_BAD:
             self._bad_framing(side, entry.described)
             return True
         if hard and side.at < stop:
@@ -925,7 +925,7 @@ class Framer:
         op = -1
         whole = known_end >= 0
         if compiled_.header_pc >= 0:
-            whole = machine.header(view, base + side.at, base + stop, compiled_.header_pc) == ip.DONE
+            whole = machine.header(view, base + side.at, base + stop, compiled_.header_pc) == bytecode.DONE
             op = machine.register(compiled_.op_reg) if compiled_.op_reg >= 0 else -1
         if not whole:
             self._skip(side, side.at, left, piece, "truncated")

@@ -13,30 +13,30 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.decode import bytecode as ip
+from mqpcap.decode import bytecode
 from mqpcap.errors import ProtocolError
-from mqpcap.schema import fields as wire
+from mqpcap.schema import fields
 from mqpcap.schema.protocol import MessageQueue, Variant
 
 NUMBERS: dict[type, pa.DataType] = {
-    wire.U8: pa.int32(),
-    wire.U16: pa.int32(),
-    wire.U32: pa.int64(),
-    wire.U64: pa.decimal128(20, 0),
-    wire.I32: pa.int32(),
-    wire.I64: pa.int64(),
-    wire.U16LE: pa.int32(),
-    wire.U32LE: pa.int64(),
-    wire.Bool: pa.bool_(),
-    wire.Length: pa.int64(),
+    fields.U8: pa.int32(),
+    fields.U16: pa.int32(),
+    fields.U32: pa.int64(),
+    fields.U64: pa.decimal128(20, 0),
+    fields.I32: pa.int32(),
+    fields.I64: pa.int64(),
+    fields.U16LE: pa.int32(),
+    fields.U32LE: pa.int64(),
+    fields.Bool: pa.bool_(),
+    fields.Length: pa.int64(),
 }
 SPANS: dict[type, pa.DataType] = {
-    wire.Text: pa.string(),
-    wire.GreedyText: pa.string(),
-    wire.Bytes: pa.binary(),
-    wire.GreedyBytes: pa.binary(),
-    wire.Tree: pa.binary(),
-    wire.Json: pa.binary(),
+    fields.Text: pa.string(),
+    fields.GreedyText: pa.string(),
+    fields.Bytes: pa.binary(),
+    fields.GreedyBytes: pa.binary(),
+    fields.Tree: pa.binary(),
+    fields.Json: pa.binary(),
 }
 MIN_I64, MAX_I64 = -(1 << 63), (1 << 63) - 1
 
@@ -92,10 +92,10 @@ class Program:
     alt_dialect: tuple[str | None, ...]
     alt_class: tuple[str, ...]
 
-    def interpreter(self) -> ip.Interpreter:
+    def interpreter(self) -> bytecode.Interpreter:
         """A fresh interpreter bound to this program."""
         room = max(len(self.lists), 1)
-        return ip.Interpreter(  # type: ignore[no-untyped-call]  # a compiled class; its attributes are its types
+        return bytecode.Interpreter(  # type: ignore[no-untyped-call]  # a compiled class; its attributes are its types
             memoryview(self.ops),
             memoryview(self.consts),
             memoryview(np.zeros(self.register_count + 2, np.int64)),
@@ -103,10 +103,10 @@ class Program:
             memoryview(np.zeros(room, np.int64)),
         )
 
-    def target(self, layout: str, starts: memoryview, ends: memoryview, ops: memoryview) -> ip.Target:
+    def target(self, layout: str, starts: memoryview, ends: memoryview, ops: memoryview) -> bytecode.Target:
         """A layout for scans that put starts, ends and operations of messages (int64) there."""
         words = next(x for x in self.layouts if x.name == layout)
-        return ip.Target(
+        return bytecode.Target(
             words.header_pc, words.op_reg, memoryview(words.table), memoryview(self.alt_pc), starts, ends, ops
         )
 
@@ -125,7 +125,7 @@ class _Compiler:
     def refuse(self, why: str) -> ProtocolError:
         return ProtocolError(f"{self.protocol.name}: {self.at}: {why}")
 
-    def column(self, kind: wire.Kind, shape: str, type_: pa.DataType | None, parent: int, name: str | None) -> int:
+    def column(self, kind: fields.Kind, shape: str, type_: pa.DataType | None, parent: int, name: str | None) -> int:
         if name is None:
             return -1
         new = Column(
@@ -147,7 +147,7 @@ class _Compiler:
         return len(self.consts) - len(values)
 
     def emit(self, *words: int) -> int:
-        self.ops.append([*words, *[0] * (ip.OP_WORDS - len(words))])
+        self.ops.append([*words, *[0] * (bytecode.OP_WORDS - len(words))])
         return len(self.ops) - 1
 
     def message(self, cls: type, parent: int, registers: dict[str, int] | None = None) -> dict[str, int]:
@@ -156,17 +156,17 @@ class _Compiler:
         for f in cls.fields_desc:  # type: ignore[attr-defined]  # Message classes
             self.at = f"{cls.__name__}.{f.name}"
             self.check_name(f)
-            if type(f) is wire.If:
+            if type(f) is fields.If:
                 row = self.only(f, registers)
                 self.kind(f.kind, parent, registers, f.kind.column)
-                self.ops[row][ip.W_JUMP] = len(self.ops) * ip.OP_WORDS
+                self.ops[row][bytecode.W_JUMP] = len(self.ops) * bytecode.OP_WORDS
             else:
                 self.kind(f, parent, registers, f.column)
         return registers
 
     def check_name(self, f: object) -> None:
         name = getattr(f, "name", "")
-        if not isinstance(f, wire.Kind):
+        if not isinstance(f, fields.Kind):
             raise self.refuse(f"{type(f).__name__} is not in the vocabulary")
         if name in RESERVED:
             raise self.refuse(f"the name {name} is Scapy's or Python's; use {name}_")
@@ -181,80 +181,82 @@ class _Compiler:
             raise self.refuse(f"refers to {name}, which is not an earlier field")
         return registers[name]
 
-    def only(self, f: wire.If, registers: dict[str, int]) -> int:
+    def only(self, f: fields.If, registers: dict[str, int]) -> int:
         if f.left is not None:
-            return self.emit(ip.OP_ONLY, -1, -1, ip.IF_LEFT, 0, self.const(f.left))
+            return self.emit(bytecode.OP_ONLY, -1, -1, bytecode.IF_LEFT, 0, self.const(f.left))
         if f.follows is not None:
             value = int.from_bytes(f.follows, "big", signed=False)
-            return self.emit(ip.OP_ONLY, -1, -1, ip.IF_FOLLOWS, len(f.follows), self.const(value))
+            return self.emit(bytecode.OP_ONLY, -1, -1, bytecode.IF_FOLLOWS, len(f.follows), self.const(value))
         reg = self.of(registers, f.when)
         if f.has is not None:
-            return self.emit(ip.OP_ONLY, -1, -1, ip.IF_HAS, reg, self.const(f.has))
+            return self.emit(bytecode.OP_ONLY, -1, -1, bytecode.IF_HAS, reg, self.const(f.has))
         if isinstance(f.equals, bytes):
-            return self.emit(ip.OP_ONLY, -1, -1, ip.IF_TEXT, reg, self.const(len(f.equals), *f.equals))
+            return self.emit(bytecode.OP_ONLY, -1, -1, bytecode.IF_TEXT, reg, self.const(len(f.equals), *f.equals))
         if f.equals is not None:
-            return self.emit(ip.OP_ONLY, -1, -1, ip.IF_EQUALS, reg, self.const(f.equals))
-        return self.emit(ip.OP_ONLY, -1, -1, ip.IF_NOT_ZERO, reg, 0)
+            return self.emit(bytecode.OP_ONLY, -1, -1, bytecode.IF_EQUALS, reg, self.const(f.equals))
+        return self.emit(bytecode.OP_ONLY, -1, -1, bytecode.IF_NOT_ZERO, reg, 0)
 
-    def kind(self, f: wire.Kind, parent: int, registers: dict[str, int], name: str | None) -> None:
+    def kind(self, f: fields.Kind, parent: int, registers: dict[str, int], name: str | None) -> None:
         if type(f) in NUMBERS:
             self.number(f, parent, registers, name)  # a Number, by exact type
         elif type(f) in SPANS:
             self.span(f, parent, registers, name)  # a Span, by exact type
-        elif type(f) is wire.Bits:
+        elif type(f) is fields.Bits:
             reg = self.register(registers, f.name)
             col = self.column(f, "number", pa.int32(), parent, name)
-            self.emit(ip.OP_BITS, col, reg, self.of(registers, f.of), f.shift, f.mask)
-        elif type(f) is wire.Array:
+            self.emit(bytecode.OP_BITS, col, reg, self.of(registers, f.of), f.shift, f.mask)
+        elif type(f) is fields.Array:
             self.many(f, parent, registers, name)
-        elif type(f) is wire.Nested:
+        elif type(f) is fields.Nested:
             self.part(f, parent, registers)
         else:
             raise self.refuse(f"{type(f).__name__} is not in the vocabulary")
 
-    def number(self, f: wire.Number, parent: int, registers: dict[str, int], name: str | None) -> None:
+    def number(self, f: fields.Number, parent: int, registers: dict[str, int], name: str | None) -> None:
         col = self.column(f, "number", NUMBERS[type(f)], parent, name)
-        flags = ip.SIGNED * f.signed | ip.LITTLE * f.little | ip.TRUTH * f.truth
+        flags = bytecode.SIGNED * f.signed | bytecode.LITTLE * f.little | bytecode.TRUTH * f.truth
         low = high = -1
         if f.at_least is not None or f.at_most is not None:
-            flags |= ip.CHECKED
+            flags |= bytecode.CHECKED
             low = f.at_least if f.at_least is not None else (MIN_I64 if f.signed else 0)
             high = f.at_most if f.at_most is not None else MAX_I64
         less = 0
-        if type(f) is wire.Length:
-            flags |= ip.FRAME_LENGTH
+        if type(f) is fields.Length:
+            flags |= bytecode.FRAME_LENGTH
             less = f.less
         reg = self.register(registers, f.name)
-        self.emit(ip.OP_INT, col, reg, f.size, less, self.const(low, high) if flags & ip.CHECKED else -1, 0, flags)
+        self.emit(
+            bytecode.OP_INT, col, reg, f.size, less, self.const(low, high) if flags & bytecode.CHECKED else -1, 0, flags
+        )
 
-    def measure(self, f: wire.Span | wire.Array | wire.Nested, registers: dict[str, int]) -> tuple[int, int]:
+    def measure(self, f: fields.Span | fields.Array | fields.Nested, registers: dict[str, int]) -> tuple[int, int]:
         """Words X and Y: how the length or count is learnt."""
-        by = f.count if isinstance(f, wire.Array) else f.length
+        by = f.count if isinstance(f, fields.Array) else f.length
         if by is not None:
-            return ip.BY_REGISTER, self.of(registers, by)
+            return bytecode.BY_REGISTER, self.of(registers, by)
         if f.prefix is not None:
-            return ip.BY_PREFIX, f.prefix
-        if isinstance(f, wire.Span) and f.size is not None:
-            return ip.BY_FIXED, f.size
-        if isinstance(f, wire.Span) and f.until is not None:
-            return ip.BY_UNTIL, f.until
-        if isinstance(f, wire.Array) and f.until_zero is not None:
-            return ip.BY_ZERO, f.until_zero
-        return ip.BY_REST, 0
+            return bytecode.BY_PREFIX, f.prefix
+        if isinstance(f, fields.Span) and f.size is not None:
+            return bytecode.BY_FIXED, f.size
+        if isinstance(f, fields.Span) and f.until is not None:
+            return bytecode.BY_UNTIL, f.until
+        if isinstance(f, fields.Array) and f.until_zero is not None:
+            return bytecode.BY_ZERO, f.until_zero
+        return bytecode.BY_REST, 0
 
-    def span(self, f: wire.Span, parent: int, registers: dict[str, int], name: str | None) -> None:
+    def span(self, f: fields.Span, parent: int, registers: dict[str, int], name: str | None) -> None:
         col = self.column(f, "span", SPANS[type(f)], parent, name)
         x, y = self.measure(f, registers)
-        flags = ip.UTF8 * f.strict | ip.PRINTABLE * f.printable | ip.LITTLE * f.little
+        flags = bytecode.UTF8 * f.strict | bytecode.PRINTABLE * f.printable | bytecode.LITTLE * f.little
         bounds = -1
         if f.at_least is not None or f.at_most is not None:
-            flags |= ip.CHECKED
+            flags |= bytecode.CHECKED
             bounds = self.const(f.at_least or 0, MAX_I64 if f.at_most is None else f.at_most)
-        self.emit(ip.OP_SPAN, col, self.register(registers, f.name, 2), x, y, bounds, 0, flags)
+        self.emit(bytecode.OP_SPAN, col, self.register(registers, f.name, 2), x, y, bounds, 0, flags)
 
-    def many(self, f: wire.Array, parent: int, registers: dict[str, int], name: str | None) -> None:
+    def many(self, f: fields.Array, parent: int, registers: dict[str, int], name: str | None) -> None:
         item = f.item
-        if isinstance(item, wire.Array | wire.If | wire.Nested):
+        if isinstance(item, fields.Array | fields.If | fields.Nested):
             raise self.refuse("an item must be a plain kind or a Message class")
         col = self.column(f, "list", None, parent, name)
         if col < 0:
@@ -262,30 +264,30 @@ class _Compiler:
         if col not in self.lists:
             self.lists.append(col)
         x, y = self.measure(f, registers)
-        flags = ip.LITTLE * f.little | (ip.CHECKED if f.not_empty else 0)
-        row = self.emit(ip.OP_LIST, col, self.lists.index(col), x, y, wire.smallest(item), 0, flags)
-        if isinstance(item, wire.Kind):
+        flags = bytecode.LITTLE * f.little | (bytecode.CHECKED if f.not_empty else 0)
+        row = self.emit(bytecode.OP_LIST, col, self.lists.index(col), x, y, fields.smallest(item), 0, flags)
+        if isinstance(item, fields.Kind):
             self.kind(item, col, {}, "item")  # type: ignore[arg-type]  # to mypy, a Kind is Any
         else:
             self.message(item, col)
-        self.emit(ip.OP_END)
-        self.ops[row][ip.W_JUMP] = len(self.ops) * ip.OP_WORDS
+        self.emit(bytecode.OP_END)
+        self.ops[row][bytecode.W_JUMP] = len(self.ops) * bytecode.OP_WORDS
 
-    def part(self, f: wire.Nested, parent: int, registers: dict[str, int]) -> None:
+    def part(self, f: fields.Nested, parent: int, registers: dict[str, int]) -> None:
         x, y = self.measure(f, registers)
-        flags = 0 if f.at_most is None else ip.CHECKED
+        flags = 0 if f.at_most is None else bytecode.CHECKED
         bounds = -1 if f.at_most is None else self.const(0, f.at_most)
-        row = self.emit(ip.OP_PART, -1, -1, x, y, bounds, 0, flags)
+        row = self.emit(bytecode.OP_PART, -1, -1, x, y, bounds, 0, flags)
         self.message(f.message, parent)
-        self.emit(ip.OP_END)
-        self.ops[row][ip.W_JUMP] = len(self.ops) * ip.OP_WORDS
+        self.emit(bytecode.OP_END)
+        self.ops[row][bytecode.W_JUMP] = len(self.ops) * bytecode.OP_WORDS
 
 
 def _reserved() -> frozenset[str]:
     """Names that Scapy or Python own: a field called so would be silently shadowed (pkt.payload, pkt.time)."""
     import keyword
 
-    return frozenset(dir(wire.Message)) | frozenset(keyword.kwlist)
+    return frozenset(dir(fields.Message)) | frozenset(keyword.kwlist)
 
 
 RESERVED = _reserved()
@@ -303,27 +305,27 @@ def compile(protocol: MessageQueue) -> Program:
     for layout in protocol.layouts:
         header_pc, op_reg, packed_at, header_len, delimited = -1, -1, -1, 0, False
         if layout.header is not None:
-            header_pc = len(c.ops) * ip.OP_WORDS
+            header_pc = len(c.ops) * bytecode.OP_WORDS
             registers = c.message(layout.header, -1)
-            c.emit(ip.OP_END)
+            c.emit(bytecode.OP_END)
             op_reg = registers[layout.op] if layout.op else -1
             for f in layout.header.fields_desc:  # type: ignore[attr-defined]  # a Message class
                 if layout.packed and f.name == layout.packed[0]:
                     packed_at = header_len
-                header_len += wire.smallest(f)
-                delimited = delimited or type(f) is wire.Length
+                header_len += fields.smallest(f)
+                delimited = delimited or type(f) is fields.Length
         extra = -1
         if layout.extra_column:
-            extra = c.column(wire.GreedyBytes(layout.extra_column), "span", pa.binary(), -1, layout.extra_column)
+            extra = c.column(fields.GreedyBytes(layout.extra_column), "span", pa.binary(), -1, layout.extra_column)
         table: list[int] = []
         for op, readings in layout.bodies.items():
             table += [op, len(alt_pc), len(readings)]
             for reading in readings:
                 r = reading if isinstance(reading, Variant) else Variant(reading)
                 if r.message not in bodies:
-                    bodies[r.message] = len(c.ops) * ip.OP_WORDS
+                    bodies[r.message] = len(c.ops) * bytecode.OP_WORDS
                     c.message(r.message, -1)
-                    c.emit(ip.OP_END)
+                    c.emit(bytecode.OP_END)
                 alt_pc.append(bodies[r.message])
                 alt_extra.append(extra if layout.may_leave(r) else -1)
                 alt_dialect.append(r.dialect)

@@ -538,11 +538,11 @@ class MessageQueue:
     """Fields read into columns only for ``derive`` and not shown in the table."""
 
     def __post_init__(self) -> None:
-        from mqpcap.schema import fields as wire  # the one seam to Scapy; here so that plain data needs none of it
+        from mqpcap.schema import fields  # the one seam to Scapy; here so that plain data needs none of it
 
         for layout in self.layouts:
-            wire.attach(layout)
-        wire.adopt(self)
+            fields.attach(layout)
+        fields.adopt(self)
 
     def layout(self, name: str) -> Layout:
         """The layout of that name; KeyError if there is none."""

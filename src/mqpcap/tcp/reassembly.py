@@ -38,7 +38,7 @@ from typing import Literal, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from mqpcap.tcp import flow_table as _flows
+from mqpcap.tcp import flow_table
 from mqpcap.tcp.headers import ADDRESSES, Segments, address_text
 
 MAX_BYTES = 512 * 1024 * 1024
@@ -66,7 +66,7 @@ START_PACKETS = 256
 SYN_NEAR_BYTES = 64 * 1024
 SYN_LATE_PACKETS = 16
 """A SYN captured behind its own first data belongs to that flow within these bounds."""
-IDLE_NS: int = _flows.LAYOUT["IDLE"]
+IDLE_NS: int = flow_table.LAYOUT["IDLE"]
 """A flow without packets for so long loses its history and gives up its holes."""
 CLOSED_NS = 60 * 1_000_000_000
 """The same for a flow that was closed."""
@@ -81,7 +81,7 @@ PAST_ROWS = 1 << 12
 CONFLICT_ROWS = 64
 """Rows of one retransmission with other bytes; the last row spans what is left."""
 
-_L = _flows.LAYOUT
+_L = flow_table.LAYOUT
 _MARKS, _FIRST_TS, _LAST_TS, _BEFORE, _EQUAL = (
     _L[name] for name in ("MARKS", "FIRST_TS", "LAST_TS", "BEFORE", "EQUAL")
 )
@@ -607,7 +607,7 @@ class Reassembler:
         self._table = np.zeros(size, np.int64)
         self._views()
         self._s[_FLOWS] = count
-        _flows.rehash(self._s, self._f, self._h)
+        flow_table.rehash(self._s, self._f, self._h)
 
     def _views(self) -> None:
         self._s = memoryview(self._state)
@@ -662,7 +662,7 @@ class Reassembler:
         s, row = self._s, 0
         while True:
             self._make_room(count - row)
-            row = _flows.walk(s, self._f, self._h, self._p, self._t, self._e, columns, row)
+            row = flow_table.walk(s, self._f, self._h, self._p, self._t, self._e, columns, row)
             why = s[_L["WHY"]]
             if why == _L["DONE"]:
                 break
@@ -779,7 +779,7 @@ class Reassembler:
                 self._gaps[number] = left
             else:
                 del self._gaps[number]
-        _flows.forget_idle(self._s, self._f, self._now_ns - IDLE_NS)
+        flow_table.forget_idle(self._s, self._f, self._now_ns - IDLE_NS)
         idle = self._now_ns - self._flow_table()[:, _LAST_TS] > IDLE_NS
         for number in [number for number in self._history if idle[number >> 1]]:
             self._drop_history(number)
@@ -790,7 +790,7 @@ class Reassembler:
             self._past = self._past or _Past()
             self._past.put(flows, self._flow_table()[places])
         for flow in places.tolist():
-            _flows.forget(self._s, self._f, flow)
+            flow_table.forget(self._s, self._f, flow)
             for number in (flow * 2, flow * 2 + 1):
                 self._gaps.pop(number, None)
                 self._drop_history(number)
@@ -862,14 +862,14 @@ class Reassembler:
         if len(self._table) < room * 3 // 2:
             self._table = np.zeros(len(self._table) * 2, np.int64)
             self._views()
-            _flows.rehash(self._s, self._f, self._h)
+            flow_table.rehash(self._s, self._f, self._h)
         else:
             self._views()
 
     def _sweep(self, now_ns: int) -> None:
         """Drop the heavy state of flows that are idle or closed for long."""
         self._s[_L["SWEPT"]] = self._s[_PACKETS_ALL]
-        _flows.forget_idle(self._s, self._f, now_ns - IDLE_NS)
+        flow_table.forget_idle(self._s, self._f, now_ns - IDLE_NS)
         for side in list(self._disorder):
             disorder = self._disorder.get(side)
             r = (side >> 1) * _WORDS
@@ -883,7 +883,7 @@ class Reassembler:
     def _expire(self, flow: int, idle_ns: int) -> None:
         """What a sweep does, for one flow that was idle: a result must not depend on how many packets others had."""
         if idle_ns > IDLE_NS:
-            _flows.forget(self._s, self._f, flow)
+            flow_table.forget(self._s, self._f, flow)
         for side in (0, 1):
             disorder = self._disorder.get(flow * 2 + side)
             if disorder is not None:
@@ -899,7 +899,7 @@ class Reassembler:
             self._expire(flow, idle_ns)
         if packet.flags & _FLAG_RST:
             f[r + _MARKS] |= (_RST_SEEN << side) | _CLOSED
-            _flows.forget(self._s, f, flow)
+            flow_table.forget(self._s, f, flow)
             self._seen(packet, r, q)
             self.counts["rst_payload_bytes"] += packet.length
             self._settle(flow)
@@ -920,7 +920,7 @@ class Reassembler:
             f[q + _BASE] = seq
             disorder = self._disorder[flow * 2 + side] = OutOfOrderQueue(self._packets(r), starting=True)
             self._note_ack(flow, side, disorder)
-        offset = f[q + _NEXT] + _flows.ahead(seq, f[q + _BASE] + f[q + _NEXT])
+        offset = f[q + _NEXT] + flow_table.ahead(seq, f[q + _BASE] + f[q + _NEXT])
         if packet.wire_length > 0:
             self._payload(packet, flow, side, offset)
         elif f[other + _ACK] < 0 or (f[other + _ACK] - seq) & _SEQ_MASK != 1:  # else a probe that keeps alive
@@ -931,8 +931,8 @@ class Reassembler:
         if packet.flags & _FLAG_FIN and f[q + _FIN] == _NONE:
             self._fin(flow, side, offset + packet.wire_length)
         if packet.flags & _FLAG_ACK:
-            _flows.acknowledge(f, q, packet.ack)
-            _flows.close(self._s, f, flow)
+            flow_table.acknowledge(f, q, packet.ack)
+            flow_table.close(self._s, f, flow)
         self._settle(flow)
         return True
 
@@ -952,7 +952,7 @@ class Reassembler:
         ended = f[flow * _WORDS + _MARKS] & (_ENDED << side)
         if offset == f[q + _NEXT] and flow * 2 + side not in self._disorder and not ended:
             self._make_room(0)
-            _flows.end(self._s, f, self._e, flow, side)
+            flow_table.end(self._s, f, self._e, flow, side)
 
     def _same_connection(self, packet: _Packet, flow: int, side: int) -> bool:
         """Whether a SYN belongs to the flow that uses its tuple."""
@@ -964,7 +964,7 @@ class Reassembler:
         with_ack = bool(packet.flags & _FLAG_ACK)
         over = bool(marks & _CLOSED) or (f[q + _FIN] != _NONE and f[other + _FIN] != _NONE)
         other_sure = marks & (_SURE << (1 - side))
-        if with_ack and other_sure and not 0 <= _flows.ahead(packet.ack, f[other + _BASE]) <= f[other + _MAX_SEEN]:
+        if with_ack and other_sure and not 0 <= flow_table.ahead(packet.ack, f[other + _BASE]) <= f[other + _MAX_SEEN]:
             return False
         if marks & (_SYN_SEEN << side):
             if f[q + _BASE] == base:
@@ -979,7 +979,7 @@ class Reassembler:
             return not over and (f[other + _ACK] < 0 or f[other + _ACK] == base)
         disorder = self._disorder.get(flow * 2 + side)
         low = f[q + _BASE] + (disorder.low if disorder is not None and disorder.starting else 0)
-        near = 0 <= _flows.ahead(low & _SEQ_MASK, base) <= SYN_NEAR_BYTES
+        near = 0 <= flow_table.ahead(low & _SEQ_MASK, base) <= SYN_NEAR_BYTES
         return near and not over and self._packets(r) <= SYN_LATE_PACKETS
 
     def _orient(self, packet: _Packet, flow: int, side: int) -> int:
@@ -1014,7 +1014,7 @@ class Reassembler:
             return
         disorder = self._disorder.get(flow * 2 + side)
         if disorder is not None and disorder.starting:
-            disorder.low = min(disorder.low, _flows.ahead(base, f[q + _BASE]))
+            disorder.low = min(disorder.low, flow_table.ahead(base, f[q + _BASE]))
             self._release_start(flow, side, disorder)
 
     def _flip(self, flow: int) -> bool:
@@ -1047,7 +1047,7 @@ class Reassembler:
     def _replace(self, flow: int, side: int, ts_ns: int) -> None:
         if (self._s[_FLOWS] + 1) * _WORDS > len(self._flow_words):
             self._grow()
-        _flows.replace(self._s, self._f, self._h, flow, side, ts_ns)
+        flow_table.replace(self._s, self._f, self._h, flow, side, ts_ns)
 
     # Payload
 
@@ -1096,7 +1096,7 @@ class Reassembler:
 
     def _accept(self, flow: int, side: int, start: int, length: int, packet: _Packet) -> None:
         self._make_room(0)
-        _flows.accept(
+        flow_table.accept(
             self._s, self._f, self._p, self._t, self._e, flow, side, start, length, packet.ts_ns, packet.number,
             packet.file,
         )  # fmt: skip
@@ -1106,7 +1106,7 @@ class Reassembler:
         f, q = self._f, flow * _WORDS + _SIDE + side * _SIDE_WORDS
         f[q + _BYTES] += length
         self._late.append((flow * 2 + side, offset, length, packet.ts_ns, False))
-        _flows.advance(self._s, f, q, offset + length - f[q + _NEXT])
+        flow_table.advance(self._s, f, q, offset + length - f[q + _NEXT])
 
     def _hold(self, packet: _Packet, flow: int, side: int, disorder: OutOfOrderQueue, offset: int, body: bytes) -> None:
         """Put a segment among the held ones; bytes already there stay."""
@@ -1199,7 +1199,7 @@ class Reassembler:
             return
         high = offset + len(body)
         first, known = bytearray(body), bytearray(len(body))
-        for row in _flows.recent(s, f, self._p, q, offset, high):
+        for row in flow_table.recent(s, f, self._p, q, offset, high):
             p = row * _PIECE
             at, length, start = self._p[p + _P_OFFSET], self._p[p + _P_LENGTH], self._p[p + _P_START]
             source: memoryview | bytearray = self._window if start >= 0 else self._extra
@@ -1262,7 +1262,7 @@ class Reassembler:
         q = r + _SIDE + side * _SIDE_WORDS
         raw = f[r + _SIDE + (1 - side) * _SIDE_WORDS + _ACK]
         if raw >= 0:
-            ack = f[q + _NEXT] + _flows.ahead(raw, f[q + _BASE] + f[q + _NEXT])
+            ack = f[q + _NEXT] + flow_table.ahead(raw, f[q + _BASE] + f[q + _NEXT])
             if ack > disorder.last_ack:
                 disorder.last_ack = ack
                 disorder.acks.append((self._packets(r), ack))
@@ -1298,7 +1298,7 @@ class Reassembler:
             f, q = self._f, flow * _WORDS + _SIDE + side * _SIDE_WORDS
             if f[q + _FIN] == f[q + _NEXT] and not f[flow * _WORDS + _MARKS] & (_ENDED << side):
                 self._make_room(0)
-                _flows.end(self._s, f, self._e, flow, side)
+                flow_table.end(self._s, f, self._e, flow, side)
 
     def _release_start(self, flow: int, side: int, disorder: OutOfOrderQueue) -> None:
         """Fix offset 0 of a side without a SYN at the lowest sequence number captured."""
@@ -1324,12 +1324,12 @@ class Reassembler:
             disorder.bytes -= len(body)
             self._held_bytes -= len(body) + HELD_OVERHEAD
             self._make_room(0)
-            _flows.accept(self._s, f, self._p, self._t, self._e, flow, side, place, len(body), ts_ns, number, file)
+            flow_table.accept(self._s, f, self._p, self._t, self._e, flow, side, place, len(body), ts_ns, number, file)
         del disorder.held[:count]
         if disorder.held and f[flow * _WORDS + _MARKS] & (_ENDED << side):
             for offset, body, ts_ns, _, _ in disorder.held:
                 self._late.append((flow * 2 + side, offset, len(body), ts_ns, False))
-                _flows.advance(self._s, f, q, offset + len(body) - f[q + _NEXT])
+                flow_table.advance(self._s, f, q, offset + len(body) - f[q + _NEXT])
                 self._held_bytes -= len(body) + HELD_OVERHEAD
             disorder.held.clear()
             disorder.bytes = 0
@@ -1341,7 +1341,7 @@ class Reassembler:
         snapped = any(start <= low < end for start, end in disorder.snaps)
         self._gap(flow, side, low, high, disorder.held[0][2], snapped)
         f[q + _WAKE_AT] = 0
-        _flows.advance(self._s, f, q, high - low)
+        flow_table.advance(self._s, f, q, high - low)
 
     def _gap(self, flow: int, side: int, low: int, high: int, ts_ns: int, snapped: bool) -> None:
         self._f[flow * _WORDS + _SIDE + side * _SIDE_WORDS + _MISSING] += high - low
@@ -1363,7 +1363,7 @@ class Reassembler:
         for side in (0, 1):
             self._end_side(flow, side)
         self._mark(flow)
-        _flows.forget(self._s, self._f, flow)
+        flow_table.forget(self._s, self._f, flow)
 
     def _end_side(self, flow: int, side: int) -> None:
         f, r, number = self._f, flow * _WORDS, flow * 2 + side
@@ -1382,7 +1382,7 @@ class Reassembler:
             f[q + _BASE] = f[other + _FIRST_ACK]
         if f[q + _BASE] >= 0:
             low, high = f[q + _NEXT], f[q + _MAX_SEEN]
-            ack = low + _flows.ahead(f[other + _ACK], f[q + _BASE] + low) if f[other + _ACK] >= 0 else low
+            ack = low + flow_table.ahead(f[other + _ACK], f[q + _BASE] + low) if f[other + _ACK] >= 0 else low
             if f[q + _FIN] != _NONE:
                 ack = min(ack, f[q + _FIN])
             elif ack == high + 1:
@@ -1393,7 +1393,7 @@ class Reassembler:
                 self._gap(flow, side, low, high, f[r + _LAST_TS], any(a <= low < b for a, b in snaps))
                 self._trailing.add(number)
         self._make_room(0)
-        _flows.end(self._s, f, self._e, flow, side)
+        flow_table.end(self._s, f, self._e, flow, side)
 
     # StreamChunks
 
@@ -1427,7 +1427,7 @@ class Reassembler:
         kept_count = int(np.count_nonzero(taken))
         starts, lengths = np.ascontiguousarray(rows[:, _P_START]), np.ascontiguousarray(rows[:, _P_LENGTH])
         buffer = np.empty(int(lengths.sum()), np.uint8)
-        _flows.gather(
+        flow_table.gather(
             memoryview(buffer), memoryview(window), memoryview(self._extra), memoryview(self._arena),
             memoryview(order), kept_count, memoryview(starts), memoryview(lengths),
         )  # fmt: skip
@@ -1614,7 +1614,7 @@ class Reassembler:
         order = np.arange(len(rows), dtype=np.int64)
         start = np.ascontiguousarray(rows[:, _P_START])
         empty = memoryview(b"")
-        _flows.gather(
+        flow_table.gather(
             memoryview(self._arena[self._arena_used : self._arena_used + total]), memoryview(buffer), empty, empty,
             memoryview(order), 0, memoryview(start), memoryview(length),
         )  # fmt: skip
@@ -1644,7 +1644,7 @@ class Reassembler:
         """The kept bytes, one piece behind the other."""
         empty = memoryview(b"")
         start, length = (np.ascontiguousarray(self._kept[:, word]) for word in (_P_START, _P_LENGTH))
-        _flows.gather(
+        flow_table.gather(
             memoryview(out), memoryview(self._arena), empty, empty,
             memoryview(np.arange(len(start), dtype=np.int64)), 0, memoryview(start), memoryview(length),
         )  # fmt: skip
@@ -1742,7 +1742,7 @@ class Reassembler:
             mine, ack = sides[side], sides[1 - side][_ACK]
             if mine[_BASE] < 0 or ack < 0:
                 return None
-            return int(mine[_NEXT] + _flows.ahead(ack, mine[_BASE] + mine[_NEXT]))
+            return int(mine[_NEXT] + flow_table.ahead(ack, mine[_BASE] + mine[_NEXT]))
 
         return Flow(
             index=index,

@@ -4,7 +4,7 @@ Source: docs/tcp-wireprotocol.md of kokaq/protocol at 95fc78e; pkg/tcp at 5c046d
 Ports 9944 and 4242. Big-endian, but for go1, which is little-endian; the magic 0x0420 says which.
 At most 4096 metadata entries in 1 MiB, 64 KiB of payload (lean: 16 MiB).
 
-No frame says how long it is, and some end only where the next one begins. So a splitter (``kokaq_frames``) looks at
+No frame says how long it is, and some end only where the next one begins. So a splitter (``kokaq.splitter``) looks at
 the neighbours, finds the end and names the layout that reads the frame. It waits for the bytes that decide: where a
 frame ends never depends on how the stream was cut into packets.
 
@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import case_when, factorize, true
-from mqpcap.protocols.kokaq import splitter as kokaq_frames
+from mqpcap.protocols.kokaq import splitter
 from mqpcap.protocols.kokaq.splitter import (
     FORMS,
     HEADER_BYTES,
@@ -429,7 +429,7 @@ class KokaqLeanAnswer(Message):
 # -- where a frame ends ----------------------------------------------------------------------------------
 
 _VERDICTS: Mapping[int, Literal["message", "more", "bad"]] = {
-    kokaq_frames.MESSAGE: "message", kokaq_frames.MORE: "more", kokaq_frames.BAD: "bad",
+    splitter.MESSAGE: "message", splitter.MORE: "more", splitter.BAD: "bad",
 }  # fmt: skip
 
 
@@ -521,17 +521,17 @@ def _judged(buf: memoryview, at: int, ended: bool, direction: Direction, on_port
         return _First(Verdict.NO)
     plausible = _plausible(buf, at, first)
     whole = first.verdict == "message"
-    follows = Frames(buf, limit, ended).follows(first.end) if whole else kokaq_frames.WAIT
+    follows = Frames(buf, limit, ended).follows(first.end) if whole else splitter.WAIT
     echoes, votes, repeats = _chained(direction, buf, at, ended)
     if plausible and (repeats or _repeats(buf, at, first)):
         verdict = Verdict.YES
-    elif found and plausible and follows == kokaq_frames.YES and first.end < limit:
+    elif found and plausible and follows == splitter.YES and first.end < limit:
         verdict = Verdict.YES  # found by a search, and another stands behind it
-    elif follows == kokaq_frames.YES and (plausible or on_port):
+    elif follows == splitter.YES and (plausible or on_port):
         # On the port magic and version are enough: the codec sends any opcode and type it is given.
         verdict = Verdict.LIKELY
     else:
-        verdict = Verdict.WAIT if follows == kokaq_frames.WAIT and not ended else Verdict.NO
+        verdict = Verdict.WAIT if follows == splitter.WAIT and not ended else Verdict.NO
     return _First(verdict, echoes, votes if found else 0)
 
 
