@@ -517,7 +517,7 @@ def _meaning(kind: fields.Kind, pkt: object, value: object) -> str | None:
 
 
 # The typed tree: pairs of a key behind its length, and an item: a byte of type and width of the length, the length,
-# the data (msgq protocol notes; the engine's reader is ``typed``).
+# the data (msgq protocol notes; the engine's reader is ``msgq.tree``).
 _TREE_TYPES = {1: "DATA", 2: "HASH", 3: "LIST", 4: "NULL", 5: "BOOL", 6: "INT", 7: "REAL", 8: "UTF8"}
 _LENGTH_SIZES = {0x00: 4, 0x10: 2, 0x20: 1}
 _HASH, _LIST, _NULL = 2, 3, 4

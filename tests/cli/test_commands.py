@@ -566,7 +566,7 @@ def test_explanation_and_tables_agree_on_every_message() -> None:
     names = ["pcaps/blipmq/errors.pcap", "pcaps/fq/session.pcap", "pcaps/flymq/core.pcap"]
     from mqpcap.capture import captures
     from mqpcap.explain import explanation
-    from mqpcap.message_bytes import Excerpts, Wanted
+    from mqpcap.message_bytes import MessageBytes, Wanted
     from mqpcap.pipeline import dissect
     from mqpcap.protocols import protocols
 
@@ -577,9 +577,9 @@ def test_explanation_and_tables_agree_on_every_message() -> None:
         ]
         keys = ("connection_id", "src_ip", "src_port", "stream_offset", "frame_len")
         wanted = [Wanted(*(message[key] for key in keys)) for _, message in rows]
-        with Excerpts(capture, wanted) as excerpts:
+        with MessageBytes(capture, wanted) as message_bytes:
             for (protocol, message), want in zip(rows, wanted, strict=True):
-                data = b"".join(part.data for part in excerpts.runs(want))
+                data = b"".join(part.data for part in message_bytes.runs(want))
                 assert len(data) == message["frame_len"]
                 told = explanation(protocols()[protocol], data, message["direction"])
                 if (told.best is not None and told.best.fits) != (message["flaw"] is None):

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=False, cdivision=True
 """The one interpreter: a Program run over captured bytes.
 
-``frames`` feeds it stream bytes to find where messages end, ``records`` feeds it message spans to
+``framing`` feeds it stream bytes to find where messages end, ``columns`` feeds it message spans to
 read their fields. It promises a result for any bytes: a code, never an exception.
 
 Theory of operation. A Program is rows of eight int32 words (see OP_* and W_*) over a pool of int64

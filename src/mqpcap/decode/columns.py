@@ -1,6 +1,6 @@
 """Message spans to field columns.
 
-``frames`` says where messages are and which layout reads them; here the interpreter reads them onto its
+``framing`` says where messages are and which layout reads them; here the interpreter reads them onto its
 tape, and the tape becomes Arrow columns, one per field of the protocol. Promises: one row per message in
 the order given; a message decodes wholly or not at all: with a flaw only the header's fields are there.
 """
@@ -116,7 +116,7 @@ class Reader:
             columns.drop(np.flatnonzero(raw.flaw != before), self._header_columns())
         return Records(self._table(columns, late), raw.flaw, reading)
 
-    def _read(self, bodies: "_Bodies", keep_bodies: int | None) -> "tuple[Raw, _Columns, NDArray[np.int32]]":
+    def _read(self, bodies: "_Bodies", keep_bodies: int | None) -> "tuple[Raw, _TapeColumns, NDArray[np.int32]]":
         program, spans, flaw = self.program, bodies.spans, bodies.flaw
         first, count = self._readings(spans, flaw)
         n = len(spans.start)
@@ -126,7 +126,7 @@ class Reader:
         tape = self._run(bodies, self._header_pc[spans.layout], first, count, reading)
         if len(self._by_column[0]) < len(tape[0]):
             self._by_column = _tape(len(self._tape[0]))[1:]
-        columns = _Columns(program, bodies.buffer, tape, self._by_column, n)
+        columns = _TapeColumns(program, bodies.buffer, tape, self._by_column, n)
         raw = Raw(
             n, bodies.buffer, spans.layout, [x.name for x in program.layouts], flaw, columns.spans, columns.numbers,
             keep_bodies, columns.named, columns.items,
@@ -140,7 +140,7 @@ class Reader:
                 names |= {f.column for f in layout.header.fields_desc if f.column}  # type: ignore[attr-defined]
         return frozenset(names)
 
-    def _table(self, columns: "_Columns", late: Mapping[str, pa.Array]) -> pa.Table:
+    def _table(self, columns: "_TapeColumns", late: Mapping[str, pa.Array]) -> pa.Table:
         arrays: dict[str, pa.Array] = {}
         for c, column in enumerate(self.program.columns):
             if column.parent < 0 and not column.hidden:
@@ -176,9 +176,9 @@ class Reader:
                 spans, flaw = spans.part(0, row), flaw[:row]
                 break
             body = int(spans.start[row] + self._header_len[spans.layout[row]])
-            inflated, over = inflate(spans.buffer[body : spans.end[row]].tobytes(), MAX_INFLATED_BYTES)
+            inflated, is_too_long = inflate(spans.buffer[body : spans.end[row]].tobytes(), MAX_INFLATED_BYTES)
             if inflated is None:
-                flaw[row] = Flaw.TOO_LONG if over else Flaw.MALFORMED
+                flaw[row] = Flaw.TOO_LONG if is_too_long else Flaw.MALFORMED
             else:
                 opened.append((row, inflated))
                 size += len(inflated)
@@ -268,7 +268,7 @@ def _tape(entries: int) -> _Tape:
     )
 
 
-class _Columns:
+class _TapeColumns:
     """The tape by column, turned into arrays on demand; ``room`` takes the sorted tape."""
 
     def __init__(

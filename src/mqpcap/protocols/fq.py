@@ -468,13 +468,13 @@ def resolve(connections: Sequence[Evidence]) -> list[ConnectionFacts]:
     return facts
 
 
-def needed(over: Sequence[Evidence], others: Sequence[Evidence]) -> list[Evidence]:
+def needed(closed: Sequence[Evidence], others: Sequence[Evidence]) -> list[Evidence]:
     """Logins that granted a key with which another connection has begun.
 
     A login with no such connection is not needed: with its command connection the broker forgets the key.
     """
     keys = {c.state["key"] for c in others if "key" in c.state and not c.state["granted"]}
-    return [c for c in over if c.state.get("granted") and c.state["key"] in keys]
+    return [c for c in closed if c.state.get("granted") and c.state["key"] in keys]
 
 
 def _dotted(addresses: NDArray[np.uint32]) -> pa.Array:

@@ -2,9 +2,9 @@
 
 A layer writes Scapy ``Packet`` classes (subclasses of :class:`Message`) from these kinds and nothing
 else. Each kind is a Scapy field, so the classes build, dissect and list like any layer; lengths,
-counts and conditions are *names of fields*, so ``program`` can read the same classes and compile them
+counts and conditions are *names of fields*, so ``compiler`` can read the same classes and compile them
 for the interpreter. Here stands, per kind, its Scapy behaviour and its strictness; its op and its Arrow
-type stand in ``program``. Where captures are only read the same classes do without Scapy: see ``plain``.
+type stand in ``compiler``. Where captures are only read the same classes do without Scapy: see ``scapy_stub``.
 
 Kinds: integers (``U8`` ... ``I64``, ``Bool``, ``Length``), ``Bits``, ``Text``, ``Bytes``, ``GreedyBytes``,
 ``Array``, ``If``, ``Nested``, and the late kinds ``Tree`` and ``Json``, which only mark a span.
@@ -391,7 +391,7 @@ def _trees() -> Any:
 
 
 class Tree(GreedyBytes):
-    """A late kind: the rest is a typed tree, which ``records`` turns into JSON text."""
+    """A late kind: the rest is a typed tree, which ``columns`` turns into JSON text."""
 
     def i2repr(self, pkt: Packet | None, x: Any) -> str:
         return (x and _trees().text(x.removeprefix(_trees().MAGIC))) or repr(x)
@@ -951,10 +951,10 @@ def attach(layout: "Layout") -> None:
         for op, readings in layout.bodies.items():
             for reading in readings:
                 cls = cast("type[Message]", reading if isinstance(reading, type) else reading.message)
-                told = {layout.op: op} if op >= 0 else {}
-                told |= {k: v for k, v in cls.announced.items() if k in fields}
-                if told and header not in cls.__dict__.get("_overload_fields", {}):
-                    bind_top_down(header, cls, **told)  # Message classes
+                announced = {layout.op: op} if op >= 0 else {}
+                announced |= {k: v for k, v in cls.announced.items() if k in fields}
+                if announced and header not in cls.__dict__.get("_overload_fields", {}):
+                    bind_top_down(header, cls, **announced)  # Message classes
 
 
 def adopt(protocol: "MessageQueue") -> None:

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=False, cdivision=True
 """Windows of packets to TCP segments: addresses, ports, sequence numbers and the place of the payload.
 
-Fed by ``capture``; feeds ``streams``. One pass over the headers of each packet, through VLAN tags, tunnels
+Fed by ``capture``; feeds ``reassembly``. One pass over the headers of each packet, through VLAN tags, tunnels
 (VXLAN, Geneve, GRE, IP in IP) and IPv6 extension headers. Promises: no bytes of any packet raise; every packet
 is counted under one word of COUNTS; payload ends where the IP header says, so link padding is never payload;
 checksums are not looked at.

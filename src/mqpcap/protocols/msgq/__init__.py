@@ -157,7 +157,7 @@ def envelope(table: pa.Table) -> Mapping[str, pa.Array]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class _SideVerdict:
     """What one direction shows: a verdict, the generation and its first whole message with the length in front."""
 
     verdict: Verdict
@@ -181,7 +181,7 @@ def _generation(data: bytes) -> str | None:
     return "json" if data[6:7] == b"{" and 2 <= header_len <= length - 2 else None
 
 
-def _side(opening: Opening, direction: Direction) -> _Side:
+def _side(opening: Opening, direction: Direction) -> _SideVerdict:
     """What a direction shows, from its first byte or, where that was not captured, from two messages in a row."""
     data, start, ended = (
         (opening.c2s, opening.c2s_start, opening.c2s_ended)
@@ -196,21 +196,21 @@ def _side(opening: Opening, direction: Direction) -> _Side:
         )
     generation = "" if at is None else _generation(data[at:])
     if generation is None:
-        return _Side(Verdict.NO)
+        return _SideVerdict(Verdict.NO)
     if at is None or not generation:
-        return _Side(Verdict.NO if ended else Verdict.WAIT)
+        return _SideVerdict(Verdict.NO if ended else Verdict.WAIT)
     data = data[at:]
     end = 4 + int.from_bytes(data[:4], "big")
     header_end = 6 + int.from_bytes(data[4:6], "big")
     if len(data) < (header_end if generation == "json" else end) and not ended:
-        return _Side(Verdict.WAIT)
+        return _SideVerdict(Verdict.WAIT)
     first = data[:end] if len(data) >= end else b""
     if generation == "json" and not (data[header_end - 1 : header_end] == b"}" and b'"type"' in data[:header_end]):
-        return _Side(Verdict.LIKELY if opening.on_port else Verdict.NO, generation, first)
-    return _Side(Verdict.YES, generation, first)
+        return _SideVerdict(Verdict.LIKELY if opening.on_port else Verdict.NO, generation, first)
+    return _SideVerdict(Verdict.YES, generation, first)
 
 
-def _speaker(side: _Side) -> Direction | None:
+def _speaker(side: _SideVerdict) -> Direction | None:
     """Who says a message, where it can only be one of the two."""
     if not side.first:
         return None
@@ -256,7 +256,7 @@ def claims(opening: Opening) -> Claim:
     if told.verdict not in sure:
         return Claim(Verdict.WAIT if server.verdict is Verdict.WAIT else Verdict.NO)
 
-    def layout(side: _Side, direction: Direction) -> str:
+    def layout(side: _SideVerdict, direction: Direction) -> str:
         generation = side.generation if side.verdict in sure else told.generation
         is_typed = generation == "flat" and tree.has_typed_items(told.first[4:])
         return f"{'typed' if is_typed else generation}_{direction}"
