@@ -562,7 +562,8 @@ def test_extension_is_registered_as_a_contribution() -> None:
     mqpcap.scapy_ext(ext)
 
     assert (ext.name, ext.version) == ("mqpcap", mqpcap.__version__)
-    assert [Path(s.spec.origin).name for s in ext.specs.values()] == ["scapy.py"]
+    origin = Path(mqpcap.__file__).parent / "scapy" / "__init__.py"
+    assert [Path(s.spec.origin) for s in ext.specs.values()] == [origin]
     assert conf.exts is not None
 
 
