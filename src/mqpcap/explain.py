@@ -27,7 +27,7 @@ MAX_TREE_DEPTH = 32
 class Item:
     """A field: ``length`` bytes from ``offset`` of the message (of the inflated body, if ``inflated``).
 
-    depth: how many lists and parts it is inside. meaning: the name of the number, what a length measures, or the
+    depth: how many lists and messages it is inside. meaning: the name of the number, what a length measures, or the
     unit. column: where the tables have it, None if nowhere.
     """
 
@@ -137,7 +137,7 @@ def secret_spans(protocol: MessageQueue, data: bytes, best: Attempt | None) -> l
         return []
     candidates = [layout for layout in protocol.layouts if layout.direction == best.direction]
     for layout in candidates:
-        if any(_may_hold_secret(x) for x in _readings(layout, _operation_number(layout, data))):
+        if any(_may_hold_secret(x) for x in _variants(layout, _operation_number(layout, data))):
             header = layout.header
             start = fields.smallest(header) if header is not None and issubclass(header, fields.Message) else 0
             spans.append((start, len(data)))
@@ -165,7 +165,7 @@ def may_hold_secret(protocol: MessageQueue, direction: str, op: int | None) -> b
         _may_hold_secret(cls)
         for layout in protocol.layouts
         if layout.direction == direction
-        for cls in _readings(layout, ANY if op is None else op)
+        for cls in _variants(layout, ANY if op is None else op)
     )
 
 
@@ -182,9 +182,9 @@ def _operation_number(layout: Layout, data: bytes) -> int:
     return value if isinstance(value, int) else ANY
 
 
-def _readings(layout: Layout, op: int) -> list[type]:
-    readings: Sequence[Variant | type] = layout.bodies.get(op, layout.bodies.get(ANY, ()))
-    return [x if isinstance(x, type) else x.message for x in readings]
+def _variants(layout: Layout, op: int) -> list[type]:
+    variants: Sequence[Variant | type] = layout.bodies.get(op, layout.bodies.get(ANY, ()))
+    return [x if isinstance(x, type) else x.message for x in variants]
 
 
 def _distinct(attempts: Sequence[Attempt]) -> Iterator[Attempt]:
@@ -243,11 +243,11 @@ def _attempts(protocol: MessageQueue, layout: Layout, data: bytes) -> Iterator[A
         body_end = len(data) if frame_len is None else min(frame_len, len(data))
     operation = layout.names.get(op) or (None if op == ANY else f"operation {op}")
     begun = replace(nothing, operation=operation, items=tuple(walk.items), frame_len=frame_len)
-    readings: Sequence[Variant | type] = layout.bodies.get(op, layout.bodies.get(ANY, ()))
-    if not readings:
+    variants: Sequence[Variant | type] = layout.bodies.get(op, layout.bodies.get(ANY, ()))
+    if not variants:
         yield replace(begun, why=f"the layout has no operation {op}")
-    for reading in readings:
-        cls, dialect = (reading, None) if isinstance(reading, type) else (reading.message, reading.dialect)
+    for variant in variants:
+        cls, dialect = (variant, None) if isinstance(variant, type) else (variant.message, variant.dialect)
         attempt = replace(begun, message=_title(cls), dialect=dialect or layout.dialect)
         if frame_len is not None and frame_len > len(data):
             attempt = replace(attempt, why=f"its length says {frame_len} bytes, {len(data)} are here")
@@ -262,7 +262,7 @@ def _attempts(protocol: MessageQueue, layout: Layout, data: bytes) -> Iterator[A
             body = _Walk(inflated, 0, True)
         try:
             body.message(cls, 0)
-            body.ends(layout, reading)
+            body.ends(layout, variant)
         except _Misfit as misfit:
             yield replace(attempt, items=(*begun.items, *body.items), why=attempt.why or str(misfit))
             continue
@@ -335,9 +335,9 @@ class _Walk:
 
     def kind(self, kind: fields.Kind, pkt: object, depth: int) -> object:
         if isinstance(kind, fields.Nested):
-            return self.part(kind, pkt, depth)
+            return self.nested(kind, pkt, depth)
         if isinstance(kind, fields.Array):
-            return self.many(kind, pkt, depth)
+            return self.array(kind, pkt, depth)
         return self.leaf(kind, pkt, depth)
 
     def leaf(self, kind: fields.Kind, pkt: object, depth: int) -> object:
@@ -369,7 +369,7 @@ class _Walk:
             self.tree(start + prefix, self.at, depth + 1)
         return value
 
-    def part(self, kind: fields.Nested, pkt: object, depth: int) -> object:
+    def nested(self, kind: fields.Nested, pkt: object, depth: int) -> object:
         start, outer_end, outer_values = self.at, self.end, self.values
         length = self.length_of(kind, pkt, depth)
         if length > self.end - self.at or (kind.at_most is not None and length > kind.at_most):
@@ -399,7 +399,7 @@ class _Walk:
         self.at += size
         return n
 
-    def many(self, kind: fields.Array, pkt: object, depth: int) -> object:
+    def array(self, kind: fields.Array, pkt: object, depth: int) -> object:
         start = self.at
         count: int | None = None
         if kind.prefix is not None:
@@ -455,12 +455,12 @@ class _Walk:
             self.items.insert(place, whole)
         return value
 
-    def ends(self, layout: Layout, reading: Variant | type) -> None:
+    def ends(self, layout: Layout, variant: Variant | type) -> None:
         """Takes what is behind the last field where the layout allows it; else nothing may be there."""
         left = self.end - self.at
         if not left:
             return
-        if not layout.may_leave(reading):
+        if not layout.may_leave(variant):
             raise _Misfit(f"{left} bytes are left over at offset {self.at}")
         name = str(layout.extra_column)
         self.add(Item(self.at, left, 0, name, self.region, "bytes behind the last field", name))

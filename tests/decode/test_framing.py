@@ -1,4 +1,4 @@
-"""The rules of the frames room, each by hand arithmetic over the toy protocol or bytes typed from a document."""
+"""The rules of framing, each by hand arithmetic over the toy protocol or bytes typed from a document."""
 
 import struct
 from pathlib import Path

@@ -1,6 +1,6 @@
 """A capture file to windows: arrays of packet places over one buffer.
 
-Fed by ``sources``; feeds the packets room. Promises: a window is about WINDOW_BYTES of one file, whatever the
+Fed by ``sources``; feeds ``tcp.headers``. Promises: a window is about WINDOW_BYTES of one file, whatever the
 file's size; a claimed length never takes memory before the bytes are there; a file that is cut off, damaged
 or still being written ends with a note and never with an exception.
 

@@ -118,7 +118,7 @@ class Reader:
 
     def _read(self, bodies: "_Bodies", keep_bodies: int | None) -> "tuple[Raw, _TapeColumns, NDArray[np.int32]]":
         program, spans, flaw = self.program, bodies.spans, bodies.flaw
-        first, count = self._readings(spans, flaw)
+        first, count = self._variants(spans, flaw)
         n = len(spans.start)
         reading = np.full(n, -1, np.int32)
         if len(self._tape[0]) > KEPT_ENTRIES:
@@ -193,7 +193,7 @@ class Reader:
             body_start[which] = body_end[which] - [len(data) for _, data in opened]
         return _Bodies(spans, buffer, body_start, body_end, flaw)
 
-    def _readings(self, spans: Spans, flaw: NDArray[np.uint8]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    def _variants(self, spans: Spans, flaw: NDArray[np.uint8]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """First and count of the alternatives of each row; -1 for a row whose body is not read."""
         # A batch has few operations: each is looked up once a layout.
         ops, place = factorize(spans.op)
@@ -212,28 +212,28 @@ class Reader:
         reading: NDArray[np.int32],
     ) -> "_Tape":
         """The tape of all rows: column, row, a, b of each entry."""
-        machine, program = self.program.interpreter(), self.program
-        machine.tape(*_views(self._tape), 0)
+        interpreter, program = self.program.interpreter(), self.program
+        interpreter.tape(*_views(self._tape), 0)
         spans = bodies.spans
         start, end = np.ascontiguousarray(spans.start), np.ascontiguousarray(spans.end)
         row, n = 0, len(start)
         results = np.zeros(n, np.uint8)
         while row < n:
-            row = machine.decode(
+            row = interpreter.decode(
                 memoryview(bodies.buffer), row, memoryview(start), memoryview(end), memoryview(header_pc),
                 memoryview(bodies.body_start), memoryview(bodies.body_end), memoryview(first), memoryview(count),
                 memoryview(program.alt_pc), memoryview(program.alt_extra), memoryview(reading), memoryview(results),
             )  # fmt: skip
             if row < n:
-                filled = machine.filled()
+                filled = interpreter.filled()
                 grown = _tape(2 * len(self._tape[0]))
                 for i in range(4):
                     grown[i][:filled] = self._tape[i][:filled]
                 self._tape = grown
-                machine.tape(*_views(grown), filled)
+                interpreter.tape(*_views(grown), filled)
         bodies.flaw[results == bytecode.WRONG] = Flaw.MALFORMED
         bodies.flaw[results == bytecode.LONG] = Flaw.TOO_LONG
-        filled = machine.filled()
+        filled = interpreter.filled()
         col, at, a, b = self._tape
         return col[:filled], at[:filled], a[:filled], b[:filled]
 
@@ -398,7 +398,7 @@ def number_array(n: int, rows: NDArray[np.int32], values: NDArray[np.int64], col
         bits = pa.py_buffer(np.packbits(full != 0, bitorder="little"))
         return pa.Array.from_buffers(column.type, n, [_valid(n, rows), bits], n - len(rows))
     if column.type == pa.int32():
-        # The widths of the wire are checked where the column's type is chosen (program.NUMBERS).
+        # The widths of the wire are checked where the column's type is chosen (compiler.NUMBERS).
         full = full.astype(np.int32)
     held = pa.from_numpy_dtype(full.dtype)
     return pa.Array.from_buffers(held, n, [_valid(n, rows), pa.py_buffer(full)], n - len(rows)).cast(column.type)

@@ -372,14 +372,14 @@ class _Known:
 
     def __init__(self, protocol: MessageQueue, arrays: _ScanArrays) -> None:
         program = compiled(protocol)
-        self.machine = program.interpreter()
+        self.interpreter = program.interpreter()
         self.alternatives = memoryview(program.alt_pc)
         self.index = {layout.name: i for i, layout in enumerate(program.layouts)}
         self.entries = [_Entry(protocol, program, layout, self.index, arrays) for layout in program.layouts]
 
 
 class Framer:
-    """The room's state: every connection's two directions.
+    """The state of framing: every connection's two directions.
 
     ``feed`` takes what ``reassembly`` has ready and returns the messages found and how many bytes of each chunk are
     done with; ``finish`` decides what is still open. ``problems`` grows with the ranges that are no message.
@@ -716,9 +716,9 @@ class Framer:
             return entry.described.splitter.search(view, at, limit, ended, in_a_row)
         if not limit - at:
             return at, False
-        compiled_, machine = entry.compiled, known.machine
-        machine.packing(compiled_.packed_at, compiled_.packed_mask)
-        found: tuple[int, bool] = machine.search(
+        compiled_, interpreter = entry.compiled, known.interpreter
+        interpreter.packing(compiled_.packed_at, compiled_.packed_mask)
+        found: tuple[int, bool] = interpreter.search(
             view, at, limit, compiled_.header_pc, compiled_.op_reg, entry.table, known.alternatives, ended, in_a_row
         )
         return found
@@ -845,7 +845,7 @@ class Framer:
         entry = known.entries[side.layout]
         if entry.described.splitter is not None:
             return self._scan_split(state, side, chunk, view, base, stop, hard, into, shift, entry)
-        n, code, at, known_end = known.machine.scan(
+        n, code, at, known_end = known.interpreter.scan(
             entry.target, view, base + side.at, base + stop, hard, bool(entry.then)
         )
         if n:
@@ -937,13 +937,13 @@ class Framer:
         assert state.protocol is not None
         known = self._of(state.protocol)
         entry = known.entries[side.layout]
-        compiled_, machine = entry.compiled, known.machine
+        compiled_, interpreter = entry.compiled, known.interpreter
         left = stop - side.at
         op = -1
         whole = known_end >= 0
         if compiled_.header_pc >= 0:
-            whole = machine.header(view, base + side.at, base + stop, compiled_.header_pc) == bytecode.DONE
-            op = machine.register(compiled_.op_reg) if compiled_.op_reg >= 0 else -1
+            whole = interpreter.header(view, base + side.at, base + stop, compiled_.header_pc) == bytecode.DONE
+            op = interpreter.register(compiled_.op_reg) if compiled_.op_reg >= 0 else -1
         if not whole:
             self._skip(side, side.at, left, chunk, "truncated")
             side.at = stop

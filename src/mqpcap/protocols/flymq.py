@@ -1368,7 +1368,7 @@ _REPLIES: Mapping[OpCode, Sequence[Variant | type]] = {
 def _layout(direction: Direction, header: type[Message], bodies: Mapping[OpCode, Sequence[Variant | type]]) -> Layout:
     from_client = direction == "c2s"
     return Layout(
-        direction, direction, {int(op): readings for op, readings in bodies.items()}, header=header, op="opcode",
+        direction, direction, {int(op): variants for op, variants in bodies.items()}, header=header, op="opcode",
         names=NAMES, dialect="go", extra_column="extra" if from_client else None,
         on_bad="stop" if from_client else "search", packed=("flags", FLAG_COMPRESSED),
     )  # fmt: skip

@@ -157,7 +157,7 @@ class _Compiler:
             self.at = f"{cls.__name__}.{f.name}"
             self.check_name(f)
             if type(f) is fields.If:
-                row = self.only(f, registers)
+                row = self.condition(f, registers)
                 self.kind(f.kind, parent, registers, f.kind.column)
                 self.ops[row][bytecode.W_JUMP] = len(self.ops) * bytecode.OP_WORDS
             else:
@@ -181,20 +181,20 @@ class _Compiler:
             raise self.refuse(f"refers to {name}, which is not an earlier field")
         return registers[name]
 
-    def only(self, f: fields.If, registers: dict[str, int]) -> int:
+    def condition(self, f: fields.If, registers: dict[str, int]) -> int:
         if f.left is not None:
-            return self.emit(bytecode.OP_ONLY, -1, -1, bytecode.IF_LEFT, 0, self.const(f.left))
+            return self.emit(bytecode.OP_IF, -1, -1, bytecode.IF_LEFT, 0, self.const(f.left))
         if f.follows is not None:
             value = int.from_bytes(f.follows, "big", signed=False)
-            return self.emit(bytecode.OP_ONLY, -1, -1, bytecode.IF_FOLLOWS, len(f.follows), self.const(value))
+            return self.emit(bytecode.OP_IF, -1, -1, bytecode.IF_FOLLOWS, len(f.follows), self.const(value))
         reg = self.of(registers, f.when)
         if f.has is not None:
-            return self.emit(bytecode.OP_ONLY, -1, -1, bytecode.IF_HAS, reg, self.const(f.has))
+            return self.emit(bytecode.OP_IF, -1, -1, bytecode.IF_HAS, reg, self.const(f.has))
         if isinstance(f.equals, bytes):
-            return self.emit(bytecode.OP_ONLY, -1, -1, bytecode.IF_TEXT, reg, self.const(len(f.equals), *f.equals))
+            return self.emit(bytecode.OP_IF, -1, -1, bytecode.IF_TEXT, reg, self.const(len(f.equals), *f.equals))
         if f.equals is not None:
-            return self.emit(bytecode.OP_ONLY, -1, -1, bytecode.IF_EQUALS, reg, self.const(f.equals))
-        return self.emit(bytecode.OP_ONLY, -1, -1, bytecode.IF_NOT_ZERO, reg, 0)
+            return self.emit(bytecode.OP_IF, -1, -1, bytecode.IF_EQUALS, reg, self.const(f.equals))
+        return self.emit(bytecode.OP_IF, -1, -1, bytecode.IF_NOT_ZERO, reg, 0)
 
     def kind(self, f: fields.Kind, parent: int, registers: dict[str, int], name: str | None) -> None:
         if type(f) in NUMBERS:
@@ -206,9 +206,9 @@ class _Compiler:
             col = self.column(f, "number", pa.int32(), parent, name)
             self.emit(bytecode.OP_BITS, col, reg, self.of(registers, f.of), f.shift, f.mask)
         elif type(f) is fields.Array:
-            self.many(f, parent, registers, name)
+            self.array(f, parent, registers, name)
         elif type(f) is fields.Nested:
-            self.part(f, parent, registers)
+            self.nested(f, parent, registers)
         else:
             raise self.refuse(f"{type(f).__name__} is not in the vocabulary")
 
@@ -254,7 +254,7 @@ class _Compiler:
             bounds = self.const(f.at_least or 0, MAX_I64 if f.at_most is None else f.at_most)
         self.emit(bytecode.OP_SPAN, col, self.register(registers, f.name, 2), x, y, bounds, 0, flags)
 
-    def many(self, f: fields.Array, parent: int, registers: dict[str, int], name: str | None) -> None:
+    def array(self, f: fields.Array, parent: int, registers: dict[str, int], name: str | None) -> None:
         item = f.item
         if isinstance(item, fields.Array | fields.If | fields.Nested):
             raise self.refuse("an item must be a plain kind or a Message class")
@@ -273,11 +273,11 @@ class _Compiler:
         self.emit(bytecode.OP_END)
         self.ops[row][bytecode.W_JUMP] = len(self.ops) * bytecode.OP_WORDS
 
-    def part(self, f: fields.Nested, parent: int, registers: dict[str, int]) -> None:
+    def nested(self, f: fields.Nested, parent: int, registers: dict[str, int]) -> None:
         x, y = self.measure(f, registers)
         flags = 0 if f.at_most is None else bytecode.CHECKED
         bounds = -1 if f.at_most is None else self.const(0, f.at_most)
-        row = self.emit(bytecode.OP_PART, -1, -1, x, y, bounds, 0, flags)
+        row = self.emit(bytecode.OP_NESTED, -1, -1, x, y, bounds, 0, flags)
         self.message(f.message, parent)
         self.emit(bytecode.OP_END)
         self.ops[row][bytecode.W_JUMP] = len(self.ops) * bytecode.OP_WORDS
@@ -318,18 +318,18 @@ def compile(protocol: MessageQueue) -> Program:
         if layout.extra_column:
             extra = c.column(fields.GreedyBytes(layout.extra_column), "span", pa.binary(), -1, layout.extra_column)
         table: list[int] = []
-        for op, readings in layout.bodies.items():
-            table += [op, len(alt_pc), len(readings)]
-            for reading in readings:
-                r = reading if isinstance(reading, Variant) else Variant(reading)
-                if r.message not in bodies:
-                    bodies[r.message] = len(c.ops) * bytecode.OP_WORDS
-                    c.message(r.message, -1)
+        for op, variants in layout.bodies.items():
+            table += [op, len(alt_pc), len(variants)]
+            for variant in variants:
+                v = variant if isinstance(variant, Variant) else Variant(variant)
+                if v.message not in bodies:
+                    bodies[v.message] = len(c.ops) * bytecode.OP_WORDS
+                    c.message(v.message, -1)
                     c.emit(bytecode.OP_END)
-                alt_pc.append(bodies[r.message])
-                alt_extra.append(extra if layout.may_leave(r) else -1)
-                alt_dialect.append(r.dialect)
-                alt_class.append(r.message.__name__)
+                alt_pc.append(bodies[v.message])
+                alt_extra.append(extra if layout.may_leave(v) else -1)
+                alt_dialect.append(v.dialect)
+                alt_class.append(v.message.__name__)
         layouts.append(
             CompiledLayout(
                 layout.name, layout.direction, header_pc, op_reg, np.array(table, np.int64),

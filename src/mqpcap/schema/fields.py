@@ -10,7 +10,7 @@ Kinds: integers (``U8`` ... ``I64``, ``Bool``, ``Length``), ``Bits``, ``Text``, 
 ``Array``, ``If``, ``Nested``, and the late kinds ``Tree`` and ``Json``, which only mark a span.
 Alternatives and switches are tables of classes in ``protocol``.
 
-Strict: a declared length that overruns, a part that is not read to its last byte, a value out of its
+Strict: a declared length that overruns, a nested message that is not read to its last byte, a value out of its
 bounds makes the whole message fall back to ``Raw``. Nothing is shortened, nothing guessed.
 """
 
@@ -789,7 +789,7 @@ class Message(Packet):
     def read(cls, raw: bytes, direction: str | None = None, layout: str | None = None) -> "Message":
         """The message in ``raw``, read as sent in a direction (``c2s`` or ``s2c``) and in a named layout.
 
-        Without them the ports of an underlying TCP layer tell, else the first reading that fits is taken.
+        Without them the ports of an underlying TCP layer tell, else the first variant that fits is taken.
         """
         token = _as.set((direction, layout))
         try:
@@ -883,7 +883,7 @@ class Message(Packet):
             pkt = pkt[:at] + (len(pay) + found[0].less).to_bytes(4, "big") + pkt[at + 4 :]
         return pkt + pay
 
-    def _readings(self) -> "Iterator[tuple[Layout, type[Message], bool]]":
+    def _variants(self) -> "Iterator[tuple[Layout, type[Message], bool]]":
         """The classes that may read the body, in the order the interpreter tries them; which may leave bytes over."""
         direction, name = _as.get()
         if direction is None and isinstance(getattr(self.underlayer, "dport", None), int):
@@ -894,8 +894,8 @@ class Message(Packet):
             if (name and layout.name != name) or (direction and layout.direction != direction):
                 continue
             op = self.fields.get(layout.op) if layout.op else -1
-            for reading in layout.bodies.get(-1 if op is None else op, layout.bodies.get(-1, ())):
-                yield layout, (reading if isinstance(reading, type) else reading.message), layout.may_leave(reading)
+            for variant in layout.bodies.get(-1 if op is None else op, layout.bodies.get(-1, ())):
+                yield layout, (variant if isinstance(variant, type) else variant.message), layout.may_leave(variant)
 
     server_ports: ClassVar[frozenset[int]] = frozenset()
 
@@ -914,7 +914,7 @@ class Message(Packet):
         found = self._length()
         is_whole = bool(self.fields) and (found is None or len(s) >= self.fields[found[0].name] - found[0].less)
         for exact in (True, False) if is_whole else ():
-            for layout, cls, may_leave in self._readings():
+            for layout, cls, may_leave in self._variants():
                 if not exact and not may_leave:
                     continue
                 try:
@@ -948,9 +948,9 @@ def attach(layout: "Layout") -> None:
         fields = {f.name for f in cast("type[Message]", header).fields_desc}
         if layout.op is None:
             continue
-        for op, readings in layout.bodies.items():
-            for reading in readings:
-                cls = cast("type[Message]", reading if isinstance(reading, type) else reading.message)
+        for op, variants in layout.bodies.items():
+            for variant in variants:
+                cls = cast("type[Message]", variant if isinstance(variant, type) else variant.message)
                 announced = {layout.op: op} if op >= 0 else {}
                 announced |= {k: v for k, v in cls.announced.items() if k in fields}
                 if announced and header not in cls.__dict__.get("_overload_fields", {}):
@@ -966,6 +966,6 @@ def adopt(protocol: "MessageQueue") -> None:
 
 
 def flat_fields(cls: type[Message]) -> Iterator[Kind]:
-    """The kinds of a class in wire order, conditions taken off, parts left as they are."""
+    """The kinds of a class in wire order, conditions taken off, nested messages left as they are."""
     for field in cls.fields_desc:
         yield field.kind if isinstance(field, If) else field

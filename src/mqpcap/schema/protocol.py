@@ -37,9 +37,9 @@ class Layout:
 
     header     class of the bytes every message begins with; None when there are none
     op         its field that holds the operation; None when all messages are alike
-    bodies     operation -> the readings tried in order; the first that ends exactly at the end is taken
+    bodies     operation -> the variants tried in order; the first that ends exactly at the end is taken
     names      operation -> its name
-    dialect    of rows whose reading names none; None when the connection's evidence says it
+    dialect    of rows whose variant names none; None when the connection's evidence says it
     extra      whether bytes behind the last field go to the column ``extra_column`` instead of being a flaw
     on_bad     what follows bad framing: ``stop`` (the rest is undecoded) or ``search``
     then       operation -> name of the layout of what follows in this direction
@@ -64,9 +64,9 @@ class Layout:
     splitter: "Splitter | None" = None
     """Finds the message ends where only a look at the neighbours can (kokaq); else the Program does."""
 
-    def may_leave(self, reading: Variant | type) -> bool:
-        """Whether bytes behind the reading's last field go to ``extra_column``: never those of another dialect."""
-        dialect = None if isinstance(reading, type) else reading.dialect
+    def may_leave(self, variant: Variant | type) -> bool:
+        """Whether bytes behind the variant's last field go to ``extra_column``: never those of another dialect."""
+        dialect = None if isinstance(variant, type) else variant.dialect
         return self.extra_column is not None and dialect in (None, self.dialect)
 
 
@@ -360,12 +360,12 @@ class Rule:
     """Beside the machine: rules for some operations each, which keep their order among themselves. Their ``unasked`` is
     not empty: other messages go between."""
 
-    def fits(self, asked: str | None, said: str | None) -> bool:
+    def fits(self, request: str | None, reply: str | None) -> bool:
         """Whether the server's operation may answer the client's, None being one without a name."""
-        ask = (self.asks.get(asked) if asked is not None else None) or self.otherwise
-        if ask is None or said in self.unasked:
+        rule = (self.asks.get(request) if request is not None else None) or self.otherwise
+        if rule is None or reply in self.unasked:
             return False
-        return not ask.by or said in self.errors or said in ask.by
+        return not rule.by or reply in self.errors or reply in rule.by
 
 
 @dataclass(frozen=True, slots=True)
