@@ -203,12 +203,14 @@ def _reach(attempt: Attempt) -> int:
 
 def _differences(attempt: Attempt, row: Mapping[str, object]) -> int:
     """How many columns of the row the attempt contradicts."""
-    said = {i.column: i.value for i in attempt.items if i.column is not None and i.depth == 0 and not i.secret}
+    shown = {i.column: i.value for i in attempt.items if i.column is not None and i.depth == 0 and not i.secret}
     return sum(
-        column in said and _plain(said[column]) != _plain(value)
+        column in shown and _plain(shown[column]) != _plain(value)
         for column, value in row.items()
         if value is not None and not isinstance(value, list | tuple)
-    ) + sum(column not in said for column, value in row.items() if value is not None and column in _columns_of(attempt))
+    ) + sum(
+        column not in shown for column, value in row.items() if value is not None and column in _columns_of(attempt)
+    )
 
 
 def _columns_of(attempt: Attempt) -> frozenset[str]:

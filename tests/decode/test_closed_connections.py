@@ -43,9 +43,9 @@ def packed_away(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     numbers: list[int] = []
     end = closed_connections.ConnectionRegistry.end
 
-    def note(talks: closed_connections.ConnectionRegistry, flows: list[int]) -> None:
+    def note(registry: closed_connections.ConnectionRegistry, flows: list[int]) -> None:
         numbers.extend(flows)
-        end(talks, flows)
+        end(registry, flows)
 
     monkeypatch.setattr(closed_connections.ConnectionRegistry, "end", note)
     return numbers

@@ -456,12 +456,12 @@ def resolve(connections: Sequence[Evidence]) -> list[ConnectionFacts]:
     facts = []
     for c in connections:
         login = _login(c, logins)
-        said: Mapping[str, Any] = {} if login is None else login.state
+        login_state: Mapping[str, Any] = {} if login is None else login.state
         # An empty queue name makes the broker invent one, which it tells nobody (fqd_ccs.c:127-146).
         facts.append(
             ConnectionFacts(
-                group_name=said.get("queue") or None,
-                client_name=said.get("user"),
+                group_name=login_state.get("queue") or None,
+                client_name=login_state.get("user"),
                 columns={"connection_kind": _KINDS.get(c.layouts[0])},
             )
         )

@@ -168,8 +168,8 @@ class _Source:
             reading = int(records.reading[i])
             flaw = Flaw(int(records.flaw[i]))
             packet = flawed(layout, raw) if flaw else whole(layout, raw, program.alt_class[reading])
-            said = (program.alt_dialect[reading] if reading >= 0 else None) or dialects[flow] or layout.dialect
-            packet.mq = self._seen(protocol, frames, i, layout, flaw, said)
+            dialect = (program.alt_dialect[reading] if reading >= 0 else None) or dialects[flow] or layout.dialect
+            packet.mq = self._seen(protocol, frames, i, layout, flaw, dialect)
             packet.time = EDecimal(packet.mq.ts_ns) / 1_000_000_000
             packet.original = raw
             yield packet
