@@ -308,6 +308,7 @@ class CapturePipeline(Pipeline):
         self._known: dict[str, dict[int, ConnectionFacts]] = {}
 
     def run(self, progress: Callable[[int], None] | None) -> Dissection:
+        """Read the capture to its end; ``progress`` receives the bytes of each window."""
         any_read = False
         try:
             for window in self.capture.windows(self._window_times()):
@@ -438,8 +439,8 @@ class CapturePipeline(Pipeline):
             return tables.settled(protocol, self.reader(protocol).program, table, facts, flows.columns(numbers))
 
         return Dissection(
-            self.capture, tables.problems(found, flows, self.talks), self.counts, flows, self.talks, self.spool, resolve,
-            ends(flows, self.talks, found), self.rows, failure=self.failure,
+            self.capture, tables.problems(found, flows, self.talks), self.counts, flows, self.talks, self.spool,
+            resolve, ends(flows, self.talks, found), self.rows, failure=self.failure,
         )  # fmt: skip
 
 

@@ -334,10 +334,10 @@ def _commands(name: str, direction: Direction, bodies: Mapping[int, Sequence[typ
     return Layout(name, direction, bodies, header=FqCommand, op="code", names=CODE_NAMES, dialect="v1", on_bad="stop")
 
 
-def _frames(name: str, direction: Direction, *readings: type) -> Layout:
+def _frames(name: str, direction: Direction, *variants: type) -> Layout:
     searched = None if name.endswith("found") else f"{name}_found"
     return Layout(
-        name, direction, {ANY: readings}, names={ANY: "message"}, dialect="v1", on_bad="stop", searched=searched
+        name, direction, {ANY: variants}, names={ANY: "message"}, dialect="v1", on_bad="stop", searched=searched
     )
 
 
@@ -480,25 +480,25 @@ def resolve(connections: Sequence[Evidence]) -> list[ConnectionFacts]:
     facts = []
     for c in connections:
         login = logins.of(c)
-        said: Mapping[str, Any] = {} if login is None else login.state
+        login_state: Mapping[str, Any] = {} if login is None else login.state
         # An empty queue name makes the broker invent one, which it tells nobody (fqd_ccs.c:127-146).
         facts.append(
             ConnectionFacts(
-                group_name=said.get("queue") or None,
-                client_name=said.get("user"),
+                group_name=login_state.get("queue") or None,
+                client_name=login_state.get("user"),
                 columns={"connection_kind": _KINDS.get(c.layouts[0])},
             )
         )
     return facts
 
 
-def needed(over: Sequence[Evidence], others: Sequence[Evidence]) -> list[Evidence]:
+def needed(closed: Sequence[Evidence], others: Sequence[Evidence]) -> list[Evidence]:
     """Logins that granted a key with which another connection has begun.
 
     A login with no such connection is not needed: with its command connection the broker forgets the key.
     """
     keys = {c.state["key"] for c in others if "key" in c.state and not c.state["granted"]}
-    return [c for c in over if c.state.get("granted") and c.state["key"] in keys]
+    return [c for c in closed if c.state.get("granted") and c.state["key"] in keys]
 
 
 def _dotted(addresses: NDArray[np.uint32]) -> pa.Array:

@@ -2,7 +2,7 @@
 
 A layer ends in one ``PROTOCOL``: which message comes in which layout, how a connection is recognised,
 what the columns of ``messages`` are taken from, and, where the vocabulary cannot say it, small pure
-functions. ``frames``, ``records`` and ``tables`` read this; nothing about a protocol stands anywhere else.
+functions. ``decode``, ``correlate`` and ``tables`` read this; nothing about a protocol stands anywhere else.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,9 +37,9 @@ class Layout:
 
     header     class of the bytes every message begins with; None when there are none
     op         its field that holds the operation; None when all messages are alike
-    bodies     operation -> the readings tried in order; the first that ends exactly at the end is taken
+    bodies     operation -> the variants tried in order; the first that ends exactly at the end is taken
     names      operation -> its name
-    dialect    of rows whose reading names none; None when the connection's evidence says it
+    dialect    of rows whose variant names none; None when the connection's evidence says it
     extra      whether bytes behind the last field go to the column ``extra_column`` instead of being a flaw
     on_bad     what follows bad framing: ``stop`` (the rest is undecoded) or ``search``
     then       operation -> name of the layout of what follows in this direction
@@ -64,9 +64,9 @@ class Layout:
     splitter: "Splitter | None" = None
     """Finds the message ends where only a look at the neighbours can (kokaq); else the Program does."""
 
-    def may_leave(self, reading: Variant | type) -> bool:
-        """Whether bytes behind the reading's last field go to ``extra_column``: never those of another dialect."""
-        dialect = None if isinstance(reading, type) else reading.dialect
+    def may_leave(self, variant: Variant | type) -> bool:
+        """Whether bytes behind the variant's last field go to ``extra_column``: never those of another dialect."""
+        dialect = None if isinstance(variant, type) else variant.dialect
         return self.extra_column is not None and dialect in (None, self.dialect)
 
 
@@ -195,14 +195,14 @@ class Evidence:
 class EvidenceRule:
     """Pure functions over the messages of a connection, named by the description.
 
-    ``select_layout`` and ``is_final``, and ``resolve`` unless it joins, look at ``state`` and ``layouts`` alone: connections
-    with the same are one when they are over.
+    ``select_layout`` and ``is_final``, and ``resolve`` unless it joins, look at ``state`` and ``layouts`` alone:
+    connections with the same are one when they are over.
 
     ops       operations (numbers) whose rows are evidence, None for all
     observe   folds rows into the ``state`` of their connections; they come in the order of capture, before any other
               column of their window is read
     select_layout  the layout that really reads the rows of a layout on this connection, as known by then
-    settle    at the end of the input: facts per connection, in order; sees all connections of the protocol
+    resolve   at the end of the input: facts per connection, in order; sees all connections of the protocol
     """
 
     ops: frozenset[int] | None
@@ -212,8 +212,8 @@ class EvidenceRule:
     layouts: frozenset[str] | None = None
     """Layouts (as the framing names them) whose rows are evidence, None for all."""
     is_final: Callable[[Evidence], bool] | None = None
-    """Whether ``select_layout``, and ``resolve`` unless it joins, will say the same of every later state. Until then rows of
-    ``layouts`` wait, at worst for the end of the input: what a row says must not depend on when it was read."""
+    """Whether ``select_layout``, and ``resolve`` unless it joins, will say the same of every later state. Until then
+    rows of ``layouts`` wait, at worst for the end of the input: what a row says must not depend on when it was read."""
     joins: bool = False
     """Whether ``resolve`` says of a connection what another one knows; else it looks at each alone."""
     needed: "Callable[[Sequence[Evidence], Sequence[Evidence]], list[Evidence]] | None" = None
@@ -360,12 +360,12 @@ class Rule:
     """Beside the machine: rules for some operations each, which keep their order among themselves. Their ``unasked`` is
     not empty: other messages go between."""
 
-    def fits(self, asked: str | None, said: str | None) -> bool:
+    def fits(self, request: str | None, reply: str | None) -> bool:
         """Whether the server's operation may answer the client's, None being one without a name."""
-        ask = (self.asks.get(asked) if asked is not None else None) or self.otherwise
-        if ask is None or said in self.unasked:
+        rule = (self.asks.get(request) if request is not None else None) or self.otherwise
+        if rule is None or reply in self.unasked:
             return False
-        return not ask.by or said in self.errors or said in ask.by
+        return not rule.by or reply in self.errors or reply in rule.by
 
 
 @dataclass(frozen=True, slots=True)
@@ -541,11 +541,11 @@ class MessageQueue:
     was changed are, from so many bytes on or where they begin with a zero byte (of a length)."""
 
     def __post_init__(self) -> None:
-        from mqpcap.schema import fields as wire  # the one seam to Scapy; here so that plain data needs none of it
+        from mqpcap.schema import fields  # the one seam to Scapy; here so that plain data needs none of it
 
         for layout in self.layouts:
-            wire.attach(layout)
-        wire.adopt(self)
+            fields.attach(layout)
+        fields.adopt(self)
 
     def layout(self, name: str) -> Layout:
         """The layout of that name; KeyError if there is none."""
