@@ -14,7 +14,7 @@ from mqpcap.protocols.msgq import PROTOCOL, MsgQ, MsgQFlat, MsgQHeader, MsgQJson
 from mqpcap.protocols.msgq import tree as typed
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import Claim, Opening, Verdict
-from mqpcap.tables.arrow import shortened
+from mqpcap.tables.messages import shortened
 
 
 def tree(text: str) -> bytes:
