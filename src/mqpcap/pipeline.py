@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import factorize
 from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
-from mqpcap.correlate import Closing, Correlation
+from mqpcap.correlate import Batch, Closing, Correlation
 from mqpcap.decode.columns import Reader, Records, Spans
 from mqpcap.decode.framing import DecodeAs, Framer, Frames, Problem, Told
 from mqpcap.errors import CaptureError
@@ -288,22 +288,29 @@ class Tables(Pipeline):
 
     def take(self, found: Iterator[tuple[Frames, Records]], files: Sequence[str], is_last: bool = False) -> None:
         """Have messages made into rows, exchanges and deliveries, and given out. ``is_last``: no side waits for bytes."""
+        batches: dict[str, list[Batch]] = {}
         for frames, records in found:
-            behind = frozenset[int]() if is_last else self.behind()
             protocol = self.protocols[frames.protocol]
             known = self._connections(protocol, frames)
             program = self.reader(protocol).program
 
             def made(
                 frames: Frames = frames, records: Records = records, known: Connections = known,
-                protocol: MessageQueue = protocol, program: object = program, behind: frozenset[int] = behind,
+                protocol: MessageQueue = protocol, program: object = program,
             ) -> None:  # fmt: skip
                 chunk, batch = message_rows(protocol, program, frames, records, known, files, self.options.policy)  # type: ignore[arg-type]
                 self.give_messages(chunk)
                 if batch is not None:
-                    self.give(self.correlation(protocol).feed(batch, behind), files)
+                    batches.setdefault(protocol.name, []).append(batch)
 
             self.background.do(made)
+        behind = frozenset[int]() if is_last else self.behind()
+
+        def fed() -> None:  # at once, as the two sides of a connection may be in different batches
+            for name, some in batches.items():
+                self.give(self.correlation(self.protocols[name]).feed(Batch.joined(some), behind), files)
+
+        self.background.do(fed)
 
     def give_messages(self, chunk: Chunk) -> None:
         """Rows of ``messages`` are final."""

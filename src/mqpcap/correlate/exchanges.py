@@ -261,8 +261,7 @@ class Exchanges:
                 kind = dialogue.request(start_row + at, code, tie, number_, ts, end, offset, cut)
                 if kind != kinds[at]:
                     kinds[at] = kind
-                    if kind == RequestKind.IGNORED:
-                        block.state[at] = State.NOT_EXPECTED
+                    block.state[at] = State.NOT_EXPECTED if kind == RequestKind.IGNORED else PENDING
             else:
                 dialogue.reply(start_row + at, code, tie, ts)
 

@@ -224,6 +224,8 @@ class _Side:
     messages: int = 0
     until: int = 0
     """Where the message ends whose beginning is left over, if that is known."""
+    is_open: bool = False
+    """Whether what is left over may be a whole message, as the next bytes tell."""
 
 
 @dataclass(slots=True)
@@ -456,6 +458,7 @@ class Framer:
                     done = self._walk(talk, piece, view, self._main, 0)
                     consumed.append(done)
                     wanted.append(max(talk.sides[piece.side].until - piece.offset - done, 0))
+                    talk.sides[piece.side].is_open = done < piece.length and not wanted[-1]
                 self._note_unsettled(talk)
             else:
                 consumed += [piece.length for piece in new]
@@ -487,7 +490,8 @@ class Framer:
         return self._collect(np.empty(0, np.uint8))
 
     def _note_unsettled(self, talk: ConnectionState) -> None:
-        if talk.protocol is not None and any(s.pending is not None or s.step is SEARCH for s in talk.sides):
+        is_open = any(s.is_open or s.pending is not None or s.step is SEARCH for s in talk.sides)
+        if talk.protocol is not None and is_open:
             self._unsettled.add(talk.flow)
         else:
             self._unsettled.discard(talk.flow)
