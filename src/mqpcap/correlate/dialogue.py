@@ -34,6 +34,8 @@ MAX_OPEN = 1 << 16
 """Open requests of a connection that a reply is looked for among; older ones get no reply any more."""
 MAX_PLACES = 4096
 """Places that are tried for the replies behind a gap; with more they stay unpaired."""
+NO_TIE = -(1 << 63)
+"""Of a message that was not captured whole, so that it is not known what it repeats."""
 MAX_NAMES = 1 << 16
 """Names of requests that a connection remembers, to tell which are used again."""
 MAX_TIES = 1 << 14
@@ -203,7 +205,8 @@ class Dialogue:
 
     def _fits(self, q: Request, r: Reply) -> bool:
         asked_ns = q.end_ns if self.rules.timed else q.ts_ns
-        return bool(q.wants & r.says) and asked_ns <= r.ts_ns and (r.untied or q.tie == r.tie)
+        ties = r.untied or (q.tie == r.tie and r.tie != NO_TIE)
+        return bool(q.wants & r.says) and asked_ns <= r.ts_ns and ties
 
     def _in_step(self, r: Reply) -> None:
         queue, head = self.queue, self.head
@@ -452,7 +455,7 @@ class Dialogue:
             return
         self.alone = True
         key = r.tie if self.rules.ties else 0
-        known = key in self.ties or len(self.ties) >= MAX_TIES
+        known = key == NO_TIE or key in self.ties or len(self.ties) >= MAX_TIES
         orphan = self.requests_missing and not known and not r.untied
         self.found.states.append((r.row, ORPHAN if orphan else UNKNOWN))
 

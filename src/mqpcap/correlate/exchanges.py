@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import constant, dictionary, factorize, unified, whole
-from mqpcap.correlate.dialogue import NO_ROW, Dialogue, Found, NamedRequests
+from mqpcap.correlate.dialogue import NO_ROW, NO_TIE, Dialogue, Found, NamedRequests
 from mqpcap.correlate.rules import lanes
 from mqpcap.errors import let_go
 from mqpcap.schema.requests import I64, Lane, Prints, RequestKind, Rule, State
@@ -538,10 +538,12 @@ def _ties(rule: Rule, lane: Lane, table: pa.Table, prints: Prints) -> I64:
     """What a reply repeats of its request, as one number a row."""
     if lane.ties is not None:
         return lane.ties(table, prints)
-    tie = np.zeros(table.num_rows, np.int64)
+    tie, null = np.zeros(table.num_rows, np.int64), np.zeros(table.num_rows, np.bool_)
     for name in rule.tie if lane.rules.ties else ():
         with np.errstate(over="ignore"):
             tie = tie * np.int64(0x9E3779B97F4A7C1) + _number(table[f"f.{name}"]) + 1
+        null |= pc.is_null(table[f"f.{name}"]).to_numpy()
+    tie[null] = NO_TIE
     return tie
 
 
