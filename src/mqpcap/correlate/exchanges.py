@@ -307,6 +307,8 @@ class Exchanges:
                 touched.add(number)
         if found.states:
             rows, states = (np.array(x, np.int64) for x in zip(*found.states, strict=True))
+            rows, first = np.unique(rows, return_index=True)  # what was said first counts
+            states = states[first]
             for number, at, which in self._located(rows):
                 block = self._blocks[number]
                 free = block.state[at] == PENDING
