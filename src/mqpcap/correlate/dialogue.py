@@ -196,8 +196,7 @@ class Dialogue:
         if self.stopped:
             self.behind_stop.append(row)
             return kind
-        if self.mode == RUN and len(self.places) == 1:  # no bytes of the client are missing in front of this one
-            self._commit_run(self.places[0])
+        self._no_more_requests()
         if self.mode == OVER or (self.frozen_at >= 0 and not rules.ties):
             self.found.states.append((row, UNKNOWN))
             return kind
@@ -205,6 +204,14 @@ class Dialogue:
         if len(self.queue) - self.head > MAX_OPEN:
             self._drop_oldest()
         return kind
+
+    def _no_more_requests(self) -> None:
+        """No bytes of the client are missing up to here, so no other request can have got the last replies."""
+        if self.mode == RUN and len(self.places) == 1:
+            self._commit_run(self.places[0])
+        elif self.mode == STEP and self.waiting and self.waiting[-1][1] == self.waiting[-1][2]:
+            r, at, _ = self.waiting.pop()
+            self._pair(at, r)
 
     def _drop_oldest(self) -> None:
         gone = self.queue[self.head : self.head + MAX_OPEN // 2]
@@ -215,7 +222,8 @@ class Dialogue:
     @property
     def takes_many(self) -> bool:
         """Whether requests may be taken in together: nothing that they say changes how others are read."""
-        return self.mode == STEP and not self.stopped and not self.early and self.state == self.rules.late
+        plain = self.mode == STEP and not self.stopped and not self.early and not self.waiting
+        return plain and self.state == self.rules.late
 
     def requests(self, some: Requests) -> None:
         """Take requests in; those of which no reply comes are never looked at one by one."""
@@ -283,6 +291,7 @@ class Dialogue:
         _, first, last = self.waiting[-1] if self.waiting else (r, head - 1, head - 1)
         first += 1
         found: list[int] = []
+        is_open = True  # whether a request that is not here yet may be the one
         for i in range(first, len(queue)):
             q = queue[i]
             if self._fits(q, r):
@@ -290,10 +299,12 @@ class Dialogue:
                 if len(found) > MAX_CANDIDATES:
                     break
             if q.kind == FIXED and i > last:  # those up to there may have got the replies that wait
+                is_open = False
                 break
         if len(found) > 1 and self.rules.timed:
             found = self._not_too_old(found, r)
-        if len(found) == 1:
+        is_open = is_open and (r.untied or not self._counts_up())
+        if len(found) == 1 and not is_open:
             self._pair(found[0], r)
         elif found and len(found) <= MAX_CANDIDATES and len(self.waiting) < MAX_AMBIGUOUS:
             self.waiting.append((r, found[0], found[-1]))
@@ -546,11 +557,13 @@ class Dialogue:
         missing."""
         if self.later and not (self.mode == STEP and whole_replies and not self.alone and not self.waiting):
             self._catch_up()
-        if self.mode == RUN and len(self.places) == 1 and not self.requests_missing:
-            self._commit_run(self.places[0])
-        elif self.mode == RUN:
+        if not self.requests_missing:
+            self._no_more_requests()
+        if self.mode == RUN:
             self._end_run()
-        if self.waiting:
+        if self.requests_missing:
+            self._drop_waiting()
+        elif self.waiting:
             self._resolve_waiting(len(self.queue))
         for r in self.early:
             self._spoil(range(self.head, len(self.queue)), r)
