@@ -117,7 +117,7 @@ def test_a_search_takes_bounded_time(protocol: str, what: str, started: bool, tm
     begin = time.monotonic()
 
     dissection = dissect(captures([str(path)]).captures[0])
-    decoded = sum(pc.sum(chunk.messages["frame_len"]).as_py() for chunk in dissection.chunks())
+    decoded = sum(pc.sum(chunk.messages["frame_len"]).as_py() for chunk in dissection.chunks)
 
     assert time.monotonic() - begin < LIMIT_S
     problems = dissection.problems

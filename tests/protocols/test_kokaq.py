@@ -757,7 +757,7 @@ def dissected(path: Path) -> list[tuple[Row, Row]]:
     """Rows of messages with their fields, by time."""
     found = dissect(captures([str(path)], None).captures[0])
     rows: list[tuple[Row, Row]] = []
-    for chunk in found.chunks():
+    for chunk in found.chunks:
         rows += zip(chunk.messages.to_pylist(), chunk.fields.to_pylist(), strict=True)
     return rows
 

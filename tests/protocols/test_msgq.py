@@ -13,7 +13,7 @@ from reading import end_of, row, scapy_row
 from mqpcap.protocols.msgq import PROTOCOL, MsgQ, MsgQFlat, MsgQHeader, MsgQJson, MsgQSplit, claims, tree
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import Claim, Opening, Verdict
-from mqpcap.tables.arrow import shortened
+from mqpcap.tables.messages import shortened
 
 
 def notation(text: str) -> bytes:

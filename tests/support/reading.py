@@ -60,7 +60,7 @@ def observe(
     (raw,) = Reader(protocol).raw(spans)
     assert not raw.flaw.any()
     protocol.evidence.observe(
-        Seen(raw, n, [connection], n, np.full(1, direction == "c2s"), one * op, one * ts_ns)
+        Seen(raw, n, [connection], n, np.full(1, direction == "c2s"), one * op, one * ts_ns, {})
     )  # fmt: skip
 
 

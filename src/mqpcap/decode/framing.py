@@ -226,6 +226,8 @@ class _SideState:
     messages: int = 0
     until: int = 0
     """Where the message ends whose beginning is left over, if that is known."""
+    is_open: bool = False
+    """Whether what is left over may be a whole message, as the next bytes tell."""
 
 
 @dataclass(slots=True)
@@ -463,6 +465,7 @@ class Framer:
                     done = self._walk(state, chunk, view, self._main, 0)
                     consumed.append(done)
                     wanted.append(max(state.sides[chunk.side].until - chunk.offset - done, 0))
+                    state.sides[chunk.side].is_open = done < chunk.length and not wanted[-1]
                 self._note_unsettled(state)
             else:
                 consumed += [chunk.length for chunk in new]
@@ -494,7 +497,8 @@ class Framer:
         return self._collect(np.empty(0, np.uint8))
 
     def _note_unsettled(self, state: ConnectionState) -> None:
-        if state.protocol is not None and any(s.pending is not None or s.step is SEARCH for s in state.sides):
+        is_open = any(s.is_open or s.pending is not None or s.step is SEARCH for s in state.sides)
+        if state.protocol is not None and is_open:
             self._unsettled.add(state.flow)
         else:
             self._unsettled.discard(state.flow)

@@ -452,8 +452,8 @@ _KINDS = {f"connect_{kind}": kind for kind in KINDS.values()} | {"command_c2s": 
 
 
 def is_final(connection: Evidence) -> bool:
-    """Whether the login is known, or the key that would have told it."""
-    return "user" in connection.state or ("key" in connection.state)
+    """Whether the key is known: that of the login's answer, by which data connections find it, or of a data connection."""
+    return "key" in connection.state
 
 
 def resolve(connection: Evidence) -> ConnectionFacts:

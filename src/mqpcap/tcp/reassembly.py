@@ -691,7 +691,7 @@ class Reassembler:
 
     def out_of_order_flows(self) -> set[int]:
         """Connections with bytes that came too early and wait for those before them."""
-        places = np.array(sorted({side >> 1 for side in self._disorder}), np.int64)
+        places = np.array(sorted({side >> 1 for side in self._queues}), np.int64)
         return {*self._numbers(places).tolist()}
 
     @property
