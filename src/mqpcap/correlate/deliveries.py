@@ -44,7 +44,7 @@ class _Run:
 
 @dataclass(slots=True)
 class Deliveries:
-    """The deliveries of one protocol in the making; ``doubtful_count`` and ``pushed_out_count`` tell what has no row."""
+    """The deliveries of one protocol in the making; ``doubtful_count`` and ``pushed_out_count`` say what has no row."""
 
     protocol: str
     rule: DeliveryRule
@@ -82,7 +82,8 @@ class Deliveries:
         at = pa.array(keys.rows)
         with np.errstate(over="ignore"):
             server = self.prints(table["server_ip"].take(at)) * 65599 + table["server_port"].take(at).to_numpy()
-            return keys.key * np.int64(1_000_003) + server
+            keyed: I64 = keys.key * np.int64(1_000_003) + server
+            return keyed
 
     def _add(self, keys: Keys, rows: tuple[pa.Table, I64, I64, I64]) -> None:
         table, _, offset, ts_ns = rows
@@ -111,9 +112,7 @@ class Deliveries:
         if self._fresh:
             self._runs.append(_Run.of(self._fresh))
             self._fresh = []
-            while len(self._runs) > MAX_RUNS or (
-                len(self._runs) > 1 and 2 * len(self._runs[-1]) > len(self._runs[-2])
-            ):
+            while len(self._runs) > MAX_RUNS or (len(self._runs) > 1 and 2 * len(self._runs[-1]) > len(self._runs[-2])):
                 two = [self._runs.pop(), self._runs.pop()]
                 self._runs.append(_Run.of([run.columns for run in two]))
         return self._runs

@@ -7,9 +7,9 @@ what became of it as soon as that is certain. It promises: no wrong pair, and no
 
 How a pair becomes certain. A server answers the requests of a connection one after the other, so pairs never cross.
 A request is FIXED (it gets exactly one reply), OPEN (one or none) or NEVER (none). In STEP a reply that fits only one
-of the requests it may belong to, which are the OPEN ones up to the first FIXED one and that one, is its answer. Such a pair
-is a barrier: all requests in front of it were handled, and those without a reply got none. A reply that fits several
-waits for the next barrier; then it is paired if the earliest and the latest possible place agree.
+of the requests it may belong to, which are the OPEN ones up to the first FIXED one and that one, is its answer. Such a
+pair is a barrier: all requests in front of it were handled, and those without a reply got none. A reply that fits
+several waits for the next barrier; then it is paired if the earliest and the latest possible place agree.
 
 Missing bytes end the counting. A reply that repeats values of its request (a tie) starts it again where it fits exactly
 one FIXED request. Without ties the replies behind a gap are placed where they fit all in a row, if that is one place.
@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mqpcap.schema.requests import I64, RequestKind, Rules, State
 
@@ -151,8 +152,8 @@ class Dialogue:
         self.mode = STEP if started else (TIED if rules.ties else OVER)
         self.queue: list[Request] = []
         self.head = 0
-        self.waiting: list[tuple[Reply, int, int]] = []  # with the first and the last place in the queue that it may have
-        self.frozen_at = -1  # stream offset of the first missing request; where only order tells, none behind it is paired
+        self.waiting: list[tuple[Reply, int, int]] = []  # with its first and last place in the queue
+        self.frozen_at = -1  # stream offset of the first missing request; by order alone, none behind it is paired
         self.requests_missing = not started
         self.replies_missing = False
         self.unordered = False
@@ -359,12 +360,12 @@ class Dialogue:
             kind = kinds[q.code]
             if kind != q.kind:
                 self.found.kinds.append((q.row, kind))
-            if kind == FIXED or kind == OPEN:
+            if kind in (FIXED, OPEN):
                 left.append(q._replace(kind=kind, wants=wants[q.code]))
         self.queue, self.head = left, 0
 
     def _settle(self, to: int, state: int, certain: bool) -> None:
-        """Leave the requests in front of a place behind. FIXED ones get the state; ``certain``: OPEN ones got no reply."""
+        """Leave requests behind: FIXED ones get the state; ``certain``: OPEN ones got no reply."""
         states = self.found.states
         for q in self.queue[self.head : to]:
             if q.kind == FIXED or not (certain or self.rules.silence[q.code] == NOT_EXPECTED):
@@ -553,8 +554,9 @@ class Dialogue:
     # -- the end ---------------------------------------------------------------------------------------------
 
     def close(self, ended: bool, whole_replies: bool) -> None:
-        """The end of the connection. ``ended``: its end was captured; ``whole_replies``: no byte behind the last reply is
-        missing."""
+        """The end of the connection.
+
+        ``ended``: its end was captured; ``whole_replies``: no byte behind the last reply is    missing."""
         if self.later and not (self.mode == STEP and whole_replies and not self.alone and not self.waiting):
             self._catch_up()
         if not self.requests_missing:
@@ -645,8 +647,11 @@ class NamedRequests:
 
 
 def converse(
-    dialogue: Dialogue | NamedRequests, first_row: int, columns: Sequence[Sequence[int]], numbers: Sequence[Sequence[int]],
-    kinds: Sequence[int],
+    dialogue: Dialogue | NamedRequests,
+    first_row: int,
+    columns: Sequence[Sequence[int]],
+    numbers: Sequence[Sequence[int]],
+    kinds: NDArray[np.int8],
 ) -> list[tuple[int, int]]:  # fmt: skip
     """Take rows through a dialogue; returns places and kinds of requests that are not of the kind they are taken for.
 

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -45,7 +45,7 @@ STATES = pa.array([s.name.lower() for s in State], pa.string())
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Messages of one protocol: ``table`` has KEPT, what the rule needs with ``f.`` in front, ``direction`` and ``flaw``.
+    """Messages of one protocol: ``table`` has KEPT, ``direction``, ``flaw``, and what the rule needs as ``f.NAME``.
 
     flow, offset, length, ts_ns, end_ns (int64), from_client, broken (bytes are missing in front, or it was found by a
     search) and cut (not all of it was captured; bool) have an entry a row; rows are in order of time.
@@ -170,7 +170,7 @@ class Exchanges:
 
     # -- rows in -------------------------------------------------------------------------------------------
 
-    def feed(self, batch: Batch, behind: frozenset[int] | set[int] = frozenset()) -> "tuple[list[pa.Table], Pairs | None]":
+    def feed(self, batch: Batch, behind: frozenset[int] = frozenset()) -> "tuple[list[pa.Table], Pairs | None]":
         """Take rows in; returns rows of ``exchanges`` that are certain now, and the pairs that were found.
 
         ``behind``: flows a side of which waits for missing bytes, so that the other is ahead of it.
@@ -236,7 +236,7 @@ class Exchanges:
         """Rows that may be or get a reply through their dialogues, connection by connection."""
         rules = lane.rules
         dialogues = self._dialogues[number]
-        ready = np.array([k in (RequestKind.FIXED, RequestKind.OPEN, RequestKind.BREAKS, RequestKind.CUT) for k in rules.kind[rules.late]], np.bool_)
+        ready = np.isin(np.array(rules.kind[rules.late]), _HEARD)
         place = np.full(len(batch), -1, np.int64)
         place[rows] = np.arange(len(rows))
         stateless = len(rules.kind) == 1
@@ -363,7 +363,8 @@ class Exchanges:
         """What an exchange says of its reply, of rows that are replies."""
         table = self._table(block).select(["ts_ns", "first_packet", "status", "error_code"]).take(pa.array(at))
         status, error = dictionary(table["status"]), whole(table["error_code"])
-        words = [self._statuses.setdefault(x or "", len(self._statuses)) for x in [*status.dictionary.to_pylist(), None]]
+        texts = [*status.dictionary.to_pylist(), ""]
+        words = [self._statuses.setdefault(x, len(self._statuses)) for x in texts]
         coded = np.array(words, np.int64)[pc.fill_null(status.indices, len(words) - 1).to_numpy(zero_copy_only=False)]
         return {
             "offset": block.offset[at], "ts_ns": table["ts_ns"].to_numpy(), "packet": table["first_packet"].to_numpy(),
@@ -384,7 +385,7 @@ class Exchanges:
                 array[which] = values
         table = unified(pa.concat_tables(tables, promote_options="default")).combine_chunks()
         table = table.take(pa.array(np.argsort(np.concatenate(order), kind="stable")))
-        return table, *arrays  # type: ignore[return-value]  # three arrays
+        return table, *arrays
 
     def _settle_handled(self, handled: Mapping[int, int], touched: set[int]) -> None:
         """Requests in front of one that was answered were handled: without a reply, that is their state."""
@@ -531,12 +532,19 @@ class _Talks:
     """The rows of a batch that go through dialogues, connection by connection."""
 
     def __init__(
-        self, batch: Batch, codes: I64, ties: I64, numbers: Sequence[I64], place: I64, todo: NDArray[np.intp], first: int
+        self,
+        batch: Batch,
+        codes: I64,
+        ties: I64,
+        numbers: Sequence[I64],
+        place: I64,
+        todo: NDArray[np.intp],
+        first: int,
     ) -> None:
         self.first_row = first
         self.flow = batch.flow[todo]
         self.numbers = [x[todo] for x in numbers]
-        self.columns = (
+        self.columns: tuple[NDArray[Any], ...] = (
             batch.from_client[todo], codes[todo], batch.offset[todo], batch.ts_ns[todo], batch.end_ns[todo],
             batch.broken[todo], batch.cut[todo], place[todo], ties[todo],
         )  # fmt: skip
@@ -586,10 +594,14 @@ class _Talks:
             block.state[at] = State.NOT_EXPECTED if kind == RequestKind.IGNORED else PENDING
 
 
+_HEARD = [RequestKind.FIXED, RequestKind.OPEN, RequestKind.BREAKS, RequestKind.CUT]
+"""Kinds of request that go through a dialogue."""
+
+
 def _taking_part(lane: Lane, codes: I64, from_client: NDArray[np.bool_]) -> NDArray[np.intp]:
     """The rows that are requests in some state of the connection, or replies."""
     rules = lane.rules
-    request = np.array([any(kind[c] != RequestKind.NOTHING for kind in rules.kind) for c in range(len(rules.says))], np.bool_)
+    request = (np.array(rules.kind) != RequestKind.NOTHING).any(0)
     reply = np.array([bool(s) or c in rules.gaps or c in rules.moves for c, s in enumerate(rules.says)], np.bool_)
     return np.flatnonzero(np.where(from_client, request[codes], reply[codes]))
 

@@ -1581,9 +1581,7 @@ def keys(requests: pa.Table, replies: pa.Table, prints: Prints) -> tuple[Keys, K
     out = Keys(produce[published], _placed(produced, offsets[0])[published], partition[produce[published]])
     fetched_at = low_words(records.flatten())
     rows = np.concatenate([consume[named], np.repeat(fetch, counts)])
-    key = np.concatenate(
-        [_placed(consumed, offsets[1])[named], _placed(np.repeat(fetched, counts), fetched_at)]
-    )
+    key = np.concatenate([_placed(consumed, offsets[1])[named], _placed(np.repeat(fetched, counts), fetched_at)])
     return out, Keys(rows, key, np.concatenate([offsets[1][named], fetched_at]))
 
 

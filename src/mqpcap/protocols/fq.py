@@ -441,8 +441,8 @@ def observe(seen: Seen) -> None:
                     del at[next(iter(at))]
                 if len(logins) > MAX_LOGINS:
                     del logins[next(iter(logins))]
-            elif "user" not in state and (at := logins.get(key)):
-                _, user, queue = at.get(here) or max(at.values(), key=lambda login: login[0])
+            elif "user" not in state and (known := logins.get(key)):
+                _, user, queue = known.get(here) or max(known.values(), key=lambda login: login[0])
                 if user is not None:
                     state["user"], state["queue"] = user, queue
 
@@ -452,7 +452,7 @@ _KINDS = {f"connect_{kind}": kind for kind in KINDS.values()} | {"command_c2s": 
 
 
 def is_final(connection: Evidence) -> bool:
-    """Whether the key is known: that of the login's answer, by which data connections find it, or of a data connection."""
+    """Whether the key is known: of the login's answer, by which data connections find it, or of a data connection."""
     return "key" in connection.state
 
 

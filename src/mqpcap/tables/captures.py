@@ -2,6 +2,7 @@
 
 import hashlib
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +41,7 @@ class CaptureRows:
 
     def take(self, window: Window) -> None:
         """Take the packets of a window into the fingerprint of their file: their times and bytes as captured."""
-        columns = (window.ts_ns, window.caplen, window.wirelen, window.link_type, _packets(window))
+        columns: tuple[NDArray[Any], ...] = (window.ts_ns, window.caplen, window.wirelen, window.link_type, _packets(window))
         for made, column in zip(self._hashes[window.file], columns, strict=True):  # windows may be cut anywhere
             made.update(memoryview(column).cast("B"))
 
