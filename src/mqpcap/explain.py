@@ -18,7 +18,7 @@ from mqpcap.decode.gzip_body import MAX_INFLATED_BYTES, inflate
 from mqpcap.schema import fields as wire
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.protocol import ANY, Direction, Layout, MessageQueue, Variant
-from mqpcap.tables.arrow import SECRET
+from mqpcap.tables.messages import SECRET
 
 MAX_ITEMS = 4096
 """Fields that one explanation lists; a list beyond it is cut, and says so."""

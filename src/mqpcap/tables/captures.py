@@ -2,6 +2,7 @@
 
 import hashlib
 from collections import Counter
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -57,3 +58,9 @@ class CaptureRows:
             for number, facts in enumerate(self.capture.facts)
         ]
         return pa.Table.from_pylist(rows, CAPTURES)
+
+
+def unread_files(capture: str, files: Sequence[tuple[str, str]], status: str) -> pa.Table:
+    """The rows of files, given with the reason, that could not be read or are no capture."""
+    rows = [{"capture": capture, "path": path, "status": status, "reason": reason} for path, reason in files]
+    return pa.Table.from_pylist(rows, CAPTURES)
