@@ -18,7 +18,9 @@ one FIXED request. Without ties the replies behind a gap are placed where they f
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mqpcap.schema.requests import RequestKind, Rules, State
+import numpy as np
+
+from mqpcap.schema.requests import I64, RequestKind, Rules, State
 
 NEVER, FIXED, OPEN, IGNORED, BREAKS, NOTHING, CUT = map(int, RequestKind)
 ANSWERED, SILENT, NOT_EXPECTED, UNANSWERED, LOST, ORPHAN, UNKNOWN = map(int, State)
@@ -70,6 +72,18 @@ class Reply(NamedTuple):
     untied: bool
 
 
+class Requests(NamedTuple):
+    """Requests of a connection that follow each other with no reply between: an array a column, as of Request."""
+
+    rows: I64
+    codes: I64
+    ties: I64
+    numbers: Sequence[I64]
+    ts_ns: I64
+    end_ns: I64
+    offset: I64
+
+
 class Found:
     """What dialogues found since it was last emptied: pairs of rows, states of rows, and how far servers came."""
 
@@ -80,6 +94,8 @@ class Found:
         """Empty it."""
         self.pairs: list[tuple[int, int]] = []
         self.states: list[tuple[int, int]] = []
+        self.kinds: list[tuple[int, int]] = []
+        """Rows whose kind is another than it was when they were taken in."""
         self.handled: dict[int, int] = {}
         """By flow: the stream offset up to which the server handled the client's bytes."""
 
@@ -105,6 +121,18 @@ class _Counter:
             self.step = step
             self.steps += 1
         self.last = number
+
+    def add_all(self, numbers: I64) -> None:
+        """The next numbers."""
+        numbers = numbers[numbers >= 0]
+        for number in numbers[:2].tolist():
+            self.add(number)
+        if len(numbers) > 2:
+            steps = np.diff(numbers[1:])
+            self.falls = self.falls or bool((steps <= 0).any())
+            self.even = self.even and bool((steps == self.step).all())
+            self.steps += len(steps)
+            self.step, self.last = int(steps[-1]), int(numbers[-1])
 
     @property
     def rises(self) -> bool:
@@ -133,6 +161,10 @@ class Dialogue:
         self.run: list[Reply] = []
         self.ties: set[int] = set()
         self.counters: list[_Counter] = []
+        self.early: list[Reply] = []
+        self.later: list[Requests] = []
+        self.later_count = 0
+        self.lonely: list[int] = []  # replies that nobody asked for, unless a gap turns out to lie in front of them
         self.stopped = False
         self.behind_stop: list[int] = []
 
@@ -142,6 +174,8 @@ class Dialogue:
         self, row: int, code: int, tie: int, numbers: Sequence[int], ts_ns: int, end_ns: int, offset: int, cut: bool
     ) -> int:
         """Take a request in; returns its kind."""
+        if self.later:
+            self._catch_up()
         rules = self.rules
         kind = rules.kind[self.state][code]
         if kind == CUT:
@@ -149,10 +183,10 @@ class Dialogue:
             return kind
         if rules.ties:
             self._count(numbers)
-            if self.requests_missing and len(self.ties) < MAX_TIES:
-                self.ties.add(tie)
-        elif self.requests_missing:
-            self.ties.add(0)
+            if self.early and self._counts_up():
+                self._look_again()
+        if len(self.ties) < MAX_TIES:
+            self.ties.add(tie if rules.ties else 0)
         if kind != FIXED and kind != OPEN:
             self.stopped = self.stopped or kind == BREAKS
             return kind
@@ -173,10 +207,43 @@ class Dialogue:
             self._lose_step()
         self._settle(self.head + len(gone), UNKNOWN, certain=False)
 
+    @property
+    def takes_many(self) -> bool:
+        """Whether requests may be taken in together: nothing that they say changes how others are read."""
+        return self.mode == STEP and not self.stopped and not self.early and self.state == self.rules.late
+
+    def requests(self, some: Requests) -> None:
+        """Take requests in; those of which no reply comes are never looked at one by one."""
+        for counter, numbers in zip(self._counters(len(some.numbers)), some.numbers, strict=True):
+            counter.add_all(numbers)
+        if len(self.ties) < MAX_TIES:
+            self.ties.update((some.ties if self.rules.ties else some.ties[:1] * 0).tolist())
+        self.later.append(some)
+        self.later_count += len(some.rows)
+        if self.later_count > 2 * MAX_OPEN and not self._has_fixed(self.later[0]):
+            self.later_count -= len(self.later.pop(0).rows)
+
+    def _has_fixed(self, some: Requests) -> bool:
+        kinds = np.array(self.rules.kind[self.state])
+        return bool((kinds[some.codes] == FIXED).any())
+
+    def _catch_up(self) -> None:
+        """Look at requests that were taken in together, as a reply is there."""
+        later, self.later, self.later_count = self.later, [], 0
+        kinds, wants = self.rules.kind[self.state], self.rules.wants[self.state]
+        for some in later:
+            rows = zip(some.rows, some.codes, some.ties, some.ts_ns, some.end_ns, some.offset, strict=True)
+            for row, code, tie, ts_ns, end_ns, offset in ((int(x) for x in one) for one in rows):
+                self.queue.append(Request(row, kinds[code], wants[code], tie, ts_ns, end_ns, offset, code, False))
+        if len(self.queue) - self.head > MAX_OPEN:
+            self._drop_oldest()
+
     # -- replies ---------------------------------------------------------------------------------------------
 
     def reply(self, row: int, code: int, tie: int, ts_ns: int) -> None:
         """Take a reply in."""
+        if self.later:
+            self._catch_up()
         rules = self.rules
         if code in rules.gaps:
             self.gap(False, 0)
@@ -197,7 +264,8 @@ class Dialogue:
             self._alone(r)
 
     def _fits(self, q: Request, r: Reply) -> bool:
-        return bool(q.wants & r.says) and q.ts_ns <= r.ts_ns and (r.untied or q.tie == r.tie)
+        asked_ns = q.end_ns if self.rules.timed else q.ts_ns
+        return bool(q.wants & r.says) and asked_ns <= r.ts_ns and (r.untied or q.tie == r.tie)
 
     def _in_step(self, r: Reply) -> None:
         queue, head = self.queue, self.head
@@ -262,7 +330,22 @@ class Dialogue:
         if self.head > 1024 and 2 * self.head > len(self.queue):
             del self.queue[: self.head]
             self.head = 0
-        self.state = self.rules.next_state.get((self.state, q.code, r.code), self.state)
+        state = self.rules.next_state.get((self.state, q.code, r.code), self.state)
+        if state != self.state:
+            self.state = state
+            self._classify_again()
+
+    def _classify_again(self) -> None:
+        """Requests that were sent before the reply that changed the state are what they are in the new one."""
+        kinds, wants = self.rules.kind[self.state], self.rules.wants[self.state]
+        left = []
+        for q in self.queue[self.head :]:
+            kind = kinds[q.code]
+            if kind != q.kind:
+                self.found.kinds.append((q.row, kind))
+            if kind == FIXED or kind == OPEN:
+                left.append(q._replace(kind=kind, wants=wants[q.code]))
+        self.queue, self.head = left, 0
 
     def _settle(self, to: int, state: int, certain: bool) -> None:
         """Leave the requests in front of a place behind. FIXED ones get the state; ``certain``: OPEN ones got no reply."""
@@ -306,10 +389,12 @@ class Dialogue:
 
     def gap(self, from_client: bool, offset: int) -> None:
         """Bytes of a side are missing, or hold no message."""
+        if self.later:
+            self._catch_up()
         if from_client:
-            if not self.requests_missing:
-                self.ties.update(q.tie if self.rules.ties else 0 for q in self.queue[self.head :])
             self.requests_missing = True
+            self.found.states += [(row, ORPHAN) for row in self.lonely]
+            self.lonely = []
             if self.frozen_at < 0:
                 self.frozen_at = offset
         else:
@@ -349,6 +434,9 @@ class Dialogue:
     def _tied(self, r: Reply) -> None:
         """A reply out of step: it belongs to the only request that it repeats, if that cannot be another's."""
         fits = [i for i in range(self.head, len(self.queue)) if self._fits(self.queue[i], r)] if not r.untied else []
+        if len(fits) == 1 and self.requests_missing and not self._counts_up() and len(self.early) < MAX_AMBIGUOUS:
+            self.early.append(r)
+            return
         if len(fits) != 1 or (self.requests_missing and not self._counts_up()):
             for i in fits:
                 self.found.states.append((self.queue[i].row, UNKNOWN))
@@ -367,11 +455,23 @@ class Dialogue:
         self._pair(at, r)
         self.mode = STEP
 
+    def _look_again(self) -> None:
+        """Replies that came before it was seen that the client numbers its requests."""
+        early, self.early = self.early, []
+        for r in early:
+            if self.mode == TIED:
+                self._tied(r)
+            else:
+                self._in_step(r)
+
     def _count(self, numbers: Sequence[int]) -> None:
-        if not self.counters:
-            self.counters = [_Counter() for _ in numbers]
-        for counter, number in zip(self.counters, numbers, strict=True):
+        for counter, number in zip(self._counters(len(numbers)), numbers, strict=True):
             counter.add(number)
+
+    def _counters(self, count: int) -> "list[_Counter]":
+        if not self.counters:
+            self.counters = [_Counter() for _ in range(count)]
+        return self.counters
 
     def _counts_up(self) -> bool:
         """Whether the client numbers its requests, so that a number is never used twice."""
@@ -413,25 +513,38 @@ class Dialogue:
         self.run, self.places = [], []
 
     def _alone(self, r: Reply) -> None:
-        """A reply without a request: `orphan` where no captured request can have got it and requests are missing."""
+        """A reply without a request: `orphan` where no captured request can have got it and requests are missing.
+
+        That they are may be seen only later, at the next message of the client.
+        """
         if self.rules.first_only[r.code]:
             self.found.states.append((r.row, NO_ROW))
             return
         self.alone = True
-        key = r.tie if self.rules.ties else 0
-        known = key in self.ties or len(self.ties) >= MAX_TIES
-        orphan = self.requests_missing and not known and not r.untied
-        self.found.states.append((r.row, ORPHAN if orphan else UNKNOWN))
+        known = (r.tie if self.rules.ties else 0) in self.ties or len(self.ties) >= MAX_TIES or r.untied
+        if known or len(self.lonely) >= MAX_AMBIGUOUS:
+            self.found.states.append((r.row, UNKNOWN))
+        elif self.requests_missing:
+            self.found.states.append((r.row, ORPHAN))
+        else:
+            self.lonely.append(r.row)
 
     # -- the end ---------------------------------------------------------------------------------------------
 
     def close(self, ended: bool, whole_replies: bool) -> None:
         """The end of the connection. ``ended``: its end was captured; ``whole_replies``: no byte behind the last reply is
         missing."""
+        if self.later and not (self.mode == STEP and whole_replies and not self.alone and not self.waiting):
+            self._catch_up()
         if self.mode == RUN:
             self._end_run()
         elif self.waiting:
             self._resolve_waiting(len(self.queue))
+        for r in self.early:
+            self._alone(r)
+        self.found.states += [(row, UNKNOWN) for row in self.lonely]
+        if any(self._has_fixed(some) for some in self.later):
+            self._catch_up()
         sure = self.mode == STEP and whole_replies and not self.alone
         due = UNANSWERED if sure and ended else UNKNOWN
         for q in self.queue[self.head :]:
@@ -503,3 +616,27 @@ class NamedRequests:
         for row, _, due, _ in self.open.values():
             self.found.states.append((row, UNANSWERED if due and sure else UNKNOWN))
         self.open = {}
+
+
+def converse(
+    dialogue: Dialogue | NamedRequests, first_row: int, columns: Sequence[Sequence[int]], numbers: Sequence[Sequence[int]],
+    kinds: Sequence[int],
+) -> list[tuple[int, int]]:  # fmt: skip
+    """Take rows through a dialogue; returns places and kinds of requests that are not of the kind they are taken for.
+
+    ``columns``: from_client, code, offset, ts_ns, end_ns, broken, cut, place among the rows (-1: no request and no
+    reply), tie.
+    """
+    other: list[tuple[int, int]] = []
+    for (client, code, offset, ts_ns, end_ns, broken, cut, at, tie), counted in zip(zip(*columns), numbers):  # noqa: B905
+        if broken:
+            dialogue.gap(bool(client), offset)
+        if at < 0:
+            continue
+        if client:
+            kind = dialogue.request(first_row + at, code, tie, counted, ts_ns, end_ns, offset, bool(cut))
+            if kind != kinds[at]:
+                other.append((at, kind))
+        else:
+            dialogue.reply(first_row + at, code, tie, ts_ns)
+    return other
