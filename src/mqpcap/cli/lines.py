@@ -120,7 +120,7 @@ def _outcome(exchange: "Exchange | None", paint: Paint) -> Iterator[str]:
     if state == "orphan":
         yield paint("dim", "<= request not captured")
     elif not exchange.is_request:
-        yield paint("dim", f"<= {other} {took}")
+        yield paint("dim", f"<= {other} {took}" if exchange.packet is not None else f"<= {state}")
     elif state == "answered":
         words = [str(x) for x in (exchange.status, exchange.error_code) if x is not None]
         yield paint("red" if exchange.status == "error" else "dim", " ".join([f"=> {other}", *words, took]))

@@ -4,9 +4,12 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from mqpcap.capture import Capture, Window
+from mqpcap.decode import bytecode as ip
 from mqpcap.errors import CaptureError, one_line
 from mqpcap.tables.schemas import CAPTURES
 
@@ -29,7 +32,8 @@ class CaptureRows:
         made = self._hashes[window.file]
         for column in (window.ts_ns, window.caplen, window.wirelen, window.link_type):
             made.update(memoryview(column).cast("B"))
-        made.update(memoryview(window.buffer))
+        # The buffer also holds what is between packets, and what was not read into it.
+        made.update(memoryview(_packets(window)))
 
     def count(self, files: pa.ChunkedArray) -> None:
         """Count messages by the file they began in."""
@@ -58,6 +62,17 @@ class CaptureRows:
             for number, facts in enumerate(self.capture.facts)
         ]
         return pa.Table.from_pylist(rows, CAPTURES)
+
+
+def _packets(window: Window) -> NDArray[np.uint8]:
+    """The bytes of the packets, one after the other."""
+    packets = np.empty(max(int(window.caplen.sum()), 1), np.uint8)
+    ip.gather(
+        memoryview(window.buffer), memoryview(np.arange(len(window.caplen), dtype=np.int32)),
+        memoryview(np.ascontiguousarray(window.offset)), memoryview(np.ascontiguousarray(window.caplen)),
+        memoryview(packets), memoryview(np.empty(len(window.caplen) + 1, np.int32)),
+    )  # fmt: skip
+    return packets[: int(window.caplen.sum())]
 
 
 def unread_files(capture: str, files: Sequence[tuple[str, str]], status: str) -> pa.Table:
