@@ -1,6 +1,6 @@
 """The messages that ``show`` is asked for."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -15,7 +15,7 @@ from mqpcap.tables.messages import Chunk
 @dataclass(frozen=True, slots=True)
 class Filter:
     """What a message must be to be shown; what is empty or None asks for nothing. ``columns`` are those of the protocol
-    that are kept, None for all, and ``left_out`` those of ``messages`` that are not."""
+    that are kept, None for all, and ``left_out`` those of ``messages`` that nobody looks at."""
 
     protocols: tuple[str, ...] = ()
     operations: tuple[str, ...] = ()
@@ -24,7 +24,7 @@ class Filter:
     unanswered: bool = False
     slower_than_ns: int | None = None
     columns: Mapping[str, tuple[str, ...]] | None = None
-    left_out: tuple[str, ...] = ()
+    left_out: Sequence[str] = ()
 
     @property
     def by_outcome(self) -> bool:
@@ -37,7 +37,6 @@ class Filter:
         if self.columns is not None:
             body = [name for name in self.columns[chunk.protocol] if name in fields.column_names]
             fields = fields.select(["op", *body])  # without a column a table does not know how many rows it has
-        messages = messages.drop_columns(list(self.left_out))
         keep = list(self._masks(chunk))
         if keep:
             mask = reduce(pc.and_, keep)

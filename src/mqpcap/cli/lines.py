@@ -68,7 +68,7 @@ def _second(seconds: int, utc: bool, dated: bool) -> tuple[str, str]:
 
 def day(ts_ns: int, utc: bool) -> str:
     """The date of a time."""
-    return clock(ts_ns, utc, True)[:10]
+    return _second(ts_ns // 1_000_000_000, utc, True)[0][:10]
 
 
 def endpoint(ip: object, port: object) -> str:

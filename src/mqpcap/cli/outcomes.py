@@ -6,8 +6,7 @@ asked for, a request waits until its own is known.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -39,8 +38,7 @@ _NONE = -(1 << 63)
 """No number."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(NamedTuple):
     """What is known of a message's exchange. packet and file are of the other message, file only where it is not the
     message's own; status and error_code of the reply."""
 
@@ -53,8 +51,7 @@ class Exchange:
     error_code: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One message: its columns of ``messages``, those of its protocol's table, its exchange if known, and its bytes."""
 
     capture: int
@@ -239,11 +236,11 @@ class HeldRows:
         return out
 
     def _rows(self, part: _Part, start: int, stop: int, at_once: int) -> Iterator[Row]:
-        protocol = part.chunk.protocol
+        protocol, shown = part.chunk.protocol, part.chunk.messages.drop_columns(self._wanted.left_out)
         words = {code: word for word, code in self._words.items()}
         for a in range(start, stop, at_once):
             n = min(at_once, stop - a)
-            messages, fields = _dicts(part.chunk.messages.slice(a, n)), _dicts(part.chunk.fields.slice(a, n))
+            messages, fields = _dicts(shown.slice(a, n)), _dicts(part.chunk.fields.slice(a, n))
             known = zip(*(part.known[name][a : a + n].tolist() for name in _Part._COLUMNS), strict=True)
             for message, values, one in zip(messages, fields, known, strict=True):
                 exchange = None if one[1] == _NONE else self._exchange(message, one, words)

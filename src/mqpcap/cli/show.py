@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mqpcap.cli.outcomes import Row
 
 ROWS_AT_ONCE = 512
-NOT_IN_LINES = ("capture", "ts", "end_ts_ns", "last_packet")
+NOT_IN_LINES = ["capture", "connection_id", "stream_offset", "ts", "end_ts_ns", "last_packet"]
 """Columns of `messages`; ``ts`` costs more than all the others to bring to Python."""
 
 
@@ -73,7 +73,7 @@ def show(
     whole = as_json or verbose or as_hex
     wanted = Filter(
         only_protocol, tuple(op.lower() for op in only_op), only_connection, only_flawed, only_unanswered,
-        slower_than_ns, None if whole else _Bodies(), () if as_json else NOT_IN_LINES,
+        slower_than_ns, None if whole else _Bodies(), [] if as_json else NOT_IN_LINES if as_hex else [*NOT_IN_LINES, "frame_len"],
     )  # fmt: skip
     captures = found(inputs, outcome).captures
     told_of_speed(outcome)
@@ -138,33 +138,36 @@ class _Lines:
     is more than one."""
 
     def __init__(self, outcome: Outcome, utc: bool, verbose: bool, as_hex: bool) -> None:
-        from mqpcap.cli.lines import Paint, Style
+        from mqpcap.cli import lines
 
         self._choices, self._verbose, self._as_hex = outcome.choices, verbose, as_hex
-        self._style = Style(utc, False, outcome.file_count > 1, Paint(coloured(sys.stdout)))
+        self._day, self._line, self._tree = lines.day, lines.line, lines.tree
+        self._plain = lines.Style(utc, False, outcome.file_count > 1, lines.Paint(coloured(sys.stdout)))
+        self._dated = replace(self._plain, dated=True)
         self._first_day: str | None = None
         self._bodies = _Bodies()
         self._names: dict[str, Mapping[str, Mapping[int, str]]] = {}
 
     def __call__(self, row: "Row") -> Iterator[str]:
-        from mqpcap.cli.lines import day, line
-
-        today = day(int(str(row.message["ts_ns"])), self._style.utc)
-        self._first_day = self._first_day or today
-        body = next((x for name in self._bodies[row.protocol] if (x := row.fields.get(name)) is not None), None)
-        yield line(row.message, body, replace(self._style, dated=today != self._first_day), row.exchange)
+        today = self._day(row.message["ts_ns"], self._plain.utc)  # type: ignore[arg-type]  # of MESSAGES
+        if self._first_day is None:
+            self._first_day = today
+        body = None
+        for name in self._bodies[row.protocol]:
+            if body is None:
+                body = row.fields.get(name)
+        yield self._line(row.message, body, self._plain if today == self._first_day else self._dated, row.exchange)
         if self._verbose:
             yield from self._fields(row)
         if self._as_hex:
             yield from self._bytes(row)
 
     def _fields(self, row: "Row") -> Iterator[str]:
-        from mqpcap.cli.lines import tree
         from mqpcap.tables.schemas import KEYS
 
         if row.protocol not in self._names:
             self._names[row.protocol] = enum_names(row.protocol)
-        yield from tree({k: v for k, v in row.fields.items() if k not in KEYS}, self._names[row.protocol])
+        yield from self._tree({k: v for k, v in row.fields.items() if k not in KEYS}, self._names[row.protocol])
 
     def _bytes(self, row: "Row") -> Iterator[str]:
         from mqpcap.cli.dumps import dump
