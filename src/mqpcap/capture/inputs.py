@@ -185,7 +185,8 @@ class _Search:
         if self._stdin_read:
             return
         self._stdin_read = True
-        source = plain_bytes(self._stdin or sys.stdin.buffer, None)
+        # Unbuffered, so that what is at hand can be told.
+        source = plain_bytes(self._stdin or getattr(sys.stdin.buffer, "raw", sys.stdin.buffer), None)
         self._add_source(_File(STDIN, STDIN), source, once=True, named=True)
 
     def _add_directory(self, name: str) -> None:
