@@ -15,7 +15,7 @@ Missing bytes end the counting. A reply that repeats values of its request (a ti
 one FIXED request. Without ties the replies behind a gap are placed where they fit all in a row, if that is one place.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -32,13 +32,15 @@ MAX_CANDIDATES = 64
 """Requests considered for one ambiguous reply; beyond it the reply stays unpaired."""
 MAX_AMBIGUOUS = 64
 """Replies that wait for the next barrier; beyond it they stay unpaired."""
-MAX_OPEN = 1 << 16
+MAX_OPEN = 1 << 14
 """Open requests of a connection that a reply is looked for among; older ones get no reply any more."""
 MAX_PLACES = 4096
 """Places that are tried for the replies behind a gap; with more they stay unpaired."""
+NO_TIE = -(1 << 63)
+"""Of a message that was not captured whole, so that it is not known what it repeats."""
 MAX_NAMES = 1 << 16
 """Names of requests that a connection remembers, to tell which are used again."""
-MAX_TIES = 1 << 14
+MAX_TIES = 1 << 12
 """Ties of requests that a connection with missing requests remembers, to tell which replies nobody asked for."""
 STEADY = 3
 RISING = 8
@@ -149,7 +151,7 @@ class Dialogue:
         self.mode = STEP if started else (TIED if rules.ties else OVER)
         self.queue: list[Request] = []
         self.head = 0
-        self.waiting: list[tuple[Reply, int]] = []  # with the first place in the queue that it may have
+        self.waiting: list[tuple[Reply, int, int]] = []  # with the first and the last place in the queue that it may have
         self.frozen_at = -1  # stream offset of the first missing request; where only order tells, none behind it is paired
         self.requests_missing = not started
         self.replies_missing = False
@@ -159,6 +161,7 @@ class Dialogue:
         self.slowest_ns = HANDLING_NS
         self.places: list[int] = []
         self.run: list[Reply] = []
+        self.spoiled: set[int] = set()  # rows of open requests that may have got a reply that was left unpaired
         self.ties: set[int] = set()
         self.counters: list[_Counter] = []
         self.early: list[Reply] = []
@@ -193,6 +196,7 @@ class Dialogue:
         if self.stopped:
             self.behind_stop.append(row)
             return kind
+        self._no_more_requests()
         if self.mode == OVER or (self.frozen_at >= 0 and not rules.ties):
             self.found.states.append((row, UNKNOWN))
             return kind
@@ -200,6 +204,14 @@ class Dialogue:
         if len(self.queue) - self.head > MAX_OPEN:
             self._drop_oldest()
         return kind
+
+    def _no_more_requests(self) -> None:
+        """No bytes of the client are missing up to here, so no other request can have got the last replies."""
+        if self.mode == RUN and len(self.places) == 1:
+            self._commit_run(self.places[0])
+        elif self.mode == STEP and self.waiting and self.waiting[-1][1] == self.waiting[-1][2]:
+            r, at, _ = self.waiting.pop()
+            self._pair(at, r)
 
     def _drop_oldest(self) -> None:
         gone = self.queue[self.head : self.head + MAX_OPEN // 2]
@@ -210,7 +222,8 @@ class Dialogue:
     @property
     def takes_many(self) -> bool:
         """Whether requests may be taken in together: nothing that they say changes how others are read."""
-        return self.mode == STEP and not self.stopped and not self.early and self.state == self.rules.late
+        plain = self.mode == STEP and not self.stopped and not self.early and not self.waiting
+        return plain and self.state == self.rules.late
 
     def requests(self, some: Requests) -> None:
         """Take requests in; those of which no reply comes are never looked at one by one."""
@@ -265,7 +278,8 @@ class Dialogue:
 
     def _fits(self, q: Request, r: Reply) -> bool:
         asked_ns = q.end_ns if self.rules.timed else q.ts_ns
-        return bool(q.wants & r.says) and asked_ns <= r.ts_ns and (r.untied or q.tie == r.tie)
+        ties = r.untied or (q.tie == r.tie and r.tie != NO_TIE)
+        return bool(q.wants & r.says) and asked_ns <= r.ts_ns and ties
 
     def _in_step(self, r: Reply) -> None:
         queue, head = self.queue, self.head
@@ -274,24 +288,26 @@ class Dialogue:
             if q.kind == FIXED and self._fits(q, r):
                 self._pair(head, r)
                 return
-        first = self.waiting[-1][1] + 1 if self.waiting else head
+        _, first, last = self.waiting[-1] if self.waiting else (r, head - 1, head - 1)
+        first += 1
         found: list[int] = []
-        fixed = -1
+        is_open = True  # whether a request that is not here yet may be the one
         for i in range(first, len(queue)):
             q = queue[i]
             if self._fits(q, r):
                 found.append(i)
                 if len(found) > MAX_CANDIDATES:
                     break
-            if q.kind == FIXED:
-                fixed = i
+            if q.kind == FIXED and i > last:  # those up to there may have got the replies that wait
+                is_open = False
                 break
         if len(found) > 1 and self.rules.timed:
             found = self._not_too_old(found, r)
-        if len(found) == 1 and (found[0] == fixed or not self.waiting or found[0] >= first):
+        is_open = is_open and (r.untied or not self._counts_up())
+        if len(found) == 1 and not is_open:
             self._pair(found[0], r)
         elif found and len(found) <= MAX_CANDIDATES and len(self.waiting) < MAX_AMBIGUOUS:
-            self.waiting.append((r, found[0]))
+            self.waiting.append((r, found[0], found[-1]))
         elif not found and self.rules.first_only[r.code]:
             self._first_only(r)
         else:
@@ -357,7 +373,7 @@ class Dialogue:
 
     def _resolve_waiting(self, end: int) -> None:
         """Pair the replies that wait with requests in front of ``end`` where only one place is possible."""
-        replies = [r for r, _ in self.waiting]
+        replies = [r for r, _, _ in self.waiting]
         self.waiting = []
         earliest: list[int] = []
         at = self.head
@@ -397,15 +413,19 @@ class Dialogue:
             self.lonely = []
             if self.frozen_at < 0:
                 self.frozen_at = offset
+            if self.mode == RUN:
+                self._end_run()
+                self._lose_step()
         else:
             self.replies_missing = True
         if self.rules.ties:
             self._lose_step(by_gap=True)
         elif not from_client:
+            doubtful = bool(self.waiting)
             self._drop_waiting()
             if self.mode == RUN:
                 self._end_run()
-            if self.frozen_at >= 0 or self.mode == OVER:
+            if self.frozen_at >= 0 or self.mode == OVER or doubtful:
                 self._lose_step()
             else:
                 self.mode = RUN
@@ -414,12 +434,17 @@ class Dialogue:
 
     def _drop_waiting(self) -> None:
         """Replies that wait stay unpaired, and whatever may have got one stays unknown."""
-        for r, _ in self.waiting:
+        for r, first, last in self.waiting:
             self.found.states.append((r.row, UNKNOWN))
-            for q in self.queue[self.head : self.head + MAX_CANDIDATES]:
-                if q.kind == OPEN and self._fits(q, r):
-                    self.found.states.append((q.row, UNKNOWN))
+            self._spoil(range(first, last + 1), r)
         self.waiting = []
+
+    def _spoil(self, places: Iterable[int], r: Reply) -> None:
+        """Requests that may have got a reply that stays unpaired: they get no other."""
+        for q in (self.queue[i] for i in places):
+            if self._fits(q, r):
+                self.found.states.append((q.row, UNKNOWN))
+                self.spoiled.add(q.row)
 
     def _lose_step(self, by_gap: bool = False) -> None:
         self._drop_waiting()
@@ -437,18 +462,15 @@ class Dialogue:
         if len(fits) == 1 and self.requests_missing and not self._counts_up() and len(self.early) < MAX_AMBIGUOUS:
             self.early.append(r)
             return
-        if len(fits) != 1 or (self.requests_missing and not self._counts_up()):
-            for i in fits:
-                self.found.states.append((self.queue[i].row, UNKNOWN))
+        doubtful = len(fits) != 1 or (self.requests_missing and not self._counts_up())
+        at = fits[0] if fits else -1
+        if doubtful or self.queue[at].row in self.spoiled or (not self.unordered and self.queue[at].kind != FIXED):
+            self._spoil(fits, r)
             self._alone(r)
             return
-        at = fits[0]
         if self.unordered:
             q = self.queue.pop(at)
             self.found.pairs.append((q.row, r.row))
-            return
-        if self.queue[at].kind != FIXED:
-            self._alone(r)
             return
         lost = LOST if self.replies_missing and self.frozen_at < 0 and self.started else UNKNOWN
         self._settle(at, lost, certain=False)
@@ -491,9 +513,7 @@ class Dialogue:
             self.places = list(range(low, high))
         self.run.append(r)
         self.places = [p for p in self.places if p + k < len(queue) and self._fits(queue[p + k], r)]
-        if len(self.places) == 1:
-            self._commit_run(self.places[0])
-        elif not self.places:
+        if not self.places:
             self._end_run()
             self._lose_step()
 
@@ -521,7 +541,8 @@ class Dialogue:
             self.found.states.append((r.row, NO_ROW))
             return
         self.alone = True
-        known = (r.tie if self.rules.ties else 0) in self.ties or len(self.ties) >= MAX_TIES or r.untied
+        key = r.tie if self.rules.ties else 0
+        known = key == NO_TIE or key in self.ties or len(self.ties) >= MAX_TIES or r.untied
         if known or len(self.lonely) >= MAX_AMBIGUOUS:
             self.found.states.append((r.row, UNKNOWN))
         elif self.requests_missing:
@@ -536,11 +557,16 @@ class Dialogue:
         missing."""
         if self.later and not (self.mode == STEP and whole_replies and not self.alone and not self.waiting):
             self._catch_up()
+        if not self.requests_missing:
+            self._no_more_requests()
         if self.mode == RUN:
             self._end_run()
+        if self.requests_missing:
+            self._drop_waiting()
         elif self.waiting:
             self._resolve_waiting(len(self.queue))
         for r in self.early:
+            self._spoil(range(self.head, len(self.queue)), r)
             self._alone(r)
         self.found.states += [(row, UNKNOWN) for row in self.lonely]
         if any(self._has_fixed(some) for some in self.later):

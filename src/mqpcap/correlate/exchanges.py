@@ -13,6 +13,7 @@ import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import IO
 
 import numpy as np
@@ -21,7 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import constant, dictionary, factorize, unified, whole
-from mqpcap.correlate.dialogue import NO_ROW, Dialogue, Found, NamedRequests, Requests, converse
+from mqpcap.correlate.dialogue import NO_ROW, NO_TIE, Dialogue, Found, NamedRequests, Requests, converse
 from mqpcap.correlate.rules import lanes
 from mqpcap.errors import let_go
 from mqpcap.schema.requests import I64, Lane, Prints, RequestKind, Rule, State
@@ -307,6 +308,8 @@ class Exchanges:
                 touched.add(number)
         if found.states:
             rows, states = (np.array(x, np.int64) for x in zip(*found.states, strict=True))
+            rows, first = np.unique(rows, return_index=True)  # what was said first counts
+            states = states[first]
             for number, at, which in self._located(rows):
                 block = self._blocks[number]
                 free = block.state[at] == PENDING
@@ -328,8 +331,13 @@ class Exchanges:
         numbers, group = factorize(block)
         for k, number in enumerate(numbers.tolist()):
             if number in self._blocks:
-                which = np.flatnonzero(group == k)
-                yield number, self._blocks[number].places(rows[which]), which
+                waiting, which = self._blocks[number], np.flatnonzero(group == k)
+                at = waiting.places(rows[which])
+                if waiting.rows is not None:  # a row that was given out is certain: nothing more is said of it
+                    left = waiting.rows[np.minimum(at, len(waiting.rows) - 1)] == rows[which]
+                    at, which = at[left], which[left]
+                if len(at):
+                    yield number, at, which
 
     def _note_pairs(self, touched: set[int]) -> "Pairs | None":
         if not self.found.pairs:
@@ -535,6 +543,12 @@ class _Talks:
         self.loud = ~batch.from_client[todo] | batch.broken[todo] | batch.cut[todo]
         """Rows that are no plain requests."""
 
+    @cached_property
+    def lists(self) -> tuple[list[list[int]], list[tuple[int, ...]]]:
+        """The columns as lists, which are read one by one much faster than arrays."""
+        numbers = list(zip(*(x.tolist() for x in self.numbers), strict=True)) or [()] * len(self.flow)
+        return [column.tolist() for column in self.columns], numbers
+
     def stretches(self) -> Iterator[tuple[int, int, int, bool]]:
         """Where each connection's rows begin and end, its number, and whether they are requests behind whole bytes."""
         first = np.flatnonzero(np.diff(self.flow, prepend=-1))
@@ -565,12 +579,11 @@ class _Talks:
     def _each(self, dialogue: Dialogue | NamedRequests, start: int, end: int, block: "_Block") -> None:
         if start == end:
             return
-        some = [column[start:end].tolist() for column in self.columns]
-        numbers = list(zip(*(x[start:end].tolist() for x in self.numbers), strict=True)) or [()] * (end - start)
-        for at, kind in converse(dialogue, self.first_row, some, numbers, block.kind):
+        columns, numbers = self.lists
+        some = [column[start:end] for column in columns]
+        for at, kind in converse(dialogue, self.first_row, some, numbers[start:end], block.kind):
             block.kind[at] = kind
-            if kind == RequestKind.IGNORED:
-                block.state[at] = State.NOT_EXPECTED
+            block.state[at] = State.NOT_EXPECTED if kind == RequestKind.IGNORED else PENDING
 
 
 def _taking_part(lane: Lane, codes: I64, from_client: NDArray[np.bool_]) -> NDArray[np.intp]:
@@ -607,10 +620,12 @@ def _ties(rule: Rule, lane: Lane, table: pa.Table, prints: Prints) -> I64:
     """What a reply repeats of its request, as one number a row."""
     if lane.ties is not None:
         return lane.ties(table, prints)
-    tie = np.zeros(table.num_rows, np.int64)
+    tie, null = np.zeros(table.num_rows, np.int64), np.zeros(table.num_rows, np.bool_)
     for name in rule.tie if lane.rules.ties else ():
         with np.errstate(over="ignore"):
             tie = tie * np.int64(0x9E3779B97F4A7C1) + _number(table[f"f.{name}"]) + 1
+        null |= pc.is_null(table[f"f.{name}"]).to_numpy()
+    tie[null] = NO_TIE
     return tie
 
 
