@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +41,7 @@ class CaptureRows:
 
     def take(self, window: Window) -> None:
         """Take the packets of a window into the fingerprint of their file: their times and bytes as captured."""
-        columns: tuple[NDArray[Any], ...] = (window.ts_ns, window.caplen, window.wirelen, window.link_type, _packets(window))
+        columns = (window.ts_ns, window.caplen, window.wirelen, window.link_type, _packets(window))
         for made, column in zip(self._hashes[window.file], columns, strict=True):  # windows may be cut anywhere
             made.update(memoryview(column).cast("B"))
 
@@ -72,3 +72,9 @@ class CaptureRows:
             for number, facts in enumerate(self.capture.facts)
         ]
         return pa.Table.from_pylist(rows, CAPTURES)
+
+
+def unread_files(capture: str, files: Sequence[tuple[str, str]], status: str) -> pa.Table:
+    """The rows of files, given with the reason, that could not be read or are no capture."""
+    rows = [{"capture": capture, "path": path, "status": status, "reason": reason} for path, reason in files]
+    return pa.Table.from_pylist(rows, CAPTURES)
