@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.arrays import factorize
+from mqpcap.arrays import constant, factorize
 from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
 from mqpcap.correlate import Closing, Correlation
@@ -23,7 +23,7 @@ from mqpcap.decode.framing import DecodeAs, Framer, Frames, Problem, Told
 from mqpcap.errors import CaptureError
 from mqpcap.protocols import protocols
 from mqpcap.schema.flaws import Flaw
-from mqpcap.schema.protocol import ConnectionFacts, Evidence, EvidenceRule, MessageQueue, Raw, Seen
+from mqpcap.schema.protocol import ConnectionFacts, Evidence, EvidenceRule, MessageQueue, Raw, Seen, SharedFacts
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.connections import connections
 from mqpcap.tables.messages import Chunk, Connections, Policy, message_rows, prints
@@ -86,8 +86,8 @@ class Pipeline:
         self.framer = Framer(self.protocols, options.decode_as, options.servers)
         self.readers: dict[str, Reader] = {}
         self.counts: dict[str, int] = {}
-        self.shared: dict[str, dict[str, object]] = {}
-        """By protocol, what its connections know of each other."""
+        self.shared: dict[str, SharedFacts] = {}
+        """By protocol, what its connections tell each other."""
         self._waiting: dict[str, dict[int, list[Frames]]] = {}
         self._waiting_bytes = 0
 
@@ -266,7 +266,7 @@ class Pipeline:
         rule.observe(
             Seen(
                 raw, good, [self.evidence(f) for f in flows.tolist()], of, client[of] == frames.side[rows],
-                frames.op[rows], frames.ts_ns[rows], self.shared.setdefault(protocol.name, {}),
+                frames.op[rows], frames.ts_ns[rows], self.shared.setdefault(protocol.name, SharedFacts()),
             )
         )  # fmt: skip
 
@@ -312,10 +312,7 @@ class Tables(Pipeline):
     def give(self, found: Iterator[tuple[str, pa.Table]], files: Sequence[str]) -> None:
         """Rows of ``exchanges`` and ``deliveries`` are final."""
         for name, rows in found:
-            names = pa.DictionaryArray.from_arrays(np.zeros(rows.num_rows, np.int32), pa.array([files[0]], pa.string()))
-            schema = TABLES[name]
-            whole = rows.append_column("capture", names)
-            self.emit(Output(name, pa.table({n: whole[n] for n in schema.names}).cast(schema)))
+            self.emit(Output(name, with_capture(name, rows, files[0])))
 
     def correlation(self, protocol: MessageQueue) -> Correlation:
         """The exchanges and deliveries of a protocol in the making."""
@@ -571,6 +568,12 @@ def _in_time(frames: Frames) -> Frames:
     if not ((step < 0) | ((step == 0) & (packet[1:] < packet[:-1]))).any():
         return frames
     return _taken(frames, np.lexsort((frames.offset, packet, ts_ns)))
+
+
+def with_capture(table: str, rows: pa.Table, capture: str) -> pa.Table:
+    """Rows of a table with the name of their capture, and the columns in their order."""
+    schema, whole = TABLES[table], rows.append_column("capture", constant(capture, rows.num_rows))
+    return pa.table({name: whole[name] for name in schema.names}).cast(schema)
 
 
 def not_read(assembler: Reassembler, gaps: StreamRanges) -> list[Problem]:

@@ -3,9 +3,12 @@
 import hashlib
 from collections import Counter
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from mqpcap.capture import Capture, Window
+from mqpcap.decode.columns import span_array
 from mqpcap.errors import CaptureError, one_line
 from mqpcap.tables.schemas import CAPTURES
 
@@ -21,14 +24,15 @@ class CaptureRows:
     def __init__(self, capture: Capture) -> None:
         self.capture = capture
         self._messages: Counter[str] = Counter()
-        self._hashes = {number: hashlib.sha256() for number in range(len(capture.files))}
+        # One of each column, so that the windows in which packets come change nothing.
+        self._hashes = {number: [hashlib.sha256() for _ in range(5)] for number in range(len(capture.files))}
 
     def take(self, window: Window) -> None:
         """Take the packets of a window into the fingerprint of their file: their times and bytes as captured."""
-        made = self._hashes[window.file]
-        for column in (window.ts_ns, window.caplen, window.wirelen, window.link_type):
-            made.update(memoryview(column).cast("B"))
-        made.update(memoryview(window.buffer))
+        columns = self._hashes[window.file]
+        for made, column in zip(columns, (window.ts_ns, window.caplen, window.wirelen, window.link_type), strict=False):
+            made.update(memoryview(np.ascontiguousarray(column)).cast("B"))
+        columns[-1].update(memoryview(_packets(window)))
 
     def count(self, files: pa.ChunkedArray) -> None:
         """Count messages by the file they began in."""
@@ -42,7 +46,7 @@ class CaptureRows:
             {
                 "capture": self.capture.files[0],
                 "path": facts.file,
-                "fingerprint": self._hashes[number].hexdigest(),
+                "fingerprint": hashlib.sha256(b"".join(one.digest() for one in self._hashes[number])).hexdigest(),
                 "format": facts.format,
                 "link_types": [LINK_TYPES.get(link, f"link type {link}") for link in facts.link_types],
                 "packets": facts.packet_count,
@@ -57,3 +61,10 @@ class CaptureRows:
             for number, facts in enumerate(self.capture.facts)
         ]
         return pa.Table.from_pylist(rows, CAPTURES)
+
+
+def _packets(window: Window) -> NDArray[np.uint8]:
+    """The packets' bytes as captured, without what is between them."""
+    rows = np.arange(len(window.offset), dtype=np.int32)
+    gathered = span_array(window.buffer, len(rows), rows, window.offset, window.caplen, pa.binary())
+    return np.frombuffer(gathered.buffers()[2] or b"", np.uint8)

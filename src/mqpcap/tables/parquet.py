@@ -95,6 +95,7 @@ DATES: Final[Mapping[str, str | tuple[str, ...]]] = {
     "deliveries": "publish_ts_ns",
     "connections": "first_ts_ns",
     "problems": "ts",
+    "captures": "first_ts_ns",
 }
 """The column whose day a row belongs to, where it is not ``ts_ns``."""
 
@@ -435,6 +436,8 @@ def by_date(
     if batch.num_rows == 0:
         return
     time = _times(batch, date_column)
+    if time.null_count and table == "captures":
+        time = pc.fill_null(time, 0)  # a file without packets
     if time.null_count:
         names = (date_column,) if isinstance(date_column, str) else date_column
         raise OutputError(f"table {table} has a row without {' or '.join(names)}, so without a date")
@@ -462,7 +465,7 @@ def in_time(rows: pa.Table, date_column: str | tuple[str, ...]) -> pa.Table:
     A message comes with the window that completes it, and captures come one after the other. Only stretches that are
     out of order are copied.
     """
-    at: NDArray[np.int64] = _times(rows, date_column).cast(pa.int64()).to_numpy()
+    at: NDArray[np.int64] = pc.fill_null(_times(rows, date_column).cast(pa.int64()), 0).to_numpy()
     # In its place is a row that nothing before it is later than, and nothing behind it earlier.
     fixed = (np.maximum.accumulate(at) == at) & (np.minimum.accumulate(at[::-1])[::-1] == at)
     if fixed.all():
