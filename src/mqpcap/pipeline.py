@@ -144,7 +144,7 @@ class Pipeline:
         frames = _in_time(self._laid_out(protocol, reader, frames))
         at = 0
         for records in reader.batches(_spans(frames), self.options.policy.bodies):
-            yield _taken(frames, np.s_[at : at + len(records.flaw)]), records
+            yield taken_frames(frames, np.s_[at : at + len(records.flaw)]), records
             at += len(records.flaw)
 
     def reader(self, protocol: MessageQueue) -> Reader:
@@ -204,7 +204,7 @@ class Pipeline:
             yield frames
             return
         ready = ~waits[place]
-        yield _taken(frames, np.flatnonzero(ready))
+        yield taken_frames(frames, np.flatnonzero(ready))
         for i in np.flatnonzero(waits).tolist():
             part = _copied(frames, np.flatnonzero(place == i))
             waiting.setdefault(int(flows[i]), []).append(part)
@@ -250,7 +250,7 @@ class Pipeline:
         if not len(rows):
             return
         rows = rows[np.lexsort((frames.offset[rows], frames.first_packet[rows], frames.ts_ns[rows]))]
-        for raw in reader.raw(_spans(_taken(frames, rows))):
+        for raw in reader.raw(_spans(taken_frames(frames, rows))):
             self._prove(protocol, rule, frames, rows[: raw.n], raw)
             rows = rows[raw.n :]
 
@@ -538,14 +538,14 @@ def _spans(frames: Frames) -> Spans:
     return Spans(frames.buffer, frames.start, frames.end, frames.layout, frames.op, frames.flaw)
 
 
-def _taken(frames: Frames, rows: NDArray[np.intp] | slice) -> Frames:
+def taken_frames(frames: Frames, rows: NDArray[np.intp] | slice) -> Frames:
     """Some of the rows, over the same buffer."""
     return replace(frames, **{name: getattr(frames, name)[rows] for name in _PER_ROW})
 
 
 def _copied(frames: Frames, rows: NDArray[np.intp]) -> Frames:
     """Some of the rows, over a buffer that holds nothing else."""
-    some = _taken(frames, rows)
+    some = taken_frames(frames, rows)
     spans = _spans(some).gathered()
     return replace(some, buffer=spans.buffer, start=spans.start.copy(), end=spans.end.copy())
 
@@ -567,7 +567,7 @@ def _in_time(frames: Frames) -> Frames:
     step = np.diff(ts_ns)
     if not ((step < 0) | ((step == 0) & (packet[1:] < packet[:-1]))).any():
         return frames
-    return _taken(frames, np.lexsort((frames.offset, packet, ts_ns)))
+    return taken_frames(frames, np.lexsort((frames.offset, packet, ts_ns)))
 
 
 def with_capture(table: str, rows: pa.Table, capture: str) -> pa.Table:

@@ -13,8 +13,8 @@ from rows import fragmented, merged, moved, of_dissections, of_export, records
 
 from mqpcap.capture import Capture, Window, captures
 from mqpcap.pipeline import Options, dissect
-from mqpcap.spark import job, plan, tasks
-from mqpcap.spark.plan import Cut
+from mqpcap.spark import job, partitions, tasks
+from mqpcap.spark.partitions import Cut
 from mqpcap.tcp.headers import Dissector, ends_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
@@ -92,7 +92,7 @@ def test_any_endpoints_taken_for_servers_give_the_same_rows(
         dice = random.Random(seed)
         taken = [one for one in ends(only(path)) if dice.random() < 0.2 + 0.1 * seed]
         cut = Cut(share_count, servers=tuple((one, dice.randrange(share_count)) for one in taken))
-        monkeypatch.setattr(plan, "cut", lambda capture, n, cut=cut: cut)
+        monkeypatch.setattr(partitions, "cut", lambda capture, n, cut=cut: cut)
         torn_count += sum(int(cut.shares(ends_of(Dissector().segments(w)))[1].sum()) for w in only(path).windows())
 
         job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=share_count)
@@ -114,7 +114,7 @@ def test_server_whose_connection_is_elsewhere_is_joined(tmp_path: Path, monkeypa
     made = []
 
     for cut in (Cut(2, servers=((server, 0),)), Cut(2, servers=((server, 0), (client, 1)))):
-        monkeypatch.setattr(plan, "cut", lambda capture, n, cut=cut: cut)
+        monkeypatch.setattr(partitions, "cut", lambda capture, n, cut=cut: cut)
         job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=2)
         made.append((done.total(), of_export(tmp_path / "tables")))
 
@@ -161,7 +161,7 @@ def test_publishers_are_joined_together_where_one_share_cannot_tell(
 def test_delivery_in_one_share_joins_the_others_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     capture = only(PCAPS / "blipmq/synthetic_v2_plain.pcap")
     done = joins(monkeypatch)
-    monkeypatch.setattr(plan, "cut", lambda capture, n: Cut(n))
+    monkeypatch.setattr(partitions, "cut", lambda capture, n: Cut(n))
 
     job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=2)
 
@@ -188,7 +188,7 @@ def test_share_that_cannot_hold_what_it_has_to_join_leaves_it(tmp_path: Path, mo
 def test_even_servers_are_dealt_out_as_a_whole(tmp_path: Path) -> None:
     capture = only(servers(tmp_path, 4))
 
-    cut = plan.cut(capture, 2)
+    cut = partitions.cut(capture, 2)
 
     assert not cut.pinned
     assert len(cut.servers) == 12
@@ -196,7 +196,7 @@ def test_even_servers_are_dealt_out_as_a_whole(tmp_path: Path) -> None:
 
 
 def test_connections_of_the_only_server_are_dealt_out() -> None:
-    cut = plan.cut(only(PCAPS / "flymq/pipelining.pcap"), 2)
+    cut = partitions.cut(only(PCAPS / "flymq/pipelining.pcap"), 2)
 
     assert not cut.servers
     assert len(cut.pinned) > 2
@@ -208,7 +208,7 @@ def test_large_server_is_dealt_out_and_the_small_ones_are_not(tmp_path: Path) ->
     small = PCAPS / "msgq/split_session.pcap"
     capture = only(merged([path, *(moved(small, tmp_path / f"{k}", 9912, 9912 + k) for k in (1, 2))], tmp_path / "x"))
 
-    cut = plan.cut(capture, 4)
+    cut = partitions.cut(capture, 4)
 
     assert len(cut.servers) == 2
     assert cut.pinned

@@ -1,32 +1,31 @@
-"""A share of a capture through the rooms, as a Spark task does it.
+"""A share of a capture through the pipeline, as a Spark task does it.
 
-A share is a part of the connections, told by a hash of their endpoints: a task reads every packet, or those that
-`mqpcap.spark.dealing` left it, and keeps those of its share. Three things join connections, so a share alone cannot say
-them: servers that another connection told (``by peer``), fq's logins, and whatever `Rule.deliveries` and machines
-compare. `Heard` carries the first two from elsewhere; the third is the bulk job's second stage.
+A share is a part of the connections: a task reads every packet, or those that `mqpcap.spark.repartition` left it, and
+keeps those of its share. Three things join connections, so a share alone cannot say them: servers that another
+connection told (``by peer``), what connections tell each other by a key (fq's logins), and deliveries. `Heard` carries
+the first two from other shares; keys of the third go to `mqpcap.spark.delivery_keys`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.capture import Capture
+from mqpcap.capture import Capture, Window
+from mqpcap.correlate import Batch, Closing, Correlation
 from mqpcap.decode.columns import Records
-from mqpcap.decode.framing import Frames, Told
-from mqpcap.pipeline import CapturePipeline, Dissection, Options, Ready, taken
-from mqpcap.schema.compiler import compiled
-from mqpcap.schema.protocol import ConnectionFacts, Evidence
-from mqpcap.spark.plan import Cut
-from mqpcap.tables import arrow as tables
-from mqpcap.tables.arrow import CONNECTION_ROWS, Chunk, Spool
+from mqpcap.decode.framing import Frames, Server, Told
+from mqpcap.errors import CaptureError
+from mqpcap.pipeline import CapturePipeline, Emit, Options, Output, taken, taken_frames
+from mqpcap.schema.protocol import Fact, MessageQueue, SharedFacts
+from mqpcap.spark.partitions import Cut
+from mqpcap.tables.captures import CaptureRows
 from mqpcap.tcp.headers import Dissector, Segments, address_text, ends_of
-from mqpcap.tcp.reassembly import Flow, columns
+from mqpcap.tcp.reassembly import Flow
 
-TASK_SPOOL_BYTES = 48 << 20
-"""So much waits in memory of a task; a worker has several hundred MB, not the whole machine."""
 TASK_MEMORY_BYTES = 192 << 20
 """Bound of what waits for missing bytes in a task."""
 WIDEST = 2
@@ -35,10 +34,22 @@ WIDEST = 2
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What was heard of a capture elsewhere: servers told, and connections of protocols that join them."""
+    """What other shares of a capture told: servers, and by protocol what connections tell each other."""
 
     servers: frozenset[Told] = frozenset()
-    connections: Mapping[str, Sequence[Evidence]] = field(default_factory=dict)
+    facts: Mapping[str, tuple[Fact, ...]] = field(default_factory=dict)
+
+
+    def without(self, mine: "Heard") -> "Heard":
+        """What others told alone."""
+        own = {(name, *fact[:4]) for name, facts in mine.facts.items() for fact in facts}
+        facts = {n: tuple(f for f in told if (n, *f[:4]) not in own) for n, told in self.facts.items()}
+        return Heard(self.servers, facts)
+
+    def answers(self, doubted: Collection[Server], asked: Collection[tuple[str, str]]) -> bool:
+        """Whether it says something of servers or keys that were asked for."""
+        keys = {(name, fact[0]) for name, facts in self.facts.items() for fact in facts}
+        return not {server for server, _ in self.servers}.isdisjoint(doubted) or not keys.isdisjoint(asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,32 +78,73 @@ class Wanted:
         )
 
 
+class MessageCounts(CaptureRows):
+    """Messages by file, for whom the rest of the table ``captures`` is another's."""
+
+    @property
+    def messages(self) -> Counter[str]:
+        """How many messages began in each file."""
+        return self._messages
+
+    def take(self, window: Window) -> None:
+        """Packets are not counted."""
+
+    def table(self, failure: CaptureError | None) -> pa.Table:
+        """No rows."""
+        return super().table(failure).slice(0, 0)
+
+
+class _NoCorrelation(Correlation):
+    """Where nobody wants exchanges or deliveries."""
+
+    def __init__(self) -> None:
+        self.deliveries = None
+
+    def feed(self, batch: Batch, behind: frozenset[int]) -> Iterator[tuple[str, pa.Table]]:
+        """Nothing."""
+        return iter(())
+
+    def close(self, closing: Closing) -> Iterator[tuple[str, pa.Table]]:
+        """Nothing."""
+        return iter(())
+
+
+_NO_CORRELATION = _NoCorrelation()
+
+
 class Share(CapturePipeline):
     """One share of one capture.
 
     ``heard`` is what other shares know; ``wanted`` leaves unread what nobody asked for; only connections with one of
     ``keys`` are followed, where given; ``cut`` says which are of which share, their hash alone if it is not given.
-    ``ready`` is given what no later packet of the share can change. ``torn`` has the servers, as `packets.endpoints`
-    tells them, whose connections are not all where ``cut`` has the server.
+    ``torn`` has the servers, as `headers.endpoints` tells them, whose connections are not all where ``cut`` has the
+    server.
     """
 
     def __init__(
         self,
         capture: Capture,
         options: Options,
+        emit: Emit,
         heard: Heard | None = None,
         wanted: Wanted | None = None,
         keys: NDArray[np.int64] | None = None,
         cut: Cut | None = None,
-        ready: Ready | None = None,
     ) -> None:
-        self.heard = heard or Heard()
-        super().__init__(capture, replace(options, servers=options.servers | self.heard.servers), ready)
-        self.spool = Spool(TASK_SPOOL_BYTES)
+        heard = heard or Heard()
+        super().__init__(capture, replace(options, servers=options.servers | heard.servers), emit)
+        for name, facts in heard.facts.items():
+            self.shared[name] = SharedFacts()
+            for fact in sorted(facts, key=lambda fact: fact[3]):
+                self.shared[name].take(fact)
         self.wanted = wanted or Wanted()
         self.keys = keys
         self.cut = cut or Cut(options.share[1])
         self.torn: set[int] = set()
+        self.pairs_up = True
+        """Whether exchanges and deliveries are made."""
+        self.leave: Callable[[MessageQueue, Correlation], None] | None = None
+        """Is told of each protocol's correlation, to take its deliveries over."""
 
     @property
     def is_whole(self) -> bool:
@@ -127,142 +179,82 @@ class Share(CapturePipeline):
             flows, place = np.unique(frames.flow, return_inverse=True)
             fits = [self._fits(self.assembler.flows[f]) for f in flows.tolist()]
             keep &= np.array(fits, np.bool_)[place.reshape(-1)]
-        if keep.all():
-            return frames
-        rows = np.flatnonzero(keep)
-        names = [name for name in Frames.__slots__ if name not in ("protocol", "buffer")]
-        return replace(frames, **{name: getattr(frames, name)[rows] for name in names})
+        return frames if keep.all() else taken_frames(frames, np.flatnonzero(keep))
 
     def _fits(self, flow: Flow) -> bool:
         return all({flow.a_ip, flow.b_ip} & ips for ips in self.wanted.ips) and all(
             {flow.a_port, flow.b_port} & ports for ports in self.wanted.ports
         )
 
-    def as_read(self) -> Iterator[Chunk]:
-        """The messages, as soon as no later packet can change their rows; nothing is kept for exchanges.
+    def correlation(self, protocol: MessageQueue) -> Correlation:
+        """As of the whole capture, but for what goes to other tasks or nobody wants."""
+        if protocol.name in self.correlations:
+            return self.correlations[protocol.name]
+        made = super().correlation(protocol)
+        if not self.pairs_up:
+            made = self.correlations[protocol.name] = _NO_CORRELATION
+        elif self.leave is not None:
+            self.leave(protocol, made)
+        return made
+
+    # -- what shares tell each other -----------------------------------------------------------------------
+
+    @property
+    def told(self) -> Heard:
+        """What it knows for others."""
+        facts = {name: tuple(shared.told()) for name, shared in self.shared.items()}
+        return Heard(frozenset(self.framer.servers.items()), facts)
+
+    @property
+    def asked(self) -> list[tuple[str, str]]:
+        """Protocols and keys of which a connection asked what others told."""
+        return sorted((name, key) for name, shared in self.shared.items() for key in shared.asked)
+
+    @property
+    def doubted(self) -> list[Server]:
+        """Servers that a connection asked for and were not told."""
+        return sorted(self.framer.doubted)
+
+    # -- one table, as it is read --------------------------------------------------------------------------
+
+    def rows(self, table: str) -> Iterator[pa.Table]:
+        """The rows of one table as they become final.
 
         Raises CaptureError, behind the last of them, where the capture could not be read to its end.
         """
-        given: list[Chunk] = []
-        self.ready, self.keep = given.append, lambda name, narrow: None
-        for window in self.capture.windows(self._window_times()):
-            self._take(self.messages(window))
-            yield from given
+        given: list[Output] = []
+        self.emit = given.append
+        self.pairs_up = table in ("exchanges", "deliveries")
+        if table != "captures":
+            self.rows_of_captures = MessageCounts(self.capture)
+        for _ in self.steps():
+            for output in given:
+                if output.table == table:
+                    yield output.rows
+                elif output.protocol == table and output.fields is not None:
+                    yield output.fields
             given.clear()
-        self._take(self.last_messages())
-        yield from given
-        yield from self._result().chunks(for_ledgers=False)
-
-    def joining(self, name: str) -> bool:
-        """Whether facts of the protocol's connections may come from other shares."""
-        evidence = self.protocols[name].evidence
-        return evidence is not None and evidence.joins and not self.is_whole
-
-    def _joined(self, name: str) -> dict[int, ConnectionFacts]:
-        """As of the whole capture, where other shares were heard."""
-        if name not in self.heard.connections:
-            return super()._joined(name)
-        mine = self.connections_of(name)
-        known = settled_facts(name, [*self.heard.connections[name], *mine.values()])
-        return {f: known[c.connection_id] for f, c in mine.items()}
-
-    def connections_of(self, name: str) -> dict[int, Evidence]:
-        """The protocol's connections in this share, by flow; where it does not join, only those that are not over."""
-        return {f: self._connection(f) for f in self.speaking(name)}
-
-    def flows_of(self, name: str) -> dict[int, Flow]:
-        """The flows that go with `connections_of`."""
-        return {f: self.assembler.flows[f] for f in self.connections_of(name)}
-
-    def ids_of(self, name: str) -> set[int]:
-        """The ids of all of the protocol's connections in this share."""
-        protocol, ids = self.protocols[name], set[int]()
-        numbers = np.fromiter((f for f, talk in self.talks.items() if talk.protocol is protocol), np.int64)
-        for start in range(0, len(numbers), CONNECTION_ROWS):
-            ids.update(self.assembler.flows.columns(numbers[start : start + CONNECTION_ROWS]).connection_ids().tolist())
-        return ids
-
-
-def settled_facts(name: str, connections: Sequence[Evidence]) -> dict[int, ConnectionFacts]:
-    """What connections of a protocol say of each other, by connection id; each counts once."""
-    from mqpcap.protocols import protocols
-
-    evidence = protocols()[name].evidence
-    assert evidence is not None
-    once = {c.connection_id: c for c in connections}
-    ordered = sorted(once.values(), key=lambda c: (c.first_ts_ns, c.connection_id))
-    return {c.connection_id: said for c, said in zip(ordered, evidence.resolve(ordered), strict=True)}
-
-
-def settled_rows(name: str, table: pa.Table, flows: Mapping[int, Flow], facts: Mapping[int, ConnectionFacts]) -> Chunk:
-    """Rows that waited for other shares, finished; facts by connection id."""
-    from mqpcap.protocols import protocols
-
-    of_flow = {f: facts[flow.connection_id] for f, flow in flows.items()}
-    protocol = protocols()[name]
-    return tables.settled(protocol, compiled(protocol), table, of_flow, columns(flows, tables.flows_in(table)))
+        if self.failure is not None:
+            raise self.failure
 
 
 class _Listener(CapturePipeline):
     """Follows connections for what they tell of each other, and reads no message else."""
 
     def _wanted(self, frames: Frames) -> Frames:
-        nothing = np.empty(0, np.intp)
-        names = [name for name in Frames.__slots__ if name not in ("protocol", "buffer")]
-        return replace(frames, **{name: getattr(frames, name)[nothing] for name in names})
-
-    def heard(self) -> Heard:
-        joined = {
-            name: [self._connection(f) for f in self.speaking(name)]
-            for name, protocol in self.protocols.items()
-            if protocol.evidence is not None and protocol.evidence.joins
-        }
-        return Heard(frozenset(self.framer.servers.items()), joined)
+        return taken_frames(frames, np.empty(0, np.intp))
 
 
 def heard(capture: Capture, options: Options) -> Heard:
     """What all connections of a capture tell of each other, without reading their messages."""
-    listener = _Listener(capture, replace(options, share=(0, 1)))
-    listener.run(None)
-    return listener.heard()
+    listener = _Listener(capture, replace(options, share=(0, 1)), lambda output: None)
+    listener.rows_of_captures = MessageCounts(capture)
+    listener.run()
+    facts = {name: tuple(shared.told()) for name, shared in listener.shared.items()}
+    return Heard(frozenset(listener.framer.servers.items()), facts)
 
 
-def chunks(capture: Capture, options: Options, wanted: Wanted | None = None, cut: Cut | None = None) -> Iterator[Chunk]:
-    """The messages of a share of a capture, with the rows of the whole one; raises CaptureError as `Share.as_read`."""
-    if options.share[1] > 1:
-        made = dissection(capture, options, wanted, cut)
-        yield from made.chunks(for_ledgers=False) if made is not None else ()
-        return
-    keys = None
-    if wanted is not None and wanted.by_connection:
-        keys = _keys(capture, wanted)
-    if keys is None or len(keys):
-        yield from Share(capture, options, None, wanted, keys).as_read()
-
-
-def dissection(
-    capture: Capture, options: Options, wanted: Wanted | None = None, cut: Cut | None = None
-) -> Dissection | None:
-    """A share of a capture whose rows are those of the whole one; None if nothing that is wanted can be in it.
-
-    Raises CaptureError where the capture could not be read to its end.
-    """
-    keys = None
-    if wanted is not None and wanted.by_connection:
-        keys = _keys(capture, wanted)
-        if not len(keys):
-            return None
-    share = Share(capture, options, None, wanted, keys, cut)
-    made = share.run(None)
-    asks = share.framer.doubted or any(share.joining(name) and share.connections_of(name) for name in share.protocols)
-    if not share.is_whole and asks:
-        made = Share(capture, options, heard(capture, options), wanted, keys, cut).run(None)
-    if made.failure is not None:
-        raise made.failure
-    return made
-
-
-def _keys(capture: Capture, wanted: Wanted) -> NDArray[np.int64]:
+def connection_keys(capture: Capture, wanted: Wanted) -> NDArray[np.int64]:
     """Keys of the connections that a query may need, from a look at the headers only.
 
     Also of those that share an endpoint with one: they may tell which protocol it is, or who logged in.

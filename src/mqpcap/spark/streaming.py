@@ -52,7 +52,7 @@ from mqpcap.pipeline import Options, Pipeline, from_client, not_read
 from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import ConnectionFacts, Evidence, MessageQueue
 from mqpcap.spark import plan, remote, schemas
-from mqpcap.spark.places import Place
+from mqpcap.spark.storage import Place
 from mqpcap.tables import arrow as tables
 
 STATES_KEPT = 4
@@ -149,7 +149,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if remote.is_remote(name):
                 raise CaptureError(f"a stream reads directories that all machines mount, not {name}")
             if not glob.has_magic(name) and not os.path.exists(name):
-                plan.check_readable([(name, "no such file")], permissive)
+                partitions.check_readable([(name, "no such file")], permissive)
         self.inputs, self.table, self.options, self.schema = inputs, table, options, schema
         self.place = Place(posixpath.join(given["statedir"], table))
         self.idle_s = _seconds(given.get("idleseconds", "60"))
@@ -240,7 +240,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             with open(name, "rb"):
                 if self._is_named(name):
-                    plan.check_readable(reasons, self.permissive)
+                    partitions.check_readable(reasons, self.permissive)
         except FileNotFoundError:
             return  # rotation took it away meanwhile
         except OSError as error:
@@ -254,7 +254,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What rotation took away meanwhile is no loss; anything else is told, once."""
         name = str(error.filename)
         if not isinstance(error, FileNotFoundError) and name not in self._left_out:
-            plan.check_readable([(name, error.strerror or one_line(error))], self.permissive)
+            partitions.check_readable([(name, error.strerror or one_line(error))], self.permissive)
             self._left_out.add(name)
 
     # In a task
@@ -299,7 +299,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _rows(self, carried: Carried, number: int, name: str) -> Iterator[pa.Table]:
         names = {number: name}
         found = captures([name])
-        plan.check_readable(found.unreadable, permissive=False)  # it was a capture when it was numbered
+        partitions.check_readable(found.unreadable, permissive=False)  # it was a capture when it was numbered
         for capture in found.captures:
             for window in capture.windows():
                 yield from self._messages(carried, carried.messages(replace(window, file=number)), names)
