@@ -80,6 +80,8 @@ class Found:
         """Empty it."""
         self.pairs: list[tuple[int, int]] = []
         self.states: list[tuple[int, int]] = []
+        self.kinds: list[tuple[int, int]] = []
+        """Rows whose kind is another than it was when they were taken in."""
         self.handled: dict[int, int] = {}
         """By flow: the stream offset up to which the server handled the client's bytes."""
 
@@ -133,6 +135,8 @@ class Dialogue:
         self.run: list[Reply] = []
         self.ties: set[int] = set()
         self.counters: list[_Counter] = []
+        self.early: list[Reply] = []
+        self.lonely: list[int] = []  # replies that nobody asked for, unless a gap turns out to lie in front of them
         self.stopped = False
         self.behind_stop: list[int] = []
 
@@ -149,10 +153,10 @@ class Dialogue:
             return kind
         if rules.ties:
             self._count(numbers)
-            if self.requests_missing and len(self.ties) < MAX_TIES:
-                self.ties.add(tie)
-        elif self.requests_missing:
-            self.ties.add(0)
+            if self.early and self._counts_up():
+                self._look_again()
+        if len(self.ties) < MAX_TIES:
+            self.ties.add(tie if rules.ties else 0)
         if kind != FIXED and kind != OPEN:
             self.stopped = self.stopped or kind == BREAKS
             return kind
@@ -197,7 +201,8 @@ class Dialogue:
             self._alone(r)
 
     def _fits(self, q: Request, r: Reply) -> bool:
-        return bool(q.wants & r.says) and q.ts_ns <= r.ts_ns and (r.untied or q.tie == r.tie)
+        asked_ns = q.end_ns if self.rules.timed else q.ts_ns
+        return bool(q.wants & r.says) and asked_ns <= r.ts_ns and (r.untied or q.tie == r.tie)
 
     def _in_step(self, r: Reply) -> None:
         queue, head = self.queue, self.head
@@ -262,7 +267,22 @@ class Dialogue:
         if self.head > 1024 and 2 * self.head > len(self.queue):
             del self.queue[: self.head]
             self.head = 0
-        self.state = self.rules.next_state.get((self.state, q.code, r.code), self.state)
+        state = self.rules.next_state.get((self.state, q.code, r.code), self.state)
+        if state != self.state:
+            self.state = state
+            self._classify_again()
+
+    def _classify_again(self) -> None:
+        """Requests that were sent before the reply that changed the state are what they are in the new one."""
+        kinds, wants = self.rules.kind[self.state], self.rules.wants[self.state]
+        left = []
+        for q in self.queue[self.head :]:
+            kind = kinds[q.code]
+            if kind != q.kind:
+                self.found.kinds.append((q.row, kind))
+            if kind == FIXED or kind == OPEN:
+                left.append(q._replace(kind=kind, wants=wants[q.code]))
+        self.queue, self.head = left, 0
 
     def _settle(self, to: int, state: int, certain: bool) -> None:
         """Leave the requests in front of a place behind. FIXED ones get the state; ``certain``: OPEN ones got no reply."""
@@ -307,9 +327,9 @@ class Dialogue:
     def gap(self, from_client: bool, offset: int) -> None:
         """Bytes of a side are missing, or hold no message."""
         if from_client:
-            if not self.requests_missing:
-                self.ties.update(q.tie if self.rules.ties else 0 for q in self.queue[self.head :])
             self.requests_missing = True
+            self.found.states += [(row, ORPHAN) for row in self.lonely]
+            self.lonely = []
             if self.frozen_at < 0:
                 self.frozen_at = offset
         else:
@@ -349,6 +369,9 @@ class Dialogue:
     def _tied(self, r: Reply) -> None:
         """A reply out of step: it belongs to the only request that it repeats, if that cannot be another's."""
         fits = [i for i in range(self.head, len(self.queue)) if self._fits(self.queue[i], r)] if not r.untied else []
+        if len(fits) == 1 and self.requests_missing and not self._counts_up() and len(self.early) < MAX_AMBIGUOUS:
+            self.early.append(r)
+            return
         if len(fits) != 1 or (self.requests_missing and not self._counts_up()):
             for i in fits:
                 self.found.states.append((self.queue[i].row, UNKNOWN))
@@ -366,6 +389,15 @@ class Dialogue:
         self._settle(at, lost, certain=False)
         self._pair(at, r)
         self.mode = STEP
+
+    def _look_again(self) -> None:
+        """Replies that came before it was seen that the client numbers its requests."""
+        early, self.early = self.early, []
+        for r in early:
+            if self.mode == TIED:
+                self._tied(r)
+            else:
+                self._in_step(r)
 
     def _count(self, numbers: Sequence[int]) -> None:
         if not self.counters:
@@ -413,15 +445,21 @@ class Dialogue:
         self.run, self.places = [], []
 
     def _alone(self, r: Reply) -> None:
-        """A reply without a request: `orphan` where no captured request can have got it and requests are missing."""
+        """A reply without a request: `orphan` where no captured request can have got it and requests are missing.
+
+        That they are may be seen only later, at the next message of the client.
+        """
         if self.rules.first_only[r.code]:
             self.found.states.append((r.row, NO_ROW))
             return
         self.alone = True
-        key = r.tie if self.rules.ties else 0
-        known = key in self.ties or len(self.ties) >= MAX_TIES
-        orphan = self.requests_missing and not known and not r.untied
-        self.found.states.append((r.row, ORPHAN if orphan else UNKNOWN))
+        known = (r.tie if self.rules.ties else 0) in self.ties or len(self.ties) >= MAX_TIES or r.untied
+        if known or len(self.lonely) >= MAX_AMBIGUOUS:
+            self.found.states.append((r.row, UNKNOWN))
+        elif self.requests_missing:
+            self.found.states.append((r.row, ORPHAN))
+        else:
+            self.lonely.append(r.row)
 
     # -- the end ---------------------------------------------------------------------------------------------
 
@@ -432,6 +470,9 @@ class Dialogue:
             self._end_run()
         elif self.waiting:
             self._resolve_waiting(len(self.queue))
+        for r in self.early:
+            self._alone(r)
+        self.found.states += [(row, UNKNOWN) for row in self.lonely]
         sure = self.mode == STEP and whole_replies and not self.alone
         due = UNANSWERED if sure and ended else UNKNOWN
         for q in self.queue[self.head :]:

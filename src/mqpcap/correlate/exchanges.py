@@ -301,6 +301,13 @@ class Exchanges:
         found = self.found
         touched: set[int] = set()
         pairs = self._note_pairs(touched)
+        if found.kinds:
+            rows, kinds = (np.array(x, np.int64) for x in zip(*found.kinds, strict=True))
+            for number, at, which in self._located(rows):
+                block = self._blocks[number]
+                block.kind[at] = kinds[which]
+                block.state[at[kinds[which] == RequestKind.IGNORED]] = State.NOT_EXPECTED
+                touched.add(number)
         if found.states:
             rows, states = (np.array(x, np.int64) for x in zip(*found.states, strict=True))
             for number, at, which in self._located(rows):
@@ -402,7 +409,8 @@ class Exchanges:
         """Rows of a block that are certain; they leave it."""
         block = self._blocks[number]
         done = block.state != PENDING
-        shown = done & (block.state != NO_ROW) & ((block.kind != RequestKind.NOTHING) | ~block.from_client)
+        is_request = ~np.isin(block.kind, (RequestKind.NOTHING, RequestKind.BREAKS))
+        shown = done & (block.state != NO_ROW) & (is_request | ~block.from_client)
         table = self._rows_made(block, np.flatnonzero(shown)) if shown.any() else None
         left = np.flatnonzero(~done)
         if not len(left):
@@ -513,9 +521,8 @@ def _is_ready(dialogue: Dialogue | NamedRequests | None, started: bool) -> bool:
 
 
 def _causal(batch: Batch) -> NDArray[np.intp]:
-    """The rows connection by connection, each in the order of cause and effect: a request counts when it is complete, a
-    reply when it begins, and each side keeps the order of its bytes."""
-    when = np.where(batch.from_client, batch.end_ns, batch.ts_ns)
+    """The rows connection by connection, each in order of time; each side keeps the order of its bytes."""
+    when = batch.ts_ns
     side = batch.flow * 2 + ~batch.from_client
     order = np.lexsort((batch.offset, side))
     ordered = when[order]
