@@ -10,8 +10,9 @@ order of time.
 import heapq
 import ipaddress
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
@@ -36,18 +37,22 @@ _NUMBERS = ("key", "ts_ns", "connection_id", "offset", "note")
 _SCHEMA = pa.schema(
     [*((name, pa.int64()) for name in _NUMBERS), ("delivers", pa.bool_()), ("destination", pa.string()), ("text", pa.string())]
 )
+_END_NS = (1 << 63) - 1
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFile:
-    """The keys of a group of servers in one share. first_ts_ns: the earliest time in each batch."""
+    """The keys of a group of servers in one share. begins: of each batch its phase and the earliest time in it.
+
+    A batch is of one phase (`Share.phase`): a publish that was read late is none for deliveries that were not.
+    """
 
     protocol: str
     group: int
     name: str
     delivers: bool
-    first_ts_ns: tuple[int, ...]
+    begins: tuple[tuple[int, int], ...]
 
 
 @dataclass(slots=True)
@@ -60,22 +65,25 @@ class _Group:
     file: pa.NativeFile | None = None
     writer: pa.ipc.RecordBatchStreamWriter | None = None
     delivers: bool = False
-    first_ts_ns: list[int] = field(default_factory=list)
+    begins: list[tuple[int, int]] = field(default_factory=list)
 
 
 class KeyWriter(Deliveries):
     """Stands where a share would look publishes up; leaves the keys of one protocol instead.
 
-    number, cut: which share it is, so which servers are its own.
+    number, cut: which share it is, so which servers are its own. phase tells the share's.
     """
 
-    def __init__(self, protocol: str, prints: Prints, place: Place, folder: str, number: int, cut: Cut) -> None:
+    def __init__(
+        self, protocol: str, prints: Prints, place: Place, folder: str, number: int, cut: Cut, phase: Callable[[], int]
+    ) -> None:
         rule = protocols()[protocol].rule
         assert rule is not None and rule.deliveries is not None
         super().__init__(protocol, rule.deliveries, prints)
         self.own: set[int] = set()
         self._place, self._folder = place, folder
-        self._number, self._cut = number, cut
+        self._number, self._cut, self._phase_now = number, cut, phase
+        self._phase = 0
         self._group_count = min(cut.share_count, MAX_GROUPS)
         self._groups: dict[int, _Group] = {}
         self._known: dict[tuple[str, int], int] = {}
@@ -90,6 +98,9 @@ class KeyWriter(Deliveries):
         found = keyed(self.rule, self.prints, batch, pairs)
         if found is None:
             return
+        if self._phase != self._phase_now():
+            self._write_all()
+            self._phase = self._phase_now()
         published, delivered, out, back = found
         for some, of, delivers in ((published, out, False), (delivered, back, True)):
             if len(some.key):
@@ -141,18 +152,22 @@ class KeyWriter(Deliveries):
             group.file = self._place.output(group.name)
             group.writer = pa.ipc.new_stream(group.file, _SCHEMA, options=_LZ4)
         group.writer.write_table(rows)
-        group.first_ts_ns.append(int(rows["ts_ns"].to_numpy().min()))
+        group.begins.append((self._phase, int(rows["ts_ns"].to_numpy().min())))
         group.rows, group.row_count = [], 0
+
+    def _write_all(self) -> None:
+        for number, group in self._groups.items():
+            self._write(number, group)
 
     def close(self) -> list[KeyFile]:
         """The files, finished."""
-        for number, group in self._groups.items():
-            self._write(number, group)
+        self._write_all()
+        for group in self._groups.values():
             assert group.writer is not None and group.file is not None
             group.writer.close()
             group.file.close()
         return [
-            KeyFile(self.protocol, number, group.name, group.delivers, tuple(group.first_ts_ns))
+            KeyFile(self.protocol, number, group.name, group.delivers, tuple(group.begins))
             for number, group in sorted(self._groups.items())
         ]
 
@@ -174,18 +189,18 @@ def deliveries(files: Sequence[KeyFile], place: Place) -> Iterator[pa.Table]:
 
 
 def _in_time(files: Sequence[KeyFile], place: Place) -> Iterator[tuple[pa.Table, int]]:
-    """The batches of all files, and each time the time before which no later batch has a row."""
+    """The batches of all files, and each time the time before which no later batch of the phase has a row."""
     opened = [pa.ipc.open_stream(place.input(file.name)) for file in files]
-    # The earliest time in each batch and all behind it.
-    lows = [np.minimum.accumulate(np.array(file.first_ts_ns)[::-1])[::-1].tolist() for file in files]
-    queue = [(low[0], k, 0) for k, low in enumerate(lows)]
+    # The earliest of each batch and all behind it, from the last one on.
+    lows = [[*accumulate(reversed(file.begins), min)] for file in files]
+    queue = [(low.pop(), k) for k, low in enumerate(lows)]
     heapq.heapify(queue)
     while queue:
-        _, k, number = heapq.heappop(queue)
-        if number + 1 < len(lows[k]):
-            heapq.heappush(queue, (lows[k][number + 1], k, number + 1))
-        until_ns = queue[0][0] if queue else np.iinfo(np.int64).max
-        yield pa.Table.from_batches([opened[k].read_next_batch()]), until_ns
+        (phase, _), k = heapq.heappop(queue)
+        if lows[k]:
+            heapq.heappush(queue, (lows[k].pop(), k))
+        goes_on = bool(queue) and queue[0][0][0] == phase
+        yield pa.Table.from_batches([opened[k].read_next_batch()]), queue[0][0][1] if goes_on else _END_NS
 
 
 def _published(rows: pa.Table) -> Published:

@@ -141,6 +141,8 @@ class Share(CapturePipeline):
         self.keys = keys
         self.cut = cut or Cut(options.share[1])
         self.torn: set[int] = set()
+        self.phase = 0
+        """0 while packets come, 1 for what was still open at their end, 2 for what closed connections then tell."""
         self.pairs_up = True
         """Whether exchanges and deliveries are made."""
         self.leave: Callable[[MessageQueue, Correlation], None] | None = None
@@ -196,6 +198,15 @@ class Share(CapturePipeline):
         elif self.leave is not None:
             self.leave(protocol, made)
         return made
+
+    def _finish(self) -> None:
+        self.phase = 1
+        super()._finish()
+
+    def close(self, flows: NDArray[np.int64], files: Sequence[str], of_others: bool) -> None:
+        """As of the whole capture."""
+        self.phase += self.phase
+        super().close(flows, files, of_others)
 
     # -- what shares tell each other -----------------------------------------------------------------------
 

@@ -117,7 +117,7 @@ def result(text: str | bytes) -> Result:
     try:
         found: dict[str, Any] = json.loads(text)
         found["files"] = [PartFile(**file) for file in found["files"]]
-        found["keys"] = [KeyFile(**{**one, "first_ts_ns": tuple(one["first_ts_ns"])}) for one in found["keys"]]
+        found["keys"] = [KeyFile(**{**one, "begins": tuple(map(tuple, one["begins"]))}) for one in found["keys"]]
         found["dealt"] = [repartition.dealt(one) for one in found["dealt"]]
         for name in ("doubted", "asked", "notes", "failed"):
             found[name] = [tuple(one) for one in found[name]]
@@ -228,7 +228,9 @@ class _Dissection:
         if correlation.deliveries is not None:
             options, cut = self._share.options, self._share.cut
             made = prints(options.policy.bases)
-            writer = KeyWriter(protocol.name, made, self._place, self._folder, options.share[0], cut)
+            writer = KeyWriter(
+                protocol.name, made, self._place, self._folder, options.share[0], cut, lambda: self._share.phase
+            )
             correlation.deliveries = writer
             self._keys.append(writer)
 
