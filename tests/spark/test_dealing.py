@@ -150,7 +150,7 @@ def test_pcapng_cut_at_every_block_and_in_it(tmp_path: Path, monkeypatch: pytest
 
 
 def test_cut_off_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is there is dealt out, and the note is that of the whole, once."""
+    """What is there is dealt out."""
     path = first_packets(PCAPS / "fq/session.pcap", tmp_path / "x.pcap", 9)
     content = path.read_bytes()
     for size in range(13, len(content), 5):
@@ -159,10 +159,9 @@ def test_cut_off_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         whole = expected(capture, Cut(2))
         cut_at(monkeypatch, size // 2, size * 3 // 4)
 
-        found, dealing_, _ = dealt(capture, Cut(2), Place(str(tmp_path)))
+        found, _, _ = dealt(capture, Cut(2), Place(str(tmp_path)))
 
         assert found == whole, size
-        assert dealing_.notes == [str(note) for note in capture.notes], size
 
 
 def test_damage_ends_the_file_for_what_lies_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,10 +173,9 @@ def test_damage_ends_the_file_for_what_lies_behind(tmp_path: Path, monkeypatch: 
     whole = expected(capture, Cut(2))
     cut_at(monkeypatch, 200, 400, 2500, 3000)
 
-    found_, dealing_, _ = dealt(capture, Cut(2), Place(str(tmp_path)))
+    found_, _, _ = dealt(capture, Cut(2), Place(str(tmp_path)))
 
     assert found_ == whole
-    assert dealing_.notes == [str(note) for note in capture.notes] != []
 
 
 def carrier(path: Path, out: Path) -> Path:
