@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -100,7 +101,7 @@ def test_samples_in_shares_are_the_local_export(
 def test_connections_that_leave_memory_are_those_of_the_local_export(
     twenty: Path, tmp_path: Path, share_count: int, planned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every connection that closed is packed away at once: rows that wait, its login and its edges are told later."""
+    """Every connection that closed leaves at once, so that its login is told later."""
     found = captures([str(twenty)]).captures
     local(found, tmp_path / "local")
     if not planned:
@@ -130,7 +131,7 @@ def test_rotated_files_in_shares_are_the_local_export(
     assert of_export(tmp_path / "shares") == of_export(tmp_path / "local")
 
 
-def test_second_stage_is_done_server_by_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deliveries_are_joined_server_by_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several servers of each protocol, in no share as a whole: what joins them is made side by side, and the same."""
     paths = [PCAPS / f"{name}.pcap" for name in ("blipmq/qos1", "flymq/fetch", "msgq/split_session", "fq/session")]
     for path, port in zip(tuple(paths), (5555, 9092, 9912, 8765), strict=True):
@@ -170,7 +171,10 @@ def test_large_connections_are_dealt_out_evenly() -> None:
     whole = dissect(found).connections.to_pylist()
 
     cut = partitions.cut(found, 3)
-    shares = [Share(found, Options(share=(k, 3)), cut=cut).run(None).connections.to_pylist() for k in range(3)]
+    shares = [
+        pa.concat_tables(Share(found, Options(share=(k, 3)), print, cut=cut).rows("connections")).to_pylist()
+        for k in range(3)
+    ]
 
     assert sorted(map(repr, (row for share in shares for row in share))) == sorted(map(repr, whole))
     assert all(0.8 < 3 * sum(r["packets_c2s"] + r["packets_s2c"] for r in s) / len(packets) < 1.2 for s in shares)

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 import pytest
 from rows import merged, moved, of_dissections, texts
 
-from mqpcap.capture import Capture, captures
+from mqpcap.capture import Capture, captures, windows
 from mqpcap.pipeline import Dissection, Options, dissect
 from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import Evidence, SharedFacts
@@ -118,8 +118,9 @@ def test_fact_is_found_at_its_own_server_first_and_never_before_it_was_told() ->
     assert shared.find(b"key", of(1), 400) == "two"
 
 
-def test_fingerprint_does_not_depend_on_windows() -> None:
+def test_fingerprint_does_not_depend_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     capture = only("fq/session.pcap")
+    monkeypatch.setattr(windows, "WINDOW_BYTES", 4096)
     tables = []
     for times in (1, 2):
         made: list[pa.Table] = []
