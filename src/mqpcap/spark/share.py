@@ -20,6 +20,7 @@ from mqpcap.decode.columns import Records
 from mqpcap.decode.framing import Frames, Server, Told
 from mqpcap.errors import CaptureError
 from mqpcap.pipeline import CapturePipeline, Emit, Options, Output, taken, taken_frames
+from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import Fact, MessageQueue, SharedFacts
 from mqpcap.spark.partitions import Cut
 from mqpcap.tables.captures import CaptureRows
@@ -78,6 +79,25 @@ class Wanted:
         )
 
 
+def wanted_of(table: str) -> Wanted:
+    """What one table needs: a protocol's own no other protocol's messages; two need none."""
+    if table in ("connections", "problems"):
+        return Wanted(frozenset())
+    return Wanted(frozenset({table})) if table in protocols() else Wanted()
+
+
+def makes_pairs(table: str) -> bool:
+    """Whether a table needs requests and replies, publishes and deliveries brought together."""
+    return table in ("exchanges", "deliveries")
+
+
+def rows_of(output: Output, table: str) -> pa.Table | None:
+    """The rows of a table, if an output has any."""
+    if output.table == table:
+        return output.rows
+    return output.fields if output.protocol == table else None
+
+
 class MessageCounts(CaptureRows):
     """Messages by file, for whom the rest of the table ``captures`` is another's."""
 
@@ -94,7 +114,7 @@ class MessageCounts(CaptureRows):
         return super().table(failure).slice(0, 0)
 
 
-class _NoCorrelation(Correlation):
+class NoCorrelation(Correlation):
     """Where nobody wants exchanges or deliveries."""
 
     def __init__(self) -> None:
@@ -107,9 +127,6 @@ class _NoCorrelation(Correlation):
     def close(self, closing: Closing) -> Iterator[tuple[str, pa.Table]]:
         """Nothing."""
         return iter(())
-
-
-_NO_CORRELATION = _NoCorrelation()
 
 
 class Share(CapturePipeline):
@@ -194,7 +211,7 @@ class Share(CapturePipeline):
             return self.correlations[protocol.name]
         made = super().correlation(protocol)
         if not self.pairs_up:
-            made = self.correlations[protocol.name] = _NO_CORRELATION
+            made = self.correlations[protocol.name] = NoCorrelation()
         elif self.leave is not None:
             self.leave(protocol, made)
         return made
@@ -235,15 +252,11 @@ class Share(CapturePipeline):
         """
         given: list[Output] = []
         self.emit = given.append
-        self.pairs_up = table in ("exchanges", "deliveries")
+        self.pairs_up = makes_pairs(table)
         if table != "captures":
             self.rows_of_captures = MessageCounts(self.capture)
         for _ in self.steps():
-            for output in given:
-                if output.table == table:
-                    yield output.rows
-                elif output.protocol == table and output.fields is not None:
-                    yield output.fields
+            yield from (rows for output in given if (rows := rows_of(output, table)) is not None)
             given.clear()
         if self.failure is not None:
             raise self.failure

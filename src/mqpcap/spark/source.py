@@ -209,7 +209,7 @@ class CaptureReader(DataSourceReader):
     def __init__(self, asked: Reading, schema: StructType) -> None:
         self.asked = asked
         self.schema = schema
-        self.wanted = _of_table(asked.table)
+        self.wanted = share.wanted_of(asked.table)
         self.row_filters: tuple[tuple[str, frozenset[str]], ...] = ()
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -230,7 +230,7 @@ class CaptureReader(DataSourceReader):
         options = replace(self.asked.options, share=unit.share, policy=self._policy())
         for _, capture in unit.captures:
             keys = None
-            if self.wanted is not None and self.wanted.by_connection:
+            if self.wanted.by_connection:
                 keys = share.connection_keys(capture, self.wanted)
                 if not len(keys):
                     continue
@@ -265,13 +265,6 @@ class CaptureReader(DataSourceReader):
         return rows.filter(reduce(pc.and_, masks)) if masks else rows
 
 
-def _of_table(table: str) -> Wanted | None:
-    """A protocol's own table needs no other protocol's messages read; two tables need none."""
-    if table in ("connections", "problems"):
-        return Wanted(frozenset())
-    return Wanted(frozenset({table})) if table in protocols() else None
-
-
 def _nobody(output: Output) -> None:
     """Rows are asked for table by table."""
 
@@ -301,7 +294,7 @@ class FilteringReader(CaptureReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
         """Every filter; those understood are also used here."""
-        chosen = self.wanted or Wanted()
+        chosen = self.wanted
         if self.asked.table in ("messages", *protocols()):
             for one in filters:
                 chosen = _narrowed(chosen, one)
