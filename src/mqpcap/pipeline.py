@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.arrays import factorize
+from mqpcap.arrays import constant, factorize
 from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
 from mqpcap.correlate import Batch, Closing, Correlation
@@ -24,7 +24,7 @@ from mqpcap.decode.framing import DecodeAs, Framer, Frames, Problem, Told
 from mqpcap.errors import CaptureError
 from mqpcap.protocols import protocols
 from mqpcap.schema.flaws import Flaw
-from mqpcap.schema.protocol import ConnectionFacts, Evidence, EvidenceRule, MessageQueue, Raw, Seen
+from mqpcap.schema.protocol import ConnectionFacts, Evidence, EvidenceRule, MessageQueue, Raw, Seen, SharedFacts
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.connections import connections
 from mqpcap.tables.messages import Chunk, Connections, Policy, message_rows, prints
@@ -87,8 +87,8 @@ class Pipeline:
         self.framer = Framer(self.protocols, options.decode_as, options.servers)
         self.readers: dict[str, Reader] = {}
         self.counts: dict[str, int] = {}
-        self.shared: dict[str, dict[str, object]] = {}
-        """By protocol, what its connections know of each other."""
+        self.shared: dict[str, SharedFacts] = {}
+        """By protocol, what its connections tell each other."""
         self._waiting: dict[str, dict[int, list[Frames]]] = {}
         self._waiting_bytes = 0
 
@@ -145,7 +145,7 @@ class Pipeline:
         frames = _in_time(self._laid_out(protocol, reader, frames))
         at = 0
         for records in reader.batches(_spans(frames), self.options.policy.bodies):
-            yield _taken(frames, np.s_[at : at + len(records.flaw)]), records
+            yield taken_frames(frames, np.s_[at : at + len(records.flaw)]), records
             at += len(records.flaw)
 
     def reader(self, protocol: MessageQueue) -> Reader:
@@ -205,7 +205,7 @@ class Pipeline:
             yield frames
             return
         ready = ~waits[place]
-        yield _taken(frames, np.flatnonzero(ready))
+        yield taken_frames(frames, np.flatnonzero(ready))
         for i in np.flatnonzero(waits).tolist():
             part = _copied(frames, np.flatnonzero(place == i))
             waiting.setdefault(int(flows[i]), []).append(part)
@@ -251,7 +251,7 @@ class Pipeline:
         if not len(rows):
             return
         rows = rows[np.lexsort((frames.offset[rows], frames.first_packet[rows], frames.ts_ns[rows]))]
-        for raw in reader.raw(_spans(_taken(frames, rows))):
+        for raw in reader.raw(_spans(taken_frames(frames, rows))):
             self._prove(protocol, rule, frames, rows[: raw.n], raw)
             rows = rows[raw.n :]
 
@@ -267,7 +267,7 @@ class Pipeline:
         rule.observe(
             Seen(
                 raw, good, [self.evidence(f) for f in flows.tolist()], of, client[of] == frames.side[rows],
-                frames.op[rows], frames.ts_ns[rows], self.shared.setdefault(protocol.name, {}),
+                frames.op[rows], frames.ts_ns[rows], self.shared.setdefault(protocol.name, SharedFacts()),
             )
         )  # fmt: skip
 
@@ -327,10 +327,7 @@ class Tables(Pipeline):
     def give(self, found: Iterator[tuple[str, pa.Table]], files: Sequence[str]) -> None:
         """Rows of ``exchanges`` and ``deliveries`` are final."""
         for name, rows in found:
-            names = pa.DictionaryArray.from_arrays(np.zeros(rows.num_rows, np.int32), pa.array([files[0]], pa.string()))
-            schema = TABLES[name]
-            whole = rows.append_column("capture", names)
-            self.emit(Output(name, pa.table({n: whole[n] for n in schema.names}).cast(schema)))
+            self.emit(Output(name, with_capture(name, rows, files[0])))
 
     def correlation(self, protocol: MessageQueue) -> Correlation:
         """The exchanges and deliveries of a protocol in the making."""
@@ -554,14 +551,14 @@ def _spans(frames: Frames) -> Spans:
     return Spans(frames.buffer, frames.start, frames.end, frames.layout, frames.op, frames.flaw)
 
 
-def _taken(frames: Frames, rows: NDArray[np.intp] | slice) -> Frames:
+def taken_frames(frames: Frames, rows: NDArray[np.intp] | slice) -> Frames:
     """Some of the rows, over the same buffer."""
     return replace(frames, **{name: getattr(frames, name)[rows] for name in _PER_ROW})
 
 
 def _copied(frames: Frames, rows: NDArray[np.intp]) -> Frames:
     """Some of the rows, over a buffer that holds nothing else."""
-    some = _taken(frames, rows)
+    some = taken_frames(frames, rows)
     spans = _spans(some).gathered()
     return replace(some, buffer=spans.buffer, start=spans.start.copy(), end=spans.end.copy())
 
@@ -583,7 +580,13 @@ def _in_time(frames: Frames) -> Frames:
     step = np.diff(ts_ns)
     if not ((step < 0) | ((step == 0) & (packet[1:] < packet[:-1]))).any():
         return frames
-    return _taken(frames, np.lexsort((frames.offset, packet, ts_ns)))
+    return taken_frames(frames, np.lexsort((frames.offset, packet, ts_ns)))
+
+
+def with_capture(table: str, rows: pa.Table, capture: str) -> pa.Table:
+    """Rows of a table with the name of their capture, and the columns in their order."""
+    schema, whole = TABLES[table], rows.append_column("capture", constant(capture, rows.num_rows))
+    return pa.table({name: whole[name] for name in schema.names}).cast(schema)
 
 
 def not_read(assembler: Reassembler, gaps: StreamRanges) -> list[Problem]:

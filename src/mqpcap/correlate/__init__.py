@@ -21,12 +21,12 @@ class Correlation:
 
     def __init__(self, protocol: str, rule: Rule, prints: Prints) -> None:
         self._exchanges = Exchanges(protocol, rule, prints)
-        self._deliveries = None if rule.deliveries is None else Deliveries(protocol, rule.deliveries, prints)
+        self.deliveries = None if rule.deliveries is None else Deliveries(protocol, rule.deliveries, prints)
 
     @property
     def counts(self) -> dict[str, int]:
         """What was left out: deliveries that several publishes fit, publishes that were pushed out of the table."""
-        made = self._deliveries
+        made = self.deliveries
         if made is None:
             return {}
         return {"doubtful_deliveries": made.doubtful_count, "pushed_out": made.pushed_out_count}
@@ -46,7 +46,7 @@ class Correlation:
         self, tables: list[pa.Table], pairs: Pairs | None, batch: Batch | None
     ) -> Iterator[tuple[str, pa.Table]]:
         yield from (("exchanges", table) for table in tables)
-        if self._deliveries is not None:
-            found = self._deliveries.feed(batch, pairs)
+        if self.deliveries is not None:
+            found = self.deliveries.feed(batch, pairs)
             if found is not None:
                 yield "deliveries", found

@@ -1589,10 +1589,14 @@ def _placed(lane: NDArray[np.int64], offset: NDArray[np.int64]) -> NDArray[np.in
     return lane * 1_000_003 + offset
 
 
-def place_text(rows: pa.Table, partition: NDArray[np.int64], offset: NDArray[np.int64]) -> pa.Array:
+def offset_text(_: pa.Table, offset: NDArray[np.int64]) -> pa.Array:
+    """The offset."""
+    return pa.array(offset.view(np.uint64)).cast(pa.string())
+
+
+def place_text(offset: pa.Array, partition: NDArray[np.int64]) -> pa.Array:
     """``partition:offset``."""
-    parts = pa.array(partition).cast(pa.string()), pa.array(offset.view(np.uint64)).cast(pa.string())
-    return pc.binary_join_element_wise(*parts, ":")
+    return pc.binary_join_element_wise(pa.array(partition).cast(pa.string()), offset, ":")
 
 
 _AUTH_REPLIES = frozenset({NAMES[OpCode.AUTH_RESPONSE], NAMES[OpCode.AUTH]})
@@ -1602,7 +1606,7 @@ RULE = Rule(
     otherwise=RequestRule("always", frozenset({NAMES[OpCode.ERROR]})),
     errors=frozenset({NAMES[OpCode.ERROR]}),
     columns=("topic", "partition", "offset", "records.offset"),
-    deliveries=DeliveryRule("offset", keys, place_text, of_pairs=True),
+    deliveries=DeliveryRule("offset", keys, offset_text, of_pairs=True, whole=place_text),
 )
 
 PROTOCOL = MessageQueue(

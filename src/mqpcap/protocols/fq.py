@@ -19,7 +19,6 @@ none was wrong.
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -414,35 +413,22 @@ def _found(opening: Opening, direction: Direction, layout: str) -> int | None:
     return at if at is not None and at <= len(side) - at else None
 
 
-MAX_LOGINS = 1 << 16
-"""Keys whose logins are remembered; the oldest go first."""
-MAX_SERVERS = 16
-"""Addresses at which one key is remembered: a broker may have several."""
-
-
 def observe(seen: Seen) -> None:
     """The first login, the key it was granted, and for a connection that opens with a key whose it is.
 
     Keys are random: a second login with one is the same traffic in another capture. The latest is nearest; one at the
     connection's own address goes first, as a broker may have several.
     """
-    logins: dict[object, dict[tuple[str, int], tuple[int, Any, Any]]] = seen.shared.setdefault("logins", {})
     for connection, direction, op, ts_ns, (user, queue, key) in seen.each("user", "queue", "client_key"):
-        state, here = connection.state, (connection.server_ip, connection.server_port)
+        state = connection.state
         if op == Code.AUTH and direction == "c2s" and user is not None and "user" not in state:
             state["user"], state["queue"] = user, queue
         elif key is not None and "key" not in state:
             state["key"] = True
             if op == Code.AUTH_RESPONSE:
-                at = logins.setdefault(key, {})
-                at.pop(here, None)
-                at[here] = ts_ns, state.get("user"), state.get("queue")
-                if len(at) > MAX_SERVERS:
-                    del at[next(iter(at))]
-                if len(logins) > MAX_LOGINS:
-                    del logins[next(iter(logins))]
-            elif "user" not in state and (known := logins.get(key)):
-                _, user, queue = known.get(here) or max(known.values(), key=lambda login: login[0])
+                seen.shared.tell(key, connection, ts_ns, (state.get("user"), state.get("queue")))
+            elif "user" not in state:
+                user, queue = seen.shared.find(key, connection, ts_ns) or (None, None)
                 if user is not None:
                     state["user"], state["queue"] = user, queue
 
@@ -562,10 +548,15 @@ def keys(rows: pa.Table, prints: Prints) -> tuple[Keys, Keys]:
     return Keys(out, key[out], note), Keys(back, key[back])
 
 
-def publish_id(rows: pa.Table, note: NDArray[np.int64], _: NDArray[np.int64]) -> pa.Array:
+def id_head(rows: pa.Table, _: NDArray[np.int64]) -> pa.Array:
+    """The part of the ids that no disk queue rewrites, in hexadecimal."""
+    return pa.array([x.hex() for x in pc.binary_slice(rows["f.message_id"], 0, 8).to_pylist()], pa.string())
+
+
+def publish_id(heads: pa.Array, note: NDArray[np.int64]) -> pa.Array:
     """The ids of the publishes, in hexadecimal."""
-    heads = pc.binary_slice(rows["f.message_id"], 0, 8).to_pylist()
-    return pa.array([(head + end.tobytes()).hex() for head, end in zip(heads, note, strict=True)], pa.string())
+    both = zip(heads.to_pylist(), note, strict=True)
+    return pa.array([head + end.tobytes().hex() for head, end in both], pa.string())
 
 
 RULE = Rule(
@@ -583,7 +574,7 @@ RULE = Rule(
     # After the login an error answers nothing: it ends the session.
     first_only=frozenset({CODE_NAMES[Code.ERROR]}),
     columns=("message_id", "route", "body"),
-    deliveries=DeliveryRule("message_id", keys, publish_id, across_servers=True),
+    deliveries=DeliveryRule("message_id", keys, id_head, across_servers=True, whole=publish_id),
 )
 
 PROTOCOL = MessageQueue(

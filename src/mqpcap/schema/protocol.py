@@ -5,6 +5,7 @@ what the columns of ``messages`` are taken from, and, where the vocabulary canno
 functions. ``decode``, ``correlate`` and ``tables`` read this; nothing about a protocol stands anywhere else.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -253,6 +254,66 @@ class Raw:
     """``items(list, field)``: of every item of a list column the row, and its value of an integer field."""
 
 
+MAX_SHARED_KEYS = 1 << 16
+"""Keys that connections told each other something of; the oldest go first."""
+MAX_SHARED_SERVERS = 16
+"""Addresses at which one key is remembered: a broker may have several."""
+MAX_SHARED_TIMES = 64
+"""How often something was told of a key at one address, as far as it is remembered."""
+Fact = tuple[str, str, int, int, Any, int]
+"""A key (hashed: it may be a secret), address and port of the server, when it was told, what, and by which connection."""
+
+
+@dataclass(slots=True)
+class SharedFacts:
+    """What connections of a protocol tell each other by a key that both show, as fq's data connections do.
+
+    asked: hashes of the keys that were asked for.
+    """
+
+    asked: set[str] = field(default_factory=set)
+    _facts: dict[str, dict[tuple[str, int], list[Fact]]] = field(default_factory=dict)
+
+    def tell(self, key: bytes, by: Evidence, ts_ns: int, what: Any) -> None:
+        """Remember what a connection told."""
+        self.take((_hashed(key), by.server_ip, by.server_port, ts_ns, what, by.connection_id))
+
+    def take(self, fact: Fact) -> None:
+        """Remember what was told, here or elsewhere; facts come in order of time."""
+        key, server = fact[0], (fact[1], fact[2])
+        at = self._facts.setdefault(key, {})
+        at[server] = [*at.pop(server, ())[-MAX_SHARED_TIMES + 1 :], fact]
+        if len(at) > MAX_SHARED_SERVERS:
+            del at[next(iter(at))]
+        if len(self._facts) > MAX_SHARED_KEYS:
+            del self._facts[next(iter(self._facts))]
+
+    def find(self, key: bytes, by: Evidence, ts_ns: int) -> Any:
+        """What was told last of a key by that time, at the connection's own server if anything was; None if nothing."""
+        hashed = _hashed(key)
+        if len(self.asked) < MAX_SHARED_KEYS:
+            self.asked.add(hashed)
+        told = [fact for at in self._facts.get(hashed, {}).values() for fact in at if fact[3] <= ts_ns]
+        here = [fact for fact in told if fact[1:3] == (by.server_ip, by.server_port)]
+        return max(here or told, key=lambda fact: fact[3])[4] if told else None
+
+    def told(self) -> list[Fact]:
+        """All that is remembered, in order of time."""
+        return sorted((f for at in self._facts.values() for facts in at.values() for f in facts), key=lambda f: f[3])
+
+    def forget(self, connection_ids: set[int]) -> None:
+        """Know nothing more of what these connections told, and not what was asked."""
+        self.asked.clear()
+        left = [fact for fact in self.told() if fact[5] not in connection_ids]
+        self._facts.clear()
+        for fact in left:
+            self.take(fact)
+
+
+def _hashed(key: bytes) -> str:
+    return hashlib.blake2b(key, digest_size=16).hexdigest()
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What ``observe`` gets: ``rows`` of ``raw``, all without a flaw, in the order of capture.
@@ -267,8 +328,8 @@ class Seen:
     from_client: NDArray[np.bool_]
     op: NDArray[np.int64]
     ts_ns: NDArray[np.int64]
-    shared: dict[str, Any]
-    """What connections of the protocol know of each other; bounded by who puts something in."""
+    shared: "SharedFacts"
+    """What connections of the protocol tell each other."""
 
     def each(self, *names: str) -> Iterator[tuple[Evidence, Direction, int, int, tuple[Any, ...]]]:
         """Row by row, for evidence that is rare: connection, direction, op, time, values of the named columns."""

@@ -9,7 +9,7 @@ import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pyarrow as pa
@@ -196,26 +196,25 @@ def _endpoints(of: FlowColumns, place: I64, side: NDArray[np.int8]) -> dict[str,
 
 def prints(bases: tuple[int, int]) -> Prints:
     """What makes a number of each value of a column of text or bytes; equal bases give equal numbers."""
+    return partial(_prints, bases)
 
-    def made(column: pa.Array | pa.ChunkedArray) -> I64:
-        array = whole(column)
-        if pa.types.is_dictionary(array.type):
-            of_words = np.append(made(array.dictionary), 0)
-            coded: I64 = of_words[pc.fill_null(array.indices, len(of_words) - 1).to_numpy(zero_copy_only=False)]
-            return coded
-        array = array.cast(pa.binary())
-        _, offsets, data = array.buffers()
-        out = np.zeros(len(array), np.int64)
-        ip.fingerprints(
-            memoryview(np.frombuffer(data, np.uint8)) if data is not None and data.size else b"\0",
-            memoryview(np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]),
-            memoryview(_print_keys(bases)), *bases, memoryview(out),
-        )  # fmt: skip
-        if array.null_count:
-            out[pc.is_null(array).to_numpy(zero_copy_only=False)] = 0
-        return out
 
-    return made
+def _prints(bases: tuple[int, int], column: pa.Array | pa.ChunkedArray) -> I64:
+    array = whole(column)
+    if pa.types.is_dictionary(array.type):
+        of_words = np.append(_prints(bases, array.dictionary), 0)
+        return of_words[pc.fill_null(array.indices, len(of_words) - 1).to_numpy(zero_copy_only=False)]
+    array = array.cast(pa.binary())
+    _, offsets, data = array.buffers()
+    out = np.zeros(len(array), np.int64)
+    ip.fingerprints(
+        memoryview(np.frombuffer(data, np.uint8)) if data is not None and data.size else b"\0",
+        memoryview(np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]),
+        memoryview(_print_keys(bases)), *bases, memoryview(out),
+    )  # fmt: skip
+    if array.null_count:
+        out[pc.is_null(array).to_numpy(zero_copy_only=False)] = 0
+    return out
 
 
 def _coded(values: Sequence[str | int | None], type_: pa.DataType, at: NDArray[np.integer]) -> pa.DictionaryArray:
