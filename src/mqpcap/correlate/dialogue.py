@@ -223,7 +223,7 @@ class Dialogue:
     def takes_many(self) -> bool:
         """Whether requests may be taken in together: nothing that they say changes how others are read."""
         plain = self.mode == STEP and not self.stopped and not self.early and not self.waiting
-        return plain and self.state == self.rules.late
+        return plain and (self.frozen_at < 0 or self.rules.ties) and self.state == self.rules.late
 
     def requests(self, some: Requests) -> None:
         """Take requests in; those of which no reply comes are never looked at one by one."""
