@@ -463,13 +463,13 @@ def test_flaw_leaves_bytes_2_to_11() -> None:
 
 
 def connection(*frames: tuple[str, bytes]) -> Evidence:
-    talk = Evidence(1, "10.0.0.1", 9944, True, 0)
+    evidence = Evidence(1, "10.0.0.1", 9944, True, 0)
     assert PROTOCOL.evidence is not None
     for direction, frame in frames:
         found = at(frame, direction=direction)
         if found.layout in (PROTOCOL.evidence.layouts or ()):
-            observe(PROTOCOL, talk, direction, found.layout, frame, found.op)
-    return talk
+            observe(PROTOCOL, evidence, direction, found.layout, frame, found.op)
+    return evidence
 
 
 def with_op(frame: bytes, op: int, byte_9: int | None = None) -> bytes:
@@ -503,7 +503,7 @@ def test_fail_ok_of_the_document_does_not_outweigh_a_proof() -> None:
 
 
 def test_opcode_6_renames_the_connection() -> None:
-    names = kokaq.settle([connection(("c2s", with_op(NOP, 6))), connection(("c2s", NOP))])
+    names = kokaq.resolve([connection(("c2s", with_op(NOP, 6))), connection(("c2s", NOP))])
 
     assert [f.op_names["c2s", 7] for f in names if f.op_names] == ["AcquirePeekLock", "Push"]
     assert names[1].op_names is not None
@@ -511,19 +511,19 @@ def test_opcode_6_renames_the_connection() -> None:
 
 
 def test_type_0_proves_the_table() -> None:
-    talks = [connection(("c2s", frame)) for frame in (TABLE, NOP, GO1_PUSH)]
-    said = kokaq.settle(talks)
+    connections = [connection(("c2s", frame)) for frame in (TABLE, NOP, GO1_PUSH)]
+    facts = kokaq.resolve(connections)
 
-    assert [f.columns.get("type_reading") for f in said] == ["table", "legend", None]
+    assert [f.columns.get("type_reading") for f in facts] == ["table", "legend", None]
 
 
 def test_bits_from_the_right_once_proven() -> None:
     """2.3: 0x81 is type 1, two-way when the bits are counted from the right."""
     frame = NOP[:3] + b"\x81" + NOP[4:]
-    talk = connection(("c2s", frame))
-    layout = kokaq.select_layout(talk, "c2s_doc")
+    evidence = connection(("c2s", frame))
+    layout = kokaq.select_layout(evidence, "c2s_doc")
 
-    assert kokaq.bit_order(talk) == "lsb"
+    assert kokaq.bit_order(evidence) == "lsb"
     assert layout == "c2s_doc.open.lsb"
     found = columns(frame, layout=layout)
     assert (found["message_type"], found["rq"], found["bit_order"]) == (1, 2, "lsb")
@@ -533,8 +533,8 @@ def test_bits_from_the_right_once_proven() -> None:
 def test_relayout_names_layouts_that_are_there() -> None:
     names = {x.name for x in PROTOCOL.layouts}
     for frames in ([("c2s", NOP)], [("c2s", with_op(NOP, 6))], [("c2s", PUSH)], [("c2s", NOP[:3] + b"\x81" + NOP[4:])]):
-        talk = connection(*frames)
-        assert {kokaq.select_layout(talk, name) for name in names} <= names
+        evidence = connection(*frames)
+        assert {kokaq.select_layout(evidence, name) for name in names} <= names
 
 
 @pytest.mark.parametrize(
@@ -656,7 +656,7 @@ def test_scapy_reads_what_follows_without_being_told() -> None:
 
 
 def search(data: bytes, ended: bool, direction: Any, layout: str, n: int) -> int | None:
-    """Opening.chain as frames has it: the first place from which n messages follow."""
+    """Opening.find_run as the framing has it: the first place from which n messages follow."""
     assert layout == direction
     for begin in range(len(data)):
         where, k = begin, 0

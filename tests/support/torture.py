@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from mqpcap import protocols as layers
+from mqpcap import protocols
 from mqpcap.capture import Capture, captures
 from mqpcap.pipeline import Dissection, Options, dissect
 
@@ -29,11 +29,11 @@ TOY = Path(__file__).parent / "protocols_toy"
 @contextmanager
 def toy_layer() -> Iterator[None]:
     """The toy module in the folder of the layers, for as long as it lasts."""
-    layers.__path__.append(str(TOY))
+    protocols.__path__.append(str(TOY))
     try:
         yield
     finally:
-        layers.__path__.remove(str(TOY))
+        protocols.__path__.remove(str(TOY))
 
 
 # -- captures by hand --------------------------------------------------------------------------------------
@@ -169,9 +169,9 @@ def _oddities(result: Result) -> list[str]:
     ids = [c["connection_id"] for c in result.connections]
     if len(ids) != len(set(ids)):
         broken.append("a connection_id is there twice")
-    protocols = layers.protocols()
+    known = protocols.protocols()
     for m in result.messages:
-        if m["dialect"] not in protocols[m["protocol"]].dialects:
+        if m["dialect"] not in known[m["protocol"]].dialects:
             broken.append(f"dialect {m['dialect']} of {m['protocol']}")
         if m["frame_len"] <= 0 or m["stream_offset"] < 0:
             broken.append(f"a message of {m['frame_len']} bytes at {m['stream_offset']}")

@@ -32,7 +32,7 @@ MAX_CANDIDATES = 64
 """Requests considered for one ambiguous reply; beyond it the reply stays unpaired."""
 MAX_AMBIGUOUS = 64
 """Replies that wait for the next barrier; beyond it they stay unpaired."""
-MAX_OPEN = 1 << 16
+MAX_OPEN = 1 << 14
 """Open requests of a connection that a reply is looked for among; older ones get no reply any more."""
 MAX_PLACES = 4096
 """Places that are tried for the replies behind a gap; with more they stay unpaired."""
@@ -40,7 +40,7 @@ NO_TIE = -(1 << 63)
 """Of a message that was not captured whole, so that it is not known what it repeats."""
 MAX_NAMES = 1 << 16
 """Names of requests that a connection remembers, to tell which are used again."""
-MAX_TIES = 1 << 14
+MAX_TIES = 1 << 12
 """Ties of requests that a connection with missing requests remembers, to tell which replies nobody asked for."""
 STEADY = 3
 RISING = 8

@@ -4,7 +4,7 @@ Source: docs/tcp-wireprotocol.md of kokaq/protocol at 95fc78e; pkg/tcp at 5c046d
 Ports 9944 and 4242. Big-endian, but for go1, which is little-endian; the magic 0x0420 says which.
 At most 4096 metadata entries in 1 MiB, 64 KiB of payload (lean: 16 MiB).
 
-No frame says how long it is, and some end only where the next one begins. So a splitter (``kokaq_frames``) looks at
+No frame says how long it is, and some end only where the next one begins. So a splitter (``kokaq.splitter``) looks at
 the neighbours, finds the end and names the layout that reads the frame. It waits for the bytes that decide: where a
 frame ends never depends on how the stream was cut into packets.
 
@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import case_when, factorize, true
-from mqpcap.protocols.kokaq import splitter as kokaq_frames
+from mqpcap.protocols.kokaq import splitter
 from mqpcap.protocols.kokaq.splitter import (
     FORMS,
     HEADER_BYTES,
@@ -428,7 +428,7 @@ class KokaqLeanAnswer(Message):
 # -- where a frame ends ----------------------------------------------------------------------------------
 
 _VERDICTS: Mapping[int, Literal["message", "more", "bad"]] = {
-    kokaq_frames.MESSAGE: "message", kokaq_frames.MORE: "more", kokaq_frames.BAD: "bad",
+    splitter.MESSAGE: "message", splitter.MORE: "more", splitter.BAD: "bad",
 }  # fmt: skip
 
 
@@ -520,17 +520,17 @@ def _judged(buf: memoryview, at: int, ended: bool, direction: Direction, on_port
         return _First(Verdict.NO)
     plausible = _plausible(buf, at, first)
     whole = first.verdict == "message"
-    follows = Frames(buf, limit, ended).follows(first.end) if whole else kokaq_frames.WAIT
+    follows = Frames(buf, limit, ended).follows(first.end) if whole else splitter.WAIT
     echoes, votes, repeats = _chained(direction, buf, at, ended)
     if plausible and (repeats or _repeats(buf, at, first)):
         verdict = Verdict.YES
-    elif found and plausible and follows == kokaq_frames.YES and first.end < limit:
+    elif found and plausible and follows == splitter.YES and first.end < limit:
         verdict = Verdict.YES  # found by a search, and another stands behind it
-    elif follows == kokaq_frames.YES and (plausible or on_port):
+    elif follows == splitter.YES and (plausible or on_port):
         # On the port magic and version are enough: the codec sends any opcode and type it is given.
         verdict = Verdict.LIKELY
     else:
-        verdict = Verdict.WAIT if follows == kokaq_frames.WAIT and not ended else Verdict.NO
+        verdict = Verdict.WAIT if follows == splitter.WAIT and not ended else Verdict.NO
     return _First(verdict, echoes, votes if found else 0)
 
 
@@ -541,8 +541,8 @@ def _plausible(buf: memoryview, at: int, frame: Split) -> bool:
 def _repeats(buf: memoryview, at: int, frame: Split) -> bool:
     """Whether a component begins behind the header, which repeats tag and magic: about 60 bits that are known."""
     tag, little = buf[at + 11], buf[at] == LITTLE[0]
-    said = bytes(buf[at + 12 : at + 15]) == bytes([tag]) + bytes(buf[at : at + 2])
-    return said and not frame.layout.endswith("lean") and (little or tag in (METADATA, PAYLOAD))
+    repeats = bytes(buf[at + 12 : at + 15]) == bytes([tag]) + bytes(buf[at : at + 2])
+    return repeats and not frame.layout.endswith("lean") and (little or tag in (METADATA, PAYLOAD))
 
 
 MAX_VOTES = 32
@@ -648,7 +648,7 @@ def observe(seen: Seen) -> None:
 
 
 def is_final(connection: Evidence) -> bool:
-    """Whether nothing can change what `select_layout` says: the codec's own opcode was seen, and a byte 3 that is msb."""
+    """Whether no later message changes `select_layout`: the codec's own opcode was seen, and a byte 3 that is msb."""
     return "codec opcode" in connection.state and bit_order(connection) == "msb"
 
 
@@ -924,14 +924,14 @@ def envelope(table: pa.Table) -> dict[str, pa.Array]:
     )
     # Zero without a name is the codec's "not set".
     unset = pc.and_(pc.equal(status, 0), pc.is_null(table["status_name"]))
-    said = true(pc.is_valid(status)) & ~true(unset)
+    has_status = true(pc.is_valid(status)) & ~true(unset)
     nothing = pa.scalar(None, pa.string())
     opaques = (pc.cast(table[name], pa.string()) for name in ("opaque", "op_opaque"))
     failed = pc.fill_null(failed, False)
     return {
         "destination": pc.if_else(pc.or_(*named), destination, nothing),
         "correlation_id": pc.binary_join_element_wise(*opaques, ":"),
-        "status": case_when({"ok": said, "error": said & true(failed)}),
+        "status": case_when({"ok": has_status, "error": has_status & true(failed)}),
         "error_code": pc.if_else(failed, pc.cast(table["reason"], pa.int64()), pa.scalar(None, pa.int64())),
         "error_text": pc.if_else(failed, table["reason_name"], nothing),
     }

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=False, cdivision=True
 """Where kokaq's frames end: stream bytes to spans, each with the form that reads it.
 
-``kokaq`` names this in its layouts and ``frames`` feeds it. It promises for any bytes a frame, that more bytes are
+``kokaq`` names this in its layouts and ``framing`` feeds it. It promises for any bytes a frame, that more bytes are
 needed, or that there is none; never an exception, and an end never depends on how the stream was cut into packets.
 
 No frame says how long it is, so its neighbours are looked at: a frame ends where the next head stands, or the stream.
