@@ -187,7 +187,7 @@ class Dialogue:
             return kind
         if rules.ties:
             self._count(numbers)
-            if self.early and self._counts_up():
+            if self.early and (self._counts_up() or not self.requests_missing):
                 self._look_again()
         if len(self.ties) < MAX_TIES:
             self.ties.add(tie if rules.ties else 0)
@@ -224,7 +224,7 @@ class Dialogue:
     def takes_many(self) -> bool:
         """Whether requests may be taken in together: nothing that they say changes how others are read."""
         plain = self.mode == STEP and not self.stopped and not self.early and not self.waiting
-        return plain and self.state == self.rules.late
+        return plain and (self.frozen_at < 0 or self.rules.ties) and self.state == self.rules.late
 
     def requests(self, some: Requests) -> None:
         """Take requests in; those of which no reply comes are never looked at one by one."""
@@ -457,13 +457,17 @@ class Dialogue:
         self._settle(len(self.queue), UNKNOWN, certain=False)
         self.mode = OVER
 
-    def _tied(self, r: Reply) -> None:
-        """A reply out of step: it belongs to the only request that it repeats, if that cannot be another's."""
+    def _tied(self, r: Reply, is_last: bool = False) -> None:
+        """A reply out of step: it belongs to the only request that it repeats, if that cannot be another's.
+
+        ``is_last``: no request can be missing in front of it that is not known to be.
+        """
         fits = [i for i in range(self.head, len(self.queue)) if self._fits(self.queue[i], r)] if not r.untied else []
-        if len(fits) == 1 and self.requests_missing and not self._counts_up() and len(self.early) < MAX_AMBIGUOUS:
+        unsure = (self.requests_missing or not is_last) and not self._counts_up()
+        if len(fits) == 1 and unsure and len(self.early) < MAX_AMBIGUOUS:
             self.early.append(r)
             return
-        doubtful = len(fits) != 1 or (self.requests_missing and not self._counts_up())
+        doubtful = len(fits) != 1 or unsure
         at = fits[0] if fits else -1
         if doubtful or self.queue[at].row in self.spoiled or (not self.unordered and self.queue[at].kind != FIXED):
             self._spoil(fits, r)
@@ -483,7 +487,7 @@ class Dialogue:
         early, self.early = self.early, []
         for r in early:
             if self.mode == TIED:
-                self._tied(r)
+                self._tied(r, is_last=True)
             else:
                 self._in_step(r)
 
@@ -560,6 +564,7 @@ class Dialogue:
         if self.later and not (self.mode == STEP and whole_replies and not self.alone and not self.waiting):
             self._catch_up()
         if not self.requests_missing:
+            self._look_again()
             self._no_more_requests()
         if self.mode == RUN:
             self._end_run()

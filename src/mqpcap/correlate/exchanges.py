@@ -202,7 +202,7 @@ class Exchanges:
         for number, lane in enumerate(self.lanes):
             codes = lane.codes(batch.table)
             rows = _taking_part(lane, codes, batch.from_client)
-            if len(rows):
+            if len(rows) or batch.broken.any():  # bytes are missing in front of rows of another lane, too
                 block = self._new_block(batch, lane, codes, rows)
                 self._converse(number, lane, batch, codes, rows, block, order)
                 taken.append((rows, block))
