@@ -14,7 +14,7 @@ from mqpcap.protocols.msgq import PROTOCOL, MsgQ, MsgQFlat, MsgQHeader, MsgQJson
 from mqpcap.protocols.msgq import tree as typed
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import Claim, Opening, Verdict
-from mqpcap.tables.arrow import shortened
+from mqpcap.tables.messages import shortened
 
 
 def tree(text: str) -> bytes:
@@ -59,7 +59,7 @@ def columns(layout: str, frame: bytes) -> dict[str, Any]:
 def opening(c2s: bytes = b"", s2c: bytes = b"", **about: Any) -> Opening:
     base: dict[str, Any] = {
         "c2s_start": True, "s2c_start": True, "c2s_ended": False, "s2c_ended": False, "on_port": True,
-        "decode_as": False, "chain": lambda direction, layout, n: None,
+        "decode_as": False, "find_run": lambda direction, layout, n: None,
     }  # fmt: skip
     return Opening(c2s, s2c, **(base | about))
 
@@ -406,7 +406,7 @@ def test_without_a_start_the_first_message_tells_the_client() -> None:
     midway: dict[str, Any] = {
         "c2s_start": False,
         "s2c_start": False,
-        "chain": lambda d, layout, n: 3 if "flat" in layout else None,
+        "find_run": lambda d, layout, n: 3 if "flat" in layout else None,
     }
 
     assert verdict(b"xyz" + GETLNAME_FLAT, b"xyz" + LNAME_FLAT, **midway) is Verdict.YES

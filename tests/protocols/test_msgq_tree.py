@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from mqpcap.protocols.msgq import tree as typed
+from mqpcap.protocols.msgq.documents import columns
 from mqpcap.schema.flaws import Flaw
 
-NONE = np.zeros(1, np.int64), np.full(1, -1, np.int64)
 LEVELS = 500
 
 
@@ -35,10 +34,8 @@ def nested(levels: int) -> bytes:
 
 
 def flaw_of(content: bytes) -> Flaw:
-    flaw = np.zeros(1, np.uint8)
     here = np.zeros(1, np.int64), np.full(1, len(content), np.int64)
-    typed.documents(np.array(bytearray(content), np.uint8), here, NONE, NONE, flaw)
-    return Flaw(int(flaw[0]))
+    return Flaw(int(typed.read(np.frombuffer(content, np.uint8), here).flaw[0]))
 
 
 @pytest.mark.parametrize(
@@ -218,17 +215,18 @@ def test_documents_leave_a_long_msg_out_and_the_msg_stays_whole() -> None:
     ends = np.array([len(whole), 2 * len(whole) - 1, len(content)], np.int64)
     places = np.array([0, *ends[:-1]], np.int64), np.diff(ends, prepend=0)
     none = np.zeros(3, np.int64), np.full(3, -1, np.int64)
-    found = typed.documents(np.array(bytearray(content), np.uint8), places, none, none, np.zeros(3, np.uint8))
 
-    def texts(column: tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bool_]]) -> list[str | None]:
-        at, data, there = column
-        rows = zip(at[:-1], at[1:], there, strict=True)
-        return [data[one:two].tobytes().decode() if is_there else None for one, two, is_there in rows]
+    def found(keep: int | None) -> dict[str, list[object]]:
+        data = np.frombuffer(content, np.uint8)
+        out = columns(data, places, none, none, np.zeros(3, np.uint8), keep)
+        return {name: out[name].to_pylist() for name in ("msg", "seq", "document")}
 
-    assert texts(found.field("msg")) == ['"a€b"', None, None]
-    assert texts(found.documents(7)) == ['{"msg":"a€b","seq":5}', None, '{"seq":6}']
-    for keep in (6, 0):
-        assert texts(found.documents(keep)) == ['{"msg":null,"seq":5}', None, '{"seq":6}']
+    for keep, said in ((None, '"a€b"'), (7, '"a€b"'), (6, "null"), (0, "null")):
+        assert found(keep) == {
+            "msg": ['"a€b"', None, None],
+            "seq": ["5", None, "6"],
+            "document": [f'{{"msg":{said},"seq":5}}', None, '{"seq":6}'],
+        }
 
 
 def test_encode_takes_the_shortest_lengths() -> None:

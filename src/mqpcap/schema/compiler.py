@@ -35,8 +35,6 @@ SPANS: dict[type, pa.DataType] = {
     wire.GreedyText: pa.string(),
     wire.Bytes: pa.binary(),
     wire.GreedyBytes: pa.binary(),
-    wire.Tree: pa.binary(),
-    wire.Json: pa.binary(),
 }
 REFERENCES = ("when", "of", "length", "count")
 """What names an earlier field."""
@@ -232,8 +230,8 @@ class _Compiler:
     def kind(self, f: wire.Kind, parent: int, registers: dict[str, _Register], name: str | None) -> None:
         if type(f) in NUMBERS:
             self.number(f, parent, registers, name)  # a Number, by exact type
-        elif type(f) in SPANS:
-            self.span(f, parent, registers, name)  # a Span, by exact type
+        elif type(f) in SPANS or isinstance(f, wire.Late):
+            self.span(f, parent, registers, name)  # a Span, by exact type but for late ones
         elif type(f) is wire.Bits:
             reg = self.register(registers, f.name)
             col = self.column(f, "number", pa.int32(), parent, name)
@@ -276,7 +274,7 @@ class _Compiler:
         return ip.BY_REST, 0
 
     def span(self, f: wire.Span, parent: int, registers: dict[str, _Register], name: str | None) -> None:
-        col = self.column(f, "span", SPANS[type(f)], parent, name)
+        col = self.column(f, "span", SPANS.get(type(f), pa.binary()), parent, name)
         x, y = self.measure(f, registers)
         flags = ip.UTF8 * f.strict | ip.PRINTABLE * f.printable | ip.LITTLE * f.little
         bounds = -1
