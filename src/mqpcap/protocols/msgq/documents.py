@@ -119,7 +119,7 @@ def _of_json(buffer: NDArray[np.uint8], spans: tree.Places, flaw: NDArray[np.uin
             value = parsed(str(data, "utf-8"), _VALUES)
             if not isinstance(value, dict):
                 raise ValueError("a header is an object")
-            texts[row] = _HALVES.sub(_escape, _written(value))
+            texts[row] = _json(value)
         except (TooLong, RecursionError):
             flaw[row] = Flaw.TOO_LONG
             continue
@@ -127,7 +127,7 @@ def _of_json(buffer: NDArray[np.uint8], spans: tree.Places, flaw: NDArray[np.uin
             flaw[row] = Flaw.MALFORMED
             continue
         for name in value.keys() & words.keys():
-            words[name][row] = _written(value[name]) if name == "stats" else _word(value[name])
+            words[name][row] = _json(value[name]) if name == "stats" else _word(value[name])
         wants_answer[row] = value.get("want_answer") is True
     out = {name: pa.array(column, pa.string()) for name, column in (words | {"document": texts}).items()}
     out["want_answer"] = pa.array(wants_answer, mask=~wants_answer)
@@ -251,14 +251,15 @@ def _finite(digits: str) -> float | str:
 
 
 def _word(value: object) -> str | None:
-    """A value of a routing word as text, half of a surrogate pair as U+FFFD."""
-    if value is None:
-        return None
-    return _HALVES.sub("\ufffd", value if isinstance(value, str) else _written(value))
+    """A value of a routing word as text."""
+    if isinstance(value, str):
+        return _HALVES.sub("\ufffd", value)
+    return None if value is None else _json(value)
 
 
-def _escape(half: re.Match[str]) -> str:
-    return f"\\u{ord(half[0]):04x}"
+def _json(value: object) -> str:
+    """JSON text; half of a surrogate pair, which UTF-8 has not, stays an escape."""
+    return _HALVES.sub(lambda half: f"\\u{ord(half[0]):04x}", _written(value))
 
 
 _VALUES = json.JSONDecoder(strict=False, parse_constant=_refused, parse_float=_finite).decode
@@ -267,4 +268,3 @@ _OUTLINE = json.JSONDecoder(strict=False, parse_constant=_refused, parse_float=s
 _written = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
 _TOKENS = re.compile(r'"(?:[^"\\]++|\\.)*+"|[][{},]', re.DOTALL)
 _HALVES = re.compile("[\ud800-\udfff]")
-"""Halves of surrogate pairs, which UTF-8 has not."""
