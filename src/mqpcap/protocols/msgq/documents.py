@@ -12,7 +12,7 @@ read is read: control characters inside strings, too, but no NaN.
 import json
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,7 @@ MAX_DEPTH = 500
 MAX_TOKENS = 2_097_152
 """Strings, brackets and commas of a JSON text: each takes up to a hundred bytes of memory while it is read."""
 ROUTING = ("type", "from", "to", "group", "instance", "seq", "repl", "reply", "lname", "subtype")
-_WORDS = (*ROUTING, "sybtype", "stats")
+_WORDS = (*ROUTING, "sybtype")
 
 Columns = dict[str, pa.Array]
 Rows = NDArray[np.bool_]
@@ -64,7 +64,7 @@ def columns(
     if broken.any():
         found = {name: pc.if_else(broken, None, array) for name, array in found.items()}
     found["subtype"] = pc.coalesce(found["subtype"], found.pop("sybtype"))
-    found["has_stats"] = pc.is_valid(found.pop("stats"))
+    found["has_stats"] = pc.fill_null(found["has_stats"], False)
     return found
 
 
@@ -83,6 +83,8 @@ def _of_trees(
     np.maximum(flaw, texts.flaw, out=flaw)
     out = _tree_columns(texts, (spans[1] >= 0) & (texts.flaw == Flaw.NONE))
     out["msg_len"] = pa.array(texts.msg_wire, mask=texts.msg_wire < 0)
+    has_stats = out.pop("stats").is_valid()
+    out["has_stats"] = pc.if_else(has_stats, has_stats, None)
     out["want_answer"] = pa.nulls(len(flaw), pa.bool_())
     return out
 
@@ -113,23 +115,27 @@ def _of_json(buffer: NDArray[np.uint8], spans: tree.Places, flaw: NDArray[np.uin
     n = len(flaw)
     texts: list[str | None] = [None] * n
     words: dict[str, list[str | None]] = {name: [None] * n for name in _WORDS}
-    wants_answer = np.zeros(n, np.bool_)
+    has_stats, wants_answer = np.zeros((2, n), np.bool_)
     for row, data in _each(buffer, spans):
         try:
             value = parsed(str(data, "utf-8"), _VALUES)
             if not isinstance(value, dict):
                 raise ValueError("a header is an object")
-            texts[row] = _json(value)
+            texts[row] = _written(value)
         except (TooLong, RecursionError):
             flaw[row] = Flaw.TOO_LONG
             continue
         except ValueError:
             flaw[row] = Flaw.MALFORMED
             continue
-        for name in value.keys() & words.keys():
-            words[name][row] = _json(value[name]) if name == "stats" else _word(value[name])
+        for name, column in words.items():
+            if (said := value.get(name)) is not None:
+                column[row] = _word(said)
+        has_stats[row] = "stats" in value
         wants_answer[row] = value.get("want_answer") is True
-    out = {name: pa.array(column, pa.string()) for name, column in (words | {"document": texts}).items()}
+    out = {name: _strings_of(column, False) for name, column in words.items()}
+    out["document"] = _strings_of(texts, True)
+    out["has_stats"] = pa.array(has_stats, mask=~has_stats)
     out["want_answer"] = pa.array(wants_answer, mask=~wants_answer)
     return out
 
@@ -185,9 +191,9 @@ def _of_other_bodies(
             texts[row] = f'{{"hex":"{data.hex()}"}}'
             continue
         texts[row] = text
-        if asks_name[row] and isinstance(value, dict):
-            names[row] = _word(value.get("lname"))
-    return {"document": pa.array(texts, pa.string()), "lname": pa.array(names, pa.string())}
+        if asks_name[row] and isinstance(value, dict) and value.get("lname") is not None:
+            names[row] = _word(value["lname"])
+    return {"document": pa.array(texts, pa.string()), "lname": _strings_of(names, False)}
 
 
 def _each(buffer: NDArray[np.uint8], spans: tree.Places) -> Iterable[tuple[int, memoryview]]:
@@ -213,21 +219,22 @@ class TooLong(ValueError):
     """A JSON text that is nested too deep or has too many parts."""
 
 
-def parsed(text: str, decode: Callable[[str], object]) -> object:
+def parsed(text: str, decoder: json.JSONDecoder) -> object:
     """The value of a JSON text. Raises ValueError if it is none; TooLong if it is one up to where it goes too far."""
+    text = text.strip(" \t\r\n")
     cut = len(text)
     if cut > MAX_TOKENS or (cut > MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH):
         cut = _bounded(text)
     try:
-        value = decode(text[:cut])
+        value, end = decoder.raw_decode(text[:cut])
     except json.JSONDecodeError as error:
-        if error.pos < cut or cut == len(text):
-            raise
-        raise TooLong from None
+        if cut < len(text) and error.pos >= cut:
+            raise TooLong from None
+        raise
     except RecursionError:
         raise TooLong from None  # little was left of the interpreter's stack
-    if cut < len(text):
-        raise TooLong
+    if end < len(text):
+        raise ValueError("there is more behind the value")
     return value
 
 
@@ -250,20 +257,24 @@ def _finite(digits: str) -> float | str:
     return number if math.isfinite(number) else digits
 
 
-def _word(value: object) -> str | None:
+def _word(value: object) -> str:
     """A value of a routing word as text."""
     if isinstance(value, str):
-        return _HALVES.sub("\ufffd", value)
-    return None if value is None else _json(value)
+        return value
+    return str(value) if type(value) is int else _written(value)
 
 
-def _json(value: object) -> str:
-    """JSON text; half of a surrogate pair, which UTF-8 has not, stays an escape."""
-    return _HALVES.sub(lambda half: f"\\u{ord(half[0]):04x}", _written(value))
+def _strings_of(texts: list[str | None], is_json: bool) -> pa.Array:
+    """A column of texts; half of a surrogate pair, which UTF-8 has not, is an escape in JSON, else U+FFFD."""
+    try:
+        return pa.array(texts, pa.string())
+    except UnicodeEncodeError:
+        clean = (lambda half: f"\\u{ord(half[0]):04x}") if is_json else "\ufffd"
+        return pa.array([x and _HALVES.sub(clean, x) for x in texts], pa.string())
 
 
-_VALUES = json.JSONDecoder(strict=False, parse_constant=_refused, parse_float=_finite).decode
-_OUTLINE = json.JSONDecoder(strict=False, parse_constant=_refused, parse_float=str, parse_int=str).decode
+_VALUES = json.JSONDecoder(strict=False, parse_constant=_refused, parse_float=_finite)
+_OUTLINE = json.JSONDecoder(strict=False, parse_constant=_refused, parse_float=str, parse_int=str)
 """For what need only be JSON: numbers are not converted."""
 _written = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
 _TOKENS = re.compile(r'"(?:[^"\\]++|\\.)*+"|[][{},]', re.DOTALL)
