@@ -199,11 +199,19 @@ def test_escapes_are_those_of_json_dumps() -> None:
     assert typed.text(typed.encode({"k": text})) == json.dumps({"k": text}, ensure_ascii=False, separators=(",", ":"))
 
 
-def test_documents_grow_their_room() -> None:
-    """Control characters take six bytes each, more than the first room."""
-    content = typed.encode({"k": b"\x01" * 20_000})
+@pytest.mark.parametrize("item", ["04", "2500", "2501ff", "26023031", "27032e3565", "2801ff", "210101", "2200", "2300"])
+@pytest.mark.parametrize("tag", [b"", b"\1", b"\xff"])
+def test_no_item_outgrows_its_room(item: str, tag: bytes) -> None:
+    in_a_list = bytes.fromhex(item) * 2000
+    content = pairs((tag, item)) + b"\0\3" + len(in_a_list).to_bytes(4, "big") + in_a_list
 
     text = typed.text(content)
+
+    assert text is not None and len(text.encode()) <= typed.GROWTH * len(content) + 2
+
+
+def test_control_characters_take_all_the_room_there_is() -> None:
+    text = typed.text(typed.encode({"k": b"\x01" * 20_000}))
 
     assert text == '{"k":"' + "\\u0001" * 20_000 + '"}'
 

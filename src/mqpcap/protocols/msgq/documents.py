@@ -94,8 +94,7 @@ def _tree_columns(texts: tree.Texts, is_there: Rows) -> Columns:
     n, word_count = len(is_there), int(texts.places.max(initial=-1)) + 1
     words = _strings(texts.word_ends[: word_count + 1], texts.words, None)
     out = {
-        name: words.take(pa.array(place, mask=place < 0))
-        for name, place in zip(tree.FIELDS, texts.places, strict=True)
+        name: words.take(pa.array(place, mask=place < 0)) for name, place in zip(tree.FIELDS, texts.places, strict=True)
     }
     valid = None if is_there.all() else pa.py_buffer(np.packbits(is_there, bitorder="little"))
     out["document"] = _strings(texts.ends[: n + 1], texts.out, valid)
@@ -277,5 +276,5 @@ _VALUES = json.JSONDecoder(strict=False, parse_constant=_refused, parse_float=_f
 _OUTLINE = json.JSONDecoder(strict=False, parse_constant=_refused, parse_float=str, parse_int=str)
 """For what need only be JSON: numbers are not converted."""
 _written = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
-_TOKENS = re.compile(r'"(?:[^"\\]++|\\.)*+"|[][{},]', re.DOTALL)
+_TOKENS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[][{},]', re.DOTALL)  # a string without an end is one to the end
 _HALVES = re.compile("[\ud800-\udfff]")

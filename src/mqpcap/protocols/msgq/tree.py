@@ -320,10 +320,7 @@ _JSON_FLOAT = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 @cython.final
 @cython.cclass
 class Trees(JsonText):
-    """The reader of a batch: ``texts`` says where the texts are, ``words`` holds the values of FIELDS behind one another.
-
-    places, of field f of row r at f * n + r, is the number of its value; -1 for none.
-    """
+    """The reader of a batch: texts go to ``out``, values of FIELDS to ``words``; see Texts for how they are found."""
 
     keep: cython.Py_ssize_t
     words: cython.uchar[::1]
@@ -418,7 +415,9 @@ class Trees(JsonText):
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _check(self, p: cython.Py_ssize_t, end: cython.Py_ssize_t, long_null: cython.bint, depth: cython.int) -> cython.int:
+    def _check(
+        self, p: cython.Py_ssize_t, end: cython.Py_ssize_t, long_null: cython.bint, depth: cython.int
+    ) -> cython.int:
         """Whether pairs fill ``p`` to ``end``, items inside them included; ``depth`` levels are around them."""
         sp: cython.int = 0
         result: cython.int
@@ -510,9 +509,7 @@ class Trees(JsonText):
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _look_for_duplicates(
-        self, p: cython.Py_ssize_t, end: cython.Py_ssize_t, long_null: cython.bint
-    ) -> cython.int:
+    def _look_for_duplicates(self, p: cython.Py_ssize_t, end: cython.Py_ssize_t, long_null: cython.bint) -> cython.int:
         """Look at the tags of a hash: a few are compared here, many and duplicates are left to Python."""
         start: cython.Py_ssize_t = p
         count: cython.int = 0
@@ -692,9 +689,7 @@ class Trees(JsonText):
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _value(
-        self, kind: cython.int, at: cython.Py_ssize_t, n: cython.Py_ssize_t, field: cython.int
-    ) -> cython.void:
+    def _value(self, kind: cython.int, at: cython.Py_ssize_t, n: cython.Py_ssize_t, field: cython.int) -> cython.void:
         """Write a scalar, and keep it if it is a field: text as it is, null as no value but of msg and stats."""
         value: cython.Py_ssize_t = self.out_n
         is_text: cython.bint = self._scalar(kind, at, n)
@@ -806,8 +801,9 @@ def text(pairs: bytes) -> str | None:
 
 def has_typed_items(message: bytes) -> bool:
     """Whether a message (magic and all) holds an item of the types 5 to 8, which the first generation did not have."""
-    none = memoryview(np.zeros(1, np.int32))
-    kinds = Trees(memoryview(message or b"\0"), memoryview(np.empty(1, np.uint8)), memoryview(np.empty(1, np.uint8)), none, none, 0, 0).kinds(0, len(message))
+    room, none = np.empty(1, np.uint8), np.zeros(1, np.int32)
+    buffer = np.frombuffer(message or b"\0", np.uint8)
+    kinds = Trees(*map(memoryview, (buffer, room, room, none, none)), 0, 0).kinds(0, len(message))
     return kinds >= 0 and kinds >> BOOL != 0
 
 
