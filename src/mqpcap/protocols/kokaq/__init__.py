@@ -4,7 +4,7 @@ Source: docs/tcp-wireprotocol.md of kokaq/protocol at 95fc78e; pkg/tcp at 5c046d
 Ports 9944 and 4242. Big-endian, but for go1, which is little-endian; the magic 0x0420 says which.
 At most 4096 metadata entries in 1 MiB, 64 KiB of payload (lean: 16 MiB).
 
-No frame says how long it is, and some end only where the next one begins. So a splitter (``kokaq_frames``) looks at
+No frame says how long it is, and some end only where the next one begins. So a splitter looks at
 the neighbours, finds the end and names the layout that reads the frame. It waits for the bytes that decide: where a
 frame ends never depends on how the stream was cut into packets.
 
@@ -24,14 +24,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import case_when, factorize, true
-from mqpcap.protocols.kokaq import splitter as kokaq_frames
+from mqpcap.protocols.kokaq import splitter
 from mqpcap.protocols.kokaq.splitter import (
-    FORMS,
     HEADER_BYTES,
     MAX_LEAN_PAYLOAD_BYTES,
     MAX_METADATA_BYTES,
     MAX_METADATA_ENTRIES,
     METADATA,
+    OTHER,
     PAYLOAD,
     TRAILER_BYTES,
     VERSION,
@@ -427,14 +427,67 @@ class KokaqLeanAnswer(Message):
 
 # -- where a frame ends ----------------------------------------------------------------------------------
 
-_VERDICTS: Mapping[int, Literal["message", "more", "bad"]] = {
-    kokaq_frames.MESSAGE: "message", kokaq_frames.MORE: "more", kokaq_frames.BAD: "bad",
-}  # fmt: skip
+_VERDICTS: Mapping[int, Literal["message", "more", "bad"]] = {splitter.MESSAGE: "message", splitter.MORE: "more"}
+
+FORMS = ("doc", "doc_swapped", "doc_bytes", "doc_simple16", "go1", "go1_plain", "go1_simple16", "lean")
+"""What a frame may be read as; each direction has a layout for each."""
+
+# By magic and tag the variants, and what tells that one is right: the first that ends at a head or at the end. The last
+# is taken as it is (2.7, 2.8, 2.11, 2.12, 2.15). Of a component's tags the document has two readings.
+RULE_OF_ENDS: Mapping[tuple[str, int], tuple[tuple[str, str, str], ...]] = {
+    ("big", 0): (("lean", "lean", "anything"), ("doc", "header", "anything")),
+    ("big", METADATA): (
+        ("doc_simple16", "header", "three of a head"),
+        ("doc", "entries", "padding"),
+        ("doc_bytes", "block", "head"),
+        ("doc_swapped", "payload", "head, uncut"),
+        ("doc", "entries", "anything"),
+    ),
+    ("big", PAYLOAD): (
+        ("doc_simple16", "header", "three of a head"),
+        ("doc", "payload", "padding"),
+        ("doc_swapped", "entries", "head, uncut"),
+        ("doc", "payload", "anything"),
+    ),
+    ("big", OTHER): (("doc", "next head", "anything"), ("doc_simple16", "header", "anything")),
+    ("little", 0): (("go1", "header", "anything"),),
+    ("little", METADATA): (
+        ("go1_simple16", "header", "three of a head"),
+        ("go1", "entries", "tail"),
+        ("go1", "entries", "anything"),
+    ),
+    ("little", PAYLOAD): (
+        ("go1_simple16", "header", "three of a head"),
+        ("go1_plain", "odd payload", "head"),
+        ("go1", "numbered", "tail"),
+        ("go1_plain", "payload", "anything"),
+    ),
+    ("little", OTHER): (("go1", "next head", "anything"), ("go1_simple16", "header", "anything")),
+}
+
+
+def _words() -> memoryview:
+    """The rule as `Frames` takes it."""
+    places: list[int] = []
+    rows: list[int] = []
+    for variants in RULE_OF_ENDS.values():
+        places.append(splitter.FIRST_ROW + len(rows))
+        for form, end, behind in variants:
+            rows += [FORMS.index(form), splitter.ENDS.index(end), splitter.BEHIND.index(behind)]
+    undecided = FORMS.index("doc"), FORMS.index("go1")
+    return memoryview(np.array([*places, splitter.FIRST_ROW + len(rows), *undecided, *rows], np.int32))
+
+
+_WORDS = _words()
+
+
+def _frames(buf: memoryview, limit: int, ended: bool) -> Frames:
+    return Frames(_WORDS, buf, limit, ended)
 
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """Finds the frames of a direction; ``layouts`` are those that it names."""
+    """Finds the frames of a direction by the rule; ``layouts`` are those that it names."""
 
     direction: Direction
     layouts: tuple[str, ...]
@@ -444,7 +497,7 @@ class Splits:
 
         ``more`` names a layout once the 12 bytes of the header are here: such a frame, cut by the end, is truncated.
         """
-        return self._split(*Frames(buf, limit, ended).one(at))
+        return self._split(*_frames(buf, limit, ended).one(at))
 
     def many(
         self,
@@ -455,18 +508,19 @@ class Splits:
         rows: tuple[memoryview, memoryview, memoryview, memoryview, memoryview],
     ) -> tuple[int, int, Split | None]:
         """The frames from ``at`` on; see `mqpcap.schema.protocol.Splitter`."""
-        frames = Frames(buf, limit, ended)
+        frames = _frames(buf, limit, ended)
         count, at = frames.many(at, *rows)
         stopped = self._split(*frames.stopped())
         return count, at, None if stopped.verdict == "message" else stopped
 
     def search(self, buf: memoryview, at: int, limit: int, ended: bool, in_a_row: int) -> tuple[int, bool]:
         """Where frames follow each other; see `mqpcap.schema.protocol.Splitter`."""
-        found: tuple[int, bool] = Frames(buf, limit, ended).search(at, in_a_row)
+        found: tuple[int, bool] = _frames(buf, limit, ended).search(at, in_a_row)
         return found
 
     def _split(self, verdict: int, end: int, known_end: int, form: int, op: int, flaw: int) -> Split:
-        return Split(_VERDICTS[verdict], end, known_end, "" if form < 0 else self.layouts[form], op, flaw)
+        layout = "" if form < 0 else self.layouts[form]
+        return Split(_VERDICTS.get(verdict, "bad"), end, known_end, layout, op, flaw)
 
 
 SPLITS: Mapping[Direction, Splits] = {d: Splits(d, tuple(f"{d}_{form}" for form in FORMS)) for d in DIRECTIONS}
@@ -520,17 +574,17 @@ def _judged(buf: memoryview, at: int, ended: bool, direction: Direction, on_port
         return _First(Verdict.NO)
     plausible = _plausible(buf, at, first)
     whole = first.verdict == "message"
-    follows = Frames(buf, limit, ended).follows(first.end) if whole else kokaq_frames.WAIT
+    follows = _frames(buf, limit, ended).follows(first.end) if whole else splitter.WAIT
     echoes, votes, repeats = _chained(direction, buf, at, ended)
     if plausible and (repeats or _repeats(buf, at, first)):
         verdict = Verdict.YES
-    elif found and plausible and follows == kokaq_frames.YES and first.end < limit:
+    elif found and plausible and follows == splitter.YES and first.end < limit:
         verdict = Verdict.YES  # found by a search, and another stands behind it
-    elif follows == kokaq_frames.YES and (plausible or on_port):
+    elif follows == splitter.YES and (plausible or on_port):
         # On the port magic and version are enough: the codec sends any opcode and type it is given.
         verdict = Verdict.LIKELY
     else:
-        verdict = Verdict.WAIT if follows == kokaq_frames.WAIT and not ended else Verdict.NO
+        verdict = Verdict.WAIT if follows == splitter.WAIT and not ended else Verdict.NO
     return _First(verdict, echoes, votes if found else 0)
 
 
