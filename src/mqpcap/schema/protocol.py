@@ -172,6 +172,8 @@ class ConnectionFacts:
     group_name: str | None = None
     client_name: str | None = None
     op_names: Mapping[tuple[Direction, int], str] | None = None
+    own: Any = None
+    """What the protocol's `derive` wants to know of the connection: see ``Raw.facts``."""
     columns: Mapping[str, str | None] = field(default_factory=dict)
     """Columns of the protocol table that are the same on every row of the connection."""
 
@@ -251,6 +253,9 @@ class Raw:
     """A column of the table, hidden ones too, as Arrow."""
     items: Callable[[str, str], tuple[NDArray[np.int64], NDArray[np.int64]]]
     """``items(list, field)``: of every item of a list column the row, and its value of an integer field."""
+    facts: "Sequence[ConnectionFacts]"
+    """What the connections of the rows say, as far as it is known; ``of`` is each row's place in it."""
+    of: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

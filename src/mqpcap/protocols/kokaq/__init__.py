@@ -4,19 +4,18 @@ Source: docs/tcp-wireprotocol.md of kokaq/protocol at 95fc78e; pkg/tcp at 5c046d
 Ports 9944 and 4242. Big-endian, but for go1, which is little-endian; the magic 0x0420 says which.
 At most 4096 metadata entries in 1 MiB, 64 KiB of payload (lean: 16 MiB).
 
-No frame says how long it is, and some end only where the next one begins. So a splitter looks at
-the neighbours, finds the end and names the layout that reads the frame. It waits for the bytes that decide: where a
-frame ends never depends on how the stream was cut into packets.
+No frame says how long it is. One rule (``RULE_OF_ENDS``) finds the end and names the layout that reads the frame: the
+first variant that ends at a header or at the end of the stream.
 
 The document contradicts itself and the codec: what 5, 7 and 8 mean, and every client and status, is told by
-evidence from the connection's big-endian frames. A layout has a variant for each state of that evidence,
-and ``select_layout`` picks one. Nothing is guessed in silence: ``ambiguities`` names what rests on an open choice.
+evidence from the connection's big-endian frames. It gives ``derive`` the names; only the order of the bits in byte 3 has
+layouts of its own. Nothing is guessed in silence: ``ambiguities`` names what rests on an open choice.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -84,6 +83,7 @@ CODEC_OPS = {
     8: "ReleasePeekLock",
 }  # fmt: skip
 CLIENTS = ("ProxyHttp", "ProxyAmqp", "QueueService", "StorageService", "HealthService")
+DOC_NAMED, CODEC_NAMED = ({(d, i): name for d in DIRECTIONS for i, name in x.items()} for x in (DOC_OPS, CODEC_OPS))
 DOC_CLIENTS = dict(enumerate(CLIENTS))
 CODEC_CLIENTS = dict(enumerate(CLIENTS, 1))
 STATUSES = ("Success", "Fail", "PartialSucess", "Unknown")
@@ -556,7 +556,7 @@ def _first(opening: Opening, direction: Direction) -> _First:
         return _First(Verdict.NO if ended else Verdict.WAIT)
     at: int | None = 0
     if not started:
-        at = opening.find_run(direction, direction, 2)
+        at = opening.find_run(direction, f"{direction}_doc", 2)
     if at is None:
         return _First(Verdict.NO if ended else Verdict.WAIT)
     return _judged(memoryview(data), at, ended, direction, opening.on_port, not started)
@@ -653,9 +653,9 @@ def claims(opening: Opening) -> Claim:
     if best is Verdict.YES or (answered and Verdict.NO not in (one.verdict, two.verdict)):
         verdict = Verdict.YES if proven or opening.on_port else Verdict.LIKELY
         why = "an answer to its request" if answered else "a component that repeats the head"
-        return Claim(verdict, "c2s", "s2c", why)
+        return Claim(verdict, "c2s_doc", "s2c_doc", why)
     if best is Verdict.LIKELY and Verdict.WAIT not in (one.verdict, two.verdict):
-        return Claim(Verdict.LIKELY, "c2s", "s2c", "a frame that ends at a head or the end")
+        return Claim(Verdict.LIKELY, "c2s_doc", "s2c_doc", "a frame that ends at a head or the end")
     if best is Verdict.NO:
         return Claim(Verdict.NO)
     return Claim(Verdict.WAIT)
@@ -667,8 +667,6 @@ Numbering = Literal["open", "doc", "codec"]
 Order = Literal["open", "msb", "lsb"]
 REMEMBERED = 1024
 """Sets of values of the fourth byte whose meaning is remembered: connections mostly have one of a few."""
-NUMBERINGS: tuple[Numbering, ...] = ("open", "doc", "codec")
-ORDERS: tuple[Order, ...] = ("open", "msb", "lsb")
 _LSB_ONLY = frozenset(b for b in range(0x40, 0x100) if b & 0x3C == 0)
 
 
@@ -702,7 +700,7 @@ def observe(seen: Seen) -> None:
 
 
 def is_final(connection: Evidence) -> bool:
-    """Whether nothing can change what `select_layout` says: the codec's own opcode was seen, and a byte 3 that is msb."""
+    """Whether `select_layout` and `derive` are told the same from now on: by the codec's own opcode and an msb byte 3."""
     return "codec opcode" in connection.state and bit_order(connection) == "msb"
 
 
@@ -743,88 +741,58 @@ def _types_of(bytes_3: int) -> str:
     return "table" if any((b & 0x3F if lsb else b >> 2) == 0 for b in seen) else "legend"
 
 
+class Reading(NamedTuple):
+    """What a connection's evidence says of the numbers in its big-endian frames."""
+
+    numbering: Numbering = "open"
+    order: Order = "open"
+
+
 def select_layout(connection: Evidence, layout: str) -> str:
-    """The variant of a big-endian layout that the evidence asks for."""
-    if "_doc" not in layout:
-        return layout
-    return variant(layout.partition(".")[0], numbering(connection), bit_order(connection))
-
-
-def variant(layout: str, numbers: Numbering, order: Order) -> str:
-    """The name of a layout's variant.
-
-    >>> variant("c2s_doc", "codec", "open")
-    'c2s_doc.codec.open'
-    """
-    return layout if (numbers, order) == ("open", "open") else f"{layout}.{numbers}.{order}"
-
-
-_OP_NAMES: Mapping[str, Mapping[tuple[Direction, int], str]] = {
-    numbers: {(d, op): name for d in DIRECTIONS for op, name in names.items()}
-    for numbers, names in (("codec", CODEC_OPS), ("open", DOC_OPS), ("doc", DOC_OPS))
-}
+    """The layout with the order of bits that the evidence asks for."""
+    return f"{layout}_lsb" if "_doc" in layout and bit_order(connection) == "lsb" else layout
 
 
 def resolve(connection: Evidence) -> ConnectionFacts:
-    """Names of operations and the reading of the types."""
+    """Names of operations, the reading of the types, and of what `derive` names."""
     if "frames" not in connection.state:
         return ConnectionFacts()
-    return ConnectionFacts(op_names=_OP_NAMES[numbering(connection)], columns={"type_reading": types(connection)})
+    found = Reading(numbering(connection), bit_order(connection))
+    names = CODEC_NAMED if found.numbering == "codec" else DOC_NAMED
+    return ConnectionFacts(op_names=names, own=found, columns={"type_reading": types(connection)})
 
 
 # -- columns that fields do not say ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Trait:
-    """What the name of a layout says."""
-
-    form: str
-    numbers: Numbering
-    order: Order
-
-    @property
-    def little(self) -> bool:
-        return self.form.startswith("go1")
-
-    @property
-    def is_doc(self) -> bool:
-        return self.form.startswith("doc")
-
-    @property
-    def codec(self) -> bool:
-        return self.numbers == "codec" or not (self.is_doc or self.form == "sized")
-
-
-def _trait(layout: str) -> _Trait:
-    form, _, rest = layout.partition("_")[2].partition(".")
-    numbers, _, order = rest.partition(".")
-    return _Trait(
-        form,
-        next((x for x in NUMBERINGS if x == numbers), "open"),
-        next((x for x in ORDERS if x == order), "open"),
-    )
-
-
 def derive(raw: Raw) -> dict[str, pa.Array]:
     """Names by the numbering in force, names of queues as text, and what rests on an open choice."""
-    traits = [_trait(name) for name in raw.layout_names]
-    codec = np.array([t.codec for t in traits], np.bool_)[raw.layout]
-    little = np.array([t.little for t in traits], np.bool_)[raw.layout]
+    forms = [name.split("_", 1)[1] for name in raw.layout_names]
+    readings = [facts.own or Reading() for facts in raw.facts]
+    is_doc = _each(forms, raw.layout, lambda form: form.startswith("doc"))
+    codec = _each(forms, raw.layout, lambda form: form.startswith(("go1", "lean")))
+    codec |= is_doc & _each(readings, raw.of, lambda reading: reading.numbering == "codec")
+    little = _each(forms, raw.layout, lambda form: form.startswith("go1"))
     client, status, reason = raw.numbers("client"), raw.numbers("status"), raw.numbers("reason")
     return {
         "byte_order": _picked(little, ("big", "little")),
         "numbering": _picked(codec, ("doc", "codec")),
         "type_reading": _picked(np.zeros(raw.n, np.bool_), ("legend", "legend")),
-        "bit_order": _picked(np.array([t.order == "lsb" for t in traits], np.bool_)[raw.layout], ("msb", "lsb")),
+        "bit_order": _picked(_each(forms, raw.layout, lambda form: form.endswith("lsb")), ("msb", "lsb")),
         "client_name": _named(client, codec, DOC_CLIENTS, CODEC_CLIENTS),
         "status_name": _named(status, codec, DOC_STATUSES, CODEC_STATUSES),
         "reason_name": _named(reason, codec, DOC_REASONS, CODEC_REASONS),
         "namespace": _name(raw, "namespace", little),
         "queue": _name(raw, "queue", little),
         "metadata": _metadata(raw.array("entries"), codec),
-        "ambiguities": _ambiguities(raw, traits),
+        "ambiguities": _ambiguities(raw, forms, readings, is_doc),
     }
+
+
+def _each(values: Sequence[Any], place: NDArray[Any], holds: Callable[[Any], bool]) -> NDArray[np.bool_]:
+    """For each row whether something holds of the value at its place."""
+    said: NDArray[np.bool_] = np.array([holds(value) for value in values], np.bool_)[place]
+    return said
 
 
 def _picked(which: NDArray[np.bool_], words: tuple[str, str]) -> pa.Array:
@@ -888,15 +856,18 @@ _BITS = {"opcode": 9, "client": 9, "status": 5, "reason": 5, "message_type": 7, 
 _ORDER_BITS = 10
 
 
-def _ambiguities(raw: Raw, traits: Sequence[_Trait]) -> pa.Array:
+def _ambiguities(
+    raw: Raw, forms: Sequence[str], readings: Sequence[Reading], is_doc: NDArray[np.bool_]
+) -> pa.Array:
     """``field:number`` for every number of a big-endian frame whose meaning rests on an unproven choice."""
-    is_doc = np.array([t.is_doc for t in traits], np.bool_)[raw.layout]
     if not is_doc.any():
         return pa.array([[]], pa.list_(pa.string())).take(pa.array(np.zeros(raw.n, np.int64)))
     columns = {name: raw.numbers(name) for name in _BITS}
     orders = _tag_orders(raw)
-    # A number per row, equal only for rows of the same layout, values and doubtful tags.
-    key = np.where(is_doc, raw.layout.astype(np.int64) + 1, 0)
+    different = list(dict.fromkeys(readings))
+    reading = np.array([different.index(x) for x in readings], np.int64)[raw.of]
+    # A number per row, equal only for rows of the same layout, reading, values and doubtful tags.
+    key = np.where(is_doc, raw.layout * len(different) + reading + 1, 0)
     for name, (value, present) in columns.items():
         key = key << _BITS[name] | np.where(is_doc & present, value + 1, 0)
     encoded = pa.array(key << _ORDER_BITS | orders).dictionary_encode()
@@ -906,7 +877,9 @@ def _ambiguities(raw: Raw, traits: Sequence[_Trait]) -> pa.Array:
     lists: list[list[str]] = []
     for row in example.tolist():
         values = [int(value[row]) if present[row] else None for value, present in columns.values()]
-        lists.append(_ambiguous(traits[raw.layout[row]], values, _tags(int(orders[row]))) if is_doc[row] else [])
+        tags = _tags(int(orders[row]))
+        form = forms[raw.layout[row]]
+        lists.append(_ambiguous(form, different[reading[row]], values, tags) if is_doc[row] else [])
     return pa.array(lists, pa.list_(pa.string())).take(pa.array(which))
 
 
@@ -951,20 +924,20 @@ _AMBIGUOUS: Mapping[Numbering, Mapping[str, tuple[int, ...]]] = {
 }
 
 
-def _ambiguous(trait: _Trait, values: Sequence[int | None], tags: Sequence[int]) -> list[str]:
+def _ambiguous(form: str, reading: Reading, values: Sequence[int | None], tags: Sequence[int]) -> list[str]:
     opcode, client, status, reason, message_type, rq = values
     found: list[str] = []
-    open_ones = _AMBIGUOUS[trait.numbers]
+    open_ones = _AMBIGUOUS[reading.numbering]
     for name, value in (("opcode", opcode), ("client", client), ("status", status), ("reason", reason)):
         if value in open_ones.get(name, ()):
             found.append(f"{name}:{value}")
     found += [f"metadata:{t}" for t in dict.fromkeys(tags) if t in open_ones.get("metadata", ())]
-    if trait.order == "open" and message_type == 0 and rq:
+    if reading.order == "open" and message_type == 0 and rq:
         # Bytes 1 to 3 read the other way round: type 1 to 3, rq 0.
         found += ["message_type:0", f"rq:{rq}"]
-    if trait.form == "doc_swapped":
+    if form.startswith("doc_swapped"):
         found.append("tag")
-    if trait.form == "doc_bytes":
+    if form.startswith("doc_bytes"):
         found.append("field_count")
     return found
 
@@ -993,58 +966,44 @@ def envelope(table: pa.Table) -> dict[str, pa.Array]:
 
 # -- the protocol ----------------------------------------------------------------------------------------
 
-_COMPONENTS = {
+_DOC_BODIES: Mapping[str, tuple[type[Message], ...]] = {
     "doc": (KokaqSimple, KokaqPayload, KokaqMetadata),
     "doc_swapped": (KokaqPayloadSwapped, KokaqMetadataSwapped),
     "doc_bytes": (KokaqMetadataBytes,),
     "doc_simple16": (KokaqSimple,),
-    "go1": (KokaqSimple, KokaqLEPayload, KokaqLEMetadata),
-    "go1_plain": (KokaqLEPlainPayload,),
-    "go1_simple16": (KokaqSimple,),
-    "sized": (KokaqSimple, KokaqPayload, KokaqMetadata),
-}
-# By (wide opaque, lsb): the request's class and the answer's.
-_DOC_HEADERS: Mapping[tuple[bool, bool], tuple[type[Message], type[Message]]] = {
-    (False, False): (KokaqRequest, KokaqAnswer),
-    (False, True): (KokaqRequestLsb, KokaqAnswerLsb),
-    (True, False): (KokaqRequest16, KokaqAnswer16),
-    (True, True): (KokaqRequest16Lsb, KokaqAnswer16Lsb),
 }
 
 
 def _layouts() -> Iterator[Layout]:
-    """The entry layouts, which a connection begins in, and those that their splitter names."""
-    for d in DIRECTIONS:
-        yield Layout(d, d, {}, dialect="doc", splitter=SPLITS[d])
+    """By direction and form; a connection begins in those that have the splitter."""
     for i, d in enumerate(DIRECTIONS):
-        for form, classes in _COMPONENTS.items():
-            if not form.startswith("doc"):
-                continue
-            for numbers in NUMBERINGS:
-                for order in ORDERS:
-                    header = _DOC_HEADERS["16" in form, order == "lsb"][i]
-                    names = CODEC_OPS if numbers == "codec" else DOC_OPS
-                    yield _reading(variant(f"{d}_{form}", numbers, order), d, header, classes, names, "doc")
-        little: tuple[type[Message], ...] = (KokaqLERequest, KokaqLEAnswer)
-        wide: tuple[type[Message], ...] = (KokaqLERequest16, KokaqLEAnswer16)
-        sized: tuple[type[Message], ...] = (KokaqSizedRequest, KokaqSizedAnswer)
-        yield _reading(f"{d}_go1", d, little[i], _COMPONENTS["go1"], CODEC_OPS, "go1")
-        yield _reading(f"{d}_go1_plain", d, little[i], _COMPONENTS["go1_plain"], CODEC_OPS, "go1")
-        yield _reading(f"{d}_go1_simple16", d, wide[i], _COMPONENTS["go1_simple16"], CODEC_OPS, "go1")
-        lean = (KokaqLeanRequest, KokaqLeanAnswer)[i]
-        yield _reading(f"{d}_lean", d, KokaqLean, (lean,), CODEC_OPS, "lean")
-        yield _reading(f"{d}_sized", d, sized[i], _COMPONENTS["sized"], DOC_OPS, "sized")
+        request = (KokaqRequest, KokaqAnswer)[i], (KokaqRequestLsb, KokaqAnswerLsb)[i]
+        request_16 = (KokaqRequest16, KokaqAnswer16)[i], (KokaqRequest16Lsb, KokaqAnswer16Lsb)[i]
+        for form, bodies in _DOC_BODIES.items():
+            for bits, header in zip(("", "_lsb"), request_16 if "16" in form else request, strict=True):
+                splitter_ = SPLITS[d] if form + bits == "doc" else None
+                yield _layout(f"{d}_{form}{bits}", d, header, bodies, "doc", DOC_OPS, splitter_)
+        little = (KokaqLERequest, KokaqLEAnswer)[i], (KokaqLERequest16, KokaqLEAnswer16)[i]
+        yield _layout(f"{d}_go1", d, little[0], (KokaqSimple, KokaqLEPayload, KokaqLEMetadata), "go1")
+        yield _layout(f"{d}_go1_plain", d, little[0], (KokaqLEPlainPayload,), "go1")
+        yield _layout(f"{d}_go1_simple16", d, little[1], (KokaqSimple,), "go1")
+        yield _layout(f"{d}_lean", d, KokaqLean, ((KokaqLeanRequest, KokaqLeanAnswer)[i],), "lean")
+        sized = (KokaqSizedRequest, KokaqSizedAnswer)[i]
+        yield _layout(f"{d}_sized", d, sized, _DOC_BODIES["doc"], "sized", DOC_OPS)
 
 
-def _reading(
+def _layout(
     name: str,
     direction: Direction,
     header: type[Message],
-    classes: Sequence[type[Message]],
-    names: Mapping[int, str],
+    bodies: Sequence[type[Message]],
     dialect: str,
+    names: Mapping[int, str] = CODEC_OPS,
+    splits: Splits | None = None,
 ) -> Layout:
-    return Layout(name, direction, {ANY: classes}, header=header, op="opcode", names=names, dialect=dialect)
+    return Layout(
+        name, direction, {ANY: bodies}, header=header, op="opcode", names=names, dialect=dialect, splitter=splits
+    )
 
 
 _LAYOUTS = tuple(_layouts())
