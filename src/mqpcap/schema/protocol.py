@@ -141,18 +141,18 @@ class Splitter(Shape):
         """The message at ``at``, or why there is none."""
         ...
 
-    def many(
+    def scan(
         self,
         buf: memoryview,
         at: int,
         limit: int,
         ended: bool,
         rows: tuple[memoryview, memoryview, memoryview, memoryview, memoryview],
-    ) -> tuple[int, int, Split | None]:
-        """The messages one after the other from ``at``.
+    ) -> tuple[int, int, int, int, int]:
+        """The messages one after the other from ``at``, as ``Interpreter.scan`` has it.
 
-        Returns how many were put into ``rows`` (int64: start, end, place in ``layouts``, op, flaw), where the next one
-        begins, and what stands there if it is none: None where the rows are full or ``limit`` is reached.
+        Puts start, end, place in ``layouts``, op and flaw (int64) of each into ``rows``. Returns how many, one of SCAN_*,
+        where the next one begins, the end it claims, and the place of its layout (-1 if unknown).
         """
         ...
 

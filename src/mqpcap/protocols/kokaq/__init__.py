@@ -15,6 +15,7 @@ layouts of its own. Nothing is guessed in silence: ``ambiguities`` names what re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
@@ -427,7 +428,7 @@ class KokaqLeanAnswer(Message):
 
 # -- where a frame ends ----------------------------------------------------------------------------------
 
-_VERDICTS: Mapping[int, Literal["message", "more", "bad"]] = {splitter.MESSAGE: "message", splitter.MORE: "more"}
+_VERDICTS: tuple[Literal["more", "message", "bad"], ...] = ("more", "message", "bad")  # by the splitter's numbers
 
 FORMS = ("doc", "doc_swapped", "doc_bytes", "doc_simple16", "go1", "go1_plain", "go1_simple16", "lean")
 """What a frame may be read as; each direction has a layout for each."""
@@ -470,9 +471,9 @@ def _words() -> memoryview:
     """The rule as `Frames` takes it."""
     places: list[int] = []
     rows: list[int] = []
-    for variants in RULE_OF_ENDS.values():
+    for key in product(("big", "little"), range(OTHER + 1)):
         places.append(splitter.FIRST_ROW + len(rows))
-        for form, end, behind in variants:
+        for form, end, behind in RULE_OF_ENDS[key]:
             rows += [FORMS.index(form), splitter.ENDS.index(end), splitter.BEHIND.index(behind)]
     undecided = FORMS.index("doc"), FORMS.index("go1")
     return memoryview(np.array([*places, splitter.FIRST_ROW + len(rows), *undecided, *rows], np.int32))
@@ -497,30 +498,25 @@ class Splits:
 
         ``more`` names a layout once the 12 bytes of the header are here: such a frame, cut by the end, is truncated.
         """
-        return self._split(*_frames(buf, limit, ended).one(at))
+        verdict, end, known_end, form, op, flaw = _frames(buf, limit, ended).one(at)
+        return Split(_VERDICTS[verdict], end, known_end, "" if form < 0 else self.layouts[form], op, flaw)
 
-    def many(
+    def scan(
         self,
         buf: memoryview,
         at: int,
         limit: int,
         ended: bool,
         rows: tuple[memoryview, memoryview, memoryview, memoryview, memoryview],
-    ) -> tuple[int, int, Split | None]:
+    ) -> tuple[int, int, int, int, int]:
         """The frames from ``at`` on; see `mqpcap.schema.protocol.Splitter`."""
-        frames = _frames(buf, limit, ended)
-        count, at = frames.many(at, *rows)
-        stopped = self._split(*frames.stopped())
-        return count, at, None if stopped.verdict == "message" else stopped
+        found: tuple[int, int, int, int, int] = _frames(buf, limit, ended).scan(at, *rows)
+        return found
 
     def search(self, buf: memoryview, at: int, limit: int, ended: bool, in_a_row: int) -> tuple[int, bool]:
         """Where frames follow each other; see `mqpcap.schema.protocol.Splitter`."""
         found: tuple[int, bool] = _frames(buf, limit, ended).search(at, in_a_row)
         return found
-
-    def _split(self, verdict: int, end: int, known_end: int, form: int, op: int, flaw: int) -> Split:
-        layout = "" if form < 0 else self.layouts[form]
-        return Split(_VERDICTS.get(verdict, "bad"), end, known_end, layout, op, flaw)
 
 
 SPLITS: Mapping[Direction, Splits] = {d: Splits(d, tuple(f"{d}_{form}" for form in FORMS)) for d in DIRECTIONS}

@@ -51,10 +51,10 @@ OTHER = cython.declare(cython.const[cython.int], 3)
 BIG_0 = cython.declare(cython.const[cython.int], 0x04)
 BIG_1 = cython.declare(cython.const[cython.int], 0x20)
 
-# Verdicts.
-BAD = cython.declare(cython.const[cython.int], 0)
-MORE = cython.declare(cython.const[cython.int], 1)
-MESSAGE = cython.declare(cython.const[cython.int], 2)
+# Verdicts: numbers as those of SCAN_MORE, SCAN_FULL and SCAN_BAD.
+MORE = cython.declare(cython.const[cython.int], 0)
+MESSAGE = cython.declare(cython.const[cython.int], 1)
+BAD = cython.declare(cython.const[cython.int], 2)
 
 # Answers to a look at a place.
 NO = cython.declare(cython.const[cython.int], 0)
@@ -90,7 +90,7 @@ globals().update(
         "HEADER_BYTES": HEADER_BYTES, "TRAILER_BYTES": TRAILER_BYTES, "MAX_METADATA_ENTRIES": MAX_METADATA_ENTRIES,
         "MAX_METADATA_BYTES": MAX_METADATA_BYTES, "MAX_LEAN_PAYLOAD_BYTES": MAX_LEAN_PAYLOAD_BYTES,
         "METADATA": METADATA, "PAYLOAD": PAYLOAD, "OTHER": OTHER, "VERSION": VERSION, "FIRST_ROW": FIRST_ROW,
-        "MORE": MORE, "MESSAGE": MESSAGE, "WAIT": WAIT, "YES": YES,
+        "WAIT": WAIT, "YES": YES,
     }
 )  # fmt: skip
 
@@ -445,11 +445,11 @@ class Frames:
         return self._clean(at)
 
     def one(self, at: cython.longlong) -> tuple[int, int, int, int, int, int]:
-        """The frame at ``at``, as ``stopped`` has it."""
+        """The frame at ``at``: verdict, end, known_end, form, op and flaw."""
         self._split(at)
-        return self.stopped()
+        return self.verdict, self.end, self.known_end, self.form, self.op, self.flaw
 
-    def many(
+    def scan(
         self,
         at: cython.longlong,
         starts: cython.longlong[::1],
@@ -457,14 +457,15 @@ class Frames:
         forms: cython.longlong[::1],
         ops: cython.longlong[::1],
         flaws: cython.longlong[::1],
-    ) -> tuple[int, int]:
-        """The frames one after the other from ``at``: how many were put into the arrays, and where the next begins.
+    ) -> tuple[int, int, int, int, int]:
+        """The frames one after the other from ``at``, put into the arrays.
 
-        It stops when the arrays are full, at the limit, or at what is no frame: ``stopped`` then tells of it.
+        It stops when these are full (MESSAGE), at the limit, or at what is no whole frame. Returns how many they are,
+        the verdict, where the next begins, its known_end and form.
         """
         n: cython.Py_ssize_t = 0
         room: cython.Py_ssize_t = len(starts)
-        self.verdict = MESSAGE
+        self._leave(MORE, -1, -1)
         with cython.nogil:
             while at < self.limit and n < room:
                 self._split(at)
@@ -477,11 +478,7 @@ class Frames:
                 flaws[n] = self.flaw
                 n += 1
                 at = self.end
-        return n, at
-
-    def stopped(self) -> tuple[int, int, int, int, int, int]:
-        """What the last look left: verdict, end, known_end, form, op and flaw."""
-        return self.verdict, self.end, self.known_end, self.form, self.op, self.flaw
+        return n, self.verdict, at, self.known_end, self.form
 
     def search(self, at: cython.longlong, in_a_row: cython.int) -> tuple[int, bool]:
         """The first place from which ``in_a_row`` frames follow, or fewer that end exactly at the end.
