@@ -51,7 +51,7 @@ class _Collected:
     runs: list[tuple[int, int, int]] = field(default_factory=list)
 
 
-class Excerpts:
+class MessageBytes:
     """The bytes of messages of one capture; a context manager that lets the store go.
 
     A capture that was a pipe cannot be read again: CaptureError.
@@ -110,28 +110,28 @@ class Excerpts:
         """One pass; returns the sides whose offsets moved, with how far, unless ``shifts`` knew."""
         connections = {key[0] for key in sides}
         queues: dict[tuple[int, int], tuple[_Queue, tuple[int, str, int]] | None] = {}
-        assembler = Reassembler(max_memory_bytes)
+        reassembler = Reassembler(max_memory_bytes)
         ids: list[int] = []
-        for stretches in _stretches(self._capture, assembler, progress):
-            for s in range(len(stretches.flow)):
-                side = int(stretches.flow[s]), int(stretches.side[s])
+        for chunks in _chunks(self._capture, reassembler, progress):
+            for s in range(len(chunks.flow)):
+                side = int(chunks.flow[s]), int(chunks.side[s])
                 if side not in queues:
                     queues[side] = None
                     while len(ids) <= side[0]:
-                        ids.append(assembler.flows[len(ids)].connection_id)
+                        ids.append(reassembler.flows[len(ids)].connection_id)
                     if ids[side[0]] in connections:
-                        key = _sender(assembler.flows[side[0]], side[1])
+                        key = _sender(reassembler.flows[side[0]], side[1])
                         if key in sides:
                             queues[side] = _Queue(sides[key], shifts.get(key, 0)), key
                 known = queues[side]
                 if known is not None:
-                    known[0].take(stretches, s, self._put)
+                    known[0].take(chunks, s, self._put)
         moved: dict[tuple[int, str, int], int] = {}
         for (flow, number), entry in queues.items():
             if entry is None:
                 continue
             queue, key = entry
-            shift = assembler.flows[flow].shift[number]
+            shift = reassembler.flows[flow].shift[number]
             if shift and not shifts:
                 moved[key] = shift
             else:
@@ -154,10 +154,10 @@ class _Queue:
         self._shift = shift
         self._next = 0
 
-    def take(self, stretches: StreamChunks, s: int, put: Callable[[bytes], int]) -> None:
-        """The bytes of stretch ``s`` that belong to a wanted message."""
-        begin = int(stretches.offset[s]) + self._shift
-        end = begin + int(stretches.length[s])
+    def take(self, chunks: StreamChunks, s: int, put: Callable[[bytes], int]) -> None:
+        """The bytes of chunk ``s`` that belong to a wanted message."""
+        begin = int(chunks.offset[s]) + self._shift
+        end = begin + int(chunks.length[s])
         while self._next < len(self.collected):
             one = self.collected[self._next]
             following = self._next + 1
@@ -167,8 +167,8 @@ class _Queue:
                 return
             length = max(min(one.left, end - at, limit - at), 0)
             if length:
-                place = int(stretches.start[s]) + at - begin
-                one.runs.append((at, put(stretches.buffer[place : place + length].tobytes()), length))
+                place = int(chunks.start[s]) + at - begin
+                one.runs.append((at, put(chunks.buffer[place : place + length].tobytes()), length))
                 one.left -= length
             if one.left and at + length >= end:
                 return
@@ -179,18 +179,18 @@ def _sender(flow: Flow, side: int) -> tuple[int, str, int]:
     return flow.connection_id, *((flow.a_ip, flow.a_port) if side == 0 else (flow.b_ip, flow.b_port))
 
 
-def _stretches(
-    capture: Capture, assembler: Reassembler, progress: Callable[[int], None] | None
+def _chunks(
+    capture: Capture, reassembler: Reassembler, progress: Callable[[int], None] | None
 ) -> Iterator[StreamChunks]:
-    """The stretches of a capture, each byte once."""
+    """The chunks of a capture, each byte once."""
     dissector = Dissector()
     for window in capture.windows():
-        stretches = assembler.feed(dissector.segments(window))
-        yield stretches
-        assembler.keep(stretches, stretches.length)
+        chunks = reassembler.feed(dissector.segments(window))
+        yield chunks
+        reassembler.keep(chunks, chunks.length)
         if progress is not None:
             progress(len(window.buffer))
-    yield assembler.finish()
+    yield reassembler.finish()
 
 
 def _address(version: NDArray[np.int8], hi: NDArray[np.int64], lo: NDArray[np.int64], i: int) -> str:

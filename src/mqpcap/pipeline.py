@@ -6,9 +6,10 @@ and a bounded look-ahead on its own connection; nothing waits for the end of the
 gone when the next is read.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as dataclass_fields
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import factorize
 from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
-from mqpcap.correlate import Closing, Correlation
+from mqpcap.correlate import Batch, Closing, Correlation
 from mqpcap.decode.columns import Reader, Records, Spans
 from mqpcap.decode.framing import DecodeAs, Framer, Frames, Problem, Told
 from mqpcap.errors import CaptureError
@@ -290,23 +291,37 @@ class Tables(Pipeline):
         return {name: value for name, value in self.__dict__.items() if name not in left_out} | {"readers": {}}
 
     def take(self, found: Iterator[tuple[Frames, Records]], files: Sequence[str], is_last: bool = False) -> None:
-        """Have messages made into rows, exchanges and deliveries, and given out. ``is_last``: no side waits for bytes."""
+        """Have the messages of a window made into rows, exchanges and deliveries, and given out.
+
+        ``is_last``: no side waits for bytes.
+        """
+        batches: dict[str, list[Batch]] = {}
         for frames, records in found:
-            behind = frozenset[int]() if is_last else self.behind()
             protocol = self.protocols[frames.protocol]
-            known = self._connections(protocol, frames)
-            program = self.reader(protocol).program
+            work = self._rows_made, protocol, frames, records, self._connections(protocol, frames), files, batches
+            self.background.do(partial(*work))
+        behind = frozenset[int]() if is_last else self.behind()
+        self.background.do(partial(self._correlated, batches, behind, files))
 
-            def made(
-                frames: Frames = frames, records: Records = records, known: Connections = known,
-                protocol: MessageQueue = protocol, program: object = program, behind: frozenset[int] = behind,
-            ) -> None:  # fmt: skip
-                chunk, batch = message_rows(protocol, program, frames, records, known, files, self.options.policy)  # type: ignore[arg-type]
-                self.give_messages(chunk)
-                if batch is not None:
-                    self.give(self.correlation(protocol).feed(batch, behind), files)
+    def _rows_made(
+        self,
+        protocol: MessageQueue,
+        frames: Frames,
+        records: Records,
+        known: Connections,
+        files: Sequence[str],
+        batches: dict[str, list[Batch]],
+    ) -> None:
+        program = self.readers[protocol.name].program
+        chunk, batch = message_rows(protocol, program, frames, records, known, files, self.options.policy)
+        self.give_messages(chunk)
+        if batch is not None:
+            batches.setdefault(protocol.name, []).append(batch)
 
-            self.background.do(made)
+    def _correlated(self, batches: Mapping[str, list[Batch]], behind: frozenset[int], files: Sequence[str]) -> None:
+        """All of a window together: messages with a hole come behind others of their connection."""
+        for name, some in batches.items():
+            self.give(self.correlation(self.protocols[name]).feed(Batch.joined(some), behind), files)
 
     def give_messages(self, chunk: Chunk) -> None:
         """Rows of ``messages`` are final."""

@@ -1,6 +1,5 @@
 """The command line: exit codes, what goes where, and that no secret is ever shown unasked."""
 
-import errno
 import fcntl
 import gzip
 import json
@@ -13,13 +12,13 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from running import COMMAND, ROOT, Ended, environment, run, script
 from torture import SYN, Segment, pcap
 
 from mqpcap.cli import main
@@ -27,7 +26,6 @@ from mqpcap.cli.console import shown
 from mqpcap.cli.lines import value_text
 from mqpcap.cli.options import common
 from mqpcap.tables import arrow as tables
-from running import COMMAND, ROOT, Ended, environment, run
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 
@@ -411,9 +409,11 @@ def test_a_killed_export_leaves_nothing_that_looks_complete(tmp_path: Path) -> N
 def test_an_interrupted_export_ends_at_once_and_leaves_nothing(tmp_path: Path) -> None:
     fifo = tmp_path / "slow.pcap"
     os.mkfifo(fifo)
+    # Tests that a shell runs in the background ignore SIGINT, and so would what they start.
+    heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); " + COMMAND[-1]
     exporting = subprocess.Popen(
-        [*COMMAND, "export", "-q", str(fifo), "--out", str(tmp_path / "tables")], cwd=ROOT, env=environment(),
-        stderr=subprocess.PIPE, text=True,
+        [*COMMAND[:-1], heeding, "export", "-q", str(fifo), "--out", str(tmp_path / "tables")], cwd=ROOT,
+        env=environment(), stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     with fifo.open("wb") as feeding:
         feeding.write((ROOT / QOS1).read_bytes()[:4000])
@@ -543,7 +543,7 @@ def test_explanation_and_tables_agree_on_every_message() -> None:
     names = ["pcaps/blipmq/errors.pcap", "pcaps/fq/session.pcap", "pcaps/flymq/core.pcap"]
     from mqpcap.capture import captures
     from mqpcap.explain import explanation
-    from mqpcap.message_bytes import Excerpts, Wanted
+    from mqpcap.message_bytes import MessageBytes, Wanted
     from mqpcap.pipeline import dissect
     from mqpcap.protocols import protocols
 
@@ -554,9 +554,9 @@ def test_explanation_and_tables_agree_on_every_message() -> None:
         ]
         keys = ("connection_id", "src_ip", "src_port", "stream_offset", "frame_len")
         wanted = [Wanted(*(message[key] for key in keys)) for _, message in rows]
-        with Excerpts(capture, wanted) as excerpts:
+        with MessageBytes(capture, wanted) as message_bytes:
             for (protocol, message), want in zip(rows, wanted, strict=True):
-                data = b"".join(part.data for part in excerpts.runs(want))
+                data = b"".join(part.data for part in message_bytes.runs(want))
                 assert len(data) == message["frame_len"]
                 told = explanation(protocols()[protocol], data, message["direction"])
                 if (told.best is not None and told.best.fits) != (message["flaw"] is None):
@@ -706,7 +706,7 @@ def test_reports_on_a_terminal_are_what_a_file_gets() -> None:
     said = on_terminal("info", *names)
 
     assert "reading" in said
-    assert "\n".join(screen(said)).rstrip("\n") == process("info", *names).stdout.rstrip("\n")
+    assert "\n".join(screen(said)).rstrip("\n") == run("info", *names).stdout.rstrip("\n")
 
 
 @pytest.mark.parametrize(
@@ -829,27 +829,38 @@ def test_one_rule_for_times() -> None:
         ("Etc/GMT-1", (), "06:24:09.420161+01"),
         ("Asia/Kolkata", ("-u",), "05:24:09.420161Z"),
     ):
-        shown_ = process("show", "-q", *option, "--op", "PUBLISH", "-c", "1", QOS1, TZ=zone)
+        shown_ = run("show", "-q", *option, "--op", "PUBLISH", "-c", "1", QOS1, TZ=zone)
         assert shown_.stdout.startswith(f"{time_of_day}  #12 ")
-        explained = process("explain", "-q", *option, "--at", "4", QOS1, TZ=zone).stdout
+        explained = run("explain", "-q", *option, "--at", "4", QOS1, TZ=zone).stdout
         assert re.match(rf"2026-11-21 {time_of_day[:8]}\.\d{{6}}{re.escape(time_of_day[15:])}  #4 ", explained)
-        about = process("info", "-q", *option, QOS1, TZ=zone).stdout
+        about = run("info", "-q", *option, QOS1, TZ=zone).stdout
         assert f"2026-11-21 {time_of_day[:5]}" in about
         assert time_of_day[15:] + " to 2026-11-21 " in about
 
 
-def test_a_directory_that_cannot_be_read_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+REFUSED = """
+import errno, sys
+from pathlib import Path
+
+from mqpcap.cli import main
+
+closed, iterdir = Path(sys.argv[1]), Path.iterdir
+
+def refused(path):
+    if path == closed:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+    return iterdir(path)
+
+Path.iterdir = refused
+main(["show", "-q", sys.argv[1]], prog_name="mqpcap")
+"""
+
+
+def test_a_directory_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    """The refusal is made up, as root may read everything."""
     closed = tmp_path / "closed"
     closed.mkdir()
-    iterdir = Path.iterdir
 
-    def refused(path: Path) -> Iterator[Path]:
-        if path == closed:
-            raise PermissionError(errno.EACCES, "Permission denied", str(path))
-        return iterdir(path)
-
-    monkeypatch.setattr(Path, "iterdir", refused)
-
-    result = run("show", "-q", closed)
+    result = script(REFUSED, closed)
 
     assert (result.exit_code, result.stderr) == (1, f"mqpcap: {closed}: Permission denied\n")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-
 from running import ROOT, run, script
 
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "pcaps").rglob("*.pcap"))
@@ -72,16 +71,16 @@ import sys
 from mqpcap.capture import captures
 from mqpcap.cli import main
 from mqpcap.pipeline import dissect
-from mqpcap.message_bytes import Excerpts, Wanted
+from mqpcap.message_bytes import MessageBytes, Wanted
 
 seen = set()
 for capture in captures(sys.argv[1:]).captures:
     rows = [(c.protocol, m) for c in dissect(capture).chunks() for m in c.messages.to_pylist()]
     places = ("connection_id", "src_ip", "src_port", "stream_offset", "frame_len")
     wanted = [Wanted(*(m[name] for name in places)) for _, m in rows]
-    with Excerpts(capture, wanted) as excerpts:
+    with MessageBytes(capture, wanted) as message_bytes:
         for (protocol, m), want in zip(rows, wanted, strict=True):
-            data = excerpts.runs(want)[0].data
+            data = message_bytes.runs(want)[0].data
             key = (protocol, m["direction"], {every})
             if key not in seen:
                 seen.add(key)

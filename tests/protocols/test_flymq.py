@@ -670,7 +670,7 @@ def opening(
     on_port: bool = True,
     decode_as: bool = False,
 ) -> Opening:
-    """The first bytes of a connection; ``find_run`` searches as the frames room does."""
+    """The first bytes of a connection; ``find_run`` searches as framing does."""
     sides = {"c2s": c2s, "s2c": s2c}
 
     def find_run(direction: Direction, layout: str, n: int) -> int | None:

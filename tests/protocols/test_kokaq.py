@@ -16,7 +16,7 @@ from scapy.packet import Raw
 from scapy.utils import wrpcap
 
 from mqpcap.capture import captures
-from mqpcap.decode import bytecode as ip
+from mqpcap.decode import bytecode
 from mqpcap.decode.columns import Reader, Spans
 from mqpcap.pipeline import dissect
 from mqpcap.protocols import kokaq
@@ -297,8 +297,8 @@ def test_many_frames_are_those_found_one_by_one(picked: list[int], tail: bytes, 
     stream = b"".join(EXAMPLES[i][2] for i in picked) + tail
     layouts = ("", *SPLITS["c2s"].layouts)
     found: list[tuple[int, ...]] = []
-    where, code, stopped = 0, ip.SCAN_FULL, None
-    while where < len(stream) and code == ip.SCAN_FULL:
+    where, code, stopped = 0, bytecode.SCAN_FULL, None
+    while where < len(stream) and code == bytecode.SCAN_FULL:
         rows = np.zeros((5, 2), np.int64)
         views = tuple(memoryview(row) for row in rows)
         n, code, where, known_end, form = SPLITS["c2s"].scan(memoryview(stream), where, len(stream), ended, views)  # type: ignore[arg-type]
@@ -308,7 +308,7 @@ def test_many_frames_are_those_found_one_by_one(picked: list[int], tail: bytes, 
     while place < len(stream):
         split = at(stream, place, ended)
         if split.verdict != "message":
-            assert stopped == ({"more": ip.SCAN_MORE, "bad": ip.SCAN_BAD}[split.verdict], split.known_end, split.layout)
+            assert stopped == ({"more": bytecode.SCAN_MORE, "bad": bytecode.SCAN_BAD}[split.verdict], split.known_end, split.layout)
             break
         alone.append((place, split.end, SPLITS["c2s"].layouts.index(split.layout), split.op, split.flaw))
         place = split.end
@@ -468,13 +468,13 @@ def test_flaw_leaves_bytes_2_to_11() -> None:
 
 
 def connection(*frames: tuple[str, bytes]) -> Evidence:
-    talk = Evidence(1, "10.0.0.1", 9944, True, 0)
+    evidence = Evidence(1, "10.0.0.1", 9944, True, 0)
     assert PROTOCOL.evidence is not None
     for direction, frame in frames:
         found = at(frame, direction=direction)
         if found.layout in (PROTOCOL.evidence.layouts or ()):
-            observe(PROTOCOL, talk, direction, found.layout, frame, found.op)
-    return talk
+            observe(PROTOCOL, evidence, direction, found.layout, frame, found.op)
+    return evidence
 
 
 def with_op(frame: bytes, op: int, byte_9: int | None = None) -> bytes:
@@ -524,11 +524,11 @@ def test_type_0_proves_the_table() -> None:
 def test_bits_from_the_right_once_proven() -> None:
     """2.3: 0x81 is type 1, two-way when the bits are counted from the right."""
     frame = NOP[:3] + b"\x81" + NOP[4:]
-    talk = connection(("c2s", frame))
+    evidence = connection(("c2s", frame))
 
-    assert kokaq.resolve(talk).own == ("open", "lsb")
-    assert kokaq.select_layout(talk, "c2s_doc") == "c2s_doc_lsb"
-    assert kokaq.select_layout(talk, "c2s_go1") == "c2s_go1"
+    assert kokaq.resolve(evidence).own == ("open", "lsb")
+    assert kokaq.select_layout(evidence, "c2s_doc") == "c2s_doc_lsb"
+    assert kokaq.select_layout(evidence, "c2s_go1") == "c2s_go1"
     found = columns(frame, order="lsb")
     assert (found["message_type"], found["rq"], found["bit_order"]) == (1, 2, "lsb")
     assert kokaq.bit_order(connection(("c2s", frame), ("c2s", NOP))) == "msb"
@@ -683,7 +683,7 @@ def test_scapy_reads_what_follows_without_being_told() -> None:
 
 
 def search(data: bytes, ended: bool, direction: Any, layout: str, n: int) -> int | None:
-    """Opening.chain as frames has it: the first place from which n messages follow."""
+    """Opening.find_run as the framing has it: the first place from which n messages follow."""
     assert layout == f"{direction}_doc"
     for begin in range(len(data)):
         where, k = begin, 0

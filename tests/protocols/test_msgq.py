@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import end_of, row, scapy_row
 
-from mqpcap.protocols.msgq import PROTOCOL, MsgQ, MsgQFlat, MsgQHeader, MsgQJson, MsgQSplit, claims
-from mqpcap.protocols.msgq import tree as typed
+from mqpcap.protocols.msgq import PROTOCOL, MsgQ, MsgQFlat, MsgQHeader, MsgQJson, MsgQSplit, claims, tree
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import Claim, Opening, Verdict
-from mqpcap.tables.arrow import shortened
+from mqpcap.tables.messages import shortened
 
 
-def tree(text: str) -> bytes:
+def notation(text: str) -> bytes:
     """Bytes as the notes print them: hexadecimal, and text in quotes."""
     out = b""
     for i, part in enumerate(text.split('"')):
@@ -25,20 +24,20 @@ def tree(text: str) -> bytes:
     return out
 
 
-GETLNAME_FLAT = tree('00 00 00 13 53 6b 61 6e 04 "type" 21 08 "getlname"')
-GETLNAME_TYPED = tree('00 00 00 13 53 6b 61 6e 04 "type" 28 08 "getlname"')
-GETLNAME_SPLIT = tree('00 00 00 15 00 13 53 6b 61 6e 04 "type" 28 08 "getlname"')
-EXAMPLE_AS_PRINTED = tree(
+GETLNAME_FLAT = notation('00 00 00 13 53 6b 61 6e 04 "type" 21 08 "getlname"')
+GETLNAME_TYPED = notation('00 00 00 13 53 6b 61 6e 04 "type" 28 08 "getlname"')
+GETLNAME_SPLIT = notation('00 00 00 15 00 13 53 6b 61 6e 04 "type" 28 08 "getlname"')
+EXAMPLE_AS_PRINTED = notation(
     '00 00 00 64 53 6b 61 6e 04 "from" 21 0b "sender@host" 02 "to" 21 0e "recipient@host" 03 "seq" 21 04 "1234"'
     '04 "data" 22 04 "list" 23 21 01 "1" 21 01 "2" 04 21 04 "this" 0b "description" 0b "Fun for all"'
 )
-EXAMPLE = tree(
+EXAMPLE = notation(
     "00000067 536b616e 0466726f6d 210b 73656e64657240686f7374 02746f 210e 726563697069656e7440686f7374"
     "03736571 2104 31323334 0464617461 222d 046c697374 230d 210131 210132 04 210474686973"
     "0b6465736372697074696f6e 210b 46756e20666f7220616c6c"
 )
 # flat_errors: the answer of the C daemon, both items DATA, lname first (msgq.c:568-577).
-LNAME_FLAT = tree('00000033 536b616e 05 "lname" 21 18 "6b010a94_6b010a94@mqhost" 04 "type" 21 08 "getlname"')
+LNAME_FLAT = notation('00000033 536b616e 05 "lname" 21 18 "6b010a94_6b010a94@mqhost" 04 "type" 21 08 "getlname"')
 
 
 def split(header: bytes, body: bytes = b"") -> bytes:
@@ -59,7 +58,7 @@ def columns(layout: str, frame: bytes) -> dict[str, Any]:
 def opening(c2s: bytes = b"", s2c: bytes = b"", **about: Any) -> Opening:
     base: dict[str, Any] = {
         "c2s_start": True, "s2c_start": True, "c2s_ended": False, "s2c_ended": False, "on_port": True,
-        "decode_as": False, "chain": lambda direction, layout, n: None,
+        "decode_as": False, "find_run": lambda direction, layout, n: None,
     }  # fmt: skip
     return Opening(c2s, s2c, **(base | about))
 
@@ -100,18 +99,18 @@ def test_the_documents_example_corrected() -> None:
 
 
 def test_the_example_is_what_encode_gives() -> None:
-    value: dict[str, typed.Value] = {
+    value: dict[str, tree.Value] = {
         "from": "sender@host",
         "to": "recipient@host",
         "seq": 1234,
         "data": {"list": [1, 2, None, "this"], "description": "Fun for all"},
     }
 
-    assert bytes(MsgQ() / MsgQFlat(tree=typed.encode(value))) == EXAMPLE
+    assert bytes(MsgQ() / MsgQFlat(tree=tree.encode(value))) == EXAMPLE
 
 
 def test_scapy_builds_a_split_message() -> None:
-    header = MsgQHeader(tree=typed.encode({"type": "getlname"}, typed=True))
+    header = MsgQHeader(tree=tree.encode({"type": "getlname"}, typed=True))
 
     assert bytes(MsgQ() / MsgQSplit(header=header)) == GETLNAME_SPLIT
 
@@ -146,7 +145,7 @@ def test_lname_of_the_flat_daemon() -> None:
 
 
 def test_lname_comes_from_the_body_of_a_split_answer() -> None:
-    frame = split(typed.message({"type": "getlname"}, True), typed.message({"lname": "1_1@h"}, True))
+    frame = split(tree.message({"type": "getlname"}, True), tree.message({"lname": "1_1@h"}, True))
 
     assert columns("split_s2c", frame) == {
         "type": "getlname",
@@ -165,13 +164,13 @@ def test_lname_comes_from_the_body_of_a_json_answer() -> None:
 
 
 def test_lname_of_any_other_body_is_no_column() -> None:
-    frame = split(typed.message({"type": "send"}, True), typed.message({"lname": "x"}, True))
+    frame = split(tree.message({"type": "send"}, True), tree.message({"lname": "x"}, True))
 
     assert "lname" not in columns("split_s2c", frame)
 
 
 def test_routing_keys_as_text() -> None:
-    content = typed.encode(
+    content = tree.encode(
         {"type": "send", "seq": 7, "reply": -1, "to": None, "group": [1, {"a": True}], "instance": b"\xff"}, True
     )
 
@@ -186,8 +185,8 @@ def test_routing_keys_as_text() -> None:
 
 
 def test_sybtype_fills_subtype() -> None:
-    assert columns("flat_c2s", flat(typed.encode({"sybtype": "normal"})))["subtype"] == "normal"
-    both = typed.encode({"sybtype": "normal", "subtype": "meonly"})
+    assert columns("flat_c2s", flat(tree.encode({"sybtype": "normal"})))["subtype"] == "normal"
+    both = tree.encode({"sybtype": "normal", "subtype": "meonly"})
     assert columns("flat_c2s", flat(both))["subtype"] == "meonly"
 
 
@@ -212,7 +211,7 @@ def test_msg_of_a_flat_message(item: str, msg: str, length: int) -> None:
     ],
 )
 def test_split_bodies(body: bytes, msg: str) -> None:
-    found = columns("split_c2s", split(typed.message({"type": "send"}), body))
+    found = columns("split_c2s", split(tree.message({"type": "send"}), body))
 
     assert (found["msg"], found["msg_len"]) == (msg, len(body))
     assert found["document"] == '{"header":{"type":"send"},"body":' + msg + "}"
@@ -320,12 +319,12 @@ def test_msg_is_cut_at_a_character() -> None:
 
 def test_op_status_and_body_len_of_replies() -> None:
     rows = [
-        flat(typed.encode({"lname": "c1@host"})),
+        flat(tree.encode({"lname": "c1@host"})),
         LNAME_FLAT,
-        flat(typed.encode({"stats": {"clients": 3}})),
-        flat(typed.encode({"type": "send", "msg": "abc"})),
-        flat(typed.encode({"type": "send", "reply": "2", "msg": None})),
-        flat(typed.encode({"type": "send", "repl": "2"})),
+        flat(tree.encode({"stats": {"clients": 3}})),
+        flat(tree.encode({"type": "send", "msg": "abc"})),
+        flat(tree.encode({"type": "send", "reply": "2", "msg": None})),
+        flat(tree.encode({"type": "send", "repl": "2"})),
         EXAMPLE,
         EXAMPLE_AS_PRINTED,
     ]
@@ -362,7 +361,7 @@ def test_first_message_tells_the_layout_on_any_port(first: bytes, layouts: tuple
 
 
 def test_each_side_may_have_its_own_layout() -> None:
-    claim = claims(opening(GETLNAME_FLAT, split(typed.message({"type": "getlname"}), b"Skan")))
+    claim = claims(opening(GETLNAME_FLAT, split(tree.message({"type": "getlname"}), b"Skan")))
 
     assert (claim.c2s, claim.s2c) == ("flat_c2s", "split_s2c")
 
@@ -406,7 +405,7 @@ def test_without_a_start_the_first_message_tells_the_client() -> None:
     midway: dict[str, Any] = {
         "c2s_start": False,
         "s2c_start": False,
-        "chain": lambda d, layout, n: 3 if "flat" in layout else None,
+        "find_run": lambda d, layout, n: 3 if "flat" in layout else None,
     }
 
     assert verdict(b"xyz" + GETLNAME_FLAT, b"xyz" + LNAME_FLAT, **midway) is Verdict.YES
@@ -416,7 +415,7 @@ def test_without_a_start_the_first_message_tells_the_client() -> None:
 _FRAMES = [
     ("flat_c2s", GETLNAME_FLAT),
     ("flat_c2s", EXAMPLE),
-    ("split_c2s", split(typed.message({"type": "send", "seq": 1}, True), typed.message({"a": [None]}))),
+    ("split_c2s", split(tree.message({"type": "send", "seq": 1}, True), tree.message({"a": [None]}))),
     ("json_c2s", split(b'{"type": "send"}', b"[1]")),
 ]
 

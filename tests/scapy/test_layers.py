@@ -41,7 +41,7 @@ from mqpcap.protocols.kokaq import (
 )
 from mqpcap.protocols.msgq import MsgQ
 from mqpcap.scapy.session import MqSession, Seen
-from mqpcap.schema import fields as wire
+from mqpcap.schema import fields
 from mqpcap.schema.compiler import RESERVED, compile
 from mqpcap.schema.protocol import ANY, Claim, Envelope, Layout, MessageQueue, Verdict
 
@@ -103,8 +103,8 @@ def test_every_protocol_has_a_readable_layer_list(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("cls", CLASSES.values(), ids=CLASSES.keys())
-def test_no_field_has_a_name_that_scapy_or_python_owns(cls: type[wire.Message]) -> None:
-    owned = set(dir(wire.Message)) | set(Packet.__slots__) | set(keyword.kwlist)
+def test_no_field_has_a_name_that_scapy_or_python_owns(cls: type[fields.Message]) -> None:
+    owned = set(dir(fields.Message)) | set(Packet.__slots__) | set(keyword.kwlist)
 
     assert not owned & {field.name for field in cls.fields_desc}
 
@@ -113,8 +113,8 @@ def test_no_field_has_a_name_that_scapy_or_python_owns(cls: type[wire.Message]) 
     "name", ["payload", "time", "name", "original", "direction", "fields", "class", "from", "copy"]
 )
 def test_compiler_refuses_a_field_that_scapy_or_python_owns(name: str) -> None:
-    bad = type("Bad", (wire.Message,), {"fields_desc": [], "name": "bad"})
-    bad.fields_desc = [wire.U8(name)]  # Scapy itself refuses keywords, where it makes signatures
+    bad = type("Bad", (fields.Message,), {"fields_desc": [], "name": "bad"})
+    bad.fields_desc = [fields.U8(name)]  # Scapy itself refuses keywords, where it makes signatures
     protocol = MessageQueue(
         "bad",
         "Bad",
@@ -134,7 +134,7 @@ def test_compiler_refuses_a_field_that_scapy_or_python_owns(name: str) -> None:
 def test_stock_scapy_fields_are_refused() -> None:
     from scapy.fields import StrLenField
 
-    bad = type("Bad", (wire.Message,), {"fields_desc": [StrLenField("topic", b"")], "name": "bad"})
+    bad = type("Bad", (fields.Message,), {"fields_desc": [StrLenField("topic", b"")], "name": "bad"})
     protocol = MessageQueue(
         "bad",
         "Bad",
@@ -243,7 +243,7 @@ def _bodies() -> Iterator[object]:
 
 @pytest.mark.parametrize(("protocol", "layout", "op", "cls"), list(_bodies()))
 def test_fuzz_builds_what_the_interpreter_reads(
-    protocol: MessageQueue, layout: Layout, op: int, cls: type[wire.Message]
+    protocol: MessageQueue, layout: Layout, op: int, cls: type[fields.Message]
 ) -> None:
     from reading import row
 
@@ -325,7 +325,7 @@ def test_foreign_content_on_a_port_of_ours_stays_raw(port: int, payload: bytes) 
 def test_captured_strangers_stay_raw(path: Path) -> None:
     layers = {type(x) for p in rdpcap(str(path)) if TCP in p for x in p[TCP].payload.iterpayloads()}
 
-    assert not {x for x in layers if issubclass(x, wire.Message)}
+    assert not {x for x in layers if issubclass(x, fields.Message)}
 
 
 def test_foreign_content_goes_to_what_else_is_bound_to_the_port() -> None:
@@ -562,7 +562,8 @@ def test_extension_is_registered_as_a_contribution() -> None:
     mqpcap.scapy_ext(ext)
 
     assert (ext.name, ext.version) == ("mqpcap", mqpcap.__version__)
-    assert [Path(s.spec.origin).name for s in ext.specs.values()] == ["scapy.py"]
+    origin = Path(mqpcap.__file__).parent / "scapy" / "__init__.py"
+    assert [Path(s.spec.origin) for s in ext.specs.values()] == [origin]
     assert conf.exts is not None
 
 

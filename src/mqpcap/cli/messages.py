@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mqpcap.capture import Capture
     from mqpcap.cli.time_merge import Row
     from mqpcap.explain import Explanation, Hidden
-    from mqpcap.message_bytes import Excerpts, Wanted
+    from mqpcap.message_bytes import MessageBytes, Wanted
     from mqpcap.schema.protocol import Direction
 
 
@@ -38,13 +38,13 @@ class Bytes:
         self._captures = captures
         self._rows = rows
         self._outcome = outcome
-        self._excerpts: dict[int, Excerpts] = {}
+        self._message_bytes: dict[int, MessageBytes] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         if not self._captures:
             return self
-        from mqpcap.message_bytes import Excerpts
+        from mqpcap.message_bytes import MessageBytes
 
         wanted: dict[int, list[Wanted]] = {}
         for row in self._rows:
@@ -52,8 +52,8 @@ class Bytes:
         options = self._outcome.choices.dissection()
         for number, some in wanted.items():
             capture = again(self._captures[number], self._outcome)
-            excerpts = Excerpts(capture, some, options.max_memory_bytes)
-            self._excerpts[number] = self._stack.enter_context(excerpts)
+            message_bytes = MessageBytes(capture, some, options.max_memory_bytes)
+            self._message_bytes[number] = self._stack.enter_context(message_bytes)
         return self
 
     def __exit__(
@@ -63,7 +63,7 @@ class Bytes:
 
     def runs(self, row: "Row") -> list[Shown]:
         """What was captured of a message, in order."""
-        runs = self._excerpts[row.capture].runs(_wanted(row))
+        runs = self._message_bytes[row.capture].runs(_wanted(row))
         choices = self._outcome.choices
         return [Shown(run.offset, run.data, hidden(row, run.data, run.offset, choices)) for run in runs]
 

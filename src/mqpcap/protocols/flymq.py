@@ -1362,7 +1362,7 @@ _REPLIES: Mapping[OpCode, Sequence[Variant | type]] = {
 def _layout(direction: Direction, header: type[Message], bodies: Mapping[OpCode, Sequence[Variant | type]]) -> Layout:
     from_client = direction == "c2s"
     return Layout(
-        direction, direction, {int(op): readings for op, readings in bodies.items()}, header=header, op="opcode",
+        direction, direction, {int(op): variants for op, variants in bodies.items()}, header=header, op="opcode",
         names=NAMES, dialect="go", extra_column="extra" if from_client else None,
         on_bad="stop" if from_client else "search", packed=("flags", FLAG_COMPRESSED),
     )  # fmt: skip
@@ -1466,9 +1466,9 @@ def _verdict(opening: Opening) -> tuple[Verdict, str]:
     if opening.c2s_start and opening.c2s:
         return _begins(opening.c2s, MAX_MESSAGE_SIZE, opening.c2s_ended), "the first request's header"
     if opening.s2c_start and opening.s2c:
-        said = _begins(opening.s2c, MAX_REPLY_SIZE, opening.s2c_ended)
-        if said is not Verdict.YES or opening.s2c[4:8] != bytes(4):
-            return said, "the first reply's header"
+        verdict = _begins(opening.s2c, MAX_REPLY_SIZE, opening.s2c_ended)
+        if verdict is not Verdict.YES or opening.s2c[4:8] != bytes(4):
+            return verdict, "the first reply's header"
         return Verdict.NO, "an empty first reply"
     client, client_fits = _flow(opening, "c2s")
     server, server_fits = _flow(opening, "s2c")

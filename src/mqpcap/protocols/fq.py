@@ -328,10 +328,10 @@ def _commands(name: str, direction: Direction, bodies: Mapping[int, Sequence[typ
     return Layout(name, direction, bodies, header=FqCommand, op="code", names=CODE_NAMES, dialect="v1", on_bad="stop")
 
 
-def _frames(name: str, direction: Direction, *readings: type) -> Layout:
+def _frames(name: str, direction: Direction, *variants: type) -> Layout:
     searched = None if name.endswith("found") else f"{name}_found"
     return Layout(
-        name, direction, {ANY: readings}, names={ANY: "message"}, dialect="v1", on_bad="stop", searched=searched
+        name, direction, {ANY: variants}, names={ANY: "message"}, dialect="v1", on_bad="stop", searched=searched
     )
 
 
@@ -452,8 +452,8 @@ _KINDS = {f"connect_{kind}": kind for kind in KINDS.values()} | {"command_c2s": 
 
 
 def is_final(connection: Evidence) -> bool:
-    """Whether the login is known, or the key that would have told it."""
-    return "user" in connection.state or ("key" in connection.state)
+    """Whether the key is known: that of the login's answer, by which data connections find it, or of a data connection."""
+    return "key" in connection.state
 
 
 def resolve(connection: Evidence) -> ConnectionFacts:

@@ -21,9 +21,9 @@ from scapy.config import conf
 from scapy.layers.inet import TCP
 from scapy.packet import Packet, bind_bottom_up
 
-from mqpcap import protocols as layers
-from mqpcap.decode import bytecode as ip
+from mqpcap.decode import bytecode
 from mqpcap.errors import ProtocolError
+from mqpcap.protocols import names as protocol_names
 from mqpcap.protocols import protocols
 from mqpcap.scapy.session import MqSession, Seen, bodies, top
 from mqpcap.schema.compiler import Program, compiled
@@ -37,8 +37,8 @@ MAX_MESSAGES = 65536
 def message_classes() -> dict[str, type[Message]]:
     """Every layer class of every protocol by name. Raises ProtocolError if two have one name."""
     found: dict[str, type[Message]] = {}
-    for name in layers.names():
-        module = importlib.import_module(f"{layers.__name__}.{name}")
+    for name in protocol_names():
+        module = importlib.import_module(f"mqpcap.protocols.{name}")
         for cls in vars(module).values():
             if not (isinstance(cls, type) and issubclass(cls, Message)) or cls.__module__ != module.__name__:
                 continue
@@ -101,11 +101,11 @@ def cuts(payload: bytes, tcp: Packet) -> Sequence[Cut]:
 def _cuts(protocol: MessageQueue, layout: Layout, payload: bytes) -> tuple[list[Cut], bool]:
     """The messages from the front of the payload on, and whether they fill it whole."""
     program = compiled(protocol)
-    machine = program.interpreter()
+    interpreter = program.interpreter()
     at = 0
     found: list[Cut] = []
     while at < len(payload) and len(found) < MAX_MESSAGES:
-        read, op, end = _next(program, machine, layout, payload, at)
+        read, op, end = _next(program, interpreter, layout, payload, at)
         is_whole = end > 0
         end = end if is_whole else len(payload)
         if read is None or (not found and not _known(protocol.layout(read), op, payload[at:end])):
@@ -147,11 +147,11 @@ def _front_end(program: Program, layout: Layout, data: bytes, ended: bool) -> tu
     starts, ends, ops = (memoryview(np.zeros(1, np.int64)) for _ in range(3))
     target = program.target(layout.name, starts, ends, ops)
     n, code, *_ = program.interpreter().scan(target, memoryview(data), 0, len(data), ended, True)
-    return layout.name, ends[0] if n else -1, not n and code != ip.SCAN_BAD
+    return layout.name, ends[0] if n else -1, not n and code != bytecode.SCAN_BAD
 
 
 def _next(
-    program: Program, machine: ip.Interpreter, layout: Layout, payload: bytes, at: int
+    program: Program, interpreter: bytecode.Interpreter, layout: Layout, payload: bytes, at: int
 ) -> tuple[str | None, int, int]:
     """The message at a position: layout (None: there is none), operation, end (-1: it goes on in the next packet)."""
     limit = len(payload)
@@ -161,14 +161,14 @@ def _next(
     words = program.layouts[[x.name for x in program.layouts].index(layout.name)]
     starts, ends, ops = (memoryview(np.zeros(1, np.int64)) for _ in range(3))
     target = program.target(layout.name, starts, ends, ops)
-    n, code, *_ = machine.scan(target, memoryview(payload), at, limit, True, True)
+    n, code, *_ = interpreter.scan(target, memoryview(payload), at, limit, True, True)
     if n:
         return layout.name, ops[0], ends[0]
-    if code == ip.SCAN_BAD or words.header_pc < 0:
+    if code == bytecode.SCAN_BAD or words.header_pc < 0:
         return None, ANY, -1
-    if machine.header(memoryview(payload), at, limit, words.header_pc) != ip.DONE:
+    if interpreter.header(memoryview(payload), at, limit, words.header_pc) != bytecode.DONE:
         return None, ANY, -1
-    return layout.name, machine.register(words.op_reg) if words.op_reg >= 0 else ANY, -1
+    return layout.name, interpreter.register(words.op_reg) if words.op_reg >= 0 else ANY, -1
 
 
 def _known(layout: Layout, op: int, raw: bytes) -> bool:

@@ -1,6 +1,6 @@
 """A Scapy session that yields messages: ``sniff(offline="a.pcap", session=MqSession)``.
 
-Scapy reads the packets; from there they go through the same rooms as a capture does for the tables, so messages
+Scapy reads the packets; from there they go through the same stages as a capture does for the tables, so messages
 come whole and once, whatever order their segments had, and gaps stay gaps. Scapy's own ``TCPSession`` fills gaps with
 zeros and loses messages where a segment holds several.
 
@@ -107,7 +107,7 @@ class MqSession(DefaultSession):
             return None if packet is None else self.process(packet)
         if isinstance(sock, IterSocket):
             return _next(sock)
-        # The rooms read the headers; to Scapy the first class is enough.
+        # The stages read the headers; to Scapy the first class is enough.
         return sock.recv(MAX_PACKET_BYTES, stop_dissection_after=Packet)
 
     def flush(self) -> list[Packet]:
@@ -117,20 +117,20 @@ class MqSession(DefaultSession):
 
 
 class _Source:
-    """One capture on its way through the rooms."""
+    """One capture on its way through the stages."""
 
     def __init__(self, options: Options, sock: SuperSocket) -> None:
         self.sock = sock  # kept, so that no other gets its id
-        self.rooms = Pipeline(options)
+        self.pipeline = Pipeline(options)
         self.packet_count = 0
 
     def messages(self, packets: list[Packet]) -> list[Packet]:
         """What the packets complete, in the order of the packets that did."""
         window = self._window(packets)
-        return self._told(self.rooms.messages(window)) if len(packets) else []
+        return self._told(self.pipeline.messages(window)) if len(packets) else []
 
     def last_messages(self) -> list[Packet]:
-        return self._told(self.rooms.last_messages())
+        return self._told(self.pipeline.last_messages())
 
     def _window(self, packets: list[Packet]) -> Window:
         """The packets' bytes as a file would hold them."""
@@ -156,20 +156,20 @@ class _Source:
         return rows
 
     def _rows(self, frames: Frames, records: Records) -> Iterator[Packet]:
-        protocol = self.rooms.protocols[frames.protocol]
-        program = self.rooms.reader(protocol).program
+        protocol = self.pipeline.protocols[frames.protocol]
+        program = self.pipeline.reader(protocol).program
         known: dict[int, ConnectionFacts] = {}
         for i in range(len(frames.start)):
             flow = int(frames.flow[i])
             if flow not in known:
-                (known[flow],) = self.rooms.facts(protocol, [flow])
+                (known[flow],) = self.pipeline.facts(protocol, [flow])
             layout = protocol.layout(program.layouts[int(frames.layout[i])].name)
             raw = frames.buffer[int(frames.start[i]) : int(frames.end[i])].tobytes()
             reading = int(records.reading[i])
             flaw = Flaw(int(records.flaw[i]))
             packet = flawed(layout, raw) if flaw else whole(layout, raw, program.alt_class[reading])
-            said = (program.alt_dialect[reading] if reading >= 0 else None) or known[flow].dialect or layout.dialect
-            packet.mq = self._seen(protocol, frames, i, layout, flaw, replace(known[flow], dialect=said))
+            dialect = (program.alt_dialect[reading] if reading >= 0 else None) or known[flow].dialect or layout.dialect
+            packet.mq = self._seen(protocol, frames, i, layout, flaw, replace(known[flow], dialect=dialect))
             packet.time = EDecimal(packet.mq.ts_ns) / 1_000_000_000
             packet.original = raw
             yield packet
@@ -177,7 +177,7 @@ class _Source:
     def _seen(
         self, protocol: MessageQueue, frames: Frames, i: int, layout: Layout, flaw: Flaw, facts: ConnectionFacts
     ) -> Seen:
-        flow = self.rooms.assembler.flows[int(frames.flow[i])]
+        flow = self.pipeline.assembler.flows[int(frames.flow[i])]
         side = int(frames.side[i])
         ends = (flow.a_ip, flow.a_port), (flow.b_ip, flow.b_port)
         op = int(frames.op[i])
@@ -188,7 +188,7 @@ class _Source:
             op=(facts.op_names or {}).get((layout.direction, op)) or layout.names.get(op),
             flaw=flaw.text,
             connection_id=flow.connection_id,
-            direction=self.rooms.framer.talks[flow.index].direction(side),
+            direction=self.pipeline.framer.talks[flow.index].direction(side),
             stream_offset=int(frames.offset[i]) + flow.shift[side],
             frame_len=int(frames.captured[i]),
             src_ip=ends[side][0],

@@ -2,15 +2,15 @@
 
 A layer writes Scapy ``Packet`` classes (subclasses of :class:`Message`) from these kinds and nothing
 else. Each kind is a Scapy field, so the classes build, dissect and list like any layer; lengths,
-counts and conditions are *names of fields*, so ``program`` can read the same classes and compile them
+counts and conditions are *names of fields*, so ``compiler`` can read the same classes and compile them
 for the interpreter. Here stands, per kind, its Scapy behaviour and its strictness; its op and its Arrow
-type stand in ``program``. Where captures are only read the same classes do without Scapy: see ``plain``.
+type stand in ``compiler``. Where captures are only read the same classes do without Scapy: see ``scapy_stub``.
 
 Kinds: integers (``U8`` ... ``I64``, ``Bool``, ``Length``), ``Bits``, ``Text``, ``Bytes``, ``GreedyBytes``,
 ``Array``, ``If``, ``Nested``, and the late kinds ``Tree`` and ``Json``, which only mark a span.
 Alternatives and switches are tables of classes in ``protocol``.
 
-Strict: a declared length that overruns, a part that is not read to its last byte, a value out of its
+Strict: a declared length that overruns, a nested message that is not read to its last byte, a value out of its
 bounds makes the whole message fall back to ``Raw``. Nothing is shortened, nothing guessed.
 """
 
@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
-from mqpcap.decode.gzip_body import inflate
 from mqpcap.errors import ProtocolError
+from mqpcap.schema.gzip_body import inflate
 
 if TYPE_CHECKING or "mqpcap.schema.scapy_stub" not in sys.modules:
     from scapy.config import conf
@@ -416,7 +416,7 @@ def _trees() -> Any:
 
 
 class Tree(GreedyBytes):
-    """A late kind: the rest is a typed tree, which ``records`` turns into JSON text."""
+    """A late kind: the rest is a typed tree, which ``columns`` turns into JSON text."""
 
     def i2repr(self, pkt: Packet | None, x: Any) -> str:
         return (x and _trees().text(x.removeprefix(_trees().MAGIC))) or repr(x)
@@ -819,7 +819,7 @@ class Message(Packet):
     def read(cls, raw: bytes, direction: str | None = None, layout: str | None = None) -> "Message":
         """The message in ``raw``, read as sent in a direction (``c2s`` or ``s2c``) and in a named layout.
 
-        Without them the ports of an underlying TCP layer tell, else the first reading that fits is taken.
+        Without them the ports of an underlying TCP layer tell, else the first variant that fits is taken.
         """
         token = _as.set((direction, layout))
         try:
@@ -914,7 +914,7 @@ class Message(Packet):
             pkt = pkt[:at] + length.to_bytes(4, "big") + pkt[at + 4 :]
         return pkt + pay
 
-    def _readings(self) -> "Iterator[tuple[Layout, type[Message], bool]]":
+    def _variants(self) -> "Iterator[tuple[Layout, type[Message], bool]]":
         """The classes that may read the body, in the order the interpreter tries them; which may leave bytes over."""
         direction, name = _as.get()
         if direction is None and isinstance(getattr(self.underlayer, "dport", None), int):
@@ -925,8 +925,8 @@ class Message(Packet):
             if (name and layout.name != name) or (direction and layout.direction != direction):
                 continue
             op = self.fields.get(layout.op) if layout.op else -1
-            for reading in layout.bodies.get(-1 if op is None else op, layout.bodies.get(-1, ())):
-                yield layout, (reading if isinstance(reading, type) else reading.message), layout.may_leave(reading)
+            for variant in layout.bodies.get(-1 if op is None else op, layout.bodies.get(-1, ())):
+                yield layout, (variant if isinstance(variant, type) else variant.message), layout.may_leave(variant)
 
     server_ports: ClassVar[frozenset[int]] = frozenset()
 
@@ -945,7 +945,7 @@ class Message(Packet):
         found = self._length()
         is_whole = bool(self.fields) and (found is None or len(s) >= self.fields[found[0].name] - found[0].less)
         for exact in (True, False) if is_whole else ():
-            for layout, cls, may_leave in self._readings():
+            for layout, cls, may_leave in self._variants():
                 if not exact and not may_leave:
                     continue
                 try:
@@ -979,13 +979,13 @@ def attach(layout: "Layout") -> None:
         fields = {f.name for f in cast("type[Message]", header).fields_desc}
         if layout.op is None:
             continue
-        for op, readings in layout.bodies.items():
-            for reading in readings:
-                cls = cast("type[Message]", reading if isinstance(reading, type) else reading.message)
-                told = {layout.op: op} if op >= 0 else {}
-                told |= {k: v for k, v in cls.announced.items() if k in fields}
-                if told and header not in cls.__dict__.get("_overload_fields", {}):
-                    bind_top_down(header, cls, **told)  # Message classes
+        for op, variants in layout.bodies.items():
+            for variant in variants:
+                cls = cast("type[Message]", variant if isinstance(variant, type) else variant.message)
+                announced = {layout.op: op} if op >= 0 else {}
+                announced |= {k: v for k, v in cls.announced.items() if k in fields}
+                if announced and header not in cls.__dict__.get("_overload_fields", {}):
+                    bind_top_down(header, cls, **announced)  # Message classes
 
 
 def adopt(protocol: "MessageQueue") -> None:
@@ -1002,5 +1002,5 @@ def bare(field: Kind) -> Kind:
 
 
 def flat_fields(cls: type[Message]) -> Iterator[Kind]:
-    """The kinds of a class in wire order, conditions taken off, parts left as they are."""
+    """The kinds of a class in wire order, conditions taken off, nested messages left as they are."""
     return map(bare, cls.fields_desc)

@@ -2,7 +2,7 @@
 
 A layer ends in one ``PROTOCOL``: which message comes in which layout, how a connection is recognised,
 what the columns of ``messages`` are taken from, and, where the vocabulary cannot say it, small pure
-functions. ``frames``, ``records`` and ``tables`` read this; nothing about a protocol stands anywhere else.
+functions. ``decode``, ``correlate`` and ``tables`` read this; nothing about a protocol stands anywhere else.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,9 +37,9 @@ class Layout:
 
     header     class of the bytes every message begins with; None when there are none
     op         its field that holds the operation; None when all messages are alike
-    bodies     operation -> the readings tried in order; the first that ends exactly at the end is taken
+    bodies     operation -> the variants tried in order; the first that ends exactly at the end is taken
     names      operation -> its name
-    dialect    of rows whose reading names none; None when the connection's evidence says it
+    dialect    of rows whose variant names none; None when the connection's evidence says it
     extra      whether bytes behind the last field go to the column ``extra_column`` instead of being a flaw
     on_bad     what follows bad framing: ``stop`` (the rest is undecoded) or ``search``
     then       operation -> name of the layout of what follows in this direction
@@ -64,9 +64,9 @@ class Layout:
     splitter: "Splitter | None" = None
     """Finds the message ends where only a look at the neighbours can (kokaq); else the Program does."""
 
-    def may_leave(self, reading: Variant | type) -> bool:
-        """Whether bytes behind the reading's last field go to ``extra_column``: never those of another dialect."""
-        dialect = None if isinstance(reading, type) else reading.dialect
+    def may_leave(self, variant: Variant | type) -> bool:
+        """Whether bytes behind the variant's last field go to ``extra_column``: never those of another dialect."""
+        dialect = None if isinstance(variant, type) else variant.dialect
         return self.extra_column is not None and dialect in (None, self.dialect)
 
 
@@ -329,11 +329,11 @@ class MessageQueue:
     was changed are, from so many bytes on or where they begin with a zero byte (of a length)."""
 
     def __post_init__(self) -> None:
-        from mqpcap.schema import fields as wire  # the one seam to Scapy; here so that plain data needs none of it
+        from mqpcap.schema import fields  # the one seam to Scapy; here so that plain data needs none of it
 
         for layout in self.layouts:
-            wire.attach(layout)
-        wire.adopt(self)
+            fields.attach(layout)
+        fields.adopt(self)
 
     def layout(self, name: str) -> Layout:
         """The layout of that name; KeyError if there is none."""

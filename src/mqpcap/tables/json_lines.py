@@ -1,6 +1,6 @@
 """Rows to JSON lines, for people's tools.
 
-The ``tables`` room feeds record batches in, ``cli`` single rows. What is made here is safe to show on a terminal.
+``tables`` feeds record batches in, ``cli`` single rows. What is made here is safe to show on a terminal.
 """
 
 import json

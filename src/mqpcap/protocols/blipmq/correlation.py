@@ -165,7 +165,7 @@ RULES = Rules(
         (GREETED, AUTH, _ZERO): READY,
         (GREETED_TWO, AUTH, _ZERO): READY_TWO,
     },
-    silence=[State.SILENT] * CODES,
+    silence=[State.UNKNOWN if code == Code.CUT else State.SILENT for code in range(CODES)],
     ties=True,
     timed=True,
     start=NEW,

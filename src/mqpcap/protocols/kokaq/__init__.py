@@ -591,8 +591,8 @@ def _plausible(buf: memoryview, at: int, frame: Split) -> bool:
 def _repeats(buf: memoryview, at: int, frame: Split) -> bool:
     """Whether a component begins behind the header, which repeats tag and magic: about 60 bits that are known."""
     tag, little = buf[at + 11], buf[at] == LITTLE[0]
-    said = bytes(buf[at + 12 : at + 15]) == bytes([tag]) + bytes(buf[at : at + 2])
-    return said and not frame.layout.endswith("lean") and (little or tag in (METADATA, PAYLOAD))
+    repeats = bytes(buf[at + 12 : at + 15]) == bytes([tag]) + bytes(buf[at : at + 2])
+    return repeats and not frame.layout.endswith("lean") and (little or tag in (METADATA, PAYLOAD))
 
 
 MAX_VOTES = 32
@@ -947,14 +947,14 @@ def envelope(table: pa.Table) -> dict[str, pa.Array]:
     )
     # Zero without a name is the codec's "not set".
     unset = pc.and_(pc.equal(status, 0), pc.is_null(table["status_name"]))
-    said = true(pc.is_valid(status)) & ~true(unset)
+    has_status = true(pc.is_valid(status)) & ~true(unset)
     nothing = pa.scalar(None, pa.string())
     opaques = (pc.cast(table[name], pa.string()) for name in ("opaque", "op_opaque"))
     failed = pc.fill_null(failed, False)
     return {
         "destination": pc.if_else(pc.or_(*named), destination, nothing),
         "correlation_id": pc.binary_join_element_wise(*opaques, ":"),
-        "status": case_when({"ok": said, "error": said & true(failed)}),
+        "status": case_when({"ok": has_status, "error": has_status & true(failed)}),
         "error_code": pc.if_else(failed, pc.cast(table["reason"], pa.int64()), pa.scalar(None, pa.int64())),
         "error_text": pc.if_else(failed, table["reason_name"], nothing),
     }

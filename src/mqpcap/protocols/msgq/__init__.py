@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import case_when, is_in, true
-from mqpcap.protocols.msgq import tree as typed
+from mqpcap.protocols.msgq import tree
 from mqpcap.schema.fields import U16, U32, GreedyBytes, Json, Length, Message, Nested, Tree
 from mqpcap.schema.protocol import (
     ANY,
@@ -109,7 +109,7 @@ def _text_array(texts: tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bo
 
 def derive(raw: Raw) -> Mapping[str, pa.Array]:
     """The columns, from the pairs, JSON headers and bodies of the rows; a row that does not decode gets its flaw."""
-    found = typed.documents(raw.buffer, raw.spans("tree"), raw.spans("header"), raw.spans("body"), raw.flaw)
+    found = tree.documents(raw.buffer, raw.spans("tree"), raw.spans("header"), raw.spans("body"), raw.flaw)
     columns = {name: _text_array(found.field(name)) for name in (*_ROUTING, "msg")}
     columns["document"] = _text_array(found.documents(raw.keep_bodies))
     wire = found.msg_wire[: raw.n]
@@ -149,7 +149,7 @@ def envelope(table: pa.Table) -> Mapping[str, pa.Array]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class _SideVerdict:
     """What one direction shows: a verdict, the generation and its first whole message with the length in front."""
 
     verdict: Verdict
@@ -164,16 +164,16 @@ def _generation(data: bytes) -> str | None:
         return None
     if len(data) < 10:
         # Ten bytes tell all generations apart; the smallest message of the first has eight.
-        return "flat" if data[4:8] == typed.MAGIC and length == 4 else ""
-    if data[4:8] == typed.MAGIC:
+        return "flat" if data[4:8] == tree.MAGIC and length == 4 else ""
+    if data[4:8] == tree.MAGIC:
         return "flat" if length >= 4 else None
-    if data[6:10] == typed.MAGIC:
+    if data[6:10] == tree.MAGIC:
         # The C++ library of December 2009 wrote header_len == length (session.cc:71-90 at 6383f1fda).
         return "split" if 4 <= header_len <= length - 2 or header_len == length else None
     return "json" if data[6:7] == b"{" and 2 <= header_len <= length - 2 else None
 
 
-def _side(opening: Opening, direction: Direction) -> _Side:
+def _side(opening: Opening, direction: Direction) -> _SideVerdict:
     """What a direction shows, from its first byte or, where that was not captured, from two messages in a row."""
     data, start, ended = (
         (opening.c2s, opening.c2s_start, opening.c2s_ended)
@@ -188,21 +188,21 @@ def _side(opening: Opening, direction: Direction) -> _Side:
         )
     generation = "" if at is None else _generation(data[at:])
     if generation is None:
-        return _Side(Verdict.NO)
+        return _SideVerdict(Verdict.NO)
     if at is None or not generation:
-        return _Side(Verdict.NO if ended else Verdict.WAIT)
+        return _SideVerdict(Verdict.NO if ended else Verdict.WAIT)
     data = data[at:]
     end = 4 + int.from_bytes(data[:4], "big")
     header_end = 6 + int.from_bytes(data[4:6], "big")
     if len(data) < (header_end if generation == "json" else end) and not ended:
-        return _Side(Verdict.WAIT)
+        return _SideVerdict(Verdict.WAIT)
     first = data[:end] if len(data) >= end else b""
     if generation == "json" and not (data[header_end - 1 : header_end] == b"}" and b'"type"' in data[:header_end]):
-        return _Side(Verdict.LIKELY if opening.on_port else Verdict.NO, generation, first)
-    return _Side(Verdict.YES, generation, first)
+        return _SideVerdict(Verdict.LIKELY if opening.on_port else Verdict.NO, generation, first)
+    return _SideVerdict(Verdict.YES, generation, first)
 
 
-def _speaker(side: _Side) -> Direction | None:
+def _speaker(side: _SideVerdict) -> Direction | None:
     """Who says a message, where it can only be one of the two."""
     if not side.first:
         return None
@@ -216,14 +216,14 @@ def _speaker(side: _Side) -> Direction | None:
     }[side.generation]
     if side.generation != "flat" and head > n:
         return "c2s"  # the library with the wrong lengths was a client
-    found = typed.documents(np.array(bytearray(side.first), np.uint8), *parts, np.zeros(1, np.uint8))
+    found = tree.documents(np.array(bytearray(side.first), np.uint8), *parts, np.zeros(1, np.uint8))
     op, lname = (_text_array(found.field(name))[0].as_py() for name in ("type", "lname"))
     if lname is not None or op == "pong":
         return "s2c"
     return "c2s" if op in _FROM_CLIENT else None
 
 
-def _place(start: int, end: int) -> typed.Places:
+def _place(start: int, end: int) -> tree.Places:
     return np.full(1, start, np.int64), np.full(1, end - start, np.int64)
 
 
@@ -248,9 +248,9 @@ def claims(opening: Opening) -> Claim:
     if told.verdict not in sure:
         return Claim(Verdict.WAIT if server.verdict is Verdict.WAIT else Verdict.NO)
 
-    def layout(side: _Side, direction: Direction) -> str:
+    def layout(side: _SideVerdict, direction: Direction) -> str:
         generation = side.generation if side.verdict in sure else told.generation
-        is_typed = generation == "flat" and typed.has_typed_items(told.first[4:])
+        is_typed = generation == "flat" and tree.has_typed_items(told.first[4:])
         return f"{'typed' if is_typed else generation}_{direction}"
 
     verdict = max(client.verdict, server.verdict)
@@ -322,9 +322,9 @@ def _words(message: Message) -> Mapping[str, object]:
     if isinstance(body, MsgQJson):
         text: str | None = (body.header or b"").decode("utf-8", "replace")
     elif isinstance(body, MsgQSplit):
-        text = typed.text(body.header.tree)
+        text = tree.text(body.header.tree)
     else:
-        text = typed.text(body.tree) if isinstance(body, MsgQFlat) else None
+        text = tree.text(body.tree) if isinstance(body, MsgQFlat) else None
     try:
         words = json.loads(text or "{}")
     except (ValueError, RecursionError):
