@@ -13,6 +13,7 @@ from reading import observe, row, scapy_row
 from scapy.layers.inet import IP, TCP
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
+from scapy.sendrecv import sniff
 from scapy.utils import wrpcap
 
 from mqpcap.capture import captures
@@ -21,6 +22,7 @@ from mqpcap.decode.columns import Reader, Spans
 from mqpcap.pipeline import dissect
 from mqpcap.protocols import kokaq
 from mqpcap.protocols.kokaq import PROTOCOL, SPLITS, Split, claims
+from mqpcap.scapy import MqSession
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import ConnectionFacts, Evidence, Opening, Verdict
 
@@ -301,14 +303,16 @@ def test_many_frames_are_those_found_one_by_one(picked: list[int], tail: bytes, 
     while where < len(stream) and code == bytecode.SCAN_FULL:
         rows = np.zeros((5, 2), np.int64)
         views = tuple(memoryview(row) for row in rows)
-        n, code, where, known_end, form = SPLITS["c2s"].scan(memoryview(stream), where, len(stream), ended, views)  # type: ignore[arg-type]
+        scan = SPLITS["c2s"].scan
+        n, code, where, known_end, form = scan(memoryview(stream), where, len(stream), ended, views)  # type: ignore[arg-type]
         found += map(tuple, rows[:, :n].T.tolist())
         stopped = code, known_end, layouts[form + 1]
     alone, place = [], 0
     while place < len(stream):
         split = at(stream, place, ended)
         if split.verdict != "message":
-            assert stopped == ({"more": bytecode.SCAN_MORE, "bad": bytecode.SCAN_BAD}[split.verdict], split.known_end, split.layout)
+            code = bytecode.SCAN_MORE if split.verdict == "more" else bytecode.SCAN_BAD
+            assert stopped == (code, split.known_end, split.layout)
             break
         alone.append((place, split.end, SPLITS["c2s"].layouts.index(split.layout), split.op, split.flaw))
         place = split.end
@@ -878,6 +882,10 @@ def test_evidence_of_a_connection_names_all_its_rows(tmp_path: Path) -> None:
     assert (first[1]["message_type"], first[1]["rq"], first[1]["numbering"]) == (1, 2, "codec")
     assert first[1]["ambiguities"] == second[1]["ambiguities"] == []
     assert first[1]["type_reading"] == "legend"
+    packets = sniff(offline=str(path), session=MqSession)
+    assert [(type(p), p.mq.op, p.message_type, p.rq) for p in packets] == [
+        (kokaq.KokaqRequestLsb, "AcquirePeekLock", 1, 2), (kokaq.KokaqRequestLsb, "Push", 1, 2),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -133,9 +133,10 @@ class Reader:
         if len(self._by_column[0]) < len(tape[0]):
             self._by_column = _tape(len(self._tape[0]))[1:]
         columns = _TapeColumns(program, bodies.buffer, tape, self._by_column, n)
+        of = np.zeros(n, np.int64) if spans.of is None else spans.of
         raw = Raw(
             n, bodies.buffer, spans.layout, [x.name for x in program.layouts], flaw, columns.spans, columns.numbers,
-            keep_bodies, columns.named, columns.items, spans.facts, np.zeros(n, np.int64) if spans.of is None else spans.of,
+            keep_bodies, columns.named, columns.items, spans.facts, of,
         )  # fmt: skip
         return raw, columns, reading
 

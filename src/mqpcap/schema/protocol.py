@@ -151,8 +151,8 @@ class Splitter(Shape):
     ) -> tuple[int, int, int, int, int]:
         """The messages one after the other from ``at``, as ``Interpreter.scan`` has it.
 
-        Puts start, end, place in ``layouts``, op and flaw (int64) of each into ``rows``. Returns how many, one of SCAN_*,
-        where the next one begins, the end it claims, and the place of its layout (-1 if unknown).
+        Puts start, end, place in ``layouts``, op and flaw (int64) of each into ``rows``. Returns how many, one of
+        SCAN_*, where the next one begins, the end it claims, and the place of its layout (-1 if unknown).
         """
         ...
 

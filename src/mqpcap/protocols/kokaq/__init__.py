@@ -8,8 +8,9 @@ No frame says how long it is. One rule (``RULE_OF_ENDS``) finds the end and name
 first variant that ends at a header or at the end of the stream.
 
 The document contradicts itself and the codec: what 5, 7 and 8 mean, and every client and status, is told by
-evidence from the connection's big-endian frames. It gives ``derive`` the names; only the order of the bits in byte 3 has
-layouts of its own. Nothing is guessed in silence: ``ambiguities`` names what rests on an open choice.
+evidence from the connection's big-endian frames. ``derive`` names the numbers by it; only the order of the bits in
+byte 3 has layouts of its own, as its Scapy classes differ. Nothing is guessed in silence: ``ambiguities`` names what
+rests on an open choice.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -696,7 +697,7 @@ def observe(seen: Seen) -> None:
 
 
 def is_final(connection: Evidence) -> bool:
-    """Whether `select_layout` and `derive` are told the same from now on: by the codec's own opcode and an msb byte 3."""
+    """Whether no later message changes the reading: the codec's own opcode was seen, and a byte 3 that is msb."""
     return "codec opcode" in connection.state and bit_order(connection) == "msb"
 
 

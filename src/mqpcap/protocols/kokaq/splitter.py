@@ -357,7 +357,7 @@ class Frames:
     @cython.nogil
     @cython.exceptval(check=False)
     def _tail(self, end: cython.longlong) -> cython.int:
-        """Whether the codec's tail stands there: mostly zeros, else bytes up to a head or the end; a reset may cut it."""
+        """Whether the codec's tail stands there: zeros, which a reset may cut, or bytes up to a head or the end."""
         if self._head_at(end) == YES:
             return NO
         if self.tail > self.limit:
