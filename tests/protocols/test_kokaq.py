@@ -548,6 +548,10 @@ def test_only_what_moves_bytes_or_bits_is_a_layout() -> None:
     assert len(names) == 2 * (8 + 1 + 4)
 
 
+# Metadata tags that the document and the codec name differently, in the order of their first entries.
+NINE_SIX_NINE = h("04200106 00000030 03020001 01042000 00000003 0900 0600 0900")
+
+
 @pytest.mark.parametrize(
     ("direction", "numbering", "order", "frame", "ambiguous"),
     [
@@ -559,6 +563,8 @@ def test_only_what_moves_bytes_or_bits_is_a_layout() -> None:
         ("s2c", "codec", "msb", FAILED, []),
         ("c2s", "open", "open", TABLE, ["client:2", "message_type:0", "rq:1"]),
         ("c2s", "open", "msb", TABLE, ["client:2"]),
+        ("c2s", "open", "open", NINE_SIX_NINE, ["client:2", "metadata:9", "metadata:6"]),
+        ("c2s", "codec", "msb", NINE_SIX_NINE, []),
         ("c2s", "open", "open", GO1_PUSH, []),
     ],
 )

@@ -874,7 +874,7 @@ def _ambiguities(
     lists: list[list[str]] = []
     for row in example.tolist():
         values = [int(value[row]) if present[row] else None for value, present in columns.values()]
-        tags = _tags(int(orders[row]))
+        tags = list(_tags(int(orders[row])))
         form = forms[raw.layout[row]]
         lists.append(_ambiguous(form, different[reading[row]], values, tags) if is_doc[row] else [])
     return pa.array(lists, pa.list_(pa.string())).take(pa.array(which))
@@ -882,31 +882,24 @@ def _ambiguities(
 
 def _tag_orders(raw: Raw) -> NDArray[np.int64]:
     """Which of the doubtful metadata tags each row has, in order of their first entry: a number that `_tags` reads."""
-    wanted = _AMBIGUOUS["open"]["metadata"]
     row, tag = raw.items("entries", "tag")
-    none = len(row)
-    first = np.full((len(wanted), raw.n), none, np.int64)
-    for i, value in enumerate(wanted):
-        at = np.flatnonzero(tag == value)[::-1]
-        first[i, row[at]] = at  # of several the last that is written: the first
+    at = np.flatnonzero((tag >= _DOUBTFUL[0]) & (tag <= _DOUBTFUL[-1]))
+    first = at[np.sort(np.unique(row[at] << 8 | tag[at], return_index=True)[1])]
+    row, digit = row[first], tag[first] - _DOUBTFUL[0] + 1
     out = np.zeros(raw.n, np.int64)
-    some = np.flatnonzero((first < none).any(axis=0))
-    order = np.argsort(first[:, some], axis=0)
-    for place in range(len(wanted)):
-        there = first[order[place], some] < none
-        out[some] = np.where(there, out[some] * (len(wanted) + 1) + order[place] + 1, out[some])
+    np.add.at(out, row, digit * (len(_DOUBTFUL) + 1) ** (np.arange(len(row)) - np.searchsorted(row, row)))
     return out
 
 
-def _tags(order: int) -> list[int]:
+def _tags(order: int) -> Iterator[int]:
     """The tags that a number of `_tag_orders` stands for."""
-    wanted, tags = _AMBIGUOUS["open"]["metadata"], []
     while order:
-        order, digit = divmod(order, len(wanted) + 1)
-        tags.append(wanted[digit - 1])
-    return tags[::-1]
+        order, digit = divmod(order, len(_DOUBTFUL) + 1)
+        yield _DOUBTFUL[digit - 1]
 
 
+_DOUBTFUL = (6, 7, 8, 9)
+"""Metadata tags that the document and the codec name differently."""
 # Numbers that the document and the codec read differently, and those the document itself gives twice.
 _AMBIGUOUS: Mapping[Numbering, Mapping[str, tuple[int, ...]]] = {
     "open": {
@@ -914,7 +907,7 @@ _AMBIGUOUS: Mapping[Numbering, Mapping[str, tuple[int, ...]]] = {
         "client": (1, 2, 3, 4),
         "status": (1, 2, 3),
         "reason": (3,),
-        "metadata": (6, 7, 8, 9),
+        "metadata": _DOUBTFUL,
     },
     "doc": {"opcode": (5,), "reason": (3,)},
     "codec": {},
@@ -928,7 +921,7 @@ def _ambiguous(form: str, reading: Reading, values: Sequence[int | None], tags: 
     for name, value in (("opcode", opcode), ("client", client), ("status", status), ("reason", reason)):
         if value in open_ones.get(name, ()):
             found.append(f"{name}:{value}")
-    found += [f"metadata:{t}" for t in dict.fromkeys(tags) if t in open_ones.get("metadata", ())]
+    found += [f"metadata:{t}" for t in tags if t in open_ones.get("metadata", ())]
     if reading.order == "open" and message_type == 0 and rq:
         # Bytes 1 to 3 read the other way round: type 1 to 3, rq 0.
         found += ["message_type:0", f"rq:{rq}"]
