@@ -136,7 +136,7 @@ def explanation(
     attempts = [
         attempt
         for layout in protocol.layouts
-        if direction in (None, layout.direction) and layout.bodies
+        if direction in (None, layout.direction)
         for attempt in _attempts(protocol, layout, data, inside)
         if dialect is None or attempt.dialect in (None, dialect)
     ]
