@@ -295,6 +295,7 @@ class CapturePipeline(Pipeline):
     ) -> None:
         super().__init__(options, patient=True)
         self.capture = capture
+        self.files: Sequence[str] = capture.files
         self.spool = Spool()
         self.ready = ready
         self.behind = behind or Background()
@@ -343,14 +344,17 @@ class CapturePipeline(Pipeline):
     def _take(self, found: Iterator[tuple[Frames, Records]]) -> None:
         for frames, records in found:
             protocol = self.protocols[frames.protocol]
-            made = partial(
-                tables.waiting, protocol, self.reader(protocol).program, frames, records,
-                from_client(frames, self.talks), self.capture.files, self.options.policy,
-            )  # fmt: skip
+            made = self._made(protocol, frames, records)
             if self.ready is None:
                 self.spool.add(protocol.name, made())
             else:
                 self._give(protocol, frames, made, self.ready)
+
+    def _made(self, protocol: MessageQueue, frames: Frames, records: Records) -> Callable[[], pa.Table]:
+        return partial(
+            tables.waiting, protocol, self.reader(protocol).program, frames, records,
+            from_client(frames, self.talks), self.files, self.options.policy,
+        )  # fmt: skip
 
     def _give(self, protocol: MessageQueue, frames: Frames, made: Callable[[], pa.Table], ready: Ready) -> None:
         """Give out the rows that are final; the others wait."""
@@ -441,6 +445,31 @@ class CapturePipeline(Pipeline):
             self.capture, tables.problems(found, flows, self.talks), self.counts, flows, self.talks, self.spool, resolve,
             ends(flows, self.talks, found), self.rows, failure=self.failure,
         )  # fmt: skip
+
+
+class Followed(CapturePipeline):
+    """The rooms of a session: each message as it comes, read as its connection is known by then.
+
+    What the exchanges need of the messages is kept, so that a session has the pairs of the table.
+    """
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(Capture(()), options, ready=lambda chunk: None)
+        self.later = None
+        self.files = ("",)
+
+    def named(self, found: Iterator[tuple[Frames, Records]]) -> Iterator[tuple[Frames, Records, Sequence[str | None]]]:
+        """Messages with their operations' names as far as a message itself says them."""
+        for frames, records in found:
+            protocol = self.protocols[frames.protocol]
+            table = self._made(protocol, frames, records)()
+            self._give(protocol, frames, partial(pa.Table.slice, table), lambda chunk: None)
+            yield frames, records, table["op"].to_pylist()
+
+    def exchanges(self) -> Iterator[pa.Table]:
+        """The table ``exchanges`` in pieces, once the last messages were taken; only once."""
+        for one in self._result().ledgers().values():
+            yield from one.blocks()
 
 
 def from_client(frames: Frames, talks: Mapping[int, ConnectionView]) -> NDArray[np.bool_]:

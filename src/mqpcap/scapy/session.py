@@ -7,16 +7,22 @@ zeros and loses messages where a segment holds several.
 Only messages come out: a packet that completes none yields nothing, nor does what is no message. Each is its
 header layer with its body behind it (``BlipMQ / BlipMQPublish``), read in the direction and layout of its connection;
 one with a flaw is its header with ``Raw`` behind it. ``packet.time`` is when its first byte was captured,
-``packet.mq`` says the rest (:class:`Seen`). At the end of each file everything still open comes out. A live capture
-has no end: keep the session and call ``flush``.
+``packet.mq`` says the rest (:class:`Seen`). Messages of a file come in the order of the tables, the earliest first
+byte first; at the end of each file everything still open comes out. A live capture has no end: keep the session and
+call ``flush``.
+
+``sniff(...).sr()`` gives the pairs of the table ``exchanges``. They are known at the end of the file, or when flushed;
+before, a message may answer one of the other direction of its connection if the protocol's rule lets it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from scapy.config import conf
 from scapy.data import MTU
 from scapy.packet import Packet
@@ -27,25 +33,30 @@ from scapy.utils import EDecimal
 from mqpcap.capture import Window
 from mqpcap.decode.columns import Records
 from mqpcap.decode.framing import Frames
-from mqpcap.pipeline import Options, Pipeline
+from mqpcap.pipeline import Followed, Options
 from mqpcap.schema.fields import Broken, Message
 from mqpcap.schema.flaws import Flaw
-from mqpcap.schema.protocol import ANY, Direction, Layout, MessageQueue
+from mqpcap.schema.protocol import ANY, DIRECTIONS, ConnectionFacts, Direction, Layout, MessageQueue
 
 BATCH_PACKETS = 512
-"""So many packets of a file are read before their messages come out; a live capture gives each as it comes."""
+"""So many packets of a file are read at once; a live capture gives each as it comes."""
+HELD_MESSAGES = 16384
+"""So many messages of a file wait, so that one which was long incomplete still comes in order of time."""
 MAX_PACKET_BYTES = 4 * MTU
 """As Scapy's readers bound it; a capture on a host has packets above Scapy's usual 65535 bytes."""
 RAW_IP = 101
 """LINKTYPE_RAW: the packet begins with its IP header."""
+
+Key = tuple[int, Direction, int]
+"""connection_id, direction and stream_offset: the key of a message within its capture."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     """Where a message was found: the columns of ``messages`` of the same names.
 
-    first_packet and last_packet count from 1 as the session got the packets. ``dialect`` is as the connection is
-    known by then. ``op`` is the name of ``op_code``, None without one.
+    first_packet and last_packet count from 1 as the session got the packets. ``dialect`` and ``op`` are as the
+    connection is known by then.
     """
 
     protocol: str
@@ -67,6 +78,58 @@ class Seen:
     last_packet: int
     gap_before_bytes: int
     resynced: bool
+    pairs: "Pairs" = field(repr=False, compare=False)
+
+    @property
+    def key(self) -> Key:
+        """The key of the message in the tables of its capture."""
+        return self.connection_id, self.direction, self.stream_offset
+
+    @property
+    def reply(self) -> Key | None:
+        """The key of the message that answers this one, None if there is none or it is not known yet."""
+        return (self.pairs.known or {}).get(self.key)
+
+    def answers(self, asked: "Seen") -> bool | None:
+        """Whether this message answers another; None where only the protocol's rule can say."""
+        if asked.pairs.known is not None:
+            return asked.reply == self.key
+        return None if self.connection_id == asked.connection_id and self.direction != asked.direction else False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled with its own pair alone."""
+        reply, known = self.reply, self.pairs.known is not None
+        pairs = Pairs({} if reply is None else {self.key: reply}) if known else Pairs()
+        return type(self), (*(getattr(self, f.name) for f in fields(self)[:-1]), pairs)
+
+
+class Pairs:
+    """The exchanges of one source, request to reply; ``known`` is None until the source has ended."""
+
+    def __init__(self, known: Mapping[Key, Key] | None = None) -> None:
+        self._known = known
+        self._rooms: Followed | None = None
+
+    def end(self, rooms: Followed) -> None:
+        """The messages have all been taken; the pairs are made when somebody asks."""
+        self._rooms = rooms
+
+    @property
+    def known(self) -> Mapping[Key, Key] | None:
+        """The reply of each request that has one."""
+        if self._rooms is not None:
+            self._known = dict(_replies(self._rooms.exchanges()))
+            self._rooms = None
+        return self._known
+
+
+def _replies(exchanges: Iterable[pa.Table]) -> Iterator[tuple[Key, Key]]:
+    """Request and reply of each exchange that has both."""
+    for table in exchanges:
+        for row in table.select(("connection_id", "request_direction", "request_offset", "reply_offset")).to_pylist():
+            flow, asked, request, reply = row.values()
+            if request is not None and reply is not None:
+                yield (flow, asked, request), (flow, DIRECTIONS[asked == DIRECTIONS[0]], reply)
 
 
 class MqSession(DefaultSession):
@@ -84,11 +147,9 @@ class MqSession(DefaultSession):
     def recv(self, sock: SuperSocket) -> Iterator[Packet]:
         """The messages that the next packets of ``sock`` complete; at its end those that were still open."""
         source = self._sources.setdefault(id(sock), _Source(self.options, sock))
-        # A whole file waits for nobody; a live capture must not wait for packets to come.
-        many = getattr(sock, "nonblocking_socket", False)
         packets = []
         try:
-            for _ in range(BATCH_PACKETS if many else 1):
+            for _ in range(BATCH_PACKETS if source.is_file else 1):
                 packet = self._packet(sock)
                 if packet is not None:
                     packets.append(packet)
@@ -121,16 +182,23 @@ class _Source:
 
     def __init__(self, options: Options, sock: SuperSocket) -> None:
         self.sock = sock  # kept, so that no other gets its id
-        self.rooms = Pipeline(options)
+        # A whole file waits for nobody; a live capture must not wait for packets to come.
+        self.is_file = bool(getattr(sock, "nonblocking_socket", False))
+        self.rooms = Followed(options)
+        self.held: list[tuple[int, int, Key, Packet]] = []
+        self.pairs = Pairs()
         self.packet_count = 0
 
     def messages(self, packets: list[Packet]) -> list[Packet]:
-        """What the packets complete, in the order of the packets that did."""
-        window = self._window(packets)
-        return self._told(self.rooms.messages(window)) if len(packets) else []
+        """What the packets complete; of a file what no earlier message is likely to follow."""
+        if len(packets):
+            self._take(self.rooms.messages(self._window(packets)))
+        return self._given(HELD_MESSAGES if self.is_file else 0)
 
     def last_messages(self) -> list[Packet]:
-        return self._told(self.rooms.last_messages())
+        self._take(self.rooms.last_messages())
+        self.pairs.end(self.rooms)
+        return self._given(0)
 
     def _window(self, packets: list[Packet]) -> Window:
         """The packets' bytes as a file would hold them."""
@@ -150,52 +218,64 @@ class _Source:
             file=0,
         )
 
-    def _told(self, found: Iterator[tuple[Frames, Records]]) -> list[Packet]:
-        rows = [row for frames, records in found for row in self._rows(frames, records)]
-        rows.sort(key=lambda packet: (packet.mq.last_packet, packet.mq.first_packet, packet.mq.stream_offset))
-        return rows
+    def _take(self, found: Iterator[tuple[Frames, Records]]) -> None:
+        for read in self.rooms.named(found):
+            for packet in self._rows(*read):
+                heappush(self.held, (packet.mq.ts_ns, packet.mq.first_packet, packet.mq.key, packet))
 
-    def _rows(self, frames: Frames, records: Records) -> Iterator[Packet]:
+    def _given(self, keep: int) -> list[Packet]:
+        """The earliest of those held, all but so many."""
+        return [heappop(self.held)[-1] for _ in range(len(self.held) - keep)]
+
+    def _rows(self, frames: Frames, records: Records, ops: Sequence[str | None]) -> Iterator[Packet]:
         protocol = self.rooms.protocols[frames.protocol]
         program = self.rooms.reader(protocol).program
-        dialects: dict[int, str | None] = {}
+        facts: dict[int, ConnectionFacts] = {}
         for i in range(len(frames.start)):
             flow = int(frames.flow[i])
-            if flow not in dialects:
-                dialects[flow] = self._dialect(protocol, flow)
+            if flow not in facts:
+                facts[flow] = self._facts(protocol, flow)
             layout = protocol.layout(program.layouts[int(frames.layout[i])].name)
             raw = frames.buffer[int(frames.start[i]) : int(frames.end[i])].tobytes()
             reading = int(records.reading[i])
             flaw = Flaw(int(records.flaw[i]))
             packet = flawed(layout, raw) if flaw else whole(layout, raw, program.alt_class[reading])
-            said = (program.alt_dialect[reading] if reading >= 0 else None) or dialects[flow] or layout.dialect
-            packet.mq = self._seen(protocol, frames, i, layout, flaw, said)
+            said = (program.alt_dialect[reading] if reading >= 0 else None) or facts[flow].dialect or layout.dialect
+            packet.mq = self._seen(protocol, frames, i, flaw, said, ops[i], facts[flow])
             packet.time = EDecimal(packet.mq.ts_ns) / 1_000_000_000
             packet.original = raw
             yield packet
 
-    def _dialect(self, protocol: MessageQueue, flow: int) -> str | None:
+    def _facts(self, protocol: MessageQueue, flow: int) -> ConnectionFacts:
         """What the connection's evidence says of it so far."""
         connection = self.rooms.framer.talks[flow].connection
         if protocol.evidence is None or connection is None:
-            return None
-        return protocol.evidence.resolve([connection])[0].dialect
+            return ConnectionFacts()
+        return protocol.evidence.resolve([connection])[0]
 
     def _seen(
-        self, protocol: MessageQueue, frames: Frames, i: int, layout: Layout, flaw: Flaw, dialect: str | None
+        self,
+        protocol: MessageQueue,
+        frames: Frames,
+        i: int,
+        flaw: Flaw,
+        dialect: str | None,
+        named: str | None,
+        facts: ConnectionFacts,
     ) -> Seen:
         flow = self.rooms.assembler.flows[int(frames.flow[i])]
         side = int(frames.side[i])
         ends = (flow.a_ip, flow.a_port), (flow.b_ip, flow.b_port)
         op = int(frames.op[i])
+        direction = self.rooms.framer.talks[flow.index].direction(side)
         return Seen(
             protocol=protocol.name,
             dialect=dialect,
             op_code=None if op == ANY else op,
-            op=layout.names.get(op),
+            op=(facts.op_names or {}).get((direction, op), named),
             flaw=flaw.text,
             connection_id=flow.connection_id,
-            direction=self.rooms.framer.talks[flow.index].direction(side),
+            direction=direction,
             stream_offset=int(frames.offset[i]) + flow.shift[side],
             frame_len=int(frames.captured[i]),
             src_ip=ends[side][0],
@@ -208,6 +288,7 @@ class _Source:
             last_packet=int(frames.last_packet[i]),
             gap_before_bytes=int(frames.gap_before[i]),
             resynced=bool(frames.resynced[i]),
+            pairs=self.pairs,
         )
 
 
@@ -270,6 +351,7 @@ def flawed(layout: Layout, raw: bytes) -> Message:
     """A message with a flaw: its header and ``Raw`` behind it, as in the tables only the header has columns."""
     header = top(layout.header) if layout.header is not None else bodies(layout)[0]
     packet: Message = header()
+    packet.raw_packet_cache, packet.raw_packet_cache_fields = b"", {}  # it has no bytes of its own
     behind = raw
     if layout.header is not None:
         with suppress(Broken):

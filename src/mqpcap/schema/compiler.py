@@ -34,6 +34,7 @@ SPANS: dict[type, pa.DataType] = {
     wire.Text: pa.string(),
     wire.GreedyText: pa.string(),
     wire.Bytes: pa.binary(),
+    wire.Address: pa.binary(),
     wire.GreedyBytes: pa.binary(),
     wire.Tree: pa.binary(),
     wire.Json: pa.binary(),
