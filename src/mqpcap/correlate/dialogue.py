@@ -413,6 +413,7 @@ class Dialogue:
         """Bytes of a side are missing, or hold no message."""
         if self.later:
             self._catch_up()
+        self._let_early_go()
         if from_client:
             self.requests_missing = True
             self.found.states += [(row, ORPHAN) for row in self.lonely]
@@ -474,7 +475,7 @@ class Dialogue:
             return
         doubtful = len(fits) != 1 or unsure or self._is_state_open(r)
         at = fits[0] if fits else -1
-        if doubtful or self.queue[at].row in self.spoiled or (not self.unordered and self.queue[at].kind != FIXED):
+        if doubtful or self.queue[at].row in self.spoiled or self.queue[at].kind != FIXED:
             self._alone(r)
             return
         if self.unordered:
@@ -490,6 +491,15 @@ class Dialogue:
         if len(self.rules.kind) == 1 or (self.started and self.state == self.rules.late):
             return False
         return sum(q.tie == r.tie and q.ts_ns <= r.ts_ns for q in self.queue[self.head :]) > 1
+
+    def _let_early_go(self) -> None:
+        """Of the replies that wait so, only those that name one request are of any use behind a gap."""
+        early, self.early = self.early, []
+        for r in early:
+            if not r.untied and sum(self._fits(q, r) for q in self.queue[self.head :]) == 1:
+                self.early.append(r)
+            else:
+                self._alone(r)
 
     def _look_again(self) -> None:
         """Replies that came before it was seen that the client numbers its requests."""
