@@ -818,7 +818,8 @@ def test_supersession_sees_the_packets_first() -> None:
 
 KEYS = (
     "connection_id", "direction", "stream_offset", "frame_len", "ts_ns", "end_ts_ns", "first_packet", "last_packet",
-    "src_ip", "src_port", "dst_ip", "dst_port", "protocol", "dialect", "op_code", "op", "flaw", "gap_before_bytes", "resynced",
+    "src_ip", "src_port", "dst_ip", "dst_port", "protocol", "dialect", "op_code", "op", "flaw", "gap_before_bytes",
+    "resynced",
 )  # fmt: skip
 
 
