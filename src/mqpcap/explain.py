@@ -22,7 +22,6 @@ from mqpcap.tables.messages import SECRET
 
 MAX_ITEMS = 4096
 """Fields that one explanation lists; a list beyond it is cut, and says so."""
-MAX_TREE_DEPTH = 32
 _NO_END = 1 << 62
 """Behind every message."""
 
@@ -137,7 +136,7 @@ def explanation(
     attempts = [
         attempt
         for layout in protocol.layouts
-        if direction in (None, layout.direction) and layout.bodies
+        if direction in (None, layout.direction)
         for attempt in _attempts(protocol, layout, data, inside)
         if dialect is None or attempt.dialect in (None, dialect)
     ]
@@ -419,8 +418,8 @@ class _Walk:
             )
         )
         self.at = start + taken
-        if isinstance(kind, fields.Tree):
-            self.tree(start + prefix, self.at, depth + 1)
+        if isinstance(kind, fields.Late):
+            self.inside(kind, start + prefix, depth + 1)
         return value
 
     def nested(self, kind: fields.Nested, pkt: object, depth: int) -> object:
@@ -529,10 +528,11 @@ class _Walk:
         self.add(Item(self.at, left, 0, name, self.region, "bytes behind the last field", name))
         self.at = self.end
 
-    def tree(self, start: int, end: int, depth: int) -> None:
-        """The pairs of a typed tree; bytes that are none end the list, which the engine's verdict then explains."""
-        for item in _pairs(self.data, start, end, depth):
-            self.add(item)
+    def inside(self, kind: fields.Late, start: int, depth: int) -> None:
+        """The parts of a late kind; where they end too early the engine's verdict explains why."""
+        for part in kind.inside(self.data[start : self.at]):
+            offset, depth_inside = start + part.offset, depth + part.depth
+            self.add(Item(offset, part.length, depth_inside, part.name, part.value, part.meaning, named=part.named))
 
 
 def _why(name: str, at: int, kind: fields.Kind, pkt: object, left: bytes) -> _Misfit:
@@ -596,62 +596,3 @@ def _meaning(kind: fields.Kind, pkt: object, value: object) -> str | None:
     if measured is not None:
         return f"{'elements' if hasattr(measured, 'count') else 'bytes'} of {measured.name}"
     return kind.unit
-
-
-# The typed tree: pairs of a key behind its length, and an item: a byte of type and width of the length, the length,
-# the data (msgq protocol notes; the engine's reader is ``msgq.tree``).
-_TREE_TYPES = {1: "DATA", 2: "HASH", 3: "LIST", 4: "NULL", 5: "BOOL", 6: "INT", 7: "REAL", 8: "UTF8"}
-_LENGTH_SIZES = {0x00: 4, 0x10: 2, 0x20: 1}
-_HASH, _LIST, _NULL = 2, 3, 4
-
-
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """An item of a tree: its type, where its data begins and ends."""
-
-    type: int
-    start: int
-    end: int
-
-
-def _head(data: bytes, at: int, end: int) -> _Head | None:
-    if at >= end:
-        return None
-    kind, size = data[at] & 0x0F, _LENGTH_SIZES.get(data[at] & 0x30)
-    if kind == _NULL:
-        return _Head(kind, at + 1, at + 1)
-    if kind not in _TREE_TYPES or size is None or at + 1 + size > end:
-        return None
-    start = at + 1 + size
-    length = int.from_bytes(data[at + 1 : start], "big")
-    return _Head(kind, start, start + length) if start + length <= end else None
-
-
-def _pairs(data: bytes, start: int, end: int, depth: int) -> Iterator[Item]:
-    """The pairs between two places; stops where no pair is."""
-    at = start
-    while at < end:
-        key_end = at + 1 + data[at]
-        head = _head(data, key_end, end)
-        if head is None:
-            return
-        name = data[at + 1 : key_end].decode("utf-8", "replace")
-        yield Item(at, key_end - at, depth, "key", name)
-        yield from _tree_item(data, key_end, head, depth, name)
-        at = head.end
-
-
-def _tree_item(data: bytes, at: int, head: _Head, depth: int, name: str) -> Iterator[Item]:
-    word = _TREE_TYPES[head.type]
-    if head.type not in (_HASH, _LIST) or depth > MAX_TREE_DEPTH:
-        value = data[head.start : head.end] if head.type != _NULL else None
-        yield Item(at, head.end - at, depth, name, value, word, named=True)
-        return
-    yield Item(at, head.end - at, depth, name, None, f"{word} of {head.end - head.start} bytes", named=True)
-    if head.type == _HASH:
-        yield from _pairs(data, head.start, head.end, depth + 1)
-        return
-    place, index = head.start, 0
-    while (inner := _head(data, place, head.end)) is not None:
-        yield from _tree_item(data, place, inner, depth + 1, f"[{index}]")
-        place, index = inner.end, index + 1

@@ -143,8 +143,11 @@ class Pipeline:
     def _decoded(self, protocol: MessageQueue, frames: Frames) -> Iterator[tuple[Frames, Records]]:
         reader = self.reader(protocol)
         frames = _in_time(self._laid_out(protocol, reader, frames))
-        at = 0
-        for records in reader.batches(_spans(frames), self.options.policy.bodies):
+        spans, at = _spans(frames), 0
+        if protocol.evidence is not None and protocol.derive is not None:
+            flows, of = factorize(frames.flow)
+            spans = replace(spans, of=of, facts=self.facts(protocol, flows.tolist()))
+        for records in reader.batches(spans, self.options.policy.bodies):
             yield taken_frames(frames, np.s_[at : at + len(records.flaw)]), records
             at += len(records.flaw)
 

@@ -410,9 +410,10 @@ def test_an_interrupted_export_ends_at_once_and_leaves_nothing(tmp_path: Path) -
     fifo = tmp_path / "slow.pcap"
     os.mkfifo(fifo)
     # Tests that a shell runs in the background ignore SIGINT, and so would what they start.
-    heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); " + COMMAND[-1]
+    heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    heeding += "; from mqpcap.cli import main; main()"
     exporting = subprocess.Popen(
-        [*COMMAND[:-1], heeding, "export", "-q", str(fifo), "--out", str(tmp_path / "tables")], cwd=ROOT,
+        [sys.executable, "-c", heeding, "export", "-q", str(fifo), "--out", str(tmp_path / "tables")], cwd=ROOT,
         env=environment(), stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     with fifo.open("wb") as feeding:

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from mqpcap.protocols.msgq import tree
+from mqpcap.protocols.msgq.documents import columns
 from mqpcap.schema.flaws import Flaw
 
-NONE = np.zeros(1, np.int64), np.full(1, -1, np.int64)
 LEVELS = 500
 
 
@@ -35,10 +34,8 @@ def nested(levels: int) -> bytes:
 
 
 def flaw_of(content: bytes) -> Flaw:
-    flaw = np.zeros(1, np.uint8)
     here = np.zeros(1, np.int64), np.full(1, len(content), np.int64)
-    tree.documents(np.array(bytearray(content), np.uint8), here, NONE, NONE, flaw)
-    return Flaw(int(flaw[0]))
+    return Flaw(int(tree.read(np.frombuffer(content, np.uint8), here).flaw[0]))
 
 
 @pytest.mark.parametrize(
@@ -202,11 +199,19 @@ def test_escapes_are_those_of_json_dumps() -> None:
     assert tree.text(tree.encode({"k": text})) == json.dumps({"k": text}, ensure_ascii=False, separators=(",", ":"))
 
 
-def test_documents_grow_their_room() -> None:
-    """Control characters take six bytes each, more than the first room."""
-    content = tree.encode({"k": b"\x01" * 20_000})
+@pytest.mark.parametrize("item", ["04", "2500", "2501ff", "26023031", "27032e3565", "2801ff", "210101", "2200", "2300"])
+@pytest.mark.parametrize("tag", [b"", b"\1", b"\xff"])
+def test_no_item_outgrows_its_room(item: str, tag: bytes) -> None:
+    in_a_list = bytes.fromhex(item) * 2000
+    content = pairs((tag, item)) + b"\0\3" + len(in_a_list).to_bytes(4, "big") + in_a_list
 
     text = tree.text(content)
+
+    assert text is not None and len(text.encode()) <= typed.GROWTH * len(content) + 2
+
+
+def test_control_characters_take_all_the_room_there_is() -> None:
+    text = typed.text(typed.encode({"k": b"\x01" * 20_000}))
 
     assert text == '{"k":"' + "\\u0001" * 20_000 + '"}'
 
@@ -218,17 +223,18 @@ def test_documents_leave_a_long_msg_out_and_the_msg_stays_whole() -> None:
     ends = np.array([len(whole), 2 * len(whole) - 1, len(content)], np.int64)
     places = np.array([0, *ends[:-1]], np.int64), np.diff(ends, prepend=0)
     none = np.zeros(3, np.int64), np.full(3, -1, np.int64)
-    found = tree.documents(np.array(bytearray(content), np.uint8), places, none, none, np.zeros(3, np.uint8))
 
-    def texts(column: tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bool_]]) -> list[str | None]:
-        at, data, there = column
-        rows = zip(at[:-1], at[1:], there, strict=True)
-        return [data[one:two].tobytes().decode() if is_there else None for one, two, is_there in rows]
+    def found(keep: int | None) -> dict[str, list[object]]:
+        data = np.frombuffer(content, np.uint8)
+        out = columns(data, places, none, none, np.zeros(3, np.uint8), keep)
+        return {name: out[name].to_pylist() for name in ("msg", "seq", "document")}
 
-    assert texts(found.field("msg")) == ['"a€b"', None, None]
-    assert texts(found.documents(7)) == ['{"msg":"a€b","seq":5}', None, '{"seq":6}']
-    for keep in (6, 0):
-        assert texts(found.documents(keep)) == ['{"msg":null,"seq":5}', None, '{"seq":6}']
+    for keep, said in ((None, '"a€b"'), (7, '"a€b"'), (6, "null"), (0, "null")):
+        assert found(keep) == {
+            "msg": ['"a€b"', None, None],
+            "seq": ["5", None, "6"],
+            "document": [f'{{"msg":{said},"seq":5}}', None, '{"seq":6}'],
+        }
 
 
 def test_encode_takes_the_shortest_lengths() -> None:

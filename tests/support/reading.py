@@ -17,13 +17,18 @@ from mqpcap.schema import fields
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.gzip_body import inflate
-from mqpcap.schema.protocol import ANY, Evidence, Layout, MessageQueue, Seen
+from mqpcap.schema.protocol import ANY, ConnectionFacts, Evidence, Layout, MessageQueue, Seen
 
 Said = tuple[dict[str, Any], Flaw]
 
 
-def row(protocol: MessageQueue, layout: str, frame: bytes) -> tuple[dict[str, Any], Flaw, str | None]:
-    """The columns of one whole frame (without nulls), its flaw and the dialect of its reading."""
+def row(
+    protocol: MessageQueue, layout: str, frame: bytes, facts: ConnectionFacts | None = None
+) -> tuple[dict[str, Any], Flaw, str | None]:
+    """The columns of one whole frame (without nulls), its flaw and the dialect of its reading.
+
+    ``facts`` is what its connection says.
+    """
     reader = Reader(protocol)
     program = reader.program
     index = [x.name for x in program.layouts].index(layout)
@@ -38,7 +43,7 @@ def row(protocol: MessageQueue, layout: str, frame: bytes) -> tuple[dict[str, An
     records = reader.records(
         Spans(
             np.frombuffer(frame, np.uint8), n, n + len(frame), np.full(1, index, np.int32), np.full(1, op, np.int64),
-            np.zeros(1, np.uint8),
+            np.zeros(1, np.uint8), n, [facts or ConnectionFacts()],
         )
     )  # fmt: skip
     reading = int(records.reading[0])

@@ -129,7 +129,7 @@ def test_older_flows_of_a_tuple_are_over_before_newer() -> None:
     other = Packet(("10.0.0.9", 1), B, 1, 0, SYN, ts_ns=40 * 3600 * 10**9)
     assembler.feed(segments([other]))
 
-    assert assembler.over().tolist() == []
+    assert assembler.expired().tolist() == []
 
 
 def test_gaps_are_those_of_a_list() -> None:
@@ -203,7 +203,7 @@ def test_logins_of_one_key_are_not_all_looked_at() -> None:
     users = [connection(2 * k + 1, granted=False) for k in range(1000)]
     assert FQ.evidence is not None
     Counting.asked = 0
-    facts = FQ.evidence.settle([*logins, *users])
+    facts = FQ.evidence.resolve([*logins, *users])
 
     assert [said.client_name for said in facts] == [f"u{k}" for k in range(1000)] * 2
     assert Counting.asked < 50_000

@@ -6,7 +6,7 @@ the order given; a message decodes wholly or not at all: with a flaw only the he
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from mqpcap.decode import bytecode
 from mqpcap.schema.compiler import Column, Program, compiled
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.gzip_body import MAX_INFLATED_BYTES, inflate
-from mqpcap.schema.protocol import ANY, MessageQueue, Raw
+from mqpcap.schema.protocol import ANY, ConnectionFacts, MessageQueue, Raw
 
 TAPE_ENTRIES = 1 << 16
 """Where the tape starts; it doubles when a message does not fit."""
@@ -36,6 +36,7 @@ class Spans:
 
     start, end (int64) in ``buffer``; layout (int32) index into ``Program.layouts``; op (int64) the operation,
     ANY without one; flaw (uint8) what is known already: such rows have their header read and no more.
+    of (int64) place in ``facts``, what their connections say, for a layer's ``derive``; None: nothing is known of them.
     """
 
     buffer: NDArray[np.uint8]
@@ -44,11 +45,16 @@ class Spans:
     layout: NDArray[np.int32]
     op: NDArray[np.int64]
     flaw: NDArray[np.uint8]
+    of: NDArray[np.int64] | None = None
+    facts: Sequence[ConnectionFacts] = (ConnectionFacts(),)
 
     def part(self, one: int, two: int) -> "Spans":
         """The rows from ``one`` to ``two``, over the same buffer."""
         at = slice(one, two)
-        return Spans(self.buffer, self.start[at], self.end[at], self.layout[at], self.op[at], self.flaw[at])
+        of = None if self.of is None else self.of[at]
+        return Spans(
+            self.buffer, self.start[at], self.end[at], self.layout[at], self.op[at], self.flaw[at], of, self.facts
+        )
 
     def gathered(self) -> "Spans":
         """The same rows over a buffer that holds nothing else."""
@@ -61,7 +67,7 @@ class Spans:
             memoryview(lengths), memoryview(buffer) if len(buffer) else _NOTHING, memoryview(offsets),
         )  # fmt: skip
         ends = offsets.astype(np.int64)
-        return Spans(buffer, ends[:-1], ends[1:], self.layout, self.op, self.flaw)
+        return replace(self, buffer=buffer, start=ends[:-1], end=ends[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +133,10 @@ class Reader:
         if len(self._by_column[0]) < len(tape[0]):
             self._by_column = _tape(len(self._tape[0]))[1:]
         columns = _TapeColumns(program, bodies.buffer, tape, self._by_column, n)
+        of = np.zeros(n, np.int64) if spans.of is None else spans.of
         raw = Raw(
             n, bodies.buffer, spans.layout, [x.name for x in program.layouts], flaw, columns.spans, columns.numbers,
-            keep_bodies, columns.named, columns.items,
+            keep_bodies, columns.named, columns.items, spans.facts, of,
         )  # fmt: skip
         return raw, columns, reading
 

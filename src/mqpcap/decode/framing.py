@@ -920,12 +920,17 @@ class Framer:
         """Frame what is in step; False when the rest of the chunk is no whole message yet."""
         assert state.protocol is not None
         known = self._of(state.protocol)
-        entry = known.entries[side.layout]
-        if entry.described.splitter is not None:
-            return self._scan_split(state, side, chunk, view, base, stop, hard, into, shift, entry)
-        n, code, at, known_end = known.interpreter.scan(
-            entry.target, view, base + side.at, base + stop, hard, bool(entry.then)
-        )
+        layout = side.layout
+        entry = known.entries[layout]
+        splitter = entry.described.splitter
+        if splitter is None:
+            n, code, at, known_end = known.interpreter.scan(
+                entry.target, view, base + side.at, base + stop, hard, bool(entry.then)
+            )
+        else:
+            rows = self._scan_arrays.split
+            n, code, at, known_end, form = splitter.scan(view, base + side.at, base + stop, hard, rows)
+            layout = entry.layouts[form] if form >= 0 else layout
         if n:
             self._put(state, side, chunk, base, entry.hits, n, into, shift)
             side.at = at - base
@@ -937,7 +942,7 @@ class Framer:
             self._bad_framing(side, entry.described)
             return True
         if hard and side.at < stop:
-            self._cut(state, side, chunk, view, base, stop, known_end)
+            self._cut(state, side, layout, chunk, view, base, known_end)
         side.until = known_end - base
         return False
 
@@ -946,40 +951,6 @@ class Framer:
             side.step = STOP
         else:
             side.step = SEARCH
-
-    def _scan_split(
-        self,
-        state: ConnectionState,
-        side: _SideState,
-        chunk: _StreamChunk,
-        view: memoryview,
-        base: int,
-        stop: int,
-        hard: bool,
-        into: dict[str, MessageBuffer],
-        shift: int,
-        entry: _Entry,
-    ) -> bool:
-        """The same for a layout with a splitter."""
-        splitter = entry.described.splitter
-        assert splitter is not None
-        n, at, stopped = splitter.many(view, base + side.at, base + stop, hard, self._scan_arrays.split)
-        if n:
-            self._put(state, side, chunk, base, entry.hits, n, into, shift)
-            side.at = at - base
-        if stopped is None:
-            return side.at < stop
-        if stopped.verdict == "bad":
-            self._bad_framing(side, entry.described)
-            return True
-        if hard:
-            layout = side.layout
-            if stopped.layout:
-                side.layout = entry.layouts[splitter.layouts.index(stopped.layout)]
-            self._cut(state, side, chunk, view, base, stop, stopped.known_end)
-            side.layout = layout
-        side.until = stopped.known_end - base
-        return False
 
     def _put(
         self,
@@ -1007,17 +978,18 @@ class Framer:
         self,
         state: ConnectionState,
         side: _SideState,
+        layout: int,
         chunk: _StreamChunk,
         view: memoryview,
         base: int,
-        stop: int,
         known_end: int,
     ) -> None:
         """A message ends in a hole or with the stream: a row if its header was captured, else undecoded bytes."""
         assert state.protocol is not None
         known = self._of(state.protocol)
-        entry = known.entries[side.layout]
+        entry = known.entries[layout]
         compiled_, interpreter = entry.compiled, known.interpreter
+        stop = chunk.offset + chunk.length
         left = stop - side.at
         op = -1
         whole = known_end >= 0
@@ -1031,7 +1003,7 @@ class Framer:
         first = chunk.when(side.at)
         head = bytes(view[base + side.at : base + min(stop, side.at + HEAD_BYTES)])
         side.pending = _Pending(
-            side.at, known_end - base if known_end >= 0 else -1, head, left, side.layout, op,
+            side.at, known_end - base if known_end >= 0 else -1, head, left, layout, op,
             chunk.brought(first, first), chunk.brought(first, chunk.when(stop - 1)), side.gap, side.resynced,
         )  # fmt: skip
         side.gap, side.resynced = 0, False

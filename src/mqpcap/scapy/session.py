@@ -13,7 +13,7 @@ has no end: keep the session and call ``flush``.
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from mqpcap.decode.framing import Frames
 from mqpcap.pipeline import Options, Pipeline
 from mqpcap.schema.fields import Broken, Message
 from mqpcap.schema.flaws import Flaw
-from mqpcap.schema.protocol import ANY, Direction, Layout, MessageQueue
+from mqpcap.schema.protocol import ANY, ConnectionFacts, Direction, Layout, MessageQueue
 
 BATCH_PACKETS = 512
 """So many packets of a file are read before their messages come out; a live capture gives each as it comes."""
@@ -158,31 +158,24 @@ class _Source:
     def _rows(self, frames: Frames, records: Records) -> Iterator[Packet]:
         protocol = self.pipeline.protocols[frames.protocol]
         program = self.pipeline.reader(protocol).program
-        dialects: dict[int, str | None] = {}
+        known: dict[int, ConnectionFacts] = {}
         for i in range(len(frames.start)):
             flow = int(frames.flow[i])
-            if flow not in dialects:
-                dialects[flow] = self._dialect(protocol, flow)
+            if flow not in known:
+                (known[flow],) = self.pipeline.facts(protocol, [flow])
             layout = protocol.layout(program.layouts[int(frames.layout[i])].name)
             raw = frames.buffer[int(frames.start[i]) : int(frames.end[i])].tobytes()
             reading = int(records.reading[i])
             flaw = Flaw(int(records.flaw[i]))
             packet = flawed(layout, raw) if flaw else whole(layout, raw, program.alt_class[reading])
-            dialect = (program.alt_dialect[reading] if reading >= 0 else None) or dialects[flow] or layout.dialect
-            packet.mq = self._seen(protocol, frames, i, layout, flaw, dialect)
+            dialect = (program.alt_dialect[reading] if reading >= 0 else None) or known[flow].dialect or layout.dialect
+            packet.mq = self._seen(protocol, frames, i, layout, flaw, replace(known[flow], dialect=dialect))
             packet.time = EDecimal(packet.mq.ts_ns) / 1_000_000_000
             packet.original = raw
             yield packet
 
-    def _dialect(self, protocol: MessageQueue, flow: int) -> str | None:
-        """What the connection's evidence says of it so far."""
-        connection = self.pipeline.framer.talks[flow].connection
-        if protocol.evidence is None or connection is None:
-            return None
-        return protocol.evidence.resolve([connection])[0].dialect
-
     def _seen(
-        self, protocol: MessageQueue, frames: Frames, i: int, layout: Layout, flaw: Flaw, dialect: str | None
+        self, protocol: MessageQueue, frames: Frames, i: int, layout: Layout, flaw: Flaw, facts: ConnectionFacts
     ) -> Seen:
         flow = self.pipeline.assembler.flows[int(frames.flow[i])]
         side = int(frames.side[i])
@@ -190,9 +183,9 @@ class _Source:
         op = int(frames.op[i])
         return Seen(
             protocol=protocol.name,
-            dialect=dialect,
+            dialect=facts.dialect,
             op_code=None if op == ANY else op,
-            op=layout.names.get(op),
+            op=(facts.op_names or {}).get((layout.direction, op)) or layout.names.get(op),
             flaw=flaw.text,
             connection_id=flow.connection_id,
             direction=self.pipeline.framer.talks[flow.index].direction(side),

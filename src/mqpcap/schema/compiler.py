@@ -35,8 +35,6 @@ SPANS: dict[type, pa.DataType] = {
     fields.GreedyText: pa.string(),
     fields.Bytes: pa.binary(),
     fields.GreedyBytes: pa.binary(),
-    fields.Tree: pa.binary(),
-    fields.Json: pa.binary(),
 }
 REFERENCES = ("when", "of", "length", "count")
 """What names an earlier field."""
@@ -234,8 +232,8 @@ class _Compiler:
     def kind(self, f: fields.Kind, parent: int, registers: dict[str, _Register], name: str | None) -> None:
         if type(f) in NUMBERS:
             self.number(f, parent, registers, name)  # a Number, by exact type
-        elif type(f) in SPANS:
-            self.span(f, parent, registers, name)  # a Span, by exact type
+        elif type(f) in SPANS or isinstance(f, fields.Late):
+            self.span(f, parent, registers, name)  # a Span, by exact type but for late ones
         elif type(f) is fields.Bits:
             reg = self.register(registers, f.name)
             col = self.column(f, "number", pa.int32(), parent, name)
@@ -282,7 +280,7 @@ class _Compiler:
         return bytecode.BY_REST, 0
 
     def span(self, f: fields.Span, parent: int, registers: dict[str, _Register], name: str | None) -> None:
-        col = self.column(f, "span", SPANS[type(f)], parent, name)
+        col = self.column(f, "span", SPANS.get(type(f), pa.binary()), parent, name)
         x, y = self.measure(f, registers)
         flags = bytecode.UTF8 * f.strict | bytecode.PRINTABLE * f.printable | bytecode.LITTLE * f.little
         bounds = -1

@@ -7,7 +7,7 @@ for the interpreter. Here stands, per kind, its Scapy behaviour and its strictne
 type stand in ``compiler``. Where captures are only read the same classes do without Scapy: see ``scapy_stub``.
 
 Kinds: integers (``U8`` ... ``I64``, ``Bool``, ``Length``), ``Bits``, ``Text``, ``Bytes``, ``GreedyBytes``,
-``Array``, ``If``, ``Nested``, and the late kinds ``Tree`` and ``Json``, which only mark a span.
+``Array``, ``If``, ``Nested``, and ``Late``, which only marks a span.
 Alternatives and switches are tables of classes in ``protocol``.
 
 Strict: a declared length that overruns, a nested message that is not read to its last byte, a value out of its
@@ -408,28 +408,30 @@ class GreedyText(Text):
     """What is left of the region, as text."""
 
 
-def _trees() -> Any:
-    """The typed trees of msgq, loaded when one is shown: their package describes its messages with these fields."""
-    from mqpcap.protocols.msgq import tree
+class Inside(NamedTuple):
+    """A part of a late kind's bytes for who explains them: ``length`` bytes from ``offset`` of its own.
 
-    return tree
+    depth: how many parts it is inside. named: its name is bytes of the message.
+    """
 
-
-class Tree(GreedyBytes):
-    """A late kind: the rest is a typed tree, which ``columns`` turns into JSON text."""
-
-    def i2repr(self, pkt: Packet | None, x: Any) -> str:
-        return (x and _trees().text(x.removeprefix(_trees().MAGIC))) or repr(x)
-
-    def randval(self) -> Any:
-        return _trees().encode({"type": super().randval(), "group": super().randval()})
+    offset: int
+    length: int
+    depth: int
+    name: str
+    value: object
+    meaning: str | None
+    named: bool
 
 
-class Json(GreedyBytes):
-    """A late kind: the rest is JSON text."""
+class Late(GreedyBytes):
+    """Bytes with a form of their own, which the protocol's ``derive`` makes columns of.
 
-    def randval(self) -> Any:
-        return b'{"type": "%s"}' % super().randval()
+    A protocol's package derives its kinds from this one and says there how they are shown.
+    """
+
+    def inside(self, data: bytes) -> Iterator[Inside]:
+        """What the bytes consist of."""
+        return iter(())
 
 
 class Array(Kind):

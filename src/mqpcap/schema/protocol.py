@@ -142,18 +142,18 @@ class Splitter(Shape):
         """The message at ``at``, or why there is none."""
         ...
 
-    def many(
+    def scan(
         self,
         buf: memoryview,
         at: int,
         limit: int,
         ended: bool,
         rows: tuple[memoryview, memoryview, memoryview, memoryview, memoryview],
-    ) -> tuple[int, int, Split | None]:
-        """The messages one after the other from ``at``.
+    ) -> tuple[int, int, int, int, int]:
+        """The messages one after the other from ``at``, as ``Interpreter.scan`` has it.
 
-        Returns how many were put into ``rows`` (int64: start, end, place in ``layouts``, op, flaw), where the next one
-        begins, and what stands there if it is none: None where the rows are full or ``limit`` is reached.
+        Puts start, end, place in ``layouts``, op and flaw (int64) of each into ``rows``. Returns how many, one of
+        SCAN_*, where the next one begins, the end it claims, and the place of its layout (-1 if unknown).
         """
         ...
 
@@ -173,6 +173,8 @@ class ConnectionFacts:
     group_name: str | None = None
     client_name: str | None = None
     op_names: Mapping[tuple[Direction, int], str] | None = None
+    own: Any = None
+    """What the protocol's `derive` wants to know of the connection: see ``Raw.facts``."""
     columns: Mapping[str, str | None] = field(default_factory=dict)
     """Columns of the protocol table that are the same on every row of the connection."""
 
@@ -252,6 +254,9 @@ class Raw:
     """A column of the table, hidden ones too, as Arrow."""
     items: Callable[[str, str], tuple[NDArray[np.int64], NDArray[np.int64]]]
     """``items(list, field)``: of every item of a list column the row, and its value of an integer field."""
+    facts: "Sequence[ConnectionFacts]"
+    """What the connections of the rows say, as far as it is known; ``of`` is each row's place in it."""
+    of: NDArray[np.int64]
 
 
 MAX_SHARED_KEYS = 1 << 16

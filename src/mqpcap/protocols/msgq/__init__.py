@@ -27,7 +27,9 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import case_when, is_in, true
 from mqpcap.protocols.msgq import tree
-from mqpcap.schema.fields import U16, U32, GreedyBytes, Json, Length, Message, Nested, Tree
+from mqpcap.protocols.msgq.documents import ROUTING, columns
+from mqpcap.protocols.msgq.kinds import Json, Tree
+from mqpcap.schema.fields import U16, U32, GreedyBytes, Length, Message, Nested
 from mqpcap.schema.protocol import (
     ANY,
     Claim,
@@ -97,37 +99,12 @@ def _layouts(name: str, message: type[Message]) -> tuple[Layout, ...]:
 
 
 _DIRECTIONS: tuple[Direction, Direction] = ("c2s", "s2c")
-_ROUTING = ("type", "from", "to", "group", "instance", "seq", "repl", "reply", "lname", "subtype")
-
-
-def _text_array(texts: tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bool_]]) -> pa.Array:
-    """A string column; the texts are UTF-8 by construction."""
-    offsets, data, there = texts
-    valid = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
-    return pa.Array.from_buffers(pa.string(), len(there), [valid, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def derive(raw: Raw) -> Mapping[str, pa.Array]:
     """The columns, from the pairs, JSON headers and bodies of the rows; a row that does not decode gets its flaw."""
-    found = tree.documents(raw.buffer, raw.spans("tree"), raw.spans("header"), raw.spans("body"), raw.flaw)
-    columns = {name: _text_array(found.field(name)) for name in (*_ROUTING, "msg")}
-    columns["document"] = _text_array(found.documents(raw.keep_bodies))
-    wire = found.msg_wire[: raw.n]
-    columns["msg_len"] = pa.array(wire, mask=wire < 0)
-    columns["has_stats"] = pa.array(found.field("stats")[2])
-    columns["want_answer"] = _wanted(raw, columns["document"])
-    return columns
-
-
-def _wanted(raw: Raw, document: pa.Array) -> pa.Array:
-    """True where a JSON header asks the daemon to answer if nobody else can (message.py, ``want_answer``)."""
-    rows = np.flatnonzero(np.isin(raw.layout, [i for i, name in enumerate(raw.layout_names) if name == "json_c2s"]))
-    out = np.zeros(raw.n, np.bool_)
-    if len(rows):
-        # A quote inside a text is written \\", so this can only be the key; behind the first } it may be the body's.
-        said = pc.match_substring_regex(document.take(pa.array(rows)), r'^\{"header":\{[^}]*"want_answer":true[,}]')
-        out[rows] = pc.fill_null(said, False).to_numpy(zero_copy_only=False)
-    return pa.array(out, mask=~out)
+    spans = (raw.spans("tree"), raw.spans("header"), raw.spans("body"))
+    return columns(raw.buffer, *spans, raw.flaw, raw.keep_bodies)
 
 
 def envelope(table: pa.Table) -> Mapping[str, pa.Array]:
@@ -216,14 +193,14 @@ def _speaker(side: _SideVerdict) -> Direction | None:
     }[side.generation]
     if side.generation != "flat" and head > n:
         return "c2s"  # the library with the wrong lengths was a client
-    found = tree.documents(np.array(bytearray(side.first), np.uint8), *parts, np.zeros(1, np.uint8))
-    op, lname = (_text_array(found.field(name))[0].as_py() for name in ("type", "lname"))
+    found = columns(np.frombuffer(side.first, np.uint8), *parts, np.zeros(1, np.uint8))
+    op, lname = found["type"][0].as_py(), found["lname"][0].as_py()
     if lname is not None or op == "pong":
         return "s2c"
     return "c2s" if op in _FROM_CLIENT else None
 
 
-def _place(start: int, end: int) -> tree.Places:
+def _place(start: int, end: int) -> tuple[I64, I64]:
     return np.full(1, start, np.int64), np.full(1, end - start, np.int64)
 
 
@@ -377,7 +354,7 @@ PROTOCOL = MessageQueue(
         derive=envelope,
     ),
     derived=(
-        *(Derived(name, pa.string()) for name in _ROUTING),
+        *(Derived(name, pa.string()) for name in ROUTING),
         Derived("msg", pa.string(), body=True),
         Derived("document", pa.string()),
         Derived("msg_len", pa.int64(), hidden=True),
