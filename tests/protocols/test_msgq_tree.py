@@ -211,7 +211,7 @@ def test_no_item_outgrows_its_room(item: str, tag: bytes) -> None:
 
 
 def test_control_characters_take_all_the_room_there_is() -> None:
-    text = typed.text(typed.encode({"k": b"\x01" * 20_000}))
+    text = tree.text(tree.encode({"k": b"\x01" * 20_000}))
 
     assert text == '{"k":"' + "\\u0001" * 20_000 + '"}'
 

@@ -2,6 +2,7 @@
 
 import collections
 import copy
+import gc
 import importlib
 import importlib.metadata
 import io
@@ -773,27 +774,37 @@ def test_packets_that_are_no_tcp_yield_nothing() -> None:
     assert messages([Ether() / Raw(b"x"), Ether() / IP() / Raw(b"y"), Raw(b"z")]) == []
 
 
+class Wire:
+    """A source that never ends."""
+
+    nonblocking_socket = False
+
+    def __init__(self, packets: list[Packet]) -> None:
+        self.packets = packets
+
+    def recv(self, size: int, **_: object) -> Packet:
+        each = self.packets.pop(0)
+        again = Ether(bytes(each))
+        again.time = each.time
+        return again
+
+
 def test_live_capture_gives_the_rest_when_flushed() -> None:
-    class Wire:
-        """A source that never ends."""
-
-        nonblocking_socket = False
-
-        def __init__(self, packets: list[Packet]) -> None:
-            self.packets = packets
-
-        def recv(self, size: int, **_: object) -> Packet:
-            each = self.packets.pop(0)
-            again = Ether(bytes(each))
-            again.time = each.time
-            return again
-
     source, session = Wire(stream(PUBLISH + PING + PUBLISH[:-1], 5)), MqSession()
 
     found = [m for _ in range(len(source.packets)) for m in session.recv(source)]
 
     assert [bytes(m) for m in [*found, *session.flush()]] == [PUBLISH, PING, PUBLISH[:-1]]
     assert session.flush() == []
+
+
+def test_live_capture_keeps_nothing_of_messages_that_nobody_has() -> None:
+    source, session = Wire(list(rdpcap(str(ROOT / "pcaps" / "flymq" / "pipelining.pcap")))), MqSession()
+    last = [m for _ in range(len(source.packets)) for m in session.recv(source)][-1]
+    gc.collect()
+
+    (kept,) = session._sources.values()
+    assert set(kept._pairs) <= {last.mq.key}
 
 
 def test_sniffer_in_the_background_yields_messages() -> None:
