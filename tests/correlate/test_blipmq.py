@@ -106,7 +106,9 @@ def test_exchanges_are_those_the_client_saw() -> None:
 Key = tuple[int, bool, int]
 
 
-def run(made: Captured, parts: int = 1) -> tuple[list[tuple[Frame | None, Frame | None, str]], list[tuple[Frame, Frame]]]:
+def run(
+    made: Captured, parts: int = 1
+) -> tuple[list[tuple[Frame | None, Frame | None, str]], list[tuple[Frame, Frame]]]:
     """Exchanges as (request, reply, state) and deliveries as (publish, delivery), fed in so many parts."""
     by_key: dict[Key, Frame] = {(f.connection, f.client, f.offset): f for f in made.frames}
     in_time = rows(sorted(made.frames, key=lambda f: (f.ts, not f.client, f.offset)))
