@@ -2,7 +2,7 @@
 
 Shares that all read the whole capture cost a pass over it each, and from a network a download each. So where they are
 many, tasks first read the capture, each a range of the bytes of a file: they look at the headers and write the packets
-into a file of the staging directory, share by share. A share's task then reads its extents of all of these files, as a
+into a file of the staging directory, share by share. A share's task then reads its batches of all of these files, as a
 `ShareCapture`. IP fragments say too little of their connection: every share reads them and joins them as the whole
 capture would. The same goes for packets between servers of two shares, of which both have to know.
 
@@ -12,17 +12,17 @@ beginning. So a range counts only if the one before it, which is right, ended ju
 there. After ROUNDS the rest of a file is read as one range.
 """
 
-import pickle
+import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from itertools import groupby
-from typing import Any, NamedTuple
+from itertools import groupby, pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
+import pyarrow.compute as pc
 
+from mqpcap.arrays import whole
 from mqpcap.capture import Capture, Entry, Reader, Window, entries
 from mqpcap.decode.columns import span_array
 from mqpcap.spark.partitions import Cut
@@ -38,10 +38,15 @@ WINDOW_PACKETS = 1 << 15
 ROUNDS = 3
 """Ranges are read so often, then the rest of their file is one."""
 
-_COLUMNS: tuple[tuple[str, type[np.integer]], ...] = (
-    ("number", np.int64), ("ts_ns", np.int64), ("caplen", np.uint32), ("wirelen", np.uint32), ("link_type", np.int32),
-)  # fmt: skip
-_ROW_BYTES = sum(np.dtype(kind).itemsize for _, kind in _COLUMNS)
+_SCHEMA = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("ts_ns", pa.int64()),
+        ("wirelen", pa.int64()),
+        ("link_type", pa.int32()),
+        ("packet", pa.binary()),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +62,13 @@ class FileRange:
     entry: Entry | None = None
 
 
-class Extent(NamedTuple):
-    """The packets of a range for one share, or those for all of them, and where they lie in a file."""
-
-    packet_count: int
-    offset: int
-    length: int
-
-
 @dataclass(frozen=True, slots=True)
 class RangeResult:
     """What became of a range.
 
     entry: where it began, None if no border was found. exit: where reading ended. number_count: by how much it moves
-    the numbers of packets behind it. first_ts_ns: of its first packet. notes: of the file, which ended there. extents:
-    in the file ``name``, each time a part for each share and, last, one for all.
+    the numbers of packets behind it. first_ts_ns: of its first packet. notes: of the file, which ended there. batches:
+    number and bytes of the batches in the file ``name``, each time one for each share and, last, one for all.
     """
 
     file_range: FileRange
@@ -81,7 +78,7 @@ class RangeResult:
     number_count: int = 0
     first_ts_ns: int | None = None
     notes: tuple[str, ...] = ()
-    extents: tuple[tuple[Extent, ...], ...] = ()
+    batches: tuple[tuple[tuple[int, int], ...], ...] = ()
 
     def follows(self, exit: Entry) -> bool:
         """Whether it began where the range before it ended, and knew what it had to of the bytes before."""
@@ -96,26 +93,6 @@ class RangeResult:
         return bool(self.notes) or self.file_range.until is None or self.exit.position < self.file_range.until
 
 
-def range_result(found: dict[str, Any]) -> RangeResult:
-    """A `RangeResult` out of its JSON."""
-    file_range, exit = found["file_range"], _entry(found["exit"])
-    assert exit is not None
-    return RangeResult(
-        FileRange(**{**file_range, "entry": _entry(file_range["entry"])}),
-        _entry(found["entry"]),
-        exit,
-        found["name"],
-        found["number_count"],
-        found["first_ts_ns"],
-        tuple(found["notes"]),
-        tuple(tuple(Extent(*one) for one in extents) for extents in found["extents"]),
-    )
-
-
-def _entry(found: dict[str, Any] | None) -> Entry | None:
-    return None if found is None else Entry(**{**found, "interfaces": tuple(found["interfaces"])})
-
-
 # A task
 
 
@@ -123,13 +100,15 @@ def distribute(
     capture: Capture, wanted: Sequence[FileRange], cut: Cut, storage: Storage, name: str
 ) -> list[RangeResult]:
     """Reads ranges and writes their packets, share by share, into one file; raises CaptureError if one is gone."""
-    with storage.output(name) as out:
-        return [_distributed(capture, file_range, cut, out, name) for file_range in wanted]
+    with storage.output(name) as out, pa.ipc.new_file(out, _SCHEMA) as writer:
+        buffers = _ShareBuffers(cut, writer)
+        return [_distributed(capture, file_range, buffers, name) for file_range in wanted]
 
 
-def _distributed(capture: Capture, file_range: FileRange, cut: Cut, out: pa.NativeFile, name: str) -> RangeResult:
+def _distributed(capture: Capture, file_range: FileRange, buffers: "_ShareBuffers", name: str) -> RangeResult:
     file_name = capture.files[file_range.file]
     source = capture.source(file_range.file)
+    first_ts_ns = None
     try:
         entry = file_range.entry
         if entry is None and file_range.begin:
@@ -137,89 +116,66 @@ def _distributed(capture: Capture, file_range: FileRange, cut: Cut, out: pa.Nati
             if entry is None or (file_range.until is not None and entry.position >= file_range.until):
                 return RangeResult(file_range, entry, entry or Entry(file_range.begin))
         reader = Reader(file_name, file_range.file, source, entry, file_range.until)
-        buffers = _ShareBuffers(cut, out)
         for window in reader.windows():
+            first_ts_ns = int(window.ts_ns[0]) if first_ts_ns is None else first_ts_ns
             buffers.add(window)
-        buffers.write()
     finally:
         source.close()
     notes = tuple(str(note) for note in reader.notes)
-    extents = tuple(buffers.extents)
-    return RangeResult(file_range, entry, reader.exit, name, reader.number_count, buffers.first_ts_ns, notes, extents)
+    return RangeResult(
+        file_range, entry, reader.exit, name, reader.number_count, first_ts_ns, notes, tuple(buffers.finish())
+    )
 
 
 class _ShareBuffers:
-    """Packets of a range share by share, held until they are many."""
+    """Packets of a range share by share, held until they are many, then written as a batch for each share."""
 
-    def __init__(self, cut: Cut, out: pa.NativeFile) -> None:
-        self.extents: list[tuple[Extent, ...]] = []
-        self.first_ts_ns: int | None = None
-        self._cut = cut
-        self._out = out
-        self._held: list[_Sorted] = []
+    def __init__(self, cut: Cut, writer: pa.ipc.RecordBatchFileWriter) -> None:
+        self._cut, self._writer = cut, writer
+        self._held: list[list[pa.RecordBatch]] = []
         self._held_bytes = 0
+        self._written: list[tuple[tuple[int, int], ...]] = []
+        self._count = 0
 
     def add(self, window: Window) -> None:
-        """Deals out the packets of a window."""
-        if self.first_ts_ns is None:
-            self.first_ts_ns = int(window.ts_ns[0])
-        buffer_ = _sorted(window, self._cut)
-        self._held.append(buffer_)
-        self._held_bytes += buffer_.size_bytes
+        """Take the packets of a window."""
+        by_share = _by_share(window, self._cut)
+        self._held.append(by_share)
+        self._held_bytes += sum(batch.nbytes for batch in by_share)
         if self._held_bytes >= RANGE_BYTES:
-            self.write()
+            self._write()
 
-    def write(self) -> None:
-        """Writes what is held, share by share: each one's columns, then its packets."""
+    def _write(self) -> None:
+        tables = [pa.Table.from_batches(batches, _SCHEMA).combine_chunks() for batches in zip(*self._held, strict=True)]
+        self._written.append(tuple((self._count + k, table.nbytes) for k, table in enumerate(tables)))
+        for table in tables:
+            self._writer.write_batch((table.to_batches() or [pa.RecordBatch.from_pylist([], _SCHEMA)])[0])
+        self._count += len(tables)
+        self._held, self._held_bytes = [], 0
+
+    def finish(self) -> list[tuple[tuple[int, int], ...]]:
+        """Number and bytes of the batches that were written of a range, of no share the last time."""
         if self._held_bytes:
-            self.extents.append(tuple(self._part(share) for share in range(self._cut.share_count + 1)))
-        self._held.clear()
-        self._held_bytes = 0
-
-    def _part(self, share: int) -> Extent:
-        offset = self._out.tell()
-        rows = [slice(buffer_.first[share], buffer_.first[share + 1]) for buffer_ in self._held]
-        for name, _ in _COLUMNS:
-            for buffer_, mine in zip(self._held, rows, strict=True):
-                self._out.write(buffer_.columns[name][mine].data)
-        for buffer_, mine in zip(self._held, rows, strict=True):
-            self._out.write(buffer_.packets[buffer_.place[mine.start] : buffer_.place[mine.stop]].data)
-        return Extent(sum(int(mine.stop - mine.start) for mine in rows), offset, self._out.tell() - offset)
+            self._write()
+        written, self._held, self._written = self._written, [], []
+        return written
 
 
-@dataclass(frozen=True, slots=True)
-class _Sorted:
-    """Packets of a window: those of share k are the rows first[k] to first[k + 1], a row's bytes begin at its place."""
-
-    columns: dict[str, NDArray[np.integer]]
-    packets: NDArray[np.uint8]
-    place: NDArray[np.int64]
-    first: NDArray[np.int64]
-
-    @property
-    def size_bytes(self) -> int:
-        """What it takes in a file."""
-        return len(self.packets) + _ROW_BYTES * (len(self.place) - 1)
-
-
-def _sorted(window: Window, cut: Cut) -> _Sorted:
-    """TCP packets by their shares; those that all shares read come last."""
+def _by_share(window: Window, cut: Cut) -> list[pa.RecordBatch]:
+    """TCP packets, a batch for each share; those that all shares read come last."""
     rows, ends, fragments = connections_of(window)
     shares, torn = cut.shares(ends)
     share = np.concatenate([np.where(torn, cut.share_count, shares), np.full(len(fragments), cut.share_count)])
     rows = np.concatenate([rows, fragments])
     order = np.lexsort((rows, share))
-    rows = rows[order]
-    caplen = window.caplen[rows]
-    place = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(caplen, out=place[1:])
-    packets = np.empty(0, np.uint8)
-    if place[-1]:
-        one_each = np.arange(len(rows), dtype=np.int32)
-        gathered = span_array(window.buffer, len(rows), one_each, window.offset[rows], caplen, pa.binary())
-        packets = np.frombuffer(gathered.buffers()[2], np.uint8)
-    columns = {name: getattr(window, name)[rows].astype(kind) for name, kind in _COLUMNS}
-    return _Sorted(columns, packets, place, np.searchsorted(share[order], np.arange(cut.share_count + 2)))
+    rows, first = rows[order], np.searchsorted(share[order], np.arange(cut.share_count + 2)).tolist()
+    if not len(rows):
+        return [pa.RecordBatch.from_pylist([], _SCHEMA)] * (cut.share_count + 1)
+    each = np.arange(len(rows), dtype=np.int32)
+    packets = span_array(window.buffer, len(rows), each, window.offset[rows], window.caplen[rows], pa.binary())
+    columns = [pa.array(getattr(window, name)[rows], _SCHEMA.field(name).type) for name in _SCHEMA.names[:-1]]
+    batch = pa.RecordBatch.from_arrays([*columns, packets], schema=_SCHEMA)
+    return [batch.slice(one, two - one) for one, two in pairwise(first)]
 
 
 # The driver
@@ -312,35 +268,34 @@ class Distribution:
 
     def share_capture(self, share: int, storage: Storage, name: str) -> "ShareCapture":
         """The packets of a share, which a file of that name tells."""
-        extents = [
-            ShareExtent(one.file_range.file, one.name, number, extents[share], extents[-1])
+        mine = [
+            ShareBatches(one.file_range.file, one.name, number, batches[share], batches[-1])
             for one, number in self._right
-            for extents in one.extents
-            if extents[share].packet_count or extents[-1].packet_count
+            for batches in one.batches
         ]
-        storage.write(name, pickle.dumps(extents))
+        storage.write(name, json.dumps(mine).encode())
         return ShareCapture(self.capture._files, storage=storage, name=name)
 
 
 # A share
 
 
-class ShareExtent(NamedTuple):
-    """Packets of one file of a capture for one share: in which file they lie, its own part and that for all.
+class ShareBatches(NamedTuple):
+    """Packets of one file of a capture for one share: number and bytes of its own batch and of that for all.
 
-    number: of packets in the capture's file before the range that they are of.
+    name: of the file that has the batches. number: of packets in the capture's file before the range that they are of.
     """
 
     file: int
     name: str
     number: int
-    own: Extent
-    common: Extent
+    own: tuple[int, int]
+    common: tuple[int, int]
 
     @property
     def size_bytes(self) -> int:
         """Bytes to read."""
-        return self.own.length + self.common.length
+        return self.own[1] + self.common[1]
 
 
 @dataclass(slots=True)
@@ -354,20 +309,21 @@ class ShareCapture(Capture):
     name: str = ""
 
     def windows(self, times: int = 1) -> Iterator[Window]:
-        """Its packets, a window at a time, as they were distributed: ``times`` changes nothing."""
-        # Written by the driver of this job into a directory that only its user can write.
-        extents: list[ShareExtent] = pickle.loads(self.storage.read(self.name) or b"")
-        for group in _groups(extents):
-            with ExitStack() as opened:
-                files = {n: opened.enter_context(self.storage.input(n)) for n in dict.fromkeys(c.name for c in group)}
-                yield from _SharePackets(group, files).windows()
+        """Its packets, a window at a time: ``times`` changes nothing."""
+        found = [ShareBatches(*one) for one in json.loads(self.storage.read(self.name) or b"[]")]
+        for group in _groups([one for one in found if one.size_bytes]):
+            tables = []
+            for name, some in groupby(group, lambda one: one.name):
+                with self.storage.input(name) as file, pa.ipc.open_file(file) as reader:
+                    tables += [table for one in some for table in _tables(reader, one)]
+            yield from _windows(pa.concat_tables(tables), group[0].file)
 
 
-def _groups(extents: Sequence[ShareExtent]) -> Iterator[list[ShareExtent]]:
-    """Cards of one file that make a window together; a large one is alone."""
-    group: list[ShareExtent] = []
+def _groups(batches: Sequence[ShareBatches]) -> Iterator[list[ShareBatches]]:
+    """Batches of one file that make a window together; a large one is alone."""
+    group: list[ShareBatches] = []
     filled = 0
-    for one in extents:
+    for one in batches:
         if group and (group[-1].file != one.file or filled + one.size_bytes > WINDOW_BYTES):
             yield group
             group, filled = [], 0
@@ -377,68 +333,26 @@ def _groups(extents: Sequence[ShareExtent]) -> Iterator[list[ShareExtent]]:
         yield group
 
 
-class _SharePackets:
-    """The packets of some extents, in order; their bytes are read a window at a time."""
-
-    def __init__(self, extents: Sequence[ShareExtent], files: dict[str, pa.NativeFile]) -> None:
-        self._file = extents[0].file
-        self._files: list[pa.NativeFile] = []
-        rows: dict[str, list[NDArray[np.integer]]] = {name: [] for name, _ in _COLUMNS}
-        place: list[NDArray[np.int64]] = []
-        for one in extents:
-            for part in (one.own, one.common):
-                for name, values in _columns(files[one.name], part).items():
-                    rows[name].append(values + one.number if name == "number" else values)
-                length = rows["caplen"][-1].astype(np.int64)
-                place.append(part.offset + _ROW_BYTES * part.packet_count + np.cumsum(length) - length)
-                self._files.append(files[one.name])
-        order = np.argsort(np.concatenate(rows["number"]), kind="stable")
-        self._rows = {name: np.concatenate(values)[order].astype(np.int64) for name, values in rows.items()}
-        self._place = np.concatenate(place)[order]
-        self._part = np.repeat(np.arange(len(place)), [len(each) for each in place])[order]
-
-    def windows(self) -> Iterator[Window]:
-        """The packets."""
-        filled = np.cumsum(self._rows["caplen"]) // WINDOW_BYTES
-        counted = np.arange(len(filled)) // WINDOW_PACKETS
-        borders = np.flatnonzero((np.diff(filled, prepend=-1) != 0) | (np.diff(counted, prepend=-1) != 0)).tolist()
-        for one, two in zip(borders, [*borders[1:], len(filled)], strict=True):
-            rows = {name: values[one:two] for name, values in self._rows.items()}
-            buffer, offset = self._bytes(slice(one, two))
-            yield Window(
-                buffer, offset, rows["caplen"], rows["wirelen"], rows["ts_ns"], rows["link_type"].astype(np.int32),
-                rows["number"], self._file,
-            )  # fmt: skip
-
-    def _bytes(self, rows: slice) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """The packets' bytes, and where each begins: those of a part lie behind one another."""
-        part, place, caplen = self._part[rows], self._place[rows], self._rows["caplen"][rows]
-        buffer, offset = np.empty(int(caplen.sum()), np.uint8), np.empty(len(part), np.int64)
-        filled = 0
-        for one in np.unique(part).tolist():
-            mine = np.flatnonzero(part == one)
-            begin, length = int(place[mine[0]]), int(caplen[mine].sum())
-            _read(self._files[one], begin, buffer[filled : filled + length])
-            offset[mine] = filled + place[mine] - begin
-            filled += length
-        return buffer, offset
+def _tables(reader: pa.ipc.RecordBatchFileReader, batches: ShareBatches) -> Iterator[pa.Table]:
+    for number, size_bytes in (batches.own, batches.common):
+        if size_bytes:
+            table = pa.Table.from_batches([reader.get_batch(number)])
+            yield table.set_column(0, "number", pc.add(table["number"], batches.number))
 
 
-def _columns(file: pa.NativeFile, part: Extent) -> dict[str, NDArray[np.integer]]:
-    head = np.empty(_ROW_BYTES * part.packet_count, np.uint8)
-    _read(file, part.offset, head)
-    found: dict[str, NDArray[np.integer]] = {}
-    at = 0
-    for name, kind in _COLUMNS:
-        found[name] = np.frombuffer(head, kind, part.packet_count, at)
-        at += found[name].nbytes
-    return found
-
-
-def _read(file: pa.NativeFile, offset: int, into: NDArray[np.uint8]) -> None:
-    if not len(into):
-        return
-    file.seek(offset)
-    count = file.readinto(into.data)
-    if count < len(into):
-        raise OSError(f"a file of distributed packets ends after {offset + count} bytes, {len(into) - count} too few")
+def _windows(packets: pa.Table, file: int) -> Iterator[Window]:
+    """The packets in order, in windows of a bounded size."""
+    number = packets["number"].to_numpy()
+    if (np.diff(number) < 0).any():
+        packets = packets.take(pa.array(np.argsort(number, kind="stable")))
+    caplen = pc.binary_length(packets["packet"]).to_numpy().astype(np.int64)
+    filled, counted = np.cumsum(caplen) // WINDOW_BYTES, np.arange(len(caplen)) // WINDOW_PACKETS
+    borders = np.flatnonzero((np.diff(filled, prepend=-1) != 0) | (np.diff(counted, prepend=-1) != 0)).tolist()
+    for one, two in pairwise([*borders, len(caplen)]):
+        some = packets.slice(one, two - one).combine_chunks()
+        column = whole(some["packet"])
+        offset = np.frombuffer(column.buffers()[1], np.int32)[column.offset :][: two - one].astype(np.int64)
+        # Copies: what reads packets takes arrays that can be written to.
+        buffer = np.frombuffer(column.buffers()[2] or b"", np.uint8)[offset[0] :][: caplen[one:two].sum()].copy()
+        columns = {name: some[name].to_numpy().copy() for name in _SCHEMA.names[:-1]}
+        yield Window(buffer, offset - offset[0], caplen[one:two], file=file, **columns)

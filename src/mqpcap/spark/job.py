@@ -33,6 +33,7 @@ from mqpcap.spark import partitions, tasks
 from mqpcap.spark.delivery_keys import KeyFile
 from mqpcap.spark.distribute import Distribution, RangeResult
 from mqpcap.spark.java import SparkError
+from mqpcap.spark.json_values import typed
 from mqpcap.spark.partitions import Cut, WorkUnit
 from mqpcap.spark.share import Heard
 from mqpcap.spark.storage import Storage
@@ -177,7 +178,7 @@ class _Job:
             raise holds(self.staging.name, stranger)
         if found is not None and found.get("job") == named:
             units = [(tuple(numbers), number) for numbers, number in found["units"]]
-            cuts = {int(i): _cut(said) for i, said in found["cuts"].items()}
+            cuts = {int(i): typed(Cut, said) for i, said in found["cuts"].items()}
             bases = found["bases"][0], found["bases"][1]
             self.done = self._finished()
             self.outcome.resumed_count = len(self.done)
@@ -413,12 +414,6 @@ class _Job:
         while not stop.wait(POLL_S):
             with suppress(OSError):
                 self.progress(name, min(count, len(self.staging.sizes("done")) - before), count)
-
-
-def _cut(said: Mapping[str, Any]) -> Cut:
-    """A cut out of its JSON."""
-    pinned, servers = (tuple((key, k) for key, k in said[name]) for name in ("pinned", "servers"))
-    return Cut(said["share_count"], pinned, servers)
 
 
 Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]

@@ -51,8 +51,8 @@ MAX_SERVERS = 256
 LOOKS = 8
 LOOK_BYTES = 2 << 20
 """So many places of a capture are looked at, and so much there."""
-JOINED = 0.3
-"""What it costs more to join the rows of a server in the second stage, as a part of what it costs in all (measured)."""
+LARGEST = 1.2
+"""A server is given away as a whole if it is no more than so many shares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +218,8 @@ def cut(capture: Capture, n: int) -> Cut:
     if seen is None:
         return Cut(n)
     by_weight = np.argsort(-seen.weights, kind="stable")
-    candidates = [_assigned(seen, n, by_weight[k:MAX_SERVERS]) for k in range(min(2 * n, len(by_weight)) + 1)]
-    return min(candidates, key=lambda one: one[0])[1]
+    fits = seen.weights[by_weight] * n <= seen.weights.sum() * LARGEST
+    return _assigned(seen, n, by_weight[fits][:MAX_SERVERS])
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,8 +288,8 @@ def _look(capture: Capture, file: int, begin: int) -> Window | None:
         source.close()
 
 
-def _assigned(seen: _Seen, n: int, whole: NDArray[np.int64]) -> tuple[float, Cut]:
-    """A cut with some servers, the largest first, as a whole; and what it costs: the time of the slowest slots."""
+def _assigned(seen: _Seen, n: int, whole: NDArray[np.int64]) -> Cut:
+    """A cut with some servers as a whole: the largest server or connection first, each to the share that has least."""
     alone = np.ones(len(seen.servers), np.bool_)
     alone[whole] = False
     total = seen.weights.sum()
@@ -309,9 +309,7 @@ def _assigned(seen: _Seen, n: int, whole: NDArray[np.int64]) -> tuple[float, Cut
             pinned.append((int(seen.keys[one]), share))
         else:
             servers.append((int(seen.servers[one]), share))
-    joined = seen.weights[alone]
-    last = max(joined.max(initial=0.0), joined.sum() / n)
-    return shares.max() + JOINED * last, Cut(n, tuple(pinned), tuple(servers))
+    return Cut(n, tuple(pinned), tuple(servers))
 
 
 def _packs(small: Sequence[tuple[int, int]], limit: int) -> Iterator[list[int]]:

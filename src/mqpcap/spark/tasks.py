@@ -27,6 +27,7 @@ from mqpcap.schema.protocol import MessageQueue
 from mqpcap.spark import delivery_keys, distribute
 from mqpcap.spark.delivery_keys import KeyFile, KeyWriter
 from mqpcap.spark.distribute import FileRange, RangeResult
+from mqpcap.spark.json_values import typed
 from mqpcap.spark.partitions import Cut, WorkUnit
 from mqpcap.spark.share import Heard, MessageCounts, Share
 from mqpcap.spark.storage import Storage
@@ -114,19 +115,8 @@ class Result:
 
 def result(text: str | bytes) -> Result:
     """A result out of its JSON; raises ValueError if it is none."""
-    try:
-        found: dict[str, Any] = json.loads(text)
-        found["files"] = [TaskFile(**file) for file in found["files"]]
-        found["keys"] = [KeyFile(**{**one, "begins": tuple(map(tuple, one["begins"]))}) for one in found["keys"]]
-        found["ranges"] = [distribute.range_result(one) for one in found["ranges"]]
-        for name in ("doubted", "asked", "notes", "failed"):
-            found[name] = [tuple(one) for one in found[name]]
-        told = found["told"]
-        facts = {name: tuple(map(tuple, some)) for name, some in told["facts"].items()}
-        found["told"] = Heard(frozenset((tuple(server), ts_ns) for server, ts_ns in told["servers"]), facts)
-        return Result(**found)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"no result of a task: {error}") from error
+    made: Result = typed(Result, json.loads(text))
+    return made
 
 
 def run(task: Task, options: Options, storage: Storage) -> Result:
