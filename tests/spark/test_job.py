@@ -190,10 +190,11 @@ def test_another_run_takes_up_what_a_killed_one_left(twenty: Path, tmp_path: Pat
     first.begin(3, 2)
     task_count = first.run().task_count
     done = sorted((staging / "done").iterdir())
+    left = [done[0], *done[-5:]]
     for path in done[1:-5]:
         path.unlink()
     shutil.rmtree(staging / "data/messages")  # so no result that counts messages is whole
-    kept = sum(not any(f["table"] == "messages" for f in json.loads(path.read_text())["files"]) for path in done[-5:])
+    kept = sum(not any(f["table"] == "messages" for f in json.loads(path.read_text())["files"]) for path in left)
     mine = staging / job.JOB
     mine.write_text(mine.read_text().replace(f'"pid": {os.getpid()}', '"pid": 4194304'))
 

@@ -253,14 +253,14 @@ class _Job:
     def run(self) -> Outcome:
         """All stages; what is to be published is in ``files`` then."""
         units = self._distributed()
-        cut = {unit.captures[0][0]: unit.captures[0][1] for unit in units.values() if unit.share[1] > 1}
+        shared = {unit.captures[0][0] for unit in units.values() if unit.share[1] > 1}
         first = {i: Dissect(f"dissect-{i:05d}", unit) for i, unit in units.items()}
-        describe = [Describe(f"describe-{number:05d}", number, self.captures[number]) for number in sorted(cut)]
+        describe = [Describe(f"describe-{number:05d}", number, self.captures[number]) for number in sorted(shared)]
         done = self._stage("dissect", [*first.values(), *describe])
         results, described = dict(zip(first, done, strict=False)), done[len(first) :]
         again = dict(self._again(first, results))
         results.update(zip(again, self._stage("dissect again", list(again.values())), strict=True))
-        failed = {number for one in done for number, _, _ in one.failed} & cut.keys()
+        failed = {number for one in done for number, _, _ in one.failed} & shared
         for i, one in results.items():
             # What other shares made of a capture that one could not read is no result.
             is_lost = not failed.isdisjoint(number for number, _ in first[i].unit.captures)
@@ -268,11 +268,10 @@ class _Job:
         of_capture: dict[int, list[Result]] = {}
         for i, task in first.items():
             number = task.unit.captures[0][0]
-            if number in cut.keys() - failed:
+            if number in shared - failed:
                 of_capture.setdefault(number, []).append(results[i])
-        for one in self._stage(
-            "join", [join for number, mine in of_capture.items() for join in self._joins(number, mine)]
-        ):
+        joins = [join for number, mine in of_capture.items() for join in self._joins(number, mine)]
+        for one in self._stage("join", joins):
             self._keep(one)
         self._describe({one.id: one for one in described}, of_capture)
         self.outcome.task_count = len(self.kept)
