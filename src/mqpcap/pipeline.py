@@ -1,9 +1,9 @@
 """One capture through all stages, as it is read.
 
 The only place that knows their order: windows of packets become segments, stream chunks, frames, columns, rows, and
-exchanges and deliveries. Everything a row says is decided when its message is complete, from what was captured before it
-and a bounded look-ahead on its own connection; nothing waits for the end of the input. Memory stays flat: a window is
-gone when the next is read.
+exchanges and deliveries. Everything a row says is decided when its message is complete, from what was captured before
+it and a bounded look-ahead on its own connection; nothing waits for the end of the input. Memory stays flat: a window
+is gone when the next is read.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -143,8 +143,11 @@ class Pipeline:
     def _decoded(self, protocol: MessageQueue, frames: Frames) -> Iterator[tuple[Frames, Records]]:
         reader = self.reader(protocol)
         frames = _in_time(self._laid_out(protocol, reader, frames))
-        at = 0
-        for records in reader.batches(_spans(frames), self.options.policy.bodies):
+        spans, at = _spans(frames), 0
+        if protocol.evidence is not None and protocol.derive is not None:
+            flows, of = factorize(frames.flow)
+            spans = replace(spans, of=of, facts=self.facts(protocol, flows.tolist()))
+        for records in reader.batches(spans, self.options.policy.bodies):
             yield taken_frames(frames, np.s_[at : at + len(records.flaw)]), records
             at += len(records.flaw)
 
@@ -295,8 +298,8 @@ class Tables(Pipeline):
         batches: dict[str, list[Batch]] = {}
         for frames, records in found:
             protocol = self.protocols[frames.protocol]
-            work = self._rows_made, protocol, frames, records, self._connections(protocol, frames), files, batches
-            self.background.do(partial(*work))
+            known = self._connections(protocol, frames)
+            self.background.do(partial(self._rows_made, protocol, frames, records, known, files, batches))
         behind = frozenset[int]() if is_last else self.behind()
         self.background.do(partial(self._correlated, batches, behind, files))
 
@@ -404,9 +407,7 @@ class Tables(Pipeline):
 class CapturePipeline(Tables):
     """One capture made into tables."""
 
-    def __init__(
-        self, capture: Capture, options: Options, emit: Emit, background: Background | None = None
-    ) -> None:
+    def __init__(self, capture: Capture, options: Options, emit: Emit, background: Background | None = None) -> None:
         super().__init__(options, emit, background)
         self.capture = capture
         self.failure: CaptureError | None = None
@@ -606,5 +607,3 @@ def _problems(ranges: StreamRanges, kind: str, reason: str) -> list[Problem]:
             ranges.ts_ns.tolist(), ranges.snapped.tolist(), ranges.packet.tolist(), strict=True,
         )
     ]  # fmt: skip
-
-

@@ -14,11 +14,11 @@ PCAPS = sorted((Path(__file__).resolve().parents[2] / "pcaps").glob("*/*.pcap"))
 
 
 def assembled(path: Path) -> Reassembler:
-    dissector, assembler = Dissector(), Reassembler()
+    dissector, reassembler = Dissector(), Reassembler()
     for window in captures([str(path)]).captures[0].windows():
-        assembler.feed(dissector.segments(window))
-    assembler.finish()
-    return assembler
+        reassembler.feed(dissector.segments(window))
+    reassembler.finish()
+    return reassembler
 
 
 def assert_equal(one: FlowColumns, two: FlowColumns) -> None:
@@ -42,8 +42,8 @@ def test_columns_say_what_the_records_say(path: Path) -> None:
 
 
 def test_columns_of_ipv6_endpoints_in_either_order() -> None:
-    assembler = assembled(next(p for p in PCAPS if p.stem == "http_5555"))
-    flow = assembler.flows[0]
+    reassembler = assembled(next(p for p in PCAPS if p.stem == "http_5555"))
+    flow = reassembler.flows[0]
     low, high = "2001:db8::1", "ffff::2"
     made = [
         type(flow)(**{f.name: getattr(flow, f.name) for f in fields(flow)} | {"version": 6, "a_ip": a, "b_ip": b})

@@ -1,8 +1,8 @@
 """Which reply answers which request, and which publish a delivery came from.
 
-:class:`Correlation` runs along with the messages of one protocol: it is fed with rows as they are decoded and gives rows
-of ``exchanges`` and ``deliveries`` as soon as they are certain. ``dialogue`` decides on one connection, ``exchanges``
-keeps what waits, ``deliveries`` looks publishes up.
+:class:`Correlation` runs along with the messages of one protocol: it is fed with rows as they are decoded and gives
+rows of ``exchanges`` and ``deliveries`` as soon as they are certain. ``dialogue`` decides on one connection,
+``exchanges`` keeps what waits, ``deliveries`` looks publishes up.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,9 @@ class Correlation:
         """The same for what is left of connections that are over."""
         yield from self._given(*self._exchanges.close(closing), None)
 
-    def _given(self, tables: list[pa.Table], pairs: Pairs | None, batch: Batch | None) -> Iterator[tuple[str, pa.Table]]:
+    def _given(
+        self, tables: list[pa.Table], pairs: Pairs | None, batch: Batch | None
+    ) -> Iterator[tuple[str, pa.Table]]:
         yield from (("exchanges", table) for table in tables)
         if self.deliveries is not None:
             found = self.deliveries.feed(batch, pairs)

@@ -17,9 +17,9 @@ from mqpcap.arrays import constant
 from mqpcap.correlate.exchanges import Batch, Pairs
 from mqpcap.schema.requests import I64, DeliveryRule, Prints
 
-MAX_PUBLISHES = 1 << 20
+MAX_PUBLISHES = 1 << 19
 """Publishes that a delivery is looked for among; about 48 bytes each."""
-MAX_PUSHED_OUT = 1 << 22
+MAX_PUSHED_OUT = 1 << 21
 """Keys of older publishes, which make deliveries doubtful; 8 bytes each."""
 MAX_RUNS = 8
 """Sorted runs of publishes; with more, the small ones are merged."""

@@ -2,7 +2,7 @@
 
 A layer ends in one ``PROTOCOL``: which message comes in which layout, how a connection is recognised,
 what the columns of ``messages`` are taken from, and, where the vocabulary cannot say it, small pure
-functions. ``frames``, ``records`` and ``tables`` read this; nothing about a protocol stands anywhere else.
+functions. ``decode``, ``correlate`` and ``tables`` read this; nothing about a protocol stands anywhere else.
 """
 
 import hashlib
@@ -38,9 +38,9 @@ class Layout:
 
     header     class of the bytes every message begins with; None when there are none
     op         its field that holds the operation; None when all messages are alike
-    bodies     operation -> the readings tried in order; the first that ends exactly at the end is taken
+    bodies     operation -> the variants tried in order; the first that ends exactly at the end is taken
     names      operation -> its name
-    dialect    of rows whose reading names none; None when the connection's evidence says it
+    dialect    of rows whose variant names none; None when the connection's evidence says it
     extra      whether bytes behind the last field go to the column ``extra_column`` instead of being a flaw
     on_bad     what follows bad framing: ``stop`` (the rest is undecoded) or ``search``
     then       operation -> name of the layout of what follows in this direction
@@ -65,9 +65,9 @@ class Layout:
     splitter: "Splitter | None" = None
     """Finds the message ends where only a look at the neighbours can (kokaq); else the Program does."""
 
-    def may_leave(self, reading: Variant | type) -> bool:
-        """Whether bytes behind the reading's last field go to ``extra_column``: never those of another dialect."""
-        dialect = None if isinstance(reading, type) else reading.dialect
+    def may_leave(self, variant: Variant | type) -> bool:
+        """Whether bytes behind the variant's last field go to ``extra_column``: never those of another dialect."""
+        dialect = None if isinstance(variant, type) else variant.dialect
         return self.extra_column is not None and dialect in (None, self.dialect)
 
 
@@ -142,18 +142,18 @@ class Splitter(Shape):
         """The message at ``at``, or why there is none."""
         ...
 
-    def many(
+    def scan(
         self,
         buf: memoryview,
         at: int,
         limit: int,
         ended: bool,
         rows: tuple[memoryview, memoryview, memoryview, memoryview, memoryview],
-    ) -> tuple[int, int, Split | None]:
-        """The messages one after the other from ``at``.
+    ) -> tuple[int, int, int, int, int]:
+        """The messages one after the other from ``at``, as ``Interpreter.scan`` has it.
 
-        Returns how many were put into ``rows`` (int64: start, end, place in ``layouts``, op, flaw), where the next one
-        begins, and what stands there if it is none: None where the rows are full or ``limit`` is reached.
+        Puts start, end, place in ``layouts``, op and flaw (int64) of each into ``rows``. Returns how many, one of
+        SCAN_*, where the next one begins, the end it claims, and the place of its layout (-1 if unknown).
         """
         ...
 
@@ -173,6 +173,8 @@ class ConnectionFacts:
     group_name: str | None = None
     client_name: str | None = None
     op_names: Mapping[tuple[Direction, int], str] | None = None
+    own: Any = None
+    """What the protocol's `derive` wants to know of the connection: see ``Raw.facts``."""
     columns: Mapping[str, str | None] = field(default_factory=dict)
     """Columns of the protocol table that are the same on every row of the connection."""
 
@@ -252,6 +254,9 @@ class Raw:
     """A column of the table, hidden ones too, as Arrow."""
     items: Callable[[str, str], tuple[NDArray[np.int64], NDArray[np.int64]]]
     """``items(list, field)``: of every item of a list column the row, and its value of an integer field."""
+    facts: "Sequence[ConnectionFacts]"
+    """What the connections of the rows say, as far as it is known; ``of`` is each row's place in it."""
+    of: NDArray[np.int64]
 
 
 MAX_SHARED_KEYS = 1 << 16
@@ -385,11 +390,11 @@ class MessageQueue:
     was changed are, from so many bytes on or where they begin with a zero byte (of a length)."""
 
     def __post_init__(self) -> None:
-        from mqpcap.schema import fields as wire  # the one seam to Scapy; here so that plain data needs none of it
+        from mqpcap.schema import fields  # the one seam to Scapy; here so that plain data needs none of it
 
         for layout in self.layouts:
-            wire.attach(layout)
-        wire.adopt(self)
+            fields.attach(layout)
+        fields.adopt(self)
 
     def layout(self, name: str) -> Layout:
         """The layout of that name; KeyError if there is none."""

@@ -1,8 +1,8 @@
 """Decoded messages to rows of ``messages`` and of their protocol's table.
 
-``decode.columns`` gives the fields of each message, ``decode.framing`` where it was captured, and the connection's facts
-what it says as a whole (dialect, fq's user, kokaq's names). :func:`message_rows` makes both tables of them, row for row,
-and, before secrets are masked and bodies cut, what the room ``correlate`` looks at.
+``decode.columns`` gives the fields of each message, ``decode.framing`` where it was captured, and the connection's
+facts what it says as a whole (dialect, fq's user, kokaq's names). :func:`message_rows` makes both tables of them, row
+for row, and, before secrets are masked and bodies cut, what the room ``correlate`` looks at.
 """
 
 import hashlib
@@ -107,7 +107,7 @@ def message_rows(
     Rows are in the order of the frames. ``files`` are the names of the capture's files, the first of which names it.
     """
     place, n = known.place, len(frames.start)
-    from_client = known.client[place] == frames.side
+    from_client: NDArray[np.bool_] = np.asarray(known.client[place] == frames.side)
     columns: dict[str, pa.Array] = {
         "capture": constant(_text(files[0]), n),
         "capture_file": _coded([_text(name) for name in files], pa.string(), frames.first_file),
@@ -136,9 +136,7 @@ def message_rows(
     messages = pa.table({name: columns[name] for name in MESSAGES.names}, TABLES["messages"])
     fields = {name[2:]: array for name, array in columns.items() if name.startswith("f.")}
     chunk = Chunk(protocol.name, messages, pa.table({name: columns[name] for name in KEYS} | fields))
-    return chunk, _batch(
-        protocol, columns, records.table, frames, from_client, known.of.syn.all(1)[place]
-    )
+    return chunk, _batch(protocol, columns, records.table, frames, from_client, np.asarray(known.of.syn.all(1))[place])
 
 
 def _batch(

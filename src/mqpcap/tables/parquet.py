@@ -1,6 +1,6 @@
 """Tables to Parquet files that appear whole or not at all.
 
-The ``tables`` room, or any face, feeds record batches in. An :class:`Export` writes them below a hidden
+``tables``, or any face, feeds record batches in. An :class:`Export` writes them below a hidden
 directory beside the one asked for and renames that into place when everything is written, so a killed
 export leaves what was there before. Equal rows in equal order give equal bytes: no clock, no random name
 and no machine is in the files.

@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=False, cdivision=True
 """The table of flows and the walk over segments that arrive in order.
 
-Fed by :mod:`mqpcap.tcp.reassembly`, which owns the arrays and takes every packet that is not in order. A flow is one record of
-WORDS int64 in one flat array, found through an open-addressing table over the 5-tuple; each accepted run of payload is
-one record of PIECE int64. A record's place in the table is hashed with secret numbers of the process: who makes a
-capture must not be able to choose it, and no row depends on it. ``walk`` stops at the first packet it must not judge
-(state says which) and changes nothing for it, so the caller can judge it and let the walk go on behind it: every
+Fed by :mod:`mqpcap.tcp.reassembly`, which owns the arrays and takes every packet that is not in order. A flow is one
+record of WORDS int64 in one flat array, found through an open-addressing table over the 5-tuple; each accepted run of
+payload is one record of PIECE int64. A record's place in the table is hashed with secret numbers of the process: who
+makes a capture must not be able to choose it, and no row depends on it. ``walk`` stops at the first packet it must not
+judge (state says which) and changes nothing for it, so the caller can judge it and let the walk go on behind it: every
 decision is made per packet.
 
 Promises: no reference to payload bytes, only to their places; every access is bounds-checked; no Python object per
@@ -121,9 +121,9 @@ LAYOUT: dict[str, int] = {
     "VERSION": VERSION, "MARKS": MARKS, "FIRST_TS": FIRST_TS, "LAST_TS": LAST_TS, "BEFORE": BEFORE, "EQUAL": EQUAL,
     "SIDE": SIDE, "BASE": BASE, "NEXT": NEXT, "PACKETS": PACKETS, "BYTES": BYTES, "RETRANSMITTED": RETRANSMITTED,
     "CONFLICT": CONFLICT, "MISSING": MISSING, "ACK": ACK, "FIRST_ACK": FIRST_ACK, "FIN": FIN, "MAX_SEEN": MAX_SEEN,
-    "FLOOR": FLOOR, "DELIVERED": DELIVERED, "PIECE_LAST": PIECE_LAST, "SHIFT": SHIFT, "WAKE_AT": WAKE_AT, "HISTORY_END": HISTORY_END,
-    "SIDE_WORDS": SIDE_WORDS, "WORDS": WORDS, "HARD": HARD, "ORIENTED": ORIENTED, "CLOSED": CLOSED,
-    "SYN_SEEN": SYN_SEEN, "RST_SEEN": RST_SEEN, "ENDED": ENDED, "SURE": SURE, "P_SIDE": P_SIDE,
+    "FLOOR": FLOOR, "DELIVERED": DELIVERED, "PIECE_LAST": PIECE_LAST, "SHIFT": SHIFT, "WAKE_AT": WAKE_AT,
+    "HISTORY_END": HISTORY_END, "SIDE_WORDS": SIDE_WORDS, "WORDS": WORDS, "HARD": HARD, "ORIENTED": ORIENTED,
+    "CLOSED": CLOSED, "SYN_SEEN": SYN_SEEN, "RST_SEEN": RST_SEEN, "ENDED": ENDED, "SURE": SURE, "P_SIDE": P_SIDE,
     "P_OFFSET": P_OFFSET, "P_LENGTH": P_LENGTH, "P_START": P_START, "P_TS": P_TS, "P_NUMBER": P_NUMBER,
     "P_FILE": P_FILE, "P_BEFORE": P_BEFORE, "P_SLOT": P_SLOT, "PIECE": PIECE, "FLOWS": FLOWS, "PIECES": PIECES,
     "PIECE_FIRST": PIECE_FIRST, "TOUCHED": TOUCHED, "ENDS": ENDS, "PACKETS_ALL": PACKETS_ALL, "HISTORY": HISTORY,

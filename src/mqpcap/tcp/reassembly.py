@@ -1,18 +1,18 @@
 # cython: language_level=3, annotation_typing=False
 """TCP segments to ordered byte streams.
 
-Fed by ``packets``, read by ``frames``. Each side of each connection becomes runs of stream bytes (stretches); bytes the
+Fed by ``headers``, read by ``framing``. Each side of each connection becomes runs of stream bytes (chunks); bytes the
 capture did not see are recorded as gaps, nothing here fills one, and no byte is given out twice. The first copy of a
 byte is kept; what a later copy says otherwise is recorded as a conflict.
 
-Theory of operation. ``flows.walk`` takes every packet that is in order, in C when compiled. A side that is not in
-order has a ``OutOfOrderQueue`` holding copies of what came too early, and while it has one every packet of its connection is
-judged here. A hole is given up, for good, when the other side's acknowledgement covers it and SETTLE_PACKETS more
-packets of the connection have come (the bytes existed, and a capture that is only slightly out of order would have
-shown them), when too much is held, or when the flow ends. The start of a side without a SYN waits by the same rule.
-Bytes that come after their hole was given up are counted and recorded as late. All of this is decided per packet,
-never per call of feed, so results do not depend on how the input was cut into windows. Under the memory caps (counts
-say when they bite) results depend on what other connections are in the same Reassembler.
+Theory of operation. ``flow_table.walk`` takes every packet that is in order, in C when compiled. A side that is not in
+order has an ``OutOfOrderQueue`` holding copies of what came too early, and while it has one every packet of its
+connection is judged here. A hole is given up, for good, when the other side's acknowledgement covers it and
+SETTLE_PACKETS more packets of the connection have come (the bytes existed, and a capture that is only slightly out of
+order would have shown them), when too much is held, or when the flow ends. The start of a side without a SYN waits by
+the same rule. Bytes that come after their hole was given up are counted and recorded as late. All of this is decided
+per packet, never per call of feed, so results do not depend on how the input was cut into windows. Under the memory
+caps (counts say when they bite) results depend on what other connections are in the same Reassembler.
 
 Connections are numbered in the order of their first packets; a number stays theirs for ever, also when they are over
 and forgotten. Inside, flows are records in a table, whose places are taken again.
@@ -38,11 +38,11 @@ from typing import Literal, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from mqpcap.tcp import flow_table as _flows
+from mqpcap.tcp import flow_table
 from mqpcap.tcp.headers import ADDRESSES, Segments, address_text
 
 MAX_BYTES = 512 * 1024 * 1024
-"""Memory for held segments, kept stretches and history together, unless the caller says otherwise."""
+"""Memory for held segments, kept chunks and history together, unless the caller says otherwise."""
 HELD_SHARE = 2
 """One part in this of the memory may hold segments that came too early, over all connections."""
 HISTORY_SHARE = 4
@@ -66,7 +66,7 @@ START_PACKETS = 256
 SYN_NEAR_BYTES = 64 * 1024
 SYN_LATE_PACKETS = 16
 """A SYN captured behind its own first data belongs to that flow within these bounds."""
-IDLE_NS: int = _flows.LAYOUT["IDLE"]
+IDLE_NS: int = flow_table.LAYOUT["IDLE"]
 """A flow without packets for so long loses its history and gives up its holes."""
 CLOSED_NS = 60 * 1_000_000_000
 """The same for a flow that was closed."""
@@ -76,12 +76,12 @@ SILENT_NS = 25 * 3600 * 1_000_000_000
 A consumer may wait a night or a day for the next message on the same connection, and nothing need be sent meanwhile:
 Linux by default probes after two hours, and only if asked to. With summer time the longest day has 25 hours.
 """
-PAST_ROWS = 1 << 12
-"""Records of past connections that are read at once from their file."""
+CLOSED_FLOW_ROWS = 1 << 12
+"""Records of closed connections that are read at once from their file."""
 CONFLICT_ROWS = 64
 """Rows of one retransmission with other bytes; the last row spans what is left."""
 
-_L = _flows.LAYOUT
+_L = flow_table.LAYOUT
 _MARKS, _FIRST_TS, _LAST_TS, _BEFORE, _EQUAL = (
     _L[name] for name in ("MARKS", "FIRST_TS", "LAST_TS", "BEFORE", "EQUAL")
 )
@@ -305,7 +305,7 @@ class StreamRanges:
         return len(self.flow)
 
 
-def _spots(rows: list[tuple[int, int, int, int, bool]], numbers: Callable[[I64], I64]) -> StreamRanges:
+def _ranges(rows: list[tuple[int, int, int, int, bool]], numbers: Callable[[I64], I64]) -> StreamRanges:
     """Rows that begin with the place of a side; ``numbers`` of the connections at places."""
     rows.sort(key=lambda row: row[:2])
     table = np.array([row[:4] for row in rows], np.int64).reshape(-1, 4)
@@ -322,15 +322,15 @@ def _spots(rows: list[tuple[int, int, int, int, bool]], numbers: Callable[[I64],
 
 @dataclass(frozen=True, slots=True)
 class StreamChunks:
-    """Runs of contiguous stream bytes with news, in order of flow, side and offset.
+    """Runs of contiguous stream bytes with news, in order of flow, side and offset: the chunks.
 
-    buffer holds the bytes of all. Per stretch, int64: flow; offset, stream offset of the first byte; start and length
+    buffer holds the bytes of all. Per chunk, int64: flow; offset, stream offset of the first byte; start and length
     in buffer; gap_before, bytes missing just before it. side: int8. bool: gap_after, bytes are missing behind it and
     nothing will extend it; ended, nothing follows on this side; snapped, the snap length cut the gap behind it.
 
-    Pieces piece_first[s] to piece_first[s + 1] make up stretch s: piece_offset (in the stream), piece_length, and time,
+    Pieces piece_first[s] to piece_first[s + 1] make up chunk s: piece_offset (in the stream), piece_length, and time,
     number and file of the packet they came in. piece_order ascends in the order in which new pieces were given out,
-    over all sides and calls of feed. A stretch may be empty: its side ended and there was nothing new.
+    over all sides and calls of feed. A chunk may be empty: its side ended and there was nothing new.
     """
 
     buffer: NDArray[np.uint8]
@@ -355,8 +355,8 @@ class StreamChunks:
         return len(self.flow)
 
     @property
-    def piece_stretch(self) -> NDArray[np.int64]:
-        """The stretch of each piece."""
+    def piece_chunk(self) -> NDArray[np.int64]:
+        """The chunk of each piece."""
         return np.repeat(np.arange(len(self.flow), dtype=np.int64), np.diff(self.piece_first))
 
 
@@ -479,16 +479,16 @@ class _Packet:
 
 
 class Flows(Sequence[Flow]):
-    """The connections of an Reassembler, in order of their first packet; each record is made when asked for.
+    """The connections of a Reassembler, in order of their first packet; each record is made when asked for.
 
     Of those that are forgotten without being remembered there is none: KeyError.
     """
 
-    def __init__(self, assembler: "Reassembler") -> None:
-        self._assembler = assembler
+    def __init__(self, reassembler: "Reassembler") -> None:
+        self._reassembler = reassembler
 
     def __len__(self) -> int:
-        return self._assembler.flow_count
+        return self._reassembler.flow_count
 
     @overload
     def __getitem__(self, index: int) -> Flow: ...
@@ -501,14 +501,14 @@ class Flows(Sequence[Flow]):
             index += len(self)
         if not 0 <= index < len(self):
             raise IndexError(f"flow {index} of {len(self)}")
-        return self._assembler._flow(index)
+        return self._reassembler._flow(index)
 
     def __iter__(self) -> Iterator[Flow]:
         return (self[i] for i in range(len(self)))
 
     def columns(self, rows: I64 | slice = slice(None)) -> FlowColumns:
         """Many of them at once, all unless told which."""
-        return self._assembler._columns(np.arange(len(self))[rows] if isinstance(rows, slice) else rows)
+        return self._reassembler._columns(np.arange(len(self))[rows] if isinstance(rows, slice) else rows)
 
 
 def columns(flows: "Sequence[Flow] | Mapping[int, Flow]", rows: NDArray[np.int64]) -> FlowColumns:
@@ -544,7 +544,7 @@ def _halves(version: int, ip: str) -> tuple[int, int]:
     return int.from_bytes(whole[:8], "big", signed=True), int.from_bytes(whole[8:], "big", signed=True)
 
 
-class _Past:
+class _ClosedFlows:
     """The words of connections that are over, in a temporary file, each at the place of its number."""
 
     def __init__(self) -> None:
@@ -560,13 +560,13 @@ class _Past:
     def words(self, numbers: I64) -> I64:
         """The words of some, a row each; zeros for one that is not here."""
         out = np.zeros((len(numbers), _WORDS), np.int64)
-        block = numbers // PAST_ROWS
+        block = numbers // CLOSED_FLOW_ROWS
         for one in _distinct(block).tolist():
-            read = os.pread(self._file.fileno(), PAST_ROWS * _WORDS * 8, one * PAST_ROWS * _WORDS * 8)
+            read = os.pread(self._file.fileno(), CLOSED_FLOW_ROWS * _WORDS * 8, one * CLOSED_FLOW_ROWS * _WORDS * 8)
             there = np.frombuffer(read, np.int64).reshape(-1, _WORDS)
             rows = np.flatnonzero(block == one)
-            rows = rows[numbers[rows] - one * PAST_ROWS < len(there)]
-            out[rows] = there[numbers[rows] - one * PAST_ROWS]
+            rows = rows[numbers[rows] - one * CLOSED_FLOW_ROWS < len(there)]
+            out[rows] = there[numbers[rows] - one * CLOSED_FLOW_ROWS]
         return out
 
 
@@ -576,7 +576,7 @@ _MADE_ANEW = frozenset(
         "_t", "_e", "_indexed",
     }
 )  # fmt: skip
-"""What an Reassembler can make anew, or only needs during a feed."""
+"""What a Reassembler can make anew, or only needs during a feed."""
 
 
 class Reassembler:
@@ -599,7 +599,7 @@ class Reassembler:
         self._s[_L["HISTORY_CAP"]] = max_bytes // HISTORY_SHARE
         self._held_cap = max_bytes // HELD_SHARE
         self._kept_cap = max_bytes // KEPT_SHARE
-        self._disorder: dict[int, OutOfOrderQueue] = {}
+        self._queues: dict[int, OutOfOrderQueue] = {}
         self._held_bytes = 0
         self._extra = bytearray()
         self._history: dict[int, list[tuple[int, bytes]]] = {}
@@ -629,7 +629,7 @@ class Reassembler:
         self._left = np.zeros(0, np.int64)
         """The numbers of the first flows of the table, where some before them are forgotten."""
         self._forgotten = 0
-        self._past: _Past | None = None
+        self._closed_flows: _ClosedFlows | None = None
         self.flows = Flows(self)
 
     def __getstate__(self) -> dict[str, object]:
@@ -668,7 +668,7 @@ class Reassembler:
         self._table = np.zeros(size, np.int64)
         self._views()
         self._s[_FLOWS] = count
-        _flows.rehash(self._s, self._f, self._h)
+        flow_table.rehash(self._s, self._f, self._h)
 
     def _views(self) -> None:
         self._state[_SEED : _SEED + _SEEDS] = _SECRET
@@ -691,7 +691,7 @@ class Reassembler:
 
     def out_of_order_flows(self) -> set[int]:
         """Connections with bytes that came too early and wait for those before them."""
-        places = np.array(sorted({side >> 1 for side in self._disorder}), np.int64)
+        places = np.array(sorted({side >> 1 for side in self._queues}), np.int64)
         return {*self._numbers(places).tolist()}
 
     @property
@@ -707,7 +707,7 @@ class Reassembler:
     # The way of a window
 
     def feed(self, segments: Segments) -> StreamChunks:
-        """The stretches with news after the segments of one window, which are in order of capture.
+        """The chunks with news after the segments of one window, which are in order of capture.
 
         Each holds what keep left over before. If keep is not called with the result before the next feed, the reader is
         done with all of it.
@@ -729,7 +729,7 @@ class Reassembler:
         s, row = self._s, 0
         while True:
             self._make_room(count - row)
-            row = _flows.walk(s, self._f, self._h, self._p, self._t, self._e, columns, row)
+            row = flow_table.walk(s, self._f, self._h, self._p, self._t, self._e, columns, row)
             why = s[_L["WHY"]]
             if why == _L["DONE"]:
                 break
@@ -741,10 +741,10 @@ class Reassembler:
                 packet = _Packet(*(columns[i][row] for i in (8, 9, 10, 11, 12, 13, 14, 15, 16)))
                 if self._judge(packet, s[_L["FLOW"]], s[_L["FLOW_SIDE"]]):
                     row += 1
-        return self._stretches(segments.buffer)
+        return self._chunks(segments.buffer)
 
     def finish(self) -> StreamChunks:
-        """The stretches with news at the end of the capture: everything held, every side ended."""
+        """The chunks with news at the end of the capture: everything held, every side ended."""
         self._finished = True
         return self._ended(np.ones(self._s[_FLOWS], np.bool_))
 
@@ -755,8 +755,8 @@ class Reassembler:
         return self._ended(wanted)
 
     def _ended(self, wanted: NDArray[np.bool_]) -> StreamChunks:
-        for side in sorted(self._disorder):
-            if side in self._disorder and wanted[side >> 1]:
+        for side in sorted(self._queues):
+            if side in self._queues and wanted[side >> 1]:
                 self._end_flow(side >> 1)
         f = self._flow_table()
         marks = f[:, _MARKS]
@@ -778,7 +778,7 @@ class Reassembler:
             self._s[_ENDS] = first + len(left)
             f[left, _MARKS] |= _ENDED << side
         self._window = memoryview(b"")
-        return self._stretches(np.zeros(0, np.uint8))
+        return self._chunks(np.zeros(0, np.uint8))
 
     # Connections that are over
 
@@ -789,22 +789,22 @@ class Reassembler:
         silent for SILENT_NS, where no byte of payload was captured (floods, scans) for IDLE_NS. Of connections with the
         same addresses and ports the older are over before the newer.
         """
-        over = self._expired()
+        expired = self._expired()
         for before in _earlier(self._flow_table()[:, _BEFORE]):
-            over &= (before < 0) | over[before]
-        return self._numbers(np.flatnonzero(over))
+            expired &= (before < 0) | expired[before]
+        return self._numbers(np.flatnonzero(expired))
 
     def _expired(self) -> NDArray[np.bool_]:
         """The same by place in the table, each by itself."""
         f = self._flow_table()
         open_ns = np.where(_spoke(f), SILENT_NS, IDLE_NS)
-        over: NDArray[np.bool_] = self._now_ns - f[:, _LAST_TS] > np.where(_closed(f), CLOSED_NS, open_ns)
-        return over
+        expired: NDArray[np.bool_] = self._now_ns - f[:, _LAST_TS] > np.where(_closed(f), CLOSED_NS, open_ns)
+        return expired
 
     def eviction_candidates(self, few: int, most: int) -> I64:
         """Connections to be ended so that those in the table stay few; none unless that is worth the work.
 
-        With more than ``few`` they are those that are `over` or whose end was acknowledged, but not the last
+        With more than ``few`` they are those that are `expired` or whose end was acknowledged, but not the last
         ``few`` / 4 of these: packets that were under way come yet. With more than ``most`` they are others too, until
         half of it is left: first those that closed, then those that never spoke, then the longest silent.
         """
@@ -819,31 +819,31 @@ class Reassembler:
         over[before[before >= 0]] = True
         done = np.flatnonzero(over & earlier & (marks & _HARD == 0))
         done = done[np.argsort(last[done], kind="stable")][: max(len(done) - few // 4, 0)]
-        spare = np.zeros(count, np.bool_)
+        candidates = np.zeros(count, np.bool_)
         if len(done) >= few // 4:
-            spare[done] = True
-        if count - np.count_nonzero(spare) > most:
-            others = np.flatnonzero(earlier & ~spare)
+            candidates[done] = True
+        if count - np.count_nonzero(candidates) > most:
+            others = np.flatnonzero(earlier & ~candidates)
             others = others[np.lexsort((last[others], _spoke(f)[others], ~_closed(f)[others]))]
-            others = others[: count - np.count_nonzero(spare) - most // 2]
-            spare[others] = True
+            others = others[: count - np.count_nonzero(candidates) - most // 2]
+            candidates[others] = True
             self.counts["crowded_out"] += int(np.count_nonzero(~_closed(f)[others]))
         for one in _earlier(before):
-            spare[one[spare & (one >= 0)]] = True
-        return self._numbers(np.flatnonzero(spare))
+            candidates[one[candidates & (one >= 0)]] = True
+        return self._numbers(np.flatnonzero(candidates))
 
     def forget(self, flows: I64, remember: bool = False) -> None:
         """Know nothing more of connections that are over and were ended; if told to `remember` them, but in `flows`.
 
-        Told is told: of the others, too, what was late or in conflict by now and gaps that are `final_gaps` are
-        forgotten, and the history of those that are idle, which their next packet would not look at.
+        A range is reported once: late data, conflicts and `final_gaps` of the other connections are forgotten too, and
+        the history of idle ones, which their next packet would not look at.
         """
         self._conflicts.clear()
         self._late.clear()
         for number, gaps in list(self._gaps.items()):
             if gaps.drop(self._final_below(number)):
                 del self._gaps[number]
-        _flows.forget_idle(self._s, self._f, self._now_ns - IDLE_NS)
+        flow_table.forget_idle(self._s, self._f, self._now_ns - IDLE_NS)
         idle = self._now_ns - self._flow_table()[:, _LAST_TS] > IDLE_NS
         for number in [number for number in self._history if idle[number >> 1]]:
             self._drop_history(number)
@@ -851,10 +851,10 @@ class Reassembler:
             return
         places = self._places(flows)
         if remember:
-            self._past = self._past or _Past()
-            self._past.put(flows, self._flow_table()[places])
+            self._closed_flows = self._closed_flows or _ClosedFlows()
+            self._closed_flows.put(flows, self._flow_table()[places])
         for flow in places.tolist():
-            _flows.forget(self._s, self._f, flow)
+            flow_table.forget(self._s, self._f, flow)
             for number in (flow * 2, flow * 2 + 1):
                 self._gaps.pop(number, None)
                 self._drop_history(number)
@@ -873,7 +873,7 @@ class Reassembler:
         self._set_flows(table.reshape(-1))
         heads = np.fromiter(self._times, np.int64, len(self._times))
         self._times = {head: self._times_of(head) for head in _moved(heads[stays[heads]], places).tolist()}
-        self._disorder = _moved_sides(self._disorder, places)
+        self._queues = _moved_sides(self._queues, places)
         self._gaps = _moved_sides(self._gaps, places)
         self._history = _moved_sides(self._history, places)
         self._kept[:, 0] = _moved(self._kept[:, 0] >> 1, places) * 2 + (self._kept[:, 0] & 1)
@@ -927,20 +927,20 @@ class Reassembler:
         if len(self._table) < room * 3 // 2:
             self._table = np.zeros(len(self._table) * 2, np.int64)
             self._views()
-            _flows.rehash(self._s, self._f, self._h)
+            flow_table.rehash(self._s, self._f, self._h)
         else:
             self._views()
 
     def _sweep(self, now_ns: int) -> None:
         """Drop the heavy state of flows that are idle or closed for long."""
         self._s[_L["SWEPT"]] = self._s[_PACKETS_ALL]
-        _flows.forget_idle(self._s, self._f, now_ns - IDLE_NS)
-        for side in list(self._disorder):
-            disorder = self._disorder.get(side)
+        flow_table.forget_idle(self._s, self._f, now_ns - IDLE_NS)
+        for side in list(self._queues):
+            queue = self._queues.get(side)
             r = (side >> 1) * _WORDS
             limit_ns = CLOSED_NS if self._f[r + _MARKS] & _CLOSED else IDLE_NS
-            if disorder is not None and self._f[r + _LAST_TS] < now_ns - limit_ns:
-                self._give_up_all(side >> 1, side & 1, disorder)
+            if queue is not None and self._f[r + _LAST_TS] < now_ns - limit_ns:
+                self._give_up_all(side >> 1, side & 1, queue)
                 self._settle(side >> 1)
 
     # One packet out of order
@@ -948,11 +948,11 @@ class Reassembler:
     def _expire(self, flow: int, idle_ns: int) -> None:
         """What a sweep does, for one flow that was idle: a result must not depend on how many packets others had."""
         if idle_ns > IDLE_NS:
-            _flows.forget(self._s, self._f, flow)
+            flow_table.forget(self._s, self._f, flow)
         for side in (0, 1):
-            disorder = self._disorder.get(flow * 2 + side)
-            if disorder is not None:
-                self._give_up_all(flow, side, disorder)
+            queue = self._queues.get(flow * 2 + side)
+            if queue is not None:
+                self._give_up_all(flow, side, queue)
                 self._settle(flow)
 
     def _judge(self, packet: _Packet, flow: int, side: int) -> bool:
@@ -964,7 +964,7 @@ class Reassembler:
             self._expire(flow, idle_ns)
         if packet.flags & _FLAG_RST:
             f[r + _MARKS] |= (_RST_SEEN << side) | _CLOSED
-            _flows.forget(self._s, f, flow)
+            flow_table.forget(self._s, f, flow)
             self._seen(packet, r, q)
             self.counts["rst_payload_bytes"] += packet.length
             self._settle(flow)
@@ -980,24 +980,24 @@ class Reassembler:
             seq = (seq + 1) & _SEQ_MASK
         other = r + _SIDE + (1 - side) * _SIDE_WORDS
         self._seen(packet, r, q)
-        disorder = self._disorder.get(flow * 2 + side)
+        queue = self._queues.get(flow * 2 + side)
         if f[q + _BASE] < 0:
             f[q + _BASE] = seq
-            disorder = self._disorder[flow * 2 + side] = OutOfOrderQueue(self._packets(r), starting=True)
-            self._note_ack(flow, side, disorder)
-        offset = f[q + _NEXT] + _flows.ahead(seq, f[q + _BASE] + f[q + _NEXT])
+            queue = self._queues[flow * 2 + side] = OutOfOrderQueue(self._packets(r), starting=True)
+            self._note_ack(flow, side, queue)
+        offset = f[q + _NEXT] + flow_table.ahead(seq, f[q + _BASE] + f[q + _NEXT])
         if packet.wire_length > 0:
             self._payload(packet, flow, side, offset)
         elif f[other + _ACK] < 0 or (f[other + _ACK] - seq) & _SEQ_MASK != 1:  # else a probe that keeps alive
-            if disorder is not None and disorder.starting:
-                disorder.low = min(disorder.low, offset)
+            if queue is not None and queue.starting:
+                queue.low = min(queue.low, offset)
             if f[q + _MAX_SEEN] < offset < f[q + _NEXT] + _OLDEST:
                 f[q + _MAX_SEEN] = offset
         if packet.flags & _FLAG_FIN and f[q + _FIN] == _NONE:
             self._fin(flow, side, offset + packet.wire_length)
         if packet.flags & _FLAG_ACK:
-            _flows.acknowledge(f, q, packet.ack)
-            _flows.close(self._s, f, flow)
+            flow_table.acknowledge(f, q, packet.ack)
+            flow_table.close(self._s, f, flow)
         self._settle(flow)
         return True
 
@@ -1015,9 +1015,9 @@ class Reassembler:
         if f[q + _MAX_SEEN] < offset < f[q + _NEXT] + _OLDEST:
             f[q + _MAX_SEEN] = offset
         ended = f[flow * _WORDS + _MARKS] & (_ENDED << side)
-        if offset == f[q + _NEXT] and flow * 2 + side not in self._disorder and not ended:
+        if offset == f[q + _NEXT] and flow * 2 + side not in self._queues and not ended:
             self._make_room(0)
-            _flows.end(self._s, f, self._e, flow, side)
+            flow_table.end(self._s, f, self._e, flow, side)
 
     def _same_connection(self, packet: _Packet, flow: int, side: int) -> bool:
         """Whether a SYN belongs to the flow that uses its tuple."""
@@ -1027,25 +1027,25 @@ class Reassembler:
         marks = f[r + _MARKS]
         base = (packet.seq + 1) & _SEQ_MASK
         with_ack = bool(packet.flags & _FLAG_ACK)
-        over = bool(marks & _CLOSED) or (f[q + _FIN] != _NONE and f[other + _FIN] != _NONE)
+        closed = bool(marks & _CLOSED) or (f[q + _FIN] != _NONE and f[other + _FIN] != _NONE)
         other_sure = marks & (_SURE << (1 - side))
-        if with_ack and other_sure and not 0 <= _flows.ahead(packet.ack, f[other + _BASE]) <= f[other + _MAX_SEEN]:
+        if with_ack and other_sure and not 0 <= flow_table.ahead(packet.ack, f[other + _BASE]) <= f[other + _MAX_SEEN]:
             return False
         if marks & (_SYN_SEEN << side):
             if f[q + _BASE] == base:
-                return with_ack or not over
-            if not with_ack or over or f[q + _BYTES] or flow * 2 + side in self._disorder:
+                return with_ack or not closed
+            if not with_ack or closed or f[q + _BYTES] or flow * 2 + side in self._queues:
                 return False
             f[q + _BASE] = base  # the SYN was answered twice; nothing was sent on the first answer
             return True
         if f[q + _BASE] == base and marks & (_SURE << side):
-            return not over
+            return not closed
         if f[q + _BASE] < 0:
-            return not over and (f[other + _ACK] < 0 or f[other + _ACK] == base)
-        disorder = self._disorder.get(flow * 2 + side)
-        low = f[q + _BASE] + (disorder.low if disorder is not None and disorder.starting else 0)
-        near = 0 <= _flows.ahead(low & _SEQ_MASK, base) <= SYN_NEAR_BYTES
-        return near and not over and self._packets(r) <= SYN_LATE_PACKETS
+            return not closed and (f[other + _ACK] < 0 or f[other + _ACK] == base)
+        queue = self._queues.get(flow * 2 + side)
+        low = f[q + _BASE] + (queue.low if queue is not None and queue.starting else 0)
+        near = 0 <= flow_table.ahead(low & _SEQ_MASK, base) <= SYN_NEAR_BYTES
+        return near and not closed and self._packets(r) <= SYN_LATE_PACKETS
 
     def _orient(self, packet: _Packet, flow: int, side: int) -> int:
         """Take a SYN into its flow, which has none of this side yet or the same; the side it is on now."""
@@ -1065,7 +1065,7 @@ class Reassembler:
             f[r + _MARKS] |= _SURE << side
         f[r + _MARKS] |= _SYN_SEEN << side
         if packet.flags & _FLAG_ACK and f[r + _MARKS] & (_SURE << (1 - side)) == 0:
-            waiting = self._disorder.get(flow * 2 + 1 - side)
+            waiting = self._queues.get(flow * 2 + 1 - side)
             if f[other + _BASE] < 0 or (waiting is not None and waiting.starting):
                 self._start_at(flow, 1 - side, packet.ack)
                 f[r + _MARKS] |= _SURE << (1 - side)
@@ -1077,10 +1077,10 @@ class Reassembler:
         if f[q + _BASE] < 0:
             f[q + _BASE] = base
             return
-        disorder = self._disorder.get(flow * 2 + side)
-        if disorder is not None and disorder.starting:
-            disorder.low = min(disorder.low, _flows.ahead(base, f[q + _BASE]))
-            self._release_start(flow, side, disorder)
+        queue = self._queues.get(flow * 2 + side)
+        if queue is not None and queue.starting:
+            queue.low = min(queue.low, flow_table.ahead(base, f[q + _BASE]))
+            self._release_start(flow, side, queue)
 
     def _flip(self, flow: int) -> bool:
         """Exchange the sides of a flow that has given out nothing; False if it has."""
@@ -1102,11 +1102,11 @@ class Reassembler:
             one, two = bool(marks & mark), bool(marks & mark << 1)
             marks = (marks & ~(mark | mark << 1)) | mark * two | (mark << 1) * one
         f[r + _MARKS] = marks
-        a, b = self._disorder.pop(flow * 2, None), self._disorder.pop(flow * 2 + 1, None)
+        a, b = self._queues.pop(flow * 2, None), self._queues.pop(flow * 2 + 1, None)
         if b is not None:
-            self._disorder[flow * 2] = b
+            self._queues[flow * 2] = b
         if a is not None:
-            self._disorder[flow * 2 + 1] = a
+            self._queues[flow * 2 + 1] = a
         return True
 
     def _replace(self, flow: int, side: int, ts_ns: int) -> None:
@@ -1116,7 +1116,7 @@ class Reassembler:
         times = self._times.pop(flow, None)
         if times is None and ts_ns <= self._f[flow * _WORDS + _FIRST_TS]:
             times = self._times_of(flow)
-        _flows.replace(self._s, self._f, self._h, flow, side, ts_ns)
+        flow_table.replace(self._s, self._f, self._h, flow, side, ts_ns)
         if times is not None:
             new, at = self._s[_FLOWS] - 1, _time_key(ts_ns)
             self._f[new * _WORDS + _EQUAL] = times[at] = times.get(at, -1) + 1
@@ -1137,14 +1137,14 @@ class Reassembler:
         """Sort the bytes of one segment into given out, held, late and seen before."""
         f, number = self._f, flow * 2 + side
         q = flow * _WORDS + _SIDE + side * _SIDE_WORDS
-        disorder = self._disorder.get(number)
-        starting = disorder is not None and disorder.starting
+        queue = self._queues.get(number)
+        starting = queue is not None and queue.starting
         body = self._window[packet.start : packet.start + packet.length]
         high, wire_high = offset + packet.length, offset + packet.wire_length
         expected = f[q + _NEXT]
         if starting:
-            assert disorder is not None
-            disorder.low = min(disorder.low, offset)
+            assert queue is not None
+            queue.low = min(queue.low, offset)
         elif offset < expected:
             if packet.wire_length == 1 and offset + 1 == expected:  # the probe that keeps a connection alive
                 f[q + _RETRANSMITTED] += packet.length
@@ -1158,27 +1158,27 @@ class Reassembler:
                 self._behind_end(packet, flow, side, offset, len(body))
             return
         if body:
-            if disorder is None and offset == expected:
+            if queue is None and offset == expected:
                 f[q + _BYTES] += len(body)
                 self._accept(flow, side, packet.start + packet.length - len(body), len(body), packet)
             else:
-                if disorder is None:
-                    disorder = self._begin(flow, side)
-                self._hold(packet, flow, side, disorder, offset, bytes(body))
+                if queue is None:
+                    queue = self._begin(flow, side)
+                self._hold(packet, flow, side, queue, offset, bytes(body))
         if wire_high > high and (starting or wire_high > f[q + _NEXT]):
-            if disorder is None:
-                disorder = self._begin(flow, side)
-            disorder.snap(high if starting else max(high, f[q + _NEXT]), wire_high)
+            if queue is None:
+                queue = self._begin(flow, side)
+            queue.snap(high if starting else max(high, f[q + _NEXT]), wire_high)
             f[q + _MAX_SEEN] = max(f[q + _MAX_SEEN], wire_high)
 
     def _begin(self, flow: int, side: int) -> OutOfOrderQueue:
-        disorder = self._disorder[flow * 2 + side] = OutOfOrderQueue(self._packets(flow * _WORDS), starting=False)
-        self._note_ack(flow, side, disorder)
-        return disorder
+        queue = self._queues[flow * 2 + side] = OutOfOrderQueue(self._packets(flow * _WORDS), starting=False)
+        self._note_ack(flow, side, queue)
+        return queue
 
     def _accept(self, flow: int, side: int, start: int, length: int, packet: _Packet) -> None:
         self._make_room(0)
-        _flows.accept(
+        flow_table.accept(
             self._s, self._f, self._p, self._t, self._e, flow, side, start, length, packet.ts_ns, packet.number,
             packet.file,
         )  # fmt: skip
@@ -1188,12 +1188,12 @@ class Reassembler:
         f, q = self._f, flow * _WORDS + _SIDE + side * _SIDE_WORDS
         f[q + _BYTES] += length
         self._late.append((flow * 2 + side, offset, length, packet.ts_ns, False))
-        _flows.advance(self._s, f, q, offset + length - f[q + _NEXT])
+        flow_table.advance(self._s, f, q, offset + length - f[q + _NEXT])
 
-    def _hold(self, packet: _Packet, flow: int, side: int, disorder: OutOfOrderQueue, offset: int, body: bytes) -> None:
+    def _hold(self, packet: _Packet, flow: int, side: int, queue: OutOfOrderQueue, offset: int, body: bytes) -> None:
         """Put a segment among the held ones; bytes already there stay."""
         f, q = self._f, flow * _WORDS + _SIDE + side * _SIDE_WORDS
-        held = disorder.held
+        held = queue.held
         at = max(bisect_right(held, offset, key=lambda entry: entry[0]) - 1, 0)
         high = offset + len(body)
         position = offset
@@ -1205,7 +1205,7 @@ class Reassembler:
             if free > position:
                 part = body[position - offset : free - offset]
                 held.insert(at, (position, part, packet.ts_ns, packet.number, packet.file))
-                disorder.bytes += len(part)
+                queue.bytes += len(part)
                 self._held_bytes += len(part) + HELD_OVERHEAD
                 f[q + _BYTES] += len(part)
                 position = free
@@ -1243,7 +1243,7 @@ class Reassembler:
             gap = gaps.first(position, high) if gaps is not None else None
             until = high if gap is None else max(gap.low, position)
             if until > position:
-                self._again(packet, flow, side, position, body[position - offset : until - offset])
+                self._compare_copy(packet, flow, side, position, body[position - offset : until - offset])
                 position = until
             if gap is not None and gaps is not None:
                 end = min(gap.high, high)
@@ -1264,7 +1264,7 @@ class Reassembler:
             insort(self._history.setdefault(flow * 2 + side, []), (offset, body))
             self._history_bytes += len(body)
 
-    def _again(self, packet: _Packet, flow: int, side: int, offset: int, body: bytes) -> None:
+    def _compare_copy(self, packet: _Packet, flow: int, side: int, offset: int, body: bytes) -> None:
         """Compare a second copy with the first one, as far as it is remembered."""
         f, s = self._f, self._s
         q = flow * _WORDS + _SIDE + side * _SIDE_WORDS
@@ -1278,7 +1278,7 @@ class Reassembler:
             return
         high = offset + len(body)
         first, known = bytearray(body), bytearray(len(body))
-        rows = _flows.recent(s, f, self._p, q, offset, high)
+        rows = flow_table.recent(s, f, self._p, q, offset, high)
         for row in self._far(flow * 2 + side, q, offset, high) if rows is None else rows:
             p = row * _PIECE
             at, length, start = self._p[p + _P_OFFSET], self._p[p + _P_LENGTH], self._p[p + _P_START]
@@ -1296,7 +1296,7 @@ class Reassembler:
     def _far(self, number: int, q: int, low: int, high: int) -> list[int]:
         """The rows of this feed's pieces that hold stream offsets from low to below high, however many came since."""
         offsets, rows = self._indexed.setdefault(number, ([], []))
-        new = _flows.since(self._s, self._f, self._p, q, rows[-1] if rows else -1)[::-1]
+        new = flow_table.since(self._s, self._f, self._p, q, rows[-1] if rows else -1)[::-1]
         offsets += [self._p[row * _PIECE + _P_OFFSET] for row in new]
         rows += new
         return rows[max(bisect_right(offsets, low) - 1, 0) : bisect_left(offsets, high)]
@@ -1323,115 +1323,115 @@ class Reassembler:
     def _settle(self, flow: int) -> None:
         """Decide what can be decided about the holes of a flow after a packet."""
         for number in (flow * 2, flow * 2 + 1):
-            disorder = self._disorder.get(number)
-            if disorder is not None:
-                self._resolve(flow, number & 1, disorder)
+            queue = self._queues.get(number)
+            if queue is not None:
+                self._resolve_holes(flow, number & 1, queue)
         if self._held_bytes > self._held_cap:
             self._shed_load()
         self._mark(flow)
 
     def _shed_load(self) -> None:
         """Give up the holes of the sides that are out of order for longest until what is held fits again."""
-        for number, disorder in list(self._disorder.items()):
+        for number, queue in list(self._queues.items()):
             if self._held_bytes <= self._held_cap // 2:
                 break
-            if disorder.held:
+            if queue.held:
                 self.counts["held_cap"] += 1
-                self._give_up_all(number >> 1, number & 1, disorder)
+                self._give_up_all(number >> 1, number & 1, queue)
                 self._mark(number >> 1)
 
     def _mark(self, flow: int) -> None:
-        hard = flow * 2 in self._disorder or flow * 2 + 1 in self._disorder
+        hard = flow * 2 in self._queues or flow * 2 + 1 in self._queues
         marks = self._f[flow * _WORDS + _MARKS]
         self._f[flow * _WORDS + _MARKS] = marks | _HARD if hard else marks & ~_HARD
 
-    def _note_ack(self, flow: int, side: int, disorder: OutOfOrderQueue) -> None:
+    def _note_ack(self, flow: int, side: int, queue: OutOfOrderQueue) -> None:
         """Remember how far the other side has acknowledged by now."""
         f, r = self._f, flow * _WORDS
         q = r + _SIDE + side * _SIDE_WORDS
         raw = f[r + _SIDE + (1 - side) * _SIDE_WORDS + _ACK]
         if raw >= 0:
-            ack = f[q + _NEXT] + _flows.ahead(raw, f[q + _BASE] + f[q + _NEXT])
-            if ack > disorder.last_ack:
-                disorder.last_ack = ack
-                disorder.acks.append((self._packets(r), ack))
+            ack = f[q + _NEXT] + flow_table.ahead(raw, f[q + _BASE] + f[q + _NEXT])
+            if ack > queue.last_ack:
+                queue.last_ack = ack
+                queue.acks.append((self._packets(r), ack))
 
-    def _resolve(self, flow: int, side: int, disorder: OutOfOrderQueue) -> None:
-        self._note_ack(flow, side, disorder)
+    def _resolve_holes(self, flow: int, side: int, queue: OutOfOrderQueue) -> None:
+        self._note_ack(flow, side, queue)
         now = self._packets(flow * _WORDS)
-        while disorder.acks and now - disorder.acks[0][0] >= SETTLE_PACKETS:
-            disorder.settled = disorder.acks.popleft()[1]
-        if disorder.starting:
-            safe = disorder.settled >= disorder.low
-            full = disorder.bytes > START_BYTES or len(disorder.held) > START_SEGMENTS
-            if not safe and not full and now - disorder.began < START_PACKETS:
+        while queue.acks and now - queue.acks[0][0] >= SETTLE_PACKETS:
+            queue.settled = queue.acks.popleft()[1]
+        if queue.starting:
+            safe = queue.settled >= queue.low
+            full = queue.bytes > START_BYTES or len(queue.held) > START_SEGMENTS
+            if not safe and not full and now - queue.began < START_PACKETS:
                 return
-            self._release_start(flow, side, disorder)
-        self._drain(flow, side, disorder)
-        while disorder.held:
-            full = disorder.bytes > HELD_BYTES or len(disorder.held) > HELD_SEGMENTS
-            if disorder.held[0][0] > disorder.settled and not full:
+            self._release_start(flow, side, queue)
+        self._drain(flow, side, queue)
+        while queue.held:
+            full = queue.bytes > HELD_BYTES or len(queue.held) > HELD_SEGMENTS
+            if queue.held[0][0] > queue.settled and not full:
                 break
-            if disorder.held[0][0] > disorder.settled:
+            if queue.held[0][0] > queue.settled:
                 self.counts["held_cap"] += 1
-            self._give_up(flow, side, disorder)
-            self._drain(flow, side, disorder)
-        self._done(flow, side, disorder)
+            self._give_up(flow, side, queue)
+            self._drain(flow, side, queue)
+        self._done(flow, side, queue)
 
-    def _done(self, flow: int, side: int, disorder: OutOfOrderQueue) -> None:
-        """Forget the disorder of a side that is in order again."""
+    def _done(self, flow: int, side: int, queue: OutOfOrderQueue) -> None:
+        """Drop the queue of a side that is in order again."""
         expected = self._f[flow * _WORDS + _SIDE + side * _SIDE_WORDS + _NEXT]
-        del disorder.snaps[: bisect_right(disorder.snaps, expected, key=lambda hole: hole[1])]
-        if not disorder.held and not disorder.snaps:
-            self._disorder.pop(flow * 2 + side, None)
+        del queue.snaps[: bisect_right(queue.snaps, expected, key=lambda hole: hole[1])]
+        if not queue.held and not queue.snaps:
+            self._queues.pop(flow * 2 + side, None)
             f, q = self._f, flow * _WORDS + _SIDE + side * _SIDE_WORDS
             if f[q + _FIN] == f[q + _NEXT] and not f[flow * _WORDS + _MARKS] & (_ENDED << side):
                 self._make_room(0)
-                _flows.end(self._s, f, self._e, flow, side)
+                flow_table.end(self._s, f, self._e, flow, side)
 
-    def _release_start(self, flow: int, side: int, disorder: OutOfOrderQueue) -> None:
+    def _release_start(self, flow: int, side: int, queue: OutOfOrderQueue) -> None:
         """Fix offset 0 of a side without a SYN at the lowest sequence number captured."""
         f, q = self._f, flow * _WORDS + _SIDE + side * _SIDE_WORDS
-        delta = disorder.low
+        delta = queue.low
         f[q + _BASE] = (f[q + _BASE] + delta) & _SEQ_MASK
         f[q + _MAX_SEEN] -= delta
         if f[q + _FIN] != _NONE:
             f[q + _FIN] -= delta
-        disorder.rebase(delta)
-        disorder.starting = False
+        queue.rebase(delta)
+        queue.starting = False
 
-    def _drain(self, flow: int, side: int, disorder: OutOfOrderQueue) -> None:
+    def _drain(self, flow: int, side: int, queue: OutOfOrderQueue) -> None:
         """Give out what is held and in order now."""
         f, q = self._f, flow * _WORDS + _SIDE + side * _SIDE_WORDS
         count = 0
-        for offset, body, ts_ns, number, file in disorder.held:
+        for offset, body, ts_ns, number, file in queue.held:
             if offset != f[q + _NEXT] or f[flow * _WORDS + _MARKS] & (_ENDED << side):
                 break
             count += 1
             place = -1 - len(self._extra)
             self._extra += body
-            disorder.bytes -= len(body)
+            queue.bytes -= len(body)
             self._held_bytes -= len(body) + HELD_OVERHEAD
             self._make_room(0)
-            _flows.accept(self._s, f, self._p, self._t, self._e, flow, side, place, len(body), ts_ns, number, file)
-        del disorder.held[:count]
-        if disorder.held and f[flow * _WORDS + _MARKS] & (_ENDED << side):
-            for offset, body, ts_ns, _, _ in disorder.held:
+            flow_table.accept(self._s, f, self._p, self._t, self._e, flow, side, place, len(body), ts_ns, number, file)
+        del queue.held[:count]
+        if queue.held and f[flow * _WORDS + _MARKS] & (_ENDED << side):
+            for offset, body, ts_ns, _, _ in queue.held:
                 self._late.append((flow * 2 + side, offset, len(body), ts_ns, False))
-                _flows.advance(self._s, f, q, offset + len(body) - f[q + _NEXT])
+                flow_table.advance(self._s, f, q, offset + len(body) - f[q + _NEXT])
                 self._held_bytes -= len(body) + HELD_OVERHEAD
-            disorder.held.clear()
-            disorder.bytes = 0
+            queue.held.clear()
+            queue.bytes = 0
 
-    def _give_up(self, flow: int, side: int, disorder: OutOfOrderQueue) -> None:
+    def _give_up(self, flow: int, side: int, queue: OutOfOrderQueue) -> None:
         """Let the first hole of a side be a gap."""
         f, q = self._f, flow * _WORDS + _SIDE + side * _SIDE_WORDS
-        low, high = f[q + _NEXT], disorder.held[0][0]
-        at = bisect_right(disorder.snaps, low, key=lambda hole: hole[1])
-        snapped = at < len(disorder.snaps) and disorder.snaps[at][0] <= low
-        self._gap(flow, side, low, high, disorder.held[0][2], snapped)
+        low, high = f[q + _NEXT], queue.held[0][0]
+        at = bisect_right(queue.snaps, low, key=lambda hole: hole[1])
+        snapped = at < len(queue.snaps) and queue.snaps[at][0] <= low
+        self._gap(flow, side, low, high, queue.held[0][2], snapped)
         f[q + _WAKE_AT] = 0
-        _flows.advance(self._s, f, q, high - low)
+        flow_table.advance(self._s, f, q, high - low)
 
     def _gap(self, flow: int, side: int, low: int, high: int, ts_ns: int, snapped: bool) -> None:
         self._f[flow * _WORDS + _SIDE + side * _SIDE_WORDS + _MISSING] += high - low
@@ -1439,32 +1439,32 @@ class Reassembler:
         if snapped:
             self._snapped.add((flow * 2 + side, low))
 
-    def _give_up_all(self, flow: int, side: int, disorder: OutOfOrderQueue) -> None:
-        if disorder.starting:
-            self._release_start(flow, side, disorder)
-        self._drain(flow, side, disorder)
-        while disorder.held:
-            self._give_up(flow, side, disorder)
-            self._drain(flow, side, disorder)
-        self._done(flow, side, disorder)
+    def _give_up_all(self, flow: int, side: int, queue: OutOfOrderQueue) -> None:
+        if queue.starting:
+            self._release_start(flow, side, queue)
+        self._drain(flow, side, queue)
+        while queue.held:
+            self._give_up(flow, side, queue)
+            self._drain(flow, side, queue)
+        self._done(flow, side, queue)
 
     def _end_flow(self, flow: int) -> None:
         """Nothing more comes on either side."""
         for side in (0, 1):
             self._end_side(flow, side)
         self._mark(flow)
-        _flows.forget(self._s, self._f, flow)
+        flow_table.forget(self._s, self._f, flow)
 
     def _end_side(self, flow: int, side: int) -> None:
         f, r, number = self._f, flow * _WORDS, flow * 2 + side
         q = r + _SIDE + side * _SIDE_WORDS
         other = r + _SIDE + (1 - side) * _SIDE_WORDS
-        disorder = self._disorder.get(number)
+        queue = self._queues.get(number)
         snaps: list[tuple[int, int]] = []
-        if disorder is not None:
-            self._give_up_all(flow, side, disorder)
-            snaps = disorder.snaps
-            self._disorder.pop(number, None)
+        if queue is not None:
+            self._give_up_all(flow, side, queue)
+            snaps = queue.snaps
+            self._queues.pop(number, None)
         if f[r + _MARKS] & (_ENDED << side):
             return
         if f[q + _BASE] < 0 and f[other + _FIRST_ACK] >= 0:
@@ -1472,7 +1472,7 @@ class Reassembler:
             f[q + _BASE] = f[other + _FIRST_ACK]
         if f[q + _BASE] >= 0:
             low, high = f[q + _NEXT], f[q + _MAX_SEEN]
-            ack = low + _flows.ahead(f[other + _ACK], f[q + _BASE] + low) if f[other + _ACK] >= 0 else low
+            ack = low + flow_table.ahead(f[other + _ACK], f[q + _BASE] + low) if f[other + _ACK] >= 0 else low
             if f[q + _FIN] != _NONE:
                 ack = min(ack, f[q + _FIN])
             elif ack == high + 1:
@@ -1483,14 +1483,14 @@ class Reassembler:
                 self._gap(flow, side, low, high, f[r + _LAST_TS], any(a <= low < b for a, b in snaps))
                 self._trailing.add(number)
         self._make_room(0)
-        _flows.end(self._s, f, self._e, flow, side)
+        flow_table.end(self._s, f, self._e, flow, side)
 
-    # StreamChunks
+    # What the reader gets
 
     def _flow_table(self) -> NDArray[np.int64]:
         return self._flow_words[: self._s[_FLOWS] * _WORDS].reshape(-1, _WORDS)
 
-    def _stretches(self, window: NDArray[np.uint8]) -> StreamChunks:
+    def _chunks(self, window: NDArray[np.uint8]) -> StreamChunks:
         """Group the pieces of this feed by flow and side, behind what was kept of theirs, in one copy."""
         s = self._s
         pieces = self._piece_words[: s[_PIECES] * _PIECE].reshape(-1, _PIECE)
@@ -1517,7 +1517,7 @@ class Reassembler:
         kept_count = int(np.count_nonzero(taken))
         starts, lengths = np.ascontiguousarray(rows[:, _P_START]), np.ascontiguousarray(rows[:, _P_LENGTH])
         buffer = np.empty(int(lengths.sum()), np.uint8)
-        _flows.gather(
+        flow_table.gather(
             memoryview(buffer), memoryview(window), memoryview(self._extra), memoryview(self._arena),
             memoryview(order), kept_count, memoryview(starts), memoryview(lengths),
         )  # fmt: skip
@@ -1557,7 +1557,7 @@ class Reassembler:
         bounds = np.append(runs, len(rows))
         total = np.append(rows[:, _P_START], int(rows[:, _P_LENGTH].sum()) if len(rows) else 0)
         length = total[bounds[1:]] - start
-        # Sides that ended without a byte left: an empty stretch, if they ever had one.
+        # Sides that ended without a byte left: an empty chunk, if they ever had one.
         empty = shown[ended & ~_member(shown, number)]
         reached = table[empty >> 1, _SIDE + (empty & 1) * _SIDE_WORDS + _NEXT]
         trailing = np.isin(empty, np.fromiter(self._trailing, np.int64))
@@ -1656,44 +1656,42 @@ class Reassembler:
 
     # What the reader leaves over
 
-    def keep(
-        self, stretches: StreamChunks, consumed: NDArray[np.int64], wanted: NDArray[np.int64] | None = None
-    ) -> None:
+    def keep(self, chunks: StreamChunks, consumed: NDArray[np.int64], wanted: NDArray[np.int64] | None = None) -> None:
         """Keep what the reader is not done with, to be shown again with the next bytes of its side.
 
-        consumed: int64 for each stretch, bytes from its start that the reader is done with; not looked at where
-        gap_after or ended. wanted, if given: int64 for each stretch, bytes that what is kept must reach before it is
+        consumed: int64 for each chunk, bytes from its start that the reader is done with; not looked at where
+        gap_after or ended. wanted, if given: int64 for each chunk, bytes that what is kept must reach before it is
         worth showing again (0: any news; shown at once when a gap or the end follows), so that a long message is not
         copied again with each of its segments.
         """
-        open_ = np.flatnonzero(~(stretches.gap_after | stretches.ended) & (consumed < stretches.length))
+        open_ = np.flatnonzero(~(chunks.gap_after | chunks.ended) & (consumed < chunks.length))
         if len(open_) == 0:
             return
         table = self._flow_table()
-        flow, side = self._places(stretches.flow[open_]), stretches.side[open_].astype(np.int64)
+        flow, side = self._places(chunks.flow[open_]), chunks.side[open_].astype(np.int64)
         words = _SIDE + side * _SIDE_WORDS
         done = consumed[open_]
-        cut = stretches.offset[open_] + done
-        table[flow, words + _DELIVERED] = np.where(done == 0, cut - stretches.gap_before[open_], cut)
+        cut = chunks.offset[open_] + done
+        table[flow, words + _DELIVERED] = np.where(done == 0, cut - chunks.gap_before[open_], cut)
         if wanted is not None:
             table[flow, words + _WAKE_AT] = np.where(wanted[open_] > 0, cut + wanted[open_], 0)
-        counts = stretches.piece_first[open_ + 1] - stretches.piece_first[open_]
+        counts = chunks.piece_first[open_ + 1] - chunks.piece_first[open_]
         owner = np.repeat(np.arange(len(open_)), counts)
         piece = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-        piece += stretches.piece_first[open_][owner]
-        offset, length = stretches.piece_offset[piece], stretches.piece_length[piece]
+        piece += chunks.piece_first[open_][owner]
+        offset, length = chunks.piece_offset[piece], chunks.piece_length[piece]
         left = offset + length > cut[owner]
         owner, piece, offset, length = owner[left], piece[left], offset[left], length[left]
         skip = np.maximum(cut[owner] - offset, 0)
         offset, length = offset + skip, length - skip
-        start = stretches.start[open_][owner] + offset - stretches.offset[open_][owner]
+        start = chunks.start[open_][owner] + offset - chunks.offset[open_][owner]
         rows = np.column_stack(
             [
-                flow[owner] * 2 + side[owner], offset, length, start, stretches.piece_ts_ns[piece],
-                stretches.piece_number[piece], stretches.piece_file[piece],
+                flow[owner] * 2 + side[owner], offset, length, start, chunks.piece_ts_ns[piece],
+                chunks.piece_number[piece], chunks.piece_file[piece],
             ]
         )  # fmt: skip
-        self._put_back(rows, stretches.buffer)
+        self._put_back(rows, chunks.buffer)
 
     def _put_back(self, rows: NDArray[np.int64], buffer: NDArray[np.uint8]) -> None:
         """Copy the bytes of these pieces to the kept ones."""
@@ -1707,7 +1705,7 @@ class Reassembler:
         order = np.arange(len(rows), dtype=np.int64)
         start = np.ascontiguousarray(rows[:, _P_START])
         empty = memoryview(b"")
-        _flows.gather(
+        flow_table.gather(
             memoryview(self._arena[self._arena_used : self._arena_used + total]), memoryview(buffer), empty, empty,
             memoryview(order), 0, memoryview(start), memoryview(length),
         )  # fmt: skip
@@ -1737,7 +1735,7 @@ class Reassembler:
         """The kept bytes, one piece behind the other."""
         empty = memoryview(b"")
         start, length = (np.ascontiguousarray(self._kept[:, word]) for word in (_P_START, _P_LENGTH))
-        _flows.gather(
+        flow_table.gather(
             memoryview(out), memoryview(self._arena), empty, empty,
             memoryview(np.arange(len(start), dtype=np.int64)), 0, memoryview(start), memoryview(length),
         )  # fmt: skip
@@ -1747,7 +1745,7 @@ class Reassembler:
 
     def gaps(self) -> StreamRanges:
         """What was never captured, as far as it is given up; final after finish."""
-        return _spots(
+        return _ranges(
             [
                 (number, gap.low, gap.high - gap.low, gap.ts_ns, gap.snapped)
                 for number, gaps in self._gaps.items()
@@ -1758,24 +1756,24 @@ class Reassembler:
 
     def final_gaps(self, flows: I64) -> StreamRanges:
         """Those of some connections, which are over, and of the others those that no packet can fill any more."""
-        over = {*self._places(flows).tolist()}
-        return _spots(
+        closed = {*self._places(flows).tolist()}
+        return _ranges(
             [
                 (number, gap.low, gap.high - gap.low, gap.ts_ns, gap.snapped)
                 for number, gaps in self._gaps.items()
                 for gap in gaps
-                if number >> 1 in over or gap.high <= self._final_below(number)
+                if number >> 1 in closed or gap.high <= self._final_below(number)
             ],
             self._numbers,
         )
 
     def conflicts(self) -> StreamRanges:
         """Where a retransmission had other bytes than the first copy."""
-        return _spots(list(self._conflicts), self._numbers)
+        return _ranges(list(self._conflicts), self._numbers)
 
     def late(self) -> StreamRanges:
-        """Bytes captured after their gap had been given up, or behind a FIN: counted, but in no stretch."""
-        return _spots(list(self._late), self._numbers)
+        """Bytes captured after their gap had been given up, or behind a FIN: counted, but in no chunk."""
+        return _ranges(list(self._late), self._numbers)
 
     def _words(self, numbers: I64) -> I64:
         """The words of connections, a row each. Raises KeyError where one is forgotten."""
@@ -1783,10 +1781,10 @@ class Reassembler:
         gone = np.flatnonzero(places < 0)
         if not len(gone):
             return self._flow_table()[places]
-        if self._past is None:
+        if self._closed_flows is None:
             raise KeyError(int(numbers[gone[0]]))
         words = np.empty((len(numbers), _WORDS), np.int64)
-        words[gone] = self._past.words(numbers[gone])
+        words[gone] = self._closed_flows.words(numbers[gone])
         words[places >= 0] = self._flow_table()[places[places >= 0]]
         return words
 
@@ -1803,7 +1801,7 @@ class Reassembler:
 
         fin, rst = sides[:, :, _FIN].copy(), marked(_RST_SEEN)
         ack, base, reached = sides[:, ::-1, _ACK], sides[:, :, _BASE], sides[:, :, _NEXT]
-        ahead = ((ack - base - reached + _OLDEST) & _SEQ_MASK) - _OLDEST  # as flows.ahead
+        ahead = ((ack - base - reached + _OLDEST) & _SEQ_MASK) - _OLDEST  # as flow_table.ahead
         return FlowColumns(
             version=words[:, _L["VERSION"]].copy(), hi=two("A_HI", "B_HI"), lo=two("A_LO", "B_LO"),
             port=two("A_PORT", "B_PORT"), first_ts_ns=words[:, _FIRST_TS].copy(), last_ts_ns=words[:, _LAST_TS].copy(),
@@ -1835,7 +1833,7 @@ class Reassembler:
             mine, ack = sides[side], sides[1 - side][_ACK]
             if mine[_BASE] < 0 or ack < 0:
                 return None
-            return int(mine[_NEXT] + _flows.ahead(ack, mine[_BASE] + mine[_NEXT]))
+            return int(mine[_NEXT] + flow_table.ahead(ack, mine[_BASE] + mine[_NEXT]))
 
         return Flow(
             index=index,
