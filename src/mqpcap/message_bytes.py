@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 from mqpcap.capture import Capture
 from mqpcap.tcp.headers import Dissector, address_text
-from mqpcap.tcp.reassembly import MAX_BYTES, Flow, Reassembler, StreamChunks
+from mqpcap.tcp.chunks import StreamChunks
+from mqpcap.tcp.flows import Flow
+from mqpcap.tcp.reassembly import MAX_BYTES, Reassembler
 
 MEMORY_BYTES = 64 << 20
 """Collected bytes beyond this wait in a file."""
@@ -73,10 +75,7 @@ class Excerpts:
             sides.setdefault((want.connection_id, want.src_ip, want.src_port), []).append(want)
         if not sides:
             return
-        again = self._collect(sides, {}, max_memory_bytes, progress)
-        if again:
-            # Bytes before stream offset 0 came late: only now is it known by how much the offsets had moved.
-            self._collect({key: sides[key] for key in again}, again, max_memory_bytes, None)
+        self._collect(sides, max_memory_bytes, progress)
 
     def __enter__(self) -> Self:
         return self
@@ -103,13 +102,12 @@ class Excerpts:
     def _collect(
         self,
         sides: dict[tuple[int, str, int], list[Wanted]],
-        shifts: dict[tuple[int, str, int], int],
         max_memory_bytes: int,
         progress: Callable[[int], None] | None,
-    ) -> dict[tuple[int, str, int], int]:
-        """One pass; returns the sides whose offsets moved, with how far, unless ``shifts`` knew."""
+    ) -> None:
+        """Read the capture once."""
         connections = {key[0] for key in sides}
-        queues: dict[tuple[int, int], tuple[_Queue, tuple[int, str, int]] | None] = {}
+        queues: dict[tuple[int, int], _Queue | None] = {}
         assembler = Reassembler(max_memory_bytes)
         ids: list[int] = []
         for stretches in _stretches(self._capture, assembler, progress):
@@ -121,22 +119,13 @@ class Excerpts:
                         ids.append(assembler.flows[len(ids)].connection_id)
                     if ids[side[0]] in connections:
                         key = _sender(assembler.flows[side[0]], side[1])
-                        if key in sides:
-                            queues[side] = _Queue(sides[key], shifts.get(key, 0)), key
-                known = queues[side]
-                if known is not None:
-                    known[0].take(stretches, s, self._put)
-        moved: dict[tuple[int, str, int], int] = {}
-        for (flow, number), entry in queues.items():
-            if entry is None:
-                continue
-            queue, key = entry
-            shift = assembler.flows[flow].shift[number]
-            if shift and not shifts:
-                moved[key] = shift
-            else:
+                        queues[side] = _Queue(sides[key]) if key in sides else None
+                queue = queues[side]
+                if queue is not None:
+                    queue.take(stretches, s, self._put)
+        for queue in queues.values():
+            if queue is not None:
                 self._found.update({c.want: c for c in queue.collected})
-        return moved
 
     def _put(self, data: bytes) -> int:
         place = self._used
@@ -149,14 +138,13 @@ class Excerpts:
 class _Queue:
     """The messages wanted of one side, in order of their offsets, and the next of them."""
 
-    def __init__(self, wanted: list[Wanted], shift: int) -> None:
+    def __init__(self, wanted: list[Wanted]) -> None:
         self.collected = [_Collected(want, want.frame_len) for want in sorted(wanted, key=lambda w: w.stream_offset)]
-        self._shift = shift
         self._next = 0
 
     def take(self, stretches: StreamChunks, s: int, put: Callable[[bytes], int]) -> None:
         """The bytes of stretch ``s`` that belong to a wanted message."""
-        begin = int(stretches.offset[s]) + self._shift
+        begin = int(stretches.offset[s])
         end = begin + int(stretches.length[s])
         while self._next < len(self.collected):
             one = self.collected[self._next]

@@ -10,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from segments import ACK, FIN, RST, SYN, B, Packet, segments
 
-from mqpcap.tcp.flow_table import LAYOUT
-from mqpcap.tcp.reassembly import CLOSED_NS, IDLE_NS, SILENT_NS, FlowColumns, Reassembler, StreamChunks, StreamRanges
+from mqpcap.tcp.chunks import StreamChunks, StreamRanges
+from mqpcap.tcp.eviction import CLOSED_NS, SILENT_NS
+from mqpcap.tcp.flow_table import IDLE_NS
+from mqpcap.tcp.flows import FlowColumns
+from mqpcap.tcp.reassembly import Reassembler
 
 WINDOW_NS = 20 * 1_000_000_000
 LEFT_OVER = 3
@@ -72,54 +75,54 @@ class Reader:
     """What is read of an Reassembler, by connection_id."""
 
     def __init__(self) -> None:
-        self.assembler = Reassembler()
+        self.reassembler = Reassembler()
         self.packet_count = 0
         self.found: Rows = {}
 
     def feed(self, window: list[Packet]) -> None:
-        self._take(self.assembler.feed(segments(window, self.packet_count)))
+        self._take(self.reassembler.feed(segments(window, self.packet_count)))
         self.packet_count += len(window)
 
-    def _take(self, stretches: StreamChunks) -> None:
+    def _take(self, chunks: StreamChunks) -> None:
         ids = self.ids()
-        hard = stretches.gap_after | stretches.ended
-        done = np.where(hard, stretches.length, np.maximum(stretches.length - LEFT_OVER, 0))
+        hard = chunks.gap_after | chunks.ended
+        done = np.where(hard, chunks.length, np.maximum(chunks.length - LEFT_OVER, 0))
         for i, length in enumerate(done.tolist()):
-            at, side = int(stretches.start[i]), int(stretches.side[i])
-            rows = self.found.setdefault(int(ids[stretches.flow[i]]), [])
+            at, side = int(chunks.start[i]), int(chunks.side[i])
+            rows = self.found.setdefault(int(ids[chunks.flow[i]]), [])
             for k in range(length):
-                rows.append((side, int(stretches.offset[i]) + k, int(stretches.buffer[at + k])))
-        self.assembler.keep(stretches, done)
+                rows.append((side, int(chunks.offset[i]) + k, int(chunks.buffer[at + k])))
+        self.reassembler.keep(chunks, done)
 
     def ids(self) -> dict[int, int]:
         """Connection ids by number."""
-        live = self.assembler.live
-        return dict(zip(live.tolist(), self.assembler.flows.columns(live).connection_ids().tolist(), strict=True))
+        live = self.reassembler.live
+        return dict(zip(live.tolist(), self.reassembler.flows.columns(live).connection_ids().tolist(), strict=True))
 
     def finish(self) -> Rows:
         """All that there is to know in the end."""
-        self._take(self.assembler.finish())
-        self._tell(self.assembler.live)
+        self._take(self.reassembler.finish())
+        self._tell(self.reassembler.live)
         return {number: sorted(map(repr, rows)) for number, rows in self.found.items()}
 
     def forget(self) -> None:
-        over = self.assembler.expired()
-        self._take(self.assembler.end(over))
+        over = self.reassembler.expired()
+        self._take(self.reassembler.end(over))
         self._tell(over)
-        self.assembler.forget(over)
-        self.assembler = pickle.loads(pickle.dumps(self.assembler))
+        self.reassembler.forget(over)
+        self.reassembler = pickle.loads(pickle.dumps(self.reassembler))
 
     def _tell(self, over: np.ndarray) -> None:
-        columns = self.assembler.flows.columns(over)
+        columns = self.reassembler.flows.columns(over)
         ids = self.ids()
         for k, flow in enumerate(over.tolist()):
             self.found.setdefault(ids[flow], []).append(_row(columns, k))
-        for name, spots in (
-            ("gap", self.assembler.final_gaps(over)),
-            ("late", self.assembler.late()),
-            ("conflict", self.assembler.conflicts()),
+        for name, ranges in (
+            ("gap", self.reassembler.final_gaps(over)),
+            ("late", self.reassembler.late()),
+            ("conflict", self.reassembler.conflicts()),
         ):
-            for flow, row in _spots(spots):
+            for flow, row in _spots(ranges):
                 self.found.setdefault(int(ids[flow]), []).append((name, *row))
 
 
@@ -127,10 +130,10 @@ def _row(columns: FlowColumns, flow: int) -> tuple[object, ...]:
     return tuple(getattr(columns, field.name)[flow].tolist() for field in fields(columns))
 
 
-def _spots(spots: StreamRanges) -> list[tuple[int, tuple[object, ...]]]:
-    names = ("side", "offset", "length", "ts_ns", "snapped")
-    rows = zip(*(getattr(spots, name).tolist() for name in names), strict=True)
-    return list(zip(spots.flow.tolist(), rows, strict=True))
+def _spots(ranges: StreamRanges) -> list[tuple[int, tuple[object, ...]]]:
+    names = ("side", "offset", "length", "ts_ns", "snapped", "packet")
+    rows = zip(*(getattr(ranges, name).tolist() for name in names), strict=True)
+    return list(zip(ranges.flow.tolist(), rows, strict=True))
 
 
 @settings(max_examples=40, deadline=None)
@@ -144,9 +147,9 @@ def test_what_is_forgotten_changes_nothing_of_the_rest(seed: int) -> None:
         one.feed(window)
         two.feed(window)
         two.forget()
-        most = max(most, len(two.assembler.live))
+        most = max(most, len(two.reassembler.live))
 
-    assert most < len(one.assembler.flows)
+    assert most < len(one.reassembler.flows)
     assert two.finish() == one.finish()
 
 
@@ -162,35 +165,35 @@ def test_when_a_connection_is_over(one: int, two: int, silent_ns: int, bodies: t
     opening = [Packet(client, B, 9, 0, SYN), Packet(B, client, 99, 10, SYN | ACK)]
     spoken = [Packet(client, B, 10, 100, ACK, bodies[0]), Packet(B, client, 100, seq, ACK, bodies[1])]
     ending = [Packet(client, B, seq, ack, one | ACK), Packet(B, client, ack, seq + 1, two | ACK)]
-    assembler = Reassembler()
-    assembler.feed(segments([packet.but(ts_ns=0) for packet in opening + spoken + ending]))
+    reassembler = Reassembler()
+    reassembler.feed(segments([packet.but(ts_ns=0) for packet in opening + spoken + ending]))
 
-    assembler.feed(segments([Packet(("10.0.0.8", 1), B, 9, 0, SYN, ts_ns=limit_ns)]))
-    assert assembler.expired().tolist() == []
-    assembler.feed(segments([Packet(("10.0.0.8", 1), B, 9, 0, ACK, ts_ns=limit_ns + 1)]))
-    assert assembler.expired().tolist() == [0]
+    reassembler.feed(segments([Packet(("10.0.0.8", 1), B, 9, 0, SYN, ts_ns=limit_ns)]))
+    assert reassembler.expired().tolist() == []
+    reassembler.feed(segments([Packet(("10.0.0.8", 1), B, 9, 0, ACK, ts_ns=limit_ns + 1)]))
+    assert reassembler.expired().tolist() == [0]
 
 
 def test_connections_of_one_tuple_and_time_stay_apart_when_one_is_forgotten() -> None:
     """Two with the same first time: the second is number 1 among equals, also without the first."""
     client = ("10.0.0.9", 1)
     packets = [Packet(client, B, 9, 0, SYN, ts_ns=5), Packet(client, B, 9 << 20, 0, SYN, ts_ns=5)]
-    assembler = Reassembler()
-    assembler.feed(segments([*packets, Packet(client, B, (9 << 20) + 1, 0, ACK, b"x", ts_ns=CLOSED_NS)]))
-    assembler.feed(segments([Packet(("10.0.0.8", 1), B, 9, 0, SYN, ts_ns=CLOSED_NS + 6)]))
-    ids = assembler.flows.columns().connection_ids().tolist()
+    reassembler = Reassembler()
+    reassembler.feed(segments([*packets, Packet(client, B, (9 << 20) + 1, 0, ACK, b"x", ts_ns=CLOSED_NS)]))
+    reassembler.feed(segments([Packet(("10.0.0.8", 1), B, 9, 0, SYN, ts_ns=CLOSED_NS + 6)]))
+    ids = reassembler.flows.columns(reassembler.live).connection_ids().tolist()
 
-    over = assembler.expired()
-    assembler.end(over)
-    assembler.forget(over)
+    over = reassembler.expired()
+    reassembler.end(over)
+    reassembler.forget(over)
 
     assert over.tolist() == [0]
-    assert assembler.live.tolist() == [1, 2]
-    assert assembler.flows.columns(assembler.live).connection_ids().tolist() == ids[1:]
-    assembler.feed(segments([Packet(client, B, (9 << 20) + 2, 0, ACK, b"y", ts_ns=CLOSED_NS + 7)]))
-    assert [assembler.flows[number].bytes[0] for number in (1, 2)] == [2, 0]
+    assert reassembler.live.tolist() == [1, 2]
+    assert reassembler.flows.columns(reassembler.live).connection_ids().tolist() == ids[1:]
+    reassembler.feed(segments([Packet(client, B, (9 << 20) + 2, 0, ACK, b"y", ts_ns=CLOSED_NS + 7)]))
+    assert [reassembler.flows[number].bytes[0] for number in (1, 2)] == [2, 0]
     with pytest.raises(KeyError):
-        assembler.flows[0]
+        reassembler.flows[0]
 
 
 def test_connection_is_not_over_before_the_one_it_replaced() -> None:
@@ -198,26 +201,26 @@ def test_connection_is_not_over_before_the_one_it_replaced() -> None:
     client, other = ("10.0.0.9", 1), ("10.0.0.8", 1)
     older = Packet(client, B, 9, 0, SYN, ts_ns=2 * CLOSED_NS)
     newer = Packet(client, B, 9 << 20, 0, SYN, ts_ns=0)
-    assembler = Reassembler()
-    assembler.feed(segments([older, newer, newer.but(flags=RST), Packet(other, B, 9, 0, SYN, ts_ns=CLOSED_NS + 1)]))
-    assert assembler.expired().tolist() == []
+    reassembler = Reassembler()
+    reassembler.feed(segments([older, newer, newer.but(flags=RST), Packet(other, B, 9, 0, SYN, ts_ns=CLOSED_NS + 1)]))
+    assert reassembler.expired().tolist() == []
 
-    assembler.feed(segments([Packet(other, B, 10, 0, ACK, ts_ns=3 * CLOSED_NS + 1)]))
-    assert assembler.expired().tolist() == [0, 1]
+    reassembler.feed(segments([Packet(other, B, 10, 0, ACK, ts_ns=3 * CLOSED_NS + 1)]))
+    assert reassembler.expired().tolist() == [0, 1]
 
 
 def test_forgotten_connections_take_their_history_along() -> None:
     """Bytes to compare retransmissions with count against a cap that all share: they are given back."""
-    assembler = Reassembler()
+    reassembler = Reassembler()
     for k in range(20):
         client = (f"10.0.1.{k}", 1)
         packets = [Packet(client, B, 9, 0, SYN), Packet(client, B, 10, 0, ACK, bytes(1000))]
-        assembler.feed(segments([packet.but(ts_ns=k * (SILENT_NS + 1)) for packet in packets]))
-        over = assembler.expired()
-        assembler.end(over)
-        assembler.forget(over)
-        assert (len(assembler.live), assembler._history_bytes, len(assembler._history)) == (1, 1000, 1)
-        assert 1000 <= assembler._s[LAYOUT["HISTORY"]] < 2000
+        reassembler.feed(segments([packet.but(ts_ns=k * (SILENT_NS + 1)) for packet in packets]))
+        over = reassembler.expired()
+        reassembler.end(over)
+        reassembler.forget(over)
+        assert (len(reassembler.live), reassembler._history.byte_count, len(reassembler._history.blocks)) == (1, 1000, 1)
+        assert 1000 <= reassembler._table.history_bytes < 2000
 
 
 @pytest.mark.parametrize("pause_ns", [IDLE_NS, IDLE_NS + 1])
@@ -233,13 +236,13 @@ def test_history_of_a_silent_connection_waits_for_an_hour(pause_ns: int) -> None
         one.feed(window)
         two.feed(window)
         two.forget()
-    kept_bytes = two.assembler._history_bytes
+    kept_bytes = two.reassembler._history.byte_count
     for reader in (one, two):
         reader.feed([packet.but(ts_ns=pause_ns) for packet in again])
 
     assert kept_bytes == (1000 if pause_ns == IDLE_NS else 0)
-    assert (two.assembler.counts["uncompared_bytes"] > 0) == (pause_ns > IDLE_NS)
-    assert two.assembler.counts == one.assembler.counts
+    assert (two.reassembler.counts["uncompared_bytes"] > 0) == (pause_ns > IDLE_NS)
+    assert two.reassembler.counts == one.reassembler.counts
     assert two.finish() == one.finish()
 
 
@@ -253,17 +256,17 @@ def test_gaps_of_a_connection_that_goes_on_are_told_once_nothing_can_fill_them()
     def acknowledged(offset: int) -> list[Packet]:
         return [Packet(B, client, 100, (10 + offset) & 0xFFFFFFFF, ACK)] * 40
 
-    assembler = Reassembler()
+    reassembler = Reassembler()
     start = [Packet(client, B, 9, 0, SYN), Packet(B, client, 99, 10, SYN | ACK)]
-    assembler.feed(segments([*start, at(1), *acknowledged(2)]))
+    reassembler.feed(segments([*start, at(1), *acknowledged(2)]))
     none = np.zeros(0, np.int64)
-    assert len(assembler.gaps()) == 1
-    assert len(assembler.final_gaps(none)) == 0
-    assembler.forget(none)
-    assembler.feed(segments([at(1 << 30), *acknowledged((1 << 30) + 1)]))
-    final = assembler.final_gaps(none)
-    assembler.forget(none)
+    assert len(reassembler.gaps()) == 1
+    assert len(reassembler.final_gaps(none)) == 0
+    reassembler.forget(none)
+    reassembler.feed(segments([at(1 << 30), *acknowledged((1 << 30) + 1)]))
+    final = reassembler.final_gaps(none)
+    reassembler.forget(none)
 
     assert list(zip(final.offset.tolist(), final.length.tolist(), strict=True)) == [(0, 1)]
-    left = assembler.gaps()
+    left = reassembler.gaps()
     assert list(zip(left.offset.tolist(), left.length.tolist(), strict=True)) == [(2, (1 << 30) - 2)]

@@ -1,4 +1,4 @@
-"""The packets room: which bytes of a packet are TCP payload, and whose."""
+"""The headers: which bytes of a packet are TCP payload, and whose."""
 
 import struct
 
@@ -22,7 +22,7 @@ from scapy.layers.vxlan import VXLAN
 from scapy.packet import Raw
 
 from mqpcap.capture import Window
-from mqpcap.tcp import headers as packets
+from mqpcap.tcp import headers
 from mqpcap.tcp.headers import COUNTS, Dissector, address_text
 
 
@@ -202,7 +202,7 @@ def test_tunnels_have_a_depth_limit():
             packet = IP(src="1.1.1.1", dst="2.2.2.2") / packet
         return ETHER / packet
 
-    found = segments(nested(packets.MAX_TUNNEL_DEPTH), nested(packets.MAX_TUNNEL_DEPTH + 1))
+    found = segments(nested(headers.MAX_TUNNEL_DEPTH), nested(headers.MAX_TUNNEL_DEPTH + 1))
 
     assert counted(found) == {"tcp": 1, "too_deep": 1}
 
@@ -335,7 +335,7 @@ def test_tunnelled_datagram_is_opened_after_it_is_whole():
 
 
 def test_number_of_unfinished_datagrams_is_bounded(monkeypatch):
-    monkeypatch.setattr(packets, "MAX_FRAGMENT_DATAGRAMS", 3)
+    monkeypatch.setattr(headers, "MAX_FRAGMENT_DATAGRAMS", 3)
     dissector = Dissector()
     first = [fragment(IP(src="1.1.1.1", dst="2.2.2.2", id=number) / TCP() / Raw(BIG), 800)[0] for number in range(5)]
     found = dissector.segments(window([ETHER / piece for piece in first]))
@@ -345,7 +345,7 @@ def test_number_of_unfinished_datagrams_is_bounded(monkeypatch):
 
 
 def test_bytes_of_unfinished_datagrams_are_bounded(monkeypatch):
-    monkeypatch.setattr(packets, "MAX_FRAGMENT_BYTES", 1000)
+    monkeypatch.setattr(headers, "MAX_FRAGMENT_BYTES", 1000)
     found = segments(*(ETHER / piece for piece in PIECES))
 
     assert payloads(found) == []
@@ -355,7 +355,7 @@ def test_bytes_of_unfinished_datagrams_are_bounded(monkeypatch):
 def test_identification_used_anew_after_a_minute_does_not_mix_datagrams():
     dissector = Dissector()
     frames = [ETHER / PIECES[0], *(ETHER / piece for piece in PIECES)]
-    late = packets.FRAGMENT_TIMEOUT_NS + 1
+    late = headers.FRAGMENT_TIMEOUT_NS + 1
     found = dissector.segments(window(frames, ts_ns=[0, *([late] * len(PIECES))]))
 
     assert payloads(found) == [BIG]

@@ -38,8 +38,8 @@ from mqpcap.schema.protocol import (
     Opening,
     Verdict,
 )
-from mqpcap.tcp.reassembly import Flow, StreamChunks
-from mqpcap.tcp.reassembly import columns as of_flows
+from mqpcap.tcp.chunks import StreamChunks
+from mqpcap.tcp.flows import Flows
 
 OPENING_BYTES = 256 << 10
 """So much of each side is held for recognition; then what has not been claimed is not ours."""
@@ -440,7 +440,7 @@ class Framer:
 
     # -- what comes in ---------------------------------------------------------------------------------
 
-    def feed(self, stretches: StreamChunks, flows: Sequence[Flow]) -> tuple[list[Frames], I64, I64]:
+    def feed(self, stretches: StreamChunks, flows: Flows) -> tuple[list[Frames], I64, I64]:
         """Messages in the new bytes, grouped by protocol and buffer; per stretch the bytes done with, and how many are
         wanted behind them before it is worth showing again (``Reassembler.keep``)."""
         view = memoryview(stretches.buffer)
@@ -467,7 +467,7 @@ class Framer:
         self._full = []
         return self._collect(stretches.buffer), np.array(consumed, np.int64), np.array(wanted, np.int64)
 
-    def finish(self, flows: Sequence[Flow], over: Iterable[int] | None = None) -> list[Frames]:
+    def finish(self, flows: Flows, over: Iterable[int] | None = None) -> list[Frames]:
         """Messages that were still open; after it every byte is accounted for. ``over``: only of these connections."""
         talks = [*self.talks.values()] if over is None else [self.talks[n] for n in over if n in self.talks]
         waiting = [talk for talk in talks if not talk.decided]
@@ -512,7 +512,7 @@ class Framer:
 
     # -- whose connection it is ------------------------------------------------------------------------
 
-    def _origins(self, numbers: I64, flows: Sequence[Flow]) -> dict[int, _Origin]:
+    def _origins(self, numbers: I64, flows: Flows) -> dict[int, _Origin]:
         """Of the connections that nobody took yet."""
         known = self.talks
         open_ = [n for n in dict.fromkeys(numbers.tolist()) if n not in known or not known[n].decided]
@@ -1081,9 +1081,9 @@ _Searched = dict[tuple[str, str, int], tuple[int, bool, tuple[int, bool]]]
 """By protocol, layout and number of messages: place, whether they are there, and in how many bytes, ended or not."""
 
 
-def _origins(flows: Sequence[Flow], numbers: list[int]) -> dict[int, _Origin]:
+def _origins(flows: Flows, numbers: list[int]) -> dict[int, _Origin]:
     """Some connections by number, all made at once."""
-    of = of_flows(flows, np.array(numbers, np.int64))
+    of = flows.columns(np.array(numbers, np.int64))
     side = np.zeros(len(numbers), np.int64)
     ips, ports, syn = zip(of.ips(side), of.ips(1 - side), strict=True), of.port.tolist(), of.syn.tolist()
     fields = (of.connection_ids().tolist(), of.first_ts_ns.tolist(), of.oriented.tolist(), ips, ports, syn)

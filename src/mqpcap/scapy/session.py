@@ -196,7 +196,7 @@ class _Source:
             flaw=flaw.text,
             connection_id=flow.connection_id,
             direction=self.rooms.framer.talks[flow.index].direction(side),
-            stream_offset=int(frames.offset[i]) + flow.shift[side],
+            stream_offset=int(frames.offset[i]),
             frame_len=int(frames.captured[i]),
             src_ip=ends[side][0],
             src_port=ends[side][1],

@@ -45,7 +45,7 @@ from mqpcap.spark.places import Place
 from mqpcap.spark.plan import Cut, Unit
 from mqpcap.tables.arrow import Chunk
 from mqpcap.tcp.headers import endpoints
-from mqpcap.tcp.reassembly import Flow, Flows
+from mqpcap.tcp.flows import Flow, Flows
 
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 _LENGTH = struct.Struct("<Q")

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=False, cdivision=True
 """Windows of packets to TCP segments: addresses, ports, sequence numbers and the place of the payload.
 
-Fed by ``capture``; feeds ``streams``. One pass over the headers of each packet, through VLAN tags, tunnels
+Fed by ``capture``; feeds ``reassembly``. One pass over the headers of each packet, through VLAN tags, tunnels
 (VXLAN, Geneve, GRE, IP in IP) and IPv6 extension headers. Promises: no bytes of any packet raise; every packet
 is counted under one word of COUNTS; payload ends where the IP header says, so link padding is never payload;
 checksums are not looked at.
@@ -33,7 +33,7 @@ MAX_EXTENSION_HEADERS = 16
 MAX_FRAGMENT_BYTES = 64 << 20
 """Memory for fragments of datagrams that are not whole."""
 FRAGMENT_COST_BYTES = 96
-"""Memory that a piece takes beside its bytes, so that many tiny ones count for what they cost."""
+"""Memory that a fragment takes beside its bytes, so that many tiny ones count for what they cost."""
 MAX_FRAGMENT_DATAGRAMS = 4096
 """Datagrams held that are not whole."""
 MAX_FRAGMENTS_PER_DATAGRAM = 8192
@@ -542,9 +542,9 @@ def _walk_packets(
     wire_length: cython.longlong[::1],
     packet: cython.longlong[::1],
     counts: cython.longlong[::1],
-    pieces: list,
+    fragments: list,
 ) -> int:
-    """Rows filled. packet gets the index of each row's packet; pieces gets a tuple for each fragment."""
+    """Rows filled. packet gets the index of each row's packet; fragments gets a tuple for each fragment."""
     walk: _Walk = _Walk()
     i: cython.Py_ssize_t
     row: cython.Py_ssize_t = 0
@@ -582,7 +582,7 @@ def _walk_packets(
                 row += 1
             elif found == _FRAGMENT:
                 with cython.gil:
-                    pieces.append(
+                    fragments.append(
                         (
                             i,
                             (
@@ -604,7 +604,7 @@ def _walk_packets(
     return row
 
 
-Piece = tuple[int, tuple[int, ...], int, bool, int, int, int]
+FragmentRow = tuple[int, tuple[int, ...], int, bool, int, int, int]
 """A fragment: its packet, whose datagram it is, offset, more to come, start, end, end on the wire."""
 
 
@@ -641,16 +641,16 @@ class _Datagram:
         self._offsets: list[int] = []
         self._held: list[bytes] = []
 
-    def add(self, offset: int, piece: bytes) -> None:
-        """Take what of the piece is new: the first copy of a byte wins."""
-        end = offset + len(piece)
+    def add(self, offset: int, data: bytes) -> None:
+        """Take the bytes that are new: the first copy of a byte wins."""
+        end = offset + len(data)
         place = bisect_right(self._offsets, offset)
         at = max(offset, self._end(place - 1)) if place else offset
         while at < end and len(self._offsets) < MAX_FRAGMENTS_PER_DATAGRAM:
             until = min(end, self._offsets[place]) if place < len(self._offsets) else end
             if until > at:
                 self._offsets.insert(place, at)
-                self._held.insert(place, piece[at - offset : until - offset])
+                self._held.insert(place, data[at - offset : until - offset])
                 self.cost_bytes += until - at + FRAGMENT_COST_BYTES
                 place += 1
             if place == len(self._offsets):
@@ -732,7 +732,7 @@ def _plain_packet(key: tuple[int, ...], payload: bytes) -> bytes:
 class _Rows:
     """What one walk over packets found."""
 
-    __slots__ = ("buffer", "columns", "packet", "pieces", "row_count")
+    __slots__ = ("buffer", "columns", "fragments", "packet", "row_count")
 
     def __init__(
         self,
@@ -760,11 +760,11 @@ class _Rows:
         }
         packet = np.empty(count, np.int64)
         self.buffer = buffer
-        self.pieces: list[Piece] = []
+        self.fragments: list[FragmentRow] = []
         given = (buffer, offset, caplen, wirelen, link_type)
         views = [np.ascontiguousarray(column).data for column in given]
         views += [column.data for column in (*self.columns.values(), packet, counts)]
-        self.row_count: int = _walk_packets(*views, pieces=self.pieces)
+        self.row_count: int = _walk_packets(*views, fragments=self.fragments)
         self.columns = {name: column[: self.row_count] for name, column in self.columns.items()}
         self.packet = packet[: self.row_count]
 
@@ -788,7 +788,7 @@ class Dissector:
         counts = np.zeros(_WALKED_COUNT, np.int64)
         rows = _Rows(window.buffer, window.offset, window.caplen, window.wirelen, window.link_type, counts)
         malformed, dropped, datagrams = self._fragments.malformed, self._fragments.dropped, 0
-        if rows.pieces:
+        if rows.fragments:
             rows, datagrams = self._joined(window, rows, counts)
         words = {word: int(counts[index]) for index, word in enumerate(COUNTS[:_WALKED_COUNT])}
         words["fragment_malformed"] = self._fragments.malformed - malformed
@@ -834,7 +834,7 @@ class Dissector:
     def _whole(self, window: Window, rows: _Rows, packets: NDArray[np.int64]) -> list[tuple[int, bytes]]:
         """(packet, plain IP packet) for each datagram that the fragments among the rows' packets make whole."""
         whole: list[tuple[int, bytes]] = []
-        for index, key, offset, more, start, end, wire_end in rows.pieces:
+        for index, key, offset, more, start, end, wire_end in rows.fragments:
             packet = int(packets[index])
             captured = rows.buffer[start:end].tobytes()
             fragment = Fragment(offset, offset + wire_end - start, more, captured)
@@ -851,7 +851,7 @@ def connections_of(window: Window) -> tuple[NDArray[np.int64], Ends, NDArray[np.
     """
     counts = np.zeros(_WALKED_COUNT, np.int64)
     rows = _Rows(window.buffer, window.offset, window.caplen, window.wirelen, window.link_type, counts)
-    return rows.packet, _ends(rows.columns), np.array([piece[0] for piece in rows.pieces], np.int64)
+    return rows.packet, _ends(rows.columns), np.array([fragment[0] for fragment in rows.fragments], np.int64)
 
 
 def endpoints(hi: NDArray[np.int64], lo: NDArray[np.int64], port: NDArray[np.integer]) -> NDArray[np.int64]:
