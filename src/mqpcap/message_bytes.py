@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.capture import Capture
-from mqpcap.tcp.headers import Dissector, address_text
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.flows import Flow
+from mqpcap.tcp.headers import Dissector, address_text
 from mqpcap.tcp.reassembly import MAX_BYTES, Reassembler
 
 MEMORY_BYTES = 64 << 20

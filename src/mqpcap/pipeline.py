@@ -29,9 +29,9 @@ from mqpcap.tables.connections import connections
 from mqpcap.tables.messages import Chunk, Connections, Policy, message_rows, prints
 from mqpcap.tables.problems import problems
 from mqpcap.tables.schemas import TABLES
-from mqpcap.tcp.headers import Dissector, Segments
 from mqpcap.tcp.chunks import StreamRanges
 from mqpcap.tcp.flow_records import NONE
+from mqpcap.tcp.headers import Dissector, Segments
 from mqpcap.tcp.reassembly import MAX_BYTES, Reassembler
 
 LOOKAHEAD_MESSAGES = 256

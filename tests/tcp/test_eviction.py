@@ -219,7 +219,11 @@ def test_forgotten_connections_take_their_history_along() -> None:
         over = reassembler.expired()
         reassembler.end(over)
         reassembler.forget(over)
-        assert (len(reassembler.live), reassembler._history.byte_count, len(reassembler._history.blocks)) == (1, 1000, 1)
+        assert (len(reassembler.live), reassembler._history.byte_count, len(reassembler._history.blocks)) == (
+            1,
+            1000,
+            1,
+        )
         assert 1000 <= reassembler._table.history_bytes < 2000
 
 

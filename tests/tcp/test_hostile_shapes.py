@@ -23,12 +23,10 @@ from mqpcap.capture import captures
 from mqpcap.decode.framing import Framer
 from mqpcap.pipeline import Options, Pipeline, dissect
 from mqpcap.protocols import protocols
-from mqpcap.protocols.fq import PROTOCOL as FQ
-from mqpcap.schema.protocol import Evidence
-from mqpcap.tcp import headers as packets_room
 from mqpcap.tcp import eviction, flow_table
 from mqpcap.tcp.flow_table import COMPILED
-from mqpcap.tcp.gaps import GAP_BLOCK, Gap, SideGaps
+from mqpcap.tcp.fragments import Fragment, Fragments
+from mqpcap.tcp.headers import _ADDRESS_KEY, endpoints
 from mqpcap.tcp.reassembly import Reassembler
 
 
@@ -54,7 +52,7 @@ def test_made_up_addresses_have_one_key() -> None:
     found = [hostile.one_key(hi, 1024 + hi) for hi in range(50)]
     hi, lo = (np.array(column, np.uint64).view(np.int64) for column in zip(*found, strict=True))
 
-    assert len(set(packets_room.endpoints(hi, lo, 1024 + np.arange(50)).tolist())) == 1
+    assert len(set(endpoints(hi, lo, 1024 + np.arange(50)).tolist())) == 1
 
 
 def told(secret: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> tuple[object, ...]:
@@ -133,30 +131,6 @@ def test_older_flows_of_a_tuple_are_over_before_newer() -> None:
     assert assembler.expired().tolist() == []
 
 
-def test_gaps_are_those_of_a_list() -> None:
-    """Against the plain way: a sorted list of (low, high)."""
-    dice = random.Random(3)
-    gaps, plain = SideGaps(), [(10 * k, 10 * k + 8) for k in range(2000)]
-    for low, high in plain:
-        gaps.add(Gap(low, high, 0, 0))
-    for _ in range(6000):
-        low = dice.randrange(20_000)
-        high = low + dice.randrange(1, 4)
-        gap = gaps.first(low, high)
-        fits = next((p for p in plain if p[0] < high and p[1] > low), None)
-        assert (None if gap is None else (gap.low, gap.high)) == fits
-        if gap is not None:
-            parts = [p for p in ((gap.low, max(low, gap.low)), (min(high, gap.high), gap.high)) if p[0] < p[1]]
-            gaps.fill(gap, max(low, gap.low), min(high, gap.high), 0)
-            plain = sorted([p for p in plain if p != (gap.low, gap.high)] + parts)
-
-    assert [(gap.low, gap.high) for gap in gaps] == plain
-    assert max(map(len, gaps._blocks)) <= GAP_BLOCK
-    assert not gaps.drop(5000)
-    assert [(gap.low, gap.high) for gap in gaps] == [p for p in plain if p[1] > 5000]
-    assert gaps.drop(20_000)
-
-
 def test_a_byte_sent_again_long_after_is_compared() -> None:
     """Behind more pieces than are looked through one by one: found all the same, the value being another."""
     said = [a(999, flags=SYN), b(4999, ack=1000, flags=SYN | ACK)]
@@ -176,38 +150,12 @@ def test_fragments_and_addresses_are_not_told_by_hashes_a_capture_chooses() -> N
     datagrams = [(6, *one, *two, 1, 6) for one in halves for two in halves]
     assert len({hash((6, *x)) for x in alike}) == len({hash(x) for x in datagrams}) == 1
 
-    fragments = packets_room._Fragments()
+    fragments = Fragments()
     for of in datagrams[:4000]:
-        fragments.add(of, 0, packets_room.Fragment(8, 16, True, bytes(8)))
+        fragments.add(of, 0, Fragment(8, 16, True, bytes(8)))
 
     assert len({hash(key) for key in fragments._held}) > 3990
-    assert len({hash(packets_room._ADDRESS_KEY(6, *x)) for x in alike}) == len(alike) > 200
-
-
-class Counting(dict[str, object]):
-    """A connection's state that counts how often its time is asked for."""
-
-    asked = 0
-
-    def __getitem__(self, name: str) -> object:
-        Counting.asked += name == "key_ts_ns"
-        return super().__getitem__(name)
-
-
-def test_logins_of_one_key_are_not_all_looked_at() -> None:
-    """A thousand logins and a thousand data connections: a binary search each, not a million looks."""
-
-    def connection(k: int, **said: object) -> Evidence:
-        return Evidence(k, "10.0.0.9", 8765, True, 0, Counting(key=b"K", key_ts_ns=k, **said), ["short", "full"])
-
-    logins = [connection(2 * k, user=f"u{k}", queue="q", granted=True) for k in range(1000)]
-    users = [connection(2 * k + 1, granted=False) for k in range(1000)]
-    assert FQ.evidence is not None
-    Counting.asked = 0
-    facts = FQ.evidence.settle([*logins, *users])
-
-    assert [said.client_name for said in facts] == [f"u{k}" for k in range(1000)] * 2
-    assert Counting.asked < 50_000
+    assert len({hash(_ADDRESS_KEY(6, *x)) for x in alike}) == len(alike) > 200
 
 
 def test_a_long_message_is_not_read_again_with_each_segment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,12 +167,13 @@ def test_a_long_message_is_not_read_again_with_each_segment(monkeypatch: pytest.
     hello = struct.pack(">IBQH", 11, 1, 1, 1)
     said = [a(999, flags=SYN), b(4999, ack=1000, flags=SYN | ACK), a(1000, hello, ack=5000)]
     said += [a(1015 + at, message[at : at + 100], ack=5000) for at in range(0, len(message), 100)]
-    rooms = Pipeline(Options())
+    rooms, found = Pipeline(Options()), []
     for i, packet in enumerate(said):
         monkeypatch.setattr(rooms.dissector, "segments", lambda window: window)
-        found = list(rooms.messages(segments([packet], i)))
+        found += rooms.messages(segments([packet], i))
+    found += rooms.last_messages()
 
-    assert [len(frames.start) for frames, _ in found] == [1]
+    assert sum(len(frames.start) for frames, _ in found) == 2
     assert sum(shown) < 5 * len(message)
 
 

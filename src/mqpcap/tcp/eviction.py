@@ -83,7 +83,8 @@ def _closed(table: FlowTable) -> Mask:
     """Which connections are closed on both sides or reset, or their addresses and ports used anew."""
     sides = _sides(table)
     closed: Mask = (sides["rst_seen"] != 0).any(axis=1) | (sides["ended"] != 0).all(axis=1)
-    return closed | (sides["fin"] != NONE).all(axis=1)
+    closed |= (sides["fin"] != NONE).all(axis=1)
+    return closed
 
 
 def _spoke(table: FlowTable) -> Mask:

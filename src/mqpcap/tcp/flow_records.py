@@ -7,7 +7,7 @@ a test compares the two.
 
 import ctypes
 from dataclasses import dataclass
-from typing import Annotated, TypeVar, get_type_hints
+from typing import Annotated, TypeVar, cast, get_type_hints
 
 import numpy as np
 
@@ -93,9 +93,7 @@ class PieceRecord(ctypes.Structure):
     slot: Wide
 
 
-FLOW: np.dtype[np.void] = np.dtype(FlowRecord)
-SIDE: np.dtype[np.void] = np.dtype(SideRecord)
-PIECE: np.dtype[np.void] = np.dtype(PieceRecord)
+FLOW, SIDE, PIECE = (cast("np.dtype[np.void]", np.dtype(record)) for record in (FlowRecord, SideRecord, PieceRecord))
 
 
 @dataclass(slots=True)

@@ -2,10 +2,10 @@
 """The table of connections and the walk over segments that arrive in order.
 
 Fed by :mod:`mqpcap.tcp.reassembly`, which takes every packet that is not in order. The records are those of
-:mod:`mqpcap.tcp.flow_records`; a connection is found through an open-addressing table over the 5-tuple. Its place there is
-hashed with secret numbers of the process: who makes a capture must not be able to choose it, and no row depends on it.
-``walk`` stops at the first packet it must not judge (``needs`` says why) and changes nothing for it, so the caller can
-judge it and let the walk go on behind it: every decision is made per packet.
+:mod:`mqpcap.tcp.flow_records`; a connection is found through an open-addressing table over the 5-tuple. Its place there
+is hashed with secret numbers of the process: who makes a capture must not be able to choose it, and no row depends on
+it. ``walk`` stops at the first packet it must not judge (``needs`` says why) and changes nothing for it, so the caller
+can judge it and let the walk go on behind it: every decision is made per packet.
 
 Promises: no reference to payload bytes, only to their places; every access is bounds-checked; no Python object per
 packet.
@@ -150,17 +150,9 @@ def _product(
     return (one + first) * (two + second)
 
 
-@cython.final
 @cython.cclass
-class FlowTable:
-    """Connections, what the segments of one feed brought (pieces, touched and ended sides), and counts.
-
-    flows, sides and pieces are the records for Python, flow_array, side_array and piece_array the same for NumPy. A
-    record taken out of them must not be used once the table has grown.
-
-    needs, at_flow, at_side: why the walk stopped, and at which connection. history_bytes: what histories may hold by
-    now, at most history_cap; allowance: what one side may hold, halved as often as shrunk says.
-    """
+class _Room:
+    """The records of a flow table, its counts, and the columns of the segments that are walked over."""
 
     flows = cython.declare(object, visibility="public")
     sides = cython.declare(object, visibility="public")
@@ -222,7 +214,6 @@ class FlowTable:
         self.touched = np.zeros(FIRST_ROOM, np.int64)
         self.ended = np.zeros(FIRST_ROOM, np.int64)
         self._bind_news()
-        self.set_flows(np.zeros(0, FLOW), np.zeros(0, SIDE))
 
     def __reduce__(self) -> tuple[object, ...]:
         """What must be kept between two feeds: no room, no secret, and nothing that can be made anew."""
@@ -233,7 +224,52 @@ class FlowTable:
     def _take_secret(self) -> None:
         self._secret = SECRET if cython.compiled else memoryview(SECRET)
 
-    # Room
+    def make_room(self, rows: int) -> None:
+        """Make room for the news of so many more packets."""
+        pieces: int = self.piece_count + rows + 2
+        sides: int = max(self.touched_count, self.ended_count) + rows + 4
+        if pieces <= len(self.piece_array) and sides <= len(self.touched):
+            return
+        self.piece_array = _longer(self.piece_array, pieces)
+        self.touched, self.ended = _longer(self.touched, sides), _longer(self.ended, sides)
+        self._bind_news()
+
+    def _bind_flows(self) -> None:
+        self.flows = (FlowRecord * len(self.flow_array)).from_buffer(self.flow_array)
+        self.sides = (SideRecord * len(self.side_array)).from_buffer(self.side_array)
+        if cython.compiled:
+            self._flows, self._sides, self._slots = self.flow_array, self.side_array, self.slots
+        else:
+            self._flows, self._sides, self._slots = self.flows, self.sides, memoryview(self.slots)
+
+    def _bind_news(self) -> None:
+        self.pieces = (PieceRecord * len(self.piece_array)).from_buffer(self.piece_array)
+        if cython.compiled:
+            self._pieces, self._touched, self._ended = self.piece_array, self.touched, self.ended
+        else:
+            self._pieces, self._touched, self._ended = self.pieces, memoryview(self.touched), memoryview(self.ended)
+
+    def begin(self, segments: Segments) -> None:
+        """Take in the segments of a window."""
+        self._key, self._version = memoryview(segments.key), memoryview(segments.version)
+        self._src_hi, self._src_lo = memoryview(segments.src_hi), memoryview(segments.src_lo)
+        self._dst_hi, self._dst_lo = memoryview(segments.dst_hi), memoryview(segments.dst_lo)
+        self._sport, self._dport = memoryview(segments.sport), memoryview(segments.dport)
+        self._seq, self._ack, self._flags = map(memoryview, (segments.seq, segments.ack, segments.flags))
+        self._start, self._length = memoryview(segments.start), memoryview(segments.length)
+        self._wire_length, self._ts_ns = memoryview(segments.wire_length), memoryview(segments.ts_ns)
+        self._number, self._file = memoryview(segments.number), memoryview(segments.file)
+        self._rows = len(segments.key)
+        self.make_room(self._rows)
+
+
+@cython.cclass
+class _Lookup(_Room):
+    """Finds the connection of a packet by its addresses and ports, and opens new ones."""
+
+    def __init__(self, allowance: int, history_cap: int) -> None:
+        _Room.__init__(self, allowance, history_cap)
+        self.set_flows(np.zeros(0, FLOW), np.zeros(0, SIDE))
 
     def set_flows(self, flows: NDArray[np.void], sides: NDArray[np.void]) -> None:
         """Let these be the flows, with little room for more; the table that finds them is made anew."""
@@ -263,75 +299,19 @@ class FlowTable:
         if more:
             self._rehash()
 
-    def make_room(self, rows: int) -> None:
-        """Make room for the news of so many more packets."""
-        pieces: int = self.piece_count + rows + 2
-        sides: int = max(self.touched_count, self.ended_count) + rows + 4
-        if pieces <= len(self.piece_array) and sides <= len(self.touched):
-            return
-        self.piece_array = _longer(self.piece_array, pieces)
-        self.touched, self.ended = _longer(self.touched, sides), _longer(self.ended, sides)
-        self._bind_news()
+    def _rehash(self) -> None:
+        """Enter the newest flow of every tuple into an empty table."""
+        mask: cython.longlong = (self._slots.shape[0] if cython.compiled else len(self._slots)) - 1
+        flow: cython.longlong
+        slot: cython.longlong
+        for flow in range(self.flow_count):
+            slot = self._slot_of(mask, flow)
+            # A flow that used the tuple before is replaced; it was entered earlier, its number being lower.
+            while self._slots[slot] != 0 and self._slots[slot] != self._flows[flow].before + 1:
+                slot = (slot + 1) & mask
+            self._slots[slot] = flow + 1
 
-    def _bind_flows(self) -> None:
-        self.flows = (FlowRecord * len(self.flow_array)).from_buffer(self.flow_array)
-        self.sides = (SideRecord * len(self.side_array)).from_buffer(self.side_array)
-        if cython.compiled:
-            self._flows, self._sides, self._slots = self.flow_array, self.side_array, self.slots
-        else:
-            self._flows, self._sides, self._slots = self.flows, self.sides, memoryview(self.slots)
-
-    def _bind_news(self) -> None:
-        self.pieces = (PieceRecord * len(self.piece_array)).from_buffer(self.piece_array)
-        if cython.compiled:
-            self._pieces, self._touched, self._ended = self.piece_array, self.touched, self.ended
-        else:
-            self._pieces, self._touched, self._ended = self.pieces, memoryview(self.touched), memoryview(self.ended)
-
-    # The walk
-
-    def begin(self, segments: Segments) -> None:
-        """Take in the segments of a window."""
-        self._key, self._version = memoryview(segments.key), memoryview(segments.version)
-        self._src_hi, self._src_lo = memoryview(segments.src_hi), memoryview(segments.src_lo)
-        self._dst_hi, self._dst_lo = memoryview(segments.dst_hi), memoryview(segments.dst_lo)
-        self._sport, self._dport = memoryview(segments.sport), memoryview(segments.dport)
-        self._seq, self._ack, self._flags = map(memoryview, (segments.seq, segments.ack, segments.flags))
-        self._start, self._length = memoryview(segments.start), memoryview(segments.length)
-        self._wire_length, self._ts_ns = memoryview(segments.wire_length), memoryview(segments.ts_ns)
-        self._number, self._file = memoryview(segments.number), memoryview(segments.file)
-        self._rows = len(segments.key)
-        self.make_room(self._rows)
-
-    def walk(self, first: int) -> int:
-        """The row of the first packet the caller must judge, or the number of rows.
-
-        needs is DONE, JUDGE (at_flow and at_side name the flow), GROW or SWEEP. There is room for two more pieces than
-        rows are left.
-        """
-        row: cython.longlong = first
-        with cython.nogil:
-            row = self._walk(row)
-        return int(row)
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1)
-    def _walk(self, row: cython.longlong) -> cython.longlong:
-        while row < self._rows:
-            if self.packet_count - self.swept_at >= _SWEEP_PACKETS:
-                self.needs = _SWEEP
-                return row
-            if self._find(row) == 0:
-                self.needs = _GROW
-                return row
-            if self._take(row, self.at_flow, self.at_flow * 2 + self.at_side) == 0:
-                self.needs = _JUDGE
-                return row
-            row += 1
-        self.needs = _DONE
-        return row
-
+    @cython.final
     @cython.cfunc
     @cython.inline
     @cython.nogil
@@ -361,6 +341,7 @@ class FlowTable:
         self._open(i, slot)
         return 1
 
+    @cython.final
     @cython.cfunc
     @cython.inline
     @cython.nogil
@@ -375,6 +356,7 @@ class FlowTable:
             and self._flows[r].b_hi == self._dst_hi[i]
         )
 
+    @cython.final
     @cython.cfunc
     @cython.inline
     @cython.nogil
@@ -388,6 +370,166 @@ class FlowTable:
             and self._flows[r].b_hi == self._src_hi[i]
             and self._flows[r].a_hi == self._dst_hi[i]
         )
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _slot(
+        self,
+        mask: cython.longlong,
+        a_hi: cython.longlong,
+        a_lo: cython.longlong,
+        b_hi: cython.longlong,
+        b_lo: cython.longlong,
+        a_port: cython.longlong,
+        b_port: cython.longlong,
+        version: cython.longlong,
+    ) -> cython.longlong:
+        """The first place to look for a flow, whichever end is A.
+
+        Multilinear-HM of Lemire and Kaser (Strongly universal string hashing is fast, 2014): the upper half of a sum
+        of products, each of two words of 32 bits and two secret numbers. Any two flows share a place only by chance.
+        """
+        h: cython.ulonglong = self._secret[0]
+        if a_lo > b_lo or (a_lo == b_lo and (a_hi > b_hi or (a_hi == b_hi and a_port > b_port))):
+            a_hi, a_lo, a_port, b_hi, b_lo, b_port = b_hi, b_lo, b_port, a_hi, a_lo, a_port
+        h += _product(self._secret[1], (a_hi >> 32) & _LOW_HALF, self._secret[2], a_hi & _LOW_HALF)
+        h += _product(self._secret[3], (a_lo >> 32) & _LOW_HALF, self._secret[4], a_lo & _LOW_HALF)
+        h += _product(self._secret[5], (b_hi >> 32) & _LOW_HALF, self._secret[6], b_hi & _LOW_HALF)
+        h += _product(self._secret[7], (b_lo >> 32) & _LOW_HALF, self._secret[8], b_lo & _LOW_HALF)
+        h += _product(self._secret[9], (a_port << 16) | b_port, self._secret[10], version)
+        return (h >> 32) & mask
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _slot_of(self, mask: cython.longlong, r: cython.longlong) -> cython.longlong:
+        return self._slot(
+            mask, self._flows[r].a_hi, self._flows[r].a_lo, self._flows[r].b_hi, self._flows[r].b_lo,
+            self._flows[r].a_port, self._flows[r].b_port, self._flows[r].version,
+        )  # fmt: skip
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _open(self, i: cython.longlong, slot: cython.longlong) -> cython.longlong:
+        """A new flow for a packet; its endpoint A is who sent it, or asked for it where it is the answer to a SYN."""
+        flow: cython.longlong = self._new(slot, -1, self._ts_ns[i], self._number[i])
+        self.at_flow = flow
+        self.at_side = 1 if self._flags[i] & _SYN and self._flags[i] & _ACK else 0
+        self._flows[flow].oriented = 1 if self._flags[i] & _SYN else 0
+        self._flows[flow].key = self._key[i]
+        self._flows[flow].version = self._version[i]
+        if self.at_side == 0:
+            self._flows[flow].a_hi, self._flows[flow].b_hi = self._src_hi[i], self._dst_hi[i]
+            self._flows[flow].a_lo, self._flows[flow].b_lo = self._src_lo[i], self._dst_lo[i]
+            self._flows[flow].a_port, self._flows[flow].b_port = self._sport[i], self._dport[i]
+        else:
+            self._flows[flow].a_hi, self._flows[flow].b_hi = self._dst_hi[i], self._src_hi[i]
+            self._flows[flow].a_lo, self._flows[flow].b_lo = self._dst_lo[i], self._src_lo[i]
+            self._flows[flow].a_port, self._flows[flow].b_port = self._dport[i], self._sport[i]
+        return 0
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _new(
+        self, slot: cython.longlong, before: cython.longlong, ts_ns: cython.longlong, number: cython.longlong
+    ) -> cython.longlong:
+        """The place of a new flow without a tuple yet, its record being zeros; the caller has made room."""
+        flow: cython.longlong = self.flow_count
+        q: cython.longlong
+        self._flows[flow].first_ts_ns = ts_ns
+        self._flows[flow].last_ts_ns = ts_ns
+        self._flows[flow].first_packet = number
+        self._flows[flow].before = before
+        for q in range(flow * 2, flow * 2 + 2):
+            self._sides[q].base = -1
+            self._sides[q].ack = -1
+            self._sides[q].first_ack = -1
+            self._sides[q].fin = _NONE
+            self._sides[q].last_piece = -1
+        self._slots[slot] = flow + 1
+        self.flow_count += 1
+        return flow
+
+    def replace(self, flow: int, side: int, ts_ns: int, number: int) -> int:
+        """Open a new flow on the tuple of this one, its endpoint A being the given side of the old flow.
+
+        Its `equal` is 0: the caller knows better.
+        """
+        if self.flow_count >= len(self.flow_array):
+            self.grow()
+        old: cython.longlong = flow
+        mask: cython.longlong = (self._slots.shape[0] if cython.compiled else len(self._slots)) - 1
+        slot: cython.longlong = self._slot_of(mask, old)
+        new: cython.longlong
+        while self._slots[slot] != old + 1:
+            if self._slots[slot] == 0:
+                raise KeyError(flow)
+            slot = (slot + 1) & mask
+        new = self._new(slot, old, ts_ns, number)
+        self._flows[new].key = self._flows[old].key
+        self._flows[new].version = self._flows[old].version
+        self._flows[new].oriented = 1
+        if side == 0:
+            self._flows[new].a_hi, self._flows[new].b_hi = self._flows[old].a_hi, self._flows[old].b_hi
+            self._flows[new].a_lo, self._flows[new].b_lo = self._flows[old].a_lo, self._flows[old].b_lo
+            self._flows[new].a_port, self._flows[new].b_port = self._flows[old].a_port, self._flows[old].b_port
+        else:
+            self._flows[new].a_hi, self._flows[new].b_hi = self._flows[old].b_hi, self._flows[old].a_hi
+            self._flows[new].a_lo, self._flows[new].b_lo = self._flows[old].b_lo, self._flows[old].a_lo
+            self._flows[new].a_port, self._flows[new].b_port = self._flows[old].b_port, self._flows[old].a_port
+        return int(new)
+
+
+@cython.final
+@cython.cclass
+class FlowTable(_Lookup):
+    """Connections, what the segments of one feed brought (pieces, touched and ended sides), and counts.
+
+    flows, sides and pieces are the records for Python, flow_array, side_array and piece_array the same for NumPy. A
+    record taken out of them must not be used once the table has grown.
+
+    needs, at_flow, at_side: why the walk stopped, and at which connection. history_bytes: what histories may hold by
+    now, at most history_cap; allowance: what one side may hold, halved as often as shrunk says.
+    """
+
+    # The walk
+
+    def walk(self, first: int) -> int:
+        """The row of the first packet the caller must judge, or the number of rows.
+
+        needs is DONE, JUDGE (at_flow and at_side name the flow), GROW or SWEEP. There is room for two more pieces than
+        rows are left.
+        """
+        row: cython.longlong = first
+        with cython.nogil:
+            row = self._walk(row)
+        return int(row)
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _walk(self, row: cython.longlong) -> cython.longlong:
+        while row < self._rows:
+            if self.packet_count - self.swept_at >= _SWEEP_PACKETS:
+                self.needs = _SWEEP
+                return row
+            if self._find(row) == 0:
+                self.needs = _GROW
+                return row
+            if self._take(row, self.at_flow, self.at_flow * 2 + self.at_side) == 0:
+                self.needs = _JUDGE
+                return row
+            row += 1
+        self.needs = _DONE
+        return row
 
     @cython.cfunc
     @cython.inline
@@ -660,132 +802,6 @@ class FlowTable:
             if self._flows[flow].last_ts_ns < limit:
                 self._stop_comparing(flow * 2)
                 self._stop_comparing(flow * 2 + 1)
-
-    # Connections by their addresses and ports
-
-    @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(-1)
-    def _slot(
-        self,
-        mask: cython.longlong,
-        a_hi: cython.longlong,
-        a_lo: cython.longlong,
-        b_hi: cython.longlong,
-        b_lo: cython.longlong,
-        a_port: cython.longlong,
-        b_port: cython.longlong,
-        version: cython.longlong,
-    ) -> cython.longlong:
-        """The first place to look for a flow, whichever end is A.
-
-        Multilinear-HM of Lemire and Kaser (Strongly universal string hashing is fast, 2014): the upper half of a sum
-        of products, each of two words of 32 bits and two secret numbers. Any two flows share a place only by chance.
-        """
-        h: cython.ulonglong = self._secret[0]
-        if a_lo > b_lo or (a_lo == b_lo and (a_hi > b_hi or (a_hi == b_hi and a_port > b_port))):
-            a_hi, a_lo, a_port, b_hi, b_lo, b_port = b_hi, b_lo, b_port, a_hi, a_lo, a_port
-        h += _product(self._secret[1], (a_hi >> 32) & _LOW_HALF, self._secret[2], a_hi & _LOW_HALF)
-        h += _product(self._secret[3], (a_lo >> 32) & _LOW_HALF, self._secret[4], a_lo & _LOW_HALF)
-        h += _product(self._secret[5], (b_hi >> 32) & _LOW_HALF, self._secret[6], b_hi & _LOW_HALF)
-        h += _product(self._secret[7], (b_lo >> 32) & _LOW_HALF, self._secret[8], b_lo & _LOW_HALF)
-        h += _product(self._secret[9], (a_port << 16) | b_port, self._secret[10], version)
-        return (h >> 32) & mask
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1)
-    def _slot_of(self, mask: cython.longlong, r: cython.longlong) -> cython.longlong:
-        return self._slot(
-            mask, self._flows[r].a_hi, self._flows[r].a_lo, self._flows[r].b_hi, self._flows[r].b_lo,
-            self._flows[r].a_port, self._flows[r].b_port, self._flows[r].version,
-        )  # fmt: skip
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1)
-    def _open(self, i: cython.longlong, slot: cython.longlong) -> cython.longlong:
-        """A new flow for a packet; its endpoint A is who sent it, or asked for it where it is the answer to a SYN."""
-        flow: cython.longlong = self._new(slot, -1, self._ts_ns[i], self._number[i])
-        self.at_flow = flow
-        self.at_side = 1 if self._flags[i] & _SYN and self._flags[i] & _ACK else 0
-        self._flows[flow].oriented = 1 if self._flags[i] & _SYN else 0
-        self._flows[flow].key = self._key[i]
-        self._flows[flow].version = self._version[i]
-        if self.at_side == 0:
-            self._flows[flow].a_hi, self._flows[flow].b_hi = self._src_hi[i], self._dst_hi[i]
-            self._flows[flow].a_lo, self._flows[flow].b_lo = self._src_lo[i], self._dst_lo[i]
-            self._flows[flow].a_port, self._flows[flow].b_port = self._sport[i], self._dport[i]
-        else:
-            self._flows[flow].a_hi, self._flows[flow].b_hi = self._dst_hi[i], self._src_hi[i]
-            self._flows[flow].a_lo, self._flows[flow].b_lo = self._dst_lo[i], self._src_lo[i]
-            self._flows[flow].a_port, self._flows[flow].b_port = self._dport[i], self._sport[i]
-        return 0
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1)
-    def _new(
-        self, slot: cython.longlong, before: cython.longlong, ts_ns: cython.longlong, number: cython.longlong
-    ) -> cython.longlong:
-        """The place of a new flow without a tuple yet, its record being zeros; the caller has made room."""
-        flow: cython.longlong = self.flow_count
-        q: cython.longlong
-        self._flows[flow].first_ts_ns = ts_ns
-        self._flows[flow].last_ts_ns = ts_ns
-        self._flows[flow].first_packet = number
-        self._flows[flow].before = before
-        for q in range(flow * 2, flow * 2 + 2):
-            self._sides[q].base = -1
-            self._sides[q].ack = -1
-            self._sides[q].first_ack = -1
-            self._sides[q].fin = _NONE
-            self._sides[q].last_piece = -1
-        self._slots[slot] = flow + 1
-        self.flow_count += 1
-        return flow
-
-    def replace(self, flow: int, side: int, ts_ns: int, number: int) -> int:
-        """Open a new flow on the tuple of this one, its endpoint A being the given side of the old flow.
-
-        Its `equal` is 0: the caller knows better.
-        """
-        if self.flow_count >= len(self.flow_array):
-            self.grow()
-        old: cython.longlong = flow
-        mask: cython.longlong = (self._slots.shape[0] if cython.compiled else len(self._slots)) - 1
-        slot: cython.longlong = self._slot_of(mask, old)
-        new: cython.longlong
-        while self._slots[slot] != old + 1:
-            if self._slots[slot] == 0:
-                raise KeyError(flow)
-            slot = (slot + 1) & mask
-        new = self._new(slot, old, ts_ns, number)
-        self._flows[new].key = self._flows[old].key
-        self._flows[new].version = self._flows[old].version
-        self._flows[new].oriented = 1
-        if side == 0:
-            self._flows[new].a_hi, self._flows[new].b_hi = self._flows[old].a_hi, self._flows[old].b_hi
-            self._flows[new].a_lo, self._flows[new].b_lo = self._flows[old].a_lo, self._flows[old].b_lo
-            self._flows[new].a_port, self._flows[new].b_port = self._flows[old].a_port, self._flows[old].b_port
-        else:
-            self._flows[new].a_hi, self._flows[new].b_hi = self._flows[old].b_hi, self._flows[old].a_hi
-            self._flows[new].a_lo, self._flows[new].b_lo = self._flows[old].b_lo, self._flows[old].a_lo
-            self._flows[new].a_port, self._flows[new].b_port = self._flows[old].b_port, self._flows[old].a_port
-        return int(new)
-
-    def _rehash(self) -> None:
-        """Enter the newest flow of every tuple into an empty table."""
-        mask: cython.longlong = (self._slots.shape[0] if cython.compiled else len(self._slots)) - 1
-        flow: cython.longlong
-        slot: cython.longlong
-        for flow in range(self.flow_count):
-            slot = self._slot_of(mask, flow)
-            # A flow that used the tuple before is replaced; it was entered earlier, its number being lower.
-            while self._slots[slot] != 0 and self._slots[slot] != self._flows[flow].before + 1:
-                slot = (slot + 1) & mask
-            self._slots[slot] = flow + 1
 
     # Pieces of this feed
 

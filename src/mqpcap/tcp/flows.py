@@ -18,6 +18,7 @@ from mqpcap.tcp.headers import ADDRESSES, address_text
 from mqpcap.tcp.sequence_numbers import unwrapped
 
 EndState = Literal["reset", "closed", "open"]
+_Bytes = NDArray[np.uint8]
 END_STATES: tuple[EndState, ...] = ("reset", "closed", "open")
 
 
@@ -152,7 +153,8 @@ class FlowColumns:
 
     def ports(self, side: NDArray[np.integer]) -> I64:
         """The port of the same endpoint."""
-        return self.port[np.arange(len(self)), side]
+        port: I64 = self.port[np.arange(len(self)), side]
+        return port
 
     def connection_ids(self) -> I64:
         """Flow.connection_id of each row."""
@@ -175,7 +177,7 @@ class FlowColumns:
             out[rows] = ["1:" + base64.b64encode(x).decode() for x in digests]
         return list(out)
 
-    def _endpoints(self) -> Iterator[tuple[int, I64, *tuple[NDArray[np.uint8], ...]]]:
+    def _endpoints(self) -> Iterator[tuple[int, I64, _Bytes, _Bytes, _Bytes]]:
         """By IP version: rows, the bytes of the lower and the higher endpoint's address, and of both their ports."""
         for version, size in ((4, 4), (6, 16)):
             rows = np.flatnonzero(self.version == version)

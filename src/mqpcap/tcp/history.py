@@ -54,7 +54,7 @@ class History:
     def _horizon(self, side: int) -> int:
         """Bytes below are not compared."""
         mine: SideRecord = self._table.sides[side]
-        return max(mine.floor, mine.next - self._table.allowance)
+        return max(mine.floor, mine.next - int(self._table.allowance))
 
     def compare_copy(self, packet: Packet, side: int, offset: int, body: bytes) -> None:
         """Compare a second copy with the first one, as far as it is remembered."""
@@ -163,7 +163,13 @@ class History:
 
 
 def _overlay(
-    first: bytearray, known: bytearray, offset: int, at: int, source: memoryview | bytearray | bytes, start: int, length: int
+    first: bytearray,
+    known: bytearray,
+    offset: int,
+    at: int,
+    source: memoryview | bytearray | bytes,
+    start: int,
+    length: int,
 ) -> None:
     """Copy into first, which begins at offset, the bytes of a piece at that are not known yet."""
     low, high = max(offset, at), min(offset + len(first), at + length)

@@ -51,7 +51,9 @@ class Leftovers:
         self._used += total
         self.pieces = np.concatenate([self.pieces, pieces])
 
-    def left_of(self, chunks: StreamChunks, rows: NDArray[np.int64], sides: NDArray[np.int64], cut: NDArray[np.int64]) -> None:
+    def left_of(
+        self, chunks: StreamChunks, rows: NDArray[np.int64], sides: NDArray[np.int64], cut: NDArray[np.int64]
+    ) -> None:
         """Keep of chunks, of these sides, what lies at their cut or behind it."""
         counts = chunks.piece_first[rows + 1] - chunks.piece_first[rows]
         owner = np.repeat(np.arange(len(rows)), counts)
