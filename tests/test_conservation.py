@@ -4,15 +4,16 @@ import os
 from pathlib import Path
 
 import pytest
-from torture import Result, broken_laws, read
+from rows import of_dissections
+from torture import broken_laws, made, read
 
-from mqpcap.capture import captures
+from mqpcap.capture import captures, windows
 from mqpcap.pipeline import dissect
-from mqpcap.tables.arrow import Chunk
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = os.environ.get("MQPCAP_SHARED")
 FILES = sorted((ROOT / "pcaps").rglob("*.pcap"))
+WINDOW_BYTES = 4096
 MORE = sorted((Path(SHARED) / "captures").rglob("*.pcap")) if SHARED else []
 
 
@@ -32,14 +33,13 @@ def test_every_captured_byte_of_more_captures_is_accounted_for(path: Path) -> No
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.stem}")
-def test_rows_given_out_early_are_those_of_the_end(path: Path) -> None:
-    late, early = read(path), read(path, early=True)
+def test_how_much_is_read_at_once_changes_no_row(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (capture,) = captures([str(path)]).captures
+    at_once = of_dissections([dissect(capture)])
 
-    def ordered(result: Result) -> list[dict[str, object]]:
-        return sorted(result.messages, key=lambda m: (m["connection_id"], m["direction"], m["stream_offset"]))
+    monkeypatch.setattr(windows, "WINDOW_BYTES", WINDOW_BYTES)
 
-    assert ordered(early) == ordered(late)
-    assert (early.connections, early.problems) == (late.connections, late.problems)
+    assert of_dissections([dissect(capture)]) == at_once
 
 
 def test_a_file_that_goes_while_its_capture_is_read_costs_only_what_it_held(tmp_path: Path) -> None:
@@ -52,18 +52,12 @@ def test_a_file_that_goes_while_its_capture_is_read_costs_only_what_it_held(tmp_
     (tmp_path / "x_00002.pcap").write_bytes(data[:24] + data[half:])
     (capture,) = captures([str(tmp_path)]).captures
     (tmp_path / "x_00002.pcap").unlink()
-    chunks: list[Chunk] = []
 
-    dissection = dissect(capture, None, None, chunks.append)
+    found = dissect(capture)
 
-    rows = [
-        m | {"fields": f}
-        for chunk in [*chunks, *dissection.chunks()]
-        for m, f in zip(chunk.messages.to_pylist(), chunk.fields.to_pylist(), strict=True)
-    ]
-    assert "x_00002" in str(dissection.failure)
-    assert len(rows) > 50
-    assert broken_laws(Result(rows, dissection.connections.to_pylist(), dissection.problems.to_pylist(), {})) == []
+    assert "x_00002" in str(found.failure)
+    assert found.table("messages").num_rows > 50
+    assert broken_laws(made(found)) == []
 
 
 def test_there_are_captures_of_every_protocol() -> None:

@@ -40,7 +40,7 @@ def records(data: bytes) -> list[bytes]:
 @settings(max_examples=40)
 @given(st.sampled_from(sorted(SAMPLES)), st.integers(0, 2**32), st.integers(1, 60))
 def test_flipped_bytes_keep_the_laws(name: str, seed: int, flips: int) -> None:
-    """Anywhere behind the record headers, which are the capture room's affair."""
+    """Anywhere behind the record headers, which are ``capture``'s affair."""
     dice = random.Random(seed)
     changed = [bytearray(r) for r in records(SAMPLES[name])]
     for _ in range(flips):
@@ -117,7 +117,7 @@ def test_a_search_takes_bounded_time(protocol: str, what: str, started: bool, tm
     begin = time.monotonic()
 
     dissection = dissect(captures([str(path)]).captures[0])
-    decoded = sum(pc.sum(chunk.messages["frame_len"]).as_py() for chunk in dissection.chunks())
+    decoded = sum(pc.sum(chunk.messages["frame_len"]).as_py() for chunk in dissection.chunks)
 
     assert time.monotonic() - begin < LIMIT_S
     problems = dissection.problems

@@ -74,12 +74,13 @@ def test_types_are_right(tmp_path: Path) -> None:
 
 
 def test_style_is_kept() -> None:
-    checked = run(tool("ruff"), "check", "--no-cache", "--output-format", "concise")
+    for command in (("check", "--output-format", "concise"), ("format", "--check")):
+        checked = run(tool("ruff"), *command, "--no-cache")
 
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+        assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_rooms_import_only_rooms_to_their_left() -> None:
+def test_rooms_import_only_rooms_below_them() -> None:
     checked = run(tool("lint-imports"), "--no-cache", PYTHONPATH=str(ROOT / "src"))
 
     assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -10,4 +10,4 @@ def scapy_ext(ext: Any) -> None:
     from pathlib import Path
 
     ext.config("mqpcap", __version__)
-    ext.register("mqpcap", ext.MODE.CONTRIB, Path(__file__).with_name("scapy.py"))
+    ext.register("mqpcap", ext.MODE.CONTRIB, Path(__file__).parent / "scapy" / "__init__.py")

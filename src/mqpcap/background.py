@@ -1,4 +1,4 @@
-"""Work done behind who gives it: in a thread of its own, one piece after the other, while the next is made ready."""
+"""Runs work on a background thread, one item ahead."""
 
 from collections import deque
 from collections.abc import Callable
@@ -8,21 +8,21 @@ if TYPE_CHECKING:  # a short command needs no pool
     from concurrent.futures import Executor, Future
 
 AHEAD = 1
-"""So many pieces wait or are being done; who gives more waits for the oldest. More take memory and no less time."""
+"""Items that wait or run; a further one waits for the oldest. More would take memory and save no time."""
 
 
 class Background:
-    """Does pieces of work in the order given: in ``pool``, which has one thread, or at once where there is none.
+    """Runs items of work in the order given: in ``pool``, which has one thread, or at once where there is none.
 
-    What a piece raises is raised by the next call of ``do`` or ``wait``.
+    What an item raises is raised by the next call of ``do`` or ``wait``.
 
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> done = []
     >>> with ThreadPoolExecutor(1) as pool:
-    ...     behind = Background(pool)
+    ...     background = Background(pool)
     ...     for k in range(5):
-    ...         behind.do(lambda k=k: done.append(k))
-    ...     behind.wait()
+    ...         background.do(lambda k=k: done.append(k))
+    ...     background.wait()
     >>> done
     [0, 1, 2, 3, 4]
     """
@@ -32,7 +32,7 @@ class Background:
         self._under_way: deque[Future[None]] = deque()
 
     def do(self, work: Callable[[], None]) -> None:
-        """Has a piece done."""
+        """Run an item."""
         if self._pool is None:
             work()
             return
@@ -41,6 +41,6 @@ class Background:
         self._under_way.append(self._pool.submit(work))
 
     def wait(self) -> None:
-        """Returns when all is done."""
+        """Return when all is done."""
         while self._under_way:
             self._under_way.popleft().result()

@@ -14,15 +14,14 @@ from typing import cast
 import numpy as np
 
 from mqpcap.decode.columns import Reader, Spans
-from mqpcap.decode.gzip_body import MAX_INFLATED_BYTES, inflate
-from mqpcap.schema import fields as wire
+from mqpcap.schema import fields
 from mqpcap.schema.compiler import compiled
+from mqpcap.schema.gzip_body import MAX_INFLATED_BYTES, inflate
 from mqpcap.schema.protocol import ANY, Direction, Layout, MessageQueue, Variant
-from mqpcap.tables.arrow import SECRET
+from mqpcap.tables.messages import SECRET
 
 MAX_ITEMS = 4096
 """Fields that one explanation lists; a list beyond it is cut, and says so."""
-MAX_TREE_DEPTH = 32
 _NO_END = 1 << 62
 """Behind every message."""
 
@@ -31,7 +30,7 @@ _NO_END = 1 << 62
 class Item:
     """A field: ``length`` bytes from ``offset`` of the message (of the inflated body, if ``inflated``).
 
-    depth: how many lists and parts it is inside. meaning: the name of the number, what a length measures, or the
+    depth: how many lists and messages it is inside. meaning: the name of the number, what a length measures, or the
     unit. column: where the tables have it, None if nowhere. named: its name is bytes of the message.
     """
 
@@ -137,7 +136,7 @@ def explanation(
     attempts = [
         attempt
         for layout in protocol.layouts
-        if direction in (None, layout.direction) and layout.bodies
+        if direction in (None, layout.direction)
         for attempt in _attempts(protocol, layout, data, inside)
         if dialect is None or attempt.dialect in (None, dialect)
     ]
@@ -151,14 +150,14 @@ def explanation(
 
 
 def hidden(protocol: MessageQueue, data: bytes, best: Attempt | None) -> Hidden:
-    """What must not be shown of a message: the secrets of every reading that fits, whichever the best one is.
+    """What must not be shown of a message: the secrets of every variant that fits, whichever the best one is.
 
-    All behind the fixed header where nothing fits, or where the best reading leaves bytes that may be a secret.
+    All behind the fixed header where nothing fits, or where the best variant leaves bytes that may be a secret.
     """
     if best is None or best.message is None:
         return ALL
     header = protocol.layout(best.layout).header
-    begin = 0 if header is None else wire.smallest(header)
+    begin = 0 if header is None else fields.smallest(header)
     if not best.fits or any(i.secret and i.column in protocol.spare for i in best.items):
         return _behind(begin)
     fitting = (x for x in (best, *explanation(protocol, data, inside=False).attempts) if x.fits)
@@ -174,7 +173,7 @@ def behind_header(protocol: MessageQueue, direction: str, op: int) -> Hidden:
     The header too where the operation has no reading, as then it may be none.
     """
     layouts = [x for x in protocol.layouts if x.direction == direction and op in x.bodies]
-    return _behind(min((0 if x.header is None else wire.smallest(x.header) for x in layouts), default=0))
+    return _behind(min((0 if x.header is None else fields.smallest(x.header) for x in layouts), default=0))
 
 
 def _behind(begin: int) -> Hidden:
@@ -188,20 +187,20 @@ ALL = _behind(0)
 def holds_secrets(protocol: MessageQueue, op: int | None = None) -> bool:
     """Whether the protocol has a field that must not be shown, in messages of one operation if ``op`` is given."""
     return any(
-        _may_hold_secret(reading if isinstance(reading, type) else reading.message)
+        _may_hold_secret(variant if isinstance(variant, type) else variant.message)
         for layout in protocol.layouts
-        for number, readings in layout.bodies.items()
+        for number, variants in layout.bodies.items()
         if op is None or number in (op, ANY)
-        for reading in readings
+        for variant in variants
     )
 
 
 def _may_hold_secret(cls: type) -> bool:
-    for kind in wire.flat_fields(cls):
+    for kind in fields.flat_fields(cls):
         if kind.secret:
             return True
         inner = getattr(kind, "message", None) or getattr(kind, "item", None)
-        if isinstance(inner, wire.Kind):
+        if isinstance(inner, fields.Kind):
             if inner.secret:
                 return True
         elif isinstance(inner, type) and _may_hold_secret(inner):
@@ -225,12 +224,14 @@ def _reach(attempt: Attempt) -> int:
 
 def _differences(attempt: Attempt, row: Mapping[str, object]) -> int:
     """How many columns of the row the attempt contradicts."""
-    said = {i.column: i.value for i in attempt.items if i.column is not None and i.depth == 0 and not i.secret}
+    shown = {i.column: i.value for i in attempt.items if i.column is not None and i.depth == 0 and not i.secret}
     return sum(
-        column in said and _plain(said[column]) != _plain(value)
+        column in shown and _plain(shown[column]) != _plain(value)
         for column, value in row.items()
         if value is not None and not isinstance(value, list | tuple)
-    ) + sum(column not in said for column, value in row.items() if value is not None and column in _columns_of(attempt))
+    ) + sum(
+        column not in shown for column, value in row.items() if value is not None and column in _columns_of(attempt)
+    )
 
 
 def _columns_of(attempt: Attempt) -> frozenset[str]:
@@ -265,11 +266,11 @@ def _attempts(protocol: MessageQueue, layout: Layout, data: bytes, inside: bool)
         body_end = len(data) if frame_len is None else min(frame_len, len(data))
     operation = layout.names.get(op) or (None if op == ANY else f"operation {op}")
     begun = replace(nothing, operation=operation, items=tuple(walk.items), frame_len=frame_len)
-    readings: Sequence[Variant | type] = layout.bodies.get(op, layout.bodies.get(ANY, ()))
-    if not readings:
+    variants: Sequence[Variant | type] = layout.bodies.get(op, layout.bodies.get(ANY, ()))
+    if not variants:
         yield _failed(begun, f"the layout has no operation {op}")
-    for reading in readings:
-        cls, dialect = (reading, None) if isinstance(reading, type) else (reading.message, reading.dialect)
+    for variant in variants:
+        cls, dialect = (variant, None) if isinstance(variant, type) else (variant.message, variant.dialect)
         attempt = replace(begun, message=_title(cls), dialect=dialect or layout.dialect)
         if frame_len is not None and frame_len > len(data):
             attempt = _failed(attempt, f"its length says {frame_len} bytes, {len(data)} are here")
@@ -284,7 +285,7 @@ def _attempts(protocol: MessageQueue, layout: Layout, data: bytes, inside: bool)
             body = _Walk(inflated, 0, True)
         try:
             body.message(cls, 0)
-            body.ends(layout, reading)
+            body.ends(layout, variant)
         except _Misfit as misfit:
             attempt = replace(attempt, items=(*begun.items, *body.items))
             known = attempt.why is not None
@@ -328,7 +329,7 @@ def _decodes(protocol: MessageQueue, layout: Layout, op: int, data: bytes) -> bo
 
 def _frame_len(header: type, walk: "_Walk") -> int | None:
     for field in header.fields_desc:  # type: ignore[attr-defined]  # a Message class
-        if isinstance(field, wire.Length):
+        if isinstance(field, fields.Length):
             return walk.at + int(str(walk.values[field.name])) - field.less
     return None
 
@@ -370,7 +371,7 @@ class _Walk:
         pkt = cls()
         for field in cls.fields_desc:  # type: ignore[attr-defined]  # a Message class
             kind = field
-            if isinstance(field, wire.If):
+            if isinstance(field, fields.If):
                 if not field.holds(pkt, self.region):
                     pkt.fields[field.name] = None
                     continue
@@ -383,18 +384,18 @@ class _Walk:
         self.values = pkt.fields
         return pkt
 
-    def kind(self, kind: wire.Kind, pkt: object, depth: int) -> object:
-        if isinstance(kind, wire.Nested):
-            return self.part(kind, pkt, depth)
-        if isinstance(kind, wire.Array):
-            return self.many(kind, pkt, depth)
+    def kind(self, kind: fields.Kind, pkt: object, depth: int) -> object:
+        if isinstance(kind, fields.Nested):
+            return self.nested(kind, pkt, depth)
+        if isinstance(kind, fields.Array):
+            return self.array(kind, pkt, depth)
         return self.leaf(kind, pkt, depth)
 
-    def leaf(self, kind: wire.Kind, pkt: object, depth: int) -> object:
+    def leaf(self, kind: fields.Kind, pkt: object, depth: int) -> object:
         start = self.at
         try:
             left, value = kind.gives(pkt, self.region)
-        except wire.Broken:
+        except fields.Broken:
             raise _why(kind.name, start, kind, pkt, self.region) from None
         if value is None:
             return None  # bits of an absent integer
@@ -417,11 +418,11 @@ class _Walk:
             )
         )
         self.at = start + taken
-        if isinstance(kind, wire.Tree):
-            self.tree(start + prefix, self.at, depth + 1)
+        if isinstance(kind, fields.Late):
+            self.inside(kind, start + prefix, depth + 1)
         return value
 
-    def part(self, kind: wire.Nested, pkt: object, depth: int) -> object:
+    def nested(self, kind: fields.Nested, pkt: object, depth: int) -> object:
         start, outer_end, outer_values = self.at, self.end, self.values
         length = self.length_of(kind, pkt, depth)
         if length > self.end - self.at or (kind.at_most is not None and length > kind.at_most):
@@ -435,7 +436,7 @@ class _Walk:
         self.end, self.values = outer_end, outer_values
         return inner
 
-    def length_of(self, kind: wire.Nested, pkt: object, depth: int) -> int:
+    def length_of(self, kind: fields.Nested, pkt: object, depth: int) -> int:
         if kind.prefix is not None:
             n = self.prefix(kind.name, kind.prefix, "big", depth, "length", f"bytes of {kind.name}")
         elif kind.length is not None:
@@ -447,8 +448,8 @@ class _Walk:
     def said_by(self, name: str, by: str, pkt: object) -> int:
         """The length or count of a field, as another says it."""
         try:
-            return wire.said_by(pkt, by)
-        except wire.Broken:
+            return fields.said_by(pkt, by)
+        except fields.Broken:
             text, *numbers = _said_wrong(by, pkt)
             raise _Misfit(f"{name} at offset {self.at}: {text}", *numbers) from None
 
@@ -460,7 +461,7 @@ class _Walk:
         self.at += size
         return n
 
-    def many(self, kind: wire.Array, pkt: object, depth: int) -> object:
+    def array(self, kind: fields.Array, pkt: object, depth: int) -> object:
         start = self.at
         count: int | None = None
         if kind.prefix is not None:
@@ -468,8 +469,8 @@ class _Walk:
             count = self.prefix(kind.name, kind.prefix, order, depth, "count", f"elements of {kind.name}")
         elif kind.count is not None:
             count = self.said_by(kind.name, kind.count, pkt)
-        least = max(wire.smallest(kind.item), 1)
-        if count is not None and (count > (self.end - self.at) // least or count > wire.MAX_LIST_ITEMS):
+        least = max(fields.smallest(kind.item), 1)
+        if count is not None and (count > (self.end - self.at) // least or count > fields.MAX_LIST_ITEMS):
             raise _Misfit(
                 f"{kind.name} at offset {start}: {{}} elements are claimed, {self.end - self.at} bytes are left", count
             )
@@ -492,11 +493,11 @@ class _Walk:
             raise _Misfit(f"{kind.name} at offset {start}: the list is empty")
         return values
 
-    def element(self, kind: wire.Array, pkt: object, index: int, depth: int) -> object:
+    def element(self, kind: fields.Array, pkt: object, index: int, depth: int) -> object:
         item = kind.item
-        if isinstance(item, wire.Kind):
+        if isinstance(item, fields.Kind):
             known = len(self.items)
-            value = self.kind(cast(wire.Kind, item), pkt, depth + 1)
+            value = self.kind(cast(fields.Kind, item), pkt, depth + 1)
             if len(self.items) > known and not self.is_cut:
                 self.items[-1] = replace(self.items[-1], name=f"{kind.name}[{index}]")
             return value
@@ -516,35 +517,36 @@ class _Walk:
             self.items.insert(place, whole)
         return value
 
-    def ends(self, layout: Layout, reading: Variant | type) -> None:
+    def ends(self, layout: Layout, variant: Variant | type) -> None:
         """Takes what is behind the last field where the layout allows it; else nothing may be there."""
         left = self.end - self.at
         if not left:
             return
-        if not layout.may_leave(reading):
+        if not layout.may_leave(variant):
             raise _Misfit(f"{left} bytes are left over at offset {self.at}")
         name = str(layout.extra_column)
         self.add(Item(self.at, left, 0, name, self.region, "bytes behind the last field", name))
         self.at = self.end
 
-    def tree(self, start: int, end: int, depth: int) -> None:
-        """The pairs of a typed tree; bytes that are none end the list, which the engine's verdict then explains."""
-        for item in _pairs(self.data, start, end, depth):
-            self.add(item)
+    def inside(self, kind: fields.Late, start: int, depth: int) -> None:
+        """The parts of a late kind; where they end too early the engine's verdict explains why."""
+        for part in kind.inside(self.data[start : self.at]):
+            offset, depth_inside = start + part.offset, depth + part.depth
+            self.add(Item(offset, part.length, depth_inside, part.name, part.value, part.meaning, named=part.named))
 
 
-def _why(name: str, at: int, kind: wire.Kind, pkt: object, left: bytes) -> _Misfit:
+def _why(name: str, at: int, kind: fields.Kind, pkt: object, left: bytes) -> _Misfit:
     """Why a kind cannot be read from what is left."""
     said: tuple[str, *tuple[int, ...]] = ("it does not fit",)
-    if isinstance(kind, wire.Number):
+    if isinstance(kind, fields.Number):
         said = _why_number(kind, left)
-    elif isinstance(kind, wire.Span):
+    elif isinstance(kind, fields.Span):
         said = _why_span(kind, pkt, left)
     text, *numbers = said
     return _Misfit(f"{name} at offset {at}: {text}", *numbers)
 
 
-def _why_number(kind: wire.Number, left: bytes) -> tuple[str, *tuple[int, ...]]:
+def _why_number(kind: fields.Number, left: bytes) -> tuple[str, *tuple[int, ...]]:
     if len(left) < kind.size:
         return (f"it has {kind.size} bytes, {len(left)} are left",)
     value = int.from_bytes(left[: kind.size], "little" if kind.little else "big", signed=kind.signed)
@@ -554,7 +556,7 @@ def _why_number(kind: wire.Number, left: bytes) -> tuple[str, *tuple[int, ...]]:
     return f"{{}} is not within {bounds.strip()}", value
 
 
-def _why_span(kind: wire.Span, pkt: object, left: bytes) -> tuple[str, *tuple[int, ...]]:
+def _why_span(kind: fields.Span, pkt: object, left: bytes) -> tuple[str, *tuple[int, ...]]:
     if kind.prefix is not None and len(left) < kind.prefix:
         return (f"its length has {kind.prefix} bytes, {len(left)} are left",)
     n = len(left)
@@ -583,73 +585,14 @@ def _said_wrong(by: str, pkt: object) -> tuple[str, *tuple[int, ...]]:
     return (f"{by}, which measures it, is absent",) if value is None else (f"{by}, which measures it, is {{}}", value)
 
 
-def _meaning(kind: wire.Kind, pkt: object, value: object) -> str | None:
+def _meaning(kind: fields.Kind, pkt: object, value: object) -> str | None:
     if kind.names is not None and isinstance(value, int):
         return kind.names.get(int(value))
-    if isinstance(kind, wire.Bits):
+    if isinstance(kind, fields.Bits):
         return f"bits {kind.mask << kind.shift:#x} of {kind.of}"
-    if isinstance(kind, wire.Length):
+    if isinstance(kind, fields.Length):
         return f"bytes behind the header, and {kind.less}" if kind.less else "bytes behind the header"
-    measured = wire._measured_by(pkt, kind.name) if isinstance(kind, wire.Number) else None
+    measured = fields._measured_by(pkt, kind.name) if isinstance(kind, fields.Number) else None
     if measured is not None:
         return f"{'elements' if hasattr(measured, 'count') else 'bytes'} of {measured.name}"
     return kind.unit
-
-
-# The typed tree: pairs of a key behind its length, and an item: a byte of type and width of the length, the length,
-# the data (msgq protocol notes; the engine's reader is ``typed``).
-_TREE_TYPES = {1: "DATA", 2: "HASH", 3: "LIST", 4: "NULL", 5: "BOOL", 6: "INT", 7: "REAL", 8: "UTF8"}
-_LENGTH_SIZES = {0x00: 4, 0x10: 2, 0x20: 1}
-_HASH, _LIST, _NULL = 2, 3, 4
-
-
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """An item of a tree: its type, where its data begins and ends."""
-
-    type: int
-    start: int
-    end: int
-
-
-def _head(data: bytes, at: int, end: int) -> _Head | None:
-    if at >= end:
-        return None
-    kind, size = data[at] & 0x0F, _LENGTH_SIZES.get(data[at] & 0x30)
-    if kind == _NULL:
-        return _Head(kind, at + 1, at + 1)
-    if kind not in _TREE_TYPES or size is None or at + 1 + size > end:
-        return None
-    start = at + 1 + size
-    length = int.from_bytes(data[at + 1 : start], "big")
-    return _Head(kind, start, start + length) if start + length <= end else None
-
-
-def _pairs(data: bytes, start: int, end: int, depth: int) -> Iterator[Item]:
-    """The pairs between two places; stops where no pair is."""
-    at = start
-    while at < end:
-        key_end = at + 1 + data[at]
-        head = _head(data, key_end, end)
-        if head is None:
-            return
-        name = data[at + 1 : key_end].decode("utf-8", "replace")
-        yield Item(at, key_end - at, depth, "key", name)
-        yield from _tree_item(data, key_end, head, depth, name)
-        at = head.end
-
-
-def _tree_item(data: bytes, at: int, head: _Head, depth: int, name: str) -> Iterator[Item]:
-    word = _TREE_TYPES[head.type]
-    if head.type not in (_HASH, _LIST) or depth > MAX_TREE_DEPTH:
-        value = data[head.start : head.end] if head.type != _NULL else None
-        yield Item(at, head.end - at, depth, name, value, word, named=True)
-        return
-    yield Item(at, head.end - at, depth, name, None, f"{word} of {head.end - head.start} bytes", named=True)
-    if head.type == _HASH:
-        yield from _pairs(data, head.start, head.end, depth + 1)
-        return
-    place, index = head.start, 0
-    while (inner := _head(data, place, head.end)) is not None:
-        yield from _tree_item(data, place, inner, depth + 1, f"[{index}]")
-        place, index = inner.end, index + 1

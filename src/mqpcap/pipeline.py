@@ -1,29 +1,30 @@
 """One capture through all stages, as it is read.
 
 The only place that knows their order: windows of packets become segments, stream chunks, frames, columns, rows, and
-exchanges and deliveries. Everything a row says is decided when its message is complete, from what was captured before it
-and a bounded look-ahead on its own connection; nothing waits for the end of the input. Memory stays flat: a window is
-gone when the next is read.
+exchanges and deliveries. Everything a row says is decided when its message is complete, from what was captured before
+it and a bounded look-ahead on its own connection; nothing waits for the end of the input. Memory stays flat: a window
+is gone when the next is read.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as dataclass_fields
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.arrays import factorize
+from mqpcap.arrays import constant, factorize
 from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
-from mqpcap.correlate import Closing, Correlation
+from mqpcap.correlate import Batch, Closing, Correlation
 from mqpcap.decode.columns import Reader, Records, Spans
 from mqpcap.decode.framing import DecodeAs, Framer, Frames, Problem, Told
 from mqpcap.errors import CaptureError
 from mqpcap.protocols import protocols
 from mqpcap.schema.flaws import Flaw
-from mqpcap.schema.protocol import ConnectionFacts, Evidence, EvidenceRule, MessageQueue, Raw, Seen
+from mqpcap.schema.protocol import ConnectionFacts, Evidence, EvidenceRule, MessageQueue, Raw, Seen, SharedFacts
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.connections import connections
 from mqpcap.tables.messages import Chunk, Connections, Policy, message_rows, prints
@@ -88,8 +89,8 @@ class Pipeline:
         self.framer = Framer(self.protocols, options.decode_as, options.servers)
         self.readers: dict[str, Reader] = {}
         self.counts: dict[str, int] = {}
-        self.shared: dict[str, dict[str, object]] = {}
-        """By protocol, what its connections know of each other."""
+        self.shared: dict[str, SharedFacts] = {}
+        """By protocol, what its connections tell each other."""
         self._waiting: dict[str, dict[int, list[Frames]]] = {}
         self._waiting_bytes = 0
 
@@ -144,9 +145,12 @@ class Pipeline:
     def _decoded(self, protocol: MessageQueue, frames: Frames) -> Iterator[tuple[Frames, Records]]:
         reader = self.reader(protocol)
         frames = _in_time(self._laid_out(protocol, reader, frames))
-        at = 0
-        for records in reader.batches(_spans(frames), self.options.policy.bodies):
-            yield _taken(frames, np.s_[at : at + len(records.flaw)]), records
+        spans, at = _spans(frames), 0
+        if protocol.evidence is not None and protocol.derive is not None:
+            flows, of = factorize(frames.flow)
+            spans = replace(spans, of=of, facts=self.facts(protocol, flows.tolist()))
+        for records in reader.batches(spans, self.options.policy.bodies):
+            yield taken_frames(frames, np.s_[at : at + len(records.flaw)]), records
             at += len(records.flaw)
 
     def reader(self, protocol: MessageQueue) -> Reader:
@@ -206,7 +210,7 @@ class Pipeline:
             yield frames
             return
         ready = ~waits[place]
-        yield _taken(frames, np.flatnonzero(ready))
+        yield taken_frames(frames, np.flatnonzero(ready))
         for i in np.flatnonzero(waits).tolist():
             part = _copied(frames, np.flatnonzero(place == i))
             waiting.setdefault(int(flows[i]), []).append(part)
@@ -252,7 +256,7 @@ class Pipeline:
         if not len(rows):
             return
         rows = rows[np.lexsort((frames.offset[rows], frames.first_packet[rows], frames.ts_ns[rows]))]
-        for raw in reader.raw(_spans(_taken(frames, rows))):
+        for raw in reader.raw(_spans(taken_frames(frames, rows))):
             self._prove(protocol, rule, frames, rows[: raw.n], raw)
             rows = rows[raw.n :]
 
@@ -268,7 +272,7 @@ class Pipeline:
         rule.observe(
             Seen(
                 raw, good, [self.evidence(f) for f in flows.tolist()], of, client[of] == frames.side[rows],
-                frames.op[rows], frames.ts_ns[rows], self.shared.setdefault(protocol.name, {}),
+                frames.op[rows], frames.ts_ns[rows], self.shared.setdefault(protocol.name, SharedFacts()),
             )
         )  # fmt: skip
 
@@ -289,23 +293,37 @@ class Tables(Pipeline):
         return {name: value for name, value in self.__dict__.items() if name not in left_out} | {"readers": {}}
 
     def take(self, found: Iterator[tuple[Frames, Records]], files: Sequence[str], is_last: bool = False) -> None:
-        """Have messages made into rows, exchanges and deliveries, and given out. ``is_last``: no side waits for bytes."""
+        """Have the messages of a window made into rows, exchanges and deliveries, and given out.
+
+        ``is_last``: no side waits for bytes.
+        """
+        batches: dict[str, list[Batch]] = {}
         for frames, records in found:
-            behind = frozenset[int]() if is_last else self.behind()
             protocol = self.protocols[frames.protocol]
             known = self._connections(protocol, frames)
-            program = self.reader(protocol).program
+            self.background.do(partial(self._rows_made, protocol, frames, records, known, files, batches))
+        behind = frozenset[int]() if is_last else self.behind()
+        self.background.do(partial(self._correlated, batches, behind, files))
 
-            def made(
-                frames: Frames = frames, records: Records = records, known: Connections = known,
-                protocol: MessageQueue = protocol, program: object = program, behind: frozenset[int] = behind,
-            ) -> None:  # fmt: skip
-                chunk, batch = message_rows(protocol, program, frames, records, known, files, self.options.policy)  # type: ignore[arg-type]
-                self.give_messages(chunk)
-                if batch is not None:
-                    self.give(self.correlation(protocol).feed(batch, behind), files)
+    def _rows_made(
+        self,
+        protocol: MessageQueue,
+        frames: Frames,
+        records: Records,
+        known: Connections,
+        files: Sequence[str],
+        batches: dict[str, list[Batch]],
+    ) -> None:
+        program = self.readers[protocol.name].program
+        chunk, batch = message_rows(protocol, program, frames, records, known, files, self.options.policy)
+        self.give_messages(chunk)
+        if batch is not None:
+            batches.setdefault(protocol.name, []).append(batch)
 
-            self.background.do(made)
+    def _correlated(self, batches: Mapping[str, list[Batch]], behind: frozenset[int], files: Sequence[str]) -> None:
+        """All of a window together: messages with a hole come behind others of their connection."""
+        for name, some in batches.items():
+            self.give(self.correlation(self.protocols[name]).feed(Batch.joined(some), behind), files)
 
     def give_messages(self, chunk: Chunk) -> None:
         """Rows of ``messages`` are final."""
@@ -314,10 +332,7 @@ class Tables(Pipeline):
     def give(self, found: Iterator[tuple[str, pa.Table]], files: Sequence[str]) -> None:
         """Rows of ``exchanges`` and ``deliveries`` are final."""
         for name, rows in found:
-            names = pa.DictionaryArray.from_arrays(np.zeros(rows.num_rows, np.int32), pa.array([files[0]], pa.string()))
-            schema = TABLES[name]
-            whole = rows.append_column("capture", names)
-            self.emit(Output(name, pa.table({n: whole[n] for n in schema.names}).cast(schema)))
+            self.emit(Output(name, with_capture(name, rows, files[0])))
 
     def correlation(self, protocol: MessageQueue) -> Correlation:
         """The exchanges and deliveries of a protocol in the making."""
@@ -394,9 +409,7 @@ class Tables(Pipeline):
 class CapturePipeline(Tables):
     """One capture made into tables."""
 
-    def __init__(
-        self, capture: Capture, options: Options, emit: Emit, background: Background | None = None
-    ) -> None:
+    def __init__(self, capture: Capture, options: Options, emit: Emit, background: Background | None = None) -> None:
         super().__init__(options, emit, background)
         self.capture = capture
         self.failure: CaptureError | None = None
@@ -543,14 +556,14 @@ def _spans(frames: Frames) -> Spans:
     return Spans(frames.buffer, frames.start, frames.end, frames.layout, frames.op, frames.flaw)
 
 
-def _taken(frames: Frames, rows: NDArray[np.intp] | slice) -> Frames:
+def taken_frames(frames: Frames, rows: NDArray[np.intp] | slice) -> Frames:
     """Some of the rows, over the same buffer."""
     return replace(frames, **{name: getattr(frames, name)[rows] for name in _PER_ROW})
 
 
 def _copied(frames: Frames, rows: NDArray[np.intp]) -> Frames:
     """Some of the rows, over a buffer that holds nothing else."""
-    some = _taken(frames, rows)
+    some = taken_frames(frames, rows)
     spans = _spans(some).gathered()
     return replace(some, buffer=spans.buffer, start=spans.start.copy(), end=spans.end.copy())
 
@@ -572,7 +585,13 @@ def _in_time(frames: Frames) -> Frames:
     step = np.diff(ts_ns)
     if not ((step < 0) | ((step == 0) & (packet[1:] < packet[:-1]))).any():
         return frames
-    return _taken(frames, np.lexsort((frames.offset, packet, ts_ns)))
+    return taken_frames(frames, np.lexsort((frames.offset, packet, ts_ns)))
+
+
+def with_capture(table: str, rows: pa.Table, capture: str) -> pa.Table:
+    """Rows of a table with the name of their capture, and the columns in their order."""
+    schema, whole = TABLES[table], rows.append_column("capture", constant(capture, rows.num_rows))
+    return pa.table({name: whole[name] for name in schema.names}).cast(schema)
 
 
 def not_read(assembler: Reassembler, gaps: StreamRanges) -> list[Problem]:
@@ -590,5 +609,3 @@ def _problems(ranges: StreamRanges, kind: str, reason: str) -> list[Problem]:
             ranges.ts_ns.tolist(), ranges.snapped.tolist(), ranges.packet.tolist(), strict=True,
         )
     ]  # fmt: skip
-
-

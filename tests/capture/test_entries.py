@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 
 import pytest
-from test_capture import block, enhanced, interface, option, packets, pcap, section
+from capture_files import block, enhanced, interface, option, packets, pcap, section
 
 from mqpcap.capture import Entry, Reader, entries
 from mqpcap.capture.inputs import span

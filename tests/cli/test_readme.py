@@ -13,7 +13,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-
 from running import ROOT, environment, run
 
 README = ROOT / "README.md"

@@ -1,4 +1,4 @@
-"""Exchanges and deliveries: against the truth files, and the generic engine against conversations of known truth."""
+"""Exchanges and deliveries: against the truth files, and random conversations of known truth."""
 
 import json
 import os
@@ -8,19 +8,19 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from batches import End, Row, correlated
 from torture import ACK, SYN, Segment
 from torture import pcap as capture
-from truths import Export, Row, export, pairs
+from truths import Export, export, pairs
 
-from mqpcap.correlate.exchanges import ENVELOPE, paired
-from mqpcap.correlate.rows import Rows
 from mqpcap.protocols import protocols
-from mqpcap.schema.protocol import Ends, RequestRule, Rule, State
+from mqpcap.schema.requests import RequestRule, Rule, State
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ["MQPCAP_SHARED"]) / "captures" if os.environ.get("MQPCAP_SHARED") else None
@@ -260,7 +260,7 @@ def check_bodies(found: Export, protocol: str) -> None:
         assert d["deliver_ts_ns"] >= d["publish_ts_ns"]
 
 
-# The generic engine on conversations of known truth
+# Conversations of known truth
 
 
 @dataclass
@@ -270,11 +270,8 @@ class Talk:
     rows: list[Row] = field(default_factory=list)
     answer_of: dict[int, int | None] = field(default_factory=dict)  # request -> reply, by row number
     gone: set[int] = field(default_factory=set)
-    ends: Ends | None = None
-
-
-KIND = {"int": pa.int64(), "str": pa.string(), "bool": pa.bool_()}
-STRINGS = {"direction", "op", "destination", "client_name", "status", "flaw"}
+    started: bool = True
+    end: End = field(default_factory=End)
 
 
 def conversation(rule: Rule, dice: random.Random) -> Talk:
@@ -330,15 +327,13 @@ def conversation(rule: Rule, dice: random.Random) -> Talk:
     while pending and not stop_early:
         clock += dice.randrange(1, 50)
         reply()
-    talk.ends = Ends(1, "s", True, ((), ()), False, True, True, True, 1_000)
     return talk
 
 
-def damaged(talk: Talk, rule: Rule, dice: random.Random) -> Talk:
+def damaged(talk: Talk, dice: random.Random) -> Talk:
     """The same conversation with bytes missing, a late start or an early end."""
-    assert talk.ends is not None
     holes: dict[str, list[int]] = {"c2s": [], "s2c": []}
-    start, fin, reset = True, True, False
+    fin, reset = True, False
     kinds = dice.sample(("c2s", "s2c", "late", "early", "reset"), dice.choice((1, 1, 2)))
     for kind in kinds:
         if kind in holes:
@@ -355,11 +350,16 @@ def damaged(talk: Talk, rule: Rule, dice: random.Random) -> Talk:
             holes[kind].append(row["stream_offset"])
             talk.gone |= set(lost)
             if first + len(lost) < len(side):
-                talk.rows[side[first + len(lost)]]["resynced"] = True
+                talk.rows[side[first + len(lost)]]["broken"] = True
         elif kind == "late" and talk.rows:
             cut = dice.choice(talk.rows)["ts_ns"]
             talk.gone |= {i for i, r in enumerate(talk.rows) if r["ts_ns"] < cut}
-            start = False
+            talk.started = False
+            if dice.random() < 0.7:  # its first messages are found by a search
+                left = [i for i in range(len(talk.rows)) if i not in talk.gone]
+                for d in holes:
+                    for i in [i for i in left if talk.rows[i]["direction"] == d][:1]:
+                        talk.rows[i]["broken"] = True
         elif kind == "early" and talk.rows:
             cut = dice.choice(talk.rows)["ts_ns"]
             talk.gone |= {i for i, r in enumerate(talk.rows) if r["ts_ns"] > cut}
@@ -368,47 +368,56 @@ def damaged(talk: Talk, rule: Rule, dice: random.Random) -> Talk:
             reset, fin = True, False
     if "early" in kinds:
         reset = False
-    sides = (tuple(sorted(holes["c2s"])), tuple(sorted(holes["s2c"])))
-    talk.ends = Ends(1, "s", start, sides, reset, fin, fin, fin, 1_000)
+    talk.end = End(fin or reset, fin, max(holes["c2s"], default=-1), max(holes["s2c"], default=-1))
     return talk
 
 
-def presented(talk: Talk, rule: Rule, connection_id: int = 1) -> tuple[Rows, list[int]]:
-    """The rows that are left, as the engine gets them, and which rows of the talk they are."""
-    left = sorted((i for i in range(len(talk.rows)) if i not in talk.gone), key=lambda i: (talk.rows[i]["ts_ns"], i))
-    columns: dict[str, pa.Array] = {}
-    for name in ENVELOPE:
-        values = [talk.rows[i].get(name) for i in left]
-        if name == "connection_id":
-            values = [connection_id] * len(left)
-        elif name == "resynced":
-            values = [bool(v) for v in values]
-        elif name not in STRINGS:
-            values = [v or 0 for v in values]
-        kind = "str" if name in STRINGS else "bool" if name == "resynced" else "int"
-        columns[name] = pa.array(values, KIND[kind])
-    for name in rule.tie:
-        columns[f"f.{name}"] = pa.array([talk.rows[i]["tie"] for i in left], pa.int64())
-    if rule.one_way is not None:
-        columns[f"f.{rule.one_way[0]}"] = pa.array([talk.rows[i]["way"] for i in left], pa.int64())
-    columns["first_packet"] = pa.array(range(len(left)), pa.int64())  # of one time, they stay in order
-    rows = Rows()
-    rows.add(pa.table(columns))
-    return rows, left
+def presented(talk: Talk, rule: Rule, connection: int = 1) -> list[Row]:
+    """The rows that are left, with the rule's columns."""
+    made = []
+    for number, row in enumerate(talk.rows):
+        if number in talk.gone:
+            continue
+        own = {f"f.{name}": row["tie"] for name in rule.tie}
+        if rule.one_way is not None:
+            own[f"f.{rule.one_way[0]}"] = row["way"]
+        made.append(row | own | {"connection": connection})
+    return made
 
 
-RULES = [name for name, p in sorted(protocols().items()) if p.rule is not None and p.rule.machine is None]
+RULES: dict[str, Rule] = {}
+for _name, _protocol in sorted(protocols().items()):
+    if _protocol.rule is not None:
+        _own = [] if _protocol.rule.lane is not None else [_protocol.rule]
+        for _rule in [*_own, *_protocol.rule.queues]:
+            if all(ask.answer == "maybe" for ask in _rule.asks.values()) and _rule.otherwise is None:
+                continue
+            _key = _name if not _rule.asks or len(_rule.asks) > 1 else f"{_name} {next(iter(_rule.asks))}"
+            RULES[_key] = replace(_rule, deliveries=None, columns=())
 TRIES = int(os.environ.get("MQPCAP_TRIES", "300"))
+FEW_FOUND = {"kokaq": 0.7}
+"""Share of the whole pairs of damaged conversations that is found at least; 0.5 where nothing else is said."""
+Said = list[tuple[int | None, int | None, State]]
 
 
-def run(talk: Talk, rule: Rule) -> list[tuple[int | None, int | None, State]]:
-    """What the engine says, in rows of the talk."""
-    assert talk.ends is not None
-    rows, left = presented(talk, rule)
-    found = paired(rule, rows, {1: talk.ends})
+def cut(rows: list[Row], dice: random.Random) -> list[list[Row]]:
+    """The rows as several windows complete them."""
+    times = sorted(row["ts_ns"] for row in rows)
+    borders = sorted(dice.sample(times, min(len(times), dice.choice((1, 2, 5, 1000)))))
     return [
-        (left[q] if q >= 0 else None, left[r] if r >= 0 else None, State(s))
-        for q, r, s in zip(found.request.tolist(), found.reply.tolist(), found.state.tolist(), strict=True)
+        [row for row in rows if low < row["ts_ns"] <= high]
+        for low, high in pairwise([-1, *borders, 1 << 62])
+    ]  # fmt: skip
+
+
+def run(talk: Talk, rule: Rule, parts: list[list[Row]] | None = None) -> Said:
+    """What the engine says, in rows of the talk."""
+    types = dict.fromkeys(rule.needed, pa.int64())
+    place = {(row["direction"], row["stream_offset"]): i for i, row in enumerate(talk.rows)}
+    found = correlated(rule, parts or [presented(talk, rule)], {1: talk.end}, types, {1: talk.started})
+    return [
+        (place.get(("c2s", e["request_offset"])), place.get(("s2c", e["reply_offset"])), State[e["state"].upper()])
+        for e in found["exchanges"]
     ]
 
 
@@ -417,95 +426,104 @@ def reused_one_way(talk: Talk) -> bool:
     return any(r["way"] for r in asked) and len({r["tie"] for r in asked}) < len(asked)
 
 
+def wrong(talk: Talk, said: Said) -> list[object]:
+    """What the truth denies."""
+    asker = {r: q for q, r in talk.answer_of.items() if r is not None}
+    out: list[object] = []
+    for q, r, s in said:
+        if s == State.ANSWERED:
+            right = q is not None and talk.answer_of[q] == r
+        elif s == State.UNANSWERED:
+            right = q is not None and talk.answer_of[q] is None
+        elif s == State.LOST:
+            right = q is not None and talk.answer_of[q] in talk.gone
+        elif s == State.ORPHAN:
+            right = r is not None and asker[r] in talk.gone
+        else:
+            right = True
+        if not right:
+            out.append((q, r, s.name))
+    asked = Counter(q for q, _, _ in said if q is not None)
+    out += [("rows", i) for i in talk.answer_of if asked[i] != (i not in talk.gone)]
+    told = Counter(r for _, r, _ in said if r is not None)
+    return out + [("reply", r) for r in asker if told[r] != (r not in talk.gone)]
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_complete_conversations_are_wholly_known(name: str) -> None:
-    rule = protocols()[name].rule
-    assert rule is not None
+    rule = RULES[name]
     for seed in range(TRIES):
         talk = conversation(rule, random.Random(seed))
         said = run(talk, rule)
 
         found = {(q, r) for q, r, s in said if s == State.ANSWERED}
         there = {(q, r) for q, r in talk.answer_of.items() if r is not None}
+        assert wrong(talk, said) == [], seed
         # Whether a one-way request got the answer or the next one of that number cannot be told.
-        assert found <= there if reused_one_way(talk) else found == there, seed
-        assert {q for q, _, _ in said if q is not None} == set(talk.answer_of), seed
-        for q, _, s in said:
-            if s == State.UNANSWERED:
-                assert q is not None and talk.answer_of[q] is None, seed
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_how_many_connections_are_looked_at_together_is_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    rule = protocols()[name].rule
-    assert rule is not None
-    some = Rows()
-    ends: dict[int, Ends] = {}
-    for one in range(1, 9):
-        dice = random.Random(one)
-        talk = damaged(conversation(rule, dice), rule, dice) if one % 2 else conversation(rule, dice)
-        assert talk.ends is not None
-        ends[one] = replace(talk.ends, connection_id=one)
-        some.join(presented(talk, rule, one)[0])
-    together = paired(rule, some, ends)
-    monkeypatch.setattr("mqpcap.correlate.exchanges.GROUP_ROW_COUNT", 20)
-    apart = paired(rule, some, ends)
-
-    assert some.num_rows > 40
-    found = [
-        sorted(zip(p.request.tolist(), p.reply.tolist(), p.state.tolist(), strict=True)) for p in (together, apart)
-    ]
-    assert found[0] == found[1]
-
-
-def test_refusal_captured_before_its_login_does_not_leave_it_unanswered() -> None:
-    """Captures of several queues swap neighbours; section 4 of the fq notes: an error answers an unanswered login."""
-    rule = protocols()["fq"].rule
-    assert rule is not None
-    refusal = {"direction": "s2c", "op": "error", "ts_ns": 1_001, "stream_offset": 0, "frame_len": 25}
-    login = {"direction": "c2s", "op": "auth", "ts_ns": 1_002, "stream_offset": 4, "frame_len": 18}
-    talk = Talk([refusal, login], ends=Ends(1, "s", True, ((), ()), False, True, True, True, 1_000))
-
-    assert run(talk, rule) == [(1, None, State.UNKNOWN)]
-
-
-def test_msgq_stats_without_an_answer_is_no_failure() -> None:
-    """Sections 5 and 8 of the msgq notes: no daemon answers it; the document says one does."""
-    rule = protocols()["msgq"].rule
-    assert rule is not None
-    asked = {"direction": "c2s", "op": "stats", "ts_ns": 1_001, "stream_offset": 0, "frame_len": 25}
-    said = {"direction": "s2c", "op": "stats", "ts_ns": 1_002, "stream_offset": 0, "frame_len": 25}
-    ends = Ends(1, "s", True, ((), ()), False, True, True, True, 1_000)
-    stats = next(queue for queue in rule.queues if "stats" in queue.asks)
-
-    assert run(Talk([asked], ends=ends), stats) == [(0, None, State.UNKNOWN)]
-    assert run(Talk([asked, said], ends=ends), stats) == [(0, 1, State.ANSWERED)]
+        assert reused_one_way(talk) or found == there, seed
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_damaged_conversations_are_never_guessed(name: str) -> None:
     """No wrong pair, and no state that the truth denies."""
-    rule = protocols()[name].rule
-    assert rule is not None
+    rule = RULES[name]
     pairs_there = pairs_found = 0
     for seed in range(TRIES):
         dice = random.Random(seed)
-        talk = damaged(conversation(rule, dice), rule, dice)
-        asker = {r: q for q, r in talk.answer_of.items() if r is not None}
-        whole = {q: r for q, r in talk.answer_of.items() if r is not None and q not in talk.gone and r not in talk.gone}
-        pairs_there += len(whole)
-        for q, r, s in run(talk, rule):
-            where = f"seed {seed} {(q, r, s)}"
-            if s == State.ANSWERED:
-                assert q is not None and talk.answer_of[q] == r, where
-                pairs_found += 1
-            elif s == State.UNANSWERED:
-                assert q is not None and talk.answer_of[q] is None, where
-            elif s == State.LOST:
-                assert q is not None and talk.answer_of[q] in talk.gone, where
-            elif s == State.ORPHAN:
-                assert r is not None and asker[r] in talk.gone, where
+        talk = damaged(conversation(rule, dice), dice)
+        said = run(talk, rule)
+        left = [(q, r) for q, r in talk.answer_of.items() if r is not None and not {q, r} & talk.gone]
+        pairs_there += len(left)
+        pairs_found += sum(s == State.ANSWERED for _, _, s in said)
+
+        assert wrong(talk, said) == [], seed
     print(f"{name}: {pairs_found} of {pairs_there} pairs found in damaged conversations")
+    assert pairs_found >= FEW_FOUND.get(name, 0.5) * pairs_there
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_how_much_comes_at_once_is_nothing(name: str) -> None:
+    """Of eight connections, half of them damaged, in windows cut anywhere."""
+    rule = RULES[name]
+    types = dict.fromkeys(rule.needed, pa.int64())
+    for seed in range(TRIES // 10):
+        rows: list[Row] = []
+        talks: dict[int, Talk] = {}
+        dice = random.Random(seed)
+        for one in range(1, 9):
+            talks[one] = conversation(rule, dice)
+            if one % 2:
+                talks[one] = damaged(talks[one], dice)
+            rows += presented(talks[one], rule, one)
+        ends = {one: talk.end for one, talk in talks.items()}
+        started = {one: talk.started for one, talk in talks.items()}
+        at_once, bit_by_bit = (
+            sorted(map(repr, correlated(rule, parts, ends, types, started)["exchanges"]))
+            for parts in ([rows], cut(rows, dice))
+        )
+
+        assert at_once == bit_by_bit, seed
+
+
+def test_refusal_captured_before_its_login_does_not_leave_it_unanswered() -> None:
+    """Captures of several queues swap neighbours; section 4 of the fq notes: an error answers an unanswered login."""
+    refusal = {"direction": "s2c", "op": "error", "ts_ns": 1_001, "stream_offset": 0, "frame_len": 25}
+    login = {"direction": "c2s", "op": "auth", "ts_ns": 1_002, "stream_offset": 4, "frame_len": 18}
+    talk = Talk([refusal, login])
+
+    assert run(talk, RULES["fq"]) == [(1, None, State.UNKNOWN)]
+
+
+def test_msgq_stats_without_an_answer_is_no_failure() -> None:
+    """Sections 5 and 8 of the msgq notes: no daemon answers it; the document says one does."""
+    asked = {"direction": "c2s", "op": "stats", "ts_ns": 1_001, "stream_offset": 0, "frame_len": 25}
+    said = {"direction": "s2c", "op": "stats", "ts_ns": 1_002, "stream_offset": 0, "frame_len": 25}
+    rule = protocols()["msgq"].rule
+    assert rule is not None
+    stats = next(queue for queue in rule.queues if "stats" in queue.asks)
+
+    assert run(Talk([asked]), stats) == [(0, None, State.UNKNOWN)]
+    assert run(Talk([asked, said]), stats) == [(0, 1, State.ANSWERED)]
 
 
 def test_an_answer_whose_opaque_was_not_captured_is_no_orphan(tmp_path: Path) -> None:

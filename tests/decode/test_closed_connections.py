@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from torture import broken_laws, read
 
-from mqpcap import pipeline as dissection
+from mqpcap import pipeline
 from mqpcap.capture import Capture, captures, windows
-from mqpcap.decode import closed_connections as past
+from mqpcap.decode import closed_connections
 from mqpcap.pipeline import Options, dissect
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,13 +41,13 @@ def tables(capture: Capture) -> dict[str, list[str]]:
 def packed_away(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The numbers of connections that leave memory."""
     numbers: list[int] = []
-    end = past.ConnectionRegistry.end
+    end = closed_connections.ConnectionRegistry.end
 
-    def note(talks: past.ConnectionRegistry, flows: list[int]) -> None:
+    def note(registry: closed_connections.ConnectionRegistry, flows: list[int]) -> None:
         numbers.extend(flows)
-        end(talks, flows)
+        end(registry, flows)
 
-    monkeypatch.setattr(past.ConnectionRegistry, "end", note)
+    monkeypatch.setattr(closed_connections.ConnectionRegistry, "end", note)
     return numbers
 
 
@@ -61,7 +61,7 @@ def test_connections_that_closed_may_leave_memory_at_once(
     assert packed_away == []
 
     monkeypatch.setattr(windows, "WINDOW_BYTES", FEW_PACKETS)
-    monkeypatch.setattr(dissection, "CLOSED_SHARE", Options().max_memory_bytes)
+    monkeypatch.setattr(pipeline, "CLOSED_SHARE", Options().max_memory_bytes)
 
     assert tables(capture) == whole
     assert len(packed_away) == len(set(packed_away))
@@ -79,8 +79,8 @@ def test_nothing_is_lost_where_open_connections_have_to_leave(
     bytes_ = sum(c["bytes_c2s"] + c["bytes_s2c"] for c in before.connections)
 
     monkeypatch.setattr(windows, "WINDOW_BYTES", FEW_PACKETS)
-    monkeypatch.setattr(dissection, "FLOW_BYTES", Options().max_memory_bytes // 4)
-    monkeypatch.setattr(dissection, "CLOSED_SHARE", 4)
+    monkeypatch.setattr(pipeline, "FLOW_BYTES", Options().max_memory_bytes // 4)
+    monkeypatch.setattr(pipeline, "CLOSED_SHARE", 4)
     after = read(path)
 
     assert broken_laws(after) == []
@@ -96,6 +96,6 @@ def test_what_had_to_leave_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "crowded_out" not in dissect(capture).counts
 
     monkeypatch.setattr(windows, "WINDOW_BYTES", FEW_PACKETS)
-    monkeypatch.setattr(dissection, "FLOW_BYTES", Options().max_memory_bytes // 4)
+    monkeypatch.setattr(pipeline, "FLOW_BYTES", Options().max_memory_bytes // 4)
 
     assert dissect(capture).counts["crowded_out"] > 0

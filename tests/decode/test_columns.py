@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mqpcap.decode import columns as records
+from mqpcap.decode import columns
 from mqpcap.decode.columns import Reader, Spans
 from mqpcap.protocols import protocols
 from mqpcap.schema.flaws import Flaw
@@ -42,7 +42,7 @@ FRAMES = (reply(1, 600), reply(2, 600), reply(3, 70, flags=1), reply(4, 600, dam
 
 def test_batches_hold_the_rows_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Reader(FLYMQ).records(spans(*FRAMES))
-    monkeypatch.setattr(records, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(columns, "BATCH_BYTES", 1000)
     parts = list(Reader(FLYMQ).batches(spans(*FRAMES)))
 
     assert len(parts) > 1
@@ -53,7 +53,7 @@ def test_batches_hold_the_rows_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_is_inflated_at_once_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small frames that grow: a batch ends with the body that passes the limit."""
-    monkeypatch.setattr(records, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(columns, "BATCH_BYTES", 1000)
     frames = [reply(k, 600) for k in range(9)]
     assert sum(map(len, frames)) < 1000
 
@@ -64,11 +64,11 @@ def test_batches_have_a_number_of_rows_and_bytes(monkeypatch: pytest.MonkeyPatch
     plain = [reply(k, 100, flags=1) for k in range(7)]
     size = len(plain[0])
 
-    monkeypatch.setattr(records, "BATCH_ROWS", 3)
+    monkeypatch.setattr(columns, "BATCH_ROWS", 3)
     assert [len(part.flaw) for part in Reader(FLYMQ).batches(spans(*plain))] == [3, 3, 1]
-    monkeypatch.setattr(records, "BATCH_BYTES", 2 * size)
+    monkeypatch.setattr(columns, "BATCH_BYTES", 2 * size)
     assert [len(part.flaw) for part in Reader(FLYMQ).batches(spans(*plain))] == [2, 2, 2, 1]
-    monkeypatch.setattr(records, "BATCH_BYTES", size - 1)
+    monkeypatch.setattr(columns, "BATCH_BYTES", size - 1)
     assert [len(part.flaw) for part in Reader(FLYMQ).batches(spans(*plain))] == [1] * 7
 
 

@@ -1,4 +1,4 @@
-"""The rules of the frames room, each by hand arithmetic over the toy protocol or bytes typed from a document."""
+"""The rules of framing, each by hand arithmetic over the toy protocol or bytes typed from a document."""
 
 import struct
 from pathlib import Path
@@ -195,7 +195,7 @@ def test_tls_is_one_undecoded_row_per_side() -> None:
     assert [(c["protocol"], c["identified_by"]) for c in result.connections] == [(None, None)]
 
 
-def test_foreign_traffic_is_one_row_per_contiguous_stretch() -> None:
+def test_foreign_traffic_is_one_row_per_contiguous_range() -> None:
     words = [b"GET / HTTP/1.1\r\n", b"Host: a\r\n", b"\r\n"]
     segments = [*OPEN, *sent(*words), *sent(b"x" * 10, b"y" * 10, at=100), Segment(b"", START + 120, 5001, FIN | ACK)]
 

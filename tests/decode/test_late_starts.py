@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_windows import rotated
+from rows import rotated
 from torture import (
     ACK,
     MAKERS,

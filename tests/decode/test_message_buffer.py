@@ -1,4 +1,4 @@
-"""Packets of a stretch, and the messages found in them."""
+"""Packets of a chunk, and the messages found in them."""
 
 import io
 import pickle

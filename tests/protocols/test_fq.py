@@ -525,8 +525,8 @@ def data(number: int, ts_ns: int, key: bytes = KEY, word: Word = Word.DATA, port
 
 def facts(*connections: Evidence) -> list[tuple[str | None, str | None, str | None]]:
     assert PROTOCOL.evidence is not None
-    settled = PROTOCOL.evidence.settle(connections)
-    return [(f.client_name, f.group_name, f.columns["connection_kind"]) for f in settled]
+    facts = PROTOCOL.evidence.resolve(connections)
+    return [(f.client_name, f.group_name, f.columns["connection_kind"]) for f in facts]
 
 
 def test_key_ties_data_connections_to_their_login() -> None:

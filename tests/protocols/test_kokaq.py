@@ -13,15 +13,18 @@ from reading import observe, row, scapy_row
 from scapy.layers.inet import IP, TCP
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
+from scapy.sendrecv import sniff
 from scapy.utils import wrpcap
 
 from mqpcap.capture import captures
+from mqpcap.decode import bytecode
 from mqpcap.decode.columns import Reader, Spans
 from mqpcap.pipeline import dissect
 from mqpcap.protocols import kokaq
 from mqpcap.protocols.kokaq import PROTOCOL, SPLITS, Split, claims
+from mqpcap.scapy import MqSession
 from mqpcap.schema.flaws import Flaw
-from mqpcap.schema.protocol import Evidence, Layout, Opening, Verdict
+from mqpcap.schema.protocol import ConnectionFacts, Evidence, Opening, Verdict
 
 
 def h(text: str) -> bytes:
@@ -86,10 +89,12 @@ def lengths(data: bytes, direction: str = "c2s") -> list[int]:
     return found
 
 
-def columns(frame: bytes, direction: str = "c2s", layout: str | None = None) -> dict[str, Any]:
+def columns(frame: bytes, direction: str = "c2s", numbering: Any = "open", order: Any = "open") -> dict[str, Any]:
+    """The columns of a frame; what its connection's evidence says, the bits' order too."""
     found = at(frame, direction=direction)
     assert (found.verdict, found.end) == ("message", len(frame))
-    values, flaw, _ = row(PROTOCOL, layout or found.layout, frame)
+    facts = ConnectionFacts(own=kokaq.Reading(numbering, order))
+    values, flaw, _ = row(PROTOCOL, found.layout + "_lsb" * (order == "lsb"), frame, facts)
     assert flaw is Flaw.NONE
     return values
 
@@ -292,23 +297,27 @@ def test_ends_do_not_depend_on_how_the_stream_arrives(picked: list[int], data: s
 def test_many_frames_are_those_found_one_by_one(picked: list[int], tail: bytes, ended: bool) -> None:
     """However small the room for them is."""
     stream = b"".join(EXAMPLES[i][2] for i in picked) + tail
+    layouts = ("", *SPLITS["c2s"].layouts)
     found: list[tuple[int, ...]] = []
-    where, stopped = 0, None
-    while where < len(stream) and stopped is None:
+    where, code, stopped = 0, bytecode.SCAN_FULL, None
+    while where < len(stream) and code == bytecode.SCAN_FULL:
         rows = np.zeros((5, 2), np.int64)
         views = tuple(memoryview(row) for row in rows)
-        n, where, stopped = SPLITS["c2s"].many(memoryview(stream), where, len(stream), ended, views)  # type: ignore[arg-type]
+        scan = SPLITS["c2s"].scan
+        n, code, where, known_end, form = scan(memoryview(stream), where, len(stream), ended, views)  # type: ignore[arg-type]
         found += map(tuple, rows[:, :n].T.tolist())
+        stopped = code, known_end, layouts[form + 1]
     alone, place = [], 0
-    split = None
     while place < len(stream):
         split = at(stream, place, ended)
         if split.verdict != "message":
+            code = bytecode.SCAN_MORE if split.verdict == "more" else bytecode.SCAN_BAD
+            assert stopped == (code, split.known_end, split.layout)
             break
         alone.append((place, split.end, SPLITS["c2s"].layouts.index(split.layout), split.op, split.flaw))
-        place, split = split.end, None
+        place = split.end
 
-    assert (found, where, stopped) == (alone, place, split)
+    assert (found, where) == (alone, place)
 
 
 def test_a_search_wants_two_frames_in_a_row_or_one_at_the_end() -> None:
@@ -369,7 +378,7 @@ def test_metadata_names_follow_the_numbering() -> None:
     six = h("04200106 00000030 03020001 01042000 00000002 0600 c800")
 
     assert [e["name"] for e in columns(six)["metadata"]] == ["Source Info", None]
-    codec = columns(six, layout="c2s_doc.codec.msb")
+    codec = columns(six, numbering="codec", order="msb")
     assert [e["name"] for e in codec["metadata"]] == ["LastModificationTime", None]
     assert columns(LONG_VALUE)["metadata"] == [{"tag": 6, "name": "LastModificationTime", "value": h("00010203")}]
 
@@ -463,13 +472,13 @@ def test_flaw_leaves_bytes_2_to_11() -> None:
 
 
 def connection(*frames: tuple[str, bytes]) -> Evidence:
-    talk = Evidence(1, "10.0.0.1", 9944, True, 0)
+    evidence = Evidence(1, "10.0.0.1", 9944, True, 0)
     assert PROTOCOL.evidence is not None
     for direction, frame in frames:
         found = at(frame, direction=direction)
         if found.layout in (PROTOCOL.evidence.layouts or ()):
-            observe(PROTOCOL, talk, direction, found.layout, frame, found.op)
-    return talk
+            observe(PROTOCOL, evidence, direction, found.layout, frame, found.op)
+    return evidence
 
 
 def with_op(frame: bytes, op: int, byte_9: int | None = None) -> bytes:
@@ -503,7 +512,7 @@ def test_fail_ok_of_the_document_does_not_outweigh_a_proof() -> None:
 
 
 def test_opcode_6_renames_the_connection() -> None:
-    names = kokaq.settle([connection(("c2s", with_op(NOP, 6))), connection(("c2s", NOP))])
+    names = [kokaq.resolve(connection(("c2s", frame))) for frame in (with_op(NOP, 6), NOP)]
 
     assert [f.op_names["c2s", 7] for f in names if f.op_names] == ["AcquirePeekLock", "Push"]
     assert names[1].op_names is not None
@@ -511,8 +520,7 @@ def test_opcode_6_renames_the_connection() -> None:
 
 
 def test_type_0_proves_the_table() -> None:
-    talks = [connection(("c2s", frame)) for frame in (TABLE, NOP, GO1_PUSH)]
-    said = kokaq.settle(talks)
+    said = [kokaq.resolve(connection(("c2s", frame))) for frame in (TABLE, NOP, GO1_PUSH)]
 
     assert [f.columns.get("type_reading") for f in said] == ["table", "legend", None]
 
@@ -520,46 +528,75 @@ def test_type_0_proves_the_table() -> None:
 def test_bits_from_the_right_once_proven() -> None:
     """2.3: 0x81 is type 1, two-way when the bits are counted from the right."""
     frame = NOP[:3] + b"\x81" + NOP[4:]
-    talk = connection(("c2s", frame))
-    layout = kokaq.select_layout(talk, "c2s_doc")
+    evidence = connection(("c2s", frame))
 
-    assert kokaq.bit_order(talk) == "lsb"
-    assert layout == "c2s_doc.open.lsb"
-    found = columns(frame, layout=layout)
+    assert kokaq.resolve(evidence).own == ("open", "lsb")
+    assert kokaq.select_layout(evidence, "c2s_doc") == "c2s_doc_lsb"
+    assert kokaq.select_layout(evidence, "c2s_go1") == "c2s_go1"
+    found = columns(frame, order="lsb")
     assert (found["message_type"], found["rq"], found["bit_order"]) == (1, 2, "lsb")
     assert kokaq.bit_order(connection(("c2s", frame), ("c2s", NOP))) == "msb"
 
 
-def test_relayout_names_layouts_that_are_there() -> None:
+def test_only_what_moves_bytes_or_bits_is_a_layout() -> None:
+    """The splitter's eight forms and ``sized``, big-endian ones that are not lean for both orders of bits."""
     names = {x.name for x in PROTOCOL.layouts}
-    for frames in ([("c2s", NOP)], [("c2s", with_op(NOP, 6))], [("c2s", PUSH)], [("c2s", NOP[:3] + b"\x81" + NOP[4:])]):
-        talk = connection(*frames)
-        assert {kokaq.select_layout(talk, name) for name in names} <= names
+    right = connection(("c2s", NOP[:3] + b"\x81" + NOP[4:]))
+    found = {layout for splits in SPLITS.values() for layout in splits.layouts} | {"c2s_sized", "s2c_sized"}
+
+    assert names == found | {kokaq.select_layout(right, layout) for layout in found if "doc" in layout}
+    assert len(names) == 2 * (8 + 1 + 4)
+
+
+# Metadata tags that the document and the codec name differently, in the order of their first entries.
+NINE_SIX_NINE = h("04200106 00000030 03020001 01042000 00000003 0900 0600 0900")
 
 
 @pytest.mark.parametrize(
-    ("layout", "frame", "ambiguous"),
+    ("direction", "numbering", "order", "frame", "ambiguous"),
     [
-        ("c2s_doc", with_op(NOP, 5), ["opcode:5", "client:2"]),
-        ("c2s_doc.doc.msb", with_op(NOP, 5), ["opcode:5"]),  # the document itself gives it twice
-        ("c2s_doc.codec.msb", with_op(NOP, 5), []),
-        ("c2s_doc", with_op(PUSH, 7), ["opcode:7"]),
-        ("s2c_doc", FAILED, ["status:1", "reason:3"]),
-        ("s2c_doc.codec.msb", FAILED, []),
-        ("c2s_doc", TABLE, ["client:2", "message_type:0", "rq:1"]),
-        ("c2s_go1", GO1_PUSH, []),
+        ("c2s", "open", "open", with_op(NOP, 5), ["opcode:5", "client:2"]),
+        ("c2s", "doc", "msb", with_op(NOP, 5), ["opcode:5"]),  # the document itself gives it twice
+        ("c2s", "codec", "msb", with_op(NOP, 5), []),
+        ("c2s", "open", "open", with_op(PUSH, 7), ["opcode:7"]),
+        ("s2c", "open", "open", FAILED, ["status:1", "reason:3"]),
+        ("s2c", "codec", "msb", FAILED, []),
+        ("c2s", "open", "open", TABLE, ["client:2", "message_type:0", "rq:1"]),
+        ("c2s", "open", "msb", TABLE, ["client:2"]),
+        ("c2s", "open", "open", NINE_SIX_NINE, ["client:2", "metadata:9", "metadata:6"]),
+        ("c2s", "codec", "msb", NINE_SIX_NINE, []),
+        ("c2s", "open", "open", GO1_PUSH, []),
     ],
 )
-def test_ambiguities(layout: str, frame: bytes, ambiguous: list[str]) -> None:
-    assert row(PROTOCOL, layout, frame)[0]["ambiguities"] == ambiguous
+def test_ambiguities(direction: str, numbering: str, order: str, frame: bytes, ambiguous: list[str]) -> None:
+    assert columns(frame, direction, numbering, order)["ambiguities"] == ambiguous
+
+
+def test_rows_of_one_batch_follow_their_own_connections() -> None:
+    """Two connections, one layout: the facts of each name its own row."""
+    reader = Reader(PROTOCOL)
+    layout = [x.name for x in reader.program.layouts].index("s2c_doc")
+    start = np.array([0, 12])
+    spans = Spans(
+        np.frombuffer(FAILED * 2, np.uint8), start, start + 12, np.full(2, layout, np.int32), np.ones(2, np.int64),
+        np.zeros(2, np.uint8), np.array([1, 0]),
+        [ConnectionFacts(), ConnectionFacts(own=kokaq.Reading("codec", "msb"))],
+    )  # fmt: skip
+
+    found = reader.records(spans).table.select(["status_name", "numbering", "ambiguities"]).to_pylist()
+
+    assert found == [
+        {"status_name": "Success", "numbering": "codec", "ambiguities": []},
+        {"status_name": "Fail", "numbering": "doc", "ambiguities": ["status:1", "reason:3"]},
+    ]
 
 
 def test_envelope() -> None:
     import pyarrow as pa
 
-    def said(frame: bytes, direction: str = "c2s", layout: str | None = None) -> dict[str, Any]:
+    def said(frame: bytes, direction: str = "c2s", numbering: str = "open") -> dict[str, Any]:
         kept = dict.fromkeys(("namespace", "queue", "status", "status_name", "reason", "reason_name"))
-        table = pa.Table.from_pylist([kept | columns(frame, direction, layout)])
+        table = pa.Table.from_pylist([kept | columns(frame, direction, numbering)])
         for name, kind in (("status", pa.int32()), ("reason", pa.int32())):
             table = table.set_column(table.column_names.index(name), name, table[name].cast(kind))
         for name in ("namespace", "queue", "status_name", "reason_name"):
@@ -569,7 +606,7 @@ def test_envelope() -> None:
     failed = said(FAILED, "s2c")
     assert (failed["status"], failed["error_code"], failed["correlation_id"]) == ("error", 3, "16:17")
     assert failed["error_text"] == "Exists, NotAllowed or Infra"
-    assert said(FAILED, "s2c", "s2c_doc.codec.msb")["status"] == "ok"  # the codec's 1 is Success
+    assert said(FAILED, "s2c", "codec")["status"] == "ok"  # the codec's 1 is Success
     push = said(PUSH)
     assert (push["destination"], push["status"], push["error_code"]) == ("orders/fast", None, None)
     assert said(NOP)["destination"] is None
@@ -656,8 +693,8 @@ def test_scapy_reads_what_follows_without_being_told() -> None:
 
 
 def search(data: bytes, ended: bool, direction: Any, layout: str, n: int) -> int | None:
-    """Opening.chain as frames has it: the first place from which n messages follow."""
-    assert layout == direction
+    """Opening.find_run as the framing has it: the first place from which n messages follow."""
+    assert layout == f"{direction}_doc"
     for begin in range(len(data)):
         where, k = begin, 0
         while (found := at(data, where, ended, direction)).verdict == "message":
@@ -743,9 +780,9 @@ def test_claims_never_wait_when_both_sides_ended() -> None:
 
 
 def test_layouts_a_connection_begins_in_have_a_splitter() -> None:
-    entry: list[Layout] = [PROTOCOL.layout("c2s"), PROTOCOL.layout("s2c")]
+    claim = claims(opening(PUSH))
 
-    assert [x.splitter for x in entry] == [SPLITS["c2s"], SPLITS["s2c"]]
+    assert [PROTOCOL.layout(str(name)).splitter for name in (claim.c2s, claim.s2c)] == [SPLITS["c2s"], SPLITS["s2c"]]
 
 
 # -- captures ----------------------------------------------------------------------------------------------
@@ -757,7 +794,7 @@ def dissected(path: Path) -> list[tuple[Row, Row]]:
     """Rows of messages with their fields, by time."""
     found = dissect(captures([str(path)], None).captures[0])
     rows: list[tuple[Row, Row]] = []
-    for chunk in found.chunks():
+    for chunk in found.chunks:
         rows += zip(chunk.messages.to_pylist(), chunk.fields.to_pylist(), strict=True)
     return rows
 
@@ -851,6 +888,10 @@ def test_evidence_of_a_connection_names_all_its_rows(tmp_path: Path) -> None:
     assert (first[1]["message_type"], first[1]["rq"], first[1]["numbering"]) == (1, 2, "codec")
     assert first[1]["ambiguities"] == second[1]["ambiguities"] == []
     assert first[1]["type_reading"] == "legend"
+    packets = sniff(offline=str(path), session=MqSession)
+    assert [(type(p), p.mq.op, p.message_type, p.rq) for p in packets] == [
+        (kokaq.KokaqRequestLsb, "AcquirePeekLock", 1, 2), (kokaq.KokaqRequestLsb, "Push", 1, 2),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

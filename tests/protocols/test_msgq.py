@@ -9,15 +9,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import end_of, row, scapy_row
+from scapy.layers.inet import IP, TCP
 
-from mqpcap.protocols.msgq import PROTOCOL, MsgQ, MsgQFlat, MsgQHeader, MsgQJson, MsgQSplit, claims
-from mqpcap.protocols.msgq import tree as typed
+import mqpcap.scapy  # noqa: F401 - it binds the port
+from mqpcap.protocols.msgq import (
+    PROTOCOL,
+    MsgQ,
+    MsgQFlat,
+    MsgQGetlname,
+    MsgQHeader,
+    MsgQJson,
+    MsgQLname,
+    MsgQSend,
+    MsgQSplit,
+    MsgQStats,
+    MsgQStatsReply,
+    MsgQSubscribe,
+    MsgQUnsubscribe,
+    claims,
+    tree,
+)
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import Claim, Opening, Verdict
-from mqpcap.tables.arrow import shortened
+from mqpcap.tables.messages import shortened
 
 
-def tree(text: str) -> bytes:
+def notation(text: str) -> bytes:
     """Bytes as the notes print them: hexadecimal, and text in quotes."""
     out = b""
     for i, part in enumerate(text.split('"')):
@@ -25,20 +42,20 @@ def tree(text: str) -> bytes:
     return out
 
 
-GETLNAME_FLAT = tree('00 00 00 13 53 6b 61 6e 04 "type" 21 08 "getlname"')
-GETLNAME_TYPED = tree('00 00 00 13 53 6b 61 6e 04 "type" 28 08 "getlname"')
-GETLNAME_SPLIT = tree('00 00 00 15 00 13 53 6b 61 6e 04 "type" 28 08 "getlname"')
-EXAMPLE_AS_PRINTED = tree(
+GETLNAME_FLAT = notation('00 00 00 13 53 6b 61 6e 04 "type" 21 08 "getlname"')
+GETLNAME_TYPED = notation('00 00 00 13 53 6b 61 6e 04 "type" 28 08 "getlname"')
+GETLNAME_SPLIT = notation('00 00 00 15 00 13 53 6b 61 6e 04 "type" 28 08 "getlname"')
+EXAMPLE_AS_PRINTED = notation(
     '00 00 00 64 53 6b 61 6e 04 "from" 21 0b "sender@host" 02 "to" 21 0e "recipient@host" 03 "seq" 21 04 "1234"'
     '04 "data" 22 04 "list" 23 21 01 "1" 21 01 "2" 04 21 04 "this" 0b "description" 0b "Fun for all"'
 )
-EXAMPLE = tree(
+EXAMPLE = notation(
     "00000067 536b616e 0466726f6d 210b 73656e64657240686f7374 02746f 210e 726563697069656e7440686f7374"
     "03736571 2104 31323334 0464617461 222d 046c697374 230d 210131 210132 04 210474686973"
     "0b6465736372697074696f6e 210b 46756e20666f7220616c6c"
 )
 # flat_errors: the answer of the C daemon, both items DATA, lname first (msgq.c:568-577).
-LNAME_FLAT = tree('00000033 536b616e 05 "lname" 21 18 "6b010a94_6b010a94@mqhost" 04 "type" 21 08 "getlname"')
+LNAME_FLAT = notation('00000033 536b616e 05 "lname" 21 18 "6b010a94_6b010a94@mqhost" 04 "type" 21 08 "getlname"')
 
 
 def split(header: bytes, body: bytes = b"") -> bytes:
@@ -59,7 +76,7 @@ def columns(layout: str, frame: bytes) -> dict[str, Any]:
 def opening(c2s: bytes = b"", s2c: bytes = b"", **about: Any) -> Opening:
     base: dict[str, Any] = {
         "c2s_start": True, "s2c_start": True, "c2s_ended": False, "s2c_ended": False, "on_port": True,
-        "decode_as": False, "chain": lambda direction, layout, n: None,
+        "decode_as": False, "find_run": lambda direction, layout, n: None,
     }  # fmt: skip
     return Opening(c2s, s2c, **(base | about))
 
@@ -100,18 +117,18 @@ def test_the_documents_example_corrected() -> None:
 
 
 def test_the_example_is_what_encode_gives() -> None:
-    value: dict[str, typed.Value] = {
+    value: dict[str, tree.Value] = {
         "from": "sender@host",
         "to": "recipient@host",
         "seq": 1234,
         "data": {"list": [1, 2, None, "this"], "description": "Fun for all"},
     }
 
-    assert bytes(MsgQ() / MsgQFlat(tree=typed.encode(value))) == EXAMPLE
+    assert bytes(MsgQ() / MsgQFlat(tree=tree.encode(value))) == EXAMPLE
 
 
 def test_scapy_builds_a_split_message() -> None:
-    header = MsgQHeader(tree=typed.encode({"type": "getlname"}, typed=True))
+    header = MsgQHeader(tree=tree.encode({"type": "getlname"}, typed=True))
 
     assert bytes(MsgQ() / MsgQSplit(header=header)) == GETLNAME_SPLIT
 
@@ -133,6 +150,134 @@ def test_scapy_tells_the_layouts_apart(frame: bytes, cls: type) -> None:
     assert bytes(packet) == frame
 
 
+def item(text: str, kind: int = 0x21) -> bytes:
+    """An item of up to 255 bytes: type and length code, length, bytes. DATA is 21, UTF8 28, INT 26, a hash 22."""
+    return bytes([kind, len(text)]) + text.encode()
+
+
+def pairs(kind: int = 0x21, **words: str) -> bytes:
+    tags = {name.removesuffix("_"): text for name, text in words.items()}
+    return b"".join(bytes([len(tag)]) + tag.encode() + item(text, kind) for tag, text in tags.items())
+
+
+def as_json(header: str, body: str = "") -> bytes:
+    return split(header.encode(), body.encode())
+
+
+# The document's eight messages. Flat as it prints them, split and json as sections 3 and 5 of the notes have them.
+SENT = {"from_": "a@h", "to": "*", "group": "g", "instance": "*", "seq": "1"}
+SPLIT_SENT = b"Skan" + pairs(0x28, type="send", **SENT)
+JSON_SENT = '{"type": "send", "from": "a@h", "to": "*", "group": "g", "instance": "*", "seq": "1"'
+DOCUMENT = {
+    "getlname": (MsgQGetlname, {}, GETLNAME_FLAT, GETLNAME_SPLIT, as_json('{"type": "getlname"}')),
+    "lname": (
+        MsgQLname,
+        {"lname": "x@h"},
+        flat(pairs(lname="x@h")),
+        split(b"Skan" + pairs(0x28, type="getlname"), b"Skan" + pairs(0x28, lname="x@h")),
+        as_json('{"type": "getlname"}', '{"lname": "x@h"}'),
+    ),
+    "send": (
+        MsgQSend,
+        SENT | {"msg": {"k": "v"}},
+        flat(pairs(type="send", **SENT) + b"\3msg\x21\x09Skan" + pairs(k="v")),
+        split(SPLIT_SENT, b"Skan" + pairs(0x28, k="v")),
+        as_json(JSON_SENT + "}", '{"k": "v"}'),
+    ),
+    "reply": (
+        MsgQSend,
+        SENT | {"repl": "7"},
+        flat(pairs(type="send", **SENT, repl="7")),
+        split(SPLIT_SENT + pairs(0x28, repl="7")),
+        as_json(JSON_SENT + ', "repl": "7"}'),
+    ),
+    "subscribe": (
+        MsgQSubscribe,
+        {"group": "g", "instance": "*", "subtype": "normal"},
+        flat(pairs(type="subscribe", group="g", instance="*", subtype="normal")),
+        split(b"Skan" + pairs(0x28, type="subscribe", group="g", instance="*", subtype="normal")),
+        as_json('{"type": "subscribe", "group": "g", "instance": "*", "subtype": "normal"}'),
+    ),
+    "unsubscribe": (
+        MsgQUnsubscribe,
+        {"group": "g", "instance": "*"},
+        flat(pairs(type="unsubscribe", group="g", instance="*")),
+        split(b"Skan" + pairs(0x28, type="unsubscribe", group="g", instance="*")),
+        as_json('{"type": "unsubscribe", "group": "g", "instance": "*"}'),
+    ),
+    "stats": (
+        MsgQStats,
+        {},
+        flat(pairs(type="stats")),
+        split(b"Skan" + pairs(0x28, type="stats")),
+        as_json('{"type": "stats"}'),
+    ),
+    "stats reply": (
+        MsgQStatsReply,
+        {"stats": "s"},
+        flat(pairs(stats="s")),
+        split(b"Skan" + pairs(0x28, type="stats"), b"Skan" + pairs(0x28, stats="s")),
+        as_json('{"type": "stats"}', '{"stats": "s"}'),
+    ),
+}
+
+
+@pytest.mark.parametrize("form", ["flat", "typed", "split", "json"])
+@pytest.mark.parametrize("name", DOCUMENT)
+def test_messages_of_the_document_are_built_and_read_by_their_words(name: str, form: str) -> None:
+    cls, words, in_flat, in_split, in_json = DOCUMENT[name]
+    # A typed library writes the same bytes with UTF8 for DATA; what is in msg stands in a DATA item all the same.
+    in_typed = in_flat.replace(b"\x21", b"\x28").replace(b"msg\x28", b"msg\x21")
+    wanted = {"flat": in_flat, "typed": in_typed, "split": in_split, "json": in_json}[form]
+
+    assert bytes(MsgQ() / cls(form=form, **words)) == wanted
+
+    read = MsgQ(wanted)
+    assert {word: getattr(read.payload, word) for word in words} == words
+    assert bytes(read) == wanted
+    framed = IP(bytes(IP() / TCP(sport=40000, dport=9912) / wanted))
+    assert {word: getattr(framed[MsgQ].payload, word) for word in words} == words
+    alone = cls(wanted[4:])
+    assert {word: getattr(alone, word) for word in words} == words
+    assert (alone.form, bytes(alone)) == (form, wanted[4:])
+
+
+def test_a_word_changed_in_a_message_read_alone_changes_its_bytes() -> None:
+    message = MsgQSubscribe(flat(pairs(type="subscribe", group="g", instance="*"))[4:])
+
+    message.group = "other"
+
+    assert bytes(message) == flat(pairs(type="subscribe", group="other", instance="*"))[4:]
+
+
+def test_a_message_of_another_type_is_not_read() -> None:
+    assert bytes(MsgQSend(GETLNAME_FLAT[4:])) == GETLNAME_FLAT[4:]
+    assert MsgQSend(GETLNAME_FLAT[4:]).haslayer("Raw")
+
+
+def test_forms_take_a_dict() -> None:
+    words: Any = {"type": "getlname"}
+    example = {
+        "from": "sender@host", "to": "recipient@host", "seq": 1234,
+        "data": {"list": [1, 2, None, "this"], "description": "Fun for all"},
+    }  # fmt: skip
+
+    assert bytes(MsgQ() / MsgQFlat(tree=words)) == GETLNAME_FLAT
+    assert bytes(MsgQ() / MsgQFlat(tree=example)) == EXAMPLE
+    assert bytes(MsgQ() / MsgQSplit(header=MsgQHeader(tree=words))) == GETLNAME_SPLIT
+    assert bytes(MsgQ() / MsgQJson(header=words, body={"a": [1]})) == as_json('{"type": "getlname"}', '{"a": [1]}')
+
+
+def test_an_unknown_form_is_refused() -> None:
+    with pytest.raises(ValueError, match="no form 'xml'"):
+        bytes(MsgQGetlname(form="xml"))
+
+
+def test_a_word_of_no_message_is_no_attribute() -> None:
+    with pytest.raises(AttributeError):
+        _ = MsgQ(GETLNAME_FLAT).payload.colour
+
+
 def test_scapy_shows_trees_as_json() -> None:
     shown = MsgQ(GETLNAME_SPLIT).show(dump=True)
 
@@ -146,7 +291,7 @@ def test_lname_of_the_flat_daemon() -> None:
 
 
 def test_lname_comes_from_the_body_of_a_split_answer() -> None:
-    frame = split(typed.message({"type": "getlname"}, True), typed.message({"lname": "1_1@h"}, True))
+    frame = split(tree.message({"type": "getlname"}, True), tree.message({"lname": "1_1@h"}, True))
 
     assert columns("split_s2c", frame) == {
         "type": "getlname",
@@ -165,13 +310,13 @@ def test_lname_comes_from_the_body_of_a_json_answer() -> None:
 
 
 def test_lname_of_any_other_body_is_no_column() -> None:
-    frame = split(typed.message({"type": "send"}, True), typed.message({"lname": "x"}, True))
+    frame = split(tree.message({"type": "send"}, True), tree.message({"lname": "x"}, True))
 
     assert "lname" not in columns("split_s2c", frame)
 
 
 def test_routing_keys_as_text() -> None:
-    content = typed.encode(
+    content = tree.encode(
         {"type": "send", "seq": 7, "reply": -1, "to": None, "group": [1, {"a": True}], "instance": b"\xff"}, True
     )
 
@@ -186,8 +331,8 @@ def test_routing_keys_as_text() -> None:
 
 
 def test_sybtype_fills_subtype() -> None:
-    assert columns("flat_c2s", flat(typed.encode({"sybtype": "normal"})))["subtype"] == "normal"
-    both = typed.encode({"sybtype": "normal", "subtype": "meonly"})
+    assert columns("flat_c2s", flat(tree.encode({"sybtype": "normal"})))["subtype"] == "normal"
+    both = tree.encode({"sybtype": "normal", "subtype": "meonly"})
     assert columns("flat_c2s", flat(both))["subtype"] == "meonly"
 
 
@@ -212,7 +357,7 @@ def test_msg_of_a_flat_message(item: str, msg: str, length: int) -> None:
     ],
 )
 def test_split_bodies(body: bytes, msg: str) -> None:
-    found = columns("split_c2s", split(typed.message({"type": "send"}), body))
+    found = columns("split_c2s", split(tree.message({"type": "send"}), body))
 
     assert (found["msg"], found["msg_len"]) == (msg, len(body))
     assert found["document"] == '{"header":{"type":"send"},"body":' + msg + "}"
@@ -320,12 +465,12 @@ def test_msg_is_cut_at_a_character() -> None:
 
 def test_op_status_and_body_len_of_replies() -> None:
     rows = [
-        flat(typed.encode({"lname": "c1@host"})),
+        flat(tree.encode({"lname": "c1@host"})),
         LNAME_FLAT,
-        flat(typed.encode({"stats": {"clients": 3}})),
-        flat(typed.encode({"type": "send", "msg": "abc"})),
-        flat(typed.encode({"type": "send", "reply": "2", "msg": None})),
-        flat(typed.encode({"type": "send", "repl": "2"})),
+        flat(tree.encode({"stats": {"clients": 3}})),
+        flat(tree.encode({"type": "send", "msg": "abc"})),
+        flat(tree.encode({"type": "send", "reply": "2", "msg": None})),
+        flat(tree.encode({"type": "send", "repl": "2"})),
         EXAMPLE,
         EXAMPLE_AS_PRINTED,
     ]
@@ -362,7 +507,7 @@ def test_first_message_tells_the_layout_on_any_port(first: bytes, layouts: tuple
 
 
 def test_each_side_may_have_its_own_layout() -> None:
-    claim = claims(opening(GETLNAME_FLAT, split(typed.message({"type": "getlname"}), b"Skan")))
+    claim = claims(opening(GETLNAME_FLAT, split(tree.message({"type": "getlname"}), b"Skan")))
 
     assert (claim.c2s, claim.s2c) == ("flat_c2s", "split_s2c")
 
@@ -406,7 +551,7 @@ def test_without_a_start_the_first_message_tells_the_client() -> None:
     midway: dict[str, Any] = {
         "c2s_start": False,
         "s2c_start": False,
-        "chain": lambda d, layout, n: 3 if "flat" in layout else None,
+        "find_run": lambda d, layout, n: 3 if "flat" in layout else None,
     }
 
     assert verdict(b"xyz" + GETLNAME_FLAT, b"xyz" + LNAME_FLAT, **midway) is Verdict.YES
@@ -416,7 +561,7 @@ def test_without_a_start_the_first_message_tells_the_client() -> None:
 _FRAMES = [
     ("flat_c2s", GETLNAME_FLAT),
     ("flat_c2s", EXAMPLE),
-    ("split_c2s", split(typed.message({"type": "send", "seq": 1}, True), typed.message({"a": [None]}))),
+    ("split_c2s", split(tree.message({"type": "send", "seq": 1}, True), tree.message({"a": [None]}))),
     ("json_c2s", split(b'{"type": "send"}', b"[1]")),
 ]
 

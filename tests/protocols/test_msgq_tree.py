@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from mqpcap.protocols.msgq import tree as typed
+from mqpcap.protocols.msgq import tree
+from mqpcap.protocols.msgq.documents import columns
 from mqpcap.schema.flaws import Flaw
 
-NONE = np.zeros(1, np.int64), np.full(1, -1, np.int64)
 LEVELS = 500
 
 
@@ -22,7 +21,7 @@ def pairs(*items: tuple[bytes, str]) -> bytes:
 
 def value(item: str) -> object:
     """The value of one item, as JSON, by way of a hash with it alone."""
-    text = typed.text(pairs((b"k", item)))
+    text = tree.text(pairs((b"k", item)))
     return None if text is None else json.loads(text)["k"]
 
 
@@ -35,10 +34,8 @@ def nested(levels: int) -> bytes:
 
 
 def flaw_of(content: bytes) -> Flaw:
-    flaw = np.zeros(1, np.uint8)
     here = np.zeros(1, np.int64), np.full(1, len(content), np.int64)
-    typed.documents(np.array(bytearray(content), np.uint8), here, NONE, NONE, flaw)
-    return Flaw(int(flaw[0]))
+    return Flaw(int(tree.read(np.frombuffer(content, np.uint8), here).flaw[0]))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +87,7 @@ def test_list_of_mixed_items() -> None:
 def test_integers_of_any_size_keep_their_digits() -> None:
     digits = "9" * 5000
 
-    text = typed.text(b"\x01k\x16" + len(digits).to_bytes(2, "big") + digits.encode())
+    text = tree.text(b"\x01k\x16" + len(digits).to_bytes(2, "big") + digits.encode())
 
     assert text == '{"k":' + digits + "}"
 
@@ -113,54 +110,54 @@ def test_length_is_checked_against_its_container_not_the_message() -> None:
 
 
 def test_tag_of_length_zero_is_a_key() -> None:
-    assert typed.text(b"\x00\x21\x04zero") == '{"":"zero"}'
+    assert tree.text(b"\x00\x21\x04zero") == '{"":"zero"}'
 
 
 def test_tag_that_is_not_utf8() -> None:
-    assert typed.text(pairs((b"\xff\x01", "04"))) == '{"hex:ff01":null}'
+    assert tree.text(pairs((b"\xff\x01", "04"))) == '{"hex:ff01":null}'
 
 
 def test_last_of_duplicate_tags_wins_at_the_place_of_the_first() -> None:
-    assert typed.text(pairs((b"a", "210131"), (b"b", "04"), (b"a", "210132"))) == '{"a":"2","b":null}'
+    assert tree.text(pairs((b"a", "210131"), (b"b", "04"), (b"a", "210132"))) == '{"a":"2","b":null}'
 
 
 def test_duplicates_among_many_tags() -> None:
     many = [(str(i % 700).encode(), "2604" + f"{i:04d}".encode().hex()) for i in range(1000)]
 
-    text = typed.text(pairs(*many))
+    text = tree.text(pairs(*many))
 
     assert text is not None and json.loads(text) == {str(i): i + 700 if i < 300 else i for i in range(700)}
 
 
 def test_embedded_message_stands_as_its_object() -> None:
-    inner = typed.message({"q": "1"})
+    inner = tree.message({"q": "1"})
 
-    assert typed.text(typed.encode({"msg": inner, "n": "2"})) == '{"msg":{"q":"1"},"n":"2"}'
+    assert tree.text(tree.encode({"msg": inner, "n": "2"})) == '{"msg":{"q":"1"},"n":"2"}'
 
 
 def test_embedded_message_that_is_broken_stands_as_text() -> None:
-    assert typed.text(typed.encode({"msg": b"Skan\x05ab"})) == '{"msg":"Skan\\u0005ab"}'
+    assert tree.text(tree.encode({"msg": b"Skan\x05ab"})) == '{"msg":"Skan\\u0005ab"}'
 
 
 def test_explicit_top_hash_is_tried_first() -> None:
     content = pairs((b"v", "210131"))
 
-    assert typed.text(b"\x22" + bytes([len(content)]) + content) == '{"v":"1"}'
-    assert typed.text(b"\x12\x00" + bytes([len(content)]) + content) == '{"v":"1"}'
-    assert typed.text(b"\x02\0\0\0" + bytes([len(content)]) + content) == '{"v":"1"}'
+    assert tree.text(b"\x22" + bytes([len(content)]) + content) == '{"v":"1"}'
+    assert tree.text(b"\x12\x00" + bytes([len(content)]) + content) == '{"v":"1"}'
+    assert tree.text(b"\x02\0\0\0" + bytes([len(content)]) + content) == '{"v":"1"}'
 
 
 def test_tag_of_34_bytes_is_no_explicit_hash() -> None:
-    assert typed.text(b"\x22" + b"t" * 34 + b"\x04") == '{"' + "t" * 34 + '":null}'
+    assert tree.text(b"\x22" + b"t" * 34 + b"\x04") == '{"' + "t" * 34 + '":null}'
 
 
 @pytest.mark.parametrize("null", ["2400", "140000"])
 def test_null_with_a_length_where_nothing_else_decodes(null: str) -> None:
-    assert typed.text(pairs((b"a", null), (b"b", "210131"))) == '{"a":null,"b":"1"}'
+    assert tree.text(pairs((b"a", null), (b"b", "210131"))) == '{"a":null,"b":"1"}'
 
 
 def test_null_with_a_length_code_is_one_byte_where_that_decodes() -> None:
-    assert typed.text(pairs((b"a", "24"), (b"", "210131"))) == '{"a":null,"":"1"}'
+    assert tree.text(pairs((b"a", "24"), (b"", "210131"))) == '{"a":null,"":"1"}'
 
 
 def test_depth_is_bounded() -> None:
@@ -172,9 +169,9 @@ def test_depth_is_bounded() -> None:
 
 def test_embedded_messages_count_in_the_depth() -> None:
     def inside(times: int) -> bytes:
-        message = typed.MAGIC
+        message = tree.MAGIC
         for _ in range(times - 1):
-            message = typed.MAGIC + b"\x01k\x01" + len(message).to_bytes(4, "big") + message
+            message = tree.MAGIC + b"\x01k\x01" + len(message).to_bytes(4, "big") + message
         return message[4:]
 
     assert flaw_of(inside(LEVELS)) is Flaw.NONE
@@ -183,14 +180,14 @@ def test_embedded_messages_count_in_the_depth() -> None:
 
 def test_hostile_messages_take_linear_time() -> None:
     """Embedded messages that each have four readings, and a hash of many equal tags."""
-    message = typed.MAGIC + b"\x01a\x24\x01"
+    message = tree.MAGIC + b"\x01a\x24\x01"
     for _ in range(300):
-        message = typed.MAGIC + b"\x01n\x24\x01k\x01" + len(message).to_bytes(4, "big") + message
+        message = tree.MAGIC + b"\x01n\x24\x01k\x01" + len(message).to_bytes(4, "big") + message
     same = b"\x01a\x04" * 20_000
     began = time.perf_counter()
 
-    typed.text(message[4:])
-    text = typed.text(same)
+    tree.text(message[4:])
+    text = tree.text(same)
 
     assert time.perf_counter() - began < 10
     assert text == '{"a":null}'
@@ -199,51 +196,60 @@ def test_hostile_messages_take_linear_time() -> None:
 def test_escapes_are_those_of_json_dumps() -> None:
     text = "".join(map(chr, range(0x100))) + "€😀"
 
-    assert typed.text(typed.encode({"k": text})) == json.dumps({"k": text}, ensure_ascii=False, separators=(",", ":"))
+    assert tree.text(tree.encode({"k": text})) == json.dumps({"k": text}, ensure_ascii=False, separators=(",", ":"))
 
 
-def test_documents_grow_their_room() -> None:
-    """Control characters take six bytes each, more than the first room."""
-    content = typed.encode({"k": b"\x01" * 20_000})
+@pytest.mark.parametrize("item", ["04", "2500", "2501ff", "26023031", "27032e3565", "2801ff", "210101", "2200", "2300"])
+@pytest.mark.parametrize("tag", [b"", b"\1", b"\xff"])
+def test_no_item_outgrows_its_room(item: str, tag: bytes) -> None:
+    in_a_list = bytes.fromhex(item) * 2000
+    content = pairs((tag, item)) + b"\0\3" + len(in_a_list).to_bytes(4, "big") + in_a_list
 
-    text = typed.text(content)
+    text = tree.text(content)
+
+    assert text is not None and len(text.encode()) <= typed.GROWTH * len(content) + 2
+
+
+def test_control_characters_take_all_the_room_there_is() -> None:
+    text = typed.text(typed.encode({"k": b"\x01" * 20_000}))
 
     assert text == '{"k":"' + "\\u0001" * 20_000 + '"}'
 
 
 def test_documents_leave_a_long_msg_out_and_the_msg_stays_whole() -> None:
     """The msg is compared with others before it is cut; the second row is cut off, the third has no msg."""
-    whole = typed.encode({"msg": "a€b", "seq": 5}, typed=True)
-    content = whole + whole[:-1] + typed.encode({"seq": 6}, typed=True)
+    whole = tree.encode({"msg": "a€b", "seq": 5}, typed=True)
+    content = whole + whole[:-1] + tree.encode({"seq": 6}, typed=True)
     ends = np.array([len(whole), 2 * len(whole) - 1, len(content)], np.int64)
     places = np.array([0, *ends[:-1]], np.int64), np.diff(ends, prepend=0)
     none = np.zeros(3, np.int64), np.full(3, -1, np.int64)
-    found = typed.documents(np.array(bytearray(content), np.uint8), places, none, none, np.zeros(3, np.uint8))
 
-    def texts(column: tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bool_]]) -> list[str | None]:
-        at, data, there = column
-        rows = zip(at[:-1], at[1:], there, strict=True)
-        return [data[one:two].tobytes().decode() if is_there else None for one, two, is_there in rows]
+    def found(keep: int | None) -> dict[str, list[object]]:
+        data = np.frombuffer(content, np.uint8)
+        out = columns(data, places, none, none, np.zeros(3, np.uint8), keep)
+        return {name: out[name].to_pylist() for name in ("msg", "seq", "document")}
 
-    assert texts(found.field("msg")) == ['"a€b"', None, None]
-    assert texts(found.documents(7)) == ['{"msg":"a€b","seq":5}', None, '{"seq":6}']
-    for keep in (6, 0):
-        assert texts(found.documents(keep)) == ['{"msg":null,"seq":5}', None, '{"seq":6}']
+    for keep, said in ((None, '"a€b"'), (7, '"a€b"'), (6, "null"), (0, "null")):
+        assert found(keep) == {
+            "msg": ['"a€b"', None, None],
+            "seq": ["5", None, "6"],
+            "document": [f'{{"msg":{said},"seq":5}}', None, '{"seq":6}'],
+        }
 
 
 def test_encode_takes_the_shortest_lengths() -> None:
-    assert typed.encode({"k": "x" * 255})[2:4] == b"\x21\xff"
-    assert typed.encode({"k": "x" * 256})[2:5] == b"\x11\x01\x00"
-    assert typed.encode({"k": "x" * 65536})[2:7] == b"\x01\x00\x01\x00\x00"
-    assert typed.encode({"a": None, "t": True, "i": -7, "r": 1.5, "s": "u"}, typed=True) == pairs(
+    assert tree.encode({"k": "x" * 255})[2:4] == b"\x21\xff"
+    assert tree.encode({"k": "x" * 256})[2:5] == b"\x11\x01\x00"
+    assert tree.encode({"k": "x" * 65536})[2:7] == b"\x01\x00\x01\x00\x00"
+    assert tree.encode({"a": None, "t": True, "i": -7, "r": 1.5, "s": "u"}, typed=True) == pairs(
         (b"a", "04"), (b"t", "250131"), (b"i", "26022d37"), (b"r", "2703312e35"), (b"s", "280175")
     )
 
 
 def test_typed_items_are_seen_inside_lists() -> None:
-    assert typed.has_typed_items(typed.message({"a": [True]}, typed=True))
-    assert not typed.has_typed_items(typed.message({"a": [True, None, {"b": b"x"}]}))
-    assert not typed.has_typed_items(b"no message")
+    assert tree.has_typed_items(tree.message({"a": [True]}, typed=True))
+    assert not tree.has_typed_items(tree.message({"a": [True, None, {"b": b"x"}]}))
+    assert not tree.has_typed_items(b"no message")
 
 
 _plain = st.recursive(
@@ -254,15 +260,15 @@ _plain = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=5), _plain, max_size=5))
-def test_what_is_encoded_typed_comes_back(value: dict[str, typed.Value]) -> None:
-    text = typed.text(typed.encode(value, typed=True))
+def test_what_is_encoded_typed_comes_back(value: dict[str, tree.Value]) -> None:
+    text = tree.text(tree.encode(value, typed=True))
 
     assert text is not None and json.loads(text) == value
 
 
 @given(st.binary(max_size=80))
 def test_any_bytes_are_a_document_or_a_flaw(content: bytes) -> None:
-    text = typed.text(content)
+    text = tree.text(content)
 
     assert (text is None) == (flaw_of(content) is not Flaw.NONE)
     if text is not None:

@@ -1,4 +1,4 @@
-"""A protocol is one module in the folder of the layers: nothing else is touched."""
+"""A protocol is one module in the folder of the protocols: nothing else is touched."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import pyarrow.dataset as ds
 from click.testing import CliRunner
 from torture import Segment, pcap, toy_layer, toy_message
 
-from mqpcap import protocols as layers
+from mqpcap import protocols
 from mqpcap.cli import main
 
 STREAM = b"".join(toy_message(i) for i in range(3))
@@ -30,7 +30,7 @@ def test_the_toy_is_listed() -> None:
         listed = json.loads(run("protocols", "--json"))
 
     assert "toy" in json.dumps(listed)
-    assert "toy" not in layers.protocols()
+    assert "toy" not in protocols.protocols()
 
 
 def test_the_toy_is_shown(tmp_path: Path) -> None:

@@ -41,7 +41,8 @@ SHAPES = {
         If(U8("v"), when="x", has=2), GreedyBytes("rest"),
     ),
     "bits": (
-        U8("a"), If(U8("x"), **IF_A), Bits("low", of="x", mask=3), If(U8("y"), when="low", equals=0), GreedyBytes("rest"),
+        U8("a"), If(U8("x"), **IF_A), Bits("low", of="x", mask=3), If(U8("y"), when="low", equals=0),
+        GreedyBytes("rest"),
     ),
     "text": (U8("a"), If(Text("t", prefix=1), **IF_A), If(U8("y"), when="t", equals=b""), GreedyBytes("rest")),
     "any text": (U8("a"), If(Text("t", prefix=1), **IF_A), If(U8("y"), when="t"), GreedyBytes("rest")),

@@ -40,16 +40,16 @@ def captured(name: str) -> tuple[Frame, ...]:
     """(layout, bytes) of a protocol's captured messages, whole and broken ones."""
     found: dict[tuple[str, int], list[Frame]] = {}
     for capture in captures([str(ROOT / "pcaps" / name)], sys.stdin.buffer).captures:
-        rooms = Pipeline(Options())
+        pipeline = Pipeline(Options())
         for window in capture.windows():
-            _take(rooms, rooms.messages(window), found)
-        _take(rooms, rooms.last_messages(), found)
+            _take(pipeline, pipeline.messages(window), found)
+        _take(pipeline, pipeline.last_messages(), found)
     return tuple(frame for frames in found.values() for frame in frames)
 
 
-def _take(rooms: Pipeline, batches: Iterator[object], found: dict[tuple[str, int], list[Frame]]) -> None:
+def _take(pipeline: Pipeline, batches: Iterator[object], found: dict[tuple[str, int], list[Frame]]) -> None:
     for frames, _ in batches:
-        program = rooms.reader(rooms.protocols[frames.protocol]).program
+        program = pipeline.reader(pipeline.protocols[frames.protocol]).program
         for i in range(len(frames.start)):
             layout = program.layouts[int(frames.layout[i])].name
             raw = frames.buffer[int(frames.start[i]) : int(frames.end[i])].tobytes()

@@ -166,8 +166,8 @@ for cls in sorted(classes(wire.Message), key=lambda cls: cls.__name__):
         message = cls()
         message.fields.update(values)
         for f in cls.fields_desc:
-            is_part = isinstance(f, wire.Part)
-            said = () if is_part else (message.getfieldval(f.name), f.default)
+            is_nested = isinstance(f, wire.Nested)
+            said = () if is_nested else (message.getfieldval(f.name), f.default)
             print(message.name, f.name, *said, bool(f.islist), bool(f.holds_packets))
         try:
             message.getfieldval("nobody")

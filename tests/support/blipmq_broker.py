@@ -5,13 +5,12 @@ Nothing here knows how pairs are found: the broker says which frame it answered 
 
 import heapq
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 import pyarrow as pa
-
-from mqpcap.correlate.rows import Rows
-from mqpcap.schema.protocol import Ends
+from batches import End, Row
 
 HELLO, AUTH, PUBLISH, SUBSCRIBE, ACK, NACK, PING, PONG, POLL = range(1, 10)
 NAMES = dict(enumerate(["HELLO", "AUTH", "PUBLISH", "SUBSCRIBE", "ACK", "NACK", "PING", "PONG", "POLL"], 1))
@@ -39,6 +38,7 @@ class Frame:
     text: str | None = None
     version: int | None = None
     bad: bool = False
+    broken: bool = False
     answers: "Frame | None" = None
     answered: bool = False
     message: "Frame | None" = None
@@ -302,88 +302,83 @@ class Conversation:
             return self.rng.choice(talk.subs)
         return self.rng.randint(1, 6)
 
-    def ends(self) -> dict[int, Ends]:
-        return {
-            t.number: Ends(
-                t.number, "10.0.0.1 5555", True, ((), ()), how == "reset", how == "fin", how == "fin", how == "fin",
-                min((f.ts for f in self.frames if f.connection == t.number), default=self.start),
-            )
-            for t, how in ((t, self.closed[t.number]) for t in self.talks)
+    def ends(self) -> dict[int, End]:
+        return {t.number: End(self.closed[t.number] != "open", self.closed[t.number] == "fin") for t in self.talks}
+
+
+@dataclass
+class Captured:
+    """What a capture has of a conversation: its frames, how connections ended, and which began before it."""
+
+    frames: list[Frame]
+    ends: dict[int, End]
+    late: set[int] = field(default_factory=set)
+
+    def started(self) -> dict[int, bool]:
+        """Whether the start of each connection was captured."""
+        return {number: number not in self.late for number in self.ends}
+
+
+U64 = pa.decimal128(20, 0)
+TYPES = {
+    "correlation_id": U64, "qos": pa.int32(), "subscription_id": U64, "error_text": pa.string(),
+    "protocol_version": pa.int32(), "partition_key": pa.binary(), "body": pa.binary(),
+}  # fmt: skip
+"""Of the columns that the rule reads."""
+
+
+def rows(frames: Sequence[Frame]) -> list[Row]:
+    """Frames as the rows that the rule sees."""
+    return [_row(f) for f in frames]
+
+
+def _row(f: Frame) -> Row:
+    row = {
+        "connection": f.connection, "direction": "c2s" if f.client else "s2c", "op_code": f.op, "op": NAMES.get(f.op),
+        "ts_ns": f.ts, "end_ts_ns": f.end, "stream_offset": f.offset, "frame_len": f.length, "broken": f.broken,
+        "status": None if f.client else "error" if f.op == NACK else "ok", "f.correlation_id": Decimal(f.id),
+        "f.error_text": None if f.client else f.text, "flaw": "malformed" if f.bad else None,
+    }  # fmt: skip
+    if not f.bad:
+        row |= {
+            "destination": f.topic, "error_code": f.code, "f.qos": f.qos, "f.protocol_version": f.version,
+            "f.subscription_id": None if f.sub is None else Decimal(f.sub),
+            "f.body": None if f.body is None else f"{f.body:064x}".encode(),
         }  # fmt: skip
+    return row
 
 
-def table(frames: list[Frame]) -> Rows:
-    """Frames as the rows that a rule sees, sorted as ``exchanges`` sorts them."""
-    frames.sort(key=lambda f: (f.ts, f.offset))
-
-    def column(get: object, type_: pa.DataType) -> pa.Array:
-        return pa.array([get(f) for f in frames], type_)  # type: ignore[operator]
-
-    def payload(name: str) -> object:
-        return lambda f: None if f.bad else getattr(f, name)
-
-    number, text, u64 = pa.int64(), pa.string(), pa.decimal128(20, 0)
-    rows = Rows()
-    columns = pa.table(
-        {
-            "connection_id": column(lambda f: f.connection, number),
-            "direction": column(lambda f: "c2s" if f.client else "s2c", text),
-            "stream_offset": column(lambda f: f.offset, number),
-            "frame_len": column(lambda f: f.length, number),
-            "ts_ns": column(lambda f: f.ts, number),
-            "end_ts_ns": column(lambda f: f.end, number),
-            "op_code": column(lambda f: f.op, number),
-            "op": column(lambda f: NAMES.get(f.op), text),
-            "destination": column(payload("topic"), text),
-            "client_name": column(lambda f: None, text),
-            "status": column(lambda f: None if f.client else "error" if f.op == NACK else "ok", text),
-            "error_code": column(payload("code"), number),
-            "flaw": column(lambda f: "malformed" if f.bad else None, text),
-            "first_packet": pa.array(range(len(frames)), number),  # of one time, they stay in order
-            "f.correlation_id": column(lambda f: Decimal(f.id), u64),
-            "f.qos": column(payload("qos"), pa.int32()),
-            "f.subscription_id": column(lambda f: None if f.bad or f.sub is None else Decimal(f.sub), u64),
-            "f.error_text": column(lambda f: f.text if not f.client else None, text),
-            "f.protocol_version": column(payload("version"), pa.int32()),
-            "f.partition_key": column(lambda f: None, pa.binary()),
-            "body_print": column(payload("body"), number),
-            "body_sha256": column(lambda f: None if f.client or f.body is None else f"{f.body:064x}", text),
-        }
-    )
-    rows.add(columns)
-    return rows
-
-
-def damaged(talk: Conversation, rng: random.Random) -> tuple[list[Frame], dict[int, Ends]]:
+def damaged(talk: Conversation, rng: random.Random) -> Captured:
     """What a capture with lost packets, a late start or an early end has of a conversation."""
-    frames, ends = list(talk.frames), talk.ends()
-    times = sorted(f.ts for f in frames)
+    made = Captured(list(talk.frames), talk.ends())
+    times = sorted(f.ts for f in made.frames)
     how = rng.choice(["late", "early", "loss", "loss", "all"])
     if how in ("early", "all"):
         cut = rng.choice(times[len(times) // 3 :])
-        frames = [f for f in frames if f.end <= cut]
-        ends = {c: replace(e, reset=False, server_fin=False, client_fin=False, covered=False) for c, e in ends.items()}
+        made.frames = [f for f in made.frames if f.end <= cut]
+        made.ends = {number: End(False, False) for number in made.ends}
     if how in ("late", "all"):
         cut = rng.choice(times[: 2 * len(times) // 3])
-        before = {f.connection for f in frames if f.ts < cut}
-        frames = [f for f in frames if f.ts >= cut]
-        for c in before:
-            ends[c] = replace(ends[c], start=False)
+        made.late = {f.connection for f in made.frames if f.ts < cut}
+        made.frames = [f for f in made.frames if f.ts >= cut]
     if how in ("loss", "all"):
-        lost: dict[tuple[int, bool], list[int]] = {}
-        kept: list[Frame] = []
-        rate = rng.choice([0.01, 0.05, 0.2])
-        for f in frames:
-            if rng.random() < rate:
-                lost.setdefault((f.connection, f.client), []).append(f.offset)
-            else:
-                kept.append(f)
-        frames = kept
-        for (c, client), offsets in lost.items():
-            holes = list(ends[c].holes)
-            holes[0 if client else 1] = tuple(sorted(offsets))
-            ends[c] = replace(ends[c], holes=(holes[0], holes[1]))
-    for c in ends:
-        first = min((f.ts for f in frames if f.connection == c), default=talk.start)
-        ends[c] = replace(ends[c], first_ts_ns=first)
-    return frames, ends
+        _lose(made, rng)
+    return made
+
+
+def _lose(made: Captured, rng: random.Random) -> None:
+    rate = rng.choice([0.01, 0.05, 0.2])
+    gone: set[tuple[int, bool]] = set()  # sides with bytes missing in front of the next frame
+    kept: list[Frame] = []
+    for f in made.frames:
+        if rng.random() < rate:
+            gone.add((f.connection, f.client))
+            name = "requests_missing_at" if f.client else "replies_missing_at"
+            made.ends[f.connection] = replace(made.ends[f.connection], **{name: f.offset})
+        elif (f.connection, f.client) in gone:
+            gone.discard((f.connection, f.client))
+            f.broken = True
+            kept.append(f)
+        else:
+            kept.append(f)
+    made.frames = kept

@@ -11,19 +11,24 @@ from typing import Any
 import numpy as np
 from scapy.packet import Raw
 
-from mqpcap.decode import bytecode as ip
+from mqpcap.decode import bytecode
 from mqpcap.decode.columns import Reader, Spans
-from mqpcap.decode.gzip_body import inflate
-from mqpcap.schema import fields as wire
+from mqpcap.schema import fields
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.flaws import Flaw
-from mqpcap.schema.protocol import ANY, Evidence, Layout, MessageQueue, Seen
+from mqpcap.schema.gzip_body import inflate
+from mqpcap.schema.protocol import ANY, ConnectionFacts, Evidence, Layout, MessageQueue, Seen
 
 Said = tuple[dict[str, Any], Flaw]
 
 
-def row(protocol: MessageQueue, layout: str, frame: bytes) -> tuple[dict[str, Any], Flaw, str | None]:
-    """The columns of one whole frame (without nulls), its flaw and the dialect of its reading."""
+def row(
+    protocol: MessageQueue, layout: str, frame: bytes, facts: ConnectionFacts | None = None
+) -> tuple[dict[str, Any], Flaw, str | None]:
+    """The columns of one whole frame (without nulls), its flaw and the dialect of its reading.
+
+    ``facts`` is what its connection says.
+    """
     reader = Reader(protocol)
     program = reader.program
     index = [x.name for x in program.layouts].index(layout)
@@ -32,13 +37,13 @@ def row(protocol: MessageQueue, layout: str, frame: bytes) -> tuple[dict[str, An
     if compiled.op_reg >= 0:
         machine = program.interpreter()
         result = machine.header(memoryview(frame), 0, len(frame), compiled.header_pc)
-        assert result == ip.DONE, f"no header: {result}"
+        assert result == bytecode.DONE, f"no header: {result}"
         op = machine.register(compiled.op_reg)
     n = np.zeros(1, np.int64)
     records = reader.records(
         Spans(
             np.frombuffer(frame, np.uint8), n, n + len(frame), np.full(1, index, np.int32), np.full(1, op, np.int64),
-            np.zeros(1, np.uint8),
+            np.zeros(1, np.uint8), n, [facts or ConnectionFacts()],
         )
     )  # fmt: skip
     reading = int(records.reading[0])
@@ -60,7 +65,7 @@ def observe(
     (raw,) = Reader(protocol).raw(spans)
     assert not raw.flaw.any()
     protocol.evidence.observe(
-        Seen(raw, n, [connection], n, np.full(1, direction == "c2s"), one * op, one * ts_ns)
+        Seen(raw, n, [connection], n, np.full(1, direction == "c2s"), one * op, one * ts_ns, {})
     )  # fmt: skip
 
 
@@ -74,14 +79,14 @@ def end_of(protocol: MessageQueue, layout: str, stream: bytes, ended: bool = Tru
 
 
 def scapy_row(
-    cls: type[wire.Message], frame: bytes, direction: str, layout: str | None = None
+    cls: type[fields.Message], frame: bytes, direction: str, layout: str | None = None
 ) -> tuple[dict[str, Any], Flaw]:
     """The same by the Scapy classes: every field of every layer that is a column, by column name."""
     packet = cls.read(frame, direction, layout)
     found: dict[str, Any] = {}
     flaw = Flaw.NONE
     layer: Any = packet
-    while isinstance(layer, wire.Message):
+    while isinstance(layer, fields.Message):
         _columns(layer, found)
         layer = layer.payload
     if isinstance(layer, Raw):
@@ -93,35 +98,35 @@ def scapy_row(
     return found, flaw
 
 
-def _extra(packet: wire.Message, direction: str, layout: str | None) -> str | None:
+def _extra(packet: fields.Message, direction: str, layout: str | None) -> str | None:
     """The column that takes what a body leaves over."""
     names = {x.extra_column for x in packet.layouts if x.direction == direction and layout in (None, x.name)}
     return names.pop() if len(names) == 1 else None
 
 
-def _columns(message: wire.Message, found: dict[str, Any]) -> None:
+def _columns(message: fields.Message, found: dict[str, Any]) -> None:
     for field in message.fields_desc:
-        kind = field.kind if isinstance(field, wire.If) else field
+        kind = field.kind if isinstance(field, fields.If) else field
         value = message.fields.get(field.name)
         if value is None:
             continue
-        if isinstance(kind, wire.Nested):
+        if isinstance(kind, fields.Nested):
             _columns(value, found)
         elif field.column is not None:
             found[field.column] = _plain(kind, value)
 
 
 def _plain(kind: Any, value: Any) -> Any:
-    if isinstance(kind, wire.Array):
-        if isinstance(kind.item, wire.Kind):
+    if isinstance(kind, fields.Array):
+        if isinstance(kind.item, fields.Kind):
             return [_plain(kind.item, x) for x in value]
         items = []
         for x in value:
-            fields: dict[str, Any] = {}
-            _columns(x, fields)
-            items.append(fields)
+            inner: dict[str, Any] = {}
+            _columns(x, inner)
+            items.append(inner)
         return items
-    if isinstance(kind, wire.Span) and kind.is_text:
+    if isinstance(kind, fields.Span) and kind.is_text:
         return value.decode("utf-8", "replace")
     return value
 
@@ -159,7 +164,7 @@ def by_program(protocol: MessageQueue, name: str, frame: bytes) -> Said:
     op, known = ANY, Flaw.NONE
     if words.header_pc >= 0:
         machine = program.interpreter()
-        if machine.header(memoryview(frame), 0, len(frame), words.header_pc) != ip.DONE:
+        if machine.header(memoryview(frame), 0, len(frame), words.header_pc) != bytecode.DONE:
             return {}, Flaw.MALFORMED
         op = machine.register(words.op_reg) if words.op_reg >= 0 else ANY
         if not words.self_delimiting:
@@ -185,10 +190,10 @@ def by_classes(protocol: MessageQueue, name: str, frame: bytes) -> Said:
     header = layout.header
     try:
         head, behind = header.begin(frame)
-    except wire.Broken:
+    except fields.Broken:
         return {}, Flaw.MALFORMED
     columns, flaw = scapy_row(header, frame, layout.direction, name)
-    if flaw is Flaw.NONE and wire.conf.padding_layer in header.read(frame, layout.direction, name):
+    if flaw is Flaw.NONE and fields.conf.padding_layer in header.read(frame, layout.direction, name):
         flaw = Flaw.MALFORMED
     if flaw is Flaw.NONE:
         return without_nulls(columns), flaw
@@ -212,7 +217,7 @@ def _by_bodies(layout: Layout, frame: bytes) -> Said:
         cls = reading if isinstance(reading, type) else reading.message
         try:
             message, left = cls.begin(frame)
-        except wire.Broken:
+        except fields.Broken:
             continue
         if not left:
             columns: dict[str, Any] = {}

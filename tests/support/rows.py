@@ -24,14 +24,11 @@ def of_dissections(made: Sequence[Dissection]) -> Rows:
     """All tables of dissections."""
     found: dict[str, list[pa.Table]] = {}
     for one in made:
-        for chunk in one.chunks():
+        for chunk in one.chunks:
             found.setdefault("messages", []).append(chunk.messages)
             found.setdefault(chunk.protocol, []).append(chunk.fields)
-        for ledger in one.ledgers().values():
-            found.setdefault("exchanges", []).append(ledger.exchanges)
-            found.setdefault("deliveries", []).append(ledger.deliveries)
-        found.setdefault("connections", []).append(one.connections)
-        found.setdefault("problems", []).append(one.problems)
+        for name in ("exchanges", "deliveries", "connections", "problems", "captures"):
+            found.setdefault(name, []).append(one.table(name))
     return {name: rows for name, tables in sorted(found.items()) if (rows := texts(tables))}
 
 

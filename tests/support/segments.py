@@ -1,4 +1,4 @@
-"""Builds Segments for tests: packets as people think of them, arrays as the streams room takes them."""
+"""Builds Segments for tests: packets as people think of them, arrays as reassembly takes them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,6 +1,6 @@
 """The torture table: the same segmentations and faults over messages of the toy protocol and of our five.
 
-``python tests/torture.py`` prints the score. What is recoverable is arithmetic over the message lengths alone: a
+``python tests/support/torture.py`` prints the score. What is recoverable is arithmetic over the message lengths alone: a
 message is, if none of its bytes is missing; the search after a hole or at a late start finds the first of them because
 another follows or the stream ends there.
 """
@@ -16,10 +16,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from mqpcap import protocols as layers
+from mqpcap import protocols
 from mqpcap.capture import Capture, captures
-from mqpcap.pipeline import Options, dissect
-from mqpcap.tables.arrow import Chunk
+from mqpcap.pipeline import Dissection, Options, dissect
 
 CLIENT, SERVER = bytes([10, 0, 0, 1]), bytes([10, 0, 0, 2])
 CLIENT_PORT = 40000
@@ -30,11 +29,11 @@ TOY = Path(__file__).parent / "protocols_toy"
 @contextmanager
 def toy_layer() -> Iterator[None]:
     """The toy module in the folder of the layers, for as long as it lasts."""
-    layers.__path__.append(str(TOY))
+    protocols.__path__.append(str(TOY))
     try:
         yield
     finally:
-        layers.__path__.remove(str(TOY))
+        protocols.__path__.remove(str(TOY))
 
 
 # -- captures by hand --------------------------------------------------------------------------------------
@@ -93,24 +92,26 @@ class Result:
         return sorted((m["stream_offset"], m["frame_len"]) for m in rows)
 
 
-def read(path: Path | str, options: Options | None = None, early: bool = False) -> Result:
-    """The rows of the one capture at a path, sorted as the tables are; ``early``: those that are final first."""
+def read(path: Path | str, options: Options | None = None) -> Result:
+    """The rows of the one capture at a path, messages in order of time."""
     (capture,) = captures([str(path)]).captures
-    return rows_of(capture, options, early)
+    return rows_of(capture, options)
 
 
-def rows_of(capture: Capture, options: Options | None = None, early: bool = False) -> Result:
+def rows_of(capture: Capture, options: Options | None = None) -> Result:
     """The rows of a capture."""
-    messages: list[dict[str, Any]] = []
+    return made(dissect(capture, options))
 
-    def take(chunk: Chunk) -> None:
-        fields = chunk.fields.to_pylist()
-        messages.extend(m | {"fields": f} for m, f in zip(chunk.messages.to_pylist(), fields, strict=True))
 
-    dissection = dissect(capture, options, None, take if early else None)
-    for chunk in dissection.chunks():
-        take(chunk)
-    return Result(messages, dissection.connections.to_pylist(), dissection.problems.to_pylist(), dissection.counts)
+def made(found: Dissection) -> Result:
+    """The rows of a dissection."""
+    messages = [
+        m | {"fields": f}
+        for chunk in found.chunks
+        for m, f in zip(chunk.messages.to_pylist(), chunk.fields.to_pylist(), strict=True)
+    ]
+    messages.sort(key=lambda m: (m["ts_ns"], m["first_packet"], m["stream_offset"]))
+    return Result(messages, found.connections.to_pylist(), found.problems.to_pylist(), found.counts)
 
 
 def read_bytes(data: bytes, options: Options | None = None) -> Result:
@@ -168,19 +169,15 @@ def _oddities(result: Result) -> list[str]:
     ids = [c["connection_id"] for c in result.connections]
     if len(ids) != len(set(ids)):
         broken.append("a connection_id is there twice")
-    protocols = layers.protocols()
+    known = protocols.protocols()
     for m in result.messages:
-        if m["dialect"] not in protocols[m["protocol"]].dialects:
+        if m["dialect"] not in known[m["protocol"]].dialects:
             broken.append(f"dialect {m['dialect']} of {m['protocol']}")
         if m["frame_len"] <= 0 or m["stream_offset"] < 0:
             broken.append(f"a message of {m['frame_len']} bytes at {m['stream_offset']}")
-        shared = ("connection_id", "direction", "stream_offset", "ts_ns", "op", "flaw")
+        shared = ("capture", "connection_id", "direction", "stream_offset", "ts_ns", "op", "flaw")
         if any(m[name] != m["fields"][name] for name in shared):
             broken.append("the two tables differ in a key")
-    for protocol in {m["protocol"] for m in result.messages}:
-        times = [m["ts_ns"] for m in result.messages if m["protocol"] == protocol]
-        if times != sorted(times):
-            broken.append(f"times of {protocol} do not ascend")
     return broken
 
 

@@ -1,7 +1,7 @@
 """Captures against their truth files: what clients said they sent and received, compared with every row.
 
 ``checked(pcap, truth)`` gives a Verdict: how many rows and values were compared, and one line per difference. From the
-shell, ``python tests/truths.py DIR`` prints a table of all captures below DIR.
+shell, ``python tests/support/truths.py DIR`` prints a table of all captures below DIR.
 
 The bytes behind a row come from a small reassembly of our own here, so that hashes of whole frames do not rest on
 the code they test.
@@ -20,7 +20,7 @@ from typing import Any
 
 from mqpcap.capture import captures
 from mqpcap.pipeline import Options, dissect
-from mqpcap.tables.arrow import Policy
+from mqpcap.tables.messages import Policy
 
 Row = dict[str, Any]
 MANY = 40
@@ -161,16 +161,23 @@ def export(*paths: Path) -> Export:
     (capture,) = captures([str(p) for p in paths]).captures
     done = dissect(capture, Options(policy=Policy(show_secrets=True)))
     messages = []
-    for chunk in done.chunks():
+    for chunk in done.chunks:
         fields = chunk.fields.to_pylist()
         for row, own in zip(chunk.messages.to_pylist(), fields, strict=True):
             messages.append(row | {"fields": own})
-    ledgers = done.ledgers()
     return Export(
         tuple(paths), messages, done.connections.to_pylist(), done.problems.to_pylist(),
-        {name: one.exchanges.to_pylist() for name, one in ledgers.items()},
-        {name: one.deliveries.to_pylist() for name, one in ledgers.items()},
+        _by_protocol(done.exchanges.to_pylist(), "request_ts_ns"),
+        _by_protocol(done.deliveries.to_pylist(), "deliver_ts_ns"),
     )  # fmt: skip
+
+
+def _by_protocol(rows: Sequence[Row], time: str) -> dict[str, list[Row]]:
+    """Rows by protocol, in order of time; where they have none, of the reply."""
+    out: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda r: r[time] or r["reply_ts_ns"]):
+        out.setdefault(row["protocol"], []).append(row)
+    return out
 
 
 def whole(rows: Sequence[Row]) -> list[Row]:
@@ -466,7 +473,7 @@ def _flymq_fields(where: str, event: Row, own: Row, verdict: Verdict) -> None:
             continue
         _same(f"{where} {name}", own[name], value, verdict)
     ignored = {
-        "connection_id", "direction", "stream_offset", "ts", "ts_ns", "op", "flaw", "flags", "extra", "inner_value",
+        "capture", "connection_id", "direction", "stream_offset", "ts", "ts_ns", "op", "flaw", "flags", "extra", "inner_value",
         "page_offset", *_NAMES_TOO.get(op, ()),
     }  # fmt: skip
     beyond = {k for k, v in own.items() if v is not None and k not in ignored and k not in expected}

@@ -187,8 +187,8 @@ def test_held_pieces_cost_little_and_count_for_it() -> None:
 
     hold = framer.talks[0].hold
     assert hold is not None
-    assert len(hold.pieces) > 5000
-    assert len({id(piece.buffer) for piece in hold.pieces}) <= 11
+    assert len(hold.chunks) > 5000
+    assert len({id(chunk.buffer) for chunk in hold.chunks}) <= 11
     assert framer._held_bytes == hold.held_bytes > 250 * 5000
 
 
@@ -196,8 +196,7 @@ def cpu_s(shape: hostile.Shape, n: int, path: Path) -> float:
     """The CPU seconds that a shape takes."""
     hostile.written(shape, n, path)
     begin = time.process_time()
-    dissection = dissect(captures([str(path)]).captures[0])
-    assert sum(chunk.messages.num_rows for chunk in dissection.chunks) >= 0
+    dissect(captures([str(path)]).captures[0])
     return time.process_time() - begin
 
 

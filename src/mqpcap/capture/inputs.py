@@ -48,11 +48,13 @@ class Capture:
     """One recording: one file, or a chain of rotated ones in order of time.
 
     files: names as given. notes and facts are filled while windows are read, facts with one entry a file read.
+    on_idle: is called where a pipe has nothing more at hand; with it a window of a pipe is what came until then.
     """
 
     _files: tuple[_File, ...]
     notes: list[Note] = field(default_factory=list)
     facts: list[FileFacts] = field(default_factory=list)
+    on_idle: Callable[[], None] | None = None
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -71,7 +73,7 @@ class Capture:
             source = self.source(index)
             reader = Reader(self._files[index].name, index, source)
             try:
-                yield from reader.windows(times)
+                yield from reader.windows(times, self.on_idle)
             finally:
                 source.close()
                 self.notes.extend(reader.notes)
@@ -183,7 +185,8 @@ class _Search:
         if self._stdin_read:
             return
         self._stdin_read = True
-        source = plain_bytes(self._stdin or sys.stdin.buffer, None)
+        # Unbuffered, so that what is at hand can be told.
+        source = plain_bytes(self._stdin or getattr(sys.stdin.buffer, "raw", sys.stdin.buffer), None)
         self._add_source(_File(STDIN, STDIN), source, once=True, named=True)
 
     def _add_directory(self, name: str) -> None:

@@ -14,8 +14,10 @@ from __future__ import annotations
 import bz2
 import io
 import os
+import select
 import stat
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
 
@@ -33,6 +35,11 @@ MAX_MEMBERS_WITHOUT_BYTES = 1 << 16
 """Compressed members in a row that hold nothing, before the file counts as damaged."""
 MAX_SAID_LENGTH = 200
 """So much of what a library says of a damaged stream is passed on."""
+
+IDLE_S = 0.2
+"""A pipe that gives nothing for so long has nothing at hand."""
+GATHER_S = 0.02
+"""What comes within it is read with what came before."""
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
@@ -98,6 +105,23 @@ class Plain:
             self._left -= got
         return got
 
+    @property
+    def is_pipe(self) -> bool:
+        """Whether bytes come when somebody writes them."""
+        return self.size_bytes is None
+
+    def read_ready(self, view: memoryview, on_idle: Callable[[], None]) -> int:
+        """Fill the view with what is at hand; 0 at the end only. Waits for a first byte, after ``on_idle`` where none
+        comes for IDLE_S."""
+        if not _comes(self._file, IDLE_S):
+            on_idle()
+        read_once = getattr(self._file, "readinto1", self._file.readinto)  # type: ignore[attr-defined]  # as above
+        got = count = read_once(view)
+        while count and got < len(view) and _comes(self._file, GATHER_S):
+            count = read_once(view[got:])
+            got += count
+        return int(got)
+
     def close(self) -> None:
         """Give the file back, if it is ours."""
         if self._owned:
@@ -150,6 +174,18 @@ class Headed:
         view[:taken] = self._head[:taken]
         self._head = self._head[taken:]
         return taken + (self._inner.readinto(view[taken:]) if taken < len(view) else 0)
+
+    @property
+    def is_pipe(self) -> bool:
+        """Whether bytes come as they are when somebody writes them."""
+        return isinstance(self._inner, Plain) and self._inner.is_pipe
+
+    def read_ready(self, view: memoryview, on_idle: Callable[[], None]) -> int:
+        """What `Plain.read_ready` does where this is a pipe, else what ``readinto`` does."""
+        if not self._head and isinstance(self._inner, Plain) and self._inner.is_pipe:
+            return self._inner.read_ready(view, on_idle)
+        taken = min(len(self._head), len(view)) if self.is_pipe else len(view)
+        return self.readinto(view[:taken])
 
     def close(self) -> None:
         """Give the file back."""
@@ -340,6 +376,14 @@ class _Arrow:
     def close(self) -> None:
         """Give the file back."""
         self._inner.close()
+
+
+def _comes(file: BinaryIO, time_s: float) -> bool:
+    """Whether bytes, or the end of a file, come within a time; always where that cannot be told."""
+    try:
+        return bool(select.select([file], [], [], time_s)[0])
+    except (OSError, ValueError):
+        return True
 
 
 def plain_bytes(file: BinaryIO, size: int | None, owned: bool = False) -> Headed:

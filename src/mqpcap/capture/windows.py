@@ -1,6 +1,6 @@
 """A capture file to windows: arrays of packet places over one buffer.
 
-Fed by ``sources``; feeds the packets room. Promises: a window is about WINDOW_BYTES of one file, whatever the
+Fed by ``sources``; feeds ``tcp.headers``. Promises: a window is about WINDOW_BYTES of one file, whatever the
 file's size; a claimed length never takes memory before the bytes are there; a file that is cut off, damaged
 or still being written ends with a note and never with an exception.
 
@@ -14,7 +14,7 @@ begins at or behind a byte. Its packets are numbered from 1; who reads all parts
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -168,13 +168,13 @@ class _Records(Protocol):
         """Numbers given to packets by now, also to what Wireshark counts as one."""
         ...
 
-    def facts(self, found: _Found, name: str, compression: str | None) -> FileFacts:
+    def facts(self, counts: _Counts, name: str, compression: str | None) -> FileFacts:
         """The facts of the file, as far as it was read."""
         ...
 
 
 @dataclass(slots=True)
-class _Found:
+class _Counts:
     """Counted while reading."""
 
     packet_count: int = 0
@@ -219,7 +219,7 @@ class Reader:
         self._until = until
         # Bytes are asked for up to here: to the end of the last record, once it is known.
         self._limit = until
-        self._found = _Found()
+        self._counts = _Counts()
         self._base = 0
         self._records: _Records | None = None
 
@@ -228,7 +228,7 @@ class Reader:
         """The facts of the file as far as it was read; None if not even its header was there."""
         if self._records is None:
             return None
-        return self._records.facts(self._found, self.name, self._source.compression)
+        return self._records.facts(self._counts, self.name, self._source.compression)
 
     @property
     def exit(self) -> Entry:
@@ -240,8 +240,11 @@ class Reader:
         """By how much the numbers of packets behind it move."""
         return self._records.number_count if self._records is not None else 0
 
-    def windows(self, times: int = 1) -> Iterator[Window]:
-        """The windows, in order, so many times as large as usual."""
+    def windows(self, times: int = 1, on_idle: Callable[[], None] | None = None) -> Iterator[Window]:
+        """The windows, in order, so many times as large as usual.
+
+        ``on_idle`` is called where a pipe has nothing more at hand; with it a window of a pipe is what came until then.
+        """
         self._records = self._opened()
         if self._records is None:
             return
@@ -250,7 +253,9 @@ class Reader:
         held = 0
         while True:
             room = len(buffer) if self._limit is None else min(len(buffer), max(held, self._limit - self._base))
-            filled = held + self._source.readinto(buffer[held:room].data)
+            asked = buffer[held:room].data
+            count = self._source.readinto(asked) if on_idle is None else self._source.read_ready(asked, on_idle)
+            filled = held + count
             at, walk = 0, None
             while walk is None or walk.stop == records_index.FULL:
                 walk = self._records.walk(buffer, at, filled)
@@ -262,7 +267,7 @@ class Reader:
             if walk.stop != records_index.MORE:
                 self._note("damaged", _DAMAGE[walk.stop].format(need=walk.need, limit=MAX_RECORD_BYTES))
                 return
-            if filled < room:
+            if filled < room and (on_idle is None or not self._source.is_pipe or not count):
                 self._end(held, walk)
                 return
             if self._until is not None and self._base >= self._until:
@@ -299,7 +304,7 @@ class Reader:
         return records
 
     def _window(self, buffer: NDArray[np.uint8], walk: _Walk) -> Window:
-        self._found.add(walk)
+        self._counts.add(walk)
         return Window(
             buffer,
             walk.offset,
@@ -324,7 +329,7 @@ class Reader:
 
 
 @dataclass(slots=True)
-class _Columns:
+class _PacketColumns:
     """Fresh arrays for the rows of one walk."""
 
     offset: NDArray[np.int64]
@@ -336,8 +341,8 @@ class _Columns:
         return self.offset.data, self.caplen.data, self.wirelen.data, self.ts_ns.data
 
 
-def _columns(room: int) -> _Columns:
-    return _Columns(*(np.empty(room, np.int64) for _ in range(4)))
+def _packet_columns(room: int) -> _PacketColumns:
+    return _PacketColumns(*(np.empty(room, np.int64) for _ in range(4)))
 
 
 class _Pcap:
@@ -352,7 +357,7 @@ class _Pcap:
 
     def walk(self, buffer: NDArray[np.uint8], start: int, end: int) -> _Walk:
         """Rows from start on, which is the border of a record."""
-        columns = _columns(min(MAX_WINDOW_PACKETS, (end - start) // 16 + 1))
+        columns = _packet_columns(min(MAX_WINDOW_PACKETS, (end - start) // 16 + 1))
         rows, position, stop, need = records_index.pcap_records(
             buffer.data, start, end, self._order == "big", self._tick_ns, MAX_RECORD_BYTES, *columns.views()
         )
@@ -373,7 +378,7 @@ class _Pcap:
         """Numbers given to packets by now."""
         return self._count
 
-    def facts(self, found: _Found, name: str, compression: str | None) -> FileFacts:
+    def facts(self, counts: _Counts, name: str, compression: str | None) -> FileFacts:
         """The facts of the file, as far as it was read."""
         return FileFacts(
             file=name,
@@ -384,17 +389,17 @@ class _Pcap:
             snaplen=self._snaplen,
             link_types=(self._link_type,),
             interfaces=(),
-            packet_count=found.packet_count,
-            captured_bytes=found.captured_bytes,
-            first_ts_ns=found.first_ts_ns,
-            last_ts_ns=found.last_ts_ns,
+            packet_count=counts.packet_count,
+            captured_bytes=counts.captured_bytes,
+            first_ts_ns=counts.first_ts_ns,
+            last_ts_ns=counts.last_ts_ns,
             received_count=None,
             drop_count=None,
         )
 
 
 def _walk(
-    columns: _Columns,
+    columns: _PacketColumns,
     link_type: NDArray[np.int32],
     number: NDArray[np.int64],
     position: int,
@@ -435,7 +440,7 @@ class _Pcapng:
 
     def walk(self, buffer: NDArray[np.uint8], start: int, end: int) -> _Walk:
         """Rows from start on, which is the border of a block."""
-        columns = _columns(min(MAX_WINDOW_PACKETS, (end - start) // 16 + 1))
+        columns = _packet_columns(min(MAX_WINDOW_PACKETS, (end - start) // 16 + 1))
         link_type = np.empty(len(columns.offset), np.int32)
         number = np.empty(len(columns.offset), np.int64)
         views = (*columns.views(), link_type.data, number.data)
@@ -545,7 +550,7 @@ class _Pcapng:
                 count = struct.unpack(order + "Q", options[code])[0]
                 totals[interface] = max(count, totals.get(interface, 0)) if code == 7 else count
 
-    def facts(self, found: _Found, name: str, compression: str | None) -> FileFacts:
+    def facts(self, counts: _Counts, name: str, compression: str | None) -> FileFacts:
         """The facts of the file, as far as it was read."""
         return FileFacts(
             file=name,
@@ -556,10 +561,10 @@ class _Pcapng:
             snaplen=self._snaplen,
             link_types=tuple(self._link_types),
             interfaces=tuple(self._names),
-            packet_count=found.packet_count,
-            captured_bytes=found.captured_bytes,
-            first_ts_ns=found.first_ts_ns,
-            last_ts_ns=found.last_ts_ns,
+            packet_count=counts.packet_count,
+            captured_bytes=counts.captured_bytes,
+            first_ts_ns=counts.first_ts_ns,
+            last_ts_ns=counts.last_ts_ns,
             received_count=sum(self._received.values()) if self._received else None,
             drop_count=sum(self._dropped.values()) if self._dropped else None,
         )

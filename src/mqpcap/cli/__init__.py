@@ -1,4 +1,4 @@
-"""The command line: what a person or a script asks, told to the rooms and answered.
+"""The command line: what a person or a script asks, told to the pipeline and answered.
 
 Rows go to stdout, talk to stderr. A command's module imports nothing heavy before it runs, so that help is
 there at once. Exit code 0 is done, 1 could not, 2 misused.

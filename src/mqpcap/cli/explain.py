@@ -1,22 +1,19 @@
 """``mqpcap explain``: one message, field by field."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
 
-from mqpcap.cli.console import shown
+from mqpcap.cli.console import metered, plural, shown
 from mqpcap.cli.options import Choices, common, protocol_name, utc_option
-from mqpcap.cli.reading import Outcome, dissections, finish, found, kept_stdin
+from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
 
 if TYPE_CHECKING:
-    from mqpcap.capture import Capture
-    from mqpcap.cli.messages import Shown
-    from mqpcap.cli.time_merge import Ordered, Row
+    from mqpcap.cli.outcomes import Row
     from mqpcap.explain import Attempt, Explanation, Hidden, Item
     from mqpcap.schema.protocol import Direction
-    from mqpcap.tables.arrow import Chunk
     from mqpcap.tables.json_lines import Json
 
 SECRET = "***"
@@ -113,87 +110,33 @@ def _explain_bytes(
 def _explain_captured(
     name: str, at: int | None, key: tuple[int | None, "Direction | None", int | None], as_json: bool, outcome: Outcome
 ) -> None:
-    from mqpcap.cli.messages import Bytes
-    from mqpcap.cli.time_merge import Ordered
+    from mqpcap.cli.search import PacketSearch, PlaceSearch
 
-    with Ordered() as ordered, kept_stdin((name,), outcome):
-        captures = found((name,), outcome).captures
-        misses = []
-        for number, dissection in enumerate(dissections(captures, outcome)):
-            misses += _take(ordered, number, dissection.chunks(), at, key, captures[number], outcome)
-        with Bytes(captures, ordered.rows(), outcome) as data:
-            empty = True
-            for row in ordered.rows():
-                empty = False
-                _tell_row(row, data.runs(row), as_json, outcome)
-        if empty and captures:
-            outcome.unreadable += [(name, miss) for miss in misses[:1]]
+    captures = found((name,), outcome).captures
+    told_of_speed(outcome)
+    rows: list[Row] = []
+    misses = []
+    for number, capture in enumerate(captures):
+        search = PlaceSearch(number, *key) if at is None else PacketSearch(number, at, len(capture.files))
+        with metered(size_bytes([capture]), outcome.choices.quiet) as meter:
+            search.run(capture, outcome, meter)
+        rows += search.rows
+        misses.append(search.miss)
+    for row in sorted(rows, key=lambda row: row.order):
+        outcome.flaws.update([str(row.message["flaw"])] if row.message["flaw"] is not None else [])
+        _tell_row(row, as_json, outcome)
+    if captures and not rows:
+        outcome.unreadable.append((name, misses[0]))
     finish(outcome)
 
 
-def _take(
-    ordered: "Ordered",
-    number: int,
-    chunks: "Iterator[Chunk]",
-    at: int | None,
-    key: tuple[int | None, "Direction | None", int | None],
-    capture: "Capture",
-    outcome: Outcome,
-) -> list[str]:
-    """Takes the messages asked for; returns why there may be none."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
+def _tell_row(row: "Row", as_json: bool, outcome: Outcome) -> None:
+    from mqpcap.cli.messages import bytes_behind_a_hole, explained, hidden
 
-    from mqpcap.cli.reading import again
-    from mqpcap.message_bytes import packet
-    from mqpcap.tables.arrow import Chunk
-
-    places = packet(again(capture, outcome), at) if at is not None else []
-    for chunk in chunks:
-        m = chunk.messages
-        if at is not None:
-            mask = pa.array([False] * m.num_rows, pa.bool_())
-            for place in places:
-                ends = (
-                    ("src_ip", place.src_ip),
-                    ("src_port", place.src_port),
-                    ("dst_ip", place.dst_ip),
-                    ("dst_port", place.dst_port),
-                )
-                here = pc.and_(pc.less_equal(m["first_packet"], at), pc.greater_equal(m["last_packet"], at))
-                for column, value in ends:
-                    here = pc.and_(here, pc.equal(m[column], value))
-                # A retransmission has the number of no message's packet; one that began later may use the ports again.
-                here = pc.and_(here, pc.less_equal(m["ts_ns"], place.ts_ns))
-                here = pc.and_(here, pc.greater_equal(m["end_ts_ns"], place.ts_ns))
-                mask = pc.or_(mask, here)
-        else:
-            connection, direction, offset = key
-            mask = pc.and_(pc.equal(m["connection_id"], connection), pc.equal(m["direction"], direction))
-            mask = pc.and_(mask, pc.less_equal(m["stream_offset"], offset))
-            mask = pc.and_(mask, pc.greater(pc.add(m["stream_offset"], m["frame_len"]), offset))
-        kept = Chunk(chunk.protocol, m.filter(mask), chunk.fields.filter(mask))
-        outcome.take(kept)
-        ordered.add(number, kept)
-    if at is None:
-        return [f"no message of connection {key[0]} {key[1]} holds offset {key[2]}"]
-    if not places:
-        return [f"there is no packet {at}"]
-    if places[0].src_port < 0:
-        return [f"packet {at} is no TCP packet"]
-    if not places[0].payload_len:
-        return [f"packet {at} has no TCP payload"]
-    return [f"no message has bytes of packet {at}; export has it in problems, or it is a retransmission"]
-
-
-def _tell_row(row: "Row", runs: "Sequence[Shown]", as_json: bool, outcome: Outcome) -> None:
-    from mqpcap.cli.messages import explained
-
-    first = next((run for run in runs if run.offset == 0), None)
-    told = explained(row, first.data if first else b"")
-    _tell(told, row, first.veil if first else None, as_json, outcome)
-    if len(runs) > 1 and not as_json:
-        click.echo(f"a hole: {len(runs) - 1} more pieces of the message were captured behind missing bytes")
+    _tell(explained(row), row, hidden(row, outcome.choices), as_json, outcome)
+    behind = bytes_behind_a_hole(row)
+    if behind and not as_json:
+        click.echo(f"a hole: {plural(behind, 'more byte')} of the message were captured behind missing ones")
 
 
 def _tell(told: "Explanation", row: "Row | None", veil: "Hidden | None", as_json: bool, outcome: Outcome) -> None:
@@ -238,12 +181,13 @@ def _value_of(item: "Item", veil: "Hidden | None", choices: Choices) -> object:
 
 
 def _as_json(told: "Explanation", row: "Row | None", veil: "Hidden | None", choices: Choices) -> "Mapping[str, Json]":
-    from mqpcap.tables.json_lines import json_value
+    from mqpcap.message_bytes import BYTES
+    from mqpcap.tables.json_lines import json_object
 
     best = told.best
     out: dict[str, Json] = {}
     if row is not None:
-        out = {name: json_value(value) for name, value in row.message.items()}
+        out = json_object({name: value for name, value in row.message.items() if name != BYTES})
     out["protocol"] = told.protocol
     if best is not None:
         out |= {
@@ -265,7 +209,7 @@ def _as_json(told: "Explanation", row: "Row | None", veil: "Hidden | None", choi
                 "hex": _hex_of(item, told, veil, choices),
                 "depth": item.depth,
                 "name": _name_of(item, veil),
-                "value": json_value(_value_of(item, veil, choices)),
+                **json_object({"value": _value_of(item, veil, choices)}),
                 "meaning": item.meaning,
                 "column": item.column,
                 "inflated": item.inflated,

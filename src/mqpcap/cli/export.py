@@ -28,7 +28,9 @@ def export(inputs: tuple[str, ...], out: str, allow_missing: bool, choices: Choi
     """
     from pathlib import Path
 
-    from mqpcap.cli.parallel import grouped
+    # Loaded before DIR is made: an interrupt may be lost in an import.
+    import mqpcap.pipeline  # noqa: F401
+    from mqpcap.cli.parallel import grouped, write_unread
     from mqpcap.errors import OutputError
     from mqpcap.tables.parquet import Export
 
@@ -38,6 +40,7 @@ def export(inputs: tuple[str, ...], out: str, allow_missing: bool, choices: Choi
     if not captures:
         finish(outcome)
     told_of_speed(outcome)
+    missing = list(outcome.unreadable)
     only_new = bool(outcome.unreadable) and not allow_missing
     try:
         with Export(Path(out), only_new=only_new, keep=files, threads=choices.core_count) as tables:
@@ -47,6 +50,8 @@ def export(inputs: tuple[str, ...], out: str, allow_missing: bool, choices: Choi
             outcome.unreadable += told.unreadable
             if not told.dissected_count:
                 finish(outcome)  # what was there stays: it is worth more than nothing
+            write_unread(tables, [x for x in missing if not _is_no_capture(x[1])], "unreadable")
+            write_unread(tables, [x for x in (*missing, *outcome.skipped) if _is_no_capture(x[1])], "no capture")
             tables.only_new = bool(outcome.unreadable) and not allow_missing
             summary = tables.commit()
     except OutputError:
@@ -55,6 +60,11 @@ def export(inputs: tuple[str, ...], out: str, allow_missing: bool, choices: Choi
     if not choices.quiet:
         tell(summary, outcome, told.problem_bytes, out)
     finish(outcome)
+
+
+def _is_no_capture(reason: str) -> bool:
+    """Whether a file was left out for what is in it, not because it could not be read."""
+    return reason.startswith(("not a", "empty", "no capture"))
 
 
 def _written(groups: "list[list[Capture]]", choices: Choices, tables: "Export", meter: Meter) -> "Told":

@@ -3,23 +3,22 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqpcap.cli.console import plural, shown, size
+from mqpcap.cli.console import Meter, metered, plural, shown, size
 from mqpcap.cli.options import Choices, common, utc_option
-from mqpcap.cli.reading import Outcome, caps, dissections, finish, found
+from mqpcap.cli.reading import Outcome, background, caps, finish, found, read, size_bytes, told_of_speed
 
 if TYPE_CHECKING:
-    from mqpcap.capture import FileFacts
-    from mqpcap.pipeline import Dissection
+    import pyarrow as pa
+
+    from mqpcap.background import Background
+    from mqpcap.capture import Capture, FileFacts
+    from mqpcap.pipeline import Output
     from mqpcap.tables.json_lines import Json
 
-LINK_TYPES = {
-    0: "BSD loopback", 1: "Ethernet", 9: "PPP", 12: "raw IP", 101: "raw IP", 108: "BSD loopback", 113: "Linux cooked",
-    228: "IPv4", 229: "IPv6", 276: "Linux cooked 2",
-}  # fmt: skip
 FILES_SHOWN = 12
 
 
@@ -27,10 +26,10 @@ FILES_SHOWN = 12
 class Report:
     """The numbers of one capture."""
 
-    files: list["FileFacts"]
-    packets: dict[str, int]
-    notes: list[str]
-    caps: list[str]
+    files: list["FileFacts"] = field(default_factory=list)
+    packets: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    caps: list[str] = field(default_factory=list)
     connections: Counter[str] = field(default_factory=Counter)
     tls_count: int = 0
     late_start_count: int = 0
@@ -48,6 +47,52 @@ class Report:
     snapped_bytes: int = 0
     conflict_bytes: int = 0
     retransmitted_bytes: int = 0
+
+    def take(self, output: "Output") -> None:
+        """Count rows of a table."""
+        if output.table == "messages":
+            self._take_messages(output.rows)
+        elif output.table == "connections":
+            for row in output.rows.to_pylist():
+                self._take_connection(row)
+        elif output.table == "problems":
+            for row in output.rows.to_pylist():
+                if row["protocol"] is not None:
+                    self._take_problem(row)
+
+    def _take_messages(self, rows: "pa.Table") -> None:
+        import pyarrow.compute as pc
+
+        self.messages[rows["protocol"][0].as_py()] += rows.num_rows
+        self.resynced_count += pc.sum(rows["resynced"]).as_py()
+        for row in rows.select(["flaw", "frame_len"]).group_by("flaw").aggregate([("frame_len", "sum"), ([], "count_all")]).to_pylist():
+            if row["flaw"] is None:
+                self.decoded_bytes += row["frame_len_sum"]
+            else:
+                self.flawed_bytes += row["frame_len_sum"]
+                self.flaws[row["flaw"]] += row["count_all"]
+
+    def _take_connection(self, row: Mapping[str, Any]) -> None:
+        is_tls = row["tls"] is not None
+        self.tls_count += is_tls and row["protocol"] is None
+        self.connections[row["protocol"] or ("tls" if is_tls else "other")] += 1
+        if row["protocol"] is None:
+            return
+        self.late_start_count += not row["syn_seen"]
+        self.one_sided_count += 0 in (row["packets_c2s"], row["packets_s2c"])
+        self.our_bytes += row["bytes_c2s"] + row["bytes_s2c"]
+        self.conflict_bytes += row["conflict_bytes_c2s"] + row["conflict_bytes_s2c"]
+        self.retransmitted_bytes += row["retransmitted_bytes_c2s"] + row["retransmitted_bytes_s2c"]
+
+    def _take_problem(self, row: Mapping[str, Any]) -> None:
+        """A stretch of one of our connections."""
+        if row["kind"] == "undecoded":
+            self.undecoded_bytes += row["length"]
+            self.late_bytes += row["length"] if row["reason"] == "late" else 0
+        elif row["kind"] == "gap":
+            self.gap_count += 1
+            self.gap_bytes += row["length"]
+            self.snapped_bytes += row["length"] if row["reason"] == "snap length" else 0
 
     @property
     def decoded_share(self) -> float | None:
@@ -110,12 +155,16 @@ def info(inputs: tuple[str, ...], as_json: bool, utc: bool, choices: Choices) ->
     outcome = Outcome(choices, tells_notes=False)
     reports: list[Json] = []
     captures = found(inputs, outcome).captures
-    for dissection in dissections(captures, outcome):
-        report = _report(dissection, outcome)
-        if as_json:
-            reports.append(_as_json(report))
-        else:
-            with outcome.aside():
+    told_of_speed(outcome)
+    with metered(size_bytes(captures), choices.quiet) as meter, background(choices) as behind:
+        for capture in captures:
+            report = _report(capture, outcome, meter, behind)
+            if report is None:
+                continue
+            if as_json:
+                reports.append(_as_json(report))
+                continue
+            with meter.aside():
                 for line in _as_text(report, utc):
                     click.echo(line)
     if as_json:
@@ -127,52 +176,23 @@ def info(inputs: tuple[str, ...], as_json: bool, utc: bool, choices: Choices) ->
     finish(outcome)
 
 
-def _report(dissection: "Dissection", outcome: Outcome) -> Report:
-    capture = dissection.capture
-    report = Report(
-        list(capture.facts), dict(dissection.counts), [str(note) for note in capture.notes], caps(dissection)
-    )
-    for chunk in dissection.chunks():
-        outcome.take(chunk)
-        m = chunk.messages
-        report.messages[chunk.protocol] += m.num_rows
-        report.resynced_count += sum(m["resynced"].to_pylist())
-        for length, flaw in zip(m["frame_len"].to_pylist(), m["flaw"].to_pylist(), strict=True):
-            if flaw is None:
-                report.decoded_bytes += length
-            else:
-                report.flawed_bytes += length
-                report.flaws[flaw] += 1
-    ours = _connections(report, dissection)
-    for row in dissection.problems.to_pylist():
-        mine = row["connection_id"] in ours
-        if row["kind"] == "undecoded" and mine:
-            report.undecoded_bytes += row["length"]
-            report.late_bytes += row["length"] if row["reason"] == "late" else 0
-        elif row["kind"] == "gap" and mine:
-            report.gap_count += 1
-            report.gap_bytes += row["length"]
-            report.snapped_bytes += row["length"] if row["reason"] == "snap length" else 0
+def _report(capture: "Capture", outcome: Outcome, meter: Meter, behind: "Background") -> Report | None:
+    """The numbers of a capture; None if nothing of it can be read."""
+    from mqpcap.pipeline import CapturePipeline
+
+    report = Report()
+
+    def take(output: "Output") -> None:
+        if output.table == "messages":
+            outcome.take(output.rows)
+        report.take(output)
+
+    pipeline = CapturePipeline(capture, outcome.choices.dissection(), take, behind)
+    if not read(pipeline, outcome, meter):
+        return None
+    report.files, report.packets = list(capture.facts), pipeline.counts
+    report.notes, report.caps = [str(note) for note in capture.notes], caps(capture.files[0], pipeline.counts)
     return report
-
-
-def _connections(report: Report, dissection: "Dissection") -> set[int]:
-    """Takes in the connections; returns those of our protocols."""
-    tls = {row["connection_id"] for row in dissection.problems.to_pylist() if row["reason"] == "tls"}
-    ours = set()
-    for row in dissection.connections.to_pylist():
-        is_tls = row["connection_id"] in tls
-        report.tls_count += is_tls and row["protocol"] is None
-        report.connections[row["protocol"] or ("tls" if is_tls else "other")] += 1
-        if row["protocol"] is None:
-            continue
-        ours.add(row["connection_id"])
-        report.late_start_count += not row["syn_seen"]
-        report.one_sided_count += 0 in (row["packets_c2s"], row["packets_s2c"])
-        report.our_bytes += row["bytes_c2s"] + row["bytes_s2c"]
-        report.conflict_bytes += row["conflict_bytes_c2s"] + row["conflict_bytes_s2c"]
-        report.retransmitted_bytes += row["retransmitted_bytes_c2s"] + row["retransmitted_bytes_s2c"]
-    return ours
 
 
 def _precision(tick_ns: int) -> str:
@@ -181,6 +201,8 @@ def _precision(tick_ns: int) -> str:
 
 
 def _links(facts: "FileFacts") -> str:
+    from mqpcap.tables.captures import LINK_TYPES
+
     return ", ".join(LINK_TYPES.get(number, f"link type {number}") for number in facts.link_types) or "no interface"
 
 
@@ -213,7 +235,7 @@ def _as_text(report: Report, utc: bool) -> Iterator[str]:
     kinds = ", ".join(f"{n:,} {named.get(name, name)}" for name, n in sorted(report.connections.items()))
     yield f"  connections   {total:,}{': ' if kinds else ''}{kinds}"
     late, one_sided = report.late_start_count, report.one_sided_count
-    yield f"  begin         {late:,} of ours without a SYN; {one_sided:,} with one side only"
+    yield f"  of ours       started before the capture: {late:,}; captured on one side only: {one_sided:,}"
     messages = ", ".join(f"{n:,} {name}" for name, n in sorted(report.messages.items()))
     yield f"  messages      {messages or 'none'}; {report.resynced_count:,} found by search"
     flaws = ", ".join(f"{n:,} {name}" for name, n in sorted(report.flaws.items()))

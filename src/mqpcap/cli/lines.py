@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from mqpcap.cli.console import shown
+
+if TYPE_CHECKING:
+    from mqpcap.cli.outcomes import Exchange
 
 PREVIEW_BYTES = 48
 NAME_LENGTH = 120
@@ -64,7 +68,7 @@ def _second(seconds: int, utc: bool, dated: bool) -> tuple[str, str]:
 
 def day(ts_ns: int, utc: bool) -> str:
     """The date of a time."""
-    return clock(ts_ns, utc, True)[:10]
+    return _second(ts_ns // 1_000_000_000, utc, True)[0][:10]
 
 
 def endpoint(ip: object, port: object) -> str:
@@ -72,7 +76,7 @@ def endpoint(ip: object, port: object) -> str:
     return f"[{ip}]:{port}" if ":" in str(ip) else f"{ip}:{port}"
 
 
-def line(message: Mapping[str, object], body: object, style: Style) -> str:
+def line(message: Mapping[str, object], body: object, style: Style, exchange: "Exchange | None" = None) -> str:
     """The line of a message: when, packet, who to whom, what, about what, and how it went."""
     paint = style.paint
     source = endpoint(message["src_ip"], message["src_port"])
@@ -104,28 +108,25 @@ def line(message: Mapping[str, object], body: object, style: Style) -> str:
     if message["body_len"] is not None:
         preview = f" {value_text(body, PREVIEW_BYTES)}" if body is not None else ""
         parts.append(f"{message['body_len']} B{preview}")
-    return "  ".join([*parts, *_verdicts(message, paint), *_answer(message, paint)])
+    return "  ".join([*parts, *_verdicts(message, paint), *_outcome(exchange, paint)])
 
 
-def _answer(message: Mapping[str, object], paint: Paint) -> Iterator[str]:
+def _outcome(exchange: "Exchange | None", paint: Paint) -> Iterator[str]:
     """What became of a request, or which request a reply answers; nothing where no answer is expected."""
-    state, partner = message.get("answer.state"), message.get("answer.partner")
-    if partner is not None:
-        file = message["answer.partner_file"]
-        partner = f"{shown(str(file)) if file is not None else ''}#{partner}"
-    if state is None:
-        if partner is not None:
-            yield paint("dim", f"<= {partner}")
+    if exchange is None or exchange.state == "not_expected":
+        return
+    state, other = exchange.state, f"{shown(exchange.file or '')}#{exchange.packet}"
+    took = "" if exchange.latency_ns is None else f"in {latency(exchange.latency_ns)}"
+    if state == "orphan":
+        yield paint("dim", "<= request not captured")
+    elif not exchange.is_request:
+        yield paint("dim", f"<= {other} {took}" if exchange.packet is not None else f"<= {state}")
     elif state == "answered":
-        status, code = message["answer.status"], message["answer.error_code"]
-        words = [str(x) for x in (status, code) if x is not None]
-        went = " ".join([f"=> {partner}", *words, "in", latency(int(str(message["answer.latency_ns"])))])
-        yield paint("red" if status == "error" else "dim", went)
+        words = [str(x) for x in (exchange.status, exchange.error_code) if x is not None]
+        yield paint("red" if exchange.status == "error" else "dim", " ".join([f"=> {other}", *words, took]))
     elif state == "unanswered":
         yield paint("red", "=> UNANSWERED")
-    elif state == "orphan":
-        yield paint("dim", "<= request not captured")
-    elif state != "not_expected":
+    else:
         yield paint("dim", f"=> {state}")
 
 

@@ -48,7 +48,7 @@ class Choices:
     def dissection(self, side_by_side_count: int = 1) -> "Options":
         """The same for one of so many dissections that share the memory."""
         from mqpcap.pipeline import Options
-        from mqpcap.tables.arrow import Policy
+        from mqpcap.tables.messages import Policy
         from mqpcap.tcp.reassembly import MAX_BYTES
 
         memory_bytes = (self.max_memory_bytes or MAX_BYTES) // side_by_side_count

@@ -1,135 +1,287 @@
-"""What became of each request, beside the rows of ``messages`` that ``show`` prints.
+"""The rows of one capture that wait for their turn, and what becomes of their requests meanwhile.
 
-``exchanges`` knows only when a capture is read to its end, so its chunks are taken twice: once to learn the places of
-all messages, once to give each its column. The columns never leave ``show``: JSON has those of the tables.
+Chunks of messages come as they complete, rows of ``exchanges`` with them or after them. A row waits until its time is
+behind the look-ahead; what is known of its exchange by then goes with it. Where only requests with a certain outcome are
+asked for, a request waits until its own is known.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import compact, dictionary, group_ids, unified
-from mqpcap.correlate.exchanges import EXCHANGES
-from mqpcap.tables.arrow import Chunk
+from mqpcap.arrays import dictionary, unified, whole
+from mqpcap.message_bytes import BYTES
+from mqpcap.tables.messages import Chunk
 
 if TYPE_CHECKING:
-    from mqpcap.pipeline import Dissection
+    from mqpcap.cli.filters import Filter
+    from mqpcap.pipeline import Output
 
-STATE, LATENCY_NS, PARTNER, PARTNER_FILE, STATUS, ERROR_CODE = COLUMNS = (
-    "answer.state", "answer.latency_ns", "answer.partner", "answer.partner_file", "answer.status", "answer.error_code",
-)  # fmt: skip
-"""Of a request: state, latency, and status and error of its reply. Of both: the packet of the other one, and its file
-where that is not the row's own. Of a reply without a request: the state. Null on all other rows."""
-_PLACE = ("connection_id", "stream_offset", "first_packet")
-_READ = ("connection_id", "request_offset", "reply_offset", "latency_ns", "state", "status", "error_code")
-"""Of ``exchanges``."""
-_NO_EXCHANGES = compact(EXCHANGES, ("state", "status")).empty_table().select(_READ)
-
-
-class Answers:
-    """The chunks of a dissection with COLUMNS behind those of ``messages``; they must come in their own order."""
-
-    def __init__(self, dissection: "Dissection") -> None:
-        places: dict[str, list[pa.Table]] = {}
-        for chunk in dissection.chunks():
-            places.setdefault(chunk.protocol, []).append(_places(chunk))
-        ledgers = dissection.ledgers()
-        self._columns: Mapping[str, pa.Table] = {
-            name: _answers(_one(parts), _one([_NO_EXCHANGES, *(x.select(_READ) for x in ledgers[name].blocks())]))
-            for name, parts in places.items()
-            if name in ledgers
-        }
-        self._taken: dict[str, int] = {}
-
-    def __call__(self, chunk: Chunk) -> Chunk:
-        """The next chunk of its protocol with what became of its requests."""
-        if chunk.protocol not in self._columns:
-            return chunk
-        start = self._taken.get(chunk.protocol, 0)
-        self._taken[chunk.protocol] = start + chunk.messages.num_rows
-        said = self._columns[chunk.protocol].slice(start, chunk.messages.num_rows)
-        messages = chunk.messages
-        for name in COLUMNS:
-            messages = messages.append_column(name, said[name])
-        return Chunk(chunk.protocol, messages, chunk.fields)
+LOOKAHEAD_NS = 1_000_000_000
+"""Rows wait until the capture is so much later."""
+LOOKAHEAD_ROWS = 1 << 16
+"""Rows of a capture that wait; with more the earliest do not wait any longer."""
+LOOKAHEAD_BYTES = 64 << 20
+"""The same in bytes."""
+MAX_ASKING_BYTES = 256 << 20
+"""Requests of a capture that wait for their outcome because only those with a certain one are asked for."""
+MAX_ASKING_PARTS = 64
+"""So many chunks of them, then they are made one."""
+SLICE_ROWS = 1024
+"""Rows that are made Python's at a time."""
+I64 = NDArray[np.int64]
+_NONE = -(1 << 63)
+"""No number."""
 
 
-def _one(tables: Sequence[pa.Table]) -> pa.Table:
-    return unified(pa.concat_tables(tables)).combine_chunks()
+class Exchange(NamedTuple):
+    """What is known of a message's exchange. packet and file are of the other message, file only where it is not the
+    message's own; status and error_code of the reply."""
+
+    is_request: bool
+    state: str
+    latency_ns: int | None
+    packet: int | None
+    file: str | None
+    status: str | None
+    error_code: int | None
 
 
-def _places(chunk: Chunk) -> pa.Table:
-    """Where the messages are: copies, for a column of a chunk keeps alive all that came from the spool with it."""
-    numbers = {name: pa.array(chunk.messages[name].to_numpy().copy()) for name in _PLACE}
-    files = dictionary(chunk.messages["capture_file"])
-    return pa.table(
-        numbers
-        | {
-            "server": pc.equal(chunk.messages["direction"], "s2c"),
-            "capture_file": pa.DictionaryArray.from_arrays(
-                pa.array(files.indices.to_numpy().copy()), pa.array(files.dictionary.to_pylist(), pa.string())
-            ),
-        }
-    )
+class Row(NamedTuple):
+    """One message: its columns of ``messages``, those of its protocol's table, its exchange if known, and its bytes."""
+
+    capture: int
+    protocol: str
+    message: Mapping[str, object]
+    fields: Mapping[str, object]
+    exchange: Exchange | None = None
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Its place among the rows of all captures."""
+        return self.message["ts_ns"], self.capture, self.message["first_packet"]  # type: ignore[return-value]  # of MESSAGES
+
+    @property
+    def data(self) -> bytes:
+        """Its bytes."""
+        return self.message[BYTES]  # type: ignore[return-value]  # a column of bytes
 
 
-def _answers(places: pa.Table, exchanges: pa.Table) -> pa.Table:
-    """COLUMNS for the messages at ``places``, in their order."""
-    n = places.num_rows
-    request, reply = _rows(places, exchanges)
-    known = np.flatnonzero((request >= 0) | (reply >= 0))
-    asked, both = known[request[known] >= 0], np.flatnonzero((request >= 0) & (reply >= 0))
-    of_request = np.full(n, -1, np.int64)
-    of_request[request[asked]] = asked
-    of_row = np.full(n, -1, np.int64)
-    of_row[np.where(request[known] >= 0, request[known], reply[known])] = known
-    partner = np.full(n, -1, np.int64)
-    partner[request[both]], partner[reply[both]] = reply[both], request[both]
+class _Exchanges:
+    """Rows of ``exchanges`` as arrays."""
 
-    def taken(name: str, at: NDArray[np.int64]) -> pa.Array:
-        return exchanges[name].combine_chunks().take(pa.array(at, mask=at < 0))
-
-    files = places["capture_file"].combine_chunks()
-    there = pa.array(partner, mask=partner < 0)
-    file_codes = files.indices.to_numpy()
-    elsewhere = (partner >= 0) & (file_codes != file_codes[partner])
-    return pa.table(
-        {
-            STATE: taken("state", of_row),
-            LATENCY_NS: taken("latency_ns", of_request),
-            PARTNER: places["first_packet"].combine_chunks().take(there),
-            PARTNER_FILE: files.dictionary.take(pa.array(file_codes[partner], mask=~elsewhere)),
-            STATUS: taken("status", of_request),
-            ERROR_CODE: taken("error_code", of_request),
-        }
-    )
+    def __init__(self, rows: pa.Table, words: dict[str, int]) -> None:
+        ids = whole(rows["connection_id"]).to_numpy()
+        numbers = {
+            name: pc.fill_null(whole(rows[name]), _NONE).to_numpy()
+            for name in (
+                "request_offset", "reply_offset", "request_packet", "reply_packet", "request_ts_ns", "reply_ts_ns",
+                "latency_ns", "error_code",
+            )
+        }  # fmt: skip
+        from_server = pc.equal(rows["request_direction"].cast(pa.string()), "s2c").to_numpy()
+        both = {"state": _coded(rows["state"], words), "status": _coded(rows["status"], words)}
+        both |= {name: numbers[name] for name in ("latency_ns", "error_code")}
+        self.sides = []
+        for one, other, server in (("request", "reply", from_server), ("reply", "request", ~from_server)):
+            there = np.flatnonzero(numbers[f"{one}_offset"] != _NONE)
+            columns = both | {"packet": numbers[f"{other}_packet"], "packet_ts_ns": numbers[f"{other}_ts_ns"]}
+            keys = _keys(ids, numbers[f"{one}_offset"], server)[there]
+            self.sides.append((keys, one == "request", {name: values[there] for name, values in columns.items()}))
 
 
-def _rows(places: pa.Table, exchanges: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The rows of ``places`` that are the request and the reply of each exchange, -1 for none."""
-    n, m = places.num_rows, exchanges.num_rows
-    connection = pa.concat_arrays([table["connection_id"].combine_chunks() for table in (places, exchanges)])
-    code = connection.dictionary_encode().indices.to_numpy().astype(np.int64)
-    its_code, server = code[n:], places["server"].to_numpy()
-    asked, answered = (exchanges[name].combine_chunks() for name in ("request_offset", "reply_offset"))
-    answers = np.flatnonzero(answered.is_valid().to_numpy(zero_copy_only=False))
-    side = np.concatenate([2 * code[:n] + server, 2 * its_code, 2 * its_code[answers] + 1])
-    offset = pa.concat_arrays([places["stream_offset"].combine_chunks(), asked, answered.take(pa.array(answers))])
-    key = _keys(side, pc.fill_null(offset, -1).to_numpy())
-    found = pc.index_in(pa.array(key[n:]), value_set=pa.array(key[:n]))
-    row = pc.fill_null(found, -1).to_numpy().astype(np.int64)
-    reply = np.full(m, -1, np.int64)
-    reply[answers] = row[m:]
-    return row[:m], reply
+def _coded(column: pa.ChunkedArray, words: dict[str, int]) -> I64:
+    """Text as numbers, the same for the same text in all batches."""
+    array = dictionary(column)
+    codes = [*(words.setdefault(word, len(words)) for word in array.dictionary.to_pylist()), _NONE]
+    return np.array(codes, np.int64)[pc.fill_null(array.indices, len(codes) - 1).to_numpy(zero_copy_only=False)]
 
 
-def _keys(side: NDArray[np.int64], offset: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A number per place in a direction of a connection: equal where both are."""
-    spread = int(offset.max(initial=0)) + 2
-    if (int(side.max(initial=0)) + 1) * spread < 1 << 63:
-        return side * spread + offset + 1
-    return group_ids([pa.array(side), pa.array(offset)], len(side))
+def _keys(connection_id: I64, offset: I64, from_server: NDArray[np.bool_]) -> I64:
+    """A number per place in a direction of a connection."""
+    with np.errstate(over="ignore"):
+        return connection_id ^ ((2 * offset + from_server) * np.int64(0x1E3779B97F4A7C15))
+
+
+class _Part:
+    """Rows of one protocol in order of time, with what is known of their exchanges."""
+
+    _COLUMNS = ("is_request", "state", "latency_ns", "packet", "packet_ts_ns", "status", "error_code")
+
+    def __init__(self, chunk: Chunk) -> None:
+        ts_ns = chunk.messages["ts_ns"].to_numpy()
+        if (ts_ns[1:] < ts_ns[:-1]).any():
+            order = pa.array(np.argsort(ts_ns, kind="stable"))
+            chunk = Chunk(chunk.protocol, chunk.messages.take(order), chunk.fields.take(order))
+        self.chunk = chunk
+        self.at = 0
+        """Rows in front of it are given out."""
+        self.ts_ns: I64 = chunk.messages["ts_ns"].to_numpy()
+        ids, offset = (chunk.messages[name].to_numpy() for name in ("connection_id", "stream_offset"))
+        from_server = pc.equal(chunk.messages["direction"].cast(pa.string()), "s2c").to_numpy()
+        keys = _keys(ids, offset, from_server)
+        self._order = np.argsort(keys)
+        self._keys = keys[self._order]
+        self.known = {name: np.full(len(keys), _NONE, np.int64) for name in self._COLUMNS}
+        self.row_bytes = (chunk.messages.nbytes + chunk.fields.nbytes) // max(len(keys), 1)
+
+    def __len__(self) -> int:
+        return len(self.ts_ns)
+
+    def note(self, exchanges: _Exchanges) -> None:
+        """Take in what became of requests."""
+        for keys, is_request, columns in exchanges.sides:
+            at = np.minimum(np.searchsorted(self._keys, keys), len(self) - 1)
+            hit = np.flatnonzero(self._keys[at] == keys)
+            rows = self._order[at[hit]]
+            for name, values in columns.items():
+                self.known[name][rows] = values[hit]
+            self.known["is_request"][rows] = is_request
+
+    def taken(self, rows: NDArray[np.intp]) -> "_Part":
+        """Some of the rows."""
+        at = pa.array(rows)
+        part = _Part(Chunk(self.chunk.protocol, self.chunk.messages.take(at), self.chunk.fields.take(at)))
+        part.known = {name: values[rows] for name, values in self.known.items()}
+        return part
+
+
+class HeldRows:
+    """The rows of one capture that wait."""
+
+    def __init__(self, number: int, wanted: "Filter", file_count: int) -> None:
+        self._number, self._wanted, self._file_count = number, wanted, file_count
+        self._parts: list[_Part] = []
+        self._asking: list[_Part] = []
+        self._words: dict[str, int] = {}
+        self._begins: dict[str, int] = {}
+        """When the messages of each file begin."""
+        self.dropped_count = 0
+        """Requests that waited for their outcome and were too many."""
+
+    def __len__(self) -> int:
+        return sum(len(part) - part.at for part in self._parts)
+
+    def take(self, output: "Output") -> None:
+        """Take rows of any table in."""
+        if output.protocol is not None and output.fields is not None:
+            self._note_files(output.rows)
+            chunk = self._wanted(Chunk(output.protocol, output.rows, output.fields))
+            if chunk.messages.num_rows:
+                (self._asking if self._wanted.by_outcome else self._parts).append(_Part(chunk))
+        elif output.table == "exchanges":
+            exchanges = _Exchanges(output.rows, self._words)
+            for part in self._asking or self._parts:
+                part.note(exchanges)
+            self._settle_asking(None)
+        elif output.table == "connections" and self._asking:
+            self._settle_asking(output.rows["connection_id"].combine_chunks())
+
+    def _settle_asking(self, over: pa.Array | None) -> None:
+        """Sort out requests of which the outcome is known now; others of connections that are ``over`` have none."""
+        left = []
+        words = {code: word for word, code in self._words.items()}
+        for part in self._asking:
+            known = part.known["state"] != _NONE
+            wanted = self._wanted.wants(part.known, words)
+            if wanted.any():
+                self._parts.append(part.taken(np.flatnonzero(wanted)))
+            if over is not None:
+                known |= pc.is_in(part.chunk.messages["connection_id"], over).to_numpy()
+            if not known.all():
+                left.append(part.taken(np.flatnonzero(~known)) if known.any() else part)
+        self._asking = self._bounded(left)
+
+    def _bounded(self, parts: list[_Part]) -> list[_Part]:
+        if len(parts) > MAX_ASKING_PARTS:
+            by_protocol: dict[str, list[_Part]] = {}
+            for part in parts:
+                by_protocol.setdefault(part.chunk.protocol, []).append(part)
+            parts = [_Part(_joined([part.chunk for part in some])) for some in by_protocol.values()]
+        while len(parts) > 1 and sum(len(part) * part.row_bytes for part in parts) > MAX_ASKING_BYTES:
+            self.dropped_count += len(parts.pop(0))
+        return parts
+
+    def _note_files(self, messages: pa.Table) -> None:
+        if self._file_count == 1 or not messages.num_rows:
+            return
+        begins = messages.select(["capture_file", "ts_ns"]).group_by("capture_file").aggregate([("ts_ns", "min")])
+        for file, ts_ns in zip(begins["capture_file"].to_pylist(), begins["ts_ns_min"].to_pylist(), strict=True):
+            self._begins[file] = min(ts_ns, self._begins.get(file, ts_ns))
+
+    def horizon_ns(self, now_ns: int) -> int:
+        """The time before which no row waits any longer, given the time in the capture."""
+        until_ns = now_ns - LOOKAHEAD_NS
+        left = [part.ts_ns[part.at :] for part in self._parts]
+        count = len(self)
+        size = sum((len(part) - part.at) * part.row_bytes for part in self._parts)
+        room = LOOKAHEAD_ROWS if size <= LOOKAHEAD_BYTES else min(LOOKAHEAD_ROWS, count * LOOKAHEAD_BYTES // size)
+        if count > room:
+            until_ns = max(until_ns, int(np.partition(np.concatenate(left), count - room)[count - room]))
+        return until_ns
+
+    def released(self, until_ns: int) -> list[Iterator[Row]]:
+        """The rows before a time, in several sequences that are each in order."""
+        due = [(part, int(np.searchsorted(part.ts_ns, until_ns))) for part in self._parts]
+        due = [(part, stop) for part, stop in due if stop > part.at]
+        at_once = max(SLICE_ROWS // max(len(due), 1), 32)
+        out = [self._rows(part, part.at, stop, at_once) for part, stop in due]
+        for part, stop in due:
+            part.at = stop
+        self._parts = [part for part in self._parts if part.at < len(part)]
+        return out
+
+    def _rows(self, part: _Part, start: int, stop: int, at_once: int) -> Iterator[Row]:
+        protocol, shown = part.chunk.protocol, part.chunk.messages.drop_columns(self._wanted.left_out)
+        words = {code: word for word, code in self._words.items()}
+        for a in range(start, stop, at_once):
+            n = min(at_once, stop - a)
+            messages, fields = _dicts(shown.slice(a, n)), _dicts(part.chunk.fields.slice(a, n))
+            known = zip(*(part.known[name][a : a + n].tolist() for name in _Part._COLUMNS), strict=True)
+            for message, values, one in zip(messages, fields, known, strict=True):
+                exchange = None if one[1] == _NONE else self._exchange(message, one, words)
+                yield Row(self._number, protocol, message, values, exchange)
+
+    def _exchange(self, message: Mapping[str, object], known: Sequence[int], words: Mapping[int, str]) -> Exchange:
+        is_request, state, latency_ns, packet, packet_ts_ns, status, error_code = known
+        file = None
+        if self._begins and packet != _NONE:
+            file = max((f for f, t in self._begins.items() if t <= packet_ts_ns), key=self._begins.__getitem__, default=None)
+            file = None if file == message["capture_file"] else file
+        return Exchange(
+            bool(is_request), words[state], _number(latency_ns), _number(packet), file, words.get(status),
+            _number(error_code),
+        )  # fmt: skip
+
+
+def _number(value: int) -> int | None:
+    return None if value == _NONE else value
+
+
+def _joined(chunks: Sequence[Chunk]) -> Chunk:
+    """Chunks of a protocol as one."""
+    tables = [unified(pa.concat_tables(some)).combine_chunks() for some in zip(*((c.messages, c.fields) for c in chunks))]
+    return Chunk(chunks[0].protocol, *tables)
+
+
+def _dicts(table: pa.Table) -> Iterator[dict[str, object]]:
+    """What ``to_pylist`` gives."""
+    names = table.column_names
+    return (dict(zip(names, row, strict=True)) for row in zip(*map(_values, table.columns), strict=True))
+
+
+def _values(column: pa.ChunkedArray) -> list[object]:
+    """What ``to_pylist`` gives, without a scalar object for each value where that can be spared."""
+    if column.null_count == len(column):
+        return [None] * len(column)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_integer(column.type) and not column.null_count:
+        return column.to_numpy().tolist()  # type: ignore[no-any-return]  # pyarrow is untyped
+    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        return column.to_numpy().tolist()  # type: ignore[no-any-return]
+    return column.to_pylist()  # type: ignore[no-any-return]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from mqpcap.cli.console import Meter
 from mqpcap.cli.options import Choices
 from mqpcap.cli.process import settle_in
-from mqpcap.cli.reading import Outcome, one_by_one, size_bytes
+from mqpcap.cli.reading import Outcome, background, read, size_bytes
 from mqpcap.errors import MqpcapError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mqpcap.capture import Capture
-    from mqpcap.tables.arrow import Chunk
+    from mqpcap.pipeline import Output
     from mqpcap.tables.parquet import Export
 
 GROUP_BYTES = 64 << 20
@@ -64,30 +64,46 @@ def grouped(captures: "Sequence[Capture]") -> "list[list[Capture]]":
 
 def written(captures: "Sequence[Capture]", choices: Choices, tables: "Export", meter: Meter) -> Told:
     """All tables of the captures, written."""
+    from mqpcap.pipeline import CapturePipeline
     from mqpcap.tables.parquet import DATES
 
     told, outcome = Told(), Outcome(choices)
 
-    def write(chunk: "Chunk") -> None:
-        outcome.take(chunk)
-        tables.write("messages", chunk.messages, "ts_ns")
-        tables.write(chunk.protocol, chunk.fields, "ts_ns")
+    def write(output: "Output") -> None:
+        if output.protocol is not None and output.fields is not None:
+            outcome.take(output.rows)
+            tables.write(output.protocol, output.fields, "ts_ns")
+        elif output.table == "problems":
+            for row in output.rows.select(["kind", "length"]).to_pylist():
+                told.problem_bytes[row["kind"]] += row["length"]
+        tables.write(output.table, output.rows, DATES.get(output.table, "ts_ns"))
 
-    for dissection in one_by_one(captures, outcome, meter, write):
-        told.dissected_count += 1
-        for chunk in dissection.chunks():
-            write(chunk)
-        for ledger in dissection.ledgers().values():
-            for block in ledger.blocks():
-                tables.write("exchanges", block, DATES["exchanges"])
-            tables.write("deliveries", ledger.deliveries, DATES["deliveries"])
-        for block in dissection.connection_blocks():
-            tables.write("connections", block, DATES["connections"])
-        tables.write("problems", dissection.problems, DATES["problems"])
-        for row in dissection.problems.select(["kind", "length"]).to_pylist():
-            told.problem_bytes[row["kind"]] += row["length"]
+    with background(choices) as behind:
+        for capture in captures:
+            failed_count = len(outcome.unreadable)
+            told.dissected_count += read(
+                CapturePipeline(capture, choices.dissection(), write, behind), outcome, meter
+            )
+            if len(outcome.unreadable) > failed_count:
+                write_unread(tables, _unread(capture, outcome.unreadable[-1][1]), "unreadable", capture.files[0])
     told.flaws, told.notes, told.unreadable = outcome.flaws, outcome.notes, outcome.unreadable
     return told
+
+
+def _unread(capture: "Capture", reason: str) -> list[tuple[str, str]]:
+    """The files of a capture that were not read, with the reason."""
+    return [(name, reason) for name in capture.files if name not in {facts.file for facts in capture.facts}]
+
+
+def write_unread(
+    tables: "Export", files: Sequence[tuple[str, str]], status: str, capture: str | None = None
+) -> None:
+    """Rows of ``captures`` for files of which nothing was read, each a capture of its own if it is of none."""
+    from mqpcap.tables.captures import unread_files
+    from mqpcap.tables.parquet import DATES
+
+    for name, reason in files:
+        tables.write("captures", unread_files(capture or name, [(name, reason)], status), DATES["captures"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,28 +1,26 @@
-"""Inputs to dissections, and what the exit code must remember of them.
+"""Inputs to captures that are read, and what the exit code must remember of them.
 
-Captures are read side by side in threads, or one after the other for ``export`` (see ``groups``), and given in the
-order of the inputs. What cannot be read is said when everything else is done.
+What cannot be read is said when everything else is done.
 """
 
 import os
 import sys
-from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
-from mqpcap.cli.console import Meter, error_line, metered, plural, say
+from mqpcap.cli.console import Meter, error_line, plural, say
 from mqpcap.cli.options import Choices
 from mqpcap.errors import CaptureError
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor, Future
+    import pyarrow as pa
 
+    from mqpcap.background import Background
     from mqpcap.capture import Capture, Found
-    from mqpcap.pipeline import Dissection, Ready
-    from mqpcap.tables.arrow import Chunk
+    from mqpcap.pipeline import CapturePipeline
 
 NOT_COMPILED = "the byte loops are not compiled: about 8 times slower; an install with a C compiler compiles them"
 MAX_NOTES = 20
@@ -42,18 +40,12 @@ class Outcome:
     skipped: list[tuple[str, str]] = field(default_factory=list)
     flaws: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
-    stdin_path: str | None = None
-    """A copy of standard input, for commands that read a capture twice."""
-    stdin_copies: list[BinaryIO] = field(default_factory=list)
-    """Those that were opened."""
     capture_count: int = 0
     file_count: int = 0
-    aside: Callable[[], AbstractContextManager[None]] = nullcontext
-    """Entered to write rows while captures are still read: the progress bar is out of the way."""
 
-    def take(self, chunk: "Chunk") -> None:
-        """Count the flaws of a chunk."""
-        for pair in chunk.messages["flaw"].value_counts().to_pylist():
+    def take(self, messages: "pa.Table") -> None:
+        """Count the flaws of messages."""
+        for pair in messages["flaw"].value_counts().to_pylist():
             if pair["values"] is not None:
                 self.flaws[pair["values"]] += pair["counts"]
 
@@ -85,7 +77,7 @@ def found(inputs: Sequence[str], outcome: Outcome) -> "Found":
     """The captures in the inputs; what is none is the outcome's."""
     from mqpcap.capture import captures
 
-    found = captures(inputs, _stdin_copy(outcome))
+    found = captures(inputs)
     outcome.unreadable += found.unreadable
     outcome.skipped += found.skipped
     outcome.capture_count += len(found.captures)
@@ -93,73 +85,37 @@ def found(inputs: Sequence[str], outcome: Outcome) -> "Found":
     return found
 
 
-@contextmanager
-def kept_stdin(inputs: Sequence[str], outcome: Outcome) -> Iterator[None]:
-    """Standard input copied to a file for as long as it may be read again."""
-    if "-" not in inputs:
-        yield
+def steps(pipeline: "CapturePipeline", outcome: Outcome, meter: Meter | None = None) -> Iterator[None]:
+    """Reads a capture window by window; what the user has to know of it is the outcome's."""
+    name = pipeline.capture.files[0]
+    try:
+        yield from pipeline.steps(meter)
+    except CaptureError as error:
+        outcome.unreadable.append((name, error_line(error)))
         return
-    import shutil
-    import tempfile
-
-    with tempfile.NamedTemporaryFile(prefix="mqpcap-stdin-") as copy:
-        shutil.copyfileobj(sys.stdin.buffer, copy)
-        copy.flush()
-        outcome.stdin_path = copy.name
-        try:
-            yield
-        finally:
-            for opened in outcome.stdin_copies:
-                opened.close()
+    if pipeline.failure is not None:
+        outcome.unreadable.append((name, error_line(pipeline.failure)))
+    outcome.notes += [str(note) for note in pipeline.capture.notes]
+    outcome.notes += caps(name, pipeline.counts)
 
 
-def _stdin_copy(outcome: Outcome) -> BinaryIO | None:
-    if outcome.stdin_path is None:
-        return None
-    outcome.stdin_copies.append(open(outcome.stdin_path, "rb"))  # noqa: SIM115 - closed by kept_stdin
-    return outcome.stdin_copies[-1]
+def read(pipeline: "CapturePipeline", outcome: Outcome, meter: Meter) -> bool:
+    """The same to its end; whether anything could be read."""
+    return sum(1 for _ in steps(pipeline, outcome, meter)) > 0
 
 
-def again(capture: "Capture", outcome: Outcome) -> "Capture":
-    """The capture, to be read once more."""
-    if capture.files != ("-",) or outcome.stdin_path is None:
-        return capture
-    from mqpcap.capture import captures
-
-    return captures(["-"], _stdin_copy(outcome)).captures[0]
-
-
-def dissections(captures: "Sequence[Capture]", outcome: Outcome) -> "Iterator[Dissection]":
-    """Each capture dissected, in order; one that fails is the outcome's, and the others go on."""
-    choices = outcome.choices
-    # Uncompiled loops hold the interpreter lock: side by side they only take memory.
-    jobs = choices.core_count if told_of_speed(outcome) else 1
-    jobs = max(1, min(jobs, len(captures)))
-    with metered(size_bytes(captures), choices.quiet) as meter, closing(_runs(captures, choices, jobs, meter)) as runs:
-        outcome.aside = meter.aside
-        for capture, dissected in runs:
-            dissection = _noted(capture, dissected, outcome)
-            if dissection is not None:
-                yield dissection
-
-
-def one_by_one(captures: "Sequence[Capture]", outcome: Outcome, meter: Meter, ready: "Ready") -> "Iterator[Dissection]":
-    """The same one after the other; ``ready`` is given what is final on the way, behind the reading if jobs allow."""
+@contextmanager
+def background(choices: Choices) -> "Iterator[Background]":
+    """A thread that makes rows while the next window is read, where more than one core may be used."""
     from mqpcap.background import Background
-    from mqpcap.pipeline import dissect
 
-    options = outcome.choices.dissection()
-    thread: AbstractContextManager[Executor | None] = nullcontext()
-    if outcome.choices.core_count > 1:
-        from concurrent.futures import ThreadPoolExecutor
+    if choices.core_count == 1:
+        yield Background()
+        return
+    from concurrent.futures import ThreadPoolExecutor
 
-        thread = ThreadPoolExecutor(1, "mqpcap-finish")
-    with thread as pool:
-        behind = Background(pool)
-        for capture in captures:
-            dissection = _noted(capture, partial(dissect, capture, options, meter, ready, behind), outcome)
-            if dissection is not None:
-                yield dissection
+    with ThreadPoolExecutor(1, "mqpcap-finish") as pool:
+        yield Background(pool)
 
 
 def told_of_speed(outcome: Outcome) -> bool:
@@ -169,47 +125,6 @@ def told_of_speed(outcome: Outcome) -> bool:
     if not COMPILED and not outcome.choices.quiet:
         say(f"note: {NOT_COMPILED}")
     return COMPILED
-
-
-def _noted(capture: "Capture", dissected: "Callable[[], Dissection]", outcome: Outcome) -> "Dissection | None":
-    """The dissection, after the outcome has heard of it; None if nothing could be read."""
-    try:
-        dissection = dissected()
-    except CaptureError as error:
-        outcome.unreadable.append((capture.files[0], error_line(error)))
-        return None
-    if dissection.failure is not None:
-        outcome.unreadable.append((capture.files[0], error_line(dissection.failure)))
-    outcome.notes += [str(note) for note in capture.notes]
-    outcome.notes += caps(dissection)
-    return dissection
-
-
-def _runs(
-    captures: "Sequence[Capture]", choices: Choices, jobs: int, meter: Meter
-) -> "Generator[tuple[Capture, Callable[[], Dissection]], None, None]":
-    """Captures and what gives their dissections, no more than ``jobs`` begun before the first of them is taken."""
-    from mqpcap.pipeline import dissect
-
-    options = choices.dissection(jobs)
-    if jobs == 1:
-        # A thread more would change nothing, and importing its pool costs more than reading a small capture.
-        yield from ((capture, partial(dissect, capture, options, meter)) for capture in captures)
-        return
-    from concurrent.futures import ThreadPoolExecutor
-
-    waiting = deque(captures)
-    under_way: deque[tuple[Capture, Future[Dissection]]] = deque()
-    pool = ThreadPoolExecutor(jobs, "mqpcap-read")
-    try:
-        while waiting or under_way:
-            while waiting and len(under_way) < jobs:
-                capture = waiting.popleft()
-                under_way.append((capture, pool.submit(dissect, capture, options, meter)))
-            capture, run = under_way.popleft()
-            yield capture, run.result
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def size_bytes(captures: "Sequence[Capture]") -> int:
@@ -233,10 +148,9 @@ _CAPS = {
 }
 
 
-def caps(dissection: "Dissection") -> list[str]:
+def caps(name: str, counts: "Mapping[str, int]") -> list[str]:
     """What was lost on the way to a bound, in words."""
-    name = dissection.capture.files[0]
-    return [f"{name}: {words.format(n)}" for key, words in _CAPS.items() if (n := dissection.counts.get(key, 0))]
+    return [f"{name}: {words.format(n)}" for key, words in _CAPS.items() if (n := counts.get(key, 0))]
 
 
 def finish(outcome: Outcome) -> None:

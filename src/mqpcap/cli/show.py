@@ -1,26 +1,24 @@
 """``mqpcap show``: one line per message."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
 
-from mqpcap.cli.console import coloured
-from mqpcap.cli.messages import Bytes
+from mqpcap.cli.console import coloured, metered, plural
+from mqpcap.cli.messages import bytes_behind_a_hole, hidden
 from mqpcap.cli.options import Choices, common, duration_ns, protocol_names, utc_option
-from mqpcap.cli.reading import Outcome, dissections, finish, found, kept_stdin
+from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
 
 if TYPE_CHECKING:
-    from mqpcap.cli.lines import Style
-    from mqpcap.cli.time_merge import Ordered, Row
-    from mqpcap.pipeline import Dissection
-    from mqpcap.tables.arrow import Chunk
+    from mqpcap.cli.outcomes import Row
 
-LINES_AT_ONCE = 512
-NOT_IN_LINES = ["ts", "end_ts_ns", "last_packet", "frame_len"]
+ROWS_AT_ONCE = 512
+NOT_IN_LINES = ["capture", "connection_id", "stream_offset", "ts", "end_ts_ns", "last_packet"]
 """Columns of `messages`; ``ts`` costs more than all the others to bring to Python."""
 
 
@@ -64,150 +62,132 @@ def show(
     latency, or silent (success is silence here), UNANSWERED, lost (the answer was not captured) or unknown; nothing
     where no answer is expected. A reply ends with its request's packet.
     """
-    from mqpcap.cli.time_merge import Ordered
+    from mqpcap.cli.filters import Filter
+    from mqpcap.cli.time_merge import TimeMerge
 
     if as_json and (verbose or as_hex):
         raise click.UsageError("--json holds all fields already; it goes with neither -v nor -x")
     if only_unanswered and slower_than_ns is not None:
         raise click.UsageError("--unanswered and --slower-than exclude each other: no answer, no latency")
     outcome = Outcome(choices)
-    operations = tuple(op.lower() for op in only_op)
-    wanted = _Filter(only_protocol, operations, only_connection, only_flawed, only_unanswered, slower_than_ns)
-    with Ordered() as ordered, kept_stdin(inputs if as_hex else (), outcome):
-        captures = found(inputs, outcome).captures
-        for number, dissection in enumerate(dissections(captures, outcome)):
-            for chunk in _chunks(dissection, wanted.needs_answers or not as_json):
-                outcome.take(chunk)
-                ordered.add(number, wanted(chunk) if as_json or verbose or as_hex else _for_lines(wanted(chunk)))
-        if as_json:
-            _write(_json_lines(islice(ordered.rows(), count)))
-        else:
-            style = _style(ordered, outcome, utc)
-            with Bytes(captures if as_hex else (), islice(ordered.rows(), count), outcome) as data:
-                _write(_lines(islice(ordered.rows(), count), style, verbose, data if as_hex else None))
+    whole = as_json or verbose or as_hex
+    wanted = Filter(
+        only_protocol, tuple(op.lower() for op in only_op), only_connection, only_flawed, only_unanswered,
+        slower_than_ns, None if whole else _Bodies(), [] if as_json else NOT_IN_LINES if as_hex else [*NOT_IN_LINES, "frame_len"],
+    )  # fmt: skip
+    captures = found(inputs, outcome).captures
+    told_of_speed(outcome)
+    lines = _json_lines if as_json else _Lines(outcome, utc, verbose, as_hex)
+    # Rows and a bar on one terminal would run into each other.
+    with metered(size_bytes(captures), choices.quiet or sys.stdout.isatty()) as meter, suppress(_Enough):
+        writer = _Writer(lines, count)
+        TimeMerge(captures, wanted, outcome, writer, as_hex).run(meter)
     finish(outcome)
 
 
-def _chunks(dissection: "Dissection", with_answers: bool) -> "Iterator[Chunk]":
-    if not with_answers:
-        return dissection.chunks(for_ledgers=False)
-    from mqpcap.cli.outcomes import Answers
-
-    answers = Answers(dissection)
-    return map(answers, dissection.chunks())
+class _Enough(Exception):
+    """As many messages are shown as were asked for."""
 
 
-def _for_lines(chunk: "Chunk") -> "Chunk":
-    """The chunk without the columns that no line shows."""
-    from mqpcap.tables.arrow import Chunk
+class _Writer:
+    """Writes rows to stdout until there are ``count`` of them; then raises _Enough."""
 
-    body = [name for name in _body_columns(chunk.protocol) if name in chunk.fields.column_names]
-    # Without a column a table does not know how many rows it has.
-    return Chunk(chunk.protocol, chunk.messages.drop_columns(NOT_IN_LINES), chunk.fields.select(["op", *body]))
+    def __init__(self, lines: "Callable[[Row], Iterator[str]]", count: int | None) -> None:
+        self._lines = lines
+        self._left = count
+        if count == 0:
+            raise _Enough
 
-
-class _Filter:
-    """The rows of a chunk that were asked for."""
-
-    def __init__(
-        self,
-        protocols: Sequence[str],
-        operations: Sequence[str],
-        connections: Sequence[int],
-        flawed: bool,
-        unanswered: bool,
-        slower_than_ns: int | None,
-    ) -> None:
-        self.protocols = protocols
-        self.operations = operations
-        self.connections = connections
-        self.flawed = flawed
-        self.unanswered = unanswered
-        self.slower_than_ns = slower_than_ns
-
-    @property
-    def needs_answers(self) -> bool:
-        """Whether it asks for what became of requests."""
-        return self.unanswered or self.slower_than_ns is not None
-
-    def __call__(self, chunk: "Chunk") -> "Chunk":
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        from mqpcap.tables.arrow import Chunk
-
-        keep = []
-        no_answers = self.needs_answers and "answer.state" not in chunk.messages.column_names
-        if no_answers or (self.protocols and chunk.protocol not in self.protocols):
-            return Chunk(chunk.protocol, chunk.messages.slice(0, 0), chunk.fields.slice(0, 0))
-        if self.operations:
-            operation = pc.utf8_lower(chunk.messages["op"].cast(pa.string()))
-            keep.append(pc.is_in(operation, pa.array(self.operations, pa.string())))
-        if self.connections:
-            keep.append(pc.is_in(chunk.messages["connection_id"], pa.array(self.connections, pa.int64())))
-        if self.flawed:
-            keep.append(pc.is_valid(chunk.messages["flaw"]))
-        if self.unanswered:
-            keep.append(pc.fill_null(pc.equal(chunk.messages["answer.state"], "unanswered"), False))
-        if self.slower_than_ns is not None:
-            keep.append(pc.fill_null(pc.greater(chunk.messages["answer.latency_ns"], self.slower_than_ns), False))
-        if not keep:
-            return chunk
-        mask = reduce(pc.and_, keep)
-        return Chunk(chunk.protocol, chunk.messages.filter(mask), chunk.fields.filter(mask))
+    def __call__(self, rows: "Iterator[Row]") -> None:
+        rows = islice(rows, self._left)
+        while some := list(islice(rows, ROWS_AT_ONCE)):
+            sys.stdout.write("".join(f"{line}\n" for row in some for line in self._lines(row)))
+            if self._left is not None:
+                self._left -= len(some)
+        sys.stdout.flush()
+        if self._left == 0:
+            raise _Enough
 
 
-def _write(lines: Iterator[str]) -> None:
-    """Lines to stdout, some at a time."""
-    while some := list(islice(lines, LINES_AT_ONCE)):
-        sys.stdout.write("\n".join(some) + "\n")
+def _json_lines(row: "Row") -> Iterator[str]:
+    """The message as one JSON object: its columns, the fields that they do not say, and its exchange."""
+    from mqpcap.tables.json_lines import json_object, json_text
+    from mqpcap.tables.schemas import KEYS
+
+    message, exchange = row.message, row.exchange
+    out = json_object(message)
+    fields = {
+        name: value for name, value in row.fields.items()
+        if name not in KEYS and (value is None or message.get(name) is None or _text(value) != str(message[name]))
+    }  # fmt: skip
+    out["fields"] = json_object(fields)
+    if exchange is not None:
+        other = "reply_packet" if exchange.is_request else "request_packet"
+        file = {other.replace("packet", "file"): exchange.file}
+        about = {"state": exchange.state, "latency_ns": exchange.latency_ns, other: exchange.packet}
+        out["exchange"] = json_object(about | file)
+    yield json_text(out)
 
 
-def _json_lines(rows: "Iterator[Row]") -> Iterator[str]:
-    from mqpcap.tables.arrow import MESSAGES
-    from mqpcap.tables.json_lines import json_text, json_value
-
-    for row in rows:
-        yield json_text(
-            {name: json_value(row.message[name]) for name in MESSAGES.names}
-            | {"fields": {name: json_value(value) for name, value in row.fields.items()}}
-        )
+def _text(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-def _style(ordered: "Ordered", outcome: Outcome, utc: bool) -> "Style":
-    """Dates only where the rows are of more than one day, file names only where there is more than one."""
-    from mqpcap.cli.lines import Paint, Style, day
+class _Lines:
+    """Lines for people of each row. Dates stand where the day is not that of the first line, names of files where there
+    is more than one."""
 
-    span_ns = ordered.span_ns or (0, 0)
-    dated = day(span_ns[0], utc) != day(span_ns[1], utc)
-    return Style(utc, dated, outcome.file_count > 1, Paint(coloured(sys.stdout)))
+    def __init__(self, outcome: Outcome, utc: bool, verbose: bool, as_hex: bool) -> None:
+        from mqpcap.cli import lines
+
+        self._choices, self._verbose, self._as_hex = outcome.choices, verbose, as_hex
+        self._day, self._line, self._tree = lines.day, lines.line, lines.tree
+        self._plain = lines.Style(utc, False, outcome.file_count > 1, lines.Paint(coloured(sys.stdout)))
+        self._dated = replace(self._plain, dated=True)
+        self._first_day: str | None = None
+        self._bodies = _Bodies()
+        self._names: dict[str, Mapping[str, Mapping[int, str]]] = {}
+
+    def __call__(self, row: "Row") -> Iterator[str]:
+        today = self._day(row.message["ts_ns"], self._plain.utc)  # type: ignore[arg-type]  # of MESSAGES
+        if self._first_day is None:
+            self._first_day = today
+        body = None
+        for name in self._bodies[row.protocol]:
+            if body is None:
+                body = row.fields.get(name)
+        yield self._line(row.message, body, self._plain if today == self._first_day else self._dated, row.exchange)
+        if self._verbose:
+            yield from self._fields(row)
+        if self._as_hex:
+            yield from self._bytes(row)
+
+    def _fields(self, row: "Row") -> Iterator[str]:
+        from mqpcap.tables.schemas import KEYS
+
+        if row.protocol not in self._names:
+            self._names[row.protocol] = enum_names(row.protocol)
+        yield from self._tree({k: v for k, v in row.fields.items() if k not in KEYS}, self._names[row.protocol])
+
+    def _bytes(self, row: "Row") -> Iterator[str]:
+        from mqpcap.cli.dumps import dump
+
+        veil = hidden(row, self._choices)
+        yield from dump(row.data, () if veil is None else veil.spans)
+        behind = bytes_behind_a_hole(row)
+        if behind:
+            yield f"    and {plural(behind, 'byte')} behind missing ones"
 
 
-def _lines(rows: "Iterator[Row]", style: "Style", verbose: bool, data: "Bytes | None") -> Iterator[str]:
-    from mqpcap.cli.dumps import dump
-    from mqpcap.cli.lines import line, tree
-    from mqpcap.protocols import protocols
-    from mqpcap.tables.arrow import KEYS
+class _Bodies(dict[str, tuple[str, ...]]):
+    """By protocol the columns of its table of which the first that is there has the user's payload."""
 
-    known = protocols()
-    bodies = {name: _body_columns(name) for name in known}
-    names = {name: enum_names(name) for name in known} if verbose else {}
-    for row in rows:
-        body = next((x for name in bodies[row.protocol] if (x := row.fields.get(name)) is not None), None)
-        yield line(row.message, body, style)
-        if verbose:
-            yield from tree({k: v for k, v in row.fields.items() if k not in KEYS}, names[row.protocol])
-        if data is not None:
-            for run in data.runs(row):
-                yield from dump(run.data, run.hidden, run.offset)
+    def __missing__(self, protocol: str) -> tuple[str, ...]:
+        from mqpcap.protocols import protocols
 
-
-def _body_columns(protocol: str) -> tuple[str, ...]:
-    """Columns of the protocol's table; the first that is there has the user's payload."""
-    from mqpcap.protocols import protocols
-
-    columns = protocols()[protocol].envelope.body
-    return (columns,) if isinstance(columns, str) else columns
+        columns = protocols()[protocol].envelope.body
+        self[protocol] = (columns,) if isinstance(columns, str) else tuple(columns)
+        return self[protocol]
 
 
 def enum_names(protocol: str) -> Mapping[str, Mapping[int, str]]:

@@ -52,7 +52,7 @@ def export(
     """
     if NoPandas in sys.meta_path:
         sys.meta_path.remove(NoPandas)  # the other commands are spared it; pyspark is not
-    from mqpcap.spark import job, plan
+    from mqpcap.spark import job, partitions
     from mqpcap.spark.remote import shown
     from mqpcap.spark.session import session
 
@@ -65,7 +65,7 @@ def export(
     if "-" in inputs:
         raise click.BadParameter("standard input cannot be read by a cluster", param_hint="INPUT")
     outcome = Outcome(choices)
-    found = plan.found(inputs)
+    found = partitions.found(inputs)
     outcome.unreadable += found.unreadable
     outcome.skipped += found.skipped
     outcome.capture_count = len(found.captures)
@@ -99,7 +99,7 @@ def export(
 def _options(choices: Choices) -> "Options":
     from dataclasses import replace
 
-    from mqpcap.spark.engine import TASK_MEMORY_BYTES
+    from mqpcap.spark.share import TASK_MEMORY_BYTES
 
     memory_bytes = choices.max_memory_bytes or TASK_MEMORY_BYTES
     return replace(choices.dissection(), max_memory_bytes=memory_bytes)

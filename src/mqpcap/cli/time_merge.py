@@ -1,153 +1,142 @@
-"""Chunks of many captures to rows in order of time.
+"""Captures to rows in order of time, while they are read.
 
-Rows wait in memory up to a bound, then in one temporary file, a slice at a time; the merge opens a slice
-when its first row is due. A row's place is fixed by time, capture, packet, connection, direction and offset.
+Each capture is read window by window, the one that is behind the others first, so that rows of all of them come in one
+order without a second look at any. A row waits for its look-ahead only (``outcomes``): one that completes later than
+that comes out of order. Where an input has nothing more at hand, nothing waits.
 """
 
 import heapq
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from types import TracebackType
-from typing import IO, Self
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
+from mqpcap.capture import Capture, Reader, Window
+from mqpcap.cli.console import Meter
+from mqpcap.cli.outcomes import HeldRows, Row
+from mqpcap.cli.reading import Outcome, size_bytes, steps
+from mqpcap.errors import CaptureError
+from mqpcap.message_bytes import BytesPipeline
+from mqpcap.pipeline import CapturePipeline, Options
 
-from mqpcap.tables.arrow import Chunk
+if TYPE_CHECKING:
+    from mqpcap.cli.filters import Filter
+    from mqpcap.decode.columns import Records
+    from mqpcap.decode.framing import Frames
+    from mqpcap.pipeline import Output
 
-SLICE_ROWS = 1024
-"""Rows that are opened at a time."""
-HELD_BYTES = 128 << 20
-"""So much waits in memory."""
+SMALL_BYTES = 1 << 20
+"""A capture up to this size is read to its end at once, and its file is closed."""
+MAX_OPEN = 256
+"""Captures that are read at the same time. Where more overlap, the rest comes behind them."""
+_BEGIN, _END = -(1 << 63), (1 << 63) - 1
 
-Value = object
-Key = tuple[int, int, int, int, str, int]
-_KEY = ("ts_ns", "first_packet", "connection_id", "direction", "stream_offset")
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One message: its columns of ``messages``, those of its protocol's table, and the capture it is of."""
-
-    capture: int
-    protocol: str
-    message: Mapping[str, Value]
-    fields: Mapping[str, Value]
-
-
-@dataclass(slots=True)
-class _Slice:
-    """Some rows of a chunk, as tables or as their place in the file."""
-
-    capture: int
-    protocol: str
-    tables: tuple[pa.Table, pa.Table] | None
-    place: tuple[int, int, int] = (0, 0, 0)
+Write = Callable[[Iterator[Row]], None]
+"""Is given rows in order; what it raises ends the reading."""
 
 
-class Ordered:
-    """Takes chunks in, gives their rows in order of time; a context manager that lets the file go."""
+class _Clock(CapturePipeline):
+    """A pipeline that knows what time it is in the capture."""
 
-    def __init__(self, held_bytes: int = HELD_BYTES) -> None:
-        self._room_bytes = held_bytes
-        self._chunks: list[tuple[Key, list[_Slice]]] = []
-        self._file: IO[bytes] | None = None
-        self.span_ns: tuple[int, int] | None = None
-        """Times of the first and last row."""
+    now_ns = _BEGIN
 
-    def __enter__(self) -> Self:
-        return self
+    def messages(self, window: Window) -> "Iterator[tuple[Frames, Records]]":
+        """The messages that the packets of a window complete."""
+        self.now_ns = max(self.now_ns, int(window.ts_ns.max()))
+        return super().messages(window)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._file is not None:
-            self._file.close()
 
-    def add(self, capture: int, chunk: Chunk) -> None:
-        """Take a chunk in; its rows are sorted."""
-        if not chunk.messages.num_rows:
+class _ClockWithBytes(_Clock, BytesPipeline):
+    """The same with the bytes of messages."""
+
+
+class Source:
+    """One capture on its way, and its rows that wait."""
+
+    def __init__(self, number: int, capture: Capture, wanted: "Filter", begins_ns: int) -> None:
+        self.capture = capture
+        self.held = HeldRows(number, wanted, len(capture.files))
+        self.until_ns = begins_ns
+        """Rows before it have nothing to wait for."""
+        self.is_small = _is_small(capture)
+        self._pipeline: _Clock | None = None
+        self._steps: Iterator[None] = iter(())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is being read."""
+        return self._pipeline is not None and self.until_ns != _END
+
+    def advance(self, options: Options, outcome: Outcome, meter: Meter, with_bytes: bool) -> None:
+        """Read a window, a small capture whole."""
+        if self._pipeline is None:
+
+            def take(output: "Output") -> None:
+                if output.table == "messages":
+                    outcome.take(output.rows)
+                self.held.take(output)
+
+            self._pipeline = (_ClockWithBytes if with_bytes else _Clock)(self.capture, options, take)
+            self._steps = steps(self._pipeline, outcome, meter)
+        if any(not self.is_small for _ in self._steps):
+            self.until_ns = self.held.horizon_ns(self._pipeline.now_ns)
             return
-        self._room_bytes -= chunk.messages.nbytes + chunk.fields.nbytes
-        slices = []
-        for start in range(0, chunk.messages.num_rows, SLICE_ROWS):
-            tables = chunk.messages.slice(start, SLICE_ROWS), chunk.fields.slice(start, SLICE_ROWS)
-            if self._room_bytes >= 0:
-                slices.append(_Slice(capture, chunk.protocol, tables))
-            else:
-                slices.append(_Slice(capture, chunk.protocol, None, self._written(tables)))
-        first = {name: chunk.messages[name][0].as_py() for name in _KEY}
-        span_ns = chunk.messages["ts_ns"][0].as_py(), chunk.messages["ts_ns"][-1].as_py()
-        known = self.span_ns or span_ns
-        self.span_ns = min(known[0], span_ns[0]), max(known[1], span_ns[1])
-        self._chunks.append((_key(capture, first), slices))
-
-    def _written(self, tables: tuple[pa.Table, pa.Table]) -> tuple[int, int, int]:
-        if self._file is None:
-            import tempfile
-
-            self._file = tempfile.TemporaryFile(prefix="mqpcap-rows-")  # noqa: SIM115 - closed on exit
-        ends = [self._file.tell()]
-        for table in tables:
-            with pa.ipc.new_stream(self._file, table.schema) as writer:
-                writer.write_table(table)
-            ends.append(self._file.tell())
-        return ends[0], ends[1] - ends[0], ends[2] - ends[1]
-
-    def _opened(self, one: _Slice) -> tuple[pa.Table, pa.Table]:
-        if one.tables is not None:
-            return one.tables
-        assert self._file is not None
-        start, messages_bytes, fields_bytes = one.place
-        self._file.seek(start)
-        both = [self._file.read(n) for n in (messages_bytes, fields_bytes)]
-        messages, fields = (pa.ipc.open_stream(x).read_all() for x in both)
-        return messages, fields
-
-    def rows(self) -> Iterator[Row]:
-        """Every row, earliest first; may be asked again."""
-        # (key, chunk, iterator): a chunk whose turn has not come has no iterator, only the key of its first row.
-        heap: list[tuple[Key, int, Row | None]] = [(key, i, None) for i, (key, _) in enumerate(self._chunks)]
-        heapq.heapify(heap)
-        iterators: dict[int, Iterator[Row]] = {}
-        while heap:
-            _, i, row = heap[0]
-            if row is None:
-                iterators[i] = self._rows(self._chunks[i][1])
-                row = next(iterators[i])
-            yield row
-            following = next(iterators[i], None)
-            if following is None:
-                heapq.heappop(heap)
-                del iterators[i]
-            else:
-                heapq.heapreplace(heap, (_key(following.capture, following.message), i, following))
-
-    def _rows(self, slices: list[_Slice]) -> Iterator[Row]:
-        for one in slices:
-            messages, fields = self._opened(one)
-            for message, values in zip(_dicts(messages), _dicts(fields), strict=True):
-                yield Row(one.capture, one.protocol, message, values)
+        self.until_ns = _END
+        if self.held.dropped_count:
+            outcome.notes.append(
+                f"{self.capture.files[0]}: {self.held.dropped_count:,} requests waited too long for an answer to be told"
+            )
 
 
-def _dicts(table: pa.Table) -> Iterator[dict[str, Value]]:
-    """What ``to_pylist`` gives."""
-    names = table.column_names
-    return (dict(zip(names, row, strict=True)) for row in zip(*map(_values, table.columns), strict=True))
+class TimeMerge:
+    """Rows of captures in order of time, given to ``write``."""
+
+    def __init__(
+        self, captures: Sequence[Capture], wanted: "Filter", outcome: Outcome, write: Write, with_bytes: bool
+    ) -> None:
+        begins = [_begin_ns(capture) for capture in captures] if len(captures) > 1 else [_BEGIN]
+        pairs = enumerate(zip(captures, begins, strict=False))
+        self._sources = [Source(i, capture, wanted, begin_ns) for i, (capture, begin_ns) in pairs]
+        self._outcome, self._write, self._with_bytes = outcome, write, with_bytes
+        jobs = max(1, min(len(captures), outcome.choices.core_count))
+        self._options = outcome.choices.dissection(jobs)
+        for source in self._sources:
+            source.capture.on_idle = partial(self._idle, source)
+
+    def run(self, meter: Meter) -> None:
+        """Read all captures to their ends."""
+        while todo := [source for source in self._sources if source.until_ns != _END]:
+            if sum(source.is_open for source in todo) >= MAX_OPEN:
+                todo = [source for source in todo if source.is_open]
+            min(todo, key=attrgetter("until_ns")).advance(self._options, self._outcome, meter, self._with_bytes)
+            self._release()
+            self._sources = [source for source in self._sources if source.until_ns != _END or len(source.held)]
+
+    def _idle(self, source: Source) -> None:
+        """An input has nothing more at hand."""
+        source.until_ns = _END - 1
+        self._release()
+
+    def _release(self) -> None:
+        until_ns = min(source.until_ns for source in self._sources)
+        rows = [some for source in self._sources for some in source.held.released(until_ns)]
+        self._write(heapq.merge(*rows, key=attrgetter("order")))
 
 
-def _values(column: pa.ChunkedArray) -> list[Value]:
-    """What ``to_pylist`` gives, without a scalar object for each value where that can be spared."""
-    if column.null_count == len(column):
-        return [None] * len(column)
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pa.types.is_integer(column.type) and not column.null_count:
-        return column.to_numpy().tolist()  # type: ignore[no-any-return]  # pyarrow is untyped
-    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
-        return column.to_numpy().tolist()  # type: ignore[no-any-return]
-    return column.to_pylist()  # type: ignore[no-any-return]
+def _is_small(capture: Capture) -> bool:
+    return all(map(os.path.isfile, capture.files)) and size_bytes([capture]) <= SMALL_BYTES
 
 
-def _key(capture: int, row: Mapping[str, object]) -> Key:
-    ts_ns, first_packet, connection_id, direction, stream_offset = (row[name] for name in _KEY)
-    return ts_ns, capture, first_packet, connection_id, direction, stream_offset  # type: ignore[return-value]  # of MESSAGES
+def _begin_ns(capture: Capture) -> int:
+    """When the first packet of a capture came; the begin of all times where that is not known without reading it."""
+    if os.path.isfile(capture.files[0]):
+        with suppress(CaptureError, OSError):
+            source = capture.source(0)
+            try:
+                for window in Reader(capture.files[0], 0, source).windows():
+                    return int(window.ts_ns[0])
+            finally:
+                source.close()
+    return _BEGIN

@@ -1,8 +1,8 @@
 """Which reply answers which request, and which publish a delivery came from.
 
-:class:`Correlation` runs along with the messages of one protocol: it is fed with rows as they are decoded and gives rows
-of ``exchanges`` and ``deliveries`` as soon as they are certain. ``dialogue`` decides on one connection, ``exchanges``
-keeps what waits, ``deliveries`` looks publishes up.
+:class:`Correlation` runs along with the messages of one protocol: it is fed with rows as they are decoded and gives
+rows of ``exchanges`` and ``deliveries`` as soon as they are certain. ``dialogue`` decides on one connection,
+``exchanges`` keeps what waits, ``deliveries`` looks publishes up.
 """
 
 from collections.abc import Iterator
@@ -21,12 +21,12 @@ class Correlation:
 
     def __init__(self, protocol: str, rule: Rule, prints: Prints) -> None:
         self._exchanges = Exchanges(protocol, rule, prints)
-        self._deliveries = None if rule.deliveries is None else Deliveries(protocol, rule.deliveries, prints)
+        self.deliveries = None if rule.deliveries is None else Deliveries(protocol, rule.deliveries, prints)
 
     @property
     def counts(self) -> dict[str, int]:
         """What was left out: deliveries that several publishes fit, publishes that were pushed out of the table."""
-        made = self._deliveries
+        made = self.deliveries
         if made is None:
             return {}
         return {"doubtful_deliveries": made.doubtful_count, "pushed_out": made.pushed_out_count}
@@ -42,9 +42,11 @@ class Correlation:
         """The same for what is left of connections that are over."""
         yield from self._given(*self._exchanges.close(closing), None)
 
-    def _given(self, tables: list[pa.Table], pairs: Pairs | None, batch: Batch | None) -> Iterator[tuple[str, pa.Table]]:
+    def _given(
+        self, tables: list[pa.Table], pairs: Pairs | None, batch: Batch | None
+    ) -> Iterator[tuple[str, pa.Table]]:
         yield from (("exchanges", table) for table in tables)
-        if self._deliveries is not None:
-            found = self._deliveries.feed(batch, pairs)
+        if self.deliveries is not None:
+            found = self.deliveries.feed(batch, pairs)
             if found is not None:
                 yield "deliveries", found

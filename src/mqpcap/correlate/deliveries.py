@@ -6,7 +6,7 @@ Keys of publishes that were pushed out stay for a while longer, so that the seco
 taken for the only one. The table is sorted only when something is delivered: publishes nobody gets cost nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import constant
 from mqpcap.correlate.exchanges import Batch, Pairs
-from mqpcap.schema.requests import I64, DeliveryRule, Keys, Prints
+from mqpcap.schema.requests import I64, DeliveryRule, Prints
 
-MAX_PUBLISHES = 1 << 20
+MAX_PUBLISHES = 1 << 19
 """Publishes that a delivery is looked for among; about 48 bytes each."""
-MAX_PUSHED_OUT = 1 << 22
+MAX_PUSHED_OUT = 1 << 21
 """Keys of older publishes, which make deliveries doubtful; 8 bytes each."""
 MAX_RUNS = 8
 """Sorted runs of publishes; with more, the small ones are merged."""
+_NARROW = ("connection_id", "destination", "server_ip", "server_port")
 _FIELDS = ("key", "ts_ns", "connection_id", "offset", "note")
 
 
@@ -42,6 +43,70 @@ class _Run:
         return len(self.columns["key"])
 
 
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Publishes as a delivery is looked for among them, a column each; ``note`` is the protocol's."""
+
+    key: I64
+    ts_ns: I64
+    connection_id: I64
+    offset: I64
+    note: I64
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """Deliveries whose publishes are looked for. ``text`` gives the key as text of some of them, by their places."""
+
+    key: I64
+    ts_ns: I64
+    connection_id: I64
+    offset: I64
+    destination: pa.Array
+    text: Callable[[pa.Array], pa.Array]
+
+
+def keyed(
+    rule: DeliveryRule, prints: Prints, batch: Batch | None, pairs: Pairs | None
+) -> tuple[Published, Delivered, pa.Table, pa.Table] | None:
+    """The publishes and deliveries among some rows, and connection, destination and server of both; None without any."""
+    if rule.of_pairs:
+        if pairs is None:
+            return None
+        requests, replies = pairs.requests, pairs.replies
+        place = replies[0].column_names.index("destination")
+        named = replies[0].set_column(place, "destination", requests[0]["destination"])
+        replies = named, *replies[1:]
+        publishes, delivers = rule.keys(requests[0], replies[0], prints)
+    elif batch is None:
+        return None
+    else:
+        requests = replies = batch.table, batch.flow, batch.offset, batch.ts_ns
+        publishes, delivers = rule.keys(batch.table, prints)
+    out, back = (
+        rows[0].select([*_NARROW]).take(pa.array(keys.rows)) for rows, keys in ((requests, publishes), (replies, delivers))
+    )
+    note, own = (np.zeros(len(x.rows), np.int64) if x.note is None else x.note for x in (publishes, delivers))
+    published, delivered = (
+        (_with_server(rule, keys.key, some, prints), ts_ns[keys.rows], some["connection_id"].to_numpy(), offset[keys.rows])
+        for (_, _, offset, ts_ns), keys, some in ((requests, publishes, out), (replies, delivers, back))
+    )
+
+    def text(at: pa.Array) -> pa.Array:
+        return rule.text(replies[0].take(pa.array(delivers.rows).take(at)), own[at.to_numpy()])
+
+    return Published(*published, note), Delivered(*delivered, back["destination"], text), out, back
+
+
+def _with_server(rule: DeliveryRule, key: I64, rows: pa.Table, prints: Prints) -> I64:
+    """The keys with the server in them, where that counts."""
+    if rule.across_servers:
+        return key
+    with np.errstate(over="ignore"):
+        server = prints(rows["server_ip"]) * 65599 + rows["server_port"].to_numpy()
+        return key * np.int64(1_000_003) + server
+
+
 @dataclass(slots=True)
 class Deliveries:
     """The deliveries of one protocol in the making; ``doubtful_count`` and ``pushed_out_count`` tell what has no row."""
@@ -56,43 +121,18 @@ class Deliveries:
     _count: int = 0
     _pushed_out: I64 = field(default_factory=lambda: np.empty(0, np.int64))
 
-    def feed(self, batch: Batch | None, pairs: "Pairs | None") -> pa.Table | None:
+    def feed(self, batch: Batch | None, pairs: Pairs | None) -> pa.Table | None:
         """Take rows in; returns the rows of ``deliveries`` among them."""
-        if self.rule.of_pairs:
-            if pairs is None:
-                return None
-            requests, replies = pairs.requests, pairs.replies
-            place = replies[0].column_names.index("destination")
-            named = replies[0].set_column(place, "destination", requests[0]["destination"])
-            replies = named, *replies[1:]
-            publishes, delivers = self.rule.keys(requests[0], replies[0], self.prints)
-        elif batch is None:
-            return None
-        else:
-            requests = replies = batch.table, batch.flow, batch.offset, batch.ts_ns
-            publishes, delivers = self.rule.keys(batch.table, self.prints)
-        if len(publishes.rows):
-            self._add(publishes, requests)
-        return self._matched(delivers, replies) if len(delivers.rows) and self._count else None
+        found = keyed(self.rule, self.prints, batch, pairs)
+        return None if found is None else self.look_up(*found[:2])
 
-    def _keyed(self, keys: Keys, table: pa.Table) -> I64:
-        """The keys with the server in them, where that counts."""
-        if self.rule.across_servers:
-            return keys.key
-        at = pa.array(keys.rows)
-        with np.errstate(over="ignore"):
-            server = self.prints(table["server_ip"].take(at)) * 65599 + table["server_port"].take(at).to_numpy()
-            return keys.key * np.int64(1_000_003) + server
-
-    def _add(self, keys: Keys, rows: tuple[pa.Table, I64, I64, I64]) -> None:
-        table, _, offset, ts_ns = rows
-        at = keys.rows
-        note = np.zeros(len(at), np.int64) if keys.note is None else keys.note
-        ids = table["connection_id"].take(pa.array(at)).to_numpy()
-        part = {"key": self._keyed(keys, table), "ts_ns": ts_ns[at], "connection_id": ids, "offset": offset[at]}
-        self._fresh.append(part | {"note": note})
-        self._count += len(at)
-        self._push_out()
+    def look_up(self, published: Published, delivered: Delivered) -> pa.Table | None:
+        """The same of rows that have their keys."""
+        if len(published.key):
+            self._fresh.append({name: getattr(published, name) for name in _FIELDS})
+            self._count += len(published.key)
+            self._push_out()
+        return self._matched(delivered) if len(delivered.key) and self._count else None
 
     def _push_out(self) -> None:
         """Let the oldest publishes go when there are too many."""
@@ -118,9 +158,8 @@ class Deliveries:
                 self._runs.append(_Run.of([run.columns for run in two]))
         return self._runs
 
-    def _matched(self, keys: Keys, rows: tuple[pa.Table, I64, I64, I64]) -> pa.Table | None:
-        table, _, offset, ts_ns = rows
-        key, now = self._keyed(keys, table), ts_ns[keys.rows]
+    def _matched(self, delivered: Delivered) -> pa.Table | None:
+        key, now = delivered.key, delivered.ts_ns
         count = np.zeros(len(key), np.int64)
         found = {name: np.zeros(len(key), np.int64) for name in _FIELDS}
         for run in self._sorted():
@@ -132,32 +171,26 @@ class Deliveries:
         if len(self._pushed_out):
             at = np.minimum(np.searchsorted(self._pushed_out, key), len(self._pushed_out) - 1)
             count[self._pushed_out[at] == key] += 1
-        sure = count == 1
-        sure &= found["key"] == key
+        sure = (count == 1) & (found["key"] == key)
         self.doubtful_count += int((count > 1).sum())
         at = np.flatnonzero(sure)
-        if not len(at):
-            return None
-        note = np.zeros(len(at), np.int64) if keys.note is None else keys.note[at]
-        publish = {name: values[at] for name, values in found.items()}
-        return self._rows(publish, keys.rows[at], note, table, offset, ts_ns)
+        return self._rows({name: values[at] for name, values in found.items()}, at, delivered) if len(at) else None
 
-    def _rows(
-        self, publish: Mapping[str, I64], at: NDArray[np.intp], note: I64, table: pa.Table, offset: I64, ts_ns: I64
-    ) -> pa.Table:
-        some = table.take(pa.array(at))
+    def _rows(self, publish: Mapping[str, I64], at: NDArray[np.intp], delivered: Delivered) -> pa.Table:
+        rows = pa.array(at)
+        text = delivered.text(rows)
         return pa.table(
             {
                 "protocol": constant(self.protocol, len(at)).cast(pa.string()),
-                "destination": some["destination"].cast(pa.string()),
-                "key": self.rule.text(some, publish["note"], note),
+                "destination": delivered.destination.take(rows).cast(pa.string()),
+                "key": text if self.rule.whole is None else self.rule.whole(text, publish["note"]),
                 "publish_connection_id": publish["connection_id"],
                 "publish_offset": publish["offset"],
-                "deliver_connection_id": some["connection_id"],
-                "deliver_offset": offset[at],
+                "deliver_connection_id": delivered.connection_id[at],
+                "deliver_offset": delivered.offset[at],
                 "publish_ts_ns": publish["ts_ns"],
-                "deliver_ts_ns": ts_ns[at],
-                "latency_ns": ts_ns[at] - publish["ts_ns"],
+                "deliver_ts_ns": delivered.ts_ns[at],
+                "latency_ns": delivered.ts_ns[at] - publish["ts_ns"],
                 "how": constant(self.rule.how, len(at)).cast(pa.string()),
             }
         )

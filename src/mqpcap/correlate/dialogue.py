@@ -7,18 +7,21 @@ what became of it as soon as that is certain. It promises: no wrong pair, and no
 
 How a pair becomes certain. A server answers the requests of a connection one after the other, so pairs never cross.
 A request is FIXED (it gets exactly one reply), OPEN (one or none) or NEVER (none). In STEP a reply that fits only one
-of the requests it may belong to, which are the OPEN ones up to the first FIXED one and that one, is its answer. Such a pair
-is a barrier: all requests in front of it were handled, and those without a reply got none. A reply that fits several
-waits for the next barrier; then it is paired if the earliest and the latest possible place agree.
+of the requests it may belong to, which are the OPEN ones up to the first FIXED one and that one, is its answer. Such a
+pair is a barrier: all requests in front of it were handled, and those without a reply got none. A reply that fits
+several waits for the next barrier; then it is paired if the earliest and the latest possible place agree.
 
 Missing bytes end the counting. A reply that repeats values of its request (a tie) starts it again where it fits exactly
 one FIXED request. Without ties the replies behind a gap are placed where they fit all in a row, if that is one place.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from mqpcap.schema.requests import RequestKind, Rules, State
+import numpy as np
+from numpy.typing import NDArray
+
+from mqpcap.schema.requests import I64, RequestKind, Rules, State
 
 NEVER, FIXED, OPEN, IGNORED, BREAKS, NOTHING, CUT = map(int, RequestKind)
 ANSWERED, SILENT, NOT_EXPECTED, UNANSWERED, LOST, ORPHAN, UNKNOWN = map(int, State)
@@ -30,13 +33,15 @@ MAX_CANDIDATES = 64
 """Requests considered for one ambiguous reply; beyond it the reply stays unpaired."""
 MAX_AMBIGUOUS = 64
 """Replies that wait for the next barrier; beyond it they stay unpaired."""
-MAX_OPEN = 1 << 16
+MAX_OPEN = 1 << 14
 """Open requests of a connection that a reply is looked for among; older ones get no reply any more."""
 MAX_PLACES = 4096
 """Places that are tried for the replies behind a gap; with more they stay unpaired."""
+NO_TIE = -(1 << 63)
+"""Of a message that was not captured whole, so that it is not known what it repeats."""
 MAX_NAMES = 1 << 16
 """Names of requests that a connection remembers, to tell which are used again."""
-MAX_TIES = 1 << 14
+MAX_TIES = 1 << 12
 """Ties of requests that a connection with missing requests remembers, to tell which replies nobody asked for."""
 STEADY = 3
 RISING = 8
@@ -70,6 +75,18 @@ class Reply(NamedTuple):
     untied: bool
 
 
+class Requests(NamedTuple):
+    """Requests of a connection that follow each other with no reply between: an array a column, as of Request."""
+
+    rows: I64
+    codes: I64
+    ties: I64
+    numbers: Sequence[I64]
+    ts_ns: I64
+    end_ns: I64
+    offset: I64
+
+
 class Found:
     """What dialogues found since it was last emptied: pairs of rows, states of rows, and how far servers came."""
 
@@ -80,6 +97,8 @@ class Found:
         """Empty it."""
         self.pairs: list[tuple[int, int]] = []
         self.states: list[tuple[int, int]] = []
+        self.kinds: list[tuple[int, int]] = []
+        """Rows whose kind is another than it was when they were taken in."""
         self.handled: dict[int, int] = {}
         """By flow: the stream offset up to which the server handled the client's bytes."""
 
@@ -106,6 +125,18 @@ class _Counter:
             self.steps += 1
         self.last = number
 
+    def add_all(self, numbers: I64) -> None:
+        """The next numbers."""
+        numbers = numbers[numbers >= 0]
+        for number in numbers[:2].tolist():
+            self.add(number)
+        if len(numbers) > 2:
+            steps = np.diff(numbers[1:])
+            self.falls = self.falls or bool((steps <= 0).any())
+            self.even = self.even and bool((steps == self.step).all())
+            self.steps += len(steps)
+            self.step, self.last = int(steps[-1]), int(numbers[-1])
+
     @property
     def rises(self) -> bool:
         """Connections may share a counter, so equal steps are sooner a proof than steps upwards."""
@@ -121,8 +152,8 @@ class Dialogue:
         self.mode = STEP if started else (TIED if rules.ties else OVER)
         self.queue: list[Request] = []
         self.head = 0
-        self.waiting: list[tuple[Reply, int]] = []  # with the first place in the queue that it may have
-        self.frozen_at = -1  # stream offset of the first missing request; where only order tells, none behind it is paired
+        self.waiting: list[tuple[Reply, int, int]] = []  # with its first and last place in the queue
+        self.frozen_at = -1  # stream offset of the first missing request; by order alone, none behind it is paired
         self.requests_missing = not started
         self.replies_missing = False
         self.unordered = False
@@ -131,8 +162,13 @@ class Dialogue:
         self.slowest_ns = HANDLING_NS
         self.places: list[int] = []
         self.run: list[Reply] = []
+        self.spoiled: set[int] = set()  # rows of open requests that may have got a reply that was left unpaired
         self.ties: set[int] = set()
         self.counters: list[_Counter] = []
+        self.early: list[Reply] = []
+        self.later: list[Requests] = []
+        self.later_count = 0
+        self.lonely: list[int] = []  # replies that nobody asked for, unless a gap turns out to lie in front of them
         self.stopped = False
         self.behind_stop: list[int] = []
 
@@ -142,17 +178,20 @@ class Dialogue:
         self, row: int, code: int, tie: int, numbers: Sequence[int], ts_ns: int, end_ns: int, offset: int, cut: bool
     ) -> int:
         """Take a request in; returns its kind."""
+        if self.later:
+            self._catch_up()
         rules = self.rules
+        if rules.ties:
+            self._count(numbers)
+            if self.early and (self._counts_up() or not self.requests_missing):
+                self._look_again()
+        self._no_more_requests()
         kind = rules.kind[self.state][code]
         if kind == CUT:
             self.gap(True, offset)
             return kind
-        if rules.ties:
-            self._count(numbers)
-            if self.requests_missing and len(self.ties) < MAX_TIES:
-                self.ties.add(tie)
-        elif self.requests_missing:
-            self.ties.add(0)
+        if len(self.ties) < MAX_TIES:
+            self.ties.add(tie if rules.ties else 0)
         if kind != FIXED and kind != OPEN:
             self.stopped = self.stopped or kind == BREAKS
             return kind
@@ -167,16 +206,58 @@ class Dialogue:
             self._drop_oldest()
         return kind
 
+    def _no_more_requests(self) -> None:
+        """No bytes of the client are missing up to here, so no other request can have got the last replies."""
+        if self.mode == RUN and len(self.places) == 1:
+            self._commit_run(self.places[0])
+        elif self.mode == STEP and self.waiting and self.waiting[-1][1] == self.waiting[-1][2]:
+            r, at, _ = self.waiting.pop()
+            self._pair(at, r)
+
     def _drop_oldest(self) -> None:
         gone = self.queue[self.head : self.head + MAX_OPEN // 2]
         if any(q.kind == FIXED for q in gone) or self.mode == RUN:
             self._lose_step()
         self._settle(self.head + len(gone), UNKNOWN, certain=False)
 
+    @property
+    def takes_many(self) -> bool:
+        """Whether requests may be taken in together: nothing that they say changes how others are read."""
+        plain = self.mode == STEP and not self.stopped and not self.early and not self.waiting
+        return plain and (self.frozen_at < 0 or self.rules.ties) and self.state == self.rules.late
+
+    def requests(self, some: Requests) -> None:
+        """Take requests in; those of which no reply comes are never looked at one by one."""
+        for counter, numbers in zip(self._counters(len(some.numbers)), some.numbers, strict=True):
+            counter.add_all(numbers)
+        if len(self.ties) < MAX_TIES:
+            self.ties.update((some.ties if self.rules.ties else some.ties[:1] * 0).tolist())
+        self.later.append(some)
+        self.later_count += len(some.rows)
+        if self.later_count > 2 * MAX_OPEN and not self._has_fixed(self.later[0]):
+            self.later_count -= len(self.later.pop(0).rows)
+
+    def _has_fixed(self, some: Requests) -> bool:
+        kinds = np.array(self.rules.kind[self.state])
+        return bool((kinds[some.codes] == FIXED).any())
+
+    def _catch_up(self) -> None:
+        """Look at requests that were taken in together, as a reply is there."""
+        later, self.later, self.later_count = self.later, [], 0
+        kinds, wants = self.rules.kind[self.state], self.rules.wants[self.state]
+        for some in later:
+            rows = zip(some.rows, some.codes, some.ties, some.ts_ns, some.end_ns, some.offset, strict=True)
+            for row, code, tie, ts_ns, end_ns, offset in ((int(x) for x in one) for one in rows):
+                self.queue.append(Request(row, kinds[code], wants[code], tie, ts_ns, end_ns, offset, code, False))
+        if len(self.queue) - self.head > MAX_OPEN:
+            self._drop_oldest()
+
     # -- replies ---------------------------------------------------------------------------------------------
 
     def reply(self, row: int, code: int, tie: int, ts_ns: int) -> None:
         """Take a reply in."""
+        if self.later:
+            self._catch_up()
         rules = self.rules
         if code in rules.gaps:
             self.gap(False, 0)
@@ -197,7 +278,9 @@ class Dialogue:
             self._alone(r)
 
     def _fits(self, q: Request, r: Reply) -> bool:
-        return bool(q.wants & r.says) and q.ts_ns <= r.ts_ns and (r.untied or q.tie == r.tie)
+        asked_ns = q.end_ns if self.rules.timed else q.ts_ns
+        ties = r.untied or (q.tie == r.tie and r.tie != NO_TIE)
+        return bool(q.wants & r.says) and asked_ns <= r.ts_ns and ties
 
     def _in_step(self, r: Reply) -> None:
         queue, head = self.queue, self.head
@@ -206,24 +289,26 @@ class Dialogue:
             if q.kind == FIXED and self._fits(q, r):
                 self._pair(head, r)
                 return
-        first = self.waiting[-1][1] + 1 if self.waiting else head
+        _, first, last = self.waiting[-1] if self.waiting else (r, head - 1, head - 1)
+        first += 1
         found: list[int] = []
-        fixed = -1
+        is_open = True  # whether a request that is not here yet may be the one
         for i in range(first, len(queue)):
             q = queue[i]
             if self._fits(q, r):
                 found.append(i)
                 if len(found) > MAX_CANDIDATES:
                     break
-            if q.kind == FIXED:
-                fixed = i
+            if q.kind == FIXED and i > last:  # those up to there may have got the replies that wait
+                is_open = False
                 break
         if len(found) > 1 and self.rules.timed:
             found = self._not_too_old(found, r)
-        if len(found) == 1 and (found[0] == fixed or not self.waiting or found[0] >= first):
+        is_open = is_open and (r.untied or not self._counts_up())
+        if len(found) == 1 and not is_open:
             self._pair(found[0], r)
         elif found and len(found) <= MAX_CANDIDATES and len(self.waiting) < MAX_AMBIGUOUS:
-            self.waiting.append((r, found[0]))
+            self.waiting.append((r, found[0], found[-1]))
         elif not found and self.rules.first_only[r.code]:
             self._first_only(r)
         else:
@@ -246,12 +331,18 @@ class Dialogue:
             self.alone = self.alone or not self.answered
             self.answered = True
 
+    def _give(self, q: Request, r: Reply) -> None:
+        if q.row in self.spoiled:  # its row was given out
+            self.found.states.append((r.row, UNKNOWN))
+        else:
+            self.found.pairs.append((q.row, r.row))
+
     def _pair(self, at: int, r: Reply) -> None:
         """A certain pair: all in front of it is settled."""
         q = self.queue[at]
         if self.waiting:
             self._resolve_waiting(at)
-        self.found.pairs.append((q.row, r.row))
+        self._give(q, r)
         self.answered = True
         if self.rules.timed:
             self.slowest_ns = max(self.slowest_ns, min(r.ts_ns - q.end_ns, 4 * HANDLING_NS))
@@ -262,10 +353,25 @@ class Dialogue:
         if self.head > 1024 and 2 * self.head > len(self.queue):
             del self.queue[: self.head]
             self.head = 0
-        self.state = self.rules.next_state.get((self.state, q.code, r.code), self.state)
+        state = self.rules.next_state.get((self.state, q.code, r.code), self.state)
+        if state != self.state:
+            self.state = state
+            self._classify_again()
+
+    def _classify_again(self) -> None:
+        """Requests that were sent before the reply that changed the state are what they are in the new one."""
+        kinds, wants = self.rules.kind[self.state], self.rules.wants[self.state]
+        left = []
+        for q in self.queue[self.head :]:
+            kind = kinds[q.code]
+            if kind != q.kind:
+                self.found.kinds.append((q.row, kind))
+            if kind in (FIXED, OPEN):
+                left.append(q._replace(kind=kind, wants=wants[q.code]))
+        self.queue, self.head = left, 0
 
     def _settle(self, to: int, state: int, certain: bool) -> None:
-        """Leave the requests in front of a place behind. FIXED ones get the state; ``certain``: OPEN ones got no reply."""
+        """Leave requests behind: FIXED ones get the state; ``certain``: OPEN ones got no reply."""
         states = self.found.states
         for q in self.queue[self.head : to]:
             if q.kind == FIXED or not (certain or self.rules.silence[q.code] == NOT_EXPECTED):
@@ -274,7 +380,7 @@ class Dialogue:
 
     def _resolve_waiting(self, end: int) -> None:
         """Pair the replies that wait with requests in front of ``end`` where only one place is possible."""
-        replies = [r for r, _ in self.waiting]
+        replies = [r for r, _, _ in self.waiting]
         self.waiting = []
         earliest: list[int] = []
         at = self.head
@@ -293,7 +399,7 @@ class Dialogue:
         taken: set[int] = set()
         for r, low, high in zip(replies, earliest, latest, strict=True):
             if low == high < end:
-                self.found.pairs.append((self.queue[low].row, r.row))
+                self._give(self.queue[low], r)
                 taken.add(low)
                 continue
             self.found.states.append((r.row, UNKNOWN))
@@ -306,21 +412,28 @@ class Dialogue:
 
     def gap(self, from_client: bool, offset: int) -> None:
         """Bytes of a side are missing, or hold no message."""
+        if self.later:
+            self._catch_up()
+        self._let_early_go()
         if from_client:
-            if not self.requests_missing:
-                self.ties.update(q.tie if self.rules.ties else 0 for q in self.queue[self.head :])
             self.requests_missing = True
+            self.found.states += [(row, ORPHAN) for row in self.lonely]
+            self.lonely = []
             if self.frozen_at < 0:
                 self.frozen_at = offset
+            if self.mode == RUN:
+                self._end_run()
+                self._lose_step()
         else:
             self.replies_missing = True
         if self.rules.ties:
             self._lose_step(by_gap=True)
         elif not from_client:
+            doubtful = bool(self.waiting)
             self._drop_waiting()
             if self.mode == RUN:
                 self._end_run()
-            if self.frozen_at >= 0 or self.mode == OVER:
+            if self.frozen_at >= 0 or self.mode == OVER or doubtful:
                 self._lose_step()
             else:
                 self.mode = RUN
@@ -329,12 +442,17 @@ class Dialogue:
 
     def _drop_waiting(self) -> None:
         """Replies that wait stay unpaired, and whatever may have got one stays unknown."""
-        for r, _ in self.waiting:
+        for r, first, last in self.waiting:
             self.found.states.append((r.row, UNKNOWN))
-            for q in self.queue[self.head : self.head + MAX_CANDIDATES]:
-                if q.kind == OPEN and self._fits(q, r):
-                    self.found.states.append((q.row, UNKNOWN))
+            self._spoil(range(first, last + 1), r)
         self.waiting = []
+
+    def _spoil(self, places: Iterable[int], r: Reply) -> None:
+        """Requests that may have got a reply that stays unpaired: they get no other."""
+        for q in (self.queue[i] for i in places):
+            if self._fits(q, r):
+                self.found.states.append((q.row, UNKNOWN))
+                self.spoiled.add(q.row)
 
     def _lose_step(self, by_gap: bool = False) -> None:
         self._drop_waiting()
@@ -346,32 +464,61 @@ class Dialogue:
         self._settle(len(self.queue), UNKNOWN, certain=False)
         self.mode = OVER
 
-    def _tied(self, r: Reply) -> None:
-        """A reply out of step: it belongs to the only request that it repeats, if that cannot be another's."""
+    def _tied(self, r: Reply, is_last: bool = False) -> None:
+        """A reply out of step: it belongs to the only request that it repeats, if that cannot be another's.
+
+        ``is_last``: no request can be missing in front of it that is not known to be.
+        """
         fits = [i for i in range(self.head, len(self.queue)) if self._fits(self.queue[i], r)] if not r.untied else []
-        if len(fits) != 1 or (self.requests_missing and not self._counts_up()):
-            for i in fits:
-                self.found.states.append((self.queue[i].row, UNKNOWN))
+        unsure = (self.requests_missing or not is_last) and not self._counts_up()
+        if ((len(fits) == 1 and unsure) or self.early) and len(self.early) < MAX_AMBIGUOUS:
+            self.early.append(r)
+            return
+        doubtful = len(fits) != 1 or unsure or self._is_state_open(r)
+        at = fits[0] if fits else -1
+        if doubtful or self.queue[at].row in self.spoiled or self.queue[at].kind != FIXED:
             self._alone(r)
             return
-        at = fits[0]
         if self.unordered:
-            q = self.queue.pop(at)
-            self.found.pairs.append((q.row, r.row))
-            return
-        if self.queue[at].kind != FIXED:
-            self._alone(r)
+            self._give(self.queue.pop(at), r)
             return
         lost = LOST if self.replies_missing and self.frozen_at < 0 and self.started else UNKNOWN
         self._settle(at, lost, certain=False)
         self._pair(at, r)
         self.mode = STEP
 
+    def _is_state_open(self, r: Reply) -> bool:
+        """Whether a missing reply may have changed the state, so that another request of that tie gets such a reply."""
+        if len(self.rules.kind) == 1 or (self.started and self.state == self.rules.late):
+            return False
+        return sum(q.tie == r.tie and q.ts_ns <= r.ts_ns for q in self.queue[self.head :]) > 1
+
+    def _let_early_go(self) -> None:
+        """Of the replies that wait so, only those that name one request are of any use behind a gap."""
+        early, self.early = self.early, []
+        for r in early:
+            if not r.untied and sum(self._fits(q, r) for q in self.queue[self.head :]) == 1:
+                self.early.append(r)
+            else:
+                self._alone(r)
+
+    def _look_again(self) -> None:
+        """Replies that came before it was seen that the client numbers its requests."""
+        early, self.early = self.early, []
+        for r in early:
+            if self.mode == TIED:
+                self._tied(r, is_last=True)
+            else:
+                self._in_step(r)
+
     def _count(self, numbers: Sequence[int]) -> None:
-        if not self.counters:
-            self.counters = [_Counter() for _ in numbers]
-        for counter, number in zip(self.counters, numbers, strict=True):
+        for counter, number in zip(self._counters(len(numbers)), numbers, strict=True):
             counter.add(number)
+
+    def _counters(self, count: int) -> "list[_Counter]":
+        if not self.counters:
+            self.counters = [_Counter() for _ in range(count)]
+        return self.counters
 
     def _counts_up(self) -> bool:
         """Whether the client numbers its requests, so that a number is never used twice."""
@@ -391,9 +538,7 @@ class Dialogue:
             self.places = list(range(low, high))
         self.run.append(r)
         self.places = [p for p in self.places if p + k < len(queue) and self._fits(queue[p + k], r)]
-        if len(self.places) == 1:
-            self._commit_run(self.places[0])
-        elif not self.places:
+        if not self.places:
             self._end_run()
             self._lose_step()
 
@@ -413,25 +558,48 @@ class Dialogue:
         self.run, self.places = [], []
 
     def _alone(self, r: Reply) -> None:
-        """A reply without a request: `orphan` where no captured request can have got it and requests are missing."""
+        """A reply without a request: `orphan` where no captured request can have got it and requests are missing.
+
+        That they are may be seen only later, at the next message of the client.
+        """
         if self.rules.first_only[r.code]:
             self.found.states.append((r.row, NO_ROW))
             return
         self.alone = True
+        if self.rules.ties:
+            self._spoil(range(self.head, len(self.queue)), r)
         key = r.tie if self.rules.ties else 0
-        known = key in self.ties or len(self.ties) >= MAX_TIES
-        orphan = self.requests_missing and not known and not r.untied
-        self.found.states.append((r.row, ORPHAN if orphan else UNKNOWN))
+        known = key == NO_TIE or key in self.ties or len(self.ties) >= MAX_TIES or r.untied
+        known = known or not any(wants & r.says for wants in self.rules.wants[self.state])  # the state may be another
+        if known or len(self.lonely) >= MAX_AMBIGUOUS:
+            self.found.states.append((r.row, UNKNOWN))
+        elif self.requests_missing:
+            self.found.states.append((r.row, ORPHAN))
+        else:
+            self.lonely.append(r.row)
 
     # -- the end ---------------------------------------------------------------------------------------------
 
     def close(self, ended: bool, whole_replies: bool) -> None:
-        """The end of the connection. ``ended``: its end was captured; ``whole_replies``: no byte behind the last reply is
-        missing."""
+        """The end of the connection.
+
+        ``ended``: its end was captured; ``whole_replies``: no byte behind the last reply is    missing."""
+        if self.later and not (self.mode == STEP and whole_replies and not self.alone and not self.waiting):
+            self._catch_up()
+        if not self.requests_missing:
+            self._look_again()
+            self._no_more_requests()
         if self.mode == RUN:
             self._end_run()
+        if self.requests_missing:
+            self._drop_waiting()
         elif self.waiting:
             self._resolve_waiting(len(self.queue))
+        for r in self.early:
+            self._alone(r)
+        self.found.states += [(row, UNKNOWN) for row in self.lonely]
+        if any(self._has_fixed(some) for some in self.later):
+            self._catch_up()
         sure = self.mode == STEP and whole_replies and not self.alone
         due = UNANSWERED if sure and ended else UNKNOWN
         for q in self.queue[self.head :]:
@@ -503,3 +671,30 @@ class NamedRequests:
         for row, _, due, _ in self.open.values():
             self.found.states.append((row, UNANSWERED if due and sure else UNKNOWN))
         self.open = {}
+
+
+def converse(
+    dialogue: Dialogue | NamedRequests,
+    first_row: int,
+    columns: Sequence[Sequence[int]],
+    numbers: Sequence[Sequence[int]],
+    kinds: NDArray[np.int8],
+) -> list[tuple[int, int]]:  # fmt: skip
+    """Take rows through a dialogue; returns places and kinds of requests that are not of the kind they are taken for.
+
+    ``columns``: from_client, code, offset, ts_ns, end_ns, broken, cut, place among the rows (-1: no request and no
+    reply), tie.
+    """
+    other: list[tuple[int, int]] = []
+    for (client, code, offset, ts_ns, end_ns, broken, cut, at, tie), counted in zip(zip(*columns), numbers):  # noqa: B905
+        if broken:
+            dialogue.gap(bool(client), offset)
+        if at < 0:
+            continue
+        if client:
+            kind = dialogue.request(first_row + at, code, tie, counted, ts_ns, end_ns, offset, bool(cut))
+            if kind != kinds[at]:
+                other.append((at, kind))
+        else:
+            dialogue.reply(first_row + at, code, tie, ts_ns)
+    return other

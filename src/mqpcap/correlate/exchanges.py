@@ -13,7 +13,8 @@ import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO
+from functools import cached_property
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import constant, dictionary, factorize, unified, whole
-from mqpcap.correlate.dialogue import NO_ROW, Dialogue, Found, NamedRequests
+from mqpcap.correlate.dialogue import NO_ROW, NO_TIE, Dialogue, Found, NamedRequests, Requests, converse
 from mqpcap.correlate.rules import lanes
 from mqpcap.errors import let_go
 from mqpcap.schema.requests import I64, Lane, Prints, RequestKind, Rule, State
@@ -30,6 +31,8 @@ MAX_WAITING_BYTES = 16 << 20
 """Rows that wait for their state are in memory up to here; more wait in a temporary file."""
 MAX_HELD_ROWS = 1 << 16
 """Rows of a connection whose other side waits for missing bytes; with more the pairs are looked for all the same."""
+FEW = 64
+"""So many requests in a row are looked at one by one; more are taken in together."""
 PENDING = -1
 TEXTS = ("op", "destination", "client_name", "status", "client_ip", "server_ip")
 KEPT = (
@@ -42,7 +45,7 @@ STATES = pa.array([s.name.lower() for s in State], pa.string())
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Messages of one protocol: ``table`` has KEPT, what the rule needs with ``f.`` in front, ``direction`` and ``flaw``.
+    """Messages of one protocol: ``table`` has KEPT, ``direction``, ``flaw``, and what the rule needs as ``f.NAME``.
 
     flow, offset, length, ts_ns, end_ns (int64), from_client, broken (bytes are missing in front, or it was found by a
     search) and cut (not all of it was captured; bool) have an entry a row; rows are in order of time.
@@ -92,22 +95,46 @@ class Closing:
 
 
 @dataclass(slots=True)
-class _Block:
-    """Rows that wait: ``row`` is their number for ever, ascending; ``reply`` what is known of the reply."""
+class _Answers:
+    """What is known of the replies to some rows of a block: ``at`` are their places, ascending."""
 
-    row: I64
-    flow: I64
+    at: NDArray[np.intp]
+    columns: dict[str, NDArray[np.int64]]
+
+
+@dataclass(slots=True)
+class _Block:
+    """Rows that wait, with little of each in memory; ``first_row`` is the number of the first, ``rows`` of each where
+    some have left."""
+
+    first_row: int
+    flow: NDArray[np.int32]
     offset: I64
-    ts_ns: I64
     kind: NDArray[np.int8]
     silence: NDArray[np.int8]
     state: NDArray[np.int8]
     from_client: NDArray[np.bool_]
     table: pa.Table | None
-    place: tuple[int, int] = (0, 0)
-    replies: dict[str, NDArray[np.int64]] = field(default_factory=dict)
-    size_bytes: int = 0
+    size_bytes: int
     """Of ``table``, while it is in memory."""
+    place: tuple[int, int] = (0, 0)
+    rows: I64 | None = None
+    answers: list[_Answers] = field(default_factory=list)
+
+    def places(self, rows: I64) -> NDArray[np.intp]:
+        """Where rows are, by number."""
+        return rows - self.first_row if self.rows is None else np.searchsorted(self.rows, rows)
+
+    def answered(self, wanted: NDArray[np.intp]) -> dict[str, NDArray[np.int64]]:
+        """What is known of the replies to some places; zeros elsewhere."""
+        out = {name: np.zeros(len(wanted), np.int64) for name in _REPLY}
+        for answers in self.answers:
+            there = np.searchsorted(wanted, answers.at)
+            there = np.minimum(there, max(len(wanted) - 1, 0))
+            hit = wanted[there] == answers.at if len(wanted) else np.zeros(0, np.bool_)
+            for name in _REPLY:
+                out[name][there[hit]] = answers.columns[name][hit]
+        return out
 
 
 _REPLY = ("offset", "ts_ns", "packet", "status", "error_code", "has_error")
@@ -129,7 +156,7 @@ class Exchanges:
         self._blocks: dict[int, _Block] = {}
         self._first_rows: list[int] = []
         self._flow_blocks: dict[int, set[int]] = {}
-        self._statuses: dict[str | None, int] = {None: 0}
+        self._statuses: dict[str, int] = {"": 0}
         self._row_count = 0
         self._file: IO[bytes] | None = None
         self._keeps = rule.needed if rule.deliveries is not None and rule.deliveries.of_pairs else ()
@@ -143,7 +170,7 @@ class Exchanges:
 
     # -- rows in -------------------------------------------------------------------------------------------
 
-    def feed(self, batch: Batch, behind: frozenset[int] | set[int] = frozenset()) -> "tuple[list[pa.Table], Pairs | None]":
+    def feed(self, batch: Batch, behind: frozenset[int] = frozenset()) -> "tuple[list[pa.Table], Pairs | None]":
         """Take rows in; returns rows of ``exchanges`` that are certain now, and the pairs that were found.
 
         ``behind``: flows a side of which waits for missing bytes, so that the other is ahead of it.
@@ -175,40 +202,29 @@ class Exchanges:
         for number, lane in enumerate(self.lanes):
             codes = lane.codes(batch.table)
             rows = _taking_part(lane, codes, batch.from_client)
-            if len(rows):
+            if len(rows) or batch.broken.any():  # bytes are missing in front of rows of another lane, too
                 block = self._new_block(batch, lane, codes, rows)
                 self._converse(number, lane, batch, codes, rows, block, order)
                 taken.append((rows, block))
         self._note_ends(batch)
 
     def _new_block(self, batch: Batch, lane: Lane, codes: I64, rows: NDArray[np.intp]) -> _Block:
-        n, number = len(rows), len(self._first_rows)
         kinds = np.array(lane.rules.kind[lane.rules.late], np.int8)[codes[rows]]
         kinds[~batch.from_client[rows]] = RequestKind.NOTHING
-        state = np.full(n, PENDING, np.int8)
+        state = np.full(len(rows), PENDING, np.int8)
         state[kinds == RequestKind.IGNORED] = State.NOT_EXPECTED
-        status = dictionary(batch.table["status"])
-        words = [self._statuses.setdefault(x, len(self._statuses)) for x in [*status.dictionary.to_pylist(), None]]
-        at = pa.array(rows)
         names = [*KEPT, *(f"f.{name}" for name in self._keeps)]
-        table = batch.table.select(names).take(at)
-        coded = np.array(words, np.int64)[
-            pc.fill_null(status.indices, len(words) - 1).to_numpy(zero_copy_only=False)[rows]
-        ]
+        table = batch.table.select(names).append_column("ts_ns", pa.array(batch.ts_ns))
+        if len(rows) < len(batch):
+            table = table.take(pa.array(rows))
         block = _Block(
-            np.arange(self._row_count, self._row_count + n), batch.flow[rows], batch.offset[rows], batch.ts_ns[rows],
-            kinds, np.array(lane.rules.silence, np.int8)[codes[rows]], state, batch.from_client[rows], table,
-            size_bytes=table.nbytes,
+            self._row_count, batch.flow[rows].astype(np.int32), batch.offset[rows], kinds,
+            np.array(lane.rules.silence, np.int8)[codes[rows]], state, batch.from_client[rows], table, table.nbytes,
         )  # fmt: skip
-        error = whole(table["error_code"])
-        block.replies = {
-            "offset": np.full(n, -1, np.int64), "ts_ns": np.zeros(n, np.int64), "packet": np.zeros(n, np.int64),
-            "status": coded, "error_code": pc.fill_null(error, 0).to_numpy().copy(),
-            "has_error": pc.is_valid(error).to_numpy(zero_copy_only=False).astype(np.int64),
-        }  # fmt: skip
-        self._row_count += n
+        number = len(self._first_rows)
         self._blocks[number] = block
-        self._first_rows.append(int(block.row[0]))
+        self._first_rows.append(block.first_row)
+        self._row_count += len(rows)
         for flow in np.unique(block.flow[state == PENDING]).tolist():
             self._flow_blocks.setdefault(flow, set()).add(number)
         return block
@@ -220,7 +236,7 @@ class Exchanges:
         """Rows that may be or get a reply through their dialogues, connection by connection."""
         rules = lane.rules
         dialogues = self._dialogues[number]
-        ready = np.array([k in (RequestKind.FIXED, RequestKind.OPEN, RequestKind.BREAKS, RequestKind.CUT) for k in rules.kind[rules.late]], np.bool_)
+        ready = np.isin(np.array(rules.kind[rules.late]), _HEARD)
         place = np.full(len(batch), -1, np.int64)
         place[rows] = np.arange(len(rows))
         stateless = len(rules.kind) == 1
@@ -237,34 +253,16 @@ class Exchanges:
             return
         ties = _ties(self.rule, lane, batch.table, self.prints)
         numbers = _numbers(self.rule, lane, batch.table)
-        start_row = int(block.row[0])
-        columns = (
-            batch.flow[todo], batch.from_client[todo], codes[todo], batch.offset[todo], batch.ts_ns[todo],
-            batch.end_ns[todo], batch.broken[todo], batch.cut[todo], place[todo], ties[todo], batch.started[todo],
-        )  # fmt: skip
-        counted = list(zip(*(x[todo].tolist() for x in numbers), strict=True)) if numbers else [()] * len(todo)
-        kinds = block.kind
-        make = NamedRequests if rules.named else Dialogue
-        last, dialogue = -1, None
-        for flow, client, code, offset, ts, end, broken, cut, at, tie, started, number_ in zip(
-            *(x.tolist() for x in columns), counted, strict=True
-        ):
-            if flow != last:
-                last, dialogue = flow, dialogues.get(flow)
-                if dialogue is None:
-                    dialogue = dialogues[flow] = make(rules, flow, started, self.found)
-            if broken:
-                dialogue.gap(client, offset)
-            if at < 0:
-                continue
-            if client:
-                kind = dialogue.request(start_row + at, code, tie, number_, ts, end, offset, cut)
-                if kind != kinds[at]:
-                    kinds[at] = kind
-                    if kind == RequestKind.IGNORED:
-                        block.state[at] = State.NOT_EXPECTED
+        talks = _Talks(batch, codes, ties, numbers, place, todo, block.first_row)
+        for start, end, flow, is_quiet in talks.stretches():
+            dialogue = dialogues.get(flow)
+            if dialogue is None:
+                make = NamedRequests if rules.named else Dialogue
+                dialogue = dialogues[flow] = make(rules, flow, bool(batch.started[todo[start]]), self.found)
+            if is_quiet and isinstance(dialogue, Dialogue) and dialogue.takes_many:
+                dialogue.requests(talks.requests(start, end))
             else:
-                dialogue.reply(start_row + at, code, tie, ts)
+                talks.tell(dialogue, start, end, block)
 
     def _note_ends(self, batch: Batch) -> None:
         """Remember where the last message of each side ends."""
@@ -301,8 +299,17 @@ class Exchanges:
         found = self.found
         touched: set[int] = set()
         pairs = self._note_pairs(touched)
+        if found.kinds:
+            rows, kinds = (np.array(x, np.int64) for x in zip(*found.kinds, strict=True))
+            for number, at, which in self._located(rows):
+                block = self._blocks[number]
+                block.kind[at] = kinds[which]
+                block.state[at[kinds[which] == RequestKind.IGNORED]] = State.NOT_EXPECTED
+                touched.add(number)
         if found.states:
             rows, states = (np.array(x, np.int64) for x in zip(*found.states, strict=True))
+            rows, first = np.unique(rows, return_index=True)  # what was said first counts
+            states = states[first]
             for number, at, which in self._located(rows):
                 block = self._blocks[number]
                 free = block.state[at] == PENDING
@@ -324,8 +331,13 @@ class Exchanges:
         numbers, group = factorize(block)
         for k, number in enumerate(numbers.tolist()):
             if number in self._blocks:
-                which = np.flatnonzero(group == k)
-                yield number, np.searchsorted(self._blocks[number].row, rows[which]), which
+                waiting, which = self._blocks[number], np.flatnonzero(group == k)
+                at = waiting.places(rows[which])
+                if waiting.rows is not None:  # a row that was given out is certain: nothing more is said of it
+                    left = waiting.rows[np.minimum(at, len(waiting.rows) - 1)] == rows[which]
+                    at, which = at[left], which[left]
+                if len(at):
+                    yield number, at, which
 
     def _note_pairs(self, touched: set[int]) -> "Pairs | None":
         if not self.found.pairs:
@@ -334,22 +346,31 @@ class Exchanges:
         values = {name: np.zeros(len(reply), np.int64) for name in _REPLY}
         for number, at, which in self._located(reply):
             block = self._blocks[number]
-            values["offset"][which], values["ts_ns"][which] = block.offset[at], block.ts_ns[at]
-            assert block.table is not None or block.place
-            packets = whole(self._table(block)["first_packet"]).to_numpy()
-            values["packet"][which] = packets[at]
-            for name in ("status", "error_code", "has_error"):
-                values[name][which] = block.replies[name][at]
+            for name, column in self._as_replies(block, at).items():
+                values[name][which] = column
             block.state[at] = NO_ROW
             touched.add(number)
         pairs = Pairs(self._rows_of(request), self._rows_of(reply)) if self._keeps else None
         for number, at, which in self._located(request):
             block = self._blocks[number]
             block.state[at] = State.ANSWERED
-            for name in _REPLY:
-                block.replies[name][at] = values[name][which]
+            order = np.argsort(at)
+            block.answers.append(_Answers(at[order], {name: values[name][which[order]] for name in _REPLY}))
             touched.add(number)
         return pairs
+
+    def _as_replies(self, block: _Block, at: NDArray[np.intp]) -> dict[str, NDArray[np.int64]]:
+        """What an exchange says of its reply, of rows that are replies."""
+        table = self._table(block).select(["ts_ns", "first_packet", "status", "error_code"]).take(pa.array(at))
+        status, error = dictionary(table["status"]), whole(table["error_code"])
+        texts = [*status.dictionary.to_pylist(), ""]
+        words = [self._statuses.setdefault(x, len(self._statuses)) for x in texts]
+        coded = np.array(words, np.int64)[pc.fill_null(status.indices, len(words) - 1).to_numpy(zero_copy_only=False)]
+        return {
+            "offset": block.offset[at], "ts_ns": table["ts_ns"].to_numpy(), "packet": table["first_packet"].to_numpy(),
+            "status": coded, "error_code": pc.fill_null(error, 0).to_numpy(),
+            "has_error": pc.is_valid(error).to_numpy(zero_copy_only=False).astype(np.int64),
+        }  # fmt: skip
 
     def _rows_of(self, rows: I64) -> tuple[pa.Table, I64, I64, I64]:
         """The kept columns of some rows, their flows, offsets and times."""
@@ -359,11 +380,12 @@ class Exchanges:
             block = self._blocks[number]
             tables.append(self._table(block).take(pa.array(at)))
             order.append(which)
-            for array, values in zip(arrays, (block.flow, block.offset, block.ts_ns), strict=True):
-                array[which] = values[at]
+            columns = block.flow[at], block.offset[at], tables[-1]["ts_ns"].to_numpy()
+            for array, values in zip(arrays, columns, strict=True):
+                array[which] = values
         table = unified(pa.concat_tables(tables, promote_options="default")).combine_chunks()
         table = table.take(pa.array(np.argsort(np.concatenate(order), kind="stable")))
-        return table, *arrays  # type: ignore[return-value]  # three arrays
+        return table, *arrays
 
     def _settle_handled(self, handled: Mapping[int, int], touched: set[int]) -> None:
         """Requests in front of one that was answered were handled: without a reply, that is their state."""
@@ -402,63 +424,72 @@ class Exchanges:
         """Rows of a block that are certain; they leave it."""
         block = self._blocks[number]
         done = block.state != PENDING
-        shown = done & (block.state != NO_ROW) & ((block.kind != RequestKind.NOTHING) | ~block.from_client)
+        is_request = ~np.isin(block.kind, (RequestKind.NOTHING, RequestKind.BREAKS))
+        shown = done & (block.state != NO_ROW) & (is_request | ~block.from_client)
         table = self._rows_made(block, np.flatnonzero(shown)) if shown.any() else None
         left = np.flatnonzero(~done)
         if not len(left):
             del self._blocks[number]
+            for flow in np.unique(block.flow).tolist():
+                if (numbers := self._flow_blocks.get(flow)) is not None:
+                    numbers.discard(number)
         elif 2 * len(left) < len(done) or shown.any():
             self._shrink(block, left)
         return table
 
     def _shrink(self, block: _Block, left: NDArray[np.intp]) -> None:
-        if len(left) == len(block.row):
+        if len(left) == len(block.state):
             return
+        block.rows = block.first_row + left if block.rows is None else block.rows[left]
         block.table = self._table(block).take(pa.array(left)).combine_chunks()
-        block.place, block.size_bytes = (0, 0), block.table.nbytes
-        for name in ("row", "flow", "offset", "ts_ns", "kind", "silence", "state", "from_client"):
+        block.place, block.size_bytes, block.answers = (0, 0), block.table.nbytes, []
+        for name in ("flow", "offset", "kind", "silence", "state", "from_client"):
             setattr(block, name, getattr(block, name)[left])
-        block.replies = {name: values[left] for name, values in block.replies.items()}
 
     def _rows_made(self, block: _Block, rows: NDArray[np.intp]) -> pa.Table:
         """Some rows of a block as rows of ``exchanges``."""
         n = len(rows)
-        table = self._table(block).take(pa.array(rows))
-        client, state = block.from_client[rows], block.state[rows]
+        table = self._table(block)
+        table = table if n == table.num_rows else table.take(pa.array(rows))
+        client, state, offset = block.from_client[rows], block.state[rows], block.offset[rows]
         answered = state == State.ANSWERED
+        alone = np.flatnonzero(~client)
+        reply = block.answered(rows)
+        if len(alone):
+            for name, column in self._as_replies(block, rows[alone]).items():
+                reply[name][alone] = column
         has_reply = answered | ~client
-        own = {name: values[rows] for name, values in block.replies.items()}
-        packet = whole(table["first_packet"]).to_numpy()
-        reply_offset = np.where(answered, own["offset"], block.offset[rows])
-        reply_ts = np.where(answered, own["ts_ns"], block.ts_ns[rows])
-        reply_packet = np.where(answered, own["packet"], packet)
+        request_ts, packet = table["ts_ns"].to_numpy(), table["first_packet"].to_numpy()
         words = pa.array(list(self._statuses), pa.string())
-        request_ts = block.ts_ns[rows]
 
         def where(mask: NDArray[np.bool_], values: I64) -> pa.Array:
-            return pa.array(values, mask=~mask)
+            if mask.all():
+                return pa.array(values)
+            return pa.array(values, mask=~mask) if mask.any() else pa.nulls(n, pa.int64())
 
         columns = {
             "connection_id": table["connection_id"],
             "protocol": constant(self.protocol, n),
-            "op": dictionary(table["op"]),
-            "destination": dictionary(table["destination"]),
-            "client_name": dictionary(table["client_name"]),
+            "op": table["op"],
+            "destination": table["destination"],
+            "client_name": table["client_name"],
             "request_direction": constant("c2s", n),
-            "request_offset": where(client, block.offset[rows]),
-            "reply_offset": where(has_reply, reply_offset),
+            "request_offset": where(client, offset),
+            "reply_offset": where(has_reply, reply["offset"]),
             "request_ts_ns": where(client, request_ts),
-            "reply_ts_ns": where(has_reply, reply_ts),
-            "latency_ns": where(answered, reply_ts - request_ts),
+            "reply_ts_ns": where(has_reply, reply["ts_ns"]),
+            "latency_ns": where(answered, reply["ts_ns"] - request_ts),
             "state": pa.DictionaryArray.from_arrays(pa.array(state.astype(np.int32)), STATES),
-            "status": dictionary(words.take(pa.array(own["status"], mask=~has_reply))),
-            "error_code": where(has_reply & (own["has_error"] != 0), own["error_code"]),
-            "client_ip": dictionary(table["client_ip"]),
+            "status": pa.DictionaryArray.from_arrays(
+                pa.array(reply["status"].astype(np.int32), mask=~has_reply | (reply["status"] == 0)), words
+            ),
+            "error_code": where(has_reply & (reply["has_error"] != 0), reply["error_code"]),
+            "client_ip": table["client_ip"],
             "client_port": table["client_port"],
-            "server_ip": dictionary(table["server_ip"]),
+            "server_ip": table["server_ip"],
             "server_port": table["server_port"],
             "request_packet": where(client, packet),
-            "reply_packet": where(has_reply, reply_packet),
+            "reply_packet": where(has_reply, reply["packet"]),
         }
         return pa.table(columns)
 
@@ -497,10 +528,80 @@ class Pairs:
     replies: tuple[pa.Table, I64, I64, I64]
 
 
+class _Talks:
+    """The rows of a batch that go through dialogues, connection by connection."""
+
+    def __init__(
+        self,
+        batch: Batch,
+        codes: I64,
+        ties: I64,
+        numbers: Sequence[I64],
+        place: I64,
+        todo: NDArray[np.intp],
+        first: int,
+    ) -> None:
+        self.first_row = first
+        self.flow = batch.flow[todo]
+        self.numbers = [x[todo] for x in numbers]
+        self.columns: tuple[NDArray[Any], ...] = (
+            batch.from_client[todo], codes[todo], batch.offset[todo], batch.ts_ns[todo], batch.end_ns[todo],
+            batch.broken[todo], batch.cut[todo], place[todo], ties[todo],
+        )  # fmt: skip
+        self.loud = ~batch.from_client[todo] | batch.broken[todo] | batch.cut[todo]
+        """Rows that are no plain requests."""
+
+    @cached_property
+    def lists(self) -> tuple[list[list[int]], list[tuple[int, ...]]]:
+        """The columns as lists, which are read one by one much faster than arrays."""
+        numbers = list(zip(*(x.tolist() for x in self.numbers), strict=True)) or [()] * len(self.flow)
+        return [column.tolist() for column in self.columns], numbers
+
+    def stretches(self) -> Iterator[tuple[int, int, int, bool]]:
+        """Where each connection's rows begin and end, its number, and whether they are requests behind whole bytes."""
+        first = np.flatnonzero(np.diff(self.flow, prepend=-1))
+        loud = np.add.reduceat(self.loud.astype(np.int64), first)
+        ends = np.append(first[1:], len(self.flow))
+        yield from zip(first.tolist(), ends.tolist(), self.flow[first].tolist(), (loud == 0).tolist(), strict=True)
+
+    def requests(self, start: int, end: int) -> Requests:
+        """Rows that are all requests."""
+        _, codes, offset, ts_ns, end_ns, _, _, place, ties = (column[start:end] for column in self.columns)
+        return Requests(
+            self.first_row + place, codes, ties, [x[start:end] for x in self.numbers], ts_ns, end_ns, offset
+        )
+
+    def tell(self, dialogue: Dialogue | NamedRequests, start: int, end: int, block: "_Block") -> None:
+        """Take rows through a dialogue: one by one, but for long runs of requests in between."""
+        if end - start > FEW:
+            loud = np.concatenate([[start - 1], np.flatnonzero(self.loud[start:end]) + start, [end]])
+            for k in np.flatnonzero(np.diff(loud) > FEW).tolist():
+                one, two = int(loud[k]) + 1, int(loud[k + 1])
+                self._each(dialogue, start, one, block)
+                start = one
+                if isinstance(dialogue, Dialogue) and dialogue.takes_many:
+                    dialogue.requests(self.requests(one, two))
+                    start = two
+        self._each(dialogue, start, end, block)
+
+    def _each(self, dialogue: Dialogue | NamedRequests, start: int, end: int, block: "_Block") -> None:
+        if start == end:
+            return
+        columns, numbers = self.lists
+        some = [column[start:end] for column in columns]
+        for at, kind in converse(dialogue, self.first_row, some, numbers[start:end], block.kind):
+            block.kind[at] = kind
+            block.state[at] = State.NOT_EXPECTED if kind == RequestKind.IGNORED else PENDING
+
+
+_HEARD = [RequestKind.FIXED, RequestKind.OPEN, RequestKind.BREAKS, RequestKind.CUT]
+"""Kinds of request that go through a dialogue."""
+
+
 def _taking_part(lane: Lane, codes: I64, from_client: NDArray[np.bool_]) -> NDArray[np.intp]:
     """The rows that are requests in some state of the connection, or replies."""
     rules = lane.rules
-    request = np.array([any(kind[c] != RequestKind.NOTHING for kind in rules.kind) for c in range(len(rules.says))], np.bool_)
+    request = (np.array(rules.kind) != RequestKind.NOTHING).any(0)
     reply = np.array([bool(s) or c in rules.gaps or c in rules.moves for c, s in enumerate(rules.says)], np.bool_)
     return np.flatnonzero(np.where(from_client, request[codes], reply[codes]))
 
@@ -513,9 +614,8 @@ def _is_ready(dialogue: Dialogue | NamedRequests | None, started: bool) -> bool:
 
 
 def _causal(batch: Batch) -> NDArray[np.intp]:
-    """The rows connection by connection, each in the order of cause and effect: a request counts when it is complete, a
-    reply when it begins, and each side keeps the order of its bytes."""
-    when = np.where(batch.from_client, batch.end_ns, batch.ts_ns)
+    """The rows connection by connection, each in order of time; each side keeps the order of its bytes."""
+    when = batch.ts_ns
     side = batch.flow * 2 + ~batch.from_client
     order = np.lexsort((batch.offset, side))
     ordered = when[order]
@@ -532,10 +632,12 @@ def _ties(rule: Rule, lane: Lane, table: pa.Table, prints: Prints) -> I64:
     """What a reply repeats of its request, as one number a row."""
     if lane.ties is not None:
         return lane.ties(table, prints)
-    tie = np.zeros(table.num_rows, np.int64)
+    tie, null = np.zeros(table.num_rows, np.int64), np.zeros(table.num_rows, np.bool_)
     for name in rule.tie if lane.rules.ties else ():
         with np.errstate(over="ignore"):
             tie = tie * np.int64(0x9E3779B97F4A7C1) + _number(table[f"f.{name}"]) + 1
+        null |= pc.is_null(table[f"f.{name}"]).to_numpy()
+    tie[null] = NO_TIE
     return tie
 
 

@@ -73,11 +73,13 @@ def _codes(rule: Rule, rows: pa.Table, place: Mapping[str, int], count: int) -> 
         column, value = rule.one_way
         code[~server & true(pc.equal(rows[f"f.{column}"], value))] += count
     code[server] += 2 * count
-    return code
+    made: NDArray[np.int64] = code
+    return made
 
 
 def from_client(rows: pa.Table) -> NDArray[np.bool_]:
     """Whether each row is a client's."""
     directions = dictionary(rows["direction"])
     wanted = np.array([*(x == "c2s" for x in directions.dictionary.to_pylist()), False], np.bool_)
-    return wanted[directions.indices.to_numpy()]
+    client: NDArray[np.bool_] = wanted[directions.indices.to_numpy()]
+    return client

@@ -1,13 +1,13 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=False, cdivision=True
 """The one interpreter: a Program run over captured bytes.
 
-``frames`` feeds it stream bytes to find where messages end, ``records`` feeds it message spans to
+``framing`` feeds it stream bytes to find where messages end, ``columns`` feeds it message spans to
 read their fields. It promises a result for any bytes: a code, never an exception.
 
 Theory of operation. A Program is rows of eight int32 words (see OP_* and W_*) over a pool of int64
-constants. ``_run`` walks the rows; a list or a part calls it again for its own rows, so the depth is
+constants. ``_run`` walks the rows; a list or a nested message calls it again for its own rows, so the depth is
 that of the description, not of the input. Integers that later rows refer to live in registers; a row
-ONLY says in word REG, where later rows refer to its field, whether that is there, and makes the register
+IF says in word REG, where later rows refer to its field, whether that is there, and makes the register
 behind, which is the field's, -1 where it is not: no length and no count is. What
 is read goes to a *tape* of (column, row, a, b): a and b are a value, or start and length of a span,
 or first element and count of a list. A message that fails has its entries taken back, so a row
@@ -36,14 +36,14 @@ W_JUMP = cython.declare(cython.const[cython.int], 6)
 W_FLAGS = cython.declare(cython.const[cython.int], 7)
 OP_WORDS = cython.declare(cython.const[cython.int], 8)
 
-# Ops. END closes a body, an item or a part.
+# Ops. END closes a body, an item or a nested message.
 OP_END = cython.declare(cython.const[cython.int], 0)
 OP_INT = cython.declare(cython.const[cython.int], 1)
 OP_BITS = cython.declare(cython.const[cython.int], 2)
 OP_SPAN = cython.declare(cython.const[cython.int], 3)
 OP_LIST = cython.declare(cython.const[cython.int], 4)
-OP_ONLY = cython.declare(cython.const[cython.int], 5)
-OP_PART = cython.declare(cython.const[cython.int], 6)
+OP_IF = cython.declare(cython.const[cython.int], 5)
+OP_NESTED = cython.declare(cython.const[cython.int], 6)
 
 # How an op learns a length or a count: word X, with Y as its parameter.
 BY_FIXED = cython.declare(cython.const[cython.int], 0)  # Y bytes
@@ -64,7 +64,7 @@ CHECKED = cython.declare(cython.const[cython.int], 16)  # const Z and Z + 1 boun
 UTF8 = cython.declare(cython.const[cython.int], 32)  # must be valid UTF-8
 PRINTABLE = cython.declare(cython.const[cython.int], 64)  # no control character
 
-# Tests of OP_ONLY: word X, with Y a register and Z a const.
+# Tests of OP_IF: word X, with Y a register and Z a const.
 IF_EQUALS = cython.declare(cython.const[cython.int], 0)
 IF_HAS = cython.declare(cython.const[cython.int], 1)
 IF_LEFT = cython.declare(cython.const[cython.int], 2)  # at least const Z bytes are left in the region
@@ -91,7 +91,7 @@ globals().update(
     {
         "W_OP": W_OP, "W_COL": W_COL, "W_REG": W_REG, "W_X": W_X, "W_Y": W_Y, "W_Z": W_Z, "W_JUMP": W_JUMP,
         "W_FLAGS": W_FLAGS, "OP_WORDS": OP_WORDS, "OP_END": OP_END, "OP_INT": OP_INT, "OP_BITS": OP_BITS,
-        "OP_SPAN": OP_SPAN, "OP_LIST": OP_LIST, "OP_ONLY": OP_ONLY, "OP_PART": OP_PART, "BY_FIXED": BY_FIXED,
+        "OP_SPAN": OP_SPAN, "OP_LIST": OP_LIST, "OP_IF": OP_IF, "OP_NESTED": OP_NESTED, "BY_FIXED": BY_FIXED,
         "BY_PREFIX": BY_PREFIX, "BY_REGISTER": BY_REGISTER, "BY_REST": BY_REST, "BY_UNTIL": BY_UNTIL,
         "BY_ZERO": BY_ZERO, "SIGNED": SIGNED, "LITTLE": LITTLE, "TRUTH": TRUTH, "FRAME_LENGTH": FRAME_LENGTH,
         "CHECKED": CHECKED, "UTF8": UTF8, "PRINTABLE": PRINTABLE,
@@ -443,7 +443,7 @@ class Interpreter:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _part(self, pc: cython.Py_ssize_t, end: cython.longlong, row: cython.longlong) -> cython.int:
+    def _nested(self, pc: cython.Py_ssize_t, end: cython.longlong, row: cython.longlong) -> cython.int:
         """A region with a declared length, which must be read to its last byte."""
         length: cython.longlong = self._measure(pc, end)
         inner: cython.longlong
@@ -515,7 +515,7 @@ class Interpreter:
                 if self.ops[pc + W_REG] >= 0:
                     self.regs[self.ops[pc + W_REG]] = value
                 self._put(self.ops[pc + W_COL], row, value, 0)
-            elif op == OP_ONLY:
+            elif op == OP_IF:
                 result = self._test(pc, end)
                 if result < 0:
                     return SHORT
@@ -531,8 +531,8 @@ class Interpreter:
                 if result == DONE:
                     pc = self.ops[pc + W_JUMP]
                     continue
-            elif op == OP_PART:
-                result = self._part(pc, end, row)
+            elif op == OP_NESTED:
+                result = self._nested(pc, end, row)
                 if result == DONE:
                     pc = self.ops[pc + W_JUMP]
                     continue
@@ -580,7 +580,7 @@ class Interpreter:
         """Read messages ``first_row`` .. n onto the tape; returns the row to go on with when the tape is full.
 
         A row is a header (``start`` to ``end``) and a body (``body_start`` to ``body_end``: the same bytes,
-        or inflated ones). ``alt_first`` and ``alt_count`` name its readings in ``alt_pc``; the first that ends
+        or inflated ones). ``alt_first`` and ``alt_count`` name its variants in ``alt_pc``; the first that ends
         exactly at the end is taken and put into ``chosen``; failing that, the first whose ``alt_extra``
         column may hold the bytes left over. ``flaw`` gets WRONG or LONG where none fits; a row that comes
         with ``alt_count`` -1 has its header read and no more.
@@ -683,7 +683,7 @@ class Interpreter:
         count: cython.int,
         exact: cython.bint,
     ) -> cython.int:
-        """The first reading of a body that fits; ``self.pos`` is then its end. SHORT if one may fit yet."""
+        """The first variant of a body that fits; ``self.pos`` is then its end. SHORT if one may fit yet."""
         alt: cython.int
         result: cython.int
         best: cython.int = WRONG

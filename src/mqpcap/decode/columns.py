@@ -1,12 +1,12 @@
 """Message spans to field columns.
 
-``frames`` says where messages are and which layout reads them; here the interpreter reads them onto its
+``framing`` says where messages are and which layout reads them; here the interpreter reads them onto its
 tape, and the tape becomes Arrow columns, one per field of the protocol. Promises: one row per message in
 the order given; a message decodes wholly or not at all: with a flaw only the header's fields are there.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import factorize
-from mqpcap.decode import bytecode as ip
-from mqpcap.decode.gzip_body import MAX_INFLATED_BYTES, inflate
+from mqpcap.decode import bytecode
 from mqpcap.schema.compiler import Column, Program, compiled
 from mqpcap.schema.flaws import Flaw
-from mqpcap.schema.protocol import ANY, MessageQueue, Raw
+from mqpcap.schema.gzip_body import MAX_INFLATED_BYTES, inflate
+from mqpcap.schema.protocol import ANY, ConnectionFacts, MessageQueue, Raw
 
 TAPE_ENTRIES = 1 << 16
 """Where the tape starts; it doubles when a message does not fit."""
@@ -36,6 +36,7 @@ class Spans:
 
     start, end (int64) in ``buffer``; layout (int32) index into ``Program.layouts``; op (int64) the operation,
     ANY without one; flaw (uint8) what is known already: such rows have their header read and no more.
+    of (int64) place in ``facts``, what their connections say, for a layer's ``derive``; None: nothing is known of them.
     """
 
     buffer: NDArray[np.uint8]
@@ -44,11 +45,16 @@ class Spans:
     layout: NDArray[np.int32]
     op: NDArray[np.int64]
     flaw: NDArray[np.uint8]
+    of: NDArray[np.int64] | None = None
+    facts: Sequence[ConnectionFacts] = (ConnectionFacts(),)
 
     def part(self, one: int, two: int) -> "Spans":
         """The rows from ``one`` to ``two``, over the same buffer."""
         at = slice(one, two)
-        return Spans(self.buffer, self.start[at], self.end[at], self.layout[at], self.op[at], self.flaw[at])
+        of = None if self.of is None else self.of[at]
+        return Spans(
+            self.buffer, self.start[at], self.end[at], self.layout[at], self.op[at], self.flaw[at], of, self.facts
+        )
 
     def gathered(self) -> "Spans":
         """The same rows over a buffer that holds nothing else."""
@@ -56,12 +62,12 @@ class Spans:
         buffer = np.empty(int(lengths.sum()), np.uint8)
         offsets = np.empty(len(lengths) + 1, np.int32)
         rows = np.arange(len(lengths), dtype=np.int32)
-        ip.gather(
+        bytecode.gather(
             memoryview(self.buffer), memoryview(rows), memoryview(np.ascontiguousarray(self.start)),
             memoryview(lengths), memoryview(buffer) if len(buffer) else _NOTHING, memoryview(offsets),
         )  # fmt: skip
         ends = offsets.astype(np.int64)
-        return Spans(buffer, ends[:-1], ends[1:], self.layout, self.op, self.flaw)
+        return replace(self, buffer=buffer, start=ends[:-1], end=ends[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +122,9 @@ class Reader:
             columns.drop(np.flatnonzero(raw.flaw != before), self._header_columns())
         return Records(self._table(columns, late), raw.flaw, reading)
 
-    def _read(self, bodies: "_Bodies", keep_bodies: int | None) -> "tuple[Raw, _Columns, NDArray[np.int32]]":
+    def _read(self, bodies: "_Bodies", keep_bodies: int | None) -> "tuple[Raw, _TapeColumns, NDArray[np.int32]]":
         program, spans, flaw = self.program, bodies.spans, bodies.flaw
-        first, count = self._readings(spans, flaw)
+        first, count = self._variants(spans, flaw)
         n = len(spans.start)
         reading = np.full(n, -1, np.int32)
         if len(self._tape[0]) > KEPT_ENTRIES:
@@ -126,10 +132,11 @@ class Reader:
         tape = self._run(bodies, self._header_pc[spans.layout], first, count, reading)
         if len(self._by_column[0]) < len(tape[0]):
             self._by_column = _tape(len(self._tape[0]))[1:]
-        columns = _Columns(program, bodies.buffer, tape, self._by_column, n)
+        columns = _TapeColumns(program, bodies.buffer, tape, self._by_column, n)
+        of = np.zeros(n, np.int64) if spans.of is None else spans.of
         raw = Raw(
             n, bodies.buffer, spans.layout, [x.name for x in program.layouts], flaw, columns.spans, columns.numbers,
-            keep_bodies, columns.named, columns.items,
+            keep_bodies, columns.named, columns.items, spans.facts, of,
         )  # fmt: skip
         return raw, columns, reading
 
@@ -140,7 +147,7 @@ class Reader:
                 names |= {f.column for f in layout.header.fields_desc if f.column}  # type: ignore[attr-defined]
         return frozenset(names)
 
-    def _table(self, columns: "_Columns", late: Mapping[str, pa.Array]) -> pa.Table:
+    def _table(self, columns: "_TapeColumns", late: Mapping[str, pa.Array]) -> pa.Table:
         arrays: dict[str, pa.Array] = {}
         for c, column in enumerate(self.program.columns):
             if column.parent < 0 and not column.hidden:
@@ -176,9 +183,9 @@ class Reader:
                 spans, flaw = spans.part(0, row), flaw[:row]
                 break
             body = int(spans.start[row] + self._header_len[spans.layout[row]])
-            inflated, over = inflate(spans.buffer[body : spans.end[row]].tobytes(), MAX_INFLATED_BYTES)
+            inflated, is_too_long = inflate(spans.buffer[body : spans.end[row]].tobytes(), MAX_INFLATED_BYTES)
             if inflated is None:
-                flaw[row] = Flaw.TOO_LONG if over else Flaw.MALFORMED
+                flaw[row] = Flaw.TOO_LONG if is_too_long else Flaw.MALFORMED
             else:
                 opened.append((row, inflated))
                 size += len(inflated)
@@ -193,7 +200,7 @@ class Reader:
             body_start[which] = body_end[which] - [len(data) for _, data in opened]
         return _Bodies(spans, buffer, body_start, body_end, flaw)
 
-    def _readings(self, spans: Spans, flaw: NDArray[np.uint8]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    def _variants(self, spans: Spans, flaw: NDArray[np.uint8]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """First and count of the alternatives of each row; -1 for a row whose body is not read."""
         # A batch has few operations: each is looked up once a layout.
         ops, place = factorize(spans.op)
@@ -212,28 +219,28 @@ class Reader:
         reading: NDArray[np.int32],
     ) -> "_Tape":
         """The tape of all rows: column, row, a, b of each entry."""
-        machine, program = self.program.interpreter(), self.program
-        machine.tape(*_views(self._tape), 0)
+        interpreter, program = self.program.interpreter(), self.program
+        interpreter.tape(*_views(self._tape), 0)
         spans = bodies.spans
         start, end = np.ascontiguousarray(spans.start), np.ascontiguousarray(spans.end)
         row, n = 0, len(start)
         results = np.zeros(n, np.uint8)
         while row < n:
-            row = machine.decode(
+            row = interpreter.decode(
                 memoryview(bodies.buffer), row, memoryview(start), memoryview(end), memoryview(header_pc),
                 memoryview(bodies.body_start), memoryview(bodies.body_end), memoryview(first), memoryview(count),
                 memoryview(program.alt_pc), memoryview(program.alt_extra), memoryview(reading), memoryview(results),
             )  # fmt: skip
             if row < n:
-                filled = machine.filled()
+                filled = interpreter.filled()
                 grown = _tape(2 * len(self._tape[0]))
                 for i in range(4):
                     grown[i][:filled] = self._tape[i][:filled]
                 self._tape = grown
-                machine.tape(*_views(grown), filled)
-        bodies.flaw[results == ip.WRONG] = Flaw.MALFORMED
-        bodies.flaw[results == ip.LONG] = Flaw.TOO_LONG
-        filled = machine.filled()
+                interpreter.tape(*_views(grown), filled)
+        bodies.flaw[results == bytecode.WRONG] = Flaw.MALFORMED
+        bodies.flaw[results == bytecode.LONG] = Flaw.TOO_LONG
+        filled = interpreter.filled()
         col, at, a, b = self._tape
         return col[:filled], at[:filled], a[:filled], b[:filled]
 
@@ -268,7 +275,7 @@ def _tape(entries: int) -> _Tape:
     )
 
 
-class _Columns:
+class _TapeColumns:
     """The tape by column, turned into arrays on demand; ``room`` takes the sorted tape."""
 
     def __init__(
@@ -286,7 +293,7 @@ class _Columns:
         self.row, self.a, self.b = room
         if len(tape[0]):
             sorted_ = (memoryview(x) for x in room)
-            ip.group(*_views(tape), len(tape[0]), memoryview(self.first), *sorted_)
+            bytecode.group(*_views(tape), len(tape[0]), memoryview(self.first), *sorted_)
         self.dropped: NDArray[np.int64] = np.empty(0, np.int64)
         self.kept: frozenset[str] = frozenset()
         self.index = {(c.parent, c.name): i for i, c in enumerate(program.columns)}
@@ -398,7 +405,7 @@ def number_array(n: int, rows: NDArray[np.int32], values: NDArray[np.int64], col
         bits = pa.py_buffer(np.packbits(full != 0, bitorder="little"))
         return pa.Array.from_buffers(column.type, n, [_valid(n, rows), bits], n - len(rows))
     if column.type == pa.int32():
-        # The widths of the wire are checked where the column's type is chosen (program.NUMBERS).
+        # The widths of the wire are checked where the column's type is chosen (compiler.NUMBERS).
         full = full.astype(np.int32)
     held = pa.from_numpy_dtype(full.dtype)
     return pa.Array.from_buffers(held, n, [_valid(n, rows), pa.py_buffer(full)], n - len(rows)).cast(column.type)
@@ -427,7 +434,7 @@ def span_array(
     size = int(length.sum())
     out = np.empty(size, np.uint8)
     offsets = np.empty(n + 1, np.int32)
-    ip.gather(
+    bytecode.gather(
         memoryview(buffer), memoryview(rows), memoryview(np.ascontiguousarray(start)), memoryview(length),
         memoryview(out) if size else _NOTHING, memoryview(offsets),
     )  # fmt: skip

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=False, cdivision=True
-"""Packets of stretches and the messages found in them, as numbers.
+"""Packets of chunks and the messages found in them, as numbers.
 
-``frames`` knows from them when and in which packets a message came, and collects rows here until a buffer is done.
+``framing`` learns from them when and in which packets a message came, and collects rows here until a buffer is done.
 A message begins with the packet of its first byte; it is whole with the packet that came last among those of its bytes,
 which need not be the one of its last byte. The same file runs uncompiled.
 """
@@ -57,7 +57,7 @@ globals().update({"AT": AT, "SIZE": SIZE, "TS_NS": TS_NS, "NUMBER": NUMBER, "FIL
 @cython.final
 @cython.cclass
 class PacketIndex:
-    """Packets that brought stretches: a column each, those of one stretch next to each other by offset."""
+    """Packets that brought chunks: a column each, those of one chunk next to each other by offset."""
 
     cells: cython.const[cython.longlong][:, ::1]
     array: object
@@ -164,7 +164,7 @@ class MessageBuffer:
 
     def put(
         self,
-        found: ScanHits,
+        hits: ScanHits,
         n: cython.Py_ssize_t,
         packets: PacketIndex,
         one: cython.Py_ssize_t,
@@ -176,7 +176,7 @@ class MessageBuffer:
         gap: cython.longlong,
         resynced: cython.longlong,
     ):
-        """Take the first ``n`` messages found in a stretch in, which came with the packets ``one`` to ``two``.
+        """Take the first ``n`` messages found in a chunk in, which came with the packets ``one`` to ``two``.
 
         A place of ``starts`` and ``ends`` is a stream offset plus ``base``, and in the buffer of the rows it is
         ``shift`` further. Before the first are ``gap`` missing bytes, and it was found by a search if ``resynced``.
@@ -197,13 +197,13 @@ class MessageBuffer:
             self._grow(max(2 * self.room, self.count + n))
         with cython.nogil:
             i = self.count
-            first = packets._when(found.starts[0] - base, one, two) if n > 0 else one
+            first = packets._when(hits.starts[0] - base, one, two) if n > 0 else one
             for k in range(n):
-                start = found.starts[k]
-                end = found.ends[k]
-                layout = found.layouts[found.forms[k]]
-                op = found.ops[k]
-                flaw = found.flaws[k]
+                start = hits.starts[k]
+                end = hits.ends[k]
+                layout = hits.layouts[hits.forms[k]]
+                op = hits.ops[k]
+                flaw = hits.flaws[k]
                 with cython.boundscheck(False):  # the packets are there, and there is room for the messages
                     while first + 1 < two and packets.cells[AT, first + 1] <= start - base:
                         first += 1

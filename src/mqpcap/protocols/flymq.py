@@ -859,6 +859,7 @@ class FlyMQAuthResponse(Message):
     """Who one is now; the error is the last field and the roles have lengths of one byte (binary.go:1364-1403)."""
 
     name = "FlyMQ AUTH_RESPONSE"
+    announced = {"opcode": OpCode.AUTH_RESPONSE}
     fields_desc = [
         Bool("success", 1),
         Text("username", prefix=2),
@@ -871,6 +872,7 @@ class FlyMQAuthRefused(Message):
     """A refused login names no user. Tried first: the document's refusal would else give its error as a name."""
 
     name = "FlyMQ AUTH_RESPONSE, refused"
+    announced = {"opcode": OpCode.AUTH_RESPONSE}
     fields_desc = [
         Bool("success", equals=0),
         Text("username", prefix=2, at_most=0),
@@ -883,6 +885,7 @@ class FlyMQAuthResponseDoc(Message):
     """In the order of the document, which no server writes."""
 
     name = "FlyMQ AUTH reply of the document"
+    announced = {"opcode": OpCode.AUTH_RESPONSE}
     fields_desc = [
         Bool("success", 1),
         Text("error", prefix=2),
@@ -895,6 +898,7 @@ class FlyMQAuthRefusedDoc(Message):
     """A refused login in the order of the document."""
 
     name = "FlyMQ AUTH reply of the document, refused"
+    announced = {"opcode": OpCode.AUTH_RESPONSE}
     fields_desc = [
         Bool("success", equals=0),
         Text("error", prefix=2),
@@ -1362,7 +1366,7 @@ _REPLIES: Mapping[OpCode, Sequence[Variant | type]] = {
 def _layout(direction: Direction, header: type[Message], bodies: Mapping[OpCode, Sequence[Variant | type]]) -> Layout:
     from_client = direction == "c2s"
     return Layout(
-        direction, direction, {int(op): readings for op, readings in bodies.items()}, header=header, op="opcode",
+        direction, direction, {int(op): variants for op, variants in bodies.items()}, header=header, op="opcode",
         names=NAMES, dialect="go", extra_column="extra" if from_client else None,
         on_bad="stop" if from_client else "search", packed=("flags", FLAG_COMPRESSED),
     )  # fmt: skip
@@ -1466,9 +1470,9 @@ def _verdict(opening: Opening) -> tuple[Verdict, str]:
     if opening.c2s_start and opening.c2s:
         return _begins(opening.c2s, MAX_MESSAGE_SIZE, opening.c2s_ended), "the first request's header"
     if opening.s2c_start and opening.s2c:
-        said = _begins(opening.s2c, MAX_REPLY_SIZE, opening.s2c_ended)
-        if said is not Verdict.YES or opening.s2c[4:8] != bytes(4):
-            return said, "the first reply's header"
+        verdict = _begins(opening.s2c, MAX_REPLY_SIZE, opening.s2c_ended)
+        if verdict is not Verdict.YES or opening.s2c[4:8] != bytes(4):
+            return verdict, "the first reply's header"
         return Verdict.NO, "an empty first reply"
     client, client_fits = _flow(opening, "c2s")
     server, server_fits = _flow(opening, "s2c")
@@ -1581,9 +1585,7 @@ def keys(requests: pa.Table, replies: pa.Table, prints: Prints) -> tuple[Keys, K
     out = Keys(produce[published], _placed(produced, offsets[0])[published], partition[produce[published]])
     fetched_at = low_words(records.flatten())
     rows = np.concatenate([consume[named], np.repeat(fetch, counts)])
-    key = np.concatenate(
-        [_placed(consumed, offsets[1])[named], _placed(np.repeat(fetched, counts), fetched_at)]
-    )
+    key = np.concatenate([_placed(consumed, offsets[1])[named], _placed(np.repeat(fetched, counts), fetched_at)])
     return out, Keys(rows, key, np.concatenate([offsets[1][named], fetched_at]))
 
 
@@ -1591,10 +1593,14 @@ def _placed(lane: NDArray[np.int64], offset: NDArray[np.int64]) -> NDArray[np.in
     return lane * 1_000_003 + offset
 
 
-def place_text(rows: pa.Table, partition: NDArray[np.int64], offset: NDArray[np.int64]) -> pa.Array:
+def offset_text(_: pa.Table, offset: NDArray[np.int64]) -> pa.Array:
+    """The offset."""
+    return pa.array(offset.view(np.uint64)).cast(pa.string())
+
+
+def place_text(offset: pa.Array, partition: NDArray[np.int64]) -> pa.Array:
     """``partition:offset``."""
-    parts = pa.array(partition).cast(pa.string()), pa.array(offset.view(np.uint64)).cast(pa.string())
-    return pc.binary_join_element_wise(*parts, ":")
+    return pc.binary_join_element_wise(pa.array(partition).cast(pa.string()), offset, ":")
 
 
 _AUTH_REPLIES = frozenset({NAMES[OpCode.AUTH_RESPONSE], NAMES[OpCode.AUTH]})
@@ -1604,7 +1610,7 @@ RULE = Rule(
     otherwise=RequestRule("always", frozenset({NAMES[OpCode.ERROR]})),
     errors=frozenset({NAMES[OpCode.ERROR]}),
     columns=("topic", "partition", "offset", "records.offset"),
-    deliveries=DeliveryRule("offset", keys, place_text, of_pairs=True),
+    deliveries=DeliveryRule("offset", keys, offset_text, of_pairs=True, whole=place_text),
 )
 
 PROTOCOL = MessageQueue(

@@ -19,7 +19,6 @@ none was wrong.
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +26,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import case_when, is_in, true
-from mqpcap.schema.fields import U8, U16, U32, Array, Bytes, GreedyText, If, Kind, Message, Nested, Text
+from mqpcap.schema.fields import U8, U16, U32, Address, Array, Bytes, GreedyText, If, Kind, Message, Nested, Text
 from mqpcap.schema.protocol import (
     ANY,
     DIRECTIONS,
@@ -114,7 +113,7 @@ class FqConnectPeer(Message):
 
     name = "fq connect peer"
     fields_desc = [
-        Bytes("node_id", size=4),  # fq_client.c:423-427: the peer's identity, an IPv4 address; not in the document
+        Address("node_id"),  # fq_client.c:423-427: the peer's identity, an IPv4 address; not in the document
         Bytes("client_key", prefix=2, at_least=1, at_most=MAX_KEY_LEN, secret=True),
     ]
 
@@ -259,7 +258,7 @@ class FqMessage(Message):
         Bytes("message_id", size=16),
         Text("sender", prefix=1, at_most=MAX_NAME_LEN),
         U8("hop_count", at_most=MAX_HOPS),
-        Array("hops", Bytes("address", size=4), count="hop_count"),  # IPv4, newest first (fqd_peer.c:166-185)
+        Array("hops", Address("address"), count="hop_count"),  # IPv4, newest first (fqd_peer.c:166-185)
         U32("payload_len", at_most=MAX_PAYLOAD_LEN),
         Bytes("body", length="payload_len", body=True),
     ]
@@ -288,7 +287,7 @@ class FqMessageFound(Message):
         Bytes("message_id", size=16),
         Text("sender", prefix=1, at_most=MAX_NAME_LEN, strict=True, printable=True),
         U8("hop_count", at_most=MAX_HOPS),
-        Array("hops", Bytes("address", size=4), count="hop_count"),
+        Array("hops", Address("address"), count="hop_count"),
         U32("payload_len", at_most=MAX_SEARCHED_PAYLOAD_LEN),
         Bytes("body", length="payload_len", body=True),
     ]
@@ -328,10 +327,10 @@ def _commands(name: str, direction: Direction, bodies: Mapping[int, Sequence[typ
     return Layout(name, direction, bodies, header=FqCommand, op="code", names=CODE_NAMES, dialect="v1", on_bad="stop")
 
 
-def _frames(name: str, direction: Direction, *readings: type) -> Layout:
+def _frames(name: str, direction: Direction, *variants: type) -> Layout:
     searched = None if name.endswith("found") else f"{name}_found"
     return Layout(
-        name, direction, {ANY: readings}, names={ANY: "message"}, dialect="v1", on_bad="stop", searched=searched
+        name, direction, {ANY: variants}, names={ANY: "message"}, dialect="v1", on_bad="stop", searched=searched
     )
 
 
@@ -414,35 +413,22 @@ def _found(opening: Opening, direction: Direction, layout: str) -> int | None:
     return at if at is not None and at <= len(side) - at else None
 
 
-MAX_LOGINS = 1 << 16
-"""Keys whose logins are remembered; the oldest go first."""
-MAX_SERVERS = 16
-"""Addresses at which one key is remembered: a broker may have several."""
-
-
 def observe(seen: Seen) -> None:
     """The first login, the key it was granted, and for a connection that opens with a key whose it is.
 
     Keys are random: a second login with one is the same traffic in another capture. The latest is nearest; one at the
     connection's own address goes first, as a broker may have several.
     """
-    logins: dict[object, dict[tuple[str, int], tuple[int, Any, Any]]] = seen.shared.setdefault("logins", {})
     for connection, direction, op, ts_ns, (user, queue, key) in seen.each("user", "queue", "client_key"):
-        state, here = connection.state, (connection.server_ip, connection.server_port)
+        state = connection.state
         if op == Code.AUTH and direction == "c2s" and user is not None and "user" not in state:
             state["user"], state["queue"] = user, queue
         elif key is not None and "key" not in state:
             state["key"] = True
             if op == Code.AUTH_RESPONSE:
-                at = logins.setdefault(key, {})
-                at.pop(here, None)
-                at[here] = ts_ns, state.get("user"), state.get("queue")
-                if len(at) > MAX_SERVERS:
-                    del at[next(iter(at))]
-                if len(logins) > MAX_LOGINS:
-                    del logins[next(iter(logins))]
-            elif "user" not in state and (at := logins.get(key)):
-                _, user, queue = at.get(here) or max(at.values(), key=lambda login: login[0])
+                seen.shared.tell(key, connection, ts_ns, (state.get("user"), state.get("queue")))
+            elif "user" not in state:
+                user, queue = seen.shared.find(key, connection, ts_ns) or (None, None)
                 if user is not None:
                     state["user"], state["queue"] = user, queue
 
@@ -452,8 +438,8 @@ _KINDS = {f"connect_{kind}": kind for kind in KINDS.values()} | {"command_c2s": 
 
 
 def is_final(connection: Evidence) -> bool:
-    """Whether the login is known, or the key that would have told it."""
-    return "user" in connection.state or ("key" in connection.state)
+    """Whether the key is known: of the login's answer, by which data connections find it, or of a data connection."""
+    return "key" in connection.state
 
 
 def resolve(connection: Evidence) -> ConnectionFacts:
@@ -562,10 +548,15 @@ def keys(rows: pa.Table, prints: Prints) -> tuple[Keys, Keys]:
     return Keys(out, key[out], note), Keys(back, key[back])
 
 
-def publish_id(rows: pa.Table, note: NDArray[np.int64], _: NDArray[np.int64]) -> pa.Array:
+def id_head(rows: pa.Table, _: NDArray[np.int64]) -> pa.Array:
+    """The part of the ids that no disk queue rewrites, in hexadecimal."""
+    return pa.array([x.hex() for x in pc.binary_slice(rows["f.message_id"], 0, 8).to_pylist()], pa.string())
+
+
+def publish_id(heads: pa.Array, note: NDArray[np.int64]) -> pa.Array:
     """The ids of the publishes, in hexadecimal."""
-    heads = pc.binary_slice(rows["f.message_id"], 0, 8).to_pylist()
-    return pa.array([(head + end.tobytes()).hex() for head, end in zip(heads, note, strict=True)], pa.string())
+    both = zip(heads.to_pylist(), note, strict=True)
+    return pa.array([head + end.tobytes().hex() for head, end in both], pa.string())
 
 
 RULE = Rule(
@@ -583,7 +574,7 @@ RULE = Rule(
     # After the login an error answers nothing: it ends the session.
     first_only=frozenset({CODE_NAMES[Code.ERROR]}),
     columns=("message_id", "route", "body"),
-    deliveries=DeliveryRule("message_id", keys, publish_id, across_servers=True),
+    deliveries=DeliveryRule("message_id", keys, id_head, across_servers=True, whole=publish_id),
 )
 
 PROTOCOL = MessageQueue(

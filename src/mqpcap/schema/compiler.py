@@ -1,8 +1,8 @@
 """The compiler: Scapy classes in, plain data out.
 
-:func:`compile` reads the classes of a :class:`~mqpcap.schema.protocol.MessageQueue` and gives a :class:`Program`: rows of
-int32 words, a pool of constants and a list of columns. It accepts a kind by its exact type and refuses
-anything else at import, naming the field.
+:func:`compile` reads the classes of a :class:`~mqpcap.schema.protocol.MessageQueue` and gives a
+:class:`Program`: rows of int32 words, a pool of constants and a list of columns. It accepts a kind by its exact
+type and refuses anything else at import, naming the field.
 """
 
 from collections.abc import Sequence
@@ -13,30 +13,29 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.decode import bytecode as ip
+from mqpcap.decode import bytecode
 from mqpcap.errors import ProtocolError
-from mqpcap.schema import fields as wire
+from mqpcap.schema import fields
 from mqpcap.schema.protocol import MessageQueue, Variant
 
 NUMBERS: dict[type, pa.DataType] = {
-    wire.U8: pa.int32(),
-    wire.U16: pa.int32(),
-    wire.U32: pa.int64(),
-    wire.U64: pa.decimal128(20, 0),
-    wire.I32: pa.int32(),
-    wire.I64: pa.int64(),
-    wire.U16LE: pa.int32(),
-    wire.U32LE: pa.int64(),
-    wire.Bool: pa.bool_(),
-    wire.Length: pa.int64(),
+    fields.U8: pa.int32(),
+    fields.U16: pa.int32(),
+    fields.U32: pa.int64(),
+    fields.U64: pa.decimal128(20, 0),
+    fields.I32: pa.int32(),
+    fields.I64: pa.int64(),
+    fields.U16LE: pa.int32(),
+    fields.U32LE: pa.int64(),
+    fields.Bool: pa.bool_(),
+    fields.Length: pa.int64(),
 }
 SPANS: dict[type, pa.DataType] = {
-    wire.Text: pa.string(),
-    wire.GreedyText: pa.string(),
-    wire.Bytes: pa.binary(),
-    wire.GreedyBytes: pa.binary(),
-    wire.Tree: pa.binary(),
-    wire.Json: pa.binary(),
+    fields.Text: pa.string(),
+    fields.GreedyText: pa.string(),
+    fields.Bytes: pa.binary(),
+    fields.Address: pa.binary(),
+    fields.GreedyBytes: pa.binary(),
 }
 REFERENCES = ("when", "of", "length", "count")
 """What names an earlier field."""
@@ -94,10 +93,10 @@ class Program:
     alt_dialect: tuple[str | None, ...]
     alt_class: tuple[str, ...]
 
-    def interpreter(self) -> ip.Interpreter:
+    def interpreter(self) -> bytecode.Interpreter:
         """A fresh interpreter bound to this program."""
         room = max(len(self.lists), 1)
-        return ip.Interpreter(  # type: ignore[no-untyped-call]  # a compiled class; its attributes are its types
+        return bytecode.Interpreter(  # type: ignore[no-untyped-call]  # a compiled class; its attributes are its types
             memoryview(self.ops),
             memoryview(self.consts),
             memoryview(np.zeros(self.register_count + 2, np.int64)),
@@ -105,10 +104,10 @@ class Program:
             memoryview(np.zeros(room, np.int64)),
         )
 
-    def target(self, layout: str, starts: memoryview, ends: memoryview, ops: memoryview) -> ip.Target:
+    def target(self, layout: str, starts: memoryview, ends: memoryview, ops: memoryview) -> bytecode.Target:
         """A layout for scans that put starts, ends and operations of messages (int64) there."""
         words = next(x for x in self.layouts if x.name == layout)
-        return ip.Target(
+        return bytecode.Target(
             words.header_pc, words.op_reg, memoryview(words.table), memoryview(self.alt_pc), starts, ends, ops
         )
 
@@ -139,7 +138,7 @@ class _Compiler:
     def refuse(self, why: str) -> ProtocolError:
         return ProtocolError(f"{self.protocol.name}: {self.at}: {why}")
 
-    def column(self, kind: wire.Kind, shape: str, type_: pa.DataType | None, parent: int, name: str | None) -> int:
+    def column(self, kind: fields.Kind, shape: str, type_: pa.DataType | None, parent: int, name: str | None) -> int:
         if name is None:
             return -1
         new = Column(
@@ -163,39 +162,39 @@ class _Compiler:
         return len(self.consts) - len(values)
 
     def emit(self, *words: int) -> int:
-        self.ops.append([*words, *[0] * (ip.OP_WORDS - len(words))])
+        self.ops.append([*words, *[0] * (bytecode.OP_WORDS - len(words))])
         return len(self.ops) - 1
 
     def message(self, cls: type, parent: int) -> dict[str, _Register]:
         """The rows of a class without its END; returns where its fields' registers are."""
         registers: dict[str, _Register] = {}
-        fields: Sequence[wire.Kind] = cls.fields_desc  # type: ignore[attr-defined]  # Message classes
-        named = {getattr(x, word, None) for f in fields for x in (f, wire.bare(f)) for word in REFERENCES}
-        for f in fields:
+        kinds: Sequence[fields.Kind] = cls.fields_desc  # type: ignore[attr-defined]  # Message classes
+        named = {getattr(x, word, None) for f in kinds for x in (f, fields.bare(f)) for word in REFERENCES}
+        for f in kinds:
             self.at = f"{cls.__name__}.{f.name}"
             self.check_name(f)
             rows = self.conditions(f, registers)
             there = -1
             if rows and f.name in named:
                 there, self.registers = self.registers, self.registers + 1  # in front of the field's own
-            self.kind(wire.bare(f), parent, registers, f.column)
+            self.kind(fields.bare(f), parent, registers, f.column)
             if f.name in registers:
                 registers[f.name] = replace(registers[f.name], there=there)
             for row in rows:
-                self.ops[row][ip.W_REG] = there
-                self.ops[row][ip.W_JUMP] = len(self.ops) * ip.OP_WORDS
+                self.ops[row][bytecode.W_REG] = there
+                self.ops[row][bytecode.W_JUMP] = len(self.ops) * bytecode.OP_WORDS
         return registers
 
-    def conditions(self, f: wire.Kind, registers: dict[str, _Register]) -> list[int]:
+    def conditions(self, f: fields.Kind, registers: dict[str, _Register]) -> list[int]:
         """Rows that skip a field: what it refers to may be absent, or its condition not hold."""
-        names = (getattr(f, "when", None), getattr(wire.bare(f), "of", None))
+        names = (getattr(f, "when", None), getattr(fields.bare(f), "of", None))
         needed = [registers[x].there for x in names if x in registers and registers[x].there >= 0]
-        rows = [self.emit(ip.OP_ONLY, -1, -1, ip.IF_NOT_ZERO, there) for there in needed]
-        return [*rows, self.only(f, registers)] if isinstance(f, wire.If) else rows
+        rows = [self.emit(bytecode.OP_IF, -1, -1, bytecode.IF_NOT_ZERO, there) for there in needed]
+        return [*rows, self.condition(f, registers)] if isinstance(f, fields.If) else rows
 
     def check_name(self, f: object) -> None:
         name = getattr(f, "name", "")
-        if not isinstance(f, wire.Kind) or (isinstance(f, wire.If) and type(f) is not wire.If):
+        if not isinstance(f, fields.Kind) or (isinstance(f, fields.If) and type(f) is not fields.If):
             raise self.refuse(f"{type(f).__name__} is not in the vocabulary")
         if name in RESERVED:
             raise self.refuse(f"the name {name} is Scapy's or Python's; use {name}_")
@@ -213,81 +212,87 @@ class _Compiler:
             raise self.refuse(f"refers to {name}, which is no {'text' if is_span else 'number'}")
         return registers[name].at
 
-    def only(self, f: wire.If, registers: dict[str, _Register]) -> int:
+    def condition(self, f: fields.If, registers: dict[str, _Register]) -> int:
         if f.left is not None:
-            return self.emit(ip.OP_ONLY, -1, -1, ip.IF_LEFT, 0, self.const(f.left))
+            return self.emit(bytecode.OP_IF, -1, -1, bytecode.IF_LEFT, 0, self.const(f.left))
         if f.follows is not None:
             value = int.from_bytes(f.follows, "big", signed=False)
-            return self.emit(ip.OP_ONLY, -1, -1, ip.IF_FOLLOWS, len(f.follows), self.const(value))
+            return self.emit(bytecode.OP_IF, -1, -1, bytecode.IF_FOLLOWS, len(f.follows), self.const(value))
         if f.has is not None:
-            return self.emit(ip.OP_ONLY, -1, -1, ip.IF_HAS, self.of(registers, f.when), self.const(f.has))
+            return self.emit(bytecode.OP_IF, -1, -1, bytecode.IF_HAS, self.of(registers, f.when), self.const(f.has))
         if isinstance(f.equals, bytes):
             reg = self.of(registers, f.when, is_span=True)
-            return self.emit(ip.OP_ONLY, -1, -1, ip.IF_TEXT, reg, self.const(len(f.equals), *f.equals))
+            return self.emit(bytecode.OP_IF, -1, -1, bytecode.IF_TEXT, reg, self.const(len(f.equals), *f.equals))
         if f.equals is not None:
-            return self.emit(ip.OP_ONLY, -1, -1, ip.IF_EQUALS, self.of(registers, f.when), self.const(f.equals))
+            return self.emit(
+                bytecode.OP_IF, -1, -1, bytecode.IF_EQUALS, self.of(registers, f.when), self.const(f.equals)
+            )
         is_span = f.when in registers and registers[f.when].is_span  # then its length must not be zero
-        return self.emit(ip.OP_ONLY, -1, -1, ip.IF_NOT_ZERO, self.of(registers, f.when, is_span) + is_span, 0)
+        return self.emit(bytecode.OP_IF, -1, -1, bytecode.IF_NOT_ZERO, self.of(registers, f.when, is_span) + is_span, 0)
 
-    def kind(self, f: wire.Kind, parent: int, registers: dict[str, _Register], name: str | None) -> None:
+    def kind(self, f: fields.Kind, parent: int, registers: dict[str, _Register], name: str | None) -> None:
         if type(f) in NUMBERS:
             self.number(f, parent, registers, name)  # a Number, by exact type
-        elif type(f) in SPANS:
-            self.span(f, parent, registers, name)  # a Span, by exact type
-        elif type(f) is wire.Bits:
+        elif type(f) in SPANS or isinstance(f, fields.Late):
+            self.span(f, parent, registers, name)  # a Span, by exact type but for late ones
+        elif type(f) is fields.Bits:
             reg = self.register(registers, f.name)
             col = self.column(f, "number", pa.int32(), parent, name)
-            self.emit(ip.OP_BITS, col, reg, self.of(registers, f.of), f.shift, f.mask)
-        elif type(f) is wire.Array:
-            self.many(f, parent, registers, name)
-        elif type(f) is wire.Nested:
-            self.part(f, parent, registers)
+            self.emit(bytecode.OP_BITS, col, reg, self.of(registers, f.of), f.shift, f.mask)
+        elif type(f) is fields.Array:
+            self.array(f, parent, registers, name)
+        elif type(f) is fields.Nested:
+            self.nested(f, parent, registers)
         else:
             raise self.refuse(f"{type(f).__name__} is not in the vocabulary")
 
-    def number(self, f: wire.Number, parent: int, registers: dict[str, _Register], name: str | None) -> None:
+    def number(self, f: fields.Number, parent: int, registers: dict[str, _Register], name: str | None) -> None:
         col = self.column(f, "number", NUMBERS[type(f)], parent, name)
-        flags = ip.SIGNED * f.signed | ip.LITTLE * f.little | ip.TRUTH * f.truth
+        flags = bytecode.SIGNED * f.signed | bytecode.LITTLE * f.little | bytecode.TRUTH * f.truth
         low = high = -1
         if f.at_least is not None or f.at_most is not None:
-            flags |= ip.CHECKED
+            flags |= bytecode.CHECKED
             low = f.at_least if f.at_least is not None else (MIN_I64 if f.signed else 0)
             high = f.at_most if f.at_most is not None else MAX_I64
         less = 0
-        if type(f) is wire.Length:
-            flags |= ip.FRAME_LENGTH
+        if type(f) is fields.Length:
+            flags |= bytecode.FRAME_LENGTH
             less = f.less
         reg = self.register(registers, f.name)
-        self.emit(ip.OP_INT, col, reg, f.size, less, self.const(low, high) if flags & ip.CHECKED else -1, 0, flags)
+        self.emit(
+            bytecode.OP_INT, col, reg, f.size, less, self.const(low, high) if flags & bytecode.CHECKED else -1, 0, flags
+        )
 
-    def measure(self, f: wire.Span | wire.Array | wire.Nested, registers: dict[str, _Register]) -> tuple[int, int]:
+    def measure(
+        self, f: fields.Span | fields.Array | fields.Nested, registers: dict[str, _Register]
+    ) -> tuple[int, int]:
         """Words X and Y: how the length or count is learnt."""
-        by = f.count if isinstance(f, wire.Array) else f.length
+        by = f.count if isinstance(f, fields.Array) else f.length
         if by is not None:
-            return ip.BY_REGISTER, self.of(registers, by)
+            return bytecode.BY_REGISTER, self.of(registers, by)
         if f.prefix is not None:
-            return ip.BY_PREFIX, f.prefix
-        if isinstance(f, wire.Span) and f.size is not None:
-            return ip.BY_FIXED, f.size
-        if isinstance(f, wire.Span) and f.until is not None:
-            return ip.BY_UNTIL, f.until
-        if isinstance(f, wire.Array) and f.until_zero is not None:
-            return ip.BY_ZERO, f.until_zero
-        return ip.BY_REST, 0
+            return bytecode.BY_PREFIX, f.prefix
+        if isinstance(f, fields.Span) and f.size is not None:
+            return bytecode.BY_FIXED, f.size
+        if isinstance(f, fields.Span) and f.until is not None:
+            return bytecode.BY_UNTIL, f.until
+        if isinstance(f, fields.Array) and f.until_zero is not None:
+            return bytecode.BY_ZERO, f.until_zero
+        return bytecode.BY_REST, 0
 
-    def span(self, f: wire.Span, parent: int, registers: dict[str, _Register], name: str | None) -> None:
-        col = self.column(f, "span", SPANS[type(f)], parent, name)
+    def span(self, f: fields.Span, parent: int, registers: dict[str, _Register], name: str | None) -> None:
+        col = self.column(f, "span", SPANS.get(type(f), pa.binary()), parent, name)
         x, y = self.measure(f, registers)
-        flags = ip.UTF8 * f.strict | ip.PRINTABLE * f.printable | ip.LITTLE * f.little
+        flags = bytecode.UTF8 * f.strict | bytecode.PRINTABLE * f.printable | bytecode.LITTLE * f.little
         bounds = -1
         if f.at_least is not None or f.at_most is not None:
-            flags |= ip.CHECKED
+            flags |= bytecode.CHECKED
             bounds = self.const(f.at_least or 0, MAX_I64 if f.at_most is None else f.at_most)
-        self.emit(ip.OP_SPAN, col, self.register(registers, f.name, is_span=True), x, y, bounds, 0, flags)
+        self.emit(bytecode.OP_SPAN, col, self.register(registers, f.name, is_span=True), x, y, bounds, 0, flags)
 
-    def many(self, f: wire.Array, parent: int, registers: dict[str, _Register], name: str | None) -> None:
+    def array(self, f: fields.Array, parent: int, registers: dict[str, _Register], name: str | None) -> None:
         item = f.item
-        if isinstance(item, wire.Array | wire.If | wire.Nested):
+        if isinstance(item, fields.Array | fields.If | fields.Nested):
             raise self.refuse("an item must be a plain kind or a Message class")
         col = self.column(f, "list", None, parent, name)
         if col < 0:
@@ -295,30 +300,30 @@ class _Compiler:
         if col not in self.lists:
             self.lists.append(col)
         x, y = self.measure(f, registers)
-        flags = ip.LITTLE * f.little | (ip.CHECKED if f.not_empty else 0)
-        row = self.emit(ip.OP_LIST, col, self.lists.index(col), x, y, wire.smallest(item), 0, flags)
-        if isinstance(item, wire.Kind):
+        flags = bytecode.LITTLE * f.little | (bytecode.CHECKED if f.not_empty else 0)
+        row = self.emit(bytecode.OP_LIST, col, self.lists.index(col), x, y, fields.smallest(item), 0, flags)
+        if isinstance(item, fields.Kind):
             self.kind(item, col, {}, "item")  # type: ignore[arg-type]  # to mypy, a Kind is Any
         else:
             self.message(item, col)
-        self.emit(ip.OP_END)
-        self.ops[row][ip.W_JUMP] = len(self.ops) * ip.OP_WORDS
+        self.emit(bytecode.OP_END)
+        self.ops[row][bytecode.W_JUMP] = len(self.ops) * bytecode.OP_WORDS
 
-    def part(self, f: wire.Nested, parent: int, registers: dict[str, _Register]) -> None:
+    def nested(self, f: fields.Nested, parent: int, registers: dict[str, _Register]) -> None:
         x, y = self.measure(f, registers)
-        flags = 0 if f.at_most is None else ip.CHECKED
+        flags = 0 if f.at_most is None else bytecode.CHECKED
         bounds = -1 if f.at_most is None else self.const(0, f.at_most)
-        row = self.emit(ip.OP_PART, -1, -1, x, y, bounds, 0, flags)
+        row = self.emit(bytecode.OP_NESTED, -1, -1, x, y, bounds, 0, flags)
         self.message(f.message, parent)
-        self.emit(ip.OP_END)
-        self.ops[row][ip.W_JUMP] = len(self.ops) * ip.OP_WORDS
+        self.emit(bytecode.OP_END)
+        self.ops[row][bytecode.W_JUMP] = len(self.ops) * bytecode.OP_WORDS
 
 
 def _reserved() -> frozenset[str]:
     """Names that Scapy or Python own: a field called so would be silently shadowed (pkt.payload, pkt.time)."""
     import keyword
 
-    return frozenset(dir(wire.Message)) | frozenset(keyword.kwlist)
+    return frozenset(dir(fields.Message)) | frozenset(keyword.kwlist)
 
 
 RESERVED = _reserved()
@@ -336,34 +341,34 @@ def compile(protocol: MessageQueue) -> Program:
     for layout in protocol.layouts:
         header_pc, op_reg, packed_at, header_len, delimited = -1, -1, -1, 0, False
         if layout.header is not None:
-            header_pc = len(c.ops) * ip.OP_WORDS
+            header_pc = len(c.ops) * bytecode.OP_WORDS
             registers = c.message(layout.header, -1)
-            c.emit(ip.OP_END)
+            c.emit(bytecode.OP_END)
             op_reg = registers[layout.op].at if layout.op else -1
             for f in layout.header.fields_desc:  # type: ignore[attr-defined]  # a Message class
                 c.at = f"{layout.header.__name__}.{f.name}"
-                if not isinstance(f, wire.Number | wire.Bits) and getattr(f, "size", None) is None:
+                if not isinstance(f, fields.Number | fields.Bits) and getattr(f, "size", None) is None:
                     raise c.refuse("a header's fields have a fixed size; what has none goes into the bodies")
                 if layout.packed and f.name == layout.packed[0]:
                     packed_at = header_len
-                header_len += wire.smallest(f)
-                delimited = delimited or type(f) is wire.Length
+                header_len += fields.smallest(f)
+                delimited = delimited or type(f) is fields.Length
         extra = -1
         if layout.extra_column:
-            extra = c.column(wire.GreedyBytes(layout.extra_column), "span", pa.binary(), -1, layout.extra_column)
+            extra = c.column(fields.GreedyBytes(layout.extra_column), "span", pa.binary(), -1, layout.extra_column)
         table: list[int] = []
-        for op, readings in layout.bodies.items():
-            table += [op, len(alt_pc), len(readings)]
-            for reading in readings:
-                r = reading if isinstance(reading, Variant) else Variant(reading)
-                if r.message not in bodies:
-                    bodies[r.message] = len(c.ops) * ip.OP_WORDS
-                    c.message(r.message, -1)
-                    c.emit(ip.OP_END)
-                alt_pc.append(bodies[r.message])
-                alt_extra.append(extra if layout.may_leave(r) else -1)
-                alt_dialect.append(r.dialect)
-                alt_class.append(r.message.__name__)
+        for op, variants in layout.bodies.items():
+            table += [op, len(alt_pc), len(variants)]
+            for variant in variants:
+                v = variant if isinstance(variant, Variant) else Variant(variant)
+                if v.message not in bodies:
+                    bodies[v.message] = len(c.ops) * bytecode.OP_WORDS
+                    c.message(v.message, -1)
+                    c.emit(bytecode.OP_END)
+                alt_pc.append(bodies[v.message])
+                alt_extra.append(extra if layout.may_leave(v) else -1)
+                alt_dialect.append(v.dialect)
+                alt_class.append(v.message.__name__)
         layouts.append(
             CompiledLayout(
                 layout.name, layout.direction, header_pc, op_reg, np.array(table, np.int64),

@@ -2,9 +2,10 @@
 
 A layer ends in one ``PROTOCOL``: which message comes in which layout, how a connection is recognised,
 what the columns of ``messages`` are taken from, and, where the vocabulary cannot say it, small pure
-functions. ``frames``, ``records`` and ``tables`` read this; nothing about a protocol stands anywhere else.
+functions. ``decode``, ``correlate`` and ``tables`` read this; nothing about a protocol stands anywhere else.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -37,9 +38,9 @@ class Layout:
 
     header     class of the bytes every message begins with; None when there are none
     op         its field that holds the operation; None when all messages are alike
-    bodies     operation -> the readings tried in order; the first that ends exactly at the end is taken
+    bodies     operation -> the variants tried in order; the first that ends exactly at the end is taken
     names      operation -> its name
-    dialect    of rows whose reading names none; None when the connection's evidence says it
+    dialect    of rows whose variant names none; None when the connection's evidence says it
     extra      whether bytes behind the last field go to the column ``extra_column`` instead of being a flaw
     on_bad     what follows bad framing: ``stop`` (the rest is undecoded) or ``search``
     then       operation -> name of the layout of what follows in this direction
@@ -64,9 +65,9 @@ class Layout:
     splitter: "Splitter | None" = None
     """Finds the message ends where only a look at the neighbours can (kokaq); else the Program does."""
 
-    def may_leave(self, reading: Variant | type) -> bool:
-        """Whether bytes behind the reading's last field go to ``extra_column``: never those of another dialect."""
-        dialect = None if isinstance(reading, type) else reading.dialect
+    def may_leave(self, variant: Variant | type) -> bool:
+        """Whether bytes behind the variant's last field go to ``extra_column``: never those of another dialect."""
+        dialect = None if isinstance(variant, type) else variant.dialect
         return self.extra_column is not None and dialect in (None, self.dialect)
 
 
@@ -141,18 +142,18 @@ class Splitter(Shape):
         """The message at ``at``, or why there is none."""
         ...
 
-    def many(
+    def scan(
         self,
         buf: memoryview,
         at: int,
         limit: int,
         ended: bool,
         rows: tuple[memoryview, memoryview, memoryview, memoryview, memoryview],
-    ) -> tuple[int, int, Split | None]:
-        """The messages one after the other from ``at``.
+    ) -> tuple[int, int, int, int, int]:
+        """The messages one after the other from ``at``, as ``Interpreter.scan`` has it.
 
-        Returns how many were put into ``rows`` (int64: start, end, place in ``layouts``, op, flaw), where the next one
-        begins, and what stands there if it is none: None where the rows are full or ``limit`` is reached.
+        Puts start, end, place in ``layouts``, op and flaw (int64) of each into ``rows``. Returns how many, one of
+        SCAN_*, where the next one begins, the end it claims, and the place of its layout (-1 if unknown).
         """
         ...
 
@@ -172,6 +173,8 @@ class ConnectionFacts:
     group_name: str | None = None
     client_name: str | None = None
     op_names: Mapping[tuple[Direction, int], str] | None = None
+    own: Any = None
+    """What the protocol's `derive` wants to know of the connection: see ``Raw.facts``."""
     columns: Mapping[str, str | None] = field(default_factory=dict)
     """Columns of the protocol table that are the same on every row of the connection."""
 
@@ -251,6 +254,69 @@ class Raw:
     """A column of the table, hidden ones too, as Arrow."""
     items: Callable[[str, str], tuple[NDArray[np.int64], NDArray[np.int64]]]
     """``items(list, field)``: of every item of a list column the row, and its value of an integer field."""
+    facts: "Sequence[ConnectionFacts]"
+    """What the connections of the rows say, as far as it is known; ``of`` is each row's place in it."""
+    of: NDArray[np.int64]
+
+
+MAX_SHARED_KEYS = 1 << 16
+"""Keys that connections told each other something of; the oldest go first."""
+MAX_SHARED_SERVERS = 16
+"""Addresses at which one key is remembered: a broker may have several."""
+MAX_SHARED_TIMES = 64
+"""How often something was told of a key at one address, as far as it is remembered."""
+Fact = tuple[str, str, int, int, Any, int]
+"""A key (hashed: it may be a secret), address and port of the server, when it was told, what, and by which connection."""
+
+
+@dataclass(slots=True)
+class SharedFacts:
+    """What connections of a protocol tell each other by a key that both show, as fq's data connections do.
+
+    asked: hashes of the keys that were asked for.
+    """
+
+    asked: set[str] = field(default_factory=set)
+    _facts: dict[str, dict[tuple[str, int], list[Fact]]] = field(default_factory=dict)
+
+    def tell(self, key: bytes, by: Evidence, ts_ns: int, what: Any) -> None:
+        """Remember what a connection told."""
+        self.take((_hashed(key), by.server_ip, by.server_port, ts_ns, what, by.connection_id))
+
+    def take(self, fact: Fact) -> None:
+        """Remember what was told, here or elsewhere; facts come in order of time."""
+        key, server = fact[0], (fact[1], fact[2])
+        at = self._facts.setdefault(key, {})
+        at[server] = [*at.pop(server, ())[-MAX_SHARED_TIMES + 1 :], fact]
+        if len(at) > MAX_SHARED_SERVERS:
+            del at[next(iter(at))]
+        if len(self._facts) > MAX_SHARED_KEYS:
+            del self._facts[next(iter(self._facts))]
+
+    def find(self, key: bytes, by: Evidence, ts_ns: int) -> Any:
+        """What was told last of a key by that time, at the connection's own server if anything was; None if nothing."""
+        hashed = _hashed(key)
+        if len(self.asked) < MAX_SHARED_KEYS:
+            self.asked.add(hashed)
+        told = [fact for at in self._facts.get(hashed, {}).values() for fact in at if fact[3] <= ts_ns]
+        here = [fact for fact in told if fact[1:3] == (by.server_ip, by.server_port)]
+        return max(here or told, key=lambda fact: fact[3])[4] if told else None
+
+    def told(self) -> list[Fact]:
+        """All that is remembered, in order of time."""
+        return sorted((f for at in self._facts.values() for facts in at.values() for f in facts), key=lambda f: f[3])
+
+    def forget(self, connection_ids: set[int]) -> None:
+        """Know nothing more of what these connections told, and not what was asked."""
+        self.asked.clear()
+        left = [fact for fact in self.told() if fact[5] not in connection_ids]
+        self._facts.clear()
+        for fact in left:
+            self.take(fact)
+
+
+def _hashed(key: bytes) -> str:
+    return hashlib.blake2b(key, digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,8 +333,8 @@ class Seen:
     from_client: NDArray[np.bool_]
     op: NDArray[np.int64]
     ts_ns: NDArray[np.int64]
-    shared: dict[str, Any]
-    """What connections of the protocol know of each other; bounded by who puts something in."""
+    shared: "SharedFacts"
+    """What connections of the protocol tell each other."""
 
     def each(self, *names: str) -> Iterator[tuple[Evidence, Direction, int, int, tuple[Any, ...]]]:
         """Row by row, for evidence that is rare: connection, direction, op, time, values of the named columns."""
@@ -324,11 +390,11 @@ class MessageQueue:
     was changed are, from so many bytes on or where they begin with a zero byte (of a length)."""
 
     def __post_init__(self) -> None:
-        from mqpcap.schema import fields as wire  # the one seam to Scapy; here so that plain data needs none of it
+        from mqpcap.schema import fields  # the one seam to Scapy; here so that plain data needs none of it
 
         for layout in self.layouts:
-            wire.attach(layout)
-        wire.adopt(self)
+            fields.attach(layout)
+        fields.adopt(self)
 
     def layout(self, name: str) -> Layout:
         """The layout of that name; KeyError if there is none."""

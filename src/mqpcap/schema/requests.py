@@ -1,8 +1,8 @@
 """What a description says of requests, replies and deliveries.
 
-A protocol names its operations in a :class:`Rule`; the room ``correlate`` turns that into tables and runs along with the
-messages. Where operations are not enough, the protocol gives the tables itself (:class:`Lane`): which *code* a message
-has, what kind of request each code is in each state of the connection, and which replies it may get.
+A protocol names its operations in a :class:`Rule`; the room ``correlate`` turns that into tables and runs along with
+the messages. Where operations are not enough, the protocol gives the tables itself (:class:`Lane`): which *code* a
+message has, what kind of request each code is in each state of the connection, and which replies it may get.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -131,17 +131,18 @@ class DeliveryRule:
 
     how       the evidence, as the column ``how`` says it
     keys      of a batch of rows: those that publish and those that deliver. With ``of_pairs`` it gets the rows of
-              requests and, row for row, of their replies; keys of publishes are then rows of requests, of deliveries rows
-              of replies
-    text      the key as text, of rows that deliver, the notes of their publishes and their own
+              requests and, row for row, of their replies; publishes are then rows of requests, deliveries of replies
+    text      the key as text, of rows that deliver and their notes
+    whole     the same of that text and the notes of the publishes, where they have a part in it
     across_servers   whether publishes to other servers count (fq's peers)
     """
 
     how: str
     keys: "Callable[..., tuple[Keys, Keys]]"
-    text: "Callable[[pa.Table, I64, I64], pa.Array]"
+    text: "Callable[[pa.Table, I64], pa.Array]"
     of_pairs: bool = False
     across_servers: bool = False
+    whole: "Callable[[pa.Array, I64], pa.Array] | None" = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

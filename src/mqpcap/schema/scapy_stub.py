@@ -1,7 +1,7 @@
 """What stands in for Scapy's ``Field`` and ``Packet`` where captures are only read.
 
 Importing Scapy takes longer than reading a small capture. A process that is ours from begin to end (the command
-line) imports this module before any layer; then ``wire`` puts the kinds and the classes of the layers on these. The
+line) imports this module before any layer; then ``fields`` puts the kinds and the classes of the layers on these. The
 descriptions are the same and so are their Programs, but nothing can be built or dissected with the classes.
 
 Three lists say what the descriptions take from either base class; a test holds ``wire``, Scapy and this module to them.

@@ -29,14 +29,16 @@ from mqpcap import __version__
 from mqpcap.capture import Capture
 from mqpcap.errors import CaptureError, OutputError, one_line
 from mqpcap.pipeline import Options
-from mqpcap.spark import plan, tasks
-from mqpcap.spark.dealing import Dealing, Dealt
+from mqpcap.spark import partitions, tasks
+from mqpcap.spark.delivery_keys import KeyFile
 from mqpcap.spark.java import SparkError
-from mqpcap.spark.parts import PartFile
-from mqpcap.spark.places import Place
-from mqpcap.spark.plan import Cut, Unit
-from mqpcap.spark.tasks import Deal, Dissect, Join, Result, Settle, Side, Task
-from mqpcap.tables.arrow import Policy, fingerprint_bases
+from mqpcap.spark.partitions import Cut, Unit
+from mqpcap.spark.repartition import Dealing, Dealt
+from mqpcap.spark.share import Heard
+from mqpcap.spark.storage import Place
+from mqpcap.spark.task_files import PartFile
+from mqpcap.spark.tasks import Deal, Describe, Dissect, Join, Result, Task
+from mqpcap.tables.messages import fingerprint_bases
 from mqpcap.tables.parquet import (
     MANIFEST,
     MAX_MANIFEST_BYTES,
@@ -55,15 +57,13 @@ if TYPE_CHECKING:
 JOB = "job.json"
 SHARES_PER_SLOT = 1
 """Large connections are dealt out by size, so shares are even, and each one more costs what a task costs."""
-MAX_ALONE = 64
-"""So many tasks may join the rows of single shares; each costs what a task costs."""
 POLL_S = 1.0
 LOOKS = 16
 """So many files of an object store are looked at side by side."""
 _STEM = r"[\w-]+-[0-9a-f]{12}"
 _WRITTEN = re.compile(
-    rf"job\.json|(?:(?:done|hands|side/{_STEM})/)?\.[0-9a-f]{{32}}|done/{_STEM}\.json|dealt/{_STEM}\.packets|"
-    rf"hands/\d{{5,}}-\d{{3,}}|side/{_STEM}/\w+\.\w+|data/[^/.][^/]*/date=[\d-]+/part-{_STEM}-\d{{5,}}\.parquet"
+    rf"job\.json|(?:(?:done|hands|keys/{_STEM})/)?\.[0-9a-f]{{32}}|done/{_STEM}\.json|dealt/{_STEM}\.packets|"
+    rf"hands/\d{{5,}}-\d{{3,}}|keys/{_STEM}/\w+\.\d+|data/[^/.][^/]*/date=[\d-]+/part-{_STEM}-\d{{5,}}\.parquet"
 )
 """What a job leaves in its staging directory; with anything else in it, it is none."""
 
@@ -183,17 +183,14 @@ class _Job:
             self.outcome.resumed_count = len(self.done)
         else:
             self.staging.remove(_WRITTEN)
-            planned = plan.units(self.captures, slot_count * SHARES_PER_SLOT if slot_count > 1 else 1, share_count)
+            planned = partitions.units(self.captures, slot_count * SHARES_PER_SLOT if slot_count > 1 else 1, share_count)
             units = [(tuple(i for i, _ in unit.captures), unit.number) for unit in planned]
             cuts = {unit.captures[0][0]: unit.cut for unit in planned}
             bases = fingerprint_bases()
         self.units = [
             Unit(tuple((i, self.captures[i]) for i in numbers), number, cuts[numbers[0]]) for numbers, number in units
         ]
-        policy = self.options.policy
-        self.options = Options(
-            self.options.decode_as, Policy(policy.show_secrets, policy.bodies, bases), self.options.max_memory_bytes
-        )
+        self.options = replace(self.options, policy=replace(self.options.policy, bases=bases))
         manifest = {
             "tool": "mqpcap", "state": "unfinished", "host": socket.gethostname(), "pid": os.getpid(),
             "job": named, "units": units, "cuts": {i: asdict(one) for i, one in cuts.items()}, "bases": bases,
@@ -251,40 +248,52 @@ class _Job:
 
     def run(self) -> Outcome:
         """All stages; what is to be published is in ``files`` then."""
-        first = {i: Dissect(f"a{i:05d}", unit) for i, unit in self._dealt().items()}
-        results = dict(zip(first, self._stage("dissect", list(first.values())), strict=True))
+        units = self._dealt()
+        cut = {unit.captures[0][0]: unit.captures[0][1] for unit in units.values() if unit.share[1] > 1}
+        first = {i: Dissect(f"a{i:05d}", unit) for i, unit in units.items()}
+        describe = [Describe(f"e{number:05d}", number, self.captures[number]) for number in sorted(cut)]
+        done = self._stage("dissect", [*first.values(), *describe])
+        results, described = dict(zip(first, done, strict=False)), done[len(first) :]
         again = dict(self._again(first, results))
         results.update(zip(again, self._stage("dissect again", list(again.values())), strict=True))
-        failed = {number for one in results.values() for number, _, _ in one.failed}
+        failed = {number for one in done for number, _, _ in one.failed} & cut.keys()
         for i, one in results.items():
             # What other shares made of a capture that one could not read is no result.
-            if first[i].unit.share[1] > 1 and first[i].unit.captures[0][0] in failed:
-                one = Result(one.id, failed=one.failed)
+            is_lost = not failed.isdisjoint(number for number, _ in first[i].unit.captures)
+            self._keep(Result(one.id, failed=one.failed) if is_lost else one)
+        of_capture: dict[int, list[Result]] = {}
+        for i, task in first.items():
+            number = task.unit.captures[0][0]
+            if number in cut.keys() - failed:
+                of_capture.setdefault(number, []).append(results[i])
+        for one in self._stage("join", [join for number, mine in of_capture.items() for join in self._joins(number, mine)]):
             self._keep(one)
-        self._joined(self._settled(self._by_capture(first, results)))
+        self._describe({one.id: one for one in described}, of_capture)
         self.outcome.task_count = len(self.kept)
         return self.outcome
 
-    def _joined(self, sides: Mapping[tuple[int, str, int], list[tuple[str, bool]]]) -> None:
-        """What joins connections: of each group of servers together, or share by share where that says the same."""
-        groups: dict[str, Join] = {}
-        alone: dict[str, list[Join]] = {}
-        alone_count = 0
-        for (number, name, group), files in sorted(sides.items()):
-            id_ = f"c{number:05d}-{name}-{group:03d}"
-            groups[id_] = Join(id_, name, tuple(file for file, _ in files))
-            if len(files) > 1 and not any(related for _, related in files) and alone_count + len(files) <= MAX_ALONE:
-                alone[id_] = [Join(f"{id_}-{k:03d}", name, (file,), alone=True) for k, (file, _) in enumerate(files)]
-                alone_count += len(files)
-        tried = [join for joins in alone.values() for join in joins]
-        made = self._stage("join", [*tried, *(join for id_, join in groups.items() if id_ not in alone)])
-        results = {one.id: one for one in made}
-        together = [id_ for id_, joins in alone.items() if any(results[join.id].needs_others for join in joins)]
-        for id_ in together:
-            for join in alone[id_]:
-                results[join.id] = replace(results[join.id], files=[])
-        for one in [*results.values(), *self._stage("join again", [groups[id_] for id_ in together])]:
+    def _joins(self, number: int, shares: Sequence[Result]) -> Iterator[Join]:
+        """The tasks that bring publishes and deliveries of a capture together, one for each group of servers."""
+        torn = {name for one in shares for name in one.torn}
+        groups: dict[tuple[str, int], list[KeyFile]] = {}
+        for file in (file for one in shares for file in one.keys):
+            groups.setdefault((file.protocol, 0 if file.protocol in torn else file.group), []).append(file)
+        for (name, group), files in sorted(groups.items()):
+            if any(file.delivers for file in files):
+                yield Join(f"c{number:05d}-{name}-{group:03d}", self.captures[number].files[0], tuple(files))
+
+    def _describe(self, described: Mapping[str, Result], of_capture: Mapping[int, Sequence[Result]]) -> None:
+        """The rows of ``captures`` of what was read in shares."""
+        rows = []
+        for number, shares in of_capture.items():
+            one = described[f"e{number:05d}"]
             self._keep(one)
+            counts = sum((Counter(share.messages) for share in shares), Counter[str]())
+            rows += [{**row, "messages": counts[row["path"]]} for row in one.captures]
+        for one in (one for one in described.values() if one.failed):
+            self._keep(one)
+        if rows:
+            self._keep(tasks.write_captures("f", rows, self.staging))
 
     def _dealt(self) -> dict[int, Unit]:
         """The units by number, those of captures in many shares with their packets; without what cannot be read."""
@@ -324,57 +333,19 @@ class _Job:
                 units[i] = replace(unit, captures=((number, hand),))
             elif number not in failed:
                 units[i] = unit
-        self.outcome.notes += [note for one in dealings.values() for note in one.notes]
         return units
 
-    def _by_capture(self, first: Mapping[int, Dissect], results: Mapping[int, Result]) -> dict[int, list[int]]:
-        """Units of each capture that was cut into shares; a capture that a share could not read is left out."""
-        found: dict[int, list[int]] = {}
-        for i, task in first.items():
-            if task.unit.share[1] > 1:
-                found.setdefault(task.unit.captures[0][0], []).append(i)
-        return {number: mine for number, mine in found.items() if not any(results[i].failed for i in mine)}
-
     def _again(self, first: Mapping[int, Dissect], results: Mapping[int, Result]) -> Iterator[tuple[int, Dissect]]:
-        """Shares that doubted a server which another share had told."""
-        for mine in self._by_capture(first, results).values():
-            told = {server for i in mine for server in results[i].servers}
+        """Shares that asked for something which another share told."""
+        for number in {task.unit.captures[0][0] for task in first.values() if task.unit.share[1] > 1}:
+            mine = [i for i, task in first.items() if task.unit.captures[0][0] == number]
+            servers = frozenset(told for i in mine for told in results[i].told.servers)
             for i in mine:
-                if {server for server, _ in told} & {*results[i].doubted}:
-                    yield i, Dissect(f"{first[i].id}-again", first[i].unit, frozenset(told))
-
-    def _settled(self, by_capture: dict[int, list[int]]) -> dict[tuple[int, str, int], list[tuple[str, bool]]]:
-        """What joins are made of, by capture, protocol and group of servers, after the rows that waited for other
-        shares are finished: files, and whether each has something that needs the others."""
-        files: dict[tuple[int, str, int], list[tuple[str, bool]]] = {}
-        waiting: list[tuple[int, Settle]] = []
-        shares = dict(self.kept)
-        torn: set[tuple[int, str]] = set()
-
-        def left(number: int, side: Side) -> None:
-            for group, name in side.narrow:
-                to = 0 if (number, side.protocol) in torn else group
-                files.setdefault((number, side.protocol, to), []).append((name, group in side.related))
-
-        for number, units in by_capture.items():
-            found = [side for i in units for side in self._result_of(i, shares).sides]
-            torn |= {(number, side.protocol) for side in found if side.is_torn}
-            for name in sorted({side.protocol for side in found}):
-                own = [side for side in found if side.protocol == name]
-                states = tuple(side.state for side in own)
-                for k, side in enumerate(own):
-                    left(number, side)
-                    if side.pending:
-                        task = Settle(f"b{number:05d}-{name}-{k:03d}", name, side.pending, side.state, states)
-                        waiting.append((number, task))
-        for (number, _), one in zip(waiting, self._stage("settle", [t for _, t in waiting]), strict=True):
-            self._keep(one)
-            for side in one.sides:
-                left(number, side)
-        return files
-
-    def _result_of(self, i: int, results: dict[str, Result]) -> Result:
-        return results.get(f"a{i:05d}-again") or results[f"a{i:05d}"]
+                others = [results[k].told.facts for k in mine if k != i]
+                names = {name for facts in others for name in facts}
+                heard = Heard(servers, {n: tuple(f for facts in others for f in facts.get(n, ())) for n in names})
+                if heard.answers(results[i].doubted, results[i].asked):
+                    yield i, Dissect(f"{first[i].id}-again", first[i].unit, heard)
 
     def _keep(self, one: Result) -> None:
         """Counts a result that is published."""

@@ -8,14 +8,12 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
-from mqpcap.correlate.exchanges import DELIVERIES, EXCHANGES
-from mqpcap.decode.columns import Reader, Spans, column_type
-from mqpcap.decode.framing import Frames
+from mqpcap.decode.columns import column_type
 from mqpcap.protocols import protocols
-from mqpcap.tables import arrow as tables
+from mqpcap.schema.compiler import compiled
+from mqpcap.tables import schemas as tables
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -25,10 +23,11 @@ BATCH_BYTES = 16 << 20
 """A batch for Spark ends at whichever is reached first."""
 COMMON = {
     "messages": tables.MESSAGES,
-    "exchanges": EXCHANGES,
-    "deliveries": DELIVERIES,
+    "exchanges": tables.EXCHANGES,
+    "deliveries": tables.DELIVERIES,
     "connections": tables.CONNECTIONS,
     "problems": tables.PROBLEMS,
+    "captures": tables.CAPTURES,
 }
 
 
@@ -40,27 +39,27 @@ def table_names() -> tuple[str, ...]:
 @cache
 def table_schema(table: str) -> pa.Schema:
     """The columns of a table as `mqpcap export` writes them; KeyError for a table there is none of."""
-    return COMMON[table] if table in COMMON else _protocol_schema(table)
+    if table in COMMON:
+        return COMMON[table]
+    program = compiled(protocols()[table])
+    types = {c.name: column_type(program, i) for i, c in enumerate(program.columns) if c.parent < 0 and not c.hidden}
+    types |= {derived.name: derived.type for derived in protocols()[table].derived if not derived.hidden}
+    return pa.schema([*(tables.MESSAGES.field(key) for key in tables.KEYS), *types.items()])
 
 
-def _protocol_schema(name: str) -> pa.Schema:
-    """The columns of a protocol's table: those of no rows at all."""
-    protocol = protocols()[name]
-    reader = Reader(protocol)
-    buffer = np.zeros(1, np.uint8)
-    none = np.empty(0, np.int64)
-    spans = Spans(buffer, none, none, none.astype(np.int32), none, none.astype(np.uint8))
-    frames = Frames(
-        name, buffer, none, none, spans.layout, none, spans.flaw, none, none.astype(np.int8), none, none, none, none,
-        none, none, none, none, none, none.astype(np.bool_),
-    )  # fmt: skip
-    records = reader.records(spans)
-    rows = tables.waiting(protocol, reader.program, frames, records, np.empty(0, np.bool_), [""], tables.Policy())
-    program = reader.program
-    types = {c.name: column_type(program, i) for i, c in enumerate(program.columns) if c.parent < 0}
-    types |= {derived.name: derived.type for derived in protocol.derived}
-    names = [name[2:] for name in rows.column_names if name.startswith("f.")]
-    return pa.schema([*(tables.MESSAGES.field(key) for key in tables.KEYS), *((name, types[name]) for name in names)])
+@cache
+def body_columns(table: str) -> frozenset[str]:
+    """The columns of a table that hold what users sent, lists of them among others."""
+    if table in COMMON:
+        return frozenset()
+    program = compiled(protocols()[table])
+    names = {derived.name for derived in protocols()[table].derived if derived.body}
+    for column in program.columns:
+        if column.body:
+            while column.parent >= 0:
+                column = program.columns[column.parent]
+            names.add(column.name)
+    return frozenset(names)
 
 
 def spark_safe(schema: pa.Schema) -> pa.Schema:

@@ -1,8 +1,7 @@
 """``spark.read.format("mqpcap")``: the tables of captures as DataFrames.
 
-One partition is a capture (small ones together, a large one in shares of its connections), dissected by the same
-engine as ``mqpcap export`` and given to Spark as Arrow batches. Rows are those of the export, whatever the
-partitions.
+One partition is a capture (small ones together, a large one in shares of its connections), read by the same pipeline as
+``mqpcap export`` and given to Spark as Arrow batches. Rows are those of the export, whatever the partitions.
 
 Options, case-insensitive; any other is an error, and so is a path that is not there:
 
@@ -36,7 +35,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import reduce
-from typing import Any
+from itertools import chain
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -55,17 +56,14 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from mqpcap.capture import Capture
 from mqpcap.decode.framing import DecodeAs
 from mqpcap.errors import CaptureError
-from mqpcap.pipeline import Options
+from mqpcap.pipeline import Options, Output
 from mqpcap.protocols import protocols
-from mqpcap.spark import engine, plan, schemas
-from mqpcap.spark.engine import Wanted
-from mqpcap.tables.arrow import Policy
+from mqpcap.spark import partitions, schemas, share
+from mqpcap.spark.share import Share, Wanted
+from mqpcap.tables.messages import Policy
 
-_BODIES = {"body", "value", "inner_value", "data", "records", "msg", "document"}
-"""Columns that hold what users sent."""
 DEFAULT_SLOTS = 8
 """Partitions wanted of a large capture: a source cannot see the session."""
 _OPTIONS = ("table", "decodeAs", "bodies", "showSecrets", "columns", "maxMemory", "mode")
@@ -96,14 +94,14 @@ def reading(given: Mapping[str, str], known: Sequence[str] = tuple(_ALL.values()
     _check_names(options, known)
     table = options.get("table", "messages").lower()
     if table not in schemas.table_names():
-        raise CaptureError(f"there is no table {table!r}{plan.near(table, schemas.table_names())}")
+        raise CaptureError(f"there is no table {table!r}{partitions.near(table, schemas.table_names())}")
     columns = tuple(name.strip() for name in options["columns"].split(",")) if options.get("columns") else None
     _check_columns(table, columns or ())
     shares = options.get("shares")
     policy = Policy(_flag(options, "showsecrets"), _bodies(options.get("bodies", "full")))
-    memory_bytes = _number(options, "maxmemory", engine.TASK_MEMORY_BYTES)
+    memory_bytes = _number(options, "maxmemory", share.TASK_MEMORY_BYTES)
     return Reading(
-        tuple(plan.named_inputs(options)), table,
+        tuple(partitions.named_inputs(options)), table,
         Options(_decode_as(options.get("decodeas", "")), policy, memory_bytes), columns,
         _flag(options, "pushdown"), None if shares is None else max(1, _number(options, "shares", 1)),
         _permissive(options.get("mode", "failfast")),
@@ -115,7 +113,7 @@ def _check_names(options: Mapping[str, str], known: Sequence[str]) -> None:
         if name in _OF_SPARK or name.startswith("option."):
             continue
         if name not in _ALL:
-            raise CaptureError(f"there is no option {name!r}{plan.near(name, tuple(_ALL.values()))}")
+            raise CaptureError(f"there is no option {name!r}{partitions.near(name, tuple(_ALL.values()))}")
         if _ALL[name] not in known:
             raise CaptureError(f"option {_ALL[name]} is for spark.read{'Stream' * (_ALL[name] in _OF_STREAMS)} only")
 
@@ -124,7 +122,7 @@ def _check_columns(table: str, names: Sequence[str]) -> None:
     known = schemas.table_schema(table).names
     for name in names:
         if name not in known:
-            raise CaptureError(f"table {table} has no column {name!r}{plan.near(name, known)}")
+            raise CaptureError(f"table {table} has no column {name!r}{partitions.near(name, known)}")
 
 
 def _permissive(mode: str) -> bool:
@@ -199,10 +197,10 @@ class CaptureSource(DataSource):
 
 
 @dataclass
-class Part(InputPartition):
+class CapturePartition(InputPartition):
     """A unit of work as Spark carries it."""
 
-    unit: plan.Unit
+    unit: partitions.Unit
 
 
 class CaptureReader(DataSourceReader):
@@ -211,34 +209,52 @@ class CaptureReader(DataSourceReader):
     def __init__(self, asked: Reading, schema: StructType) -> None:
         self.asked = asked
         self.schema = schema
-        self.wanted = _of_table(asked.table)
+        self.wanted = share.wanted_of(asked.table)
         self.row_filters: tuple[tuple[str, frozenset[str]], ...] = ()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One per unit of work; raises CaptureError as `plan.check_readable` before any is done."""
-        found = plan.found(self.asked.inputs)
-        plan.check_readable(found.unreadable, self.asked.permissive)
+        """One per unit of work; raises CaptureError as `partitions.check_readable` before any is done."""
+        found = partitions.found(self.asked.inputs)
+        partitions.check_readable(found.unreadable, self.asked.permissive)
         if not found.captures:
             raise CaptureError("none of the inputs can be read")
         share_count = self.asked.share_count
-        if self.asked.table in ("exchanges", "deliveries"):
-            share_count = 1  # what joins connections wants them together
-        return [Part(unit) for unit in plan.units(found.captures, DEFAULT_SLOTS, share_count)]
+        if self.asked.table in ("deliveries", "captures"):
+            share_count = 1  # of all connections together
+        return [CapturePartition(unit) for unit in partitions.units(found.captures, DEFAULT_SLOTS, share_count)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one unit, in batches."""
-        assert isinstance(partition, Part)
-        schema = schemas.arrow_schema(self.schema)
-        options = replace(self.asked.options, share=partition.unit.share, policy=self._policy())
-        unit, table = partition.unit, self.asked.table
+        assert isinstance(partition, CapturePartition)
+        unit = partition.unit
+        options = replace(self.asked.options, share=unit.share, policy=self._policy())
         for _, capture in unit.captures:
-            for rows in rows_of(capture, options, self.wanted, unit.cut, table):
-                yield from schemas.batches(self._filtered(rows), schema)
+            keys = None
+            if self.wanted.by_connection:
+                keys = share.connection_keys(capture, self.wanted)
+                if not len(keys):
+                    continue
+            made = Share(capture, options, _nobody, None, self.wanted, keys, unit.cut)
+            if made.is_whole:
+                yield from self._batches(made)
+                continue
+            with TemporaryFile(prefix="mqpcap-share-") as file:
+                _write(file, self._batches(made))
+                heard = share.heard(capture, options) if made.doubted or made.asked else share.Heard()
+                if heard.without(made.told).answers(made.doubted, made.asked):
+                    yield from self._batches(Share(capture, options, _nobody, heard, self.wanted, keys, unit.cut))
+                else:
+                    yield from _read(file)
+
+    def _batches(self, made: Share) -> Iterator[pa.RecordBatch]:
+        schema = schemas.arrow_schema(self.schema)
+        for rows in made.rows(self.asked.table):
+            yield from schemas.batches(self._filtered(rows), schema)
 
     def _policy(self) -> Policy:
         """As asked; without bodies where no column holds one."""
         policy = self.asked.options.policy
-        carries = self.asked.table in protocols() and _BODIES & {*self.schema.fieldNames()}
+        carries = not schemas.body_columns(self.asked.table).isdisjoint(self.schema.fieldNames())
         return policy if carries else replace(policy, bodies=0)
 
     def _filtered(self, rows: pa.Table) -> pa.Table:
@@ -249,30 +265,23 @@ class CaptureReader(DataSourceReader):
         return rows.filter(reduce(pc.and_, masks)) if masks else rows
 
 
-def _of_table(table: str) -> Wanted | None:
-    """A protocol's own table needs no other protocol's messages read; two tables need none."""
-    if table in ("connections", "problems"):
-        return Wanted(frozenset())
-    return Wanted(frozenset({table})) if table in protocols() else None
+def _nobody(output: Output) -> None:
+    """Rows are asked for table by table."""
 
 
-def rows_of(capture: Capture, options: Options, wanted: Wanted | None, cut: plan.Cut, table: str) -> Iterator[pa.Table]:
-    """One table of a share of a capture, in parts."""
-    if table in ("messages", *protocols()):
-        for chunk in engine.chunks(capture, options, wanted, cut):
-            if table == "messages":
-                yield chunk.messages
-            elif table == chunk.protocol:
-                yield chunk.fields
-        return
-    made = engine.dissection(capture, options, wanted, cut)
-    if made is None:
-        return
-    if table in ("connections", "problems"):
-        yield getattr(made, table)
-    else:
-        for ledger in made.ledgers().values():
-            yield from ledger.blocks() if table == "exchanges" else [ledger.deliveries]
+def _write(file: IO[bytes], batches: Iterator[pa.RecordBatch]) -> None:
+    """Rows that wait until a share knows that nothing in others changes them."""
+    first = next(batches, None)
+    if first is not None:
+        with pa.ipc.new_stream(file, first.schema) as writer:
+            for batch in chain([first], batches):
+                writer.write_batch(batch)
+
+
+def _read(file: IO[bytes]) -> Iterator[pa.RecordBatch]:
+    if file.tell():
+        file.seek(0)
+        yield from pa.ipc.open_stream(file)
 
 
 class FilteringReader(CaptureReader):
@@ -285,7 +294,7 @@ class FilteringReader(CaptureReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
         """Every filter; those understood are also used here."""
-        chosen = self.wanted or Wanted()
+        chosen = self.wanted
         if self.asked.table in ("messages", *protocols()):
             for one in filters:
                 chosen = _narrowed(chosen, one)

@@ -6,16 +6,17 @@ takes up the connections where the batch before left them (also under ``stateDir
 leaves the connections behind for the next. A batch that is done again starts from the same state and gives the same
 rows.
 
-A file is finished when a later one of its name is there, or when nobody wrote to it for ``idleSeconds``. Rows say what
-is known when they are given: a login or a version that comes later than a message does not change it. A state is a
-pickle: keep ``stateDir`` where only the stream's user can write.
+A file is finished when a later one of its name is there, or when nobody wrote to it for ``idleSeconds``. Rows come when
+they are certain: a request whose reply may still come, or a message that is not complete, is part of the state until a
+later batch. A message is read by what its connection told by the end of its file: a login or a version that comes later
+does not change it. A state is a pickle: keep ``stateDir`` where only the stream's user can write.
 
 At the end of each file, connections that are over (`Reassembler.over`: a minute after they closed; 25 hours after their
 last packet, one hour where no byte of payload was captured) give what was still open of them, their rows of
 ``connections`` and their gaps, as at the end of a capture, and are forgotten. A packet that comes for one of them
 begins a new one, as for a capture that begins there. So a state holds the open connections of the last 25 hours,
-with what they hold under the caps of a task of the bulk job; of all others only the servers they told, and fq logins as
-long as a connection with their key is not over. No two connections have one id unless the capture's clock is
+with what they hold under the caps of a task of the bulk job; of all others only the servers they told, and, for table
+``deliveries``, the keys of the newest publishes. No two connections have one id unless the capture's clock is
 set back by more than a minute.
 """
 
@@ -28,6 +29,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,74 +45,131 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from mqpcap.capture import captures
+from mqpcap.background import Background
+from mqpcap.capture import Capture, captures
 from mqpcap.capture.chains import rotated_name
+from mqpcap.correlate import Batch, Correlation
+from mqpcap.correlate.rules import lanes
 from mqpcap.decode.columns import Records
 from mqpcap.decode.framing import Frames
 from mqpcap.errors import CaptureError, one_line
-from mqpcap.pipeline import Options, Pipeline, from_client, not_read
+from mqpcap.pipeline import Options, Output, Tables
 from mqpcap.protocols import protocols
-from mqpcap.schema.protocol import ConnectionFacts, Evidence, MessageQueue
-from mqpcap.spark import plan, remote, schemas
-from mqpcap.spark.places import Place
-from mqpcap.tables import arrow as tables
+from mqpcap.schema.protocol import MessageQueue
+from mqpcap.spark import partitions, remote, schemas
+from mqpcap.spark.share import NoCorrelation, makes_pairs, rows_of, wanted_of
+from mqpcap.spark.storage import Place
+from mqpcap.tables.messages import Connections
 
 STATES_KEPT = 4
 """States of so many batches stay: Spark asks again for the last one or two."""
 
 
-class Carried(Pipeline):
-    """The connections of one chain of files, from batch to batch; files are known by their numbers."""
+class Carried(Tables):
+    """One table of one chain of files, from batch to batch; files are known by their numbers.
 
-    def __init__(self, options: Options) -> None:
-        super().__init__(options)
-        self.remembered: dict[str, list[Evidence]] = {}
-        """By protocol, evidence of forgotten connections that others still need."""
+    capture: the name of the first file. name_of gives that of any, while a batch is read.
+    """
 
-    def facts(self, protocol: MessageQueue, flows: list[int]) -> dict[int, ConnectionFacts]:
-        """What connections of a protocol say of their rows by now."""
-        evidence = protocol.evidence
-        if evidence is None:
-            return {}
-        if not evidence.joins:
-            return self._said(evidence, flows)
-        flows = self.speaking(protocol.name)
-        gone = self.remembered.get(protocol.name, [])
-        said = evidence.resolve([*gone, *(self._connection(f) for f in flows)])
-        return dict(zip(flows, said[len(gone) :], strict=True))
+    def __init__(self, options: Options, table: str, capture: str) -> None:
+        super().__init__(options, lambda output: None)
+        self.table, self.capture = table, capture
+        self.wanted = wanted_of(table)
+        self.name_of: Callable[[int], str] = str
 
-    def forget(self, flows: NDArray[np.int64]) -> None:
-        """Know nothing more of connections that are over, but what others need of them."""
-        over = {*flows.tolist()}
-        for name, protocol in self.protocols.items():
-            if protocol.evidence is not None and protocol.evidence.needed is not None:
-                gone, there = self.remembered.get(name, []), self.speaking(name)
-                gone = [*gone, *(self._connection(f) for f in there if f in over)]
-                others = [self._connection(f) for f in there if f not in over]
-                self.remembered[name] = protocol.evidence.needed(gone, others)
-        self.assembler.forget(flows)
-        self.framer.forget(flows)
-        self.framer.problems, self.framer.doubted = [], set()
+    def __getstate__(self) -> dict[str, object]:
+        return super().__getstate__() | {"name_of": str}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state, background=Background())
+
+    def rows(self, capture: Capture, number: int) -> Iterator[pa.Table]:
+        """The rows that a file makes certain."""
+        given: list[Output] = []
+        self.emit = given.append
+        for window in capture.windows():
+            self.take(self.messages(replace(window, file=number)), [self.capture])
+            yield from self._drained(given)
+        self.take(self._undecided(), [self.capture])
+        self._close(self.assembler.expired())
+        yield from self._drained(given)
+
+    def _drained(self, given: list[Output]) -> Iterator[pa.Table]:
+        yield from (rows for output in given if (rows := rows_of(output, self.table)) is not None)
+        given.clear()
+
+    def _undecided(self) -> Iterator[tuple[Frames, Records]]:
+        """Messages that wait to be told their dialect: read by what is known at the end of the file."""
+        for name, waiting in self._waiting.items():
+            for frames in self._let_go(self.protocols[name], [*waiting]):
+                yield from self._decoded(self.protocols[name], frames)
+
+    def _close(self, over: NDArray[np.int64]) -> None:
+        """Tell what was still open of connections that are over, and know nothing more of them."""
+        self.take(self.last_of(over), [self.capture])
+        self.close(over, [self.capture], of_others=True)
+        ids = {*self.assembler.flows.columns(over).connection_ids().tolist()}
+        for shared in self.shared.values():
+            shared.forget(ids)
+        self.assembler.forget(over)
+        self.framer.doubted = set()
+
+    def _read(self, found: Sequence[Frames]) -> Iterator[tuple[Frames, Records]]:
+        names = self.wanted.protocols
+        return super()._read([frames for frames in found if names is None or frames.protocol in names])
+
+    def _rows_made(
+        self, protocol: MessageQueue, frames: Frames, records: Records, known: Connections, files: Sequence[str],
+        batches: dict[str, list[Batch]],
+    ) -> None:  # fmt: skip
+        numbers, place = np.unique(frames.first_file, return_inverse=True)
+        names = [*files, *map(self.name_of, numbers.tolist())]
+        frames = replace(frames, first_file=place.reshape(-1) + len(files))
+        super()._rows_made(protocol, frames, records, known, names, batches)
+
+    def correlation(self, protocol: MessageQueue) -> Correlation:
+        """As of a capture, as far as the table needs it."""
+        if protocol.name not in self.correlations and not makes_pairs(self.table):
+            self.correlations[protocol.name] = NoCorrelation()
+        made = super().correlation(protocol)
+        if self.table == "exchanges":
+            made.deliveries = None
+        return made
+
+
+@cache
+def _described() -> dict[tuple[str, ...], object]:
+    """What descriptions say of protocols, and the name of each: no state of a stream holds it."""
+    found: dict[tuple[str, ...], object] = {}
+    for name, protocol in protocols().items():
+        found[name, "protocol"] = protocol
+        if protocol.rule is not None:
+            found[name, "rule"], found[name, "deliveries"] = protocol.rule, protocol.rule.deliveries
+            for i, lane in enumerate(lanes(protocol.rule)):
+                found[name, "lane", str(i)], found[name, "rules", str(i)] = lane, lane.rules
+    return {name: what for name, what in found.items() if what is not None}
 
 
 class _Pickler(pickle.Pickler):
-    """Protocols by name."""
+    """What is described goes by name."""
 
-    def persistent_id(self, obj: object) -> str | None:
-        return obj.name if isinstance(obj, MessageQueue) else None
+    def __init__(self, out: io.BytesIO) -> None:
+        super().__init__(out, protocol=pickle.HIGHEST_PROTOCOL)
+        self._names = {id(what): name for name, what in _described().items()}
+
+    def persistent_id(self, obj: object) -> tuple[str, ...] | None:
+        return self._names.get(id(obj))
 
 
 class _Unpickler(pickle.Unpickler):
-    def persistent_load(self, pid: Any) -> MessageQueue:
-        return protocols()[pid]
+    def persistent_load(self, pid: Any) -> object:
+        return _described()[pid]
 
 
 def frozen(carried: Mapping[str, Carried]) -> bytes:
     """The connections as bytes; what is only a cache is left out."""
-    for one in carried.values():
-        one.readers.clear()
     out = io.BytesIO()
-    _Pickler(out, protocol=pickle.HIGHEST_PROTOCOL).dump(dict(carried))
+    _Pickler(out).dump(dict(carried))
     return out.getvalue()
 
 
@@ -141,15 +200,15 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         given: Mapping[str, str],
         permissive: bool = False,
     ) -> None:
-        if table in ("exchanges", "deliveries"):
-            raise CaptureError(f"{table} looks at whole captures: read it as a batch, not as a stream")
+        if table == "captures":
+            raise CaptureError("captures counts whole files: read it as a batch, not as a stream")
         if not given.get("statedir"):
             raise CaptureError("a stream needs option stateDir, where connections wait between micro-batches")
         for name in inputs:
             if remote.is_remote(name):
                 raise CaptureError(f"a stream reads directories that all machines mount, not {name}")
             if not glob.has_magic(name) and not os.path.exists(name):
-                plan.check_readable([(name, "no such file")], permissive)
+                partitions.check_readable([(name, "no such file")], permissive)
         self.inputs, self.table, self.options, self.schema = inputs, table, options, schema
         self.place = Place(posixpath.join(given["statedir"], table))
         self.idle_s = _seconds(given.get("idleseconds", "60"))
@@ -240,7 +299,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             with open(name, "rb"):
                 if self._is_named(name):
-                    plan.check_readable(reasons, self.permissive)
+                    partitions.check_readable(reasons, self.permissive)
         except FileNotFoundError:
             return  # rotation took it away meanwhile
         except OSError as error:
@@ -254,7 +313,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What rotation took away meanwhile is no loss; anything else is told, once."""
         name = str(error.filename)
         if not isinstance(error, FileNotFoundError) and name not in self._left_out:
-            plan.check_readable([(name, error.strerror or one_line(error))], self.permissive)
+            partitions.check_readable([(name, error.strerror or one_line(error))], self.permissive)
             self._left_out.add(name)
 
     # In a task
@@ -270,8 +329,11 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             chain = _chain(file[0])
             if chain not in carried:
-                carried[chain] = Carried(self.options)
-            for rows in self._rows(carried[chain], number, file[0]):
+                carried[chain] = Carried(self.options, self.table, file[0])
+            carried[chain].name_of = lambda number: self._file(number)[0]
+            found = captures([file[0]])
+            partitions.check_readable(found.unreadable, permissive=False)  # it was a capture when it was numbered
+            for rows in (rows for capture in found.captures for rows in carried[chain].rows(capture, number)):
                 if number >= partition.start:
                     yield from schemas.batches(rows, schema)
         self.place.write(_state_name(partition.end), frozen(carried))
@@ -295,48 +357,6 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if content is not None:
                 return thawed(content), one
         return {}, 0
-
-    def _rows(self, carried: Carried, number: int, name: str) -> Iterator[pa.Table]:
-        names = {number: name}
-        found = captures([name])
-        plan.check_readable(found.unreadable, permissive=False)  # it was a capture when it was numbered
-        for capture in found.captures:
-            for window in capture.windows():
-                yield from self._messages(carried, carried.messages(replace(window, file=number)), names)
-        over = carried.assembler.expired()
-        yield from self._messages(carried, carried.last_of(over), names)
-        if self.table == "connections":
-            yield from tables.connections(carried.assembler.flows, carried.framer.talks, over)
-        if self.table == "problems":
-            yield self._problems(carried, over)
-        carried.forget(over)
-
-    def _messages(
-        self, carried: Carried, found: Iterator[tuple[Frames, Records]], names: dict[int, str]
-    ) -> Iterator[pa.Table]:
-        for frames, records in found:
-            protocol = carried.protocols[frames.protocol]
-            if self.table not in ("messages", protocol.name):
-                continue
-            program = carried.reader(protocol).program
-            numbers, place = np.unique(frames.first_file, return_inverse=True)
-            for number in {*numbers.tolist()} - names.keys():
-                names[number] = self._file(number)[0]
-            waiting = tables.waiting(
-                protocol, program, replace(frames, first_file=place), records,
-                from_client(frames, carried.framer.talks), [names[number] for number in numbers.tolist()],
-                self.options.policy,
-            )  # fmt: skip
-            flows = tables.flows_in(waiting)
-            facts = carried.facts(protocol, flows.tolist())
-            chunk = tables.settled(protocol, program, waiting, facts, carried.assembler.flows.columns(flows))
-            yield chunk.messages if self.table == "messages" else chunk.fields
-
-    def _problems(self, carried: Carried, over: NDArray[np.int64]) -> pa.Table:
-        """What became no message since the file before."""
-        assembler = carried.assembler
-        found = [*carried.framer.problems, *not_read(assembler, assembler.final_gaps(over))]
-        return tables.problems(found, assembler.flows, carried.framer.talks)
 
 
 def _state_name(number: int) -> str:

@@ -2,10 +2,14 @@
 
 import hashlib
 from collections import Counter
+from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from mqpcap.capture import Capture, Window
+from mqpcap.decode import bytecode as ip
 from mqpcap.errors import CaptureError, one_line
 from mqpcap.tables.schemas import CAPTURES
 
@@ -15,20 +19,31 @@ LINK_TYPES = {
 }  # fmt: skip
 
 
+def _packets(window: Window) -> NDArray[np.uint8]:
+    """The bytes of the packets, without what is between them."""
+    made = np.empty(int(window.caplen.sum()), np.uint8)
+    count = len(window.caplen)
+    if len(made):
+        ip.gather(
+            memoryview(window.buffer), memoryview(np.arange(count, dtype=np.int32)), memoryview(window.offset),
+            memoryview(window.caplen), memoryview(made), memoryview(np.empty(count + 1, np.int32)),
+        )  # fmt: skip
+    return made
+
+
 class CaptureRows:
     """What is counted of the files of one capture while they are read."""
 
     def __init__(self, capture: Capture) -> None:
         self.capture = capture
         self._messages: Counter[str] = Counter()
-        self._hashes = {number: hashlib.sha256() for number in range(len(capture.files))}
+        self._hashes = {number: [hashlib.sha256() for _ in range(5)] for number in range(len(capture.files))}
 
     def take(self, window: Window) -> None:
         """Take the packets of a window into the fingerprint of their file: their times and bytes as captured."""
-        made = self._hashes[window.file]
-        for column in (window.ts_ns, window.caplen, window.wirelen, window.link_type):
+        columns = (window.ts_ns, window.caplen, window.wirelen, window.link_type, _packets(window))
+        for made, column in zip(self._hashes[window.file], columns, strict=True):  # windows may be cut anywhere
             made.update(memoryview(column).cast("B"))
-        made.update(memoryview(window.buffer))
 
     def count(self, files: pa.ChunkedArray) -> None:
         """Count messages by the file they began in."""
@@ -42,7 +57,7 @@ class CaptureRows:
             {
                 "capture": self.capture.files[0],
                 "path": facts.file,
-                "fingerprint": self._hashes[number].hexdigest(),
+                "fingerprint": hashlib.sha256(b"".join(x.digest() for x in self._hashes[number])).hexdigest(),
                 "format": facts.format,
                 "link_types": [LINK_TYPES.get(link, f"link type {link}") for link in facts.link_types],
                 "packets": facts.packet_count,
@@ -57,3 +72,9 @@ class CaptureRows:
             for number, facts in enumerate(self.capture.facts)
         ]
         return pa.Table.from_pylist(rows, CAPTURES)
+
+
+def unread_files(capture: str, files: Sequence[tuple[str, str]], status: str) -> pa.Table:
+    """The rows of files, given with the reason, that could not be read or are no capture."""
+    rows = [{"capture": capture, "path": path, "status": status, "reason": reason} for path, reason in files]
+    return pa.Table.from_pylist(rows, CAPTURES)

@@ -1,37 +1,36 @@
-"""Rows to JSON lines, for people's tools.
-
-The ``tables`` room feeds record batches in, ``cli`` single rows. What is made here is safe to show on a terminal.
-"""
+"""Rows to JSON, one object on one line, for people's tools; safe to show on a terminal."""
 
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TypeAlias
 
-import pyarrow as pa
-
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
 
-def json_lines(batch: pa.RecordBatch | pa.Table, fields: pa.RecordBatch | pa.Table | None = None) -> Iterator[str]:
-    """One JSON object a row, without the line's end; ``fields``, of as many rows, becomes an object in it.
+def json_object(values: Mapping[str, object]) -> dict[str, Json]:
+    """Columns and their values as an object: without nulls, and bytes that are no UTF-8 as hex digits, ``NAME_hex``.
 
-    Bytes that are printable UTF-8 are a string, others ``{"hex": ...}``; a decimal is an integer; a time is
-    ISO 8601 in UTC with ``Z``. Control characters are escaped, so a line is safe to show on a terminal.
+    A decimal is an integer; a time is ISO 8601 in UTC with ``Z``; an id of 64 bits is a string, as most readers of JSON
+    would round it.
 
-    >>> import pyarrow as pa
-    >>> list(json_lines(pa.RecordBatch.from_pydict({"op": ["PING"], "body": [b"\\xff"]})))
-    ['{"op":"PING","body":{"hex":"ff"}}']
+    >>> json_object({"op": "PING", "topic": None, "key": b"k", "body": b"\\xff", "connection_id": 7})
+    {'op': 'PING', 'key': 'k', 'body_hex': 'ff', 'connection_id': '7'}
     """
-    inner = fields.to_pylist() if fields is not None else [None] * batch.num_rows
-    for row, values in zip(batch.to_pylist(), inner, strict=True):
-        shown = {name: json_value(value) for name, value in row.items()}
-        if values is not None:
-            shown["fields"] = {name: json_value(value) for name, value in values.items()}
-        yield json_text(shown)
+    out: dict[str, Json] = {}
+    for name, value in values.items():
+        if value is None:
+            continue
+        if name == "connection_id":
+            out[name] = str(value)
+        elif _is_text(value):
+            out[name] = json_value(value)
+        else:
+            out[f"{name}_hex"] = _hex(value)
+    return out
 
 
 def json_text(value: Json) -> str:
@@ -41,33 +40,42 @@ def json_text(value: Json) -> str:
 
 
 def json_value(value: object) -> Json:
-    """A cell as JSON knows it: see `json_lines`."""
+    """A cell as JSON knows it: see `json_object`. Bytes in it are UTF-8."""
     match value:
         case None | bool() | int() | str():
             return value
         case float():
             return value if math.isfinite(value) else str(value)
         case bytes():
-            return _json_bytes(value)
+            return value.decode()
         case Decimal():
             return int(value)
         case datetime():
             return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
         case Mapping():
-            return {str(name): json_value(inner) for name, inner in value.items()}
+            return json_object(value)
         case Sequence():
             return [json_value(inner) for inner in value]
     raise TypeError(f"no JSON form for {type(value).__name__}")
 
 
+def _is_text(value: object) -> bool:
+    """Whether bytes are UTF-8, in a list all of them; anything else is."""
+    if isinstance(value, list):
+        return all(map(_is_text, value))
+    if isinstance(value, bytes):
+        try:
+            value.decode()
+        except UnicodeDecodeError:
+            return False
+    return True
+
+
+def _hex(value: object) -> Json:
+    if isinstance(value, list):
+        return [_hex(inner) for inner in value]
+    return value.hex() if isinstance(value, bytes) else json_value(value)
+
+
 # DEL, the C1 controls (0x9b begins an escape sequence), direction marks and line separators of Unicode.
 _OBEYED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-_NOT_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-
-
-def _json_bytes(value: bytes) -> Json:
-    try:
-        text = value.decode()
-    except UnicodeDecodeError:
-        return {"hex": value.hex()}
-    return {"hex": value.hex()} if _NOT_TEXT.search(text) else text

@@ -1,15 +1,15 @@
 """Decoded messages to rows of ``messages`` and of their protocol's table.
 
-``decode.columns`` gives the fields of each message, ``decode.framing`` where it was captured, and the connection's facts
-what it says as a whole (dialect, fq's user, kokaq's names). :func:`message_rows` makes both tables of them, row for row,
-and, before secrets are masked and bodies cut, what the room ``correlate`` looks at.
+``decode.columns`` gives the fields of each message, ``decode.framing`` where it was captured, and the connection's
+facts what it says as a whole (dialect, fq's user, kokaq's names). :func:`message_rows` makes both tables of them, row
+for row, and, before secrets are masked and bodies cut, what the room ``correlate`` looks at.
 """
 
 import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pyarrow as pa
@@ -107,7 +107,7 @@ def message_rows(
     Rows are in the order of the frames. ``files`` are the names of the capture's files, the first of which names it.
     """
     place, n = known.place, len(frames.start)
-    from_client = known.client[place] == frames.side
+    from_client: NDArray[np.bool_] = np.asarray(known.client[place] == frames.side)
     columns: dict[str, pa.Array] = {
         "capture": constant(_text(files[0]), n),
         "capture_file": _coded([_text(name) for name in files], pa.string(), frames.first_file),
@@ -136,9 +136,7 @@ def message_rows(
     messages = pa.table({name: columns[name] for name in MESSAGES.names}, TABLES["messages"])
     fields = {name[2:]: array for name, array in columns.items() if name.startswith("f.")}
     chunk = Chunk(protocol.name, messages, pa.table({name: columns[name] for name in KEYS} | fields))
-    return chunk, _batch(
-        protocol, columns, records.table, frames, from_client, known.of.syn.all(1)[place]
-    )
+    return chunk, _batch(protocol, columns, records.table, frames, from_client, np.asarray(known.of.syn.all(1))[place])
 
 
 def _batch(
@@ -198,25 +196,25 @@ def _endpoints(of: FlowColumns, place: I64, side: NDArray[np.int8]) -> dict[str,
 
 def prints(bases: tuple[int, int]) -> Prints:
     """What makes a number of each value of a column of text or bytes; equal bases give equal numbers."""
+    return partial(_prints, bases)
 
-    def made(column: pa.Array | pa.ChunkedArray) -> I64:
-        array = whole(column)
-        if pa.types.is_dictionary(array.type):
-            of_words = np.append(made(array.dictionary), 0)
-            return of_words[pc.fill_null(array.indices, len(of_words) - 1).to_numpy(zero_copy_only=False)]
-        array = array.cast(pa.binary())
-        _, offsets, data = array.buffers()
-        out = np.zeros(len(array), np.int64)
-        ip.fingerprints(
-            memoryview(np.frombuffer(data, np.uint8)) if data is not None and data.size else b"\0",
-            memoryview(np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]),
-            memoryview(_print_keys(bases)), *bases, memoryview(out),
-        )  # fmt: skip
-        if array.null_count:
-            out[pc.is_null(array).to_numpy(zero_copy_only=False)] = 0
-        return out
 
-    return made
+def _prints(bases: tuple[int, int], column: pa.Array | pa.ChunkedArray) -> I64:
+    array = whole(column)
+    if pa.types.is_dictionary(array.type):
+        of_words = np.append(_prints(bases, array.dictionary), 0)
+        return of_words[pc.fill_null(array.indices, len(of_words) - 1).to_numpy(zero_copy_only=False)]
+    array = array.cast(pa.binary())
+    _, offsets, data = array.buffers()
+    out = np.zeros(len(array), np.int64)
+    ip.fingerprints(
+        memoryview(np.frombuffer(data, np.uint8)) if data is not None and data.size else b"\0",
+        memoryview(np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]),
+        memoryview(_print_keys(bases)), *bases, memoryview(out),
+    )  # fmt: skip
+    if array.null_count:
+        out[pc.is_null(array).to_numpy(zero_copy_only=False)] = 0
+    return out
 
 
 def _coded(values: Sequence[str | int | None], type_: pa.DataType, at: NDArray[np.integer]) -> pa.DictionaryArray:

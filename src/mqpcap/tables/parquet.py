@@ -1,6 +1,6 @@
 """Tables to Parquet files that appear whole or not at all.
 
-The ``tables`` room, or any face, feeds record batches in. An :class:`Export` writes them below a hidden
+``tables``, or any face, feeds record batches in. An :class:`Export` writes them below a hidden
 directory beside the one asked for and renames that into place when everything is written, so a killed
 export leaves what was there before. Equal rows in equal order give equal bytes: no clock, no random name
 and no machine is in the files.
@@ -90,11 +90,15 @@ IDS: Final = frozenset({"message_id", "correlation_id"})
 DOCUMENTS: Final = frozenset({"msg", "document"})
 """Long strings that hardly repeat: a dictionary of them is work for nothing."""
 
-DATES: Final[Mapping[str, str | tuple[str, ...]]] = {
+DateColumn = str | tuple[str | int, ...]
+"""A column of nanoseconds, or several of which the first that is not null counts; a number stands where all are."""
+
+DATES: Final[Mapping[str, DateColumn]] = {
     "exchanges": ("request_ts_ns", "reply_ts_ns"),
     "deliveries": "publish_ts_ns",
     "connections": "first_ts_ns",
     "problems": "ts",
+    "captures": ("first_ts_ns", 0),
 }
 """The column whose day a row belongs to, where it is not ``ts_ns``."""
 
@@ -146,7 +150,7 @@ class _Part:
 
     table: str
     date: str
-    date_column: str | tuple[str, ...]
+    date_column: DateColumn
     waiting: list[pa.RecordBatch] = field(default_factory=list)
     waiting_row_count: int = 0
     waiting_bytes: int = 0
@@ -198,7 +202,7 @@ class Export:
     ) -> None:
         self.abort()
 
-    def write(self, table: str, batch: pa.RecordBatch | pa.Table, date_column: str | tuple[str, ...]) -> None:
+    def write(self, table: str, batch: pa.RecordBatch | pa.Table, date_column: DateColumn) -> None:
         """Adds rows to a table, each to the UTC day of its nanoseconds in ``date_column``.
 
         Of several columns the first that is not null counts. Every batch of a table has the same schema.
@@ -236,7 +240,7 @@ class Export:
         """A folder for what is in the making, on the same file system; gone when all is committed."""
         return self._building / SCRATCH
 
-    def _add(self, table: str, date: str, date_column: str | tuple[str, ...], rows: pa.RecordBatch) -> None:
+    def _add(self, table: str, date: str, date_column: DateColumn, rows: pa.RecordBatch) -> None:
         part = self._parts.get((table, date))
         if part is None:
             part = self._parts[table, date] = _Part(table, date, date_column)
@@ -425,7 +429,7 @@ class Export:
 
 
 def by_date(
-    table: str, batch: pa.RecordBatch | pa.Table, date_column: str | tuple[str, ...]
+    table: str, batch: pa.RecordBatch | pa.Table, date_column: DateColumn
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     """The rows of each UTC day, with the day as text; see `Export.write`."""
     if isinstance(batch, pa.Table):
@@ -437,7 +441,7 @@ def by_date(
     time = _times(batch, date_column)
     if time.null_count:
         names = (date_column,) if isinstance(date_column, str) else date_column
-        raise OutputError(f"table {table} has a row without {' or '.join(names)}, so without a date")
+        raise OutputError(f"table {table} has a row without {' or '.join(map(str, names))}, so without a date")
     if pa.types.is_timestamp(time.type):
         time = pc.multiply(time.cast(pa.timestamp("us")).cast(pa.int64()), 1000)
     days: NDArray[np.int64] = time.to_numpy(zero_copy_only=False) // DAY_NS
@@ -449,14 +453,16 @@ def by_date(
         yield _date(day), batch.take(np.flatnonzero(days == day))
 
 
-def _times(rows: pa.RecordBatch | pa.Table, date_column: str | tuple[str, ...]) -> pa.Array | pa.ChunkedArray:
+def _times(rows: pa.RecordBatch | pa.Table, date_column: DateColumn) -> pa.Array | pa.ChunkedArray:
     """The first of the columns that is not null."""
     names = (date_column,) if isinstance(date_column, str) else date_column
     time = rows.column(names[0])
-    return pc.coalesce(*(rows.column(name) for name in names)) if time.null_count and len(names) > 1 else time
+    if not time.null_count or len(names) == 1:
+        return time
+    return pc.coalesce(*(rows.column(name) if isinstance(name, str) else pa.scalar(name, time.type) for name in names))
 
 
-def in_time(rows: pa.Table, date_column: str | tuple[str, ...]) -> pa.Table:
+def in_time(rows: pa.Table, date_column: DateColumn) -> pa.Table:
     """The rows of a row group by the time that says their day; rows of one time stay in their order.
 
     A message comes with the window that completes it, and captures come one after the other. Only stretches that are

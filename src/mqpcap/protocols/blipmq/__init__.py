@@ -6,7 +6,7 @@ Source: docs/PROTOCOL.md of bravo1goingdark/blipmq at b8159bf; net/src/frame.rs 
 The version is that of the HELLO answered by ACK; it decides whether the high bits of a qos byte are flags.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -418,7 +418,13 @@ PROTOCOL = MessageQueue(
     rule=Rule(
         asks={},
         columns=(
-            "correlation_id", "qos", "subscription_id", "error_text", "protocol_version", "partition_key", "body",
+            "correlation_id",
+            "qos",
+            "subscription_id",
+            "error_text",
+            "protocol_version",
+            "partition_key",
+            "body",
         ),
         lane=correlation.lane,
         deliveries=DeliveryRule("body_hash", correlation.keys, correlation.body_hash),

@@ -104,7 +104,8 @@ NEW, GREETED, GREETED_TWO, READY, READY_TWO = range(5)
 
 def _ready(two: bool) -> tuple[list[int], list[int]]:
     """RequestKind and possible replies of each code in a connection that is ready."""
-    kind, wants = [RequestKind.NOTHING] * CODES, [0] * CODES
+    kind: list[int] = [RequestKind.NOTHING] * CODES
+    wants = [0] * CODES
     wide = Says.TOPIC | Says.OTHER if two else Says(0)
     subscribe = Says.SUBSCRIBED | Says.BAD_QOS | Says.TOPIC | Says.GROUP | Says.OTHER if two else Says.SUBSCRIBED
     fixed = {
@@ -165,7 +166,7 @@ RULES = Rules(
         (GREETED, AUTH, _ZERO): READY,
         (GREETED_TWO, AUTH, _ZERO): READY_TWO,
     },
-    silence=[State.SILENT] * CODES,
+    silence=[State.UNKNOWN if code == Code.CUT else State.SILENT for code in range(CODES)],
     ties=True,
     timed=True,
     start=NEW,
@@ -173,8 +174,6 @@ RULES = Rules(
     gaps=frozenset({Code.ODD_REPLY}),
     moves={Code.PUSH: {READY: READY_TWO}},
 )
-
-
 
 
 def lane() -> Lane:

@@ -4,19 +4,20 @@ Source: docs/tcp-wireprotocol.md of kokaq/protocol at 95fc78e; pkg/tcp at 5c046d
 Ports 9944 and 4242. Big-endian, but for go1, which is little-endian; the magic 0x0420 says which.
 At most 4096 metadata entries in 1 MiB, 64 KiB of payload (lean: 16 MiB).
 
-No frame says how long it is, and some end only where the next one begins. So a splitter (``kokaq_frames``) looks at
-the neighbours, finds the end and names the layout that reads the frame. It waits for the bytes that decide: where a
-frame ends never depends on how the stream was cut into packets.
+No frame says how long it is. One rule (``RULE_OF_ENDS``) finds the end and names the layout that reads the frame: the
+first variant that ends at a header or at the end of the stream.
 
 The document contradicts itself and the codec: what 5, 7 and 8 mean, and every client and status, is told by
-evidence from the connection's big-endian frames. A layout has a variant for each state of that evidence,
-and ``select_layout`` picks one. Nothing is guessed in silence: ``ambiguities`` names what rests on an open choice.
+evidence from the connection's big-endian frames. ``derive`` names the numbers by it; only the order of the bits in
+byte 3 has layouts of its own, as its Scapy classes differ. Nothing is guessed in silence: ``ambiguities`` names what
+rests on an open choice.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, cast
+from itertools import product
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -24,14 +25,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import case_when, factorize, true
-from mqpcap.protocols.kokaq import splitter as kokaq_frames
+from mqpcap.protocols.kokaq import splitter
 from mqpcap.protocols.kokaq.splitter import (
-    FORMS,
     HEADER_BYTES,
     MAX_LEAN_PAYLOAD_BYTES,
     MAX_METADATA_BYTES,
     MAX_METADATA_ENTRIES,
     METADATA,
+    OTHER,
     PAYLOAD,
     TRAILER_BYTES,
     VERSION,
@@ -84,6 +85,7 @@ CODEC_OPS = {
     8: "ReleasePeekLock",
 }  # fmt: skip
 CLIENTS = ("ProxyHttp", "ProxyAmqp", "QueueService", "StorageService", "HealthService")
+DOC_NAMED, CODEC_NAMED = ({(d, i): name for d in DIRECTIONS for i, name in x.items()} for x in (DOC_OPS, CODEC_OPS))
 DOC_CLIENTS = dict(enumerate(CLIENTS))
 CODEC_CLIENTS = dict(enumerate(CLIENTS, 1))
 STATUSES = ("Success", "Fail", "PartialSucess", "Unknown")
@@ -150,6 +152,14 @@ class Kokaq(Message):
         name = SPLITS[direction](memoryview(_pkt), 0, len(_pkt), True).layout
         header = PROTOCOL.layout(name).header if name else None
         return KokaqRequest if header is None else cast(type[Message], header)
+
+    def extract_padding(self, s: bytes) -> tuple[bytes, bytes | None]:
+        """The frame's own bytes and what follows it: no field says its length, so alone the splitter finds its end."""
+        if read_direction() is not None or not self.fields or not self.layouts:
+            return s, None
+        whole = self.raw_packet_cache + s
+        at = SPLITS[self.layouts[0].direction](memoryview(whole), 0, len(whole), True).end - len(self.raw_packet_cache)
+        return (s[:at], s[at:] or None) if at >= 0 else (s, None)
 
 
 class KokaqRequest(Kokaq):
@@ -427,14 +437,67 @@ class KokaqLeanAnswer(Message):
 
 # -- where a frame ends ----------------------------------------------------------------------------------
 
-_VERDICTS: Mapping[int, Literal["message", "more", "bad"]] = {
-    kokaq_frames.MESSAGE: "message", kokaq_frames.MORE: "more", kokaq_frames.BAD: "bad",
-}  # fmt: skip
+_VERDICTS: tuple[Literal["more", "message", "bad"], ...] = ("more", "message", "bad")  # by the splitter's numbers
+
+FORMS = ("doc", "doc_swapped", "doc_bytes", "doc_simple16", "go1", "go1_plain", "go1_simple16", "lean")
+"""What a frame may be read as; each direction has a layout for each."""
+
+# By magic and tag the variants, and what tells that one is right: the first that ends at a head or at the end. The last
+# is taken as it is (2.7, 2.8, 2.11, 2.12, 2.15). Of a component's tags the document has two readings.
+RULE_OF_ENDS: Mapping[tuple[str, int], tuple[tuple[str, str, str], ...]] = {
+    ("big", 0): (("lean", "lean", "anything"), ("doc", "header", "anything")),
+    ("big", METADATA): (
+        ("doc_simple16", "header", "three of a head"),
+        ("doc", "entries", "padding"),
+        ("doc_bytes", "block", "head"),
+        ("doc_swapped", "payload", "head, uncut"),
+        ("doc", "entries", "anything"),
+    ),
+    ("big", PAYLOAD): (
+        ("doc_simple16", "header", "three of a head"),
+        ("doc", "payload", "padding"),
+        ("doc_swapped", "entries", "head, uncut"),
+        ("doc", "payload", "anything"),
+    ),
+    ("big", OTHER): (("doc", "next head", "anything"), ("doc_simple16", "header", "anything")),
+    ("little", 0): (("go1", "header", "anything"),),
+    ("little", METADATA): (
+        ("go1_simple16", "header", "three of a head"),
+        ("go1", "entries", "tail"),
+        ("go1", "entries", "anything"),
+    ),
+    ("little", PAYLOAD): (
+        ("go1_simple16", "header", "three of a head"),
+        ("go1_plain", "odd payload", "head"),
+        ("go1", "numbered", "tail"),
+        ("go1_plain", "payload", "anything"),
+    ),
+    ("little", OTHER): (("go1", "next head", "anything"), ("go1_simple16", "header", "anything")),
+}
+
+
+def _words() -> memoryview:
+    """The rule as `Frames` takes it."""
+    places: list[int] = []
+    rows: list[int] = []
+    for key in product(("big", "little"), range(OTHER + 1)):
+        places.append(splitter.FIRST_ROW + len(rows))
+        for form, end, behind in RULE_OF_ENDS[key]:
+            rows += [FORMS.index(form), splitter.ENDS.index(end), splitter.BEHIND.index(behind)]
+    undecided = FORMS.index("doc"), FORMS.index("go1")
+    return memoryview(np.array([*places, splitter.FIRST_ROW + len(rows), *undecided, *rows], np.int32))
+
+
+_WORDS = _words()
+
+
+def _frames(buf: memoryview, limit: int, ended: bool) -> Frames:
+    return Frames(_WORDS, buf, limit, ended)
 
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """Finds the frames of a direction; ``layouts`` are those that it names."""
+    """Finds the frames of a direction by the rule; ``layouts`` are those that it names."""
 
     direction: Direction
     layouts: tuple[str, ...]
@@ -444,29 +507,25 @@ class Splits:
 
         ``more`` names a layout once the 12 bytes of the header are here: such a frame, cut by the end, is truncated.
         """
-        return self._split(*Frames(buf, limit, ended).one(at))
+        verdict, end, known_end, form, op, flaw = _frames(buf, limit, ended).one(at)
+        return Split(_VERDICTS[verdict], end, known_end, "" if form < 0 else self.layouts[form], op, flaw)
 
-    def many(
+    def scan(
         self,
         buf: memoryview,
         at: int,
         limit: int,
         ended: bool,
         rows: tuple[memoryview, memoryview, memoryview, memoryview, memoryview],
-    ) -> tuple[int, int, Split | None]:
+    ) -> tuple[int, int, int, int, int]:
         """The frames from ``at`` on; see `mqpcap.schema.protocol.Splitter`."""
-        frames = Frames(buf, limit, ended)
-        count, at = frames.many(at, *rows)
-        stopped = self._split(*frames.stopped())
-        return count, at, None if stopped.verdict == "message" else stopped
+        found: tuple[int, int, int, int, int] = _frames(buf, limit, ended).scan(at, *rows)
+        return found
 
     def search(self, buf: memoryview, at: int, limit: int, ended: bool, in_a_row: int) -> tuple[int, bool]:
         """Where frames follow each other; see `mqpcap.schema.protocol.Splitter`."""
-        found: tuple[int, bool] = Frames(buf, limit, ended).search(at, in_a_row)
+        found: tuple[int, bool] = _frames(buf, limit, ended).search(at, in_a_row)
         return found
-
-    def _split(self, verdict: int, end: int, known_end: int, form: int, op: int, flaw: int) -> Split:
-        return Split(_VERDICTS[verdict], end, known_end, "" if form < 0 else self.layouts[form], op, flaw)
 
 
 SPLITS: Mapping[Direction, Splits] = {d: Splits(d, tuple(f"{d}_{form}" for form in FORMS)) for d in DIRECTIONS}
@@ -502,7 +561,7 @@ def _first(opening: Opening, direction: Direction) -> _First:
         return _First(Verdict.NO if ended else Verdict.WAIT)
     at: int | None = 0
     if not started:
-        at = opening.find_run(direction, direction, 2)
+        at = opening.find_run(direction, f"{direction}_doc", 2)
     if at is None:
         return _First(Verdict.NO if ended else Verdict.WAIT)
     return _judged(memoryview(data), at, ended, direction, opening.on_port, not started)
@@ -520,17 +579,17 @@ def _judged(buf: memoryview, at: int, ended: bool, direction: Direction, on_port
         return _First(Verdict.NO)
     plausible = _plausible(buf, at, first)
     whole = first.verdict == "message"
-    follows = Frames(buf, limit, ended).follows(first.end) if whole else kokaq_frames.WAIT
+    follows = _frames(buf, limit, ended).follows(first.end) if whole else splitter.WAIT
     echoes, votes, repeats = _chained(direction, buf, at, ended)
     if plausible and (repeats or _repeats(buf, at, first)):
         verdict = Verdict.YES
-    elif found and plausible and follows == kokaq_frames.YES and first.end < limit:
+    elif found and plausible and follows == splitter.YES and first.end < limit:
         verdict = Verdict.YES  # found by a search, and another stands behind it
-    elif follows == kokaq_frames.YES and (plausible or on_port):
+    elif follows == splitter.YES and (plausible or on_port):
         # On the port magic and version are enough: the codec sends any opcode and type it is given.
         verdict = Verdict.LIKELY
     else:
-        verdict = Verdict.WAIT if follows == kokaq_frames.WAIT and not ended else Verdict.NO
+        verdict = Verdict.WAIT if follows == splitter.WAIT and not ended else Verdict.NO
     return _First(verdict, echoes, votes if found else 0)
 
 
@@ -541,8 +600,8 @@ def _plausible(buf: memoryview, at: int, frame: Split) -> bool:
 def _repeats(buf: memoryview, at: int, frame: Split) -> bool:
     """Whether a component begins behind the header, which repeats tag and magic: about 60 bits that are known."""
     tag, little = buf[at + 11], buf[at] == LITTLE[0]
-    said = bytes(buf[at + 12 : at + 15]) == bytes([tag]) + bytes(buf[at : at + 2])
-    return said and not frame.layout.endswith("lean") and (little or tag in (METADATA, PAYLOAD))
+    repeats = bytes(buf[at + 12 : at + 15]) == bytes([tag]) + bytes(buf[at : at + 2])
+    return repeats and not frame.layout.endswith("lean") and (little or tag in (METADATA, PAYLOAD))
 
 
 MAX_VOTES = 32
@@ -599,9 +658,9 @@ def claims(opening: Opening) -> Claim:
     if best is Verdict.YES or (answered and Verdict.NO not in (one.verdict, two.verdict)):
         verdict = Verdict.YES if proven or opening.on_port else Verdict.LIKELY
         why = "an answer to its request" if answered else "a component that repeats the head"
-        return Claim(verdict, "c2s", "s2c", why)
+        return Claim(verdict, "c2s_doc", "s2c_doc", why)
     if best is Verdict.LIKELY and Verdict.WAIT not in (one.verdict, two.verdict):
-        return Claim(Verdict.LIKELY, "c2s", "s2c", "a frame that ends at a head or the end")
+        return Claim(Verdict.LIKELY, "c2s_doc", "s2c_doc", "a frame that ends at a head or the end")
     if best is Verdict.NO:
         return Claim(Verdict.NO)
     return Claim(Verdict.WAIT)
@@ -613,8 +672,6 @@ Numbering = Literal["open", "doc", "codec"]
 Order = Literal["open", "msb", "lsb"]
 REMEMBERED = 1024
 """Sets of values of the fourth byte whose meaning is remembered: connections mostly have one of a few."""
-NUMBERINGS: tuple[Numbering, ...] = ("open", "doc", "codec")
-ORDERS: tuple[Order, ...] = ("open", "msb", "lsb")
 _LSB_ONLY = frozenset(b for b in range(0x40, 0x100) if b & 0x3C == 0)
 
 
@@ -648,7 +705,7 @@ def observe(seen: Seen) -> None:
 
 
 def is_final(connection: Evidence) -> bool:
-    """Whether nothing can change what `select_layout` says: the codec's own opcode was seen, and a byte 3 that is msb."""
+    """Whether no later message changes the reading: the codec's own opcode was seen, and a byte 3 that is msb."""
     return "codec opcode" in connection.state and bit_order(connection) == "msb"
 
 
@@ -689,88 +746,58 @@ def _types_of(bytes_3: int) -> str:
     return "table" if any((b & 0x3F if lsb else b >> 2) == 0 for b in seen) else "legend"
 
 
+class Reading(NamedTuple):
+    """What a connection's evidence says of the numbers in its big-endian frames."""
+
+    numbering: Numbering = "open"
+    order: Order = "open"
+
+
 def select_layout(connection: Evidence, layout: str) -> str:
-    """The variant of a big-endian layout that the evidence asks for."""
-    if "_doc" not in layout:
-        return layout
-    return variant(layout.partition(".")[0], numbering(connection), bit_order(connection))
-
-
-def variant(layout: str, numbers: Numbering, order: Order) -> str:
-    """The name of a layout's variant.
-
-    >>> variant("c2s_doc", "codec", "open")
-    'c2s_doc.codec.open'
-    """
-    return layout if (numbers, order) == ("open", "open") else f"{layout}.{numbers}.{order}"
-
-
-_OP_NAMES: Mapping[str, Mapping[tuple[Direction, int], str]] = {
-    numbers: {(d, op): name for d in DIRECTIONS for op, name in names.items()}
-    for numbers, names in (("codec", CODEC_OPS), ("open", DOC_OPS), ("doc", DOC_OPS))
-}
+    """The layout with the order of bits that the evidence asks for."""
+    return f"{layout}_lsb" if "_doc" in layout and bit_order(connection) == "lsb" else layout
 
 
 def resolve(connection: Evidence) -> ConnectionFacts:
-    """Names of operations and the reading of the types."""
+    """Names of operations, the reading of the types, and of what `derive` names."""
     if "frames" not in connection.state:
         return ConnectionFacts()
-    return ConnectionFacts(op_names=_OP_NAMES[numbering(connection)], columns={"type_reading": types(connection)})
+    found = Reading(numbering(connection), bit_order(connection))
+    names = CODEC_NAMED if found.numbering == "codec" else DOC_NAMED
+    return ConnectionFacts(op_names=names, own=found, columns={"type_reading": types(connection)})
 
 
 # -- columns that fields do not say ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Trait:
-    """What the name of a layout says."""
-
-    form: str
-    numbers: Numbering
-    order: Order
-
-    @property
-    def little(self) -> bool:
-        return self.form.startswith("go1")
-
-    @property
-    def is_doc(self) -> bool:
-        return self.form.startswith("doc")
-
-    @property
-    def codec(self) -> bool:
-        return self.numbers == "codec" or not (self.is_doc or self.form == "sized")
-
-
-def _trait(layout: str) -> _Trait:
-    form, _, rest = layout.partition("_")[2].partition(".")
-    numbers, _, order = rest.partition(".")
-    return _Trait(
-        form,
-        next((x for x in NUMBERINGS if x == numbers), "open"),
-        next((x for x in ORDERS if x == order), "open"),
-    )
-
-
 def derive(raw: Raw) -> dict[str, pa.Array]:
     """Names by the numbering in force, names of queues as text, and what rests on an open choice."""
-    traits = [_trait(name) for name in raw.layout_names]
-    codec = np.array([t.codec for t in traits], np.bool_)[raw.layout]
-    little = np.array([t.little for t in traits], np.bool_)[raw.layout]
+    forms = [name.split("_", 1)[1] for name in raw.layout_names]
+    readings = [facts.own or Reading() for facts in raw.facts]
+    is_doc = _each(forms, raw.layout, lambda form: form.startswith("doc"))
+    codec = _each(forms, raw.layout, lambda form: form.startswith(("go1", "lean")))
+    codec |= is_doc & _each(readings, raw.of, lambda reading: reading.numbering == "codec")
+    little = _each(forms, raw.layout, lambda form: form.startswith("go1"))
     client, status, reason = raw.numbers("client"), raw.numbers("status"), raw.numbers("reason")
     return {
         "byte_order": _picked(little, ("big", "little")),
         "numbering": _picked(codec, ("doc", "codec")),
         "type_reading": _picked(np.zeros(raw.n, np.bool_), ("legend", "legend")),
-        "bit_order": _picked(np.array([t.order == "lsb" for t in traits], np.bool_)[raw.layout], ("msb", "lsb")),
+        "bit_order": _picked(_each(forms, raw.layout, lambda form: form.endswith("lsb")), ("msb", "lsb")),
         "client_name": _named(client, codec, DOC_CLIENTS, CODEC_CLIENTS),
         "status_name": _named(status, codec, DOC_STATUSES, CODEC_STATUSES),
         "reason_name": _named(reason, codec, DOC_REASONS, CODEC_REASONS),
         "namespace": _name(raw, "namespace", little),
         "queue": _name(raw, "queue", little),
         "metadata": _metadata(raw.array("entries"), codec),
-        "ambiguities": _ambiguities(raw, traits),
+        "ambiguities": _ambiguities(raw, forms, readings, is_doc),
     }
+
+
+def _each(values: Sequence[Any], place: NDArray[Any], holds: Callable[[Any], bool]) -> NDArray[np.bool_]:
+    """For each row whether something holds of the value at its place."""
+    said: NDArray[np.bool_] = np.array([holds(value) for value in values], np.bool_)[place]
+    return said
 
 
 def _picked(which: NDArray[np.bool_], words: tuple[str, str]) -> pa.Array:
@@ -834,15 +861,18 @@ _BITS = {"opcode": 9, "client": 9, "status": 5, "reason": 5, "message_type": 7, 
 _ORDER_BITS = 10
 
 
-def _ambiguities(raw: Raw, traits: Sequence[_Trait]) -> pa.Array:
+def _ambiguities(
+    raw: Raw, forms: Sequence[str], readings: Sequence[Reading], is_doc: NDArray[np.bool_]
+) -> pa.Array:
     """``field:number`` for every number of a big-endian frame whose meaning rests on an unproven choice."""
-    is_doc = np.array([t.is_doc for t in traits], np.bool_)[raw.layout]
     if not is_doc.any():
         return pa.array([[]], pa.list_(pa.string())).take(pa.array(np.zeros(raw.n, np.int64)))
     columns = {name: raw.numbers(name) for name in _BITS}
     orders = _tag_orders(raw)
-    # A number per row, equal only for rows of the same layout, values and doubtful tags.
-    key = np.where(is_doc, raw.layout.astype(np.int64) + 1, 0)
+    different = list(dict.fromkeys(readings))
+    reading = np.array([different.index(x) for x in readings], np.int64)[raw.of]
+    # A number per row, equal only for rows of the same layout, reading, values and doubtful tags.
+    key = np.where(is_doc, raw.layout * len(different) + reading + 1, 0)
     for name, (value, present) in columns.items():
         key = key << _BITS[name] | np.where(is_doc & present, value + 1, 0)
     encoded = pa.array(key << _ORDER_BITS | orders).dictionary_encode()
@@ -852,37 +882,32 @@ def _ambiguities(raw: Raw, traits: Sequence[_Trait]) -> pa.Array:
     lists: list[list[str]] = []
     for row in example.tolist():
         values = [int(value[row]) if present[row] else None for value, present in columns.values()]
-        lists.append(_ambiguous(traits[raw.layout[row]], values, _tags(int(orders[row]))) if is_doc[row] else [])
+        tags = list(_tags(int(orders[row])))
+        form = forms[raw.layout[row]]
+        lists.append(_ambiguous(form, different[reading[row]], values, tags) if is_doc[row] else [])
     return pa.array(lists, pa.list_(pa.string())).take(pa.array(which))
 
 
 def _tag_orders(raw: Raw) -> NDArray[np.int64]:
     """Which of the doubtful metadata tags each row has, in order of their first entry: a number that `_tags` reads."""
-    wanted = _AMBIGUOUS["open"]["metadata"]
     row, tag = raw.items("entries", "tag")
-    none = len(row)
-    first = np.full((len(wanted), raw.n), none, np.int64)
-    for i, value in enumerate(wanted):
-        at = np.flatnonzero(tag == value)[::-1]
-        first[i, row[at]] = at  # of several the last that is written: the first
+    at = np.flatnonzero((tag >= _DOUBTFUL[0]) & (tag <= _DOUBTFUL[-1]))
+    first = at[np.sort(np.unique(row[at] << 8 | tag[at], return_index=True)[1])]
+    row, digit = row[first], tag[first] - _DOUBTFUL[0] + 1
     out = np.zeros(raw.n, np.int64)
-    some = np.flatnonzero((first < none).any(axis=0))
-    order = np.argsort(first[:, some], axis=0)
-    for place in range(len(wanted)):
-        there = first[order[place], some] < none
-        out[some] = np.where(there, out[some] * (len(wanted) + 1) + order[place] + 1, out[some])
+    np.add.at(out, row, digit * (len(_DOUBTFUL) + 1) ** (np.arange(len(row)) - np.searchsorted(row, row)))
     return out
 
 
-def _tags(order: int) -> list[int]:
+def _tags(order: int) -> Iterator[int]:
     """The tags that a number of `_tag_orders` stands for."""
-    wanted, tags = _AMBIGUOUS["open"]["metadata"], []
     while order:
-        order, digit = divmod(order, len(wanted) + 1)
-        tags.append(wanted[digit - 1])
-    return tags[::-1]
+        order, digit = divmod(order, len(_DOUBTFUL) + 1)
+        yield _DOUBTFUL[digit - 1]
 
 
+_DOUBTFUL = (6, 7, 8, 9)
+"""Metadata tags that the document and the codec name differently."""
 # Numbers that the document and the codec read differently, and those the document itself gives twice.
 _AMBIGUOUS: Mapping[Numbering, Mapping[str, tuple[int, ...]]] = {
     "open": {
@@ -890,27 +915,27 @@ _AMBIGUOUS: Mapping[Numbering, Mapping[str, tuple[int, ...]]] = {
         "client": (1, 2, 3, 4),
         "status": (1, 2, 3),
         "reason": (3,),
-        "metadata": (6, 7, 8, 9),
+        "metadata": _DOUBTFUL,
     },
     "doc": {"opcode": (5,), "reason": (3,)},
     "codec": {},
 }
 
 
-def _ambiguous(trait: _Trait, values: Sequence[int | None], tags: Sequence[int]) -> list[str]:
+def _ambiguous(form: str, reading: Reading, values: Sequence[int | None], tags: Sequence[int]) -> list[str]:
     opcode, client, status, reason, message_type, rq = values
     found: list[str] = []
-    open_ones = _AMBIGUOUS[trait.numbers]
+    open_ones = _AMBIGUOUS[reading.numbering]
     for name, value in (("opcode", opcode), ("client", client), ("status", status), ("reason", reason)):
         if value in open_ones.get(name, ()):
             found.append(f"{name}:{value}")
-    found += [f"metadata:{t}" for t in dict.fromkeys(tags) if t in open_ones.get("metadata", ())]
-    if trait.order == "open" and message_type == 0 and rq:
+    found += [f"metadata:{t}" for t in tags if t in open_ones.get("metadata", ())]
+    if reading.order == "open" and message_type == 0 and rq:
         # Bytes 1 to 3 read the other way round: type 1 to 3, rq 0.
         found += ["message_type:0", f"rq:{rq}"]
-    if trait.form == "doc_swapped":
+    if form.startswith("doc_swapped"):
         found.append("tag")
-    if trait.form == "doc_bytes":
+    if form.startswith("doc_bytes"):
         found.append("field_count")
     return found
 
@@ -924,14 +949,14 @@ def envelope(table: pa.Table) -> dict[str, pa.Array]:
     )
     # Zero without a name is the codec's "not set".
     unset = pc.and_(pc.equal(status, 0), pc.is_null(table["status_name"]))
-    said = true(pc.is_valid(status)) & ~true(unset)
+    has_status = true(pc.is_valid(status)) & ~true(unset)
     nothing = pa.scalar(None, pa.string())
     opaques = (pc.cast(table[name], pa.string()) for name in ("opaque", "op_opaque"))
     failed = pc.fill_null(failed, False)
     return {
         "destination": pc.if_else(pc.or_(*named), destination, nothing),
         "correlation_id": pc.binary_join_element_wise(*opaques, ":"),
-        "status": case_when({"ok": said, "error": said & true(failed)}),
+        "status": case_when({"ok": has_status, "error": has_status & true(failed)}),
         "error_code": pc.if_else(failed, pc.cast(table["reason"], pa.int64()), pa.scalar(None, pa.int64())),
         "error_text": pc.if_else(failed, table["reason_name"], nothing),
     }
@@ -939,58 +964,44 @@ def envelope(table: pa.Table) -> dict[str, pa.Array]:
 
 # -- the protocol ----------------------------------------------------------------------------------------
 
-_COMPONENTS = {
+_DOC_BODIES: Mapping[str, tuple[type[Message], ...]] = {
     "doc": (KokaqSimple, KokaqPayload, KokaqMetadata),
     "doc_swapped": (KokaqPayloadSwapped, KokaqMetadataSwapped),
     "doc_bytes": (KokaqMetadataBytes,),
     "doc_simple16": (KokaqSimple,),
-    "go1": (KokaqSimple, KokaqLEPayload, KokaqLEMetadata),
-    "go1_plain": (KokaqLEPlainPayload,),
-    "go1_simple16": (KokaqSimple,),
-    "sized": (KokaqSimple, KokaqPayload, KokaqMetadata),
-}
-# By (wide opaque, lsb): the request's class and the answer's.
-_DOC_HEADERS: Mapping[tuple[bool, bool], tuple[type[Message], type[Message]]] = {
-    (False, False): (KokaqRequest, KokaqAnswer),
-    (False, True): (KokaqRequestLsb, KokaqAnswerLsb),
-    (True, False): (KokaqRequest16, KokaqAnswer16),
-    (True, True): (KokaqRequest16Lsb, KokaqAnswer16Lsb),
 }
 
 
 def _layouts() -> Iterator[Layout]:
-    """The entry layouts, which a connection begins in, and those that their splitter names."""
-    for d in DIRECTIONS:
-        yield Layout(d, d, {}, dialect="doc", splitter=SPLITS[d])
+    """By direction and form; a connection begins in those that have the splitter."""
     for i, d in enumerate(DIRECTIONS):
-        for form, classes in _COMPONENTS.items():
-            if not form.startswith("doc"):
-                continue
-            for numbers in NUMBERINGS:
-                for order in ORDERS:
-                    header = _DOC_HEADERS["16" in form, order == "lsb"][i]
-                    names = CODEC_OPS if numbers == "codec" else DOC_OPS
-                    yield _reading(variant(f"{d}_{form}", numbers, order), d, header, classes, names, "doc")
-        little: tuple[type[Message], ...] = (KokaqLERequest, KokaqLEAnswer)
-        wide: tuple[type[Message], ...] = (KokaqLERequest16, KokaqLEAnswer16)
-        sized: tuple[type[Message], ...] = (KokaqSizedRequest, KokaqSizedAnswer)
-        yield _reading(f"{d}_go1", d, little[i], _COMPONENTS["go1"], CODEC_OPS, "go1")
-        yield _reading(f"{d}_go1_plain", d, little[i], _COMPONENTS["go1_plain"], CODEC_OPS, "go1")
-        yield _reading(f"{d}_go1_simple16", d, wide[i], _COMPONENTS["go1_simple16"], CODEC_OPS, "go1")
-        lean = (KokaqLeanRequest, KokaqLeanAnswer)[i]
-        yield _reading(f"{d}_lean", d, KokaqLean, (lean,), CODEC_OPS, "lean")
-        yield _reading(f"{d}_sized", d, sized[i], _COMPONENTS["sized"], DOC_OPS, "sized")
+        request = (KokaqRequest, KokaqAnswer)[i], (KokaqRequestLsb, KokaqAnswerLsb)[i]
+        request_16 = (KokaqRequest16, KokaqAnswer16)[i], (KokaqRequest16Lsb, KokaqAnswer16Lsb)[i]
+        for form, bodies in _DOC_BODIES.items():
+            for bits, header in zip(("", "_lsb"), request_16 if "16" in form else request, strict=True):
+                splitter_ = SPLITS[d] if form + bits == "doc" else None
+                yield _layout(f"{d}_{form}{bits}", d, header, bodies, "doc", DOC_OPS, splitter_)
+        little = (KokaqLERequest, KokaqLEAnswer)[i], (KokaqLERequest16, KokaqLEAnswer16)[i]
+        yield _layout(f"{d}_go1", d, little[0], (KokaqSimple, KokaqLEPayload, KokaqLEMetadata), "go1")
+        yield _layout(f"{d}_go1_plain", d, little[0], (KokaqLEPlainPayload,), "go1")
+        yield _layout(f"{d}_go1_simple16", d, little[1], (KokaqSimple,), "go1")
+        yield _layout(f"{d}_lean", d, KokaqLean, ((KokaqLeanRequest, KokaqLeanAnswer)[i],), "lean")
+        sized = (KokaqSizedRequest, KokaqSizedAnswer)[i]
+        yield _layout(f"{d}_sized", d, sized, _DOC_BODIES["doc"], "sized", DOC_OPS)
 
 
-def _reading(
+def _layout(
     name: str,
     direction: Direction,
     header: type[Message],
-    classes: Sequence[type[Message]],
-    names: Mapping[int, str],
+    bodies: Sequence[type[Message]],
     dialect: str,
+    names: Mapping[int, str] = CODEC_OPS,
+    splits: Splits | None = None,
 ) -> Layout:
-    return Layout(name, direction, {ANY: classes}, header=header, op="opcode", names=names, dialect=dialect)
+    return Layout(
+        name, direction, {ANY: bodies}, header=header, op="opcode", names=names, dialect=dialect, splitter=splits
+    )
 
 
 _LAYOUTS = tuple(_layouts())

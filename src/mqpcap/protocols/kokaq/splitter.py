@@ -1,63 +1,87 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=False, cdivision=True
-"""Where kokaq's frames end: stream bytes to spans, each with the form that reads it.
+"""Where kokaq's frames end: stream bytes to spans, each with the variant that reads it.
 
-``kokaq`` names this in its layouts and ``frames`` feeds it. It promises for any bytes a frame, that more bytes are
-needed, or that there is none; never an exception, and an end never depends on how the stream was cut into packets.
-
-No frame says how long it is, so its neighbours are looked at: a frame ends where the next head stands, or the stream.
-Every look is bounded, by the limits below. The same file runs uncompiled; memoryviews are passed in.
+No frame says how long it is. So a rule lists variants in order, and **the first that ends at a head or at the end of
+the stream is taken**. ``kokaq`` declares the rule; here are the words it is written in, and the loops over bytes. Any
+bytes give a frame, the wish for more bytes, or none; never an exception. An end never depends on how the stream was cut
+into packets. Every look is bounded by the limits below. The same file runs uncompiled.
 """
 
 import cython
 
 from mqpcap.schema.flaws import Flaw
 
-FORMS = ("doc", "doc_swapped", "doc_bytes", "doc_simple16", "go1", "go1_plain", "go1_simple16", "lean")
-"""What a frame is read as, by the numbers that `Frames` gives."""
+ENDS = ("header", "lean", "payload", "odd payload", "numbered", "entries", "block", "next head")
+"""How the end of a variant is known.
 
-HEADER_BYTES = cython.declare(cython.int, 12)
-COMPONENT_HEAD_BYTES = cython.declare(cython.int, 8)
-TRAILER_BYTES = cython.declare(cython.int, 12)  # request.go:130,158: a component of 8 bytes is given 20
-MAX_METADATA_ENTRIES = cython.declare(cython.longlong, 4096)
-MAX_METADATA_BYTES = cython.declare(cython.longlong, 1 << 20)
-MAX_UNKNOWN_BYTES = cython.declare(cython.longlong, 1 << 20)  # so far the end of what has no length is looked for
-LEAN_HEADER_BYTES = cython.declare(cython.int, 28)
-MAX_LEAN_PAYLOAD_BYTES = cython.declare(cython.longlong, 16 << 20)
-MAX_OPCODE = cython.declare(cython.int, 8)  # of the lean layout, which has little else to be known by
-VERSION = cython.declare(cython.int, 1)
-METADATA = cython.declare(cython.int, 1)  # const.go:65-66 and the document's legend
-PAYLOAD = cython.declare(cython.int, 2)
+header        the header is all
+lean          28 bytes and the payload, if it is the second codec's
+payload       lengths that count bytes
+odd payload   the same where a name is not four bytes long
+numbered      the same with names of four bytes, whatever their lengths say
+entries       so many metadata entries
+block         a metadata block of so many bytes, which holds whole entries
+next head     a component of unknown length
+"""
+BEHIND = ("anything", "head", "three of a head", "head, uncut", "padding", "tail")
+"""What must stand behind it.
 
+anything          the variant is taken as it is
+head              a head, or the end
+three of a head   the same, and at least three bytes of the head
+head, uncut       the same, but not the end where the first variant goes on behind it
+padding           a head or the end, perhaps behind zeros that align the frame or are as long as a tail
+tail              the first codec's tail
+"""
+
+HEADER_BYTES = cython.declare(cython.const[cython.int], 12)
+COMPONENT_BYTES = cython.declare(cython.const[cython.int], 20)  # the header and a component's head
+LEAN_BYTES = cython.declare(cython.const[cython.int], 28)
+TRAILER_BYTES = cython.declare(cython.const[cython.int], 12)  # request.go:130,158: a component of 8 bytes is given 20
+MAX_METADATA_ENTRIES = cython.declare(cython.const[cython.longlong], 4096)
+MAX_METADATA_BYTES = cython.declare(cython.const[cython.longlong], 1 << 20)
+MAX_UNKNOWN_BYTES = cython.declare(cython.const[cython.longlong], 1 << 20)  # so far the next head is looked for
+MAX_LEAN_PAYLOAD_BYTES = cython.declare(cython.const[cython.longlong], 16 << 20)
+MAX_LEAN_OPCODE = cython.declare(cython.const[cython.int], 8)  # lean frames have little else to be known by
+VERSION = cython.declare(cython.const[cython.int], 1)
+METADATA = cython.declare(cython.const[cython.int], 1)  # const.go:65-66 and the document's legend
+PAYLOAD = cython.declare(cython.const[cython.int], 2)
+OTHER = cython.declare(cython.const[cython.int], 3)
 # The magic 0x0420, big-endian and, from go1, little-endian.
-BIG_0 = cython.declare(cython.int, 0x04)
-BIG_1 = cython.declare(cython.int, 0x20)
+BIG_0 = cython.declare(cython.const[cython.int], 0x04)
+BIG_1 = cython.declare(cython.const[cython.int], 0x20)
 
-# Verdicts.
-BAD = cython.declare(cython.int, 0)
-MORE = cython.declare(cython.int, 1)
-MESSAGE = cython.declare(cython.int, 2)
+# Verdicts: numbers as those of SCAN_MORE, SCAN_FULL and SCAN_BAD.
+MORE = cython.declare(cython.const[cython.int], 0)
+MESSAGE = cython.declare(cython.const[cython.int], 1)
+BAD = cython.declare(cython.const[cython.int], 2)
 
 # Answers to a look at a place.
-NO = cython.declare(cython.int, 0)
-WAIT = cython.declare(cython.int, 1)
-YES = cython.declare(cython.int, 2)
+NO = cython.declare(cython.const[cython.int], 0)
+WAIT = cython.declare(cython.const[cython.int], 1)
+YES = cython.declare(cython.const[cython.int], 2)
 
-# Of an end that is being looked for.
-WRONG = cython.declare(cython.longlong, -1)
-LATER = cython.declare(cython.longlong, -2)
+# What an end may be instead of a place.
+WRONG = cython.declare(cython.const[cython.longlong], -1)  # the variant does not fit
+LATER = cython.declare(cython.const[cython.longlong], -2)  # the bytes to tell come later
+CUT = cython.declare(cython.const[cython.longlong], -3)  # the same, and the variant is known to be this one
+NEVER = cython.declare(cython.const[cython.longlong], -4)  # no variant fits
 
-# Places in FORMS.
-NONE = cython.declare(cython.int, -1)
-DOC = cython.declare(cython.int, 0)
-DOC_SWAPPED = cython.declare(cython.int, 1)
-DOC_BYTES = cython.declare(cython.int, 2)
-DOC_SIMPLE16 = cython.declare(cython.int, 3)
-GO1 = cython.declare(cython.int, 4)
-GO1_PLAIN = cython.declare(cython.int, 5)
-GO1_SIMPLE16 = cython.declare(cython.int, 6)
-LEAN = cython.declare(cython.int, 7)
+# Places in ENDS and BEHIND.
+HEADER = cython.declare(cython.const[cython.int], 0)
+LEAN = cython.declare(cython.const[cython.int], 1)
+ODD_PAYLOAD = cython.declare(cython.const[cython.int], 3)
+NUMBERED = cython.declare(cython.const[cython.int], 4)
+ENTRIES = cython.declare(cython.const[cython.int], 5)
+BLOCK = cython.declare(cython.const[cython.int], 6)
+NEXT_HEAD = cython.declare(cython.const[cython.int], 7)
+ANYTHING = cython.declare(cython.const[cython.int], 0)
+THREE = cython.declare(cython.const[cython.int], 2)
+UNCUT = cython.declare(cython.const[cython.int], 3)
+PADDING = cython.declare(cython.const[cython.int], 4)
+TAIL = cython.declare(cython.const[cython.int], 5)
 
-NO_FLAW = cython.declare(cython.int, int(Flaw.NONE))
+FIRST_ROW = cython.declare(cython.const[cython.int], 11)  # of a rule; in front are nine places of rows and two forms
 UNKNOWN = cython.declare(cython.int, int(Flaw.UNKNOWN))
 
 # Compiled, the names above are C integers; this makes those that others use the module's attributes too.
@@ -65,27 +89,22 @@ globals().update(
     {
         "HEADER_BYTES": HEADER_BYTES, "TRAILER_BYTES": TRAILER_BYTES, "MAX_METADATA_ENTRIES": MAX_METADATA_ENTRIES,
         "MAX_METADATA_BYTES": MAX_METADATA_BYTES, "MAX_LEAN_PAYLOAD_BYTES": MAX_LEAN_PAYLOAD_BYTES,
-        "MAX_UNKNOWN_BYTES": MAX_UNKNOWN_BYTES, "METADATA": METADATA, "PAYLOAD": PAYLOAD, "VERSION": VERSION,
-        "BAD": BAD, "MORE": MORE, "MESSAGE": MESSAGE, "NO": NO, "WAIT": WAIT, "YES": YES,
+        "METADATA": METADATA, "PAYLOAD": PAYLOAD, "OTHER": OTHER, "VERSION": VERSION, "FIRST_ROW": FIRST_ROW,
+        "WAIT": WAIT, "YES": YES,
     }
 )  # fmt: skip
 
 
-@cython.cfunc
-@cython.inline
+@cython.ccall
 @cython.nogil
 @cython.exceptval(check=False)
-def _legal(byte_3: cython.int, little: cython.bint) -> cython.bint:
-    return byte_3 <= 0x0F or (not little and byte_3 & 0x3C == 0)
-
-
-def legal(byte_3: cython.int, little: cython.bint) -> bool:
+def legal(byte_3: cython.int, little: cython.bint) -> cython.bint:
     """Whether a byte 3 is one that the document allows: type 0 to 3 in either bit order.
 
     >>> [hex(b) for b in (0x0F, 0x10, 0x43) if legal(b, False)]
     ['0xf', '0x43']
     """
-    return _legal(byte_3, little)
+    return byte_3 <= 0x0F or (not little and byte_3 & 0x3C == 0)
 
 
 @cython.final
@@ -93,15 +112,20 @@ def legal(byte_3: cython.int, little: cython.bint) -> bool:
 class Frames:
     """Bytes of one direction up to ``limit``, behind which none can follow if ``ended``, and the frame looked at.
 
+    ``rule`` (int32) is rows of a form, a place in ENDS and one in BEHIND. In front are where the rows of each magic and
+    tag begin, where they all end, and the form that a big- and a little-endian frame has until it is decided.
     ``at`` is where it begins; a look leaves ``verdict``, and ``end``, ``known_end`` (of a frame that is not all here,
-    -1 if unknown), ``form`` (a place in FORMS, -1 for none), ``op`` and ``flaw``.
+    -1 if unknown), ``form`` (-1 for none), ``op`` and ``flaw``.
     """
 
+    rule: cython.const[cython.int][::1]
     buf: cython.const[cython.uchar][::1]
     limit: cython.longlong
     ended: cython.bint
     at: cython.longlong
     little: cython.bint
+    is_cut: cython.bint
+    tail: cython.longlong
     verdict: cython.int
     end: cython.longlong
     known_end: cython.longlong
@@ -109,19 +133,27 @@ class Frames:
     op: cython.int
     flaw: cython.int
 
-    def __init__(self, buf, limit: cython.longlong, ended: cython.bint):
-        """Bind the bytes (a memoryview)."""
+    def __init__(self, rule, buf, limit: cython.longlong, ended: cython.bint):
+        """Bind memoryviews of the rule and the bytes."""
+        self.rule = rule
         self.buf = buf
         self.limit = limit
         self.ended = ended
-        self.at = 0
-        self.little = False
-        self.verdict = BAD
-        self.end = -1
-        self.known_end = -1
-        self.form = NONE
-        self.op = -1
-        self.flaw = NO_FLAW
+        self._leave(BAD, -1, -1)
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _leave(self, verdict: cython.int, form: cython.int, known_end: cython.longlong) -> cython.void:
+        """What is found; ``end`` and ``flaw`` say more of a message."""
+        self.verdict = verdict
+        self.form = form
+        self.known_end = known_end
+        if verdict == BAD:
+            self.op = -1
+        if verdict != MESSAGE:
+            self.end = -1
+            self.flaw = 0
 
     # -- looks at a place
 
@@ -143,7 +175,7 @@ class Frames:
             return NO
         if n < 4:
             return WAIT
-        return YES if _legal(self.buf[at + 3], little) else NO
+        return YES if legal(self.buf[at + 3], little) else NO
 
     @cython.cfunc
     @cython.nogil
@@ -159,13 +191,12 @@ class Frames:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _empty(self, at: cython.longlong, end: cython.longlong) -> cython.bint:
-        """Whether there is nothing but zeros."""
-        while at < end:
-            if self.buf[at] != 0:
-                return False
-            at += 1
-        return True
+    def _zeros(self, at: cython.longlong, most: cython.longlong) -> cython.longlong:
+        """How many zeros stand there, up to ``most``."""
+        n: cython.longlong = 0
+        while n < most and at + n < self.limit and self.buf[at + n] == 0:
+            n += 1
+        return n
 
     @cython.cfunc
     @cython.nogil
@@ -177,208 +208,80 @@ class Frames:
             value = value * 256 + self.buf[at + (size - 1 - i if self.little else i)]
         return value
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _begins(self, at: cython.longlong, tag: cython.int) -> cython.int:
-        """How many of a component's first three bytes (the tag, the head's magic) stand there; -1 if others do."""
-        n: cython.int = 0
-        if self.limit - at > 0:
-            if self.buf[at] != tag:
-                return -1
-            n = 1
-        if self.limit - at > 1:
-            if self.buf[at + 1] != self.buf[self.at]:
-                return -1
-            n = 2
-        if self.limit - at > 2:
-            if self.buf[at + 2] != self.buf[self.at + 1]:
-                return -1
-            n = 3
-        return n
-
-    # -- verdicts
+    # -- where a variant ends
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _message(self, form: cython.int, end: cython.longlong) -> cython.void:
-        self.verdict = MESSAGE
-        self.form = form
-        self.end = end
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _more(self, form: cython.int, known_end: cython.longlong) -> cython.void:
-        self.verdict = MORE
-        self.form = form
-        self.known_end = known_end
-
-    # -- the frame at a place
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _split(self, at: cython.longlong) -> cython.void:
-        """The frame at ``at``. MORE has a form once the 12 bytes of the header are here: cut, it is truncated."""
-        here: cython.longlong = self.limit - at
-        self.at = at
-        self.verdict = BAD
-        self.end = -1
+    def _end(self, how: cython.int) -> cython.longlong:
+        """The end by one of ENDS; else WRONG, LATER, CUT or NEVER. ``tail``: where the first codec's tail then ends."""
+        i: cython.int
         self.known_end = -1
-        self.form = NONE
-        self.op = -1
-        self.flaw = NO_FLAW
-        self.little = here > 0 and self.buf[at] == BIG_1
-        if here > 0 and not self.little and self.buf[at] != BIG_0:
-            return
-        if here > 1 and self.buf[at + 1] != (BIG_0 if self.little else BIG_1):
-            return
-        if here < HEADER_BYTES:
-            self._more(NONE, -1)
-            return
-        self.op = self.buf[at + 8]
-        if self.little:
-            self._tagged(GO1)
-        elif not self._empty(at + 8, at + HEADER_BYTES) or not self._lean():
-            self._tagged(DOC)
+        if how == HEADER:
+            return self.at + HEADER_BYTES
+        if how == LEAN:
+            return self._lean_end()
+        # A component begins with the tag and the magic of the head.
+        for i in range(3):
+            if self.at + HEADER_BYTES + i >= self.limit:
+                return LATER
+            if self.buf[self.at + HEADER_BYTES + i] != self.buf[self.at + (11 if i == 0 else i - 1)]:
+                return WRONG
+        if self.limit - self.at < COMPONENT_BYTES:
+            return CUT if how == NEXT_HEAD else LATER
+        if how == NEXT_HEAD:
+            return self._next_head()
+        if how == ENTRIES:
+            return self._entries_end()
+        return self._block_end() if how == BLOCK else self._payload_end(how)
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _lean(self) -> cython.bint:
-        """The frame in the second codec's layout; False if it is none."""
+    def _lean_end(self) -> cython.longlong:
         here: cython.longlong = self.limit - self.at
-        op: cython.int = 0
-        length: cython.longlong
-        if here > 12:
-            op = self.buf[self.at + 12]
+        op: cython.int = self.buf[self.at + 12] if here > 12 else 0
+        if self._number(self.at + 8, 4) != 0 or op > MAX_LEAN_OPCODE:
+            return WRONG
         if here < 14:
-            # A Nop without anything looks the same so far; where nothing follows it is one.
-            if self.ended or op > MAX_OPCODE or (here == 13 and op == BIG_1):
-                return False
-            self._more(DOC, -1)
-            return True
-        if op > MAX_OPCODE or (op == BIG_0 and self.buf[self.at + 13] == BIG_1):
-            return False
-        if here < LEAN_HEADER_BYTES:
-            self.op = op
-            self._more(LEAN, -1)
-            return True
-        length = self._number(self.at + 24, 4)
-        if length > MAX_LEAN_PAYLOAD_BYTES:
-            return False
+            return LATER  # a Nop without anything looks the same so far
+        if op == BIG_0 and self.buf[self.at + 13] == BIG_1:
+            return WRONG
+        if here >= LEAN_BYTES:
+            self.known_end = self._number(self.at + 24, 4)
+            if self.known_end > MAX_LEAN_PAYLOAD_BYTES:
+                return WRONG
+            self.known_end += self.at + LEAN_BYTES
         self.op = op
-        length += self.at + LEAN_HEADER_BYTES
-        if length <= self.limit:
-            self._message(LEAN, length)
-        else:
-            self._more(LEAN, length)
-        return True
+        return self.known_end if 0 <= self.known_end <= self.limit else CUT
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _tagged(self, form: cython.int) -> cython.void:
-        """The frame by its tag: simple, with a component, or neither."""
-        tag: cython.int = self.buf[self.at + 11]
-        body: cython.longlong = self.at + HEADER_BYTES
-        wide: cython.int = DOC_SIMPLE16 if form == DOC else GO1_SIMPLE16
-        seen: cython.int
-        following: cython.int
-        if tag == 0:
-            self._message(form, body)
-            return
-        seen = self._begins(body, tag)
-        if seen == 3:
-            self._component(form, tag)
-        elif tag == METADATA or tag == PAYLOAD:
-            following = self._head_at(body)
-            if following == YES or (following == WAIT and self.ended and self.limit - body >= 3):
-                self._message(wide, body)
-            elif seen >= 0 or following == WAIT:
-                self._more(form, -1)
-            else:
-                self._malformed(form)
-        elif seen >= 0 and not self.ended:
-            self._more(form, -1)
-        else:
-            self._message(wide, body)
+    def _payload_end(self, how: cython.int) -> cython.longlong:
+        plain: cython.longlong = self.at + COMPONENT_BYTES + self._number(self.at + 18, 2)
+        end: cython.longlong = plain
+        size: cython.int
+        i: cython.int
+        for i in range(16, 18):
+            size = self.buf[self.at + i]
+            plain += size
+            end += 4 if size else 0
+        self.tail = plain + TRAILER_BYTES  # the codec reserves what the lengths say
+        if how == NUMBERED:
+            self.known_end = self.tail
+            return end if end <= self.limit else CUT
+        if how == ODD_PAYLOAD and end == plain:
+            return WRONG
+        self.known_end = plain
+        return plain if plain <= self.limit else LATER
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _malformed(self, form: cython.int) -> cython.void:
-        """What has no reading: Admin and Control messages may hold anything, so they go to the next head (2.14)."""
-        kind: cython.int = self.buf[self.at + 3] >> 2
-        if self.buf[self.at + 2] == VERSION and (kind == 2 or kind == 3):
-            self._unknown(form)
-        else:
-            self.verdict = BAD
-            self.form = NONE
-            self.op = -1
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _unknown(self, form: cython.int) -> cython.void:
-        """Up to the next frame head or the end."""
-        at: cython.longlong = self.at + HEADER_BYTES
-        last: cython.longlong = min(self.limit, self.at + MAX_UNKNOWN_BYTES)
-        answer: cython.int
-        while at < last:
-            if self.buf[at] == BIG_0 or self.buf[at] == BIG_1:
-                answer = self._head_at(at)
-                if answer == YES or (answer == WAIT and self.ended):
-                    self.flaw = UNKNOWN
-                    self._message(form, at)
-                    return
-                if answer == WAIT:
-                    self._more(form, -1)
-                    return
-            at += 1
-        if last < self.limit:
-            self.verdict = BAD
-            self.form = NONE
-            self.op = -1
-        elif self.ended:
-            self.flaw = UNKNOWN
-            self._message(form, self.limit)
-        else:
-            self._more(form, -1)
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _component(self, form: cython.int, tag: cython.int) -> cython.void:
-        """The frame with the component that its tag announces."""
-        if self.limit - self.at < HEADER_BYTES + COMPONENT_HEAD_BYTES:
-            self._more(form, -1)
-        elif tag != METADATA and tag != PAYLOAD:
-            self._unknown(form)
-        elif form == DOC:
-            self._doc(tag)
-        elif tag == PAYLOAD:
-            self._go1_payload()
-        else:
-            self._go1_metadata()
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _payload_end(self) -> cython.longlong:
-        """Where a payload ends whose lengths count bytes."""
-        at: cython.longlong = self.at + 16
-        return self.at + 20 + self.buf[at] + self.buf[at + 1] + self._number(at + 2, 2)
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _metadata_end(self) -> cython.longlong:
-        """Where so many entries end; WRONG if they cannot, LATER if the bytes end first."""
+    def _entries_end(self) -> cython.longlong:
         count: cython.longlong = self._number(self.at + 16, 4)
-        at: cython.longlong = self.at + 20
+        at: cython.longlong = self.at + COMPONENT_BYTES
         i: cython.longlong
         if count > MAX_METADATA_ENTRIES:
             return WRONG
@@ -388,14 +291,14 @@ class Frames:
             at += 2 + self.buf[at + 1]
             if at - self.at > MAX_METADATA_BYTES:
                 return WRONG
+        self.tail = at + TRAILER_BYTES
         return at if at <= self.limit else LATER
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
     def _block_end(self) -> cython.longlong:
-        """Where a metadata block of so many bytes ends; WRONG if it does not hold whole entries."""
-        at: cython.longlong = self.at + 20
+        at: cython.longlong = self.at + COMPONENT_BYTES
         end: cython.longlong = at + self._number(self.at + 16, 4)
         if end - at > MAX_METADATA_BYTES:
             return WRONG
@@ -405,168 +308,135 @@ class Frames:
             at += 2 + self.buf[at + 1]
         return end if at == end else WRONG
 
-    # -- go1
-
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _tail(self, end: cython.longlong, size: cython.longlong) -> cython.longlong:
-        """Where the codec's tail behind ``end`` ends; ``end`` if there is none, LATER if it is not here yet."""
-        behind: cython.int
-        if self._head_at(end) == YES:
-            return end
-        if self.limit - end < size:
-            if not self.ended:
-                return LATER
-            return self.limit if self._empty(end, self.limit) else end
-        if self._empty(end, end + size):
-            return end + size
-        behind = self._clean(end + size)
-        if behind == WAIT:
-            return LATER
-        return end + size if behind == YES else end
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _go1_metadata(self) -> cython.void:
-        end: cython.longlong = self._metadata_end()
-        if end == WRONG:
-            self._malformed(GO1)
-            return
-        if end != LATER:
-            end = self._tail(end, TRAILER_BYTES)
-        if end != LATER:
-            self._message(GO1, end)
-        else:
-            self._more(GO1, -1)
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _go1_payload(self) -> cython.void:
-        """Names of four bytes and the tail; without the tail, lengths that count bytes (2.11)."""
-        plain: cython.longlong = self._payload_end()
-        whole: cython.longlong = plain + TRAILER_BYTES  # the codec reserves what the length bytes say
-        end: cython.longlong = plain
-        tail: cython.longlong
-        answer: cython.int
-        i: cython.int
-        for i in range(16, 18):
-            if self.buf[self.at + i] != 0:
-                end += 4 - self.buf[self.at + i]
-        if min(end, plain) > self.limit:
-            self._more(GO1, whole)
-            return
-        if end != plain and plain <= self.limit:
-            # Names of other lengths than 0 and 4 are the codec's only if no frame begins where they would end.
-            answer = self._clean(plain)
-            if answer == YES:
-                self._message(GO1_PLAIN, plain)
-                return
-            if answer == WAIT:
-                self._more(GO1, whole)
-                return
-        if end > self.limit:
-            self._more(GO1, whole)
-            return
-        tail = self._tail(end, whole - end)
-        if tail == LATER:
-            self._more(GO1, -1)
-        elif tail > end:
-            self._message(GO1, tail)
-        elif plain <= self.limit:
-            self._message(GO1_PLAIN, plain)
-        else:
-            self._more(GO1_PLAIN, plain)
-
-    # -- doc
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _padded(self, end: cython.longlong) -> cython.int:
-        """Whether a head or the end follows behind ``end`` and the zeros that belong to the frame; ``self.end``."""
-        n: cython.longlong = 0
-        answer: cython.int
-        self.end = end
-        # Zeros up to one more than a trailer has.
-        while n <= TRAILER_BYTES and end + n < self.limit and self.buf[end + n] == 0:
-            n += 1
-        if end + n == self.limit and n <= TRAILER_BYTES and not self.ended:
-            return WAIT
-        if n > 0 and (n == (4 - (end - self.at) % 4) % 4 or n == TRAILER_BYTES):
-            answer = self._clean(end + n)
-            if answer == YES:
-                self.end = end + n
-            return answer
-        return self._clean(end)
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _exact(self, end: cython.longlong) -> cython.int:
-        """Whether a reading that ends there ends at a head or the end."""
-        if end == LATER:
-            return NO if self.ended else WAIT
-        return NO if end == WRONG else self._clean(end)
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _fallback(self, form: cython.int, other: cython.longlong, end: cython.longlong) -> cython.bint:
-        """Another reading of a big-endian component, which ends at ``other``; False if it does not fit."""
-        answer: cython.int = self._exact(other)
-        if end == LATER and form == DOC_SWAPPED and other == self.limit:
-            return False  # cut entries can look like a short payload that ends at the end
-        if answer == NO:
-            return False
-        if answer == YES:
-            self._message(form, other)
-        else:
-            self._more(DOC, -1)
-        return True
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _doc(self, tag: cython.int) -> cython.void:
-        """Tags and counts as the legend has them; other readings only where that fails and they fit (2.8, 2.12)."""
-        known: cython.longlong = -1
-        end: cython.longlong
-        other: cython.longlong
+    def _next_head(self) -> cython.longlong:
+        at: cython.longlong = self.at + HEADER_BYTES
+        last: cython.longlong = min(self.limit, self.at + MAX_UNKNOWN_BYTES)
         answer: cython.int = NO
-        if tag == PAYLOAD:
-            known = self._payload_end()
-            end = known if known <= self.limit else LATER
-        else:
-            end = self._metadata_end()
-        if end == LATER and not self.ended:
-            self._more(DOC, known)
+        while at < last:
+            if self.buf[at] == BIG_0 or self.buf[at] == BIG_1:
+                answer = self._clean(at)
+                if answer != NO:
+                    break
+            at += 1
+        if at == last and last < self.limit:
+            return NEVER
+        if (answer if at < last else self._clean(at)) == WAIT:
+            return LATER
+        self.flaw = UNKNOWN
+        return at
+
+    # -- what stands behind it
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _behind(self, what: cython.int, end: cython.longlong) -> cython.int:
+        """Whether one of BEHIND stands there; ``self.end`` is where the frame then ends."""
+        n: cython.longlong
+        self.end = end
+        if what == ANYTHING:
+            return YES
+        if what == THREE and self.limit - end < 3:
+            return WAIT if self._head_at(end) == WAIT else NO
+        if what == UNCUT and self.is_cut and end == self.limit:
+            return NO
+        if what == TAIL:
+            return self._tail(end)
+        if what == PADDING:
+            n = self._zeros(end, TRAILER_BYTES + 1)
+            if end + n == self.limit and n <= TRAILER_BYTES and not self.ended:
+                return WAIT
+            if n > 0 and (n == (4 - (end - self.at) % 4) % 4 or n == TRAILER_BYTES):
+                self.end = end + n
+        return self._clean(self.end)
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _tail(self, end: cython.longlong) -> cython.int:
+        """Whether the codec's tail stands there: zeros, which a reset may cut, or bytes up to a head or the end."""
+        if self._head_at(end) == YES:
+            return NO
+        if self.tail > self.limit:
+            self.end = self.limit
+            if not self.ended:
+                return WAIT
+            return YES if end < self.limit and self._zeros(end, self.limit - end) == self.limit - end else NO
+        self.end = self.tail
+        return YES if self._zeros(end, self.tail - end) == self.tail - end else self._clean(self.tail)
+
+    # -- the frame at a place
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _split(self, at: cython.longlong) -> cython.void:
+        """The frame at ``at``. MORE has a form once the 12 bytes of the header are here: cut, it is truncated."""
+        here: cython.longlong = self.limit - at
+        tag: cython.int
+        row: cython.int
+        last: cython.int
+        undecided: cython.int
+        behind: cython.int
+        answer: cython.int
+        end: cython.longlong = WRONG
+        self.at = at
+        self.is_cut = False
+        self._leave(BAD, -1, -1)
+        self.little = here > 0 and self.buf[at] == BIG_1
+        if here > 0 and self.buf[at] != (BIG_1 if self.little else BIG_0):
             return
-        if end >= 0:
-            answer = self._padded(end)
-        if answer == YES:
-            self._message(DOC, self.end)
+        if here > 1 and self.buf[at + 1] != (BIG_0 if self.little else BIG_1):
             return
-        self.end = -1
-        if answer == WAIT:
-            self._more(DOC, -1)
+        if here < HEADER_BYTES:
+            self._leave(MORE, -1, -1)
             return
-        if tag == METADATA:
-            if self._fallback(DOC_BYTES, self._block_end(), end):
+        self.op = self.buf[at + 8]
+        tag = min(self.buf[at + 11], OTHER) + (OTHER + 1 if self.little else 0)
+        undecided = self.rule[FIRST_ROW - (1 if self.little else 2)]
+        row, last = self.rule[tag], self.rule[tag + 1]
+        while row < last and end != NEVER:
+            end, behind = self._end(self.rule[row + 1]), self.rule[row + 2]
+            if end >= 0:
+                answer = self._behind(behind, end)
+                if answer == YES:
+                    self._leave(MESSAGE, self.rule[row], -1)
+                    return
+                if answer == WAIT:
+                    self._leave(MORE, undecided, -1)
+                    return
+            elif end == CUT:
+                self._leave(MORE, self.rule[row], self.known_end)
                 return
-            other = self._payload_end()
-            if self._fallback(DOC_SWAPPED, other if other <= self.limit else LATER, end):
+            elif end == LATER and not self.ended:
+                # What is only tried where others fail does not say how many bytes are wanted.
+                self._leave(MORE, undecided, self.known_end if behind == PADDING else -1)
                 return
-        elif self._fallback(DOC_SWAPPED, self._metadata_end(), end):
-            return
-        if end >= 0:
-            self._message(DOC, end)
-        elif end == LATER:
-            self._more(DOC, known)
+            elif end == LATER and behind == PADDING:
+                self.is_cut = True
+            row += 3
+        if end == LATER:
+            self._leave(MORE, undecided, self.known_end)
         else:
-            self._malformed(DOC)
+            self._malformed(undecided)
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _malformed(self, form: cython.int) -> cython.void:
+        """What no variant reads: Admin and Control messages may hold anything, so they go to the next head (2.14)."""
+        kind: cython.int = self.buf[self.at + 3] >> 2
+        end: cython.longlong = NEVER
+        if self.buf[self.at + 2] == VERSION and (kind == 2 or kind == 3):
+            end = self._next_head()
+        if end >= 0:
+            self.end = end
+            self._leave(MESSAGE, form, -1)
+        else:
+            self._leave(MORE if end == LATER else BAD, form if end == LATER else -1, -1)
 
     # -- what others ask
 
@@ -575,11 +445,11 @@ class Frames:
         return self._clean(at)
 
     def one(self, at: cython.longlong) -> tuple[int, int, int, int, int, int]:
-        """The frame at ``at``, as ``stopped`` has it."""
+        """The frame at ``at``: verdict, end, known_end, form, op and flaw."""
         self._split(at)
-        return self.stopped()
+        return self.verdict, self.end, self.known_end, self.form, self.op, self.flaw
 
-    def many(
+    def scan(
         self,
         at: cython.longlong,
         starts: cython.longlong[::1],
@@ -587,14 +457,15 @@ class Frames:
         forms: cython.longlong[::1],
         ops: cython.longlong[::1],
         flaws: cython.longlong[::1],
-    ) -> tuple[int, int]:
-        """The frames one after the other from ``at``: how many were put into the arrays, and where the next begins.
+    ) -> tuple[int, int, int, int, int]:
+        """The frames one after the other from ``at``, put into the arrays.
 
-        It stops when the arrays are full, at the limit, or at what is no frame: ``stopped`` then tells of it.
+        It stops when these are full (MESSAGE), at the limit, or at what is no whole frame. Returns how many they are,
+        the verdict, where the next begins, its known_end and form.
         """
         n: cython.Py_ssize_t = 0
         room: cython.Py_ssize_t = len(starts)
-        self.verdict = MESSAGE
+        self._leave(MORE, -1, -1)
         with cython.nogil:
             while at < self.limit and n < room:
                 self._split(at)
@@ -607,11 +478,7 @@ class Frames:
                 flaws[n] = self.flaw
                 n += 1
                 at = self.end
-        return n, at
-
-    def stopped(self) -> tuple[int, int, int, int, int, int]:
-        """What the last look left: verdict, end, known_end, form, op and flaw."""
-        return self.verdict, self.end, self.known_end, self.form, self.op, self.flaw
+        return n, self.verdict, at, self.known_end, self.form
 
     def search(self, at: cython.longlong, in_a_row: cython.int) -> tuple[int, bool]:
         """The first place from which ``in_a_row`` frames follow, or fewer that end exactly at the end.

@@ -1,24 +1,22 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=False, cdivision=True
-"""Typed trees (msgq) and JSON headers: bytes to JSON text and the fields a broker routes by.
+"""Typed trees: the binary encoding of msgq's hashes, lists and scalars, read as JSON text and written from values.
 
-Fed by the msgq layer with spans of whole batches; promises for each message its JSON text and where the values
-of its routing keys are, or a flaw. It never raises for bytes, and takes time and memory linear in them.
+``read`` takes the spans of a batch of messages and gives for each its JSON text and the values of the keys in FIELDS,
+or a flaw. It never raises for bytes, and takes time and memory linear in them. ``encode`` writes a tree.
 
-Theory of operation. A message is first *checked* in the readings that section 11 of the protocol notes lists
-(an explicit HASH item after the magic, plain pairs, and both again with a length field behind NULL); the check
-does not look into strings, so a string that holds a message of its own is checked only once, when it is written.
-Then the reading that fits is *written*: one loop over a stack of frames, embedded messages among them, no
-recursion. Depth is that of hashes, lists and embedded messages together. Duplicate tags: a walk over a hash's tags
-when it is entered finds them; the value of the last stands at the place of the first, as in a Python dict.
+How a message is read: it is first *checked* in the readings that section 11 of the protocol notes lists (an explicit
+HASH item after the magic, plain pairs, and both again with a length field behind NULL); the check does not look into
+strings, so a string that holds a message of its own is checked only once, when it is written. Then the reading that
+fits is *written*: one loop over a stack, embedded messages among them, no recursion. Depth is that of hashes, lists
+and embedded messages together. Of duplicate tags the value of the last stands at the place of the first, as in a
+Python dict.
 
-What does not fit in the output or in the scratch space stops the batch at that row; the caller gives more room
-and goes on. The same file runs uncompiled; memoryviews are passed in so that elements are plain integers.
+The same file runs uncompiled; memoryviews are passed in so that elements are plain integers.
 """
 
 import math
-import random
+import re
 from dataclasses import dataclass
-from functools import cache
 
 import cython
 import numpy as np
@@ -27,10 +25,11 @@ from numpy.typing import NDArray
 MAGIC = b"Skan"
 MAX_DEPTH = cython.declare(cython.const[cython.int], 500)  # hashes, lists and messages; the Python peers read about 497
 MAX_TAGS = cython.declare(cython.const[cython.longlong], 1_048_576)  # pairs of one hash
-MAX_SCRATCH_WORDS = cython.declare(cython.const[cython.longlong], 16_777_216)  # for finding duplicate tags
 MAX_REAL_BYTES = cython.declare(cython.const[cython.int], 400)  # a longer REAL stays a string
-LONG_COPY = cython.declare(cython.const[cython.int], 96)  # from here on copying by slices is faster
-SMALL_HASH = cython.declare(cython.const[cython.int], 12)  # so many tags are compared pair by pair
+SMALL_HASH = cython.declare(cython.const[cython.int], 16)  # so many tags are compared pair by pair
+GROWTH = 6
+"""Bytes of JSON that a byte of a tree becomes at most: a control character is ``\\u0001``; every other item has a head
+or a length byte that makes up for its quotes, comma and ``{"hex":""}``."""
 
 # Item types.
 DATA = cython.declare(cython.const[cython.int], 1)
@@ -42,189 +41,372 @@ INT = cython.declare(cython.const[cython.int], 6)
 REAL = cython.declare(cython.const[cython.int], 7)
 UTF8 = cython.declare(cython.const[cython.int], 8)
 
-# Results; WRONG and LONG are flaws of the row.
+# Results of a message; the last two are its flaw.
 DONE = cython.declare(cython.const[cython.int], 0)
-WRONG = cython.declare(cython.const[cython.int], 2)
-LONG = cython.declare(cython.const[cython.int], 3)
-FULL = cython.declare(cython.const[cython.int], 9)  # no room: the caller makes some
+MALFORMED = cython.declare(cython.const[cython.int], 2)
+TOO_LONG = cython.declare(cython.const[cython.int], 3)
 
-# Fields, in the order of FIELDS.
-F_TYPE = cython.declare(cython.const[cython.int], 0)
-F_SUBTYPE = cython.declare(cython.const[cython.int], 9)
-F_LNAME = cython.declare(cython.const[cython.int], 8)
-F_MSG = cython.declare(cython.const[cython.int], 10)
-F_STATS = cython.declare(cython.const[cython.int], 11)
-F_SYBTYPE = cython.declare(cython.const[cython.int], 12)
 FIELDS = (
-    "type", "from", "to", "group", "instance", "seq", "repl", "reply", "lname", "subtype", "msg", "stats", "sybtype",
+    "type", "from", "to", "group", "instance", "seq", "repl", "reply", "lname", "subtype", "sybtype", "stats", "msg",
 )  # fmt: skip
+"""The keys of a message whose values are columns."""
 FIELD_COUNT = cython.declare(cython.const[cython.int], 13)
-WANT_HEADER = cython.declare(cython.const[cython.int], 0x1BFF)  # all but msg
-WANT_FLAT = cython.declare(cython.const[cython.int], 0x1FFF)
-WANT_LNAME = cython.declare(cython.const[cython.int], 0x100)
-_AT = [sum(map(len, FIELDS[:i])) for i in range(FIELD_COUNT + 1)]
+F_STATS = cython.declare(cython.const[cython.int], 11)
+F_MSG = cython.declare(cython.const[cython.int], 12)
 
-# Words of a frame on the stack.
-W_POS = cython.declare(cython.const[cython.int], 0)
-W_END = cython.declare(cython.const[cython.int], 1)
-W_KIND = cython.declare(cython.const[cython.int], 2)
-W_LONG_NULL = cython.declare(cython.const[cython.int], 3)
-W_COUNT = cython.declare(cython.const[cython.int], 4)
-W_TABLE = cython.declare(cython.const[cython.int], 5)
-W_SLOTS = cython.declare(cython.const[cython.int], 6)
-W_FIELD = cython.declare(cython.const[cython.int], 7)
-W_VALUE = cython.declare(cython.const[cython.int], 8)
-W_SCRATCH = cython.declare(cython.const[cython.int], 9)
-FRAME_WORDS = cython.declare(cython.const[cython.int], 10)
+# What the stack says of a container, beside where it goes on and ends.
+IS_HASH = cython.declare(cython.const[cython.longlong], 1)
+LONG_NULL = cython.declare(cython.const[cython.longlong], 2)  # a length field stands behind its NULLs
 
-# How a JSON string is written.
-CHECK_ONLY = cython.declare(cython.const[cython.int], 0)
-AS_JSON = cython.declare(cython.const[cython.int], 1)
-AS_TEXT = cython.declare(cython.const[cython.int], 2)
-
-HASH_PRIME = cython.declare(cython.const[cython.longlong], 2147483647)
+QUOTE = cython.declare(cython.const[cython.int], 0x22)
+BACKSLASH = cython.declare(cython.const[cython.int], 0x5C)
+OPEN_BRACE = cython.declare(cython.const[cython.int], 0x7B)
+OPEN_BRACKET = cython.declare(cython.const[cython.int], 0x5B)
+COMMA = cython.declare(cython.const[cython.int], 0x2C)
+COLON = cython.declare(cython.const[cython.int], 0x3A)
 
 
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.boundscheck(False)
-def _copied(
-    source: cython.uchar[::1], at: cython.longlong, dest: cython.uchar[::1], to: cython.longlong, n: cython.longlong
-) -> cython.void:
-    """Copy ``n`` bytes whose bounds the caller has checked; apart, so that C sees that nothing else moves."""
-    i: cython.longlong
-    for i in range(n):
-        dest[to + i] = source[at + i]
+@cython.cclass
+class JsonText:
+    """JSON text made of captured bytes: ``out`` has GROWTH bytes of room for each of them."""
+
+    buf: cython.const[cython.uchar][::1]
+    source: object  # the same bytes, for Python
+    out: cython.uchar[::1]
+    out_n: cython.Py_ssize_t
+
+    def __init__(self, buf, out):
+        """Bind the captured bytes and the room (memoryviews)."""
+        self.buf = buf
+        self.source = buf
+        self.out = out
+        self.out_n = 0
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _put(self, c: cython.int) -> cython.void:
+        self.out[self.out_n] = cython.cast(cython.uchar, c)
+        self.out_n += 1
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _puts(self, text: cython.p_char, n: cython.int) -> cython.void:
+        """ASCII text of ``n`` bytes."""
+        i: cython.int
+        for i in range(n):
+            self._put(text[i])
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _copy(self, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.void:
+        """``n`` captured bytes as they are."""
+        i: cython.Py_ssize_t
+        for i in range(at, at + n):
+            self._put(self.buf[i])
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _hex_digit(self, c: cython.int) -> cython.void:
+        self._put(48 + c if c < 10 else 87 + c)
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _hex(self, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.void:
+        i: cython.Py_ssize_t
+        for i in range(at, at + n):
+            self._hex_digit(self.buf[i] >> 4)
+            self._hex_digit(self.buf[i] & 15)
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _hex_object(self, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.void:
+        """``{"hex":"..."}``: bytes that are no text."""
+        self._puts(b'{"hex":"', 8)
+        self._hex(at, n)
+        self._puts(b'"}', 2)
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _escaped(self, c: cython.int) -> cython.void:
+        """A quote, a backslash or a control character, escaped as json.dumps does."""
+        self._put(BACKSLASH)
+        if c == QUOTE or c == BACKSLASH:
+            self._put(c)
+        elif c == 8:
+            self._put(0x62)
+        elif c == 9:
+            self._put(0x74)
+        elif c == 10:
+            self._put(0x6E)
+        elif c == 12:
+            self._put(0x66)
+        elif c == 13:
+            self._put(0x72)
+        else:
+            self._puts(b"u00", 3)
+            self._hex_digit(c >> 4)
+            self._hex_digit(c & 15)
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _utf8_size(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
+        """How many bytes the character at ``at``, not of ASCII, takes; 0 if there is none (RFC 3629: no overlong, no
+        surrogate)."""
+        c: cython.int = self.buf[at]
+        d: cython.int
+        size: cython.int
+        i: cython.int
+        if 0xC2 <= c <= 0xDF:
+            size = 2
+        elif 0xE0 <= c <= 0xEF:
+            size = 3
+        elif 0xF0 <= c <= 0xF4:
+            size = 4
+        else:
+            return 0
+        if size > end - at:
+            return 0
+        d = self.buf[at + 1]
+        if (c == 0xE0 and d < 0xA0) or (c == 0xED and d > 0x9F) or (c == 0xF0 and d < 0x90) or (c == 0xF4 and d > 0x8F):
+            return 0
+        for i in range(1, size):
+            if self.buf[at + i] & 0xC0 != 0x80:
+                return 0
+        return size
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _string(self, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.bint:
+        """The bytes as a JSON string, if they are UTF-8; else nothing is written and the answer is no."""
+        mark: cython.Py_ssize_t = self.out_n
+        end: cython.Py_ssize_t = at + n
+        c: cython.int
+        size: cython.int
+        self._put(QUOTE)
+        while at < end:
+            c = self.buf[at]
+            size = 1
+            if c >= 0x80:
+                size = self._utf8_size(at, end)
+                if size == 0:
+                    self.out_n = mark
+                    return False
+                self._copy(at, size)
+            elif c < 0x20 or c == QUOTE or c == BACKSLASH:
+                self._escaped(c)
+            else:
+                self._put(c)
+            at += size
+        self._put(QUOTE)
+        return True
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _key(self, tag: cython.Py_ssize_t) -> cython.void:
+        """The key of the tag whose length byte is at ``tag``."""
+        n: cython.int = self.buf[tag]
+        if not self._string(tag + 1, n):
+            self._puts(b'"hex:', 5)
+            self._hex(tag + 1, n)
+            self._put(QUOTE)
+        self._put(COLON)
+
+    # -- scalars; they answer whether the value was written as a string of its bytes
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _scalar(self, kind: cython.int, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.bint:
+        real: cython.bint
+        if kind == NULL:
+            self._puts(b"null", 4)
+        elif kind == BOOL:
+            self._bool(self.buf[at] if n == 1 else -1, at, n)
+        elif kind == INT and self._integer(at, n):
+            pass
+        elif kind == REAL and n <= MAX_REAL_BYTES:
+            with cython.gil:
+                real = self._real(at, n)
+            return False if real else self._text_or_hex(at, n)
+        else:
+            return self._text_or_hex(at, n)
+        return False
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _text_or_hex(self, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.bint:
+        if self._string(at, n):
+            return True
+        self._hex_object(at, n)
+        return False
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _bool(self, c: cython.int, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.void:
+        if c == 1 or c == 0x31:
+            self._puts(b"true", 4)
+        elif c == 0 or c == 0x30:
+            self._puts(b"false", 5)
+        else:
+            self._hex_object(at, n)
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _integer(self, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.bint:
+        """Decimal digits as a number, of any size and without needless zeros; no for anything else."""
+        p: cython.Py_ssize_t = at
+        end: cython.Py_ssize_t = at + n
+        first: cython.Py_ssize_t
+        if p < end and (self.buf[p] == 0x2D or self.buf[p] == 0x2B):
+            p += 1
+        first = p
+        while p < end and 48 <= self.buf[p] <= 57:
+            p += 1
+        if first == end or p < end:
+            return False
+        while first < end - 1 and self.buf[first] == 48:
+            first += 1
+        if self.buf[at] == 0x2D and self.buf[first] != 48:
+            self._put(0x2D)
+        self._copy(first, end - first)
+        return True
+
+    @cython.final
+    @cython.cfunc
+    def _real(self, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.bint:
+        """The text of a finite float as a number: in JSON's spelling if it has that, else in Python's."""
+        text = str(self.source[at : at + n], "latin-1")
+        if not _FLOAT.fullmatch(text) or not math.isfinite(float(text)):
+            return False
+        if not _JSON_FLOAT.fullmatch(text):
+            text = repr(float(text))
+        for c in text.encode():
+            self._put(c)
+        return True
+
+
+_FLOAT = re.compile(r"[+-]?([0-9]+\.?|[0-9]*\.[0-9]+)([eE][+-]?[0-9]+)?")
+_JSON_FLOAT = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
 @cython.final
 @cython.cclass
-class Trees:
-    """The reader of a batch: holds the buffers, the stacks and where the fields of the current row are."""
+class Trees(JsonText):
+    """The reader of a batch: texts go to ``out``, values of FIELDS to ``words``; see Texts for how they are found."""
 
-    buf: cython.uchar[::1]
-    out: cython.uchar[::1]
-    stack: cython.longlong[::1]
-    ends: cython.longlong[::1]
-    scratch: cython.longlong[::1]
-    names: cython.uchar[::1]
-    names_at: cython.longlong[::1]
-    f_start: cython.longlong[::1]
-    f_len: cython.longlong[::1]
-    out_n: cython.longlong
-    room: cython.longlong
-    size: cython.longlong
-    scratch_n: cython.longlong
-    scratch_room: cython.longlong
-    base: cython.longlong
-    out_full: cython.bint
-    scratch_full: cython.bint
+    keep: cython.Py_ssize_t
+    words: cython.uchar[::1]
+    word_ends: cython.int[::1]
+    word_n: cython.Py_ssize_t
+    places: cython.int[::1]
+    row: cython.Py_ssize_t
+    row_count: cython.Py_ssize_t
+    names: cython.const[cython.uchar][::1]
+    names_at: cython.const[cython.int][::1]
+    pos: cython.Py_ssize_t[::1]
+    ends: cython.Py_ssize_t[::1]
+    about: cython.Py_ssize_t[::1]
+    check_ends: cython.Py_ssize_t[::1]
+    tags: cython.Py_ssize_t[::1]
+    last: dict
+    has_duplicates: cython.bint
     kind: cython.int
-    at: cython.longlong
-    n: cython.longlong
+    at: cython.Py_ssize_t
+    n: cython.Py_ssize_t
     seen: cython.int
-    long_null: cython.bint
-    m_start: cython.longlong
+    met_long_null: cython.bint
+    m_start: cython.Py_ssize_t
     m_long_null: cython.bint
-    msg_wire: cython.longlong
-    pending: cython.int
+    msg_wire: cython.Py_ssize_t
 
-    def __init__(self, buf, stack, ends, names, names_at, f_start, f_len, base: cython.longlong):
-        """Bind the captured bytes and working space (memoryviews); ``base`` seeds the hash of tags."""
-        self.buf = buf
-        self.size = len(buf)
-        self.stack = stack
-        self.ends = ends
-        self.names = names
-        self.names_at = names_at
-        self.f_start = f_start
-        self.f_len = f_len
-        self.base = base
-        self.out_n = 0
-        self.room = 0
-        self.scratch_n = 0
-        self.scratch_room = 0
-        self.out_full = False
-        self.scratch_full = False
+    def __init__(self, buf, out, words, word_ends, places, row_count, keep):
+        """Bind the captured bytes and the room for what is read (memoryviews)."""
+        JsonText.__init__(self, buf, out)
+        self.keep = keep
+        self.words = words
+        self.word_ends = word_ends
+        self.word_n = 0
+        self.places = places
+        self.row = 0
+        self.row_count = row_count
+        self.names = memoryview(_NAMES)
+        self.names_at = memoryview(_NAMES_AT)
+        stack = np.zeros((5, MAX_DEPTH + 2), np.intp)
+        self.pos, self.ends, self.about, self.check_ends, self.tags = (memoryview(x) for x in stack)
+        self.last = {}
+        self.has_duplicates = False
         self.kind = 0
         self.at = 0
         self.n = 0
         self.seen = 0
-        self.long_null = False
+        self.met_long_null = False
         self.m_start = 0
         self.m_long_null = False
         self.msg_wire = -1
-        self.pending = 0
-
-    def output(self, out):
-        """Give the output room; what was written before must stand at its front."""
-        self.out = out
-        self.room = len(out)
-        self.out_full = False
-
-    def working(self, scratch):
-        """Give room for finding duplicate tags."""
-        self.scratch = scratch
-        self.scratch_room = len(scratch)
-        self.scratch_full = False
-
-    def written(self) -> int:
-        """How many bytes of the output are in use."""
-        return self.out_n
-
-    def wants_output(self) -> bool:
-        """Whether the last stop was for want of output room."""
-        return self.out_full
-
-    def wants_scratch(self) -> bool:
-        """Whether the last stop was for want of scratch."""
-        return self.scratch_full
 
     # -- items
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _head(self, p: cython.longlong, end: cython.longlong, long_null: cython.bint) -> cython.int:
+    def _head(self, p: cython.Py_ssize_t, end: cython.Py_ssize_t, long_null: cython.bint) -> cython.int:
         """The item at ``p``: kind, and where its data is. Every length is checked against its container."""
         b: cython.int
         code: cython.int
         i: cython.int
         size: cython.int
-        n: cython.longlong = 0
+        n: cython.Py_ssize_t = 0
         if p >= end:
-            return WRONG
+            return MALFORMED
         b = self.buf[p]
         p += 1
         self.kind = b & 0x0F
         code = b & 0x30
+        size = 1 if code == 0x20 else (2 if code == 0x10 else 4)
         if self.kind == NULL:
             # NULL is one byte whatever its length code; a writer by the document may have put a length behind it.
-            size = 0
-            if code != 0 and code != 0x30:
-                self.long_null = True
-                if long_null:
-                    size = 1 if code == 0x20 else 2
-            if size > end - p:
-                return WRONG
-            for i in range(size):
-                if self.buf[p + i] != 0:
-                    return WRONG
-            self.at = p + size
-            self.n = 0
-            return DONE
-        if self.kind == 0 or self.kind > UTF8 or code == 0x30:
-            return WRONG
-        size = 1 if code == 0x20 else (2 if code == 0x10 else 4)
+            if code != 0x10 and code != 0x20:
+                size = 0
+            else:
+                self.met_long_null = True
+                size = size if long_null else 0
+        elif self.kind == 0 or self.kind > UTF8 or code == 0x30:
+            return MALFORMED
         if size > end - p:
-            return WRONG
+            return MALFORMED
         for i in range(size):
             n = n * 256 + self.buf[p + i]
         p += size
-        if n > end - p:
-            return WRONG
+        if n > (0 if self.kind == NULL else end - p):
+            return MALFORMED
         self.seen |= 1 << self.kind
         self.at = p
         self.n = n
@@ -233,27 +415,27 @@ class Trees:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _check(self, p: cython.longlong, end: cython.longlong, long_null: cython.bint, depth: cython.int) -> cython.int:
+    def _check(
+        self, p: cython.Py_ssize_t, end: cython.Py_ssize_t, long_null: cython.bint, depth: cython.int
+    ) -> cython.int:
         """Whether pairs fill ``p`` to ``end``, items inside them included; ``depth`` levels are around them."""
         sp: cython.int = 0
         result: cython.int
         is_hash: cython.bint = True
         if depth + 1 > MAX_DEPTH:
-            return LONG
+            return TOO_LONG
         # An end is kept shifted by one bit, which says whether the container is a hash.
-        self.ends[0] = 2 * end + 1
+        self.check_ends[0] = 2 * end + 1
         while True:
             if p == end:
                 sp -= 1
                 if sp < 0:
                     return DONE
-                is_hash = self.ends[sp] % 2 == 1
-                end = self.ends[sp] // 2
+                is_hash = self.check_ends[sp] % 2 == 1
+                end = self.check_ends[sp] // 2
                 continue
             if is_hash:
                 p = p + 1 + self.buf[p]
-                if p >= end:
-                    return WRONG
             result = self._head(p, end, long_null)
             if result != DONE:
                 return result
@@ -261,52 +443,48 @@ class Trees:
             if self.kind == HASH or self.kind == LIST:
                 sp += 1
                 if depth + sp + 1 > MAX_DEPTH:
-                    return LONG
+                    return TOO_LONG
                 is_hash = self.kind == HASH
                 end = self.at + self.n
-                self.ends[sp] = 2 * end + (1 if is_hash else 0)
+                self.check_ends[sp] = 2 * end + (1 if is_hash else 0)
             else:
                 p += self.n
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _reading(self, p: cython.longlong, end: cython.longlong, depth: cython.int) -> cython.int:
+    def _reading(self, p: cython.Py_ssize_t, end: cython.Py_ssize_t, depth: cython.int) -> cython.int:
         """The reading of what follows a magic, in the order of section 11: m_start and m_long_null say which."""
-        explicit: cython.longlong = -1
-        worst: cython.int = WRONG
+        explicit: cython.Py_ssize_t = -1
+        worst: cython.int = MALFORMED
         result: cython.int
-        with_length: cython.int
+        i: cython.int
         b: cython.int
         seen: cython.int = self.seen
-        self.long_null = False
+        self.met_long_null = False
         if p < end:
             b = self.buf[p]
             if (b == 0x22 or b == 0x12 or b == 0x02) and self._head(p, end, False) == DONE and self.at + self.n == end:
                 explicit = self.at
-        for with_length in range(2):
-            if with_length and not self.long_null:
+        for i in range(4):
+            if i == 2 and not self.met_long_null:
                 break
-            self.m_long_null = with_length == 1
-            if explicit >= 0:
-                self.seen = seen
-                result = self._check(explicit, end, self.m_long_null, depth)
-                if result == DONE:
-                    self.m_start = explicit
-                    return DONE
-                worst = LONG if result == LONG else worst
+            self.m_start = p if i % 2 else explicit
+            self.m_long_null = i >= 2
+            if self.m_start < 0:
+                continue
             self.seen = seen
-            result = self._check(p, end, self.m_long_null, depth)
+            result = self._check(self.m_start, end, self.m_long_null, depth)
             if result == DONE:
-                self.m_start = p
                 return DONE
-            worst = LONG if result == LONG else worst
+            if result == TOO_LONG:
+                worst = TOO_LONG
         return worst
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _has_magic(self, at: cython.longlong, n: cython.longlong) -> cython.bint:
+    def _has_magic(self, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.bint:
         return (
             n >= 4
             and self.buf[at] == 0x53
@@ -315,379 +493,15 @@ class Trees:
             and self.buf[at + 3] == 0x6E
         )
 
-    # -- output
-
-    @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _put(self, c: cython.int) -> cython.void:
-        if self.out_n >= self.room:
-            self.out_full = True
-            return
-        self.out[self.out_n] = cython.cast(cython.uchar, c)
-        self.out_n += 1
-
-    @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _hex_digit(self, c: cython.int) -> cython.void:
-        self._put(48 + c if c < 10 else 87 + c)
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _copy_long(self, at: cython.longlong, to: cython.longlong, n: cython.longlong) -> cython.void:
-        # Apart: slices cost their function room on the stack that is cleared at every call.
-        self.out[to : to + n] = self.buf[at : at + n]
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    @cython.boundscheck(False)
-    def _copy(self, at: cython.longlong, n: cython.longlong) -> cython.void:
-        to: cython.longlong = self.out_n
-        # The bounds are checked here, once for all bytes.
-        if n > self.room - to or at < 0 or n > self.size - at:
-            self.out_full = True
-            return
-        if n >= LONG_COPY:
-            self._copy_long(at, to, n)
-        else:
-            _copied(self.buf, at, self.out, to, n)
-        self.out_n = to + n
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _hex(self, at: cython.longlong, n: cython.longlong) -> cython.void:
-        i: cython.longlong
-        if 2 * n > self.room - self.out_n:
-            self.out_full = True
-            return
-        for i in range(n):
-            self._hex_digit(self.buf[at + i] >> 4)
-            self._hex_digit(self.buf[at + i] & 15)
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _hex_object(self, at: cython.longlong, n: cython.longlong) -> cython.void:
-        """``{"hex":"..."}``: bytes that are no text."""
-        self._put(0x7B)
-        self._put(0x22)
-        self._put(0x68)
-        self._put(0x65)
-        self._put(0x78)
-        self._put(0x22)
-        self._put(0x3A)
-        self._put(0x22)
-        self._hex(at, n)
-        self._put(0x22)
-        self._put(0x7D)
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _escaped(self, c: cython.int) -> cython.void:
-        """An ASCII character inside a JSON string, escaped as json.dumps does."""
-        if c >= 0x20 and c != 0x22 and c != 0x5C:
-            self._put(c)
-            return
-        self._put(0x5C)
-        if c == 0x22 or c == 0x5C:
-            self._put(c)
-        elif c == 10:
-            self._put(0x6E)
-        elif c == 13:
-            self._put(0x72)
-        elif c == 9:
-            self._put(0x74)
-        elif c == 8:
-            self._put(0x62)
-        elif c == 12:
-            self._put(0x66)
-        else:
-            self._put(0x75)
-            self._put(0x30)
-            self._put(0x30)
-            self._hex_digit(c >> 4)
-            self._hex_digit(c & 15)
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _utf8_at(self, at: cython.longlong, end: cython.longlong) -> cython.int:
-        """How many bytes the character at ``at`` takes, 0 if there is none (RFC 3629: no overlong, no surrogate)."""
-        c: cython.int = self.buf[at]
-        d: cython.int
-        more: cython.int
-        i: cython.int
-        if c < 0x80:
-            return 1
-        if 0xC2 <= c <= 0xDF:
-            more = 1
-        elif 0xE0 <= c <= 0xEF:
-            more = 2
-        elif 0xF0 <= c <= 0xF4:
-            more = 3
-        else:
-            return 0
-        if at + more >= end:
-            return 0
-        d = self.buf[at + 1]
-        if (c == 0xE0 and d < 0xA0) or (c == 0xED and d > 0x9F) or (c == 0xF0 and d < 0x90) or (c == 0xF4 and d > 0x8F):
-            return 0
-        for i in range(1, more + 1):
-            if self.buf[at + i] & 0xC0 != 0x80:
-                return 0
-        return more + 1
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _utf8(self, at: cython.longlong, n: cython.longlong) -> cython.bint:
-        end: cython.longlong = at + n
-        size: cython.int
-        while at < end:
-            if self.buf[at] < 0x80:
-                at += 1
-                continue
-            size = self._utf8_at(at, end)
-            if size == 0:
-                return False
-            at += size
-        return True
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _string(self, at: cython.longlong, n: cython.longlong) -> cython.bint:
-        """A JSON string of the bytes, if they are UTF-8; else nothing is written and the answer is no."""
-        mark: cython.longlong = self.out_n
-        end: cython.longlong = at + n
-        run: cython.longlong
-        c: cython.int
-        size: cython.int
-        self._put(0x22)
-        while at < end:
-            run = at
-            c = 0
-            while run < end:
-                c = self.buf[run]
-                if not 0x20 <= c < 0x80 or c == 0x22 or c == 0x5C:
-                    break
-                run += 1
-            if run > at:
-                self._copy(at, run - at)
-                at = run
-            elif c < 0x80:
-                self._escaped(c)
-                at += 1
-            else:
-                size = self._utf8_at(at, end)
-                if size == 0:
-                    self.out_n = mark
-                    return False
-                self._copy(at, size)
-                at += size
-            if self.out_full:
-                return True
-        self._put(0x22)
-        return True
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _key(self, at: cython.longlong) -> cython.void:
-        """The key of the tag whose length byte is at ``at``."""
-        n: cython.int = self.buf[at]
-        if not self._string(at + 1, n):
-            self._put(0x22)
-            self._put(0x68)
-            self._put(0x65)
-            self._put(0x78)
-            self._put(0x3A)
-            self._hex(at + 1, n)
-            self._put(0x22)
-        self._put(0x3A)
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _word(self, which: cython.int) -> cython.void:
-        """null, true or false."""
-        if which == 0:
-            self._put(0x6E)
-            self._put(0x75)
-            self._put(0x6C)
-            self._put(0x6C)
-        elif which == 1:
-            self._put(0x74)
-            self._put(0x72)
-            self._put(0x75)
-            self._put(0x65)
-        else:
-            self._put(0x66)
-            self._put(0x61)
-            self._put(0x6C)
-            self._put(0x73)
-            self._put(0x65)
-
-    # -- scalars; they answer whether the value was written as a plain string of its bytes
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _text_or_hex(self, at: cython.longlong, n: cython.longlong) -> cython.bint:
-        if self._string(at, n):
-            return True
-        self._hex_object(at, n)
-        return False
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _integer(self, at: cython.longlong, n: cython.longlong) -> cython.bint:
-        """Decimal digits as a number, without needless zeros; anything else as a string."""
-        p: cython.longlong = at
-        end: cython.longlong = at + n
-        minus: cython.bint = False
-        if p < end and (self.buf[p] == 0x2D or self.buf[p] == 0x2B):
-            minus = self.buf[p] == 0x2D
-            p += 1
-        first: cython.longlong = p
-        while p < end and 48 <= self.buf[p] <= 57:
-            p += 1
-        if first == end or p < end:
-            return self._text_or_hex(at, n)
-        while first < end - 1 and self.buf[first] == 48:
-            first += 1
-        if minus and self.buf[first] != 48:
-            self._put(0x2D)
-        self._copy(first, end - first)
-        return False
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _number_end(self, p: cython.longlong, end: cython.longlong) -> cython.longlong:
-        """Where the JSON number at ``p`` ends, -1 if there is none."""
-        if p < end and self.buf[p] == 0x2D:
-            p += 1
-        if p >= end or not 48 <= self.buf[p] <= 57:
-            return -1
-        if self.buf[p] == 48:
-            p += 1
-        else:
-            while p < end and 48 <= self.buf[p] <= 57:
-                p += 1
-        if p < end and self.buf[p] == 0x2E:
-            p += 1
-            if p >= end or not 48 <= self.buf[p] <= 57:
-                return -1
-            while p < end and 48 <= self.buf[p] <= 57:
-                p += 1
-        if p < end and (self.buf[p] == 0x65 or self.buf[p] == 0x45):
-            p += 1
-            if p < end and (self.buf[p] == 0x2B or self.buf[p] == 0x2D):
-                p += 1
-            if p >= end or not 48 <= self.buf[p] <= 57:
-                return -1
-            while p < end and 48 <= self.buf[p] <= 57:
-                p += 1
-        return p
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _real(self, at: cython.longlong, n: cython.longlong) -> cython.bint:
-        """The text of a float as a number if it is finite; JSON's own spelling is kept, ``.5`` becomes ``0.5``."""
-        i: cython.longlong
-        c: cython.int
-        as_text: cython.bint
-        if n == 0 or n > MAX_REAL_BYTES:
-            return self._text_or_hex(at, n)
-        for i in range(at, at + n):
-            c = self.buf[i]
-            if not (48 <= c <= 57 or c == 0x2B or c == 0x2D or c == 0x2E or c == 0x65 or c == 0x45):
-                return self._text_or_hex(at, n)
-        # So short and with an exponent below 100 it cannot be too large for a double.
-        if n <= 100 and self._number_end(at, at + n) == at + n and not self._may_overflow(at, n):
-            self._copy(at, n)
-            return False
-        with cython.gil:
-            as_text = self._odd_real(at, n)
-        return as_text
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _may_overflow(self, at: cython.longlong, n: cython.longlong) -> cython.bint:
-        """Whether the exponent of a JSON number has three digits or more."""
-        i: cython.longlong
-        digits: cython.int = -1
-        for i in range(at, at + n):
-            if self.buf[i] == 0x65 or self.buf[i] == 0x45:
-                digits = 0
-            elif digits >= 0 and 48 <= self.buf[i] <= 57:
-                digits += 1
-        return digits >= 3
-
-    @cython.cfunc
-    def _odd_real(self, at: cython.longlong, n: cython.longlong) -> cython.bint:
-        """The rare spellings, as Python reads them."""
-        text: str = "".join([chr(self.buf[i]) for i in range(at, at + n)])
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.inf
-        if not math.isfinite(value):
-            return self._text_or_hex(at, n)
-        if self._number_end(at, at + n) == at + n:
-            self._copy(at, n)
-            return False
-        for c in repr(value).encode():
-            self._put(c)
-        return False
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _scalar(self, kind: cython.int, at: cython.longlong, n: cython.longlong) -> cython.bint:
-        c: cython.int
-        if kind == NULL:
-            self._word(0)
-            return False
-        if kind == INT:
-            return self._integer(at, n)
-        if kind == REAL:
-            return self._real(at, n)
-        if kind == BOOL:
-            c = self.buf[at] if n == 1 else -1
-            if c == 1 or c == 0x31:
-                self._word(1)
-            elif c == 0 or c == 0x30:
-                self._word(2)
-            else:
-                self._hex_object(at, n)
-            return False
-        return self._text_or_hex(at, n)
-
     # -- duplicate tags
 
     @cython.cfunc
-    @cython.inline
     @cython.nogil
     @cython.exceptval(check=False)
-    def _same(self, a: cython.longlong, b: cython.longlong) -> cython.bint:
+    def _same(self, a: cython.Py_ssize_t, b: cython.Py_ssize_t) -> cython.bint:
         """Whether the tags with their length bytes at ``a`` and ``b`` are the same."""
         i: cython.int
-        n: cython.int = self.buf[a]
-        if self.buf[b] != n:
-            return False
-        for i in range(1, n + 1):  # noqa: SIM110 - a generator is no C loop
+        for i in range(self.buf[a] + 1):  # noqa: SIM110 - a generator is no C loop
             if self.buf[a + i] != self.buf[b + i]:
                 return False
         return True
@@ -695,88 +509,64 @@ class Trees:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _slot(self, table: cython.longlong, slots: cython.longlong, tag: cython.longlong) -> cython.longlong:
-        """The slot of a tag in a table of (first, last) positions: its own or an empty one."""
-        h: cython.longlong = self.base
-        i: cython.int
-        for i in range(self.buf[tag] + 1):
-            h = (h * self.base + self.buf[tag + i] + 1) % HASH_PRIME
-        h = h % slots
-        while self.scratch[table + 2 * h] >= 0 and not self._same(self.scratch[table + 2 * h], tag):
-            h = h + 1 if h + 1 < slots else 0
-        return table + 2 * h
+    def _look_for_duplicates(self, p: cython.Py_ssize_t, end: cython.Py_ssize_t, long_null: cython.bint) -> cython.int:
+        """Look at the tags of a hash: a few are compared here, many and duplicates are left to Python."""
+        start: cython.Py_ssize_t = p
+        count: cython.int = 0
+        k: cython.int
+        result: cython.int = DONE
+        found: cython.bint = False
+        while p < end and count < SMALL_HASH and not found:
+            for k in range(count):
+                found = found or self._same(p, self.tags[k])
+            self.tags[count] = p
+            count += 1
+            self._head(p + 1 + self.buf[p], end, long_null)
+            p = self.at + self.n
+        if found or p < end:
+            with cython.gil:
+                result = self._note_duplicates(start, end, long_null)
+        return result
 
     @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _duplicates(self, frame: cython.Py_ssize_t) -> cython.int:
-        """Look for duplicate tags in the hash of a frame; if there are any, leave it a table of them."""
-        p: cython.longlong = self.stack[frame + W_POS]
-        end: cython.longlong = self.stack[frame + W_END]
-        first: cython.longlong = self.scratch_n
-        count: cython.longlong = 0
-        table: cython.longlong
-        slots: cython.longlong
-        i: cython.longlong
-        k: cython.longlong
-        found: cython.bint = False
+    def _note_duplicates(self, p: cython.Py_ssize_t, end: cython.Py_ssize_t, long_null: cython.bint) -> cython.int:
+        """Note in ``last`` where the last tag like the one at a place is, -1 for one that is not the first."""
+        first: dict = {}
+        count: cython.Py_ssize_t = 0
         while p < end:
-            if count >= MAX_TAGS or first + count >= MAX_SCRATCH_WORDS:
-                return LONG
-            if first + count >= self.scratch_room:
-                self.scratch_full = True
-                return FULL
-            self.scratch[first + count] = p
             count += 1
-            self._head(p + 1 + self.buf[p], end, self.stack[frame + W_LONG_NULL] != 0)
+            if count > MAX_TAGS:
+                return TOO_LONG
+            at: cython.Py_ssize_t = first.setdefault(self.source[p + 1 : p + 1 + self.buf[p]].tobytes(), p)
+            if at != p:
+                self.has_duplicates = True
+                self.last[at] = p
+                self.last[p] = -1
+            self._head(p + 1 + self.buf[p], end, long_null)
             p = self.at + self.n
-        if count <= SMALL_HASH:
-            for i in range(1, count):
-                p = self.scratch[first + i]
-                for k in range(i):
-                    if self.buf[p] == self.buf[self.scratch[first + k]]:
-                        found = found or self._same(p, self.scratch[first + k])
-            if not found:
-                return DONE
-            found = False
-        slots = 2 * count
-        table = first + count
-        if table + 2 * slots >= MAX_SCRATCH_WORDS:
-            return LONG
-        if table + 2 * slots >= self.scratch_room:
-            self.scratch_full = True
-            return FULL
-        for i in range(2 * slots):
-            self.scratch[table + i] = -1
-        for i in range(count):
-            k = self._slot(table, slots, self.scratch[first + i])
-            if self.scratch[k] < 0:
-                self.scratch[k] = self.scratch[first + i]
-            else:
-                found = True
-            self.scratch[k + 1] = self.scratch[first + i]
-        if found:
-            self.stack[frame + W_TABLE] = table
-            self.stack[frame + W_SLOTS] = slots
-            self.scratch_n = table + 2 * slots
         return DONE
+
+    @cython.cfunc
+    def _last(self, tag: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        return self.last.get(tag, tag)
 
     # -- writing a message
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _field(self, at: cython.longlong, n: cython.longlong, want: cython.int) -> cython.int:
-        """The field called so, of those wanted; -1 if it is none of them."""
+    def _field(self, tag: cython.Py_ssize_t) -> cython.int:
+        """The field that a tag names, -1 for none."""
         f: cython.int
-        i: cython.longlong
-        start: cython.longlong
+        i: cython.int
+        at: cython.int
+        n: cython.int = self.buf[tag]
         for f in range(FIELD_COUNT):
-            start = self.names_at[f]
-            if self.buf[at] != self.names[start] or self.names_at[f + 1] - start != n or not want >> f & 1:
+            at = self.names_at[f]
+            if self.names_at[f + 1] - at != n:
                 continue
-            for i in range(1, n):
-                if self.buf[at + i] != self.names[start + i]:
+            for i in range(n):
+                if self.buf[tag + 1 + i] != self.names[at + i]:
                     break
             else:
                 return f
@@ -785,602 +575,168 @@ class Trees:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _push(
+    def _keep(
+        self, field: cython.int, text: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, n: cython.Py_ssize_t
+    ) -> cython.void:
+        """Keep ``n`` bytes of ``text`` as the value of a field."""
+        i: cython.Py_ssize_t
+        to: cython.Py_ssize_t = self.word_ends[self.word_n]
+        for i in range(n):
+            self.words[to + i] = text[at + i]
+        self.places[field * self.row_count + self.row] = cython.cast(cython.int, self.word_n)
+        self.word_n += 1
+        self.word_ends[self.word_n] = cython.cast(cython.int, to + n)
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _keep_json(self, field: cython.int, value: cython.Py_ssize_t) -> cython.void:
+        """Keep what was written from ``value`` on; a msg that is longer than wanted is null in the text."""
+        n: cython.Py_ssize_t = self.out_n - value
+        self._keep(field, self.out, value, n)
+        if field == F_MSG and n > self.keep:
+            self.out_n = value
+            self._puts(b"null", 4)
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _open(
         self,
         sp: cython.int,
-        start: cython.longlong,
-        end: cython.longlong,
-        kind: cython.int,
+        start: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        is_hash: cython.bint,
         long_null: cython.bint,
-        field: cython.int,
     ) -> cython.int:
-        """Open a container as frame ``sp`` and write its bracket."""
-        frame: cython.Py_ssize_t = sp * FRAME_WORDS
-        self.stack[frame + W_POS] = start
-        self.stack[frame + W_END] = end
-        self.stack[frame + W_KIND] = kind
-        self.stack[frame + W_LONG_NULL] = 1 if long_null else 0
-        self.stack[frame + W_COUNT] = 0
-        self.stack[frame + W_TABLE] = -1
-        self.stack[frame + W_SLOTS] = 0
-        self.stack[frame + W_FIELD] = field
-        self.stack[frame + W_VALUE] = self.out_n
-        self.stack[frame + W_SCRATCH] = self.scratch_n
-        self._put(0x7B if kind == HASH else 0x5B)
-        return self._duplicates(frame) if kind == HASH else DONE
+        """Put a container on the stack and write its bracket."""
+        self.pos[sp] = start
+        self.ends[sp] = end
+        self.about[sp] = (IS_HASH if is_hash else 0) | (LONG_NULL if long_null else 0)
+        self._put(OPEN_BRACE if is_hash else OPEN_BRACKET)
+        return self._look_for_duplicates(start, end, long_null) if is_hash else DONE
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _keep(self, field: cython.int, start: cython.longlong, length: cython.longlong) -> cython.void:
-        self.f_start[field] = start
-        self.f_len[field] = length
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _write(self, end: cython.longlong, want: cython.int) -> cython.int:
-        """The JSON object of the message that ``_reading`` found to reach ``end``; keeps the fields wanted of its top.
-
-        A field's place is one in the captured bytes, or -1 - p for one in the output.
-        """
+    def _message(self, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
+        """Write the object of a message; the fields of its own hash are kept."""
         sp: cython.int = 0
-        frame: cython.Py_ssize_t = 0
-        tag: cython.longlong = 0
-        p: cython.longlong
-        at: cython.longlong
-        n: cython.longlong
-        value: cython.longlong
-        slot: cython.longlong
+        field: cython.int = -1
+        tag: cython.Py_ssize_t = 0
+        last: cython.Py_ssize_t
+        p: cython.Py_ssize_t
+        at: cython.Py_ssize_t
+        n: cython.Py_ssize_t
+        value: cython.Py_ssize_t = 0
         kind: cython.int
-        field: cython.int
-        result: cython.int
         is_hash: cython.bint
-        plain: cython.bint
-        result = self._push(0, self.m_start, end, HASH, self.m_long_null, -1)
+        long_null: cython.bint
+        result: cython.int = self._reading(start, end, 0)
+        if result == DONE:
+            result = self._open(0, self.m_start, end, True, self.m_long_null)
         while result == DONE:
-            if self.out_full:
-                return FULL
-            is_hash = self.stack[frame + W_KIND] == HASH
-            if self.stack[frame + W_POS] >= self.stack[frame + W_END]:
-                self._put(0x7D if is_hash else 0x5D)
-                self.scratch_n = self.stack[frame + W_SCRATCH]
-                value = self.stack[frame + W_VALUE]
-                if self.stack[frame + W_FIELD] >= 0:
-                    self._keep(cython.cast(cython.int, self.stack[frame + W_FIELD]), -1 - value, self.out_n - value)
-                sp -= 1
-                if sp < 0:
+            is_hash = self.about[sp] & IS_HASH != 0
+            long_null = self.about[sp] & LONG_NULL != 0
+            p = self.pos[sp]
+            if p >= self.ends[sp]:
+                self._put(OPEN_BRACE + 2 if is_hash else OPEN_BRACKET + 2)
+                if sp == 0:
                     break
-                frame -= FRAME_WORDS
+                sp -= 1
+                if sp == 0 and field >= 0:
+                    self._keep_json(field, value)
                 continue
-            p = self.stack[frame + W_POS]
             if is_hash:
                 tag = p
                 p = p + 1 + self.buf[p]
-            self._head(p, self.stack[frame + W_END], self.stack[frame + W_LONG_NULL] != 0)
-            self.stack[frame + W_POS] = self.at + self.n
-            if is_hash and self.stack[frame + W_TABLE] >= 0:
-                slot = self._slot(self.stack[frame + W_TABLE], self.stack[frame + W_SLOTS], tag)
-                if self.scratch[slot] != tag:
+            self._head(p, self.ends[sp], long_null)
+            self.pos[sp] = self.at + self.n
+            if is_hash and self.has_duplicates:
+                with cython.gil:
+                    last = self._last(tag)
+                if last < 0:
                     continue
-                p = self.scratch[slot + 1]
-                self._head(p + 1 + self.buf[p], self.stack[frame + W_END], self.stack[frame + W_LONG_NULL] != 0)
+                self._head(last + 1 + self.buf[last], self.ends[sp], long_null)
             kind = self.kind
             at = self.at
             n = self.n
-            if self.stack[frame + W_COUNT]:
-                self._put(0x2C)
-            self.stack[frame + W_COUNT] = 1
-            field = -1
+            if self.out[self.out_n - 1] != OPEN_BRACE and self.out[self.out_n - 1] != OPEN_BRACKET:
+                self._put(COMMA)
             if is_hash:
                 self._key(tag)
-                if sp == 0 and want and self.buf[tag]:
-                    field = self._field(tag + 1, self.buf[tag], want)
-                    if field == F_MSG:
-                        self.msg_wire = n
-            value = self.out_n
+            if sp == 0:
+                field = self._field(tag)
+                value = self.out_n
+                if field == F_MSG:
+                    self.msg_wire = n
             if kind == HASH or kind == LIST:
                 sp += 1
-                frame += FRAME_WORDS
-                result = self._push(sp, at, at + n, kind, self.stack[frame - FRAME_WORDS + W_LONG_NULL] != 0, field)
+                result = self._open(sp, at, at + n, kind == HASH, long_null)
                 continue
             if (kind == DATA or kind == UTF8) and self._has_magic(at, n):
                 result = self._reading(at + 4, at + n, sp + 1)
-                if result == LONG:
-                    return LONG
                 if result == DONE:
                     sp += 1
-                    frame += FRAME_WORDS
-                    result = self._push(sp, self.m_start, at + n, HASH, self.m_long_null, field)
+                    result = self._open(sp, self.m_start, at + n, True, self.m_long_null)
                     continue
-                result = DONE
-            plain = self._scalar(kind, at, n)
-            if field >= 0:
-                if plain and field != F_MSG:
-                    self._keep(field, at, n)
-                elif kind == NULL and field != F_MSG and field != F_STATS:
-                    self._keep(field, 0, -1)
-                else:
-                    self._keep(field, -1 - value, self.out_n - value)
-        if result == DONE and self.out_full:
-            return FULL
-        return result
-
-    # -- JSON
-
-    @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _space(self, p: cython.longlong, end: cython.longlong) -> cython.longlong:
-        while p < end and (self.buf[p] == 32 or self.buf[p] == 9 or self.buf[p] == 10 or self.buf[p] == 13):
-            p += 1
-        return p
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _quad(self, p: cython.longlong, end: cython.longlong) -> cython.int:
-        """The four hexadecimal digits at ``p``, -1 if there are none."""
-        value: cython.int = 0
-        i: cython.int
-        c: cython.int
-        if end - p < 4:
-            return -1
-        for i in range(4):
-            c = self.buf[p + i]
-            if 48 <= c <= 57:
-                c -= 48
-            elif 97 <= c <= 102:
-                c -= 87
-            elif 65 <= c <= 70:
-                c -= 55
-            else:
-                return -1
-            value = value * 16 + c
-        return value
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _character(self, c: cython.int, how: cython.int) -> cython.void:
-        """A code point of a JSON string, written as UTF-8; half a pair keeps its escape or becomes U+FFFD."""
-        if c < 0x80:
-            if how == AS_JSON:
-                self._escaped(c)
-            else:
-                self._put(c)
-            return
-        if 0xD800 <= c <= 0xDFFF:
-            if how == AS_JSON:
-                self._put(0x5C)
-                self._put(0x75)
-                self._hex_digit(c >> 12)
-                self._hex_digit(c >> 8 & 15)
-                self._hex_digit(c >> 4 & 15)
-                self._hex_digit(c & 15)
-                return
-            c = 0xFFFD
-        if c < 0x800:
-            self._put(0xC0 | c >> 6)
-        elif c < 0x10000:
-            self._put(0xE0 | c >> 12)
-            self._put(0x80 | c >> 6 & 63)
-        else:
-            self._put(0xF0 | c >> 18)
-            self._put(0x80 | c >> 12 & 63)
-            self._put(0x80 | c >> 6 & 63)
-        self._put(0x80 | c & 63)
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _json_string(self, p: cython.longlong, end: cython.longlong, how: cython.int) -> cython.longlong:
-        """The string that opens at ``p``, of bytes known to be UTF-8, written as asked: its end, -1 for none."""
-        c: cython.int
-        low: cython.int
-        if how == AS_JSON:
-            self._put(0x22)
-        p += 1
-        while p < end:
-            c = self.buf[p]
-            p += 1
-            if c == 0x22:
-                if how == AS_JSON:
-                    self._put(0x22)
-                return p
-            if c != 0x5C:
-                if how == AS_JSON and c < 0x20:
-                    self._escaped(c)  # the peers read with strict=False
-                elif how != CHECK_ONLY:
-                    self._put(c)
-                continue
-            if p >= end:
-                return -1
-            c = self.buf[p]
-            p += 1
-            if c == 0x62:
-                c = 8
-            elif c == 0x66:
-                c = 12
-            elif c == 0x6E:
-                c = 10
-            elif c == 0x72:
-                c = 13
-            elif c == 0x74:
-                c = 9
-            elif c == 0x75:
-                c = self._quad(p, end)
-                if c < 0:
-                    return -1
-                p += 4
-                if 0xD800 <= c <= 0xDBFF and end - p >= 6 and self.buf[p] == 0x5C and self.buf[p + 1] == 0x75:
-                    low = self._quad(p + 2, end)
-                    if 0xDC00 <= low <= 0xDFFF:
-                        c = 0x10000 + ((c - 0xD800) << 10) + (low - 0xDC00)
-                        p += 6
-            elif c != 0x22 and c != 0x5C and c != 0x2F:
-                return -1
-            if how != CHECK_ONLY:
-                self._character(c, how)
-        return -1
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _json_word(self, p: cython.longlong, end: cython.longlong, how: cython.int) -> cython.longlong:
-        """true, false or null at ``p``: its end, -1 for none."""
-        c: cython.int = self.buf[p]
-        n: cython.int = 5 if c == 0x66 else 4
-        ok: cython.bint = False
-        if end - p >= n:
-            if c == 0x6E:
-                ok = self.buf[p + 1] == 0x75 and self.buf[p + 2] == 0x6C and self.buf[p + 3] == 0x6C
-            elif c == 0x74:
-                ok = self.buf[p + 1] == 0x72 and self.buf[p + 2] == 0x75 and self.buf[p + 3] == 0x65
-            elif c == 0x66:
-                ok = (
-                    self.buf[p + 1] == 0x61
-                    and self.buf[p + 2] == 0x6C
-                    and self.buf[p + 3] == 0x73
-                    and self.buf[p + 4] == 0x65
-                )
-        if not ok:
-            return -1
-        if how == AS_JSON:
-            self._copy(p, n)
-        return p + n
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _json_key(self, p: cython.longlong, end: cython.longlong, how: cython.int, want: cython.int) -> cython.longlong:
-        """A key and its colon: where the value may begin, -1 for none. The field it names goes to ``self.kind``."""
-        start: cython.longlong = self._space(p, end)
-        self.kind = -1
-        if start >= end or self.buf[start] != 0x22:
-            return -1
-        p = self._json_string(start, end, how)
-        if p < 0:
-            return -1
-        if want and p - start > 2:
-            self.kind = self._field(start + 1, p - start - 2, want)
-        p = self._space(p, end)
-        if p >= end or self.buf[p] != 0x3A:
-            return -1
-        if how == AS_JSON:
-            self._put(0x3A)
-        return p + 1
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _keep_json(
-        self,
-        field: cython.int,
-        first: cython.int,
-        start: cython.longlong,
-        end: cython.longlong,
-        value: cython.longlong,
-        how: cython.int,
-    ) -> cython.void:
-        """A field's value: ``start`` to ``end`` as captured, from ``value`` on as written; ``first`` its first byte."""
-        i: cython.longlong
-        self.pending &= ~(1 << field)
-        if first == 0x22:
-            for i in range(start + 1, end - 1):
-                if self.buf[i] == 0x5C:
-                    self.pending |= 1 << field  # to be unescaped when the document is complete
+                if result == TOO_LONG:
                     break
-            self._keep(field, start + 1, end - start - 2)
-        elif first == 0x6E and field != F_STATS:
-            self._keep(field, 0, -1)
-        elif how == AS_JSON:
-            self._keep(field, -1 - value, self.out_n - value)
-        else:
-            self._keep(field, start, end - start)
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _json(
-        self, p: cython.longlong, end: cython.longlong, how: cython.int, want: cython.int, must_be_object: cython.bint
-    ) -> cython.int:
-        """One JSON value filling ``p`` to ``end``, checked or written without spaces; keeps the fields wanted."""
-        sp: cython.int = -1
-        c: cython.int
-        field: cython.int = -1
-        first: cython.int = 0
-        here: cython.longlong
-        start: cython.longlong = 0
-        value: cython.longlong = 0
-        if not self._utf8(p, end - p):
-            return WRONG
-        p = self._space(p, end)
-        if must_be_object and (p >= end or self.buf[p] != 0x7B):
-            return WRONG
-        while True:
-            p = self._space(p, end)
-            if p >= end:
-                return WRONG
-            if self.out_full:
-                return FULL
-            c = self.buf[p]
-            here = p
-            if sp == 0:
-                start = p
-                value = self.out_n
-                first = c
-            if c == 0x7B or c == 0x5B:
-                sp += 1
-                if sp >= MAX_DEPTH:
-                    return LONG
-                self.ends[sp] = c
-                if how == AS_JSON:
-                    self._put(c)
-                p = self._space(p + 1, end)
-                if p >= end:
-                    return WRONG
-                if self.buf[p] != c + 2:  # } stands two behind {, ] two behind [
-                    if c == 0x7B:
-                        p = self._json_key(p, end, how, want if sp == 0 else 0)
-                        if p < 0:
-                            return WRONG
-                        if sp == 0:
-                            field = self.kind
-                    continue
-                if how == AS_JSON:
-                    self._put(c + 2)
-                p += 1
-                sp -= 1
-            elif c == 0x22:
-                p = self._json_string(p, end, how)
-            elif c == 0x2D or 48 <= c <= 57:
-                p = self._number_end(p, end)
-                if p >= 0 and how == AS_JSON:
-                    self._copy(here, p - here)
-            else:
-                p = self._json_word(p, end, how)
-            if p < 0:
-                return WRONG
-            while True:  # behind a value
-                if sp == 0 and field >= 0:
-                    self._keep_json(field, first, start, p, value, how)
-                    field = -1
-                p = self._space(p, end)
-                if sp < 0:
-                    if p != end:
-                        return WRONG
-                    return FULL if self.out_full else DONE
-                if p >= end:
-                    return WRONG
-                c = self.buf[p]
-                p += 1
-                if c == self.ends[sp] + 2:
-                    if how == AS_JSON:
-                        self._put(c)
-                    sp -= 1
-                    continue
-                if c != 0x2C:
-                    return WRONG
-                if how == AS_JSON:
-                    self._put(c)
-                if self.ends[sp] == 0x7B:
-                    p = self._json_key(p, end, how, want if sp == 0 else 0)
-                    if p < 0:
-                        return WRONG
-                    if sp == 0:
-                        field = self.kind
-                break
-
-    # -- rows
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _is_getlname(self) -> cython.bint:
-        at: cython.longlong = self.f_start[F_TYPE]
-        return (
-            self.f_len[F_TYPE] == 8
-            and at >= 0
-            and self.f_len[F_LNAME] < 0
-            and self.buf[at] == 0x67
-            and self.buf[at + 1] == 0x65
-            and self.buf[at + 2] == 0x74
-            and self.buf[at + 3] == 0x6C
-            and self.buf[at + 4] == 0x6E
-            and self.buf[at + 5] == 0x61
-            and self.buf[at + 6] == 0x6D
-            and self.buf[at + 7] == 0x65
-        )
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _body(self, at: cython.longlong, n: cython.longlong, binary: cython.bint) -> cython.int:
-        """A body: a message (where the header is ``binary``) as its object, JSON in its own words, else its bytes."""
-        want: cython.int = WANT_LNAME if self._is_getlname() else 0
-        value: cython.longlong = self.out_n
-        result: cython.int = WRONG
-        if n == 0:
-            self._word(0)
-            return DONE
-        if binary and self._has_magic(at, n):
-            result = self._reading(at + 4, at + n, 0)
-            if result == DONE:
-                result = self._write(at + n, want)
-        if result == WRONG:
-            result = self._json(at, at + n, CHECK_ONLY, want, False)
-            if result == DONE:
-                self._copy(at, n)
-        if result == WRONG:
-            if want:
-                self._keep(F_LNAME, 0, -1)
-                self.pending &= ~(1 << F_LNAME)
-            self._hex_object(at, n)
-            result = DONE
-        self._keep(F_MSG, -1 - value, self.out_n - value)
-        self.msg_wire = n
+                result = DONE
+            self._value(kind, at, n, field if sp == 0 else -1)
         return result
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _label(self, which: cython.int) -> cython.void:
-        """``{"header":`` or ``,"body":``."""
-        if which == 0:
-            self._put(0x7B)
-            self._put(0x22)
-            self._put(0x68)
-            self._put(0x65)
-            self._put(0x61)
-            self._put(0x64)
-            self._put(0x65)
-            self._put(0x72)
+    def _value(self, kind: cython.int, at: cython.Py_ssize_t, n: cython.Py_ssize_t, field: cython.int) -> cython.void:
+        """Write a scalar, and keep it if it is a field: text as it is, null as no value but of msg and stats."""
+        value: cython.Py_ssize_t = self.out_n
+        is_text: cython.bint = self._scalar(kind, at, n)
+        if field < 0 or (kind == NULL and field != F_MSG and field != F_STATS):
+            return
+        if is_text and field != F_MSG:
+            self._keep(field, self.buf, at, n)
         else:
-            self._put(0x2C)
-            self._put(0x22)
-            self._put(0x62)
-            self._put(0x6F)
-            self._put(0x64)
-            self._put(0x79)
-        self._put(0x22)
-        self._put(0x3A)
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _row(
-        self,
-        tree: cython.longlong,
-        tree_n: cython.longlong,
-        header: cython.longlong,
-        header_n: cython.longlong,
-        body: cython.longlong,
-        body_n: cython.longlong,
-    ) -> cython.int:
-        """The document of one message; a length of -1 says that the part is not there."""
-        result: cython.int
-        f: cython.int
-        for f in range(FIELD_COUNT):
-            self.f_len[f] = -1
-        self.msg_wire = -1
-        self.pending = 0
-        self.scratch_n = 0
-        if tree_n >= 0 and body_n < 0:
-            result = self._reading(tree, tree + tree_n, 0)
-            return self._write(tree + tree_n, WANT_FLAT) if result == DONE else result
-        self._label(0)
-        if tree_n >= 0:
-            result = self._reading(tree, tree + tree_n, 0)
-            if result == DONE:
-                result = self._write(tree + tree_n, WANT_HEADER)
-        else:
-            result = self._json(header, header + header_n, AS_JSON, WANT_HEADER, True)
-        if result != DONE:
-            return result
-        self._label(1)
-        result = self._body(body, body_n, tree_n >= 0)
-        self._put(0x7D)
-        return FULL if result == DONE and self.out_full else result
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _unescaped(self) -> cython.void:
-        """The text of JSON strings with escapes, behind the document."""
-        f: cython.int
-        value: cython.longlong
-        for f in range(FIELD_COUNT):
-            if self.pending >> f & 1 and self.f_len[f] >= 0:
-                value = self.out_n
-                self._json_string(self.f_start[f] - 1, self.f_start[f] + self.f_len[f] + 1, AS_TEXT)
-                self._keep(f, -1 - value, self.out_n - value)
+            self._keep_json(field, value)
 
     def run(
         self,
-        first_row: cython.Py_ssize_t,
-        tree: cython.longlong[::1],
-        tree_n: cython.longlong[::1],
-        header: cython.longlong[::1],
-        header_n: cython.longlong[::1],
-        body: cython.longlong[::1],
-        body_n: cython.longlong[::1],
+        start: cython.const[cython.longlong][::1],
+        length: cython.const[cython.longlong][::1],
         flaw: cython.uchar[::1],
-        starts: cython.longlong[::1],
-        lengths: cython.longlong[::1],
-        documents: cython.longlong[::1],
-        document_n: cython.longlong[::1],
+        text_ends: cython.int[::1],
         msg_wire: cython.longlong[::1],
-    ) -> int:
-        """Messages ``first_row`` .. n; returns the row to go on with when room is short.
-
-        ``starts`` and ``lengths`` hold field f of row r at f * n + r.
-        Rows with a flaw are left out, rows that turn out to have one get it.
-        """
-        n: cython.Py_ssize_t = len(flaw)
-        row: cython.Py_ssize_t = first_row
-        mark: cython.longlong
-        end: cython.longlong
+    ):
+        """Read the rows, but those of a negative length."""
+        mark: cython.Py_ssize_t
+        word_mark: cython.Py_ssize_t
         result: cython.int
         f: cython.int
+        row: cython.Py_ssize_t
         with cython.nogil:
-            while row < n:
+            for row in range(self.row_count):
                 mark = self.out_n
-                document_n[row] = -1
-                msg_wire[row] = -1
-                for f in range(FIELD_COUNT):
-                    lengths[f * n + row] = -1
-                if flaw[row] != 0 or (tree_n[row] < 0 and header_n[row] < 0):
-                    row += 1
-                    continue
-                result = self._row(tree[row], tree_n[row], header[row], header_n[row], body[row], body_n[row])
-                end = self.out_n
-                if result == DONE:
-                    self._unescaped()
-                    if self.out_full:
-                        result = FULL
-                if result == FULL:
-                    self.out_n = mark
-                    break
-                if result != DONE:
-                    self.out_n = mark
-                    flaw[row] = cython.cast(cython.uchar, result)
-                    row += 1
-                    continue
-                for f in range(FIELD_COUNT):
-                    starts[f * n + row] = self.f_start[f]
-                    lengths[f * n + row] = self.f_len[f]
-                if self.f_len[F_SUBTYPE] < 0:
-                    starts[F_SUBTYPE * n + row] = self.f_start[F_SYBTYPE]
-                    lengths[F_SUBTYPE * n + row] = self.f_len[F_SYBTYPE]
-                documents[row] = mark
-                document_n[row] = end - mark
+                word_mark = self.word_n
+                self.row = row
+                self.msg_wire = -1
+                if length[row] >= 0:
+                    result = self._message(start[row], start[row] + length[row])
+                    if result != DONE:
+                        flaw[row] = cython.cast(cython.uchar, result)
+                        self.out_n = mark
+                        self.word_n = word_mark
+                        self.msg_wire = -1
+                        for f in range(FIELD_COUNT):
+                            self.places[f * self.row_count + row] = -1
+                    if self.has_duplicates:
+                        with cython.gil:
+                            self.last.clear()
+                        self.has_duplicates = False
+                text_ends[row + 1] = cython.cast(cython.int, self.out_n)
                 msg_wire[row] = self.msg_wire
-                row += 1
-        return row
 
-    def kinds(self, start: cython.longlong, end: cython.longlong) -> int:
+    def kinds(self, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> int:
         """A bit per item type in the message whose magic is at ``start``; -1 if it is none."""
         self.seen = 0
         if not self._has_magic(start, end - start) or self._reading(start + 4, end, 0) != DONE:
@@ -1388,181 +744,49 @@ class Trees:
         return self.seen
 
 
-def collect(
-    buf: cython.uchar[::1],
-    out: cython.uchar[::1],
-    start: cython.longlong[::1],
-    length: cython.longlong[::1],
-    place: cython.Py_ssize_t,
-    n: cython.Py_ssize_t,
-    dest: cython.uchar[::1],
-    offsets: cython.int[::1],
-):
-    """Copy ``n`` values from ``place`` on behind one another: from ``buf``, or ``out`` where the start is -1 - p."""
-    i: cython.Py_ssize_t
-    k: cython.longlong
-    p: cython.longlong
-    size: cython.longlong
-    at: cython.longlong = 0
-    offsets[0] = 0
-    with cython.nogil:
-        for i in range(n):
-            p = start[place + i]
-            size = length[place + i]
-            if size > 0:
-                if size >= LONG_COPY and p >= 0:
-                    dest[at : at + size] = buf[p : p + size]
-                elif size >= LONG_COPY:
-                    dest[at : at + size] = out[-1 - p : -1 - p + size]
-                elif p >= 0:
-                    for k in range(size):
-                        dest[at + k] = buf[p + k]
-                else:
-                    p = -1 - p
-                    for k in range(size):
-                        dest[at + k] = out[p + k]
-                at += size
-            offsets[i + 1] = cython.cast(cython.int, at)
-
-
-@dataclass(frozen=True, slots=True)
-class Documents:
-    """The documents of n messages, as places in two buffers.
-
-    ``out`` holds what was written, ``document`` and ``document_n`` (int64) where each document stands in it, -1 for
-    none. ``start`` and ``length`` (int64, field f of row r at f * n + r, see FIELDS) say where a field's text is: in
-    the captured bytes, or at -1 - start in ``out``; length -1 is no value. ``msg_wire`` (int64): bytes of the msg or
-    body as captured, -1 without one.
-    """
-
-    n: int
-    buffer: NDArray[np.uint8]
-    out: NDArray[np.uint8]
-    start: NDArray[np.int64]
-    length: NDArray[np.int64]
-    document: NDArray[np.int64]
-    document_n: NDArray[np.int64]
-    msg_wire: NDArray[np.int64]
-    used: int
-    """How many bytes of ``out`` are written."""
-
-    def field(self, name: str) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bool_]]:
-        """The texts of a field as Arrow wants them: n + 1 offsets, the bytes, and which rows have one."""
-        place = FIELDS.index(name) * self.n
-        return self._texts(self.start, self.length, place)
-
-    def documents(self, keep: int | None = None) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bool_]]:
-        """The documents, likewise, with null in the place of a msg of more than ``keep`` bytes.
-
-        Where nothing is left out and nothing else was written they need no copy.
-        """
-        if keep is not None:
-            return self._without_bodies(keep)
-        there = self.document_n[: self.n] >= 0
-        size = int(np.maximum(self.document_n[: self.n], 0).sum())
-        if size == self.used:
-            offsets = np.zeros(self.n + 1, np.int32)
-            np.cumsum(np.maximum(self.document_n[: self.n], 0), out=offsets[1:], dtype=np.int32)
-            return offsets, self.out[:size], there
-        return self._texts(-1 - self.document, self.document_n, 0)
-
-    def _without_bodies(self, keep: int) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bool_]]:
-        """Each document as what stands before its msg, ``null`` where that is too long, and what stands behind."""
-        n, there = self.n, self.document_n[: self.n] >= 0
-        begin, end = self.document[:n], self.document[:n] + np.maximum(self.document_n[:n], 0)
-        place = FIELDS.index("msg") * n
-        msg_n = self.length[place : place + n]
-        cut = there & (msg_n > keep)
-        # A msg is always written: its start is -1 - p.
-        msg = np.where(cut, -1 - self.start[place : place + n], end)
-        behind = np.where(cut, msg + msg_n, end)
-        start = np.stack([-1 - begin, np.zeros(n, np.int64), -1 - behind], axis=1).ravel()
-        length = np.stack([msg - begin, np.where(cut, len(_NULL), 0), end - behind], axis=1).ravel()
-        offsets, texts = _collected(_NULL, self.out, start, length)
-        return offsets[::3].copy(), texts, there
-
-    def _texts(
-        self, start: NDArray[np.int64], length: NDArray[np.int64], place: int
-    ) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bool_]]:
-        here = slice(place, place + self.n)
-        offsets, texts = _collected(self.buffer, self.out, start[here], length[here])
-        return offsets, texts, length[here] >= 0
-
-
-def _collected(
-    buffer: NDArray[np.uint8], out: NDArray[np.uint8], start: NDArray[np.int64], length: NDArray[np.int64]
-) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """The values behind one another, with n + 1 offsets."""
-    n = len(length)
-    offsets = np.zeros(n + 1, np.int32)
-    texts = np.empty(max(int(np.maximum(length, 0).sum()), 1), np.uint8)
-    if n:
-        collect(
-            memoryview(buffer if len(buffer) else np.zeros(1, np.uint8)), memoryview(out), memoryview(start),
-            memoryview(length), 0, n, memoryview(texts), memoryview(offsets),
-        )  # fmt: skip
-    return offsets, texts[: int(offsets[n])]
-
-
-_NULL = np.array(bytearray(b"null"), np.uint8)
-OUTPUT_BYTES = 4096
-"""Room for documents beside twice the bytes read; doubled when it does not do."""
-SCRATCH_WORDS = 4096
-_NAMES = np.array(bytearray("".join(FIELDS).encode()), np.uint8)
-_NAMES_AT = np.array(_AT, np.int64)
+_NAMES = np.frombuffer("".join(FIELDS).encode(), np.uint8)
+_NAMES_AT = np.cumsum([0, *map(len, FIELDS)], dtype=np.int32)
+_EMPTY = np.zeros(1, np.uint8)
 Places = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
-def _trees(buffer: NDArray[np.uint8]) -> Trees:
-    fields = np.zeros(FIELD_COUNT, np.int64), np.full(FIELD_COUNT, -1, np.int64)
-    return Trees(
-        memoryview(buffer if len(buffer) else np.zeros(1, np.uint8)),
-        memoryview(np.zeros((MAX_DEPTH + 2) * FRAME_WORDS, np.int64)),
-        memoryview(np.zeros(MAX_DEPTH + 2, np.int64)), memoryview(_NAMES), memoryview(_NAMES_AT),
-        *map(memoryview, fields), _base(),
-    )  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What was read of n messages.
 
-
-@cache
-def _base() -> int:
-    """What the hash of tags begins with: nobody can foresee it, so no input can make tags collide."""
-    return random.SystemRandom().randrange(1 << 20, HASH_PRIME)
-
-
-def documents(
-    buffer: NDArray[np.uint8], tree: Places, header: Places, body: Places, flaw: NDArray[np.uint8]
-) -> Documents:  # fmt: skip
-    """The documents of a batch: (starts, lengths) of the typed pairs, JSON headers and bodies of its rows, -1 for none.
-
-    A row with pairs and no body is flat, with a body (of length 0, if need be) it is split. Rows whose ``flaw`` (uint8)
-    is set are left out; it gets MALFORMED or TOO_LONG where a row does not decode.
+    Text r is ``out`` from ``ends[r]`` to ``ends[r + 1]``, empty where ``flaw`` (uint8) is set or none was asked for.
+    Value k of a field is ``words`` from ``word_ends[k]`` to ``word_ends[k + 1]``, and ``places[f, r]`` the k of field f
+    of FIELDS in row r, -1 for none: strings as they are, all else as JSON, and so is ``msg``. ``msg_wire`` (int64) is
+    how many bytes the item of ``msg`` has, -1 without one.
     """
-    n = len(flaw)
-    if not buffer.flags.writeable:
-        buffer = buffer.copy()  # compiled loops take no other
-    trees = _trees(buffer)
-    size = sum(int(np.maximum(length, 0).sum()) for _, length in (tree, header, body))
-    out = np.empty(2 * size + 16 * n + OUTPUT_BYTES, np.uint8)
-    scratch = np.empty(SCRATCH_WORDS, np.int64)
-    trees.output(memoryview(out))
-    trees.working(memoryview(scratch))
-    start, length = np.zeros(FIELD_COUNT * n + 1, np.int64), np.full(FIELD_COUNT * n + 1, -1, np.int64)
-    found = [np.full(n + 1, -1, np.int64) for _ in range(3)]
-    row = 0
-    while row < n:
-        row = trees.run(
-            row, *(memoryview(np.ascontiguousarray(x)) for places in (tree, header, body) for x in places),
-            memoryview(flaw), memoryview(start), memoryview(length), *map(memoryview, found),
-        )  # fmt: skip
-        if trees.wants_output():
-            more = np.empty(2 * len(out), np.uint8)
-            more[: trees.written()] = out[: trees.written()]
-            out = more
-            trees.output(memoryview(out))
-        if trees.wants_scratch():
-            scratch = np.empty(min(4 * len(scratch), MAX_SCRATCH_WORDS), np.int64)
-            trees.working(memoryview(scratch))
-    return Documents(n, buffer, out, start, length, *found, trees.written())
+
+    out: NDArray[np.uint8]
+    ends: NDArray[np.int32]
+    flaw: NDArray[np.uint8]
+    words: NDArray[np.uint8]
+    word_ends: NDArray[np.int32]
+    places: NDArray[np.int32]
+    msg_wire: NDArray[np.int64]
+
+
+def read(buffer: NDArray[np.uint8], spans: Places, keep: int | None = None) -> Texts:
+    """The pairs of messages, (starts, lengths) behind their magic, -1 for no message.
+
+    A ``msg`` of more than ``keep`` bytes is null in the text.
+    """
+    start, length = (np.ascontiguousarray(x) for x in spans)
+    n = len(start)
+    room = GROWTH * int(np.maximum(length, 0).sum()) + 2 * n + 1  # never touched where it is not needed
+    out, words = np.empty(room, np.uint8), np.empty(room, np.uint8)
+    places = np.full((FIELD_COUNT, n), -1, np.int32)
+    word_ends, ends = np.zeros(FIELD_COUNT * n + 1, np.int32), np.zeros(n + 1, np.int32)
+    flaw, msg_wire = np.zeros(n, np.uint8), np.empty(n, np.int64)
+    trees = Trees(
+        memoryview(buffer if len(buffer) else _EMPTY), memoryview(out), memoryview(words), memoryview(word_ends),
+        memoryview(places.reshape(-1)), n, room if keep is None else keep,
+    )  # fmt: skip
+    trees.run(*map(memoryview, (start, length, flaw, ends, msg_wire)))
+    return Texts(out, ends, flaw, words, word_ends, places, msg_wire)
 
 
 def text(pairs: bytes) -> str | None:
@@ -1571,16 +795,15 @@ def text(pairs: bytes) -> str | None:
     >>> text(bytes.fromhex("0474797065 21 08 6765746c6e616d65"))
     '{"type":"getlname"}'
     """
-    here = np.zeros(1, np.int64), np.full(1, len(pairs), np.int64)
-    none = np.zeros(1, np.int64), np.full(1, -1, np.int64)
-    buffer = np.frombuffer(pairs, np.uint8)
-    _, texts, there = documents(buffer, here, none, none, np.zeros(1, np.uint8)).documents()
-    return texts.tobytes().decode() if there[0] else None
+    found = read(np.frombuffer(pairs, np.uint8), (np.zeros(1, np.int64), np.full(1, len(pairs), np.int64)))
+    return None if found.flaw[0] else found.out[: found.ends[1]].tobytes().decode()
 
 
 def has_typed_items(message: bytes) -> bool:
     """Whether a message (magic and all) holds an item of the types 5 to 8, which the first generation did not have."""
-    kinds = _trees(np.array(bytearray(message), np.uint8)).kinds(0, len(message))
+    room, none = np.empty(1, np.uint8), np.zeros(1, np.int32)
+    buffer = np.frombuffer(message or b"\0", np.uint8)
+    kinds = Trees(*map(memoryview, (buffer, room, room, none, none)), 0, 0).kinds(0, len(message))
     return kinds >= 0 and kinds >> BOOL != 0
 
 

@@ -2,7 +2,7 @@
 
 A large capture is cut into shares of its connections, small ones are packed together: a Python task costs about 65 ms
 whatever it does (measured), so one should have seconds of work. Few shares read all packets of their capture each; for
-many the job deals the packets out first (`mqpcap.spark.dealing`).
+many the job deals the packets out first (`mqpcap.spark.repartition`).
 
 What is said of several connections together, exchanges and deliveries, is said of those of one server. So a share gets
 all connections of a server where that leaves the shares even, and makes the rows itself. The connections of a server

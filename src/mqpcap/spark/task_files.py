@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mqpcap.arrays import unified
-from mqpcap.spark.places import Place
+from mqpcap.spark.storage import Place
 from mqpcap.tables.parquet import DATES, MAX_FILE_BYTES, MAX_GROUP_ROW_COUNT, by_date, in_time, parquet_writer
 
 GROUP_BYTES = 16 << 20

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from mqpcap.capture import Capture, Entry, Reader, Window, entries
 from mqpcap.decode.columns import span_array
-from mqpcap.spark.places import Place
-from mqpcap.spark.plan import Cut
+from mqpcap.spark.storage import Place
+from mqpcap.spark.partitions import Cut
 from mqpcap.tcp.headers import connections_of
 
 SPAN_BYTES = 64 << 20
@@ -300,11 +300,6 @@ class Dealing:
             # Interfaces that were described on the way are those of what follows, too.
             if entry is not None and entry != (known := replace(exit, position=entry.position, last_ts_ns=0)):
                 yield replace(span, entry=known)
-
-    @property
-    def notes(self) -> list[str]:
-        """What users should know of the files."""
-        return [note for one, _ in self._right for note in one.notes]
 
     def hand(self, share: int, place: Place, name: str) -> "Hand":
         """The packets of a share, which a file of that name tells."""

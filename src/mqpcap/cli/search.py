@@ -1,0 +1,141 @@
+"""The messages that ``explain`` is asked for, looked for while a capture is read; reading stops where they are found."""
+
+from contextlib import closing
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mqpcap.capture import Capture
+from mqpcap.cli.console import Meter
+from mqpcap.cli.outcomes import Row
+from mqpcap.cli.reading import Outcome, steps
+from mqpcap.message_bytes import BytesPipeline, Place
+from mqpcap.pipeline import Output
+from mqpcap.schema.protocol import Direction
+
+
+class _Search:
+    """Rows of one capture that are looked for."""
+
+    packet: int | None = None
+
+    def __init__(self, number: int) -> None:
+        self.rows: list[Row] = []
+        self.places: list[Place] = []
+        self._number = number
+        self._waiting: list[Output] = []
+
+    def run(self, capture: Capture, outcome: Outcome, meter: Meter) -> None:
+        """Read until everything is found."""
+        pipeline = BytesPipeline(capture, outcome.choices.dissection(), self._take, self.packet)
+        self.places = pipeline.places
+        with closing(steps(pipeline, outcome, meter)) as windows:
+            for _ in windows:
+                for output in self._waiting:
+                    self.look(output)
+                self._waiting = []
+                if self.is_over:
+                    return
+
+    def _take(self, output: Output) -> None:
+        # Where a packet is is known when its window is over.
+        if output.fields is not None:
+            self._waiting.append(output)
+
+    def look(self, output: Output) -> None:
+        """Take the rows that are looked for."""
+        rows = np.flatnonzero(self.found(output))
+        for at in rows.tolist():
+            assert output.fields is not None and output.protocol is not None
+            message, fields = (table.slice(at, 1).to_pylist()[0] for table in (output.rows, output.fields))
+            self.rows.append(Row(self._number, output.protocol, message, fields))
+
+    def found(self, output: Output) -> NDArray[np.bool_]:
+        """Which rows are looked for."""
+        raise NotImplementedError
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no other row can be looked for."""
+        raise NotImplementedError
+
+    @property
+    def miss(self) -> str:
+        """Why there may be no row."""
+        raise NotImplementedError
+
+
+class PlaceSearch(_Search):
+    """The message that holds a byte of a stream."""
+
+    def __init__(self, number: int, connection: int | None, direction: Direction | None, offset: int | None) -> None:
+        super().__init__(number)
+        self._connection, self._direction, self._offset = connection, direction, offset
+
+    def found(self, output: Output) -> NDArray[np.bool_]:
+        """Which rows are looked for."""
+        m = output.rows
+        begin = m["stream_offset"].to_numpy()
+        here = (begin <= self._offset) & (begin + m["frame_len"].to_numpy() > self._offset)
+        here &= m["connection_id"].to_numpy() == self._connection
+        return here & _is(output, "direction", self._direction)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no other row can be looked for."""
+        return bool(self.rows)
+
+    @property
+    def miss(self) -> str:
+        """Why there may be no row."""
+        return f"no message of connection {self._connection} {self._direction} holds offset {self._offset}"
+
+
+class PacketSearch(_Search):
+    """The messages that have bytes of a packet, in each file of the capture."""
+
+    def __init__(self, number: int, packet: int, file_count: int) -> None:
+        super().__init__(number)
+        self.packet = packet
+        self._file_count = file_count
+        self._behind: set[Place] = set()
+        """Packets behind which messages were found: all theirs are complete."""
+
+    def found(self, output: Output) -> NDArray[np.bool_]:
+        """Which rows are looked for."""
+        m = output.rows
+        first, last, begin_ns, end_ns = (
+            m[name].to_numpy() for name in ("first_packet", "last_packet", "ts_ns", "end_ts_ns")
+        )
+        mask = np.zeros(m.num_rows, np.bool_)
+        for place in self.places:
+            same = np.ones(m.num_rows, np.bool_)
+            for name in ("src_ip", "src_port", "dst_ip", "dst_port"):
+                same &= _is(output, name, getattr(place, name))
+            # A retransmission has the number of no message's packet; one that began later may use the ports again.
+            mask |= same & (first <= self.packet) & (last >= self.packet) & (begin_ns <= place.ts_ns) & (end_ns >= place.ts_ns)
+            if (same & (end_ns > place.ts_ns)).any():
+                self._behind.add(place)
+        return mask
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no other row can be looked for."""
+        return len(self._behind) == self._file_count
+
+    @property
+    def miss(self) -> str:
+        """Why there may be no row."""
+        if not self.places:
+            return f"there is no packet {self.packet}"
+        if self.places[0].src_port < 0:
+            return f"packet {self.packet} is no TCP packet"
+        if not self.places[0].payload_len:
+            return f"packet {self.packet} has no TCP payload"
+        return f"no message has bytes of packet {self.packet}; export has it in problems, or it is a retransmission"
+
+
+def _is(output: Output, name: str, value: object) -> NDArray[np.bool_]:
+    equal: NDArray[np.bool_] = pc.fill_null(pc.equal(output.rows[name], value), False).to_numpy()
+    return equal

@@ -1,0 +1,226 @@
+"""Publishes and deliveries of the shares of a capture, brought together.
+
+A delivery comes from an earlier publish to the same server, whose connection may be in another share. So a share leaves
+what a lookup needs of each, some 50 bytes a row, in files of the staging directory: Arrow batches, one file for each
+group of servers. A server whose connections are all in the share has a group that no other share has, which the share
+looks up itself at its end. `deliveries` then runs `mqpcap.correlate.deliveries.Deliveries` over the files of a group, in
+order of time.
+"""
+
+import heapq
+import ipaddress
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mqpcap.arrays import factorize, whole
+from mqpcap.correlate import Batch
+from mqpcap.correlate.deliveries import Deliveries, Delivered, Published, keyed
+from mqpcap.correlate.exchanges import Pairs
+from mqpcap.protocols import protocols
+from mqpcap.schema.requests import I64, Prints
+from mqpcap.spark.partitions import Cut
+from mqpcap.spark.storage import Place
+from mqpcap.tcp.headers import endpoints
+
+BATCH_ROW_COUNT = 1 << 16
+"""So many rows of a group wait in the memory of a share before they go to its file."""
+MAX_GROUPS = 12
+"""Groups of servers, at most: a share keeps a file open for each, and in an object store that takes 5 MB or more."""
+_NUMBERS = ("key", "ts_ns", "connection_id", "offset", "note")
+_SCHEMA = pa.schema(
+    [*((name, pa.int64()) for name in _NUMBERS), ("delivers", pa.bool_()), ("destination", pa.string()), ("text", pa.string())]
+)
+_END_NS = (1 << 63) - 1
+_LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFile:
+    """The keys of a group of servers in one share. begins: of each batch its phase and the earliest time in it.
+
+    A batch is of one phase (`Share.phase`): a publish that was read late is none for deliveries that were not.
+    """
+
+    protocol: str
+    group: int
+    name: str
+    delivers: bool
+    begins: tuple[tuple[int, int], ...]
+
+
+@dataclass(slots=True)
+class _Group:
+    """A file in the making."""
+
+    rows: list[pa.Table] = field(default_factory=list)
+    row_count: int = 0
+    name: str = ""
+    file: pa.NativeFile | None = None
+    writer: pa.ipc.RecordBatchStreamWriter | None = None
+    delivers: bool = False
+    begins: list[tuple[int, int]] = field(default_factory=list)
+
+
+class KeyWriter(Deliveries):
+    """Stands where a share would look publishes up; leaves the keys of one protocol instead.
+
+    number, cut: which share it is, so which servers are its own. phase tells the share's.
+    """
+
+    def __init__(
+        self, protocol: str, prints: Prints, place: Place, folder: str, number: int, cut: Cut, phase: Callable[[], int]
+    ) -> None:
+        rule = protocols()[protocol].rule
+        assert rule is not None and rule.deliveries is not None
+        super().__init__(protocol, rule.deliveries, prints)
+        self.own: set[int] = set()
+        self._place, self._folder = place, folder
+        self._number, self._cut, self._phase_now = number, cut, phase
+        self._phase = 0
+        self._group_count = min(cut.share_count, MAX_GROUPS)
+        self._groups: dict[int, _Group] = {}
+        self._known: dict[tuple[str, int], int] = {}
+
+    @property
+    def own_group(self) -> int:
+        """The number of the group of servers that are the share's as a whole."""
+        return self._group_count + self._number
+
+    def feed(self, batch: Batch | None, pairs: Pairs | None) -> None:
+        """Leave what publishes and delivers."""
+        found = keyed(self.rule, self.prints, batch, pairs)
+        if found is None:
+            return
+        if self._phase != self._phase_now():
+            self._write_all()
+            self._phase = self._phase_now()
+        published, delivered, out, back = found
+        for some, of, delivers in ((published, out, False), (delivered, back, True)):
+            if len(some.key):
+                self._add(self._rows(some), self._groups_of(of), delivers)
+
+    def _rows(self, some: Published | Delivered) -> pa.Table:
+        n = len(some.key)
+        columns = {name: getattr(some, name, None) for name in _NUMBERS}
+        columns["note"] = np.zeros(n, np.int64) if columns["note"] is None else columns["note"]
+        is_delivered = isinstance(some, Delivered)
+        columns["delivers"] = np.full(n, is_delivered)
+        texts = (some.destination.cast(pa.string()), some.text(pa.array(np.arange(n)))) if is_delivered else None
+        columns |= zip(("destination", "text"), texts or [pa.nulls(n, pa.string())] * 2, strict=True)
+        return pa.table(columns, _SCHEMA)
+
+    def _groups_of(self, rows: pa.Table) -> I64:
+        if self.rule.across_servers or self._group_count == 1:
+            return np.zeros(rows.num_rows, np.int64)
+        ips = whole(rows["server_ip"].cast(pa.string()).dictionary_encode())
+        server, place = factorize(ips.indices.to_numpy().astype(np.int64) << 16 | rows["server_port"].to_numpy())
+        return np.array([self._group_of(ips.dictionary[x >> 16].as_py(), x & 0xFFFF) for x in server.tolist()])[place]
+
+    def _group_of(self, ip: str, port: int) -> int:
+        if (ip, port) not in self._known:
+            end = _endpoint(ip, port)
+            own = int(self._cut.of_servers(end)[0]) == self._number
+            if own:
+                self.own.add(int(end[0]))
+            group = zlib.crc32(f"{ip} {port}".encode()) % self._group_count
+            self._known[ip, port] = self.own_group if own else group
+        return self._known[ip, port]
+
+    def _add(self, rows: pa.Table, groups: I64, delivers: bool) -> None:
+        for number in np.unique(groups).tolist():
+            group = self._groups.setdefault(number, _Group())
+            some = rows.filter(pa.array(groups == number))
+            group.rows.append(some)
+            group.row_count += some.num_rows
+            group.delivers |= delivers
+            if group.row_count >= BATCH_ROW_COUNT:
+                self._write(number, group)
+
+    def _write(self, number: int, group: _Group) -> None:
+        if not group.rows:
+            return
+        rows = pa.concat_tables(group.rows).combine_chunks()
+        if group.writer is None:
+            group.name = f"{self._folder}/{self.protocol}.{number}"
+            group.file = self._place.output(group.name)
+            group.writer = pa.ipc.new_stream(group.file, _SCHEMA, options=_LZ4)
+        group.writer.write_table(rows)
+        group.begins.append((self._phase, int(rows["ts_ns"].to_numpy().min())))
+        group.rows, group.row_count = [], 0
+
+    def _write_all(self) -> None:
+        for number, group in self._groups.items():
+            self._write(number, group)
+
+    def close(self) -> list[KeyFile]:
+        """The files, finished."""
+        self._write_all()
+        for group in self._groups.values():
+            assert group.writer is not None and group.file is not None
+            group.writer.close()
+            group.file.close()
+        return [
+            KeyFile(self.protocol, number, group.name, group.delivers, tuple(group.begins))
+            for number, group in sorted(self._groups.items())
+        ]
+
+
+def deliveries(files: Sequence[KeyFile], place: Place) -> Iterator[pa.Table]:
+    """The rows of ``deliveries`` of one group of servers of a protocol, without ``capture``."""
+    rule = protocols()[files[0].protocol].rule
+    assert rule is not None and rule.deliveries is not None
+    made = Deliveries(files[0].protocol, rule.deliveries, lambda column: np.empty(0, np.int64))
+    waiting = _SCHEMA.empty_table()
+    for rows, until_ns in _in_time(files, place):
+        delivers = rows["delivers"]
+        waiting = pa.concat_tables([waiting, rows.filter(delivers)])
+        ready = pc.less(waiting["ts_ns"], until_ns)
+        found = made.look_up(_published(rows.filter(pc.invert(delivers))), _delivered(waiting.filter(ready)))
+        waiting = waiting.filter(pc.invert(ready))
+        if found is not None:
+            yield found
+
+
+def _in_time(files: Sequence[KeyFile], place: Place) -> Iterator[tuple[pa.Table, int]]:
+    """The batches of all files, and each time the time before which no later batch of the phase has a row."""
+    opened = [pa.ipc.open_stream(place.input(file.name)) for file in files]
+    # The earliest of each batch and all behind it, from the last one on.
+    lows = [[*accumulate(reversed(file.begins), min)] for file in files]
+    queue = [(low.pop(), k) for k, low in enumerate(lows)]
+    heapq.heapify(queue)
+    while queue:
+        (phase, _), k = heapq.heappop(queue)
+        if lows[k]:
+            heapq.heappush(queue, (lows[k].pop(), k))
+        goes_on = bool(queue) and queue[0][0][0] == phase
+        yield pa.Table.from_batches([opened[k].read_next_batch()]), queue[0][0][1] if goes_on else _END_NS
+
+
+def _published(rows: pa.Table) -> Published:
+    return Published(*(_numbers(rows, name) for name in _NUMBERS))
+
+
+def _delivered(rows: pa.Table) -> Delivered:
+    numbers = (_numbers(rows, name) for name in _NUMBERS[:-1])
+    text = whole(rows["text"])
+    return Delivered(*numbers, whole(rows["destination"]), text.take)
+
+
+def _numbers(rows: pa.Table, name: str) -> NDArray[np.int64]:
+    column: NDArray[np.int64] = whole(rows[name]).to_numpy()
+    return column
+
+
+def _endpoint(ip: str, port: int) -> I64:
+    """The hash of a server's address and port, as `headers.endpoints` makes it."""
+    address = ipaddress.ip_address(ip)
+    hi, lo = divmod(int(address), 1 << 64)
+    halves = np.array([hi, lo], np.uint64).view(np.int64)
+    return endpoints(halves[:1], halves[1:], np.array([port], np.int64))

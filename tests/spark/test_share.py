@@ -1,0 +1,133 @@
+"""A capture in shares of its connections gives the rows of the whole one: the pipeline under Spark, without Spark."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from rows import merged, moved, of_dissections, texts
+
+from mqpcap.capture import Capture, captures, windows
+from mqpcap.pipeline import Dissection, Options, dissect
+from mqpcap.protocols import protocols
+from mqpcap.schema.protocol import Evidence, SharedFacts
+from mqpcap.spark import share
+from mqpcap.spark.share import Heard, Share, Wanted, connection_keys
+
+PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
+SAMPLES = sorted(path.relative_to(PCAPS).as_posix() for path in PCAPS.rglob("*.pcap"))
+OF_ONE_CONNECTION = ("messages", "exchanges", "connections", "problems", *protocols())
+
+
+def only(*names: str) -> Capture:
+    (capture,) = captures([str(PCAPS / name) for name in names]).captures
+    return capture
+
+
+def read(capture: Capture, options: Options, heard: Heard | None = None) -> tuple[Share, Dissection]:
+    made = Dissection(capture)
+    one = Share(capture, options, made.take, heard)
+    one.run()
+    return one, made
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_shares_together_are_the_capture(name: str) -> None:
+    capture = only(name)
+    whole = of_dissections([dissect(capture)])
+    heard = share.heard(capture, Options())
+
+    for share_count in (2, 7):
+        made = [read(capture, Options(share=(k, share_count)), heard)[1] for k in range(share_count)]
+        shares = of_dissections(made)
+
+        for table in OF_ONE_CONNECTION:
+            assert shares.get(table) == whole.get(table), (share_count, table)
+
+
+def test_wanted_rows_are_those_of_the_whole_capture() -> None:
+    """Filters spare work; what is left of a row says the same."""
+    capture = only("fq/session.pcap")
+    messages = dissect(capture).table("messages")
+    rows = sorted((row["ts_ns"], row["src_port"], row["dst_port"]) for row in messages.to_pylist())
+    low, high = rows[len(rows) // 3][0], rows[len(rows) // 2][0]
+    client = max(rows[len(rows) * 2 // 5][1:])
+    wanted = Wanted(from_ns=low, until_ns=high, ports=(frozenset({client}),))
+
+    made = Share(capture, Options(), print, None, wanted, connection_keys(capture, wanted))
+    found = [row for table in made.rows("messages") for row in table.to_pylist()]
+
+    in_time = messages.filter(pc.and_(pc.greater_equal(messages["ts_ns"], low), pc.less_equal(messages["ts_ns"], high)))
+    expected = [row for row in in_time.to_pylist() if client in (row["src_port"], row["dst_port"])]
+    assert expected
+    assert found == expected
+
+
+def test_no_connection_is_followed_outside_the_time_asked_for() -> None:
+    assert not len(connection_keys(only("flymq/core.pcap"), Wanted(until_ns=1)))
+
+
+@pytest.mark.parametrize("table", ["messages", "exchanges", "deliveries", "connections", "problems", "captures", "fq"])
+def test_each_table_by_itself_is_that_of_the_whole(table: str) -> None:
+    capture = only("fq/session.pcap")
+
+    rows = list(Share(capture, Options(), print).rows(table))
+
+    assert texts(rows) == of_dissections([dissect(capture)]).get(table, [])
+
+
+def test_connection_recognised_by_another_share_is_heard_of() -> None:
+    """The servers that other shares told are as good as those of this one."""
+    capture = only("fq/session.pcap")
+    everything = share.heard(capture, Options())
+
+    alone, _ = read(capture, Options(share=(0, 2)), everything)
+
+    assert {name for (name, _, _), _ in everything.servers} == {"fq"}
+    assert not alone.doubted
+
+
+def test_share_without_the_login_asks_for_it_and_hears_it(tmp_path: Path) -> None:
+    """Two servers: a key of the other one is none of this share's business."""
+    path = PCAPS / "fq/session.pcap"
+    (capture,) = captures([str(merged([path, moved(path, tmp_path / "b", 8765, 8766)], tmp_path / "x.pcap"))]).captures
+    shares = [read(capture, Options(share=(k, 7)))[0] for k in range(7)]
+    told = [one.told for one in shares]
+    everything = share.heard(capture, Options())
+
+    asking = [one for one, mine in zip(shares, told, strict=True) if everything.without(mine).answers([], one.asked)]
+
+    assert 0 < len(asking) < 7
+    assert sorted(f[:4] for one in told for f in one.facts.get("fq", ())) == sorted(f[:4] for f in everything.facts["fq"])
+    assert not Heard().answers(shares[0].doubted, shares[0].asked)
+
+
+def test_fact_is_found_at_its_own_server_first_and_never_before_it_was_told() -> None:
+    def of(port: int) -> Evidence:
+        return Evidence(port, "10.0.0.1", port, True, 0)
+
+    shared = SharedFacts()
+    shared.tell(b"key", of(1), 100, "one")
+    shared.tell(b"key", of(2), 200, "two")
+    shared.tell(b"key", of(1), 300, "three")
+
+    assert [shared.find(b"key", of(1), ts_ns) for ts_ns in (99, 100, 250, 300)] == [None, "one", "one", "three"]
+    assert [shared.find(b"key", of(3), ts_ns) for ts_ns in (150, 250, 350)] == ["one", "two", "three"]
+    assert shared.find(b"other", of(1), 400) is None
+    shared.forget({1})
+    assert shared.find(b"key", of(1), 400) == "two"
+
+
+def test_fingerprint_does_not_depend_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = only("fq/session.pcap")
+    monkeypatch.setattr(windows, "WINDOW_BYTES", 4096)
+    tables = []
+    for times in (1, 2):
+        made: list[pa.Table] = []
+        rows = share.CaptureRows(capture)
+        for window in capture.windows(times):
+            rows.take(window)
+        made.append(rows.table(None))
+        tables.append(made[0].to_pylist())
+
+    assert tables[0] == tables[1]
