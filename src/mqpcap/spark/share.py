@@ -24,8 +24,8 @@ from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import Fact, MessageQueue, SharedFacts
 from mqpcap.spark.partitions import Cut
 from mqpcap.tables.captures import CaptureRows
+from mqpcap.tcp.flows import Flow
 from mqpcap.tcp.headers import Dissector, Segments, address_text, ends_of
-from mqpcap.tcp.reassembly import Flow
 
 TASK_MEMORY_BYTES = 192 << 20
 """Bound of what waits for missing bytes in a task."""
