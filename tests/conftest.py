@@ -1,4 +1,4 @@
-"""What every test shares: where the captures and their truth lie, and Hypothesis without a clock."""
+"""What every test shares: its markers, where captures and their truth lie, and Hypothesis without a clock."""
 
 from pathlib import Path
 
@@ -9,7 +9,22 @@ from hypothesis import settings
 settings.register_profile("mqpcap", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("mqpcap")
 
-ROOT = Path(__file__).resolve().parent.parent
+TESTS = Path(__file__).resolve().parent
+ROOT = TESTS.parent
+SLOW = ()
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by folder and file: ``spark``, ``slow``, and ``quick`` for all others."""
+    for item in items:
+        path = item.path.relative_to(TESTS)
+        if path.parts[0] == "spark":
+            item.add_marker("spark")
+        if path.as_posix() in SLOW:
+            item.add_marker("slow")
+        if item.get_closest_marker("slow") is None and item.get_closest_marker("spark") is None:
+            item.add_marker("quick")
 
 
 @pytest.fixture(scope="session")
@@ -21,4 +36,4 @@ def pcaps() -> Path:
 @pytest.fixture(scope="session")
 def truth() -> Path:
     """The folder of truth files: what clients sent and received."""
-    return ROOT / "tests" / "truth"
+    return TESTS / "truth"
