@@ -89,4 +89,6 @@ def _bytes_of(frames: Frames) -> pa.Array:
     """The bytes of each message."""
     spans = Spans(frames.buffer, frames.start, frames.end, frames.layout, frames.op, frames.flaw).gathered()
     offsets = np.append(spans.start, len(spans.buffer)).astype(np.int32)
-    return pa.BinaryArray.from_buffers(pa.binary(), len(frames.start), [None, pa.py_buffer(offsets), pa.py_buffer(spans.buffer)])
+    return pa.BinaryArray.from_buffers(
+        pa.binary(), len(frames.start), [None, pa.py_buffer(offsets), pa.py_buffer(spans.buffer)]
+    )

@@ -7,10 +7,10 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-
 import running
-from mqpcap.cli.lines import latency
 from running import ROOT, Ended
+
+from mqpcap.cli.lines import latency
 
 TRUTH = ROOT / "tests" / "truth"
 CORE = "pcaps/flymq/core.pcap"

@@ -26,10 +26,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import running
 from numpy.typing import NDArray
 from torture import ACK, CLIENT_PORT, PSH, SYN, Segment, pcap
 
-import running
 from mqpcap.cli.dumps import dump
 from mqpcap.errors import ProtocolError
 from mqpcap.explain import MAX_ITEMS, explanation, hidden

@@ -65,7 +65,12 @@ class Report:
 
         self.messages[rows["protocol"][0].as_py()] += rows.num_rows
         self.resynced_count += pc.sum(rows["resynced"]).as_py()
-        for row in rows.select(["flaw", "frame_len"]).group_by("flaw").aggregate([("frame_len", "sum"), ([], "count_all")]).to_pylist():
+        for row in (
+            rows.select(["flaw", "frame_len"])
+            .group_by("flaw")
+            .aggregate([("frame_len", "sum"), ([], "count_all")])
+            .to_pylist()
+        ):
             if row["flaw"] is None:
                 self.decoded_bytes += row["frame_len_sum"]
             else:

@@ -250,7 +250,9 @@ class HeldRows:
         is_request, state, latency_ns, packet, packet_ts_ns, status, error_code = known
         file = None
         if self._begins and packet != _NONE:
-            file = max((f for f, t in self._begins.items() if t <= packet_ts_ns), key=self._begins.__getitem__, default=None)
+            file = max(
+                (f for f, t in self._begins.items() if t <= packet_ts_ns), key=self._begins.__getitem__, default=None
+            )
             file = None if file == message["capture_file"] else file
         return Exchange(
             bool(is_request), words[state], _number(latency_ns), _number(packet), file, words.get(status),
@@ -264,7 +266,9 @@ def _number(value: int) -> int | None:
 
 def _joined(chunks: Sequence[Chunk]) -> Chunk:
     """Chunks of a protocol as one."""
-    tables = [unified(pa.concat_tables(some)).combine_chunks() for some in zip(*((c.messages, c.fields) for c in chunks))]
+    tables = [
+        unified(pa.concat_tables(some)).combine_chunks() for some in zip(*((c.messages, c.fields) for c in chunks))
+    ]
     return Chunk(chunks[0].protocol, *tables)
 
 

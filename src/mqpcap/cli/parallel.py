@@ -81,9 +81,7 @@ def written(captures: "Sequence[Capture]", choices: Choices, tables: "Export", m
     with background(choices) as behind:
         for capture in captures:
             failed_count = len(outcome.unreadable)
-            told.dissected_count += read(
-                CapturePipeline(capture, choices.dissection(), write, behind), outcome, meter
-            )
+            told.dissected_count += read(CapturePipeline(capture, choices.dissection(), write, behind), outcome, meter)
             if len(outcome.unreadable) > failed_count:
                 write_unread(tables, _unread(capture, outcome.unreadable[-1][1]), "unreadable", capture.files[0])
     told.flaws, told.notes, told.unreadable = outcome.flaws, outcome.notes, outcome.unreadable
@@ -95,9 +93,7 @@ def _unread(capture: "Capture", reason: str) -> list[tuple[str, str]]:
     return [(name, reason) for name in capture.files if name not in {facts.file for facts in capture.facts}]
 
 
-def write_unread(
-    tables: "Export", files: Sequence[tuple[str, str]], status: str, capture: str | None = None
-) -> None:
+def write_unread(tables: "Export", files: Sequence[tuple[str, str]], status: str, capture: str | None = None) -> None:
     """Rows of ``captures`` for files of which nothing was read, each a capture of its own if it is of none."""
     from mqpcap.tables.captures import unread_files
     from mqpcap.tables.parquet import DATES

@@ -114,7 +114,13 @@ class PacketSearch(_Search):
             for name in ("src_ip", "src_port", "dst_ip", "dst_port"):
                 same &= _is(output, name, getattr(place, name))
             # A retransmission has the number of no message's packet; one that began later may use the ports again.
-            mask |= same & (first <= self.packet) & (last >= self.packet) & (begin_ns <= place.ts_ns) & (end_ns >= place.ts_ns)
+            mask |= (
+                same
+                & (first <= self.packet)
+                & (last >= self.packet)
+                & (begin_ns <= place.ts_ns)
+                & (end_ns >= place.ts_ns)
+            )
             if (same & (end_ns > place.ts_ns)).any():
                 self._behind.add(place)
         return mask

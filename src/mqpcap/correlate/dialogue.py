@@ -307,8 +307,10 @@ class Dialogue:
         is_open = is_open and (r.untied or not self._counts_up())
         if len(found) == 1 and not is_open:
             self._pair(found[0], r)
-        elif found and len(found) <= MAX_CANDIDATES and len(self.waiting) < (
-            MAX_AMBIGUOUS if len(found) > 1 else MAX_OPEN
+        elif (
+            found
+            and len(found) <= MAX_CANDIDATES
+            and len(self.waiting) < (MAX_AMBIGUOUS if len(found) > 1 else MAX_OPEN)
         ):
             self.waiting.append((r, found[0], found[-1]))
         elif not found and self.rules.first_only[r.code]:

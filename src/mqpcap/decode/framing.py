@@ -1055,8 +1055,14 @@ class Framer:
         if side.skip_from >= 0:
             self.problems.append(
                 Problem(
-                    state.flow, number, side.skip_from, side.skip_length, "undecoded", side.skip_reason,
-                    side.skip_ts_ns, side.skip_packet,
+                    state.flow,
+                    number,
+                    side.skip_from,
+                    side.skip_length,
+                    "undecoded",
+                    side.skip_reason,
+                    side.skip_ts_ns,
+                    side.skip_packet,
                 )
             )
         side.skip_from = -1

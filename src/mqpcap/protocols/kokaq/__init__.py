@@ -861,9 +861,7 @@ _BITS = {"opcode": 9, "client": 9, "status": 5, "reason": 5, "message_type": 7, 
 _ORDER_BITS = 10
 
 
-def _ambiguities(
-    raw: Raw, forms: Sequence[str], readings: Sequence[Reading], is_doc: NDArray[np.bool_]
-) -> pa.Array:
+def _ambiguities(raw: Raw, forms: Sequence[str], readings: Sequence[Reading], is_doc: NDArray[np.bool_]) -> pa.Array:
     """``field:number`` for every number of a big-endian frame whose meaning rests on an unproven choice."""
     if not is_doc.any():
         return pa.array([[]], pa.list_(pa.string())).take(pa.array(np.zeros(raw.n, np.int64)))
