@@ -30,8 +30,10 @@ from mqpcap.tables.connections import connections
 from mqpcap.tables.messages import Chunk, Connections, Policy, message_rows, prints
 from mqpcap.tables.problems import problems
 from mqpcap.tables.schemas import TABLES
+from mqpcap.tcp.chunks import StreamRanges
+from mqpcap.tcp.flow_records import NONE
 from mqpcap.tcp.headers import Dissector, Segments
-from mqpcap.tcp.reassembly import MAX_BYTES, NONE, Reassembler, StreamRanges
+from mqpcap.tcp.reassembly import MAX_BYTES, Reassembler
 
 LOOKAHEAD_MESSAGES = 256
 """Messages of a connection that wait until its dialect or login is known; then it is resolved as it is known."""

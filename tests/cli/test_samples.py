@@ -54,7 +54,7 @@ def test_protocols(options: str) -> None:
 
 
 def test_explain_of_one_message_of_each_protocol_and_side() -> None:
-    one = {(m["protocol"], m["direction"]): m for m in reversed(messages()) if m["op"] is not None}
+    one = {(m["protocol"], m["direction"]): m for m in reversed(messages()) if "op" in m}
 
     assert len(one) == 10
     for m in one.values():
@@ -70,22 +70,22 @@ import sys
 {first}
 from mqpcap.capture import captures
 from mqpcap.cli import main
-from mqpcap.pipeline import dissect
-from mqpcap.message_bytes import MessageBytes, Wanted
+from mqpcap.message_bytes import BytesPipeline
+from mqpcap.pipeline import Options
 
 seen = set()
+
+def look(output):
+    for m in output.rows.to_pylist() if output.table == "messages" else []:
+        data, protocol = m["bytes"], m["protocol"]
+        key = (protocol, m["direction"], {every})
+        if key not in seen:
+            seen.add(key)
+            words = ["explain", "--hex", data.hex(), "--protocol", protocol, "--direction", m["direction"]]
+            main.main(words, standalone_mode=False)
+
 for capture in captures(sys.argv[1:]).captures:
-    rows = [(c.protocol, m) for c in dissect(capture).chunks() for m in c.messages.to_pylist()]
-    places = ("connection_id", "src_ip", "src_port", "stream_offset", "frame_len")
-    wanted = [Wanted(*(m[name] for name in places)) for _, m in rows]
-    with MessageBytes(capture, wanted) as message_bytes:
-        for (protocol, m), want in zip(rows, wanted, strict=True):
-            data = message_bytes.runs(want)[0].data
-            key = (protocol, m["direction"], {every})
-            if key not in seen:
-                seen.add(key)
-                words = ["explain", "--hex", data.hex(), "--protocol", protocol, "--direction", m["direction"]]
-                main.main(words, standalone_mode=False)
+    BytesPipeline(capture, Options(), look).run()
 print(len(seen), "scapy" in sys.modules, file=sys.stderr)
 """
 

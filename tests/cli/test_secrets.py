@@ -26,18 +26,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 from numpy.typing import NDArray
 from torture import ACK, CLIENT_PORT, PSH, SYN, Segment, pcap
 
-from mqpcap.cli import main
+import running
 from mqpcap.cli.dumps import dump
 from mqpcap.errors import ProtocolError
 from mqpcap.explain import MAX_ITEMS, explanation, hidden
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.fields import Array, Message, Text
 from mqpcap.schema.protocol import ANY, Claim, Envelope, Layout, MessageQueue, Verdict
-from mqpcap.tables.arrow import Policy, _under_policy
+from mqpcap.tables.messages import Policy, _under_policy
 
 SEED = 14
 DAMAGED = 1000
@@ -261,35 +260,38 @@ def test_the_finder_finds_each_shape() -> None:
 
 
 def run(*arguments: str | Path) -> bytes:
-    result = CliRunner().invoke(main, [str(a) for a in arguments])
-    assert result.exit_code in (0, 1), result.output
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.output
-    return result.stdout_bytes
+    ended = running.run(*arguments)
+    assert ended.exit_code in (0, 1), ended.stderr
+    return ended.stdout.encode()
 
 
 def explanations(path: Path, options: Sequence[str]) -> bytes:
     """``explain`` of every message, as text and as JSON, in one pass over the capture."""
+    from mqpcap.capture import captures
     from mqpcap.cli.explain import _tell
-    from mqpcap.cli.messages import Bytes, explained
+    from mqpcap.cli.messages import explained, hidden
     from mqpcap.cli.options import Choices
-    from mqpcap.cli.reading import Outcome, dissections, found
-    from mqpcap.cli.time_merge import Ordered
+    from mqpcap.cli.outcomes import Row
+    from mqpcap.cli.reading import Outcome
     from mqpcap.decode.framing import DecodeAs
+    from mqpcap.message_bytes import BytesPipeline
+    from mqpcap.pipeline import Output
 
     rules = [re.fullmatch(r"tcp.port==(\d+),(\w+)", option) for option in options[1::2]]
     outcome = Outcome(Choices(decode_as=tuple(DecodeAs(int(x[1]), x[2]) for x in rules if x), quiet=True))
     said = StringIO()
-    with Ordered() as ordered, redirect_stdout(said):
-        captures = found((str(path),), outcome).captures
-        for number, dissection in enumerate(dissections(captures, outcome)):
-            for chunk in dissection.chunks():
-                ordered.add(number, chunk)
-        with Bytes(captures, ordered.rows(), outcome) as data:
-            for row in ordered.rows():
-                (first, *_) = data.runs(row)
-                told = explained(row, first.data, inside=False)
-                _tell(told, row, first.veil, False, outcome)
-                _tell(told, row, first.veil, True, outcome)
+
+    def tell(output: Output) -> None:
+        if output.fields is None or output.protocol is None:
+            return
+        for message, fields in zip(output.rows.to_pylist(), output.fields.to_pylist(), strict=True):
+            row = Row(0, output.protocol, message, fields)
+            for as_json in (False, True):
+                _tell(explained(row, inside=False), row, hidden(row, outcome.choices), as_json, outcome)
+
+    with redirect_stdout(said):
+        for capture in captures([str(path)]).captures:
+            BytesPipeline(capture, outcome.choices.dissection(), tell).run()
     return said.getvalue().encode()
 
 

@@ -838,3 +838,41 @@ def test_compressed_requests_are_found_in_the_middle() -> None:
             memoryview(data), 0, len(data), layout.header_pc, layout.op_reg, memoryview(layout.table),
             memoryview(program.alt_pc), True, 2,
         )  # fmt: skip
+
+
+# -- gzip by classes -----------------------------------------------------------------------------------
+
+PRODUCED = bytes.fromhex("0001 74 00000000 00000002 6869 ffffffff")  # section 7.1: topic, no key, value, partition -1
+
+
+def test_a_body_that_the_flags_say_is_packed_is_built_packed() -> None:
+    built = bytes(FlyMQ(flags=3) / flymq.FlyMQProduce(topic="t", value="hi"))
+
+    assert gzip.decompress(built[8:]) == PRODUCED
+    assert built[:8] == b"\xaf\x01\x01\x03" + (len(built) - 8).to_bytes(4, "big")
+    assert bytes(FlyMQ(flags=1) / flymq.FlyMQProduce(topic="t", value="hi"))[8:] == PRODUCED
+
+
+def test_an_edited_packed_message_stays_packed() -> None:
+    packed = gzip.compress(PRODUCED, 1)  # not the bytes that we would make
+    raw = b"\xaf\x01\x01\x03" + len(packed).to_bytes(4, "big") + packed
+    message = FlyMQ(raw)
+    assert bytes(message) == bytes(message.copy()) == raw
+
+    message.payload.value = b"ho"
+    del message.length
+
+    assert gzip.decompress(bytes(message)[8:]) == PRODUCED.replace(b"hi", b"ho")
+
+
+def test_a_packed_message_whose_flag_is_taken_is_sent_plain() -> None:
+    message = FlyMQ(bytes(FlyMQ(flags=3) / flymq.FlyMQProduce(topic="t", value="hi")))
+
+    message.flags = 1
+    del message.length
+
+    assert bytes(message) == b"\xaf\x01\x01\x01" + len(PRODUCED).to_bytes(4, "big") + PRODUCED
+
+
+def test_bytes_of_a_user_are_not_packed() -> None:
+    assert bytes(FlyMQ(flags=3, opcode=1) / b"as is")[8:] == b"as is"

@@ -38,7 +38,7 @@ from mqpcap.protocols.fq import (
 )
 from mqpcap.schema.fields import Message
 from mqpcap.schema.flaws import Flaw
-from mqpcap.schema.protocol import Claim, Direction, Evidence, Opening, Verdict
+from mqpcap.schema.protocol import Claim, Direction, Evidence, Opening, SharedFacts, Verdict
 
 KEY = bytes(range(1, 128))
 ID = bytes(range(0x10, 0x20))
@@ -486,24 +486,22 @@ def test_answer_to_a_login_tells_a_connection_whose_client_was_not_captured() ->
 # -- evidence ------------------------------------------------------------------------------------------
 
 
+Row = tuple[int, str, int, bytes]
+"""Time, layout, operation and bytes of a message."""
+Talk = tuple[Evidence, list[Row]]
+
+
 def connection(
     number: int, port: int = 8765, layouts: tuple[str, str] = ("connect_command", "command_s2c")
 ) -> Evidence:
     return Evidence(number, "10.0.0.9", port, True, 0, layouts=list(layouts))
 
 
-def observed(c: Evidence, rows: list[tuple[int, str, int, bytes]]) -> Evidence:
-    for ts_ns, layout, op, frame in rows:
-        direction = "s2c" if layout.endswith("s2c") else "c2s"
-        observe(PROTOCOL, c, direction, layout, frame, int(op), ts_ns)
-    return c
-
-
 def prefixed(*texts: bytes) -> bytes:
     return b"".join(len(text).to_bytes(2, "big") + text for text in texts)
 
 
-def asked(ts_ns: int, user: str, queue: str) -> list[tuple[int, str, int, bytes]]:
+def asked(ts_ns: int, user: str, queue: str) -> list[Row]:
     auth = b"\xaa\xaa\0\0" + prefixed(user.encode(), queue.encode() + b"\0mem:private", b"")
     return [
         (ts_ns, "connect_command", Word.COMMAND, Word.COMMAND.to_bytes(4, "big")),
@@ -511,22 +509,28 @@ def asked(ts_ns: int, user: str, queue: str) -> list[tuple[int, str, int, bytes]
     ]  # fmt: skip
 
 
-def login(number: int, user: str, queue: str, ts_ns: int, key: bytes = KEY, port: int = 8765) -> Evidence:
+def login(number: int, user: str, queue: str, ts_ns: int, key: bytes = KEY, port: int = 8765) -> Talk:
     granted = ts_ns + 1, "command_s2c", Code.AUTH_RESPONSE, b"\xaa\0" + prefixed(key)
-    return observed(connection(number, port), [*asked(ts_ns, user, queue), granted])
+    return connection(number, port), [*asked(ts_ns, user, queue), granted]
 
 
-def data(number: int, ts_ns: int, key: bytes = KEY, word: Word = Word.DATA, port: int = 8765) -> Evidence:
+def data(number: int, ts_ns: int, key: bytes = KEY, word: Word = Word.DATA, port: int = 8765) -> Talk:
     kind = {Word.DATA: "data", Word.PEER: "peer", Word.PEER_OLD: "peer_old"}[word]
     c = connection(number, port, (f"connect_{kind}", "full"))
     node = b"\x0a\0\0\1" if word == Word.PEER else b""
-    return observed(c, [(ts_ns, f"connect_{kind}", word, word.to_bytes(4, "big") + node + prefixed(key))])
+    return c, [(ts_ns, f"connect_{kind}", word, word.to_bytes(4, "big") + node + prefixed(key))]
 
 
-def facts(*connections: Evidence) -> list[tuple[str | None, str | None, str | None]]:
+def facts(*talks: Talk) -> list[tuple[str | None, str | None, str | None]]:
+    """User, queue and kind of each connection, when all messages were seen in order of time."""
     assert PROTOCOL.evidence is not None
-    facts = PROTOCOL.evidence.resolve(connections)
-    return [(f.client_name, f.group_name, f.columns["connection_kind"]) for f in facts]
+    shared = SharedFacts()
+    rows = sorted(((c, each) for c, some in talks for each in some), key=lambda x: x[1][0])
+    for c, (ts_ns, layout, op, frame) in rows:
+        direction = "s2c" if layout.endswith("s2c") else "c2s"
+        observe(PROTOCOL, c, direction, layout, frame, int(op), ts_ns, shared)
+    known = [PROTOCOL.evidence.resolve(c) for c, _ in talks]
+    return [(f.client_name, f.group_name, f.columns["connection_kind"]) for f in known]
 
 
 def test_key_ties_data_connections_to_their_login() -> None:
@@ -571,9 +575,7 @@ def test_peers_are_told_by_their_word(word: Word, kind: str) -> None:
 
 
 def test_refused_login_still_names_its_user() -> None:
-    refused = observed(connection(1), asked(1, "u1", "q1"))
-
-    assert facts(refused) == [("u1", "q1", "command")]
+    assert facts((connection(1), asked(1, "u1", "q1"))) == [("u1", "q1", "command")]
 
 
 def test_queue_name_the_broker_makes_up_is_unknown() -> None:
@@ -590,7 +592,7 @@ def test_queue_name_the_broker_makes_up_is_unknown() -> None:
     ],
 )
 def test_late_connection_is_of_a_kind_when_only_one_fits(layouts: tuple[str, str], kind: str | None) -> None:
-    assert facts(connection(1, layouts=layouts)) == [(None, None, kind)]
+    assert facts((connection(1, layouts=layouts), [])) == [(None, None, kind)]
 
 
 # -- the envelope --------------------------------------------------------------------------------------

@@ -9,8 +9,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import end_of, row, scapy_row
+from scapy.layers.inet import IP, TCP
 
-from mqpcap.protocols.msgq import PROTOCOL, MsgQ, MsgQFlat, MsgQHeader, MsgQJson, MsgQSplit, claims, tree
+import mqpcap.scapy  # noqa: F401 - it binds the port
+from mqpcap.protocols.msgq import (
+    PROTOCOL,
+    MsgQ,
+    MsgQFlat,
+    MsgQGetlname,
+    MsgQHeader,
+    MsgQJson,
+    MsgQLname,
+    MsgQSend,
+    MsgQSplit,
+    MsgQStats,
+    MsgQStatsReply,
+    MsgQSubscribe,
+    MsgQUnsubscribe,
+    claims,
+    tree,
+)
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import Claim, Opening, Verdict
 from mqpcap.tables.messages import shortened
@@ -130,6 +148,134 @@ def test_scapy_tells_the_layouts_apart(frame: bytes, cls: type) -> None:
 
     assert type(packet.payload) is cls
     assert bytes(packet) == frame
+
+
+def item(text: str, kind: int = 0x21) -> bytes:
+    """An item of up to 255 bytes: type and length code, length, bytes. DATA is 21, UTF8 28, INT 26, a hash 22."""
+    return bytes([kind, len(text)]) + text.encode()
+
+
+def pairs(kind: int = 0x21, **words: str) -> bytes:
+    tags = {name.removesuffix("_"): text for name, text in words.items()}
+    return b"".join(bytes([len(tag)]) + tag.encode() + item(text, kind) for tag, text in tags.items())
+
+
+def as_json(header: str, body: str = "") -> bytes:
+    return split(header.encode(), body.encode())
+
+
+# The document's eight messages. Flat as it prints them, split and json as sections 3 and 5 of the notes have them.
+SENT = {"from_": "a@h", "to": "*", "group": "g", "instance": "*", "seq": "1"}
+SPLIT_SENT = b"Skan" + pairs(0x28, type="send", **SENT)
+JSON_SENT = '{"type": "send", "from": "a@h", "to": "*", "group": "g", "instance": "*", "seq": "1"'
+DOCUMENT = {
+    "getlname": (MsgQGetlname, {}, GETLNAME_FLAT, GETLNAME_SPLIT, as_json('{"type": "getlname"}')),
+    "lname": (
+        MsgQLname,
+        {"lname": "x@h"},
+        flat(pairs(lname="x@h")),
+        split(b"Skan" + pairs(0x28, type="getlname"), b"Skan" + pairs(0x28, lname="x@h")),
+        as_json('{"type": "getlname"}', '{"lname": "x@h"}'),
+    ),
+    "send": (
+        MsgQSend,
+        SENT | {"msg": {"k": "v"}},
+        flat(pairs(type="send", **SENT) + b"\3msg\x21\x09Skan" + pairs(k="v")),
+        split(SPLIT_SENT, b"Skan" + pairs(0x28, k="v")),
+        as_json(JSON_SENT + "}", '{"k": "v"}'),
+    ),
+    "reply": (
+        MsgQSend,
+        SENT | {"repl": "7"},
+        flat(pairs(type="send", **SENT, repl="7")),
+        split(SPLIT_SENT + pairs(0x28, repl="7")),
+        as_json(JSON_SENT + ', "repl": "7"}'),
+    ),
+    "subscribe": (
+        MsgQSubscribe,
+        {"group": "g", "instance": "*", "subtype": "normal"},
+        flat(pairs(type="subscribe", group="g", instance="*", subtype="normal")),
+        split(b"Skan" + pairs(0x28, type="subscribe", group="g", instance="*", subtype="normal")),
+        as_json('{"type": "subscribe", "group": "g", "instance": "*", "subtype": "normal"}'),
+    ),
+    "unsubscribe": (
+        MsgQUnsubscribe,
+        {"group": "g", "instance": "*"},
+        flat(pairs(type="unsubscribe", group="g", instance="*")),
+        split(b"Skan" + pairs(0x28, type="unsubscribe", group="g", instance="*")),
+        as_json('{"type": "unsubscribe", "group": "g", "instance": "*"}'),
+    ),
+    "stats": (
+        MsgQStats,
+        {},
+        flat(pairs(type="stats")),
+        split(b"Skan" + pairs(0x28, type="stats")),
+        as_json('{"type": "stats"}'),
+    ),
+    "stats reply": (
+        MsgQStatsReply,
+        {"stats": "s"},
+        flat(pairs(stats="s")),
+        split(b"Skan" + pairs(0x28, type="stats"), b"Skan" + pairs(0x28, stats="s")),
+        as_json('{"type": "stats"}', '{"stats": "s"}'),
+    ),
+}
+
+
+@pytest.mark.parametrize("form", ["flat", "typed", "split", "json"])
+@pytest.mark.parametrize("name", DOCUMENT)
+def test_messages_of_the_document_are_built_and_read_by_their_words(name: str, form: str) -> None:
+    cls, words, in_flat, in_split, in_json = DOCUMENT[name]
+    # A typed library writes the same bytes with UTF8 for DATA; what is in msg stands in a DATA item all the same.
+    in_typed = in_flat.replace(b"\x21", b"\x28").replace(b"msg\x28", b"msg\x21")
+    wanted = {"flat": in_flat, "typed": in_typed, "split": in_split, "json": in_json}[form]
+
+    assert bytes(MsgQ() / cls(form=form, **words)) == wanted
+
+    read = MsgQ(wanted)
+    assert {word: getattr(read.payload, word) for word in words} == words
+    assert bytes(read) == wanted
+    framed = IP(bytes(IP() / TCP(sport=40000, dport=9912) / wanted))
+    assert {word: getattr(framed[MsgQ].payload, word) for word in words} == words
+    alone = cls(wanted[4:])
+    assert {word: getattr(alone, word) for word in words} == words
+    assert (alone.form, bytes(alone)) == (form, wanted[4:])
+
+
+def test_a_word_changed_in_a_message_read_alone_changes_its_bytes() -> None:
+    message = MsgQSubscribe(flat(pairs(type="subscribe", group="g", instance="*"))[4:])
+
+    message.group = "other"
+
+    assert bytes(message) == flat(pairs(type="subscribe", group="other", instance="*"))[4:]
+
+
+def test_a_message_of_another_type_is_not_read() -> None:
+    assert bytes(MsgQSend(GETLNAME_FLAT[4:])) == GETLNAME_FLAT[4:]
+    assert MsgQSend(GETLNAME_FLAT[4:]).haslayer("Raw")
+
+
+def test_forms_take_a_dict() -> None:
+    words: Any = {"type": "getlname"}
+    example = {
+        "from": "sender@host", "to": "recipient@host", "seq": 1234,
+        "data": {"list": [1, 2, None, "this"], "description": "Fun for all"},
+    }  # fmt: skip
+
+    assert bytes(MsgQ() / MsgQFlat(tree=words)) == GETLNAME_FLAT
+    assert bytes(MsgQ() / MsgQFlat(tree=example)) == EXAMPLE
+    assert bytes(MsgQ() / MsgQSplit(header=MsgQHeader(tree=words))) == GETLNAME_SPLIT
+    assert bytes(MsgQ() / MsgQJson(header=words, body={"a": [1]})) == as_json('{"type": "getlname"}', '{"a": [1]}')
+
+
+def test_an_unknown_form_is_refused() -> None:
+    with pytest.raises(ValueError, match="no form 'xml'"):
+        bytes(MsgQGetlname(form="xml"))
+
+
+def test_a_word_of_no_message_is_no_attribute() -> None:
+    with pytest.raises(AttributeError):
+        _ = MsgQ(GETLNAME_FLAT).payload.colour
 
 
 def test_scapy_shows_trees_as_json() -> None:

@@ -14,8 +14,8 @@ def test_a_tree_is_shown_as_json_and_what_is_none_as_bytes() -> None:
 
 
 def test_what_is_drawn_is_read() -> None:
-    assert tree.text(Tree("tree").randval()) is not None
-    assert isinstance(json.loads(Json("header").randval()), dict)
+    assert tree.text(Tree("tree").draw()) is not None
+    assert isinstance(json.loads(Json("header").draw()), dict)
 
 
 def test_inside_a_tree() -> None:

@@ -207,11 +207,11 @@ def test_no_item_outgrows_its_room(item: str, tag: bytes) -> None:
 
     text = tree.text(content)
 
-    assert text is not None and len(text.encode()) <= typed.GROWTH * len(content) + 2
+    assert text is not None and len(text.encode()) <= tree.GROWTH * len(content) + 2
 
 
 def test_control_characters_take_all_the_room_there_is() -> None:
-    text = typed.text(typed.encode({"k": b"\x01" * 20_000}))
+    text = tree.text(tree.encode({"k": b"\x01" * 20_000}))
 
     assert text == '{"k":"' + "\\u0001" * 20_000 + '"}'
 

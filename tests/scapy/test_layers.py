@@ -1,22 +1,32 @@
 """The Scapy face: what users of Scapy see of the protocols."""
 
+import collections
+import copy
+import gc
 import importlib
 import importlib.metadata
 import io
+import json
 import keyword
+import pickle
 import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from scapy.config import conf
 from scapy.layers.inet import IP, TCP
 from scapy.layers.l2 import CookedLinux, Ether
-from scapy.packet import Packet, Raw, bind_bottom_up, fuzz, split_bottom_up
+from scapy.packet import Packet, Padding, Raw, bind_bottom_up, fuzz, split_bottom_up
 from scapy.sendrecv import AsyncSniffer, sniff
+from scapy.sessions import TCPSession
 from scapy.utils import rdpcap, wrpcap
+from scapy.volatile import RandBin, RandInt, RandIP, RandNum, RandString
 
 import mqpcap.scapy as face
 from mqpcap.capture import captures
@@ -25,8 +35,25 @@ from mqpcap.errors import ProtocolError
 from mqpcap.pipeline import Options, dissect
 from mqpcap.protocols import protocols
 from mqpcap.protocols.blipmq import BlipMQ, BlipMQPing, BlipMQPublish, BlipMQPublishV2, BlipMQSubscribeV2
-from mqpcap.protocols.flymq import FlyMQ
-from mqpcap.protocols.fq import FqCommand, FqConnect, FqMessage
+from mqpcap.protocols.flymq import (
+    FlyMQ,
+    FlyMQAuth,
+    FlyMQAuthResponse,
+    FlyMQFetchReply,
+    FlyMQListTopicsReply,
+    FlyMQProduce,
+    FlyMQRecord,
+)
+from mqpcap.protocols.fq import (
+    FqAuth,
+    FqCommand,
+    FqConnect,
+    FqConnectPeer,
+    FqMessage,
+    FqQueueDetail,
+    FqStatus,
+    FqStatusValue,
+)
 from mqpcap.protocols.kokaq import (
     Kokaq,
     KokaqAnswer,
@@ -39,7 +66,7 @@ from mqpcap.protocols.kokaq import (
     KokaqRequest,
     KokaqRequestLsb,
 )
-from mqpcap.protocols.msgq import MsgQ
+from mqpcap.protocols.msgq import MsgQ, MsgQGetlname
 from mqpcap.scapy.session import MqSession, Seen
 from mqpcap.schema import fields
 from mqpcap.schema.compiler import RESERVED, compile
@@ -198,6 +225,66 @@ def test_bits_and_what_announces_a_body_need_not_be_given(name: str) -> None:
     assert bytes(built) == bytes.fromhex(wanted)
 
 
+# binary.go: list replies count their topics; FqMessage of the document: no exchange, route and sender, an id of zeros.
+PLAIN_VALUES = {
+    "list of texts": (FlyMQListTopicsReply(topics=["a", "bc"]), "00000002 0001 61 0002 6263"),
+    "one text for a list": (FlyMQListTopicsReply(topics="bc"), "00000001 0002 6263"),
+    "text that is not ascii": (FlyMQListTopicsReply(topics=["\u00fc"]), "00000001 0002 c3bc"),
+    "hops": (
+        FqMessage(hops=["10.0.0.1", b"\x01\x02\x03\x04"]),
+        "00 00" + "00" * 16 + "00 02 0a000001 01020304 00000000",
+    ),
+    "node id": (FqConnectPeer(node_id="10.0.0.1", client_key="k"), "0a000001 0001 6b"),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN_VALUES)
+def test_values_are_given_as_people_write_them(name: str) -> None:
+    built, wanted = PLAIN_VALUES[name]
+
+    assert bytes(built) == bytes.fromhex(wanted)
+
+
+def test_text_appended_to_a_list_is_built_as_text() -> None:
+    reply = FlyMQListTopicsReply(bytes.fromhex("00000001 0001 61"))
+    reply.topics.append("bc")
+
+    assert bytes(reply) == bytes.fromhex("00000002 0001 61 0002 6263")
+
+
+def test_a_text_that_is_no_address_is_refused() -> None:
+    with pytest.raises(ValueError, match="localhost"):
+        FqMessage(hops=["localhost"])
+
+
+def test_addresses_read_as_dotted_text() -> None:
+    assert "hops=[10.0.0.1]" in repr(FqMessage(hops=[b"\x0a\x00\x00\x01"]))
+
+
+VOLATILE = {
+    "text with its length field": BlipMQ() / BlipMQPublish(topic=RandString(5), body=RandBin(RandNum(0, 9))),
+    "text with its prefix": FlyMQ() / FlyMQProduce(topic=RandString(RandNum(1, 9)), key=RandString(3), value="x"),
+    "a flag of another field": BlipMQ() / BlipMQPublishV2(topic="t", ttl_ms=RandInt()),
+    "items of a list": FlyMQListTopicsReply(topics=[RandString(RandNum(1, 9)), "b"]),
+    "addresses": FqMessage(hops=[RandIP()]),
+    "records of a list": FqStatus(status_values=[FqStatusValue(name_=RandString(RandNum(1, 9)), value=RandInt())]),
+    "a part": FqAuth(user="u", queue_detail=FqQueueDetail(queue=RandString(RandNum(1, 9)), queue_type="mem")),
+}
+
+
+@pytest.mark.parametrize("name", VOLATILE)
+def test_volatile_values_are_drawn_for_each_build(name: str) -> None:
+    message = VOLATILE[name]
+
+    built = [bytes(message) for _ in range(20)]
+
+    assert len(set(built)) > 10
+    for raw in built:
+        read = type(message)(raw)
+        assert Raw not in read
+        assert bytes(read) == raw
+
+
 def test_the_last_word_on_bits_counts() -> None:
     """``qos_flags`` is bits 0 and 1 for the QoS, 7 for a TTL and 6 for a key."""
     publish = BlipMQPublishV2(bytes(BlipMQPublishV2(qos=1, ttl_ms=5, topic="t")))
@@ -220,6 +307,55 @@ def test_a_value_too_great_for_its_bits_is_refused() -> None:
 
 def test_bits_not_given_are_those_of_their_number() -> None:
     assert (Kokaq().message_type, Kokaq().rq, KokaqAnswer(status_reason=0x13).reason) == (1, 2, 3)
+
+
+STACKED = {
+    "blipmq": (BlipMQ(correlation_id=7) / BlipMQPublish(qos=1, topic="t", body="hi"), PUBLISH),
+    "flymq": (FlyMQ(opcode=5) / FlyMQListTopicsReply(), bytes.fromhex("af010501 00000004 00000000")),
+    "msgq": (MsgQ() / MsgQGetlname(), bytes.fromhex("00000013 536b616e 0474797065 2108 6765746c6e616d65")),
+}
+
+
+@pytest.mark.parametrize(("message", "raw"), STACKED.values(), ids=STACKED.keys())
+def test_stacked_messages_have_lengths_of_their_own(message: Packet, raw: bytes) -> None:
+    assert bytes(message / message / message) == raw * 3
+    assert bytes(message / Raw(b"more")) != raw + b"more"  # what is no message belongs to the one in front of it
+    assert bytes(message / Raw(b"more") / message) == bytes(message / Raw(b"more")) + raw
+
+
+def test_first_message_of_a_segment_is_edited_alone() -> None:
+    first = seen(PUBLISH + PING, 5555)[BlipMQ]
+
+    first.payload.body = b"hello"
+    del first.length
+
+    # PUBLISH with three bytes more.
+    assert bytes(first) == b"\0\0\0\x12" + PUBLISH[4:-2] + b"hello" + PING
+
+
+def test_what_is_behind_the_last_message_of_a_segment_stays_there() -> None:
+    produce = FlyMQ(flags=3) / FlyMQProduce(topic="t", value="hi")
+    packed = bytes(produce)
+    found = seen(packed + b"tail", 9092)
+    assert bytes(found[FlyMQ]) == packed + b"tail"
+
+    found[FlyMQProduce].value = "ho"
+    del found[FlyMQ].length
+
+    edited = bytes(FlyMQ(flags=3) / FlyMQProduce(topic="t", value="ho"))
+    assert bytes(found[FlyMQ]) == edited + b"tail"
+
+
+@pytest.mark.parametrize("name", ["kokaq metadata", "kokaq error", "kokaq go1 push", "kokaq go1 answer"])
+@pytest.mark.parametrize("tail", [b"garbage", b"\1", bytes.fromhex("04200106 00000010 01020000")])
+def test_what_follows_a_kokaq_frame_is_not_of_it(name: str, tail: bytes) -> None:
+    raw = bytes.fromhex(PARTS[name][1])
+
+    found = Kokaq(raw + tail)
+
+    assert found.getlayer("Padding").load == tail
+    assert not getattr(found.payload, "trailer", b"") or found.payload.trailer == bytes(12)
+    assert bytes(found) == raw + tail
 
 
 def test_changed_field_changes_the_bytes() -> None:
@@ -247,7 +383,7 @@ def test_fuzz_builds_what_the_interpreter_reads(
 ) -> None:
     from reading import row
 
-    for seed in range(5):
+    for seed in range(10):
         random.seed(seed)
         body = fuzz(cls())
         if layout.header is not None:
@@ -257,6 +393,131 @@ def test_fuzz_builds_what_the_interpreter_reads(
 
         _, flaw, _ = row(protocol, layout.name, raw)
         assert flaw == 0, raw
+
+
+def test_fuzz_draws_anew_for_each_build_and_copy() -> None:
+    random.seed(1)
+    for message in (fuzz(BlipMQ() / BlipMQPublish()), fuzz(FqMessage()), fuzz(FlyMQListTopicsReply())):
+        for one in (message, message.copy(), pickle.loads(pickle.dumps(message))):
+            assert len({bytes(one) for _ in range(20)}) > 10
+
+
+def test_fuzz_draws_edges_and_bytes_of_all_kinds() -> None:
+    random.seed(2)
+    drawn = [BlipMQ(bytes(fuzz(BlipMQ() / BlipMQPublish())))[BlipMQPublish] for _ in range(300)]
+
+    assert {0, 255} <= {x.qos for x in drawn}
+    assert {0, 255} <= {len(x.topic) for x in drawn}
+    assert any(x.topic != x.topic.decode().encode("ascii", "ignore") for x in drawn)
+    assert len({byte for x in drawn for byte in x.body}) == 256
+
+
+def test_fuzz_leaves_what_was_given() -> None:
+    built = BlipMQ(bytes(BlipMQ(correlation_id=7) / fuzz(BlipMQPublish(topic="t"))))
+
+    assert (built.correlation_id, built.topic) == (7, b"t")
+
+
+def test_random_keeps_the_bounds() -> None:
+    class Bounded(fields.Message):
+        name = "bounded"
+        fields_desc = [
+            fields.U8("number", at_least=5, at_most=6),
+            fields.Bytes("key", prefix=1, at_least=20, at_most=21),
+            fields.Bytes("none", prefix=1, at_most=0),
+        ]
+
+    random.seed(3)
+    for _ in range(200):
+        drawn = Bounded.random()
+        assert (drawn.number in (5, 6), len(drawn.key) in (20, 21), drawn.none) == (True, True, b"")
+
+
+def test_flags_given_beside_their_parts_are_sent_as_given() -> None:
+    """Bit 7 says that there is a TTL; a sender that lies about it can be built."""
+    assert bytes(BlipMQPublishV2(qos_flags=0x01, ttl_ms=5, topic="t")) == b"\x01" + b"\0\0\0\5" + b"\0\1t"
+    assert bytes(BlipMQPublishV2(qos_flags=0x82, qos=1, topic="t")) == b"\x82" + bytes(4) + b"\0\1t"
+    assert bytes(KokaqAnswer(status_reason=0x13, reason=1))[9] == 0x13
+
+
+def test_json_has_the_messages_inside_as_objects() -> None:
+    reply = FlyMQFetchReply(next_offset=2, records=[FlyMQRecord(offset=1, key="k", value="v")])
+
+    said = json.loads((FlyMQ(opcode=7) / reply).json())
+
+    assert said["payload"]["records"] == [{"offset": 1, "key": "k", "value": "v"}]
+    assert json.loads(FqMessage(hops=["10.0.0.1"]).json())["hops"] == ["10.0.0.1"]
+
+
+def test_a_login_is_answered_under_the_opcode_of_the_server() -> None:
+    """Section 3 of FlyMQ's notes: 0x70 comes from clients only, its answer is 0x71."""
+    assert bytes(FlyMQ() / FlyMQAuthResponse())[2] == 0x71
+    assert bytes(FlyMQ() / FlyMQAuth())[2] == 0x70
+
+
+def test_the_face_is_not_without_scapy() -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", "import mqpcap.schema.scapy_stub\nfrom mqpcap.scapy import *"],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+    assert "import mqpcap.scapy first" in said.stderr
+
+
+MISFITS = {
+    "a header cut short": (BlipMQ, b"\0\0\0\1"),
+    "a length below its least": (BlipMQ, bytes.fromhex("00000001 03 0000000000000007".replace(" ", ""))),
+    "a wrong magic": (FlyMQ, b"\xaf\3"),
+    "an odd byte": (FqCommand, b"\xa7"),
+    "a name that overruns": (FqMessage, b"\xff" + bytes(40)),
+    "a foreign frame": (Kokaq, b"GET / HTTP/1.1\r\n\r\n"),
+}
+
+
+@pytest.mark.parametrize(("cls", "raw"), MISFITS.values(), ids=MISFITS.keys())
+def test_bytes_that_do_not_fit_build_as_they_came(cls: type[fields.Message], raw: bytes) -> None:
+    found = cls(raw)
+
+    assert bytes(found) == raw
+    assert bytes(found.copy()) == raw
+    assert found[Raw].load == raw
+
+
+def test_command_of_bytes_that_do_not_fit_is_that_of_the_bytes() -> None:
+    assert BlipMQ(b"\0\0\0\1").command() == "Raw(load=b'\\x00\\x00\\x00\\x01')"
+    assert BlipMQ(PING).command().endswith("/BlipMQPing(trailing_bytes=b'')")
+
+
+def test_lists_of_a_message_that_does_not_fit_are_its_own() -> None:
+    FqMessage(b"\xff").hops.append(b"\1\2\3\4")
+
+    assert FqMessage().hops == []
+    assert FqMessage(b"\xff").hops == []
+
+
+@cache
+def corpus() -> list[tuple[type[fields.Message], bytes]]:
+    """Some messages of every sample capture: the class that reads them and their bytes."""
+    return [(type(m), m.original) for path in CAPTURES for m in messages(str(path))[:20]]
+
+
+@settings(max_examples=800)
+@given(data=st.data())
+def test_any_bytes_build_as_they_came(data: st.DataObject) -> None:
+    """Bytes changed, cut, put in and appended: alone, under another class, in a packet."""
+    cls, raw = data.draw(st.sampled_from(corpus()))
+    at, size = data.draw(st.tuples(st.integers(0, len(raw)), st.integers(0, 4)))
+    mutant = raw[:at] + data.draw(st.binary(max_size=4)) + raw[at + size :]
+    mutant = mutant[: data.draw(st.sampled_from((len(mutant), at)))] + data.draw(st.sampled_from((b"", b"\0", raw)))
+    assume(mutant)
+
+    other = data.draw(st.sampled_from(list(CLASSES.values())))
+    protocol = cls.of_protocol
+    assert bytes(cls(mutant)) == bytes(cls(mutant).copy()) == bytes(other(mutant)) == mutant
+    if protocol is not None:
+        ports = data.draw(st.permutations((protocol.ports[0], 40000)))
+        framed = bytes(packet(mutant[:60000], *ports))
+        assert bytes(Ether(framed)) == framed
 
 
 # -- one packet ----------------------------------------------------------------------------------------
@@ -354,6 +615,39 @@ def test_binding_twice_binds_once() -> None:
 def test_packets_build_as_they_came(path: Path) -> None:
     for each in rdpcap(str(path)):
         assert bytes(each) == each.original
+
+
+# -- Scapy's own session ---------------------------------------------------------------------------------
+
+# Captures on the protocols' own ports, with all their bytes.
+WHOLE = (
+    "blipmq/qos1", "flymq/core", "flymq/gzip", "flymq/users", "fq/session", "fq/node_client", "kokaq/doc_session",
+    "kokaq/go1_session", "kokaq/lean_session", "msgq/flat_session", "msgq/json_session", "msgq/split_session",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_scapys_tcp_session_finds_the_messages(name: str) -> None:
+    path = str(ROOT / "pcaps" / f"{name}.pcap")
+    found = collections.defaultdict(list)
+    for each in sniff(offline=path, session=TCPSession, quiet=True):
+        for layer in each[TCP].payload.iterpayloads() if TCP in each else ():
+            if isinstance(layer, fields.Message) and layer.of_protocol is not None:
+                found[each[TCP].sport, each[TCP].dport].append(type(layer))
+
+    wanted = collections.defaultdict(list)
+    for message in sorted(messages(path), key=lambda m: m.mq.stream_offset):
+        wanted[message.mq.src_port, message.mq.dst_port].append(type(message))
+
+    assert found == wanted
+
+
+@pytest.mark.parametrize("port", [5555, 9092, 9944, 9912, 8765])
+def test_foreign_streams_stay_raw_in_scapys_tcp_session(port: int) -> None:
+    found = sniff(offline=stream(b"GET / HTTP/1.1\r\n\r\n", 7, port), session=TCPSession, quiet=True)
+
+    assert b"".join(each[Raw].load for each in found if Raw in each) == b"GET / HTTP/1.1\r\n\r\n"
+    assert not any(isinstance(layer, fields.Message) for each in found for layer in each.iterpayloads())
 
 
 # -- the session ---------------------------------------------------------------------------------------
@@ -480,27 +774,37 @@ def test_packets_that_are_no_tcp_yield_nothing() -> None:
     assert messages([Ether() / Raw(b"x"), Ether() / IP() / Raw(b"y"), Raw(b"z")]) == []
 
 
+class Wire:
+    """A source that never ends."""
+
+    nonblocking_socket = False
+
+    def __init__(self, packets: list[Packet]) -> None:
+        self.packets = packets
+
+    def recv(self, size: int, **_: object) -> Packet:
+        each = self.packets.pop(0)
+        again = Ether(bytes(each))
+        again.time = each.time
+        return again
+
+
 def test_live_capture_gives_the_rest_when_flushed() -> None:
-    class Wire:
-        """A source that never ends."""
-
-        nonblocking_socket = False
-
-        def __init__(self, packets: list[Packet]) -> None:
-            self.packets = packets
-
-        def recv(self, size: int, **_: object) -> Packet:
-            each = self.packets.pop(0)
-            again = Ether(bytes(each))
-            again.time = each.time
-            return again
-
     source, session = Wire(stream(PUBLISH + PING + PUBLISH[:-1], 5)), MqSession()
 
     found = [m for _ in range(len(source.packets)) for m in session.recv(source)]
 
     assert [bytes(m) for m in [*found, *session.flush()]] == [PUBLISH, PING, PUBLISH[:-1]]
     assert session.flush() == []
+
+
+def test_live_capture_keeps_nothing_of_messages_that_nobody_has() -> None:
+    source, session = Wire(list(rdpcap(str(ROOT / "pcaps" / "flymq" / "pipelining.pcap")))), MqSession()
+    last = [m for _ in range(len(source.packets)) for m in session.recv(source)][-1]
+    gc.collect()
+
+    (kept,) = session._sources.values()
+    assert set(kept._pairs) <= {last.mq.key}
 
 
 def test_sniffer_in_the_background_yields_messages() -> None:
@@ -525,22 +829,98 @@ def test_supersession_sees_the_packets_first() -> None:
 
 KEYS = (
     "connection_id", "direction", "stream_offset", "frame_len", "ts_ns", "end_ts_ns", "first_packet", "last_packet",
-    "src_ip", "src_port", "dst_ip", "dst_port", "protocol", "op_code", "flaw", "gap_before_bytes", "resynced",
+    "src_ip", "src_port", "dst_ip", "dst_port", "protocol", "dialect", "op_code", "op", "flaw", "gap_before_bytes",
+    "resynced",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_session_agrees_with_the_tables(path: Path) -> None:
     (capture,) = captures([str(path)], sys.stdin.buffer).captures
-    rows = [r for chunk in dissect(capture).chunks() for r in chunk.messages.select(KEYS).to_pylist()]
+    rows = [r for chunk in dissect(capture).chunks for r in chunk.messages.select(KEYS).to_pylist()]
 
     found = messages(str(path))
 
     said = [{key: getattr(m.mq, key) for key in KEYS} for m in found]
-    order = ("connection_id", "direction", "stream_offset")
-    assert sorted(said, key=lambda r: [r[k] for k in order]) == sorted(rows, key=lambda r: [r[k] for k in order])
+    order = ("ts_ns", "first_packet", "connection_id", "direction", "stream_offset")
+    assert said == sorted(rows, key=lambda r: [r[k] for k in order])
     for message in found:
         assert (Raw in message) >= (message.mq.flaw is not None and message.mq.frame_len > len(message))
+
+
+@pytest.mark.parametrize("path", CAPTURES, ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_messages_build_as_they_came_and_from_their_command(path: Path) -> None:
+    for message in messages(str(path)):
+        assert bytes(message) == message.original
+        assert bytes(eval(message.command(), {"Raw": Raw, "Padding": Padding, **CLASSES})) == message.original
+
+
+@pytest.mark.parametrize("path", CAPTURES, ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_pairs_of_a_session_are_the_exchanges(path: Path) -> None:
+    (capture,) = captures([str(path)], sys.stdin.buffer).captures
+    answered = {
+        (r["connection_id"], r["request_offset"], r["reply_offset"])
+        for r in dissect(capture).exchanges.to_pylist()
+        if r["state"] == "answered"
+    }
+
+    pairs, left = sniff(offline=str(path), session=MqSession(), quiet=True).sr()
+
+    assert {(q.mq.connection_id, q.mq.stream_offset, a.mq.stream_offset) for q, a in pairs} == answered
+    assert all((q.mq.direction, a.mq.direction) == ("c2s", "s2c") for q, a in pairs)
+    assert all(q.mq.reply == a.mq.key for q, a in pairs)
+    assert not any(m.mq.reply for m in left)
+
+
+WAYS = {
+    "filter": lambda found: list(found.filter(lambda m: m.mq is not None)),
+    "copy": lambda found: [m.copy() for m in found],
+    "copy.copy": lambda found: [copy.copy(m) for m in found],
+    "copy.deepcopy": lambda found: [copy.deepcopy(m) for m in found],
+    "iteration": lambda found: [one for m in found for one in m],
+    "pickle": lambda found: [pickle.loads(pickle.dumps(m)) for m in found],
+    "pickled list": lambda found: list(pickle.loads(pickle.dumps(found))),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["flymq/gzip", "fq/errors", "kokaq/go1_session", "msgq/json_session", "blipmq/errors"])
+def test_messages_keep_what_the_session_said(way: str, name: str) -> None:
+    found = sniff(offline=str(ROOT / "pcaps" / f"{name}.pcap"), session=MqSession(), quiet=True)
+
+    again = WAYS[way](found)
+
+    assert [(m.mq, m.mq.reply, bytes(m), m.summary(), m.time) for m in again] == [
+        (m.mq, m.mq.reply, bytes(m), m.summary(), m.time) for m in found
+    ]
+    assert [m.show(dump=True) for m in again] == [m.show(dump=True) for m in found]
+
+
+def test_pickled_messages_still_pair() -> None:
+    found = sniff(offline=str(ROOT / "pcaps" / "flymq" / "pipelining.pcap"), session=MqSession(), quiet=True)
+
+    pairs, _ = pickle.loads(pickle.dumps(found)).sr()
+
+    assert [(q.mq, a.mq) for q, a in pairs] == [(q.mq, a.mq) for q, a in found.sr()[0]]
+
+
+def test_table_of_messages_by_what_the_session_said(capsys: pytest.CaptureFixture[str]) -> None:
+    found = sniff(offline=stream(HELLO + PUBLISH, 100), session=MqSession(), quiet=True)
+
+    found.make_table(lambda m: (m.mq.direction, m.mq.op, m.mq.stream_offset))
+
+    assert "PUBLISH 15" in capsys.readouterr().out
+
+
+def test_pairs_of_a_session_that_was_stopped_keep_to_their_connection() -> None:
+    """Not all exchanges are known before the end of a source; here nobody reads on to it."""
+    path = str(ROOT / "pcaps" / "flymq" / "pipelining.pcap")
+
+    pairs, _ = sniff(offline=path, session=MqSession(), quiet=True, count=100).sr()
+
+    assert pairs
+    assert all(q.mq.connection_id == a.mq.connection_id for q, a in pairs)
+    assert all((q.mq.direction, a.mq.direction) == ("c2s", "s2c") for q, a in pairs)
 
 
 # -- the extension -------------------------------------------------------------------------------------

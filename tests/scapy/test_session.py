@@ -31,7 +31,16 @@ from mqpcap.protocols.flymq import (
     FlyMQListTopics,
     FlyMQListTopicsReply,
 )
-from mqpcap.protocols.fq import FqAuth, FqBind, FqCommand, FqError, FqHeartbeat, FqStatus, FqStatusRequest
+from mqpcap.protocols.fq import (
+    FqAuth,
+    FqBind,
+    FqCommand,
+    FqError,
+    FqHeartbeat,
+    FqMessage,
+    FqStatus,
+    FqStatusRequest,
+)
 from mqpcap.protocols.kokaq import Kokaq, KokaqAnswer, KokaqPayload, KokaqRequest, KokaqSimple
 from mqpcap.protocols.msgq import MsgQ, MsgQFlat, MsgQJson
 from mqpcap.schema.fields import Message
@@ -65,11 +74,14 @@ FLYMQ = {
     "same": (FlyMQ() / FlyMQCreateTopicReply(success=1), FlyMQ() / FlyMQCreateTopic(topic=b"t"), True),
     "another": (FlyMQ() / FlyMQListTopicsReply(), FlyMQ() / FlyMQCreateTopic(topic=b"t"), False),
     "error": (FlyMQ() / FlyMQErrorCoded(), FlyMQ() / FlyMQCreateTopic(topic=b"t"), True),
+    "request-request": (FlyMQ() / FlyMQCreateTopic(topic=b"t"), FlyMQ() / FlyMQCreateTopic(topic=b"t"), False),
+    "reply-reply": (FlyMQ() / FlyMQCreateTopicReply(), FlyMQ() / FlyMQCreateTopicReply(), False),
 }
 KOKAQ = {
     "same": (KokaqAnswer(opaque=7, op_opaque=1, opcode=7), KokaqRequest(opaque=7, op_opaque=1, opcode=7), True),
     "opaque": (KokaqAnswer(opaque=8, op_opaque=1, opcode=7), KokaqRequest(opaque=7, op_opaque=1, opcode=7), False),
     "op_opaque": (KokaqAnswer(opaque=7, op_opaque=2, opcode=7), KokaqRequest(opaque=7, op_opaque=1, opcode=7), False),
+    "request": (KokaqRequest(opaque=7, op_opaque=1, opcode=7), KokaqRequest(opaque=7, op_opaque=1, opcode=7), False),
     "opcode": (KokaqAnswer(opaque=7, op_opaque=1, opcode=5), KokaqRequest(opaque=7, op_opaque=1, opcode=7), False),
 }
 FQ = {
@@ -153,6 +165,8 @@ WHOLE = {
     "flymq": (FlyMQ, FlyMQ() / FlyMQCreateTopicReply(success=1)),
     "kokaq": (Kokaq, KokaqAnswer(opaque=7, op_opaque=1, opcode=5, status=1, tag=2) / KokaqPayload(body=b"hello")),
     "fq": (FqCommand, FqCommand() / FqError(error_text=b"no")),
+    "fq message": (FqMessage, FqMessage(exchange="logging", route_="a", sender="me", hops=["10.0.0.1"], body="hello")),
+    "msgq": (MsgQ, MsgQ() / MsgQFlat(tree={"lname": "a"})),
 }
 
 

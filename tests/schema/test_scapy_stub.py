@@ -116,7 +116,7 @@ def taken_from_packet() -> set[str]:
     itself = ast.parse(inspect.getsource(wire.Message))
     every |= {*taken(itself, "self", "cls", "pkt", "packet", "clone", "body", "layer", "item", "inner")}
     own = wire.Message.__dict__.keys() - scapy.packet.Packet.__dict__.keys()
-    beneath = {*taken(itself)} - {"__init_subclass__"}
+    beneath = {*taken(itself)} - {"__init__", "__init_subclass__"}
     kinds = {"randval", "__init__", "gives"}  # super() of a kind, not of a message
     return {x for x in every if not x.startswith("__")} - own - kinds - {"until"} | beneath
 

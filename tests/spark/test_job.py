@@ -146,7 +146,7 @@ def test_deliveries_are_joined_server_by_server(tmp_path: Path, monkeypatch: pyt
     job.export(None, found, str(tmp_path / "tables"), Options(), share_count=4)
 
     assert of_export(tmp_path / "tables") == of_export(tmp_path / "local")
-    joins = Counter(task.split("-")[1] for task in done if task.startswith("c"))
+    joins = Counter(task.split("-")[2] for task in done if task.startswith("join"))
     assert min(joins[name] for name in ("blipmq", "flymq", "msgq")) > 1
     assert joins["fq"] == 1
 
@@ -186,14 +186,15 @@ def test_another_run_takes_up_what_a_killed_one_left(twenty: Path, tmp_path: Pat
     out = tmp_path / "tables"
     expected = of_export(local(found, tmp_path / "local"))
     staging = tmp_path / ".tables.mqpcap-spark"
-    first = job._Job(None, found, Options(), job.Place(str(staging)), None)
+    first = job._Job(None, found, Options(), job.Storage(str(staging)), None)
     first.begin(3, 2)
     task_count = first.run().task_count
     done = sorted((staging / "done").iterdir())
+    left = [done[0], *done[-5:]]
     for path in done[1:-5]:
         path.unlink()
     shutil.rmtree(staging / "data/messages")  # so no result that counts messages is whole
-    kept = sum(not any(f["table"] == "messages" for f in json.loads(path.read_text())["files"]) for path in done[-5:])
+    kept = sum(not any(f["table"] == "messages" for f in json.loads(path.read_text())["files"]) for path in left)
     mine = staging / job.JOB
     mine.write_text(mine.read_text().replace(f'"pid": {os.getpid()}', '"pid": 4194304'))
 
@@ -207,7 +208,7 @@ def test_another_run_takes_up_what_a_killed_one_left(twenty: Path, tmp_path: Pat
 
 def test_other_options_begin_anew(tmp_path: Path) -> None:
     found = captures([str(PCAPS / "flymq/core.pcap")]).captures
-    first = job._Job(None, found, Options(), job.Place(str(tmp_path / ".tables.mqpcap-spark")), None)
+    first = job._Job(None, found, Options(), job.Storage(str(tmp_path / ".tables.mqpcap-spark")), None)
     first.begin(None, 2)
     first.run()
 
@@ -339,7 +340,7 @@ def test_staging_directory_that_holds_something_else_is_refused(tmp_path: Path, 
     found = captures([str(PCAPS / "flymq/core.pcap")]).captures
     staging = tmp_path / ".tables.mqpcap-spark"
     if is_job:
-        first = job._Job(None, found, Options(), job.Place(str(staging)), None)
+        first = job._Job(None, found, Options(), job.Storage(str(staging)), None)
         first.begin(None, 2)
         first.run()
     (staging / name).parent.mkdir(parents=True, exist_ok=True)
@@ -354,7 +355,7 @@ def test_staging_directory_that_holds_something_else_is_refused(tmp_path: Path, 
 
 @pytest.mark.parametrize("place", [".tables.mqpcap-spark", ".tables.mqpcap-spark/data"])
 def test_no_link_is_followed_in_the_staging_directory(tmp_path: Path, place: str) -> None:
-    mine = tmp_path / "mine/done/a00000-0123456789ab.json"
+    mine = tmp_path / "mine/done/dissect-00000-0123456789ab.json"
     mine.parent.mkdir(parents=True)
     mine.write_text("mine")
     (tmp_path / place).parent.mkdir(exist_ok=True)
@@ -389,7 +390,7 @@ def test_local_path_as_a_uri_is_published_as_a_local_one(tmp_path: Path) -> None
 def test_staging_of_a_running_process_is_left_alone(tmp_path: Path) -> None:
     found = captures([str(PCAPS / "flymq/core.pcap")]).captures
     staging = tmp_path / ".tables.mqpcap-spark"
-    job._Job(None, found, Options(), job.Place(str(staging)), None).begin(None, 2)
+    job._Job(None, found, Options(), job.Storage(str(staging)), None).begin(None, 2)
     manifest = staging / job.JOB
     manifest.write_text(manifest.read_text().replace(f'"pid": {os.getpid()}', f'"pid": {os.getppid()}'))
 

@@ -98,7 +98,9 @@ def test_share_without_the_login_asks_for_it_and_hears_it(tmp_path: Path) -> Non
     asking = [one for one, mine in zip(shares, told, strict=True) if everything.without(mine).answers([], one.asked)]
 
     assert 0 < len(asking) < 7
-    assert sorted(f[:4] for one in told for f in one.facts.get("fq", ())) == sorted(f[:4] for f in everything.facts["fq"])
+    assert sorted(f[:4] for one in told for f in one.facts.get("fq", ())) == sorted(
+        f[:4] for f in everything.facts["fq"]
+    )
     assert not Heard().answers(shares[0].doubted, shares[0].asked)
 
 

@@ -17,7 +17,7 @@ from mqpcap.schema import fields
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.gzip_body import inflate
-from mqpcap.schema.protocol import ANY, ConnectionFacts, Evidence, Layout, MessageQueue, Seen
+from mqpcap.schema.protocol import ANY, ConnectionFacts, Evidence, Layout, MessageQueue, Seen, SharedFacts
 
 Said = tuple[dict[str, Any], Flaw]
 
@@ -53,7 +53,14 @@ def row(
 
 
 def observe(
-    protocol: MessageQueue, connection: Evidence, direction: str, layout: str, frame: bytes, op: int, ts_ns: int = 0
+    protocol: MessageQueue,
+    connection: Evidence,
+    direction: str,
+    layout: str,
+    frame: bytes,
+    op: int,
+    ts_ns: int = 0,
+    shared: SharedFacts | None = None,
 ) -> None:
     """Show a frame to the protocol's evidence."""
     assert protocol.evidence is not None
@@ -65,7 +72,7 @@ def observe(
     (raw,) = Reader(protocol).raw(spans)
     assert not raw.flaw.any()
     protocol.evidence.observe(
-        Seen(raw, n, [connection], n, np.full(1, direction == "c2s"), one * op, one * ts_ns, {})
+        Seen(raw, n, [connection], n, np.full(1, direction == "c2s"), one * op, one * ts_ns, shared or SharedFacts())
     )  # fmt: skip
 
 

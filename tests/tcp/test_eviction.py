@@ -10,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from segments import ACK, FIN, RST, SYN, B, Packet, segments
 
-from mqpcap.tcp.flow_table import LAYOUT
-from mqpcap.tcp.reassembly import CLOSED_NS, IDLE_NS, SILENT_NS, FlowColumns, Reassembler, StreamChunks, StreamRanges
+from mqpcap.tcp.chunks import StreamChunks, StreamRanges
+from mqpcap.tcp.eviction import CLOSED_NS, SILENT_NS
+from mqpcap.tcp.flow_table import IDLE_NS
+from mqpcap.tcp.flows import FlowColumns
+from mqpcap.tcp.reassembly import Reassembler
 
 WINDOW_NS = 20 * 1_000_000_000
 LEFT_OVER = 3
@@ -128,7 +131,7 @@ def _row(columns: FlowColumns, flow: int) -> tuple[object, ...]:
 
 
 def _spots(ranges: StreamRanges) -> list[tuple[int, tuple[object, ...]]]:
-    names = ("side", "offset", "length", "ts_ns", "snapped")
+    names = ("side", "offset", "length", "ts_ns", "snapped", "packet")
     rows = zip(*(getattr(ranges, name).tolist() for name in names), strict=True)
     return list(zip(ranges.flow.tolist(), rows, strict=True))
 
@@ -178,7 +181,7 @@ def test_connections_of_one_tuple_and_time_stay_apart_when_one_is_forgotten() ->
     reassembler = Reassembler()
     reassembler.feed(segments([*packets, Packet(client, B, (9 << 20) + 1, 0, ACK, b"x", ts_ns=CLOSED_NS)]))
     reassembler.feed(segments([Packet(("10.0.0.8", 1), B, 9, 0, SYN, ts_ns=CLOSED_NS + 6)]))
-    ids = reassembler.flows.columns().connection_ids().tolist()
+    ids = reassembler.flows.columns(reassembler.live).connection_ids().tolist()
 
     over = reassembler.expired()
     reassembler.end(over)
@@ -216,8 +219,12 @@ def test_forgotten_connections_take_their_history_along() -> None:
         over = reassembler.expired()
         reassembler.end(over)
         reassembler.forget(over)
-        assert (len(reassembler.live), reassembler._history_bytes, len(reassembler._history)) == (1, 1000, 1)
-        assert 1000 <= reassembler._s[LAYOUT["HISTORY"]] < 2000
+        assert (len(reassembler.live), reassembler._history.byte_count, len(reassembler._history.blocks)) == (
+            1,
+            1000,
+            1,
+        )
+        assert 1000 <= reassembler._table.history_bytes < 2000
 
 
 @pytest.mark.parametrize("pause_ns", [IDLE_NS, IDLE_NS + 1])
@@ -233,7 +240,7 @@ def test_history_of_a_silent_connection_waits_for_an_hour(pause_ns: int) -> None
         one.feed(window)
         two.feed(window)
         two.forget()
-    kept_bytes = two.reassembler._history_bytes
+    kept_bytes = two.reassembler._history.byte_count
     for reader in (one, two):
         reader.feed([packet.but(ts_ns=pause_ns) for packet in again])
 

@@ -1,14 +1,16 @@
 """Many connections as arrays say the same as each one's record."""
 
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from mqpcap.capture import captures
+from mqpcap.tcp.flow_records import NONE
+from mqpcap.tcp.flows import END_STATES
 from mqpcap.tcp.headers import Dissector
-from mqpcap.tcp.reassembly import END_STATES, NONE, FlowColumns, Reassembler, columns
+from mqpcap.tcp.reassembly import Reassembler
 
 PCAPS = sorted((Path(__file__).resolve().parents[2] / "pcaps").glob("*/*.pcap"))
 
@@ -21,37 +23,27 @@ def assembled(path: Path) -> Reassembler:
     return reassembler
 
 
-def assert_equal(one: FlowColumns, two: FlowColumns) -> None:
-    for name in (f.name for f in fields(FlowColumns)):
-        assert getattr(one, name).tolist() == getattr(two, name).tolist(), name
-
-
 @pytest.mark.parametrize("path", PCAPS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_columns_say_what_the_records_say(path: Path) -> None:
     flows = assembled(path).flows
 
-    of = flows.columns()
+    of = flows.columns(np.arange(len(flows)))
 
-    rows = np.arange(len(flows))
-    assert_equal(of, columns(list(flows), rows))
     assert of.connection_ids().tolist() == [f.connection_id for f in flows]
     assert of.community_ids() == [f.community_id for f in flows]
     assert of.ips(np.ones(len(flows), np.int64)) == [f.b_ip for f in flows]
+    assert of.ports(np.zeros(len(flows), np.int64)).tolist() == [f.a_port for f in flows]
     assert [END_STATES[i] for i in of.end_state] == [f.end_state for f in flows]
     assert (of.fin_offset != NONE).tolist() == [[x is not None for x in f.fin_offset] for f in flows]
+    assert of.syn.any(axis=1).tolist() == [f.syn_seen for f in flows]
 
 
 def test_columns_of_ipv6_endpoints_in_either_order() -> None:
     reassembler = assembled(next(p for p in PCAPS if p.stem == "http_5555"))
-    flow = reassembler.flows[0]
-    low, high = "2001:db8::1", "ffff::2"
-    made = [
-        type(flow)(**{f.name: getattr(flow, f.name) for f in fields(flow)} | {"version": 6, "a_ip": a, "b_ip": b})
-        for a, b in ((low, high), (high, low), (low, low))
-    ]
+    low, high = (0x20010DB8 << 32, 1), (-(1 << 48), 2)
+    hi, lo = (np.array([[one[i], two[i]] for one, two in ((low, high), (high, low), (low, low))]) for i in (0, 1))
+    of = replace(reassembler.flows.columns(np.zeros(3, np.int64)), version=np.full(3, 6), hi=hi, lo=lo)
 
-    of = columns(made, np.arange(3))
-
-    assert of.connection_ids().tolist() == [f.connection_id for f in made]
-    assert of.community_ids() == [f.community_id for f in made]
-    assert of.ips(np.zeros(3, np.int64)) == [low, high, low]
+    assert of.ips(np.zeros(3, np.int64)) == ["2001:db8::1", "ffff::2", "2001:db8::1"]
+    assert of.connection_ids().tolist() == [of.flow(row, row).connection_id for row in range(3)]
+    assert of.community_ids() == [of.flow(row, row).community_id for row in range(3)]

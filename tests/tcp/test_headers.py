@@ -22,7 +22,7 @@ from scapy.layers.vxlan import VXLAN
 from scapy.packet import Raw
 
 from mqpcap.capture import Window
-from mqpcap.tcp import headers
+from mqpcap.tcp import fragments, headers
 from mqpcap.tcp.headers import COUNTS, Dissector, address_text
 
 
@@ -335,7 +335,7 @@ def test_tunnelled_datagram_is_opened_after_it_is_whole():
 
 
 def test_number_of_unfinished_datagrams_is_bounded(monkeypatch):
-    monkeypatch.setattr(headers, "MAX_FRAGMENT_DATAGRAMS", 3)
+    monkeypatch.setattr(fragments, "MAX_FRAGMENT_DATAGRAMS", 3)
     dissector = Dissector()
     first = [fragment(IP(src="1.1.1.1", dst="2.2.2.2", id=number) / TCP() / Raw(BIG), 800)[0] for number in range(5)]
     found = dissector.segments(window([ETHER / piece for piece in first]))
@@ -345,7 +345,7 @@ def test_number_of_unfinished_datagrams_is_bounded(monkeypatch):
 
 
 def test_bytes_of_unfinished_datagrams_are_bounded(monkeypatch):
-    monkeypatch.setattr(headers, "MAX_FRAGMENT_BYTES", 1000)
+    monkeypatch.setattr(fragments, "MAX_FRAGMENT_BYTES", 1000)
     found = segments(*(ETHER / piece for piece in PIECES))
 
     assert payloads(found) == []
@@ -355,7 +355,7 @@ def test_bytes_of_unfinished_datagrams_are_bounded(monkeypatch):
 def test_identification_used_anew_after_a_minute_does_not_mix_datagrams():
     dissector = Dissector()
     frames = [ETHER / PIECES[0], *(ETHER / piece for piece in PIECES)]
-    late = headers.FRAGMENT_TIMEOUT_NS + 1
+    late = fragments.FRAGMENT_TIMEOUT_NS + 1
     found = dissector.segments(window(frames, ts_ns=[0, *([late] * len(PIECES))]))
 
     assert payloads(found) == [BIG]

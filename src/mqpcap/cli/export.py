@@ -28,6 +28,8 @@ def export(inputs: tuple[str, ...], out: str, allow_missing: bool, choices: Choi
     """
     from pathlib import Path
 
+    # Loaded before DIR is made: an interrupt may be lost in an import.
+    import mqpcap.pipeline  # noqa: F401
     from mqpcap.cli.parallel import grouped, write_unread
     from mqpcap.errors import OutputError
     from mqpcap.tables.parquet import Export

@@ -69,7 +69,7 @@ class Delivered:
 def keyed(
     rule: DeliveryRule, prints: Prints, batch: Batch | None, pairs: Pairs | None
 ) -> tuple[Published, Delivered, pa.Table, pa.Table] | None:
-    """The publishes and deliveries among some rows, and connection, destination and server of both; None without any."""
+    """The publishes and deliveries among some rows, and connection, destination and server of both; None without."""
     if rule.of_pairs:
         if pairs is None:
             return None
@@ -84,11 +84,17 @@ def keyed(
         requests = replies = batch.table, batch.flow, batch.offset, batch.ts_ns
         publishes, delivers = rule.keys(batch.table, prints)
     out, back = (
-        rows[0].select([*_NARROW]).take(pa.array(keys.rows)) for rows, keys in ((requests, publishes), (replies, delivers))
+        rows[0].select([*_NARROW]).take(pa.array(keys.rows))
+        for rows, keys in ((requests, publishes), (replies, delivers))
     )
     note, own = (np.zeros(len(x.rows), np.int64) if x.note is None else x.note for x in (publishes, delivers))
     published, delivered = (
-        (_with_server(rule, keys.key, some, prints), ts_ns[keys.rows], some["connection_id"].to_numpy(), offset[keys.rows])
+        (
+            _with_server(rule, keys.key, some, prints),
+            ts_ns[keys.rows],
+            some["connection_id"].to_numpy(),
+            offset[keys.rows],
+        )
         for (_, _, offset, ts_ns), keys, some in ((requests, publishes, out), (replies, delivers, back))
     )
 
@@ -104,12 +110,13 @@ def _with_server(rule: DeliveryRule, key: I64, rows: pa.Table, prints: Prints) -
         return key
     with np.errstate(over="ignore"):
         server = prints(rows["server_ip"]) * 65599 + rows["server_port"].to_numpy()
-        return key * np.int64(1_000_003) + server
+        mixed: I64 = key * np.int64(1_000_003) + server
+        return mixed
 
 
 @dataclass(slots=True)
 class Deliveries:
-    """The deliveries of one protocol in the making; ``doubtful_count`` and ``pushed_out_count`` tell what has no row."""
+    """The deliveries of one protocol in the making; two counts tell what has no row."""
 
     protocol: str
     rule: DeliveryRule
@@ -151,9 +158,7 @@ class Deliveries:
         if self._fresh:
             self._runs.append(_Run.of(self._fresh))
             self._fresh = []
-            while len(self._runs) > MAX_RUNS or (
-                len(self._runs) > 1 and 2 * len(self._runs[-1]) > len(self._runs[-2])
-            ):
+            while len(self._runs) > MAX_RUNS or (len(self._runs) > 1 and 2 * len(self._runs[-1]) > len(self._runs[-2])):
                 two = [self._runs.pop(), self._runs.pop()]
                 self._runs.append(_Run.of([run.columns for run in two]))
         return self._runs

@@ -181,14 +181,15 @@ class Dialogue:
         if self.later:
             self._catch_up()
         rules = self.rules
-        kind = rules.kind[self.state][code]
-        if kind == CUT:
-            self.gap(True, offset)
-            return kind
         if rules.ties:
             self._count(numbers)
             if self.early and (self._counts_up() or not self.requests_missing):
                 self._look_again()
+        self._no_more_requests()
+        kind = rules.kind[self.state][code]
+        if kind == CUT:
+            self.gap(True, offset)
+            return kind
         if len(self.ties) < MAX_TIES:
             self.ties.add(tie if rules.ties else 0)
         if kind != FIXED and kind != OPEN:
@@ -197,7 +198,6 @@ class Dialogue:
         if self.stopped:
             self.behind_stop.append(row)
             return kind
-        self._no_more_requests()
         if self.mode == OVER or (self.frozen_at >= 0 and not rules.ties):
             self.found.states.append((row, UNKNOWN))
             return kind
@@ -307,7 +307,9 @@ class Dialogue:
         is_open = is_open and (r.untied or not self._counts_up())
         if len(found) == 1 and not is_open:
             self._pair(found[0], r)
-        elif found and len(found) <= MAX_CANDIDATES and len(self.waiting) < MAX_AMBIGUOUS:
+        elif found and len(found) <= MAX_CANDIDATES and len(self.waiting) < (
+            MAX_AMBIGUOUS if len(found) > 1 else MAX_OPEN
+        ):
             self.waiting.append((r, found[0], found[-1]))
         elif not found and self.rules.first_only[r.code]:
             self._first_only(r)
@@ -331,12 +333,18 @@ class Dialogue:
             self.alone = self.alone or not self.answered
             self.answered = True
 
+    def _give(self, q: Request, r: Reply) -> None:
+        if q.row in self.spoiled:  # its row was given out
+            self.found.states.append((r.row, UNKNOWN))
+        else:
+            self.found.pairs.append((q.row, r.row))
+
     def _pair(self, at: int, r: Reply) -> None:
         """A certain pair: all in front of it is settled."""
         q = self.queue[at]
         if self.waiting:
             self._resolve_waiting(at)
-        self.found.pairs.append((q.row, r.row))
+        self._give(q, r)
         self.answered = True
         if self.rules.timed:
             self.slowest_ns = max(self.slowest_ns, min(r.ts_ns - q.end_ns, 4 * HANDLING_NS))
@@ -393,7 +401,7 @@ class Dialogue:
         taken: set[int] = set()
         for r, low, high in zip(replies, earliest, latest, strict=True):
             if low == high < end:
-                self.found.pairs.append((self.queue[low].row, r.row))
+                self._give(self.queue[low], r)
                 taken.add(low)
                 continue
             self.found.states.append((r.row, UNKNOWN))
@@ -408,6 +416,7 @@ class Dialogue:
         """Bytes of a side are missing, or hold no message."""
         if self.later:
             self._catch_up()
+        self._let_early_go()
         if from_client:
             self.requests_missing = True
             self.found.states += [(row, ORPHAN) for row in self.lonely]
@@ -464,23 +473,36 @@ class Dialogue:
         """
         fits = [i for i in range(self.head, len(self.queue)) if self._fits(self.queue[i], r)] if not r.untied else []
         unsure = (self.requests_missing or not is_last) and not self._counts_up()
-        if len(fits) == 1 and unsure and len(self.early) < MAX_AMBIGUOUS:
+        if ((len(fits) == 1 and unsure) or self.early) and len(self.early) < MAX_AMBIGUOUS:
             self.early.append(r)
             return
-        doubtful = len(fits) != 1 or unsure
+        doubtful = len(fits) != 1 or unsure or self._is_state_open(r)
         at = fits[0] if fits else -1
-        if doubtful or self.queue[at].row in self.spoiled or (not self.unordered and self.queue[at].kind != FIXED):
-            self._spoil(fits, r)
+        if doubtful or self.queue[at].row in self.spoiled or self.queue[at].kind != FIXED:
             self._alone(r)
             return
         if self.unordered:
-            q = self.queue.pop(at)
-            self.found.pairs.append((q.row, r.row))
+            self._give(self.queue.pop(at), r)
             return
         lost = LOST if self.replies_missing and self.frozen_at < 0 and self.started else UNKNOWN
         self._settle(at, lost, certain=False)
         self._pair(at, r)
         self.mode = STEP
+
+    def _is_state_open(self, r: Reply) -> bool:
+        """Whether a missing reply may have changed the state, so that another request of that tie gets such a reply."""
+        if len(self.rules.kind) == 1 or (self.started and self.state == self.rules.late):
+            return False
+        return sum(q.tie == r.tie and q.ts_ns <= r.ts_ns for q in self.queue[self.head :]) > 1
+
+    def _let_early_go(self) -> None:
+        """Of the replies that wait so, only those that name one request are of any use behind a gap."""
+        early, self.early = self.early, []
+        for r in early:
+            if not r.untied and sum(self._fits(q, r) for q in self.queue[self.head :]) == 1:
+                self.early.append(r)
+            else:
+                self._alone(r)
 
     def _look_again(self) -> None:
         """Replies that came before it was seen that the client numbers its requests."""
@@ -546,8 +568,11 @@ class Dialogue:
             self.found.states.append((r.row, NO_ROW))
             return
         self.alone = True
+        if self.rules.ties:
+            self._spoil(range(self.head, len(self.queue)), r)
         key = r.tie if self.rules.ties else 0
         known = key == NO_TIE or key in self.ties or len(self.ties) >= MAX_TIES or r.untied
+        known = known or not any(wants & r.says for wants in self.rules.wants[self.state])  # the state may be another
         if known or len(self.lonely) >= MAX_AMBIGUOUS:
             self.found.states.append((r.row, UNKNOWN))
         elif self.requests_missing:
@@ -573,7 +598,6 @@ class Dialogue:
         elif self.waiting:
             self._resolve_waiting(len(self.queue))
         for r in self.early:
-            self._spoil(range(self.head, len(self.queue)), r)
             self._alone(r)
         self.found.states += [(row, UNKNOWN) for row in self.lonely]
         if any(self._has_fixed(some) for some in self.later):

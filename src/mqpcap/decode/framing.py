@@ -38,8 +38,8 @@ from mqpcap.schema.protocol import (
     Opening,
     Verdict,
 )
-from mqpcap.tcp.reassembly import Flow, StreamChunks
-from mqpcap.tcp.reassembly import columns as flow_columns
+from mqpcap.tcp.chunks import StreamChunks
+from mqpcap.tcp.flows import Flows
 
 OPENING_BYTES = 256 << 10
 """So much of each side is held for recognition; then what has not been claimed is not ours."""
@@ -449,7 +449,7 @@ class Framer:
 
     # -- what comes in ---------------------------------------------------------------------------------
 
-    def feed(self, chunks: StreamChunks, flows: Sequence[Flow]) -> tuple[list[Frames], I64, I64]:
+    def feed(self, chunks: StreamChunks, flows: Flows) -> tuple[list[Frames], I64, I64]:
         """Messages in the new bytes, grouped by protocol and buffer; per chunk the bytes done with, and how many are
         wanted behind them before it is worth showing again (``Reassembler.keep``)."""
         view = memoryview(chunks.buffer)
@@ -477,7 +477,7 @@ class Framer:
         self._full = []
         return self._collect(chunks.buffer), np.array(consumed, np.int64), np.array(wanted, np.int64)
 
-    def finish(self, flows: Sequence[Flow], only: Iterable[int] | None = None) -> list[Frames]:
+    def finish(self, flows: Flows, only: Iterable[int] | None = None) -> list[Frames]:
         """Messages that were still open; after it every byte is accounted for. ``only``: of these connections."""
         states = [*self.talks.values()] if only is None else [self.talks[n] for n in only if n in self.talks]
         waiting = [state for state in states if not state.decided]
@@ -523,7 +523,7 @@ class Framer:
 
     # -- whose connection it is ------------------------------------------------------------------------
 
-    def _origins(self, numbers: I64, flows: Sequence[Flow]) -> dict[int, _Origin]:
+    def _origins(self, numbers: I64, flows: Flows) -> dict[int, _Origin]:
         """Of the connections that nobody took yet."""
         known = self.talks
         open_ = [n for n in dict.fromkeys(numbers.tolist()) if n not in known or not known[n].decided]
@@ -1076,9 +1076,9 @@ _Searched = dict[tuple[str, str, int], tuple[int, bool, tuple[int, bool]]]
 """By protocol, layout and number of messages: place, whether they are there, and in how many bytes, ended or not."""
 
 
-def _origins(flows: Sequence[Flow], numbers: list[int]) -> dict[int, _Origin]:
+def _origins(flows: Flows, numbers: list[int]) -> dict[int, _Origin]:
     """Some connections by number, all made at once."""
-    columns = flow_columns(flows, np.array(numbers, np.int64))
+    columns = flows.columns(np.array(numbers, np.int64))
     side = np.zeros(len(numbers), np.int64)
     ips, ports, syn = (
         zip(columns.ips(side), columns.ips(1 - side), strict=True),

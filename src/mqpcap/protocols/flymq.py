@@ -859,6 +859,7 @@ class FlyMQAuthResponse(Message):
     """Who one is now; the error is the last field and the roles have lengths of one byte (binary.go:1364-1403)."""
 
     name = "FlyMQ AUTH_RESPONSE"
+    announced = {"opcode": OpCode.AUTH_RESPONSE}
     fields_desc = [
         Bool("success", 1),
         Text("username", prefix=2),
@@ -871,6 +872,7 @@ class FlyMQAuthRefused(Message):
     """A refused login names no user. Tried first: the document's refusal would else give its error as a name."""
 
     name = "FlyMQ AUTH_RESPONSE, refused"
+    announced = {"opcode": OpCode.AUTH_RESPONSE}
     fields_desc = [
         Bool("success", equals=0),
         Text("username", prefix=2, at_most=0),
@@ -883,6 +885,7 @@ class FlyMQAuthResponseDoc(Message):
     """In the order of the document, which no server writes."""
 
     name = "FlyMQ AUTH reply of the document"
+    announced = {"opcode": OpCode.AUTH_RESPONSE}
     fields_desc = [
         Bool("success", 1),
         Text("error", prefix=2),
@@ -895,6 +898,7 @@ class FlyMQAuthRefusedDoc(Message):
     """A refused login in the order of the document."""
 
     name = "FlyMQ AUTH reply of the document, refused"
+    announced = {"opcode": OpCode.AUTH_RESPONSE}
     fields_desc = [
         Bool("success", equals=0),
         Text("error", prefix=2),

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import case_when, is_in, true
-from mqpcap.schema.fields import U8, U16, U32, Array, Bytes, GreedyText, If, Kind, Message, Nested, Text
+from mqpcap.schema.fields import U8, U16, U32, Address, Array, Bytes, GreedyText, If, Kind, Message, Nested, Text
 from mqpcap.schema.protocol import (
     ANY,
     DIRECTIONS,
@@ -113,7 +113,7 @@ class FqConnectPeer(Message):
 
     name = "fq connect peer"
     fields_desc = [
-        Bytes("node_id", size=4),  # fq_client.c:423-427: the peer's identity, an IPv4 address; not in the document
+        Address("node_id"),  # fq_client.c:423-427: the peer's identity, an IPv4 address; not in the document
         Bytes("client_key", prefix=2, at_least=1, at_most=MAX_KEY_LEN, secret=True),
     ]
 
@@ -258,7 +258,7 @@ class FqMessage(Message):
         Bytes("message_id", size=16),
         Text("sender", prefix=1, at_most=MAX_NAME_LEN),
         U8("hop_count", at_most=MAX_HOPS),
-        Array("hops", Bytes("address", size=4), count="hop_count"),  # IPv4, newest first (fqd_peer.c:166-185)
+        Array("hops", Address("address"), count="hop_count"),  # IPv4, newest first (fqd_peer.c:166-185)
         U32("payload_len", at_most=MAX_PAYLOAD_LEN),
         Bytes("body", length="payload_len", body=True),
     ]
@@ -287,7 +287,7 @@ class FqMessageFound(Message):
         Bytes("message_id", size=16),
         Text("sender", prefix=1, at_most=MAX_NAME_LEN, strict=True, printable=True),
         U8("hop_count", at_most=MAX_HOPS),
-        Array("hops", Bytes("address", size=4), count="hop_count"),
+        Array("hops", Address("address"), count="hop_count"),
         U32("payload_len", at_most=MAX_SEARCHED_PAYLOAD_LEN),
         Bytes("body", length="payload_len", body=True),
     ]

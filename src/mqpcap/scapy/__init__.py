@@ -13,13 +13,14 @@ message that the packet does not end is its header with ``Raw`` behind it.
 """
 
 import importlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from scapy.config import conf
 from scapy.layers.inet import TCP
 from scapy.packet import Packet, bind_bottom_up
+from scapy.sessions import streamcls
 
 from mqpcap.decode import bytecode
 from mqpcap.errors import ProtocolError
@@ -69,6 +70,32 @@ class MqDispatch(Packet):
                 return hook(_pkt, *args, **fields) if hook is not None else other
         return raw_layer()
 
+    @classmethod
+    def tcp_reassemble(cls, data: bytes, metadata: dict[str, Any], session: dict[str, Any]) -> Packet | None:
+        """The first message of a stream, None while it goes on: what Scapy's ``TCPSession`` asks of a port.
+
+        What does not begin with a message goes to whatever else is bound to the port, else it is Raw.
+        """
+        # Scapy forgets the packet before it asks for the second message in it.
+        tcp = session["mqpcap tcp"] = metadata["original"][TCP] if "original" in metadata else session["mqpcap tcp"]
+        kept: dict[str, str] = session.setdefault("mqpcap", {})
+        for protocol, direction, entries in _entries(tcp):
+            entries = [x for x in entries if x.name == kept.get(direction, x.name)]
+            # Without a header any bytes may begin a message: such a one is waited for where the client said so.
+            waiting = [x for x in entries if kept or x.header is not None]
+            found = _first(protocol, entries, waiting, data, bool(metadata.get("tcp_end")))
+            if found is None:
+                continue
+            if not found.end:
+                return None
+            if found.then:
+                kept[direction] = found.then
+            packet = found.message.read(data[: found.end], direction, found.layout)
+            if found.end < len(data):
+                packet.add_payload(conf.padding_layer(data[found.end :]))
+            return packet
+        return streamcls(cls.dispatch_hook(data, _underlayer=tcp))(data, metadata, session)
+
 
 def raw_layer() -> type[Packet]:
     """Scapy's class for bytes that nobody reads."""
@@ -83,19 +110,56 @@ def cuts(payload: bytes, tcp: Packet) -> Sequence[Cut]:
     the next packet, if its header is here.
     """
     best: Sequence[Cut] = ()
-    for protocol in protocols().values():
-        if tcp.dport not in protocol.ports and tcp.sport not in protocol.ports:
-            continue
-        direction = "c2s" if tcp.dport in protocol.ports else "s2c"
-        entries = [x for x in protocol.layouts if x.direction == direction]
-        # Where a splitter names the layouts, they are no way in.
-        for layout in [x for x in entries if x.splitter] or entries:
+    for protocol, _, entries in _entries(tcp):
+        for layout in entries:
             found, filled = _cuts(protocol, layout, payload)
             if filled:
                 return found
             if len(found) > len(best):
                 best = found
     return best
+
+
+def _entries(tcp: Packet) -> Iterator[tuple[MessageQueue, str, list[Layout]]]:
+    """The protocols of a packet's ports, its direction and the layouts that a stream may be read with."""
+    for protocol in protocols().values():
+        if tcp.dport in protocol.ports or tcp.sport in protocol.ports:
+            direction = "c2s" if tcp.dport in protocol.ports else "s2c"
+            entries = [x for x in protocol.layouts if x.direction == direction]
+            # Where a splitter names the layouts, they are no way in.
+            yield protocol, direction, [x for x in entries if x.splitter] or entries
+
+
+class First(NamedTuple):
+    """The first message of a stream: its class, layout and end (0: it goes on), and the layout of what follows."""
+
+    message: type[Message]
+    layout: str
+    end: int
+    then: str
+
+
+def _first(
+    protocol: MessageQueue, entries: Sequence[Layout], waiting: Sequence[Layout], data: bytes, ended: bool
+) -> First | None:
+    """The first message in the bytes of a stream read with one of the layouts, None if there is none.
+
+    One of those that are ``waiting`` may go on. A frame that only its successor would end (kokaq) ends where the bytes
+    received so far do, as in ``front``.
+    """
+    program = compiled(protocol)
+    goes_on = None
+    for layout in entries:
+        read, op, end = _next(program, program.interpreter(), layout, data, 0)
+        if read is None or not (end > 0 or ended):
+            if layout in waiting and _front_end(program, layout, data, False)[2]:
+                goes_on = First(Message, "", 0, "")
+            continue
+        end = end if end > 0 else len(data)
+        reading = protocol.layout(read)
+        if _known(reading, op, data[:end]):
+            return First(_front(reading, data[:end]), read, end, layout.then.get(op, ""))
+    return goes_on
 
 
 def _cuts(protocol: MessageQueue, layout: Layout, payload: bytes) -> tuple[list[Cut], bool]:
@@ -124,7 +188,12 @@ def front(cls: type[Message], data: bytes, direction: str) -> tuple[str | None, 
     protocol = cls.of_protocol
     if protocol is None:
         return None, -1
-    own = [x for x in protocol.layouts if x.direction == direction and (x.splitter is not None or x in cls.layouts)]
+    own = [
+        x
+        for x in protocol.layouts
+        if x.direction == direction
+        and (x.splitter is not None or x in cls.layouts or (x.header is None and cls in bodies(x)))
+    ]
     # Where a splitter names the layouts, they are no way in.
     entries = [x for x in own if x.splitter is not None] or own
     program = compiled(protocol)
@@ -211,6 +280,8 @@ def bind() -> None:
         bind_bottom_up(TCP, MqDispatch, sport=port)
 
 
+if not issubclass(Message, Packet):
+    raise ImportError("the command line ran in this process, whose layers are without Scapy: import mqpcap.scapy first")
 _classes = message_classes()
 globals().update(_classes)
 __all__ = ["MqSession", "Seen", *sorted(_classes)]

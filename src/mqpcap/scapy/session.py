@@ -7,14 +7,22 @@ zeros and loses messages where a segment holds several.
 Only messages come out: a packet that completes none yields nothing, nor does what is no message. Each is its
 header layer with its body behind it (``BlipMQ / BlipMQPublish``), read in the direction and layout of its connection;
 one with a flaw is its header with ``Raw`` behind it. ``packet.time`` is when its first byte was captured,
-``packet.mq`` says the rest (:class:`Seen`). At the end of each file everything still open comes out. A live capture
-has no end: keep the session and call ``flush``.
+``packet.mq`` says the rest (:class:`Seen`). Messages of a file come in the order of the tables, the earliest first
+byte first; at the end of each file everything still open comes out. A live capture has no end: keep the session and
+call ``flush``.
+
+``sniff(...).sr()`` gives the pairs of the table ``exchanges``. All are known at the end of the file, or when flushed;
+of a request whose pair is not known yet any message of the other direction of its connection may be the answer, if the
+protocol's rule lets it.
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields
+from heapq import heappop, heappush
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from scapy.config import conf
@@ -27,25 +35,43 @@ from scapy.utils import EDecimal
 from mqpcap.capture import Window
 from mqpcap.decode.columns import Records
 from mqpcap.decode.framing import Frames
-from mqpcap.pipeline import Options, Pipeline
+from mqpcap.pipeline import Options, Output, Tables
 from mqpcap.schema.fields import Broken, Message
-from mqpcap.schema.flaws import Flaw
-from mqpcap.schema.protocol import ANY, ConnectionFacts, Direction, Layout, MessageQueue
+from mqpcap.schema.protocol import DIRECTIONS, Direction, Layout
 
 BATCH_PACKETS = 512
-"""So many packets of a file are read before their messages come out; a live capture gives each as it comes."""
+"""So many packets of a file are read at once; a live capture gives each as it comes."""
+HELD_MESSAGES = 16384
+"""So many messages of a file wait, so that one which was long incomplete still comes in order of time."""
 MAX_PACKET_BYTES = 4 * MTU
 """As Scapy's readers bound it; a capture on a host has packets above Scapy's usual 65535 bytes."""
 RAW_IP = 101
 """LINKTYPE_RAW: the packet begins with its IP header."""
 
+_NO_FILES = ("",)
+_EXCHANGE = ["connection_id", "request_direction", "request_offset", "reply_offset"]
+
+Key = tuple[int, Direction, int]
+"""connection_id, direction and stream_offset: the key of a message within its capture."""
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class Pair:
+    """The key of the message that answers another, as far as the exchanges have told."""
+
+    reply: Key | None = None
+    is_known: bool = False
+
+    def tell(self, reply: Key | None) -> None:
+        """It is decided: this message answers, or none does."""
+        self.reply, self.is_known = reply, True
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Where a message was found: the columns of ``messages`` of the same names.
+    """Where a message was found: its columns of ``messages``.
 
-    first_packet and last_packet count from 1 as the session got the packets. ``dialect`` is as the connection is
-    known by then. ``op`` is the name of ``op_code``, None without one.
+    first_packet and last_packet count from 1 as the session got the packets.
     """
 
     protocol: str
@@ -67,6 +93,26 @@ class Seen:
     last_packet: int
     gap_before_bytes: int
     resynced: bool
+    pair: Pair = field(default_factory=Pair, repr=False, compare=False)
+
+    @property
+    def key(self) -> Key:
+        """The key of the message in the tables of its capture."""
+        return self.connection_id, self.direction, self.stream_offset
+
+    @property
+    def reply(self) -> Key | None:
+        """The key of the message that answers this one, None if there is none or it is not known yet."""
+        return self.pair.reply
+
+    def answers(self, asked: "Seen") -> bool | None:
+        """Whether this message answers another; None where only the protocol's rule can say."""
+        if asked.pair.is_known:
+            return asked.reply == self.key
+        return None if self.connection_id == asked.connection_id and self.direction != asked.direction else False
+
+
+COLUMNS = [f.name for f in fields(Seen) if f.name != "pair"]
 
 
 class MqSession(DefaultSession):
@@ -84,11 +130,9 @@ class MqSession(DefaultSession):
     def recv(self, sock: SuperSocket) -> Iterator[Packet]:
         """The messages that the next packets of ``sock`` complete; at its end those that were still open."""
         source = self._sources.setdefault(id(sock), _Source(self.options, sock))
-        # A whole file waits for nobody; a live capture must not wait for packets to come.
-        many = getattr(sock, "nonblocking_socket", False)
         packets = []
         try:
-            for _ in range(BATCH_PACKETS if many else 1):
+            for _ in range(BATCH_PACKETS if source.is_file else 1):
                 packet = self._packet(sock)
                 if packet is not None:
                     packets.append(packet)
@@ -117,20 +161,32 @@ class MqSession(DefaultSession):
 
 
 class _Source:
-    """One capture on its way through the stages."""
+    """One capture on its way through the stages: its rows of ``messages`` and ``exchanges`` say what packets say."""
 
     def __init__(self, options: Options, sock: SuperSocket) -> None:
         self.sock = sock  # kept, so that no other gets its id
-        self.pipeline = Pipeline(options)
+        # A whole file waits for nobody; a live capture must not wait for packets to come.
+        self.is_file = bool(getattr(sock, "nonblocking_socket", False))
+        self.tables = Tables(options, self._emit)
         self.packet_count = 0
+        self._read: deque[tuple[Frames, Records]] = deque()
+        """Messages whose rows come next."""
+        self._held: list[tuple[int, int, Key, Packet]] = []
+        self._pairs: WeakValueDictionary[Key, Pair] = WeakValueDictionary()
+        """Of messages that somebody has, what is not known yet."""
 
     def messages(self, packets: list[Packet]) -> list[Packet]:
-        """What the packets complete, in the order of the packets that did."""
-        window = self._window(packets)
-        return self._told(self.pipeline.messages(window)) if len(packets) else []
+        """What the packets complete; of a file what no earlier message is likely to follow."""
+        if len(packets):
+            self.tables.take(self._seen(self.tables.messages(self._window(packets))), _NO_FILES)
+        return self._given(HELD_MESSAGES if self.is_file else 0)
 
     def last_messages(self) -> list[Packet]:
-        return self._told(self.pipeline.last_messages())
+        self.tables.take(self._seen(self.tables.last_messages()), _NO_FILES, is_last=True)
+        self.tables.close(self.tables.assembler.live, _NO_FILES, of_others=False)
+        for pair in self._pairs.values():
+            pair.tell(None)
+        return self._given(0)
 
     def _window(self, packets: list[Packet]) -> Window:
         """The packets' bytes as a file would hold them."""
@@ -150,58 +206,38 @@ class _Source:
             file=0,
         )
 
-    def _told(self, found: Iterator[tuple[Frames, Records]]) -> list[Packet]:
-        rows = [row for frames, records in found for row in self._rows(frames, records)]
-        rows.sort(key=lambda packet: (packet.mq.last_packet, packet.mq.first_packet, packet.mq.stream_offset))
-        return rows
+    def _seen(self, found: Iterator[tuple[Frames, Records]]) -> Iterator[tuple[Frames, Records]]:
+        for read in found:
+            self._read.append(read)
+            yield read
 
-    def _rows(self, frames: Frames, records: Records) -> Iterator[Packet]:
-        protocol = self.pipeline.protocols[frames.protocol]
-        program = self.pipeline.reader(protocol).program
-        known: dict[int, ConnectionFacts] = {}
-        for i in range(len(frames.start)):
-            flow = int(frames.flow[i])
-            if flow not in known:
-                (known[flow],) = self.pipeline.facts(protocol, [flow])
+    def _emit(self, output: Output) -> None:
+        if output.table == "messages":
+            for packet in self._packets(output.rows.select(COLUMNS).to_pylist(), *self._read.popleft()):
+                heappush(self._held, (packet.mq.ts_ns, packet.mq.first_packet, packet.mq.key, packet))
+        elif output.table == "exchanges":
+            for row in output.rows.select(_EXCHANGE).to_pylist():
+                flow, asked, request, reply = (row[name] for name in _EXCHANGE)
+                pair = self._pairs.pop((flow, asked, request), None)
+                if pair is not None:
+                    pair.tell(None if reply is None else (flow, DIRECTIONS[asked == DIRECTIONS[0]], reply))
+
+    def _given(self, keep: int) -> list[Packet]:
+        """The earliest of those held, all but so many."""
+        return [heappop(self._held)[-1] for _ in range(len(self._held) - keep)]
+
+    def _packets(self, rows: list[dict[str, Any]], frames: Frames, records: Records) -> Iterator[Packet]:
+        protocol = self.tables.protocols[frames.protocol]
+        program = self.tables.reader(protocol).program
+        for i, row in enumerate(rows):
             layout = protocol.layout(program.layouts[int(frames.layout[i])].name)
             raw = frames.buffer[int(frames.start[i]) : int(frames.end[i])].tobytes()
-            reading = int(records.reading[i])
-            flaw = Flaw(int(records.flaw[i]))
-            packet = flawed(layout, raw) if flaw else whole(layout, raw, program.alt_class[reading])
-            dialect = (program.alt_dialect[reading] if reading >= 0 else None) or known[flow].dialect or layout.dialect
-            packet.mq = self._seen(protocol, frames, i, layout, flaw, replace(known[flow], dialect=dialect))
+            packet = flawed(layout, raw) if row["flaw"] else whole(layout, raw, program.alt_class[records.reading[i]])
+            packet.mq = Seen(**row)
             packet.time = EDecimal(packet.mq.ts_ns) / 1_000_000_000
             packet.original = raw
+            self._pairs[packet.mq.key] = packet.mq.pair
             yield packet
-
-    def _seen(
-        self, protocol: MessageQueue, frames: Frames, i: int, layout: Layout, flaw: Flaw, facts: ConnectionFacts
-    ) -> Seen:
-        flow = self.pipeline.assembler.flows[int(frames.flow[i])]
-        side = int(frames.side[i])
-        ends = (flow.a_ip, flow.a_port), (flow.b_ip, flow.b_port)
-        op = int(frames.op[i])
-        return Seen(
-            protocol=protocol.name,
-            dialect=facts.dialect,
-            op_code=None if op == ANY else op,
-            op=(facts.op_names or {}).get((layout.direction, op)) or layout.names.get(op),
-            flaw=flaw.text,
-            connection_id=flow.connection_id,
-            direction=self.pipeline.framer.talks[flow.index].direction(side),
-            stream_offset=int(frames.offset[i]) + flow.shift[side],
-            frame_len=int(frames.captured[i]),
-            src_ip=ends[side][0],
-            src_port=ends[side][1],
-            dst_ip=ends[1 - side][0],
-            dst_port=ends[1 - side][1],
-            ts_ns=int(frames.ts_ns[i]),
-            end_ts_ns=int(frames.end_ts_ns[i]),
-            first_packet=int(frames.first_packet[i]),
-            last_packet=int(frames.last_packet[i]),
-            gap_before_bytes=int(frames.gap_before[i]),
-            resynced=bool(frames.resynced[i]),
-        )
 
 
 def _next(packets: IterSocket) -> Packet:
@@ -263,6 +299,7 @@ def flawed(layout: Layout, raw: bytes) -> Message:
     """A message with a flaw: its header and ``Raw`` behind it, as in the tables only the header has columns."""
     header = top(layout.header) if layout.header is not None else bodies(layout)[0]
     packet: Message = header()
+    packet.raw_packet_cache, packet.raw_packet_cache_fields = b"", {}  # it has no bytes of its own
     behind = raw
     if layout.header is not None:
         with suppress(Broken):

@@ -34,6 +34,7 @@ SPANS: dict[type, pa.DataType] = {
     fields.Text: pa.string(),
     fields.GreedyText: pa.string(),
     fields.Bytes: pa.binary(),
+    fields.Address: pa.binary(),
     fields.GreedyBytes: pa.binary(),
 }
 REFERENCES = ("when", "of", "length", "count")

@@ -6,7 +6,7 @@ counts and conditions are *names of fields*, so ``compiler`` can read the same c
 for the interpreter. Here stands, per kind, its Scapy behaviour and its strictness; its op and its Arrow
 type stand in ``compiler``. Where captures are only read the same classes do without Scapy: see ``scapy_stub``.
 
-Kinds: integers (``U8`` ... ``I64``, ``Bool``, ``Length``), ``Bits``, ``Text``, ``Bytes``, ``GreedyBytes``,
+Kinds: integers (``U8`` ... ``I64``, ``Bool``, ``Length``), ``Bits``, ``Text``, ``Bytes``, ``Address``, ``GreedyBytes``,
 ``Array``, ``If``, ``Nested``, and ``Late``, which only marks a span.
 Alternatives and switches are tables of classes in ``protocol``.
 
@@ -18,26 +18,55 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 from mqpcap.errors import ProtocolError
-from mqpcap.schema.gzip_body import inflate
+from mqpcap.schema.gzip_body import deflate, inflate
 
 if TYPE_CHECKING or "mqpcap.schema.scapy_stub" not in sys.modules:
     from scapy.config import conf
     from scapy.fields import Field
     from scapy.packet import Packet, bind_top_down
+    from scapy.volatile import RandNum, VolatileValue
 else:
     from mqpcap.schema.scapy_stub import Field, Packet, bind_top_down
+
+    RandNum = VolatileValue = object
 
 if TYPE_CHECKING:
     from mqpcap.schema.protocol import Layout, MessageQueue
 
 MAX_LIST_ITEMS = 16_777_216
+MAX_DRAWN_BYTES = 255
+"""Of a value drawn by fuzz(): what the shortest length field can say."""
+HOSTILE_SHARE = 4
+"""One value in so many that fuzz() draws lies at an edge."""
 
 
 class Broken(Exception):
     """The bytes do not fit the description; never leaves a Message."""
+
+
+class Drawn(RandNum):
+    """What fuzz() gives a field: a value that it draws anew for each build."""
+
+    def __init__(self, kind: "Kind") -> None:
+        self.kind = kind
+
+    def _fix(self) -> Any:
+        return self.kind.draw()
+
+    def copy(self) -> "Drawn":
+        """Itself: Scapy would copy a value drawn."""
+        return self
+
+    def __repr__(self) -> str:
+        return f"<{self.kind.name} drawn>"
+
+
+def _hostile() -> bool:
+    return random.randrange(HOSTILE_SHARE) == 0
 
 
 class Kind(Field[Any, Any]):
@@ -74,6 +103,13 @@ class Kind(Field[Any, Any]):
     def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
         """What is left of the region and the value read; raises Broken."""
         raise NotImplementedError
+
+    def draw(self) -> Any:
+        """A random value that fits, now and then one at an edge."""
+        raise NotImplementedError
+
+    def randval(self) -> Any:
+        return Drawn(self)
 
     def addfield(self, pkt: Packet, s: bytes, val: Any) -> bytes:
         return s + self.takes(pkt, val)
@@ -168,12 +204,12 @@ class Number(Kind):
         self.up_to(value)
         return int(value).to_bytes(self.size, "little" if self.little else "big", signed=self.signed)
 
-    def randval(self) -> Any:
+    def draw(self) -> Any:
         bits = 8 * self.size
         low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if self.signed else (0, (1 << bits) - 1)
         low = low if self.at_least is None else self.at_least
         high = high if self.at_most is None else self.at_most
-        return random.randint(low, high)
+        return random.choice((low, min(low + 1, high), high)) if _hostile() else random.randint(low, high)
 
 
 class U8(Number):
@@ -238,7 +274,7 @@ class Bool(Number):
         s, value = super().gives(pkt, s)
         return s, value == 1
 
-    def randval(self) -> Any:
+    def draw(self) -> Any:
         return random.random() < 0.5
 
 
@@ -327,10 +363,10 @@ class Span(Kind):
 
     def measure(self, pkt: Packet) -> int:
         """The length that the field named by ``length`` must hold."""
-        return len(pkt.getfieldval(self.name) or b"")
+        return len(self.any2i(pkt, pkt.getfieldval(self.name)) or b"")
 
     def takes(self, pkt: Packet, value: Any) -> bytes:
-        value = value or b""
+        value = self.any2i(pkt, value) or b""
         if self.at_most is not None and len(value) > self.at_most:
             raise ValueError(f"{self.name} has {len(value)} bytes, but at most {self.at_most} may be")
         if self.prefix is not None:
@@ -377,11 +413,20 @@ class Span(Kind):
         if self.printable and any(c < 0x20 or c == 0x7F for c in value):
             raise Broken
 
-    def randval(self) -> Any:
-        low = self.at_least or 0
-        most = max(low, 12) if self.at_most is None else min(self.at_most, max(low, 12))
-        n = self.size if self.size is not None else random.randint(low, most)
-        return bytes(random.choices(b"abcdefghijklmnopqrstuvwxyz.", k=n))
+    def draw(self) -> Any:
+        least = self.at_least or 0
+        most = max(least, MAX_DRAWN_BYTES if self.at_most is None else min(self.at_most, MAX_DRAWN_BYTES))
+        n = random.choice((least, most)) if _hostile() else random.randint(least, min(most, least + 12))
+        value = self._bytes(n if self.size is None else self.size)
+        return value if self.until is None else value.replace(bytes([self.until]), b"_")
+
+    def _bytes(self, n: int) -> bytes:
+        """So many random bytes: of text printable ones, at times not of ASCII, or if need not be, no text at all."""
+        if not self.is_text or (_hostile() and not (self.strict or self.printable)):
+            return random.randbytes(n)
+        if _hostile():
+            return ("\u00fc" * (n // 2)).encode() + b"%" * (n % 2)
+        return bytes(random.choices(range(0x20, 0x7F), k=n))
 
 
 class Text(Span):
@@ -395,6 +440,19 @@ class Text(Span):
 
 class Bytes(Span):
     """Opaque bytes."""
+
+
+class Address(Bytes):
+    """An IPv4 address: four bytes, which people write as dotted text."""
+
+    def __init__(self, name: str, **about: Any) -> None:
+        super().__init__(name, bytes(4), size=4, **about)
+
+    def any2i(self, pkt: Packet | None, x: Any) -> Any:
+        return IPv4Address(x).packed if isinstance(x, str) else x
+
+    def i2repr(self, pkt: Packet | None, x: Any) -> str:
+        return str(IPv4Address(x)) if isinstance(x, bytes) and len(x) == self.size else repr(x)
 
 
 class GreedyBytes(Bytes):
@@ -453,14 +511,24 @@ class Array(Kind):
         not_empty: bool = False,
         **about: Any,
     ) -> None:
+        self.item = item  # first: Field.__init__ asks any2i
         super().__init__(name, [], **about)
-        self.item = item
         self.count = count
         self.prefix = prefix
         self.little = little
         self.until_zero = until_zero
         self.not_empty = not_empty
         self.islist = 1
+
+    def any2i(self, pkt: Packet | None, x: Any) -> Any:
+        if x is None:
+            return None
+        items = list(x) if isinstance(x, list | tuple) else [x]
+        return [self.item.any2i(pkt, item) for item in items] if isinstance(self.item, Kind) else items
+
+    def i2repr(self, pkt: Packet | None, x: Any) -> str:
+        shown = isinstance(x, list) and isinstance(self.item, Address)
+        return f"[{', '.join(self.item.i2repr(pkt, item) for item in x)}]" if shown else repr(x)
 
     def measure(self, pkt: Packet) -> int:
         """The count that the field named by ``count`` must hold."""
@@ -508,11 +576,11 @@ class Array(Kind):
             raise Broken
         return s, items
 
-    def randval(self) -> Any:
+    def draw(self) -> Any:
         n = random.randint(1 if self.not_empty else 0, 3)
         if isinstance(self.item, Kind):
             kind = self.item
-            return [kind.randval() for _ in range(n)]
+            return [kind.draw() for _ in range(n)]
         items = [self.item.random() for _ in range(n)]
         return [x for x in items if self.until_zero is None or any(bytes(x)[: self.until_zero])]
 
@@ -564,7 +632,7 @@ class Nested(Kind):
             raise Broken
         return s[n:], inner
 
-    def randval(self) -> Any:
+    def draw(self) -> Any:
         return self.message.random()
 
 
@@ -574,7 +642,8 @@ class If(Kind):
     ``when`` names an earlier field: with ``equals`` (an integer or a text) its value must be that, with ``has``
     a bit of it must be set, alone it must not be zero; nothing holds of an absent one.
     ``left``: at least so many bytes of the region are left. ``follows``: these bytes come next.
-    Built, a field that was given a value sets its bit, one given None clears it.
+    Built, a field that was given a value sets its bit, one given None clears it, unless the integer was given beside
+    it: then both are sent as given.
     """
 
     def __init__(
@@ -627,7 +696,8 @@ class If(Kind):
     def takes(self, pkt: Packet, value: Any) -> bytes:
         if value is None and (self.left is not None or self.follows is not None):
             return b""
-        if self.when is not None and not self.holds(pkt, b""):
+        told_otherwise = value is not None and self.when in pkt.as_given
+        if self.when is not None and not self.holds(pkt, b"") and not told_otherwise:
             return b""
         return self.kind.takes(pkt, value)
 
@@ -658,6 +728,31 @@ def smallest(item: "Kind | type[Message]") -> int:
     return total
 
 
+def _as_json(field: Any, value: Any) -> Any:
+    """A field's value for ``json()``: messages inside as objects, bytes as text."""
+    if isinstance(value, Message):
+        return dict(value._command(json=True))
+    if isinstance(value, list):
+        return [_as_json(getattr(field, "item", field), item) for item in value]
+    if isinstance(value, bytes):
+        return str(IPv4Address(value)) if isinstance(field, Address) else value.decode(errors="backslashreplace")
+    return value
+
+
+def _fixed(field: Any, value: Any) -> Any:
+    """A field's value with one value for each that is volatile in it, as Scapy has it for those that stand alone."""
+    if isinstance(value, VolatileValue):
+        return field.any2i(None, value._fix())
+    if isinstance(value, list) and not all(isinstance(item, bytes | int) for item in value):
+        item_kind = getattr(field, "item", field)
+        return [_fixed(item_kind, item) for item in value]
+    return next(iter(value)) if isinstance(value, Message) and not value.explicit else value
+
+
+_PICKLED = (
+    "fields", "overloaded_fields", "payload", "explicit", "raw_packet_cache", "raw_packet_cache_fields", "original",
+    "time", "sent_time", "direction", "sniffed_on", "wirelen", "comments", "post_transforms",
+)  # fmt: skip
 _as: ContextVar[tuple[str | None, str | None]] = ContextVar("mqpcap_reading_as", default=(None, None))
 
 
@@ -691,6 +786,15 @@ class Message(Packet):
     cuts: "ClassVar[Callable[[bytes, Packet], Sequence[Cut]] | None]" = None
     """Finds the messages in a TCP payload; set once the layers are bound to TCP (``mqpcap.scapy``)."""
 
+    mq: Any = None
+    """Where a session found the message (``session.Seen``), None for one from elsewhere."""
+
+    _next_size = 0
+    """Bytes of the messages behind this one, from when it was last built: no length of this one counts them."""
+
+    _raw_behind = 0
+    """Bytes of the packet behind its last message, where this is the last layer of it."""
+
     of_protocol: "ClassVar[MessageQueue | None]" = None
     """The protocol whose messages begin with this class."""
 
@@ -700,6 +804,9 @@ class Message(Packet):
 
     announced: ClassVar[Mapping[str, int]] = {}
     """Fields of the header in front that say that this body follows, where the operation does not."""
+
+    as_given: frozenset[str] = frozenset()
+    """Integers given together with their parts: they are sent as given, whatever the parts say."""
 
     composed: "ClassVar[Mapping[str, Sequence[Bits | If]]]" = {}
     """The fields that are bits of an integer, or have one there that says whether they are."""
@@ -723,6 +830,14 @@ class Message(Packet):
             elif isinstance(field, Number) and field.default is None and not isinstance(field, Length):
                 field.default = False if field.truth else field.at_least or 0
 
+    def __init__(self, *scapy: Any, **fields: Any) -> None:
+        super().__init__(*scapy, **fields)
+        if self.composed and fields:
+            both = [of for of in self.composed if fields.get(of) is not None]
+            self.__dict__["as_given"] = frozenset(
+                of for of in both if any(part.name in fields for part in self.composed[of])
+            )
+
     @classmethod
     def begin(cls, s: bytes) -> "tuple[Message, bytes]":
         """A message read from the front of ``s``, and the bytes behind it; raises Broken."""
@@ -733,7 +848,8 @@ class Message(Packet):
     @classmethod
     def random(cls) -> "Message":
         """A message with random fields, its lengths and counts left to be computed."""
-        return cls(**{f.name: f.randval() for f in cls.fields_desc if f.default is not None})
+        drawn = {f.name: f.randval() for f in cls.fields_desc if f.default is not None}
+        return cls(**{name: value._fix() for name, value in drawn.items() if value is not None})
 
     def _read(self, s: bytes) -> bytes:
         whole = s
@@ -764,6 +880,8 @@ class Message(Packet):
         return field, self._composed(attr, value)
 
     def _composed(self, attr: str, value: Any) -> Any:
+        if attr in self.as_given:
+            return value
         if attr in self.composed:
             for part in self.composed[attr]:
                 if part.name in self.fields:
@@ -777,6 +895,8 @@ class Message(Packet):
 
     def setfieldval(self, attr: str, val: Any) -> None:
         """Set a field; one that others are bits of, or say whether they are there, takes theirs away."""
+        if self.as_given:
+            self.__dict__["as_given"] = frozenset()  # the last word counts
         for part in self.composed.get(attr, ()):
             if isinstance(part, Bits) or bool((val or 0) & (part.has or 0)) != (self.fields.get(part.name) is not None):
                 self.fields.pop(part.name, None)
@@ -791,6 +911,47 @@ class Message(Packet):
                 del clone.fields[name]
         clone.__dict__.update(self.__dict__)
         return clone
+
+    def command(self) -> str:
+        """An expression that builds the same bytes.
+
+        What was not read is the bytes behind it; a body that came packed otherwise than we pack is its bytes.
+        """
+        if self.raw_packet_cache == b"" and not self.explicit:
+            return cast(str, self.payload.command())
+        came, packed = self.payload.__dict__.get("_packed", (b"", b"")) if self._is_packed() else (b"", b"")
+        pay = self.do_build_payload() if packed else b""
+        if not packed or not pay.startswith(packed) or deflate(came) == packed:
+            return cast(str, super().command())
+        head = f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in self._command())})"
+        return f"{head}/{conf.raw_layer(pay).command()}"
+
+    def _command(self, json: bool = False) -> list[tuple[str, Any]]:
+        if not json:
+            return cast("list[tuple[str, Any]]", super()._command())
+        return [(f.name, _as_json(f, self.getfieldval(f.name))) for f in self.fields_desc]
+
+    def clone_with(self, payload: Any = None, **fields: Any) -> "Message":
+        """A message with these fields: each volatile value becomes one, so that lengths are right."""
+        clone: Message = super().clone_with(payload, **{n: _fixed(self.get_field(n), x) for n, x in fields.items()})
+        clone.__dict__.update(self.__dict__)
+        return clone
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as it is: read again, bytes alone would not say direction and layout."""
+        drawn = [name for name, value in self.default_fields.items() if isinstance(value, Drawn)]
+        state = {name: getattr(self, name) for name in _PICKLED}
+        return type(self), (), (state, self.__dict__, drawn)
+
+    def __setstate__(self, state: tuple[dict[str, Any], dict[str, Any], list[str]]) -> None:
+        values, own, drawn = state
+        self.__dict__.update(own)
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        if drawn:
+            fresh = {name: self.get_field(name).randval() for name in drawn}
+            object.__setattr__(self, "default_fields", {**type(self)().default_fields, **fresh})
+        self.payload.add_underlayer(self)
 
     def dissect(self, s: bytes) -> None:
         cuts = Message.cuts
@@ -807,14 +968,19 @@ class Message(Packet):
             self.add_payload(cut.message.read(s[cut.start : cut.end], cut.direction, cut.layout))
         behind = s[more[-1].end if more else first.end :]
         if behind:
+            last = self.lastlayer()
             self.add_payload(conf.raw_layer(behind))
+            if isinstance(last, Message):
+                last.__dict__["_raw_behind"] = len(behind)
 
     def do_dissect(self, s: bytes) -> bytes:
         try:
             return self._read(s)
         except Broken:
             self.fields.clear()
-            self.raw_packet_cache = b""
+            self.init_fields()  # lists of its own: those of the class are everybody's
+            # A cache without bytes: left alone, the header builds as nothing and the bytes follow as Raw.
+            self.raw_packet_cache, self.raw_packet_cache_fields = b"", {}
             return s
 
     @classmethod
@@ -856,16 +1022,35 @@ class Message(Packet):
         return repr((protocol.name, self._ties())).encode()
 
     def answers(self, other: Packet) -> int:
-        """Whether this may be the server's answer to a message of the client, by the protocol's rule."""
+        """Whether this is the server's answer to a message of the client.
+
+        Of messages of a session its exchanges say it, else it may be by the protocol's rule.
+        """
+        if self.mq is not None and isinstance(other, Message) and other.mq is not None:
+            told = self.mq.answers(other.mq)
+            if told is not None:
+                return int(told)
         protocol = self.of_protocol
         if protocol is None:
             return int(super().answers(other))
         rule = protocol.rule
         if rule is None or not isinstance(other, Message) or other.of_protocol is not protocol:
             return 0
+        if not (self._may_be("s2c") and other._may_be("c2s")):
+            return 0
         if rule.answers is not None:
             return int(rule.answers(self, other))
         return int(rule.fits(other.operation("c2s"), self.operation("s2c")) and self._ties() == other._ties())
+
+    def _may_be(self, direction: str) -> bool:
+        """Whether the message may be sent in a direction, by its header and body; one of no layout may be either."""
+        said: dict[str, set[type]] = {}
+        for layout in self.layouts:
+            readings = (r for rs in layout.bodies.values() for r in rs)
+            said.setdefault(layout.direction, set()).update(r if isinstance(r, type) else r.message for r in readings)
+        body = type(self.payload)
+        by_body = any(body in classes for classes in said.values())
+        return not said or (body in said.get(direction, ()) if by_body else direction in said)
 
     def operation(self, direction: str) -> str | None:
         """The name of the operation, taken as sent in a direction; None without one."""
@@ -908,10 +1093,41 @@ class Message(Packet):
         n = self.fields[found[0].name] - found[0].less
         return s[:n], s[n:] or None
 
+    def do_build(self) -> bytes:
+        if self.explicit:
+            return cast(bytes, super().do_build())
+        one: Message = next(iter(self))
+        built = one.do_build()
+        self.__dict__["_next_size"] = one._next_size
+        return built
+
+    def do_build_payload(self) -> bytes:
+        pay: bytes = super().do_build_payload()
+        self.__dict__["_next_size"] = self._size_behind(pay)
+        if not isinstance(self.payload, Message) or self.payload.of_protocol is not None or not self._is_packed():
+            return pay
+        own_size = len(pay) - self._next_size
+        came, packed = self.payload.__dict__.get("_packed", (None, b""))
+        own = pay[:own_size]
+        return (packed if own == came else deflate(own)) + pay[own_size:]
+
+    def _size_behind(self, pay: bytes) -> int:
+        """How many of the bytes behind this layer, as just built, are not of its message."""
+        if isinstance(self.payload, Message):
+            return self.payload._next_size if self.payload.of_protocol is None else len(pay)
+        following = self.payload.getlayer(Message, _subclass=True)
+        if following is not None:
+            return len(following.do_build())
+        return self._raw_behind if pay else 0
+
+    def _is_packed(self) -> bool:
+        """Whether the header says that the body is gzip."""
+        return any((self.getfieldval(x.packed[0]) or 0) & x.packed[1] for x in self.layouts if x.packed is not None)
+
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
         found = self._length()
         if found is not None and self.getfieldval(found[0].name) is None:
-            at, length = found[1], len(pay) + found[0].less
+            at, length = found[1], len(pay) - self._next_size + found[0].less
             found[0].up_to(length)
             pkt = pkt[:at] + length.to_bytes(4, "big") + pkt[at + 4 :]
         return pkt + pay
@@ -960,9 +1176,7 @@ class Message(Packet):
                 if left:
                     body.add_payload(conf.raw_layer(left))
                 if unpacked is not s:
-                    body.raw_packet_cache = s  # unchanged, it builds as it came: packed
-                if left and unpacked is not s:
-                    body.payload.raw_packet_cache, body.payload.raw_packet_cache_fields = b"", {}  # it is in there
+                    body.__dict__["_packed"] = unpacked, s  # unchanged, it is sent as it came
                 self.add_payload(body)
                 return
         # Even without bytes: that nothing reads the body must show.
@@ -991,11 +1205,12 @@ def attach(layout: "Layout") -> None:
 
 
 def adopt(protocol: "MessageQueue") -> None:
-    """Tell the header classes of a protocol, and those they derive from, whose they are."""
+    """Tell the classes that messages of a protocol begin with, and those they derive from, whose they are."""
     for layout in protocol.layouts:
-        header = layout.header
-        for cls in header.__mro__[: header.__mro__.index(Message)] if header is not None else ():
-            cls.of_protocol = protocol  # type: ignore[attr-defined]  # a Message class
+        readings = [r if isinstance(r, type) else r.message for rs in layout.bodies.values() for r in rs]
+        for front in readings if layout.header is None else [layout.header]:
+            for cls in front.__mro__[: front.__mro__.index(Message)]:
+                cls.of_protocol = protocol  # type: ignore[attr-defined]  # a Message class
 
 
 def bare(field: Kind) -> Kind:

@@ -19,8 +19,9 @@ PACKET = frozenset({"fields", "fields_desc", "getfieldval", "name"})
 """What a message has from ``Packet`` for being read: it does the same here."""
 SCAPY_ONLY = frozenset(
     {
-        "_raw_packet_cache_field_value", "add_payload", "answers", "copy", "default_fields", "dissect",
-        "do_dissect_payload", "explicit", "getfield_and_val", "hashret", "payload", "raw_packet_cache",
+        "_command", "_raw_packet_cache_field_value", "add_payload", "answers", "clone_with", "command", "copy",
+        "default_fields", "dissect", "do_build", "do_build_payload", "do_dissect_payload", "explicit",
+        "get_field", "getfield_and_val", "hashret", "init_fields", "lastlayer", "payload", "raw_packet_cache",
         "raw_packet_cache_fields", "setfieldval", "underlayer",
     }
 )  # fmt: skip

@@ -3,8 +3,8 @@
 A delivery comes from an earlier publish to the same server, whose connection may be in another share. So a share leaves
 what a lookup needs of each, some 50 bytes a row, in files of the staging directory: Arrow batches, one file for each
 group of servers. A server whose connections are all in the share has a group that no other share has, which the share
-looks up itself at its end. `deliveries` then runs `mqpcap.correlate.deliveries.Deliveries` over the files of a group, in
-order of time.
+looks up itself at its end. `deliveries` then runs `mqpcap.correlate.deliveries.Deliveries` over the files of a group,
+in order of time.
 """
 
 import heapq
@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,12 +22,12 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import factorize, whole
 from mqpcap.correlate import Batch
-from mqpcap.correlate.deliveries import Deliveries, Delivered, Published, keyed
+from mqpcap.correlate.deliveries import Delivered, Deliveries, Published, keyed
 from mqpcap.correlate.exchanges import Pairs
 from mqpcap.protocols import protocols
 from mqpcap.schema.requests import I64, Prints
 from mqpcap.spark.partitions import Cut
-from mqpcap.spark.storage import Place
+from mqpcap.spark.storage import Storage
 from mqpcap.tcp.headers import endpoints
 
 BATCH_ROW_COUNT = 1 << 16
@@ -34,8 +35,10 @@ BATCH_ROW_COUNT = 1 << 16
 MAX_GROUPS = 12
 """Groups of servers, at most: a share keeps a file open for each, and in an object store that takes 5 MB or more."""
 _NUMBERS = ("key", "ts_ns", "connection_id", "offset", "note")
+_TEXTS = ("destination", "text")
+"""Of deliveries: what `DeliveryRule.text` says, and where they were sent to."""
 _SCHEMA = pa.schema(
-    [*((name, pa.int64()) for name in _NUMBERS), ("delivers", pa.bool_()), ("destination", pa.string()), ("text", pa.string())]
+    [*((name, pa.int64()) for name in _NUMBERS), ("delivers", pa.bool_()), *((name, pa.string()) for name in _TEXTS)]
 )
 _END_NS = (1 << 63) - 1
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -75,13 +78,20 @@ class KeyWriter(Deliveries):
     """
 
     def __init__(
-        self, protocol: str, prints: Prints, place: Place, folder: str, number: int, cut: Cut, phase: Callable[[], int]
+        self,
+        protocol: str,
+        prints: Prints,
+        storage: Storage,
+        folder: str,
+        number: int,
+        cut: Cut,
+        phase: Callable[[], int],
     ) -> None:
         rule = protocols()[protocol].rule
         assert rule is not None and rule.deliveries is not None
         super().__init__(protocol, rule.deliveries, prints)
         self.own: set[int] = set()
-        self._place, self._folder = place, folder
+        self._storage, self._folder = storage, folder
         self._number, self._cut, self._phase_now = number, cut, phase
         self._phase = 0
         self._group_count = min(cut.share_count, MAX_GROUPS)
@@ -104,17 +114,7 @@ class KeyWriter(Deliveries):
         published, delivered, out, back = found
         for some, of, delivers in ((published, out, False), (delivered, back, True)):
             if len(some.key):
-                self._add(self._rows(some), self._groups_of(of), delivers)
-
-    def _rows(self, some: Published | Delivered) -> pa.Table:
-        n = len(some.key)
-        columns = {name: getattr(some, name, None) for name in _NUMBERS}
-        columns["note"] = np.zeros(n, np.int64) if columns["note"] is None else columns["note"]
-        is_delivered = isinstance(some, Delivered)
-        columns["delivers"] = np.full(n, is_delivered)
-        texts = (some.destination.cast(pa.string()), some.text(pa.array(np.arange(n)))) if is_delivered else None
-        columns |= zip(("destination", "text"), texts or [pa.nulls(n, pa.string())] * 2, strict=True)
-        return pa.table(columns, _SCHEMA)
+                self._add(_table(some), self._groups_of(of), delivers)
 
     def _groups_of(self, rows: pa.Table) -> I64:
         if self.rule.across_servers or self._group_count == 1:
@@ -149,7 +149,7 @@ class KeyWriter(Deliveries):
         rows = pa.concat_tables(group.rows).combine_chunks()
         if group.writer is None:
             group.name = f"{self._folder}/{self.protocol}.{number}"
-            group.file = self._place.output(group.name)
+            group.file = self._storage.output(group.name)
             group.writer = pa.ipc.new_stream(group.file, _SCHEMA, options=_LZ4)
         group.writer.write_table(rows)
         group.begins.append((self._phase, int(rows["ts_ns"].to_numpy().min())))
@@ -172,13 +172,13 @@ class KeyWriter(Deliveries):
         ]
 
 
-def deliveries(files: Sequence[KeyFile], place: Place) -> Iterator[pa.Table]:
+def deliveries(files: Sequence[KeyFile], storage: Storage) -> Iterator[pa.Table]:
     """The rows of ``deliveries`` of one group of servers of a protocol, without ``capture``."""
     rule = protocols()[files[0].protocol].rule
     assert rule is not None and rule.deliveries is not None
     made = Deliveries(files[0].protocol, rule.deliveries, lambda column: np.empty(0, np.int64))
     waiting = _SCHEMA.empty_table()
-    for rows, until_ns in _in_time(files, place):
+    for rows, until_ns in _in_time(files, storage):
         delivers = rows["delivers"]
         waiting = pa.concat_tables([waiting, rows.filter(delivers)])
         ready = pc.less(waiting["ts_ns"], until_ns)
@@ -188,9 +188,9 @@ def deliveries(files: Sequence[KeyFile], place: Place) -> Iterator[pa.Table]:
             yield found
 
 
-def _in_time(files: Sequence[KeyFile], place: Place) -> Iterator[tuple[pa.Table, int]]:
+def _in_time(files: Sequence[KeyFile], storage: Storage) -> Iterator[tuple[pa.Table, int]]:
     """The batches of all files, and each time the time before which no later batch of the phase has a row."""
-    opened = [pa.ipc.open_stream(place.input(file.name)) for file in files]
+    opened = [pa.ipc.open_stream(storage.input(file.name)) for file in files]
     # The earliest of each batch and all behind it, from the last one on.
     lows = [[*accumulate(reversed(file.begins), min)] for file in files]
     queue = [(low.pop(), k) for k, low in enumerate(lows)]
@@ -203,14 +203,25 @@ def _in_time(files: Sequence[KeyFile], place: Place) -> Iterator[tuple[pa.Table,
         yield pa.Table.from_batches([opened[k].read_next_batch()]), queue[0][0][1] if goes_on else _END_NS
 
 
+def _table(some: Published | Delivered) -> pa.Table:
+    """Publishes or deliveries as rows of a file."""
+    n = len(some.key)
+    columns: dict[str, Any] = {name: getattr(some, name) for name in _NUMBERS[:-1]}
+    if isinstance(some, Delivered):
+        columns |= {"note": np.zeros(n, np.int64), "destination": some.destination.cast(pa.string())}
+        columns["text"] = some.text(pa.array(np.arange(n)))
+    else:
+        columns |= {"note": some.note} | {name: pa.nulls(n, pa.string()) for name in _TEXTS}
+    return pa.table(columns | {"delivers": np.full(n, isinstance(some, Delivered))}, _SCHEMA)
+
+
 def _published(rows: pa.Table) -> Published:
     return Published(*(_numbers(rows, name) for name in _NUMBERS))
 
 
 def _delivered(rows: pa.Table) -> Delivered:
-    numbers = (_numbers(rows, name) for name in _NUMBERS[:-1])
-    text = whole(rows["text"])
-    return Delivered(*numbers, whole(rows["destination"]), text.take)
+    key, ts_ns, connection_id, offset = (_numbers(rows, name) for name in _NUMBERS[:-1])
+    return Delivered(key, ts_ns, connection_id, offset, whole(rows["destination"]), whole(rows["text"]).take)
 
 
 def _numbers(rows: pa.Table, name: str) -> NDArray[np.int64]:

@@ -31,13 +31,14 @@ from mqpcap.errors import CaptureError, OutputError, one_line
 from mqpcap.pipeline import Options
 from mqpcap.spark import partitions, tasks
 from mqpcap.spark.delivery_keys import KeyFile
+from mqpcap.spark.distribute import Distribution, RangeResult
 from mqpcap.spark.java import SparkError
-from mqpcap.spark.partitions import Cut, Unit
-from mqpcap.spark.repartition import Dealing, Dealt
+from mqpcap.spark.json_values import typed
+from mqpcap.spark.partitions import Cut, WorkUnit
 from mqpcap.spark.share import Heard
-from mqpcap.spark.storage import Place
-from mqpcap.spark.task_files import PartFile
-from mqpcap.spark.tasks import Deal, Describe, Dissect, Join, Result, Task
+from mqpcap.spark.storage import Storage
+from mqpcap.spark.task_files import TaskFile
+from mqpcap.spark.tasks import Describe, Dissect, Distribute, Join, Result, Task
 from mqpcap.tables.messages import fingerprint_bases
 from mqpcap.tables.parquet import (
     MANIFEST,
@@ -56,14 +57,14 @@ if TYPE_CHECKING:
 
 JOB = "job.json"
 SHARES_PER_SLOT = 1
-"""Large connections are dealt out by size, so shares are even, and each one more costs what a task costs."""
+"""Large connections are given to shares by size, so shares are even, and each one more costs what a task costs."""
 POLL_S = 1.0
 LOOKS = 16
 """So many files of an object store are looked at side by side."""
 _STEM = r"[\w-]+-[0-9a-f]{12}"
 _WRITTEN = re.compile(
-    rf"job\.json|(?:(?:done|hands|keys/{_STEM})/)?\.[0-9a-f]{{32}}|done/{_STEM}\.json|dealt/{_STEM}\.packets|"
-    rf"hands/\d{{5,}}-\d{{3,}}|keys/{_STEM}/\w+\.\d+|data/[^/.][^/]*/date=[\d-]+/part-{_STEM}-\d{{5,}}\.parquet"
+    rf"job\.json|(?:(?:done|shares|keys/{_STEM})/)?\.[0-9a-f]{{32}}|done/{_STEM}\.json|packets/{_STEM}|"
+    rf"shares/\d{{5,}}-\d{{3,}}|keys/{_STEM}/\w+\.\d+|data/[^/.][^/]*/date=[\d-]+/part-{_STEM}-\d{{5,}}\.parquet"
 )
 """What a job leaves in its staging directory; with anything else in it, it is none."""
 
@@ -107,13 +108,13 @@ def export(
     Raises OutputError before any work where ``out`` may not be written or replaced; SparkError where the job fails,
     and then running the same again goes on where it stopped.
     """
-    place = Place(out)
-    system, path = place.opened()
+    storage = Storage(out)
+    system, path = storage.opened()
     if isinstance(system, fs.LocalFileSystem):  # also behind file://
-        place = Place(os.path.abspath(path))
+        storage = Storage(os.path.abspath(path))
     only_new = is_missing and not allow_missing
-    publication = _Local(Path(path), only_new, captures) if place.is_local else _Remote(place, only_new)
-    staging = place.beside(".", ".mqpcap-spark")
+    publication = _Local(Path(path), only_new, captures) if storage.is_local else _Remote(storage, only_new)
+    staging = storage.beside(".", ".mqpcap-spark")
     try:
         job = _Job(spark, captures, options, staging, progress)
         job.begin(share_count, slot_count or slots(spark))
@@ -151,7 +152,7 @@ class _Job:
         spark: "SparkSession | None",
         captures: Sequence[Capture],
         options: Options,
-        staging: Place,
+        staging: Storage,
         progress: Progress | None,
     ) -> None:
         self.spark = spark
@@ -162,7 +163,7 @@ class _Job:
         self.done: dict[str, Result] = {}
         self.kept: dict[str, Result] = {}
         self.outcome = Outcome(None)
-        self.units: list[Unit] = []
+        self.units: list[WorkUnit] = []
         self.failed: set[int] = set()
         """Numbers of captures that could not be read, or not to their end."""
 
@@ -177,18 +178,21 @@ class _Job:
             raise holds(self.staging.name, stranger)
         if found is not None and found.get("job") == named:
             units = [(tuple(numbers), number) for numbers, number in found["units"]]
-            cuts = {int(i): _cut(said) for i, said in found["cuts"].items()}
+            cuts = {int(i): typed(Cut, said) for i, said in found["cuts"].items()}
             bases = found["bases"][0], found["bases"][1]
             self.done = self._finished()
             self.outcome.resumed_count = len(self.done)
         else:
             self.staging.remove(_WRITTEN)
-            planned = partitions.units(self.captures, slot_count * SHARES_PER_SLOT if slot_count > 1 else 1, share_count)
+            planned = partitions.units(
+                self.captures, slot_count * SHARES_PER_SLOT if slot_count > 1 else 1, share_count
+            )
             units = [(tuple(i for i, _ in unit.captures), unit.number) for unit in planned]
             cuts = {unit.captures[0][0]: unit.cut for unit in planned}
             bases = fingerprint_bases()
         self.units = [
-            Unit(tuple((i, self.captures[i]) for i in numbers), number, cuts[numbers[0]]) for numbers, number in units
+            WorkUnit(tuple((i, self.captures[i]) for i in numbers), number, cuts[numbers[0]])
+            for numbers, number in units
         ]
         self.options = replace(self.options, policy=replace(self.options.policy, bases=bases))
         manifest = {
@@ -248,15 +252,15 @@ class _Job:
 
     def run(self) -> Outcome:
         """All stages; what is to be published is in ``files`` then."""
-        units = self._dealt()
-        cut = {unit.captures[0][0]: unit.captures[0][1] for unit in units.values() if unit.share[1] > 1}
-        first = {i: Dissect(f"a{i:05d}", unit) for i, unit in units.items()}
-        describe = [Describe(f"e{number:05d}", number, self.captures[number]) for number in sorted(cut)]
+        units = self._distributed()
+        shared = {unit.captures[0][0] for unit in units.values() if unit.share[1] > 1}
+        first = {i: Dissect(f"dissect-{i:05d}", unit) for i, unit in units.items()}
+        describe = [Describe(f"describe-{number:05d}", number, self.captures[number]) for number in sorted(shared)]
         done = self._stage("dissect", [*first.values(), *describe])
         results, described = dict(zip(first, done, strict=False)), done[len(first) :]
         again = dict(self._again(first, results))
         results.update(zip(again, self._stage("dissect again", list(again.values())), strict=True))
-        failed = {number for one in done for number, _, _ in one.failed} & cut.keys()
+        failed = {number for one in done for number, _, _ in one.failed} & shared
         for i, one in results.items():
             # What other shares made of a capture that one could not read is no result.
             is_lost = not failed.isdisjoint(number for number, _ in first[i].unit.captures)
@@ -264,9 +268,10 @@ class _Job:
         of_capture: dict[int, list[Result]] = {}
         for i, task in first.items():
             number = task.unit.captures[0][0]
-            if number in cut.keys() - failed:
+            if number in shared - failed:
                 of_capture.setdefault(number, []).append(results[i])
-        for one in self._stage("join", [join for number, mine in of_capture.items() for join in self._joins(number, mine)]):
+        joins = [join for number, mine in of_capture.items() for join in self._joins(number, mine)]
+        for one in self._stage("join", joins):
             self._keep(one)
         self._describe({one.id: one for one in described}, of_capture)
         self.outcome.task_count = len(self.kept)
@@ -280,57 +285,59 @@ class _Job:
             groups.setdefault((file.protocol, 0 if file.protocol in torn else file.group), []).append(file)
         for (name, group), files in sorted(groups.items()):
             if any(file.delivers for file in files):
-                yield Join(f"c{number:05d}-{name}-{group:03d}", self.captures[number].files[0], tuple(files))
+                yield Join(f"join-{number:05d}-{name}-{group:03d}", self.captures[number].files[0], tuple(files))
 
     def _describe(self, described: Mapping[str, Result], of_capture: Mapping[int, Sequence[Result]]) -> None:
         """The rows of ``captures`` of what was read in shares."""
         rows = []
         for number, shares in of_capture.items():
-            one = described[f"e{number:05d}"]
+            one = described[f"describe-{number:05d}"]
             self._keep(one)
             counts = sum((Counter(share.messages) for share in shares), Counter[str]())
             rows += [{**row, "messages": counts[row["path"]]} for row in one.captures]
         for one in (one for one in described.values() if one.failed):
             self._keep(one)
         if rows:
-            self._keep(tasks.write_captures("f", rows, self.staging))
+            self._keep(tasks.write_captures("captures", rows, self.staging))
 
-    def _dealt(self) -> dict[int, Unit]:
+    def _distributed(self) -> dict[int, WorkUnit]:
         """The units by number, those of captures in many shares with their packets; without what cannot be read."""
-        dealings: dict[int, Dealing] = {}
+        distributions: dict[int, Distribution] = {}
         failed: dict[int, Result] = {}
-        for unit in (unit for unit in self.units if unit.is_dealt and unit.share[0] == 0):
+        for unit in (unit for unit in self.units if unit.is_distributed and unit.share[0] == 0):
             number, capture = unit.captures[0]
             try:
-                dealings[number] = Dealing(capture, unit.cut)
+                distributions[number] = Distribution(capture, unit.cut)
             except CaptureError as error:
                 told = number, capture.files[0], one_line(error)
-                failed[number] = Result(f"d{number:05d}", failed=[told])
+                failed[number] = Result(f"distribute-{number:05d}", failed=[told])
         turn = 0
         while todo := [
-            Deal(f"d{number:05d}-{turn}-{i:05d}", number, one.capture, spans, one.cut)
-            for number, one in dealings.items() for i, spans in enumerate(one.wanted())
+            Distribute(f"distribute-{number:05d}-{turn}-{i:05d}", number, one.capture, ranges, one.cut)
+            for number, one in distributions.items() for i, ranges in enumerate(one.wanted())
         ]:  # fmt: skip
-            made: dict[int, list[Dealt]] = {}
-            for task, one in zip(todo, self._stage("deal", todo), strict=True):
+            made: dict[int, list[RangeResult]] = {}
+            for task, one in zip(todo, self._stage("distribute", todo), strict=True):
                 self._keep(one)
-                made.setdefault(task.number, []).extend(one.dealt)
+                made.setdefault(task.number, []).extend(one.ranges)
                 if one.failed:
                     failed[task.number] = one
             for number, mine in made.items():
                 if number in failed:
-                    del dealings[number]
+                    del distributions[number]
                 else:
-                    dealings[number].take(mine)
+                    distributions[number].take(mine)
             turn += 1
         for one in failed.values():
             self._keep(one)
-        units: dict[int, Unit] = {}
+        units: dict[int, WorkUnit] = {}
         for i, unit in enumerate(self.units):
             number = unit.captures[0][0]
-            if number in dealings:
-                hand = dealings[number].hand(unit.share[0], self.staging, f"hands/{number:05d}-{unit.share[0]:03d}")
-                units[i] = replace(unit, captures=((number, hand),))
+            if number in distributions:
+                share = distributions[number].share_capture(
+                    unit.share[0], self.staging, f"shares/{number:05d}-{unit.share[0]:03d}"
+                )
+                units[i] = replace(unit, captures=((number, share),))
             elif number not in failed:
                 units[i] = unit
         return units
@@ -363,7 +370,7 @@ class _Job:
         """Whether there is something to publish: a capture was read to its end, or rows of another."""
         return len(self.failed) < len(self.captures) or bool(self.files())
 
-    def files(self) -> list[PartFile]:
+    def files(self) -> list[TaskFile]:
         """What is published: files of the results that count, but for captures that were not read to their end."""
         return [file for one in self.kept.values() for file in one.files]
 
@@ -408,16 +415,10 @@ class _Job:
                 self.progress(name, min(count, len(self.staging.sizes("done")) - before), count)
 
 
-def _cut(said: Mapping[str, Any]) -> Cut:
-    """A cut out of its JSON."""
-    pinned, servers = (tuple((key, k) for key, k in said[name]) for name in ("pinned", "servers"))
-    return Cut(said["share_count"], pinned, servers)
-
-
 Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def _work(todo: list[Task], options: Options, staging: Place) -> Work:
+def _work(todo: list[Task], options: Options, staging: Storage) -> Work:
     """The function that Spark's workers run: the tasks with the numbers they are given."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -449,8 +450,8 @@ def _is_running(pid: int) -> bool:
     return True
 
 
-def _final_names(files: Sequence[PartFile]) -> Iterator[tuple[PartFile, str]]:
-    """Each file with its place below its table: numbered in the order of tasks."""
+def _final_names(files: Sequence[TaskFile]) -> Iterator[tuple[TaskFile, str]]:
+    """Each file with its storage below its table: numbered in the order of tasks."""
     numbers: Counter[tuple[str, str]] = Counter()
     for file in sorted(files, key=lambda f: (f.table, f.date, f.name)):
         yield file, f"date={file.date}/part-{numbers[file.table, file.date]:05d}.parquet"
@@ -465,7 +466,7 @@ class _Local:
         self.only_new = only_new
         self._export = Export(out, only_new=only_new, keep=keep)
 
-    def publish(self, staging: Place, files: Sequence[PartFile]) -> Summary:
+    def publish(self, staging: Storage, files: Sequence[TaskFile]) -> Summary:
         self._export.only_new = self.only_new
         self._export.check()  # before the files leave the staging directory
         for file, name in _final_names(files):
@@ -479,36 +480,36 @@ class _Local:
 class _Remote:
     """Publication where a directory cannot be renamed: file by file, the manifest last."""
 
-    def __init__(self, place: Place, only_new: bool) -> None:
+    def __init__(self, storage: Storage, only_new: bool) -> None:
         self.only_new = only_new
-        self._place = place
+        self._storage = storage
         self._earlier()
 
     def _earlier(self) -> list[str]:
         """The files of an earlier export; raises OutputError where anything else is, or it is to stay."""
-        found = self._place.sizes()
-        manifest = (self._place.read(MANIFEST) or b"") if 0 < found.get(MANIFEST, 0) <= MAX_MANIFEST_BYTES else b""
+        found = self._storage.sizes()
+        manifest = (self._storage.read(MANIFEST) or b"") if 0 < found.get(MANIFEST, 0) <= MAX_MANIFEST_BYTES else b""
         with ThreadPoolExecutor(LOOKS) as pool:
-            stranger = foreign(found, manifest, self._place.input, pool.map)
+            stranger = foreign(found, manifest, self._storage.input, pool.map)
         if stranger is not None:
-            raise holds(self._place.name, stranger)
+            raise holds(self._storage.name, stranger)
         if found and self.only_new:
-            raise stays(self._place.name)
+            raise stays(self._storage.name)
         return sorted(found, key=lambda name: name != MANIFEST)
 
-    def publish(self, staging: Place, files: Sequence[PartFile]) -> Summary:
+    def publish(self, staging: Storage, files: Sequence[TaskFile]) -> Summary:
         for name in self._earlier():
-            self._place.remove_file(name)
+            self._storage.remove_file(name)
         named: list[dict[str, object]] = []
         totals: dict[str, tuple[int, int, int]] = {}
         for file, name in _final_names(files):
-            staging.move(file.name, self._place, f"{file.table}/{name}")
+            staging.move(file.name, self._storage, f"{file.table}/{name}")
             named.append({"path": f"{file.table}/{name}", "row_count": file.row_count, "size_bytes": file.size_bytes})
             rows, count, size = totals.get(file.table, (0, 0, 0))
             totals[file.table] = rows + file.row_count, count + 1, size + file.size_bytes
         manifest = {"tool": "mqpcap", "version": __version__, "schema_version": SCHEMA_VERSION, "files": named}
-        self._place.write(MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
-        return Summary(Path(self._place.name), tuple(TableSummary(name, *t) for name, t in sorted(totals.items())))
+        self._storage.write(MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
+        return Summary(Path(self._storage.name), tuple(TableSummary(name, *t) for name, t in sorted(totals.items())))
 
     def abort(self) -> None:
         """Nothing was written yet under the name asked for."""

@@ -2,12 +2,12 @@
 
 A large capture is cut into shares of its connections, small ones are packed together: a Python task costs about 65 ms
 whatever it does (measured), so one should have seconds of work. Few shares read all packets of their capture each; for
-many the job deals the packets out first (`mqpcap.spark.repartition`).
+many the job distributes the packets first (`mqpcap.spark.distribute`).
 
-What is said of several connections together, exchanges and deliveries, is said of those of one server. So a share gets
-all connections of a server where that leaves the shares even, and makes the rows itself. The connections of a server
-that is too large for it are dealt out, and their rows are joined when all shares are done. Which servers there are and
-how large they are is guessed from a look at some places of the capture; nothing depends on the guess but the time.
+Deliveries look at all connections of a server together. So a share gets all connections of a server where that leaves
+the shares even, and makes the rows itself. The connections of a server that is too large for it are spread over shares,
+and deliveries are joined when all shares are done. Which servers there are and how large is guessed from a look at some
+places of the capture; nothing depends on the guess but the time.
 """
 
 import difflib
@@ -38,21 +38,21 @@ PACK_BYTES = 64 << 20
 SHARE_BYTES = 64 << 20
 """A share is not made smaller than this."""
 MAX_SHARES = 64
-"""Tasks that deal packets out write so many parts side by side; small ones are slow to read."""
-DEALT_SHARES = 3
-"""From so many shares on packets are dealt out: as much CPU as three passes over them (measured), and less reading."""
+"""Tasks that distribute packets write so many parts side by side; small ones are slow to read."""
+DISTRIBUTED_SHARES = 3
+"""From so many shares on packets are distributed: the CPU of three passes over them (measured), and less reading."""
 
 PINNED_PER_SHARE = 16
-"""A connection is dealt out by its size if it is more than this part of a share."""
+"""A connection is given to a share by its size if it is more than this part of a share."""
 PACKET_BYTES = 66
 """What the headers of a packet count."""
 MAX_SERVERS = 256
-"""So many servers are dealt out as a whole; packets are looked up among them."""
+"""So many servers are given to a share as a whole; packets are looked up among them."""
 LOOKS = 8
 LOOK_BYTES = 2 << 20
 """So many places of a capture are looked at, and so much there."""
-JOINED = 0.3
-"""What it costs more to join the rows of a server in the second stage, as a part of what it costs in all (measured)."""
+LARGEST = 1.2
+"""A server is given away as a whole if it is no more than so many shares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Cut:
         return np.where(whole < 0, shares, whole), (one >= 0) & (other >= 0) & (one != other)
 
     def of_servers(self, ends: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The share of each endpoint that is dealt out with all of its connections, -1 for another."""
+        """The share of each endpoint that is given away with all of its connections, -1 for another."""
         return _said(self.servers, ends)
 
 
@@ -93,7 +93,7 @@ def _said(pairs: Sequence[tuple[int, int]], keys: NDArray[np.int64]) -> NDArray[
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class WorkUnit:
     """One task's work: a share, by its number, of one capture, or several whole captures.
 
     captures are (number in the input, capture).
@@ -109,9 +109,9 @@ class Unit:
         return self.number, self.cut.share_count
 
     @property
-    def is_dealt(self) -> bool:
-        """Whether a job deals its packets out first."""
-        return self.cut.share_count >= DEALT_SHARES
+    def is_distributed(self) -> bool:
+        """Whether a job distributes its packets first."""
+        return self.cut.share_count >= DISTRIBUTED_SHARES
 
 
 def named_inputs(options: Mapping[str, str]) -> list[str]:
@@ -186,13 +186,13 @@ def _sizes(capture: Capture) -> list[int]:
     return sizes
 
 
-def units(found: Sequence[Capture], slot_count: int, share_count: int | None = None) -> list[Unit]:
+def units(found: Sequence[Capture], slot_count: int, share_count: int | None = None) -> list[WorkUnit]:
     """Units of work, the largest first; ``share_count`` cuts every capture into so many, whatever its size."""
     sizes = [size_bytes(capture) for capture in found]
     if share_count is not None and share_count > 1:
         return [unit for i, capture in enumerate(found) for unit in _shares(i, capture, share_count)]
     each = max(sum(sizes) / max(1, slot_count), SHARE_BYTES)
-    large: list[tuple[float, Unit]] = []
+    large: list[tuple[float, WorkUnit]] = []
     small: list[tuple[int, int]] = []
     for i, capture in enumerate(found):
         n = 1 if share_count == 1 else min(MAX_SHARES, max(1, round(sizes[i] / each)))
@@ -201,13 +201,15 @@ def units(found: Sequence[Capture], slot_count: int, share_count: int | None = N
         else:
             small.append((sizes[i], i))
     limit = min(PACK_BYTES, max(sum(size for size, _ in small) // max(1, slot_count), 1 << 20))
-    large += [(sum(sizes[i] for i in pack), Unit(tuple((i, found[i]) for i in pack))) for pack in _packs(small, limit)]
+    large += [
+        (sum(sizes[i] for i in pack), WorkUnit(tuple((i, found[i]) for i in pack))) for pack in _packs(small, limit)
+    ]
     return [unit for _, unit in sorted(large, key=lambda one: -one[0])]
 
 
-def _shares(number: int, capture: Capture, n: int) -> list[Unit]:
+def _shares(number: int, capture: Capture, n: int) -> list[WorkUnit]:
     how = cut(capture, n)
-    return [Unit(((number, capture),), k, how) for k in range(n)]
+    return [WorkUnit(((number, capture),), k, how) for k in range(n)]
 
 
 def cut(capture: Capture, n: int) -> Cut:
@@ -216,8 +218,8 @@ def cut(capture: Capture, n: int) -> Cut:
     if seen is None:
         return Cut(n)
     by_weight = np.argsort(-seen.weights, kind="stable")
-    candidates = [_dealt(seen, n, by_weight[k:MAX_SERVERS]) for k in range(min(2 * n, len(by_weight)) + 1)]
-    return min(candidates, key=lambda one: one[0])[1]
+    fits = seen.weights[by_weight] * n <= seen.weights.sum() * LARGEST
+    return _assigned(seen, n, by_weight[fits][:MAX_SERVERS])
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,8 +288,8 @@ def _look(capture: Capture, file: int, begin: int) -> Window | None:
         source.close()
 
 
-def _dealt(seen: _Seen, n: int, whole: NDArray[np.int64]) -> tuple[float, Cut]:
-    """A cut with some servers, the largest first, as a whole; and what it costs: the time of the slowest slots."""
+def _assigned(seen: _Seen, n: int, whole: NDArray[np.int64]) -> Cut:
+    """A cut with some servers as a whole: the largest server or connection first, each to the share that has least."""
     alone = np.ones(len(seen.servers), np.bool_)
     alone[whole] = False
     total = seen.weights.sum()
@@ -307,9 +309,7 @@ def _dealt(seen: _Seen, n: int, whole: NDArray[np.int64]) -> tuple[float, Cut]:
             pinned.append((int(seen.keys[one]), share))
         else:
             servers.append((int(seen.servers[one]), share))
-    joined = seen.weights[alone]
-    last = max(joined.max(initial=0.0), joined.sum() / n)
-    return shares.max() + JOINED * last, Cut(n, tuple(pinned), tuple(servers))
+    return Cut(n, tuple(pinned), tuple(servers))
 
 
 def _packs(small: Sequence[tuple[int, int]], limit: int) -> Iterator[list[int]]:

@@ -1,6 +1,6 @@
 """A share of a capture through the pipeline, as a Spark task does it.
 
-A share is a part of the connections: a task reads every packet, or those that `mqpcap.spark.repartition` left it, and
+A share is a part of the connections: a task reads every packet, or those that `mqpcap.spark.distribute` left it, and
 keeps those of its share. Three things join connections, so a share alone cannot say them: servers that another
 connection told (``by peer``), what connections tell each other by a key (fq's logins), and deliveries. `Heard` carries
 the first two from other shares; keys of the third go to `mqpcap.spark.delivery_keys`.
@@ -24,8 +24,8 @@ from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import Fact, MessageQueue, SharedFacts
 from mqpcap.spark.partitions import Cut
 from mqpcap.tables.captures import CaptureRows
+from mqpcap.tcp.flows import Flow
 from mqpcap.tcp.headers import Dissector, Segments, address_text, ends_of
-from mqpcap.tcp.reassembly import Flow
 
 TASK_MEMORY_BYTES = 192 << 20
 """Bound of what waits for missing bytes in a task."""
@@ -39,7 +39,6 @@ class Heard:
 
     servers: frozenset[Told] = frozenset()
     facts: Mapping[str, tuple[Fact, ...]] = field(default_factory=dict)
-
 
     def without(self, mine: "Heard") -> "Heard":
         """What others told alone."""

@@ -200,7 +200,7 @@ class CaptureSource(DataSource):
 class CapturePartition(InputPartition):
     """A unit of work as Spark carries it."""
 
-    unit: partitions.Unit
+    unit: partitions.WorkUnit
 
 
 class CaptureReader(DataSourceReader):

@@ -20,14 +20,14 @@ _WITH_FOLDERS = {"local", "hdfs"}
 
 
 @dataclass(slots=True)
-class Place:
+class Storage:
     """A directory, by a local path or a URI; opened where it is used."""
 
     uri: str
     _opened: "tuple[fs.FileSystem, str] | None" = field(default=None, repr=False, compare=False)
 
-    def __reduce__(self) -> tuple[type["Place"], tuple[str]]:
-        return Place, (self.uri,)
+    def __reduce__(self) -> tuple[type["Storage"], tuple[str]]:
+        return Storage, (self.uri,)
 
     @property
     def is_local(self) -> bool:
@@ -52,16 +52,16 @@ class Place:
         system, base = self.opened()
         return system, posixpath.join(base, name) if name else base
 
-    def within(self, name: str) -> "Place":
+    def within(self, name: str) -> "Storage":
         """A directory below it."""
         base, options = remote.parted(self.uri)
-        return Place(posixpath.join(base.rstrip("/"), name) + options)
+        return Storage(posixpath.join(base.rstrip("/"), name) + options)
 
-    def beside(self, prefix: str, suffix: str) -> "Place":
+    def beside(self, prefix: str, suffix: str) -> "Storage":
         """A directory beside it, of a name made of its own."""
         base, options = remote.parted(self.uri)
         head, _, name = base.rstrip("/").rpartition("/")
-        return Place((f"{head}/" if head or base.startswith("/") else "") + prefix + name + suffix + options)
+        return Storage((f"{head}/" if head or base.startswith("/") else "") + prefix + name + suffix + options)
 
     def output(self, name: str) -> pa.NativeFile:
         """A file to write; its folders are made."""
@@ -104,7 +104,7 @@ class Place:
         infos = system.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
         return {i.path[len(base) + 1 :]: i.size for i in infos if i.type == fs.FileType.File}
 
-    def move(self, name: str, to: "Place", new_name: str) -> None:
+    def move(self, name: str, to: "Storage", new_name: str) -> None:
         """Moves a file into another directory of the same file system."""
         system, path = self._at(name)
         _, target = to._at(new_name)

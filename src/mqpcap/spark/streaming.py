@@ -58,7 +58,7 @@ from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import MessageQueue
 from mqpcap.spark import partitions, remote, schemas
 from mqpcap.spark.share import NoCorrelation, makes_pairs, rows_of, wanted_of
-from mqpcap.spark.storage import Place
+from mqpcap.spark.storage import Storage
 from mqpcap.tables.messages import Connections
 
 STATES_KEPT = 4
@@ -180,7 +180,7 @@ def thawed(content: bytes) -> dict[str, Carried]:
 
 
 @dataclass
-class Batch(InputPartition):
+class MicroBatch(InputPartition):
     """Files from one number up to another, each as a name and the time of its last byte in nanoseconds."""
 
     start: int
@@ -210,7 +210,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not glob.has_magic(name) and not os.path.exists(name):
                 partitions.check_readable([(name, "no such file")], permissive)
         self.inputs, self.table, self.options, self.schema = inputs, table, options, schema
-        self.place = Place(posixpath.join(given["statedir"], table))
+        self.storage = Storage(posixpath.join(given["statedir"], table))
         self.idle_s = _seconds(given.get("idleseconds", "60"))
         self.max_files = _count(given, "maxfilespertrigger")
         self.permissive = permissive
@@ -244,18 +244,18 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """One: connections go from file to file."""
         one, two = start["files"], end["files"]
-        return [Batch(one, two, tuple(self._file(number) for number in range(one, two)))] if two > one else []
+        return [MicroBatch(one, two, tuple(self._file(number) for number in range(one, two)))] if two > one else []
 
     def commit(self, end: dict[str, int]) -> None:
         """States that no restart can ask for go."""
-        numbers = sorted(int(name[6:-7]) for name in self.place.sizes("state") if name.endswith(".pickle"))
+        numbers = sorted(int(name[6:-7]) for name in self.storage.sizes("state") if name.endswith(".pickle"))
         for number in [n for n in numbers if n < end["files"]][:-STATES_KEPT]:
-            self.place.remove_file(_state_name(number))
+            self.storage.remove_file(_state_name(number))
 
     def _numbered(self) -> list[tuple[str, int]]:
         """The files by number; finished ones that are new are numbered first."""
         if not self._known:
-            names = sorted(name for name in self.place.sizes("files") if "/." not in name)
+            names = sorted(name for name in self.storage.sizes("files") if "/." not in name)
             self._known = [self._file(int(posixpath.basename(name))) for name in names]
         # A ring of files comes back to its names: a file is its name with the time of its last byte.
         known = {*self._known} | self._strangers
@@ -266,14 +266,14 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not found.captures:
                 self._sort_out(file, found.unreadable)
                 continue
-            self.place.write(_file_name(len(self._known)), f"{file[0]}\0{file[1]}".encode())
+            self.storage.write(_file_name(len(self._known)), f"{file[0]}\0{file[1]}".encode())
             self._known.append(file)
         return self._known
 
     def _file(self, number: int) -> tuple[str, int]:
-        content = self.place.read(_file_name(number))
+        content = self.storage.read(_file_name(number))
         if content is None:
-            raise CaptureError(f"{_file_name(number)} is gone from {self.place.name}: delete the checkpoint too")
+            raise CaptureError(f"{_file_name(number)} is gone from {self.storage.name}: delete the checkpoint too")
         name, _, modified_ns = content.decode().partition("\0")
         return name, int(modified_ns)
 
@@ -320,7 +320,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a micro-batch."""
-        assert isinstance(partition, Batch)
+        assert isinstance(partition, MicroBatch)
         schema = schemas.arrow_schema(self.schema)
         carried, before = self._state(partition.start)
         for number in range(before, partition.end):
@@ -336,7 +336,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for rows in (rows for capture in found.captures for rows in carried[chain].rows(capture, number)):
                 if number >= partition.start:
                     yield from schemas.batches(rows, schema)
-        self.place.write(_state_name(partition.end), frozen(carried))
+        self.storage.write(_state_name(partition.end), frozen(carried))
 
     def _is_there(self, name: str, modified_ns: int) -> bool:
         """Whether the file is as it was numbered; a ring that was faster than the stream is told."""
@@ -351,9 +351,9 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _state(self, number: int) -> tuple[dict[str, Carried], int]:
         """The connections behind so many files, or the nearest known before: the files between are read again."""
-        known = [int(name[6:-7]) for name in self.place.sizes("state") if name.endswith(".pickle")]
+        known = [int(name[6:-7]) for name in self.storage.sizes("state") if name.endswith(".pickle")]
         for one in sorted((n for n in known if n <= number), reverse=True):
-            content = self.place.read(_state_name(one))
+            content = self.storage.read(_state_name(one))
             if content is not None:
                 return thawed(content), one
         return {}, 0

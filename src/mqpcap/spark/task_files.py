@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mqpcap.arrays import unified
-from mqpcap.spark.storage import Place
+from mqpcap.spark.storage import Storage
 from mqpcap.tables.parquet import DATES, MAX_FILE_BYTES, MAX_GROUP_ROW_COUNT, by_date, in_time, parquet_writer
 
 GROUP_BYTES = 16 << 20
@@ -21,7 +21,7 @@ MAX_OPEN_FILES = 48
 
 
 @dataclass(frozen=True, slots=True)
-class PartFile:
+class TaskFile:
     """A finished Parquet file of a table: its day, its name in the staging directory, rows and bytes."""
 
     table: str
@@ -32,7 +32,7 @@ class PartFile:
 
 
 @dataclass(slots=True)
-class _Part:
+class _OpenFile:
     table: str
     date: str
     waiting: list[pa.RecordBatch] = field(default_factory=list)
@@ -46,15 +46,15 @@ class _Part:
     written_bytes: int = 0
 
 
-class Parts:
+class TaskFiles:
     """The files of one attempt of one task."""
 
-    def __init__(self, place: Place, stem: str) -> None:
-        self._place = place
-        self._stem = stem
-        self._parts: dict[tuple[str, str], _Part] = {}
+    def __init__(self, storage: Storage, stem: str) -> None:
+        self._storage = storage
+        self.stem = stem
+        self._parts: dict[tuple[str, str], _OpenFile] = {}
         self._waiting_bytes = 0
-        self._files: list[PartFile] = []
+        self._files: list[TaskFile] = []
 
     def write(self, table: str, rows: pa.Table) -> None:
         """Adds rows to a table, each to its day."""
@@ -66,7 +66,7 @@ class Parts:
                 self._add(table, date, batch)
 
     def _add(self, table: str, date: str, batch: pa.RecordBatch) -> None:
-        part = self._parts.setdefault((table, date), _Part(table, date))
+        part = self._parts.setdefault((table, date), _OpenFile(table, date))
         part.waiting.append(batch)
         part.waiting_bytes += batch.nbytes
         part.waiting_row_count += batch.num_rows
@@ -76,14 +76,14 @@ class Parts:
         while self._waiting_bytes > WAITING_BYTES:
             self._write(max(self._parts.values(), key=lambda other: other.waiting_bytes))
 
-    def close(self) -> list[PartFile]:
+    def close(self) -> list[TaskFile]:
         """All files, finished."""
         for part in self._parts.values():
             self._write(part)
             self._close(part)
         return self._files
 
-    def _write(self, part: _Part) -> None:
+    def _write(self, part: _OpenFile) -> None:
         if not part.waiting:
             return
         rows = in_time(unified(pa.Table.from_batches(part.waiting)), DATES.get(part.table, "ts_ns"))
@@ -98,21 +98,21 @@ class Parts:
         part.row_count += rows.num_rows
         part.written_bytes += rows.nbytes
 
-    def _open(self, part: _Part, schema: pa.Schema) -> None:
+    def _open(self, part: _OpenFile, schema: pa.Schema) -> None:
         open_parts = [other for other in self._parts.values() if other.writer is not None]
         if len(open_parts) >= MAX_OPEN_FILES:
             self._close(open_parts[0])
-        part.name = f"data/{part.table}/date={part.date}/part-{self._stem}-{part.number:05d}.parquet"
+        part.name = f"data/{part.table}/date={part.date}/part-{self.stem}-{part.number:05d}.parquet"
         part.number += 1
-        part.stream = self._place.output(part.name)
+        part.stream = self._storage.output(part.name)
         part.writer = parquet_writer(part.stream, schema)
 
-    def _close(self, part: _Part) -> None:
+    def _close(self, part: _OpenFile) -> None:
         if part.writer is None or part.stream is None:
             return
         part.writer.close()
         size_bytes = part.stream.tell()
         part.stream.close()
-        self._files.append(PartFile(part.table, part.date, part.name, part.row_count, size_bytes))
+        self._files.append(TaskFile(part.table, part.date, part.name, part.row_count, size_bytes))
         part.writer = part.stream = None
         part.row_count = part.written_bytes = 0

@@ -1,6 +1,6 @@
 """What a task of the bulk job does; runs in a Python worker of Spark and knows nothing of Spark.
 
-`Repartition` reads a part of a capture and leaves each share its packets, where shares are many. `Describe` makes the
+`Distribute` reads a part of a capture and leaves each share its packets, where shares are many. `Describe` makes the
 row of ``captures`` of a file whose packets no single task reads. `Dissect` runs a share of a capture, or some small
 captures, through the pipeline, its rows to Parquet as they become final. `Join` brings the publishes and deliveries of
 several shares together.
@@ -11,7 +11,7 @@ Each task ends by writing its result, after all of its files, under a name no ot
 import json
 import uuid
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -24,26 +24,27 @@ from mqpcap.decode.framing import Server
 from mqpcap.errors import CaptureError, one_line
 from mqpcap.pipeline import Options, Output, with_capture
 from mqpcap.schema.protocol import MessageQueue
-from mqpcap.spark import delivery_keys, repartition
+from mqpcap.spark import delivery_keys, distribute
 from mqpcap.spark.delivery_keys import KeyFile, KeyWriter
-from mqpcap.spark.partitions import Cut, Unit
-from mqpcap.spark.repartition import Dealt, Span
+from mqpcap.spark.distribute import FileRange, RangeResult
+from mqpcap.spark.json_values import typed
+from mqpcap.spark.partitions import Cut, WorkUnit
 from mqpcap.spark.share import Heard, MessageCounts, Share
-from mqpcap.spark.storage import Place
-from mqpcap.spark.task_files import PartFile, Parts
+from mqpcap.spark.storage import Storage
+from mqpcap.spark.task_files import TaskFile, TaskFiles
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.messages import prints
 from mqpcap.tables.schemas import TABLES
 
 
 @dataclass(frozen=True, slots=True)
-class Deal:
-    """Spans of a capture, whose packets are dealt out to its shares."""
+class Distribute:
+    """Ranges of the files of a capture, whose packets go to its shares."""
 
     id: str
     number: int
     capture: Capture
-    spans: tuple[Span, ...]
+    ranges: tuple[FileRange, ...]
     cut: Cut
 
 
@@ -61,8 +62,8 @@ class Dissect:
     """A unit of captures; ``heard`` is what other shares of the same capture told."""
 
     id: str
-    unit: Unit
-    heard: Heard = Heard()
+    unit: WorkUnit
+    heard: Heard | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class Join:
     files: tuple[KeyFile, ...]
 
 
-Task = Deal | Describe | Dissect | Join
+Task = Distribute | Describe | Dissect | Join
 
 
 @dataclass(slots=True)
@@ -88,10 +89,10 @@ class Result:
     """
 
     id: str
-    files: list[PartFile] = field(default_factory=list)
+    files: list[TaskFile] = field(default_factory=list)
     keys: list[KeyFile] = field(default_factory=list)
     torn: list[str] = field(default_factory=list)
-    dealt: list[Dealt] = field(default_factory=list)
+    ranges: list[RangeResult] = field(default_factory=list)
     told: Heard = field(default_factory=Heard)
     doubted: list[Server] = field(default_factory=list)
     asked: list[tuple[str, str]] = field(default_factory=list)
@@ -105,7 +106,7 @@ class Result:
     @property
     def left(self) -> list[str]:
         """Names of the files it left for later stages."""
-        return [*(file.name for file in self.keys), *{one.name for one in self.dealt if one.name}]
+        return [*(file.name for file in self.keys), *{one.name for one in self.ranges if one.name}]
 
     def text(self) -> str:
         """As JSON."""
@@ -114,59 +115,48 @@ class Result:
 
 def result(text: str | bytes) -> Result:
     """A result out of its JSON; raises ValueError if it is none."""
-    try:
-        found: dict[str, Any] = json.loads(text)
-        found["files"] = [PartFile(**file) for file in found["files"]]
-        found["keys"] = [KeyFile(**{**one, "begins": tuple(map(tuple, one["begins"]))}) for one in found["keys"]]
-        found["dealt"] = [repartition.dealt(one) for one in found["dealt"]]
-        for name in ("doubted", "asked", "notes", "failed"):
-            found[name] = [tuple(one) for one in found[name]]
-        told = found["told"]
-        facts = {name: tuple(map(tuple, some)) for name, some in told["facts"].items()}
-        found["told"] = Heard(frozenset((tuple(server), ts_ns) for server, ts_ns in told["servers"]), facts)
-        return Result(**found)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"no result of a task: {error}") from error
+    made: Result = typed(Result, json.loads(text))
+    return made
 
 
-def run(task: Task, options: Options, place: Place) -> Result:
+def run(task: Task, options: Options, storage: Storage) -> Result:
     """Does a task and leaves its result in the staging directory, last of all."""
     stem = f"{task.id}-{uuid.uuid4().hex[:12]}"
-    parts = Parts(place, stem)
+    files = TaskFiles(storage, stem)
     made = Result(task.id)
     match task:
-        case Deal():
-            _deal(task, place, stem, made)
+        case Distribute():
+            _distribute(task, storage, stem, made)
         case Describe():
             _describe(task, made)
         case Dissect():
             for number, capture in task.unit.captures:
-                _Dissection(task, number, capture, options, place, stem, parts, made).run()
+                _Dissection(task, number, capture, options, storage, files, made).run()
         case Join():
-            _join(task.files, task.capture, place, parts)
-    return finish(made, parts, place, stem)
+            _join(task.files, task.capture, storage, files)
+    return finish(made, files, storage, stem)
 
 
-def finish(made: Result, parts: Parts, place: Place, stem: str) -> Result:
+def finish(made: Result, files: TaskFiles, storage: Storage, stem: str) -> Result:
     """Closes the files of a task and writes its result."""
-    made.files = parts.close()
+    made.files = files.close()
     # The worker lives on for other tasks, of other sizes.
     memory.trim()
-    place.write(f"done/{stem}.json", made.text().encode())
+    storage.write(f"done/{stem}.json", made.text().encode())
     return made
 
 
-def write_captures(id_: str, rows: list[dict[str, Any]], place: Place) -> Result:
+def write_captures(id_: str, rows: list[dict[str, Any]], storage: Storage) -> Result:
     """The table ``captures`` of what was read in shares; the driver makes it."""
     stem = f"{id_}-{uuid.uuid4().hex[:12]}"
-    parts = Parts(place, stem)
-    parts.write("captures", pa.Table.from_pylist(rows, TABLES["captures"]))
-    return finish(Result(id_), parts, place, stem)
+    files = TaskFiles(storage, stem)
+    files.write("captures", pa.Table.from_pylist(rows, TABLES["captures"]))
+    return finish(Result(id_), files, storage, stem)
 
 
-def _deal(task: Deal, place: Place, stem: str, made: Result) -> None:
+def _distribute(task: Distribute, storage: Storage, stem: str, made: Result) -> None:
     try:
-        made.dealt = repartition.deal(task.capture, task.spans, task.cut, place, f"dealt/{stem}.packets")
+        made.ranges = distribute.distribute(task.capture, task.ranges, task.cut, storage, f"packets/{stem}")
     except CaptureError as error:
         made.failed.append((task.number, task.capture.files[0], one_line(error)))
 
@@ -183,20 +173,26 @@ def _describe(task: Describe, made: Result) -> None:
     made.notes = [(task.number, str(note)) for note in task.capture.notes]
 
 
-def _join(files: Collection[KeyFile], capture: str, place: Place, parts: Parts) -> None:
-    for rows in delivery_keys.deliveries(list(files), place):
-        parts.write("deliveries", with_capture("deliveries", rows, capture))
+def _join(keys: Sequence[KeyFile], capture: str, storage: Storage, files: TaskFiles) -> None:
+    for rows in delivery_keys.deliveries(keys, storage):
+        files.write("deliveries", with_capture("deliveries", rows, capture))
 
 
 class _Dissection:
     """One capture of a task, or the task's share of it, to tables."""
 
     def __init__(
-        self, task: Dissect, number: int, capture: Capture, options: Options, place: Place, stem: str, parts: Parts,
+        self,
+        task: Dissect,
+        number: int,
+        capture: Capture,
+        options: Options,
+        storage: Storage,
+        files: TaskFiles,
         made: Result,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._number, self._name = number, capture.files[0]
-        self._place, self._folder, self._parts, self._made = place, f"keys/{stem}", parts, made
+        self._storage, self._files, self._made = storage, files, made
         unit = task.unit
         self._share = Share(capture, replace(options, share=unit.share), self._take, task.heard, cut=unit.cut)
         self._keys: list[KeyWriter] = []
@@ -229,7 +225,13 @@ class _Dissection:
             options, cut = self._share.options, self._share.cut
             made = prints(options.policy.bases)
             writer = KeyWriter(
-                protocol.name, made, self._place, self._folder, options.share[0], cut, lambda: self._share.phase
+                protocol.name,
+                made,
+                self._storage,
+                f"keys/{self._files.stem}",
+                options.share[0],
+                cut,
+                lambda: self._share.phase,
             )
             correlation.deliveries = writer
             self._keys.append(writer)
@@ -243,7 +245,7 @@ class _Dissection:
             if file.group != writer.own_group or is_torn:
                 self._made.keys.append(file)
             elif file.delivers:
-                _join([file], self._name, self._place, self._parts)
+                _join([file], self._name, self._storage, self._files)
 
     def _take(self, output: Output) -> None:
         rows = output.rows
@@ -252,9 +254,9 @@ class _Dissection:
         elif output.table == "problems":
             lengths = rows.group_by("kind").aggregate([("length", "sum")])
             _count(self._made.problem_bytes, lengths.to_pylist(), "kind", "length_sum")
-        self._parts.write(output.table, rows)
+        self._files.write(output.table, rows)
         if output.fields is not None and output.protocol is not None:
-            self._parts.write(output.protocol, output.fields)
+            self._files.write(output.protocol, output.fields)
 
 
 def _count(counts: dict[str, int], rows: list[dict[str, Any]], key: str, number: str) -> None:

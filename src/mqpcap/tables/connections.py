@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from mqpcap.decode.framing import ConnectionState
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.tables.schemas import CONNECTIONS, SIDES
-from mqpcap.tcp.reassembly import END_STATES, FlowColumns, Flows
+from mqpcap.tcp.flows import END_STATES, FlowColumns, Flows
 
 CONNECTION_ROWS = 1 << 14
 """Rows that are made at once: a flood may leave millions."""

@@ -26,7 +26,7 @@ from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import DIRECTIONS, ConnectionFacts, MessageQueue
 from mqpcap.schema.requests import I64, Prints
 from mqpcap.tables.schemas import KEYS, MESSAGES, REPEATING, TABLES, US
-from mqpcap.tcp.reassembly import FlowColumns
+from mqpcap.tcp.flows import FlowColumns
 
 SECRET = "***"
 ENVELOPE_TYPES: Mapping[str, pa.DataType] = {

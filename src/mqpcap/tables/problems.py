@@ -10,7 +10,7 @@ from mqpcap.arrays import factorize
 from mqpcap.decode.framing import ConnectionState, Problem
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.tables.schemas import PROBLEMS
-from mqpcap.tcp.reassembly import Flows
+from mqpcap.tcp.flows import Flows
 
 
 def problems(capture: str, found: Sequence[Problem], flows: Flows, states: Mapping[int, ConnectionState]) -> pa.Table:

@@ -1,137 +1,125 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=False, cdivision=True
-"""The table of flows and the walk over segments that arrive in order.
+"""The table of connections and the walk over segments that arrive in order.
 
-Fed by :mod:`mqpcap.tcp.reassembly`, which owns the arrays and takes every packet that is not in order. A flow is one
-record of WORDS int64 in one flat array, found through an open-addressing table over the 5-tuple; each accepted run of
-payload is one record of PIECE int64. A record's place in the table is hashed with secret numbers of the process: who
-makes a capture must not be able to choose it, and no row depends on it. ``walk`` stops at the first packet it must not
-judge (state says which) and changes nothing for it, so the caller can judge it and let the walk go on behind it: every
-decision is made per packet.
+Fed by :mod:`mqpcap.tcp.reassembly`, which takes every packet that is not in order. The records are those of
+:mod:`mqpcap.tcp.flow_records`; a connection is found through an open-addressing table over the 5-tuple. Its place there
+is hashed with secret numbers of the process: who makes a capture must not be able to choose it, and no row depends on
+it. ``walk`` stops at the first packet it must not judge (``needs`` says why) and changes nothing for it, so the caller
+can judge it and let the walk go on behind it: every decision is made per packet.
 
 Promises: no reference to payload bytes, only to their places; every access is bounds-checked; no Python object per
 packet.
 """
 
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
 import cython
+import numpy as np
+
+from mqpcap.tcp.flow_records import FLOW, NONE, PIECE, SIDE, FlowRecord, PieceRecord, SideRecord
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from mqpcap.tcp.headers import Segments
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
-COMPILED: bool = cython.compiled
+COMPILED = cython.compiled
 
-# One flow: words of the connection, then SIDE_WORDS for each side.
-KEY = cython.declare(cython.const[cython.longlong], 0)
-A_HI = cython.declare(cython.const[cython.longlong], 1)
-A_LO = cython.declare(cython.const[cython.longlong], 2)
-B_HI = cython.declare(cython.const[cython.longlong], 3)
-B_LO = cython.declare(cython.const[cython.longlong], 4)
-A_PORT = cython.declare(cython.const[cython.longlong], 5)
-B_PORT = cython.declare(cython.const[cython.longlong], 6)
-VERSION = cython.declare(cython.const[cython.longlong], 7)
-MARKS = cython.declare(cython.const[cython.longlong], 8)
-FIRST_TS = cython.declare(cython.const[cython.longlong], 9)
-LAST_TS = cython.declare(cython.const[cython.longlong], 10)
-BEFORE = cython.declare(cython.const[cython.longlong], 11)  # the flow that used the tuple before, -1
-EQUAL = cython.declare(cython.const[cython.longlong], 12)  # number among flows of this tuple and time
-SIDE = cython.declare(cython.const[cython.longlong], 13)  # where side 0 begins
+IDLE_NS = 3600 * 1_000_000_000
+"""A flow without packets for so long loses its history and gives up its holes."""
+HISTORY_OVERHEAD = 256
+"""What a side's history costs besides its bytes."""
+SWEEP_PACKETS = 1 << 20
+"""Packets after which flows that are idle are looked for."""
+LOOKED_BACK = 256
+"""Pieces that ``recent`` goes through."""
+FIRST_ROOM = 1024
+"""Flows, and pieces, that a new table has room for."""
+SECRET = np.frombuffer(os.urandom(11 * 8), np.uint64)
+"""What places flows in the table of this process."""
 
-BASE = cython.declare(cython.const[cython.longlong], 0)  # sequence number of stream offset 0, -1 unknown
-NEXT = cython.declare(cython.const[cython.longlong], 1)  # stream offset of the next byte in order
-PACKETS = cython.declare(cython.const[cython.longlong], 2)
-BYTES = cython.declare(cython.const[cython.longlong], 3)
-RETRANSMITTED = cython.declare(cython.const[cython.longlong], 4)  # retransmitted bytes
-CONFLICT = cython.declare(cython.const[cython.longlong], 5)
-MISSING = cython.declare(cython.const[cython.longlong], 6)
-ACK = cython.declare(cython.const[cython.longlong], 7)  # highest acknowledgement number this side sent, -1 none
-FIRST_ACK = cython.declare(cython.const[cython.longlong], 8)
-FIN = cython.declare(cython.const[cython.longlong], 9)  # stream offset of the FIN, NONE
-MAX_SEEN = cython.declare(cython.const[cython.longlong], 10)  # bytes are known to exist below this stream offset
-FLOOR = cython.declare(cython.const[cython.longlong], 11)  # bytes below are no longer compared
-DELIVERED = cython.declare(cython.const[cython.longlong], 12)  # the reader is done with bytes below
-PIECE_LAST = cython.declare(cython.const[cython.longlong], 13)  # number of its last piece
-# A side's place among those with news, if PIECE_LAST is of this feed.
-SLOT = cython.declare(cython.const[cython.longlong], 14)
-SHIFT = cython.declare(cython.const[cython.longlong], 15)  # bytes captured below offset 0
-WAKE_AT = cython.declare(cython.const[cython.longlong], 16)  # not shown before it reaches this stream offset
-HISTORY_END = cython.declare(cython.const[cython.longlong], 17)  # bytes below are in the history or gone from it
-SIDE_WORDS = cython.declare(cython.const[cython.longlong], 18)
-WORDS = cython.declare(cython.const[cython.longlong], 49)
+# What walk needs.
+DONE, JUDGE, GROW, SWEEP = range(4)
 
-# MARKS; a mark of a side is shifted left by the side.
-HARD = cython.declare(cython.const[cython.longlong], 1)  # a side is not in order: the caller takes every packet
-ORIENTED = cython.declare(cython.const[cython.longlong], 2)
-CLOSED = cython.declare(cython.const[cython.longlong], 4)  # by RST, or both FINs are acknowledged
-SYN_SEEN = cython.declare(cython.const[cython.longlong], 16)
-RST_SEEN = cython.declare(cython.const[cython.longlong], 64)
-ENDED = cython.declare(cython.const[cython.longlong], 256)
-SURE = cython.declare(cython.const[cython.longlong], 1024)  # BASE comes from a handshake: no byte is below
+# The same for C.
+_NONE = cython.declare(cython.longlong, NONE)
+_MAX_WINDOW = cython.declare(cython.const[cython.longlong], 1073741824)
+_SEQUENCE_MASK = cython.declare(cython.const[cython.longlong], 0xFFFFFFFF)
+_LOW_HALF = cython.declare(cython.const[cython.longlong], 0xFFFFFFFF)
+_IDLE_NS = cython.declare(cython.longlong, IDLE_NS)
+_HISTORY_OVERHEAD = cython.declare(cython.const[cython.longlong], 256)
+_SWEEP_PACKETS = cython.declare(cython.const[cython.longlong], 1048576)
+_LOOKED_BACK = cython.declare(cython.const[cython.longlong], 256)
+_DONE = cython.declare(cython.const[cython.longlong], 0)
+_JUDGE = cython.declare(cython.const[cython.longlong], 1)
+_GROW = cython.declare(cython.const[cython.longlong], 2)
+_SWEEP = cython.declare(cython.const[cython.longlong], 3)
+_FIN = cython.declare(cython.const[cython.longlong], 1)
+_SYN = cython.declare(cython.const[cython.longlong], 2)
+_RST = cython.declare(cython.const[cython.longlong], 4)
+_ACK = cython.declare(cython.const[cython.longlong], 16)
 
-# One piece.
-P_SIDE = cython.declare(cython.const[cython.longlong], 0)  # flow * 2 + side
-P_OFFSET = cython.declare(cython.const[cython.longlong], 1)
-P_LENGTH = cython.declare(cython.const[cython.longlong], 2)
-P_START = cython.declare(cython.const[cython.longlong], 3)  # in the window; below 0: -1 - place in the held bytes
-P_TS = cython.declare(cython.const[cython.longlong], 4)
-P_NUMBER = cython.declare(cython.const[cython.longlong], 5)
-P_FILE = cython.declare(cython.const[cython.longlong], 6)
-P_BEFORE = cython.declare(cython.const[cython.longlong], 7)  # number of the piece before, of the same side
-P_SLOT = cython.declare(cython.const[cython.longlong], 8)
-PIECE = cython.declare(cython.const[cython.longlong], 9)
-
-# The state shared by walk and caller.
-FLOWS = cython.declare(cython.const[cython.longlong], 0)
-PIECES = cython.declare(cython.const[cython.longlong], 1)
-PIECE_FIRST = cython.declare(cython.const[cython.longlong], 2)  # number of the first piece of this feed
-TOUCHED = cython.declare(cython.const[cython.longlong], 3)
-ENDS = cython.declare(cython.const[cython.longlong], 4)
-PACKETS_ALL = cython.declare(cython.const[cython.longlong], 5)
-HISTORY = cython.declare(cython.const[cython.longlong], 6)  # bytes that history may hold by now
-ALLOWANCE = cython.declare(cython.const[cython.longlong], 7)  # history bytes of one side
-HISTORY_CAP = cython.declare(cython.const[cython.longlong], 8)
-SHRUNK = cython.declare(cython.const[cython.longlong], 9)  # how often the allowance was halved
-FLOW = cython.declare(cython.const[cython.longlong], 10)  # of the packet the walk stopped at
-FLOW_SIDE = cython.declare(cython.const[cython.longlong], 11)
-WHY = cython.declare(cython.const[cython.longlong], 12)
-SWEPT = cython.declare(cython.const[cython.longlong], 13)  # PACKETS_ALL at the last sweep
-SEED = cython.declare(cython.const[cython.longlong], 14)  # secret numbers, for the place of a flow in the table
-SEEDS = cython.declare(cython.const[cython.longlong], 11)
-STATE = cython.declare(cython.const[cython.longlong], 25)
-
-# WHY
-DONE = cython.declare(cython.const[cython.longlong], 0)
-JUDGE = cython.declare(cython.const[cython.longlong], 1)
-GROW = cython.declare(cython.const[cython.longlong], 2)
-SWEEP = cython.declare(cython.const[cython.longlong], 3)
-
-F_FIN = cython.declare(cython.const[cython.longlong], 1)
-F_SYN = cython.declare(cython.const[cython.longlong], 2)
-F_RST = cython.declare(cython.const[cython.longlong], 4)
-F_ACK = cython.declare(cython.const[cython.longlong], 16)
-
-NONE = cython.declare(cython.const[cython.longlong], -4611686018427387904)
-MASK = cython.declare(cython.const[cython.longlong], 0xFFFFFFFF)
-OLDEST = cython.declare(cython.const[cython.longlong], 1073741824)  # the largest TCP window: nothing older comes again
-HISTORY_OVERHEAD = cython.declare(cython.const[cython.longlong], 256)  # what a side's history costs besides its bytes
-SWEEP_PACKETS = cython.declare(cython.const[cython.longlong], 1048576)
-IDLE = cython.declare(cython.const[cython.longlong], 3600000000000)  # nanoseconds
-LOOKED_BACK = cython.declare(cython.const[cython.longlong], 256)  # pieces that recent goes through
-
-LAYOUT: dict[str, int] = {
-    "KEY": KEY, "A_HI": A_HI, "A_LO": A_LO, "B_HI": B_HI, "B_LO": B_LO, "A_PORT": A_PORT, "B_PORT": B_PORT,
-    "VERSION": VERSION, "MARKS": MARKS, "FIRST_TS": FIRST_TS, "LAST_TS": LAST_TS, "BEFORE": BEFORE, "EQUAL": EQUAL,
-    "SIDE": SIDE, "BASE": BASE, "NEXT": NEXT, "PACKETS": PACKETS, "BYTES": BYTES, "RETRANSMITTED": RETRANSMITTED,
-    "CONFLICT": CONFLICT, "MISSING": MISSING, "ACK": ACK, "FIRST_ACK": FIRST_ACK, "FIN": FIN, "MAX_SEEN": MAX_SEEN,
-    "FLOOR": FLOOR, "DELIVERED": DELIVERED, "PIECE_LAST": PIECE_LAST, "SHIFT": SHIFT, "WAKE_AT": WAKE_AT,
-    "HISTORY_END": HISTORY_END, "SIDE_WORDS": SIDE_WORDS, "WORDS": WORDS, "HARD": HARD, "ORIENTED": ORIENTED,
-    "CLOSED": CLOSED, "SYN_SEEN": SYN_SEEN, "RST_SEEN": RST_SEEN, "ENDED": ENDED, "SURE": SURE, "P_SIDE": P_SIDE,
-    "P_OFFSET": P_OFFSET, "P_LENGTH": P_LENGTH, "P_START": P_START, "P_TS": P_TS, "P_NUMBER": P_NUMBER,
-    "P_FILE": P_FILE, "P_BEFORE": P_BEFORE, "P_SLOT": P_SLOT, "PIECE": PIECE, "FLOWS": FLOWS, "PIECES": PIECES,
-    "PIECE_FIRST": PIECE_FIRST, "TOUCHED": TOUCHED, "ENDS": ENDS, "PACKETS_ALL": PACKETS_ALL, "HISTORY": HISTORY,
-    "ALLOWANCE": ALLOWANCE, "HISTORY_CAP": HISTORY_CAP, "SHRUNK": SHRUNK, "FLOW": FLOW, "FLOW_SIDE": FLOW_SIDE,
-    "WHY": WHY, "SWEPT": SWEPT, "SEED": SEED, "SEEDS": SEEDS, "STATE": STATE, "DONE": DONE, "JUDGE": JUDGE,
-    "GROW": GROW, "SWEEP": SWEEP, "IDLE": IDLE, "NONE": NONE, "OLDEST": OLDEST, "SLOT": SLOT,
-}  # fmt: skip
-"""The words above for callers: compiled, the names themselves are C variables."""
+# The records of flow_records, field by field.
+_Flow = cython.struct(
+    key=cython.longlong,
+    a_hi=cython.longlong,
+    a_lo=cython.longlong,
+    b_hi=cython.longlong,
+    b_lo=cython.longlong,
+    first_ts_ns=cython.longlong,
+    last_ts_ns=cython.longlong,
+    first_packet=cython.longlong,
+    before=cython.longlong,
+    equal=cython.longlong,
+    a_port=cython.int,
+    b_port=cython.int,
+    version=cython.short,
+    oriented=cython.short,
+    closed=cython.short,
+    out_of_order=cython.short,
+)
+_Side = cython.struct(
+    base=cython.longlong,
+    next=cython.longlong,
+    max_seen=cython.longlong,
+    lowest=cython.longlong,
+    fin=cython.longlong,
+    ack=cython.longlong,
+    first_ack=cython.longlong,
+    packets=cython.longlong,
+    bytes=cython.longlong,
+    retransmitted=cython.longlong,
+    conflict=cython.longlong,
+    missing=cython.longlong,
+    floor=cython.longlong,
+    history_end=cython.longlong,
+    delivered=cython.longlong,
+    wake_at=cython.longlong,
+    last_packet=cython.longlong,
+    last_piece=cython.longlong,
+    slot=cython.longlong,
+    ended=cython.short,
+    syn_seen=cython.short,
+    rst_seen=cython.short,
+    base_known=cython.short,
+)
+_Piece = cython.struct(
+    side=cython.longlong,
+    offset=cython.longlong,
+    length=cython.longlong,
+    start=cython.longlong,
+    ts_ns=cython.longlong,
+    number=cython.longlong,
+    file=cython.longlong,
+    before=cython.longlong,
+    slot=cython.longlong,
+)
 
 
 @cython.cfunc
@@ -139,19 +127,17 @@ LAYOUT: dict[str, int] = {
 @cython.nogil
 @cython.exceptval(check=False)
 def _ahead(seq: cython.longlong, expected: cython.longlong) -> cython.longlong:
-    return ((seq - expected + OLDEST) & MASK) - OLDEST
+    """As sequence_numbers.ahead."""
+    return ((seq - expected + _MAX_WINDOW) & _SEQUENCE_MASK) - _MAX_WINDOW
 
 
-def ahead(seq: int, expected: int) -> int:
-    """How far a sequence number is ahead of the expected one, from -2**30 to 3 * 2**30 - 1.
-
-    TCP sends nothing again that is older than its largest window, 2**30 bytes; the rest of the circle is new data, so
-    a stream goes on after a hole in the capture of up to 3 GiB.
-
-    >>> ahead(5, 0xFFFFFFFF)
-    6
-    """
-    return int(_ahead(seq, expected))
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _unwrapped(seq: cython.longlong, base: cython.longlong, near: cython.longlong) -> cython.longlong:
+    """As sequence_numbers.unwrapped."""
+    return near + _ahead(seq, base + near)
 
 
 @cython.cfunc
@@ -164,554 +150,716 @@ def _product(
     return (one + first) * (two + second)
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-1)
-def _slot(
-    s: cython.longlong[::1],
-    mask: cython.longlong,
-    a_hi: cython.longlong,
-    a_lo: cython.longlong,
-    b_hi: cython.longlong,
-    b_lo: cython.longlong,
-    a_port: cython.longlong,
-    b_port: cython.longlong,
-    version: cython.longlong,
-) -> cython.longlong:
-    """The first place to look for a flow, whichever end is A.
+@cython.cclass
+class _Room:
+    """The records of a flow table, its counts, and the columns of the segments that are walked over."""
 
-    Multilinear-HM of Lemire and Kaser (Strongly universal string hashing is fast, 2014): the upper half of a sum of
-    products, each of two words of 32 bits and two secret numbers. Any two flows share a place only by chance.
-    """
-    h: cython.ulonglong = s[SEED]
-    if a_lo > b_lo or (a_lo == b_lo and (a_hi > b_hi or (a_hi == b_hi and a_port > b_port))):
-        a_hi, a_lo, a_port, b_hi, b_lo, b_port = b_hi, b_lo, b_port, a_hi, a_lo, a_port
-    h += _product(s[SEED + 1], (a_hi >> 32) & MASK, s[SEED + 2], a_hi & MASK)
-    h += _product(s[SEED + 3], (a_lo >> 32) & MASK, s[SEED + 4], a_lo & MASK)
-    h += _product(s[SEED + 5], (b_hi >> 32) & MASK, s[SEED + 6], b_hi & MASK)
-    h += _product(s[SEED + 7], (b_lo >> 32) & MASK, s[SEED + 8], b_lo & MASK)
-    h += _product(s[SEED + 9], (a_port << 16) | b_port, s[SEED + 10], version)
-    return (h >> 32) & mask
+    flows = cython.declare(object, visibility="public")
+    sides = cython.declare(object, visibility="public")
+    pieces = cython.declare(object, visibility="public")
+    flow_array = cython.declare(object, visibility="public")
+    side_array = cython.declare(object, visibility="public")
+    piece_array = cython.declare(object, visibility="public")
+    touched = cython.declare(object, visibility="public")
+    ended = cython.declare(object, visibility="public")
+    slots = cython.declare(object, visibility="public")
+    flow_count = cython.declare(cython.longlong, visibility="public")
+    piece_count = cython.declare(cython.longlong, visibility="public")
+    piece_first = cython.declare(cython.longlong, visibility="public")
+    touched_count = cython.declare(cython.longlong, visibility="public")
+    ended_count = cython.declare(cython.longlong, visibility="public")
+    packet_count = cython.declare(cython.longlong, visibility="public")
+    swept_at = cython.declare(cython.longlong, visibility="public")
+    history_bytes = cython.declare(cython.longlong, visibility="public")
+    history_cap = cython.declare(cython.longlong, visibility="public")
+    allowance = cython.declare(cython.longlong, visibility="public")
+    shrunk = cython.declare(cython.longlong, visibility="public")
+    needs = cython.declare(cython.longlong, visibility="public")
+    at_flow = cython.declare(cython.longlong, visibility="public")
+    at_side = cython.declare(cython.longlong, visibility="public")
+    # The same memory for the walk, the columns of the segments, and the secret.
+    _flows: _Flow[::1]
+    _sides: _Side[::1]
+    _pieces: _Piece[::1]
+    _touched: cython.longlong[::1]
+    _ended: cython.longlong[::1]
+    _slots: cython.longlong[::1]
+    _secret: cython.const[cython.ulonglong][::1]
+    _rows: cython.longlong
+    _key: cython.const[cython.longlong][::1]
+    _src_hi: cython.const[cython.longlong][::1]
+    _src_lo: cython.const[cython.longlong][::1]
+    _dst_hi: cython.const[cython.longlong][::1]
+    _dst_lo: cython.const[cython.longlong][::1]
+    _version: cython.const[cython.schar][::1]
+    _sport: cython.const[cython.int][::1]
+    _dport: cython.const[cython.int][::1]
+    _seq: cython.const[cython.longlong][::1]
+    _ack: cython.const[cython.longlong][::1]
+    _flags: cython.const[cython.int][::1]
+    _start: cython.const[cython.longlong][::1]
+    _length: cython.const[cython.longlong][::1]
+    _wire_length: cython.const[cython.longlong][::1]
+    _ts_ns: cython.const[cython.longlong][::1]
+    _number: cython.const[cython.longlong][::1]
+    _file: cython.const[cython.int][::1]
 
+    def __init__(self, allowance: int, history_cap: int) -> None:
+        self.allowance, self.history_cap = allowance, history_cap
+        self.flow_count = self.piece_count = self.piece_first = self.touched_count = self.ended_count = 0
+        self.packet_count = self.swept_at = self.history_bytes = self.shrunk = 0
+        self.needs = self.at_flow = self.at_side = self._rows = 0
+        self._take_secret()
+        self.piece_array = np.zeros(FIRST_ROOM, PIECE)
+        self.touched = np.zeros(FIRST_ROOM, np.int64)
+        self.ended = np.zeros(FIRST_ROOM, np.int64)
+        self._bind_news()
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-1)
-def _slot_of(
-    s: cython.longlong[::1], f: cython.longlong[::1], mask: cython.longlong, r: cython.longlong
-) -> cython.longlong:
-    return _slot(
-        s, mask, f[r + A_HI], f[r + A_LO], f[r + B_HI], f[r + B_LO], f[r + A_PORT], f[r + B_PORT], f[r + VERSION]
-    )
+    def __reduce__(self) -> tuple[object, ...]:
+        """What must be kept between two feeds: no room, no secret, and nothing that can be made anew."""
+        counts = (self.piece_first, self.packet_count, self.swept_at, self.history_bytes, self.shrunk)
+        flows, sides = self.flow_array[: self.flow_count].copy(), self.side_array[: self.flow_count * 2].copy()
+        return _restored, (int(self.allowance), int(self.history_cap), counts, flows, sides)
 
+    def _take_secret(self) -> None:
+        self._secret = SECRET if cython.compiled else memoryview(SECRET)
 
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(-1)
-def _held(s: cython.longlong[::1], f: cython.longlong[::1], q: cython.longlong) -> cython.longlong:
-    """What the history of a side may hold: its bytes since the floor, up to the allowance."""
-    n: cython.longlong = f[q + NEXT] - f[q + FLOOR]
-    if n <= 0 or s[ALLOWANCE] == 0:
-        return 0
-    if n > s[ALLOWANCE]:
-        n = s[ALLOWANCE]
-    return n + HISTORY_OVERHEAD
+    def make_room(self, rows: int) -> None:
+        """Make room for the news of so many more packets."""
+        pieces: int = self.piece_count + rows + 2
+        sides: int = max(self.touched_count, self.ended_count) + rows + 4
+        if pieces <= len(self.piece_array) and sides <= len(self.touched):
+            return
+        self.piece_array = _longer(self.piece_array, pieces)
+        self.touched, self.ended = _longer(self.touched, sides), _longer(self.ended, sides)
+        self._bind_news()
 
+    def _bind_flows(self) -> None:
+        self.flows = (FlowRecord * len(self.flow_array)).from_buffer(self.flow_array)
+        self.sides = (SideRecord * len(self.side_array)).from_buffer(self.side_array)
+        if cython.compiled:
+            self._flows, self._sides, self._slots = self.flow_array, self.side_array, self.slots
+        else:
+            self._flows, self._sides, self._slots = self.flows, self.sides, memoryview(self.slots)
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-1)
-def _shrink(s: cython.longlong[::1], f: cython.longlong[::1]) -> cython.longlong:
-    """Halve what each side may hold until all fit under the cap."""
-    r: cython.longlong
-    total: cython.longlong
-    while s[HISTORY] > s[HISTORY_CAP] and s[ALLOWANCE] > 0:
-        s[ALLOWANCE] = s[ALLOWANCE] // 2 if s[ALLOWANCE] > HISTORY_OVERHEAD else 0
-        s[SHRUNK] += 1
-        total = 0
-        r = SIDE
-        while r < s[FLOWS] * WORDS:
-            total += _held(s, f, r) + _held(s, f, r + SIDE_WORDS)
-            r += WORDS
-        s[HISTORY] = total
-    return 0
+    def _bind_news(self) -> None:
+        self.pieces = (PieceRecord * len(self.piece_array)).from_buffer(self.piece_array)
+        if cython.compiled:
+            self._pieces, self._touched, self._ended = self.piece_array, self.touched, self.ended
+        else:
+            self._pieces, self._touched, self._ended = self.pieces, memoryview(self.touched), memoryview(self.ended)
 
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-1)
-def _forget(s: cython.longlong[::1], f: cython.longlong[::1], q: cython.longlong) -> cython.longlong:
-    """Compare no byte of this side any more that was captured by now."""
-    if f[q + FLOOR] < f[q + NEXT]:
-        s[HISTORY] -= _held(s, f, q)
-        f[q + FLOOR] = f[q + NEXT]
-    return 0
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-1)
-def _advance(
-    s: cython.longlong[::1], f: cython.longlong[::1], q: cython.longlong, length: cython.longlong
-) -> cython.longlong:
-    before: cython.longlong = _held(s, f, q)
-    f[q + NEXT] += length
-    if f[q + MAX_SEEN] < f[q + NEXT]:
-        f[q + MAX_SEEN] = f[q + NEXT]
-    s[HISTORY] += _held(s, f, q) - before
-    if s[HISTORY] > s[HISTORY_CAP]:
-        _shrink(s, f)
-    return 0
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-1)
-def _end(
-    s: cython.longlong[::1],
-    f: cython.longlong[::1],
-    ends: cython.longlong[::1],
-    flow: cython.longlong,
-    side: cython.longlong,
-) -> cython.longlong:
-    f[flow * WORDS + MARKS] |= ENDED << side
-    ends[s[ENDS]] = flow * 2 + side
-    s[ENDS] += 1
-    return 0
+    def begin(self, segments: Segments) -> None:
+        """Take in the segments of a window."""
+        self._key, self._version = memoryview(segments.key), memoryview(segments.version)
+        self._src_hi, self._src_lo = memoryview(segments.src_hi), memoryview(segments.src_lo)
+        self._dst_hi, self._dst_lo = memoryview(segments.dst_hi), memoryview(segments.dst_lo)
+        self._sport, self._dport = memoryview(segments.sport), memoryview(segments.dport)
+        self._seq, self._ack, self._flags = map(memoryview, (segments.seq, segments.ack, segments.flags))
+        self._start, self._length = memoryview(segments.start), memoryview(segments.length)
+        self._wire_length, self._ts_ns = memoryview(segments.wire_length), memoryview(segments.ts_ns)
+        self._number, self._file = memoryview(segments.number), memoryview(segments.file)
+        self._rows = len(segments.key)
+        self.make_room(self._rows)
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-1)
-def _accept(
-    s: cython.longlong[::1],
-    f: cython.longlong[::1],
-    pieces: cython.longlong[::1],
-    touched: cython.longlong[::1],
-    ends: cython.longlong[::1],
-    flow: cython.longlong,
-    side: cython.longlong,
-    start: cython.longlong,
-    length: cython.longlong,
-    ts_ns: cython.longlong,
-    number: cython.longlong,
-    file: cython.longlong,
-) -> cython.longlong:
-    q: cython.longlong = flow * WORDS + SIDE + side * SIDE_WORDS
-    p: cython.longlong = s[PIECES] * PIECE
-    if f[q + PIECE_LAST] < s[PIECE_FIRST]:
-        f[q + SLOT] = s[TOUCHED]
-        touched[s[TOUCHED]] = flow * 2 + side
-        s[TOUCHED] += 1
-    pieces[p + P_SIDE] = flow * 2 + side
-    pieces[p + P_OFFSET] = f[q + NEXT]
-    pieces[p + P_LENGTH] = length
-    pieces[p + P_START] = start
-    pieces[p + P_TS] = ts_ns
-    pieces[p + P_NUMBER] = number
-    pieces[p + P_FILE] = file
-    pieces[p + P_BEFORE] = f[q + PIECE_LAST]
-    pieces[p + P_SLOT] = f[q + SLOT]
-    f[q + PIECE_LAST] = s[PIECE_FIRST] + s[PIECES]
-    s[PIECES] += 1
-    _advance(s, f, q, length)
-    if f[q + FIN] == f[q + NEXT] and f[flow * WORDS + MARKS] & (ENDED << side) == 0:
-        _end(s, f, ends, flow, side)
-    return 0
+@cython.cclass
+class _Lookup(_Room):
+    """Finds the connection of a packet by its addresses and ports, and opens new ones."""
 
+    def __init__(self, allowance: int, history_cap: int) -> None:
+        _Room.__init__(self, allowance, history_cap)
+        self.set_flows(np.zeros(0, FLOW), np.zeros(0, SIDE))
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-1)
-def _acknowledge(f: cython.longlong[::1], q: cython.longlong, ack: cython.longlong) -> cython.longlong:
-    if f[q + ACK] < 0:
-        f[q + FIRST_ACK] = ack
-        f[q + ACK] = ack
-    elif _ahead(ack, f[q + ACK]) > 0:
-        f[q + ACK] = ack
-    return 0
+    def set_flows(self, flows: NDArray[np.void], sides: NDArray[np.void]) -> None:
+        """Let these be the flows, with little room for more; the table that finds them is made anew."""
+        count: int = len(flows)
+        room: int = FIRST_ROOM + count + count // 8
+        size: int = FIRST_ROOM * 2
+        while size < room * 3 // 2:
+            size *= 2
+        self.flow_array, self.side_array = np.zeros(room, FLOW), np.zeros(room * 2, SIDE)
+        self.flow_array[:count], self.side_array[: count * 2] = flows, sides
+        self.slots = np.zeros(size, np.int64)
+        self.flow_count = count
+        self._bind_flows()
+        self._rehash()
 
+    def grow(self) -> None:
+        """Make room for more flows; little more than needed, as the room is filled with zeros at once."""
+        room: int = len(self.flow_array)
+        room += max(room // 8, FIRST_ROOM)
+        self.flows = self.sides = None
+        self.flow_array.resize(room, refcheck=False)
+        self.side_array.resize(room * 2, refcheck=False)
+        more: bool = len(self.slots) < room * 3 // 2
+        if more:
+            self.slots = np.zeros(len(self.slots) * 2, np.int64)
+        self._bind_flows()
+        if more:
+            self._rehash()
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-1)
-def _close(s: cython.longlong[::1], f: cython.longlong[::1], r: cython.longlong) -> cython.longlong:
-    """Mark the flow closed if both FINs are acknowledged."""
-    a: cython.longlong = r + SIDE
-    b: cython.longlong = a + SIDE_WORDS
-    if f[a + FIN] == NONE or f[b + FIN] == NONE or f[r + MARKS] & CLOSED:
-        return 0
-    if f[a + ACK] < 0 or f[b + ACK] < 0 or f[a + BASE] < 0 or f[b + BASE] < 0:
-        return 0
-    if _ahead(f[b + ACK], f[a + BASE] + f[a + FIN] + 1) >= 0 and _ahead(f[a + ACK], f[b + BASE] + f[b + FIN] + 1) >= 0:
-        f[r + MARKS] |= CLOSED
-        _forget(s, f, a)
-        _forget(s, f, b)
-    return 0
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-1)
-def _create(
-    s: cython.longlong[::1],
-    f: cython.longlong[::1],
-    h: cython.longlong[::1],
-    slot: cython.longlong,
-    before: cython.longlong,
-    key: cython.longlong,
-    a_hi: cython.longlong,
-    a_lo: cython.longlong,
-    b_hi: cython.longlong,
-    b_lo: cython.longlong,
-    a_port: cython.longlong,
-    b_port: cython.longlong,
-    version: cython.longlong,
-    ts_ns: cython.longlong,
-) -> cython.longlong:
-    """The number of a new flow in the table at slot; the caller has made room."""
-    flow: cython.longlong = s[FLOWS]
-    r: cython.longlong = flow * WORDS
-    q: cython.longlong
-    i: cython.longlong
-    for i in range(WORDS):
-        f[r + i] = 0
-    f[r + KEY] = key
-    f[r + A_HI] = a_hi
-    f[r + A_LO] = a_lo
-    f[r + B_HI] = b_hi
-    f[r + B_LO] = b_lo
-    f[r + A_PORT] = a_port
-    f[r + B_PORT] = b_port
-    f[r + VERSION] = version
-    f[r + FIRST_TS] = ts_ns
-    f[r + LAST_TS] = ts_ns
-    f[r + BEFORE] = before
-    for i in range(2):
-        q = r + SIDE + i * SIDE_WORDS
-        f[q + BASE] = -1
-        f[q + ACK] = -1
-        f[q + FIRST_ACK] = -1
-        f[q + FIN] = NONE
-        f[q + PIECE_LAST] = -1
-    h[slot] = flow + 1
-    s[FLOWS] += 1
-    return flow
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-1)
-def _walk(
-    s: cython.longlong[::1],
-    f: cython.longlong[::1],
-    h: cython.longlong[::1],
-    pieces: cython.longlong[::1],
-    touched: cython.longlong[::1],
-    ends: cython.longlong[::1],
-    key: cython.const[cython.longlong][::1],
-    src_hi: cython.const[cython.longlong][::1],
-    src_lo: cython.const[cython.longlong][::1],
-    dst_hi: cython.const[cython.longlong][::1],
-    dst_lo: cython.const[cython.longlong][::1],
-    version: cython.const[cython.schar][::1],
-    sport: cython.const[cython.int][::1],
-    dport: cython.const[cython.int][::1],
-    seqs: cython.const[cython.longlong][::1],
-    acks: cython.const[cython.longlong][::1],
-    flags: cython.const[cython.int][::1],
-    starts: cython.const[cython.longlong][::1],
-    lengths: cython.const[cython.longlong][::1],
-    wire_lengths: cython.const[cython.longlong][::1],
-    ts_ns: cython.const[cython.longlong][::1],
-    numbers: cython.const[cython.longlong][::1],
-    files: cython.const[cython.int][::1],
-    first: cython.longlong,
-) -> cython.longlong:
-    i: cython.longlong
-    n: cython.longlong = key.shape[0] if cython.compiled else len(key)
-    mask: cython.longlong = (h.shape[0] if cython.compiled else len(h)) - 1
-    room: cython.longlong = (f.shape[0] if cython.compiled else len(f)) // WORDS
-    k: cython.longlong
-    slot: cython.longlong
-    flow: cython.longlong
-    side: cython.longlong
-    r: cython.longlong
-    q: cython.longlong
-    o: cython.longlong
-    flag: cython.longlong
-    seq: cython.longlong
-    length: cython.longlong
-    off: cython.longlong
-    for i in range(first, n):
-        if s[PACKETS_ALL] - s[SWEPT] >= SWEEP_PACKETS:
-            s[WHY] = SWEEP
-            return i
-        k = key[i]
-        flag = flags[i]
-        slot = _slot(s, mask, src_hi[i], src_lo[i], dst_hi[i], dst_lo[i], sport[i], dport[i], version[i])
-        flow = -1
-        side = 0
-        while h[slot] != 0:
-            r = (h[slot] - 1) * WORDS
-            if f[r + KEY] == k and f[r + VERSION] == version[i]:
-                if (
-                    f[r + A_LO] == src_lo[i]
-                    and f[r + B_LO] == dst_lo[i]
-                    and f[r + A_PORT] == sport[i]
-                    and f[r + B_PORT] == dport[i]
-                    and f[r + A_HI] == src_hi[i]
-                    and f[r + B_HI] == dst_hi[i]
-                ):
-                    flow = h[slot] - 1
-                    break
-                if (
-                    f[r + B_LO] == src_lo[i]
-                    and f[r + A_LO] == dst_lo[i]
-                    and f[r + B_PORT] == sport[i]
-                    and f[r + A_PORT] == dport[i]
-                    and f[r + B_HI] == src_hi[i]
-                    and f[r + A_HI] == dst_hi[i]
-                ):
-                    flow = h[slot] - 1
-                    side = 1
-                    break
-            slot = (slot + 1) & mask
-        if flow < 0:
-            if s[FLOWS] >= room:
-                s[WHY] = GROW
-                return i
-            if flag & F_SYN and flag & F_ACK:
-                side = 1
-                flow = _create(
-                    s, f, h, slot, -1, k, dst_hi[i], dst_lo[i], src_hi[i], src_lo[i], dport[i], sport[i], version[i],
-                    ts_ns[i],
-                )  # fmt: skip
-            else:
-                flow = _create(
-                    s, f, h, slot, -1, k, src_hi[i], src_lo[i], dst_hi[i], dst_lo[i], sport[i], dport[i], version[i],
-                    ts_ns[i],
-                )  # fmt: skip
-            if flag & F_SYN:
-                f[flow * WORDS + MARKS] = ORIENTED
-        s[FLOW] = flow
-        s[FLOW_SIDE] = side
-        s[WHY] = JUDGE
-        r = flow * WORDS
-        if f[r + MARKS] & HARD or ts_ns[i] - f[r + LAST_TS] > IDLE:
-            return i
-        q = r + SIDE + side * SIDE_WORDS
-        o = r + SIDE + (1 - side) * SIDE_WORDS
-        if flag & F_RST and lengths[i] > 0:
-            return i
-        if flag & F_RST:
-            f[r + MARKS] |= (RST_SEEN << side) | CLOSED
-            _forget(s, f, q)
-            _forget(s, f, o)
-            f[q + PACKETS] += 1
-            f[r + LAST_TS] = ts_ns[i]
-            s[PACKETS_ALL] += 1
-            continue
-        seq = seqs[i]
-        if flag & F_SYN:
-            seq = (seq + 1) & MASK
-            if (
-                f[r + MARKS] & ORIENTED == 0
-                or f[r + MARKS] & CLOSED
-                or f[q + PACKETS] != 0
-                or f[q + BASE] >= 0
-                or (f[o + ACK] >= 0 and f[o + ACK] != seq)
-            ):
-                if f[q + BASE] != seq or f[r + MARKS] & (SYN_SEEN << side) == 0 or f[r + MARKS] & CLOSED:
-                    return i
-                if f[q + FIN] != NONE and f[o + FIN] != NONE:
-                    return i
-            else:
-                if flag & F_ACK:
-                    if f[o + BASE] < 0 and f[o + PACKETS] == 0:
-                        f[o + BASE] = acks[i]
-                        f[r + MARKS] |= SURE << (1 - side)
-                    elif _ahead(acks[i], f[o + BASE]) < 0 or _ahead(acks[i], f[o + BASE]) > f[o + MAX_SEEN]:
-                        return i
-                f[q + BASE] = seq
-                f[r + MARKS] |= (SYN_SEEN | SURE) << side
-        elif f[q + BASE] < 0:
-            return i
-        length = lengths[i]
-        if length != wire_lengths[i]:
-            return i
-        off = f[q + NEXT] + _ahead(seq, f[q + BASE] + f[q + NEXT])
-        if length > 0:
-            if off != f[q + NEXT] or f[r + MARKS] & (ENDED << side):
-                return i
-            f[q + BYTES] += length
-            _accept(s, f, pieces, touched, ends, flow, side, starts[i], length, ts_ns[i], numbers[i], files[i])
-        elif off > f[q + MAX_SEEN] and off - f[q + NEXT] < OLDEST:
-            f[q + MAX_SEEN] = off
-        f[q + PACKETS] += 1
-        f[r + LAST_TS] = ts_ns[i]
-        s[PACKETS_ALL] += 1
-        if flag & F_FIN and f[q + FIN] == NONE:
-            off += length
-            f[q + FIN] = off
-            if off > f[q + MAX_SEEN] and off - f[q + NEXT] < OLDEST:
-                f[q + MAX_SEEN] = off
-            if off == f[q + NEXT]:
-                _end(s, f, ends, flow, side)
-        if flag & F_ACK:
-            _acknowledge(f, q, acks[i])
-            if f[q + FIN] != NONE or f[o + FIN] != NONE:
-                _close(s, f, r)
-    s[WHY] = DONE
-    return n
-
-
-def walk(
-    s: cython.longlong[::1],
-    f: cython.longlong[::1],
-    h: cython.longlong[::1],
-    pieces: cython.longlong[::1],
-    touched: cython.longlong[::1],
-    ends: cython.longlong[::1],
-    columns: tuple,
-    first: int,
-) -> int:
-    """The row of the first packet the caller must judge, or the number of rows.
-
-    s[WHY] says what is needed (JUDGE: s[FLOW] and s[FLOW_SIDE] name the flow; GROW; SWEEP) or DONE. columns are the
-    memoryviews key, src_hi, src_lo, dst_hi, dst_lo, version, sport, dport, seq, ack, flags, start, length,
-    wire_length, ts_ns, number, file. pieces, touched and ends have room for two more entries than rows are left.
-    """
-    key: cython.const[cython.longlong][::1] = columns[0]
-    src_hi: cython.const[cython.longlong][::1] = columns[1]
-    src_lo: cython.const[cython.longlong][::1] = columns[2]
-    dst_hi: cython.const[cython.longlong][::1] = columns[3]
-    dst_lo: cython.const[cython.longlong][::1] = columns[4]
-    version: cython.const[cython.schar][::1] = columns[5]
-    sport: cython.const[cython.int][::1] = columns[6]
-    dport: cython.const[cython.int][::1] = columns[7]
-    seqs: cython.const[cython.longlong][::1] = columns[8]
-    acks: cython.const[cython.longlong][::1] = columns[9]
-    flags: cython.const[cython.int][::1] = columns[10]
-    starts: cython.const[cython.longlong][::1] = columns[11]
-    lengths: cython.const[cython.longlong][::1] = columns[12]
-    wire_lengths: cython.const[cython.longlong][::1] = columns[13]
-    ts_ns: cython.const[cython.longlong][::1] = columns[14]
-    numbers: cython.const[cython.longlong][::1] = columns[15]
-    files: cython.const[cython.int][::1] = columns[16]
-    row: cython.longlong = first
-    with cython.nogil:
-        row = _walk(
-            s, f, h, pieces, touched, ends, key, src_hi, src_lo, dst_hi, dst_lo, version, sport, dport, seqs, acks,
-            flags, starts, lengths, wire_lengths, ts_ns, numbers, files, row,
-        )  # fmt: skip
-    return int(row)
-
-
-def accept(
-    s: cython.longlong[::1],
-    f: cython.longlong[::1],
-    pieces: cython.longlong[::1],
-    touched: cython.longlong[::1],
-    ends: cython.longlong[::1],
-    flow: int,
-    side: int,
-    start: int,
-    length: int,
-    ts_ns: int,
-    number: int,
-    file: int,
-) -> None:
-    """Append a piece at the side's next offset; the side ends if its FIN is reached."""
-    _accept(s, f, pieces, touched, ends, flow, side, start, length, ts_ns, number, file)
-
-
-def end(s: cython.longlong[::1], f: cython.longlong[::1], ends: cython.longlong[::1], flow: int, side: int) -> None:
-    """Mark a side as ended and note it as news."""
-    _end(s, f, ends, flow, side)
-
-
-def advance(s: cython.longlong[::1], f: cython.longlong[::1], place: int, length: int) -> None:
-    """Move a side (its place in f) over bytes that are given up."""
-    _advance(s, f, place, length)
-
-
-def acknowledge(f: cython.longlong[::1], place: int, ack: int) -> None:
-    """Take an acknowledgement number sent by the side at this place in f."""
-    _acknowledge(f, place, ack)
-
-
-def close(s: cython.longlong[::1], f: cython.longlong[::1], flow: int) -> None:
-    """Mark the flow closed if both FINs are acknowledged, and stop comparing its bytes."""
-    _close(s, f, flow * WORDS)
-
-
-def forget(s: cython.longlong[::1], f: cython.longlong[::1], flow: int) -> None:
-    """Stop comparing the bytes of a flow that were captured by now."""
-    _forget(s, f, flow * WORDS + SIDE)
-    _forget(s, f, flow * WORDS + SIDE + SIDE_WORDS)
-
-
-def forget_idle(s: cython.longlong[::1], f: cython.longlong[::1], before_ns: int) -> None:
-    """Stop comparing the bytes of flows whose last packet is older than before_ns."""
-    flow: cython.longlong
-    r: cython.longlong
-    limit: cython.longlong = before_ns
-    for flow in range(s[FLOWS]):
-        r = flow * WORDS
-        if f[r + LAST_TS] < limit:
-            _forget(s, f, r + SIDE)
-            _forget(s, f, r + SIDE + SIDE_WORDS)
-
-
-def replace(
-    s: cython.longlong[::1], f: cython.longlong[::1], h: cython.longlong[::1], flow: int, side: int, ts_ns: int
-) -> None:
-    """Open a new flow on the tuple of this one, its endpoint A being the given side of the old flow.
-
-    Its EQUAL is 0: the caller knows better.
-    """
-    r: cython.longlong = flow * WORDS
-    old: cython.longlong = flow
-    k: cython.longlong = f[r + KEY]
-    mask: cython.longlong = (h.shape[0] if cython.compiled else len(h)) - 1
-    slot: cython.longlong = _slot_of(s, f, mask, r)
-    new: cython.longlong
-    while h[slot] != old + 1:
-        if h[slot] == 0:
-            raise KeyError(flow)
-        slot = (slot + 1) & mask
-    if side == 0:
-        new = _create(
-            s, f, h, slot, old, k, f[r + A_HI], f[r + A_LO], f[r + B_HI], f[r + B_LO], f[r + A_PORT], f[r + B_PORT],
-            f[r + VERSION], ts_ns,
-        )  # fmt: skip
-    else:
-        new = _create(
-            s, f, h, slot, old, k, f[r + B_HI], f[r + B_LO], f[r + A_HI], f[r + A_LO], f[r + B_PORT], f[r + A_PORT],
-            f[r + VERSION], ts_ns,
-        )  # fmt: skip
-    f[new * WORDS + MARKS] = ORIENTED
-
-
-def rehash(s: cython.longlong[::1], f: cython.longlong[::1], h: cython.longlong[::1]) -> None:
-    """Enter the newest flow of every tuple into an empty table."""
-    mask: cython.longlong = (h.shape[0] if cython.compiled else len(h)) - 1
-    flow: cython.longlong
-    slot: cython.longlong
-    r: cython.longlong
-    t: cython.longlong
-    for flow in range(s[FLOWS]):
-        r = flow * WORDS
-        slot = _slot_of(s, f, mask, r)
-        while h[slot] != 0:
+    def _rehash(self) -> None:
+        """Enter the newest flow of every tuple into an empty table."""
+        mask: cython.longlong = (self._slots.shape[0] if cython.compiled else len(self._slots)) - 1
+        flow: cython.longlong
+        slot: cython.longlong
+        for flow in range(self.flow_count):
+            slot = self._slot_of(mask, flow)
             # A flow that used the tuple before is replaced; it was entered earlier, its number being lower.
-            if h[slot] == f[r + BEFORE] + 1:
-                break
+            while self._slots[slot] != 0 and self._slots[slot] != self._flows[flow].before + 1:
+                slot = (slot + 1) & mask
+            self._slots[slot] = flow + 1
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _find(self, i: cython.longlong) -> cython.longlong:
+        """Let at_flow and at_side be those of a packet; 0 if there is no room for a new flow."""
+        r: cython.longlong
+        mask: cython.longlong = (self._slots.shape[0] if cython.compiled else len(self._slots)) - 1
+        slot: cython.longlong = self._slot(
+            mask, self._src_hi[i], self._src_lo[i], self._dst_hi[i], self._dst_lo[i], self._sport[i], self._dport[i],
+            self._version[i],
+        )  # fmt: skip
+        while self._slots[slot] != 0:
+            r = self._slots[slot] - 1
+            if self._flows[r].key == self._key[i] and self._flows[r].version == self._version[i]:
+                if self._is_from_a(i, r):
+                    self.at_flow = r
+                    self.at_side = 0
+                    return 1
+                if self._is_from_b(i, r):
+                    self.at_flow = r
+                    self.at_side = 1
+                    return 1
             slot = (slot + 1) & mask
-        t = flow + 1
-        h[slot] = t
+        if self.flow_count >= (self._flows.shape[0] if cython.compiled else len(self._flows)):
+            return 0
+        self._open(i, slot)
+        return 1
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _is_from_a(self, i: cython.longlong, r: cython.longlong) -> cython.bint:
+        return (
+            self._flows[r].a_lo == self._src_lo[i]
+            and self._flows[r].b_lo == self._dst_lo[i]
+            and self._flows[r].a_port == self._sport[i]
+            and self._flows[r].b_port == self._dport[i]
+            and self._flows[r].a_hi == self._src_hi[i]
+            and self._flows[r].b_hi == self._dst_hi[i]
+        )
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _is_from_b(self, i: cython.longlong, r: cython.longlong) -> cython.bint:
+        return (
+            self._flows[r].b_lo == self._src_lo[i]
+            and self._flows[r].a_lo == self._dst_lo[i]
+            and self._flows[r].b_port == self._sport[i]
+            and self._flows[r].a_port == self._dport[i]
+            and self._flows[r].b_hi == self._src_hi[i]
+            and self._flows[r].a_hi == self._dst_hi[i]
+        )
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _slot(
+        self,
+        mask: cython.longlong,
+        a_hi: cython.longlong,
+        a_lo: cython.longlong,
+        b_hi: cython.longlong,
+        b_lo: cython.longlong,
+        a_port: cython.longlong,
+        b_port: cython.longlong,
+        version: cython.longlong,
+    ) -> cython.longlong:
+        """The first place to look for a flow, whichever end is A.
+
+        Multilinear-HM of Lemire and Kaser (Strongly universal string hashing is fast, 2014): the upper half of a sum
+        of products, each of two words of 32 bits and two secret numbers. Any two flows share a place only by chance.
+        """
+        h: cython.ulonglong = self._secret[0]
+        if a_lo > b_lo or (a_lo == b_lo and (a_hi > b_hi or (a_hi == b_hi and a_port > b_port))):
+            a_hi, a_lo, a_port, b_hi, b_lo, b_port = b_hi, b_lo, b_port, a_hi, a_lo, a_port
+        h += _product(self._secret[1], (a_hi >> 32) & _LOW_HALF, self._secret[2], a_hi & _LOW_HALF)
+        h += _product(self._secret[3], (a_lo >> 32) & _LOW_HALF, self._secret[4], a_lo & _LOW_HALF)
+        h += _product(self._secret[5], (b_hi >> 32) & _LOW_HALF, self._secret[6], b_hi & _LOW_HALF)
+        h += _product(self._secret[7], (b_lo >> 32) & _LOW_HALF, self._secret[8], b_lo & _LOW_HALF)
+        h += _product(self._secret[9], (a_port << 16) | b_port, self._secret[10], version)
+        return (h >> 32) & mask
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _slot_of(self, mask: cython.longlong, r: cython.longlong) -> cython.longlong:
+        return self._slot(
+            mask, self._flows[r].a_hi, self._flows[r].a_lo, self._flows[r].b_hi, self._flows[r].b_lo,
+            self._flows[r].a_port, self._flows[r].b_port, self._flows[r].version,
+        )  # fmt: skip
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _open(self, i: cython.longlong, slot: cython.longlong) -> cython.longlong:
+        """A new flow for a packet; its endpoint A is who sent it, or asked for it where it is the answer to a SYN."""
+        flow: cython.longlong = self._new(slot, -1, self._ts_ns[i], self._number[i])
+        self.at_flow = flow
+        self.at_side = 1 if self._flags[i] & _SYN and self._flags[i] & _ACK else 0
+        self._flows[flow].oriented = 1 if self._flags[i] & _SYN else 0
+        self._flows[flow].key = self._key[i]
+        self._flows[flow].version = self._version[i]
+        if self.at_side == 0:
+            self._flows[flow].a_hi, self._flows[flow].b_hi = self._src_hi[i], self._dst_hi[i]
+            self._flows[flow].a_lo, self._flows[flow].b_lo = self._src_lo[i], self._dst_lo[i]
+            self._flows[flow].a_port, self._flows[flow].b_port = self._sport[i], self._dport[i]
+        else:
+            self._flows[flow].a_hi, self._flows[flow].b_hi = self._dst_hi[i], self._src_hi[i]
+            self._flows[flow].a_lo, self._flows[flow].b_lo = self._dst_lo[i], self._src_lo[i]
+            self._flows[flow].a_port, self._flows[flow].b_port = self._dport[i], self._sport[i]
+        return 0
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _new(
+        self, slot: cython.longlong, before: cython.longlong, ts_ns: cython.longlong, number: cython.longlong
+    ) -> cython.longlong:
+        """The place of a new flow without a tuple yet, its record being zeros; the caller has made room."""
+        flow: cython.longlong = self.flow_count
+        q: cython.longlong
+        self._flows[flow].first_ts_ns = ts_ns
+        self._flows[flow].last_ts_ns = ts_ns
+        self._flows[flow].first_packet = number
+        self._flows[flow].before = before
+        for q in range(flow * 2, flow * 2 + 2):
+            self._sides[q].base = -1
+            self._sides[q].ack = -1
+            self._sides[q].first_ack = -1
+            self._sides[q].fin = _NONE
+            self._sides[q].last_piece = -1
+        self._slots[slot] = flow + 1
+        self.flow_count += 1
+        return flow
+
+    def replace(self, flow: int, side: int, ts_ns: int, number: int) -> int:
+        """Open a new flow on the tuple of this one, its endpoint A being the given side of the old flow.
+
+        Its `equal` is 0: the caller knows better.
+        """
+        if self.flow_count >= len(self.flow_array):
+            self.grow()
+        old: cython.longlong = flow
+        mask: cython.longlong = (self._slots.shape[0] if cython.compiled else len(self._slots)) - 1
+        slot: cython.longlong = self._slot_of(mask, old)
+        new: cython.longlong
+        while self._slots[slot] != old + 1:
+            if self._slots[slot] == 0:
+                raise KeyError(flow)
+            slot = (slot + 1) & mask
+        new = self._new(slot, old, ts_ns, number)
+        self._flows[new].key = self._flows[old].key
+        self._flows[new].version = self._flows[old].version
+        self._flows[new].oriented = 1
+        if side == 0:
+            self._flows[new].a_hi, self._flows[new].b_hi = self._flows[old].a_hi, self._flows[old].b_hi
+            self._flows[new].a_lo, self._flows[new].b_lo = self._flows[old].a_lo, self._flows[old].b_lo
+            self._flows[new].a_port, self._flows[new].b_port = self._flows[old].a_port, self._flows[old].b_port
+        else:
+            self._flows[new].a_hi, self._flows[new].b_hi = self._flows[old].b_hi, self._flows[old].a_hi
+            self._flows[new].a_lo, self._flows[new].b_lo = self._flows[old].b_lo, self._flows[old].a_lo
+            self._flows[new].a_port, self._flows[new].b_port = self._flows[old].b_port, self._flows[old].a_port
+        return int(new)
+
+
+@cython.final
+@cython.cclass
+class FlowTable(_Lookup):
+    """Connections, what the segments of one feed brought (pieces, touched and ended sides), and counts.
+
+    flows, sides and pieces are the records for Python, flow_array, side_array and piece_array the same for NumPy. A
+    record taken out of them must not be used once the table has grown.
+
+    needs, at_flow, at_side: why the walk stopped, and at which connection. history_bytes: what histories may hold by
+    now, at most history_cap; allowance: what one side may hold, halved as often as shrunk says.
+    """
+
+    # The walk
+
+    def walk(self, first: int) -> int:
+        """The row of the first packet the caller must judge, or the number of rows.
+
+        needs is DONE, JUDGE (at_flow and at_side name the flow), GROW or SWEEP. There is room for two more pieces than
+        rows are left.
+        """
+        row: cython.longlong = first
+        with cython.nogil:
+            row = self._walk(row)
+        return int(row)
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _walk(self, row: cython.longlong) -> cython.longlong:
+        while row < self._rows:
+            if self.packet_count - self.swept_at >= _SWEEP_PACKETS:
+                self.needs = _SWEEP
+                return row
+            if self._find(row) == 0:
+                self.needs = _GROW
+                return row
+            if self._take(row, self.at_flow, self.at_flow * 2 + self.at_side) == 0:
+                self.needs = _JUDGE
+                return row
+            row += 1
+        self.needs = _DONE
+        return row
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _take(self, i: cython.longlong, flow: cython.longlong, q: cython.longlong) -> cython.longlong:
+        """Take a packet of a side; 0 if the caller must judge it."""
+        o: cython.longlong = q ^ 1
+        flag: cython.longlong = self._flags[i]
+        seq: cython.longlong = self._seq[i]
+        length: cython.longlong = self._length[i]
+        off: cython.longlong
+        if self._flows[flow].out_of_order or self._ts_ns[i] - self._flows[flow].last_ts_ns > _IDLE_NS:
+            return 0
+        if flag & _RST:
+            if length > 0:
+                return 0
+            self._sides[q].rst_seen = 1
+            self._flows[flow].closed = 1
+            self._stop_comparing(q)
+            self._stop_comparing(o)
+            self._count(flow, q, self._ts_ns[i])
+            return 1
+        if flag & _SYN:
+            seq = (seq + 1) & _SEQUENCE_MASK
+            if self._take_syn(i, flow, q, seq) == 0:
+                return 0
+        elif self._sides[q].base < 0:
+            return 0
+        if length != self._wire_length[i]:
+            return 0
+        off = _unwrapped(seq, self._sides[q].base, self._sides[q].next)
+        if length > 0:
+            if off != self._sides[q].next or self._sides[q].ended:
+                return 0
+            self._sides[q].bytes += length
+            self._accept(q, self._start[i], length, self._ts_ns[i], self._number[i], self._file[i])
+        else:
+            self._see(q, off)
+        self._count(flow, q, self._ts_ns[i])
+        if flag & _FIN and self._sides[q].fin == _NONE:
+            off += length
+            self._sides[q].fin = off
+            self._see(q, off)
+            if off == self._sides[q].next:
+                self._end(q)
+        if flag & _ACK:
+            self._acknowledge(q, self._ack[i])
+            if self._sides[q].fin != _NONE or self._sides[o].fin != _NONE:
+                self._close(flow)
+        return 1
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _take_syn(
+        self, i: cython.longlong, flow: cython.longlong, q: cython.longlong, seq: cython.longlong
+    ) -> cython.longlong:
+        """Take a SYN, behind which the side's stream begins at seq; 0 if the caller must judge it."""
+        o: cython.longlong = q ^ 1
+        flag: cython.longlong = self._flags[i]
+        if (
+            not self._flows[flow].oriented
+            or self._flows[flow].closed
+            or self._sides[q].packets != 0
+            or self._sides[q].base >= 0
+            or (self._sides[o].ack >= 0 and self._sides[o].ack != seq)
+        ):
+            if self._sides[q].base != seq or not self._sides[q].syn_seen or self._flows[flow].closed:
+                return 0
+            return 0 if self._sides[q].fin != _NONE and self._sides[o].fin != _NONE else 1
+        if flag & _ACK:
+            if self._sides[o].base < 0 and self._sides[o].packets == 0:
+                self._sides[o].base = self._ack[i]
+                self._sides[o].base_known = 1
+            elif (
+                _ahead(self._ack[i], self._sides[o].base) < 0
+                or _ahead(self._ack[i], self._sides[o].base) > self._sides[o].max_seen
+            ):
+                return 0
+        self._sides[q].base = seq
+        self._sides[q].syn_seen = 1
+        self._sides[q].base_known = 1
+        self._sides[q].last_packet = self._number[i]
+        return 1
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _count(self, flow: cython.longlong, q: cython.longlong, ts_ns: cython.longlong) -> cython.longlong:
+        self._sides[q].packets += 1
+        self._flows[flow].last_ts_ns = ts_ns
+        self.packet_count += 1
+        return 0
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _see(self, q: cython.longlong, off: cython.longlong) -> cython.longlong:
+        """Bytes are known to exist below a stream offset, unless it is out of all bounds."""
+        if off > self._sides[q].max_seen and off - self._sides[q].next < _MAX_WINDOW:
+            self._sides[q].max_seen = off
+        return 0
+
+    # What changes a record
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _held(self, q: cython.longlong) -> cython.longlong:
+        """What the history of a side may hold: its bytes since the floor, up to the allowance."""
+        n: cython.longlong = self._sides[q].next - self._sides[q].floor
+        if n <= 0 or self.allowance == 0:
+            return 0
+        if n > self.allowance:
+            n = self.allowance
+        return n + _HISTORY_OVERHEAD
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _shrink(self) -> cython.longlong:
+        """Halve what each side may hold until all fit under the cap."""
+        q: cython.longlong
+        total: cython.longlong
+        while self.history_bytes > self.history_cap and self.allowance > 0:
+            self.allowance = self.allowance // 2 if self.allowance > _HISTORY_OVERHEAD else 0
+            self.shrunk += 1
+            total = 0
+            for q in range(self.flow_count * 2):
+                total += self._held(q)
+            self.history_bytes = total
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _stop_comparing(self, q: cython.longlong) -> cython.longlong:
+        if self._sides[q].floor < self._sides[q].next:
+            self.history_bytes -= self._held(q)
+            self._sides[q].floor = self._sides[q].next
+        return 0
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _advance(self, q: cython.longlong, length: cython.longlong) -> cython.longlong:
+        before: cython.longlong = self._held(q)
+        self._sides[q].next += length
+        if self._sides[q].max_seen < self._sides[q].next:
+            self._sides[q].max_seen = self._sides[q].next
+        self.history_bytes += self._held(q) - before
+        if self.history_bytes > self.history_cap:
+            self._shrink()
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _end(self, q: cython.longlong) -> cython.longlong:
+        self._sides[q].ended = 1
+        self._ended[self.ended_count] = q
+        self.ended_count += 1
+        return 0
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _accept(
+        self,
+        q: cython.longlong,
+        start: cython.longlong,
+        length: cython.longlong,
+        ts_ns: cython.longlong,
+        number: cython.longlong,
+        file: cython.longlong,
+    ) -> cython.longlong:
+        p: cython.longlong = self.piece_count
+        if self._sides[q].last_piece < self.piece_first:
+            self._sides[q].slot = self.touched_count
+            self._touched[self.touched_count] = q
+            self.touched_count += 1
+        self._pieces[p].side = q
+        self._pieces[p].offset = self._sides[q].next
+        self._pieces[p].length = length
+        self._pieces[p].start = start
+        self._pieces[p].ts_ns = ts_ns
+        self._pieces[p].number = number
+        self._pieces[p].file = file
+        self._pieces[p].before = self._sides[q].last_piece
+        self._pieces[p].slot = self._sides[q].slot
+        self._sides[q].last_piece = self.piece_first + p
+        self._sides[q].last_packet = number
+        self.piece_count += 1
+        self._advance(q, length)
+        if self._sides[q].fin == self._sides[q].next and not self._sides[q].ended:
+            self._end(q)
+        return 0
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _acknowledge(self, q: cython.longlong, ack: cython.longlong) -> cython.longlong:
+        if self._sides[q].ack < 0:
+            self._sides[q].first_ack = ack
+            self._sides[q].ack = ack
+        elif _ahead(ack, self._sides[q].ack) > 0:
+            self._sides[q].ack = ack
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _close(self, flow: cython.longlong) -> cython.longlong:
+        a: cython.longlong = flow * 2
+        b: cython.longlong = a + 1
+        if self._sides[a].fin == _NONE or self._sides[b].fin == _NONE or self._flows[flow].closed:
+            return 0
+        if self._sides[a].ack < 0 or self._sides[b].ack < 0 or self._sides[a].base < 0 or self._sides[b].base < 0:
+            return 0
+        if (
+            _ahead(self._sides[b].ack, self._sides[a].base + self._sides[a].fin + 1) >= 0
+            and _ahead(self._sides[a].ack, self._sides[b].base + self._sides[b].fin + 1) >= 0
+        ):
+            self._flows[flow].closed = 1
+            self._stop_comparing(a)
+            self._stop_comparing(b)
+        return 0
+
+    # The same for the caller
+
+    def accept(self, q: int, start: int, length: int, ts_ns: int, number: int, file: int) -> None:
+        """Append a piece at a side's next offset; the side ends if its FIN is reached."""
+        self.make_room(0)
+        self._accept(q, start, length, ts_ns, number, file)
+
+    def end(self, q: int) -> None:
+        """Mark a side as ended and note it as news."""
+        self.make_room(0)
+        self._end(q)
+
+    def advance(self, q: int, length: int) -> None:
+        """Move a side over bytes that are given up."""
+        self._advance(q, length)
+
+    def acknowledge(self, q: int, ack: int) -> None:
+        """Take an acknowledgement number that a side sent."""
+        self._acknowledge(q, ack)
+
+    def close(self, flow: int) -> None:
+        """Mark the flow closed if both FINs are acknowledged, and stop comparing its bytes."""
+        self._close(flow)
+
+    def stop_comparing(self, flow: int) -> None:
+        """Compare no byte of a flow any more that was captured by now."""
+        self._stop_comparing(flow * 2)
+        self._stop_comparing(flow * 2 + 1)
+
+    def stop_comparing_idle(self, before_ns: int) -> None:
+        """The same for flows whose last packet is older than before_ns."""
+        flow: cython.longlong
+        limit: cython.longlong = before_ns
+        for flow in range(self.flow_count):
+            if self._flows[flow].last_ts_ns < limit:
+                self._stop_comparing(flow * 2)
+                self._stop_comparing(flow * 2 + 1)
+
+    # Pieces of this feed
+
+    def recent(self, q: int, low: int, high: int) -> list[int] | None:
+        """The rows, newest first, of this feed's pieces of a side that hold stream offsets from low to below high.
+
+        None if they are not among the newest LOOKED_BACK pieces.
+        """
+        found: list = []
+        steps: cython.longlong = 0
+        bottom: cython.longlong = low
+        top: cython.longlong = high
+        side: cython.longlong = q
+        row: cython.longlong = self._sides[side].last_piece - self.piece_first
+        while row >= 0:
+            if self._pieces[row].offset + self._pieces[row].length <= bottom:
+                break
+            if self._pieces[row].offset < top:
+                found.append(int(row))
+            row = self._pieces[row].before - self.piece_first
+            steps += 1
+            if steps > _LOOKED_BACK:
+                return None
+        return found
+
+    def since(self, q: int, last: int) -> list[int]:
+        """The rows, newest first, of this feed's pieces of a side behind a row, -1 for all."""
+        found: list = []
+        known: cython.longlong = last
+        side: cython.longlong = q
+        row: cython.longlong = self._sides[side].last_piece - self.piece_first
+        while row > known:
+            found.append(int(row))
+            row = self._pieces[row].before - self.piece_first
+        return found
+
+    def clear_news(self) -> None:
+        """Go on to the next feed."""
+        self.piece_first += self.piece_count
+        self.piece_count = self.touched_count = self.ended_count = 0
+
+
+def _restored(
+    allowance: int, history_cap: int, counts: tuple, flows: NDArray[np.void], sides: NDArray[np.void]
+) -> FlowTable:
+    table = FlowTable(allowance, history_cap)
+    table.piece_first, table.packet_count, table.swept_at, table.history_bytes, table.shrunk = counts
+    table.set_flows(flows, sides)
+    return table
+
+
+def _longer(array: NDArray, least: int) -> NDArray:
+    """A copy with room for more, if there is not enough."""
+    if least <= len(array):
+        return array
+    longer = np.zeros(max(least, len(array) * 2), array.dtype)
+    longer[: len(array)] = array
+    return longer
 
 
 @cython.cfunc
@@ -742,10 +890,10 @@ def gather(
     window: cython.const[cython.uchar][::1],
     held: cython.const[cython.uchar][::1],
     kept: cython.const[cython.uchar][::1],
-    order: cython.longlong[::1],
+    order: cython.const[cython.longlong][::1],
     kept_count: int,
-    start: cython.longlong[::1],
-    length: cython.longlong[::1],
+    start: cython.const[cython.longlong][::1],
+    length: cython.const[cython.longlong][::1],
 ) -> None:
     """Copy pieces one behind the other into out, in the given order of their rows.
 
@@ -766,42 +914,3 @@ def gather(
             else:
                 _copy(out, to, held, -1 - start[j], length[j])
             to += length[j]
-
-
-def recent(
-    s: cython.longlong[::1], f: cython.longlong[::1], pieces: cython.longlong[::1], place: int, low: int, high: int
-) -> list[int] | None:
-    """The rows, newest first, of this feed's pieces of a side that hold stream offsets from low to below high.
-
-    None if they are not among the newest LOOKED_BACK pieces.
-    """
-    found: list[int] = []
-    steps: cython.longlong = 0
-    piece: cython.longlong = f[place + PIECE_LAST]
-    p: cython.longlong
-    bottom: cython.longlong = low
-    top: cython.longlong = high
-    while piece >= s[PIECE_FIRST]:
-        p = (piece - s[PIECE_FIRST]) * PIECE
-        if pieces[p + P_OFFSET] + pieces[p + P_LENGTH] <= bottom:
-            break
-        if pieces[p + P_OFFSET] < top:
-            found.append(int(piece - s[PIECE_FIRST]))
-        piece = pieces[p + P_BEFORE]
-        steps += 1
-        if steps > LOOKED_BACK:
-            return None
-    return found
-
-
-def since(
-    s: cython.longlong[::1], f: cython.longlong[::1], pieces: cython.longlong[::1], place: int, last: int
-) -> list[int]:
-    """The rows, newest first, of this feed's pieces of a side behind a row, -1 for all."""
-    found: list[int] = []
-    row: cython.longlong = f[place + PIECE_LAST] - s[PIECE_FIRST]
-    known: cython.longlong = last
-    while row > known:
-        found.append(int(row))
-        row = pieces[row * PIECE + P_BEFORE] - s[PIECE_FIRST]
-    return found

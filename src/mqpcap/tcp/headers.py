@@ -6,15 +6,12 @@ Fed by ``capture``; feeds ``reassembly``. One pass over the headers of each pack
 is counted under one word of COUNTS; payload ends where the IP header says, so link padding is never payload;
 checksums are not looked at.
 
-IP fragments are copied out and held until their datagram is whole. The datagram is then written behind a plain
-IP header and walked like a packet of its own, with the time and number of the packet that completed it. The
-first copy of a byte wins. What is held is bounded by the limits below; the oldest datagram goes first and is
-counted.
+IP fragments are held until their datagram is whole (:mod:`mqpcap.tcp.fragments`). The datagram is then written behind a
+plain IP header and walked like a packet of its own, with the time and number of the packet that completed it.
 """
 
 import ipaddress
 import struct
-from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -23,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.capture.windows import Window
+from mqpcap.tcp.fragments import Fragment, Fragments, plain_packet
 
 MAX_TUNNEL_DEPTH = 8
 """IP headers within IP headers; a packet with more is counted as too_deep."""
@@ -30,18 +28,6 @@ MAX_VLAN_TAGS = 8
 """VLAN tags in a row."""
 MAX_EXTENSION_HEADERS = 16
 """IPv6 extension headers of one packet."""
-MAX_FRAGMENT_BYTES = 64 << 20
-"""Memory for fragments of datagrams that are not whole."""
-FRAGMENT_COST_BYTES = 96
-"""Memory that a fragment takes beside its bytes, so that many tiny ones count for what they cost."""
-MAX_FRAGMENT_DATAGRAMS = 4096
-"""Datagrams held that are not whole."""
-MAX_FRAGMENTS_PER_DATAGRAM = 8192
-"""Pieces held of one datagram; IP counts in steps of eight bytes, so more cannot be."""
-FRAGMENT_TIMEOUT_NS = 60_000_000_000
-"""Time between fragments of one datagram after which its identification counts as used anew."""
-MAX_DATAGRAM_BYTES = 65_535 - 20
-"""Payload of the longest datagram."""
 ADDRESSES = 1 << 16
 """So many addresses are remembered in both their spellings."""
 
@@ -129,7 +115,6 @@ Ends = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 # Keys that a capture chooses: Python hashes bytes with a secret of the process, but numbers without one.
 _ADDRESS_KEY = struct.Struct(">bqq").pack
-_DATAGRAM_KEY = struct.Struct(">7q").pack
 
 
 def address_text(version: int, hi: int, lo: int) -> str:
@@ -608,127 +593,6 @@ FragmentRow = tuple[int, tuple[int, ...], int, bool, int, int, int]
 """A fragment: its packet, whose datagram it is, offset, more to come, start, end, end on the wire."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fragment:
-    """A part of a datagram's payload: where it begins and ends in it, and what of it was captured."""
-
-    offset: int
-    end: int
-    more: bool
-    captured: bytes
-
-    def fits(self, datagram: "_Datagram | None") -> bool:
-        """Whether it can be part of the datagram (None: of any)."""
-        if self.end > MAX_DATAGRAM_BYTES or self.end == self.offset or (self.more and (self.end - self.offset) % 8):
-            return False
-        if datagram is None:
-            return True
-        if not self.more and datagram.reach > self.end:
-            return False
-        return datagram.total is None or (self.end <= datagram.total and (self.more or self.end == datagram.total))
-
-
-class _Datagram:
-    """Pieces of one datagram, none overlapping, in order of their offsets."""
-
-    __slots__ = ("_held", "_offsets", "cost_bytes", "last_ts_ns", "reach", "total")
-
-    def __init__(self) -> None:
-        self.last_ts_ns = 0
-        self.total: int | None = None
-        self.reach = 0
-        self.cost_bytes = 0
-        self._offsets: list[int] = []
-        self._held: list[bytes] = []
-
-    def add(self, offset: int, data: bytes) -> None:
-        """Take the bytes that are new: the first copy of a byte wins."""
-        end = offset + len(data)
-        place = bisect_right(self._offsets, offset)
-        at = max(offset, self._end(place - 1)) if place else offset
-        while at < end and len(self._offsets) < MAX_FRAGMENTS_PER_DATAGRAM:
-            until = min(end, self._offsets[place]) if place < len(self._offsets) else end
-            if until > at:
-                self._offsets.insert(place, at)
-                self._held.insert(place, data[at - offset : until - offset])
-                self.cost_bytes += until - at + FRAGMENT_COST_BYTES
-                place += 1
-            if place == len(self._offsets):
-                break
-            at = self._end(place)
-            place += 1
-
-    def _end(self, place: int) -> int:
-        return self._offsets[place] + len(self._held[place])
-
-    def whole(self) -> bytes | None:
-        """All bytes, None while some are missing."""
-        last = len(self._offsets) - 1
-        if self.total is None or last < 0 or self._end(last) != self.total:
-            return None
-        if self.cost_bytes - len(self._offsets) * FRAGMENT_COST_BYTES != self.total:
-            return None
-        return b"".join(self._held)
-
-
-class _Fragments:
-    """Datagrams that are not whole, oldest first, within the limits."""
-
-    def __init__(self) -> None:
-        self._held: dict[bytes, _Datagram] = {}
-        self._bytes = 0
-        self.dropped = 0
-        self.malformed = 0
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def add(self, of: tuple[int, ...], ts_ns: int, fragment: Fragment) -> bytes | None:
-        """The payload of the datagram that a fragment is of, if this makes it whole."""
-        key = _DATAGRAM_KEY(*of)
-        datagram = self._held.get(key)
-        if datagram is not None and abs(ts_ns - datagram.last_ts_ns) > FRAGMENT_TIMEOUT_NS:
-            self._drop(key)
-            datagram = None
-        if not fragment.fits(datagram):
-            self.malformed += 1
-            return None
-        if datagram is None:
-            datagram = self._held[key] = _Datagram()
-        datagram.last_ts_ns = ts_ns
-        datagram.reach = max(datagram.reach, fragment.end)
-        if not fragment.more:
-            datagram.total = fragment.end
-        before = datagram.cost_bytes
-        datagram.add(fragment.offset, fragment.captured)
-        self._bytes += datagram.cost_bytes - before
-        payload = datagram.whole()
-        if payload is not None:
-            self._forget(key)
-            return payload
-        while self._bytes > MAX_FRAGMENT_BYTES or len(self._held) > MAX_FRAGMENT_DATAGRAMS:
-            self._drop(next(iter(self._held)))
-        return None
-
-    def _forget(self, key: bytes) -> None:
-        self._bytes -= self._held.pop(key).cost_bytes
-
-    def _drop(self, key: bytes) -> None:
-        self._forget(key)
-        self.dropped += 1
-
-
-def _plain_packet(key: tuple[int, ...], payload: bytes) -> bytes:
-    """A datagram behind an IP header without options, as raw IP."""
-    version, src_hi, src_lo, dst_hi, dst_lo, _, proto = key
-    if version == 4:
-        head = bytes((0x45, 0)) + (20 + len(payload)).to_bytes(2, "big") + bytes((0, 0, 0, 0, 64, proto, 0, 0))
-        return head + src_lo.to_bytes(4, "big") + dst_lo.to_bytes(4, "big") + payload
-    head = bytes((0x60, 0, 0, 0)) + len(payload).to_bytes(2, "big") + bytes((proto, 64))
-    halves = (src_hi, src_lo, dst_hi, dst_lo)
-    return head + b"".join(half.to_bytes(8, "big", signed=True) for half in halves) + payload
-
-
 class _Rows:
     """What one walk over packets found."""
 
@@ -773,7 +637,7 @@ class Dissector:
     """Windows to segments; keeps IP fragments from one window for the next."""
 
     def __init__(self) -> None:
-        self._fragments = _Fragments()
+        self._fragments = Fragments()
 
     @property
     def fragment_datagrams_held(self) -> int:
@@ -840,7 +704,7 @@ class Dissector:
             fragment = Fragment(offset, offset + wire_end - start, more, captured)
             payload = self._fragments.add(key, int(window.ts_ns[packet]), fragment)
             if payload is not None:
-                whole.append((packet, _plain_packet(key, payload)))
+                whole.append((packet, plain_packet(key, payload)))
         return whole
 
 

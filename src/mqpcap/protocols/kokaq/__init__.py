@@ -153,6 +153,14 @@ class Kokaq(Message):
         header = PROTOCOL.layout(name).header if name else None
         return KokaqRequest if header is None else cast(type[Message], header)
 
+    def extract_padding(self, s: bytes) -> tuple[bytes, bytes | None]:
+        """The frame's own bytes and what follows it: no field says its length, so alone the splitter finds its end."""
+        if read_direction() is not None or not self.fields or not self.layouts:
+            return s, None
+        whole = self.raw_packet_cache + s
+        at = SPLITS[self.layouts[0].direction](memoryview(whole), 0, len(whole), True).end - len(self.raw_packet_cache)
+        return (s[:at], s[at:] or None) if at >= 0 else (s, None)
+
 
 class KokaqRequest(Kokaq):
     """The 12 bytes a request begins with; ``tag`` says what follows."""

@@ -18,7 +18,10 @@ message malformed. With --bodies, a ``msg`` that is cut is null inside ``documen
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +32,7 @@ from mqpcap.arrays import case_when, is_in, true
 from mqpcap.protocols.msgq import tree
 from mqpcap.protocols.msgq.documents import ROUTING, columns
 from mqpcap.protocols.msgq.kinds import Json, Tree
-from mqpcap.schema.fields import U16, U32, GreedyBytes, Length, Message, Nested
+from mqpcap.schema.fields import U16, U32, Broken, Kind, Length, Message, Nested
 from mqpcap.schema.protocol import (
     ANY,
     Claim,
@@ -56,40 +59,262 @@ class MsgQ(Message):
     fields_desc = [Length("length", at_most=MAX_MESSAGE_SIZE)]
 
 
-class MsgQFlat(Message):
+class MsgQForm(Message):
+    """What the forms share: the words of a message read by key, ``message.type``; None for one that is not there.
+
+    ``words`` are the outer hash or the header, ``content`` is what ``msg`` or the body says; ``from_`` is ``from``.
+    """
+
+    @property
+    def words(self) -> Mapping[str, object]:
+        """The routing of the message; empty if it does not decode."""
+        raise NotImplementedError
+
+    @property
+    def content(self) -> object:
+        """The value of ``msg``, or the body; bytes where it is neither a message nor JSON, None where there is none."""
+        return self.words.get("msg")
+
+    def __getattr__(self, attr: str) -> Any:
+        try:
+            return super().__getattr__(attr)
+        except AttributeError:
+            if attr.removesuffix("_") not in _WORDS:
+                raise
+        content = self.content
+        if attr == "msg":
+            return content
+        inner = content if isinstance(content, dict) else {}
+        return self.words.get(attr.removesuffix("_"), inner.get(attr) if attr in _ANSWERS else None)
+
+
+class MsgQFlat(MsgQForm):
     """The magic, then the pairs of the outer hash without a TyLen of their own (Message.py:39-40)."""
 
     name = "msgq flat"
     fields_desc = [U32("magic", equals=MAGIC, column=None), Tree("tree")]
+
+    @property
+    def words(self) -> Mapping[str, object]:
+        """The outer hash."""
+        return _object(tree.text(self.getfieldval("tree")))
 
 
 class MsgQHeader(Message):
     """The header of a split message: a message of its own."""
 
     name = "msgq header"
-    fields_desc = [U32("magic", equals=MAGIC, column=None), Tree("tree")]
+    fields_desc = [U32("magic", equals=MAGIC, column=None), Tree("tree", with_types=True)]
 
 
-class MsgQSplit(Message):
+class MsgQSplit(MsgQForm):
     """Header and body (msgq.py.in:258-270); the length of the body is what is left, none is no body."""
 
     name = "msgq split"
     fields_desc = [
         U16("header_len", at_least=4),
         Nested("header", MsgQHeader, length="header_len"),
-        Tree("body"),
+        Tree("body", with_types=True, with_magic=True),
     ]
 
+    @property
+    def words(self) -> Mapping[str, object]:
+        """The header."""
+        return _object(tree.text(self.getfieldval("header").getfieldval("tree")))
 
-class MsgQJson(Message):
+    @property
+    def content(self) -> object:
+        """The body."""
+        body: bytes = self.getfieldval("body")
+        told = tree.text(body[len(tree.MAGIC) :]) if body.startswith(tree.MAGIC) else None
+        return (body or None) if told is None else json.loads(told)
+
+
+class MsgQJson(MsgQForm):
     """Header and body as JSON (message.py:26-38 at 3797c1639)."""
 
     name = "msgq json"
     fields_desc = [
         U16("header_len", at_least=2),
         Json("header", length="header_len", at_least=2),
-        GreedyBytes("body"),
+        Json("body"),
     ]
+
+    @property
+    def words(self) -> Mapping[str, object]:
+        """The header."""
+        return _object((self.getfieldval("header") or b"").decode("utf-8", "replace"))
+
+    @property
+    def content(self) -> object:
+        """The body."""
+        body: bytes = self.getfieldval("body")
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError):
+            return body or None
+
+
+def _object(text: str | None) -> Mapping[str, object]:
+    """The object that a JSON text is, empty for any other."""
+    try:
+        value = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+class Word(Kind):
+    """A word of a message: a value under its name; the form says how it is written."""
+
+    def takes(self, pkt: Message, value: object) -> bytes:
+        """Nothing by itself."""
+        return b""
+
+    def randval(self) -> None:
+        """None: a word is what its sender says."""
+        return None
+
+
+FORMS: Mapping[str, type[MsgQForm]] = {"flat": MsgQFlat, "split": MsgQSplit, "json": MsgQJson}
+_FORM = Word("form", "flat")
+
+
+class MsgQMessage(Message):
+    """A message of the document by its words, in one of the forms ``flat``, ``typed``, ``split`` and ``json``.
+
+    ``MsgQ() / MsgQSend(from_="a", to="*", group="g", instance="*", seq=1, msg={"a": 1}, form="json")``. Words that are
+    None are left out. ``msg`` of a flat message, given as a dict, is a message of its own, as the libraries wrote it.
+    Read from the wire it is one of the forms, whose words have the same names.
+    """
+
+    name = "msgq message"
+    fields_desc: list[Kind] = [_FORM, Word("type")]
+    in_body: ClassVar[tuple[str, ...]] = ()
+    """Words that stand in the body where there is one ..."""
+    in_body_of: ClassVar[str] = ""
+    """... and the type of the header in front of it."""
+
+    def in_form(self) -> MsgQForm:
+        """The same message as its form has it. Raises ValueError for a form that there is not."""
+        form = self.getfieldval("form")
+        said = {f.name.removesuffix("_"): self.getfieldval(f.name) for f in self.fields_desc if f is not _FORM}
+        words = {name: value for name, value in said.items() if value is not None}
+        if form in ("flat", "typed"):
+            if isinstance(words.get("msg"), dict):
+                words["msg"] = tree.message(words["msg"], form == "typed")
+            return MsgQFlat(tree=tree.encode(words, form == "typed"))
+        if form not in FORMS:
+            raise ValueError(f"a msgq message has no form {form!r}, but flat, typed, split or json")
+        inner = {name: words.pop(name) for name in self.in_body if name in words}
+        if inner:
+            words.setdefault("type", self.in_body_of)
+        body = words.pop("msg", inner or b"")
+        if form == "split":
+            return MsgQSplit(header=MsgQHeader(tree=words), body=body)
+        return MsgQJson(header=words, body=body if isinstance(body, bytes) else json.dumps(body))
+
+    def self_build(self) -> bytes:
+        """The bytes of the form; as they came, if no word was changed."""
+        return self.raw_packet_cache if self.raw_packet_cache_fields == self.fields else bytes(self.in_form())
+
+    def _read(self, s: bytes) -> bytes:
+        for form, cls in FORMS.items():
+            with suppress(Broken):
+                read, left = cls.begin(s)
+                asked = self.default_fields["type"]
+                if left or asked not in (None, read.type):
+                    continue
+                self.fields = {f.name: getattr(read, f.name) for f in self.fields_desc if f is not _FORM}
+                self.fields["form"] = "typed" if tree.has_typed_items(s) and form == "flat" else form
+                self.raw_packet_cache, self.raw_packet_cache_fields = s, deepcopy(self.fields)
+                self.explicit = 1
+                return b""
+        raise Broken
+
+
+class MsgQGetlname(MsgQMessage):
+    """The first message of a client: it asks for its name."""
+
+    name = "msgq getlname"
+    fields_desc = [_FORM, Word("type", "getlname")]
+
+
+class MsgQLname(MsgQMessage):
+    """The daemon's answer; the document has the name alone, the C daemon wrote the type behind it (msgq.c:568-577)."""
+
+    name = "msgq lname"
+    in_body, in_body_of = ("lname",), "getlname"
+    fields_desc = [_FORM, Word("lname"), Word("type")]
+
+
+class MsgQSend(MsgQMessage):
+    """A message to a group or a client; ``reply`` (in the document ``repl``) is the number of the one it answers."""
+
+    name = "msgq send"
+    fields_desc = [
+        _FORM,
+        Word("type", "send"),
+        Word("from_"),
+        Word("to"),
+        Word("group"),
+        Word("instance"),
+        Word("seq"),
+        Word("repl"),
+        Word("reply"),
+        Word("want_answer"),
+        Word("msg"),
+    ]
+
+
+class MsgQSubscribe(MsgQMessage):
+    """To be sent what goes to a group; libraries before A1 say a ``subtype``."""
+
+    name = "msgq subscribe"
+    fields_desc = [_FORM, Word("type", "subscribe"), Word("group"), Word("instance"), Word("subtype")]
+
+
+class MsgQUnsubscribe(MsgQMessage):
+    """To be sent it no more."""
+
+    name = "msgq unsubscribe"
+    fields_desc = [_FORM, Word("type", "unsubscribe"), Word("group"), Word("instance")]
+
+
+class MsgQStats(MsgQMessage):
+    """Asks for the daemon's statistics; no daemon answers."""
+
+    name = "msgq stats"
+    fields_desc = [_FORM, Word("type", "stats")]
+
+
+class MsgQStatsReply(MsgQMessage):
+    """The document's answer to it."""
+
+    name = "msgq stats reply"
+    in_body, in_body_of = ("stats",), "stats"
+    fields_desc = [_FORM, Word("stats"), Word("type")]
+
+
+class MsgQPing(MsgQMessage):
+    """To the later Python daemon, which answers with a pong (2011 on, json)."""
+
+    name = "msgq ping"
+    fields_desc = [_FORM, Word("type", "ping"), Word("msg")]
+
+
+class MsgQPong(MsgQMessage):
+    """The answer to a ping, with the ping's body."""
+
+    name = "msgq pong"
+    fields_desc = [_FORM, Word("type", "pong"), Word("msg")]
+
+
+class MsgQStop(MsgQMessage):
+    """Ends the later Python daemon (2012 on, json)."""
+
+    name = "msgq stop"
+    fields_desc = [_FORM, Word("type", "stop")]
 
 
 def _layouts(name: str, message: type[Message]) -> tuple[Layout, ...]:
@@ -99,6 +324,8 @@ def _layouts(name: str, message: type[Message]) -> tuple[Layout, ...]:
 
 
 _DIRECTIONS: tuple[Direction, Direction] = ("c2s", "s2c")
+_ANSWERS = ("lname", "stats")
+_WORDS = frozenset({*ROUTING, "msg", "stats", "want_answer", "sybtype"})
 
 
 def derive(raw: Raw) -> Mapping[str, pa.Array]:
@@ -296,17 +523,8 @@ def _queue(asked: str, ask: RequestRule) -> Rule:
 def _words(message: Message) -> Mapping[str, object]:
     """The routing of a message as Scapy has it: of a flat one its hash, else its header."""
     body = message.payload
-    if isinstance(body, MsgQJson):
-        text: str | None = (body.header or b"").decode("utf-8", "replace")
-    elif isinstance(body, MsgQSplit):
-        text = tree.text(body.header.tree)
-    else:
-        text = tree.text(body.tree) if isinstance(body, MsgQFlat) else None
-    try:
-        words = json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    return words if isinstance(words, dict) else {}
+    body = body.in_form() if isinstance(body, MsgQMessage) else body
+    return body.words if isinstance(body, MsgQForm) else {}
 
 
 def answers(reply: Message, request: Message) -> bool:

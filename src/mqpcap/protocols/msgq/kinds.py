@@ -1,5 +1,6 @@
 """The kinds of field that only msgq has: a typed tree and a JSON text, as they are shown, drawn and explained."""
 
+import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -10,15 +11,27 @@ MAX_SHOWN_DEPTH = 32
 
 
 class Tree(Late):
-    """A typed tree; a body has its magic in front."""
+    """A typed tree; a hash given as a dict is written with scalars as text, or with items of their types.
+
+    ``with_magic``: the tree is a message of its own, its magic in front.
+    """
+
+    def __init__(self, name: str, *, with_types: bool = False, with_magic: bool = False, **about: Any) -> None:
+        self.with_types = with_types
+        self.magic = tree.MAGIC if with_magic else b""
+        super().__init__(name, **about)
+
+    def any2i(self, pkt: Any, x: Any) -> Any:
+        """The bytes of a tree given as a dict; other values are kept."""
+        return self.magic + tree.encode(x, self.with_types) if isinstance(x, dict) else super().any2i(pkt, x)
 
     def i2repr(self, pkt: Any, x: Any) -> str:
         """The tree as JSON, its bytes where it does not decode."""
         return (x and tree.text(x.removeprefix(tree.MAGIC))) or repr(x)
 
-    def randval(self) -> Any:
+    def draw(self) -> Any:
         """A tree of two words."""
-        return tree.encode({"type": super().randval(), "group": super().randval()})
+        return self.any2i(None, {"type": super().draw(), "group": super().draw()})
 
     def inside(self, data: bytes) -> Iterator[Inside]:
         """The pairs of the tree; they stop where none is."""
@@ -26,11 +39,15 @@ class Tree(Late):
 
 
 class Json(Late):
-    """A JSON text."""
+    """A JSON text, which may be given as the value it stands for."""
 
-    def randval(self) -> Any:
+    def any2i(self, pkt: Any, x: Any) -> Any:
+        """The text of an object or a list; other values are kept."""
+        return json.dumps(x).encode() if isinstance(x, dict | list) else super().any2i(pkt, x)
+
+    def draw(self) -> Any:
         """An object of one word."""
-        return b'{"type": "%s"}' % super().randval()
+        return self.any2i(None, {"type": super().draw().decode("latin-1")})
 
 
 _TYPES = {1: "DATA", 2: "HASH", 3: "LIST", 4: "NULL", 5: "BOOL", 6: "INT", 7: "REAL", 8: "UTF8"}

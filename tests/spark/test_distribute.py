@@ -1,4 +1,4 @@
-"""Packets dealt out to shares are those of the capture, wherever its files are cut into spans."""
+"""Packets distributed to shares are those of the capture, wherever its files are cut into ranges."""
 
 import gzip
 import json
@@ -8,16 +8,17 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from rows import fragmented, of_dissections, of_export, records, rotated
 
 from mqpcap.capture import Capture, Window, captures
 from mqpcap.errors import CaptureError
 from mqpcap.pipeline import Options, dissect
-from mqpcap.spark import job, partitions, repartition, tasks
-from mqpcap.spark.repartition import Dealing, Span
-from mqpcap.spark.storage import Place
+from mqpcap.spark import distribute, job, partitions, tasks
+from mqpcap.spark.distribute import Distribution, FileRange
 from mqpcap.spark.partitions import Cut
+from mqpcap.spark.storage import Storage
 from mqpcap.tcp.headers import connections_of
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
@@ -47,33 +48,35 @@ def expected(capture: Capture, cut: Cut) -> list[list[Packet]]:
     return found
 
 
-def dealt(capture: Capture, cut: Cut, place: Place) -> tuple[list[list[Packet]], Dealing, int]:
-    """The packets of each hand, and how often spans were read."""
-    dealing_ = Dealing(capture, cut)
+def distributed(capture: Capture, cut: Cut, storage: Storage) -> tuple[list[list[Packet]], Distribution, int]:
+    """The packets of each share, and how often ranges were read."""
+    distribution = Distribution(capture, cut)
     turn = 0
-    while packs := dealing_.wanted():
+    while packs := distribution.wanted():
         made = []
         for i, pack in enumerate(packs):
-            text = tasks.Result("d", dealt=repartition.deal(capture, pack, cut, place, f"dealt/{turn}-{i}")).text()
-            made += tasks.result(text).dealt
-        dealing_.take(made)
+            text = tasks.Result(
+                "d", ranges=distribute.distribute(capture, pack, cut, storage, f"packets/{turn}-{i}")
+            ).text()
+            made += tasks.result(text).ranges
+        distribution.take(made)
         turn += 1
-    hands = [dealing_.hand(k, place, f"hands/{k}") for k in range(cut.share_count)]
-    found = [[p for window in hand.windows() for p in packets(window, range(len(window.offset)))] for hand in hands]
-    return found, dealing_, turn
+    shares = [distribution.share_capture(k, storage, f"shares/{k}") for k in range(cut.share_count)]
+    found = [[p for window in share.windows() for p in packets(window, range(len(window.offset)))] for share in shares]
+    return found, distribution, turn
 
 
 def cut_at(monkeypatch: pytest.MonkeyPatch, *borders: int) -> None:
     """Spans with these borders in each file."""
 
-    def spans(capture: Capture) -> list[tuple[Span, ...]]:
+    def ranges(capture: Capture) -> list[tuple[FileRange, ...]]:
         return [
-            (Span(file, begin, until),)
+            (FileRange(file, begin, until),)
             for file in range(len(capture.files))
             for begin, until in zip([0, *borders], [*borders, None], strict=True)
         ]
 
-    monkeypatch.setattr(repartition, "spans", spans)
+    monkeypatch.setattr(distribute, "ranges", ranges)
 
 
 def first_packets(path: Path, out: Path, count: int) -> Path:
@@ -129,7 +132,7 @@ def test_cut_at_every_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     for border in range(1, (tmp_path / "x.pcap").stat().st_size + 2, 3):
         cut_at(monkeypatch, border)
 
-        assert dealt(capture, cut, Place(str(tmp_path)))[0] == whole, border
+        assert distributed(capture, cut, Storage(str(tmp_path)))[0] == whole, border
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -142,7 +145,7 @@ def test_pcapng_cut_at_every_block_and_in_it(tmp_path: Path, monkeypatch: pytest
 
     for border in range(4, size, 26):
         cut_at(monkeypatch, border, border + (size - border) // 2)
-        found, _, turns = dealt(capture, Cut(2), Place(str(tmp_path)))
+        found, _, turns = distributed(capture, Cut(2), Storage(str(tmp_path)))
 
         assert found == whole, border
         most = max(most, turns)
@@ -150,7 +153,7 @@ def test_pcapng_cut_at_every_block_and_in_it(tmp_path: Path, monkeypatch: pytest
 
 
 def test_cut_off_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is there is dealt out."""
+    """What is there is distributed."""
     path = first_packets(PCAPS / "fq/session.pcap", tmp_path / "x.pcap", 9)
     content = path.read_bytes()
     for size in range(13, len(content), 5):
@@ -159,7 +162,7 @@ def test_cut_off_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         whole = expected(capture, Cut(2))
         cut_at(monkeypatch, size // 2, size * 3 // 4)
 
-        found, _, _ = dealt(capture, Cut(2), Place(str(tmp_path)))
+        found, _, _ = distributed(capture, Cut(2), Storage(str(tmp_path)))
 
         assert found == whole, size
 
@@ -173,7 +176,7 @@ def test_damage_ends_the_file_for_what_lies_behind(tmp_path: Path, monkeypatch: 
     whole = expected(capture, Cut(2))
     cut_at(monkeypatch, 200, 400, 2500, 3000)
 
-    found_, _, _ = dealt(capture, Cut(2), Place(str(tmp_path)))
+    found_, _, _ = distributed(capture, Cut(2), Storage(str(tmp_path)))
 
     assert found_ == whole
 
@@ -199,7 +202,7 @@ def test_what_only_looks_like_records_is_found_out(tmp_path: Path, monkeypatch: 
 
     for border in range(30, path.stat().st_size, 37):
         cut_at(monkeypatch, border)
-        found, _, turn = dealt(capture, Cut(2), Place(str(tmp_path)))
+        found, _, turn = distributed(capture, Cut(2), Storage(str(tmp_path)))
 
         assert found == whole, border
         turns.add(turn)
@@ -216,10 +219,10 @@ def test_file_in_which_nothing_is_found_is_read_on_from_what_is_known(
     capture = only(tmp_path / "x.pcap")
     cut_at(monkeypatch, *range(1000, 10_000, 500))
 
-    made, _, turns = dealt(capture, Cut(2), Place(str(tmp_path)))
+    made, _, turns = distributed(capture, Cut(2), Storage(str(tmp_path)))
 
     assert made == expected(capture, Cut(2))
-    assert turns == repartition.ROUNDS + 1
+    assert turns == distribute.ROUNDS + 1
 
 
 def test_record_larger_than_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +233,7 @@ def test_record_larger_than_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     capture = only(tmp_path / "x.pcap")
     cut_at(monkeypatch, *range(100, 7000, 300))
 
-    assert dealt(capture, Cut(3), Place(str(tmp_path)))[0] == expected(capture, Cut(3))
+    assert distributed(capture, Cut(3), Storage(str(tmp_path)))[0] == expected(capture, Cut(3))
 
 
 def test_chain_with_a_compressed_file_and_small_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,26 +248,26 @@ def test_chain_with_a_compressed_file_and_small_writes(tmp_path: Path, monkeypat
     cut = partitions.cut(capture, 3)
     assert cut.pinned
 
-    for span_bytes, window_bytes, packet_count in (
+    for range_bytes, window_bytes, packet_count in (
         (700, 1, 9),
         (3000, 400, 9),
         (1 << 20, 1 << 20, 7),
         (9000, 9000, 99),
     ):
-        monkeypatch.setattr(repartition, "SPAN_BYTES", span_bytes)
-        monkeypatch.setattr(repartition, "WINDOW_BYTES", window_bytes)
-        monkeypatch.setattr(repartition, "WINDOW_PACKETS", packet_count)
+        monkeypatch.setattr(distribute, "RANGE_BYTES", range_bytes)
+        monkeypatch.setattr(distribute, "WINDOW_BYTES", window_bytes)
+        monkeypatch.setattr(distribute, "WINDOW_PACKETS", packet_count)
 
-        assert dealt(capture, cut, Place(str(tmp_path)))[0] == expected(capture, cut), span_bytes
+        assert distributed(capture, cut, Storage(str(tmp_path)))[0] == expected(capture, cut), range_bytes
 
 
 def test_spans_of_small_files_make_a_task_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rotated(PCAPS / "fq/session.pcap", tmp_path, 6)
     (capture,) = captures([str(tmp_path)]).captures
     size = (tmp_path / "part.pcap").stat().st_size
-    monkeypatch.setattr(repartition, "SPAN_BYTES", size * 5 // 2)
+    monkeypatch.setattr(distribute, "RANGE_BYTES", size * 5 // 2)
 
-    packs = repartition.spans(capture)
+    packs = distribute.ranges(capture)
 
     assert [span.file for pack in packs for span in pack] == [0, 1, 2, 3, 4, 5]
     assert max(map(len, packs)) == 2
@@ -276,7 +279,7 @@ def test_file_that_is_gone_fails_its_capture(tmp_path: Path) -> None:
     (tmp_path / "x.pcap").unlink()
 
     with pytest.raises(CaptureError, match="cannot be read"):
-        Dealing(capture, Cut(3))
+        Distribution(capture, Cut(3))
 
 
 @pytest.mark.parametrize("share_count", [1, 2, 7])
@@ -292,8 +295,8 @@ def test_export_by_spans_is_the_whole(tmp_path: Path, monkeypatch: pytest.Monkey
     (inputs / "short.pcap").write_bytes((PCAPS / "kokaq/go1_session.pcap").read_bytes()[:-7])
     found = captures([str(inputs)]).captures
     whole = of_dissections([dissect(capture) for capture in found])
-    monkeypatch.setattr(repartition, "SPAN_BYTES", 3000)
-    monkeypatch.setattr(partitions, "DEALT_SHARES", 2)
+    monkeypatch.setattr(distribute, "RANGE_BYTES", 3000)
+    monkeypatch.setattr(partitions, "DISTRIBUTED_SHARES", 2)
     done: list[tasks.Task] = []
     run = tasks.run
     monkeypatch.setattr(tasks, "run", lambda task, *others: done.append(task) or run(task, *others))
@@ -302,19 +305,19 @@ def test_export_by_spans_is_the_whole(tmp_path: Path, monkeypatch: pytest.Monkey
 
     assert of_export(tmp_path / "tables") == whole
     assert len([note for note in made.notes if "short.pcap: at byte" in note]) == 1
-    spans = [span for task in done if isinstance(task, tasks.Deal) for span in task.spans]
+    spans = [span for task in done if isinstance(task, tasks.Distribute) for span in task.ranges]
     assert (len(spans) > 2 * len(found)) == (share_count > 1)
 
 
 def test_another_run_reads_no_span_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A killed run left spans dealt out, of one the file is gone."""
+    """A killed run left ranges distributed, of one the file is gone."""
     found = captures([str(PCAPS / "fq/session.pcap")]).captures
-    monkeypatch.setattr(repartition, "SPAN_BYTES", 5000)
+    monkeypatch.setattr(distribute, "RANGE_BYTES", 5000)
     staging = tmp_path / ".tables.mqpcap-spark"
-    killed = job._Job(None, found, Options(), Place(str(staging)), None)
+    killed = job._Job(None, found, Options(), Storage(str(staging)), None)
     killed.begin(3, 2)
-    killed._dealt()
-    left = sorted((staging / "dealt").iterdir())
+    killed._distributed()
+    left = sorted((staging / "packets").iterdir())
     left[0].unlink()
     mine = staging / job.JOB
     mine.write_text(json.dumps({**json.loads(mine.read_text()), "pid": 4194304}))
@@ -330,18 +333,18 @@ def test_packets_wait_where_others_do_not_look(tmp_path: Path) -> None:
     found = captures([str(PCAPS / "fq/session.pcap")]).captures
     staging = tmp_path / ".tables.mqpcap-spark"
 
-    job._Job(None, found, Options(), Place(str(staging)), None).begin(3, 2)
+    job._Job(None, found, Options(), Storage(str(staging)), None).begin(3, 2)
 
     assert staging.stat().st_mode & 0o007 == 0
 
 
-def test_dealt_packets_that_are_cut_off_are_an_error(tmp_path: Path) -> None:
+def test_distributed_packets_that_are_cut_off_are_an_error(tmp_path: Path) -> None:
     capture = only(PCAPS / "fq/session.pcap")
     cut = Cut(2)
-    dealing_ = Dealing(capture, cut)
-    dealing_.take(repartition.deal(capture, dealing_.wanted()[0], cut, Place(str(tmp_path)), "dealt"))
-    hand = dealing_.hand(1, Place(str(tmp_path)), "hand")
+    distribution = Distribution(capture, cut)
+    distribution.take(distribute.distribute(capture, distribution.wanted()[0], cut, Storage(str(tmp_path)), "dealt"))
+    share = distribution.share_capture(1, Storage(str(tmp_path)), "share")
     (tmp_path / "dealt").write_bytes((tmp_path / "dealt").read_bytes()[:-100])
 
-    with pytest.raises(OSError, match="too few"):
-        list(hand.windows())
+    with pytest.raises(pa.ArrowInvalid):
+        list(share.windows())

@@ -1,0 +1,358 @@
+"""A capture's packets distributed to its shares, so that each share reads its own packets and no others.
+
+Shares that all read the whole capture cost a pass over it each, and from a network a download each. So where they are
+many, tasks first read the capture, each a range of the bytes of a file: they look at the headers and write the packets
+into a file of the staging directory, share by share. A share's task then reads its batches of all of these files, as a
+`ShareCapture`. IP fragments say too little of their connection: every share reads them and joins them as the whole
+capture would. The same goes for packets between servers of two shares, of which both have to know.
+
+Where a range begins in the middle of a file, its first record is found by a search that may err
+(`mqpcap.capture.entries`), its packets are counted from 1, and of pcapng the interfaces are those of the file's
+beginning. So a range counts only if the one before it, which is right, ended just there; if not it is read again from
+there. After ROUNDS the rest of a file is read as one range.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby, pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mqpcap.arrays import whole
+from mqpcap.capture import Capture, Entry, Reader, Window, entries
+from mqpcap.decode.columns import span_array
+from mqpcap.spark.partitions import Cut
+from mqpcap.spark.storage import Storage
+from mqpcap.tcp.headers import connections_of
+
+RANGE_BYTES = 64 << 20
+"""A task reads about so much of a file, or small files of so much together; and so much it holds before it writes."""
+WINDOW_BYTES = 8 << 20
+"""A share gets its packets in windows of so much; unlike in the capture's, all in them is its own."""
+WINDOW_PACKETS = 1 << 15
+"""Packets in such a window: with many short connections more cost memory and CPU (measured)."""
+ROUNDS = 3
+"""Ranges are read so often, then the rest of their file is one."""
+
+_SCHEMA = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("ts_ns", pa.int64()),
+        ("wirelen", pa.int64()),
+        ("link_type", pa.int32()),
+        ("packet", pa.binary()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FileRange:
+    """The records of a file, by its number in the capture, that begin at or behind a byte and before another.
+
+    entry: the border of the first, where it is known; the beginning of a file needs none.
+    """
+
+    file: int
+    begin: int
+    until: int | None = None
+    entry: Entry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RangeResult:
+    """What became of a range.
+
+    entry: where it began, None if no border was found. exit: where reading ended. number_count: by how much it moves
+    the numbers of packets behind it. first_ts_ns: of its first packet. notes: of the file, which ended there. batches:
+    number and bytes of the batches in the file ``name``, each time one for each share and, last, one for all.
+    """
+
+    file_range: FileRange
+    entry: Entry | None
+    exit: Entry
+    name: str = ""
+    number_count: int = 0
+    first_ts_ns: int | None = None
+    notes: tuple[str, ...] = ()
+    batches: tuple[tuple[tuple[int, int], ...], ...] = ()
+
+    def follows(self, exit: Entry) -> bool:
+        """Whether it began where the range before it ended, and knew what it had to of the bytes before."""
+        if self.entry is None or replace(self.entry, last_ts_ns=exit.last_ts_ns) != exit:
+            return False
+        # A packet without a time has that of the packet before it.
+        return self.entry == exit or self.first_ts_ns != self.entry.last_ts_ns
+
+    @property
+    def ends_file(self) -> bool:
+        """Whether the file has nothing behind it: it is cut short or damaged, or ended before the range did."""
+        return bool(self.notes) or self.file_range.until is None or self.exit.position < self.file_range.until
+
+
+# A task
+
+
+def distribute(
+    capture: Capture, wanted: Sequence[FileRange], cut: Cut, storage: Storage, name: str
+) -> list[RangeResult]:
+    """Reads ranges and writes their packets, share by share, into one file; raises CaptureError if one is gone."""
+    with storage.output(name) as out, pa.ipc.new_file(out, _SCHEMA) as writer:
+        buffers = _ShareBuffers(cut, writer)
+        return [_distributed(capture, file_range, buffers, name) for file_range in wanted]
+
+
+def _distributed(capture: Capture, file_range: FileRange, buffers: "_ShareBuffers", name: str) -> RangeResult:
+    file_name = capture.files[file_range.file]
+    source = capture.source(file_range.file)
+    first_ts_ns = None
+    try:
+        entry = file_range.entry
+        if entry is None and file_range.begin:
+            entry = entries.entry(file_name, source, file_range.begin)
+            if entry is None or (file_range.until is not None and entry.position >= file_range.until):
+                return RangeResult(file_range, entry, entry or Entry(file_range.begin))
+        reader = Reader(file_name, file_range.file, source, entry, file_range.until)
+        for window in reader.windows():
+            first_ts_ns = int(window.ts_ns[0]) if first_ts_ns is None else first_ts_ns
+            buffers.add(window)
+    finally:
+        source.close()
+    notes = tuple(str(note) for note in reader.notes)
+    return RangeResult(
+        file_range, entry, reader.exit, name, reader.number_count, first_ts_ns, notes, tuple(buffers.finish())
+    )
+
+
+class _ShareBuffers:
+    """Packets of a range share by share, held until they are many, then written as a batch for each share."""
+
+    def __init__(self, cut: Cut, writer: pa.ipc.RecordBatchFileWriter) -> None:
+        self._cut, self._writer = cut, writer
+        self._held: list[list[pa.RecordBatch]] = []
+        self._held_bytes = 0
+        self._written: list[tuple[tuple[int, int], ...]] = []
+        self._count = 0
+
+    def add(self, window: Window) -> None:
+        """Take the packets of a window."""
+        by_share = _by_share(window, self._cut)
+        self._held.append(by_share)
+        self._held_bytes += sum(batch.nbytes for batch in by_share)
+        if self._held_bytes >= RANGE_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        tables = [pa.Table.from_batches(batches, _SCHEMA).combine_chunks() for batches in zip(*self._held, strict=True)]
+        self._written.append(tuple((self._count + k, table.nbytes) for k, table in enumerate(tables)))
+        for table in tables:
+            self._writer.write_batch((table.to_batches() or [pa.RecordBatch.from_pylist([], _SCHEMA)])[0])
+        self._count += len(tables)
+        self._held, self._held_bytes = [], 0
+
+    def finish(self) -> list[tuple[tuple[int, int], ...]]:
+        """Number and bytes of the batches that were written of a range, of no share the last time."""
+        if self._held_bytes:
+            self._write()
+        written, self._held, self._written = self._written, [], []
+        return written
+
+
+def _by_share(window: Window, cut: Cut) -> list[pa.RecordBatch]:
+    """TCP packets, a batch for each share; those that all shares read come last."""
+    rows, ends, fragments = connections_of(window)
+    shares, torn = cut.shares(ends)
+    share = np.concatenate([np.where(torn, cut.share_count, shares), np.full(len(fragments), cut.share_count)])
+    rows = np.concatenate([rows, fragments])
+    order = np.lexsort((rows, share))
+    rows, first = rows[order], np.searchsorted(share[order], np.arange(cut.share_count + 2)).tolist()
+    if not len(rows):
+        return [pa.RecordBatch.from_pylist([], _SCHEMA)] * (cut.share_count + 1)
+    each = np.arange(len(rows), dtype=np.int32)
+    packets = span_array(window.buffer, len(rows), each, window.offset[rows], window.caplen[rows], pa.binary())
+    columns = [pa.array(getattr(window, name)[rows], _SCHEMA.field(name).type) for name in _SCHEMA.names[:-1]]
+    batch = pa.RecordBatch.from_arrays([*columns, packets], schema=_SCHEMA)
+    return [batch.slice(one, two - one) for one, two in pairwise(first)]
+
+
+# The driver
+
+
+def ranges(capture: Capture) -> list[tuple[FileRange, ...]]:
+    """The files of a capture in ranges, those of one task together; raises CaptureError if a file is gone.
+
+    A file that cannot be entered in the middle is one range, and a task of its own.
+    """
+    found: list[tuple[FileRange, ...]] = []
+    pack: list[FileRange] = []
+    filled = 0
+    for file in range(len(capture.files)):
+        source = capture.source(file)
+        size_bytes = RANGE_BYTES if source.size_bytes is None else source.size_bytes
+        count = 1 if source.size_bytes is None else max(1, round(size_bytes / RANGE_BYTES))
+        source.close()
+        borders = [size_bytes * i // count for i in range(count)]
+        for begin, until in zip(borders, [*borders[1:], None], strict=True):
+            length = (size_bytes if until is None else until) - begin
+            if pack and filled + length > RANGE_BYTES:
+                found.append(tuple(pack))
+                pack, filled = [], 0
+            pack.append(FileRange(file, begin, until))
+            filled += length
+    return [*found, tuple(pack)]
+
+
+class Distribution:
+    """The ranges of one capture on their way to be right; for the driver."""
+
+    def __init__(self, capture: Capture, cut: Cut) -> None:
+        self.capture = capture
+        self.cut = cut
+        self._wanted = ranges(capture)
+        self._ranges = [file_range for pack in self._wanted for file_range in pack]
+        self._made: dict[tuple[int, int], RangeResult] = {}
+        self._right: list[tuple[RangeResult, int]] = []
+        self._round = 0
+
+    def wanted(self) -> list[tuple[FileRange, ...]]:
+        """The ranges to be read now, task by task; none once all are right."""
+        return self._wanted
+
+    def take(self, made: Iterable[RangeResult]) -> None:
+        """What became of the ranges that were wanted."""
+        self._round += 1
+        self._made.update({(one.file_range.file, one.file_range.begin): one for one in made})
+        self._right.clear()
+        again = [
+            file_range
+            for _, of_file in groupby(self._ranges, lambda s: s.file)
+            for file_range in self._check([*of_file])
+        ]
+        self._wanted = [(file_range,) for file_range in again]
+        if self._round >= ROUNDS:
+            ends = {file_range.file: file_range.begin for file_range in again}
+            self._ranges = [s for s in self._ranges if s.begin < ends.get(s.file, s.begin + 1)] + again
+            self._ranges.sort(key=lambda s: (s.file, s.begin))
+
+    def _check(self, ranges: list[FileRange]) -> Iterator[FileRange]:
+        """Takes the ranges of a file that are right, and gives those that are to be read again."""
+        exit: Entry | None = None
+        number = 0
+        for at, file_range in enumerate(ranges):
+            if exit is not None and file_range.until is not None and exit.position >= file_range.until:
+                continue  # a record reaches over it
+            one = self._made[file_range.file, file_range.begin]
+            if exit is not None and not one.follows(exit):
+                yield from self._again(ranges[at:], exit)
+                return
+            self._right.append((one, number))
+            number += one.number_count
+            if one.ends_file:
+                return
+            untimed = exit is not None and one.first_ts_ns is None
+            exit = replace(one.exit, last_ts_ns=exit.last_ts_ns) if exit is not None and untimed else one.exit
+
+    def _again(self, ranges: list[FileRange], exit: Entry) -> Iterator[FileRange]:
+        if self._round >= ROUNDS:
+            yield FileRange(ranges[0].file, ranges[0].begin, None, exit)
+            return
+        yield replace(ranges[0], entry=exit)
+        for file_range in ranges[1:]:
+            entry = self._made[file_range.file, file_range.begin].entry
+            # Interfaces that were described on the way are those of what follows, too.
+            if entry is not None and entry != (known := replace(exit, position=entry.position, last_ts_ns=0)):
+                yield replace(file_range, entry=known)
+
+    def share_capture(self, share: int, storage: Storage, name: str) -> "ShareCapture":
+        """The packets of a share, which a file of that name tells."""
+        mine = [
+            ShareBatches(one.file_range.file, one.name, number, batches[share], batches[-1])
+            for one, number in self._right
+            for batches in one.batches
+        ]
+        storage.write(name, json.dumps(mine).encode())
+        return ShareCapture(self.capture._files, storage=storage, name=name)
+
+
+# A share
+
+
+class ShareBatches(NamedTuple):
+    """Packets of one file of a capture for one share: number and bytes of its own batch and of that for all.
+
+    name: of the file that has the batches. number: of packets in the capture's file before the range that they are of.
+    """
+
+    file: int
+    name: str
+    number: int
+    own: tuple[int, int]
+    common: tuple[int, int]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes to read."""
+        return self.own[1] + self.common[1]
+
+
+@dataclass(slots=True)
+class ShareCapture(Capture):
+    """The packets of a capture that are those of one share, and those that every share reads.
+
+    Numbers, times and order are those of the capture. notes and facts are not filled.
+    """
+
+    storage: Storage = field(default_factory=lambda: Storage(""))
+    name: str = ""
+
+    def windows(self, times: int = 1) -> Iterator[Window]:
+        """Its packets, a window at a time: ``times`` changes nothing."""
+        found = [ShareBatches(*one) for one in json.loads(self.storage.read(self.name) or b"[]")]
+        for group in _groups([one for one in found if one.size_bytes]):
+            tables = []
+            for name, some in groupby(group, lambda one: one.name):
+                with self.storage.input(name) as file, pa.ipc.open_file(file) as reader:
+                    tables += [table for one in some for table in _tables(reader, one)]
+            yield from _windows(pa.concat_tables(tables), group[0].file)
+
+
+def _groups(batches: Sequence[ShareBatches]) -> Iterator[list[ShareBatches]]:
+    """Batches of one file that make a window together; a large one is alone."""
+    group: list[ShareBatches] = []
+    filled = 0
+    for one in batches:
+        if group and (group[-1].file != one.file or filled + one.size_bytes > WINDOW_BYTES):
+            yield group
+            group, filled = [], 0
+        group.append(one)
+        filled += one.size_bytes
+    if group:
+        yield group
+
+
+def _tables(reader: pa.ipc.RecordBatchFileReader, batches: ShareBatches) -> Iterator[pa.Table]:
+    for number, size_bytes in (batches.own, batches.common):
+        if size_bytes:
+            table = pa.Table.from_batches([reader.get_batch(number)])
+            yield table.set_column(0, "number", pc.add(table["number"], batches.number))
+
+
+def _windows(packets: pa.Table, file: int) -> Iterator[Window]:
+    """The packets in order, in windows of a bounded size."""
+    number = packets["number"].to_numpy()
+    if (np.diff(number) < 0).any():
+        packets = packets.take(pa.array(np.argsort(number, kind="stable")))
+    caplen = pc.binary_length(packets["packet"]).to_numpy().astype(np.int64)
+    filled, counted = np.cumsum(caplen) // WINDOW_BYTES, np.arange(len(caplen)) // WINDOW_PACKETS
+    borders = np.flatnonzero((np.diff(filled, prepend=-1) != 0) | (np.diff(counted, prepend=-1) != 0)).tolist()
+    for one, two in pairwise([*borders, len(caplen)]):
+        some = packets.slice(one, two - one).combine_chunks()
+        column = whole(some["packet"])
+        offset = np.frombuffer(column.buffers()[1], np.int32)[column.offset :][: two - one].astype(np.int64)
+        # Copies: what reads packets takes arrays that can be written to.
+        buffer = np.frombuffer(column.buffers()[2] or b"", np.uint8)[offset[0] :][: caplen[one:two].sum()].copy()
+        columns = {name: some[name].to_numpy().copy() for name in _SCHEMA.names[:-1]}
+        yield Window(buffer, offset - offset[0], caplen[one:two], file=file, **columns)

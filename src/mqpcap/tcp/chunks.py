@@ -1,0 +1,118 @@
+"""What a reader is given: runs of stream bytes, and places of streams."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+I64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamChunks:
+    """Runs of contiguous stream bytes with news, in order of flow, side and offset.
+
+    buffer holds the bytes of all. Per chunk, int64: flow; offset, stream offset of the first byte; start and length
+    in buffer; gap_before, bytes missing just before it. side: int8. bool: gap_after, bytes are missing behind it and
+    nothing will extend it; ended, nothing follows on this side; snapped, the snap length cut the gap behind it.
+
+    Pieces piece_first[s] to piece_first[s + 1] make up chunk s: piece_offset (in the stream), piece_length, and time,
+    number and file of the packet they came in. piece_order ascends in the order in which new pieces were given out,
+    over all sides and calls of feed. A chunk may be empty: its side ended and there was nothing new.
+    """
+
+    buffer: NDArray[np.uint8]
+    flow: I64
+    side: NDArray[np.int8]
+    offset: I64
+    start: I64
+    length: I64
+    gap_before: I64
+    gap_after: NDArray[np.bool_]
+    ended: NDArray[np.bool_]
+    snapped: NDArray[np.bool_]
+    piece_first: I64
+    piece_offset: I64
+    piece_length: I64
+    piece_ts_ns: I64
+    piece_number: I64
+    piece_file: I64
+    piece_order: I64
+
+    def __len__(self) -> int:
+        return len(self.flow)
+
+
+class Range(NamedTuple):
+    """A place of a stream, by place of its side in the flow table."""
+
+    side: int
+    offset: int
+    length: int
+    ts_ns: int
+    snapped: bool
+    packet: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRanges:
+    """Places of streams, one row each, in order of flow, side and offset.
+
+    flow, offset, length, ts_ns, packet: int64, side: int8, snapped: bool (a gap cut by the snap length). ts_ns of a gap
+    is that of the first byte captured behind it, or of the flow's last packet; else of the packet with the bytes.
+    packet is the number of the packet at or before the first byte: that with the bytes; of a gap that with the byte
+    (or the SYN) before it, or if none was captured there the first one behind it, or the first of the flow.
+    """
+
+    flow: I64
+    side: NDArray[np.int8]
+    offset: I64
+    length: I64
+    ts_ns: I64
+    snapped: NDArray[np.bool_]
+    packet: I64
+
+    def __len__(self) -> int:
+        return len(self.flow)
+
+
+def stream_ranges(rows: Iterable[Range], numbers: Callable[[I64], I64]) -> StreamRanges:
+    """``numbers`` of the connections at places."""
+    rows = sorted(rows, key=lambda row: row[:2])
+    table = np.array(rows, np.int64).reshape(-1, len(Range._fields))
+    return StreamRanges(
+        flow=numbers(table[:, 0] >> 1),
+        side=(table[:, 0] & 1).astype(np.int8),
+        offset=table[:, 1].copy(),
+        length=table[:, 2].copy(),
+        ts_ns=table[:, 3].copy(),
+        snapped=table[:, 4] != 0,
+        packet=table[:, 5].copy(),
+    )
+
+
+def distinct(numbers: I64) -> I64:
+    """The numbers in order, each once."""
+    numbers = np.sort(numbers)
+    once: I64 = numbers[np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)]]
+    return once
+
+
+def is_among(numbers: I64, ordered: I64) -> NDArray[np.bool_]:
+    """Whether each number is among the ordered ones."""
+    if len(ordered) == 0:
+        return np.zeros(len(numbers), np.bool_)
+    at = np.minimum(np.searchsorted(ordered, numbers), len(ordered) - 1)
+    found: NDArray[np.bool_] = ordered[at] == numbers
+    return found
+
+
+def run_starts(pieces: NDArray[np.void]) -> I64:
+    """The first of each run of pieces that continue each other."""
+    if len(pieces) == 0:
+        return np.zeros(0, np.int64)
+    side, offset = pieces["side"], pieces["offset"]
+    goes_on = (side[1:] == side[:-1]) & (offset[1:] == offset[:-1] + pieces["length"][:-1])
+    return np.concatenate([np.zeros(1, np.int64), np.flatnonzero(~goes_on) + 1])

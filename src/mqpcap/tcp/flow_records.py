@@ -1,0 +1,111 @@
+"""The records of the flow table: a connection, one of its two sides, a run of payload.
+
+Each is a C structure without padding, so that the compiled walk, Python (``table.sides[n].next``) and NumPy
+(``table.side_array["next"]``) look at the same memory. :mod:`mqpcap.tcp.flow_table` declares them once more, for C;
+a test compares the two.
+"""
+
+import ctypes
+from dataclasses import dataclass
+from typing import Annotated, TypeVar, cast, get_type_hints
+
+import numpy as np
+
+NONE = -(1 << 62)
+"""No stream offset."""
+
+Wide = Annotated[int, ctypes.c_int64]
+Port = Annotated[int, ctypes.c_int32]
+Flag = Annotated[int, ctypes.c_int16]
+
+_Record = TypeVar("_Record", bound=type[ctypes.Structure])
+
+
+def _record(of: _Record) -> _Record:
+    """Lay the annotated names of a class out as its fields."""
+    of._fields_ = [(name, hint.__metadata__[0]) for name, hint in get_type_hints(of, include_extras=True).items()]
+    return of
+
+
+@_record
+class FlowRecord(ctypes.Structure):
+    """A connection; its sides are the records 2 * place and 2 * place + 1 of the table's sides."""
+
+    key: Wide
+    a_hi: Wide
+    a_lo: Wide
+    b_hi: Wide
+    b_lo: Wide
+    first_ts_ns: Wide
+    last_ts_ns: Wide
+    first_packet: Wide
+    before: Wide  # place of the flow that used the tuple before, -1
+    equal: Wide  # number among flows of this tuple and first time
+    a_port: Port
+    b_port: Port
+    version: Flag
+    oriented: Flag  # A is the client
+    closed: Flag  # by RST, or both FINs are acknowledged
+    out_of_order: Flag  # a side is: the caller judges every packet
+
+
+@_record
+class SideRecord(ctypes.Structure):
+    """What one end of a connection sent."""
+
+    base: Wide  # sequence number of stream offset 0, -1 unknown
+    next: Wide  # stream offset of the next byte in order
+    max_seen: Wide  # bytes are known to exist below this stream offset
+    lowest: Wide  # the lowest stream offset captured: below 0 if such bytes came after offset 0 was fixed
+    fin: Wide  # stream offset of the FIN, NONE
+    ack: Wide  # highest acknowledgement number this side sent, -1 none
+    first_ack: Wide
+    packets: Wide
+    bytes: Wide
+    retransmitted: Wide
+    conflict: Wide
+    missing: Wide
+    floor: Wide  # bytes below are no longer compared with what comes again
+    history_end: Wide  # bytes below are in the history or gone from it
+    delivered: Wide  # the reader is done with bytes below
+    wake_at: Wide  # not shown to the reader before it reaches this stream offset
+    last_packet: Wide  # number of the packet with the byte before next, or with the SYN; 0 none
+    last_piece: Wide  # number of its last piece
+    slot: Wide  # its place among those with news, if last_piece is of this feed
+    ended: Flag
+    syn_seen: Flag
+    rst_seen: Flag
+    base_known: Flag  # from a handshake: no byte is below
+
+
+@_record
+class PieceRecord(ctypes.Structure):
+    """A run of payload that was accepted, or left over by the reader."""
+
+    side: Wide  # flow * 2 + side
+    offset: Wide
+    length: Wide
+    start: Wide  # in the window; below 0: -1 - place in the held bytes
+    ts_ns: Wide
+    number: Wide
+    file: Wide
+    before: Wide  # number of the piece before, of the same side
+    slot: Wide
+
+
+FLOW, SIDE, PIECE = (cast("np.dtype[np.void]", np.dtype(record)) for record in (FlowRecord, SideRecord, PieceRecord))
+
+
+@dataclass(slots=True)
+class Packet:
+    """One segment taken out of the arrays."""
+
+    seq: int
+    ack: int
+    flags: int
+    start: int
+    length: int
+    wire_length: int
+    ts_ns: int
+    number: int
+    file: int

@@ -1,0 +1,146 @@
+"""IP fragments to datagrams.
+
+Fragments are copied and held until their datagram is whole. The first copy of a byte wins. What is held is bounded by
+the limits below; the oldest datagram goes first and is counted.
+"""
+
+import struct
+from bisect import bisect_right
+from dataclasses import dataclass
+
+MAX_FRAGMENT_BYTES = 64 << 20
+"""Memory for fragments of datagrams that are not whole."""
+FRAGMENT_COST_BYTES = 96
+"""Memory that a fragment takes beside its bytes, so that many tiny ones count for what they cost."""
+MAX_FRAGMENT_DATAGRAMS = 4096
+"""Datagrams held that are not whole."""
+MAX_FRAGMENTS_PER_DATAGRAM = 8192
+"""Pieces held of one datagram; IP counts in steps of eight bytes, so more cannot be."""
+FRAGMENT_TIMEOUT_NS = 60_000_000_000
+"""Time between fragments of one datagram after which its identification counts as used anew."""
+MAX_DATAGRAM_BYTES = 65_535 - 20
+"""Payload of the longest datagram."""
+
+_KEY = struct.Struct(">7q").pack
+"""Python hashes bytes, but not numbers, with a secret of the process: a capture chooses the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A part of a datagram's payload: where it begins and ends in it, and what of it was captured."""
+
+    offset: int
+    end: int
+    more: bool
+    captured: bytes
+
+    def fits(self, datagram: "_Datagram | None") -> bool:
+        """Whether it can be part of the datagram (None: of any)."""
+        if self.end > MAX_DATAGRAM_BYTES or self.end == self.offset or (self.more and (self.end - self.offset) % 8):
+            return False
+        if datagram is None:
+            return True
+        if not self.more and datagram.reach > self.end:
+            return False
+        return datagram.total is None or (self.end <= datagram.total and (self.more or self.end == datagram.total))
+
+
+class _Datagram:
+    """Pieces of one datagram, none overlapping, in order of their offsets."""
+
+    __slots__ = ("_held", "_offsets", "cost_bytes", "last_ts_ns", "reach", "total")
+
+    def __init__(self) -> None:
+        self.last_ts_ns = 0
+        self.total: int | None = None
+        self.reach = 0
+        self.cost_bytes = 0
+        self._offsets: list[int] = []
+        self._held: list[bytes] = []
+
+    def add(self, offset: int, data: bytes) -> None:
+        """Take the bytes that are new: the first copy of a byte wins."""
+        end = offset + len(data)
+        place = bisect_right(self._offsets, offset)
+        at = max(offset, self._end(place - 1)) if place else offset
+        while at < end and len(self._offsets) < MAX_FRAGMENTS_PER_DATAGRAM:
+            until = min(end, self._offsets[place]) if place < len(self._offsets) else end
+            if until > at:
+                self._offsets.insert(place, at)
+                self._held.insert(place, data[at - offset : until - offset])
+                self.cost_bytes += until - at + FRAGMENT_COST_BYTES
+                place += 1
+            if place == len(self._offsets):
+                break
+            at = self._end(place)
+            place += 1
+
+    def _end(self, place: int) -> int:
+        return self._offsets[place] + len(self._held[place])
+
+    def whole(self) -> bytes | None:
+        """All bytes, None while some are missing."""
+        last = len(self._offsets) - 1
+        if self.total is None or last < 0 or self._end(last) != self.total:
+            return None
+        if self.cost_bytes - len(self._offsets) * FRAGMENT_COST_BYTES != self.total:
+            return None
+        return b"".join(self._held)
+
+
+class Fragments:
+    """Datagrams that are not whole, oldest first, within the limits."""
+
+    def __init__(self) -> None:
+        self._held: dict[bytes, _Datagram] = {}
+        self._bytes = 0
+        self.dropped = 0
+        self.malformed = 0
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(self, of: tuple[int, ...], ts_ns: int, fragment: Fragment) -> bytes | None:
+        """The payload of the datagram that a fragment is of, if this makes it whole."""
+        key = _KEY(*of)
+        datagram = self._held.get(key)
+        if datagram is not None and abs(ts_ns - datagram.last_ts_ns) > FRAGMENT_TIMEOUT_NS:
+            self._drop(key)
+            datagram = None
+        if not fragment.fits(datagram):
+            self.malformed += 1
+            return None
+        if datagram is None:
+            datagram = self._held[key] = _Datagram()
+        datagram.last_ts_ns = ts_ns
+        datagram.reach = max(datagram.reach, fragment.end)
+        if not fragment.more:
+            datagram.total = fragment.end
+        before = datagram.cost_bytes
+        datagram.add(fragment.offset, fragment.captured)
+        self._bytes += datagram.cost_bytes - before
+        payload = datagram.whole()
+        if payload is not None:
+            self._forget(key)
+            return payload
+        while self._bytes > MAX_FRAGMENT_BYTES or len(self._held) > MAX_FRAGMENT_DATAGRAMS:
+            self._drop(next(iter(self._held)))
+        return None
+
+    def _forget(self, key: bytes) -> None:
+        self._bytes -= self._held.pop(key).cost_bytes
+
+    def _drop(self, key: bytes) -> None:
+        self._forget(key)
+        self.dropped += 1
+
+
+def plain_packet(key: tuple[int, ...], payload: bytes) -> bytes:
+    """A datagram behind an IP header without options, as raw IP."""
+    version, src_hi, src_lo, dst_hi, dst_lo, _, proto = key
+    if version == 4:
+        head = bytes((0x45, 0)) + (20 + len(payload)).to_bytes(2, "big") + bytes((0, 0, 0, 0, 64, proto, 0, 0))
+        return head + src_lo.to_bytes(4, "big") + dst_lo.to_bytes(4, "big") + payload
+    head = bytes((0x60, 0, 0, 0)) + len(payload).to_bytes(2, "big") + bytes((proto, 64))
+    halves = (src_hi, src_lo, dst_hi, dst_lo)
+    return head + b"".join(half.to_bytes(8, "big", signed=True) for half in halves) + payload

@@ -1,0 +1,106 @@
+"""Bytes that were never captured: the holes of each side that were given up."""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mqpcap.tcp.chunks import Range
+
+GAP_BLOCK = 512
+"""Gaps of a side that are moved together when one is split or filled."""
+
+
+@dataclass(slots=True)
+class Gap:
+    """A hole that was given up: where it was, and what is still missing of it.
+
+    ts_ns is that of the first byte captured behind it, or of the flow's last packet. packet is the one with the byte
+    before it; where none was captured there, the first behind it.
+    """
+
+    low: int
+    high: int
+    ts_ns: int
+    packet: int
+    snapped: bool = False
+
+
+class SideGaps:
+    """The gaps of one side, in order and apart, in blocks: one filled or split costs no more where there are many."""
+
+    __slots__ = ("_blocks",)
+
+    def __init__(self) -> None:
+        self._blocks: list[list[Gap]] = [[]]
+
+    def __iter__(self) -> Iterator[Gap]:
+        return (gap for block in self._blocks for gap in block)
+
+    def _place(self, low: int) -> tuple[int, int]:
+        """Block and place in it of the first gap that ends behind an offset; behind the last one if there is none."""
+        block = bisect_right(self._blocks, low, 0, len(self._blocks) - 1, key=lambda gaps: gaps[-1].high)
+        return block, bisect_right(self._blocks[block], low, key=lambda gap: gap.high)
+
+    def first(self, low: int, high: int) -> Gap | None:
+        """The first gap with a byte from low to below high."""
+        block, at = self._place(low)
+        gaps = self._blocks[block]
+        return gaps[at] if at < len(gaps) and gaps[at].low < high else None
+
+    def add(self, gap: Gap) -> None:
+        """Take in a gap apart from the others."""
+        block, at = self._place(gap.low)
+        self._put(block, at, at, [gap])
+
+    def fill(self, gap: Gap, low: int, high: int, packet: int) -> None:
+        """Let only those parts be left of a gap that a packet with its bytes from low to below high did not bring."""
+        block, at = self._place(gap.low)
+        left = []
+        if gap.low < low:
+            left.append(Gap(gap.low, low, gap.ts_ns, gap.packet, gap.snapped))
+        if high < gap.high:
+            left.append(Gap(high, gap.high, gap.ts_ns, packet, gap.snapped))
+        self._put(block, at, at + 1, left)
+
+    def drop(self, high: int) -> bool:
+        """Leave out those that end at an offset or before; whether none is left."""
+        block, at = self._place(high)
+        del self._blocks[:block], self._blocks[0][:at]
+        return not self._blocks[0]
+
+    def _put(self, block: int, at: int, until: int, new: list[Gap]) -> None:
+        gaps = self._blocks[block]
+        gaps[at:until] = new
+        if len(gaps) > GAP_BLOCK:
+            self._blocks[block : block + 1] = [gaps[: GAP_BLOCK // 2], gaps[GAP_BLOCK // 2 :]]
+        elif not gaps and len(self._blocks) > 1:
+            del self._blocks[block]
+
+
+class Gaps:
+    """The gaps of all sides, by place of the side in the flow table.
+
+    snapped and trailing are of this feed: (side, offset) where a hole begins that the snap length cut, and sides that
+    ended with a gap.
+    """
+
+    def __init__(self) -> None:
+        self.of: dict[int, SideGaps] = {}
+        self.snapped: set[tuple[int, int]] = set()
+        self.trailing: set[int] = set()
+
+    def add(self, side: int, gap: Gap) -> None:
+        """Take in a gap apart from the others of its side."""
+        self.of.setdefault(side, SideGaps()).add(gap)
+        if gap.snapped:
+            self.snapped.add((side, gap.low))
+
+    def clear_news(self) -> None:
+        """Go on to the next feed."""
+        self.snapped.clear()
+        self.trailing.clear()
+
+    def __iter__(self) -> Iterator[Range]:
+        for side, gaps in self.of.items():
+            for gap in gaps:
+                yield Range(side, gap.low, gap.high - gap.low, gap.ts_ns, gap.snapped, gap.packet)

@@ -1,0 +1,178 @@
+# cython: language_level=3, annotation_typing=False
+"""What was sent already: the latest bytes of each side, to compare with what comes again, and what differed."""
+
+from bisect import bisect_left, bisect_right, insort
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqpcap.tcp.chunks import Range
+from mqpcap.tcp.flow_records import Packet, PieceRecord, SideRecord
+from mqpcap.tcp.flow_table import HISTORY_OVERHEAD, FlowTable
+
+CONFLICT_ROWS = 64
+"""Rows of one retransmission with other bytes; the last row spans what is left."""
+
+
+class FeedBytes:
+    """Where the pieces of one feed have their bytes: the window, and held segments that came into order."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Go on to the next feed."""
+        self.window: memoryview | bytes = b""
+        self.released = bytearray()
+
+
+class History:
+    """Compares second copies of bytes with the first ones; `conflicts` and `late` are rows not told yet."""
+
+    def __init__(self, table: FlowTable, fed: FeedBytes, counts: dict[str, int]) -> None:
+        self._table = table
+        self._fed = fed
+        self._counts = counts
+        self.blocks: dict[int, list[tuple[int, bytes]]] = {}
+        """By side: (offset, bytes) in order, as far as they are remembered."""
+        self.byte_count = 0
+        self.conflicts: list[Range] = []
+        self.late: list[Range] = []
+        self._indexed: dict[int, tuple[list[int], list[int]]] = {}
+        """Of some sides the offsets and the rows of this feed's pieces."""
+
+    def add_late(self, side: int, offset: int, length: int, ts_ns: int, packet: int) -> None:
+        """Note bytes that came after their gap had been given up, or behind a FIN."""
+        self.late.append(Range(side, offset, length, ts_ns, False, packet))
+
+    def add(self, side: int, offset: int, body: bytes) -> None:
+        """Remember bytes that came late, if what is around them still is."""
+        if offset + len(body) > self._horizon(side):
+            insort(self.blocks.setdefault(side, []), (offset, body))
+            self.byte_count += len(body)
+
+    def _horizon(self, side: int) -> int:
+        """Bytes below are not compared."""
+        mine: SideRecord = self._table.sides[side]
+        return max(mine.floor, mine.next - int(self._table.allowance))
+
+    def compare_copy(self, packet: Packet, side: int, offset: int, body: bytes) -> None:
+        """Compare a second copy with the first one, as far as it is remembered."""
+        low = self._horizon(side)
+        if offset < low:
+            unknown = min(low - offset, len(body))
+            self._table.sides[side].retransmitted += unknown
+            self._counts["uncompared_bytes"] += unknown
+            offset, body = offset + unknown, body[unknown:]
+        if not body:
+            return
+        high = offset + len(body)
+        first, known = bytearray(body), bytearray(len(body))
+        rows = self._table.recent(side, offset, high)
+        for row in self._indexed_rows(side, offset, high) if rows is None else rows:
+            piece: PieceRecord = self._table.pieces[row]
+            start = piece.start
+            source = self._fed.window if start >= 0 else self._fed.released
+            _overlay(first, known, offset, piece.offset, source, start if start >= 0 else -1 - start, piece.length)
+        blocks = self.blocks.get(side, [])
+        for at, block in blocks[max(bisect_left(blocks, (offset,)) - 1, 0) : bisect_left(blocks, (high,))]:
+            _overlay(first, known, offset, at, block, 0, len(block))
+        unknown = len(body) - sum(known)
+        if unknown:
+            self._counts["uncompared_bytes"] += unknown
+        self.compare(packet, side, offset, bytes(first), body)
+
+    def _indexed_rows(self, side: int, low: int, high: int) -> list[int]:
+        """The rows of this feed's pieces that hold stream offsets from low to below high, however many came since."""
+        offsets, rows = self._indexed.setdefault(side, ([], []))
+        new = self._table.since(side, rows[-1] if rows else -1)[::-1]
+        offsets += [self._table.pieces[row].offset for row in new]
+        rows += new
+        return rows[max(bisect_right(offsets, low) - 1, 0) : bisect_left(offsets, high)]
+
+    def compare(self, packet: Packet, side: int, offset: int, first: bytes, second: bytes) -> None:
+        """Count bytes that came twice, and note where they differ."""
+        mine: SideRecord = self._table.sides[side]
+        if first == second:
+            mine.retransmitted += len(second)
+            return
+        differ = np.frombuffer(first, np.uint8) != np.frombuffer(second, np.uint8)
+        edges = np.flatnonzero(np.diff(differ, prepend=False, append=False))
+        count = int(differ.sum())
+        mine.conflict += count
+        mine.retransmitted += len(second) - count
+        lows, highs = edges[::2].tolist(), edges[1::2].tolist()
+        if len(lows) > CONFLICT_ROWS:
+            highs[CONFLICT_ROWS - 1] = highs[-1]
+            del lows[CONFLICT_ROWS:], highs[CONFLICT_ROWS:]
+        for low, high in zip(lows, highs, strict=True):
+            self.conflicts.append(Range(side, offset + low, high - low, packet.ts_ns, False, packet.number))
+
+    def remember(self, pieces: NDArray[np.void], runs: NDArray[np.int64], buffer: NDArray[np.uint8]) -> None:
+        """Copy the latest bytes of each side, out of runs of pieces in buffer, to compare retransmissions with."""
+        if len(runs) == 0:
+            return
+        ends = np.append(pieces["start"][runs[1:]], len(buffer))
+        side, offsets, starts = pieces["side"][runs], pieces["offset"][runs], pieces["start"][runs]
+        records = self._table.side_array
+        reached = records["next"][side]
+        horizons = np.maximum(records["floor"][side], reached - self._table.allowance)
+        lows = np.maximum(np.maximum(offsets, horizons), records["history_end"][side])
+        live = np.flatnonzero(offsets + ends - starts > lows)
+        records["history_end"][side] = reached
+        columns = (side, lows, starts + lows - offsets, ends, horizons)
+        for one, low, start, end, horizon in zip(*(column[live].tolist() for column in columns), strict=True):
+            self._append(one, low, buffer[start:end].tobytes(), horizon)
+        if self.byte_count + len(self.blocks) * HISTORY_OVERHEAD > self._table.history_cap:
+            for one in list(self.blocks):
+                self._trim(one, self._horizon(one))
+
+    def _append(self, side: int, low: int, new: bytes, horizon: int) -> None:
+        """Remember new bytes of a side, and forget what lies below the horizon."""
+        blocks = self.blocks.setdefault(side, [])
+        self.byte_count += len(new)
+        gone = bisect_right(blocks, horizon, key=lambda block: block[0] + len(block[1]))
+        self.byte_count -= sum(len(block) for _, block in blocks[:gone])
+        del blocks[:gone]
+        at = bisect_left(blocks, (low,))
+        if at and blocks[at - 1][0] + len(blocks[at - 1][1]) == low:
+            old_at, old = blocks.pop(at - 1)
+            cut = max(horizon - old_at, 0)
+            self.byte_count -= cut
+            new, low, at = old[cut:] + new, old_at + cut, at - 1
+        blocks.insert(at, (low, new))
+
+    def _trim(self, side: int, horizon: int) -> None:
+        left: list[tuple[int, bytes]] = []
+        for at, block in self.blocks.pop(side):
+            self.byte_count -= len(block)
+            if at + len(block) > horizon:
+                cut = max(horizon - at, 0)
+                left.append((at + cut, block[cut:]))
+                self.byte_count += len(block) - cut
+        if left:
+            self.blocks[side] = left
+
+    def drop(self, side: int) -> None:
+        """Know nothing more of a side."""
+        self.byte_count -= sum(len(block) for _, block in self.blocks.pop(side, ()))
+
+    def clear_news(self) -> None:
+        """Go on to the next feed."""
+        self._indexed.clear()
+
+
+def _overlay(
+    first: bytearray,
+    known: bytearray,
+    offset: int,
+    at: int,
+    source: memoryview | bytearray | bytes,
+    start: int,
+    length: int,
+) -> None:
+    """Copy into first, which begins at offset, the bytes of a piece at that are not known yet."""
+    low, high = max(offset, at), min(offset + len(first), at + length)
+    if low < high:
+        first[low - offset : high - offset] = source[start + low - at : start + high - at]
+        known[low - offset : high - offset] = b"\1" * (high - low)

@@ -1,0 +1,105 @@
+"""Bytes that the reader left over, to be shown again with the next bytes of their side."""
+
+import tempfile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqpcap.tcp.chunks import StreamChunks
+from mqpcap.tcp.flow_records import PIECE
+from mqpcap.tcp.flow_table import gather
+
+FIRST_BYTES = 65536
+"""Room for kept bytes, once there are any."""
+_EMPTY = memoryview(b"")
+
+
+class Leftovers:
+    """The pieces that were left over, and their bytes; above a cap the bytes live in a temporary file."""
+
+    def __init__(self, cap: int, counts: dict[str, int]) -> None:
+        self._cap = cap
+        self._counts = counts
+        self.pieces = np.zeros(0, PIECE)
+        self.bytes: NDArray[np.uint8] = np.zeros(0, np.uint8)
+        self._used = 0
+
+    def __getstate__(self) -> dict[str, object]:
+        """The bytes one behind the other, without room."""
+        live = self.pieces.copy()
+        live["start"] = np.cumsum(live["length"]) - live["length"]
+        data = self._live(np.empty(self.byte_count, np.uint8))
+        return self.__dict__ | {"pieces": live, "bytes": data, "_used": len(data)}
+
+    @property
+    def byte_count(self) -> int:
+        """Bytes the reader has left over for later."""
+        return int(self.pieces["length"].sum())
+
+    def put(self, pieces: NDArray[np.void], buffer: NDArray[np.uint8]) -> None:
+        """Copy the bytes of these pieces, which start in buffer, to the kept ones."""
+        if len(pieces) == 0:
+            if len(self.pieces) == 0:
+                self._used = 0
+            return
+        pieces = pieces.copy()
+        length = np.ascontiguousarray(pieces["length"])
+        total = int(length.sum())
+        self._make_room(total)
+        _copy(self.bytes[self._used : self._used + total], buffer, pieces["start"], length)
+        pieces["start"] = self._used + np.cumsum(length) - length
+        self._used += total
+        self.pieces = np.concatenate([self.pieces, pieces])
+
+    def left_of(
+        self, chunks: StreamChunks, rows: NDArray[np.int64], sides: NDArray[np.int64], cut: NDArray[np.int64]
+    ) -> None:
+        """Keep of chunks, of these sides, what lies at their cut or behind it."""
+        counts = chunks.piece_first[rows + 1] - chunks.piece_first[rows]
+        owner = np.repeat(np.arange(len(rows)), counts)
+        piece = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+        piece += chunks.piece_first[rows][owner]
+        left = chunks.piece_offset[piece] + chunks.piece_length[piece] > cut[owner]
+        owner, piece = owner[left], piece[left]
+        pieces = np.zeros(len(piece), PIECE)
+        skip = np.maximum(cut[owner] - chunks.piece_offset[piece], 0)
+        pieces["side"] = sides[owner]
+        pieces["offset"] = chunks.piece_offset[piece] + skip
+        pieces["length"] = chunks.piece_length[piece] - skip
+        pieces["start"] = chunks.start[rows][owner] + pieces["offset"] - chunks.offset[rows][owner]
+        pieces["ts_ns"] = chunks.piece_ts_ns[piece]
+        pieces["number"] = chunks.piece_number[piece]
+        pieces["file"] = chunks.piece_file[piece]
+        self.put(pieces, chunks.buffer)
+
+    def _make_room(self, more: int) -> None:
+        if self._used + more <= len(self.bytes):
+            return
+        used = self.byte_count
+        size = max((used + more) * 2, FIRST_BYTES)
+        data: NDArray[np.uint8]
+        if size > self._cap:
+            self._counts["kept_in_file"] = self._counts.get("kept_in_file", 0) + 1
+            with tempfile.TemporaryFile(prefix="mqpcap-") as file:
+                data = np.memmap(file, np.uint8, "w+", shape=(size,))
+        else:
+            data = np.empty(size, np.uint8)
+        self._live(data[:used])
+        self.pieces["start"] = np.cumsum(self.pieces["length"]) - self.pieces["length"]
+        self.bytes, self._used = data, used
+
+    def _live(self, out: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The kept bytes, one piece behind the other."""
+        _copy(out, self.bytes, self.pieces["start"], self.pieces["length"])
+        return out
+
+
+def _copy(
+    out: NDArray[np.uint8], source: NDArray[np.uint8], start: NDArray[np.int64], length: NDArray[np.int64]
+) -> None:
+    """Copy runs of source into out, one behind the other."""
+    order, starts, lengths = np.arange(len(start)), np.ascontiguousarray(start), np.ascontiguousarray(length)
+    gather(
+        memoryview(out), memoryview(source), _EMPTY, _EMPTY, memoryview(order), 0, memoryview(starts),
+        memoryview(lengths),
+    )  # fmt: skip

@@ -1,0 +1,307 @@
+# cython: language_level=3, annotation_typing=False
+"""Sides that are not in order: what came too early is held, and holes are waited for until they are given up.
+
+A hole is given up, for good, when the other side's acknowledgement covers it and SETTLE_PACKETS more packets of the
+connection have come (the bytes existed, and a capture that is only slightly out of order would have shown them), when
+too much is held, or when the flow ends. The start of a side without a SYN waits by the same rule.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+
+from mqpcap.tcp.flow_records import NONE, FlowRecord, Packet, SideRecord
+from mqpcap.tcp.flow_table import FlowTable
+from mqpcap.tcp.gaps import Gap, Gaps
+from mqpcap.tcp.history import FeedBytes, History
+from mqpcap.tcp.sequence_numbers import MAX_WINDOW, unwrapped, wrapped
+
+HELD_BYTES = 4 * 1024 * 1024
+"""Bytes one side may hold behind a hole before the hole is given up without proof."""
+HELD_SEGMENTS = 4096
+"""Segments one side may hold behind a hole."""
+HELD_OVERHEAD = 192
+"""What a held segment costs besides its bytes."""
+SETTLE_PACKETS = 32
+"""Packets of the connection to wait for after an acknowledgement covers a hole: captures are a bit out of order."""
+START_BYTES = 256 * 1024
+START_SEGMENTS = 64
+START_PACKETS = 256
+"""How much of a side without a SYN waits for a lower sequence number: bytes, segments, packets of the connection."""
+
+
+class OutOfOrderQueue:
+    """What one side holds while it is not in order.
+
+    held: (offset, bytes, ts_ns, number, file) by offset, not overlapping, all at or behind the next byte. snaps: holes
+    (from, to) that the snap length cut. acks: (packets of the connection, acknowledged offset) as they came; settled:
+    the offset that was acknowledged SETTLE_PACKETS ago. low: the lowest sequence number seen, while starting. began:
+    packets of the connection by then.
+    """
+
+    __slots__ = ("acks", "began", "bytes", "held", "last_ack", "low", "settled", "snaps", "starting")
+
+    def __init__(self, began: int, starting: bool) -> None:
+        self.held: list[tuple[int, bytes, int, int, int]] = []
+        self.bytes = 0
+        self.snaps: list[tuple[int, int]] = []
+        self.acks: deque[tuple[int, int]] = deque()
+        self.last_ack = NONE
+        self.settled = NONE
+        self.starting = starting
+        self.low = 0
+        self.began = began
+
+    def snap(self, low: int, high: int) -> None:
+        """Note a hole that the snap length cut; neighbours become one."""
+        snaps = self.snaps
+        at = until = bisect_left(snaps, low, key=lambda hole: hole[1])
+        while until < len(snaps) and snaps[until][0] <= high:
+            low, high = min(low, snaps[until][0]), max(high, snaps[until][1])
+            until += 1
+        snaps[at:until] = [(low, high)]
+        if len(snaps) > HELD_SEGMENTS:
+            snaps[:2] = [(snaps[0][0], snaps[1][1])]
+
+    def is_snapped(self, offset: int) -> bool:
+        """Whether the snap length cut the byte at an offset."""
+        at = bisect_right(self.snaps, offset, key=lambda hole: hole[1])
+        return at < len(self.snaps) and self.snaps[at][0] <= offset
+
+    def rebase(self, delta: int) -> None:
+        """Count offsets from delta on."""
+        self.held = [(entry[0] - delta, *entry[1:]) for entry in self.held]
+        self.snaps = [(low - delta, high - delta) for low, high in self.snaps]
+        self.acks = deque((count, ack - delta) for count, ack in self.acks)
+        if self.last_ack != NONE:
+            self.last_ack -= delta
+        if self.settled != NONE:
+            self.settled -= delta
+        self.low -= delta
+
+
+class OutOfOrder:
+    """The queues of all sides that are not in order, by place of the side in the flow table."""
+
+    def __init__(
+        self, table: FlowTable, fed: FeedBytes, history: History, gaps: Gaps, counts: dict[str, int], cap: int
+    ) -> None:
+        self._table = table
+        self._fed = fed
+        self._history = history
+        self._gaps = gaps
+        self._counts = counts
+        self._cap = cap
+        self.queues: dict[int, OutOfOrderQueue] = {}
+        self.held_bytes = 0
+        """Bytes of segments that came too early and wait, with their cost."""
+
+    def is_starting(self, side: int) -> bool:
+        """Whether offset 0 of a side is not fixed yet."""
+        queue = self.queues.get(side)
+        return queue is not None and queue.starting
+
+    def packets(self, flow: int) -> int:
+        """Packets of a connection so far."""
+        return int(self._table.sides[flow * 2].packets + self._table.sides[flow * 2 + 1].packets)
+
+    def begin(self, side: int, starting: bool = False) -> OutOfOrderQueue:
+        """Open the queue of a side."""
+        queue = self.queues[side] = OutOfOrderQueue(self.packets(side >> 1), starting)
+        self._note_ack(side, queue)
+        return queue
+
+    def hold(self, packet: Packet, side: int, queue: OutOfOrderQueue, offset: int, body: bytes) -> None:
+        """Put a segment among the held ones; bytes already there stay."""
+        mine: SideRecord = self._table.sides[side]
+        held = queue.held
+        at = max(bisect_right(held, offset, key=lambda entry: entry[0]) - 1, 0)
+        high = offset + len(body)
+        position = offset
+        while position < high:
+            if at < len(held) and held[at][0] + len(held[at][1]) <= position:
+                at += 1
+                continue
+            free = min(high, held[at][0]) if at < len(held) else high
+            if free > position:
+                part = body[position - offset : free - offset]
+                held.insert(at, (position, part, packet.ts_ns, packet.number, packet.file))
+                queue.bytes += len(part)
+                self.held_bytes += len(part) + HELD_OVERHEAD
+                mine.bytes += len(part)
+                position = free
+            else:
+                low, first = held[at][0], held[at][1]
+                end = min(high, low + len(first))
+                second = body[position - offset : end - offset]
+                self._history.compare(packet, side, position, first[position - low : end - low], second)
+                position = end
+            at += 1
+
+    # After a packet
+
+    def settle(self, flow: int) -> None:
+        """Decide what can be decided about the holes of a flow."""
+        for side in (flow * 2, flow * 2 + 1):
+            queue = self.queues.get(side)
+            if queue is not None:
+                self._resolve_holes(side, queue)
+        if self.held_bytes > self._cap:
+            self._shed_load()
+        self._mark(flow)
+
+    def _shed_load(self) -> None:
+        """Give up the holes of the sides that are out of order for longest until what is held fits again."""
+        for side, queue in list(self.queues.items()):
+            if self.held_bytes <= self._cap // 2:
+                break
+            if queue.held:
+                self._counts["held_cap"] += 1
+                self._give_up_all(side, queue)
+                self._mark(side >> 1)
+
+    def _mark(self, flow: int) -> None:
+        self._table.flows[flow].out_of_order = flow * 2 in self.queues or flow * 2 + 1 in self.queues
+
+    def _note_ack(self, side: int, queue: OutOfOrderQueue) -> None:
+        """Remember how far the other side has acknowledged by now."""
+        mine: SideRecord = self._table.sides[side]
+        raw = self._table.sides[side ^ 1].ack
+        if raw >= 0:
+            ack = unwrapped(raw, mine.base, mine.next)
+            if ack > queue.last_ack:
+                queue.last_ack = ack
+                queue.acks.append((self.packets(side >> 1), ack))
+
+    def _resolve_holes(self, side: int, queue: OutOfOrderQueue) -> None:
+        self._note_ack(side, queue)
+        now = self.packets(side >> 1)
+        while queue.acks and now - queue.acks[0][0] >= SETTLE_PACKETS:
+            queue.settled = queue.acks.popleft()[1]
+        if queue.starting:
+            safe = queue.settled >= queue.low
+            full = queue.bytes > START_BYTES or len(queue.held) > START_SEGMENTS
+            if not safe and not full and now - queue.began < START_PACKETS:
+                return
+            self.release_start(side, queue)
+        self._drain(side, queue)
+        while queue.held:
+            full = queue.bytes > HELD_BYTES or len(queue.held) > HELD_SEGMENTS
+            if queue.held[0][0] > queue.settled and not full:
+                break
+            if queue.held[0][0] > queue.settled:
+                self._counts["held_cap"] += 1
+            self._give_up(side, queue)
+            self._drain(side, queue)
+        self._close_if_in_order(side, queue)
+
+    def _close_if_in_order(self, side: int, queue: OutOfOrderQueue) -> None:
+        """Drop the queue of a side that is in order again."""
+        mine: SideRecord = self._table.sides[side]
+        del queue.snaps[: bisect_right(queue.snaps, mine.next, key=lambda hole: hole[1])]
+        if not queue.held and not queue.snaps:
+            self.queues.pop(side, None)
+            if mine.fin == mine.next and not mine.ended:
+                self._table.end(side)
+
+    def release_start(self, side: int, queue: OutOfOrderQueue) -> None:
+        """Fix offset 0 of a side without a SYN at the lowest sequence number captured."""
+        mine: SideRecord = self._table.sides[side]
+        delta = queue.low
+        mine.base = wrapped(mine.base + delta)
+        mine.max_seen -= delta
+        if mine.fin != NONE:
+            mine.fin -= delta
+        queue.rebase(delta)
+        queue.starting = False
+
+    def _drain(self, side: int, queue: OutOfOrderQueue) -> None:
+        """Give out what is held and in order now."""
+        mine: SideRecord = self._table.sides[side]
+        count = 0
+        for offset, body, ts_ns, number, file in queue.held:
+            if offset != mine.next or mine.ended:
+                break
+            count += 1
+            start = -1 - len(self._fed.released)
+            self._fed.released += body
+            queue.bytes -= len(body)
+            self.held_bytes -= len(body) + HELD_OVERHEAD
+            self._table.accept(side, start, len(body), ts_ns, number, file)
+        del queue.held[:count]
+        if queue.held and mine.ended:
+            for offset, body, ts_ns, number, _ in queue.held:
+                self._history.add_late(side, offset, len(body), ts_ns, number)
+                self._table.advance(side, offset + len(body) - mine.next)
+                self.held_bytes -= len(body) + HELD_OVERHEAD
+            queue.held.clear()
+            queue.bytes = 0
+
+    # Holes that are given up
+
+    def _give_up(self, side: int, queue: OutOfOrderQueue) -> None:
+        """Let the first hole of a side be a gap."""
+        mine: SideRecord = self._table.sides[side]
+        low = mine.next
+        high, _, ts_ns, number, _ = queue.held[0]
+        mine.missing += high - low
+        self._gaps.add(side, Gap(low, high, ts_ns, mine.last_packet or number, queue.is_snapped(low)))
+        mine.wake_at = 0
+        self._table.advance(side, high - low)
+
+    def _give_up_all(self, side: int, queue: OutOfOrderQueue) -> None:
+        if queue.starting:
+            self.release_start(side, queue)
+        self._drain(side, queue)
+        while queue.held:
+            self._give_up(side, queue)
+            self._drain(side, queue)
+        self._close_if_in_order(side, queue)
+
+    def give_up_flow(self, flow: int) -> None:
+        """Give up all holes of a flow that was silent for long."""
+        for side in (flow * 2, flow * 2 + 1):
+            queue = self.queues.get(side)
+            if queue is not None:
+                self._give_up_all(side, queue)
+                self.settle(flow)
+
+    def end_flow(self, flow: int) -> None:
+        """Nothing more comes on either side."""
+        self.end_side(flow * 2)
+        self.end_side(flow * 2 + 1)
+        self._mark(flow)
+        self._table.stop_comparing(flow)
+
+    def end_side(self, side: int) -> None:
+        """Nothing more comes on a side."""
+        flow: FlowRecord = self._table.flows[side >> 1]
+        mine: SideRecord = self._table.sides[side]
+        other: SideRecord = self._table.sides[side ^ 1]
+        queue = self.queues.get(side)
+        if queue is not None:
+            self._give_up_all(side, queue)
+            self.queues.pop(side, None)
+        if mine.ended:
+            return
+        if mine.base < 0 and other.first_ack >= 0:
+            # No packet of this side: what the other side acknowledged was never captured.
+            mine.base = other.first_ack
+        if mine.base >= 0:
+            low, high = mine.next, self._known_end(mine, other)
+            if high > low:
+                snapped = queue is not None and any(start <= low < end for start, end in queue.snaps)
+                mine.missing += high - low
+                packet = mine.last_packet or flow.first_packet
+                self._gaps.add(side, Gap(low, high, flow.last_ts_ns, packet, snapped))
+                self._gaps.trailing.add(side)
+        self._table.end(side)
+
+    def _known_end(self, mine: SideRecord, other: SideRecord) -> int:
+        """Up to which stream offset bytes of a side are known to exist."""
+        low, high = mine.next, mine.max_seen
+        ack = unwrapped(other.ack, mine.base, low) if other.ack >= 0 else low
+        if mine.fin != NONE:
+            ack = min(ack, mine.fin)
+        elif ack == high + 1:
+            ack = high  # as likely a FIN that was not captured
+        return ack if high < ack < low + MAX_WINDOW else high

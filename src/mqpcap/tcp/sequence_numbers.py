@@ -1,0 +1,42 @@
+"""Sequence numbers, which wrap at 2**32, to stream offsets, which never do.
+
+Every wrap of a sequence number outside the compiled walk is one of these functions; the walk in
+:mod:`mqpcap.tcp.flow_table` has C copies of the two formulas. They take numbers and int64 arrays alike.
+"""
+
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+SEQUENCE_MASK = 0xFFFFFFFF
+MAX_WINDOW = 1 << 30
+"""The largest TCP window: nothing older is sent again."""
+
+Number = TypeVar("Number", int, NDArray[np.int64])
+
+
+def wrapped(number: Number) -> Number:
+    """The sequence number, from 0 to 2**32 - 1, of a position that may have run over."""
+    return number & SEQUENCE_MASK
+
+
+def ahead(seq: Number, expected: Number) -> Number:
+    """How far a sequence number is ahead of the expected one, from -2**30 to 3 * 2**30 - 1.
+
+    TCP sends nothing again that is older than its largest window, 2**30 bytes; the rest of the circle is new data, so
+    a stream goes on after a hole in the capture of up to 3 GiB.
+
+    >>> ahead(5, 0xFFFFFFFF)
+    6
+    """
+    return ((seq - expected + MAX_WINDOW) & SEQUENCE_MASK) - MAX_WINDOW
+
+
+def unwrapped(seq: Number, base: Number, near: Number) -> Number:
+    """The stream offset of a sequence number; ``base`` has offset 0, and the offset is close to ``near``.
+
+    >>> unwrapped(5, 0xFFFFFFFF, 1 << 32)
+    4294967302
+    """
+    return near + ahead(seq, base + near)

@@ -1,0 +1,54 @@
+"""A declared rule as tables by code."""
+
+import pyarrow as pa
+
+from mqpcap.correlate.rules import lanes
+from mqpcap.schema.requests import RequestKind, RequestRule, Rule
+
+RULE = Rule(
+    asks={
+        "Get": RequestRule("always", frozenset({"Got"})),
+        "Maybe": RequestRule("maybe", frozenset({"Got"})),
+        "Put": RequestRule("never"),
+    },
+    otherwise=RequestRule("always"),
+    errors=frozenset({"Error"}),
+    unasked=frozenset({"Push"}),
+    one_way=("mode", 3),
+)
+
+
+def codes(*rows: tuple[str, str, int]) -> list[int]:
+    directions, ops, modes = zip(*rows, strict=True)
+    table = pa.table({"direction": directions, "op": ops, "f.mode": modes})
+    return [int(x) for x in lanes(RULE)[0].codes(table)]
+
+
+def test_requests_are_of_the_kind_that_is_declared() -> None:
+    rules = lanes(RULE)[0].rules
+    asked = codes(("c2s", "Get", 0), ("c2s", "Maybe", 0), ("c2s", "Put", 0), ("c2s", "Strange", 0), ("c2s", "Get", 3))
+
+    kinds = [RequestKind.FIXED, RequestKind.OPEN, RequestKind.IGNORED, RequestKind.FIXED, RequestKind.OPEN]
+    assert [rules.kind[0][code] for code in asked] == kinds
+
+
+def test_replies_fit_as_is_declared() -> None:
+    rules = lanes(RULE)[0].rules
+    get, strange = codes(("c2s", "Get", 0), ("c2s", "Strange", 0))
+    got, error, push, other = codes(("s2c", "Got", 0), ("s2c", "Error", 0), ("s2c", "Push", 0), ("s2c", "Else", 0))
+
+    def fits(asked: int, said: int) -> bool:
+        return bool(rules.wants[0][asked] & rules.says[said])
+
+    assert [fits(get, said) for said in (got, error, push, other)] == [True, True, False, False]
+    assert [fits(strange, said) for said in (got, error, push, other)] == [True, True, False, True]
+    assert rules.says[push] == 0
+
+
+def test_operations_with_an_order_of_their_own_have_a_lane_each() -> None:
+    alone = Rule(asks={"Ping": RequestRule("always", frozenset({"Pong"}))})
+    both = lanes(Rule(asks={}, queues=(alone,)))
+
+    assert len(both) == 2
+    table = pa.table({"direction": ["c2s", "s2c", "s2c"], "op": ["Ping", "Pong", "Else"]})
+    assert [both[1].rules.says[code] > 0 for code in both[1].codes(table)] == [False, True, False]

@@ -1,0 +1,116 @@
+"""Gaps of a side, and the packet each range is told with."""
+
+import random
+
+import pytest
+from segments import ACK, SYN, Packet, a, b, segments
+
+from mqpcap.tcp.chunks import StreamRanges
+from mqpcap.tcp.gaps import GAP_BLOCK, Gap, SideGaps
+from mqpcap.tcp.reassembly import Reassembler
+
+HANDSHAKE = [a(999, flags=SYN), b(4999, flags=SYN | ACK, ack=1000), a(1000, ack=5000)]
+
+
+def ends(packets: list[Packet], window: int = 1000) -> Reassembler:
+    """After these packets and the end of the capture."""
+    reassembler = Reassembler()
+    for first in range(0, len(packets), window):
+        chunks = reassembler.feed(segments(packets[first : first + window], first))
+        reassembler.keep(chunks, chunks.length)
+    reassembler.finish()
+    return reassembler
+
+
+def told(ranges: StreamRanges) -> list[tuple[int, int, int, int]]:
+    """Side, offset, length and packet of each."""
+    columns = (ranges.side, ranges.offset, ranges.length, ranges.packet)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+@pytest.fixture(params=[1, 2, 1000])
+def window(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+def test_a_gap_is_told_with_the_packet_before_it(window: int) -> None:
+    reassembler = ends([*HANDSHAKE, a(1000, b"abc"), a(1003, b"de"), a(1010, b"f")], window)
+
+    assert told(reassembler.gaps()) == [(0, 5, 5, 5)]
+
+
+def test_a_gap_behind_the_handshake_is_told_with_the_syn(window: int) -> None:
+    assert told(ends([*HANDSHAKE, a(1010, b"f")], window).gaps()) == [(0, 0, 10, 1)]
+
+
+def test_a_gap_with_nothing_before_it_is_told_with_the_first_packet_behind_it(window: int) -> None:
+    """A keep-alive shows that the stream is older than its first bytes."""
+    packets = [b(5000, ack=1000), a(1000), a(1020, b"cd"), a(1010, b"ab")]
+
+    assert told(ends(packets, window).gaps()) == [(1, 0, 10, 4), (1, 12, 8, 4)]
+
+
+def test_a_side_never_captured_is_told_with_the_first_packet_of_its_connection(window: int) -> None:
+    packets = [a(1000, b"x", ack=5000), a(1001, b"y", ack=5007)]
+
+    assert told(ends(packets, window).gaps()) == [(1, 0, 7, 1)]
+
+
+def test_a_gap_at_the_end_is_told_with_the_last_bytes(window: int) -> None:
+    packets = [*HANDSHAKE, a(1000, b"abc"), b(5000, ack=1013), b(5000, ack=1013)]
+
+    assert told(ends(packets, window).gaps()) == [(0, 3, 10, 4)]
+
+
+def test_what_a_late_packet_leaves_of_a_gap_is_told_with_that_packet(window: int) -> None:
+    acks = [b(5000, ack=1011)] * 40
+    reassembler = ends([*HANDSHAKE, a(1000, b"a"), a(1010, b"f"), *acks, a(1004, b"xy")], window)
+
+    assert told(reassembler.gaps()) == [(0, 1, 3, 4), (0, 6, 4, 46)]
+    assert told(reassembler.late()) == [(0, 4, 2, 46)]
+
+
+def test_bytes_below_a_released_start_are_told_with_their_packet(window: int) -> None:
+    packets = [a(1000 + i, b"x", ack=5000) for i in range(100)] + [a(980, b"early", ack=5000)]
+    reassembler = ends(packets, window)
+
+    assert told(reassembler.late()) == [(0, -20, 5, 101)]
+    assert told(reassembler.gaps()) == [(0, -15, 15, 101)]
+
+
+def test_a_conflict_is_told_with_the_second_copy(window: int) -> None:
+    reassembler = ends([*HANDSHAKE, a(1000, b"abcd"), a(1000, b"aXYd")], window)
+
+    assert told(reassembler.conflicts()) == [(0, 1, 2, 5)]
+
+
+def test_a_gap_of_the_snap_length_is_told_with_the_packet_that_was_cut(window: int) -> None:
+    packets = [*HANDSHAKE, a(1000, b"abc", wire_length=8), a(1008, b"f")]
+    reassembler = ends(packets, window)
+
+    assert told(reassembler.gaps()) == [(0, 3, 5, 4)]
+    assert reassembler.gaps().snapped.tolist() == [True]
+
+
+def test_gaps_are_those_of_a_list() -> None:
+    """Against the plain way: a sorted list of (low, high)."""
+    dice = random.Random(3)
+    gaps, plain = SideGaps(), [(10 * k, 10 * k + 8) for k in range(2000)]
+    for low, high in plain:
+        gaps.add(Gap(low, high, 0, 0))
+    for _ in range(6000):
+        low = dice.randrange(20_000)
+        high = low + dice.randrange(1, 4)
+        gap = gaps.first(low, high)
+        fits = next((p for p in plain if p[0] < high and p[1] > low), None)
+        assert (None if gap is None else (gap.low, gap.high)) == fits
+        if gap is not None:
+            parts = [p for p in ((gap.low, max(low, gap.low)), (min(high, gap.high), gap.high)) if p[0] < p[1]]
+            gaps.fill(gap, max(low, gap.low), min(high, gap.high), 0)
+            plain = sorted([p for p in plain if p != (gap.low, gap.high)] + parts)
+
+    assert [(gap.low, gap.high) for gap in gaps] == plain
+    assert max(map(len, gaps._blocks)) <= GAP_BLOCK
+    assert not gaps.drop(5000)
+    assert [(gap.low, gap.high) for gap in gaps] == [p for p in plain if p[1] > 5000]
+    assert gaps.drop(20_000)

@@ -1,0 +1,91 @@
+"""Connections leave memory when there are too many, and no row is any different for it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rows import Rows, of_dissections
+from torture import broken_laws, made
+
+from mqpcap import pipeline
+from mqpcap.capture import Capture, captures, windows
+from mqpcap.pipeline import Options, Tables, dissect
+
+ROOT = Path(__file__).resolve().parent.parent
+NAMES = [
+    "blipmq/framing_errors", "blipmq/midstream", "flymq/login", "fq/session", "fq/midstream", "kokaq/doc_session",
+    "msgq/split_session", "faults/fq_lost", "faults/flymq_no_syn", "faults/msgq_conflict", "strangers/tls_9092",
+]  # fmt: skip
+FEW_BYTES = 1024
+
+
+def capture_of(name: str) -> Capture:
+    (capture,) = captures([str(ROOT / f"pcaps/{name}.pcap")]).captures
+    return capture
+
+
+def tables(name: str) -> Rows:
+    """All rows but deliveries, whose publishes may lie in another window."""
+    found = of_dissections([dissect(capture_of(name))])
+    found.pop("deliveries", None)
+    return found
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of connections that left memory before the end."""
+    numbers: list[int] = []
+    close = Tables.close
+
+    def note(run: Tables, flows: np.ndarray, files: list[str], of_others: bool) -> None:
+        if of_others:
+            numbers.extend(flows.tolist())
+        close(run, flows, files, of_others)
+
+    monkeypatch.setattr(Tables, "close", note)
+    return numbers
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_connections_that_closed_may_leave_memory_at_once(
+    name: str, monkeypatch: pytest.MonkeyPatch, closed: list[int]
+) -> None:
+    """Every one whose end was acknowledged does, after a few packets; nothing that is written changes."""
+    whole = tables(name)
+    assert closed == []
+
+    monkeypatch.setattr(windows, "WINDOW_BYTES", FEW_BYTES)
+    monkeypatch.setattr(pipeline, "CLOSED_SHARE", Options().max_memory_bytes)
+
+    assert tables(name) == whole
+    assert len(closed) == len(set(closed))
+    if name == "blipmq/framing_errors":  # twenty, one after the other
+        assert len(closed) >= 18
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_lost_where_open_connections_have_to_leave(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more than two are kept; one that goes on then is another connection, and it is counted."""
+    before = made(dissect(capture_of(name)))
+    bytes_ = sum(c["bytes_c2s"] + c["bytes_s2c"] for c in before.connections)
+
+    monkeypatch.setattr(windows, "WINDOW_BYTES", FEW_BYTES)
+    monkeypatch.setattr(pipeline, "FLOW_BYTES", Options().max_memory_bytes // 4)
+    monkeypatch.setattr(pipeline, "CLOSED_SHARE", 4)
+    after = made(dissect(capture_of(name)))
+
+    assert broken_laws(after) == []
+    assert len(after.connections) >= len(before.connections)
+    packets = [sum(c["packets_c2s"] + c["packets_s2c"] for c in x.connections) for x in (before, after)]
+    assert packets[0] == packets[1]
+    if len(after.connections) == len(before.connections):
+        assert sum(c["bytes_c2s"] + c["bytes_s2c"] for c in after.connections) == bytes_
+
+
+def test_what_had_to_leave_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "crowded_out" not in dissect(capture_of("fq/session")).counts
+
+    monkeypatch.setattr(windows, "WINDOW_BYTES", FEW_BYTES)
+    monkeypatch.setattr(pipeline, "FLOW_BYTES", Options().max_memory_bytes // 4)
+
+    assert dissect(capture_of("fq/session")).counts["crowded_out"] > 0
