@@ -11,7 +11,32 @@ settings.load_profile("mqpcap")
 
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
-SLOW = ()
+SLOW = frozenset(
+    {
+        "capture/test_windows.py",
+        "cli/test_commands.py",
+        "cli/test_kept_exports.py",
+        "cli/test_outcomes.py",
+        "cli/test_parallel.py",
+        "cli/test_readme.py",
+        "cli/test_samples.py",
+        "cli/test_secrets.py",
+        "correlate/test_exchanges.py",
+        "decode/test_closed_connections.py",
+        "decode/test_late_starts.py",
+        "scapy/test_layers.py",
+        "schema/test_scapy_stub.py",
+        "tcp/test_hostile_shapes.py",
+        "test_conservation.py",
+        "test_hostile.py",
+        "test_notebooks.py",
+        "test_packaging.py",
+        "test_torture.py",
+        "test_truth.py",
+        "test_tshark.py",
+    }
+)
+"""Files of more than six seconds of CPU together, but for reassembly; most start a process for each test."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
