@@ -64,7 +64,7 @@ class BytesPipeline(CapturePipeline):
 
     def messages(self, window: Window) -> Iterator[tuple[Frames, Records]]:
         """The messages that the packets of a window complete, after a look for the packet."""
-        here = np.flatnonzero(window.number == self._packet) if self._packet is not None else ()
+        here = np.flatnonzero(window.number == self._packet) if self._packet is not None else np.arange(0)
         before = len(self.places)
         yield from super().messages(window)
         if len(here) and len(self.places) == before:

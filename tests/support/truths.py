@@ -473,7 +473,8 @@ def _flymq_fields(where: str, event: Row, own: Row, verdict: Verdict) -> None:
             continue
         _same(f"{where} {name}", own[name], value, verdict)
     ignored = {
-        "capture", "connection_id", "direction", "stream_offset", "ts", "ts_ns", "op", "flaw", "flags", "extra", "inner_value",
+        "capture", "connection_id", "direction", "stream_offset", "ts", "ts_ns", "op", "flaw", "flags", "extra",
+        "inner_value",
         "page_offset", *_NAMES_TOO.get(op, ()),
     }  # fmt: skip
     beyond = {k for k, v in own.items() if v is not None and k not in ignored and k not in expected}

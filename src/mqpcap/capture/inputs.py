@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from mqpcap.capture import chains, entries
 from mqpcap.capture.sources import Headed, open_path, plain_bytes
@@ -186,7 +186,7 @@ class _Search:
             return
         self._stdin_read = True
         # Unbuffered, so that what is at hand can be told.
-        source = plain_bytes(self._stdin or getattr(sys.stdin.buffer, "raw", sys.stdin.buffer), None)
+        source = plain_bytes(self._stdin or cast("BinaryIO", getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)), None)
         self._add_source(_File(STDIN, STDIN), source, once=True, named=True)
 
     def _add_directory(self, name: str) -> None:

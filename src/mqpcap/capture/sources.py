@@ -115,7 +115,7 @@ class Plain:
         comes for IDLE_S."""
         if not _comes(self._file, IDLE_S):
             on_idle()
-        read_once = getattr(self._file, "readinto1", self._file.readinto)  # type: ignore[attr-defined]  # as above
+        read_once = getattr(self._file, "readinto1", None) or self._file.readinto  # type: ignore[attr-defined]  # as above
         got = count = read_once(view)
         while count and got < len(view) and _comes(self._file, GATHER_S):
             count = read_once(view[got:])

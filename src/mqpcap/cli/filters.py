@@ -58,7 +58,7 @@ class Filter:
 
     def wants(self, known: Mapping[str, NDArray[np.int64]], words: Mapping[int, str]) -> NDArray[np.bool_]:
         """The rows whose exchange, as far as it is known, is one that is asked for."""
-        wanted = known["is_request"] == 1
+        wanted: NDArray[np.bool_] = known["is_request"] == 1
         if self.unanswered:
             wanted &= np.isin(known["state"], [code for code, word in words.items() if word == "unanswered"])
         if self.slower_than_ns is not None:

@@ -1,8 +1,8 @@
 """The rows of one capture that wait for their turn, and what becomes of their requests meanwhile.
 
 Chunks of messages come as they complete, rows of ``exchanges`` with them or after them. A row waits until its time is
-behind the look-ahead; what is known of its exchange by then goes with it. Where only requests with a certain outcome are
-asked for, a request waits until its own is known.
+behind the look-ahead; what is known of its exchange by then goes with it. Where only requests with a certain outcome
+are asked for, a request waits until its own is known.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -98,7 +98,8 @@ def _coded(column: pa.ChunkedArray, words: dict[str, int]) -> I64:
     """Text as numbers, the same for the same text in all batches."""
     array = dictionary(column)
     codes = [*(words.setdefault(word, len(words)) for word in array.dictionary.to_pylist()), _NONE]
-    return np.array(codes, np.int64)[pc.fill_null(array.indices, len(codes) - 1).to_numpy(zero_copy_only=False)]
+    rows: NDArray[np.int64] = pc.fill_null(array.indices, len(codes) - 1).to_numpy(zero_copy_only=False)
+    return np.array(codes, np.int64)[rows]
 
 
 def _keys(connection_id: I64, offset: I64, from_server: NDArray[np.bool_]) -> I64:
@@ -266,10 +267,8 @@ def _number(value: int) -> int | None:
 
 def _joined(chunks: Sequence[Chunk]) -> Chunk:
     """Chunks of a protocol as one."""
-    tables = [
-        unified(pa.concat_tables(some)).combine_chunks() for some in zip(*((c.messages, c.fields) for c in chunks))
-    ]
-    return Chunk(chunks[0].protocol, *tables)
+    parts = [c.messages for c in chunks], [c.fields for c in chunks]
+    return Chunk(chunks[0].protocol, *(unified(pa.concat_tables(part)).combine_chunks() for part in parts))
 
 
 def _dicts(table: pa.Table) -> Iterator[dict[str, object]]:

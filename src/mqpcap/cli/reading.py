@@ -6,7 +6,7 @@ What cannot be read is said when everything else is done.
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -85,7 +85,7 @@ def found(inputs: Sequence[str], outcome: Outcome) -> "Found":
     return found
 
 
-def steps(pipeline: "CapturePipeline", outcome: Outcome, meter: Meter | None = None) -> Iterator[None]:
+def steps(pipeline: "CapturePipeline", outcome: Outcome, meter: Meter | None = None) -> Generator[None]:
     """Reads a capture window by window; what the user has to know of it is the outcome's."""
     name = pipeline.capture.files[0]
     try:

@@ -1,4 +1,4 @@
-"""The messages that ``explain`` is asked for, looked for while a capture is read; reading stops where they are found."""
+"""The messages that ``explain`` is asked for, looked for while a capture is read; reading stops at the last one."""
 
 from contextlib import closing
 
@@ -69,15 +69,15 @@ class _Search:
 class PlaceSearch(_Search):
     """The message that holds a byte of a stream."""
 
-    def __init__(self, number: int, connection: int | None, direction: Direction | None, offset: int | None) -> None:
+    def __init__(self, number: int, connection: int | None, direction: Direction | None, offset: int) -> None:
         super().__init__(number)
         self._connection, self._direction, self._offset = connection, direction, offset
 
     def found(self, output: Output) -> NDArray[np.bool_]:
         """Which rows are looked for."""
         m = output.rows
-        begin = m["stream_offset"].to_numpy()
-        here = (begin <= self._offset) & (begin + m["frame_len"].to_numpy() > self._offset)
+        begin: NDArray[np.int64] = m["stream_offset"].to_numpy()
+        here: NDArray[np.bool_] = (begin <= self._offset) & (begin + m["frame_len"].to_numpy() > self._offset)
         here &= m["connection_id"].to_numpy() == self._connection
         return here & _is(output, "direction", self._direction)
 

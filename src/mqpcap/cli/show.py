@@ -73,7 +73,8 @@ def show(
     whole = as_json or verbose or as_hex
     wanted = Filter(
         only_protocol, tuple(op.lower() for op in only_op), only_connection, only_flawed, only_unanswered,
-        slower_than_ns, None if whole else _Bodies(), [] if as_json else NOT_IN_LINES if as_hex else [*NOT_IN_LINES, "frame_len"],
+        slower_than_ns, None if whole else _Bodies(),
+        [] if as_json else NOT_IN_LINES if as_hex else [*NOT_IN_LINES, "frame_len"],
     )  # fmt: skip
     captures = found(inputs, outcome).captures
     told_of_speed(outcome)
@@ -124,7 +125,7 @@ def _json_lines(row: "Row") -> Iterator[str]:
     if exchange is not None:
         other = "reply_packet" if exchange.is_request else "request_packet"
         file = {other.replace("packet", "file"): exchange.file}
-        about = {"state": exchange.state, "latency_ns": exchange.latency_ns, other: exchange.packet}
+        about: dict[str, object] = {"state": exchange.state, "latency_ns": exchange.latency_ns, other: exchange.packet}
         out["exchange"] = json_object(about | file)
     yield json_text(out)
 

@@ -86,7 +86,7 @@ class Source:
         self.until_ns = _END
         if self.held.dropped_count:
             outcome.notes.append(
-                f"{self.capture.files[0]}: {self.held.dropped_count:,} requests waited too long for an answer to be told"
+                f"{self.capture.files[0]}: {self.held.dropped_count:,} requests waited too long for their answers"
             )
 
 

@@ -266,7 +266,7 @@ MAX_SHARED_SERVERS = 16
 MAX_SHARED_TIMES = 64
 """How often something was told of a key at one address, as far as it is remembered."""
 Fact = tuple[str, str, int, int, Any, int]
-"""A key (hashed: it may be a secret), address and port of the server, when it was told, what, and by which connection."""
+"""A key (hashed: it may be a secret), address and port of the server, when it was told, what, by which connection."""
 
 
 @dataclass(slots=True)

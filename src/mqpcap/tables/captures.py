@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,9 +42,9 @@ class CaptureRows:
 
     def take(self, window: Window) -> None:
         """Take the packets of a window into the fingerprint of their file: their times and bytes as captured."""
-        columns = (window.ts_ns, window.caplen, window.wirelen, window.link_type, _packets(window))
+        columns: tuple[NDArray[Any], ...] = (window.ts_ns, window.caplen, window.wirelen, window.link_type, _packets(window))
         for made, column in zip(self._hashes[window.file], columns, strict=True):  # windows may be cut anywhere
-            made.update(memoryview(column).cast("B"))
+            made.update(column.data.cast("B"))
 
     def count(self, files: pa.ChunkedArray) -> None:
         """Count messages by the file they began in."""

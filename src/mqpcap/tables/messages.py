@@ -203,7 +203,8 @@ def _prints(bases: tuple[int, int], column: pa.Array | pa.ChunkedArray) -> I64:
     array = whole(column)
     if pa.types.is_dictionary(array.type):
         of_words = np.append(_prints(bases, array.dictionary), 0)
-        return of_words[pc.fill_null(array.indices, len(of_words) - 1).to_numpy(zero_copy_only=False)]
+        rows: I64 = pc.fill_null(array.indices, len(of_words) - 1).to_numpy(zero_copy_only=False)
+        return of_words[rows]
     array = array.cast(pa.binary())
     _, offsets, data = array.buffers()
     out = np.zeros(len(array), np.int64)
