@@ -19,6 +19,11 @@ def compact(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
     return pa.schema([field.with_type(CODED) if field.name in names else field for field in schema])
 
 
+def file_text(name: str) -> str:
+    """A file's name as text; bytes of it that are no UTF-8 are replaced, as in every text column."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def constant(text: str, n: int) -> pa.DictionaryArray:
     """One text n times, as CODED."""
     return pa.DictionaryArray.from_arrays(np.zeros(n, np.int32), pa.array([text]))

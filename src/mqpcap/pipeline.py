@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.arrays import constant, factorize
+from mqpcap.arrays import constant, factorize, file_text
 from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
 from mqpcap.correlate import Batch, Closing, Correlation
@@ -590,7 +590,7 @@ def _in_time(frames: Frames) -> Frames:
 
 def with_capture(table: str, rows: pa.Table, capture: str) -> pa.Table:
     """Rows of a table with the name of their capture, and the columns in their order."""
-    schema, whole = TABLES[table], rows.append_column("capture", constant(capture, rows.num_rows))
+    schema, whole = TABLES[table], rows.append_column("capture", constant(file_text(capture), rows.num_rows))
     return pa.table({name: whole[name] for name in schema.names}).cast(schema)
 
 

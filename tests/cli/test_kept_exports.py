@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 import mqpcap
@@ -37,6 +38,17 @@ def everything(folder: Path) -> list[tuple[str, int, bytes | None]]:
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def rows(folder: Path) -> dict[str, bytes]:
+    """The files of all tables but ``captures``, which also names what could not be read."""
+    return {name: data for name, data in contents(folder).items() if "captures" not in name and "/" in name}
+
+
+def statuses(folder: Path) -> dict[str, str]:
+    """What became of each file."""
+    table = pq.ParquetDataset(folder / "captures").read(["path", "status"])
+    return dict(zip(table["path"].to_pylist(), table["status"].to_pylist(), strict=True))
 
 
 @pytest.fixture
@@ -71,7 +83,12 @@ def test_missing_input_is_allowed_when_told(place: Path) -> None:
 
     assert (made.returncode, made.stderr) == (1, "mqpcap: gone.pcap: no such file\n")
     assert alone.returncode == 0
-    assert contents(place / "good") == contents(place / "alone")
+    assert rows(place / "good") == rows(place / "alone")
+    assert statuses(place / "good") == {
+        "captures/b.pcap": "read",
+        "captures/notes.txt": "no capture",
+        "gone.pcap": "unreadable",
+    }
 
 
 @pytest.mark.parametrize("out", ["new", "empty"])
@@ -81,7 +98,8 @@ def test_what_can_be_read_is_published_where_no_export_was(place: Path, out: str
     made = export(place, "a.pcap", "gone.pcap", "--out", out)
 
     assert (made.returncode, made.stderr) == (1, "mqpcap: gone.pcap: no such file\n")
-    assert contents(place / out) == contents(place / "good")
+    assert rows(place / out) == rows(place / "good")
+    assert statuses(place / out) == {"a.pcap": "read", "gone.pcap": "unreadable"}
 
 
 def test_stranger_in_a_directory_is_no_missing_input(place: Path) -> None:

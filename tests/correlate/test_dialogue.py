@@ -27,7 +27,8 @@ def rules(ties: bool = False, timed: bool = False, named: bool = False) -> Rules
     """ASK gets SAID or OTHER, MAYBE may get SAID, QUIET nothing."""
     return Rules(
         kind=[[FIXED, OPEN, NEVER, NEVER, NEVER]], wants=[[3, 1, 0, 0, 0]], says=[0, 0, 0, 1, 2],
-        first_only=[False] * 5, untied=[False] * 5, next_state={}, silence=[State.SILENT] * 5, ties=ties, timed=timed, named=named,
+        first_only=[False] * 5, untied=[False] * 5, next_state={}, silence=[State.SILENT] * 5,
+        ties=ties, timed=timed, named=named,
     )  # fmt: skip
 
 

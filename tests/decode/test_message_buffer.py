@@ -9,6 +9,7 @@ from mqpcap.decode.framing import Framer
 from mqpcap.decode.message_buffer import NAMES, NUMBER, MessageBuffer, PacketIndex, ScanHits
 from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import MessageQueue
+from mqpcap.tcp.reassembly import Reassembler
 
 # Offset, size, time, number, file, order of four packets; the third came last.
 PACKETS = np.array(
@@ -100,4 +101,4 @@ def test_a_framer_that_has_found_messages_survives_pickling() -> None:
     again = _Unpickler(io.BytesIO(out.getvalue())).load()
 
     assert isinstance(again, Framer)
-    assert again.finish([]) == []
+    assert again.finish(Reassembler().flows) == []

@@ -1,7 +1,8 @@
 """Rows written down by hand as the room ``correlate`` takes them, and what it says of them.
 
 A row is a dict with ``direction``, ``op`` and ``ts_ns``; ``stream_offset`` and ``frame_len`` follow from the rows
-before it where they are missing. Fields of a protocol have ``f.`` in front. ``connection`` is 1 unless a row says otherwise.
+before it where they are missing. Fields of a protocol have ``f.`` in front.
+``connection`` is 1 unless a row says otherwise.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

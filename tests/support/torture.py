@@ -1,8 +1,8 @@
 """The torture table: the same segmentations and faults over messages of the toy protocol and of our five.
 
 ``python tests/support/torture.py`` prints the score. What is recoverable is arithmetic over the message lengths alone:
-a message is, if none of its bytes is missing; the search after a hole or at a late start finds the first of them because
-another follows or the stream ends there.
+a message is, if none of its bytes is missing; the search after a hole or at a late start finds the first of them
+because another follows or the stream ends there.
 """
 
 import hashlib

@@ -73,7 +73,7 @@ def explain(
     by_offset = connection is not None and direction is not None and offset is not None
     if (at is None) == (not by_offset) or (at is not None and (connection, direction, offset) != (None, None, None)):
         raise click.UsageError("name the message by --at PACKET, or by --connection, --direction and --offset together")
-    _explain_captured(capture, at, (connection, direction, offset), as_json, outcome)
+    _explain_captured(capture, at, (connection, direction, offset or 0), as_json, outcome)
 
 
 def _from_hex(text: str) -> bytes:
@@ -108,7 +108,7 @@ def _explain_bytes(
 
 
 def _explain_captured(
-    name: str, at: int | None, key: tuple[int | None, "Direction | None", int | None], as_json: bool, outcome: Outcome
+    name: str, at: int | None, key: tuple[int | None, "Direction | None", int], as_json: bool, outcome: Outcome
 ) -> None:
     from mqpcap.cli.search import PacketSearch, PlaceSearch
 

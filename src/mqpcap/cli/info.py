@@ -61,21 +61,17 @@ class Report:
                     self._take_problem(row)
 
     def _take_messages(self, rows: "pa.Table") -> None:
+        import pyarrow as pa
         import pyarrow.compute as pc
 
         self.messages[rows["protocol"][0].as_py()] += rows.num_rows
         self.resynced_count += pc.sum(rows["resynced"]).as_py()
-        for row in (
-            rows.select(["flaw", "frame_len"])
-            .group_by("flaw")
-            .aggregate([("frame_len", "sum"), ([], "count_all")])
-            .to_pylist()
-        ):
-            if row["flaw"] is None:
-                self.decoded_bytes += row["frame_len_sum"]
-            else:
-                self.flawed_bytes += row["frame_len_sum"]
-                self.flaws[row["flaw"]] += row["count_all"]
+        flaws, lengths = rows["flaw"].cast(pa.string()), rows["frame_len"]
+        sound = pc.sum(lengths.filter(pc.is_null(flaws))).as_py() or 0
+        self.decoded_bytes += sound
+        self.flawed_bytes += pc.sum(lengths).as_py() - sound
+        for pair in pc.value_counts(flaws.drop_null()).to_pylist():
+            self.flaws[pair["values"]] += pair["counts"]
 
     def _take_connection(self, row: Mapping[str, Any]) -> None:
         is_tls = row["tls"] is not None
@@ -161,7 +157,8 @@ def info(inputs: tuple[str, ...], as_json: bool, utc: bool, choices: Choices) ->
     reports: list[Json] = []
     captures = found(inputs, outcome).captures
     told_of_speed(outcome)
-    with metered(size_bytes(captures), choices.quiet) as meter, background(choices) as behind:
+    total = size_bytes(captures)
+    with metered(total, choices.quiet) as meter, background(choices, total) as behind:
         for capture in captures:
             report = _report(capture, outcome, meter, behind)
             if report is None:

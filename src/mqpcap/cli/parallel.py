@@ -78,7 +78,7 @@ def written(captures: "Sequence[Capture]", choices: Choices, tables: "Export", m
                 told.problem_bytes[row["kind"]] += row["length"]
         tables.write(output.table, output.rows, DATES.get(output.table, "ts_ns"))
 
-    with background(choices) as behind:
+    with background(choices, None) as behind:
         for capture in captures:
             failed_count = len(outcome.unreadable)
             told.dissected_count += read(CapturePipeline(capture, choices.dissection(), write, behind), outcome, meter)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from mqpcap.pipeline import CapturePipeline
 
 NOT_COMPILED = "the byte loops are not compiled: about 8 times slower; an install with a C compiler compiles them"
+SMALL_BYTES = 1 << 20
+"""Captures below this are read sooner than a thread and its modules are loaded."""
 MAX_NOTES = 20
 """So many notes are said one by one; the rest is counted."""
 
@@ -105,11 +107,14 @@ def read(pipeline: "CapturePipeline", outcome: Outcome, meter: Meter) -> bool:
 
 
 @contextmanager
-def background(choices: Choices) -> "Iterator[Background]":
-    """A thread that makes rows while the next window is read, where more than one core may be used."""
+def background(choices: Choices, total: int | None) -> "Iterator[Background]":
+    """A thread that makes rows while the next window is read, where more than one core may be used and it is worth it.
+
+    total: bytes of the captures, None where a pipe does not tell.
+    """
     from mqpcap.background import Background
 
-    if choices.core_count == 1:
+    if choices.core_count == 1 or (total is not None and total < SMALL_BYTES):
         yield Background()
         return
     from concurrent.futures import ThreadPoolExecutor

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mqpcap.arrays import file_text
 from mqpcap.capture import Capture, Window
 from mqpcap.decode import bytecode as ip
 from mqpcap.errors import CaptureError, one_line
@@ -42,7 +43,13 @@ class CaptureRows:
 
     def take(self, window: Window) -> None:
         """Take the packets of a window into the fingerprint of their file: their times and bytes as captured."""
-        columns: tuple[NDArray[Any], ...] = (window.ts_ns, window.caplen, window.wirelen, window.link_type, _packets(window))
+        columns: tuple[NDArray[Any], ...] = (
+            window.ts_ns,
+            window.caplen,
+            window.wirelen,
+            window.link_type,
+            _packets(window),
+        )
         for made, column in zip(self._hashes[window.file], columns, strict=True):  # windows may be cut anywhere
             made.update(column.data.cast("B"))
 
@@ -54,10 +61,11 @@ class CaptureRows:
     def table(self, failure: CaptureError | None) -> pa.Table:
         """The rows, one a file that was read."""
         notes = {note.file: str(note) for note in self.capture.notes}
+        ended = None if failure is None else one_line(failure)
         rows = [
             {
-                "capture": self.capture.files[0],
-                "path": facts.file,
+                "capture": file_text(self.capture.files[0]),
+                "path": file_text(facts.file),
                 "fingerprint": hashlib.sha256(b"".join(x.digest() for x in self._hashes[number])).hexdigest(),
                 "format": facts.format,
                 "link_types": [LINK_TYPES.get(link, f"link type {link}") for link in facts.link_types],
@@ -67,8 +75,8 @@ class CaptureRows:
                 "last_ts_ns": facts.last_ts_ns,
                 "dropped": facts.drop_count,
                 "status": "cut short" if facts.file in notes else "read",
-                "reason": notes.get(facts.file) or (None if failure is None else one_line(failure)),
-                "messages": self._messages[facts.file],
+                "reason": None if (said := notes.get(facts.file) or ended) is None else file_text(said),
+                "messages": self._messages[file_text(facts.file)],
             }
             for number, facts in enumerate(self.capture.facts)
         ]
@@ -77,5 +85,8 @@ class CaptureRows:
 
 def unread_files(capture: str, files: Sequence[tuple[str, str]], status: str) -> pa.Table:
     """The rows of files, given with the reason, that could not be read or are no capture."""
-    rows = [{"capture": capture, "path": path, "status": status, "reason": reason} for path, reason in files]
+    rows = [
+        {"capture": file_text(capture), "path": file_text(path), "status": status, "reason": file_text(reason)}
+        for path, reason in files
+    ]
     return pa.Table.from_pylist(rows, CAPTURES)

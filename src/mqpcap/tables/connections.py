@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mqpcap.arrays import file_text
 from mqpcap.decode.framing import ConnectionState
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.tables.schemas import CONNECTIONS, SIDES
@@ -27,7 +28,7 @@ def connections(
 def _rows(capture: str, of: FlowColumns, known: list[ConnectionState | None]) -> pa.Table:
     client = np.array([state.client if state else 0 for state in known], np.int64)
     columns: dict[str, object] = {
-        "capture": pa.array([capture]).take(pa.array(np.zeros(len(of), np.int32))),
+        "capture": pa.array([file_text(capture)]).take(pa.array(np.zeros(len(of), np.int32))),
         "connection_id": of.connection_ids(),
         "community_id": of.community_ids(),
         "client_ip": of.ips(client),

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import CODED, constant, dictionary, factorize, whole
+from mqpcap.arrays import CODED, constant, dictionary, factorize, file_text, whole
 from mqpcap.correlate.exchanges import Batch
 from mqpcap.decode import bytecode as ip
 from mqpcap.decode.columns import Records, coalesced
@@ -109,8 +109,8 @@ def message_rows(
     place, n = known.place, len(frames.start)
     from_client: NDArray[np.bool_] = np.asarray(known.client[place] == frames.side)
     columns: dict[str, pa.Array] = {
-        "capture": constant(_text(files[0]), n),
-        "capture_file": _coded([_text(name) for name in files], pa.string(), frames.first_file),
+        "capture": constant(file_text(files[0]), n),
+        "capture_file": _coded([file_text(name) for name in files], pa.string(), frames.first_file),
         "connection_id": pa.array(known.ids[place]),
         "direction": _coded(DIRECTIONS, pa.string(), np.where(from_client, 0, 1)),
         "stream_offset": pa.array(frames.offset),
@@ -225,11 +225,6 @@ def _coded(values: Sequence[str | int | None], type_: pa.DataType, at: NDArray[n
     codes = np.array([place.get(value, -1) for value in values], np.int32)[at]
     null = codes < 0 if None in values else None
     return pa.DictionaryArray.from_arrays(pa.array(np.maximum(codes, 0), mask=null), pa.array(distinct, type_))
-
-
-def _text(name: str) -> str:
-    """A file's name as text; bytes of it that are no UTF-8 are replaced, as in every text column."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _operations(protocol: MessageQueue, program: Program, frames: Frames, records: Records) -> dict[str, pa.Array]:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqpcap.arrays import factorize
+from mqpcap.arrays import factorize, file_text
 from mqpcap.decode.framing import ConnectionState, Problem
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.tables.schemas import PROBLEMS
@@ -29,7 +29,7 @@ def problems(capture: str, found: Sequence[Problem], flows: Flows, states: Mappi
     ip = [ips[0].take(at), ips[1].take(at)]
     first_is_a = pa.array(side == 0)
     columns = {
-        "capture": pa.array([capture] * len(found), pa.string()),
+        "capture": pa.array([file_text(capture)] * len(found), pa.string()),
         "connection_id": pa.array(of.connection_ids()[place]),
         "direction": pa.array(DIRECTIONS, pa.string()).take(pa.array((side != client).astype(np.int8))),
         "stream_offset": pa.array([p.offset for p in found], pa.int64()),
