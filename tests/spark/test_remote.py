@@ -166,7 +166,7 @@ def test_spark_reads_a_glob_in_s3(bucket: str, spark: "SparkSession") -> None:
     counted = {row.capture_file: row["count"] for row in frame.groupBy("capture_file").count().collect()}
     assert counted == {
         f"s3://captures/glob/{name}.pcap": sum(
-            chunk.messages.num_rows for chunk in dissect(*captures([f"{PCAPS}/flymq/{name}.pcap"]).captures).chunks()
+            chunk.messages.num_rows for chunk in dissect(*captures([f"{PCAPS}/flymq/{name}.pcap"]).captures).chunks
         )
         for name in ("core", "fetch")
     }  # fmt: skip
