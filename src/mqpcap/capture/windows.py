@@ -53,7 +53,6 @@ _SECTION_ORDERS: dict[bytes, Order] = {b"\x4d\x3c\x2b\x1a": "little", b"\x1a\x2b
 _PCAP_HEADER_BYTES = 24
 
 _INTERFACE_BLOCK = 1
-_STATISTICS_BLOCK = 5
 
 _DAMAGE = {
     records_index.TOO_LONG: "a record claims {need} bytes, more than the limit of {limit}",

@@ -121,9 +121,13 @@ class _Block:
     rows: I64 | None = None
     answers: list[_Answers] = field(default_factory=list)
 
-    def places(self, rows: I64) -> NDArray[np.intp]:
-        """Where rows are, by number."""
-        return rows - self.first_row if self.rows is None else np.searchsorted(self.rows, rows)
+    def places(self, rows: I64) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """Where rows are, by number, and whether they are: of a row that was given out nothing more is said."""
+        if self.rows is None:
+            at = rows - self.first_row
+            return at, at < len(self.flow)
+        at = np.searchsorted(self.rows, rows)
+        return at, self.rows[np.minimum(at, len(self.rows) - 1)] == rows
 
     def answered(self, wanted: NDArray[np.intp]) -> dict[str, NDArray[np.int64]]:
         """What is known of the replies to some places; zeros elsewhere."""
@@ -154,7 +158,7 @@ class Exchanges:
         self._ends: dict[int, list[int]] = {}
         self._held: dict[int, list[Batch]] = {}
         self._blocks: dict[int, _Block] = {}
-        self._first_rows: list[int] = []
+        self._block_count = 0
         self._flow_blocks: dict[int, set[int]] = {}
         self._statuses: dict[str, int] = {"": 0}
         self._row_count = 0
@@ -221,9 +225,9 @@ class Exchanges:
             self._row_count, batch.flow[rows].astype(np.int32), batch.offset[rows], kinds,
             np.array(lane.rules.silence, np.int8)[codes[rows]], state, batch.from_client[rows], table, table.nbytes,
         )  # fmt: skip
-        number = len(self._first_rows)
+        number = self._block_count
         self._blocks[number] = block
-        self._first_rows.append(block.first_row)
+        self._block_count += 1
         self._row_count += len(rows)
         for flow in np.unique(block.flow[state == PENDING]).tolist():
             self._flow_blocks.setdefault(flow, set()).add(number)
@@ -319,25 +323,22 @@ class Exchanges:
         if closing is not None:
             self._settle_closed(closing, touched)
         found.clear()
-        fresh = set(range(max(len(self._first_rows) - len(self.lanes), 0), len(self._first_rows))) & self._blocks.keys()
+        fresh = self._blocks.keys() & range(self._block_count - len(self.lanes), self._block_count)
         tables = [t for number in sorted(touched | fresh) if (t := self._emit(number)) is not None]
         self._spill()
         return tables, pairs
 
     def _located(self, rows: I64) -> Iterator[tuple[int, NDArray[np.intp], NDArray[np.intp]]]:
         """Rows by the block they are in: its number, their places in it, and which of ``rows`` they are."""
-        firsts = np.array(self._first_rows, np.int64)
-        block = np.searchsorted(firsts, rows, "right") - 1
-        numbers, group = factorize(block)
-        for k, number in enumerate(numbers.tolist()):
-            if number in self._blocks:
-                waiting, which = self._blocks[number], np.flatnonzero(group == k)
-                at = waiting.places(rows[which])
-                if waiting.rows is not None:  # a row that was given out is certain: nothing more is said of it
-                    left = waiting.rows[np.minimum(at, len(waiting.rows) - 1)] == rows[which]
-                    at, which = at[left], which[left]
-                if len(at):
-                    yield number, at, which
+        numbers = list(self._blocks)
+        firsts = np.array([block.first_row for block in self._blocks.values()], np.int64)
+        places, group = factorize(np.searchsorted(firsts, rows, "right") - 1)
+        for k, place in enumerate(places.tolist()):
+            if place >= 0:
+                block, which = self._blocks[numbers[place]], np.flatnonzero(group == k)
+                at, is_left = block.places(rows[which])
+                if is_left.any():
+                    yield numbers[place], at[is_left], which[is_left]
 
     def _note_pairs(self, touched: set[int]) -> "Pairs | None":
         if not self.found.pairs:

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import NamedTuple
-from typing import Protocol as Shape
 
 import numpy as np
 from numpy.typing import NDArray
@@ -291,30 +290,6 @@ class _Hold:
     full: bool = False
     held_bytes: int = 0
     """What the chunks count for."""
-
-
-class ConnectionView(Shape):
-    """What tables say of a connection: who speaks, as what, and how often."""
-
-    @property
-    def protocol(self) -> MessageQueue | None:
-        """Whose messages it carries, None if nobody's."""
-        ...
-
-    @property
-    def identified_by(self) -> str | None:
-        """By what it was told; None if it was not."""
-        ...
-
-    @property
-    def client(self) -> int:
-        """The side (0 or 1) that speaks as the client."""
-        ...
-
-    @property
-    def messages(self) -> tuple[int, int]:
-        """How many messages each side sent."""
-        ...
 
 
 @dataclass(slots=True)

@@ -49,6 +49,7 @@ from mqpcap.tables.parquet import (
     TableSummary,
     foreign,
     holds,
+    is_running,
     stays,
 )
 
@@ -231,7 +232,7 @@ class _Job:
             host, pid = found["host"], int(found["pid"])
         except (ValueError, KeyError, TypeError):
             return {}
-        if host == socket.gethostname() and pid != os.getpid() and _is_running(pid):
+        if host == socket.gethostname() and pid != os.getpid() and is_running(pid):
             raise OutputError(f"process {pid} is writing there: {self.staging.name} is its staging directory")
         return dict(found)
 
@@ -438,16 +439,6 @@ def _cause(text: str) -> str:
         if head.rpartition(".")[2].endswith(("Error", "Exception")) and " " not in head:
             return line[:300]
     return lines[0][:300] if lines else "no reason given"
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
 
 
 def _final_names(files: Sequence[TaskFile]) -> Iterator[tuple[TaskFile, str]]:

@@ -693,7 +693,7 @@ def _remove_stale(parent: Path, out: Path) -> None:
     pattern = re.compile(rf"\.{re.escape(out.name)}\.mqpcap-{host}-([0-9]{{1,10}})-[0-9]+({_OLD})?")
     for path in parent.iterdir():
         found = pattern.fullmatch(path.name)
-        if not found or path.is_symlink() or _is_running(int(found[1])):
+        if not found or path.is_symlink() or is_running(int(found[1])):
             continue
         if found[2] and not os.path.lexists(out) and _is_whole(path):
             path.rename(out)
@@ -724,7 +724,8 @@ def remove(folder: Path, ours: re.Pattern[str] = _UNFINISHED) -> None:
         folder.rmdir()
 
 
-def _is_running(pid: int) -> bool:
+def is_running(pid: int) -> bool:
+    """Whether a process of this machine has that number."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

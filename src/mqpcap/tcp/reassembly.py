@@ -88,11 +88,6 @@ class Reassembler:
         """Bytes of segments that came too early and wait, with their cost."""
         return self._out_of_order.held_bytes
 
-    @property
-    def kept_bytes(self) -> int:
-        """Bytes the reader has left over for later."""
-        return self._leftovers.byte_count
-
     def out_of_order_flows(self) -> set[int]:
         """Connections with bytes that came too early and wait for those before them."""
         places = np.array(sorted({side >> 1 for side in self._out_of_order.queues}), np.int64)
