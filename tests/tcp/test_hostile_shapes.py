@@ -7,7 +7,6 @@ import pickle
 import random
 import struct
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,12 +18,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 import hostile
 from segments import ACK, RST, SYN, A, B, Packet, a, b, segments
 
-from mqpcap.capture import captures
 from mqpcap.decode.framing import Framer
-from mqpcap.pipeline import Options, Pipeline, dissect
+from mqpcap.pipeline import Options, Pipeline
 from mqpcap.protocols import protocols
 from mqpcap.tcp import eviction, flow_table
-from mqpcap.tcp.flow_table import COMPILED
 from mqpcap.tcp.fragments import Fragment, Fragments
 from mqpcap.tcp.headers import _ADDRESS_KEY, endpoints
 from mqpcap.tcp.reassembly import Reassembler
@@ -190,28 +187,3 @@ def test_held_pieces_cost_little_and_count_for_it() -> None:
     assert len(hold.chunks) > 5000
     assert len({id(chunk.buffer) for chunk in hold.chunks}) <= 11
     assert framer._held_bytes == hold.held_bytes > 250 * 5000
-
-
-def cpu_s(shape: hostile.Shape, n: int, path: Path) -> float:
-    """The CPU seconds that a shape takes."""
-    hostile.written(shape, n, path)
-    begin = time.process_time()
-    dissect(captures([str(path)]).captures[0])
-    return time.process_time() - begin
-
-
-@pytest.mark.skipif(not COMPILED, reason="uncompiled, sizes that tell take minutes")
-@pytest.mark.parametrize(
-    ("shape", "n"),
-    [
-        (hostile.reused_backward, 20_000),
-        (hostile.filled_forward, 20_000),
-        (hostile.flymq_lost_answers, 8_000),
-        (hostile.blipmq_damaged, 50_000),
-    ],
-)
-def test_work_follows_the_size(shape: hostile.Shape, n: int, tmp_path: Path) -> None:
-    """Four times the input as twice and twice again; the best of some tries, as machines are shared."""
-    few_s = max(cpu_s(shape, n, tmp_path / "few.pcap"), 0.05)
-
-    assert min(cpu_s(shape, 4 * n, tmp_path / "many.pcap") for _ in range(2)) < hostile.MOST_RATIO**2 * few_s
