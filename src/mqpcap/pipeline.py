@@ -49,6 +49,8 @@ OPEN_SHARE = 2
 """The longest silent of those that did not close leave, too, when they take more than one part in this."""
 RECORD_BYTES = 16
 """What a packet takes in a file beside its bytes: pcap's header of a record."""
+OPTIONAL_TABLES = frozenset({"exchanges", "deliveries", "captures"})
+"""Tables of which the work is not done where nobody wants them."""
 _NO_FACTS = ConnectionFacts()
 
 
@@ -63,6 +65,13 @@ class Options:
     """(k, n): only the k-th of n shares of the connections is read, told by a hash of their endpoints."""
     servers: frozenset[Told] = frozenset()
     """Servers known from other shares of the same capture, for connections recognised by them."""
+    optional_tables: frozenset[str] = OPTIONAL_TABLES
+    """Which of OPTIONAL_TABLES are made."""
+
+    @property
+    def pairs_up(self) -> bool:
+        """Whether requests and replies are brought together."""
+        return not self.optional_tables.isdisjoint(("exchanges", "deliveries"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +326,7 @@ class Tables(Pipeline):
         program = self.readers[protocol.name].program
         chunk, batch = message_rows(protocol, program, frames, records, known, files, self.options.policy)
         self.give_messages(chunk)
-        if batch is not None:
+        if batch is not None and self.options.pairs_up:
             batches.setdefault(protocol.name, []).append(batch)
 
     def _correlated(self, batches: Mapping[str, list[Batch]], behind: frozenset[int], files: Sequence[str]) -> None:
@@ -332,14 +341,16 @@ class Tables(Pipeline):
     def give(self, found: Iterator[tuple[str, pa.Table]], files: Sequence[str]) -> None:
         """Rows of ``exchanges`` and ``deliveries`` are final."""
         for name, rows in found:
-            self.emit(Output(name, with_capture(name, rows, files[0])))
+            if name in self.options.optional_tables:
+                self.emit(Output(name, with_capture(name, rows, files[0])))
 
     def correlation(self, protocol: MessageQueue) -> Correlation:
         """The exchanges and deliveries of a protocol in the making."""
         if protocol.name not in self.correlations:
             assert protocol.rule is not None
             made = prints(self.options.policy.bases)
-            self.correlations[protocol.name] = Correlation(protocol.name, protocol.rule, made)
+            delivers = "deliveries" in self.options.optional_tables
+            self.correlations[protocol.name] = Correlation(protocol.name, protocol.rule, made, delivers)
         return self.correlations[protocol.name]
 
     def _connections(self, protocol: MessageQueue, frames: Frames) -> Connections:
@@ -361,7 +372,7 @@ class Tables(Pipeline):
                 self._note_missing(problem)
         table = problems(files[0], found, self.assembler.flows, self.framer.talks)
         blocks = list(connections(files[0], self.assembler.flows, self.framer.talks, flows))
-        closings = self._closings(flows)
+        closings = self._closings(flows) if self.options.pairs_up else []
 
         def made() -> None:
             for protocol, closing in closings:
@@ -413,7 +424,7 @@ class CapturePipeline(Tables):
         super().__init__(options, emit, background)
         self.capture = capture
         self.failure: CaptureError | None = None
-        self.rows_of_captures = CaptureRows(capture)
+        self.rows_of_captures = CaptureRows(capture) if "captures" in options.optional_tables else None
 
     def run(self, progress: Callable[[int], None] | None = None) -> None:
         """Read the capture to its end. Raises CaptureError where nothing of it could be read."""
@@ -425,7 +436,8 @@ class CapturePipeline(Tables):
         any_read = False
         try:
             for window in self.capture.windows(self._window_times()):
-                self.rows_of_captures.take(window)
+                if self.rows_of_captures is not None:
+                    self.rows_of_captures.take(window)
                 self.take(self.messages(window), self.capture.files)
                 self._make_room()
                 any_read = True
@@ -445,7 +457,8 @@ class CapturePipeline(Tables):
 
     def give_messages(self, chunk: Chunk) -> None:
         """Count the messages of each file, too."""
-        self.rows_of_captures.count(chunk.messages["capture_file"])
+        if self.rows_of_captures is not None:
+            self.rows_of_captures.count(chunk.messages["capture_file"])
         super().give_messages(chunk)
 
     def _make_room(self) -> None:
@@ -466,9 +479,10 @@ class CapturePipeline(Tables):
         for correlation in self.correlations.values():
             for name, count in correlation.counts.items():
                 self.counts[name] = self.counts.get(name, 0) + count
-        table = self.rows_of_captures.table(self.failure)
-        if table.num_rows:
-            self.emit(Output("captures", table))
+        if self.rows_of_captures is not None:
+            table = self.rows_of_captures.table(self.failure)
+            if table.num_rows:
+                self.emit(Output("captures", table))
 
 
 @dataclass(slots=True)
