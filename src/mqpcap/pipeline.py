@@ -133,9 +133,12 @@ class Pipeline:
         yield from self._read(self.framer.finish(self.assembler.flows, flows.tolist()))
         yield from self._released(flows.tolist())
 
-    def behind(self) -> frozenset[int]:
-        """Connections of which a side waits for missing bytes, so that the other is ahead of it."""
-        return frozenset(self.assembler.out_of_order_flows()) | self.framer.unsettled_flows()
+    def behind(self) -> dict[int, int]:
+        """Connections of which a side waits for missing bytes, and since when (ns): from then on the other is ahead."""
+        since = self.assembler.out_of_order()
+        for flow, ns in self.framer.unsettled.items():
+            since[flow] = min(ns, since.get(flow, ns))
+        return since
 
     # -- frames to records ---------------------------------------------------------------------------------
 
@@ -301,18 +304,14 @@ class Tables(Pipeline):
         left_out = ("emit", "background", "readers")
         return {name: value for name, value in self.__dict__.items() if name not in left_out} | {"readers": {}}
 
-    def take(self, found: Iterator[tuple[Frames, Records]], files: Sequence[str], is_last: bool = False) -> None:
-        """Have the messages of a window made into rows, exchanges and deliveries, and given out.
-
-        ``is_last``: no side waits for bytes.
-        """
+    def take(self, found: Iterator[tuple[Frames, Records]], files: Sequence[str]) -> None:
+        """Have the messages of a window made into rows, exchanges and deliveries, and given out."""
         batches: dict[str, list[Batch]] = {}
         for frames, records in found:
             protocol = self.protocols[frames.protocol]
             known = self._connections(protocol, frames)
             self.background.do(partial(self._rows_made, protocol, frames, records, known, files, batches))
-        behind = frozenset[int]() if is_last else self.behind()
-        self.background.do(partial(self._correlated, batches, behind, files))
+        self.background.do(partial(self._correlated, batches, self.behind(), files))
 
     def _rows_made(
         self,
@@ -329,7 +328,7 @@ class Tables(Pipeline):
         if batch is not None and self.options.pairs_up:
             batches.setdefault(protocol.name, []).append(batch)
 
-    def _correlated(self, batches: Mapping[str, list[Batch]], behind: frozenset[int], files: Sequence[str]) -> None:
+    def _correlated(self, batches: Mapping[str, list[Batch]], behind: Mapping[int, int], files: Sequence[str]) -> None:
         """All of a window together: messages with a hole come behind others of their connection."""
         for name, some in batches.items():
             self.give(self.correlation(self.protocols[name]).feed(Batch.joined(some), behind), files)
@@ -467,12 +466,12 @@ class CapturePipeline(Tables):
         over = self.assembler.eviction_candidates(room // CLOSED_SHARE, room // OPEN_SHARE)
         if not len(over):
             return
-        self.take(self.last_of(over), self.capture.files, is_last=True)
+        self.take(self.last_of(over), self.capture.files)
         self.close(over, self.capture.files, of_others=True)
         self.assembler.forget(over)
 
     def _finish(self) -> None:
-        self.take(self.last_messages(), self.capture.files, is_last=True)
+        self.take(self.last_messages(), self.capture.files)
         self.close(self.assembler.live, self.capture.files, of_others=False)
         self.background.wait()
         self.counts.update({k: v for k, v in (self.assembler.counts | self.framer.counts).items() if v})

@@ -5,7 +5,7 @@ rows of ``exchanges`` and ``deliveries`` as soon as they are certain. ``dialogue
 ``exchanges`` keeps what waits, ``deliveries`` looks publishes up.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
@@ -33,10 +33,10 @@ class Correlation:
             return {}
         return {"doubtful_deliveries": made.doubtful_count, "pushed_out": made.pushed_out_count}
 
-    def feed(self, batch: Batch, behind: frozenset[int]) -> Iterator[tuple[str, pa.Table]]:
+    def feed(self, batch: Batch, behind: Mapping[int, int]) -> Iterator[tuple[str, pa.Table]]:
         """Take rows in; gives the name of a table and rows of it that are certain now.
 
-        ``behind``: flows a side of which waits for missing bytes, so that the other is ahead of it.
+        ``behind``: flows a side of which waits for missing bytes, and since when (ns): from then on the other is ahead.
         """
         yield from self._given(*self._exchanges.feed(batch, behind), batch)
 

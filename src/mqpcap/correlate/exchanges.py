@@ -30,7 +30,7 @@ from mqpcap.schema.requests import I64, Lane, Prints, RequestKind, Rule, State
 MAX_WAITING_BYTES = 16 << 20
 """Rows that wait for their state are in memory up to here; more wait in a temporary file."""
 MAX_HELD_ROWS = 1 << 16
-"""Rows of a connection whose other side waits for missing bytes; with more the pairs are looked for all the same."""
+"""Rows of connections of which a side waits for missing bytes; with more the pairs are looked for all the same."""
 FEW = 64
 """So many requests in a row are looked at one by one; more are taken in together."""
 PENDING = -1
@@ -156,7 +156,8 @@ class Exchanges:
         self.found = Found()
         self._dialogues: list[dict[int, Dialogue | NamedRequests]] = [{} for _ in self.lanes]
         self._ends: dict[int, list[int]] = {}
-        self._held: dict[int, list[Batch]] = {}
+        self._held: Batch | None = None
+        """Rows of connections of which a side is behind."""
         self._blocks: dict[int, _Block] = {}
         self._block_count = 0
         self._flow_blocks: dict[int, set[int]] = {}
@@ -174,31 +175,33 @@ class Exchanges:
 
     # -- rows in -------------------------------------------------------------------------------------------
 
-    def feed(self, batch: Batch, behind: frozenset[int] = frozenset()) -> "tuple[list[pa.Table], Pairs | None]":
+    def feed(self, batch: Batch, behind: Mapping[int, int] | None = None) -> "tuple[list[pa.Table], Pairs | None]":
         """Take rows in; returns rows of ``exchanges`` that are certain now, and the pairs that were found.
 
-        ``behind``: flows a side of which waits for missing bytes, so that the other is ahead of it.
+        ``behind``: flows a side of which waits for missing bytes, and since when (ns): from then on the other is ahead.
         """
-        batch = self._in_turn(batch, behind)
+        batch = self._in_turn(batch, behind or {})
         if len(batch):
             self._take(batch)
         return self._certain()
 
-    def _in_turn(self, batch: Batch, behind: frozenset[int] | set[int]) -> Batch:
-        """The rows whose turn it is: not those of connections of which a side is behind."""
-        if not behind and not self._held:
+    def _in_turn(self, batch: Batch, behind: Mapping[int, int]) -> Batch:
+        """The rows whose turn it is: where a side of a connection is behind, those before the bytes it waits for."""
+        if self._held is not None:
+            batch, self._held = Batch.joined([self._held, batch]), None
+        flows = np.array([*behind], np.int64)
+        late = np.flatnonzero(np.isin(batch.flow, flows))
+        if not len(late):
             return batch
-        flows = np.unique(batch.flow).tolist()
-        late = np.array([f for f in flows if f in behind], np.int64)
-        parts = []
-        if len(late):
-            waits = np.isin(batch.flow, late)
-            for f in late.tolist():
-                self._held.setdefault(f, []).append(batch.taken(np.flatnonzero(batch.flow == f)))
-            batch = batch.taken(np.flatnonzero(~waits))
-        for f in [f for f, some in self._held.items() if f not in behind or sum(map(len, some)) > MAX_HELD_ROWS]:
-            parts += self._held.pop(f)
-        return Batch.joined([*parts, batch]) if parts else batch
+        order = np.argsort(flows)
+        since = np.array([*behind.values()], np.int64)[order]
+        late = late[_when(batch, late) >= since[np.searchsorted(flows[order], batch.flow[late])]]
+        if not 0 < len(late) <= MAX_HELD_ROWS:
+            return batch
+        waits = np.zeros(len(batch), np.bool_)
+        waits[late] = True
+        self._held = batch.taken(late)
+        return batch.taken(np.flatnonzero(~waits))
 
     def _take(self, batch: Batch) -> None:
         order = _causal(batch)
@@ -282,9 +285,11 @@ class Exchanges:
 
     def close(self, closing: Closing) -> "tuple[list[pa.Table], Pairs | None]":
         """The rest of some connections; returns what ``feed`` does."""
-        some = [batch for flow in closing.flow.tolist() for batch in self._held.pop(flow, ())]
-        if some:
-            self._take(Batch.joined(some))
+        if self._held is not None:
+            over = np.isin(self._held.flow, closing.flow)
+            if over.any():
+                self._take(self._held.taken(np.flatnonzero(over)))
+                self._held = None if over.all() else self._held.taken(np.flatnonzero(~over))
         columns = (closing.flow, closing.ended, closing.requests_missing_at, closing.replies_missing_at)
         for flow, ended, no_request_at, no_reply_at in zip(*(x.tolist() for x in columns), strict=True):
             ends = self._ends.pop(flow, [-1, -1])
@@ -614,18 +619,21 @@ def _is_ready(dialogue: Dialogue | NamedRequests | None, started: bool) -> bool:
     return isinstance(dialogue, NamedRequests) or dialogue.state == dialogue.rules.late
 
 
+def _when(batch: Batch, rows: NDArray[np.intp]) -> I64:
+    """When some rows came; where bytes of a side came in another order, no row is earlier than those in front of it."""
+    when, side = batch.ts_ns[rows], batch.flow[rows] * 2 + ~batch.from_client[rows]
+    order = np.lexsort((batch.offset[rows], side))
+    ordered, sides = when[order], side[order]
+    back = np.flatnonzero((ordered[1:] < ordered[:-1]) & (sides[1:] == sides[:-1]))
+    for one in np.unique(sides[back]).tolist():
+        begin, end = np.searchsorted(sides, [one, one + 1])
+        when[order[begin:end]] = np.maximum.accumulate(ordered[begin:end])
+    return when
+
+
 def _causal(batch: Batch) -> NDArray[np.intp]:
     """The rows connection by connection, each in order of time; each side keeps the order of its bytes."""
-    when = batch.ts_ns
-    side = batch.flow * 2 + ~batch.from_client
-    order = np.lexsort((batch.offset, side))
-    ordered = when[order]
-    back = np.flatnonzero((ordered[1:] < ordered[:-1]) & (side[order][1:] == side[order][:-1]))
-    if len(back):
-        when = when.copy()
-        for k in np.unique(side[order][back]).tolist():
-            rows = order[side[order] == k]
-            when[rows] = np.maximum.accumulate(when[rows])
+    when = _when(batch, np.arange(len(batch)))
     return np.lexsort((batch.offset, ~batch.from_client, when, batch.flow))
 
 

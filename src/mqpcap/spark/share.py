@@ -119,7 +119,7 @@ class NoCorrelation(Correlation):
     def __init__(self) -> None:
         self.deliveries = None
 
-    def feed(self, batch: Batch, behind: frozenset[int]) -> Iterator[tuple[str, pa.Table]]:
+    def feed(self, batch: Batch, behind: Mapping[int, int]) -> Iterator[tuple[str, pa.Table]]:
         """Nothing."""
         return iter(())
 
