@@ -273,7 +273,7 @@ def explanations(path: Path, options: Sequence[str]) -> bytes:
     from mqpcap.cli.options import Choices
     from mqpcap.cli.outcomes import Row
     from mqpcap.cli.reading import Outcome
-    from mqpcap.decode.framing import DecodeAs
+    from mqpcap.decode.detection import DecodeAs
     from mqpcap.message_bytes import BytesPipeline
     from mqpcap.pipeline import Output
 

@@ -30,7 +30,7 @@ from scapy.volatile import RandBin, RandInt, RandIP, RandNum, RandString
 
 import mqpcap.scapy as face
 from mqpcap.capture import captures
-from mqpcap.decode.framing import DecodeAs
+from mqpcap.decode.detection import DecodeAs
 from mqpcap.errors import ProtocolError
 from mqpcap.pipeline import Options, dissect
 from mqpcap.protocols import protocols

@@ -140,7 +140,7 @@ def test_where_a_message_ends_is_not_told_by_an_earlier_one() -> None:
     stream = bytes.fromhex("010507 00 0100")
 
     target = program.target("toy", memoryview(starts), memoryview(ends), memoryview(ops))
-    n, *_ = program.interpreter().scan(target, memoryview(stream), 0, len(stream), True, False)
+    n, *_ = program.scanner().scan(target, memoryview(stream), 0, len(stream), True)
 
     assert ends[:n].tolist() == [3, 4, 6]
 

@@ -35,10 +35,8 @@ def row(
     compiled = program.layouts[index]
     op = ANY
     if compiled.op_reg >= 0:
-        machine = program.interpreter()
-        result = machine.header(memoryview(frame), 0, len(frame), compiled.header_pc)
+        result, op = program.scanner().header(program.target(layout), memoryview(frame), 0, len(frame))
         assert result == bytecode.DONE, f"no header: {result}"
-        op = machine.register(compiled.op_reg)
     n = np.zeros(1, np.int64)
     records = reader.records(
         Spans(
@@ -81,7 +79,7 @@ def end_of(protocol: MessageQueue, layout: str, stream: bytes, ended: bool = Tru
     program = Reader(protocol).program
     starts, ends, ops = (np.zeros(1000, np.int64) for _ in range(3))
     target = program.target(layout, memoryview(starts), memoryview(ends), memoryview(ops))
-    n, *_ = program.interpreter().scan(target, memoryview(stream), 0, len(stream), ended, False)
+    n, *_ = program.scanner().scan(target, memoryview(stream), 0, len(stream), ended)
     return list(zip(starts[:n].tolist(), ends[:n].tolist(), strict=True))
 
 
@@ -170,11 +168,10 @@ def by_program(protocol: MessageQueue, name: str, frame: bytes) -> Said:
     words = program.layouts[index]
     op, known = ANY, Flaw.NONE
     if words.header_pc >= 0:
-        machine = program.interpreter()
-        if machine.header(memoryview(frame), 0, len(frame), words.header_pc) != bytecode.DONE:
+        result, op = program.scanner().header(program.target(name), memoryview(frame), 0, len(frame))
+        if result != bytecode.DONE:
             return {}, Flaw.MALFORMED
-        op = machine.register(words.op_reg) if words.op_reg >= 0 else ANY
-        if not words.self_delimiting:
+        if any(isinstance(f, fields.Length) for f in protocol.layout(name).header.fields_desc):
             ends = end_of(protocol, name, frame)
             if not ends or ends[0][1] != len(frame):
                 known = Flaw.MALFORMED if ends else Flaw.TRUNCATED

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import factorize
-from mqpcap.decode import bytecode
+from mqpcap.decode import bytecode, kernels
 from mqpcap.schema.compiler import Column, Program, compiled
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.gzip_body import MAX_INFLATED_BYTES, inflate
@@ -62,7 +62,7 @@ class Spans:
         buffer = np.empty(int(lengths.sum()), np.uint8)
         offsets = np.empty(len(lengths) + 1, np.int32)
         rows = np.arange(len(lengths), dtype=np.int32)
-        bytecode.gather(
+        kernels.gather(
             memoryview(self.buffer), memoryview(rows), memoryview(np.ascontiguousarray(self.start)),
             memoryview(lengths), memoryview(buffer) if len(buffer) else _NOTHING, memoryview(offsets),
         )  # fmt: skip
@@ -124,12 +124,12 @@ class Reader:
 
     def _read(self, bodies: "_Bodies", keep_bodies: int | None) -> "tuple[Raw, _TapeColumns, NDArray[np.int32]]":
         program, spans, flaw = self.program, bodies.spans, bodies.flaw
-        first, count = self._variants(spans, flaw)
+        words = np.vstack([self._header_pc[spans.layout], self._variants(spans, flaw)])
         n = len(spans.start)
         reading = np.full(n, -1, np.int32)
         if len(self._tape[0]) > KEPT_ENTRIES:
             self._tape, self._by_column = _tape(TAPE_ENTRIES), _tape(TAPE_ENTRIES)[1:]
-        tape = self._run(bodies, self._header_pc[spans.layout], first, count, reading)
+        tape = self._run(bodies, words, reading)
         if len(self._by_column[0]) < len(tape[0]):
             self._by_column = _tape(len(self._tape[0]))[1:]
         columns = _TapeColumns(program, bodies.buffer, tape, self._by_column, n)
@@ -200,47 +200,38 @@ class Reader:
             body_start[which] = body_end[which] - [len(data) for _, data in opened]
         return _Bodies(spans, buffer, body_start, body_end, flaw)
 
-    def _variants(self, spans: Spans, flaw: NDArray[np.uint8]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """First and count of the alternatives of each row; -1 for a row whose body is not read."""
+    def _variants(self, spans: Spans, flaw: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """First and count of the variants of each row (2 by n); count -1 for a row whose body is not read."""
         # A batch has few operations: each is looked up once a layout.
         ops, place = factorize(spans.op)
         known = [own.get(op, own.get(ANY, (0, -1))) for own in self._alternatives for op in ops.tolist()]
-        first, count = np.array(known, np.int32).reshape(-1, 2).take(spans.layout * len(ops) + place, axis=0).T.copy()
-        flaw[(count < 0) & (flaw == Flaw.NONE)] = Flaw.UNKNOWN
-        count[flaw != Flaw.NONE] = -1
-        return first, count
+        variants = np.array(known, np.int32).reshape(-1, 2).take(spans.layout * len(ops) + place, axis=0).T.copy()
+        flaw[(variants[1] < 0) & (flaw == Flaw.NONE)] = Flaw.UNKNOWN
+        variants[1, flaw != Flaw.NONE] = -1
+        return variants
 
-    def _run(
-        self,
-        bodies: "_Bodies",
-        header_pc: NDArray[np.int32],
-        first: NDArray[np.int32],
-        count: NDArray[np.int32],
-        reading: NDArray[np.int32],
-    ) -> "_Tape":
-        """The tape of all rows: column, row, a, b of each entry."""
-        interpreter, program = self.program.interpreter(), self.program
-        interpreter.tape(*_views(self._tape), 0)
-        spans = bodies.spans
-        start, end = np.ascontiguousarray(spans.start), np.ascontiguousarray(spans.end)
-        row, n = 0, len(start)
+    def _run(self, bodies: "_Bodies", words: NDArray[np.int32], reading: NDArray[np.int32]) -> "_Tape":
+        """Decode all rows; returns the tape. ``reading`` gets the variant of each row, ``bodies.flaw`` its flaw."""
+        decoder = self.program.decoder()
+        decoder.tape(*_views(self._tape), 0)
+        spans = np.stack([bodies.spans.start, bodies.spans.end, bodies.body_start, bodies.body_end])
+        row, n = 0, len(reading)
         results = np.zeros(n, np.uint8)
         while row < n:
-            row = interpreter.decode(
-                memoryview(bodies.buffer), row, memoryview(start), memoryview(end), memoryview(header_pc),
-                memoryview(bodies.body_start), memoryview(bodies.body_end), memoryview(first), memoryview(count),
-                memoryview(program.alt_pc), memoryview(program.alt_extra), memoryview(reading), memoryview(results),
+            row = decoder.decode(
+                memoryview(bodies.buffer), memoryview(spans), memoryview(words), memoryview(reading),
+                memoryview(results), row,
             )  # fmt: skip
             if row < n:
-                filled = interpreter.filled()
+                filled = decoder.filled()
                 grown = _tape(2 * len(self._tape[0]))
                 for i in range(4):
                     grown[i][:filled] = self._tape[i][:filled]
                 self._tape = grown
-                interpreter.tape(*_views(grown), filled)
+                decoder.tape(*_views(grown), filled)
         bodies.flaw[results == bytecode.WRONG] = Flaw.MALFORMED
         bodies.flaw[results == bytecode.LONG] = Flaw.TOO_LONG
-        filled = interpreter.filled()
+        filled = decoder.filled()
         col, at, a, b = self._tape
         return col[:filled], at[:filled], a[:filled], b[:filled]
 
@@ -293,7 +284,7 @@ class _TapeColumns:
         self.row, self.a, self.b = room
         if len(tape[0]):
             sorted_ = (memoryview(x) for x in room)
-            bytecode.group(*_views(tape), len(tape[0]), memoryview(self.first), *sorted_)
+            kernels.group(*_views(tape), len(tape[0]), memoryview(self.first), *sorted_)
         self.dropped: NDArray[np.int64] = np.empty(0, np.int64)
         self.kept: frozenset[str] = frozenset()
         self.index = {(c.parent, c.name): i for i, c in enumerate(program.columns)}
@@ -434,7 +425,7 @@ def span_array(
     size = int(length.sum())
     out = np.empty(size, np.uint8)
     offsets = np.empty(n + 1, np.int32)
-    bytecode.gather(
+    kernels.gather(
         memoryview(buffer), memoryview(rows), memoryview(np.ascontiguousarray(start)), memoryview(length),
         memoryview(out) if size else _NOTHING, memoryview(offsets),
     )  # fmt: skip

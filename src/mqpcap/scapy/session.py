@@ -34,7 +34,7 @@ from scapy.utils import EDecimal
 
 from mqpcap.capture import Window
 from mqpcap.decode.columns import Records
-from mqpcap.decode.framing import Frames
+from mqpcap.decode.frames import Frames
 from mqpcap.pipeline import Options, Output, Tables
 from mqpcap.schema.fields import Broken, Message
 from mqpcap.schema.protocol import DIRECTIONS, Direction, Layout

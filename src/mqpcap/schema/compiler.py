@@ -40,6 +40,7 @@ SPANS: dict[type, pa.DataType] = {
 REFERENCES = ("when", "of", "length", "count")
 """What names an earlier field."""
 MIN_I64, MAX_I64 = -(1 << 63), (1 << 63) - 1
+NO_ROOM = memoryview(np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,6 @@ class CompiledLayout:
     table: NDArray[np.int64]
     packed_at: int
     packed_mask: int
-    self_delimiting: bool
     header_len: int
 
 
@@ -93,23 +93,26 @@ class Program:
     alt_dialect: tuple[str | None, ...]
     alt_class: tuple[str, ...]
 
-    def interpreter(self) -> bytecode.Interpreter:
-        """A fresh interpreter bound to this program."""
-        room = max(len(self.lists), 1)
-        return bytecode.Interpreter(  # type: ignore[no-untyped-call]  # a compiled class; its attributes are its types
-            memoryview(self.ops),
-            memoryview(self.consts),
-            memoryview(np.zeros(self.register_count + 2, np.int64)),
-            memoryview(np.zeros(room, np.int64)),
-            memoryview(np.zeros(room, np.int64)),
-        )
+    def scanner(self) -> bytecode.Scanner:
+        """A scanner bound to this Program: it finds where messages end."""
+        return bytecode.Scanner(*self._bound())  # type: ignore[no-untyped-call]  # a compiled class
 
-    def target(self, layout: str, starts: memoryview, ends: memoryview, ops: memoryview) -> bytecode.Target:
-        """A layout for scans that put starts, ends and operations of messages (int64) there."""
+    def decoder(self) -> bytecode.Decoder:
+        """A decoder bound to this Program: it reads the fields of messages."""
+        alternatives = memoryview(self.alt_pc), memoryview(self.alt_extra)
+        return bytecode.Decoder(*self._bound(), *alternatives)  # type: ignore[no-untyped-call]  # a compiled class
+
+    def _bound(self) -> tuple[memoryview, memoryview, memoryview, memoryview]:
+        registers = np.zeros(self.register_count + 2, np.int64)
+        lists = np.zeros(2 * len(self.lists), np.int64)
+        return memoryview(self.ops), memoryview(self.consts), memoryview(registers), memoryview(lists)
+
+    def target(
+        self, layout: str, starts: memoryview = NO_ROOM, ends: memoryview = NO_ROOM, ops: memoryview = NO_ROOM
+    ) -> bytecode.Target:
+        """A layout for a scanner, which puts start, end and operation of each message (int64) into the arrays."""
         words = next(x for x in self.layouts if x.name == layout)
-        return bytecode.Target(
-            words.header_pc, words.op_reg, memoryview(words.table), memoryview(self.alt_pc), starts, ends, ops
-        )
+        return bytecode.Target(words, memoryview(self.alt_pc), starts, ends, ops)  # type: ignore[no-untyped-call]  # so is this
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +342,7 @@ def compile(protocol: MessageQueue) -> Program:
     alt_class: list[str] = []
     layouts: list[CompiledLayout] = []
     for layout in protocol.layouts:
-        header_pc, op_reg, packed_at, header_len, delimited = -1, -1, -1, 0, False
+        header_pc, op_reg, packed_at, header_len = -1, -1, -1, 0
         if layout.header is not None:
             header_pc = len(c.ops) * bytecode.OP_WORDS
             registers = c.message(layout.header, -1)
@@ -352,7 +355,6 @@ def compile(protocol: MessageQueue) -> Program:
                 if layout.packed and f.name == layout.packed[0]:
                     packed_at = header_len
                 header_len += fields.smallest(f)
-                delimited = delimited or type(f) is fields.Length
         extra = -1
         if layout.extra_column:
             extra = c.column(fields.GreedyBytes(layout.extra_column), "span", pa.binary(), -1, layout.extra_column)
@@ -372,7 +374,7 @@ def compile(protocol: MessageQueue) -> Program:
         layouts.append(
             CompiledLayout(
                 layout.name, layout.direction, header_pc, op_reg, np.array(table, np.int64),
-                packed_at, layout.packed[1] if layout.packed else 0, not delimited, header_len,
+                packed_at, layout.packed[1] if layout.packed else 0, header_len,
             )
         )  # fmt: skip
     ops: Sequence[int] = [word for row in c.ops for word in row]

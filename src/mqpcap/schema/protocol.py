@@ -186,7 +186,6 @@ class Evidence:
     connection_id: int
     server_ip: str
     server_port: int
-    start_seen: bool
     first_ts_ns: int
     state: dict[str, Any] = field(default_factory=dict)
     """The protocol's own; must stay small."""
