@@ -37,7 +37,7 @@ SPANS: dict[type, pa.DataType] = {
     fields.Address: pa.binary(),
     fields.GreedyBytes: pa.binary(),
 }
-REFERENCES = ("when", "of", "length", "count")
+REFERENCES = ("when", "of", "sized_by")
 """What names an earlier field."""
 MIN_I64, MAX_I64 = -(1 << 63), (1 << 63) - 1
 NO_ROOM = memoryview(np.zeros(0, np.int64))
@@ -266,13 +266,10 @@ class _Compiler:
             bytecode.OP_INT, col, reg, f.size, less, self.const(low, high) if flags & bytecode.CHECKED else -1, 0, flags
         )
 
-    def measure(
-        self, f: fields.Span | fields.Array | fields.Nested, registers: dict[str, _Register]
-    ) -> tuple[int, int]:
+    def measure(self, f: fields.Sized, registers: dict[str, _Register]) -> tuple[int, int]:
         """Words X and Y: how the length or count is learnt."""
-        by = f.count if isinstance(f, fields.Array) else f.length
-        if by is not None:
-            return bytecode.BY_REGISTER, self.of(registers, by)
+        if f.sized_by is not None:
+            return bytecode.BY_REGISTER, self.of(registers, f.sized_by)
         if f.prefix is not None:
             return bytecode.BY_PREFIX, f.prefix
         if isinstance(f, fields.Span) and f.size is not None:

@@ -45,7 +45,16 @@ HOSTILE_SHARE = 4
 
 
 class Broken(Exception):
-    """The bytes do not fit the description; never leaves a Message."""
+    """The bytes do not fit the description; never leaves a Message.
+
+    ``why`` says what does not fit, with ``{}`` for each of ``numbers``: numbers that are bytes of the message, and so
+    may be those of a secret.
+    """
+
+    def __init__(self, why: str = "it does not fit", *numbers: int) -> None:
+        super().__init__(why, *numbers)
+        self.why = why
+        self.numbers = numbers
 
 
 class Drawn(RandNum):
@@ -122,34 +131,49 @@ class Kind(Field[Any, Any]):
             return f"{self.names[x]} ({x})"
         return repr(x)
 
-    def i2m(self, pkt: Packet | None, x: Any) -> Any:
-        return x
-
     def any2i(self, pkt: Packet | None, x: Any) -> Any:
         return x
 
-    def i2h(self, pkt: Packet | None, x: Any) -> Any:
-        return x
-
-    def m2i(self, pkt: Packet | None, x: Any) -> Any:
-        return x
+    def is_last(self, value: Any, left: int) -> bool:
+        """Whether the fields behind this one are absent: it was read as ``value`` with ``left`` bytes in the region."""
+        return False
 
 
-def said_by(pkt: Packet, name: str) -> int:
-    """The length or count that an earlier field says; raises Broken where that is absent, or negative."""
-    n = pkt.fields[name]
-    if n is None or n < 0:
-        raise Broken
-    return int(n)
+class Sized(Kind):
+    """A kind with a length or a count: from the field ``sized_by``, or in a ``prefix`` of so many bytes."""
+
+    sized_by: str | None
+    prefix: int | None
+    little: bool = False
+    count_word: ClassVar[str] = "length"
+
+    def said(self, pkt: Packet, s: bytes) -> tuple[int | None, bytes]:
+        """The length or count, and what is left behind its prefix; None where nothing says it. Raises Broken."""
+        if self.prefix is not None:
+            if len(s) < self.prefix:
+                raise Broken(f"its {self.count_word} has {self.prefix} bytes, {len(s)} are left")
+            return int.from_bytes(s[: self.prefix], "little" if self.little else "big"), s[self.prefix :]
+        if self.sized_by is None:
+            return None, s
+        n = pkt.fields[self.sized_by]
+        if n is None:
+            raise Broken(f"{self.sized_by}, which measures it, is absent")
+        if n < 0:
+            raise Broken(f"{self.sized_by}, which measures it, is {{}}", n)
+        return n, s
+
+    def prefixed(self, n: int, body: bytes) -> bytes:
+        """The bytes with the length or count in front of them, where it has a prefix."""
+        return body if self.prefix is None else n.to_bytes(self.prefix, "little" if self.little else "big") + body
+
+    def measure(self, pkt: Packet) -> int:
+        """The number that the field named by ``sized_by`` must hold."""
+        raise NotImplementedError
 
 
-def _measured_by(pkt: Packet, name: str) -> Any:
+def sized_field(pkt: Packet, name: str) -> Any:
     """The field whose length or count the field ``name`` holds, None if there is none."""
-    for field in pkt.fields_desc:
-        kind = field.kind if isinstance(field, If) else field
-        if getattr(kind, "length", None) == name or getattr(kind, "count", None) == name:
-            return field
-    return None
+    return next((f for f in pkt.fields_desc if getattr(bare(f), "sized_by", None) == name), None)
 
 
 class Number(Kind):
@@ -182,8 +206,13 @@ class Number(Kind):
         self.equals = equals
 
     def checks(self, value: int) -> None:
-        if (self.at_least is not None and value < self.at_least) or (self.at_most is not None and value > self.at_most):
-            raise Broken
+        """Raises Broken for a number out of its bounds."""
+        if (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most):
+            return
+        if self.equals is not None:
+            raise Broken(f"it is {{}}, not {self.equals}", value)
+        low, high = ("" if bound is None else bound for bound in (self.at_least, self.at_most))
+        raise Broken(f"{{}} is not within {f'{low} to {high}'.strip()}", value)
 
     def up_to(self, value: int) -> None:
         """Refuses to build what passes ``at_most``; another value than ``equals`` is one's own will."""
@@ -192,14 +221,14 @@ class Number(Kind):
 
     def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
         if len(s) < self.size:
-            raise Broken
+            raise Broken(f"it has {self.size} bytes, {len(s)} are left")
         value = int.from_bytes(s[: self.size], "little" if self.little else "big", signed=self.signed)
         self.checks(value)
         return s[self.size :], value
 
     def takes(self, pkt: Packet, value: Any) -> bytes:
         if value is None:
-            measured = _measured_by(pkt, self.name)
+            measured = sized_field(pkt, self.name)
             value = 0 if measured is None else measured.measure(pkt)
         self.up_to(value)
         return int(value).to_bytes(self.size, "little" if self.little else "big", signed=self.signed)
@@ -318,7 +347,7 @@ class Bits(Kind):
         return None
 
 
-class Span(Kind):
+class Span(Sized):
     """Bytes with a length: from the field ``length``, from a ``prefix`` of so many bytes, or ``size`` fixed.
 
     ``until`` ends the span at that byte, which belongs to neither side; where it does not come, the span
@@ -347,7 +376,7 @@ class Span(Kind):
         super().__init__(name, default, **about)
         if sum(x is not None for x in (length, prefix, size, until)) > 1:
             raise ProtocolError(f"{name} has two lengths; give one of length, prefix, size, until")
-        self.length = length
+        self.sized_by = length
         self.prefix = prefix
         self.size = size
         self.until = until
@@ -356,21 +385,21 @@ class Span(Kind):
         self.at_most = at_most
         self.strict = strict
         self.printable = printable
-        self.rest = length is None and prefix is None and size is None and until is None
 
     def any2i(self, pkt: Packet | None, x: Any) -> Any:
         return x.encode() if isinstance(x, str) else x
 
     def measure(self, pkt: Packet) -> int:
-        """The length that the field named by ``length`` must hold."""
         return len(self.any2i(pkt, pkt.getfieldval(self.name)) or b"")
+
+    def is_last(self, value: Any, left: int) -> bool:
+        # Without the delimiter the span took all there was.
+        return self.until is not None and value is not None and left == len(value)
 
     def takes(self, pkt: Packet, value: Any) -> bytes:
         value = self.any2i(pkt, value) or b""
         if self.at_most is not None and len(value) > self.at_most:
             raise ValueError(f"{self.name} has {len(value)} bytes, but at most {self.at_most} may be")
-        if self.prefix is not None:
-            return len(value).to_bytes(self.prefix, "little" if self.little else "big") + value
         if self.size is not None:
             return cast(bytes, value[: self.size].ljust(self.size, b"\0"))
         if self.until is not None:
@@ -378,40 +407,35 @@ class Span(Kind):
             # Set and empty is not absent: the delimiter stood there.
             if any(pkt.fields.get(f.name, pkt.getfieldval(f.name) or None) is not None for f in following):
                 return cast(bytes, value) + bytes([self.until])
-        return cast(bytes, value)
+        return self.prefixed(len(value), value)
 
     def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
         if self.until is not None:
             value, _, rest = s.partition(bytes([self.until]))
             self._checks(value)
             return rest, value
-        if self.prefix is not None:
-            if len(s) < self.prefix:
-                raise Broken
-            n = int.from_bytes(s[: self.prefix], "little" if self.little else "big")
-            s = s[self.prefix :]
-        elif self.length is not None:
-            n = said_by(pkt, self.length)
-        else:
+        n, s = self.said(pkt, s)
+        if n is None:
             n = len(s) if self.size is None else self.size
         if n > len(s):
-            raise Broken
+            raise Broken(f"{{}} bytes are claimed, {len(s)} are left", n)
         value = s[:n]
         self._checks(value)
         return s[n:], value
 
     def _checks(self, value: bytes) -> None:
-        if self.at_least is not None and len(value) < self.at_least:
-            raise Broken
-        if self.at_most is not None and len(value) > self.at_most:
-            raise Broken
+        n = len(value)
+        if self.at_most is not None and n > self.at_most:
+            raise Broken(f"{{}} bytes are more than the {self.at_most} there may be", n)
+        if self.at_least is not None and n < self.at_least:
+            raise Broken(f"{{}} bytes are fewer than the {self.at_least} there must be", n)
         if self.strict:
             try:
                 value.decode()
             except UnicodeDecodeError:
-                raise Broken from None
+                raise Broken("it is no UTF-8") from None
         if self.printable and any(c < 0x20 or c == 0x7F for c in value):
-            raise Broken
+            raise Broken("it has a control character")
 
     def draw(self) -> Any:
         least = self.at_least or 0
@@ -492,12 +516,14 @@ class Late(GreedyBytes):
         return iter(())
 
 
-class Array(Kind):
+class Array(Sized):
     """A list of ``item`` (a kind or a Message class).
 
     Its count comes from the field ``count`` or a ``prefix`` of so many bytes; with ``until_zero`` the list ends
     at an integer of that many bytes that is zero and stands in place of an item; else it fills the region.
     """
+
+    count_word = "count"
 
     def __init__(
         self,
@@ -513,7 +539,7 @@ class Array(Kind):
     ) -> None:
         self.item = item  # first: Field.__init__ asks any2i
         super().__init__(name, [], **about)
-        self.count = count
+        self.sized_by = count
         self.prefix = prefix
         self.little = little
         self.until_zero = until_zero
@@ -531,17 +557,11 @@ class Array(Kind):
         return f"[{', '.join(self.item.i2repr(pkt, item) for item in x)}]" if shown else repr(x)
 
     def measure(self, pkt: Packet) -> int:
-        """The count that the field named by ``count`` must hold."""
         return len(pkt.getfieldval(self.name) or [])
 
     def takes(self, pkt: Packet, value: Any) -> bytes:
         items = [bytes(x) if isinstance(x, Packet) else cast(Kind, self.item).takes(pkt, x) for x in (value or [])]
-        body = b"".join(items)
-        if self.prefix is not None:
-            body = len(items).to_bytes(self.prefix, "little" if self.little else "big") + body
-        if self.until_zero is not None:
-            body += bytes(self.until_zero)
-        return body
+        return self.prefixed(len(items), b"".join(items) + bytes(self.until_zero or 0))
 
     def _one(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
         if isinstance(self.item, Kind):
@@ -550,31 +570,36 @@ class Array(Kind):
         return left, item
 
     def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
-        n: int | None = None
-        if self.prefix is not None:
-            if len(s) < self.prefix:
-                raise Broken
-            n = int.from_bytes(s[: self.prefix], "little" if self.little else "big")
-            s = s[self.prefix :]
-        elif self.count is not None:
-            n = said_by(pkt, self.count)
-        if n is not None and (n > len(s) // max(smallest(self.item), 1) or n > MAX_LIST_ITEMS):
-            raise Broken
+        n, s = self.said(pkt, s)
+        self.bounds(n, s)
         items: list[Any] = []
         while n is None or len(items) < n:
-            if n is None and self.until_zero is None and not s:
+            end = self.ending(s) if n is None else None
+            if end is not None:
+                s = s[end:]
                 break
-            if self.until_zero is not None:
-                if len(s) < self.until_zero:
-                    raise Broken
-                if not any(s[: self.until_zero]):
-                    s = s[self.until_zero :]
-                    break
             s, value = self._one(pkt, s)
             items.append(value)
-        if self.not_empty and not items:
-            raise Broken
+        self.fits(items)
         return s, items
+
+    def bounds(self, n: int | None, s: bytes) -> None:
+        """Raises Broken for a count that the bytes left cannot hold, before memory is taken."""
+        if n is not None and (n > len(s) // max(smallest(self.item), 1) or n > MAX_LIST_ITEMS):
+            raise Broken(f"{{}} elements are claimed, {len(s)} bytes are left", n)
+
+    def ending(self, s: bytes) -> int | None:
+        """How many bytes end a list without a count, if it ends here; None where an item follows."""
+        if self.until_zero is None:
+            return None if s else 0
+        if len(s) < self.until_zero:
+            raise Broken("the list has no end")
+        return None if any(s[: self.until_zero]) else self.until_zero
+
+    def fits(self, items: Sequence[Any]) -> None:
+        """Raises Broken for an empty list where none may be."""
+        if self.not_empty and not items:
+            raise Broken("the list is empty")
 
     def draw(self) -> Any:
         n = random.randint(1 if self.not_empty else 0, 3)
@@ -585,7 +610,7 @@ class Array(Kind):
         return [x for x in items if self.until_zero is None or any(bytes(x)[: self.until_zero])]
 
 
-class Nested(Kind):
+class Nested(Sized):
     """A region with a declared length whose bytes are one Message, read to the last of them."""
 
     def __init__(
@@ -599,13 +624,12 @@ class Nested(Kind):
     ) -> None:
         super().__init__(name, message(), column=None)
         self.message = message
-        self.length = length
+        self.sized_by = length
         self.prefix = prefix
         self.at_most = at_most
         self.holds_packets = 1
 
     def measure(self, pkt: Packet) -> int:
-        """The length that the field named by ``length`` must hold."""
         value = pkt.getfieldval(self.name)
         return len(b"" if value is None else bytes(value))
 
@@ -613,24 +637,26 @@ class Nested(Kind):
         body = b"" if value is None else bytes(value)
         if self.at_most is not None and len(body) > self.at_most:
             raise ValueError(f"{self.name} has {len(body)} bytes, but at most {self.at_most} may be")
-        return body if self.prefix is None else len(body).to_bytes(self.prefix, "big") + body
+        return self.prefixed(len(body), body)
 
     def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
-        if self.prefix is not None:
-            if len(s) < self.prefix:
-                raise Broken
-            n = int.from_bytes(s[: self.prefix], "big")
-            s = s[self.prefix :]
-        elif self.length is not None:
-            n = said_by(pkt, self.length)
-        else:
-            n = len(s)
-        if n > len(s) or (self.at_most is not None and n > self.at_most):
-            raise Broken
+        n, s = self.said(pkt, s)
+        n = self.bounds(n, s)
         inner, left = self.message.begin(s[:n])
-        if left:
-            raise Broken
+        self.ends(left)
         return s[n:], inner
+
+    def bounds(self, n: int | None, s: bytes) -> int:
+        """The length of the region in the bytes left: all of them where nothing says it. Raises Broken."""
+        n = len(s) if n is None else n
+        if n > len(s) or (self.at_most is not None and n > self.at_most):
+            raise Broken(f"{{}} bytes are claimed, {len(s)} are left", n)
+        return n
+
+    def ends(self, left: bytes) -> None:
+        """Raises Broken where the message leaves bytes of its region over."""
+        if left:
+            raise Broken(f"{len(left)} of its bytes are left over")
 
     def draw(self) -> Any:
         return self.message.random()
@@ -717,7 +743,7 @@ def smallest(item: "Kind | type[Message]") -> int:
     if isinstance(item, Array):
         return (item.prefix or 0) + (item.until_zero or 0)
     if isinstance(item, Nested):
-        return (item.prefix or 0) + (0 if item.length else smallest(item.message))
+        return (item.prefix or 0) + (0 if item.sized_by else smallest(item.message))
     if isinstance(item, Kind):
         return 0
     total = 0
@@ -819,12 +845,9 @@ class Message(Packet):
             if of is not None and any(f.name == of for f in cls.fields_desc):
                 composed.setdefault(of, []).append(field)
         cls.composed = composed
-        measured: set[str] = set()
+        measured = {getattr(bare(field), "sized_by", None) for field in cls.fields_desc}
         for field in cls.fields_desc:
-            kind = field.kind if isinstance(field, If) else field
-            measured.update(x for x in (getattr(kind, "length", None), getattr(kind, "count", None)) if x)
-        for field in cls.fields_desc:
-            kind = field.kind if isinstance(field, If) else field
+            kind = bare(field)
             if isinstance(kind, Number) and kind.name in measured:
                 kind.column = field.column = None
             elif isinstance(field, Number) and field.default is None and not isinstance(field, Length):
@@ -854,11 +877,10 @@ class Message(Packet):
     def _read(self, s: bytes) -> bytes:
         whole = s
         for field in self.fields_desc:
-            before = len(s)
+            left = len(s)
             s, value = field.gives(self, s)
             self.fields[field.name] = value
-            inner = field.kind if isinstance(field, If) else field
-            if isinstance(inner, Span) and inner.until is not None and value is not None and before == len(value):
+            if bare(field).is_last(value, left):
                 break
         self.raw_packet_cache = whole[: len(whole) - len(s)]
         # As Packet does it: a list changed in place must make the cached bytes stale.
