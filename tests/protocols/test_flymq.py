@@ -21,8 +21,8 @@ from scapy.packet import Raw
 from mqpcap.decode.columns import Reader, Spans, compiled
 from mqpcap.protocols import flymq
 from mqpcap.protocols.flymq import PROTOCOL, FlyMQ, FlyMQRequest
-from mqpcap.schema.fields import Message
 from mqpcap.schema.flaws import Flaw
+from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import Claim, Direction, Opening, Verdict
 
 HERE = Path(__file__).resolve().parents[1]

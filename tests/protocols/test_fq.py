@@ -36,8 +36,8 @@ from mqpcap.protocols.fq import (
     FqUnbindRequest,
     Word,
 )
-from mqpcap.schema.fields import Message
 from mqpcap.schema.flaws import Flaw
+from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import Claim, Direction, Evidence, Opening, SharedFacts, Verdict
 
 KEY = bytes(range(1, 128))

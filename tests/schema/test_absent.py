@@ -15,8 +15,9 @@ from mqpcap.errors import ProtocolError
 from mqpcap.explain import explanation
 from mqpcap.schema import fields as wire
 from mqpcap.schema.compiler import compile, compiled
-from mqpcap.schema.fields import I32, U8, Array, Bits, Bytes, GreedyBytes, If, Message, Nested, Text
+from mqpcap.schema.fields import I32, U8, Array, Bits, Bytes, GreedyBytes, If, Nested, Text
 from mqpcap.schema.flaws import Flaw
+from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import ANY, Claim, Envelope, Layout, MessageQueue, Verdict
 
 

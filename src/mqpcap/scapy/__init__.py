@@ -28,7 +28,8 @@ from mqpcap.protocols import names as protocol_names
 from mqpcap.protocols import protocols
 from mqpcap.scapy.session import MqSession, Seen, bodies, top
 from mqpcap.schema.compiler import Program, compiled
-from mqpcap.schema.fields import Broken, Cut, Message
+from mqpcap.schema.fields import Broken
+from mqpcap.schema.message import Cut, Message
 from mqpcap.schema.protocol import ANY, Layout, MessageQueue
 
 MAX_MESSAGES = 65536

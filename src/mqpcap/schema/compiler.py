@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from mqpcap.decode import bytecode
 from mqpcap.errors import ProtocolError
 from mqpcap.schema import fields
+from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import MessageQueue, Variant
 
 NUMBERS: dict[type, pa.DataType] = {
@@ -323,7 +324,7 @@ def _reserved() -> frozenset[str]:
     """Names that Scapy or Python own: a field called so would be silently shadowed (pkt.payload, pkt.time)."""
     import keyword
 
-    return frozenset(dir(fields.Message)) | frozenset(keyword.kwlist)
+    return frozenset(dir(Message)) | frozenset(keyword.kwlist)
 
 
 RESERVED = _reserved()

@@ -389,11 +389,11 @@ class MessageQueue:
     was changed are, from so many bytes on or where they begin with a zero byte (of a length)."""
 
     def __post_init__(self) -> None:
-        from mqpcap.schema import fields  # the one seam to Scapy; here so that plain data needs none of it
+        from mqpcap.schema import message  # the one seam to Scapy; here so that plain data needs none of it
 
         for layout in self.layouts:
-            fields.attach(layout)
-        fields.adopt(self)
+            message.attach(layout)
+        message.adopt(self)
 
     def layout(self, name: str) -> Layout:
         """The layout of that name; KeyError if there is none."""
