@@ -188,9 +188,9 @@ ALL = _behind(0)
 def holds_secrets(protocol: MessageQueue, op: int | None = None) -> bool:
     """Whether the protocol has a field that must not be shown, in messages of one operation if ``op`` is given."""
     return any(
-        _may_hold_secret(variant if isinstance(variant, type) else variant.message)
+        _may_hold_secret(variant.message)
         for layout in protocol.layouts
-        for number, variants in layout.bodies.items()
+        for number, variants in layout.variants.items()
         if op is None or number in (op, ANY)
         for variant in variants
     )
@@ -266,13 +266,12 @@ def _attempts(protocol: MessageQueue, layout: Layout, data: bytes, inside: bool)
         frame_len = _frame_len(layout.header, walk)
     operation = layout.names.get(op) or (None if op == ANY else f"operation {op}")
     begun = replace(begun, operation=operation, items=tuple(walk.items), frame_len=frame_len)
-    variants: Sequence[Variant | type] = layout.bodies.get(op, layout.bodies.get(ANY, ()))
+    variants = layout.variants_of(op)
     if not variants:
         yield _failed(begun, f"the layout has no operation {op}")
     packed = layout.packed is not None and bool(int(str(walk.values[layout.packed[0]])) & layout.packed[1])
     for variant in variants:
-        cls, dialect = (variant, None) if isinstance(variant, type) else (variant.message, variant.dialect)
-        attempt = replace(begun, message=_title(cls), dialect=dialect or layout.dialect)
+        attempt = replace(begun, message=_title(variant.message), dialect=variant.dialect or layout.dialect)
         if frame_len is not None and frame_len > len(data):
             attempt = _failed(attempt, f"its length says {frame_len} bytes, {len(data)} are here")
         attempt = _with_body(protocol, layout, variant, attempt, data[:frame_len], walk.at, packed)
@@ -283,7 +282,7 @@ def _attempts(protocol: MessageQueue, layout: Layout, data: bytes, inside: bool)
 
 
 def _with_body(
-    protocol: MessageQueue, layout: Layout, variant: Variant | type, begun: Attempt, frame: bytes, at: int, packed: bool
+    protocol: MessageQueue, layout: Layout, variant: Variant, begun: Attempt, frame: bytes, at: int, packed: bool
 ) -> Attempt:
     """The attempt with the body, which begins at ``at`` of the frame, read by a variant."""
     body = _Walk(frame, at, False)
@@ -294,7 +293,7 @@ def _with_body(
             return _failed(begun, f"the body {what}")
         body = _Walk(inflated, 0, True)
     try:
-        body.message(variant if isinstance(variant, type) else variant.message, 0)
+        body.message(variant.message, 0)
         body.ends(layout, variant)
     except _Misfit as misfit:
         attempt = replace(begun, items=(*begun.items, *body.items))
@@ -470,7 +469,7 @@ class _Walk:
             self.items.insert(place, whole)
         return value
 
-    def ends(self, layout: Layout, variant: Variant | type) -> None:
+    def ends(self, layout: Layout, variant: Variant) -> None:
         """Takes what is behind the last field where the layout allows it; else nothing may be there."""
         left = self.end - self.at
         if not left:

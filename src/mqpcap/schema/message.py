@@ -344,8 +344,7 @@ class Message(Packet):
         """Whether the message may be sent in a direction, by its header and body; one of no layout may be either."""
         said: dict[str, set[type]] = {}
         for layout in self.layouts:
-            readings = (r for rs in layout.bodies.values() for r in rs)
-            said.setdefault(layout.direction, set()).update(r if isinstance(r, type) else r.message for r in readings)
+            said.setdefault(layout.direction, set()).update(layout.messages())
         body = type(self.payload)
         by_body = any(body in classes for classes in said.values())
         return not said or (body in said.get(direction, ()) if by_body else direction in said)
@@ -445,8 +444,8 @@ class Message(Packet):
             if (name and layout.name != name) or (direction and layout.direction != direction):
                 continue
             op = self.fields.get(layout.op) if layout.op else -1
-            for variant in layout.bodies.get(-1 if op is None else op, layout.bodies.get(-1, ())):
-                yield layout, (variant if isinstance(variant, type) else variant.message), layout.may_leave(variant)
+            for variant in layout.variants_of(-1 if op is None else op):
+                yield layout, cast("type[Message]", variant.message), layout.may_leave(variant)
 
     server_ports: ClassVar[frozenset[int]] = frozenset()
 
@@ -498,9 +497,9 @@ def attach(layout: "Layout") -> None:
         fields = {f.name for f in cast("type[Message]", header).fields_desc}
         if layout.op is None:
             continue
-        for op, variants in layout.bodies.items():
+        for op, variants in layout.variants.items():
             for variant in variants:
-                cls = cast("type[Message]", variant if isinstance(variant, type) else variant.message)
+                cls = cast("type[Message]", variant.message)
                 announced = {layout.op: op} if op >= 0 else {}
                 announced |= {k: v for k, v in cls.announced.items() if k in fields}
                 if announced and header not in cls.__dict__.get("_overload_fields", {}):
@@ -510,7 +509,6 @@ def attach(layout: "Layout") -> None:
 def adopt(protocol: "MessageQueue") -> None:
     """Tell the classes that messages of a protocol begin with, and those they derive from, whose they are."""
     for layout in protocol.layouts:
-        readings = [r if isinstance(r, type) else r.message for rs in layout.bodies.values() for r in rs]
-        for front in readings if layout.header is None else [layout.header]:
+        for front in layout.messages() if layout.header is None else [layout.header]:
             for cls in front.__mro__[: front.__mro__.index(Message)]:
                 cls.of_protocol = protocol  # type: ignore[attr-defined]  # a Message class
