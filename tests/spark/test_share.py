@@ -106,7 +106,7 @@ def test_share_without_the_login_asks_for_it_and_hears_it(tmp_path: Path) -> Non
 
 def test_fact_is_found_at_its_own_server_first_and_never_before_it_was_told() -> None:
     def of(port: int) -> Evidence:
-        return Evidence(port, "10.0.0.1", port, True, 0)
+        return Evidence(port, "10.0.0.1", port, 0)
 
     shared = SharedFacts()
     shared.tell(b"key", of(1), 100, "one")

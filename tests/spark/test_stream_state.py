@@ -472,7 +472,7 @@ def test_servers_stay_known_when_their_connections_are_forgotten(tmp_path: Path)
     reader.rest()
 
     kept, _ = reader.kept()
-    assert set(kept.framer.servers) == {("blipmq", "10.9.0.1", 7777)}
+    assert set(kept.framer.detector.servers) == {("blipmq", "10.9.0.1", 7777)}
     assert len(kept.framer.talks) == 1
 
 

@@ -19,23 +19,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import case_when, is_in, low_words, true
-from mqpcap.schema.fields import (
-    I32,
-    I64,
-    U8,
-    U32,
-    U64,
-    Array,
-    Bool,
-    Bytes,
-    GreedyText,
-    If,
-    Kind,
-    Length,
-    Message,
-    Nested,
-    Text,
-)
+from mqpcap.schema.fields import I32, I64, U8, U32, U64, Array, Bool, Bytes, GreedyText, If, Kind, Length, Nested, Text
+from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import (
     Claim,
     Derived,

@@ -26,7 +26,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import case_when, is_in, true
-from mqpcap.schema.fields import U8, U16, U32, Address, Array, Bytes, GreedyText, If, Kind, Message, Nested, Text
+from mqpcap.schema.fields import U8, U16, U32, Address, Array, Bytes, GreedyText, If, Kind, Nested, Text
+from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import (
     ANY,
     DIRECTIONS,

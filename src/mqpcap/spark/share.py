@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from mqpcap.capture import Capture, Window
 from mqpcap.correlate import Batch, Closing, Correlation
 from mqpcap.decode.columns import Records
-from mqpcap.decode.framing import Frames, Server, Told
+from mqpcap.decode.detection import Server, Told
+from mqpcap.decode.frames import Frames
 from mqpcap.errors import CaptureError
 from mqpcap.pipeline import CapturePipeline, Emit, Options, Output, taken, taken_frames
 from mqpcap.protocols import protocols
@@ -230,7 +231,7 @@ class Share(CapturePipeline):
     def told(self) -> Heard:
         """What it knows for others."""
         facts = {name: tuple(shared.told()) for name, shared in self.shared.items()}
-        return Heard(frozenset(self.framer.servers.items()), facts)
+        return Heard(frozenset(self.framer.detector.servers.items()), facts)
 
     @property
     def asked(self) -> list[tuple[str, str]]:
@@ -240,7 +241,7 @@ class Share(CapturePipeline):
     @property
     def doubted(self) -> list[Server]:
         """Servers that a connection asked for and were not told."""
-        return sorted(self.framer.doubted)
+        return sorted(self.framer.detector.doubted)
 
     # -- one table, as it is read --------------------------------------------------------------------------
 
@@ -274,7 +275,7 @@ def heard(capture: Capture, options: Options) -> Heard:
     listener.rows_of_captures = MessageCounts(capture)
     listener.run()
     facts = {name: tuple(shared.told()) for name, shared in listener.shared.items()}
-    return Heard(frozenset(listener.framer.servers.items()), facts)
+    return Heard(frozenset(listener.framer.detector.servers.items()), facts)
 
 
 def connection_keys(capture: Capture, wanted: Wanted) -> NDArray[np.int64]:

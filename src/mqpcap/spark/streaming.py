@@ -51,7 +51,7 @@ from mqpcap.capture.chains import rotated_name
 from mqpcap.correlate import Batch, Correlation
 from mqpcap.correlate.rules import lanes
 from mqpcap.decode.columns import Records
-from mqpcap.decode.framing import Frames
+from mqpcap.decode.frames import Frames
 from mqpcap.errors import CaptureError, one_line
 from mqpcap.pipeline import Options, Output, Tables
 from mqpcap.protocols import protocols
@@ -112,7 +112,7 @@ class Carried(Tables):
         for shared in self.shared.values():
             shared.forget(ids)
         self.assembler.forget(over)
-        self.framer.doubted = set()
+        self.framer.detector.doubted = set()
 
     def _read(self, found: Sequence[Frames]) -> Iterator[tuple[Frames, Records]]:
         names = self.wanted.protocols

@@ -20,7 +20,7 @@ import pyarrow as pa
 from mqpcap import memory
 from mqpcap.capture import Capture
 from mqpcap.correlate import Correlation
-from mqpcap.decode.framing import Server
+from mqpcap.decode.detection import Server
 from mqpcap.errors import CaptureError, one_line
 from mqpcap.pipeline import Options, Output, with_capture
 from mqpcap.schema.protocol import MessageQueue

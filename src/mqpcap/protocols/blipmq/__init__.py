@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from mqpcap.arrays import case_when, is_in
 from mqpcap.protocols.blipmq import correlation
-from mqpcap.schema.fields import U8, U16, U32, U64, Bits, Bytes, GreedyBytes, If, Length, Message, Text
+from mqpcap.schema.fields import U8, U16, U32, U64, Bits, Bytes, GreedyBytes, If, Length, Text
+from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import (
     Claim,
     ConnectionFacts,

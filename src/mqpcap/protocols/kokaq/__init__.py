@@ -39,22 +39,8 @@ from mqpcap.protocols.kokaq.splitter import (
     Frames,
     legal,
 )
-from mqpcap.schema.fields import (
-    U8,
-    U16,
-    U16LE,
-    U32,
-    U32LE,
-    Array,
-    Bits,
-    Bytes,
-    GreedyBytes,
-    If,
-    Kind,
-    Message,
-    Nested,
-    read_direction,
-)
+from mqpcap.schema.fields import U8, U16, U16LE, U32, U32LE, Array, Bits, Bytes, GreedyBytes, If, Kind, Nested
+from mqpcap.schema.message import Message, read_direction
 from mqpcap.schema.protocol import (
     ANY,
     DIRECTIONS,

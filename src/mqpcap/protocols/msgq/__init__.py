@@ -32,7 +32,8 @@ from mqpcap.arrays import case_when, is_in, true
 from mqpcap.protocols.msgq import tree
 from mqpcap.protocols.msgq.documents import ROUTING, columns
 from mqpcap.protocols.msgq.kinds import Json, Tree
-from mqpcap.schema.fields import U16, U32, Broken, Kind, Length, Message, Nested
+from mqpcap.schema.fields import U16, U32, Broken, Kind, Length, Nested
+from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import (
     ANY,
     Claim,
