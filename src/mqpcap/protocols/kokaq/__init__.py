@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from types import new_class
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
@@ -162,111 +163,51 @@ class Kokaq(Message):
         return (s[:at], s[at:] or None) if at >= 0 else (s, None)
 
 
-class KokaqRequest(Kokaq):
-    """The 12 bytes a request begins with; ``tag`` says what follows."""
+def _headers(
+    name: str,
+    title: str,
+    about: str,
+    begins: Sequence[Kind] = (*_BEGINS, *_TYPE, U32("opaque")),
+    ends: Sequence[Kind] = _TAGGED,
+    type_rq: tuple[int, int] = (0x06, 0x05),
+) -> tuple[type[Message], type[Message]]:
+    """The headers of requests and of answers in one form: what stands before and behind the operation, and byte 3."""
 
-    name = "Kokaq request"
-    fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), *_REQUEST, *_TAGGED]
+    def one(side: str, operation: Sequence[Kind], byte_3: int) -> type[Message]:
+        own: dict[str, Any] = {"__doc__": f"What {side.lower()}s begin with: {about}.", "__module__": __name__}
+        own |= {"name": f"Kokaq {title.format(side.lower())}", "fields_desc": [*begins, *operation, *ends]}
+        return new_class(name.format(side), (Kokaq,), exec_body=lambda body: body.update(own | {"type_rq": byte_3}))
 
-
-class KokaqAnswer(Kokaq):
-    """The 12 bytes an answer begins with: status and reason where the request has its client."""
-
-    name = "Kokaq answer"
-    type_rq = 0x05
-    fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), *_ANSWER, *_TAGGED]
-
-
-class KokaqRequestLsb(Kokaq):
-    """A request with the bits of its fourth byte counted from the right."""
-
-    name = "Kokaq request, lsb"
-    fields_desc = [*_BEGINS, *_TYPE_LSB, U32("opaque"), *_REQUEST, *_TAGGED]
+    return one("Request", _REQUEST, type_rq[0]), one("Answer", _ANSWER, type_rq[1])
 
 
-class KokaqAnswerLsb(Kokaq):
-    """An answer with the bits of its fourth byte counted from the right."""
+_LSB = (*_BEGINS, *_TYPE_LSB, U32("opaque"))
+_LITTLE = (*_BEGINS_LE, *_TYPE, U32LE("opaque"))
+_SIZED = (*_BEGINS, *_TYPE, U32("size"), U32("opaque"))
 
-    name = "Kokaq answer, lsb"
-    type_rq = 0x41
-    fields_desc = [*_BEGINS, *_TYPE_LSB, U32("opaque"), *_ANSWER, *_TAGGED]
-
-
-class KokaqRequest16(Kokaq):
-    """A request as "Simple Request" draws it: a 16-bit opaque, nothing behind it."""
-
-    name = "Kokaq request, 16-bit opaque"
-    fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), *_REQUEST, *_WIDE]
-
-
-class KokaqAnswer16(Kokaq):
-    """An answer with a 16-bit opaque."""
-
-    name = "Kokaq answer, 16-bit opaque"
-    type_rq = 0x05
-    fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), *_ANSWER, *_WIDE]
-
-
-class KokaqRequest16Lsb(Kokaq):
-    """A request with a 16-bit opaque, bits counted from the right."""
-
-    name = "Kokaq request, 16-bit opaque, lsb"
-    fields_desc = [*_BEGINS, *_TYPE_LSB, U32("opaque"), *_REQUEST, *_WIDE]
-
-
-class KokaqAnswer16Lsb(Kokaq):
-    """An answer with a 16-bit opaque, bits counted from the right."""
-
-    name = "Kokaq answer, 16-bit opaque, lsb"
-    type_rq = 0x41
-    fields_desc = [*_BEGINS, *_TYPE_LSB, U32("opaque"), *_ANSWER, *_WIDE]
-
-
-class KokaqLERequest(Kokaq):
-    """The first codec's request: the same 12 bytes, little-endian."""
-
-    name = "Kokaq go1 request"
-    type_rq = 0x05  # const.go:20-22: two-way is 1, as response is
-    fields_desc = [*_BEGINS_LE, *_TYPE, U32LE("opaque"), *_REQUEST, *_TAGGED]
-
-
-class KokaqLEAnswer(Kokaq):
-    """The first codec's answer."""
-
-    name = "Kokaq go1 answer"
-    type_rq = 0x05
-    fields_desc = [*_BEGINS_LE, *_TYPE, U32LE("opaque"), *_ANSWER, *_TAGGED]
-
-
-class KokaqLERequest16(Kokaq):
-    """A little-endian request whose last two bytes are one opaque."""
-
-    name = "Kokaq go1 request, 16-bit opaque"
-    type_rq = 0x05
-    fields_desc = [*_BEGINS_LE, *_TYPE, U32LE("opaque"), *_REQUEST, *_WIDE_LE]
-
-
-class KokaqLEAnswer16(Kokaq):
-    """A little-endian answer whose last two bytes are one opaque."""
-
-    name = "Kokaq go1 answer, 16-bit opaque"
-    type_rq = 0x05
-    fields_desc = [*_BEGINS_LE, *_TYPE, U32LE("opaque"), *_ANSWER, *_WIDE_LE]
-
-
-class KokaqSizedRequest(Kokaq):
-    """The older draft's request: 12 bytes in front of the operation, with the message's size. Never seen sent."""
-
-    name = "Kokaq sized request"
-    fields_desc = [*_BEGINS, *_TYPE, U32("size"), U32("opaque"), *_REQUEST, *_TAGGED]
-
-
-class KokaqSizedAnswer(Kokaq):
-    """The older draft's answer (the picture that begins at 12)."""
-
-    name = "Kokaq sized answer"
-    type_rq = 0x05
-    fields_desc = [*_BEGINS, *_TYPE, U32("size"), U32("opaque"), *_ANSWER, *_TAGGED]
+_HEADERS = KokaqRequest, KokaqAnswer = _headers("Kokaq{}", "{}", "12 bytes, as pictures and codecs have them")
+_HEADERS_LSB = KokaqRequestLsb, KokaqAnswerLsb = _headers(
+    "Kokaq{}Lsb", "{}, lsb", "the bits of byte 3 are counted from the right", _LSB, type_rq=(0x81, 0x41)
+)
+_HEADERS_16 = KokaqRequest16, KokaqAnswer16 = _headers(
+    "Kokaq{}16",
+    "{}, 16-bit opaque",
+    'as "Simple Request" draws it, one opaque of 16 bits and nothing behind',
+    ends=_WIDE,
+)
+_HEADERS_16_LSB = KokaqRequest16Lsb, KokaqAnswer16Lsb = _headers(
+    "Kokaq{}16Lsb", "{}, 16-bit opaque, lsb", "the same, bits counted from the right", _LSB, _WIDE, type_rq=(0x81, 0x41)
+)
+# const.go:20-22: two-way is 1, as response is.
+_HEADERS_LE = KokaqLERequest, KokaqLEAnswer = _headers(
+    "KokaqLE{}", "go1 {}", "the first codec's 12 bytes, little-endian", _LITTLE, type_rq=(0x05, 0x05)
+)
+_HEADERS_LE_16 = KokaqLERequest16, KokaqLEAnswer16 = _headers(
+    "KokaqLE{}16", "go1 {}, 16-bit opaque", "the same with one opaque at the end", _LITTLE, _WIDE_LE, (0x05, 0x05)
+)
+_HEADERS_SIZED = KokaqSizedRequest, KokaqSizedAnswer = _headers(
+    "KokaqSized{}", "sized {}", "with the message's size, as the older draft has it; never seen sent", _SIZED
+)
 
 
 class KokaqSimple(Message):
@@ -973,19 +914,16 @@ _DOC_BODIES: Mapping[str, tuple[type[Message], ...]] = {
 def _layouts() -> Iterator[Layout]:
     """By direction and form; a connection begins in those that have the splitter."""
     for i, d in enumerate(DIRECTIONS):
-        request = (KokaqRequest, KokaqAnswer)[i], (KokaqRequestLsb, KokaqAnswerLsb)[i]
-        request_16 = (KokaqRequest16, KokaqAnswer16)[i], (KokaqRequest16Lsb, KokaqAnswer16Lsb)[i]
         for form, bodies in _DOC_BODIES.items():
-            for bits, header in zip(("", "_lsb"), request_16 if "16" in form else request, strict=True):
-                splitter_ = SPLITS[d] if form + bits == "doc" else None
-                yield _layout(f"{d}_{form}{bits}", d, header, bodies, "doc", DOC_OPS, splitter_)
-        little = (KokaqLERequest, KokaqLEAnswer)[i], (KokaqLERequest16, KokaqLEAnswer16)[i]
-        yield _layout(f"{d}_go1", d, little[0], (KokaqSimple, KokaqLEPayload, KokaqLEMetadata), "go1")
-        yield _layout(f"{d}_go1_plain", d, little[0], (KokaqLEPlainPayload,), "go1")
-        yield _layout(f"{d}_go1_simple16", d, little[1], (KokaqSimple,), "go1")
+            headers = (_HEADERS_16, _HEADERS_16_LSB) if form == "doc_simple16" else (_HEADERS, _HEADERS_LSB)
+            for bits, header in zip(("", "_lsb"), headers, strict=True):
+                splits = SPLITS[d] if form + bits == "doc" else None
+                yield _layout(f"{d}_{form}{bits}", d, header[i], bodies, "doc", DOC_OPS, splits)
+        yield _layout(f"{d}_go1", d, _HEADERS_LE[i], (KokaqSimple, KokaqLEPayload, KokaqLEMetadata), "go1")
+        yield _layout(f"{d}_go1_plain", d, _HEADERS_LE[i], (KokaqLEPlainPayload,), "go1")
+        yield _layout(f"{d}_go1_simple16", d, _HEADERS_LE_16[i], (KokaqSimple,), "go1")
         yield _layout(f"{d}_lean", d, KokaqLean, ((KokaqLeanRequest, KokaqLeanAnswer)[i],), "lean")
-        sized = (KokaqSizedRequest, KokaqSizedAnswer)[i]
-        yield _layout(f"{d}_sized", d, sized, _DOC_BODIES["doc"], "sized", DOC_OPS)
+        yield _layout(f"{d}_sized", d, _HEADERS_SIZED[i], _DOC_BODIES["doc"], "sized", DOC_OPS)
 
 
 def _layout(
