@@ -797,86 +797,59 @@ def _metadata(entries: pa.Array, codec: NDArray[np.bool_]) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), named, mask=pc.is_null(entries) if entries.null_count else None)
 
 
-# Bits that a field and its absence need in a big-endian frame, and the orders of four tags.
-_BITS = {"opcode": 9, "client": 9, "status": 5, "reason": 5, "message_type": 7, "rq": 3}
-_ORDER_BITS = 10
-
-
-def _ambiguities(raw: Raw, forms: Sequence[str], readings: Sequence[Reading], is_doc: NDArray[np.bool_]) -> pa.Array:
-    """``field:number`` for every number of a big-endian frame whose meaning rests on an unproven choice."""
-    if not is_doc.any():
-        return pa.array([[]], pa.list_(pa.string())).take(pa.array(np.zeros(raw.n, np.int64)))
-    columns = {name: raw.numbers(name) for name in _BITS}
-    orders = _tag_orders(raw)
-    different = list(dict.fromkeys(readings))
-    reading = np.array([different.index(x) for x in readings], np.int64)[raw.of]
-    # A number per row, equal only for rows of the same layout, reading, values and doubtful tags.
-    key = np.where(is_doc, raw.layout * len(different) + reading + 1, 0)
-    for name, (value, present) in columns.items():
-        key = key << _BITS[name] | np.where(is_doc & present, value + 1, 0)
-    encoded = pa.array(key << _ORDER_BITS | orders).dictionary_encode()
-    which = encoded.indices.to_numpy()
-    example = np.zeros(len(encoded.dictionary), np.int64)
-    example[which] = np.arange(raw.n)
-    lists: list[list[str]] = []
-    for row in example.tolist():
-        values = [int(value[row]) if present[row] else None for value, present in columns.values()]
-        tags = list(_tags(int(orders[row])))
-        form = forms[raw.layout[row]]
-        lists.append(_ambiguous(form, different[reading[row]], values, tags) if is_doc[row] else [])
-    return pa.array(lists, pa.list_(pa.string())).take(pa.array(which))
-
-
-def _tag_orders(raw: Raw) -> NDArray[np.int64]:
-    """Which of the doubtful metadata tags each row has, in order of their first entry: a number that `_tags` reads."""
-    row, tag = raw.items("entries", "tag")
-    at = np.flatnonzero((tag >= _DOUBTFUL[0]) & (tag <= _DOUBTFUL[-1]))
-    first = at[np.sort(np.unique(row[at] << 8 | tag[at], return_index=True)[1])]
-    row, digit = row[first], tag[first] - _DOUBTFUL[0] + 1
-    out = np.zeros(raw.n, np.int64)
-    np.add.at(out, row, digit * (len(_DOUBTFUL) + 1) ** (np.arange(len(row)) - np.searchsorted(row, row)))
-    return out
-
-
-def _tags(order: int) -> Iterator[int]:
-    """The tags that a number of `_tag_orders` stands for."""
-    while order:
-        order, digit = divmod(order, len(_DOUBTFUL) + 1)
-        yield _DOUBTFUL[digit - 1]
-
-
-_DOUBTFUL = (6, 7, 8, 9)
-"""Metadata tags that the document and the codec name differently."""
-# Numbers that the document and the codec read differently, and those the document itself gives twice.
+# Numbers that the document and the codec read differently, and those the document itself gives twice. Of metadata they
+# are tags.
 _AMBIGUOUS: Mapping[Numbering, Mapping[str, tuple[int, ...]]] = {
     "open": {
         "opcode": (5, 7, 8),
         "client": (1, 2, 3, 4),
         "status": (1, 2, 3),
         "reason": (3,),
-        "metadata": _DOUBTFUL,
+        "metadata": (6, 7, 8, 9),
     },
     "doc": {"opcode": (5,), "reason": (3,)},
     "codec": {},
 }
 
 
-def _ambiguous(form: str, reading: Reading, values: Sequence[int | None], tags: Sequence[int]) -> list[str]:
-    opcode, client, status, reason, message_type, rq = values
-    found: list[str] = []
-    open_ones = _AMBIGUOUS[reading.numbering]
-    for name, value in (("opcode", opcode), ("client", client), ("status", status), ("reason", reason)):
-        if value in open_ones.get(name, ()):
-            found.append(f"{name}:{value}")
-    found += [f"metadata:{t}" for t in tags if t in open_ones.get("metadata", ())]
-    if reading.order == "open" and message_type == 0 and rq:
-        # Bytes 1 to 3 read the other way round: type 1 to 3, rq 0.
-        found += ["message_type:0", f"rq:{rq}"]
-    if form.startswith("doc_swapped"):
-        found.append("tag")
-    if form.startswith("doc_bytes"):
-        found.append("field_count")
-    return found
+def _ambiguities(raw: Raw, forms: Sequence[str], readings: Sequence[Reading], is_doc: NDArray[np.bool_]) -> pa.Array:
+    """``field:number`` for every number of a big-endian frame whose meaning rests on an unproven choice."""
+    if not is_doc.any():
+        return pa.array([[]], pa.list_(pa.string())).take(pa.array(np.zeros(raw.n, np.int64)))
+    words: list[str] = []
+    rows: list[NDArray[np.int64]] = []
+    codes: list[NDArray[np.int64]] = []
+
+    def say(word: str, *conditions: NDArray[np.bool_]) -> None:
+        rows.append(np.flatnonzero(np.logical_and.reduce([is_doc, *conditions])))
+        codes.append(np.full(len(rows[-1]), len(words)))
+        words.append(word)
+
+    numbering_of = np.array([list(_AMBIGUOUS).index(x.numbering) for x in readings], np.int64)[raw.of]
+    by_numbering = {name: numbering_of == i for i, name in enumerate(_AMBIGUOUS)}
+    for name, (numbering, fields) in product(("opcode", "client", "status", "reason"), _AMBIGUOUS.items()):
+        value, present = raw.numbers(name)
+        for number in fields.get(name, ()):
+            say(f"{name}:{number}", by_numbering[numbering], present, value == number)
+    doubtful = _AMBIGUOUS["open"]["metadata"]
+    row, tag = raw.items("entries", "tag")
+    at = np.flatnonzero(np.isin(tag, doubtful) & (is_doc & by_numbering["open"])[row])
+    at = at[np.sort(np.unique(row[at] << 8 | tag[at], return_index=True)[1])]  # each tag once, where it is first
+    rows.append(row[at])
+    codes.append(len(words) + tag[at] - doubtful[0])
+    words += [f"metadata:{number}" for number in doubtful]
+    # Bytes 1 to 3 read the other way round: type 1 to 3, rq 0.
+    (message_type, has_type), (rq, _) = raw.numbers("message_type"), raw.numbers("rq")
+    either = _each(readings, raw.of, lambda x: x.order == "open") & has_type & (message_type == 0)
+    say("message_type:0", either, rq > 0)
+    for number in (1, 2, 3):
+        say(f"rq:{number}", either, rq == number)
+    say("tag", _each(forms, raw.layout, lambda form: form.startswith("doc_swapped")))
+    say("field_count", _each(forms, raw.layout, lambda form: form.startswith("doc_bytes")))
+    of = np.concatenate(rows)
+    said = np.concatenate(codes)[np.argsort(of, kind="stable")]
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(of, minlength=raw.n))]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(words, pa.string()).take(pa.array(said)))
 
 
 def envelope(table: pa.Table) -> dict[str, pa.Array]:
