@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import case_when, is_in, low_words, true
+from mqpcap.arrays import case_when, is_in, low_words, relisted, true
 from mqpcap.schema.fields import (
     I32,
     I64,
@@ -871,14 +871,6 @@ def _verdict(opening: Opening) -> tuple[Verdict, str]:
     return Verdict.WAIT, "no messages in a row yet"
 
 
-def _names_in(structs: pa.ListArray, field: str) -> pa.ListArray:
-    """The lists of one text field of lists of structs."""
-    lengths = pc.fill_null(pc.list_value_length(structs), 0).to_numpy(zero_copy_only=False)
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    names = structs.flatten().field(field)
-    return pa.ListArray.from_arrays(pa.array(offsets), names, mask=pc.is_null(structs))
-
-
 def _inner_values(raw: Raw) -> pa.Array:
     """The values out of stored records: server.go sends the whole record, so its framing is inside the value.
 
@@ -914,20 +906,21 @@ def derive(raw: Raw) -> Mapping[str, pa.Array]:
     page = raw.array("page_offset").cast(pa.decimal128(20, 0))
     return {
         "offset": pc.coalesce(raw.array("offset"), page),
-        "topics": pc.coalesce(raw.array("topics"), _names_in(raw.array("topic_partitions"), "topic")),
-        "roles": pc.coalesce(raw.array("roles"), _names_in(raw.array("role_list"), "name")),
+        "topics": pc.coalesce(raw.array("topics"), _names(raw.array("topic_partitions"), "topic")),
+        "roles": pc.coalesce(raw.array("roles"), _names(raw.array("role_list"), "name")),
         "inner_value": _inner_values(raw),
     }
 
 
+def _names(structs: pa.ListArray, field: str) -> pa.ListArray:
+    return relisted(structs, structs.flatten().field(field))
+
+
 def _record_bytes(records: pa.ListArray) -> pa.Array:
-    """The sum of the values' lengths of each list of records."""
-    lengths = pc.fill_null(pc.binary_length(records.flatten().field("value")), 0).to_numpy(zero_copy_only=False)
-    ends = np.concatenate([[0], np.cumsum(lengths.astype(np.int64))])
-    counts = pc.fill_null(pc.list_value_length(records), 0).to_numpy(zero_copy_only=False)
-    places = np.concatenate([[0], np.cumsum(counts.astype(np.int64))])
-    sums = ends[places[1:]] - ends[places[:-1]]
-    return pa.array(sums, pa.int64(), mask=pc.is_null(records).to_numpy(zero_copy_only=False))
+    """How many bytes the values of each list of records have together."""
+    lengths = pc.fill_null(pc.binary_length(records.flatten().field("value")), 0)
+    sums = np.bincount(pc.list_parent_indices(records), lengths, len(records)).astype(np.int64)
+    return pa.array(sums, mask=pc.is_null(records).to_numpy(zero_copy_only=False))
 
 
 def envelope(table: pa.Table) -> Mapping[str, pa.Array]:

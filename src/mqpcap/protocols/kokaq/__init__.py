@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import case_when, factorize, true
+from mqpcap.arrays import case_when, factorize, relisted, true
 from mqpcap.protocols.kokaq import splitter
 from mqpcap.protocols.kokaq.splitter import (
     HEADER_BYTES,
@@ -788,13 +788,11 @@ def readable(name: bytes, little: bool = False) -> str:
 def _metadata(entries: pa.Array, codec: NDArray[np.bool_]) -> pa.Array:
     """The entries with their names."""
     items = entries.flatten()
-    lengths = pc.fill_null(pc.list_value_length(entries), 0).to_numpy().astype(np.int64)
     tags = items.field("tag")
-    values = tags.to_numpy().astype(np.int64)
-    names = _named((values, np.ones(len(values), np.bool_)), np.repeat(codec, lengths), DOC_METADATA, CODEC_METADATA)
+    values, of = tags.to_numpy().astype(np.int64), pc.list_parent_indices(entries).to_numpy()
+    names = _named((values, np.ones(len(values), np.bool_)), codec[of], DOC_METADATA, CODEC_METADATA)
     named = pa.StructArray.from_arrays([tags, names, items.field("value")], names=["tag", "name", "value"])
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), named, mask=pc.is_null(entries) if entries.null_count else None)
+    return relisted(entries, named)
 
 
 # Numbers that the document and the codec read differently, and those the document itself gives twice. Of metadata they
