@@ -383,37 +383,37 @@ _VERDICTS: tuple[Literal["more", "message", "bad"], ...] = ("more", "message", "
 FORMS = ("doc", "doc_swapped", "doc_bytes", "doc_simple16", "go1", "go1_plain", "go1_simple16", "lean")
 """What a frame may be read as; each direction has a layout for each."""
 
-# By magic and tag the variants, and what tells that one is right: the first that ends at a head or at the end. The last
-# is taken as it is (2.7, 2.8, 2.11, 2.12, 2.15). Of a component's tags the document has two readings.
+# Variants by magic and tag: the form, how its end is computed, what must follow. The first that fits is taken, the last
+# without a condition (2.7, 2.8, 2.11, 2.12, 2.15). The document reads a component's tags in two ways.
 RULE_OF_ENDS: Mapping[tuple[str, int], tuple[tuple[str, str, str], ...]] = {
     ("big", 0): (("lean", "lean", "anything"), ("doc", "header", "anything")),
     ("big", METADATA): (
-        ("doc_simple16", "header", "three of a head"),
+        ("doc_simple16", "header", "three bytes"),
         ("doc", "entries", "padding"),
-        ("doc_bytes", "block", "head"),
-        ("doc_swapped", "payload", "head, uncut"),
+        ("doc_bytes", "block", "boundary"),
+        ("doc_swapped", "payload", "boundary, uncut"),
         ("doc", "entries", "anything"),
     ),
     ("big", PAYLOAD): (
-        ("doc_simple16", "header", "three of a head"),
+        ("doc_simple16", "header", "three bytes"),
         ("doc", "payload", "padding"),
-        ("doc_swapped", "entries", "head, uncut"),
+        ("doc_swapped", "entries", "boundary, uncut"),
         ("doc", "payload", "anything"),
     ),
-    ("big", OTHER): (("doc", "next head", "anything"), ("doc_simple16", "header", "anything")),
+    ("big", OTHER): (("doc", "next header", "anything"), ("doc_simple16", "header", "anything")),
     ("little", 0): (("go1", "header", "anything"),),
     ("little", METADATA): (
-        ("go1_simple16", "header", "three of a head"),
+        ("go1_simple16", "header", "three bytes"),
         ("go1", "entries", "tail"),
         ("go1", "entries", "anything"),
     ),
     ("little", PAYLOAD): (
-        ("go1_simple16", "header", "three of a head"),
-        ("go1_plain", "odd payload", "head"),
+        ("go1_simple16", "header", "three bytes"),
+        ("go1_plain", "odd payload", "boundary"),
         ("go1", "numbered", "tail"),
         ("go1_plain", "payload", "anything"),
     ),
-    ("little", OTHER): (("go1", "next head", "anything"), ("go1_simple16", "header", "anything")),
+    ("little", OTHER): (("go1", "next header", "anything"), ("go1_simple16", "header", "anything")),
 }
 
 
@@ -423,8 +423,8 @@ def _words() -> memoryview:
     rows: list[int] = []
     for key in product(("big", "little"), range(OTHER + 1)):
         places.append(splitter.FIRST_ROW + len(rows))
-        for form, end, behind in RULE_OF_ENDS[key]:
-            rows += [FORMS.index(form), splitter.ENDS.index(end), splitter.BEHIND.index(behind)]
+        for form, end, follower in RULE_OF_ENDS[key]:
+            rows += [FORMS.index(form), splitter.ENDS.index(end), splitter.FOLLOWED_BY.index(follower)]
     undecided = FORMS.index("doc"), FORMS.index("go1")
     return memoryview(np.array([*places, splitter.FIRST_ROW + len(rows), *undecided, *rows], np.int32))
 
@@ -525,7 +525,7 @@ def _judged(buf: memoryview, at: int, ended: bool, direction: Direction, on_port
     if plausible and (repeats or _repeats(buf, at, first)):
         verdict = Verdict.YES
     elif found and plausible and follows == splitter.YES and first.end < limit:
-        verdict = Verdict.YES  # found by a search, and another stands behind it
+        verdict = Verdict.YES  # found by a search, and another follows it
     elif follows == splitter.YES and (plausible or on_port):
         # On the port magic and version are enough: the codec sends any opcode and type it is given.
         verdict = Verdict.LIKELY
@@ -539,7 +539,7 @@ def _plausible(buf: memoryview, at: int, frame: Split) -> bool:
 
 
 def _repeats(buf: memoryview, at: int, frame: Split) -> bool:
-    """Whether a component begins behind the header, which repeats tag and magic: about 60 bits that are known."""
+    """Whether a component follows the header: it repeats tag and magic, so about 60 bits are known."""
     tag, little = buf[at + 11], buf[at] == LITTLE[0]
     repeats = bytes(buf[at + 12 : at + 15]) == bytes([tag]) + bytes(buf[at : at + 2])
     return repeats and not frame.layout.endswith("lean") and (little or tag in (METADATA, PAYLOAD))
@@ -582,7 +582,7 @@ def _server_vote(head: bytes) -> int:
 
 
 def claims(opening: Opening) -> Claim:
-    """A head, and a component that repeats it; or the answer that repeats opaque and opcode (protocol notes, 9)."""
+    """A header, and a component that repeats it; or the answer that repeats opaque and opcode (protocol notes, 9)."""
     if opening.c2s.startswith(b"PRI * HTTP/2.0"):
         return Claim(Verdict.NO, reason="HTTP/2")
     one, two = _first(opening, "c2s"), _first(opening, "s2c")
@@ -598,10 +598,10 @@ def claims(opening: Opening) -> Claim:
     best = max(one.verdict, two.verdict)
     if best is Verdict.YES or (answered and Verdict.NO not in (one.verdict, two.verdict)):
         verdict = Verdict.YES if proven or opening.on_port else Verdict.LIKELY
-        why = "an answer to its request" if answered else "a component that repeats the head"
+        why = "an answer to its request" if answered else "a component that repeats the header"
         return Claim(verdict, "c2s_doc", "s2c_doc", why)
     if best is Verdict.LIKELY and Verdict.WAIT not in (one.verdict, two.verdict):
-        return Claim(Verdict.LIKELY, "c2s_doc", "s2c_doc", "a frame that ends at a head or the end")
+        return Claim(Verdict.LIKELY, "c2s_doc", "s2c_doc", "a frame that ends at a header or the end")
     if best is Verdict.NO:
         return Claim(Verdict.NO)
     return Claim(Verdict.WAIT)
