@@ -876,10 +876,3 @@ def test_a_packed_message_whose_flag_is_taken_is_sent_plain() -> None:
 
 def test_bytes_of_a_user_are_not_packed() -> None:
     assert bytes(FlyMQ(flags=3, opcode=1) / b"as is")[8:] == b"as is"
-
-
-def test_every_class_stands_under_its_own_name() -> None:
-    """The names are made of operations and variants; pickle and ``import *`` go by them."""
-    classes = {name: x for name, x in vars(flymq).items() if isinstance(x, type) and issubclass(x, Message)}
-
-    assert {name: cls.__name__ for name, cls in classes.items()} == {name: name for name in classes}

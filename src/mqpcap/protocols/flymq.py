@@ -12,7 +12,6 @@ code's layout is tried first and the document's (dialect ``doc``) next; so are t
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
-from types import new_class
 from typing import Any
 
 import numpy as np
@@ -37,6 +36,7 @@ from mqpcap.schema.fields import (
     Message,
     Nested,
     Text,
+    message_class,
 )
 from mqpcap.schema.protocol import (
     Claim,
@@ -167,14 +167,7 @@ _VARIANTS = {
 """By dialect what the name of the class and its title end with."""
 
 
-def _message(
-    name: str, title: str, about: str, *fields: Kind, like: type[Message] = Message, **own: Any
-) -> type[Message]:
-    """A layer class; one that is ``like`` another has its fields, and who looks for that one finds it, too."""
-    body = own | {"__doc__": about, "__module__": __name__, "name": f"FlyMQ {title}"}
-    if like is Message:
-        body["fields_desc"] = list(fields)
-    return new_class(name, (like,), exec_body=lambda namespace: namespace.update(body))
+_message = partial(message_class, __name__)
 
 
 def _body(
@@ -193,7 +186,7 @@ def _body(
     if bodies is _REPLIES and ops[0] not in _SERVER_ONLY:
         word, title = f"{word}Reply", f"{title} reply"
     end, words = variant if any(variant) or dialect is None else _VARIANTS[dialect]
-    made = _message(name or f"FlyMQ{word}{end}", title + words, about, *fields, **more)
+    made = _message(name or f"FlyMQ{word}{end}", f"FlyMQ {title}{words}", about, *fields, **more)
     for op in ops:
         bodies.setdefault(op, []).append(made if dialect is None else Variant(made, dialect))
     return made
@@ -226,11 +219,13 @@ _ALLOWED = (
 )
 _FORMAT = Text("format", prefix=2)
 
-FlyMQEmpty = _message("FlyMQEmpty", "empty", "No fields; the server ignores a payload.")
-FlyMQSuccess = _message("FlyMQSuccess", "success", "One byte; failures come as ERROR.", _SUCCESS)
-FlyMQOutcome = _message("FlyMQOutcome", "outcome", "Whether it was done, and a word or a reason.", _SUCCESS, _MESSAGE)
+FlyMQEmpty = _message("FlyMQEmpty", "FlyMQ empty", "No fields; the server ignores a payload.")
+FlyMQSuccess = _message("FlyMQSuccess", "FlyMQ success", "One byte; failures come as ERROR.", _SUCCESS)
+FlyMQOutcome = _message(
+    "FlyMQOutcome", "FlyMQ outcome", "Whether it was done, and a word or a reason.", _SUCCESS, _MESSAGE
+)
 FlyMQTxnOutcome = _message(
-    "FlyMQTxnOutcome", "transaction outcome", "A transaction, and whether the step was done.", _TXN_ID, _SUCCESS
+    "FlyMQTxnOutcome", "FlyMQ transaction outcome", "A transaction, and whether the step was done.", _TXN_ID, _SUCCESS
 )
 
 # -- messages and topics
@@ -286,7 +281,7 @@ FlyMQFetchUnfiltered = _request(
 )
 FlyMQRecord = _message(
     "FlyMQRecord",
-    "record",
+    "FlyMQ record",
     "A message of a fetch reply: its offset comes first (binary.go:713-760).",
     _OFFSET,
     _KEY,
@@ -294,7 +289,7 @@ FlyMQRecord = _message(
 )
 FlyMQRecordDoc = _message(
     "FlyMQRecordDoc",
-    "record of the document",
+    "FlyMQ record of the document",
     "A message of a fetch reply as the document has it: its offset comes last.",
     _KEY,
     _VALUE,
@@ -366,7 +361,7 @@ FlyMQListSchemasAll = _request(
     like=FlyMQEmpty,
     variant=("All", " without a topic"),
 )
-FlyMQSchema = _message("FlyMQSchema", "schema", "A schema of a list; the name is its id.", *_SCHEMA, _VERSION)
+FlyMQSchema = _message("FlyMQSchema", "FlyMQ schema", "A schema of a list; the name is its id.", *_SCHEMA, _VERSION)
 FlyMQListSchemasReply = _reply(OpCode.LIST_SCHEMAS, "Schemas.", Array("schemas", FlyMQSchema, prefix=4))
 FlyMQValidateSchema = _request(
     OpCode.VALIDATE_SCHEMA,
@@ -403,7 +398,7 @@ FlyMQDeleteSchemaReply = _reply(OpCode.DELETE_SCHEMA, "Done.", like=FlyMQOutcome
 FlyMQFetchDlq = _request(OpCode.FETCH_DLQ, "Asks for the dead letters of a topic.", _TOPIC, _MAX_MESSAGES)
 FlyMQDeadLetter = _message(
     "FlyMQDeadLetter",
-    "dead letter",
+    "FlyMQ dead letter",
     "A dead letter.",
     Text("id", prefix=2),
     Bytes("data", prefix=4),
@@ -468,7 +463,7 @@ FlyMQClusterMetadata = _request(
 )
 FlyMQPartition = _message(
     "FlyMQPartition",
-    "partition",
+    "FlyMQ partition",
     "A partition and its nodes.",
     _PARTITION,
     Text("leader_id", prefix=2),
@@ -480,7 +475,7 @@ FlyMQPartition = _message(
 )
 FlyMQTopicPartitions = _message(
     "FlyMQTopicPartitions",
-    "topic partitions",
+    "FlyMQ topic partitions",
     "A topic and its partitions.",
     _TOPIC,
     Array("partitions", FlyMQPartition, prefix=4),
@@ -513,10 +508,10 @@ FlyMQResetOffsetJava = _request(
     dialect="java",
 )
 FlyMQResetOffsetReply = _reply(OpCode.RESET_OFFSET, "One byte.", like=FlyMQSuccess)
-FlyMQGroupOffset = _message("FlyMQGroupOffset", "group offset", "A committed offset.", _PARTITION, _OFFSET)
+FlyMQGroupOffset = _message("FlyMQGroupOffset", "FlyMQ group offset", "A committed offset.", _PARTITION, _OFFSET)
 FlyMQGroup = _message(
     "FlyMQGroup",
-    "group",
+    "FlyMQ group",
     "A group; its members are open connections.",
     _TOPIC,
     _GROUP,
@@ -611,7 +606,7 @@ _ACCOUNT = (_USERNAME, Text("password", prefix=2, secret=True), Text("old_passwo
 _NO_ENABLED = ("Short", " without enabled")
 FlyMQUser = _message(
     "FlyMQUser",
-    "user",
+    "FlyMQ user",
     "An account.",
     _USERNAME,
     _ROLES,
@@ -654,7 +649,9 @@ FlyMQAclGetReply = _reply(
 )
 FlyMQAclDelete = _request(OpCode.ACL_DELETE, "Back to the default.", _TOPIC)
 FlyMQAclDeleteReply = _reply(OpCode.ACL_DELETE, "Done.", _SUCCESS, _TOPIC)
-FlyMQAcl = _message("FlyMQAcl", "ACL", "The rights on a topic.", _TOPIC, Bool("exists", 1), Bool("public"), *_ALLOWED)
+FlyMQAcl = _message(
+    "FlyMQAcl", "FlyMQ ACL", "The rights on a topic.", _TOPIC, Bool("exists", 1), Bool("public"), *_ALLOWED
+)
 FlyMQAclList = _request(OpCode.ACL_LIST, "Asks without saying more.", like=FlyMQEmpty)
 FlyMQAclListReply = _reply(
     OpCode.ACL_LIST,
@@ -669,7 +666,7 @@ FlyMQPasswordChangeShort = _request(
 FlyMQPasswordChangeReply = _reply(OpCode.PASSWORD_CHANGE, "The message is the user's name.", like=FlyMQOutcome)
 FlyMQRole = _message(
     "FlyMQRole",
-    "role",
+    "FlyMQ role",
     "A role and what it may.",
     Text("name_", prefix=2),
     _PERMISSIONS,
@@ -707,10 +704,12 @@ FlyMQAuditQueryJava = _request(
     *_PAGE,
     dialect="java",
 )
-FlyMQDetail = _message("FlyMQDetail", "detail", "A detail of an event.", Text("key", prefix=2), Text("value", prefix=2))
+FlyMQDetail = _message(
+    "FlyMQDetail", "FlyMQ detail", "A detail of an event.", Text("key", prefix=2), Text("value", prefix=2)
+)
 FlyMQEvent = _message(
     "FlyMQEvent",
-    "event",
+    "FlyMQ event",
     "What happened.",
     Text("id", prefix=2),
     I64("timestamp_ms", unit="ms"),
@@ -724,7 +723,7 @@ FlyMQEvent = _message(
     Array("details", FlyMQDetail, prefix=4),
 )
 FlyMQEventEntry = _message(
-    "FlyMQEventEntry", "event entry", "An event behind its length.", Nested("event", FlyMQEvent, prefix=4)
+    "FlyMQEventEntry", "FlyMQ event entry", "An event behind its length.", Nested("event", FlyMQEvent, prefix=4)
 )
 FlyMQAuditQueryReply = _reply(
     OpCode.AUDIT_QUERY,

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from types import new_class
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
@@ -54,6 +53,7 @@ from mqpcap.schema.fields import (
     Kind,
     Message,
     Nested,
+    message_class,
     read_direction,
 )
 from mqpcap.schema.protocol import (
@@ -170,15 +170,16 @@ def _headers(
     begins: Sequence[Kind] = (*_BEGINS, *_TYPE, U32("opaque")),
     ends: Sequence[Kind] = _TAGGED,
     type_rq: tuple[int, int] = (0x06, 0x05),
-) -> tuple[type[Message], type[Message]]:
+) -> tuple[type[Message], ...]:
     """The headers of requests and of answers in one form: what stands before and behind the operation, and byte 3."""
 
-    def one(side: str, operation: Sequence[Kind], byte_3: int) -> type[Message]:
-        own: dict[str, Any] = {"__doc__": f"What {side.lower()}s begin with: {about}.", "__module__": __name__}
-        own |= {"name": f"Kokaq {title.format(side.lower())}", "fields_desc": [*begins, *operation, *ends]}
-        return new_class(name.format(side), (Kokaq,), exec_body=lambda body: body.update(own | {"type_rq": byte_3}))
-
-    return one("Request", _REQUEST, type_rq[0]), one("Answer", _ANSWER, type_rq[1])
+    return tuple(
+        message_class(
+            __name__, name.format(side), f"Kokaq {title.format(side.lower())}",
+            f"What {side.lower()}s begin with: {about}.", *begins, *operation, *ends, like=Kokaq, type_rq=byte_3,
+        )
+        for side, operation, byte_3 in (("Request", _REQUEST, type_rq[0]), ("Answer", _ANSWER, type_rq[1]))
+    )  # fmt: skip
 
 
 _LSB = (*_BEGINS, *_TYPE_LSB, U32("opaque"))
@@ -210,139 +211,108 @@ _HEADERS_SIZED = KokaqSizedRequest, KokaqSizedAnswer = _headers(
 )
 
 
-class KokaqSimple(Message):
-    """No component."""
+def _component(
+    name: str, title: str, about: str, tag: int, *fields: Kind, magic: type[U16] | type[U16LE] = U16
+) -> type[Message]:
+    """A component: it repeats tag and magic of the header."""
+    begins = U8("component_tag", equals=tag, column=None), magic("component_magic", equals=MAGIC, column=None)
+    return message_class(
+        __name__,
+        f"Kokaq{name}",
+        f"Kokaq {title}",
+        about,
+        *begins,
+        U8("component_opaque"),
+        *fields,
+        announced={"tag": tag},
+    )
 
-    name = "Kokaq simple"
-    fields_desc: list[Kind] = []
 
-
-_COMPONENT = [U16("component_magic", equals=MAGIC, column=None), U8("component_opaque")]
-_COMPONENT_LE = [U16LE("component_magic", equals=MAGIC, column=None), U8("component_opaque")]
-_NAMES = [
-    U8("namespace_len"),
-    U8("queue_len"),
-    U16("payload_len"),
+_NAME_LENGTHS = (U8("namespace_len"), U8("queue_len"))
+_BYTES = (
     Bytes("namespace", length="namespace_len", column="namespace_raw"),
     Bytes("queue", length="queue_len", column="queue_raw"),
     Bytes("body", length="payload_len", body=True),
-]
+)
 # Zeros taken as padding or tail; the splitter has looked at them.
 _TRAILER = If(GreedyBytes("trailer"), left=1)
 _TRAILER_LE = If(GreedyBytes("trailer", bytes(TRAILER_BYTES)), left=1)  # request.go:130,158: the codec always writes it
+_PAYLOAD = (*_NAME_LENGTHS, U16("payload_len"), *_BYTES, _TRAILER)
 
+KokaqSimple = message_class(__name__, "KokaqSimple", "Kokaq simple", "No component.")
+KokaqPayload = _component(
+    "Payload", "payload", "A namespace, a queue and data; lengths count bytes.", PAYLOAD, *_PAYLOAD
+)
+KokaqPayloadSwapped = _component(
+    "PayloadSwapped",
+    "payload, tag 1",
+    "A payload under tag 1, as the captions of the document's component pictures have it.",
+    METADATA,
+    *_PAYLOAD,
+)
+KokaqLEPayload = _component(
+    "LEPayload",
+    "go1 payload",
+    "The first codec's payload: a name is a 32-bit number wherever its length is not 0 (request.go:139-146).",
+    PAYLOAD,
+    U8("namespace_len", 4),
+    U8("queue_len", 4),
+    U16LE("payload_len"),
+    If(U32LE("namespace", column="namespace_id"), when="namespace_len"),
+    If(U32LE("queue", column="queue_id"), when="queue_len"),
+    _BYTES[2],
+    _TRAILER_LE,
+    magic=U16LE,
+)
+KokaqLEPlainPayload = _component(
+    "LEPlainPayload",
+    "little-endian payload",
+    "A little-endian payload without the codec's tail, so not its writing: lengths count bytes.",
+    PAYLOAD,
+    *_NAME_LENGTHS,
+    U16LE("payload_len"),
+    *_BYTES,
+    magic=U16LE,
+)
 
-class KokaqPayload(Message):
-    """A namespace, a queue and data; lengths count bytes."""
-
-    name = "Kokaq payload"
-    announced = {"tag": PAYLOAD}
-    fields_desc = [U8("component_tag", equals=PAYLOAD, column=None), *_COMPONENT, *_NAMES, _TRAILER]
-
-
-class KokaqPayloadSwapped(Message):
-    """A payload under tag 1, as the captions of the document's component pictures have it."""
-
-    name = "Kokaq payload, tag 1"
-    announced = {"tag": METADATA}
-    fields_desc = [U8("component_tag", equals=METADATA, column=None), *_COMPONENT, *_NAMES, _TRAILER]
-
-
-class KokaqEntry(Message):
-    """One metadata field."""
-
-    name = "Kokaq metadata entry"
-    fields_desc = [U8("tag"), U8("size"), Bytes("value", length="size")]
-
-
-_COUNTED = [
-    U32("field_count", at_most=MAX_METADATA_ENTRIES),
-    Array("metadata", KokaqEntry, count="field_count", column="entries"),
-    _TRAILER,
-]
-
-
-class KokaqMetadata(Message):
-    """So many metadata entries."""
-
-    name = "Kokaq metadata"
-    announced = {"tag": METADATA}
-    fields_desc = [U8("component_tag", equals=METADATA, column=None), *_COMPONENT, *_COUNTED]
-
-
-class KokaqMetadataSwapped(Message):
-    """Metadata under tag 2."""
-
-    name = "Kokaq metadata, tag 2"
-    announced = {"tag": PAYLOAD}
-    fields_desc = [U8("component_tag", equals=PAYLOAD, column=None), *_COMPONENT, *_COUNTED]
-
-
-class KokaqEntries(Message):
-    """Metadata entries that fill their block."""
-
-    name = "Kokaq metadata entries"
-    fields_desc = [Array("metadata", KokaqEntry, column="entries")]
-
-
-class KokaqMetadataBytes(Message):
-    """Metadata whose "fieldcount len" is the length of the block in bytes."""
-
-    name = "Kokaq metadata, length in bytes"
-    announced = {"tag": METADATA}
-    fields_desc = [
-        U8("component_tag", equals=METADATA, column=None),
-        *_COMPONENT,
-        U32("field_count", column=None),
-        Nested("block", KokaqEntries, length="field_count", at_most=MAX_METADATA_BYTES),
-    ]
-
-
-class KokaqLEPayload(Message):
-    """The first codec's payload: a name is a 32-bit number wherever its length is not 0 (request.go:139-146)."""
-
-    name = "Kokaq go1 payload"
-    announced = {"tag": PAYLOAD}
-    fields_desc = [
-        U8("component_tag", equals=PAYLOAD, column=None),
-        *_COMPONENT_LE,
-        U8("namespace_len", 4),
-        U8("queue_len", 4),
-        U16LE("payload_len"),
-        If(U32LE("namespace", column="namespace_id"), when="namespace_len"),
-        If(U32LE("queue", column="queue_id"), when="queue_len"),
-        Bytes("body", length="payload_len", body=True),
-        _TRAILER_LE,
-    ]
-
-
-class KokaqLEPlainPayload(Message):
-    """A little-endian payload without the codec's tail, so not its writing: lengths count bytes."""
-
-    name = "Kokaq little-endian payload"
-    announced = {"tag": PAYLOAD}
-    fields_desc = [
-        U8("component_tag", equals=PAYLOAD, column=None),
-        *_COMPONENT_LE,
-        U8("namespace_len", column=None),
-        U8("queue_len", column=None),
-        U16LE("payload_len"),
-        *_NAMES[3:],
-    ]
-
-
-class KokaqLEMetadata(Message):
-    """The first codec's metadata; a value may be longer than its size says and run on into the tail."""
-
-    name = "Kokaq go1 metadata"
-    announced = {"tag": METADATA}
-    fields_desc = [
-        U8("component_tag", equals=METADATA, column=None),
-        *_COMPONENT_LE,
-        U32LE("field_count", at_most=MAX_METADATA_ENTRIES),
-        _COUNTED[1],
-        _TRAILER_LE,
-    ]
+KokaqEntry = message_class(
+    __name__,
+    "KokaqEntry",
+    "Kokaq metadata entry",
+    "One metadata field.",
+    U8("tag"),
+    U8("size"),
+    Bytes("value", length="size"),
+)
+_ENTRIES = Array("metadata", KokaqEntry, count="field_count", column="entries")
+_COUNTED = (U32("field_count", at_most=MAX_METADATA_ENTRIES), _ENTRIES, _TRAILER)
+KokaqMetadata = _component("Metadata", "metadata", "So many metadata entries.", METADATA, *_COUNTED)
+KokaqMetadataSwapped = _component("MetadataSwapped", "metadata, tag 2", "Metadata under tag 2.", PAYLOAD, *_COUNTED)
+KokaqEntries = message_class(
+    __name__,
+    "KokaqEntries",
+    "Kokaq metadata entries",
+    "Metadata entries that fill their block.",
+    Array("metadata", KokaqEntry, column="entries"),
+)
+KokaqMetadataBytes = _component(
+    "MetadataBytes",
+    "metadata, length in bytes",
+    'Metadata whose "fieldcount len" is the length of the block in bytes.',
+    METADATA,
+    U32("field_count", column=None),
+    Nested("block", KokaqEntries, length="field_count", at_most=MAX_METADATA_BYTES),
+)
+KokaqLEMetadata = _component(
+    "LEMetadata",
+    "go1 metadata",
+    "The first codec's metadata; a value may be longer than its size says and run on into the tail.",
+    METADATA,
+    U32LE("field_count", at_most=MAX_METADATA_ENTRIES),
+    _ENTRIES,
+    _TRAILER_LE,
+    magic=U16LE,
+)
 
 
 class KokaqLean(Kokaq):
