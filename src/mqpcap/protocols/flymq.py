@@ -149,9 +149,9 @@ class FlyMQRequest(FlyMQ):
 
 # -- how the bodies are described
 #
-# A line makes a layer class: its operation, what it says, its fields in the order of the wire. Its name is that of the
-# operation, with Reply behind it if the server sends it and what tells the variant. Variants of an operation are tried
-# in the order of this file: the server's, then the SDKs', then the server's with bytes behind (protocol notes, 9).
+# Each call makes a layer class: its operation, what it is, its fields in wire order. The class is named after the
+# operation; Reply and the variant are appended. Variants of an operation are tried in the order of this file: the
+# server's, the SDKs', then the server's with bytes behind the last field (protocol notes, 9).
 
 Bodies = dict[int, list[Variant | type]]
 _REQUESTS: Bodies = {}
@@ -164,7 +164,7 @@ _VARIANTS = {
     "python": ("Python", " of the SDKs"),
     "java": ("Java", " of Java"),
 }
-"""By dialect what the name of the class and its title end with."""
+"""What the names and titles of a dialect's classes end with."""
 
 
 _message = partial(message_class, __name__)
@@ -180,7 +180,7 @@ def _body(
     name: str | None = None,
     **more: Any,
 ) -> type[Message]:
-    """The class of a body, put behind those that its operations have; the first of them gives the name."""
+    """The class of a body, appended to the variants of its operations. The first operation gives the name."""
     ops = [ops] if isinstance(ops, OpCode) else ops
     word, title = NAMES[ops[0]].title().replace("_", ""), NAMES[ops[0]]
     if bodies is _REPLIES and ops[0] not in _SERVER_ONLY:

@@ -7,10 +7,9 @@ At most 4096 metadata entries in 1 MiB, 64 KiB of payload (lean: 16 MiB).
 No frame says how long it is. One rule (``RULE_OF_ENDS``) finds the end and names the layout that reads the frame: the
 first variant that ends at a header or at the end of the stream.
 
-The document contradicts itself and the codec: what 5, 7 and 8 mean, and every client and status, is told by
-evidence from the connection's big-endian frames. ``derive`` names the numbers by it; only the order of the bits in
-byte 3 has layouts of its own, as its Scapy classes differ. Nothing is guessed in silence: ``ambiguities`` names what
-rests on an open choice.
+The document contradicts itself and the codec. Evidence from the big-endian frames of a connection decides what the
+opcodes 5, 7 and 8 mean, and every client and status; ``derive`` names the numbers by it. Only the order of the bits in
+byte 3 has layouts of its own, as its Scapy classes differ. ``ambiguities`` names what rests on an open choice.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -136,7 +135,7 @@ _WIDE_LE = [U16LE("op_opaque")]
 class Kokaq(Message):
     """What every kokaq frame begins with. Made from bytes it becomes the class that reads them; built it is a request.
 
-    Which side sent lone bytes is seen from RQ (big-endian) or a status and reason in byte 9, else they are a request.
+    Bytes alone are an answer if RQ (big-endian) or a status and reason in byte 9 say so, else a request.
     """
 
     name = "Kokaq"
@@ -155,7 +154,7 @@ class Kokaq(Message):
         return KokaqRequest if header is None else cast(type[Message], header)
 
     def extract_padding(self, s: bytes) -> tuple[bytes, bytes | None]:
-        """The frame's own bytes and what follows it: no field says its length, so alone the splitter finds its end."""
+        """The frame's own bytes and what follows it. No field says how long a frame is: the splitter finds its end."""
         if read_direction() is not None or not self.fields or not self.layouts:
             return s, None
         whole = self.raw_packet_cache + s
@@ -451,10 +450,10 @@ Echo = tuple[bytes, bytes, int]
 
 @dataclass(frozen=True, slots=True)
 class _First:
-    """What the first frames of a direction say.
+    """What the first frames of a direction say: MAX_VOTES at most.
 
-    verdict, what answers repeat of them (of the first MAX_VOTES), and how many of them only a server sends less those
-    only a client does.
+    echoes         what answers repeat of them
+    server_votes   the frames that only a server sends, minus those that only a client sends
     """
 
     verdict: Verdict
@@ -519,7 +518,7 @@ MAX_VOTES = 32
 
 
 def _chained(direction: Direction, buf: memoryview, at: int, ended: bool) -> tuple[tuple[Echo, ...], int, bool]:
-    """Of the frames from a place on: what answers repeat of them, who says them, and whether one has a component."""
+    """Of the frames from an offset on: their echoes, their server votes, and whether one has a component."""
     echoes: list[Echo] = []
     votes, repeats = 0, False
     for _ in range(MAX_VOTES):
@@ -587,7 +586,7 @@ _LSB_ONLY = frozenset(b for b in range(0x40, 0x100) if b & 0x3C == 0)
 
 
 def observe(seen: Seen) -> None:
-    """What the big-endian frames that are not lean prove (2.0); their layouts are the only ones observed."""
+    """Collects what big-endian frames prove, but for lean ones (2.0). No other layout is observed."""
     raw, rows = seen.raw, seen.rows
     numbers = {name: raw.numbers(name) for name in ("message_type", "rq", "client", "status", "reason")}
     bytes_3 = (numbers["message_type"][0] << 2 | numbers["rq"][0])[rows]
