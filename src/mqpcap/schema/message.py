@@ -9,9 +9,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from ipaddress import IPv4Address
+from types import new_class
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
-from mqpcap.schema.fields import Address, Bits, Broken, Drawn, If, Length, Number, bare, smallest
+from mqpcap.schema.fields import Address, Bits, Broken, Drawn, If, Kind, Length, Number, bare, smallest
 from mqpcap.schema.gzip_body import deflate, inflate
 
 if TYPE_CHECKING or "mqpcap.schema.scapy_stub" not in sys.modules:
@@ -483,6 +484,25 @@ class Message(Packet):
                 return
         # Even without bytes: that nothing reads the body must show.
         self.add_payload(conf.raw_layer(s))
+
+
+def message_class(
+    module: str, name: str, title: str, about: str, *fields: Kind, like: type[Message] = Message, **own: Any
+) -> type[Message]:
+    """A layer class without a class statement: its name, title, docstring and fields in wire order.
+
+    For protocols with families of classes, so that each says only what is its own. ``like`` is the class it derives
+    from, and has the fields of if none are given; who looks for that one in a packet finds it, too. ``own`` are further
+    class attributes.
+
+    >>> from mqpcap.schema.fields import U8
+    >>> message_class(__name__, "Ping", "my ping", "Says hello.", U8("count"))().name
+    'my ping'
+    """
+    own |= {"__doc__": about, "__module__": module, "name": title}
+    if fields or like is Message:
+        own["fields_desc"] = list(fields)
+    return new_class(name, (like,), exec_body=lambda body: body.update(own))
 
 
 def attach(layout: "Layout") -> None:
