@@ -280,10 +280,9 @@ class _Job:
 
     def _joins(self, number: int, shares: Sequence[Result]) -> Iterator[Join]:
         """The tasks that bring publishes and deliveries of a capture together, one for each group of servers."""
-        torn = {name for one in shares for name in one.torn}
         groups: dict[tuple[str, int], list[KeyFile]] = {}
         for file in (file for one in shares for file in one.keys):
-            groups.setdefault((file.protocol, 0 if file.protocol in torn else file.group), []).append(file)
+            groups.setdefault((file.protocol, file.group), []).append(file)
         for (name, group), files in sorted(groups.items()):
             if any(file.delivers for file in files):
                 yield Join(f"join-{number:05d}-{name}-{group:03d}", self.captures[number].files[0], tuple(files))

@@ -25,7 +25,7 @@ from mqpcap.schema.protocol import Fact, MessageQueue, SharedFacts
 from mqpcap.spark.partitions import Cut
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tcp.flows import Flow
-from mqpcap.tcp.headers import Dissector, Segments, address_text, ends_of
+from mqpcap.tcp.headers import Dissector, Segments, address_text
 
 TASK_MEMORY_BYTES = 192 << 20
 """Bound of what waits for missing bytes in a task."""
@@ -133,8 +133,6 @@ class Share(CapturePipeline):
 
     ``heard`` is what other shares know; ``wanted`` leaves unread what nobody asked for; only connections with one of
     ``keys`` are followed, where given; ``cut`` says which are of which share, their hash alone if it is not given.
-    ``torn`` has the servers, as `headers.endpoints` tells them, whose connections are not all where ``cut`` has the
-    server.
     """
 
     def __init__(
@@ -156,7 +154,6 @@ class Share(CapturePipeline):
         self.wanted = wanted or Wanted()
         self.keys = keys
         self.cut = cut or Cut(options.share[1])
-        self.torn: set[int] = set()
         self.phase = 0
         """0 while packets come, 1 for what was still open at their end, 2 for what closed connections then tell."""
         self.pairs_up = True
@@ -174,9 +171,7 @@ class Share(CapturePipeline):
 
     def _segments(self, segments: Segments) -> Segments:
         if not self.is_whole:
-            ends = ends_of(segments)
-            share, torn = self.cut.shares(ends)
-            self.torn.update(np.unique(np.stack(ends)[:, torn]).tolist())
+            share = self.cut.shares(segments.key)
             segments = taken(segments, np.flatnonzero(share == self.options.share[0]))
         if self.keys is None:
             return segments

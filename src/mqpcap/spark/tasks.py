@@ -82,16 +82,14 @@ Task = Distribute | Describe | Dissect | Join
 class Result:
     """What a task came to; travels as JSON.
 
-    told, doubted, asked: what a share knows for others, and asks of them. keys: what it left for joins; torn:
-    protocols of which a server that was the share's as a whole has connections in another. captures: rows of that
-    table, without the numbers of messages, which ``messages`` has by file. failed: (number, name, reason) of captures
-    that could not be read.
+    told, doubted, asked: what a share knows for others, and asks of them. keys: what it left for joins. captures: rows
+    of that table, without the numbers of messages, which ``messages`` has by file. failed: (number, name, reason) of
+    captures that could not be read.
     """
 
     id: str
     files: list[TaskFile] = field(default_factory=list)
     keys: list[KeyFile] = field(default_factory=list)
-    torn: list[str] = field(default_factory=list)
     ranges: list[RangeResult] = field(default_factory=list)
     told: Heard = field(default_factory=Heard)
     doubted: list[Server] = field(default_factory=list)
@@ -216,36 +214,22 @@ class _Dissection:
             assert isinstance(share.rows_of_captures, MessageCounts)
             made.messages = dict(share.rows_of_captures.messages)
             made.told, made.doubted, made.asked = share.told, share.doubted, share.asked
-            for writer in self._keys:
-                self._close(writer)
+            made.keys += [file for writer in self._keys for file in writer.close()]
         made.notes += [(self._number, words) for words in _caps(self._name, share.counts)]
 
     def _leave(self, protocol: MessageQueue, correlation: Correlation) -> None:
         if correlation.deliveries is not None:
-            options, cut = self._share.options, self._share.cut
-            made = prints(options.policy.bases)
+            options, folder = self._share.options, f"keys/{self._files.stem}"
             writer = KeyWriter(
                 protocol.name,
-                made,
+                prints(options.policy.bases),
                 self._storage,
-                f"keys/{self._files.stem}",
-                options.share[0],
-                cut,
+                folder,
+                options.share[1],
                 lambda: self._share.phase,
             )
             correlation.deliveries = writer
             self._keys.append(writer)
-
-    def _close(self, writer: KeyWriter) -> None:
-        """Look the deliveries of the share's own servers up, unless they turned out not to be its own."""
-        is_torn = not self._share.torn.isdisjoint(writer.own)
-        if is_torn:
-            self._made.torn.append(writer.protocol)
-        for file in writer.close():
-            if file.group != writer.own_group or is_torn:
-                self._made.keys.append(file)
-            elif file.delivers:
-                _join([file], self._name, self._storage, self._files)
 
     def _take(self, output: Output) -> None:
         rows = output.rows
