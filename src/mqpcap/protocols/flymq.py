@@ -48,7 +48,7 @@ from mqpcap.schema.protocol import (
     Variant,
     Verdict,
 )
-from mqpcap.schema.requests import DeliveryRule, Keys, Prints, RequestRule, Rule
+from mqpcap.schema.requests import DeliveryRule, Keys, Prints, RequestRule, Roles, Rule
 
 PORT = 9092
 MAX_MESSAGE_SIZE = 33_554_432  # protocol.go:349: readers refuse more; exactly this much is taken
@@ -1603,7 +1603,11 @@ def place_text(offset: pa.Array, partition: NDArray[np.int64]) -> pa.Array:
     return pc.binary_join_element_wise(pa.array(partition).cast(pa.string()), offset, ":")
 
 
-_AUTH_REPLIES = frozenset({NAMES[OpCode.AUTH_RESPONSE], NAMES[OpCode.AUTH]})
+def _names(*ops: OpCode) -> frozenset[str]:
+    return frozenset(NAMES[op] for op in ops)
+
+
+_AUTH_REPLIES = _names(OpCode.AUTH_RESPONSE, OpCode.AUTH)
 RULE = Rule(
     asks={name: RequestRule("always", frozenset({name})) for name in NAMES.values()}
     | {NAMES[OpCode.AUTH]: RequestRule("always", _AUTH_REPLIES)},
@@ -1632,6 +1636,25 @@ PROTOCOL = MessageQueue(
         derive=envelope,
     ),
     rule=RULE,
+    roles=Roles(
+        publish=_names(
+            OpCode.PRODUCE,
+            OpCode.PRODUCE_WITH_SCHEMA,
+            OpCode.PRODUCE_DELAYED,
+            OpCode.PRODUCE_WITH_TTL,
+            OpCode.TXN_PRODUCE,
+        ),
+        deferred=_names(OpCode.PRODUCE_DELAYED, OpCode.TXN_PRODUCE),
+        poll=_names(OpCode.CONSUME, OpCode.CONSUME_ZERO_COPY, OpCode.FETCH, OpCode.FETCH_BINARY),
+        subscribe=_names(OpCode.SUBSCRIBE),
+        ack=_names(OpCode.COMMIT),
+        position=_names(OpCode.GET_OFFSET, OpCode.RESET_OFFSET),
+        login=_names(OpCode.AUTH),
+        account=_names(
+            OpCode.USER_CREATE, OpCode.USER_DELETE, OpCode.USER_UPDATE, OpCode.USER_GET, OpCode.PASSWORD_CHANGE
+        ),
+        empty=frozenset({"EOF"}),
+    ),
     derived=(
         Derived("offset", pa.decimal128(20, 0)),
         Derived("topics", pa.list_(pa.string())),

@@ -44,7 +44,7 @@ from mqpcap.schema.protocol import (
     Seen,
     Verdict,
 )
-from mqpcap.schema.requests import DeliveryRule, Keys, Prints, RequestRule, Rule
+from mqpcap.schema.requests import DeliveryRule, Keys, Prints, RequestRule, Roles, Rule
 
 PORT = 8765  # fqd.c:80
 MAX_KEY_LEN = 127  # fqd_dss.c:400-402
@@ -587,6 +587,13 @@ PROTOCOL = MessageQueue(
     recognised="the client's first four bytes: cc50cafe, cc50face, cc50feed or cc50fade",
     envelope=Envelope(destination="exchange", body="body", error_text="error_text", derive=envelope),
     rule=RULE,
+    roles=Roles(
+        publish=frozenset({"message"}),
+        deliver=frozenset({"message"}),
+        subscribe=frozenset({CODE_NAMES[Code.BIND_REQUEST]}),
+        login=frozenset({CODE_NAMES[Code.AUTH]}),
+        heartbeat=frozenset({CODE_NAMES[Code.HEARTBEAT]}),
+    ),
     evidence=EvidenceRule(
         frozenset({*map(int, Word), Code.AUTH, Code.AUTH_RESPONSE}), observe, resolve, is_final=is_final
     ),

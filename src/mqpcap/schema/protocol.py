@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.schema.requests import Rule
+from mqpcap.schema.requests import Roles, Rule
 
 Direction = Literal["c2s", "s2c"]
 DIRECTIONS: tuple[Direction, Direction] = ("c2s", "s2c")
@@ -381,6 +381,7 @@ class MessageQueue:
     envelope: Envelope
     evidence: EvidenceRule | None = None
     rule: Rule | None = None
+    roles: Roles = field(default_factory=Roles)
     derived: tuple[Derived, ...] = ()
     derive: Callable[[Raw], Mapping[str, pa.Array]] | None = None
     hidden: tuple[str, ...] = ()

@@ -30,7 +30,7 @@ from mqpcap.schema.protocol import (
     Seen,
     Verdict,
 )
-from mqpcap.schema.requests import DeliveryRule, Rule
+from mqpcap.schema.requests import DeliveryRule, Roles, Rule
 
 MAX_FRAME_SIZE = 16 * 1024 * 1024  # frame.rs: the server closes on more
 HEADER_BYTES = 13
@@ -429,5 +429,16 @@ PROTOCOL = MessageQueue(
         lane=correlation.lane,
         deliveries=DeliveryRule("body_hash", correlation.keys, correlation.body_hash),
         answers=answers,
+    ),
+    roles=Roles(
+        publish=frozenset({NAMES[FrameType.PUBLISH]}),
+        deliver=frozenset({NAMES[FrameType.PUBLISH], NAMES[FrameType.DELIVER]}),
+        poll=frozenset({NAMES[FrameType.POLL]}),
+        subscribe=frozenset({NAMES[FrameType.SUBSCRIBE]}),
+        ack=frozenset({NAMES[FrameType.ACK]}),
+        login=frozenset({NAMES[FrameType.AUTH]}),
+        heartbeat=frozenset({NAMES[FrameType.PING]}),
+        denied=frozenset({"invalid API key"}),
+        outdated=frozenset({"unsupported protocol version"}),
     ),
 )

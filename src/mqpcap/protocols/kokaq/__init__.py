@@ -73,7 +73,7 @@ from mqpcap.schema.protocol import (
     Split,
     Verdict,
 )
-from mqpcap.schema.requests import RequestRule, Rule
+from mqpcap.schema.requests import RequestRule, Roles, Rule
 
 MAGIC = 0x0420
 BIG, LITTLE = b"\x04\x20", b"\x20\x04"
@@ -1022,6 +1022,14 @@ PROTOCOL = MessageQueue(
     recognised="magic 0x0420 in either byte order, version 1, and a component that repeats it or an echoing answer",
     envelope=Envelope(client_name="client_name", body="body", derive=envelope),
     rule=RULE,
+    roles=Roles(
+        publish=frozenset({"Push"}),
+        poll=frozenset({"Peek", "Pop"}),
+        peek=frozenset({"Peek"}),
+        lock=frozenset({"AcquirePeekLock"}),
+        unlock=frozenset({"ReleasePeekLock"}),
+        heartbeat=frozenset({"Nop", "NoOp"}),
+    ),
     evidence=EvidenceRule(
         None,
         observe,

@@ -45,7 +45,7 @@ from mqpcap.schema.protocol import (
     Raw,
     Verdict,
 )
-from mqpcap.schema.requests import DeliveryRule, Keys, Lane, Prints, RequestKind, RequestRule, Rule, Rules, State
+from mqpcap.schema.requests import DeliveryRule, Keys, Lane, Prints, RequestKind, RequestRule, Roles, Rule, Rules, State
 
 I64 = NDArray[np.int64]
 MAX_MESSAGE_SIZE = 64 * 1024 * 1024
@@ -582,4 +582,11 @@ PROTOCOL = MessageQueue(
     derive=derive,
     hidden=("tree", "header", "body"),
     rule=RULE,
+    roles=Roles(
+        publish=frozenset({"send"}),
+        deliver=frozenset({"send"}),
+        subscribe=frozenset({"subscribe"}),
+        login=frozenset({"getlname"}),
+        heartbeat=frozenset({"ping"}),
+    ),
 )
