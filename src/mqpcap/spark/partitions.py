@@ -12,7 +12,6 @@ import difflib
 import json
 import logging
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -207,12 +206,13 @@ def cut(capture: Capture, n: int) -> Cut:
 
 def _loads(capture: Capture) -> dict[int, float]:
     """Bytes of connections, by key."""
-    loads: Counter[int] = Counter()
+    loads: dict[int, float] = {}
     for window in _looks(capture):
         segments = Dissector().segments(window)
         keys, place = np.unique(segments.key, return_inverse=True)
         bytes_ = np.bincount(place.reshape(-1), segments.length + PACKET_BYTES, len(keys))
-        loads.update(dict(zip(keys.tolist(), bytes_.tolist(), strict=True)))
+        for key, size in zip(keys.tolist(), bytes_.tolist(), strict=True):
+            loads[key] = loads.get(key, 0.0) + size
     return loads
 
 

@@ -6,24 +6,20 @@ connection told (``by peer``), what connections tell each other by a key (fq's l
 the first two from other shares; keys of the third go to `mqpcap.spark.delivery_keys`.
 """
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.capture import Capture, Window
-from mqpcap.correlate import Batch, Closing, Correlation
+from mqpcap.capture import Capture
 from mqpcap.decode.columns import Records
 from mqpcap.decode.framing import Frames, Server, Told
-from mqpcap.errors import CaptureError
-from mqpcap.pipeline import CapturePipeline, Emit, Options, Output, taken, taken_frames
+from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline, Emit, Options, Output, taken, taken_frames
 from mqpcap.protocols import protocols
-from mqpcap.schema.protocol import Fact, MessageQueue, SharedFacts
+from mqpcap.schema.protocol import Fact, SharedFacts
 from mqpcap.spark.partitions import Cut
-from mqpcap.tables.captures import CaptureRows
 from mqpcap.tcp.flows import Flow
 from mqpcap.tcp.headers import Dissector, Segments, address_text
 
@@ -85,9 +81,9 @@ def wanted_of(table: str) -> Wanted:
     return Wanted(frozenset({table})) if table in protocols() else Wanted()
 
 
-def makes_pairs(table: str) -> bool:
-    """Whether a table needs requests and replies, publishes and deliveries brought together."""
-    return table in ("exchanges", "deliveries")
+def optional(table: str) -> frozenset[str]:
+    """What is made beside what always is, for one table."""
+    return OPTIONAL_TABLES & {table}
 
 
 def rows_of(output: Output, table: str) -> pa.Table | None:
@@ -95,37 +91,6 @@ def rows_of(output: Output, table: str) -> pa.Table | None:
     if output.table == table:
         return output.rows
     return output.fields if output.protocol == table else None
-
-
-class MessageCounts(CaptureRows):
-    """Messages by file, for whom the rest of the table ``captures`` is another's."""
-
-    @property
-    def messages(self) -> Counter[str]:
-        """How many messages began in each file."""
-        return self._messages
-
-    def take(self, window: Window) -> None:
-        """Packets are not counted."""
-
-    def table(self, failure: CaptureError | None) -> pa.Table:
-        """No rows."""
-        return super().table(failure).slice(0, 0)
-
-
-class NoCorrelation(Correlation):
-    """Where nobody wants exchanges or deliveries."""
-
-    def __init__(self) -> None:
-        self.deliveries = None
-
-    def feed(self, batch: Batch, behind: Mapping[int, int]) -> Iterator[tuple[str, pa.Table]]:
-        """Nothing."""
-        return iter(())
-
-    def close(self, closing: Closing) -> Iterator[tuple[str, pa.Table]]:
-        """Nothing."""
-        return iter(())
 
 
 class Share(CapturePipeline):
@@ -154,12 +119,6 @@ class Share(CapturePipeline):
         self.wanted = wanted or Wanted()
         self.keys = keys
         self.cut = cut or Cut(options.share[1])
-        self.phase = 0
-        """0 while packets come, 1 for what was still open at their end, 2 for what closed connections then tell."""
-        self.pairs_up = True
-        """Whether exchanges and deliveries are made."""
-        self.leave: Callable[[MessageQueue, Correlation], None] | None = None
-        """Is told of each protocol's correlation, to take its deliveries over."""
 
     @property
     def is_whole(self) -> bool:
@@ -199,26 +158,6 @@ class Share(CapturePipeline):
             {flow.a_port, flow.b_port} & ports for ports in self.wanted.ports
         )
 
-    def correlation(self, protocol: MessageQueue) -> Correlation:
-        """As of the whole capture, but for what goes to other tasks or nobody wants."""
-        if protocol.name in self.correlations:
-            return self.correlations[protocol.name]
-        made = super().correlation(protocol)
-        if not self.pairs_up:
-            made = self.correlations[protocol.name] = NoCorrelation()
-        elif self.leave is not None:
-            self.leave(protocol, made)
-        return made
-
-    def _finish(self) -> None:
-        self.phase = 1
-        super()._finish()
-
-    def close(self, flows: NDArray[np.int64], files: Sequence[str], of_others: bool) -> None:
-        """As of the whole capture."""
-        self.phase += self.phase
-        super().close(flows, files, of_others)
-
     # -- what shares tell each other -----------------------------------------------------------------------
 
     @property
@@ -246,9 +185,6 @@ class Share(CapturePipeline):
         """
         given: list[Output] = []
         self.emit = given.append
-        self.pairs_up = makes_pairs(table)
-        if table != "captures":
-            self.rows_of_captures = MessageCounts(self.capture)
         for _ in self.steps():
             yield from (rows for output in given if (rows := rows_of(output, table)) is not None)
             given.clear()
@@ -265,8 +201,8 @@ class _Listener(CapturePipeline):
 
 def heard(capture: Capture, options: Options) -> Heard:
     """What all connections of a capture tell of each other, without reading their messages."""
-    listener = _Listener(capture, replace(options, share=(0, 1)), lambda output: None)
-    listener.rows_of_captures = MessageCounts(capture)
+    alone = replace(options, share=(0, 1), optional_tables=frozenset())
+    listener = _Listener(capture, alone, lambda output: None)
     listener.run()
     facts = {name: tuple(shared.told()) for name, shared in listener.shared.items()}
     return Heard(frozenset(listener.framer.servers.items()), facts)

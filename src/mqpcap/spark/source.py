@@ -227,7 +227,12 @@ class CaptureReader(DataSourceReader):
         """The rows of one unit, in batches."""
         assert isinstance(partition, CapturePartition)
         unit = partition.unit
-        options = replace(self.asked.options, share=unit.share, policy=self._policy())
+        options = replace(
+            self.asked.options,
+            share=unit.share,
+            policy=self._policy(),
+            optional_tables=share.optional(self.asked.table),
+        )
         for _, capture in unit.captures:
             keys = None
             if self.wanted.by_connection:

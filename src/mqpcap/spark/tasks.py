@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from mqpcap import memory
 from mqpcap.capture import Capture
@@ -29,7 +31,7 @@ from mqpcap.spark.delivery_keys import KeyFile, KeyWriter
 from mqpcap.spark.distribute import FileRange, RangeResult
 from mqpcap.spark.json_values import typed
 from mqpcap.spark.partitions import Cut, WorkUnit
-from mqpcap.spark.share import Heard, MessageCounts, Share
+from mqpcap.spark.share import Heard, Share
 from mqpcap.spark.storage import Storage
 from mqpcap.spark.task_files import TaskFile, TaskFiles
 from mqpcap.tables.captures import CaptureRows
@@ -129,7 +131,7 @@ def run(task: Task, options: Options, storage: Storage) -> Result:
             _describe(task, made)
         case Dissect():
             for number, capture in task.unit.captures:
-                _Dissection(task, number, capture, options, storage, files, made).run()
+                _TaskShare(task, capture, options, storage, files, made).dissect(number)
         case Join():
             _join(task.files, task.capture, storage, files)
     return finish(made, files, storage, stem)
@@ -176,65 +178,64 @@ def _join(keys: Sequence[KeyFile], capture: str, storage: Storage, files: TaskFi
         files.write("deliveries", with_capture("deliveries", rows, capture))
 
 
-class _Dissection:
-    """One capture of a task, or the task's share of it, to tables."""
+class _TaskShare(Share):
+    """One capture of a task, or the task's share of it, to tables; of a share's deliveries only the keys."""
 
     def __init__(
-        self,
-        task: Dissect,
-        number: int,
-        capture: Capture,
-        options: Options,
-        storage: Storage,
-        files: TaskFiles,
-        made: Result,
+        self, task: Dissect, capture: Capture, options: Options, storage: Storage, files: TaskFiles, made: Result
     ) -> None:
-        self._number, self._name = number, capture.files[0]
-        self._storage, self._files, self._made = storage, files, made
         unit = task.unit
-        self._share = Share(capture, replace(options, share=unit.share), self._take, task.heard, cut=unit.cut)
+        if unit.cut.share_count > 1:
+            options = replace(options, share=unit.share, optional_tables=options.optional_tables - {"captures"})
+        super().__init__(capture, options, self._take, task.heard, cut=unit.cut)
+        self._storage, self._files, self._made = storage, files, made
         self._keys: list[KeyWriter] = []
-        if not self._share.is_whole:
-            self._share.leave = self._leave
-            self._share.rows_of_captures = MessageCounts(capture)
+        self._phase = 0
+        """0 while packets come, 1 for what was still open at their end, 2 for what closed connections then tell."""
 
-    def run(self) -> None:
+    def dissect(self, number: int) -> None:
         """Read it, write its rows, and tell the result what there is to tell."""
-        share, made = self._share, self._made
+        made, name = self._made, self.capture.files[0]
         try:
-            share.run()
+            self.run()
         except CaptureError as error:
-            made.failed.append((self._number, self._name, one_line(error)))
+            made.failed.append((number, name, one_line(error)))
             return
-        if share.failure is not None:
-            made.failed.append((self._number, self._name, one_line(share.failure)))
-        if share.is_whole:
-            made.notes += [(self._number, str(note)) for note in share.capture.notes]
+        if self.failure is not None:
+            made.failed.append((number, name, one_line(self.failure)))
+        if self.is_whole:
+            made.notes += [(number, str(note)) for note in self.capture.notes]
         else:
-            assert isinstance(share.rows_of_captures, MessageCounts)
-            made.messages = dict(share.rows_of_captures.messages)
-            made.told, made.doubted, made.asked = share.told, share.doubted, share.asked
+            made.told, made.doubted, made.asked = self.told, self.doubted, self.asked
             made.keys += [file for writer in self._keys for file in writer.close()]
-        made.notes += [(self._number, words) for words in _caps(self._name, share.counts)]
+        made.notes += [(number, words) for words in _caps(name, self.counts)]
 
-    def _leave(self, protocol: MessageQueue, correlation: Correlation) -> None:
-        if correlation.deliveries is not None:
-            options, folder = self._share.options, f"keys/{self._files.stem}"
-            writer = KeyWriter(
-                protocol.name,
-                prints(options.policy.bases),
-                self._storage,
-                folder,
-                options.share[1],
-                lambda: self._share.phase,
-            )
-            correlation.deliveries = writer
+    def correlation(self, protocol: MessageQueue) -> Correlation:
+        """As of the whole capture, but for what goes to other tasks."""
+        is_new = protocol.name not in self.correlations
+        made = super().correlation(protocol)
+        if is_new and made.deliveries is not None and not self.is_whole:
+            folder, share_count = f"keys/{self._files.stem}", self.options.share[1]
+            made_prints = prints(self.options.policy.bases)
+            writer = KeyWriter(protocol.name, made_prints, self._storage, folder, share_count, lambda: self._phase)
+            made.deliveries = writer
             self._keys.append(writer)
+        return made
+
+    def _finish(self) -> None:
+        self._phase = 1
+        super()._finish()
+
+    def close(self, flows: NDArray[np.int64], files: Sequence[str], of_others: bool) -> None:
+        """As of the whole capture."""
+        self._phase += self._phase
+        super().close(flows, files, of_others)
 
     def _take(self, output: Output) -> None:
         rows = output.rows
         if output.table == "messages":
             _count(self._made.flaws, rows["flaw"].value_counts().to_pylist(), "values", "counts")
+            _count(self._made.messages, rows["capture_file"].value_counts().to_pylist(), "values", "counts")
         elif output.table == "problems":
             lengths = rows.group_by("kind").aggregate([("length", "sum")])
             _count(self._made.problem_bytes, lengths.to_pylist(), "kind", "length_sum")
