@@ -13,6 +13,7 @@ from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import Evidence, SharedFacts
 from mqpcap.spark import share
 from mqpcap.spark.share import Heard, Share, Wanted, connection_keys
+from mqpcap.tables.captures import CaptureRows
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 SAMPLES = sorted(path.relative_to(PCAPS).as_posix() for path in PCAPS.rglob("*.pcap"))
@@ -126,7 +127,7 @@ def test_fingerprint_does_not_depend_on_windows(monkeypatch: pytest.MonkeyPatch)
     tables = []
     for times in (1, 2):
         made: list[pa.Table] = []
-        rows = share.CaptureRows(capture)
+        rows = CaptureRows(capture)
         for window in capture.windows(times):
             rows.take(window)
         made.append(rows.table(None))
