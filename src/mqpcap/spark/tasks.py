@@ -9,11 +9,12 @@ Each task ends by writing its result, after all of its files, under a name no ot
 """
 
 import json
+import types
 import uuid
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +30,6 @@ from mqpcap.schema.protocol import MessageQueue
 from mqpcap.spark import delivery_keys, distribute
 from mqpcap.spark.delivery_keys import KeyFile, KeyWriter
 from mqpcap.spark.distribute import FileRange, RangeResult
-from mqpcap.spark.json_values import typed
 from mqpcap.spark.partitions import Cut, WorkUnit
 from mqpcap.spark.share import Heard, Share
 from mqpcap.spark.storage import Storage
@@ -253,3 +253,31 @@ def _caps(name: str, counts: dict[str, int]) -> list[str]:
     from mqpcap.cli.reading import caps
 
     return caps(name, counts)
+
+
+def typed(kind: Any, found: Any) -> Any:
+    """What JSON gave of ``dataclasses.asdict`` as a value of a type; raises ValueError where it is none.
+
+    >>> typed(tuple[tuple[int, str], ...], [[1, "a"], [2, "b"]]), typed(frozenset[int] | None, None)
+    (((1, 'a'), (2, 'b')), None)
+    """
+    try:
+        return _typed(kind, found)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"no {kind}: {error}") from error
+
+
+def _typed(kind: Any, found: Any) -> Any:
+    origin, inner = get_origin(kind), get_args(kind)
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return kind(**{name: _typed(hints[name], value) for name, value in found.items()})  # type: ignore[operator]
+    if origin in (Union, types.UnionType):
+        return None if found is None else _typed(inner[0], found)
+    if origin in (dict, Mapping):
+        return {name: _typed(inner[1], value) for name, value in found.items()}
+    if origin is tuple and inner[-1] is not ...:
+        return tuple(_typed(one, value) for one, value in zip(inner, found, strict=True))
+    if origin in (list, tuple, frozenset):
+        return origin(_typed(inner[0], value) for value in found)
+    return found
