@@ -401,7 +401,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--connections", type=int, default=16)
-    parser.add_argument("--servers", type=int, default=4, help="with one, its connections are dealt out and joined")
+    parser.add_argument("--servers", type=int, default=4, help="among which the connections are spread")
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--megabytes", type=int, default=2048, help="of the capture that measures memory")
     parser.add_argument("--body", type=int, default=1000, help="bytes of a body there, about")

@@ -201,9 +201,8 @@ class _Job:
         units = self._distributed()
         shared = {unit.captures[0][0] for unit in units.values() if unit.share[1] > 1}
         first = {i: Dissect(f"dissect-{i:05d}", unit) for i, unit in units.items()}
-        describe = [Describe(f"describe-{number:05d}", number, self.captures[number]) for number in sorted(shared)]
-        done = self.stages.run("dissect", [*first.values(), *describe])
-        results, described = dict(zip(first, done, strict=False)), done[len(first) :]
+        done = self.stages.run("dissect", list(first.values()))
+        results = dict(zip(first, done, strict=True))
         again = dict(self._again(first, results))
         results.update(zip(again, self.stages.run("dissect again", list(again.values())), strict=True))
         failed = {number for one in done for number, _, _ in one.failed} & shared
@@ -216,34 +215,22 @@ class _Job:
             number = task.unit.captures[0][0]
             if number in shared - failed:
                 of_capture.setdefault(number, []).append(results[i])
-        joins = [join for number, mine in of_capture.items() for join in self._joins(number, mine)]
-        for one in self.stages.run("join", joins):
+        last = [task for number, mine in of_capture.items() for task in self._of_all_shares(number, mine)]
+        for one in self.stages.run("join", last):
             self._keep(one)
-        self._describe({one.id: one for one in described}, of_capture)
         self.outcome.task_count = len(self.kept)
         return self.outcome
 
-    def _joins(self, number: int, shares: Sequence[Result]) -> Iterator[Join]:
-        """The tasks that bring publishes and deliveries of a capture together, one for each group of servers."""
+    def _of_all_shares(self, number: int, shares: Sequence[Result]) -> Iterator[Task]:
+        """The tasks behind the shares of a capture: its rows of ``captures``, and a join for each group of servers."""
+        counts = sum((Counter(one.messages) for one in shares), Counter[str]())
+        yield Describe(f"describe-{number:05d}", number, self.captures[number], counts)
         groups: dict[tuple[str, int], list[KeyFile]] = {}
         for file in (file for one in shares for file in one.keys):
             groups.setdefault((file.protocol, file.group), []).append(file)
         for (name, group), files in sorted(groups.items()):
             if any(file.delivers for file in files):
                 yield Join(f"join-{number:05d}-{name}-{group:03d}", self.captures[number].files[0], tuple(files))
-
-    def _describe(self, described: Mapping[str, Result], of_capture: Mapping[int, Sequence[Result]]) -> None:
-        """The rows of ``captures`` of what was read in shares."""
-        rows = []
-        for number, shares in of_capture.items():
-            one = described[f"describe-{number:05d}"]
-            self._keep(one)
-            counts = sum((Counter(share.messages) for share in shares), Counter[str]())
-            rows += [{**row, "messages": counts[row["path"]]} for row in one.captures]
-        for one in (one for one in described.values() if one.failed):
-            self._keep(one)
-        if rows:
-            self._keep(tasks.write_captures("captures", rows, self.staging))
 
     def _distributed(self) -> dict[int, WorkUnit]:
         """The units by number, those of captures in many shares with their packets; without what cannot be read."""

@@ -36,7 +36,6 @@ from mqpcap.spark.storage import Storage
 from mqpcap.spark.task_files import TaskFile, TaskFiles
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.messages import prints
-from mqpcap.tables.schemas import TABLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +51,15 @@ class Distribute:
 
 @dataclass(frozen=True, slots=True)
 class Describe:
-    """A capture that is read in shares; its row of ``captures`` is made by reading it once more."""
+    """A capture that is read in shares; its rows of ``captures`` are made by reading it once more.
+
+    messages: how many messages the shares found in each file.
+    """
 
     id: str
     number: int
     capture: Capture
+    messages: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +87,8 @@ Task = Distribute | Describe | Dissect | Join
 class Result:
     """What a task came to; travels as JSON.
 
-    told, doubted, asked: what a share knows for others, and asks of them. keys: what it left for joins. captures: rows
-    of that table, without the numbers of messages, which ``messages`` has by file. failed: (number, name, reason) of
-    captures that could not be read.
+    told, doubted, asked: what a share knows for others, and asks of them. keys: what it left for joins. messages: how
+    many began in each file. failed: (number, name, reason) of captures that could not be read.
     """
 
     id: str
@@ -96,7 +98,6 @@ class Result:
     told: Heard = field(default_factory=Heard)
     doubted: list[Server] = field(default_factory=list)
     asked: list[tuple[str, str]] = field(default_factory=list)
-    captures: list[dict[str, Any]] = field(default_factory=list)
     messages: dict[str, int] = field(default_factory=dict)
     flaws: dict[str, int] = field(default_factory=dict)
     problem_bytes: dict[str, int] = field(default_factory=dict)
@@ -128,30 +129,17 @@ def run(task: Task, options: Options, storage: Storage) -> Result:
         case Distribute():
             _distribute(task, storage, stem, made)
         case Describe():
-            _describe(task, made)
+            _describe(task, files, made)
         case Dissect():
             for number, capture in task.unit.captures:
                 _TaskShare(task, capture, options, storage, files, made).dissect(number)
         case Join():
             _join(task.files, task.capture, storage, files)
-    return finish(made, files, storage, stem)
-
-
-def finish(made: Result, files: TaskFiles, storage: Storage, stem: str) -> Result:
-    """Closes the files of a task and writes its result."""
     made.files = files.close()
     # The worker lives on for other tasks, of other sizes.
     memory.trim()
     storage.write(f"done/{stem}.json", made.text().encode())
     return made
-
-
-def write_captures(id_: str, rows: list[dict[str, Any]], storage: Storage) -> Result:
-    """The table ``captures`` of what was read in shares; the driver makes it."""
-    stem = f"{id_}-{uuid.uuid4().hex[:12]}"
-    files = TaskFiles(storage, stem)
-    files.write("captures", pa.Table.from_pylist(rows, TABLES["captures"]))
-    return finish(Result(id_), files, storage, stem)
 
 
 def _distribute(task: Distribute, storage: Storage, stem: str, made: Result) -> None:
@@ -161,15 +149,17 @@ def _distribute(task: Distribute, storage: Storage, stem: str, made: Result) -> 
         made.failed.append((task.number, task.capture.files[0], one_line(error)))
 
 
-def _describe(task: Describe, made: Result) -> None:
-    rows, failure = CaptureRows(task.capture), None
+def _describe(task: Describe, files: TaskFiles, made: Result) -> None:
+    rows = CaptureRows(task.capture)
     try:
         for window in task.capture.windows():
             rows.take(window)
     except CaptureError as error:
-        failure = error
         made.failed.append((task.number, task.capture.files[0], one_line(error)))
-    made.captures = rows.table(failure).to_pylist()
+        return
+    table = rows.table(None)
+    counts = pa.array([task.messages.get(path, 0) for path in table["path"].to_pylist()], pa.int64())
+    files.write("captures", table.set_column(table.column_names.index("messages"), "messages", counts))
     made.notes = [(task.number, str(note)) for note in task.capture.notes]
 
 
