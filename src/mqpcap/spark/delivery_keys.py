@@ -112,9 +112,10 @@ class KeyWriter(Deliveries):
         return np.array([zlib.crc32(name.encode()) % self._group_count for name in names])[place]
 
     def _add(self, rows: pa.Table, groups: I64, delivers: bool) -> None:
-        for number in np.unique(groups).tolist():
+        numbers = np.unique(groups).tolist()
+        for number in numbers:
             group = self._groups.setdefault(number, _Group())
-            some = rows.filter(pa.array(groups == number))
+            some = rows if len(numbers) == 1 else rows.filter(pa.array(groups == number))
             group.rows.append(some)
             group.row_count += some.num_rows
             group.delivers |= delivers
