@@ -112,5 +112,21 @@ def test_questions_about_connections_answer_for_it(said: dict[str, Any]) -> None
     assert [(x["protocol"], x["connections"], x["messages"], x["whole"]) for x in answers["trust"]] == [
         ("depot", 2, 12, True)
     ]
-    assert [(x["protocol"], x["connections"], x["reconnects"]) for x in answers["churn"]] == [("depot", 2, 0)]
+    assert [(x["protocol"], x["connections"], x["reconnects"], x["logins"]) for x in answers["churn"]] == [
+        ("depot", 2, 0, 2)
+    ]
     assert len(answers["what_did"]) == len(depot.DIALOGUE)
+
+
+def test_questions_about_roles_answer_for_it(said: dict[str, Any]) -> None:
+    answers = said["queries"]
+
+    talks = [
+        (x["role"], x["destination"], x["client_name"], x["requests"], x["messages"]) for x in answers["who_talks"]
+    ]
+    assert sorted(talks) == [
+        ("consumer", "nuts", "bea", 1, 1), ("consumer", "void", "bea", 1, 0), ("producer", "nuts", "ann", 2, 2),
+    ]  # fmt: skip
+    assert [(x["destination"], x["flow"], x["messages"], x["body_bytes"]) for x in answers["rates"]] == [
+        ("nuts", "in", 2, 11), ("nuts", "out", 1, 5),
+    ]  # fmt: skip

@@ -29,7 +29,7 @@ from mqpcap.schema.protocol import (
     Variant,
     Verdict,
 )
-from mqpcap.schema.requests import DeliveryRule, Keys, Prints, RequestRule, Rule
+from mqpcap.schema.requests import DeliveryRule, Keys, Prints, RequestRule, Roles, Rule
 
 MAGIC = 0xD9
 NAMES = {1: "LOGIN", 2: "WELCOME", 3: "STORE", 4: "STORED", 5: "TAKE", 6: "TAKEN", 7: "REFUSED"}
@@ -181,6 +181,10 @@ PROTOCOL = MessageQueue(
         tie=("ticket",),
         columns=("shelf", "goods"),
         deliveries=DeliveryRule("shelf_and_goods", keys, shelf),
+    ),
+    roles=Roles(
+        publish=frozenset({"STORE"}), poll=frozenset({"TAKE"}), deliver=frozenset({"TAKEN"}),
+        login=frozenset({"LOGIN"}),
     ),
     derived=(Derived("weight", pa.int64()),),
     derive=derive,
