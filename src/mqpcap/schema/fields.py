@@ -348,8 +348,8 @@ class Bits(Kind):
 class Span(Sized):
     """Bytes with a length: from the field ``length``, from a ``prefix`` of so many bytes, or ``size`` fixed.
 
-    ``until`` ends the span at that byte, which belongs to neither side. Without that byte the span goes to the end of
-    the region, and the fields behind it are absent. ``at_least`` and ``at_most`` bound the length, ``at_most`` also when
+    ``until`` ends the span at that byte, which belongs to neither side. Without it the span goes to the end of the
+    region, and the fields behind it are absent. ``at_least`` and ``at_most`` bound the length, ``at_most`` also when
     the span is built. A span whose length is in an absent field does not fit.
     """
 
