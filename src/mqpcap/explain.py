@@ -1,8 +1,8 @@
 """A message read field by field: where each stands, what it says, and why other readings do not fit.
 
-The same classes that the interpreter is compiled from are walked here, slowly and with every offset kept. What
-the walk says of a value comes from the kind's own ``gives``, so it is what a Scapy user gets. Fed by
-``explain`` with the bytes of one message; bytes that fit nothing are an answer as well.
+``mqpcap explain`` gives it the bytes of one message. It walks the classes that the interpreter is compiled from,
+slowly, and keeps every offset. Values, and why they do not fit, come from the kinds' own ``gives``, so they are what a
+Scapy user gets. Bytes that fit nothing get an answer too.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,8 +30,10 @@ _NO_END = 1 << 62
 class Item:
     """A field: ``length`` bytes from ``offset`` of the message (of the inflated body, if ``inflated``).
 
-    depth: how many lists and messages it is inside. meaning: the name of the number, what a length measures, or the
-    unit. column: where the tables have it, None if nowhere. named: its name is bytes of the message.
+    depth     how many lists and messages it is inside
+    meaning   the name of the number, what a length measures, or the unit
+    column    its column in the protocol's table, None if it has none
+    named     its name is bytes of the message
     """
 
     offset: int
@@ -51,8 +53,9 @@ class Item:
 class Attempt:
     """One reading of the message: its items up to the end, or up to what did not fit (``why``).
 
-    veiled_why: the same with ``***`` for numbers that are bytes of the message, as they may be those of a secret.
-    frame_len: bytes the message has by its own account, None where it does not say. operation: its name, or number.
+    operation    its name, or number
+    frame_len    length in bytes that the message claims, None if it claims none
+    veiled_why   ``why`` with ``***`` for numbers that are bytes of the message, as they may be those of a secret
     """
 
     layout: str
@@ -74,7 +77,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a protocol makes of bytes: the attempts, best first. ``left`` bytes follow the message."""
+    """What a protocol makes of bytes: the attempts, best first."""
 
     protocol: str
     data: bytes
@@ -125,9 +128,9 @@ def explanation(
 ) -> Explanation:
     """Every reading of one message's bytes, the best first.
 
-    ``row`` is the message's row of the protocol's table: of several readings that fit, the one that gave it is the
-    best. Without it the first that the interpreter would try is. ``inside``: whether a reading must also decode inside
-    its fields, which takes most of the time.
+    ``row`` is the message's row of the protocol's table: of several readings that fit, the one that made the row is
+    best. Without a row it is the first that the interpreter tries. ``inside``: whether a reading must also decode
+    inside its fields, which takes most of the time.
 
     >>> from mqpcap.protocols import protocols
     >>> found = explanation(protocols()["blipmq"], bytes.fromhex("0000000b01000000000000000100" "01"), "c2s")
@@ -151,9 +154,9 @@ def explanation(
 
 
 def hidden(protocol: MessageQueue, data: bytes, best: Attempt | None) -> Hidden:
-    """What must not be shown of a message: the secrets of every variant that fits, whichever the best one is.
+    """What must not be shown of a message: the secrets of every variant that fits, not only of the best one.
 
-    All behind the fixed header where nothing fits, or where the best variant leaves bytes that may be a secret.
+    It is all behind the fixed header where nothing fits, or where the best variant leaves bytes that may be a secret.
     """
     if best is None or best.message is None:
         return ALL
@@ -171,7 +174,7 @@ def hidden(protocol: MessageQueue, data: bytes, best: Attempt | None) -> Hidden:
 def behind_header(protocol: MessageQueue, direction: str, op: int) -> Hidden:
     """All of a message behind its fixed header: after a lost segment or a changed byte a secret may stand anywhere.
 
-    The header too where the operation has no reading, as then it may be none.
+    The header is hidden too where no layout has the operation, as those bytes may be no header.
     """
     layouts = [x for x in protocol.layouts if x.direction == direction and op in x.bodies]
     return _behind(min((0 if x.header is None else fields.smallest(x.header) for x in layouts), default=0))

@@ -87,8 +87,7 @@ MAX_LIST_ITEMS = cython.declare(cython.const[cython.int], 16_777_216)  # also bo
 # Compiled, the names above are C integers; this makes them the module's attributes too.
 globals().update(
     {
-        "W_OP": W_OP, "W_COL": W_COL, "W_REG": W_REG, "W_X": W_X, "W_Y": W_Y, "W_Z": W_Z, "W_JUMP": W_JUMP,
-        "W_FLAGS": W_FLAGS, "OP_WORDS": OP_WORDS, "OP_END": OP_END, "OP_INT": OP_INT, "OP_BITS": OP_BITS,
+        "W_REG": W_REG, "W_JUMP": W_JUMP, "OP_WORDS": OP_WORDS, "OP_END": OP_END, "OP_INT": OP_INT, "OP_BITS": OP_BITS,
         "OP_SPAN": OP_SPAN, "OP_LIST": OP_LIST, "OP_IF": OP_IF, "OP_NESTED": OP_NESTED, "BY_FIXED": BY_FIXED,
         "BY_PREFIX": BY_PREFIX, "BY_REGISTER": BY_REGISTER, "BY_REST": BY_REST, "BY_UNTIL": BY_UNTIL,
         "BY_ZERO": BY_ZERO, "SIGNED": SIGNED, "LITTLE": LITTLE, "TRUTH": TRUTH, "FRAME_LENGTH": FRAME_LENGTH,
@@ -579,6 +578,7 @@ class Decoder(Interpreter):
         worst: cython.int = WRONG
         result: cython.int
         alt: cython.int
+        may_leave: cython.int
         header_pc: cython.int = self.words[0, row]
         first: cython.int = self.words[1, row]
         count: cython.int = self.words[2, row]
@@ -592,26 +592,21 @@ class Decoder(Interpreter):
             return
         mark = self.tape_n
         self._mark()
-        for alt in range(first, first + count):
-            self.pos = start
-            result = self._run(self.alt_pc[alt], end, row)
-            if result == DONE and self.pos == end:
-                self.chosen[row] = alt
-                self.flaw[row] = DONE
-                return
-            if result == LONG:
-                worst = LONG
-            self._rewind(mark)
-        for alt in range(first, first + count):
-            if self.alt_extra[alt] < 0:
-                continue
-            self.pos = start
-            if self._run(self.alt_pc[alt], end, row) == DONE:
-                self._put(self.alt_extra[alt], row, self.pos, end - self.pos)
-                self.chosen[row] = alt
-                self.flaw[row] = DONE
-                return
-            self._rewind(mark)
+        for may_leave in range(2):
+            for alt in range(first, first + count):
+                if may_leave and self.alt_extra[alt] < 0:
+                    continue
+                self.pos = start
+                result = self._run(self.alt_pc[alt], end, row)
+                if result == DONE and (may_leave or self.pos == end):
+                    if may_leave:
+                        self._put(self.alt_extra[alt], row, self.pos, end - self.pos)
+                    self.chosen[row] = alt
+                    self.flaw[row] = DONE
+                    return
+                if result == LONG:
+                    worst = LONG
+                self._rewind(mark)
         self.flaw[row] = worst
 
     @cython.cfunc

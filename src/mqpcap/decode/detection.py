@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mqpcap.decode.message_buffer import AT, SIZE
+from mqpcap.decode.message_buffer import AT, SIZE, TS_NS
 from mqpcap.decode.scanning import Scanners
 from mqpcap.decode.stream_chunk import StreamChunk, copies
 from mqpcap.schema.protocol import Claim, Direction, MessageQueue, Opening, Verdict
@@ -251,7 +251,7 @@ class Detector:
         spoke.start = spoke.start and chunk.packets.value(AT, 0) <= 0
         choice = self._choice(of, openings, [], False)
         if choice is not None:
-            return choice, chunk.packet(0)[0]
+            return choice, chunk.packets.value(TS_NS, 0)
         hold = Hold(_next_look(length))
         for side, opening in zip(hold.sides, openings, strict=True):
             side.looked = opening.looked
@@ -260,7 +260,7 @@ class Detector:
     def look(self, hold: Hold, of: Origin, new: Sequence[StreamChunk]) -> Choice | None:
         """Who takes a connection by all that was captured of it; None: nobody yet, and the new chunks are held."""
         for chunk, k in _packets(new):
-            hold.ts_ns = chunk.packet(k)[0]
+            hold.ts_ns = chunk.packets.value(TS_NS, k)
             side = hold.sides[chunk.side]
             was_closed = side.is_closed
             side.take(chunk, k)
@@ -388,8 +388,8 @@ class Detector:
         at, found, before = side.looked.get(key, (0, False, (0, False)))
         if not found and before != now:
             start = at if now > before and not before[1] else 0
-            scanner = self._scanners.named(protocol, layout)
-            at, found = scanner.search(side.data, start, now[0], side.ended, in_a_row)
+            scanner = self._scanners.of(protocol)
+            at, found = scanner.layouts[scanner.places[layout]].search(side.data, start, now[0], side.ended, in_a_row)
             side.looked[key] = at, found, now
         return at if found else None
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from mqpcap.decode.detection import Choice, DecodeAs, Detector, Hold, Origin, Server, Told, origins
 from mqpcap.decode.frames import I64, Found, Frames
-from mqpcap.decode.scanning import Scanners
+from mqpcap.decode.scanning import LayoutScanner, Scanners
 from mqpcap.decode.side import Side
 from mqpcap.decode.stream_chunk import StreamChunk, by_connection, joined
 from mqpcap.schema.protocol import DIRECTIONS, Direction, Evidence, MessageQueue
@@ -130,10 +130,10 @@ class Framer:
 
     def _take(self, state: ConnectionState, new: list[StreamChunk], consumed: list[int], wanted: list[int]) -> None:
         """Frame chunks of a connection that was decided."""
-        scanners = self._scanners.of(state.protocol) if state.protocol is not None else []
+        layouts = self._layouts(state)
         for chunk in new:
             side = state.sides[chunk.side]
-            done = side.take(chunk, scanners, self.found)
+            done = side.take(chunk, layouts, self.found)
             consumed.append(done)
             wanted.append(max(side.until - chunk.offset - done, 0))
             is_open = done < chunk.length and not wanted[-1]
@@ -176,18 +176,23 @@ class Framer:
                 self.detector.learn(server, hold.ts_ns if hold is not None else ts_ns)
         if hold is not None:
             self.detector.release(hold)
-            scanners = self._scanners.of(choice.protocol) if choice.protocol is not None else []
+            layouts = self._layouts(state)
             for chunk in joined(hold.chunks):
-                state.sides[chunk.side].take_held(chunk, scanners, self.found)
+                state.sides[chunk.side].take_held(chunk, layouts, self.found)
+
+    def _layouts(self, state: ConnectionState) -> list[LayoutScanner]:
+        """The layouts of a connection's protocol; none where nobody took it."""
+        return self._scanners.of(state.protocol).layouts if state.protocol is not None else []
 
     def _begin(self, state: ConnectionState, of: Origin, choice: Choice, server: Server) -> None:
         """Set the layouts that the directions begin with, as the protocol claimed."""
         assert choice.protocol is not None
         began = [choice.claim.c2s or "", choice.claim.s2c or ""]
         state.connection = Evidence(of.connection_id, server[1], server[2], of.first_ts_ns, layouts=began)
+        places = self._scanners.of(choice.protocol).places
         for number, side in enumerate(state.sides):
             layout = began[number != state.client]
             if layout:
-                side.begin(self._scanners.named(choice.protocol, layout).place, of.syn[number])
+                side.begin(places[layout], of.syn[number])
             else:
                 side.give_up("bad_framing")

@@ -5,8 +5,6 @@ splitter. ``framing`` scans streams in step and searches after gaps; ``detection
 connection.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from mqpcap.decode import bytecode
@@ -62,7 +60,8 @@ class LayoutScanner:
         if self._splitter is None:
             n, code, at, known_end = self._scanner.scan(self._target, view, at, stop, ended)
             return n, code, at, known_end, self.place
-        n, code, at, known_end, form = self._splitter.scan(memoryview(view), at, stop, ended, self._arrays.split)
+        view = view if isinstance(view, memoryview) else memoryview(view)
+        n, code, at, known_end, form = self._splitter.scan(view, at, stop, ended, self._arrays.split)
         return n, code, at, known_end, self._layouts[form] if form >= 0 else self.place
 
     def last_op(self, n: int) -> int:
@@ -89,29 +88,30 @@ class LayoutScanner:
         return self.described.header is not None
 
 
+class ProtocolScanner:
+    """The scanners of a protocol's layouts, in the order of its Program; ``places``: by name where each stands."""
+
+    def __init__(self, protocol: MessageQueue, arrays: _Arrays) -> None:
+        program = compiled(protocol)
+        scanner = program.scanner()
+        self.layouts = [LayoutScanner(protocol, program, x.name, scanner, arrays) for x in program.layouts]
+        self.places = {x.name: i for i, x in enumerate(program.layouts)}
+
+
 class Scanners:
-    """A scanner for every layout of every protocol, made when a connection first needs those of its protocol."""
+    """The scanners of all protocols, made when a connection first needs those of its protocol."""
 
     def __init__(self) -> None:
         self._arrays = _Arrays()
-        self._of: dict[str, tuple[list[LayoutScanner], Mapping[str, LayoutScanner]]] = {}
+        self._made: dict[str, ProtocolScanner] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickled as nothing: they are made anew."""
         return Scanners, ()
 
-    def of(self, protocol: MessageQueue) -> list[LayoutScanner]:
-        """The scanners of a protocol's layouts, in their order in its Program."""
-        return self._made(protocol)[0]
-
-    def named(self, protocol: MessageQueue, layout: str) -> LayoutScanner:
-        """The scanner of a layout by its name."""
-        return self._made(protocol)[1][layout]
-
-    def _made(self, protocol: MessageQueue) -> tuple[list[LayoutScanner], Mapping[str, LayoutScanner]]:
-        if protocol.name not in self._of:
-            program = compiled(protocol)
-            scanner = program.scanner()
-            made = [LayoutScanner(protocol, program, x.name, scanner, self._arrays) for x in program.layouts]
-            self._of[protocol.name] = made, {layout.described.name: layout for layout in made}
-        return self._of[protocol.name]
+    def of(self, protocol: MessageQueue) -> ProtocolScanner:
+        """The scanners of a protocol."""
+        made = self._made.get(protocol.name)
+        if made is None:
+            made = self._made[protocol.name] = ProtocolScanner(protocol, self._arrays)
+        return made

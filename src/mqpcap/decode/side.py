@@ -93,11 +93,11 @@ class Side:
 
     def take(self, chunk: StreamChunk, layouts: Sequence[LayoutScanner], found: Found) -> int:
         """Frame a chunk; returns how many of its bytes are done with."""
+        if self.left is None:
+            return self._frame(chunk, layouts, found)
         left, self.left = self.left, None
-        if left is not None and left.offset + left.length != chunk.offset:
+        if left.offset + left.length != chunk.offset:
             self._frame(replace(left, is_last=True), layouts, found)  # bytes are missing behind what was left
-            left = None
-        if left is None:
             return self._frame(chunk, layouts, found)
         chunk = join([left, chunk])
         done = self._frame(chunk, layouts, found)

@@ -1,17 +1,16 @@
 """The vocabulary: the closed set of field kinds a protocol is described with.
 
-A layer writes Scapy ``Packet`` classes (subclasses of :class:`Message`) from these kinds and nothing
-else. Each kind is a Scapy field, so the classes build, dissect and list like any layer; lengths,
-counts and conditions are *names of fields*, so ``compiler`` can read the same classes and compile them
-for the interpreter. Here stands, per kind, its Scapy behaviour and its strictness; its op and its Arrow
-type stand in ``compiler``. Where captures are only read the same classes do without Scapy: see ``scapy_stub``.
+A layer lists these kinds, and nothing else, in its message classes (``message.Message``). Each kind is a Scapy field,
+so the classes build, dissect and print like any layer. Lengths, counts and conditions are *names of fields*, so
+``compiler`` can compile the same classes for the interpreter. A kind's Scapy behaviour and its checks are here; its op
+and its Arrow type are in ``compiler``.
 
 Kinds: integers (``U8`` ... ``I64``, ``Bool``, ``Length``), ``Bits``, ``Text``, ``Bytes``, ``Address``, ``GreedyBytes``,
 ``Array``, ``If``, ``Nested``, and ``Late``, which only marks a span.
 Alternatives and switches are tables of classes in ``protocol``.
 
-Strict: a declared length that overruns, a nested message that is not read to its last byte, a value out of its
-bounds makes the whole message fall back to ``Raw``. Nothing is shortened, nothing guessed.
+Strict: a declared length that overruns, a nested message that is not read to its last byte or a value out of its
+bounds makes the whole message ``Raw``. Nothing is shortened, nothing guessed.
 """
 
 import random
@@ -36,9 +35,9 @@ if TYPE_CHECKING:
 
 MAX_LIST_ITEMS = 16_777_216
 MAX_DRAWN_BYTES = 255
-"""Of a value drawn by fuzz(): what the shortest length field can say."""
+"""Longest value drawn by fuzz(): what a length of one byte can say."""
 HOSTILE_SHARE = 4
-"""One value in so many that fuzz() draws lies at an edge."""
+"""fuzz() draws one value in so many at an edge of its bounds."""
 
 
 class Broken(Exception):
@@ -76,10 +75,12 @@ def _hostile() -> bool:
 
 
 class Kind(Field[Any, Any]):
-    """What all kinds share: the column's name and what is said about it.
+    """What all kinds share.
 
-    ``column`` is the name in the tables (the field's own without a trailing underscore), None for a field
-    that is no column. ``secret`` and ``body`` say what --show-secrets and --bodies act on.
+    column   name in the tables: by default the field's own without a trailing underscore; None for no column
+    secret   hidden unless --show-secrets is given
+    body     shortened by --bodies
+    unit     what its numbers count; ``names``: what they mean, by number
     """
 
     __slots__ = ["__dict__"]  # Scapy's metaclass gives fields no dict of their own
@@ -103,11 +104,11 @@ class Kind(Field[Any, Any]):
         self.names = names
 
     def takes(self, pkt: Packet, value: Any) -> bytes:
-        """The bytes of a value, for building."""
+        """The bytes of a value, for building. Raises ValueError for one that does not fit."""
         raise NotImplementedError
 
     def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
-        """What is left of the region and the value read; raises Broken."""
+        """Read a value: what is left of the region behind it, and the value. Raises Broken."""
         raise NotImplementedError
 
     def draw(self) -> Any:
@@ -212,7 +213,7 @@ class Number(Kind):
         raise Broken(f"{{}} is not within {f'{low} to {high}'.strip()}", value)
 
     def up_to(self, value: int) -> None:
-        """Refuses to build what passes ``at_most``; another value than ``equals`` is one's own will."""
+        """Raises ValueError for a number to build above ``at_most``; one other than ``equals`` is the user's choice."""
         if self.at_most is not None and self.equals is None and value > self.at_most:
             raise ValueError(f"{self.name} is {value}, but goes up to {self.at_most}")
 
@@ -347,9 +348,9 @@ class Bits(Kind):
 class Span(Sized):
     """Bytes with a length: from the field ``length``, from a ``prefix`` of so many bytes, or ``size`` fixed.
 
-    ``until`` ends the span at that byte, which belongs to neither side; where it does not come, the span
-    goes to the end of the region and the fields behind it are absent. ``at_least`` and ``at_most`` bound the length;
-    built, none may pass ``at_most``. What an absent field would measure does not fit.
+    ``until`` ends the span at that byte, which belongs to neither side. Without it the span goes to the end of the
+    region, and the fields behind it are absent. ``at_least`` and ``at_most`` bound the length, ``at_most`` also when
+    the span is built. A span whose length is in an absent field does not fit.
     """
 
     is_text: ClassVar[bool] = False
@@ -442,7 +443,7 @@ class Span(Sized):
         return value if self.until is None else value.replace(bytes([self.until]), b"_")
 
     def _bytes(self, n: int) -> bytes:
-        """So many random bytes: of text printable ones, at times not of ASCII, or if need not be, no text at all."""
+        """``n`` random bytes; of text mostly printable ASCII, now and then others or, where allowed, no text."""
         if not self.is_text or (_hostile() and not (self.strict or self.printable)):
             return random.randbytes(n)
         if _hostile():
@@ -488,9 +489,9 @@ class GreedyText(Text):
 
 
 class Inside(NamedTuple):
-    """A part of a late kind's bytes for who explains them: ``length`` bytes from ``offset`` of its own.
+    """A part of a late kind's bytes, for ``explain``: ``length`` bytes from ``offset`` of the kind's own.
 
-    depth: how many parts it is inside. named: its name is bytes of the message.
+    depth: how many parts it is inside. named: its name is bytes of the message, so it may be a secret.
     """
 
     offset: int
@@ -503,21 +504,21 @@ class Inside(NamedTuple):
 
 
 class Late(GreedyBytes):
-    """Bytes with a form of their own, which the protocol's ``derive`` makes columns of.
+    """Bytes with a form of their own; the protocol's ``derive`` makes columns of them.
 
-    A protocol's package derives its kinds from this one and says there how they are shown.
+    A protocol's package derives its kinds from this one; ``inside`` says how ``explain`` shows them.
     """
 
     def inside(self, data: bytes) -> Iterator[Inside]:
-        """What the bytes consist of."""
+        """The parts that the bytes consist of."""
         return iter(())
 
 
 class Array(Sized):
     """A list of ``item`` (a kind or a Message class).
 
-    Its count comes from the field ``count`` or a ``prefix`` of so many bytes; with ``until_zero`` the list ends
-    at an integer of that many bytes that is zero and stands in place of an item; else it fills the region.
+    Its count comes from the field ``count`` or a ``prefix`` of so many bytes. With ``until_zero`` the list ends at an
+    integer of that many bytes that is zero and stands in place of an item. Else it fills the region.
     """
 
     count_word = "count"
@@ -665,8 +666,8 @@ class If(Kind):
     ``when`` names an earlier field: with ``equals`` (an integer or a text) its value must be that, with ``has``
     a bit of it must be set, alone it must not be zero; nothing holds of an absent one.
     ``left``: at least so many bytes of the region are left. ``follows``: these bytes come next.
-    Built, a field that was given a value sets its bit, one given None clears it, unless the integer was given beside
-    it: then both are sent as given.
+    When built, a field given a value sets its bit and one given None clears it. If the integer was given too, both are
+    sent as given.
     """
 
     def __init__(
@@ -732,7 +733,7 @@ class If(Kind):
 
 
 def smallest(item: "Kind | type[Message]") -> int:
-    """The fewest bytes an item of a list can take: what bounds a count from the wire."""
+    """The fewest bytes an item of a list can take; it bounds a count from the wire."""
     if isinstance(item, Number):
         return item.size
     if isinstance(item, Span):

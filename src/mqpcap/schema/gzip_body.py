@@ -1,4 +1,4 @@
-"""Compressed message bodies opened, in bounded memory, and made."""
+"""Compressed message bodies: inflated in bounded memory, and deflated."""
 
 import zlib
 

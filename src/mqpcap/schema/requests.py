@@ -1,8 +1,8 @@
 """What a description says of requests, replies and deliveries.
 
-A protocol names its operations in a :class:`Rule`; the room ``correlate`` turns that into tables and runs along with
-the messages. Where operations are not enough, the protocol gives the tables itself (:class:`Lane`): which *code* a
-message has, what kind of request each code is in each state of the connection, and which replies it may get.
+A protocol names its operations in a :class:`Rule`; ``correlate`` turns that into tables and pairs messages as they
+come. Where operations are not enough, the protocol gives the tables itself (:class:`Lane`): the *code* of each message,
+the kind of request that each code is in each state of the connection, and the replies it may get.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -52,8 +52,7 @@ class RequestKind(IntEnum):
 class RequestRule:
     """How one operation of the client is answered.
 
-    answer   ``always``: one reply each. ``maybe``: some get one, and no proof exists either way. ``never``: the
-             protocol has no answer to it
+    answer   ``always``: one reply each. ``maybe``: some get one, and nothing proves which. ``never``: no reply
     by       names of the server's operations that answer it; empty: any that answers at all
     """
 
@@ -62,7 +61,7 @@ class RequestRule:
 
 
 class Rules(NamedTuple):
-    """A rule as tables by code, a number for each kind of message.
+    """A rule as tables by *code*, a number for each kind of message.
 
     kind, wants   by state of the connection and code of a request: its RequestKind, and a bit for each reply it may get
     says          by code of a reply: its bit, 0 if it answers nothing
@@ -96,7 +95,7 @@ class Rules(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lane:
-    """One rule as its dialogues take it; the functions get a batch of rows, fields with ``f.`` in front.
+    """One rule as ``correlate`` runs it; the functions get a batch of rows, fields with ``f.`` in front.
 
     codes     the code of each row
     ties      what a reply repeats of its request as a number, 0 for nothing; None: the columns ``Rule.tie``

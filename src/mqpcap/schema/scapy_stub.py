@@ -1,10 +1,11 @@
-"""What stands in for Scapy's ``Field`` and ``Packet`` where captures are only read.
+"""Scapy's ``Field`` and ``Packet``, replaced where captures are only read.
 
-Importing Scapy takes longer than reading a small capture. A process that is ours from begin to end (the command
-line) imports this module before any layer; then ``fields`` puts the kinds and the classes of the layers on these. The
-descriptions are the same and so are their Programs, but nothing can be built or dissected with the classes.
+Importing Scapy takes longer than reading a small capture. A process that needs none (the command line) imports this
+module before any layer; ``fields`` and ``message`` then derive from these classes. The descriptions and their Programs
+are the same, but nothing can be built or dissected.
 
-Three lists say what the descriptions take from either base class; a test holds ``wire``, Scapy and this module to them.
+Three lists say what the descriptions use of either base class; a test checks them against ``fields``, ``message``,
+Scapy and this module.
 """
 
 from copy import copy
@@ -14,9 +15,9 @@ I = TypeVar("I")  # noqa: E741 - Scapy's names: the internal and the machine val
 M = TypeVar("M")
 
 FIELD = frozenset({"default", "holds_packets", "islist", "name"})
-"""What a kind has from ``Field``."""
+"""What a kind uses of ``Field``."""
 PACKET = frozenset({"fields", "fields_desc", "getfieldval", "name"})
-"""What a message has from ``Packet`` for being read: it does the same here."""
+"""What a message uses of ``Packet`` to be read: it does the same here."""
 SCAPY_ONLY = frozenset(
     {
         "_command", "_raw_packet_cache_field_value", "add_payload", "answers", "clone_with", "command", "copy",
@@ -25,7 +26,7 @@ SCAPY_ONLY = frozenset(
         "raw_packet_cache_fields", "setfieldval", "underlayer",
     }
 )  # fmt: skip
-"""What it has from ``Packet`` for being built or dissected: here it says that there is no Scapy."""
+"""What a message uses of ``Packet`` to be built or dissected: here it raises ImportError."""
 
 
 class Field(Generic[I, M]):
@@ -41,7 +42,7 @@ class Field(Generic[I, M]):
 
 
 class _ScapyOnly:
-    """An attribute that cannot be had."""
+    """An attribute that raises ImportError."""
 
     def __get__(self, packet: object, owner: type) -> Never:
         raise _without_scapy(owner)
@@ -55,13 +56,13 @@ def _without_scapy(cls: type) -> ImportError:
 
 
 class Packet:
-    """A class that lists its fields, and what was read of them."""
+    """A class that lists its fields, and the values read of them."""
 
     fields_desc: list[Any] = []
     name: str | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """A class attribute that is called as a field is the field's default in this class."""
+        """A class attribute named as a field is the field's default in this class."""
         super().__init_subclass__(**kwargs)
         cls.fields_desc = [copy(field) if field.name in cls.__dict__ else field for field in cls.fields_desc]
         for field in cls.fields_desc:
@@ -76,7 +77,7 @@ class Packet:
         self.fields: dict[str, object] = {}
 
     def getfieldval(self, attr: str) -> Any:
-        """What was read of a field, else its default."""
+        """The value read of a field, else its default."""
         if attr in self.fields:
             return self.fields[attr]
         for field in self.fields_desc:
@@ -90,4 +91,4 @@ for _name in SCAPY_ONLY:
 
 
 def bind_top_down(*classes: type, **fields: int) -> None:
-    """Nothing: what follows what is asked where bytes are dissected by classes."""
+    """Do nothing: only Scapy's dissection asks what follows what."""

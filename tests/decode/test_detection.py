@@ -1,0 +1,71 @@
+"""Who takes a connection, and which servers that proves."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from mqpcap.decode.detection import Choice, DecodeAs, Detector, Hold, Origin
+from mqpcap.decode.message_buffer import ChunkPackets, PacketIndex
+from mqpcap.decode.scanning import Scanners
+from mqpcap.decode.stream_chunk import StreamChunk
+from mqpcap.protocols import protocols
+from mqpcap.schema.protocol import Claim, MessageQueue, Verdict
+
+HELLO = bytes.fromhex("0000000b 01 0000000000000001 0001")
+BLIPMQ = protocols()["blipmq"]
+
+
+def origin(port: int = 7878, oriented: bool = True) -> Origin:
+    return Origin(1, 0, oriented, ("10.0.0.1", "10.0.0.2"), (50000, port), (oriented, oriented))
+
+
+def said(data: bytes, side: int = 0, ts_ns: int = 5) -> StreamChunk:
+    cells = np.array([[0], [len(data)], [ts_ns], [1], [0], [0]], np.int64)
+    packets = ChunkPackets(PacketIndex(cells), 0, 1)
+    return StreamChunk(side, memoryview(data), 0, len(data), 0, packets, False, False)
+
+
+def detector(*decode_as: DecodeAs, of: Mapping[str, MessageQueue] | None = None) -> Detector:
+    return Detector(of or protocols(), decode_as, (), Scanners())
+
+
+def test_the_first_packet_decides_nearly_always() -> None:
+    choice, ts_ns = detector().first_look(origin(), [said(HELLO)])
+
+    assert isinstance(choice, Choice)
+    assert (choice.protocol, choice.client, choice.identified_by, ts_ns) == (BLIPMQ, 0, "content", 5)
+
+
+def test_what_nobody_claims_is_held_and_then_foreign() -> None:
+    asked = detector()
+    hold = asked.first_look(origin(443), [said(b"\x16\x03\x01")])
+    assert isinstance(hold, Hold)
+    assert asked.look(hold, origin(443), [said(b"\x16\x03\x01")]) is None
+
+    choice = asked.last_look(hold, origin(443))
+
+    assert choice is not None
+    assert (choice.protocol, choice.claim.reason) == (None, "tls")
+
+
+def test_a_server_counts_only_from_the_packet_that_proved_it() -> None:
+    """The rows must not depend on which connections of a window were looked at first."""
+    asked, of = detector(), origin(9999)
+    likely = Choice(BLIPMQ, Claim(Verdict.LIKELY, "c2s", "s2c"), 0, "peer")
+    hold = Hold(likely=[likely])
+    assert asked.by_peer(hold, of).protocol is None
+    assert asked.doubted == {("blipmq", "10.0.0.2", 9999)}
+
+    asked.learn(of.server(likely), 100)
+
+    assert asked.by_peer(hold, of, until_ns=99).protocol is None
+    assert asked.by_peer(hold, of, until_ns=100) is likely
+    assert asked.by_peer(hold, of) is likely
+
+
+def test_decode_as_asks_that_protocol_alone() -> None:
+    asked = detector(DecodeAs(7878, "flymq"))
+
+    hold = asked.first_look(origin(), [said(HELLO)])
+
+    assert isinstance(hold, Hold) or hold[0].protocol is not BLIPMQ

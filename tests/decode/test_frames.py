@@ -1,0 +1,36 @@
+"""What framing found, until it is taken."""
+
+import pickle
+
+import numpy as np
+
+from mqpcap.decode.frames import Found, Problem
+from mqpcap.decode.message_buffer import NAMES
+
+ROW = dict.fromkeys(NAMES, 0)
+
+
+def test_messages_in_copies_lie_in_the_joined_copies() -> None:
+    found = Found()
+    window = np.arange(8, dtype=np.uint8)
+    rows, shift = found.rows("toy", memoryview(window))
+    rows.add(tuple((ROW | {"start": shift + 2, "end": shift + 4}).values()))
+    for copy in (b"abc", b"defg"):
+        rows, shift = found.rows("toy", copy)
+        assert found.rows("toy", copy)[1] == shift  # the same copy is kept once
+        rows.add(tuple((ROW | {"start": shift + 1, "end": shift + 3}).values()))
+
+    in_window, in_copies = found.taken(window)
+
+    assert in_window.buffer is window
+    assert (in_window.start.tolist(), in_window.end.tolist()) == ([2], [4])
+    spans = zip(in_copies.start.tolist(), in_copies.end.tolist(), strict=True)
+    assert [in_copies.buffer[one:two].tobytes() for one, two in spans] == [b"bc", b"ef"]
+    assert found.taken(window) == []
+
+
+def test_problems_survive_pickling() -> None:
+    found = Found()
+    found.problems.append(Problem(0, 1, 2, 3, "undecoded", "search", 4, 5))
+
+    assert pickle.loads(pickle.dumps(found)).problems == found.problems
