@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import constant, dictionary, factorize, unified, whole
+from mqpcap.correlate.batch import KEPT, Batch, Closing
 from mqpcap.correlate.dialogue import NO_ROW, NO_TIE, Dialogue, Found, NamedRequests, Requests, converse
 from mqpcap.correlate.rules import lanes
 from mqpcap.errors import let_go
@@ -35,63 +36,7 @@ FEW = 64
 """So many requests in a row are looked at one by one; more are taken in together."""
 PENDING = -1
 TEXTS = ("op", "destination", "client_name", "status", "client_ip", "server_ip")
-KEPT = (
-    "connection_id", "op", "destination", "client_name", "status", "error_code", "first_packet", "client_ip",
-    "client_port", "server_ip", "server_port",
-)  # fmt: skip
-"""Columns of a row that waits, beside its arrays."""
 STATES = pa.array([s.name.lower() for s in State], pa.string())
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Messages of one protocol: ``table`` has KEPT, ``direction``, ``flaw``, and what the rule needs as ``f.NAME``.
-
-    flow, offset, length, ts_ns, end_ns (int64), from_client, broken (bytes are missing in front, or it was found by a
-    search) and cut (not all of it was captured; bool) have an entry a row; rows are in order of time.
-    """
-
-    table: pa.Table
-    flow: I64
-    from_client: NDArray[np.bool_]
-    offset: I64
-    length: I64
-    ts_ns: I64
-    end_ns: I64
-    broken: NDArray[np.bool_]
-    cut: NDArray[np.bool_]
-    started: NDArray[np.bool_]
-    """Whether the start of the row's connection was captured."""
-
-    def __len__(self) -> int:
-        return len(self.flow)
-
-    def taken(self, rows: NDArray[np.intp]) -> "Batch":
-        """Some of the rows."""
-        return Batch(self.table.take(pa.array(rows)), *(getattr(self, name)[rows] for name in _ARRAYS))
-
-    @staticmethod
-    def joined(batches: "Sequence[Batch]") -> "Batch":
-        """Several as one."""
-        if len(batches) == 1:
-            return batches[0]
-        table = unified(pa.concat_tables([b.table for b in batches], promote_options="default")).combine_chunks()
-        return Batch(table, *(np.concatenate([getattr(b, name) for b in batches]) for name in _ARRAYS))
-
-
-_ARRAYS = ("flow", "from_client", "offset", "length", "ts_ns", "end_ns", "broken", "cut", "started")
-
-
-@dataclass(frozen=True, slots=True)
-class Closing:
-    """How connections ended: an entry each of flow, and whether its end was captured, whether the server closed behind
-    all bytes of the client, and the stream offsets behind which bytes of each side hold no message (-1: none do)."""
-
-    flow: I64
-    ended: NDArray[np.bool_]
-    covered: NDArray[np.bool_]
-    requests_missing_at: I64
-    replies_missing_at: I64
 
 
 @dataclass(slots=True)
@@ -219,6 +164,8 @@ class Exchanges:
         state[kinds == RequestKind.IGNORED] = State.NOT_EXPECTED
         names = [*KEPT, *(f"f.{name}" for name in self._keeps)]
         table = batch.table.select(names).append_column("ts_ns", pa.array(batch.ts_ns))
+        for name in ("offset", "end_ns") if self._keeps else ():
+            table = table.append_column(name, pa.array(getattr(batch, name)))
         if len(rows) < len(batch):
             table = table.take(pa.array(rows))
         block = _Block(
@@ -373,20 +320,14 @@ class Exchanges:
             "has_error": pc.is_valid(error).to_numpy(zero_copy_only=False).astype(np.int64),
         }  # fmt: skip
 
-    def _rows_of(self, rows: I64) -> tuple[pa.Table, I64, I64, I64]:
-        """The kept columns of some rows, their flows, offsets and times."""
+    def _rows_of(self, rows: I64) -> pa.Table:
+        """The kept columns of some rows."""
         tables, order = [], []
-        arrays = [np.zeros(len(rows), np.int64) for _ in range(3)]
         for number, at, which in self._located(rows):
-            block = self._blocks[number]
-            tables.append(self._table(block).take(pa.array(at)))
+            tables.append(self._table(self._blocks[number]).take(pa.array(at)))
             order.append(which)
-            columns = block.flow[at], block.offset[at], tables[-1]["ts_ns"].to_numpy()
-            for array, values in zip(arrays, columns, strict=True):
-                array[which] = values
         table = unified(pa.concat_tables(tables, promote_options="default")).combine_chunks()
-        table = table.take(pa.array(np.argsort(np.concatenate(order), kind="stable")))
-        return table, *arrays
+        return table.take(pa.array(np.argsort(np.concatenate(order), kind="stable")))
 
     def _settle_handled(self, handled: Mapping[int, int], touched: set[int]) -> None:
         """Requests in front of one that was answered were handled: without a reply, that is their state."""
@@ -523,10 +464,10 @@ class Exchanges:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Requests and, row for row, their replies: the kept columns of each, and its flow, offset and time."""
+    """Requests and, row for row, their replies: the kept columns of each, its offset and times."""
 
-    requests: tuple[pa.Table, I64, I64, I64]
-    replies: tuple[pa.Table, I64, I64, I64]
+    requests: pa.Table
+    replies: pa.Table
 
 
 class _Talks:

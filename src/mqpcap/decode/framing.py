@@ -469,6 +469,7 @@ class Framer:
                 if side.pending is not None or side.skip_from >= 0:
                     self._give_up_pending(state, number, side)
                     self._end_skip(state, number, side)
+        self._unsettled.difference_update(state.flow for state in states)
         return self._collect(np.empty(0, np.uint8))
 
     def _note_unsettled(self, state: ConnectionState) -> None:

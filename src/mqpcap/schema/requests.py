@@ -135,6 +135,8 @@ class DeliveryRule:
     text      the key as text, of rows that deliver and their notes
     whole     the same of that text and the notes of the publishes, where they have a part in it
     across_servers   whether publishes to other servers count (fq's peers)
+    lifetime_ns      how long after it was sent a message may be delivered, where different ones may have equal keys: so
+                     long one that was not captured makes deliveries doubtful. None where a key names its message
     """
 
     how: str
@@ -143,6 +145,7 @@ class DeliveryRule:
     of_pairs: bool = False
     across_servers: bool = False
     whole: "Callable[[pa.Array, I64], pa.Array] | None" = None
+    lifetime_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

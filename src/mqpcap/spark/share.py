@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap.capture import Capture, Window
-from mqpcap.correlate import Batch, Closing, Correlation
+from mqpcap.correlate import Batch, Behind, Closing, Correlation
 from mqpcap.decode.columns import Records
 from mqpcap.decode.framing import Frames, Server, Told
 from mqpcap.errors import CaptureError
@@ -119,7 +119,7 @@ class NoCorrelation(Correlation):
     def __init__(self) -> None:
         self.deliveries = None
 
-    def feed(self, batch: Batch, behind: frozenset[int]) -> Iterator[tuple[str, pa.Table]]:
+    def feed(self, batch: Batch | None, behind: Behind) -> Iterator[tuple[str, pa.Table]]:
         """Nothing."""
         return iter(())
 
@@ -157,8 +157,6 @@ class Share(CapturePipeline):
         self.keys = keys
         self.cut = cut or Cut(options.share[1])
         self.torn: set[int] = set()
-        self.phase = 0
-        """0 while packets come, 1 for what was still open at their end, 2 for what closed connections then tell."""
         self.pairs_up = True
         """Whether exchanges and deliveries are made."""
         self.leave: Callable[[MessageQueue, Correlation], None] | None = None
@@ -214,15 +212,6 @@ class Share(CapturePipeline):
         elif self.leave is not None:
             self.leave(protocol, made)
         return made
-
-    def _finish(self) -> None:
-        self.phase = 1
-        super()._finish()
-
-    def close(self, flows: NDArray[np.int64], files: Sequence[str], of_others: bool) -> None:
-        """As of the whole capture."""
-        self.phase += self.phase
-        super().close(flows, files, of_others)
 
     # -- what shares tell each other -----------------------------------------------------------------------
 

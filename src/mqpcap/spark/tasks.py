@@ -231,7 +231,6 @@ class _Dissection:
                 f"keys/{self._files.stem}",
                 options.share[0],
                 cut,
-                lambda: self._share.phase,
             )
             correlation.deliveries = writer
             self._keys.append(writer)

@@ -18,6 +18,9 @@ from mqpcap.schema.requests import I64, Keys, Lane, Prints, RequestKind, Rules, 
 
 HELLO, AUTH, PUBLISH, SUBSCRIBE, ACK, NACK, PING, PONG, POLL, DELIVER = range(1, 11)
 
+LIFETIME_NS = 61_000_000_000
+"""A message that nobody fetched for 60 s goes with the next tick, 0.2 s later at most."""
+
 
 class Says(IntFlag):
     """Contents of replies, one bit each; a request has those that it may get."""
