@@ -12,7 +12,7 @@ Rows that wait are kept in blocks of narrow columns; blocks beyond ``MAX_WAITING
 import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import IO, Any
 
@@ -105,6 +105,8 @@ class Exchanges:
         self._blocks: dict[int, _Block] = {}
         self._block_count = 0
         self._flow_blocks: dict[int, set[int]] = {}
+        self._unsure: set[int] = set()
+        """Connections that began before the capture and have not shown their state."""
         self._statuses: dict[str, int] = {"": 0}
         self._row_count = 0
         self._file: IO[bytes] | None = None
@@ -161,7 +163,7 @@ class Exchanges:
         kinds = np.array(lane.rules.kind[lane.rules.late], np.int8)[codes[rows]]
         kinds[~batch.from_client[rows]] = RequestKind.NOTHING
         state = np.full(len(rows), PENDING, np.int8)
-        state[kinds == RequestKind.IGNORED] = State.NOT_EXPECTED
+        state[(kinds == RequestKind.IGNORED) & ~self._is_unsure(lane, batch)[rows]] = State.NOT_EXPECTED
         names = [*KEPT, *(f"f.{name}" for name in self._keeps)]
         table = batch.table.select(names).append_column("ts_ns", pa.array(batch.ts_ns))
         for name in ("offset", "end_ns") if self._keeps else ():
@@ -179,6 +181,13 @@ class Exchanges:
         for flow in np.unique(block.flow[state == PENDING]).tolist():
             self._flow_blocks.setdefault(flow, set()).add(number)
         return block
+
+    def _is_unsure(self, lane: Lane, batch: Batch) -> NDArray[np.bool_]:
+        """Of which rows it is not known in what state their connections are."""
+        if not lane.rules.proofs or (batch.started.all() and not self._unsure):
+            return np.zeros(len(batch), np.bool_)
+        self._unsure.update(f for f in np.unique(batch.flow[~batch.started]).tolist() if f not in self._ends)
+        return np.isin(batch.flow, np.fromiter(self._unsure, np.int64))
 
     def _converse(
         self, number: int, lane: Lane, batch: Batch, codes: I64, rows: NDArray[np.intp], block: _Block,
@@ -232,17 +241,23 @@ class Exchanges:
         some = [batch for flow in closing.flow.tolist() for batch in self._held.pop(flow, ())]
         if some:
             self._take(Batch.joined(some))
+        covered = closing.covered.copy()
         columns = (closing.flow, closing.ended, closing.requests_missing_at, closing.replies_missing_at)
-        for flow, ended, no_request_at, no_reply_at in zip(*(x.tolist() for x in columns), strict=True):
+        for i, (flow, ended, no_request_at, no_reply_at) in enumerate(zip(*(x.tolist() for x in columns), strict=True)):
             ends = self._ends.pop(flow, [-1, -1])
-            for dialogues in self._dialogues:
-                dialogue = dialogues.pop(flow, None)
-                if dialogue is None:
-                    continue
+            has_all_replies = not 0 <= ends[1] <= no_reply_at and (no_reply_at < 0 or ends[1] >= 0)
+            talks = [talk for dialogues in self._dialogues if (talk := dialogues.pop(flow, None)) is not None]
+            for dialogue in talks:
                 if no_request_at >= ends[0] and no_request_at >= 0 and not isinstance(dialogue, NamedRequests):
                     dialogue.requests_missing = True
-                dialogue.close(ended, not 0 <= ends[1] <= no_reply_at and (no_reply_at < 0 or ends[1] >= 0))
-        return self._certain(closing)
+                dialogue.close(ended, has_all_replies)
+            if flow in self._unsure:
+                # All was handled, and nothing refused: so it was ready.
+                covered[i] &= has_all_replies and not any(isinstance(x, Dialogue) and x.denied for x in talks)
+                self._unsure.discard(flow)
+                if covered[i]:
+                    self.found.proved[flow] = 0
+        return self._certain(replace(closing, covered=covered))
 
     # -- rows out ------------------------------------------------------------------------------------------
 
@@ -257,6 +272,7 @@ class Exchanges:
                 block.kind[at] = kinds[which]
                 block.state[at[kinds[which] == RequestKind.IGNORED]] = State.NOT_EXPECTED
                 touched.add(number)
+        self._settle_proved(found.proved, touched)
         if found.states:
             rows, states = (np.array(x, np.int64) for x in zip(*found.states, strict=True))
             rows, first = np.unique(rows, return_index=True)  # what was said first counts
@@ -328,6 +344,18 @@ class Exchanges:
             order.append(which)
         table = unified(pa.concat_tables(tables, promote_options="default")).combine_chunks()
         return table.take(pa.array(np.argsort(np.concatenate(order), kind="stable")))
+
+    def _settle_proved(self, proved: Mapping[int, int], touched: set[int]) -> None:
+        """Connections showed their state: what came behind some row was in it, what came before perhaps in another."""
+        self._unsure -= proved.keys()
+        for flow, first_row in proved.items():
+            for number in self._flow_blocks.get(flow, set()) & self._blocks.keys():
+                block = self._blocks[number]
+                mine = (block.flow == flow) & block.from_client & (block.state == PENDING)
+                early = (block.first_row + np.arange(len(mine)) if block.rows is None else block.rows) < first_row
+                block.state[mine & (block.kind == RequestKind.IGNORED)] = State.NOT_EXPECTED
+                block.state[mine & early & (block.kind != RequestKind.FIXED)] = State.UNKNOWN
+                touched.add(number)
 
     def _settle_handled(self, handled: Mapping[int, int], touched: set[int]) -> None:
         """Requests in front of one that was answered were handled: without a reply, that is their state."""
