@@ -429,12 +429,16 @@ def reused_one_way(talk: Talk) -> bool:
 def wrong(talk: Talk, said: Said) -> list[object]:
     """What the truth denies."""
     asker = {r: q for q, r in talk.answer_of.items() if r is not None}
+    last = max((r["ts_ns"] for i, r in enumerate(talk.rows) if i not in talk.gone), default=0)
     out: list[object] = []
     for q, r, s in said:
         if s == State.ANSWERED:
             right = q is not None and talk.answer_of[q] == r
         elif s == State.UNANSWERED:
             right = q is not None and talk.answer_of[q] is None
+        elif s == State.NOT_EXPECTED:  # no answer came as far as the capture goes
+            answer = None if q is None else talk.answer_of[q]
+            right = answer is None or (answer in talk.gone and talk.rows[answer]["ts_ns"] > last)
         elif s == State.LOST:
             right = q is not None and talk.answer_of[q] in talk.gone
         elif s == State.ORPHAN:

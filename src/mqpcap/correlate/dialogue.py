@@ -156,6 +156,7 @@ class Dialogue:
         self.rules, self.flow, self.started, self.found = rules, flow, started, found
         self.state = rules.start if started else rules.late
         self.unsure = not started and bool(rules.proofs)  # whether it is only taken to be in that state
+        self.gap_until = -1  # stream offset of the last request that may have been answered in missing bytes
         self.doubtful_until = -1  # stream offset of the last request that may have been answered in an earlier state
         self.denied = False  # whether it was in another one, or may have been
         self.mode = STEP if started else (TIED if rules.ties else OVER)
@@ -384,7 +385,7 @@ class Dialogue:
     def _classify_again(self, is_sure: bool = True) -> None:
         """Requests that were sent before the reply that changed the state are what they are in the new one.
 
-        If it is not sure, the change may have been earlier, in missing bytes: then some got their replies in the old one.
+        If it is not sure, the change may have been earlier, in missing bytes: some got their replies in the old one.
         """
         kinds, wants = self.rules.kind[self.state], self.rules.wants[self.state]
         left = []
@@ -404,9 +405,13 @@ class Dialogue:
         for q in self.queue[self.head : to]:
             if q.kind == FIXED:
                 states.append((q.row, state if q.offset > self.doubtful_until else UNKNOWN))
-            elif not (certain or self.rules.silence[q.code] == NOT_EXPECTED):
+            elif not certain and not self._is_not_expected(q):
                 states.append((q.row, UNKNOWN))
         self.head = to
+
+    def _is_not_expected(self, q: Request) -> bool:
+        """Whether a request that may get a reply, but need not, got none that could have been seen."""
+        return self.rules.silence[q.code] == NOT_EXPECTED and q.offset > self.gap_until
 
     def _resolve_waiting(self, end: int) -> None:
         """Pair the replies that wait with requests in front of ``end`` where only one place is possible."""
@@ -456,6 +461,7 @@ class Dialogue:
                 self._lose_step()
         else:
             self.replies_missing = self.denied = True
+            self.gap_until = max(self.gap_until, self.queue[-1].offset if self.queue else -1)
         if self.rules.ties:
             self._lose_step(by_gap=True)
         elif not from_client:
@@ -647,7 +653,7 @@ class Dialogue:
             if q.kind == FIXED:
                 behind = self.frozen_at >= 0 and q.offset >= self.frozen_at
                 self.found.states.append((q.row, UNKNOWN if behind or q.cut else due))
-            elif not sure and self.rules.silence[q.code] != NOT_EXPECTED:
+            elif not sure and not (whole_replies and self._is_not_expected(q)):
                 self.found.states.append((q.row, UNKNOWN))
         self.found.states += [(row, due) for row in self.behind_stop]
         self.queue, self.head = [], 0
