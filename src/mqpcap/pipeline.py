@@ -30,7 +30,7 @@ from mqpcap.tables.connections import connections
 from mqpcap.tables.messages import Chunk, Connections, Policy, message_rows, prints
 from mqpcap.tables.problems import problems
 from mqpcap.tables.schemas import TABLES
-from mqpcap.tcp.chunks import StreamRanges
+from mqpcap.tcp.chunks import StreamChunks, StreamRanges
 from mqpcap.tcp.flow_records import NONE
 from mqpcap.tcp.headers import Dissector, Segments
 from mqpcap.tcp.reassembly import MAX_BYTES, Reassembler
@@ -94,6 +94,9 @@ class Pipeline:
         self.span_ns = 0, 0
         """The times of the first and the last packet of the window at hand."""
         self._unrecognised: set[int] = set()
+        self._left_since: dict[int, int] = {}
+        """By connection and side (2 * number + side), when the message began of which a part is left over."""
+        self._late_since: dict[int, int] = {}
         self._waiting: dict[str, dict[int, list[Frames]]] = {}
         self._waiting_bytes = 0
 
@@ -109,12 +112,8 @@ class Pipeline:
         self.assembler.keep(chunks, consumed, wanted)
         if len(window.ts_ns):
             self.span_ns = int(window.ts_ns.min()), int(window.ts_ns.max())
-        self._unrecognised.update(np.unique(chunks.flow).tolist())
-        self._unrecognised = {f for f in self._unrecognised if f in self.framer.talks and not self._is_recognised(f)}
+        self._note_left(chunks, consumed)
         yield from self._read(found)
-
-    def _is_recognised(self, flow: int) -> bool:
-        return self.framer.talks[flow].decided
 
     def _segments(self, segments: Segments) -> Segments:
         """The segments that are read."""
@@ -134,15 +133,39 @@ class Pipeline:
         yield from self._read(self.framer.finish(self.assembler.flows, flows.tolist()))
         yield from self._released(flows.tolist())
 
-    def behind(self) -> frozenset[int]:
-        """Connections of which a side waits for missing bytes, so that the other is ahead of it."""
-        return frozenset(self.assembler.out_of_order_flows()) | self.framer.unsettled_flows()
+    def _note_left(self, chunks: StreamChunks, consumed: NDArray[np.int64]) -> None:
+        """Remember which connections nobody recognised so far, and of the others when what is left over began."""
+        talks = self.framer.talks
+        self._unrecognised.update(np.unique(chunks.flow).tolist())
+        self._unrecognised = {f for f in self._unrecognised if f in talks and not talks[f].decided}
+        sides = chunks.flow * 2 + chunks.side
+        for side in np.unique(sides).tolist() if self._left_since else ():
+            self._left_since.pop(side, None)
+        left = (consumed < chunks.length) & ~chunks.gap_after & ~chunks.ended
+        for k in np.flatnonzero(left).tolist():
+            first, last = chunks.piece_first[k : k + 2].tolist()
+            at = first - 1 + np.searchsorted(chunks.piece_offset[first:last], chunks.offset[k] + consumed[k], "right")
+            self._left_since[int(sides[k])] = int(chunks.piece_ts_ns[at])
 
-    def late(self) -> set[int]:
-        """Connections of which messages may be read later than what others sent behind them."""
+    def behind(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Connections of which messages are still to come, and since when those may be, in two groups.
+
+        Of the first one a side waits for missing bytes, so that the other is ahead of it; the others are all that are
+        late for those who wait for what their clients sent.
+        """
+        missing, now = self.assembler.out_of_order_flows(), self.span_ns[0]
+        behind = {}
+        for flow in self.framer.unsettled_flows() | missing:
+            since = [self._left_since[side] for side in (2 * flow, 2 * flow + 1) if side in self._left_since]
+            if flow in missing or not since or self.framer.talks[flow].is_searched:
+                behind[flow] = self._late_since.get(flow, now)
+            else:
+                behind[flow] = min(since)
         waiting = (flow for waiting in self._waiting.values() for flow in waiting)
         unseen = (f for f, side in self.assembler.flows.unseen_sides() if self._may_be_client(f, side))
-        return {*self.behind(), *self._unrecognised, *waiting, *unseen}
+        late = behind | {f: self._late_since.get(f, now) for f in (*self._unrecognised, *waiting, *unseen)}
+        self._late_since = late
+        return behind, late
 
     def _may_be_client(self, flow: int, side: int) -> bool:
         state = self.framer.talks.get(flow)
@@ -305,8 +328,6 @@ class Tables(Pipeline):
         self.emit = emit
         self.background = background or Background()
         self.correlations: dict[str, Correlation] = {}
-        self._late_since: dict[int, int] = {}
-        """The connections that are `late`, and since when."""
         self._missing_at: dict[int, list[int]] = {}
         """By connection, the stream offset behind which each side holds no message, -1 for none."""
 
@@ -328,18 +349,17 @@ class Tables(Pipeline):
 
     def _behind(self) -> Behind:
         """How far the capture was read, server by server."""
-        late = self.late()
-        self._late_since = {f: self._late_since.get(f, self.span_ns[0]) for f in sorted(late)}
+        behind, late = self.behind()
         since_ns: dict[tuple[str, int], int] = {}
-        of = self.assembler.flows.columns(np.fromiter(self._late_since, np.int64))
+        of = self.assembler.flows.columns(np.fromiter(late, np.int64))
         for side in (0, 1):
             which = np.full(len(of), side)
-            ends = zip(self._late_since.items(), of.ips(which), of.ports(which).tolist(), strict=True)
+            ends = zip(late.items(), of.ips(which), of.ports(which).tolist(), strict=True)
             for (flow, since), *end in ends:
                 if self._may_be_client(flow, 1 - side):
                     server = end[0], end[1]
                     since_ns[server] = min(since_ns.get(server, since), since)
-        return Behind(self.behind(), since_ns, self.span_ns[1])
+        return Behind(behind, since_ns, self.span_ns[1])
 
     def _rows_made(
         self,
@@ -411,6 +431,8 @@ class Tables(Pipeline):
         self.background.do(made)
         for flow in flows.tolist():
             self._missing_at.pop(flow, None)
+            self._left_since.pop(2 * flow, None)
+            self._left_since.pop(2 * flow + 1, None)
         self.framer.forget(flows)
 
     def _note_missing(self, problem: Problem) -> None:

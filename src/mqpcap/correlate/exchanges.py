@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import constant, dictionary, factorize, unified, whole
-from mqpcap.correlate.batch import KEPT, Batch, Closing
+from mqpcap.arrays import ascend, constant, dictionary, factorize, unified, whole
+from mqpcap.correlate.batch import KEPT, Batch, Closing, in_groups
 from mqpcap.correlate.dialogue import NO_ROW, NO_TIE, Dialogue, Found, NamedRequests, Requests, converse
 from mqpcap.correlate.rules import lanes
 from mqpcap.errors import let_go
@@ -30,8 +30,10 @@ from mqpcap.schema.requests import I64, Lane, Prints, RequestKind, Rule, State
 
 MAX_WAITING_BYTES = 16 << 20
 """Rows that wait for their state are in memory up to here; more wait in a temporary file."""
-MAX_HELD_ROWS = 1 << 16
-"""Rows of a connection whose other side waits for missing bytes; with more the pairs are looked for all the same."""
+MAX_HELD_ROWS = 1 << 18
+"""Rows of connections of which a side waits for bytes; with more the pairs are looked for all the same."""
+MAX_HELD_BATCHES = 8
+"""Batches in which they are; more become one."""
 FEW = 64
 """So many requests in a row are looked at one by one; more are taken in together."""
 PENDING = -1
@@ -101,7 +103,7 @@ class Exchanges:
         self.found = Found()
         self._dialogues: list[dict[int, Dialogue | NamedRequests]] = [{} for _ in self.lanes]
         self._ends: dict[int, list[int]] = {}
-        self._held: dict[int, list[Batch]] = {}
+        self._held: list[Batch] = []
         self._blocks: dict[int, _Block] = {}
         self._block_count = 0
         self._flow_blocks: dict[int, set[int]] = {}
@@ -121,31 +123,32 @@ class Exchanges:
 
     # -- rows in -------------------------------------------------------------------------------------------
 
-    def feed(self, batch: Batch, behind: frozenset[int] = frozenset()) -> "tuple[list[pa.Table], Pairs | None]":
+    def feed(self, batch: Batch, behind: Mapping[int, int]) -> "tuple[list[pa.Table], Pairs | None]":
         """Take rows in; returns rows of ``exchanges`` that are certain now, and the pairs that were found.
 
-        ``behind``: flows a side of which waits for missing bytes, so that the other is ahead of it.
+        ``behind``: flows a side of which waits for bytes, so that the other is ahead of it, and since when.
         """
         batch = self._in_turn(batch, behind)
         if len(batch):
             self._take(batch)
         return self._certain()
 
-    def _in_turn(self, batch: Batch, behind: frozenset[int] | set[int]) -> Batch:
-        """The rows whose turn it is: not those of connections of which a side is behind."""
+    def _in_turn(self, batch: Batch, behind: Mapping[int, int]) -> Batch:
+        """The rows whose turn it is, of those that were held, too; others are held unless they are too many."""
         if not behind and not self._held:
             return batch
-        flows = np.unique(batch.flow).tolist()
-        late = np.array([f for f in flows if f in behind], np.int64)
-        parts = []
-        if len(late):
-            waits = np.isin(batch.flow, late)
-            for f in late.tolist():
-                self._held.setdefault(f, []).append(batch.taken(np.flatnonzero(batch.flow == f)))
-            batch = batch.taken(np.flatnonzero(~waits))
-        for f in [f for f, some in self._held.items() if f not in behind or sum(map(len, some)) > MAX_HELD_ROWS]:
-            parts += self._held.pop(f)
-        return Batch.joined([*parts, batch]) if parts else batch
+        flows = np.array(sorted(behind), np.int64)
+        since_ns = np.array([behind[f] for f in flows.tolist()], np.int64)
+        ready, held = [], []
+        for some in (*self._held, batch):
+            at = np.minimum(np.searchsorted(flows, some.flow), max(len(flows) - 1, 0))
+            waits = (flows[at] == some.flow) & (some.ts_ns >= since_ns[at]) if behind else np.zeros(len(some), np.bool_)
+            ready += some.parted(~waits)
+            held += some.parted(waits)
+        if sum(map(len, held)) > MAX_HELD_ROWS:
+            ready, held = [*ready, *held], []
+        self._held = held if len(held) <= MAX_HELD_BATCHES else [Batch.joined(held)]
+        return Batch.joined(ready) if ready else batch.taken(np.empty(0, np.intp))
 
     def _take(self, batch: Batch) -> None:
         order = _causal(batch)
@@ -226,20 +229,21 @@ class Exchanges:
 
     def _note_ends(self, batch: Batch) -> None:
         """Remember where the last message of each side ends."""
-        side = batch.flow * 2 + ~batch.from_client
-        last = batch.offset + batch.length
-        order = np.lexsort((last, side))
-        at = np.flatnonzero(np.diff(side[order], append=-1))
-        for key, end in zip(side[order][at].tolist(), last[order][at].tolist(), strict=True):
-            known = self._ends.setdefault(key >> 1, [-1, -1])
-            known[key & 1] = max(known[key & 1], end)
+        first = np.append(0, batch.side_ends)[:-1]
+        rows = batch.by_side[first]
+        last = np.maximum.reduceat((batch.offset + batch.length)[batch.by_side], first)
+        columns = (batch.flow[rows], batch.from_client[rows], last)
+        for flow, from_client, end in zip(*(x.tolist() for x in columns), strict=True):
+            known = self._ends.setdefault(flow, [-1, -1])
+            known[not from_client] = max(known[not from_client], end)
 
     # -- the end of connections ----------------------------------------------------------------------------
 
     def close(self, closing: Closing) -> "tuple[list[pa.Table], Pairs | None]":
         """The rest of some connections; returns what ``feed`` does."""
-        some = [batch for flow in closing.flow.tolist() for batch in self._held.pop(flow, ())]
-        if some:
+        over = [np.isin(batch.flow, closing.flow) for batch in self._held]
+        if some := [part for batch, rows in zip(self._held, over, strict=True) for part in batch.parted(rows)]:
+            self._held = [part for batch, rows in zip(self._held, over, strict=True) for part in batch.parted(~rows)]
             self._take(Batch.joined(some))
         covered = closing.covered.copy()
         columns = (closing.flow, closing.ended, closing.requests_missing_at, closing.replies_missing_at)
@@ -537,9 +541,10 @@ class _Talks:
     def requests(self, start: int, end: int) -> Requests:
         """Rows that are all requests."""
         _, codes, offset, ts_ns, end_ns, _, _, place, ties = (column[start:end] for column in self.columns)
-        return Requests(
-            self.first_row + place, codes, ties, [x[start:end] for x in self.numbers], ts_ns, end_ns, offset
-        )
+        # Copied: a slice keeps all of its window in memory for as long as no reply comes.
+        columns = (self.first_row + place, codes.copy(), ties.copy())
+        numbers = [x[start:end].copy() for x in self.numbers]
+        return Requests(*columns, numbers, ts_ns.copy(), end_ns.copy(), offset.copy())
 
     def tell(self, dialogue: Dialogue | NamedRequests, start: int, end: int, block: "_Block") -> None:
         """Take rows through a dialogue: one by one, but for long runs of requests in between."""
@@ -585,17 +590,18 @@ def _is_ready(dialogue: Dialogue | NamedRequests | None, started: bool) -> bool:
 
 def _causal(batch: Batch) -> NDArray[np.intp]:
     """The rows connection by connection, each in order of time; each side keeps the order of its bytes."""
-    when = batch.ts_ns
-    side = batch.flow * 2 + ~batch.from_client
-    order = np.lexsort((batch.offset, side))
-    ordered = when[order]
-    back = np.flatnonzero((ordered[1:] < ordered[:-1]) & (side[order][1:] == side[order][:-1]))
-    if len(back):
+    when, by_side, ends = batch.ts_ns, batch.by_side, batch.side_ends
+    back = np.flatnonzero(np.diff(when[by_side]) < 0) + 1
+    sides = np.searchsorted(ends, back, "right")
+    sides = sides[back != np.append(0, ends)[sides]]  # the first row of a side comes behind no other
+    if len(sides):
         when = when.copy()
-        for k in np.unique(side[order][back]).tolist():
-            rows = order[side[order] == k]
+        for k in np.unique(sides).tolist():
+            rows = by_side[ends[k - 1] if k else 0 : ends[k]]
             when[rows] = np.maximum.accumulate(when[rows])
-    return np.lexsort((batch.offset, ~batch.from_client, when, batch.flow))
+    order = in_groups(batch.flow)
+    keys = batch.flow, when, ~batch.from_client, batch.offset
+    return order if ascend([key[order] for key in keys]) else np.lexsort(keys[::-1])
 
 
 def _ties(rule: Rule, lane: Lane, table: pa.Table, prints: Prints) -> I64:

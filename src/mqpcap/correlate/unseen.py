@@ -42,8 +42,7 @@ class Unseen:
     def feed(self, batch: Batch) -> pa.Table:
         """Take messages in."""
         found = self._begun(batch)
-        client = np.flatnonzero(batch.from_client)
-        order = client[np.lexsort((batch.offset[client], batch.flow[client]))]
+        order = batch.by_side[batch.from_client[batch.by_side]]
         flow, start, length, cut = (x[order] for x in (batch.flow, batch.offset, batch.length, batch.cut))
         # What was not captured whole is not captured.
         end, end_ns = np.where(cut, start, start + length), np.where(cut, batch.ts_ns[order], batch.end_ns[order])

@@ -314,6 +314,11 @@ class ConnectionState:
         """How many messages each side sent so far."""
         return self.sides[0].messages, self.sides[1].messages
 
+    @property
+    def is_searched(self) -> bool:
+        """Whether a side is searched for messages, or has one with a hole in it: others of it may be older."""
+        return any(s.pending is not None or s.step is SEARCH for s in self.sides)
+
     def direction(self, side: int) -> Direction:
         """The direction in which a side's bytes flow."""
         return DIRECTIONS[side != self.client]
@@ -473,7 +478,7 @@ class Framer:
         return self._collect(np.empty(0, np.uint8))
 
     def _note_unsettled(self, state: ConnectionState) -> None:
-        is_open = any(s.is_open or s.pending is not None or s.step is SEARCH for s in state.sides)
+        is_open = any(s.is_open for s in state.sides) or state.is_searched
         if state.protocol is not None and is_open:
             self._unsettled.add(state.flow)
         else:
