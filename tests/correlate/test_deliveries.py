@@ -81,7 +81,15 @@ def test_keys_that_were_pushed_out_stay_doubtful(monkeypatch: pytest.MonkeyPatch
 
     assert found(made, message("c2s", 100, 50), message("s2c", 100, 60), message("s2c", 111, 61)) == [(11, 61)]
     assert made.pushed_out_count >= 4
-    assert made.doubtful_count == 1
+    assert (made.doubtful_count, made.missed_count) == (1, 1)
+
+
+def test_publishes_of_one_time_are_no_more_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "MAX_PUBLISHES", 8)
+    made = Deliveries("test", rule(), PRINTS)
+
+    assert found(made, *(message("c2s", k, 5) for k in range(12)), message("s2c", 3, 6)) == []
+    assert made.missed_count == 1
 
 
 def test_a_publish_that_is_read_late_is_waited_for() -> None:

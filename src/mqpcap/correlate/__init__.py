@@ -26,9 +26,8 @@ class Correlation:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What was left out: deliveries that several publishes fit, publishes that were pushed out of the table.
-
-        And deliveries that were too many to wait for publishes that were read later.
+        """What was left out: deliveries that several publishes fit, publishes that were pushed out of the table and the
+        deliveries that fit one of them, and deliveries that were too many to wait for publishes that were read later.
         """
         made = self.deliveries
         if made is None:
@@ -36,12 +35,13 @@ class Correlation:
         return {
             "doubtful_deliveries": made.doubtful_count,
             "pushed_out": made.pushed_out_count,
+            "missed_deliveries": made.missed_count,
             "hurried_deliveries": made.hurried_count,
         }
 
     def feed(self, batch: Batch | None, behind: Behind) -> Iterator[tuple[str, pa.Table]]:
         """Take rows in; gives the name of a table and rows of it that are certain now."""
-        tables, pairs = self._exchanges.feed(batch, behind.flows) if batch is not None else ([], None)
+        tables, pairs = self._exchanges.feed(batch, behind.flows) if batch is not None else (iter(()), None)
         yield from (("exchanges", table) for table in tables)
         if self.deliveries is not None:
             self.deliveries.feed(batch, pairs)

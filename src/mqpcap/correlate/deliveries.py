@@ -114,18 +114,20 @@ Found = tuple[Published, Delivered, pa.Table, pa.Table]
 
 @dataclass(slots=True)
 class Deliveries:
-    """The deliveries of one protocol in the making; three counts tell what has no row."""
+    """The deliveries of one protocol in the making; counts tell what has no row."""
 
     protocol: str
     rule: DeliveryRule
     prints: Prints
     doubtful_count: int = 0
     pushed_out_count: int = 0
+    missed_count: int = 0
     hurried_count: int = 0
     _fresh: list[Published] = field(default_factory=list)
     _runs: list[Published] = field(default_factory=list)
     _count: int = 0
-    _pushed_out: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    _pushed_out: list[I64] = field(default_factory=list)
+    """The keys of publishes that went together, in order."""
     _held: list[Delivered] = field(default_factory=list)
     _stretches: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
     _unseen: Unseen = field(default_factory=lambda: Unseen(LOOKAHEAD_NS))
@@ -221,15 +223,26 @@ class Deliveries:
             return
         self._fresh.append(published)
         self._count += len(published)
-        if self._count <= MAX_PUBLISHES + MAX_PUBLISHES // 4:
-            return
-        known = Published.joined([*self._runs, *self._fresh]).in_order()
-        order = np.argsort(known.end_ns, kind="stable")
-        gone, left = order[:-MAX_PUBLISHES], np.sort(order[-MAX_PUBLISHES:])
-        self.pushed_out_count += len(gone)
-        keys = np.concatenate([self._pushed_out, np.sort(known.key[gone])])[-MAX_PUSHED_OUT:]
-        self._pushed_out = np.sort(keys)
-        self._runs, self._fresh, self._count = [known.taken(left)], [], len(left)
+        if self._count > MAX_PUBLISHES + MAX_PUBLISHES // 4:
+            self._push_out()
+
+    def _push_out(self) -> None:
+        """Let the oldest publishes go."""
+        end_ns = np.concatenate([part.end_ns for part in (*self._runs, *self._fresh)])
+        cut = np.partition(end_ns, len(end_ns) - MAX_PUBLISHES - 1)[len(end_ns) - MAX_PUBLISHES - 1]
+        gone = []
+        for parts in (self._runs, self._fresh):
+            for i, part in enumerate(parts):
+                old = part.end_ns <= cut
+                if old.any():
+                    gone.append(part.key[old])
+                    parts[i] = part.taken(~old)
+            parts[:] = [part for part in parts if len(part)]
+        self._pushed_out.append(np.sort(np.concatenate(gone)))
+        self._count -= len(self._pushed_out[-1])
+        self.pushed_out_count += len(self._pushed_out[-1])
+        while sum(map(len, self._pushed_out)) > MAX_PUSHED_OUT:
+            del self._pushed_out[0]
 
     def _sorted(self) -> list[Published]:
         if self._fresh:
@@ -293,7 +306,7 @@ class Deliveries:
         return self._matched(delivered)
 
     def _matched(self, delivered: Delivered) -> pa.Table | None:
-        if not len(delivered) or not self._count:
+        if not len(delivered) or not (self._count or self._pushed_out):
             return None
         key, now = delivered.key, delivered.ts_ns
         count = np.zeros(len(key), np.int64)
@@ -304,9 +317,10 @@ class Deliveries:
             hit = np.flatnonzero(before > 0)
             for name, column in columns.items():
                 column[hit] = getattr(run, name)[first[hit]]
-        if len(self._pushed_out):
-            at = np.minimum(np.searchsorted(self._pushed_out, key), len(self._pushed_out) - 1)
-            count[self._pushed_out[at] == key] += 1
+        for gone in self._pushed_out:
+            is_gone = gone[np.minimum(np.searchsorted(gone, key), len(gone) - 1)] == key
+            self.missed_count += int(is_gone.sum())
+            count[is_gone] += 1
         count[self._may_be_unseen(delivered) & (count > 0)] += 1
         sure = np.flatnonzero((count == 1) & (columns["key"] == key))
         self.doubtful_count += int((count > 1).sum())

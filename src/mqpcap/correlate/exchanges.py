@@ -123,7 +123,7 @@ class Exchanges:
 
     # -- rows in -------------------------------------------------------------------------------------------
 
-    def feed(self, batch: Batch, behind: Mapping[int, int]) -> "tuple[list[pa.Table], Pairs | None]":
+    def feed(self, batch: Batch, behind: Mapping[int, int]) -> "tuple[Iterator[pa.Table], Pairs | None]":
         """Take rows in; returns rows of ``exchanges`` that are certain now, and the pairs that were found.
 
         ``behind``: flows a side of which waits for bytes, so that the other is ahead of it, and since when.
@@ -239,7 +239,7 @@ class Exchanges:
 
     # -- the end of connections ----------------------------------------------------------------------------
 
-    def close(self, closing: Closing) -> "tuple[list[pa.Table], Pairs | None]":
+    def close(self, closing: Closing) -> "tuple[Iterator[pa.Table], Pairs | None]":
         """The rest of some connections; returns what ``feed`` does."""
         over = [np.isin(batch.flow, closing.flow) for batch in self._held]
         if some := [part for batch, rows in zip(self._held, over, strict=True) for part in batch.parted(rows)]:
@@ -265,7 +265,7 @@ class Exchanges:
 
     # -- rows out ------------------------------------------------------------------------------------------
 
-    def _certain(self, closing: Closing | None = None) -> "tuple[list[pa.Table], Pairs | None]":
+    def _certain(self, closing: Closing | None = None) -> "tuple[Iterator[pa.Table], Pairs | None]":
         found = self.found
         touched: set[int] = set()
         pairs = self._note_pairs(touched)
@@ -291,9 +291,14 @@ class Exchanges:
             self._settle_closed(closing, touched)
         found.clear()
         fresh = self._blocks.keys() & range(self._block_count - len(self.lanes), self._block_count)
-        tables = [t for number in sorted(touched | fresh) if (t := self._emit(number)) is not None]
+        return self._emitted(sorted(touched | fresh)), pairs
+
+    def _emitted(self, numbers: Sequence[int]) -> Iterator[pa.Table]:
+        """Rows of some blocks that are certain, one block in memory after the other."""
+        for number in numbers:
+            if (table := self._emit(number)) is not None:
+                yield table
         self._spill()
-        return tables, pairs
 
     def _located(self, rows: I64) -> Iterator[tuple[int, NDArray[np.intp], NDArray[np.intp]]]:
         """Rows by the block they are in: its number, their places in it, and which of ``rows`` they are."""
@@ -404,16 +409,23 @@ class Exchanges:
         left = np.flatnonzero(~done)
         if not len(left):
             del self._blocks[number]
-            for flow in np.unique(block.flow).tolist():
-                if (numbers := self._flow_blocks.get(flow)) is not None:
-                    numbers.discard(number)
+            self._forget(number, np.unique(block.flow))
         elif 2 * len(left) < len(done) or shown.any():
-            self._shrink(block, left)
+            self._shrink(number, block, left)
         return table
 
-    def _shrink(self, block: _Block, left: NDArray[np.intp]) -> None:
+    def _forget(self, number: int, flows: NDArray[np.int32]) -> None:
+        """A block has no more rows of some connections."""
+        for flow in flows.tolist():
+            numbers = self._flow_blocks.get(flow, set())
+            numbers.discard(number)
+            if not numbers:
+                self._flow_blocks.pop(flow, None)
+
+    def _shrink(self, number: int, block: _Block, left: NDArray[np.intp]) -> None:
         if len(left) == len(block.state):
             return
+        self._forget(number, np.setdiff1d(block.flow, block.flow[left]))
         block.rows = block.first_row + left if block.rows is None else block.rows[left]
         block.table = self._table(block).take(pa.array(left)).combine_chunks()
         block.place, block.size_bytes, block.answers = (0, 0), block.table.nbytes, []
