@@ -48,9 +48,9 @@ class BytesPipeline(CapturePipeline):
         self._packet = packet
         self._bytes: deque[pa.Array] = deque()
 
-    def take(self, found: Iterator[tuple[Frames, Records]], files: Sequence[str], is_last: bool = False) -> None:
+    def take(self, found: Iterator[tuple[Frames, Records]], files: Sequence[str]) -> None:
         """Have messages made into rows, with their bytes kept until then."""
-        super().take(self._kept(found), files, is_last)
+        super().take(self._kept(found), files)
 
     def _kept(self, found: Iterator[tuple[Frames, Records]]) -> Iterator[tuple[Frames, Records]]:
         for frames, records in found:

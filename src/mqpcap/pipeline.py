@@ -30,7 +30,7 @@ from mqpcap.tables.connections import connections
 from mqpcap.tables.messages import Chunk, Connections, Policy, message_rows, prints
 from mqpcap.tables.problems import problems
 from mqpcap.tables.schemas import TABLES
-from mqpcap.tcp.chunks import StreamChunks, StreamRanges
+from mqpcap.tcp.chunks import StreamRanges
 from mqpcap.tcp.flow_records import NONE
 from mqpcap.tcp.headers import Dissector, Segments
 from mqpcap.tcp.reassembly import MAX_BYTES, Reassembler
@@ -49,6 +49,8 @@ OPEN_SHARE = 2
 """The longest silent of those that did not close leave, too, when they take more than one part in this."""
 RECORD_BYTES = 16
 """What a packet takes in a file beside its bytes: pcap's header of a record."""
+OPTIONAL_TABLES = frozenset({"exchanges", "deliveries", "captures"})
+"""Tables of which the work is not done where nobody wants them."""
 _NO_FACTS = ConnectionFacts()
 
 
@@ -63,6 +65,13 @@ class Options:
     """(k, n): only the k-th of n shares of the connections is read, told by a hash of their endpoints."""
     servers: frozenset[Told] = frozenset()
     """Servers known from other shares of the same capture, for connections recognised by them."""
+    optional_tables: frozenset[str] = OPTIONAL_TABLES
+    """Which of OPTIONAL_TABLES are made."""
+
+    @property
+    def pairs_up(self) -> bool:
+        """Whether requests and replies are brought together."""
+        return not self.optional_tables.isdisjoint(("exchanges", "deliveries"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +103,6 @@ class Pipeline:
         self.span_ns = 0, 0
         """The times of the first and the last packet of the window at hand."""
         self._unrecognised: set[int] = set()
-        self._left_since: dict[int, int] = {}
-        """By connection and side (2 * number + side), when the message began of which a part is left over."""
         self._late_since: dict[int, int] = {}
         self._waiting: dict[str, dict[int, list[Frames]]] = {}
         self._waiting_bytes = 0
@@ -112,7 +119,9 @@ class Pipeline:
         self.assembler.keep(chunks, consumed, wanted)
         if len(window.ts_ns):
             self.span_ns = int(window.ts_ns.min()), int(window.ts_ns.max())
-        self._note_left(chunks, consumed)
+        self._unrecognised.update(np.unique(chunks.flow).tolist())
+        talks = self.framer.talks
+        self._unrecognised = {f for f in self._unrecognised if f in talks and not talks[f].decided}
         yield from self._read(found)
 
     def _segments(self, segments: Segments) -> Segments:
@@ -133,39 +142,23 @@ class Pipeline:
         yield from self._read(self.framer.finish(self.assembler.flows, flows.tolist()))
         yield from self._released(flows.tolist())
 
-    def _note_left(self, chunks: StreamChunks, consumed: NDArray[np.int64]) -> None:
-        """Remember which connections nobody recognised so far, and of the others when what is left over began."""
-        talks = self.framer.talks
-        self._unrecognised.update(np.unique(chunks.flow).tolist())
-        self._unrecognised = {f for f in self._unrecognised if f in talks and not talks[f].decided}
-        sides = chunks.flow * 2 + chunks.side
-        for side in np.unique(sides).tolist() if self._left_since else ():
-            self._left_since.pop(side, None)
-        left = (consumed < chunks.length) & ~chunks.gap_after & ~chunks.ended
-        for k in np.flatnonzero(left).tolist():
-            first, last = chunks.piece_first[k : k + 2].tolist()
-            at = first - 1 + np.searchsorted(chunks.piece_offset[first:last], chunks.offset[k] + consumed[k], "right")
-            self._left_since[int(sides[k])] = int(chunks.piece_ts_ns[at])
+    def behind(self) -> dict[int, int]:
+        """Connections of which a side waits for missing bytes, and since when (ns): from then on the other is ahead."""
+        since = self.assembler.out_of_order()
+        for flow, ns in self.framer.unsettled.items():
+            since[flow] = min(ns, since.get(flow, ns))
+        return since
 
-    def behind(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Connections of which messages are still to come, and since when those may be, in two groups.
-
-        Of the first one a side waits for missing bytes, so that the other is ahead of it; the others are all that are
-        late for those who wait for what their clients sent.
-        """
-        missing, now = self.assembler.out_of_order_flows(), self.span_ns[0]
-        behind = {}
-        for flow in self.framer.unsettled_flows() | missing:
-            since = [self._left_since[side] for side in (2 * flow, 2 * flow + 1) if side in self._left_since]
-            if flow in missing or not since or self.framer.talks[flow].is_searched:
-                behind[flow] = self._late_since.get(flow, now)
-            else:
-                behind[flow] = min(since)
+    def late(self) -> dict[int, int]:
+        """Connections of which messages may be read later than what others sent behind them, and since when (ns)."""
         waiting = (flow for waiting in self._waiting.values() for flow in waiting)
         unseen = (f for f, side in self.assembler.flows.unseen_sides() if self._may_be_client(f, side))
-        late = behind | {f: self._late_since.get(f, now) for f in (*self._unrecognised, *waiting, *unseen)}
-        self._late_since = late
-        return behind, late
+        late = {*self._unrecognised, *waiting, *unseen}
+        self._late_since = {flow: self._late_since.get(flow, self.span_ns[0]) for flow in late}
+        since = self.behind()
+        for flow, ns in self._late_since.items():
+            since[flow] = min(ns, since.get(flow, ns))
+        return since
 
     def _may_be_client(self, flow: int, side: int) -> bool:
         state = self.framer.talks.get(flow)
@@ -335,21 +328,18 @@ class Tables(Pipeline):
         left_out = ("emit", "background", "readers")
         return {name: value for name, value in self.__dict__.items() if name not in left_out} | {"readers": {}}
 
-    def take(self, found: Iterator[tuple[Frames, Records]], files: Sequence[str], is_last: bool = False) -> None:
-        """Have the messages of a window made into rows, exchanges and deliveries, and given out.
-
-        ``is_last``: no side waits for bytes.
-        """
+    def take(self, found: Iterator[tuple[Frames, Records]], files: Sequence[str]) -> None:
+        """Have the messages of a window made into rows, exchanges and deliveries, and given out."""
         batches: dict[str, list[Batch]] = {}
         for frames, records in found:
             protocol = self.protocols[frames.protocol]
             known = self._connections(protocol, frames)
             self.background.do(partial(self._rows_made, protocol, frames, records, known, files, batches))
-        self.background.do(partial(self._correlated, batches, Behind() if is_last else self._behind(), files))
+        self.background.do(partial(self._correlated, batches, self._behind(), files))
 
     def _behind(self) -> Behind:
         """How far the capture was read, server by server."""
-        behind, late = self.behind()
+        late = self.late()
         since_ns: dict[tuple[str, int], int] = {}
         of = self.assembler.flows.columns(np.fromiter(late, np.int64))
         for side in (0, 1):
@@ -359,7 +349,7 @@ class Tables(Pipeline):
                 if self._may_be_client(flow, 1 - side):
                     server = end[0], end[1]
                     since_ns[server] = min(since_ns.get(server, since), since)
-        return Behind(behind, since_ns, self.span_ns[1])
+        return Behind(self.behind(), since_ns, self.span_ns[1])
 
     def _rows_made(
         self,
@@ -373,7 +363,7 @@ class Tables(Pipeline):
         program = self.readers[protocol.name].program
         chunk, batch = message_rows(protocol, program, frames, records, known, files, self.options.policy)
         self.give_messages(chunk)
-        if batch is not None:
+        if batch is not None and self.options.pairs_up:
             batches.setdefault(protocol.name, []).append(batch)
 
     def _correlated(self, batches: Mapping[str, list[Batch]], behind: Behind, files: Sequence[str]) -> None:
@@ -389,14 +379,16 @@ class Tables(Pipeline):
     def give(self, found: Iterator[tuple[str, pa.Table]], files: Sequence[str]) -> None:
         """Rows of ``exchanges`` and ``deliveries`` are final."""
         for name, rows in found:
-            self.emit(Output(name, with_capture(name, rows, files[0])))
+            if name in self.options.optional_tables:
+                self.emit(Output(name, with_capture(name, rows, files[0])))
 
     def correlation(self, protocol: MessageQueue) -> Correlation:
         """The exchanges and deliveries of a protocol in the making."""
         if protocol.name not in self.correlations:
             assert protocol.rule is not None
             made = prints(self.options.policy.bases)
-            self.correlations[protocol.name] = Correlation(protocol.name, protocol.rule, made)
+            delivers = "deliveries" in self.options.optional_tables
+            self.correlations[protocol.name] = Correlation(protocol.name, protocol.rule, made, delivers)
         return self.correlations[protocol.name]
 
     def _connections(self, protocol: MessageQueue, frames: Frames) -> Connections:
@@ -418,7 +410,7 @@ class Tables(Pipeline):
                 self._note_missing(problem)
         table = problems(files[0], found, self.assembler.flows, self.framer.talks)
         blocks = list(connections(files[0], self.assembler.flows, self.framer.talks, flows))
-        closings = self._closings(flows)
+        closings = self._closings(flows) if self.options.pairs_up else []
 
         def made() -> None:
             for protocol, closing in closings:
@@ -431,8 +423,6 @@ class Tables(Pipeline):
         self.background.do(made)
         for flow in flows.tolist():
             self._missing_at.pop(flow, None)
-            self._left_since.pop(2 * flow, None)
-            self._left_since.pop(2 * flow + 1, None)
         self.framer.forget(flows)
 
     def _note_missing(self, problem: Problem) -> None:
@@ -472,7 +462,7 @@ class CapturePipeline(Tables):
         super().__init__(options, emit, background)
         self.capture = capture
         self.failure: CaptureError | None = None
-        self.rows_of_captures = CaptureRows(capture)
+        self.rows_of_captures = CaptureRows(capture) if "captures" in options.optional_tables else None
 
     def run(self, progress: Callable[[int], None] | None = None) -> None:
         """Read the capture to its end. Raises CaptureError where nothing of it could be read."""
@@ -484,7 +474,8 @@ class CapturePipeline(Tables):
         any_read = False
         try:
             for window in self.capture.windows(self._window_times()):
-                self.rows_of_captures.take(window)
+                if self.rows_of_captures is not None:
+                    self.rows_of_captures.take(window)
                 self.take(self.messages(window), self.capture.files)
                 self._make_room()
                 any_read = True
@@ -504,7 +495,8 @@ class CapturePipeline(Tables):
 
     def give_messages(self, chunk: Chunk) -> None:
         """Count the messages of each file, too."""
-        self.rows_of_captures.count(chunk.messages["capture_file"])
+        if self.rows_of_captures is not None:
+            self.rows_of_captures.count(chunk.messages["capture_file"])
         super().give_messages(chunk)
 
     def _make_room(self) -> None:
@@ -518,7 +510,7 @@ class CapturePipeline(Tables):
         self.assembler.forget(over)
 
     def _finish(self) -> None:
-        self.take(self.last_messages(), self.capture.files, is_last=True)
+        self.take(self.last_messages(), self.capture.files)
         self.close(self.assembler.live, self.capture.files, of_others=False)
         self.background.wait()
         for correlation in self.correlations.values():
@@ -527,9 +519,10 @@ class CapturePipeline(Tables):
         for correlation in self.correlations.values():
             for name, count in correlation.counts.items():
                 self.counts[name] = self.counts.get(name, 0) + count
-        table = self.rows_of_captures.table(self.failure)
-        if table.num_rows:
-            self.emit(Output("captures", table))
+        if self.rows_of_captures is not None:
+            table = self.rows_of_captures.table(self.failure)
+            if table.num_rows:
+                self.emit(Output("captures", table))
 
 
 @dataclass(slots=True)

@@ -566,7 +566,7 @@ FRAMES: list[tuple[Direction, bytes]] = [
     *(("s2c", bytes.fromhex(v["frame_hex"])) for g in ("responses", "errors", "legacy") for v in VECTORS[g]),
     *((direction, framed(op, body)) for direction, op, body, _ in DOCUMENT),
     *(("c2s", framed(op, body + extra)) for op, body, extra in EXTRA),
-    ("c2s", framed(1, gzip.compress(PRODUCE_BODY), 3)),
+    ("c2s", framed(1, gzip.compress(PRODUCE_BODY, mtime=0), 3)),
 ]  # fmt: skip
 
 

@@ -189,7 +189,7 @@ def _report(capture: "Capture", outcome: Outcome, meter: Meter, behind: "Backgro
             outcome.take(output.rows)
         report.take(output)
 
-    pipeline = CapturePipeline(capture, outcome.choices.dissection(), take, behind)
+    pipeline = CapturePipeline(capture, outcome.choices.dissection(only=frozenset()), take, behind)
     if not read(pipeline, outcome, meter):
         return None
     report.files, report.packets = list(capture.facts), pipeline.counts

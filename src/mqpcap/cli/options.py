@@ -45,14 +45,19 @@ class Choices:
         """How many cores may be used."""
         return self.jobs or os.cpu_count() or 1
 
-    def dissection(self, side_by_side_count: int = 1) -> "Options":
-        """The same for one of so many dissections that share the memory."""
-        from mqpcap.pipeline import Options
+    def dissection(self, side_by_side_count: int = 1, only: frozenset[str] | None = None) -> "Options":
+        """The same for one of so many dissections that share the memory; ``only``: of the optional tables these."""
+        from mqpcap.pipeline import OPTIONAL_TABLES, Options
         from mqpcap.tables.messages import Policy
         from mqpcap.tcp.reassembly import MAX_BYTES
 
         memory_bytes = (self.max_memory_bytes or MAX_BYTES) // side_by_side_count
-        return Options(self.decode_as, Policy(self.show_secrets, self.bodies), max(memory_bytes, SMALLEST_MEMORY_BYTES))
+        return Options(
+            self.decode_as,
+            Policy(self.show_secrets, self.bodies),
+            max(memory_bytes, SMALLEST_MEMORY_BYTES),
+            optional_tables=OPTIONAL_TABLES if only is None else only,
+        )
 
 
 def _decode_as(ctx: click.Context, param: click.Parameter, rules: tuple[str, ...]) -> "tuple[DecodeAs, ...]":

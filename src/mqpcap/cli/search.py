@@ -28,7 +28,7 @@ class _Search:
 
     def run(self, capture: Capture, outcome: Outcome, meter: Meter) -> None:
         """Read until everything is found."""
-        pipeline = BytesPipeline(capture, outcome.choices.dissection(), self._take, self.packet)
+        pipeline = BytesPipeline(capture, outcome.choices.dissection(only=frozenset()), self._take, self.packet)
         self.places = pipeline.places
         with closing(steps(pipeline, outcome, meter)) as windows:
             for _ in windows:

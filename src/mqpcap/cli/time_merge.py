@@ -101,7 +101,7 @@ class TimeMerge:
         self._sources = [Source(i, capture, wanted, begin_ns) for i, (capture, begin_ns) in pairs]
         self._outcome, self._write, self._with_bytes = outcome, write, with_bytes
         jobs = max(1, min(len(captures), outcome.choices.core_count))
-        self._options = outcome.choices.dissection(jobs)
+        self._options = outcome.choices.dissection(jobs, only=frozenset({"exchanges"}))
         for source in self._sources:
             source.capture.on_idle = partial(self._idle, source)
 

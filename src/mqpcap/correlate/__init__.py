@@ -18,11 +18,13 @@ __all__ = ["Batch", "Behind", "Closing", "Correlation"]
 
 
 class Correlation:
-    """The exchanges and deliveries of one protocol in the making."""
+    """The exchanges and, where they are wanted, the deliveries of one protocol in the making."""
 
-    def __init__(self, protocol: str, rule: Rule, prints: Prints) -> None:
+    def __init__(self, protocol: str, rule: Rule, prints: Prints, delivers: bool = True) -> None:
         self._exchanges = Exchanges(protocol, rule, prints)
-        self.deliveries = None if rule.deliveries is None else Deliveries(protocol, rule.deliveries, prints)
+        self.deliveries = None
+        if delivers and rule.deliveries is not None:
+            self.deliveries = Deliveries(protocol, rule.deliveries, prints)
 
     @property
     def counts(self) -> dict[str, int]:

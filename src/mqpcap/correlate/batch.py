@@ -64,15 +64,22 @@ class Batch:
         side = (self.flow * 2 + ~self.from_client)[self.by_side]
         return np.flatnonzero(np.diff(side, append=-1)) + 1
 
+    @cached_property
+    def when(self) -> I64:
+        """When rows came; where bytes of a side came in another order, no row is earlier than those in front of it."""
+        by_side, ends = self.by_side, self.side_ends
+        back = np.flatnonzero(np.diff(self.ts_ns[by_side]) < 0) + 1
+        sides = np.searchsorted(ends, back, "right")
+        sides = sides[back != np.append(0, ends)[sides]]  # the first row of a side comes behind no other
+        when = self.ts_ns.copy() if len(sides) else self.ts_ns
+        for k in np.unique(sides).tolist():
+            rows = by_side[ends[k - 1] if k else 0 : ends[k]]
+            when[rows] = np.maximum.accumulate(when[rows])
+        return when
+
     def taken(self, rows: NDArray[np.intp]) -> "Batch":
         """Some of the rows."""
         return Batch(self.table.take(pa.array(rows)), *(getattr(self, name)[rows] for name in _ARRAYS))
-
-    def parted(self, rows: NDArray[np.bool_]) -> "list[Batch]":
-        """Some of the rows as a batch, if there are any."""
-        if rows.all():
-            return [self] if len(self) else []
-        return [self.taken(np.flatnonzero(rows))] if rows.any() else []
 
     @staticmethod
     def joined(batches: "Sequence[Batch]") -> "Batch":

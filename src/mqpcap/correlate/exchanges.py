@@ -30,10 +30,8 @@ from mqpcap.schema.requests import I64, Lane, Prints, RequestKind, Rule, State
 
 MAX_WAITING_BYTES = 16 << 20
 """Rows that wait for their state are in memory up to here; more wait in a temporary file."""
-MAX_HELD_ROWS = 1 << 18
-"""Rows of connections of which a side waits for bytes; with more the pairs are looked for all the same."""
-MAX_HELD_BATCHES = 8
-"""Batches in which they are; more become one."""
+MAX_HELD_ROWS = 1 << 16
+"""Rows of connections of which a side waits for missing bytes; with more the pairs are looked for all the same."""
 FEW = 64
 """So many requests in a row are looked at one by one; more are taken in together."""
 PENDING = -1
@@ -103,7 +101,8 @@ class Exchanges:
         self.found = Found()
         self._dialogues: list[dict[int, Dialogue | NamedRequests]] = [{} for _ in self.lanes]
         self._ends: dict[int, list[int]] = {}
-        self._held: list[Batch] = []
+        self._held: Batch | None = None
+        """Rows of connections of which a side is behind."""
         self._blocks: dict[int, _Block] = {}
         self._block_count = 0
         self._flow_blocks: dict[int, set[int]] = {}
@@ -134,21 +133,22 @@ class Exchanges:
         return self._certain()
 
     def _in_turn(self, batch: Batch, behind: Mapping[int, int]) -> Batch:
-        """The rows whose turn it is, of those that were held, too; others are held unless they are too many."""
-        if not behind and not self._held:
+        """The rows whose turn it is: where a side of a connection is behind, those before the bytes it waits for."""
+        if self._held is not None:
+            batch, self._held = Batch.joined([self._held, batch]), None
+        flows = np.array([*behind], np.int64)
+        late = np.flatnonzero(np.isin(batch.flow, flows))
+        if not len(late):
             return batch
-        flows = np.array(sorted(behind), np.int64)
-        since_ns = np.array([behind[f] for f in flows.tolist()], np.int64)
-        ready, held = [], []
-        for some in (*self._held, batch):
-            at = np.minimum(np.searchsorted(flows, some.flow), max(len(flows) - 1, 0))
-            waits = (flows[at] == some.flow) & (some.ts_ns >= since_ns[at]) if behind else np.zeros(len(some), np.bool_)
-            ready += some.parted(~waits)
-            held += some.parted(waits)
-        if sum(map(len, held)) > MAX_HELD_ROWS:
-            ready, held = [*ready, *held], []
-        self._held = held if len(held) <= MAX_HELD_BATCHES else [Batch.joined(held)]
-        return Batch.joined(ready) if ready else batch.taken(np.empty(0, np.intp))
+        order = np.argsort(flows)
+        since = np.array([*behind.values()], np.int64)[order]
+        late = late[batch.when[late] >= since[np.searchsorted(flows[order], batch.flow[late])]]
+        if not 0 < len(late) <= MAX_HELD_ROWS:
+            return batch
+        waits = np.zeros(len(batch), np.bool_)
+        waits[late] = True
+        self._held = batch.taken(late)
+        return batch.taken(np.flatnonzero(~waits))
 
     def _take(self, batch: Batch) -> None:
         order = _causal(batch)
@@ -241,10 +241,11 @@ class Exchanges:
 
     def close(self, closing: Closing) -> "tuple[Iterator[pa.Table], Pairs | None]":
         """The rest of some connections; returns what ``feed`` does."""
-        over = [np.isin(batch.flow, closing.flow) for batch in self._held]
-        if some := [part for batch, rows in zip(self._held, over, strict=True) for part in batch.parted(rows)]:
-            self._held = [part for batch, rows in zip(self._held, over, strict=True) for part in batch.parted(~rows)]
-            self._take(Batch.joined(some))
+        if self._held is not None:
+            over = np.isin(self._held.flow, closing.flow)
+            if over.any():
+                self._take(self._held.taken(np.flatnonzero(over)))
+                self._held = None if over.all() else self._held.taken(np.flatnonzero(~over))
         covered = closing.covered.copy()
         columns = (closing.flow, closing.ended, closing.requests_missing_at, closing.replies_missing_at)
         for i, (flow, ended, no_request_at, no_reply_at) in enumerate(zip(*(x.tolist() for x in columns), strict=True)):
@@ -602,17 +603,8 @@ def _is_ready(dialogue: Dialogue | NamedRequests | None, started: bool) -> bool:
 
 def _causal(batch: Batch) -> NDArray[np.intp]:
     """The rows connection by connection, each in order of time; each side keeps the order of its bytes."""
-    when, by_side, ends = batch.ts_ns, batch.by_side, batch.side_ends
-    back = np.flatnonzero(np.diff(when[by_side]) < 0) + 1
-    sides = np.searchsorted(ends, back, "right")
-    sides = sides[back != np.append(0, ends)[sides]]  # the first row of a side comes behind no other
-    if len(sides):
-        when = when.copy()
-        for k in np.unique(sides).tolist():
-            rows = by_side[ends[k - 1] if k else 0 : ends[k]]
-            when[rows] = np.maximum.accumulate(when[rows])
     order = in_groups(batch.flow)
-    keys = batch.flow, when, ~batch.from_client, batch.offset
+    keys = batch.flow, batch.when, ~batch.from_client, batch.offset
     return order if ascend([key[order] for key in keys]) else np.lexsort(keys[::-1])
 
 

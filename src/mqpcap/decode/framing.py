@@ -225,8 +225,8 @@ class _SideState:
     messages: int = 0
     until: int = 0
     """Where the message ends whose beginning is left over, if that is known."""
-    is_open: bool = False
-    """Whether what is left over may be a whole message, as the next bytes tell."""
+    open_since_ns: int | None = None
+    """When the first byte came of what is left over and may be a whole message, as the next bytes tell."""
 
 
 @dataclass(slots=True)
@@ -314,11 +314,6 @@ class ConnectionState:
         """How many messages each side sent so far."""
         return self.sides[0].messages, self.sides[1].messages
 
-    @property
-    def is_searched(self) -> bool:
-        """Whether a side is searched for messages, or has one with a hole in it: others of it may be older."""
-        return any(s.pending is not None or s.step is SEARCH for s in self.sides)
-
     def direction(self, side: int) -> Direction:
         """The direction in which a side's bytes flow."""
         return DIRECTIONS[side != self.client]
@@ -399,7 +394,8 @@ class Framer:
         self.doubted: set[Server] = set()
         self._full: list[tuple[ConnectionState, _Origin]] = []
         self.counts = {"opening_cap": 0}
-        self._unsettled: set[int] = set()
+        self.unsettled: dict[int, int] = {}
+        """By connection, since when (ns) a side holds bytes that may become a message older than others given out."""
         self.ports = frozenset(port for p in protocols.values() for port in p.ports)
         self._known_ports = self.ports | {d.port for d in decode_as}
         self._asking: dict[tuple[int, int, bool], list[tuple[MessageQueue, int, bool, bool]]] = {}
@@ -445,7 +441,8 @@ class Framer:
                     done = self._walk(state, chunk, view, self._main, 0)
                     consumed.append(done)
                     wanted.append(max(state.sides[chunk.side].until - chunk.offset - done, 0))
-                    state.sides[chunk.side].is_open = done < chunk.length and not wanted[-1]
+                    is_open = done < chunk.length and not wanted[-1]
+                    state.sides[chunk.side].open_since_ns = _since_ns(state, chunk, done) if is_open else None
                 self._note_unsettled(state)
             else:
                 consumed += [chunk.length for chunk in new]
@@ -474,25 +471,22 @@ class Framer:
                 if side.pending is not None or side.skip_from >= 0:
                     self._give_up_pending(state, number, side)
                     self._end_skip(state, number, side)
-        self._unsettled.difference_update(state.flow for state in states)
+            self.unsettled.pop(state.flow, None)
         return self._collect(np.empty(0, np.uint8))
 
     def _note_unsettled(self, state: ConnectionState) -> None:
-        is_open = any(s.is_open for s in state.sides) or state.is_searched
-        if state.protocol is not None and is_open:
-            self._unsettled.add(state.flow)
+        times = [s.open_since_ns for s in state.sides if s.open_since_ns is not None]
+        times += [s.pending.first[0] for s in state.sides if s.pending is not None]
+        if state.protocol is not None and times:
+            self.unsettled[state.flow] = min(times)
         else:
-            self._unsettled.discard(state.flow)
-
-    def unsettled_flows(self) -> frozenset[int]:
-        """Connections of which a side holds bytes that may become a message older than others given out."""
-        return frozenset(self._unsettled)
+            self.unsettled.pop(state.flow, None)
 
     def forget(self, flows: I64) -> None:
         """Know nothing more of connections that were finished. Servers stay known: others are recognised by them."""
         for number in flows.tolist():
             self.talks.pop(number, None)
-            self._unsettled.discard(number)
+            self.unsettled.pop(number, None)
 
     def _collect(self, buffer: NDArray[np.uint8]) -> list[Frames]:
         found = [Frames(name, buffer, **rows.taken()) for name, rows in self._main.items() if len(rows)]
@@ -1061,6 +1055,12 @@ class _SideOpening:
 
 _Searched = dict[tuple[str, str, int], tuple[int, bool, tuple[int, bool]]]
 """By protocol, layout and number of messages: place, whether they are there, and in how many bytes, ended or not."""
+
+
+def _since_ns(state: ConnectionState, chunk: _StreamChunk, done: int) -> int:
+    """When the first byte came that is left over of a chunk, or of what is held in front of it."""
+    first = next((part for part in state.left if part.side == chunk.side), None)
+    return chunk.ts_ns(chunk.when(chunk.offset + done)) if first is None else first.ts_ns(first.one)
 
 
 def _origins(flows: Flows, numbers: list[int]) -> dict[int, _Origin]:

@@ -182,7 +182,7 @@ class _Source:
         return self._given(HELD_MESSAGES if self.is_file else 0)
 
     def last_messages(self) -> list[Packet]:
-        self.tables.take(self._seen(self.tables.last_messages()), _NO_FILES, is_last=True)
+        self.tables.take(self._seen(self.tables.last_messages()), _NO_FILES)
         self.tables.close(self.tables.assembler.live, _NO_FILES, of_others=False)
         for pair in self._pairs.values():
             pair.tell(None)

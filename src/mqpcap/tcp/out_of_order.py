@@ -34,13 +34,13 @@ class OutOfOrderQueue:
 
     held: (offset, bytes, ts_ns, number, file) by offset, not overlapping, all at or behind the next byte. snaps: holes
     (from, to) that the snap length cut. acks: (packets of the connection, acknowledged offset) as they came; settled:
-    the offset that was acknowledged SETTLE_PACKETS ago. low: the lowest sequence number seen, while starting. began:
-    packets of the connection by then.
+    the offset that was acknowledged SETTLE_PACKETS ago. low: the lowest sequence number seen, while starting. began,
+    since_ns: packets of the connection by then, and when that was.
     """
 
-    __slots__ = ("acks", "began", "bytes", "held", "last_ack", "low", "settled", "snaps", "starting")
+    __slots__ = ("acks", "began", "bytes", "held", "last_ack", "low", "settled", "since_ns", "snaps", "starting")
 
-    def __init__(self, began: int, starting: bool) -> None:
+    def __init__(self, began: int, since_ns: int, starting: bool) -> None:
         self.held: list[tuple[int, bytes, int, int, int]] = []
         self.bytes = 0
         self.snaps: list[tuple[int, int]] = []
@@ -49,7 +49,7 @@ class OutOfOrderQueue:
         self.settled = NONE
         self.starting = starting
         self.low = 0
-        self.began = began
+        self.began, self.since_ns = began, since_ns
 
     def snap(self, low: int, high: int) -> None:
         """Note a hole that the snap length cut; neighbours become one."""
@@ -104,9 +104,9 @@ class OutOfOrder:
         """Packets of a connection so far."""
         return int(self._table.sides[flow * 2].packets + self._table.sides[flow * 2 + 1].packets)
 
-    def begin(self, side: int, starting: bool = False) -> OutOfOrderQueue:
-        """Open the queue of a side."""
-        queue = self.queues[side] = OutOfOrderQueue(self.packets(side >> 1), starting)
+    def begin(self, side: int, ts_ns: int, starting: bool = False) -> OutOfOrderQueue:
+        """Open the queue of a side, with its first packet's time."""
+        queue = self.queues[side] = OutOfOrderQueue(self.packets(side >> 1), ts_ns, starting)
         self._note_ack(side, queue)
         return queue
 

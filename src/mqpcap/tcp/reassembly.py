@@ -88,10 +88,14 @@ class Reassembler:
         """Bytes of segments that came too early and wait, with their cost."""
         return self._out_of_order.held_bytes
 
-    def out_of_order_flows(self) -> set[int]:
-        """Connections with bytes that came too early and wait for those before them."""
-        places = np.array(sorted({side >> 1 for side in self._out_of_order.queues}), np.int64)
-        return {*self._numbers.of(places).tolist()}
+    def out_of_order(self) -> dict[int, int]:
+        """Connections with bytes that came too early, and since when (ns) they wait for those before them."""
+        queues = self._out_of_order.queues
+        flows = self._numbers.of(np.array([side >> 1 for side in queues], np.int64)).tolist()
+        since: dict[int, int] = {}
+        for flow, queue in zip(flows, queues.values(), strict=True):
+            since[flow] = min(queue.since_ns, since.get(flow, queue.since_ns))
+        return since
 
     # The way of a window
 
@@ -201,7 +205,7 @@ class Reassembler:
         queue = self._out_of_order.queues.get(side)
         if mine.base < 0:
             mine.base = seq
-            queue = self._out_of_order.begin(side, starting=True)
+            queue = self._out_of_order.begin(side, packet.ts_ns, starting=True)
         offset = unwrapped(seq, mine.base, mine.next)
         if packet.wire_length > 0:
             self._take_payload(packet, side, offset)
@@ -246,10 +250,10 @@ class Reassembler:
             start = packet.start + packet.length - len(body)
             self._table.accept(side, start, len(body), packet.ts_ns, packet.number, packet.file)
         elif body:
-            queue = queue or waiting.begin(side)
+            queue = queue or waiting.begin(side, packet.ts_ns)
             waiting.hold(packet, side, queue, offset, bytes(body))
         if wire_high > high and (starting or wire_high > mine.next):
-            queue = queue or waiting.begin(side)
+            queue = queue or waiting.begin(side, packet.ts_ns)
             queue.snap(high if starting else max(high, mine.next), wire_high)
             mine.max_seen = max(mine.max_seen, wire_high)
 

@@ -1,0 +1,59 @@
+"""What the pipeline makes of a capture, table by table."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "bench"))
+
+import traffic
+
+from mqpcap.capture import captures, windows
+from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline, Options, Output
+
+PCAPS = Path(__file__).parent.parent / "pcaps"
+
+
+def tables(path: Path, options: Options) -> dict[str, pa.Table]:
+    """Every table of a capture, by name."""
+    parts: dict[str, list[pa.Table]] = {}
+
+    def take(output: Output) -> None:
+        parts.setdefault(output.table, []).append(output.rows)
+        if output.protocol is not None and output.fields is not None:
+            parts.setdefault(output.protocol, []).append(output.fields)
+
+    CapturePipeline(captures([str(path)]).captures[0], options, take).run()
+    return {name: pa.concat_tables(some).unify_dictionaries() for name, some in parts.items()}
+
+
+@pytest.mark.parametrize("name", ["blipmq/qos1.pcap", "flymq/pipelining.pcap", "fq/session.pcap"])
+@pytest.mark.parametrize("table", [None, *sorted(OPTIONAL_TABLES)])
+def test_a_table_that_nobody_wants_changes_no_other(name: str, table: str | None) -> None:
+    every = tables(PCAPS / name, Options())
+    wanted = OPTIONAL_TABLES & {table}
+
+    made = tables(PCAPS / name, replace(Options(), optional_tables=wanted))
+
+    assert made.keys() == every.keys() - (OPTIONAL_TABLES - wanted)
+    assert all(rows.equals(every[name]) for name, rows in made.items())
+    assert every.keys() >= {"messages", "connections", *OPTIONAL_TABLES}
+
+
+def test_pairs_come_while_a_side_has_a_message_in_the_making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages cross segments, so at the end of each window one side is behind; only the last rows wait for it."""
+    monkeypatch.setattr(windows, "WINDOW_BYTES", 1 << 16)
+    traffic.kokaq_pushes(tmp_path / "pushes.pcap", 4000, flow_count=1)
+    given = {"messages": 0, "exchanges": 0, "connections": 0, "captures": 0}
+
+    def take(output: Output) -> None:
+        given[output.table] += output.rows.num_rows
+
+    pipeline = CapturePipeline(captures([str(tmp_path / "pushes.pcap")]).captures[0], Options(), take)
+    late = [given["messages"] - 2 * given["exchanges"] for _ in pipeline.steps() if pipeline.behind()]
+
+    assert len(late) > 2
+    assert max(late) < 300
