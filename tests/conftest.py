@@ -24,6 +24,7 @@ SLOW = frozenset(
         "correlate/test_exchanges.py",
         "decode/test_closed_connections.py",
         "decode/test_late_starts.py",
+        "protocols/test_rich_protocol.py",
         "scapy/test_layers.py",
         "schema/test_scapy_stub.py",
         "tcp/test_hostile_shapes.py",

@@ -62,6 +62,17 @@ def _one_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array(chunks)
 
 
+def relisted(lists: pa.ListArray, items: pa.Array) -> pa.ListArray:
+    """The same lists with other items: ``items`` stand for those of ``lists.flatten()``.
+
+    >>> relisted(pa.array([[1, 2], None, [3]]), pa.array(["a", "b", "c"])).to_pylist()
+    [['a', 'b'], None, ['c']]
+    """
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), items, mask=pc.is_null(lists) if lists.null_count else None)
+
+
 def is_in(column: pa.Array | pa.ChunkedArray, *values: object) -> NDArray[np.bool_]:
     """Where a column that repeats has one of the values; nowhere where it is null.
 

@@ -107,11 +107,12 @@ class Hidden:
 
 
 class _Misfit(Exception):
-    """Why the walk stopped: a text with ``{}`` for numbers that are bytes of the message, and these."""
+    """Why the walk stopped; ``veiled`` is the same without numbers that are bytes of the message."""
 
-    def __init__(self, text: str, *numbers: int) -> None:
-        super().__init__(text.format(*numbers))
-        self.veiled = text.format(*[SECRET] * len(numbers))
+    def __init__(self, broken: fields.Broken, field: str = "", offset: int = 0) -> None:
+        where = f"{field} at offset {offset}: " if field else ""
+        super().__init__(where + broken.why.format(*broken.numbers))
+        self.veiled = where + broken.why.format(*[SECRET] * len(broken.numbers))
 
 
 def explanation(
@@ -187,9 +188,9 @@ ALL = _behind(0)
 def holds_secrets(protocol: MessageQueue, op: int | None = None) -> bool:
     """Whether the protocol has a field that must not be shown, in messages of one operation if ``op`` is given."""
     return any(
-        _may_hold_secret(variant if isinstance(variant, type) else variant.message)
+        _may_hold_secret(variant.message)
         for layout in protocol.layouts
-        for number, variants in layout.bodies.items()
+        for number, variants in layout.variants.items()
         if op is None or number in (op, ANY)
         for variant in variants
     )
@@ -249,53 +250,55 @@ def _plain(value: object) -> object:
 
 
 def _attempts(protocol: MessageQueue, layout: Layout, data: bytes, inside: bool) -> Iterator[Attempt]:
-    """What the readings of a layout make of a message."""
+    """What the variants of a layout make of a message."""
     header = None if layout.header is None else _title(layout.header)
     walk = _Walk(data, 0, False)
-    nothing = Attempt(layout.name, layout.direction, header, None, layout.dialect, None, (), None)
-    op, frame_len, body_end = ANY, None, len(data)
+    begun = Attempt(layout.name, layout.direction, header, None, layout.dialect, None, (), None)
+    op, frame_len = ANY, None
     if layout.header is not None:
         try:
             walk.message(layout.header, 0)
         except _Misfit as misfit:
-            yield replace(nothing, items=tuple(walk.items), why=str(misfit), veiled_why=misfit.veiled)
+            yield replace(begun, items=tuple(walk.items), why=str(misfit), veiled_why=misfit.veiled)
             return
         value = walk.values.get(layout.op or "")
         op = value if isinstance(value, int) else ANY
         frame_len = _frame_len(layout.header, walk)
-        body_end = len(data) if frame_len is None else min(frame_len, len(data))
     operation = layout.names.get(op) or (None if op == ANY else f"operation {op}")
-    begun = replace(nothing, operation=operation, items=tuple(walk.items), frame_len=frame_len)
-    variants: Sequence[Variant | type] = layout.bodies.get(op, layout.bodies.get(ANY, ()))
+    begun = replace(begun, operation=operation, items=tuple(walk.items), frame_len=frame_len)
+    variants = layout.variants_of(op)
     if not variants:
         yield _failed(begun, f"the layout has no operation {op}")
+    packed = layout.packed is not None and bool(int(str(walk.values[layout.packed[0]])) & layout.packed[1])
     for variant in variants:
-        cls, dialect = (variant, None) if isinstance(variant, type) else (variant.message, variant.dialect)
-        attempt = replace(begun, message=_title(cls), dialect=dialect or layout.dialect)
+        attempt = replace(begun, message=_title(variant.message), dialect=variant.dialect or layout.dialect)
         if frame_len is not None and frame_len > len(data):
             attempt = _failed(attempt, f"its length says {frame_len} bytes, {len(data)} are here")
-        body = _Walk(data[:body_end], walk.at, False)
-        packed = layout.packed is not None and int(str(walk.values[layout.packed[0]])) & layout.packed[1]
-        if packed:
-            inflated, too_long = inflate(data[walk.at : body_end])
-            if inflated is None:
-                what = f"grows beyond {MAX_INFLATED_BYTES} bytes" if too_long else "is no whole gzip stream"
-                yield _failed(attempt, f"the body {what}")
-                continue
-            body = _Walk(inflated, 0, True)
-        try:
-            body.message(cls, 0)
-            body.ends(layout, variant)
-        except _Misfit as misfit:
-            attempt = replace(attempt, items=(*begun.items, *body.items))
-            known = attempt.why is not None
-            yield attempt if known else replace(attempt, why=str(misfit), veiled_why=misfit.veiled)
-            continue
-        attempt = replace(attempt, items=(*begun.items, *_spare_veiled(protocol, body.items)))
-        checked = inside and attempt.why is None and protocol.derive is not None
-        if checked and not _decodes(protocol, layout, op, data[:body_end]):
+        attempt = _with_body(protocol, layout, variant, attempt, data[:frame_len], walk.at, packed)
+        derives = inside and attempt.fits and protocol.derive is not None
+        if derives and not _decodes(protocol, layout, op, data[:frame_len]):
             attempt = _failed(attempt, "what is inside a field does not decode")
         yield attempt
+
+
+def _with_body(
+    protocol: MessageQueue, layout: Layout, variant: Variant, begun: Attempt, frame: bytes, at: int, packed: bool
+) -> Attempt:
+    """The attempt with the body, which begins at ``at`` of the frame, read by a variant."""
+    body = _Walk(frame, at, False)
+    if packed:
+        inflated, too_long = inflate(frame[at:])
+        if inflated is None:
+            what = f"grows beyond {MAX_INFLATED_BYTES} bytes" if too_long else "is no whole gzip stream"
+            return _failed(begun, f"the body {what}")
+        body = _Walk(inflated, 0, True)
+    try:
+        body.message(variant.message, 0)
+        body.ends(layout, variant)
+    except _Misfit as misfit:
+        attempt = replace(begun, items=(*begun.items, *body.items))
+        return attempt if not begun.fits else replace(attempt, why=str(misfit), veiled_why=misfit.veiled)
+    return replace(begun, items=(*begun.items, *_spare_veiled(protocol, body.items)))
 
 
 def _failed(attempt: Attempt, why: str) -> Attempt:
@@ -352,237 +355,130 @@ class _Walk:
         return self.data[self.at : self.end]
 
     def add(self, item: Item) -> None:
+        """List a field, or hide all from here on behind one line when the list is full."""
         if len(self.items) < MAX_ITEMS:
             self.items.append(replace(item, inflated=self.inflated))
             return
         if not self.is_cut:
             self.is_cut = True
-            rest = Item(
-                item.offset, self.end - item.offset, 0, "", None, "more fields, not listed", inflated=self.inflated
-            )
-            self.items.append(rest)
+            rest = Item(item.offset, self.end - item.offset, 0, "", None, "more fields, not listed")
+            self.items.append(replace(rest, inflated=self.inflated))
         if item.secret:
             # Where the secrets of a long list are is not kept, so all that is not listed is one.
             rest = self.items[-1]
             self.items[-1] = replace(rest, length=len(self.data) - rest.offset, secret=True)
 
     def message(self, cls: type, depth: int) -> object:
-        """Walks the fields of a class; ``values`` are then those of the message."""
+        """Walk the fields of a class; ``values`` are then those of the message."""
         pkt = cls()
         for field in cls.fields_desc:  # type: ignore[attr-defined]  # a Message class
-            kind = field
-            if isinstance(field, fields.If):
-                if not field.holds(pkt, self.region):
-                    pkt.fields[field.name] = None
-                    continue
-                kind = field.kind
-            before = len(self.region)
-            value = self.kind(kind, pkt, depth)
-            pkt.fields[field.name] = value
-            if getattr(kind, "until", None) is not None and isinstance(value, bytes) and before == len(value):
+            if isinstance(field, fields.If) and not field.holds(pkt, self.region):
+                pkt.fields[field.name] = None
+                continue
+            kind = fields.bare(field)
+            left = self.end - self.at
+            pkt.fields[field.name] = value = self.field(kind, pkt, depth)
+            if kind.is_last(value, left):
                 break
         self.values = pkt.fields
         return pkt
 
-    def kind(self, kind: fields.Kind, pkt: object, depth: int) -> object:
-        if isinstance(kind, fields.Nested):
-            return self.nested(kind, pkt, depth)
-        if isinstance(kind, fields.Array):
-            return self.array(kind, pkt, depth)
-        return self.leaf(kind, pkt, depth)
+    def field(self, kind: fields.Kind, pkt: object, depth: int) -> object:
+        """Walk one field; returns its value. Raises _Misfit with the field's offset."""
+        start = self.at
+        try:
+            if isinstance(kind, fields.Nested):
+                return self.nested(kind, pkt, depth)
+            if isinstance(kind, fields.Array):
+                return self.array(kind, pkt, depth)
+            return self.leaf(kind, pkt, depth)
+        except fields.Broken as broken:
+            raise _Misfit(broken, kind.name, start) from None
 
     def leaf(self, kind: fields.Kind, pkt: object, depth: int) -> object:
         start = self.at
-        try:
-            left, value = kind.gives(pkt, self.region)
-        except fields.Broken:
-            raise _why(kind.name, start, kind, pkt, self.region) from None
+        left, value = kind.gives(pkt, self.region)
         if value is None:
             return None  # bits of an absent integer
-        taken = self.end - start - len(left)
-        prefix = getattr(kind, "prefix", None) or 0
-        if prefix:
-            self.add(Item(start, prefix, depth, f"{kind.name} length", taken - prefix, f"bytes of {kind.name}"))
-        # The byte that ends a span belongs to it here.
+        end = self.end - len(left)
+        if isinstance(kind, fields.Sized):
+            self.size(kind, pkt, depth)
         self.add(
             Item(
-                start + prefix,
-                taken - prefix,
-                depth,
-                kind.name,
-                value,
-                _meaning(kind, pkt, value),
-                kind.column,
-                kind.secret,
+                self.at, end - self.at, depth, kind.name, value, _meaning(kind, pkt, value), kind.column, kind.secret,
                 kind.body,
-            )
-        )
-        self.at = start + taken
+            )  # the byte that ends a span belongs to it here
+        )  # fmt: skip
+        start, self.at = self.at, end
         if isinstance(kind, fields.Late):
-            self.inside(kind, start + prefix, depth + 1)
+            # The parts of a late kind; where they end too early the engine's verdict explains why.
+            for part in kind.inside(self.data[start:end]):
+                offset, inner = start + part.offset, depth + 1 + part.depth
+                self.add(Item(offset, part.length, inner, part.name, part.value, part.meaning, named=part.named))
         return value
 
+    def size(self, kind: fields.Sized, pkt: object, depth: int) -> int | None:
+        """The length or count of a field; one in front of it becomes an item. Raises Broken."""
+        n, left = kind.said(pkt, self.region)
+        if kind.prefix is not None:
+            meaning = f"{_unit(kind)} of {kind.name}"
+            self.add(Item(self.at, kind.prefix, depth, f"{kind.name} {kind.count_word}", n, meaning))
+            self.at = self.end - len(left)
+        return n
+
     def nested(self, kind: fields.Nested, pkt: object, depth: int) -> object:
-        start, outer_end, outer_values = self.at, self.end, self.values
-        length = self.length_of(kind, pkt, depth)
-        if length > self.end - self.at or (kind.at_most is not None and length > kind.at_most):
-            left = self.end - self.at
-            raise _Misfit(f"{kind.name} at offset {start}: {{}} bytes are claimed, {left} are left", length)
+        outer_end, outer_values = self.end, self.values
+        n = self.size(kind, pkt, depth)
+        length = kind.bounds(n, self.region)
         self.end = self.at + length
         self.add(Item(self.at, length, depth, kind.name, None, f"{length} bytes"))
         inner = self.message(kind.message, depth + 1)
-        if self.at != self.end:
-            raise _Misfit(f"{kind.name} at offset {start}: {self.end - self.at} of its bytes are left over")
+        kind.ends(self.region)
         self.end, self.values = outer_end, outer_values
         return inner
 
-    def length_of(self, kind: fields.Nested, pkt: object, depth: int) -> int:
-        if kind.prefix is not None:
-            n = self.prefix(kind.name, kind.prefix, "big", depth, "length", f"bytes of {kind.name}")
-        elif kind.length is not None:
-            n = self.said_by(kind.name, kind.length, pkt)
-        else:
-            n = self.end - self.at
-        return n
-
-    def said_by(self, name: str, by: str, pkt: object) -> int:
-        """The length or count of a field, as another says it."""
-        try:
-            return fields.said_by(pkt, by)
-        except fields.Broken:
-            text, *numbers = _said_wrong(by, pkt)
-            raise _Misfit(f"{name} at offset {self.at}: {text}", *numbers) from None
-
-    def prefix(self, name: str, size: int, order: str, depth: int, word: str, meaning: str) -> int:
-        if self.end - self.at < size:
-            raise _Misfit(f"{name} at offset {self.at}: its {word} has {size} bytes, {self.end - self.at} are left")
-        n = int.from_bytes(self.data[self.at : self.at + size], "little" if order == "little" else "big")
-        self.add(Item(self.at, size, depth, f"{name} {word}", n, meaning))
-        self.at += size
-        return n
-
     def array(self, kind: fields.Array, pkt: object, depth: int) -> object:
-        start = self.at
-        count: int | None = None
-        if kind.prefix is not None:
-            order = "little" if kind.little else "big"
-            count = self.prefix(kind.name, kind.prefix, order, depth, "count", f"elements of {kind.name}")
-        elif kind.count is not None:
-            count = self.said_by(kind.name, kind.count, pkt)
-        least = max(fields.smallest(kind.item), 1)
-        if count is not None and (count > (self.end - self.at) // least or count > fields.MAX_LIST_ITEMS):
-            raise _Misfit(
-                f"{kind.name} at offset {start}: {{}} elements are claimed, {self.end - self.at} bytes are left", count
-            )
-        values: list[object] = []
         outer = self.values
+        count = self.size(kind, pkt, depth)
+        kind.bounds(count, self.region)
+        values: list[object] = []
         while count is None or len(values) < count:
-            if count is None and kind.until_zero is None and self.at == self.end:
+            end = kind.ending(self.region) if count is None else None
+            if end is not None:
+                if end:
+                    self.add(Item(self.at, end, depth, f"{kind.name} end", 0, f"end of {kind.name}"))
+                self.at += end
                 break
-            if kind.until_zero is not None:
-                closing = self.region[: kind.until_zero]
-                if len(closing) < kind.until_zero:
-                    raise _Misfit(f"{kind.name} at offset {start}: the list has no end")
-                if not any(closing):
-                    self.add(Item(self.at, kind.until_zero, depth, f"{kind.name} end", 0, f"end of {kind.name}"))
-                    self.at += kind.until_zero
-                    break
             values.append(self.element(kind, pkt, len(values), depth))
         self.values = outer
-        if kind.not_empty and not values:
-            raise _Misfit(f"{kind.name} at offset {start}: the list is empty")
+        kind.fits(values)
         return values
 
     def element(self, kind: fields.Array, pkt: object, index: int, depth: int) -> object:
-        item = kind.item
+        item, name = kind.item, f"{kind.name}[{index}]"
+        place, start = len(self.items), self.at
         if isinstance(item, fields.Kind):
-            known = len(self.items)
-            value = self.kind(cast(fields.Kind, item), pkt, depth + 1)
-            if len(self.items) > known and not self.is_cut:
-                self.items[-1] = replace(self.items[-1], name=f"{kind.name}[{index}]")
+            value = self.field(cast(fields.Kind, item), pkt, depth + 1)
+            if len(self.items) > place and not self.is_cut:
+                self.items[-1] = replace(self.items[-1], name=name)
             return value
-        place = len(self.items)
-        start = self.at
         value = self.message(item, depth + 1)
         if not self.is_cut:
-            whole = Item(
-                start,
-                self.at - start,
-                depth,
-                f"{kind.name}[{index}]",
-                None,
-                f"{self.at - start} bytes",
-                inflated=self.inflated,
-            )
+            length = self.at - start
+            whole = Item(start, length, depth, name, None, f"{length} bytes", inflated=self.inflated)
             self.items.insert(place, whole)
         return value
 
-    def ends(self, layout: Layout, variant: Variant | type) -> None:
+    def ends(self, layout: Layout, variant: Variant) -> None:
         """Takes what is behind the last field where the layout allows it; else nothing may be there."""
         left = self.end - self.at
         if not left:
             return
         if not layout.may_leave(variant):
-            raise _Misfit(f"{left} bytes are left over at offset {self.at}")
+            raise _Misfit(fields.Broken(f"{left} bytes are left over at offset {self.at}"))
         name = str(layout.extra_column)
         self.add(Item(self.at, left, 0, name, self.region, "bytes behind the last field", name))
         self.at = self.end
-
-    def inside(self, kind: fields.Late, start: int, depth: int) -> None:
-        """The parts of a late kind; where they end too early the engine's verdict explains why."""
-        for part in kind.inside(self.data[start : self.at]):
-            offset, depth_inside = start + part.offset, depth + part.depth
-            self.add(Item(offset, part.length, depth_inside, part.name, part.value, part.meaning, named=part.named))
-
-
-def _why(name: str, at: int, kind: fields.Kind, pkt: object, left: bytes) -> _Misfit:
-    """Why a kind cannot be read from what is left."""
-    said: tuple[str, *tuple[int, ...]] = ("it does not fit",)
-    if isinstance(kind, fields.Number):
-        said = _why_number(kind, left)
-    elif isinstance(kind, fields.Span):
-        said = _why_span(kind, pkt, left)
-    text, *numbers = said
-    return _Misfit(f"{name} at offset {at}: {text}", *numbers)
-
-
-def _why_number(kind: fields.Number, left: bytes) -> tuple[str, *tuple[int, ...]]:
-    if len(left) < kind.size:
-        return (f"it has {kind.size} bytes, {len(left)} are left",)
-    value = int.from_bytes(left[: kind.size], "little" if kind.little else "big", signed=kind.signed)
-    if kind.equals is not None:
-        return f"it is {{}}, not {kind.equals}", value
-    bounds = f"{'' if kind.at_least is None else kind.at_least} to {'' if kind.at_most is None else kind.at_most}"
-    return f"{{}} is not within {bounds.strip()}", value
-
-
-def _why_span(kind: fields.Span, pkt: object, left: bytes) -> tuple[str, *tuple[int, ...]]:
-    if kind.prefix is not None and len(left) < kind.prefix:
-        return (f"its length has {kind.prefix} bytes, {len(left)} are left",)
-    n = len(left)
-    if kind.prefix is not None:
-        n = int.from_bytes(left[: kind.prefix], "little" if kind.little else "big")
-    elif kind.length is not None:
-        value = pkt.fields[kind.length]  # type: ignore[attr-defined]  # a Message
-        if value is None or value < 0:
-            return _said_wrong(kind.length, pkt)
-        n = int(value)
-    elif kind.size is not None:
-        n = kind.size
-    here = len(left) - (kind.prefix or 0)
-    if n > here:
-        return f"{{}} bytes are claimed, {here} are left", n
-    if kind.at_most is not None and n > kind.at_most:
-        return f"{{}} bytes are more than the {kind.at_most} there may be", n
-    if kind.at_least is not None and n < kind.at_least:
-        return f"{{}} bytes are fewer than the {kind.at_least} there must be", n
-    return ("it is no UTF-8",)
-
-
-def _said_wrong(by: str, pkt: object) -> tuple[str, *tuple[int, ...]]:
-    """Why a field cannot say a length or a count."""
-    value = pkt.fields[by]  # type: ignore[attr-defined]  # a Message
-    return (f"{by}, which measures it, is absent",) if value is None else (f"{by}, which measures it, is {{}}", value)
 
 
 def _meaning(kind: fields.Kind, pkt: object, value: object) -> str | None:
@@ -592,7 +488,9 @@ def _meaning(kind: fields.Kind, pkt: object, value: object) -> str | None:
         return f"bits {kind.mask << kind.shift:#x} of {kind.of}"
     if isinstance(kind, fields.Length):
         return f"bytes behind the header, and {kind.less}" if kind.less else "bytes behind the header"
-    measured = fields._measured_by(pkt, kind.name) if isinstance(kind, fields.Number) else None
-    if measured is not None:
-        return f"{'elements' if hasattr(measured, 'count') else 'bytes'} of {measured.name}"
-    return kind.unit
+    measured = fields.sized_field(pkt, kind.name) if isinstance(kind, fields.Number) else None
+    return kind.unit if measured is None else f"{_unit(fields.bare(measured))} of {measured.name}"
+
+
+def _unit(kind: fields.Kind) -> str:
+    return "elements" if isinstance(kind, fields.Array) else "bytes"

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from mqpcap.capture import Capture, Window
 from mqpcap.decode.columns import Records, Spans
-from mqpcap.decode.framing import Frames
+from mqpcap.decode.frames import Frames
 from mqpcap.pipeline import CapturePipeline, Emit, Options
 from mqpcap.tables.messages import Chunk
 from mqpcap.tcp.headers import Segments, address_text

@@ -20,7 +20,9 @@ from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
 from mqpcap.correlate import Batch, Behind, Closing, Correlation
 from mqpcap.decode.columns import Reader, Records, Spans
-from mqpcap.decode.framing import DecodeAs, Framer, Frames, Problem, Told
+from mqpcap.decode.detection import DecodeAs, Told
+from mqpcap.decode.frames import Frames, Problem
+from mqpcap.decode.framing import Framer
 from mqpcap.errors import CaptureError
 from mqpcap.protocols import protocols
 from mqpcap.schema.flaws import Flaw
@@ -403,8 +405,8 @@ class Tables(Pipeline):
         ``of_others``: problems of other connections that can change no more are given out, too.
         """
         gaps = self.assembler.final_gaps(flows) if of_others else self.assembler.gaps()
-        found = [*self.framer.problems, *not_read(self.assembler, gaps)]
-        self.framer.problems = []
+        found = [*self.framer.found.problems, *not_read(self.assembler, gaps)]
+        self.framer.found.problems = []
         for problem in found:
             if problem.kind != "conflict":
                 self._note_missing(problem)
@@ -515,7 +517,7 @@ class CapturePipeline(Tables):
         self.background.wait()
         for correlation in self.correlations.values():
             self.give(correlation.finish(), self.capture.files)
-        self.counts.update({k: v for k, v in (self.assembler.counts | self.framer.counts).items() if v})
+        self.counts.update({k: v for k, v in (self.assembler.counts | self.framer.detector.counts).items() if v})
         for correlation in self.correlations.values():
             for name, count in correlation.counts.items():
                 self.counts[name] = self.counts.get(name, 0) + count

@@ -34,7 +34,8 @@ from mqpcap.cli.dumps import dump
 from mqpcap.errors import ProtocolError
 from mqpcap.explain import MAX_ITEMS, explanation, hidden
 from mqpcap.schema.compiler import compiled
-from mqpcap.schema.fields import Array, Message, Text
+from mqpcap.schema.fields import Array, Text
+from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import ANY, Claim, Envelope, Layout, MessageQueue, Verdict
 from mqpcap.tables.messages import Policy, _under_policy
 
@@ -273,7 +274,7 @@ def explanations(path: Path, options: Sequence[str]) -> bytes:
     from mqpcap.cli.options import Choices
     from mqpcap.cli.outcomes import Row
     from mqpcap.cli.reading import Outcome
-    from mqpcap.decode.framing import DecodeAs
+    from mqpcap.decode.detection import DecodeAs
     from mqpcap.message_bytes import BytesPipeline
     from mqpcap.pipeline import Output
 

@@ -22,7 +22,7 @@ from torture import (
     toy_message,
 )
 
-from mqpcap.decode.framing import DecodeAs
+from mqpcap.decode.detection import DecodeAs
 from mqpcap.pipeline import Options
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"

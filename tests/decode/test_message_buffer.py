@@ -4,9 +4,11 @@ import io
 import pickle
 
 import numpy as np
+import pytest
+from numpy.typing import NDArray
 
 from mqpcap.decode.framing import Framer
-from mqpcap.decode.message_buffer import NAMES, NUMBER, MessageBuffer, PacketIndex, ScanHits
+from mqpcap.decode.message_buffer import NAMES, NUMBER, ChunkPackets, MessageBuffer, PacketIndex, ScanHits
 from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import MessageQueue
 from mqpcap.tcp.reassembly import Reassembler
@@ -26,23 +28,27 @@ def put(rows: MessageBuffer, spans: list[tuple[int, int]], gap: int = 0, resynce
     n = len(spans)
     starts, ends = (view(*(at - 1000 for at in side)) for side in zip(*spans, strict=True))
     found = ScanHits(starts, ends, view(*range(n)), view(*range(7, 7 + n)), view(*[0] * n), view(*range(40, 40 + n)))
-    rows.put(found, n, PacketIndex(PACKETS), 0, 4, -1000, 5, 3, 1, gap, resynced)
+    rows.put(found, n, packets(PACKETS), -1000, 5, 3, 1)
+    rows.mark(len(rows) - n, gap, resynced)
+
+
+def packets(array: NDArray[np.int64], first: int = 0, count: int = 4) -> ChunkPackets:
+    return ChunkPackets(PacketIndex(array), first, count)
 
 
 def test_packet_of_an_offset() -> None:
-    packets = PacketIndex(PACKETS)
-
-    assert [packets.when(at, 0, 4) for at in (90, 100, 109, 110, 139, 500)] == [0, 0, 0, 1, 3, 3]
-    assert [packets.when(at, 1, 3) for at in (100, 110, 139)] == [1, 1, 2]
+    assert [packets(PACKETS).holding(at) for at in (90, 100, 109, 110, 139, 500)] == [0, 0, 0, 1, 3, 3]
+    assert [packets(PACKETS, 1, 2).holding(at) for at in (100, 110, 139)] == [0, 0, 1]
 
 
 def test_newest_is_the_packet_that_came_last_by_file_and_number() -> None:
-    packets = PacketIndex(PACKETS)
-    assert (packets.newest(0, 3), packets.newest(0, 1), packets.newest(3, 3)) == (2, 1, 3)
+    some = packets(PACKETS)
+    assert (some.newest(0, 3), some.newest(0, 1), some.newest(3, 3)) == (2, 1, 3)
+    assert packets(PACKETS, 1, 3).newest(0, 2) == 1
 
     later_file = PACKETS.copy()
     later_file[4, 0] = 1
-    assert PacketIndex(later_file).newest(0, 3) == 0
+    assert packets(later_file).newest(0, 3) == 0
 
 
 def test_messages_say_where_they_are_and_when_they_came() -> None:
@@ -73,10 +79,15 @@ def test_room_grows_and_what_was_taken_stays() -> None:
 
 
 def test_packets_survive_pickling() -> None:
-    packets = pickle.loads(pickle.dumps(PacketIndex(PACKETS)))
+    again = pickle.loads(pickle.dumps(packets(PACKETS, 1, 2)))
 
-    assert packets.value(NUMBER, 2) == 19
-    assert packets.part(1, 3).tolist() == PACKETS[:, 1:3].tolist()
+    assert again.value(NUMBER, 1) == 19
+    assert again.array().tolist() == PACKETS[:, 1:3].tolist()
+
+
+def test_packets_outside_the_index_are_refused() -> None:
+    with pytest.raises(IndexError):
+        packets(PACKETS, 2, 3)
 
 
 class _Pickler(pickle.Pickler):
@@ -92,9 +103,9 @@ class _Unpickler(pickle.Unpickler):
 def test_a_framer_that_has_found_messages_survives_pickling() -> None:
     """A stream over finished files keeps its state between them."""
     framer = Framer(protocols())
-    framer._main["flymq"] = rows = MessageBuffer()
+    rows, _ = framer.found.rows("flymq", memoryview(b""))
     put(rows, [(100, 110)])
-    assert [len(found.start) for found in framer._collect(np.empty(0, np.uint8))] == [1]
+    assert [len(found.start) for found in framer.found.taken(np.empty(0, np.uint8))] == [1]
 
     out = io.BytesIO()
     _Pickler(out).dump(framer)

@@ -5,7 +5,7 @@ import struct
 import pytest
 from torture import ACK, SYN, Segment, pcap, read_bytes
 
-from mqpcap.decode.framing import DecodeAs
+from mqpcap.decode.detection import DecodeAs
 from mqpcap.pipeline import Options
 
 POLL = bytes.fromhex("00000011 09 0000000000000006 0000000000000002")

@@ -21,8 +21,8 @@ from scapy.packet import Raw
 from mqpcap.decode.columns import Reader, Spans, compiled
 from mqpcap.protocols import flymq
 from mqpcap.protocols.flymq import PROTOCOL, FlyMQ, FlyMQRequest
-from mqpcap.schema.fields import Message
 from mqpcap.schema.flaws import Flaw
+from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import Claim, Direction, Opening, Verdict
 
 HERE = Path(__file__).resolve().parents[1]
@@ -675,12 +675,8 @@ def opening(
 
     def find_run(direction: Direction, layout: str, n: int) -> int | None:
         program = compiled(PROTOCOL)
-        described = program.layouts[[x.name for x in program.layouts].index(layout)]
         data = sides[direction]
-        at, found = program.interpreter().search(
-            memoryview(data), 0, len(data), described.header_pc, described.op_reg, memoryview(described.table),
-            memoryview(program.alt_pc), ended, n,
-        )  # fmt: skip
+        at, found = program.scanner().search(program.target(layout), memoryview(data), 0, len(data), ended, n)
         return at if found else None
 
     return Opening(c2s, s2c, start, start, ended, ended, on_port, decode_as, find_run)
@@ -829,15 +825,10 @@ def test_compressed_requests_are_found_in_the_middle() -> None:
     packed = framed(1, gzip.compress(PRODUCE_BODY), 3)
     plain = framed(1, PRODUCE_BODY, 3)  # the flag without gzip proves nothing
     program = compiled(PROTOCOL)
-    layout = next(x for x in program.layouts if x.name == "c2s")
-    machine = program.interpreter()
-    machine.packing(layout.packed_at, layout.packed_mask)
+    scanner, target = program.scanner(), program.target("c2s")
 
     for data, found in ((b"tail" + 2 * packed, (4, True)), (b"tail" + 2 * plain, (4 + 2 * len(plain), False))):
-        assert found == machine.search(
-            memoryview(data), 0, len(data), layout.header_pc, layout.op_reg, memoryview(layout.table),
-            memoryview(program.alt_pc), True, 2,
-        )  # fmt: skip
+        assert found == scanner.search(target, memoryview(data), 0, len(data), True, 2)
 
 
 # -- gzip by classes -----------------------------------------------------------------------------------

@@ -36,8 +36,8 @@ from mqpcap.protocols.fq import (
     FqUnbindRequest,
     Word,
 )
-from mqpcap.schema.fields import Message
 from mqpcap.schema.flaws import Flaw
+from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import Claim, Direction, Evidence, Opening, SharedFacts, Verdict
 
 KEY = bytes(range(1, 128))
@@ -366,12 +366,8 @@ def opening(
     program = Reader(PROTOCOL).program
 
     def find_run(direction: Direction, layout: str, n: int) -> int | None:
-        compiled = program.layouts[[x.name for x in program.layouts].index(layout)]
         side = c2s if direction == "c2s" else s2c
-        at, found = program.interpreter().search(
-            memoryview(side), 0, len(side), compiled.header_pc, compiled.op_reg, memoryview(compiled.table),
-            memoryview(program.alt_pc), ended, n,
-        )  # fmt: skip
+        at, found = program.scanner().search(program.target(layout), memoryview(side), 0, len(side), ended, n)
         return at if found else None
 
     return Opening(c2s, s2c, start, start, ended, ended, on_port, False, find_run)
@@ -494,7 +490,7 @@ Talk = tuple[Evidence, list[Row]]
 def connection(
     number: int, port: int = 8765, layouts: tuple[str, str] = ("connect_command", "command_s2c")
 ) -> Evidence:
-    return Evidence(number, "10.0.0.9", port, True, 0, layouts=list(layouts))
+    return Evidence(number, "10.0.0.9", port, 0, layouts=list(layouts))
 
 
 def prefixed(*texts: bytes) -> bytes:

@@ -472,7 +472,7 @@ def test_flaw_leaves_bytes_2_to_11() -> None:
 
 
 def connection(*frames: tuple[str, bytes]) -> Evidence:
-    evidence = Evidence(1, "10.0.0.1", 9944, True, 0)
+    evidence = Evidence(1, "10.0.0.1", 9944, 0)
     assert PROTOCOL.evidence is not None
     for direction, frame in frames:
         found = at(frame, direction=direction)

@@ -1,13 +1,17 @@
 """msgq's columns: JSON within its bounds, and batches of several generations."""
 
+import json
+import math
 import time
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from mqpcap.protocols.msgq import tree
-from mqpcap.protocols.msgq.documents import MAX_DEPTH, MAX_TOKENS, columns
+from mqpcap.protocols.msgq.documents import MAX_DEPTH, MAX_TOKENS, checked, columns, rewritten
 from mqpcap.schema.flaws import Flaw
 
 Parts = dict[str, bytes | None]
@@ -103,6 +107,108 @@ def test_half_of_a_surrogate_pair() -> None:
     found = header(b'{"to":"a\\ud800b"}')
 
     assert (found["to"], found["document"]) == ("a\ufffdb", '{"header":{"to":"a\\ud800b"},"body":null}')
+
+
+def finite(digits: str) -> float | str:
+    number = float(digits)
+    return number if math.isfinite(number) else digits
+
+
+def no_json(word: str) -> None:
+    raise ValueError(word)
+
+
+def by_python(text: str) -> tuple[str, str] | None:
+    """The value of a text and the text again, as Python's ``json`` alone has them; None for no JSON."""
+    try:
+        decoder = json.JSONDecoder(strict=False, parse_constant=no_json, parse_float=finite)
+        value, end = decoder.raw_decode(text.strip(" \t\r\n"))
+    except ValueError:
+        return None
+    if end < len(text.strip(" \t\r\n")):
+        return None
+    return repr(value), json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+NUMBERS = st.one_of(
+    st.integers().map(str),
+    st.integers(-(2**70), 2**70).map(str),
+    st.floats().map(repr),
+    st.from_regex(r"-?[0-9]{0,25}(\.[0-9]{0,20})?([eE][+-]?[0-9]{0,4})?", fullmatch=True),
+    st.sampled_from(["-0", "-0.0", "0e0", "1E400", "-1e999", "1e-400", "NaN", "Infinity", "-Infinity", "9" * 5000]),
+)
+ESCAPES = st.sampled_from(
+    [
+        r"\"",
+        r"\\",
+        r"\/",
+        r"\b",
+        r"\n",
+        r"\u0000",
+        r"\u001F",
+        r"\ud800",
+        r"\udc00",
+        r"\ud83d\uDE00",
+        r"\x",
+        r"\u12",
+        "\x7f",
+        "\x01",
+        "\t",
+    ]
+)
+STRINGS = st.lists(st.one_of(ESCAPES, st.text(max_size=3).filter(lambda x: x.isprintable())), max_size=4).map(
+    lambda parts: '"' + "".join(parts) + '"'
+)
+SPACES = st.sampled_from(["", "", "", " ", "\n", "\t\r", "\x0b", "\u00a0", "\ufeff"])
+TEXTS = st.recursive(
+    st.one_of(NUMBERS, STRINGS, st.sampled_from(["true", "false", "null", "", "tru"])),
+    lambda inner: st.one_of(
+        st.tuples(SPACES, st.lists(inner, max_size=4)).map(lambda x: f"[{(',' + x[0]).join(x[1])}]"),
+        # Few names, so that keys are there twice.
+        st.tuples(
+            SPACES, st.lists(st.tuples(st.sampled_from(['"a"', '"b"', '"\\u0061"', '""']), inner), max_size=4)
+        ).map(lambda x: "{" + ",".join(f"{x[0]}{key}:{value}{x[0]}" for key, value in x[1]) + "}"),
+    ),
+    max_leaves=8,
+)
+BROKEN = st.tuples(
+    TEXTS, st.integers(0, 40), st.sampled_from(["", ",", "]", "}", '"', "\\", "-", "0", "\x00", ":", "x"])
+).map(lambda x: x[0][: x[1]] + x[2] + x[0][x[1] + 1 :])
+
+
+@given(st.one_of(TEXTS, BROKEN))
+@settings(max_examples=300)
+@example('{"a":1,"b":2,"a":3}')
+@example('["\\ud83dx", 1.0]')
+@example('{"\\ud800":"\x01"}')
+def test_the_two_readers_of_json_agree(text: str) -> None:
+    """What msgspec reads is what Python reads: value, order of keys, and the text written again."""
+    expected = by_python(text)
+
+    try:
+        value, again = rewritten(text)
+        found = repr(value), again
+    except ValueError:
+        found = None
+    assert found == expected
+
+
+@given(st.one_of(TEXTS, BROKEN))
+@settings(max_examples=300)
+def test_a_body_is_json_where_python_says_so(text: str) -> None:
+    """Numbers of any size are, as they need not be converted."""
+    try:
+        json.JSONDecoder(strict=False, parse_constant=no_json, parse_int=str).decode(text.strip(" \t\r\n"))
+        expected = True
+    except ValueError:
+        expected = False
+
+    try:
+        checked(text)
+        found = True
+    except ValueError:
+        found = False
+    assert found == expected
 
 
 @pytest.mark.parametrize(

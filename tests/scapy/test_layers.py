@@ -30,7 +30,7 @@ from scapy.volatile import RandBin, RandInt, RandIP, RandNum, RandString
 
 import mqpcap.scapy as face
 from mqpcap.capture import captures
-from mqpcap.decode.framing import DecodeAs
+from mqpcap.decode.detection import DecodeAs
 from mqpcap.errors import ProtocolError
 from mqpcap.pipeline import Options, dissect
 from mqpcap.protocols import protocols
@@ -70,6 +70,7 @@ from mqpcap.protocols.msgq import MsgQ, MsgQGetlname
 from mqpcap.scapy.session import MqSession, Seen
 from mqpcap.schema import fields
 from mqpcap.schema.compiler import RESERVED, compile
+from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import ANY, Claim, Envelope, Layout, MessageQueue, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -130,8 +131,8 @@ def test_every_protocol_has_a_readable_layer_list(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("cls", CLASSES.values(), ids=CLASSES.keys())
-def test_no_field_has_a_name_that_scapy_or_python_owns(cls: type[fields.Message]) -> None:
-    owned = set(dir(fields.Message)) | set(Packet.__slots__) | set(keyword.kwlist)
+def test_no_field_has_a_name_that_scapy_or_python_owns(cls: type[Message]) -> None:
+    owned = set(dir(Message)) | set(Packet.__slots__) | set(keyword.kwlist)
 
     assert not owned & {field.name for field in cls.fields_desc}
 
@@ -140,7 +141,7 @@ def test_no_field_has_a_name_that_scapy_or_python_owns(cls: type[fields.Message]
     "name", ["payload", "time", "name", "original", "direction", "fields", "class", "from", "copy"]
 )
 def test_compiler_refuses_a_field_that_scapy_or_python_owns(name: str) -> None:
-    bad = type("Bad", (fields.Message,), {"fields_desc": [], "name": "bad"})
+    bad = type("Bad", (Message,), {"fields_desc": [], "name": "bad"})
     bad.fields_desc = [fields.U8(name)]  # Scapy itself refuses keywords, where it makes signatures
     protocol = MessageQueue(
         "bad",
@@ -161,7 +162,7 @@ def test_compiler_refuses_a_field_that_scapy_or_python_owns(name: str) -> None:
 def test_stock_scapy_fields_are_refused() -> None:
     from scapy.fields import StrLenField
 
-    bad = type("Bad", (fields.Message,), {"fields_desc": [StrLenField("topic", b"")], "name": "bad"})
+    bad = type("Bad", (Message,), {"fields_desc": [StrLenField("topic", b"")], "name": "bad"})
     protocol = MessageQueue(
         "bad",
         "Bad",
@@ -379,7 +380,7 @@ def _bodies() -> Iterator[object]:
 
 @pytest.mark.parametrize(("protocol", "layout", "op", "cls"), list(_bodies()))
 def test_fuzz_builds_what_the_interpreter_reads(
-    protocol: MessageQueue, layout: Layout, op: int, cls: type[fields.Message]
+    protocol: MessageQueue, layout: Layout, op: int, cls: type[Message]
 ) -> None:
     from reading import row
 
@@ -419,7 +420,7 @@ def test_fuzz_leaves_what_was_given() -> None:
 
 
 def test_random_keeps_the_bounds() -> None:
-    class Bounded(fields.Message):
+    class Bounded(Message):
         name = "bounded"
         fields_desc = [
             fields.U8("number", at_least=5, at_most=6),
@@ -475,7 +476,7 @@ MISFITS = {
 
 
 @pytest.mark.parametrize(("cls", "raw"), MISFITS.values(), ids=MISFITS.keys())
-def test_bytes_that_do_not_fit_build_as_they_came(cls: type[fields.Message], raw: bytes) -> None:
+def test_bytes_that_do_not_fit_build_as_they_came(cls: type[Message], raw: bytes) -> None:
     found = cls(raw)
 
     assert bytes(found) == raw
@@ -496,7 +497,7 @@ def test_lists_of_a_message_that_does_not_fit_are_its_own() -> None:
 
 
 @cache
-def corpus() -> list[tuple[type[fields.Message], bytes]]:
+def corpus() -> list[tuple[type[Message], bytes]]:
     """Some messages of every sample capture: the class that reads them and their bytes."""
     return [(type(m), m.original) for path in CAPTURES for m in messages(str(path))[:20]]
 
@@ -586,7 +587,7 @@ def test_foreign_content_on_a_port_of_ours_stays_raw(port: int, payload: bytes) 
 def test_captured_strangers_stay_raw(path: Path) -> None:
     layers = {type(x) for p in rdpcap(str(path)) if TCP in p for x in p[TCP].payload.iterpayloads()}
 
-    assert not {x for x in layers if issubclass(x, fields.Message)}
+    assert not {x for x in layers if issubclass(x, Message)}
 
 
 def test_foreign_content_goes_to_what_else_is_bound_to_the_port() -> None:
@@ -632,7 +633,7 @@ def test_scapys_tcp_session_finds_the_messages(name: str) -> None:
     found = collections.defaultdict(list)
     for each in sniff(offline=path, session=TCPSession, quiet=True):
         for layer in each[TCP].payload.iterpayloads() if TCP in each else ():
-            if isinstance(layer, fields.Message) and layer.of_protocol is not None:
+            if isinstance(layer, Message) and layer.of_protocol is not None:
                 found[each[TCP].sport, each[TCP].dport].append(type(layer))
 
     wanted = collections.defaultdict(list)
@@ -647,7 +648,7 @@ def test_foreign_streams_stay_raw_in_scapys_tcp_session(port: int) -> None:
     found = sniff(offline=stream(b"GET / HTTP/1.1\r\n\r\n", 7, port), session=TCPSession, quiet=True)
 
     assert b"".join(each[Raw].load for each in found if Raw in each) == b"GET / HTTP/1.1\r\n\r\n"
-    assert not any(isinstance(layer, fields.Message) for each in found for layer in each.iterpayloads())
+    assert not any(isinstance(layer, Message) for each in found for layer in each.iterpayloads())
 
 
 # -- the session ---------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ from mqpcap.protocols.fq import (
 )
 from mqpcap.protocols.kokaq import Kokaq, KokaqAnswer, KokaqPayload, KokaqRequest, KokaqSimple
 from mqpcap.protocols.msgq import MsgQ, MsgQFlat, MsgQJson
-from mqpcap.schema.fields import Message
+from mqpcap.schema.message import Message
 
 TIMEOUT_S = 20  # never waited for: sr() ends with the last answer
 

@@ -15,8 +15,9 @@ from mqpcap.errors import ProtocolError
 from mqpcap.explain import explanation
 from mqpcap.schema import fields as wire
 from mqpcap.schema.compiler import compile, compiled
-from mqpcap.schema.fields import I32, U8, Array, Bits, Bytes, GreedyBytes, If, Message, Nested, Text
+from mqpcap.schema.fields import I32, U8, Array, Bits, Bytes, GreedyBytes, If, Nested, Text
 from mqpcap.schema.flaws import Flaw
+from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import ANY, Claim, Envelope, Layout, MessageQueue, Verdict
 
 
@@ -140,7 +141,7 @@ def test_where_a_message_ends_is_not_told_by_an_earlier_one() -> None:
     stream = bytes.fromhex("010507 00 0100")
 
     target = program.target("toy", memoryview(starts), memoryview(ends), memoryview(ops))
-    n, *_ = program.interpreter().scan(target, memoryview(stream), 0, len(stream), True, False)
+    n, *_ = program.scanner().scan(target, memoryview(stream), 0, len(stream), True)
 
     assert ends[:n].tolist() == [3, 4, 6]
 

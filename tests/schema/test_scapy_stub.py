@@ -16,6 +16,7 @@ from mqpcap import explain as explanation
 from mqpcap.cli import main
 from mqpcap.protocols import protocols
 from mqpcap.schema import fields as wire
+from mqpcap.schema import message
 from mqpcap.schema import scapy_stub as plain
 from mqpcap.schema.compiler import compiled
 
@@ -111,11 +112,11 @@ def taken(tree: ast.AST, *names: str) -> Iterator[str]:
 
 def taken_from_packet() -> set[str]:
     """What the kinds and ``explain`` take of the message they are given, and ``Message`` of itself and its base."""
-    every = {*taken(ast.parse(inspect.getsource(wire)), "pkt")}
+    every = {*taken(ast.parse(inspect.getsource(wire) + inspect.getsource(message)), "pkt")}
     every |= {*taken(ast.parse(inspect.getsource(explanation)), "pkt", "cls()")}
-    itself = ast.parse(inspect.getsource(wire.Message))
+    itself = ast.parse(inspect.getsource(message.Message))
     every |= {*taken(itself, "self", "cls", "pkt", "packet", "clone", "body", "layer", "item", "inner")}
-    own = wire.Message.__dict__.keys() - scapy.packet.Packet.__dict__.keys()
+    own = message.Message.__dict__.keys() - scapy.packet.Packet.__dict__.keys()
     beneath = {*taken(itself)} - {"__init__", "__init_subclass__"}
     kinds = {"randval", "__init__", "gives"}  # super() of a kind, not of a message
     return {x for x in every if not x.startswith("__")} - own - kinds - {"until"} | beneath
@@ -125,7 +126,8 @@ def taken_from_field() -> set[str]:
     """What those that have a kind take of it and no kind defines."""
     kinds = [x for x in vars(wire).values() if isinstance(x, type) and issubclass(x, wire.Kind)]
     defined = {name for cls in kinds for name in vars(cls)}
-    every = {*taken(ast.parse(inspect.getsource(wire)), "field", "f", "kind", "measured", "part", "inner")}
+    both = ast.parse(inspect.getsource(wire) + inspect.getsource(message))
+    every = {*taken(both, "field", "f", "kind", "measured", "part", "inner")}
     return every & {*vars(scapy.fields.Field), *vars(plain.Field)} - defined - {"copy"}  # of a message
 
 
@@ -153,13 +155,14 @@ def test_the_stand_in_has_what_the_lists_say() -> None:
 
 VALUES = """
 from mqpcap.schema import fields as wire
+from mqpcap.schema import message
 from mqpcap.protocols import protocols
 
 def classes(cls):
     return [cls, *(x for sub in cls.__subclasses__() for x in classes(sub))]
 
 assert protocols()
-for cls in sorted(classes(wire.Message), key=lambda cls: cls.__name__):
+for cls in sorted(classes(message.Message), key=lambda cls: cls.__name__):
     if "dispatch_hook" in vars(cls):  # made into another class, of which one asks Scapy only
         continue
     for values in ({}, {f.name: 1 + i for i, f in enumerate(cls.fields_desc) if isinstance(f, wire.Number)}):

@@ -132,7 +132,7 @@ def test_rotated_files_in_shares_are_the_local_export(
 
 
 def test_deliveries_are_joined_server_by_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several servers of each protocol, in no share as a whole: what joins them is made side by side, and the same."""
+    """Several servers of each protocol: what joins their connections is made side by side, and the same."""
     paths = [PCAPS / f"{name}.pcap" for name in ("blipmq/qos1", "flymq/fetch", "msgq/split_session", "fq/session")]
     for path, port in zip(tuple(paths), (5555, 9092, 9912, 8765), strict=True):
         paths += [moved(path, tmp_path / f"{path.stem}{k}", port, port + k) for k in (1, 2, 3)]

@@ -10,11 +10,13 @@ import inspect
 import itertools
 import json
 import os
+import shutil
 import statistics
 import struct
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,10 @@ pytest.importorskip("pyspark", reason="pyspark is not installed (extra spark)")
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import DataFrame, SparkSession
+from rows import merged
 
+from mqpcap.protocols import protocols
+from mqpcap.schema.requests import RequestRule, Roles, Rule
 from mqpcap.spark import queries
 
 pytestmark = pytest.mark.spark
@@ -39,23 +44,6 @@ QUESTIONS = (
     "repeats", "acks", "churn", "polling", "what_did", "trust",
 )  # fmt: skip
 OWN = ("fq", "kokaq", "flymq", "blipmq", "msgq")
-NO_ROWS = {
-    "exchanges": (
-        "connection_id BIGINT, protocol STRING, op STRING, destination STRING, client_name STRING, "
-        "request_direction STRING, request_offset BIGINT, reply_offset BIGINT, request_ts_ns BIGINT, "
-        "reply_ts_ns BIGINT, latency_ns BIGINT, "
-        "state STRING, status STRING, error_code BIGINT"
-    ),
-    "deliveries": (
-        "protocol STRING, destination STRING, key STRING, publish_connection_id BIGINT, publish_offset BIGINT, "
-        "deliver_connection_id BIGINT, deliver_offset BIGINT, publish_ts_ns BIGINT, deliver_ts_ns BIGINT, "
-        "latency_ns BIGINT, how STRING"
-    ),
-    "problems": (
-        "connection_id BIGINT, direction STRING, stream_offset BIGINT, length BIGINT, kind STRING, reason STRING, "
-        "protocol STRING, ts TIMESTAMP"
-    ),
-}
 ALL_DAYS = {"start": "2020-01-01", "end": "2040-01-01"}
 Row = dict[str, Any]
 
@@ -103,7 +91,7 @@ class Tables:
         """The table; without rows if the export has none."""
         if (self.folder / name).is_dir():
             return self.spark.read.parquet(str(self.folder / name))
-        return self.spark.createDataFrame([], NO_ROWS[name])
+        return queries._without_rows(self.spark, name)
 
     def get(self, name: str) -> DataFrame | None:
         """The protocol's own table if it occurs."""
@@ -1126,7 +1114,8 @@ def test_sql_of_the_docstring_gives_the_rows_of_the_function(
     for name in ("messages", "exchanges", "deliveries", "connections", "problems", "flymq"):
         tables[name].createOrReplaceTempView(name)
     for name in ("fq", "blipmq", "msgq"):
-        queries._or_none(None, getattr(queries, f"_{name.upper()}"), tables["messages"]).createOrReplaceTempView(name)
+        queries._without_rows(spark, name).createOrReplaceTempView(name)
+    queries.roles(spark).createOrReplaceTempView("roles")
 
     shown = spark.sql(sql, args=parameters).collect()
 
@@ -1143,6 +1132,89 @@ def test_every_column_is_named_in_the_docstring(export: Export, question: str) -
 
     quantile = ("_p50_us", "_p99_us")
     assert [c for c in columns if c not in text and not (c.endswith(quantile) and f"``{c[:-7]}``" in text)] == []
+
+
+@pytest.fixture(scope="module")
+def twice(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tables, Tables]:
+    """A capture of some protocols, and two copies of it under other names, so that connection ids are shared."""
+    folder = tmp_path_factory.mktemp("twice")
+    names = ("fq/session", "kokaq/go1_session", "flymq/fetch", "blipmq/qos1", "msgq/json_session")
+    merged([ROOT / "pcaps" / f"{name}.pcap" for name in names], folder / "one.pcap")
+    made = []
+    for name, copies in {"once": ["a/one.pcap"], "both": ["a/one.pcap", "b/two.pcap"]}.items():
+        for copy in copies:
+            (folder / name / copy).parent.mkdir(parents=True)
+            shutil.copy(folder / "one.pcap", folder / name / copy)
+        done = CliRunner().invoke(main, ["export", str(folder / name), "--out", str(folder / f"of_{name}"), "-q"])
+        assert done.exit_code == 0, done.output
+        made.append(Tables(spark, folder / f"of_{name}"))
+    return made[0], made[1]
+
+
+SUMS = {
+    "who_talks": ["requests", "messages", "body_bytes"], "rates": ["messages", "body_bytes"],
+    "latency": ["requests", "answered", "errors"], "where_the_time_goes": ["exchanges", "broker_us", "client_us"],
+    "transit": ["deliveries", "published"], "errors": ["errors"], "acks": ["due", "acked"],
+    "churn": ["connections", "reconnects", "logins", "failed_logins", "heartbeats"],
+    "polling": ["requests", "empty", "messages", "body_bytes"],
+    "trust": ["connections", "bytes", "decoded_bytes", "undecoded_bytes", "messages", "backward_in_time"],
+}  # fmt: skip
+"""What the answers count, as it adds up over captures."""
+A_ROW_A_CAPTURE = ("slowest", "unanswered", "repeats", "what_did")
+
+
+@pytest.mark.parametrize("question", [*SUMS, *A_ROW_A_CAPTURE, "backlog"])
+def test_captures_that_share_connection_ids_are_counted_each_for_itself(
+    twice: tuple[Tables, Tables], question: str
+) -> None:
+    given: Row = {
+        "what_did": {"client": "127.0.0.1", **ALL_DAYS}, "rates": {"top": 1000}, "slowest": {"n": 100_000},
+    }.get(question, {})  # fmt: skip
+    once, both = (tables.ask(question, **given) for tables in twice)
+
+    if question in SUMS:
+        assert len(both) == len(once)
+        for name in SUMS[question]:
+            assert sum(r[name] for r in both) == 2 * sum(r[name] for r in once), name
+    elif question in A_ROW_A_CAPTURE:
+        assert len({repr(r) for r in both}) == len(both) == 2 * len(once)
+    else:
+        counted = [[r for r in rows if r["how"] == "counts" and r["produced"] is not None] for rows in (once, both)]
+        assert sum(r["backlog"] for r in counted[1]) == 2 * sum(r["backlog"] for r in counted[0])
+        assert [r for r in both if r["how"] != "counts"] == [r for r in once if r["how"] != "counts"]
+    assert once
+
+
+def test_roles_are_what_the_descriptions_say(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A protocol that nobody here has heard of is asked about by what it says of its operations."""
+    toy = replace(
+        protocols()["kokaq"],
+        name="toy",
+        rule=Rule(asks={"HELLO": RequestRule("always", frozenset({"WELCOME"}))}),
+        roles=Roles(
+            publish=frozenset({"GIVE"}), poll=frozenset({"LOOK", "TAKE"}), peek=frozenset({"LOOK"}),
+            login=frozenset({"HELLO"}), denied=frozenset({"it's \\not you"}),
+        ),
+    )  # fmt: skip
+    monkeypatch.setattr(queries, "protocols", lambda: {"toy": toy})
+    said = (
+        "('c2s', 'HELLO', 0, 'ok', 'me'), ('s2c', 'WELCOME', 60, 'ok', 'me'), ('c2s', 'GIVE', 100, NULL, NULL), "
+        "('c2s', 'TAKE', 160, NULL, NULL), ('s2c', 'TAKE', 200, 'ok', NULL)"
+    )
+    messages = spark.sql(
+        "SELECT 'x.pcap' AS capture, 1 AS connection_id, 'toy' AS protocol, direction, op, status, client_name, "
+        "at AS stream_offset, at AS ts_ns, IF(op IN ('GIVE', 'TAKE') AND at <> 160, 7, NULL) AS body_len, "
+        "NULL AS flaw, 'orders' AS destination, NULL AS group_name, IF(direction = 'c2s', '10.0.0.1', '10.0.0.2') "
+        "AS src_ip, IF(direction = 'c2s', '10.0.0.2', '10.0.0.1') AS dst_ip, 5000 AS src_port, 5000 AS dst_port "
+        f"FROM VALUES {said} AS r(direction, op, at, status, client_name)"
+    )
+
+    talkers = queries.who_talks(messages, queries._without_rows(spark, "exchanges")).collect()
+
+    assert [(r.role, r.client_name, r.requests, r.messages, r.body_bytes) for r in talkers] == [
+        ("consumer", "me", 1, 1, 7), ("producer", "me", 1, 1, 7),
+    ]  # fmt: skip
+    assert ("it's \\not you", "denied", None) in {(r.error_text, r.role, r.op) for r in queries.roles(spark).collect()}
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import Evidence, SharedFacts
 from mqpcap.spark import share
 from mqpcap.spark.share import Heard, Share, Wanted, connection_keys
+from mqpcap.tables.captures import CaptureRows
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 SAMPLES = sorted(path.relative_to(PCAPS).as_posix() for path in PCAPS.rglob("*.pcap"))
@@ -106,7 +107,7 @@ def test_share_without_the_login_asks_for_it_and_hears_it(tmp_path: Path) -> Non
 
 def test_fact_is_found_at_its_own_server_first_and_never_before_it_was_told() -> None:
     def of(port: int) -> Evidence:
-        return Evidence(port, "10.0.0.1", port, True, 0)
+        return Evidence(port, "10.0.0.1", port, 0)
 
     shared = SharedFacts()
     shared.tell(b"key", of(1), 100, "one")
@@ -126,7 +127,7 @@ def test_fingerprint_does_not_depend_on_windows(monkeypatch: pytest.MonkeyPatch)
     tables = []
     for times in (1, 2):
         made: list[pa.Table] = []
-        rows = share.CaptureRows(capture)
+        rows = CaptureRows(capture)
         for window in capture.windows(times):
             rows.take(window)
         made.append(rows.table(None))

@@ -180,6 +180,45 @@ def test_state_does_not_grow_with_connections_ever_seen(files: Files, table: str
         assert len({*rows["connection_id"].to_pylist()}) == len(ever) - 1
 
 
+@pytest.mark.parametrize(("table", "bytes_per_publish"), [("exchanges", 0), ("deliveries", 5 * 8)])
+def test_of_connections_that_closed_only_the_keys_of_publishes_stay(
+    files: Files, table: str, bytes_per_publish: int
+) -> None:
+    """A publish is five numbers: its key, time, connection and offset, and a note."""
+    sizes = []
+    reader = stream(files, table)
+    for turn in range(6):
+        for k in range(turn * 150, turn * 150 + 150):
+            files.short(client(k), k)
+        files.rotate()
+        reader.batch(1)
+        sizes.append(reader.kept()[1])
+
+    assert sizes[-1] - sizes[0] < 5 * 150 * bytes_per_publish + 0.02 * sizes[0]
+
+
+def test_publish_is_found_when_its_connection_is_long_forgotten(files: Files) -> None:
+    """A broker keeps what it was given; so the keys of publishes outlive their connections."""
+    files.open(client(1))
+    files.packet(client(1), True, ACK, HELLO_BLIPMQ + publish(7, b"wanted"))
+    files.close(client(1))
+    for turn in range(2):
+        files.rotate(after_us=HOUR_US)
+        files.short(client(10 + turn), 8 + turn)
+    files.rotate(after_us=HOUR_US)
+    files.open(client(2))
+    files.packet(client(2), True, ACK, HELLO_BLIPMQ)
+    files.packet(client(2), False, ACK, publish(7, b"wanted"))
+    files.close(client(2))
+    files.rotate()
+    reader = stream(files, "deliveries")
+
+    (found,) = reader.rest().to_pylist()
+
+    assert 0 < found["latency_ns"] - 3 * HOUR_US * 1000 < HOUR_US * 1000
+    assert len(reader.kept()[0].assembler.live) == 1
+
+
 def test_half_open_connections_are_forgotten(files: Files) -> None:
     """A flood of SYNs, more than a table of connections has room for at first; and one of a single sender."""
     reader = stream(files, "connections")
@@ -472,7 +511,7 @@ def test_servers_stay_known_when_their_connections_are_forgotten(tmp_path: Path)
     reader.rest()
 
     kept, _ = reader.kept()
-    assert set(kept.framer.servers) == {("blipmq", "10.9.0.1", 7777)}
+    assert set(kept.framer.detector.servers) == {("blipmq", "10.9.0.1", 7777)}
     assert len(kept.framer.talks) == 1
 
 

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from scapy.config import conf
 from scapy.packet import Raw
 
 from mqpcap.decode import bytecode
@@ -17,6 +18,7 @@ from mqpcap.schema import fields
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.gzip_body import inflate
+from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import ANY, ConnectionFacts, Evidence, Layout, MessageQueue, Seen, SharedFacts
 
 Said = tuple[dict[str, Any], Flaw]
@@ -35,10 +37,8 @@ def row(
     compiled = program.layouts[index]
     op = ANY
     if compiled.op_reg >= 0:
-        machine = program.interpreter()
-        result = machine.header(memoryview(frame), 0, len(frame), compiled.header_pc)
+        result, op = program.scanner().header(program.target(layout), memoryview(frame), 0, len(frame))
         assert result == bytecode.DONE, f"no header: {result}"
-        op = machine.register(compiled.op_reg)
     n = np.zeros(1, np.int64)
     records = reader.records(
         Spans(
@@ -81,19 +81,19 @@ def end_of(protocol: MessageQueue, layout: str, stream: bytes, ended: bool = Tru
     program = Reader(protocol).program
     starts, ends, ops = (np.zeros(1000, np.int64) for _ in range(3))
     target = program.target(layout, memoryview(starts), memoryview(ends), memoryview(ops))
-    n, *_ = program.interpreter().scan(target, memoryview(stream), 0, len(stream), ended, False)
+    n, *_ = program.scanner().scan(target, memoryview(stream), 0, len(stream), ended)
     return list(zip(starts[:n].tolist(), ends[:n].tolist(), strict=True))
 
 
 def scapy_row(
-    cls: type[fields.Message], frame: bytes, direction: str, layout: str | None = None
+    cls: type[Message], frame: bytes, direction: str, layout: str | None = None
 ) -> tuple[dict[str, Any], Flaw]:
     """The same by the Scapy classes: every field of every layer that is a column, by column name."""
     packet = cls.read(frame, direction, layout)
     found: dict[str, Any] = {}
     flaw = Flaw.NONE
     layer: Any = packet
-    while isinstance(layer, fields.Message):
+    while isinstance(layer, Message):
         _columns(layer, found)
         layer = layer.payload
     if isinstance(layer, Raw):
@@ -105,13 +105,13 @@ def scapy_row(
     return found, flaw
 
 
-def _extra(packet: fields.Message, direction: str, layout: str | None) -> str | None:
+def _extra(packet: Message, direction: str, layout: str | None) -> str | None:
     """The column that takes what a body leaves over."""
     names = {x.extra_column for x in packet.layouts if x.direction == direction and layout in (None, x.name)}
     return names.pop() if len(names) == 1 else None
 
 
-def _columns(message: fields.Message, found: dict[str, Any]) -> None:
+def _columns(message: Message, found: dict[str, Any]) -> None:
     for field in message.fields_desc:
         kind = field.kind if isinstance(field, fields.If) else field
         value = message.fields.get(field.name)
@@ -170,11 +170,10 @@ def by_program(protocol: MessageQueue, name: str, frame: bytes) -> Said:
     words = program.layouts[index]
     op, known = ANY, Flaw.NONE
     if words.header_pc >= 0:
-        machine = program.interpreter()
-        if machine.header(memoryview(frame), 0, len(frame), words.header_pc) != bytecode.DONE:
+        result, op = program.scanner().header(program.target(name), memoryview(frame), 0, len(frame))
+        if result != bytecode.DONE:
             return {}, Flaw.MALFORMED
-        op = machine.register(words.op_reg) if words.op_reg >= 0 else ANY
-        if not words.self_delimiting:
+        if any(isinstance(f, fields.Length) for f in protocol.layout(name).header.fields_desc):
             ends = end_of(protocol, name, frame)
             if not ends or ends[0][1] != len(frame):
                 known = Flaw.MALFORMED if ends else Flaw.TRUNCATED
@@ -200,7 +199,7 @@ def by_classes(protocol: MessageQueue, name: str, frame: bytes) -> Said:
     except fields.Broken:
         return {}, Flaw.MALFORMED
     columns, flaw = scapy_row(header, frame, layout.direction, name)
-    if flaw is Flaw.NONE and fields.conf.padding_layer in header.read(frame, layout.direction, name):
+    if flaw is Flaw.NONE and conf.padding_layer in header.read(frame, layout.direction, name):
         flaw = Flaw.MALFORMED
     if flaw is Flaw.NONE:
         return without_nulls(columns), flaw

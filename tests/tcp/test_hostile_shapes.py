@@ -186,4 +186,4 @@ def test_held_pieces_cost_little_and_count_for_it() -> None:
     assert hold is not None
     assert len(hold.chunks) > 5000
     assert len({id(chunk.buffer) for chunk in hold.chunks}) <= 11
-    assert framer._held_bytes == hold.held_bytes > 250 * 5000
+    assert framer.detector._held_bytes == hold.held_bytes > 250 * 5000

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from mqpcap.decode.framing import DecodeAs
+    from mqpcap.decode.detection import DecodeAs
     from mqpcap.pipeline import Options
 
 P = ParamSpec("P")
@@ -64,7 +64,7 @@ def _decode_as(ctx: click.Context, param: click.Parameter, rules: tuple[str, ...
     """``tcp.port==9092,flymq`` as frames takes it; exits 2 with what would do."""
     if not rules:
         return ()
-    from mqpcap.decode.framing import DecodeAs
+    from mqpcap.decode.detection import DecodeAs
 
     made = []
     for rule in rules:

@@ -56,17 +56,11 @@ def export(
     from mqpcap.spark.remote import shown
     from mqpcap.spark.session import session
 
-    conf = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise click.BadParameter(f"{setting!r} is no KEY=VALUE", param_hint="--conf")
-        conf[key] = value
+    conf = _conf(settings)
     if "-" in inputs:
         raise click.BadParameter("standard input cannot be read by a cluster", param_hint="INPUT")
     outcome = Outcome(choices)
     found = partitions.found(inputs)
-    outcome.unreadable += found.unreadable
     outcome.skipped += found.skipped
     outcome.capture_count = len(found.captures)
     outcome.file_count = sum(len(capture.files) for capture in found.captures)
@@ -74,14 +68,11 @@ def export(
     for name, reason in found.unreadable:
         say(f"mqpcap: {name}: {reason}")
     if not found.captures:
-        outcome.unreadable.clear()
         outcome.close()
         click.get_current_context().exit(1)
-    named = bool(outcome.unreadable)
-    outcome.unreadable.clear()
     made = job.export(
         session(master, conf), found.captures, out, _options(choices), share_count=shares,
-        is_missing=named, allow_missing=allow_missing, progress=_progress(choices),
+        is_missing=bool(found.unreadable), allow_missing=allow_missing, progress=_progress(choices),
     )  # fmt: skip
     outcome.flaws.update(made.flaws)
     outcome.notes += made.notes
@@ -91,9 +82,19 @@ def export(
         raise made.refusal
     if made.summary is not None and not choices.quiet:
         _tell(made, made.summary, outcome, shown(out))
-    if named:
+    if found.unreadable:
         click.get_current_context().exit(max(1, outcome.close()))
     finish(outcome)
+
+
+def _conf(settings: tuple[str, ...]) -> dict[str, str]:
+    conf = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{setting!r} is no KEY=VALUE", param_hint="--conf")
+        conf[key] = value
+    return conf
 
 
 def _options(choices: Choices) -> "Options":

@@ -24,7 +24,7 @@ from mqpcap.pipeline import CapturePipeline, Options
 if TYPE_CHECKING:
     from mqpcap.cli.filters import Filter
     from mqpcap.decode.columns import Records
-    from mqpcap.decode.framing import Frames
+    from mqpcap.decode.frames import Frames
     from mqpcap.pipeline import Output
 
 SMALL_BYTES = 1 << 20

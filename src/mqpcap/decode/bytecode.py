@@ -1,27 +1,20 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=False, cdivision=True
-"""The one interpreter: a Program run over captured bytes.
+"""The one interpreter: a compiled description (Program) run over captured bytes.
 
-``framing`` feeds it stream bytes to find where messages end, ``columns`` feeds it message spans to
-read their fields. It promises a result for any bytes: a code, never an exception.
+``framing`` gives it stream bytes to find where messages end (:class:`Scanner`); ``columns`` gives it message spans to
+read their fields (:class:`Decoder`). Any bytes give a result code, never an exception.
 
-Theory of operation. A Program is rows of eight int32 words (see OP_* and W_*) over a pool of int64
-constants. ``_run`` walks the rows; a list or a nested message calls it again for its own rows, so the depth is
-that of the description, not of the input. Integers that later rows refer to live in registers; a row
-IF says in word REG, where later rows refer to its field, whether that is there, and makes the register
-behind, which is the field's, -1 where it is not: no length and no count is. What
-is read goes to a *tape* of (column, row, a, b): a and b are a value, or start and length of a span,
-or first element and count of a list. A message that fails has its entries taken back, so a row
-decodes wholly or not at all.
+Theory of operation. A Program is rows of eight int32 words (see OP_* and W_*) over a pool of int64 constants. ``_run``
+walks the rows. A list or a nested message calls it again for rows of its own, so the depth is that of the description,
+not of the input. Integers that later rows refer to live in registers. A row IF writes to register REG whether the
+field behind it is present, and -1 to the field's own register where it is not: no length and no count is negative.
+Values go to a *tape* of (column, row, a, b): a and b are a value, or start and length of a span, or first element and
+count of a list. The entries of a message that fails are taken back, so a row decodes wholly or not at all.
 
 The same file runs uncompiled; memoryviews are passed in so that elements are plain integers.
 """
 
-import sys
-
 import cython
-
-if cython.compiled:
-    from cython.cimports.libc.string import memcpy
 
 COMPILED: bool = cython.compiled
 
@@ -83,6 +76,11 @@ SCAN_MORE = cython.declare(cython.const[cython.int], 0)  # all is framed but wha
 SCAN_FULL = cython.declare(cython.const[cython.int], 1)  # the output arrays are full, call again
 SCAN_BAD = cython.declare(cython.const[cython.int], 2)  # at the position returned there is no message
 
+# What a search says of one position.
+NOT_HERE = cython.declare(cython.const[cython.int], 0)
+FOUND = cython.declare(cython.const[cython.int], 1)
+UNDECIDED = cython.declare(cython.const[cython.int], 2)
+
 GZIP_SMALLEST = cython.declare(cython.const[cython.int], 18)  # ten bytes of header, eight of trailer
 MAX_LIST_ITEMS = cython.declare(cython.const[cython.int], 16_777_216)  # also bounded by the bytes left, see _list
 
@@ -106,125 +104,15 @@ _NOTHING = memoryview(b"")
 """What is held between calls: no buffer, so that it can go."""
 
 
-@cython.final
 @cython.cclass
-class Target:
-    """What a scan looks for, and where it puts what it finds: its arrays are bound once, which takes as long as a scan.
-
-    A layout's header and register of the operation, its ``table``, the alternatives of its Program; room for the start,
-    the end and the operation of each message.
-    """
-
-    header_pc: cython.int
-    op_reg: cython.int
-    table: cython.longlong[::1]
-    alt_pc: cython.int[::1]
-    starts: cython.longlong[::1]
-    ends: cython.longlong[::1]
-    ops: cython.longlong[::1]
-
-    def __init__(self, header_pc: cython.int, op_reg: cython.int, table, alt_pc, starts, ends, ops):
-        """Of memoryviews."""
-        self.header_pc = header_pc
-        self.op_reg = op_reg
-        self.table = table
-        self.alt_pc = alt_pc
-        self.starts = starts
-        self.ends = ends
-        self.ops = ops
-
-
-@cython.final
-@cython.cclass
-class Interpreter:
-    """A Program bound to its tape. One per thread: it holds registers, the tape's fill and what a call works on."""
+class Cursor:
+    """Bytes, and the position up to which they are read."""
 
     # A memoryview is 208 bytes: as an argument it would be copied for every integer that is read.
     buf: cython.const[cython.uchar][::1]
-    table: cython.longlong[::1]
-    alt_pc: cython.int[::1]
-    alt_extra: cython.int[::1]
-    chosen: cython.int[::1]
-    flaw: cython.uchar[::1]
-    ops: cython.int[::1]
-    consts: cython.longlong[::1]
-    regs: cython.longlong[::1]
-    lists: cython.longlong[::1]
-    tape_col: cython.int[::1]
-    tape_row: cython.int[::1]
-    tape_a: cython.longlong[::1]
-    tape_b: cython.longlong[::1]
-    saved: cython.longlong[::1]
-    tape_n: cython.Py_ssize_t
-    tape_room: cython.Py_ssize_t
-    list_count: cython.Py_ssize_t
-    emit: cython.bint
-    full: cython.bint
-    soft: cython.bint
     pos: cython.longlong
-    known_end: cython.longlong
-    frame_length: cython.longlong
-    packed_at: cython.longlong
-    packed_mask: cython.int
 
-    def __init__(self, ops, consts, regs, lists, saved):
-        """Bind program rows, constants, register and list-counter space (int32, int64 ... memoryviews)."""
-        self.ops = ops
-        self.consts = consts
-        self.regs = regs
-        self.lists = lists
-        self.saved = saved
-        self.list_count = len(lists)
-        self.tape_n = 0
-        self.tape_room = 0
-        self.emit = False
-        self.full = False
-        self.soft = False
-        self.pos = 0
-        self.known_end = -1
-        self.frame_length = -1
-        self.packed_at = 0
-        self.packed_mask = 0
-
-    def packing(self, at: cython.longlong, mask: cython.int):
-        """Bodies are gzip where the byte ``at`` behind a message's start has a bit of ``mask``; 0 for none."""
-        self.packed_at = at
-        self.packed_mask = mask
-
-    def tape(self, col, row, a, b, filled: cython.Py_ssize_t):
-        """Give the tape its arrays; ``filled`` entries of them are in use."""
-        self.tape_col = col
-        self.tape_row = row
-        self.tape_a = a
-        self.tape_b = b
-        self.tape_room = len(col)
-        self.tape_n = filled
-
-    def filled(self) -> int:
-        """How many tape entries are in use."""
-        return self.tape_n
-
-    def register(self, index: cython.int) -> int:
-        """A register as the last run left it."""
-        return self.regs[index]
-
-    @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.boundscheck(False)
-    @cython.exceptval(check=False)
-    def _put(self, col: cython.int, row: cython.longlong, a: cython.longlong, b: cython.longlong) -> cython.void:
-        if col < 0 or not self.emit:
-            return
-        if self.tape_n >= self.tape_room:
-            self.full = True
-            return
-        self.tape_col[self.tape_n] = col
-        self.tape_row[self.tape_n] = row
-        self.tape_a[self.tape_n] = a
-        self.tape_b[self.tape_n] = b
-        self.tape_n += 1
-
+    @cython.final
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
@@ -245,6 +133,7 @@ class Interpreter:
                     value = value * 256 + self.buf[i]
         return value
 
+    @cython.final
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
@@ -284,6 +173,7 @@ class Interpreter:
                 more -= 1
         return True
 
+    @cython.final
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
@@ -294,6 +184,7 @@ class Interpreter:
             at += 1
         return at >= end
 
+    @cython.final
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
@@ -304,6 +195,66 @@ class Interpreter:
             i += 1
         return i - self.pos
 
+
+@cython.cclass
+class Interpreter(Cursor):
+    """Runs the rows of a Program over a region of bytes. One per thread: it holds the registers and the tape.
+
+    soft: more bytes may follow the region, so that one that ends too early is SHORT, not WRONG. full: the tape had no
+    room. known_end: of a region that is SHORT, where it will end, -1 if unknown. frame_length: what a FRAME_LENGTH
+    said, -1 without one. lists: how many elements each list column has so far.
+    """
+
+    ops: cython.int[::1]
+    consts: cython.longlong[::1]
+    regs: cython.longlong[::1]
+    lists: cython.longlong[::1]
+    tape_col: cython.int[::1]
+    tape_row: cython.int[::1]
+    tape_a: cython.longlong[::1]
+    tape_b: cython.longlong[::1]
+    tape_n: cython.Py_ssize_t
+    tape_room: cython.Py_ssize_t
+    has_tape: cython.bint
+    full: cython.bint
+    soft: cython.bint
+    known_end: cython.longlong
+    frame_length: cython.longlong
+
+    def __init__(self, ops, consts, regs, lists):
+        """Bind memoryviews: program rows (int32), constants, room for registers and for list counters (int64)."""
+        self.ops = ops
+        self.consts = consts
+        self.regs = regs
+        self.lists = lists
+        self.tape_n = 0
+        self.tape_room = 0
+        self.has_tape = False
+        self.full = False
+        self.soft = False
+        self.pos = 0
+        self.known_end = -1
+        self.frame_length = -1
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.boundscheck(False)
+    @cython.exceptval(check=False)
+    def _put(self, col: cython.int, row: cython.longlong, a: cython.longlong, b: cython.longlong) -> cython.void:
+        if col < 0 or not self.has_tape:
+            return
+        if self.tape_n >= self.tape_room:
+            self.full = True
+            return
+        self.tape_col[self.tape_n] = col
+        self.tape_row[self.tape_n] = row
+        self.tape_a[self.tape_n] = a
+        self.tape_b[self.tape_n] = b
+        self.tape_n += 1
+
+    @cython.final
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
@@ -332,6 +283,7 @@ class Interpreter:
                 return 0
         return 1
 
+    @cython.final
     @cython.cfunc
     @cython.nogil
     @cython.boundscheck(False)
@@ -354,6 +306,7 @@ class Interpreter:
             return value
         return end - self.pos  # BY_REST
 
+    @cython.final
     @cython.cfunc
     @cython.nogil
     @cython.boundscheck(False)
@@ -395,6 +348,7 @@ class Interpreter:
         self.pos += taken
         return found
 
+    @cython.final
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
@@ -440,6 +394,7 @@ class Interpreter:
         self._put(self.ops[pc + W_COL], row, first, i)
         return DONE
 
+    @cython.final
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
@@ -465,6 +420,7 @@ class Interpreter:
             return WRONG
         return result
 
+    @cython.final
     @cython.cfunc
     @cython.nogil
     @cython.boundscheck(False)
@@ -489,6 +445,7 @@ class Interpreter:
         self._put(self.ops[pc + W_COL], row, value, 0)
         return DONE
 
+    @cython.final
     @cython.cfunc
     @cython.nogil
     @cython.boundscheck(False)
@@ -542,6 +499,121 @@ class Interpreter:
                 return result
             pc += OP_WORDS
 
+
+@cython.final
+@cython.cclass
+class Decoder(Interpreter):
+    """Reads the fields of messages onto a tape."""
+
+    alt_pc: cython.int[::1]
+    alt_extra: cython.int[::1]
+    saved: cython.longlong[::1]
+    list_count: cython.Py_ssize_t
+    spans: cython.longlong[:, ::1]
+    words: cython.int[:, ::1]
+    chosen: cython.int[::1]
+    flaw: cython.uchar[::1]
+
+    def __init__(self, ops, consts, regs, lists, alt_pc, alt_extra):
+        """As an Interpreter, with the Program's variants; ``lists`` has twice the room, to note the counters in."""
+        super().__init__(ops, consts, regs, lists)
+        self.alt_pc = alt_pc
+        self.alt_extra = alt_extra
+        self.list_count = len(lists) // 2
+        self.saved = lists[self.list_count :]
+
+    def tape(self, col, row, a, b, filled: cython.Py_ssize_t):
+        """Set the arrays of the tape; ``filled`` entries of them are in use."""
+        self.tape_col = col
+        self.tape_row = row
+        self.tape_a = a
+        self.tape_b = b
+        self.tape_room = len(col)
+        self.tape_n = filled
+        self.has_tape = True
+
+    def filled(self) -> int:
+        """How many tape entries are in use."""
+        return self.tape_n
+
+    def decode(
+        self,
+        buf: cython.const[cython.uchar][::1],
+        spans: cython.longlong[:, ::1],
+        words: cython.int[:, ::1],
+        chosen: cython.int[::1],
+        flaw: cython.uchar[::1],
+        first_row: cython.Py_ssize_t,
+    ) -> int:
+        """Read messages ``first_row`` .. n onto the tape; returns n, or the row to go on with when the tape is full.
+
+        spans (4 by n): start and end of the message, start and end of its body, which is the message's own bytes or
+        inflated ones. words (3 by n): where its header's rows are (-1: none), then the first and the number of its
+        variants. The first variant that ends exactly at the end goes to ``chosen``; failing that, the first whose
+        ``alt_extra`` column may hold the bytes left over, else -1. ``flaw`` gets WRONG or LONG where none fits. Of a
+        message with -1 variants only the header is read.
+        """
+        row: cython.Py_ssize_t = first_row
+        n: cython.Py_ssize_t = len(flaw)
+        mark: cython.Py_ssize_t
+        self.soft = False
+        self.buf, self.spans, self.words, self.chosen, self.flaw = buf, spans, words, chosen, flaw
+        with cython.nogil:
+            while row < n:
+                mark = self.tape_n
+                self._mark()
+                self.full = False
+                self._decode_row(row)
+                if self.full:
+                    self._rewind(mark)
+                    break
+                row += 1
+        self.buf = _NOTHING
+        return row
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _decode_row(self, row: cython.Py_ssize_t) -> cython.void:
+        mark: cython.Py_ssize_t
+        worst: cython.int = WRONG
+        result: cython.int
+        alt: cython.int
+        header_pc: cython.int = self.words[0, row]
+        first: cython.int = self.words[1, row]
+        count: cython.int = self.words[2, row]
+        start: cython.longlong = self.spans[2, row]
+        end: cython.longlong = self.spans[3, row]
+        self.chosen[row] = -1
+        if header_pc >= 0:
+            self.pos = self.spans[0, row]
+            self._run(header_pc, self.spans[1, row], row)
+        if count < 0:
+            return
+        mark = self.tape_n
+        self._mark()
+        for alt in range(first, first + count):
+            self.pos = start
+            result = self._run(self.alt_pc[alt], end, row)
+            if result == DONE and self.pos == end:
+                self.chosen[row] = alt
+                self.flaw[row] = DONE
+                return
+            if result == LONG:
+                worst = LONG
+            self._rewind(mark)
+        for alt in range(first, first + count):
+            if self.alt_extra[alt] < 0:
+                continue
+            self.pos = start
+            if self._run(self.alt_pc[alt], end, row) == DONE:
+                self._put(self.alt_extra[alt], row, self.pos, end - self.pos)
+                self.chosen[row] = alt
+                self.flaw[row] = DONE
+                return
+            self._rewind(mark)
+        self.flaw[row] = worst
+
     @cython.cfunc
     @cython.nogil
     @cython.boundscheck(False)
@@ -561,121 +633,216 @@ class Interpreter:
         for i in range(self.list_count):
             self.lists[i] = self.saved[i]
 
-    def decode(
-        self,
-        buf: cython.const[cython.uchar][::1],
-        first_row: cython.Py_ssize_t,
-        start: cython.longlong[::1],
-        end: cython.longlong[::1],
-        header_pc: cython.int[::1],
-        body_start: cython.longlong[::1],
-        body_end: cython.longlong[::1],
-        alt_first: cython.int[::1],
-        alt_count: cython.int[::1],
-        alt_pc: cython.int[::1],
-        alt_extra: cython.int[::1],
-        chosen: cython.int[::1],
-        flaw: cython.uchar[::1],
-    ) -> int:
-        """Read messages ``first_row`` .. n onto the tape; returns the row to go on with when the tape is full.
 
-        A row is a header (``start`` to ``end``) and a body (``body_start`` to ``body_end``: the same bytes,
-        or inflated ones). ``alt_first`` and ``alt_count`` name its variants in ``alt_pc``; the first that ends
-        exactly at the end is taken and put into ``chosen``; failing that, the first whose ``alt_extra``
-        column may hold the bytes left over. ``flaw`` gets WRONG or LONG where none fits; a row that comes
-        with ``alt_count`` -1 has its header read and no more.
+@cython.final
+@cython.cclass
+class Target:
+    """A layout to scan for, and where the scan puts start, end and operation of each message it finds.
+
+    The arrays are bound once; binding them takes as long as a scan.
+    """
+
+    header_pc: cython.int
+    op_reg: cython.int
+    packed_at: cython.longlong
+    packed_mask: cython.int
+    table: cython.longlong[::1]
+    alt_pc: cython.int[::1]
+    starts: cython.longlong[::1]
+    ends: cython.longlong[::1]
+    ops: cython.longlong[::1]
+
+    def __init__(self, layout, alt_pc, starts, ends, ops):
+        """Of a CompiledLayout, the variants of its Program, and memoryviews of int64 of equal length."""
+        self.header_pc = layout.header_pc
+        self.op_reg = layout.op_reg
+        self.packed_at = layout.packed_at
+        self.packed_mask = layout.packed_mask
+        self.table = memoryview(layout.table)
+        self.alt_pc = alt_pc
+        self.starts = starts
+        self.ends = ends
+        self.ops = ops
+
+
+@cython.final
+@cython.cclass
+class Scanner(Interpreter):
+    """Finds where messages begin and end. It writes no tape."""
+
+    target: Target
+
+    def header(
+        self, target: Target, buf: cython.const[cython.uchar][::1], at: cython.longlong, limit: cython.longlong
+    ) -> tuple[int, int]:
+        """Read one header: DONE, SHORT, WRONG or LONG, and the operation, -1 without one.
+
+        A layout without a header is DONE.
         """
-        row: cython.Py_ssize_t
-        n: cython.Py_ssize_t = len(start)
-        mark: cython.Py_ssize_t
-        self.emit = True
-        self.soft = False
+        result: cython.int = DONE
         self.buf = buf
-        self.alt_pc, self.alt_extra = alt_pc, alt_extra
-        self.chosen, self.flaw = chosen, flaw
-        row = first_row
-        with cython.nogil:
-            while row < n:
-                mark = self.tape_n
-                self._mark()
-                self.full = False
-                self._decode_row(
-                    row, start[row], end[row], header_pc[row], body_start[row], body_end[row],
-                    alt_first[row], alt_count[row],
-                )  # fmt: skip
-                if self.full:
-                    self._rewind(mark)
-                    break
-                row += 1
+        self.soft = True
+        self.pos = at
+        if target.header_pc >= 0:
+            result = self._run(target.header_pc, limit, 0)
         self.buf = _NOTHING
-        return row
+        return result, self.regs[target.op_reg] if target.op_reg >= 0 else -1
+
+    def scan(
+        self,
+        target: Target,
+        buf: cython.const[cython.uchar][::1],
+        at: cython.longlong,
+        limit: cython.longlong,
+        ended: cython.bint,
+    ) -> tuple[int, int, int, int]:
+        """Find messages one after the other from ``at``, as many as the target has room for.
+
+        Returns how many were put into the target (operation -1: none), one of SCAN_*, where the next one begins, and
+        the end it claims, -1 if unknown. ``ended``: no byte can follow ``limit``, so a look ahead past it finds
+        nothing.
+        """
+        n: cython.Py_ssize_t = 0
+        room: cython.Py_ssize_t = len(target.starts)
+        op_reg: cython.int = target.op_reg
+        result: cython.int = DONE
+        code: cython.int = SCAN_MORE
+        self.buf, self.target = buf, target
+        with cython.nogil:
+            while at < limit:
+                if n >= room:
+                    code = SCAN_FULL
+                    break
+                result = self._message(at, limit, ended, False)
+                if result == SHORT:
+                    break
+                if result != DONE or self.pos <= at:
+                    code = SCAN_BAD
+                    break
+                target.starts[n] = at
+                target.ends[n] = self.pos
+                target.ops[n] = self.regs[op_reg] if op_reg >= 0 else -1
+                n += 1
+                at = self.pos
+        self.buf = _NOTHING
+        return n, code, at, self.known_end if result == SHORT else -1
+
+    def search(
+        self,
+        target: Target,
+        buf: cython.const[cython.uchar][::1],
+        at: cython.longlong,
+        limit: cython.longlong,
+        ended: cython.bint,
+        in_a_row: cython.int,
+    ) -> tuple[int, bool]:
+        """The first position from which ``in_a_row`` messages follow, or fewer that end exactly at the end.
+
+        The last of them may be cut by the end, if its header has said how long it is; the first may not.
+        Returns (position, found). Not found with a position before ``limit``: there a message may begin, the
+        bytes to tell are not here yet; what lies before it is certainly none.
+        """
+        found: cython.int = NOT_HERE
+        self.buf, self.target = buf, target
+        with cython.nogil:
+            while at < limit:
+                found = self._follow(at, limit, ended, in_a_row)
+                if found != NOT_HERE:
+                    break
+                at += 1
+        self.buf = _NOTHING
+        return at, found == FOUND
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _decode_row(
-        self,
-        row: cython.Py_ssize_t,
-        start: cython.longlong,
-        end: cython.longlong,
-        header_pc: cython.int,
-        body_start: cython.longlong,
-        body_end: cython.longlong,
-        alt_first: cython.int,
-        alt_count: cython.int,
-    ) -> cython.void:
-        mark: cython.Py_ssize_t
-        worst: cython.int = WRONG
+    def _follow(
+        self, at: cython.longlong, limit: cython.longlong, ended: cython.bint, in_a_row: cython.int
+    ) -> cython.int:
+        """Whether messages follow each other from ``at`` on: FOUND, NOT_HERE, or UNDECIDED until more bytes come."""
         result: cython.int
-        alt: cython.int
-        self.chosen[row] = -1
-        if header_pc >= 0:
-            self.pos = start
-            self._run(header_pc, end, row)
-        if alt_count < 0:
-            return
-        mark = self.tape_n
-        self._mark()
-        for alt in range(alt_first, alt_first + alt_count):
-            self.pos = body_start
-            result = self._run(self.alt_pc[alt], body_end, row)
-            if result == DONE and self.pos == body_end:
-                self.chosen[row] = alt
-                self.flaw[row] = DONE
-                return
-            if result == LONG:
-                worst = LONG
-            self._rewind(mark)
-        for alt in range(alt_first, alt_first + alt_count):
-            if self.alt_extra[alt] < 0:
-                continue
-            self.pos = body_start
-            if self._run(self.alt_pc[alt], body_end, row) == DONE:
-                self._put(self.alt_extra[alt], row, self.pos, body_end - self.pos)
-                self.chosen[row] = alt
-                self.flaw[row] = DONE
-                return
-            self._rewind(mark)
-        self.flaw[row] = worst
+        k: cython.int = 0
+        while True:
+            result = self._message(at, limit, ended, True)
+            if result == SHORT and ended and k > 0 and k + 1 >= in_a_row and self.frame_length >= 0:
+                return FOUND
+            if result != DONE or self.pos <= at:
+                break
+            at = self.pos
+            k += 1
+            if k >= in_a_row or (ended and at == limit):
+                return FOUND
+            if at >= limit:
+                result = SHORT
+                break
+        return UNDECIDED if result == SHORT and not ended else NOT_HERE
 
-    def header(
-        self, buf: cython.const[cython.uchar][::1], at: cython.longlong, end: cython.longlong, pc: cython.int
-    ) -> int:
-        """Read one header without the tape; DONE, SHORT, WRONG or LONG. Registers hold what it said."""
-        result: cython.int
-        self.buf = buf
-        self.emit = False
-        self.soft = True
-        self.pos = at
-        self.frame_length = -1
-        result = self._run(pc, end, 0)
-        self.buf = _NOTHING
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _message(
+        self, at: cython.longlong, limit: cython.longlong, ended: cython.bint, strict: cython.bint
+    ) -> cython.int:
+        """One message at ``at``: DONE with ``self.pos`` at its end, SHORT (known_end may say more), WRONG, LONG.
+
+        A header that says the length ends the message there; the body is then only read if ``strict``, as a search
+        needs. Without a length the body's own fields say where it ends.
+        """
+        result: cython.int = self._read(at, limit, True, strict)
+        if result == SHORT and ended and self.known_end < 0 and self.frame_length < 0:
+            # A look ahead (IF_FOLLOWS) may only have wanted bytes that will never come.
+            result = self._read(at, limit, False, strict)
         return result
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _body_soft(
+    def _read(self, at: cython.longlong, limit: cython.longlong, soft: cython.bint, strict: cython.bint) -> cython.int:
+        i: cython.Py_ssize_t
+        first: cython.int
+        count: cython.int
+        result: cython.int
+        body: cython.longlong
+        finish: cython.longlong
+        self.pos = at
+        self.known_end = -1
+        self.frame_length = -1
+        self.soft = soft
+        if self.target.header_pc >= 0:
+            result = self._run(self.target.header_pc, limit, 0)
+            if result != DONE:
+                self.known_end = -1
+                return result
+        body = self.pos
+        finish = body + self.frame_length
+        if self.frame_length >= 0 and not strict:
+            if finish > limit:
+                self.known_end = finish
+                return SHORT
+            self.pos = finish
+            return DONE
+        i = self._entry(self.regs[self.target.op_reg] if self.target.op_reg >= 0 else -1)
+        if i < 0:
+            return WRONG
+        first = cython.cast(cython.int, self.target.table[i + 1])
+        count = cython.cast(cython.int, self.target.table[i + 2])
+        if self.frame_length < 0:
+            return self._body(body, limit, first, count, False)
+        if self.target.packed_mask and self.buf[at + self.target.packed_at] & self.target.packed_mask:
+            return self._packed(body, limit)
+        if finish > limit:
+            # Not all here: still refuse what cannot become a message.
+            result = self._body(body, limit, first, count, False)
+            self.known_end = finish
+            return SHORT if result == DONE or result == SHORT else result
+        self.soft = False
+        result = self._body(body, finish, first, count, True)
+        return WRONG if result == SHORT else result
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _body(
         self,
         at: cython.longlong,
         end: cython.longlong,
@@ -691,7 +858,7 @@ class Interpreter:
         for alt in range(first, first + count):
             self.pos = at
             self.known_end = -1
-            result = self._run(self.alt_pc[alt], end, 0)
+            result = self._run(self.target.alt_pc[alt], end, 0)
             if result == DONE and (not exact or self.pos == end):
                 return DONE
             if result == SHORT and best != SHORT:
@@ -727,375 +894,7 @@ class Interpreter:
     def _entry(self, op: cython.longlong) -> cython.Py_ssize_t:
         """Where in a table of (op, first alternative, count) an operation stands, -1 if nowhere."""
         i: cython.Py_ssize_t
-        for i in range(0, len(self.table), 3):
-            if self.table[i] == op or self.table[i] == -1:
+        for i in range(0, len(self.target.table), 3):
+            if self.target.table[i] == op or self.target.table[i] == -1:
                 return i
         return -1
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _message(
-        self,
-        at: cython.longlong,
-        limit: cython.longlong,
-        header_pc: cython.int,
-        op_reg: cython.int,
-        strict: cython.bint,
-    ) -> cython.int:
-        """One message at ``at``: DONE with ``self.pos`` at its end, SHORT (known_end may say more), WRONG, LONG.
-
-        ``table`` holds (op, first alternative, count) per operation, (-1, ...) for a body without one.
-        A header that says the length ends the message there; only ``strict`` then looks at the body too,
-        which a search needs. Without a length the body's own fields say where it ends.
-        """
-        i: cython.Py_ssize_t
-        first: cython.int
-        count: cython.int
-        result: cython.int
-        body: cython.longlong
-        finish: cython.longlong
-        self.pos = at
-        self.known_end = -1
-        self.frame_length = -1
-        self.soft = True
-        if header_pc >= 0:
-            result = self._run(header_pc, limit, 0)
-            if result != DONE:
-                self.known_end = -1
-                self.frame_length = -1
-                return result
-        body = self.pos
-        if self.frame_length >= 0 and not strict:
-            finish = body + self.frame_length
-            if finish > limit:
-                self.known_end = finish
-                return SHORT
-            self.pos = finish
-            return DONE
-        i = self._entry(self.regs[op_reg] if op_reg >= 0 else -1)
-        if i < 0:
-            return WRONG
-        first = cython.cast(cython.int, self.table[i + 1])
-        count = cython.cast(cython.int, self.table[i + 2])
-        if self.frame_length >= 0 and self.packed_mask and self.buf[at + self.packed_at] & self.packed_mask:
-            return self._packed(body, limit)
-        if self.frame_length >= 0:
-            finish = body + self.frame_length
-            if finish > limit:
-                # Not all here: still refuse what cannot become a message.
-                result = self._body_soft(body, limit, first, count, False)
-                self.known_end = finish
-                return SHORT if result == DONE or result == SHORT else result
-            self.soft = False
-            result = self._body_soft(body, finish, first, count, True)
-            if result == DONE:
-                self.pos = finish
-                return DONE
-            return LONG if result == LONG else WRONG
-        return self._body_soft(body, limit, first, count, False)
-
-    def scan(
-        self,
-        target: Target,
-        buf: cython.const[cython.uchar][::1],
-        at: cython.longlong,
-        limit: cython.longlong,
-        ended: cython.bint,
-        stop_after_one: cython.bint,
-    ) -> tuple[int, int, int, int]:
-        """Messages one after the other from ``at``.
-
-        Returns how many were put into the target (an operation is -1 where there is none), one of SCAN_*, where the
-        next one begins, and the end it claims when it is known (-1 otherwise).
-        ``ended``: no byte can follow ``limit``, so a look ahead that finds the end finds nothing.
-        """
-        n: cython.Py_ssize_t = 0
-        room: cython.Py_ssize_t = len(target.starts)
-        header_pc: cython.int = target.header_pc
-        op_reg: cython.int = target.op_reg
-        result: cython.int = DONE
-        code: cython.int = SCAN_MORE
-        self.buf, self.table, self.alt_pc = buf, target.table, target.alt_pc
-        self.emit = False
-        with cython.nogil:
-            while at < limit:
-                if n >= room:
-                    code = SCAN_FULL
-                    break
-                result = self._message(at, limit, header_pc, op_reg, False)
-                if result == SHORT and ended and self.known_end < 0:
-                    # A look ahead (IF_FOLLOWS) may only have wanted bytes that will never come.
-                    result = self._message_at_end(at, limit, header_pc, op_reg)
-                if result == SHORT:
-                    break
-                if result != DONE or self.pos <= at:
-                    code = SCAN_BAD
-                    break
-                target.starts[n] = at
-                target.ends[n] = self.pos
-                target.ops[n] = self.regs[op_reg] if op_reg >= 0 else -1
-                n += 1
-                at = self.pos
-                if stop_after_one:
-                    code = SCAN_FULL
-                    break
-        self.buf = _NOTHING
-        return n, code, at, self.known_end if result == SHORT else -1
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _message_at_end(
-        self,
-        at: cython.longlong,
-        limit: cython.longlong,
-        header_pc: cython.int,
-        op_reg: cython.int,
-    ) -> cython.int:
-        """As _message, where ``limit`` is the end for good: look-aheads past it find nothing."""
-        i: cython.Py_ssize_t
-        first: cython.int
-        count: cython.int
-        result: cython.int
-        self.pos = at
-        self.soft = False
-        if header_pc >= 0:
-            result = self._run(header_pc, limit, 0)
-            if result != DONE:
-                return result
-        i = self._entry(self.regs[op_reg] if op_reg >= 0 else -1)
-        if i < 0:
-            return SHORT
-        first = cython.cast(cython.int, self.table[i + 1])
-        count = cython.cast(cython.int, self.table[i + 2])
-        return self._body_soft(self.pos, limit, first, count, False)
-
-    def search(
-        self,
-        buf: cython.const[cython.uchar][::1],
-        at: cython.longlong,
-        limit: cython.longlong,
-        header_pc: cython.int,
-        op_reg: cython.int,
-        table: cython.longlong[::1],
-        alt_pc: cython.int[::1],
-        ended: cython.bint,
-        in_a_row: cython.int,
-    ) -> tuple[int, bool]:
-        """The first position from which ``in_a_row`` messages follow, or fewer that end exactly at the end.
-
-        The last of them may be cut by the end, if its header is there and says how long it is; the first may not.
-        Returns (position, found). Not found with a position before ``limit``: there a message may begin, the
-        bytes to tell are not here yet; what lies before it is certainly none.
-        """
-        result: cython.int = WRONG
-        p: cython.longlong = at
-        q: cython.longlong
-        k: cython.int
-        found: cython.bint = False
-        self.buf, self.table, self.alt_pc = buf, table, alt_pc
-        self.emit = False
-        with cython.nogil:
-            while p < limit and not found:
-                q = p
-                k = 0
-                while True:
-                    result = self._message(q, limit, header_pc, op_reg, True)
-                    if result == SHORT and ended and self.known_end < 0 and self.frame_length < 0:
-                        result = self._message_at_end(q, limit, header_pc, op_reg)
-                    if result == SHORT and ended and k > 0 and k + 1 >= in_a_row and self.frame_length >= 0:
-                        found = True
-                        break
-                    if result != DONE or self.pos <= q:
-                        break
-                    q = self.pos
-                    k += 1
-                    if k >= in_a_row or (ended and q == limit):
-                        found = True
-                        break
-                    if q >= limit:
-                        result = SHORT
-                        break
-                if found:
-                    break
-                if result == SHORT and not ended:
-                    break
-                p += 1
-        self.buf = _NOTHING
-        return p, found
-
-
-@cython.boundscheck(False)
-def gather(
-    buf: cython.const[cython.uchar][::1],
-    rows: cython.const[cython.int][::1],
-    start: cython.const[cython.longlong][::1],
-    length: cython.const[cython.longlong][::1],
-    out: cython.uchar[::1],
-    offsets: cython.int[::1],
-):
-    """Copy spans of ``buf`` behind one another into ``out``; ``offsets`` gets where the value of each row begins.
-
-    ``rows``, ascending, are those that have a value; the others are empty. ``offsets`` has one place more than there
-    are rows, and ``out`` must have room for all values.
-    """
-    i: cython.Py_ssize_t
-    row: cython.Py_ssize_t = 0
-    at: cython.longlong = 0
-    n: cython.Py_ssize_t = len(offsets) - 1
-    count: cython.Py_ssize_t = len(rows)
-    if n < 0 or count > len(start) or count > len(length):
-        raise IndexError(f"{count} rows of {n} with {len(start)} starts and {len(length)} lengths")
-    with cython.nogil:
-        for i in range(count):
-            if rows[i] < row or rows[i] >= n:
-                with cython.gil:
-                    raise IndexError(f"row {rows[i]} comes after row {row - 1} of {n}")
-            while row <= rows[i]:
-                offsets[row] = cython.cast(cython.int, at)
-                row += 1
-            if length[i] > 0:
-                _copy(out, at, buf, start[i], length[i])
-                at += length[i]
-        while row <= n:
-            offsets[row] = cython.cast(cython.int, at)
-            row += 1
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.boundscheck(False)
-@cython.exceptval(-1)
-def _copy(
-    out: cython.uchar[::1],
-    to: cython.longlong,
-    source: cython.const[cython.uchar][::1],
-    start: cython.longlong,
-    length: cython.longlong,
-) -> cython.int:
-    if cython.compiled:
-        if to < 0 or start < 0 or length > out.shape[0] - to or length > source.shape[0] - start:
-            with cython.gil:
-                raise IndexError(f"{length} bytes from {start} of {source.shape[0]} to {to} of {out.shape[0]}")
-        memcpy(cython.address(out[to]), cython.address(source[start]), length)
-    else:
-        out[to : to + length] = source[start : start + length]
-    return 0
-
-
-@cython.boundscheck(False)
-def group(
-    col: cython.const[cython.int][::1],
-    row: cython.const[cython.int][::1],
-    a: cython.const[cython.longlong][::1],
-    b: cython.const[cython.longlong][::1],
-    filled: cython.Py_ssize_t,
-    first: cython.longlong[::1],
-    to_row: cython.int[::1],
-    to_a: cython.longlong[::1],
-    to_b: cython.longlong[::1],
-):
-    """A counting sort of tape entries by column: those of column c come from ``first[c]`` on.
-
-    ``first`` has one place more than there are columns; entries keep their order within a column.
-    """
-    i: cython.Py_ssize_t
-    c: cython.Py_ssize_t
-    to: cython.Py_ssize_t
-    n: cython.Py_ssize_t = len(first) - 1
-    before: cython.longlong = 0
-    count: cython.longlong
-    if n < 0 or filled > min(map(len, (col, row, a, b, to_row, to_a, to_b))):
-        raise IndexError(f"{filled} entries are more than there is room for")
-    with cython.nogil:
-        for c in range(n + 1):
-            first[c] = 0
-        for i in range(filled):
-            first[col[i]] += 1
-        for c in range(n + 1):
-            count = first[c]
-            first[c] = before
-            before += count
-        for i in range(filled):
-            to = first[col[i]]
-            to_row[to] = row[i]
-            to_a[to] = a[i]
-            to_b[to] = b[i]
-            first[col[i]] = to + 1
-        for c in range(n, 0, -1):
-            first[c] = first[c - 1]
-        first[0] = 0
-
-
-_PRIME_A = cython.declare(cython.const[cython.longlong], 2147483647)
-_PRIME_B = cython.declare(cython.const[cython.longlong], 2147483629)
-_HIGH = cython.declare(cython.const[cython.longlong], 4294967296)
-_WORD = cython.declare(cython.const[cython.ulonglong], 0xFFFFFFFFFFFFFFFF)
-PRINT_WORDS = 256
-"""Words of four bytes that are summed up at a time; the keys of ``fingerprints`` are twice as many."""
-_BLOCK = cython.declare(cython.const[cython.longlong], 1024)
-
-
-def fingerprints(
-    data: cython.const[cython.uchar][::1],
-    offsets: cython.const[cython.int][::1],
-    keys: cython.const[cython.ulonglong][::1],
-    base_a: cython.longlong,
-    base_b: cython.longlong,
-    out: cython.longlong[::1],
-):
-    """A number per value, equal for equal bytes; two differ in it unless by chance, one in 2**60, whatever they are.
-
-    Multilinear hashing (sums of words, each times a secret key of its own) makes two numbers of 31 bits of each block,
-    and two polynomials over two primes, at secret bases, one of each of a value's blocks.
-    """
-    i: cython.Py_ssize_t
-    k: cython.longlong
-    end: cython.longlong
-    stop: cython.longlong
-    j: cython.Py_ssize_t
-    a: cython.longlong
-    b: cython.longlong
-    one: cython.ulonglong
-    two: cython.ulonglong
-    four: cython.uint = 0
-    word: cython.ulonglong
-    n: cython.Py_ssize_t = len(out)
-    size: cython.Py_ssize_t = len(data)
-    half: cython.Py_ssize_t = len(keys) // 2
-    if 4 * half <= _BLOCK:
-        raise IndexError(f"{half} keys are fewer than a block has words")
-    with cython.nogil:
-        for i in range(n):
-            k = offsets[i]
-            end = offsets[i + 1]
-            a = end - k + 1
-            b = a
-            while k < end:
-                stop = end if end - k < _BLOCK else k + _BLOCK
-                if k < 0 or stop > size:
-                    with cython.gil:
-                        raise IndexError(f"bytes {k} to {stop} of {size}")
-                one = two = 0
-                j = 0
-                with cython.boundscheck(False):  # the block is inside, and so are its keys
-                    while k + 4 <= stop:
-                        if cython.compiled:
-                            memcpy(cython.address(four), cython.address(data[k]), 4)
-                        else:
-                            four = int.from_bytes(data[k : k + 4], sys.byteorder)
-                        one = (one + keys[j] * four) & _WORD
-                        two = (two + keys[half + j] * four) & _WORD
-                        j += 1
-                        k += 4
-                word = 0
-                while k < stop:
-                    word = word << 8 | data[k]
-                    k += 1
-                one = (one + keys[j] * word) & _WORD
-                two = (two + keys[half + j] * word) & _WORD
-                a = (a * base_a + cython.cast(cython.longlong, one >> 33) + 1) % _PRIME_A
-                b = (b * base_b + cython.cast(cython.longlong, two >> 33) + 1) % _PRIME_B
-            out[i] = a * _HIGH + b

@@ -1,8 +1,8 @@
 """Message spans to field columns.
 
-``framing`` says where messages are and which layout reads them; here the interpreter reads them onto its
-tape, and the tape becomes Arrow columns, one per field of the protocol. Promises: one row per message in
-the order given; a message decodes wholly or not at all: with a flaw only the header's fields are there.
+``framing`` says where messages are and which layout reads them. Here the decoder reads them onto its tape, and the tape
+becomes Arrow columns, one per field of the protocol. There is one row per message, in the order given. A message
+decodes wholly or not at all: one with a flaw has only its header's fields.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,19 +14,20 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import factorize
-from mqpcap.decode import bytecode
+from mqpcap.decode import bytecode, kernels
 from mqpcap.schema.compiler import Column, Program, compiled
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.gzip_body import MAX_INFLATED_BYTES, inflate
 from mqpcap.schema.protocol import ANY, ConnectionFacts, MessageQueue, Raw
 
 TAPE_ENTRIES = 1 << 16
-"""Where the tape starts; it doubles when a message does not fit."""
+"""Entries of a new tape; it doubles when a message does not fit."""
 KEPT_ENTRIES = 1 << 22
-"""So much of a tape stays for the next batch."""
+"""A tape that has grown beyond this is not kept for the next batch."""
 BATCH_ROWS = 1 << 16
+"""Messages read at once."""
 BATCH_BYTES = 64 << 20
-"""So many messages are read at once, and so many bytes of them, inflated ones too; one more may pass the limit."""
+"""Bytes of messages read at once, inflated ones included; one message more may pass the limit."""
 UNSIGNED = pa.decimal128(20, 0)
 
 
@@ -34,9 +35,9 @@ UNSIGNED = pa.decimal128(20, 0)
 class Spans:
     """Messages to read: n rows over one buffer.
 
-    start, end (int64) in ``buffer``; layout (int32) index into ``Program.layouts``; op (int64) the operation,
-    ANY without one; flaw (uint8) what is known already: such rows have their header read and no more.
-    of (int64) place in ``facts``, what their connections say, for a layer's ``derive``; None: nothing is known of them.
+    start, end (int64) in ``buffer``; layout (int32) index into ``Program.layouts``; op (int64) the operation, ANY
+    without one; flaw (uint8) what is known already: only the header of such a row is read. of (int64) index into
+    ``facts``, what the rows' connections say, for a layer's ``derive``; None: all rows share the first.
     """
 
     buffer: NDArray[np.uint8]
@@ -52,9 +53,10 @@ class Spans:
         """The rows from ``one`` to ``two``, over the same buffer."""
         at = slice(one, two)
         of = None if self.of is None else self.of[at]
-        return Spans(
-            self.buffer, self.start[at], self.end[at], self.layout[at], self.op[at], self.flaw[at], of, self.facts
-        )
+        return replace(
+            self, start=self.start[at], end=self.end[at], layout=self.layout[at], op=self.op[at], flaw=self.flaw[at],
+            of=of,
+        )  # fmt: skip
 
     def gathered(self) -> "Spans":
         """The same rows over a buffer that holds nothing else."""
@@ -62,7 +64,7 @@ class Spans:
         buffer = np.empty(int(lengths.sum()), np.uint8)
         offsets = np.empty(len(lengths) + 1, np.int32)
         rows = np.arange(len(lengths), dtype=np.int32)
-        bytecode.gather(
+        kernels.gather(
             memoryview(self.buffer), memoryview(rows), memoryview(np.ascontiguousarray(self.start)),
             memoryview(lengths), memoryview(buffer) if len(buffer) else _NOTHING, memoryview(offsets),
         )  # fmt: skip
@@ -72,8 +74,10 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Decoded messages: ``table`` has one column per field; ``flaw`` (uint8) and ``reading`` (int32, index of the
-    alternative taken, -1 for none) have one entry a row."""
+    """Decoded messages: ``table`` has one column per field.
+
+    flaw (uint8) and reading (int32, index of the variant taken in the Program, -1 for none) have one entry a row.
+    """
 
     table: pa.Table
     flaw: NDArray[np.uint8]
@@ -81,7 +85,7 @@ class Records:
 
 
 class Reader:
-    """A protocol's Program with its interpreter and tape, reused from batch to batch."""
+    """A protocol's Program with its tape, reused from batch to batch."""
 
     def __init__(self, protocol: MessageQueue, program: Program | None = None) -> None:
         self.protocol = protocol
@@ -100,7 +104,7 @@ class Reader:
     def records(self, spans: Spans, keep_bodies: int | None = None) -> Records:
         """The rows of the spans, in their order.
 
-        ``keep_bodies`` bytes of each body are kept where a layer makes its text of them (None: all).
+        ``keep_bodies``: bytes of each body that a layer needs to keep where it makes text of bodies (None: all).
         """
         return self._records(self._opened(spans), keep_bodies)
 
@@ -109,12 +113,12 @@ class Reader:
         return (self._records(batch, keep_bodies) for batch in self._bounded(spans))
 
     def raw(self, spans: Spans) -> Iterator[Raw]:
-        """The batches before they become Arrow; each column is made when it is asked for, until the next batch is."""
+        """The batches before they become Arrow. A column is made when it is asked for; ask before the next batch."""
         return (self._read(batch, None)[0] for batch in self._bounded(spans))
 
     def _records(self, bodies: "_Bodies", keep_bodies: int | None) -> Records:
         raw, columns, reading = self._read(bodies, keep_bodies)
-        # A late kind may still find a flaw in its span; then the row's columns go.
+        # ``derive`` may still find a flaw in a span; the row then loses its columns.
         late: Mapping[str, pa.Array] = {}
         if self.protocol.derive is not None:
             before = raw.flaw.copy()
@@ -124,19 +128,19 @@ class Reader:
 
     def _read(self, bodies: "_Bodies", keep_bodies: int | None) -> "tuple[Raw, _TapeColumns, NDArray[np.int32]]":
         program, spans, flaw = self.program, bodies.spans, bodies.flaw
-        first, count = self._variants(spans, flaw)
+        words = np.vstack([self._header_pc[spans.layout], self._variants(spans, flaw)])
         n = len(spans.start)
         reading = np.full(n, -1, np.int32)
         if len(self._tape[0]) > KEPT_ENTRIES:
             self._tape, self._by_column = _tape(TAPE_ENTRIES), _tape(TAPE_ENTRIES)[1:]
-        tape = self._run(bodies, self._header_pc[spans.layout], first, count, reading)
+        tape = self._run(bodies, words, reading)
         if len(self._by_column[0]) < len(tape[0]):
             self._by_column = _tape(len(self._tape[0]))[1:]
         columns = _TapeColumns(program, bodies.buffer, tape, self._by_column, n)
         of = np.zeros(n, np.int64) if spans.of is None else spans.of
         raw = Raw(
             n, bodies.buffer, spans.layout, [x.name for x in program.layouts], flaw, columns.spans, columns.numbers,
-            keep_bodies, columns.named, columns.items, spans.facts, of,
+            keep_bodies, columns.array, columns.items, spans.facts, of,
         )  # fmt: skip
         return raw, columns, reading
 
@@ -149,15 +153,15 @@ class Reader:
 
     def _table(self, columns: "_TapeColumns", late: Mapping[str, pa.Array]) -> pa.Table:
         arrays: dict[str, pa.Array] = {}
-        for c, column in enumerate(self.program.columns):
+        for column in self.program.columns:
             if column.parent < 0 and not column.hidden:
-                arrays[column.name] = columns.array(c)
+                arrays[column.name] = columns.array(column.name)
         for derived in self.protocol.derived:
             arrays[derived.name] = late[derived.name]
         return pa.table(arrays)
 
     def _bounded(self, spans: Spans) -> "Iterator[_Bodies]":
-        """The spans in order, so many at once that BATCH_ROWS and BATCH_BYTES hold."""
+        """The spans in order, in batches of at most BATCH_ROWS and BATCH_BYTES."""
         sizes = np.cumsum(spans.end - spans.start)
         one = 0
         while one < len(sizes):
@@ -170,7 +174,7 @@ class Reader:
     def _opened(self, spans: Spans, at_most_bytes: int | None = None) -> "_Bodies":
         """Where the bodies are: behind the headers, or inflated behind the buffer.
 
-        Of fewer rows where more than ``at_most_bytes`` were inflated.
+        Fewer rows come back where more than ``at_most_bytes`` were inflated.
         """
         flaw = spans.flaw.copy()
         at = self._packed_at[spans.layout]
@@ -200,54 +204,45 @@ class Reader:
             body_start[which] = body_end[which] - [len(data) for _, data in opened]
         return _Bodies(spans, buffer, body_start, body_end, flaw)
 
-    def _variants(self, spans: Spans, flaw: NDArray[np.uint8]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """First and count of the alternatives of each row; -1 for a row whose body is not read."""
+    def _variants(self, spans: Spans, flaw: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """First and count of the variants of each row (2 by n); count -1 for a row whose body is not read."""
         # A batch has few operations: each is looked up once a layout.
         ops, place = factorize(spans.op)
         known = [own.get(op, own.get(ANY, (0, -1))) for own in self._alternatives for op in ops.tolist()]
-        first, count = np.array(known, np.int32).reshape(-1, 2).take(spans.layout * len(ops) + place, axis=0).T.copy()
-        flaw[(count < 0) & (flaw == Flaw.NONE)] = Flaw.UNKNOWN
-        count[flaw != Flaw.NONE] = -1
-        return first, count
+        variants = np.array(known, np.int32).reshape(-1, 2).take(spans.layout * len(ops) + place, axis=0).T.copy()
+        flaw[(variants[1] < 0) & (flaw == Flaw.NONE)] = Flaw.UNKNOWN
+        variants[1, flaw != Flaw.NONE] = -1
+        return variants
 
-    def _run(
-        self,
-        bodies: "_Bodies",
-        header_pc: NDArray[np.int32],
-        first: NDArray[np.int32],
-        count: NDArray[np.int32],
-        reading: NDArray[np.int32],
-    ) -> "_Tape":
-        """The tape of all rows: column, row, a, b of each entry."""
-        interpreter, program = self.program.interpreter(), self.program
-        interpreter.tape(*_views(self._tape), 0)
-        spans = bodies.spans
-        start, end = np.ascontiguousarray(spans.start), np.ascontiguousarray(spans.end)
-        row, n = 0, len(start)
+    def _run(self, bodies: "_Bodies", words: NDArray[np.int32], reading: NDArray[np.int32]) -> "_Tape":
+        """Decode all rows; returns the tape. ``reading`` gets the variant of each row, ``bodies.flaw`` its flaw."""
+        decoder = self.program.decoder()
+        decoder.tape(*_views(self._tape), 0)
+        spans = np.stack([bodies.spans.start, bodies.spans.end, bodies.body_start, bodies.body_end])
+        row, n = 0, len(reading)
         results = np.zeros(n, np.uint8)
         while row < n:
-            row = interpreter.decode(
-                memoryview(bodies.buffer), row, memoryview(start), memoryview(end), memoryview(header_pc),
-                memoryview(bodies.body_start), memoryview(bodies.body_end), memoryview(first), memoryview(count),
-                memoryview(program.alt_pc), memoryview(program.alt_extra), memoryview(reading), memoryview(results),
+            row = decoder.decode(
+                memoryview(bodies.buffer), memoryview(spans), memoryview(words), memoryview(reading),
+                memoryview(results), row,
             )  # fmt: skip
             if row < n:
-                filled = interpreter.filled()
+                filled = decoder.filled()
                 grown = _tape(2 * len(self._tape[0]))
                 for i in range(4):
                     grown[i][:filled] = self._tape[i][:filled]
                 self._tape = grown
-                interpreter.tape(*_views(grown), filled)
+                decoder.tape(*_views(grown), filled)
         bodies.flaw[results == bytecode.WRONG] = Flaw.MALFORMED
         bodies.flaw[results == bytecode.LONG] = Flaw.TOO_LONG
-        filled = interpreter.filled()
+        filled = decoder.filled()
         col, at, a, b = self._tape
         return col[:filled], at[:filled], a[:filled], b[:filled]
 
 
 @dataclass(frozen=True, slots=True)
 class _Bodies:
-    """Rows to read, and where their bodies are (int64) in ``buffer``; ``flaw`` is what is known of them by now."""
+    """Rows to read, and where their bodies are (int64) in ``buffer``; ``flaw`` is what is known of the rows by now."""
 
     spans: Spans
     buffer: NDArray[np.uint8]
@@ -267,25 +262,14 @@ def _views(tape: _Tape) -> tuple[memoryview, memoryview, memoryview, memoryview]
 
 
 def _tape(entries: int) -> _Tape:
-    return (
-        np.empty(entries, np.int32),
-        np.empty(entries, np.int32),
-        np.empty(entries, np.int64),
-        np.empty(entries, np.int64),
-    )
+    narrow, wide = np.empty((2, entries), np.int32), np.empty((2, entries), np.int64)
+    return narrow[0], narrow[1], wide[0], wide[1]
 
 
 class _TapeColumns:
     """The tape by column, turned into arrays on demand; ``room`` takes the sorted tape."""
 
-    def __init__(
-        self,
-        program: Program,
-        buffer: NDArray[np.uint8],
-        tape: _Tape,
-        room: _Sorted,
-        n: int,
-    ) -> None:
+    def __init__(self, program: Program, buffer: NDArray[np.uint8], tape: _Tape, room: _Sorted, n: int) -> None:
         self.program = program
         self.buffer = buffer
         self.n = n
@@ -293,17 +277,17 @@ class _TapeColumns:
         self.row, self.a, self.b = room
         if len(tape[0]):
             sorted_ = (memoryview(x) for x in room)
-            bytecode.group(*_views(tape), len(tape[0]), memoryview(self.first), *sorted_)
+            kernels.group(*_views(tape), len(tape[0]), memoryview(self.first), *sorted_)
         self.dropped: NDArray[np.int64] = np.empty(0, np.int64)
         self.kept: frozenset[str] = frozenset()
         self.index = {(c.parent, c.name): i for i, c in enumerate(program.columns)}
 
     def drop(self, rows: NDArray[np.int64], kept: frozenset[str]) -> None:
-        """Take the columns of ``rows`` back, but for those in ``kept``."""
+        """Drop the values of ``rows``, except in the columns ``kept``."""
         self.dropped, self.kept = rows, kept
 
     def entries(self, c: int) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-        """Rows, a and b of a column's entries, in the order of rows; to be copied before the next batch is read."""
+        """Rows, a and b of a column's entries, in the order of rows. Copy them before the next batch is read."""
         own = slice(self.first[c], self.first[c + 1])
         rows, a, b = self.row[own], self.a[own], self.b[own]
         column = self.program.columns[c]
@@ -326,22 +310,18 @@ class _TapeColumns:
         value[rows], present[rows] = a, True
         return value, present
 
-    def named(self, name: str) -> pa.Array:
+    def array(self, name: str) -> pa.Array:
         """A column of the table by its name."""
         return self._array(self.index[-1, name], self.n)
 
     def items(self, name: str, field: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Of every item of a list column the row, and its value of an integer field that all items have."""
+        """Of every item of a list column: its row, and the value of an integer field that all items have."""
         outer = self.index[-1, name]
         rows, first, count = self.entries(outer)
         at, values, _ = self.entries(self.index[outer, field])
         by_item = np.zeros(int(at.max(initial=-1)) + 1, np.int64)
         by_item[at] = values
         return np.repeat(rows.astype(np.int64), count), by_item[_ranges(first, count)]
-
-    def array(self, c: int) -> pa.Array:
-        """A column of the table."""
-        return self._array(c, self.n)
 
     def _array(self, c: int, n: int) -> pa.Array:
         column = self.program.columns[c]
@@ -355,42 +335,30 @@ class _TapeColumns:
     def _list(
         self, c: int, n: int, rows: NDArray[np.int32], first: NDArray[np.int64], count: NDArray[np.int64]
     ) -> pa.Array:
+        elements = int((first + count).max(initial=0))
         children = [i for i, x in enumerate(self.program.columns) if x.parent == c]
-        total = int(count.sum())
-        # Elements of dropped rows stay on the tape: take those of the rows that are left.
-        elements = int((first + count).max()) if len(first) else 0
         names = [self.program.columns[i].name for i in children]
         arrays = [self._array(i, elements) for i in children]
-        if names == ["item"]:
-            items = arrays[0]
-        else:
-            items = pa.StructArray.from_arrays(arrays, names=names)
-        if total != elements:
+        items = arrays[0] if names == ["item"] else pa.StructArray.from_arrays(arrays, names=names)
+        if int(count.sum()) != elements:
+            # Elements of dropped rows stay on the tape: take those of the rows that are left.
             items = items.take(pa.array(_ranges(first, count)))
         lengths = np.zeros(n + 1, np.int64)
         lengths[rows + 1] = count
-        offsets = np.cumsum(lengths).astype(np.int32)
-        return pa.ListArray.from_arrays(pa.array(offsets), items, mask=_mask(n, rows))
+        offsets = pa.py_buffer(np.cumsum(lengths).astype(np.int32))
+        buffers = [_valid(n, rows), offsets]
+        return pa.Array.from_buffers(pa.list_(items.type), n, buffers, n - len(rows), children=[items])
 
 
 def _ranges(first: NDArray[np.int64], count: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The numbers from each first on, so many, one range behind the other."""
+    """Ranges of ``count`` numbers from each ``first`` on, one behind the other."""
     before = np.cumsum(count) - count
     numbers: NDArray[np.int64] = np.repeat(first - before, count) + np.arange(int(count.sum()))
     return numbers
 
 
-def _mask(n: int, rows: NDArray[np.int32]) -> pa.Array | None:
-    """True where a value is absent; None where none is."""
-    if len(rows) == n:
-        return None
-    absent = np.ones(n, np.bool_)
-    absent[rows] = False
-    return pa.array(absent)
-
-
 def number_array(n: int, rows: NDArray[np.int32], values: NDArray[np.int64], column: Column) -> pa.Array:
-    """n values of a number column, null where no row has one."""
+    """n values of a number column, null in rows not given."""
     if not len(rows) and n:
         return pa.nulls(n, column.type)
     full = values.copy() if len(rows) == n else np.zeros(n, np.int64)
@@ -412,7 +380,7 @@ def number_array(n: int, rows: NDArray[np.int32], values: NDArray[np.int64], col
 
 
 def _valid(n: int, rows: NDArray[np.int32]) -> pa.Buffer | None:
-    """Arrow's bitmap of the values that are there; None where all are."""
+    """Arrow's validity bitmap: 1 for the rows given; None where all are."""
     if len(rows) == n:
         return None
     present = np.zeros(n, np.bool_)
@@ -428,13 +396,13 @@ def span_array(
     length: NDArray[np.int64],
     type_: pa.DataType | None,
 ) -> pa.Array:
-    """n byte strings gathered from the buffer, null where no row has one; text has undecodable bytes replaced."""
+    """n byte strings gathered from the buffer, null in rows not given; undecodable bytes of text are replaced."""
     if not len(rows) and n:
         return pa.nulls(n, type_)
     size = int(length.sum())
     out = np.empty(size, np.uint8)
     offsets = np.empty(n + 1, np.int32)
-    bytecode.gather(
+    kernels.gather(
         memoryview(buffer), memoryview(rows), memoryview(np.ascontiguousarray(start)), memoryview(length),
         memoryview(out) if size else _NOTHING, memoryview(offsets),
     )  # fmt: skip
@@ -447,7 +415,7 @@ _NOTHING = memoryview(bytearray(1))
 
 
 def as_text(binary: pa.Array) -> pa.Array:
-    """Bytes as text; what is not UTF-8 is replaced by U+FFFD and nothing else."""
+    """Bytes as text; bytes that are not UTF-8 become U+FFFD."""
     try:
         return binary.cast(pa.string())
     except pa.ArrowInvalid:
@@ -455,7 +423,7 @@ def as_text(binary: pa.Array) -> pa.Array:
 
 
 def coalesced(table: pa.Table, names: str | Sequence[str], type_: pa.DataType) -> pa.Array:
-    """The first of the named columns that is not null, as ``type_``; nulls where no name is given."""
+    """Per row the first value that is not null among the named columns, as ``type_``; without names, nulls."""
     wanted = [names] if isinstance(names, str) else list(names)
     if not wanted:
         return pa.nulls(table.num_rows, type_)
@@ -464,7 +432,7 @@ def coalesced(table: pa.Table, names: str | Sequence[str], type_: pa.DataType) -
 
 
 def as_type(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """The values as another type, as ``cast`` gives them; an unsigned 64-bit number as text a good deal faster."""
+    """The values cast to another type; numbers of 64 bits without sign become text faster than ``cast`` does it."""
     if array.type == UNSIGNED and type_ == pa.string() and not array.offset and len(array):
         valid, values = array.buffers()
         words = np.frombuffer(values, np.int64)[: 2 * len(array)]

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=False, cdivision=True
-"""Packets of chunks and the messages found in them, as numbers.
+"""Packets of a chunk, and the messages found in it: rows of numbers.
 
-``framing`` learns from them when and in which packets a message came, and collects rows here until a buffer is done.
-A message begins with the packet of its first byte; it is whole with the packet that came last among those of its bytes,
-which need not be the one of its last byte. The same file runs uncompiled.
+``framing`` asks the packets when a message came, and collects the messages of a buffer here. A message begins with the
+packet of its first byte. It is complete with the packet that was captured last among those that carry its bytes; after
+a retransmission that need not be the packet of its last byte. The same file runs uncompiled.
 """
 
 from typing import Any
@@ -24,8 +24,7 @@ NAMES = (
     "start", "end", "layout", "op", "flaw", "flow", "side", "offset", "captured", "ts_ns", "end_ts_ns",
     "first_packet", "last_packet", "first_file", "last_file", "gap_before", "resynced",
 )  # fmt: skip
-"""What is known of a message: rows of ``MessageBuffer``."""
-# Their places in NAMES.
+"""What is known of a message: rows of ``MessageBuffer``; M_* are their places."""
 M_START = cython.declare(cython.const[cython.int], 0)
 M_END = cython.declare(cython.const[cython.int], 1)
 M_LAYOUT = cython.declare(cython.const[cython.int], 2)
@@ -45,8 +44,8 @@ M_GAP_BEFORE = cython.declare(cython.const[cython.int], 15)
 M_RESYNCED = cython.declare(cython.const[cython.int], 16)
 MESSAGE_ROWS = cython.declare(cython.const[cython.int], 17)
 TYPES = {"layout": np.int32, "flaw": np.uint8, "side": np.int8, "resynced": np.bool_}
-"""Their types; the others are int64."""
-SOME = 256
+"""Types of the arrays by name; the others are int64."""
+FIRST_ROOM = 256
 """Messages there is room for at first; it doubles."""
 CACHE_LINE = 8
 """Numbers in a line of the processor's cache."""
@@ -57,7 +56,7 @@ globals().update({"AT": AT, "SIZE": SIZE, "TS_NS": TS_NS, "NUMBER": NUMBER, "FIL
 @cython.final
 @cython.cclass
 class PacketIndex:
-    """Packets that brought chunks: a column each, those of one chunk next to each other by offset."""
+    """The packets that carried the chunks of a window: a column each, those of one chunk side by side, by offset."""
 
     cells: cython.const[cython.longlong][:, ::1]
     array: object
@@ -70,49 +69,78 @@ class PacketIndex:
     def __reduce__(self):
         return PacketIndex, (self.array,)
 
-    def part(self, one: cython.Py_ssize_t, two: cython.Py_ssize_t) -> NDArray[np.int64]:
-        """The packets from ``one`` to ``two``, in an array as this is made of."""
-        return self.array[:, one:two]
+
+@cython.final
+@cython.cclass
+class ChunkPackets:
+    """The packets of one chunk: those of an index from ``first`` to ``first + count``. Made once a chunk, so small."""
+
+    index: PacketIndex
+    first: cython.Py_ssize_t
+    count: cython.Py_ssize_t
+
+    def __init__(self, index: PacketIndex, first: cython.Py_ssize_t, count: cython.Py_ssize_t):
+        if first < 0 or count < 0 or first + count > index.cells.shape[1]:
+            raise IndexError(f"{count} packets from {first} of {index.cells.shape[1]}")
+        self.index = index
+        self.first = first
+        self.count = count
+
+    def __reduce__(self):
+        return ChunkPackets, (PacketIndex(self.array().copy()), 0, self.count)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def array(self, count: int | None = None) -> NDArray[np.int64]:
+        """The rows AT to ORDER of these packets, or of ``count`` from the first of them on: a view."""
+        return self.index.array[:, self.first : self.first + (self.count if count is None else count)]
+
+    def place(self) -> int:
+        """Where in the index they begin."""
+        return self.first
 
     def value(self, row: cython.int, k: cython.Py_ssize_t) -> int:
-        """What is known of the k-th packet."""
-        return self.cells[row, k]
+        """What is known of the k-th packet: ``row`` is one of AT to ORDER."""
+        return self.index.cells[row, self.first + k]
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _when(self, offset: cython.longlong, one: cython.Py_ssize_t, two: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        low: cython.Py_ssize_t = one
+    def _holding(self, offset: cython.longlong) -> cython.Py_ssize_t:
+        low: cython.Py_ssize_t = self.first
+        high: cython.Py_ssize_t = self.first + self.count
         middle: cython.Py_ssize_t
-        while two - low > 1:
-            middle = (low + two) // 2
-            if self.cells[AT, middle] <= offset:
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.index.cells[AT, middle] <= offset:
                 low = middle
             else:
-                two = middle
+                high = middle
         return low
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _newest(self, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def _newest(self, one: cython.Py_ssize_t, last: cython.Py_ssize_t) -> cython.Py_ssize_t:
         best: cython.Py_ssize_t = last
         k: cython.Py_ssize_t = last - 1
-        while k >= first:
-            if self.cells[FILE, k] > self.cells[FILE, best] or (
-                self.cells[FILE, k] == self.cells[FILE, best] and self.cells[NUMBER, k] > self.cells[NUMBER, best]
+        while k >= one:
+            if self.index.cells[FILE, k] > self.index.cells[FILE, best] or (
+                self.index.cells[FILE, k] == self.index.cells[FILE, best]
+                and self.index.cells[NUMBER, k] > self.index.cells[NUMBER, best]
             ):
                 best = k
             k -= 1
         return best
 
-    def when(self, offset: cython.longlong, one: cython.Py_ssize_t, two: cython.Py_ssize_t) -> int:
-        """The packet of ``one`` to ``two`` that holds the byte at a stream offset; ``one`` for what lies before it."""
-        return self._when(offset, one, two)
+    def holding(self, offset: cython.longlong) -> int:
+        """The packet with the byte at a stream offset; the first for what lies before it."""
+        return self._holding(offset) - self.first
 
-    def newest(self, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> int:
-        """The packet that came last among those from ``first`` to ``last``: the one that brought the missing bytes."""
-        return self._newest(first, last)
+    def newest(self, one: cython.Py_ssize_t, last: cython.Py_ssize_t) -> int:
+        """The packet captured last, by file and number, among those from ``one`` to ``last``."""
+        return self._newest(self.first + one, self.first + last) - self.first
 
 
 @cython.final
@@ -120,8 +148,8 @@ class PacketIndex:
 class ScanHits:
     """Where a scan puts what it finds, as ``MessageBuffer`` takes it.
 
-    starts, ends, ops: of each message. forms, flaws: its place in ``layouts``, and its flaw. Arrays are bound once, as
-    binding them takes longer than a message.
+    Of each message: start, end, operation, flaw and form, an index into ``layouts``. The arrays are bound once, as that
+    takes longer than reading a message.
     """
 
     starts: cython.const[cython.longlong][::1]
@@ -140,7 +168,7 @@ class ScanHits:
 @cython.final
 @cython.cclass
 class MessageBuffer:
-    """Messages found over one buffer, in the order in which they were found."""
+    """Messages found over one buffer, in the order found: a row for each of NAMES, a column for each message."""
 
     cells: cython.longlong[:, ::1]
     array: object
@@ -148,13 +176,13 @@ class MessageBuffer:
     room: cython.Py_ssize_t
 
     def __init__(self) -> None:
-        """None yet."""
+        """Empty."""
         self.count = 0
         self.room = 0
-        self._grow(SOME)
+        self._grow(FIRST_ROOM)
 
     def _grow(self, room: cython.Py_ssize_t):
-        # A message is written to all rows at once; a power of two apart, they would share a place in the cache.
+        # A message is written to all rows at once. Rows a power of two apart would evict each other from the cache.
         grown = np.empty((MESSAGE_ROWS, room + CACHE_LINE), np.int64)
         if self.count:
             grown[:, : self.count] = self.array[:, : self.count]
@@ -166,38 +194,35 @@ class MessageBuffer:
         self,
         hits: ScanHits,
         n: cython.Py_ssize_t,
-        packets: PacketIndex,
-        one: cython.Py_ssize_t,
-        two: cython.Py_ssize_t,
+        packets: ChunkPackets,
         base: cython.longlong,
         shift: cython.longlong,
         flow: cython.longlong,
         side: cython.longlong,
-        gap: cython.longlong,
-        resynced: cython.longlong,
     ):
-        """Take the first ``n`` messages found in a chunk in, which came with the packets ``one`` to ``two``.
+        """Add the first ``n`` messages that a scan found in a chunk.
 
-        A place of ``starts`` and ``ends`` is a stream offset plus ``base``, and in the buffer of the rows it is
-        ``shift`` further. Before the first are ``gap`` missing bytes, and it was found by a search if ``resynced``.
+        A place of the scan less ``base`` is the stream offset, and plus ``shift`` the place in the rows' buffer.
         """
         k: cython.Py_ssize_t
         i: cython.Py_ssize_t
         first: cython.Py_ssize_t
         last: cython.Py_ssize_t
         newest: cython.Py_ssize_t
+        two: cython.Py_ssize_t = packets.first + packets.count
         start: cython.longlong
         end: cython.longlong
         layout: cython.longlong
         op: cython.longlong
         flaw: cython.longlong
-        if n > 0 and not 0 <= one < two <= packets.cells.shape[1]:
-            raise IndexError(f"packets {one} to {two} of {packets.cells.shape[1]}")
+        index: PacketIndex = packets.index
+        if n > 0 and not packets.count:
+            raise IndexError(f"{n} messages came in no packet")
         if self.count + n > self.room:
             self._grow(max(2 * self.room, self.count + n))
         with cython.nogil:
             i = self.count
-            first = packets._when(hits.starts[0] - base, one, two) if n > 0 else one
+            first = packets._holding(hits.starts[0] - base) if n > 0 else 0
             for k in range(n):
                 start = hits.starts[k]
                 end = hits.ends[k]
@@ -205,10 +230,10 @@ class MessageBuffer:
                 op = hits.ops[k]
                 flaw = hits.flaws[k]
                 with cython.boundscheck(False):  # the packets are there, and there is room for the messages
-                    while first + 1 < two and packets.cells[AT, first + 1] <= start - base:
+                    while first + 1 < two and index.cells[AT, first + 1] <= start - base:
                         first += 1
                     last = first
-                    while last + 1 < two and packets.cells[AT, last + 1] < end - base:
+                    while last + 1 < two and index.cells[AT, last + 1] < end - base:
                         last += 1
                     newest = packets._newest(first, last) if last > first else last
                     self.cells[M_START, i] = start + shift
@@ -220,19 +245,26 @@ class MessageBuffer:
                     self.cells[M_SIDE, i] = side
                     self.cells[M_OFFSET, i] = start - base
                     self.cells[M_CAPTURED, i] = end - start
-                    self.cells[M_TS_NS, i] = packets.cells[TS_NS, first]
-                    self.cells[M_END_TS_NS, i] = packets.cells[TS_NS, newest]
-                    self.cells[M_FIRST_PACKET, i] = packets.cells[NUMBER, first]
-                    self.cells[M_LAST_PACKET, i] = packets.cells[NUMBER, newest]
-                    self.cells[M_FIRST_FILE, i] = packets.cells[FILE, first]
-                    self.cells[M_LAST_FILE, i] = packets.cells[FILE, newest]
-                    self.cells[M_GAP_BEFORE, i] = gap if k == 0 else 0
-                    self.cells[M_RESYNCED, i] = resynced if k == 0 else 0
+                    self.cells[M_TS_NS, i] = index.cells[TS_NS, first]
+                    self.cells[M_END_TS_NS, i] = index.cells[TS_NS, newest]
+                    self.cells[M_FIRST_PACKET, i] = index.cells[NUMBER, first]
+                    self.cells[M_LAST_PACKET, i] = index.cells[NUMBER, newest]
+                    self.cells[M_FIRST_FILE, i] = index.cells[FILE, first]
+                    self.cells[M_LAST_FILE, i] = index.cells[FILE, newest]
+                    self.cells[M_GAP_BEFORE, i] = 0
+                    self.cells[M_RESYNCED, i] = 0
                 i += 1
             self.count = i
 
+    def mark(self, k: cython.Py_ssize_t, gap: cython.longlong, resynced: cython.longlong):
+        """Say of the k-th message that ``gap`` bytes are missing before it, and whether a search found it."""
+        if not 0 <= k < self.count:
+            raise IndexError(f"message {k} of {self.count}")
+        self.cells[M_GAP_BEFORE, k] = gap
+        self.cells[M_RESYNCED, k] = resynced
+
     def add(self, row: tuple[int, ...]):
-        """Take one message in, its values in the order of NAMES."""
+        """Add one message, its values in the order of NAMES."""
         if self.count >= self.room:
             self._grow(2 * self.room)
         self.array[:, self.count] = row
@@ -242,7 +274,7 @@ class MessageBuffer:
         return self.count
 
     def taken(self) -> dict[str, Any]:
-        """All of them, by name; they are here no more, but their room is."""
+        """All messages as an array for each of NAMES; the buffer is then empty and keeps its room."""
         n = self.count
         self.count = 0
         return {name: self.array[i, :n].astype(TYPES.get(name, np.int64)) for i, name in enumerate(NAMES)}

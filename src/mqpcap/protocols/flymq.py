@@ -11,14 +11,15 @@ code's layout is tried first and the document's (dialect ``doc``) next; so are t
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import ClassVar
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import case_when, is_in, low_words, true
+from mqpcap.arrays import case_when, is_in, low_words, relisted, true
 from mqpcap.schema.fields import (
     I32,
     I64,
@@ -32,10 +33,10 @@ from mqpcap.schema.fields import (
     If,
     Kind,
     Length,
-    Message,
     Nested,
     Text,
 )
+from mqpcap.schema.message import Message, message_class
 from mqpcap.schema.protocol import (
     Claim,
     Derived,
@@ -48,7 +49,7 @@ from mqpcap.schema.protocol import (
     Variant,
     Verdict,
 )
-from mqpcap.schema.requests import DeliveryRule, Keys, Prints, RequestRule, Rule
+from mqpcap.schema.requests import DeliveryRule, Keys, Prints, RequestRule, Roles, Rule
 
 PORT = 9092
 MAX_MESSAGE_SIZE = 33_554_432  # protocol.go:349: readers refuse more; exactly this much is taken
@@ -142,1231 +143,616 @@ class FlyMQRequest(FlyMQ):
     """The same from a client: the server closes on a length above its limit."""
 
     name = "FlyMQ request"
-    fields_desc = [
-        U8("magic", equals=0xAF, column=None),
-        U8("version", equals=1, column=None),
-        U8("opcode", names=NAMES),
-        U8("flags", 1),
-        Length("length", at_most=MAX_MESSAGE_SIZE),
-    ]
-
-
-class FlyMQEmpty(Message):
-    """No fields; the server ignores a payload."""
-
-    name = "FlyMQ empty"
-    fields_desc: ClassVar[list[Kind]] = []
-
-
-class FlyMQProduce(Message):
-    """A message for a topic."""
-
-    name = "FlyMQ PRODUCE"
-    fields_desc = [
-        Text("topic", prefix=2),
-        Bytes("key", prefix=4),
-        Bytes("value", prefix=4, body=True),
-        I32("partition", -1),
-    ]
-
-
-class FlyMQProduceReply(Message):
-    """RecordMetadata: where and when the message was stored."""
-
-    name = "FlyMQ PRODUCE reply"
-    fields_desc = [
-        Text("topic", prefix=2),
-        I32("partition"),
-        U64("offset"),
-        I64("timestamp_ms", unit="ms"),
-        I32("key_size", -1),
-        I32("value_size"),
-    ]
-
-
-class FlyMQProduceReplyLegacy(Message):
-    """What servers before 60a0b57 answer: RecordMetadata is never this short."""
-
-    name = "FlyMQ PRODUCE reply of an older server"
-    fields_desc = [U64("offset"), I32("partition")]
-
-
-class FlyMQConsume(Message):
-    """Asks for the message at an offset."""
-
-    name = "FlyMQ CONSUME"
-    fields_desc = [Text("topic", prefix=2), I32("partition"), U64("offset")]
-
-
-class FlyMQConsumeReply(Message):
-    """The message; a key of no bytes is no key."""
-
-    name = "FlyMQ CONSUME reply"
-    fields_desc = [Bytes("key", prefix=4), Bytes("value", prefix=4, body=True)]
-
-
-class FlyMQConsumeZeroCopy(FlyMQConsume):
-    """CONSUME for large values."""
-
-    name = "FlyMQ CONSUME_ZERO_COPY"
-
-
-class FlyMQConsumeZeroCopyReply(FlyMQConsumeReply):
-    """The message; from 65,536 bytes on the value holds the stored record, see ``derive``."""
-
-    name = "FlyMQ CONSUME_ZERO_COPY reply"
-
-
-class FlyMQCreateTopic(Message):
-    """Makes a topic."""
-
-    name = "FlyMQ CREATE_TOPIC"
-    fields_desc = [Text("topic", prefix=2), I32("partitions", 1)]
-
-
-class FlyMQSuccess(Message):
-    """One byte; failures come as ERROR."""
-
-    name = "FlyMQ success"
-    fields_desc = [Bool("success", 1)]
-
-
-class FlyMQCreateTopicReply(FlyMQSuccess):
-    """One byte (binary.go:872-877)."""
-
-    name = "FlyMQ CREATE_TOPIC reply"
-
-
-class FlyMQCreateTopicReplyDoc(Message):
-    """With the message that only the document has."""
-
-    name = "FlyMQ CREATE_TOPIC reply of the document"
-    fields_desc = [Bool("success", 1), Text("message", prefix=2)]
-
-
-class FlyMQMetadata(Message):
-    """No server handles it; its reply has no layout."""
-
-    name = "FlyMQ METADATA"
-    fields_desc = [Text("topic", prefix=2)]
-
-
-class FlyMQSubscribe(Message):
-    """Joins a group and asks where to start; nothing is pushed."""
-
-    name = "FlyMQ SUBSCRIBE"
-    fields_desc = [
-        Text("topic", prefix=2),
-        Text("group_id", prefix=2),
-        I32("partition"),
-        Text("mode", prefix=1),  # binary.go:920-922: one byte of length, the document has two
-    ]
-
-
-class FlyMQSubscribeDoc(Message):
-    """With the two-byte length of the document; the server takes it as an empty mode and extra bytes."""
-
-    name = "FlyMQ SUBSCRIBE of the document"
-    fields_desc = [
-        Text("topic", prefix=2),
-        Text("group_id", prefix=2),
-        I32("partition"),
-        Text("mode", prefix=2),
-    ]
-
-
-class FlyMQSubscribeReply(Message):
-    """Where to start fetching."""
-
-    name = "FlyMQ SUBSCRIBE reply"
-    fields_desc = [U64("offset")]
-
-
-class FlyMQCommit(Message):
-    """Stores a group's offset."""
-
-    name = "FlyMQ COMMIT"
-    fields_desc = [Text("topic", prefix=2), Text("group_id", prefix=2), I32("partition"), U64("offset")]
-
-
-class FlyMQCommitReply(FlyMQSuccess):
-    """One byte."""
-
-    name = "FlyMQ COMMIT reply"
-
-
-class FlyMQFetch(Message):
-    """Asks for messages from an offset on; clients before d40a4ea send no filter."""
-
-    name = "FlyMQ FETCH"
-    fields_desc = [
-        Text("topic", prefix=2),
-        I32("partition"),
-        U64("offset"),
-        I32("max_messages", 10),
-        If(Text("filter", prefix=2), left=2),
-    ]
-
-
-class FlyMQFetchUnfiltered(Message):
-    """binary.go:688-695: a filter that overruns the payload is ignored."""
-
-    name = "FlyMQ FETCH without a filter"
-    fields_desc = [Text("topic", prefix=2), I32("partition"), U64("offset"), I32("max_messages", 10)]
-
-
-class FlyMQRecord(Message):
-    """A message of a fetch reply: its offset comes first (binary.go:713-760)."""
-
-    name = "FlyMQ record"
-    fields_desc = [U64("offset"), Bytes("key", prefix=4), Bytes("value", prefix=4, body=True)]
-
-
-class FlyMQRecordDoc(Message):
-    """A message of a fetch reply as the document has it: its offset comes last."""
-
-    name = "FlyMQ record of the document"
-    fields_desc = [Bytes("key", prefix=4), Bytes("value", prefix=4, body=True), U64("offset")]
-
-
-class FlyMQFetchReply(Message):
-    """Messages; where to go on comes before them (binary.go:713-760)."""
-
-    name = "FlyMQ FETCH reply"
-    fields_desc = [
-        U32("message_count"),
-        U64("next_offset"),
-        Array("records", FlyMQRecord, count="message_count"),
-    ]
-
-
-class FlyMQFetchReplyDoc(Message):
-    """Messages in the order of the document, which no server writes."""
-
-    name = "FlyMQ FETCH reply of the document"
-    fields_desc = [
-        U32("message_count"),
-        Array("records", FlyMQRecordDoc, count="message_count"),
-        U64("next_offset"),
-    ]
-
-
-class FlyMQFetchBinary(FlyMQFetch):
-    """FETCH under another number."""
-
-    name = "FlyMQ FETCH_BINARY"
-
-
-class FlyMQFetchBinaryReply(FlyMQFetchReply):
-    """Messages, as in FETCH."""
-
-    name = "FlyMQ FETCH_BINARY reply"
-
-
-class FlyMQListTopics(FlyMQEmpty):
-    """Asks without saying more."""
-
-    name = "FlyMQ LIST_TOPICS"
-
-
-class FlyMQListTopicsReply(Message):
-    """Names, sorted."""
-
-    name = "FlyMQ LIST_TOPICS reply"
-    fields_desc = [Array("topics", Text("topic", prefix=2), prefix=4)]
-
-
-class FlyMQDeleteTopic(Message):
-    """Removes a topic."""
-
-    name = "FlyMQ DELETE_TOPIC"
-    fields_desc = [Text("topic", prefix=2)]
-
-
-class FlyMQDeleteTopicReply(FlyMQSuccess):
-    """One byte."""
-
-    name = "FlyMQ DELETE_TOPIC reply"
-
-
-class FlyMQError(Message):
-    """An error as bare text: most are."""
-
-    name = "FlyMQ ERROR"
-    fields_desc = [GreedyText("message")]
-
-
-class FlyMQErrorCoded(Message):
-    """An error with a code (server.go:3341-3347)."""
-
-    name = "FlyMQ ERROR with a code"
-    fields_desc = [I32("code", 1), Text("message", prefix=2)]
-
-
-class FlyMQErrorDoc(Message):
-    """An error as the document has it, from servers before 426e750."""
-
-    name = "FlyMQ ERROR of the document"
-    fields_desc = [Bool("success", equals=0), Text("message", prefix=2)]
-
-
-class FlyMQRegisterSchema(Message):
-    """Stores a schema under a name."""
-
-    name = "FlyMQ REGISTER_SCHEMA"
-    fields_desc = [Text("name_", prefix=2), Text("type", prefix=1), Bytes("schema", prefix=4)]
-
-
-class FlyMQRegisterSchemaReply(Message):
-    """What was stored, and its version."""
-
-    name = "FlyMQ REGISTER_SCHEMA reply"
-    fields_desc = [Text("name_", prefix=2), Text("type", prefix=1), U32("version")]
-
-
-class FlyMQGetSchema(Message):
-    """Asks for a version of a schema, 0 for the latest."""
-
-    name = "FlyMQ GET_SCHEMA"
-    fields_desc = [Text("topic", prefix=2), U32("version")]
-
-
-class FlyMQGetSchemaReply(Message):
-    """A schema."""
-
-    name = "FlyMQ GET_SCHEMA reply"
-    fields_desc = [
-        Text("id", prefix=2),
-        Text("topic", prefix=2),
-        U32("version"),
-        Text("type", prefix=1),
-        Text("definition", prefix=4),
-        Text("compatibility", prefix=1),
-    ]
-
-
-class FlyMQListSchemas(Message):
-    """Asks for the schemas of a topic, or all."""
-
-    name = "FlyMQ LIST_SCHEMAS"
-    fields_desc = [If(Text("topic", prefix=2), left=2)]
-
-
-class FlyMQListSchemasAll(FlyMQEmpty):
-    """binary.go:1675-1684: a topic that cannot be read means all."""
-
-    name = "FlyMQ LIST_SCHEMAS without a topic"
-
-
-class FlyMQSchema(Message):
-    """A schema of a list; the name is its id."""
-
-    name = "FlyMQ schema"
-    fields_desc = [Text("name_", prefix=2), Text("type", prefix=1), U32("version")]
-
-
-class FlyMQListSchemasReply(Message):
-    """Schemas."""
-
-    name = "FlyMQ LIST_SCHEMAS reply"
-    fields_desc = [Array("schemas", FlyMQSchema, prefix=4)]
-
-
-class FlyMQValidateSchema(Message):
-    """Asks whether a message fits a schema."""
-
-    name = "FlyMQ VALIDATE_SCHEMA"
-    fields_desc = [Text("name_", prefix=2), Bytes("message", prefix=4, column="data", body=True)]
-
-
-class FlyMQValidateSchemaReply(Message):
-    """Whether it fits, and why not."""
-
-    name = "FlyMQ VALIDATE_SCHEMA reply"
-    fields_desc = [Bool("valid"), Array("errors", Text("error", prefix=2), prefix=4)]
-
-
-class FlyMQProduceWithSchema(Message):
-    """A message to be checked first."""
-
-    name = "FlyMQ PRODUCE_WITH_SCHEMA"
-    fields_desc = [Text("topic", prefix=2), Text("schema_name", prefix=2), Bytes("data", prefix=4, body=True)]
-
-
-class FlyMQProduceWithSchemaPython(Message):
-    """As the Python and Java SDKs write it (py binary.py:920-933); the server refuses it."""
-
-    name = "FlyMQ PRODUCE_WITH_SCHEMA of the SDKs"
-    fields_desc = [Text("topic", prefix=2), Bytes("data", prefix=4, body=True), Text("schema_name", prefix=2)]
-
-
-class FlyMQProduceWithSchemaReply(FlyMQProduceReply):
-    """RecordMetadata; the partition is always 0."""
-
-    name = "FlyMQ PRODUCE_WITH_SCHEMA reply"
-
-
-class FlyMQDeleteSchema(Message):
-    """Removes a version of a schema."""
-
-    name = "FlyMQ DELETE_SCHEMA"
-    fields_desc = [Text("topic", prefix=2), U32("version")]
-
-
-class FlyMQOutcome(Message):
-    """Whether it was done, and a word or a reason."""
-
-    name = "FlyMQ outcome"
-    fields_desc = [Bool("success", 1), Text("message", prefix=2)]
-
-
-class FlyMQDeleteSchemaReply(FlyMQOutcome):
-    """Done."""
-
-    name = "FlyMQ DELETE_SCHEMA reply"
-
-
-class FlyMQFetchDlq(Message):
-    """Asks for the dead letters of a topic."""
-
-    name = "FlyMQ FETCH_DLQ"
-    fields_desc = [Text("topic", prefix=2), I32("max_messages", 10)]
-
-
-class FlyMQDeadLetter(Message):
-    """A dead letter."""
-
-    name = "FlyMQ dead letter"
-    fields_desc = [Text("id", prefix=2), Bytes("data", prefix=4), Text("error", prefix=2), I32("retries")]
-
-
-class FlyMQFetchDlqReply(Message):
-    """Dead letters."""
-
-    name = "FlyMQ FETCH_DLQ reply"
-    fields_desc = [Array("messages", FlyMQDeadLetter, prefix=4)]
-
-
-class FlyMQReplayDlq(Message):
-    """Sends a dead letter again."""
-
-    name = "FlyMQ REPLAY_DLQ"
-    fields_desc = [Text("topic", prefix=2), Text("message_id", prefix=2)]
-
-
-class FlyMQReplayDlqPython(Message):
-    """re_inject_dlq of Python and Java (py client.py:384-403): by offset, where the server reads an empty id."""
-
-    name = "FlyMQ REPLAY_DLQ by offset"
-    fields_desc = [Text("topic", prefix=2), U64("offset", at_most=MAX_REINJECTED_OFFSET)]
-
-
-class FlyMQReplayDlqReply(FlyMQOutcome):
-    """Done, or why not."""
-
-    name = "FlyMQ REPLAY_DLQ reply"
-
-
-class FlyMQPurgeDlq(Message):
-    """Drops the dead letters of a topic."""
-
-    name = "FlyMQ PURGE_DLQ"
-    fields_desc = [Text("topic", prefix=2)]
-
-
-class FlyMQPurgeDlqReply(FlyMQOutcome):
-    """Done, or why not."""
-
-    name = "FlyMQ PURGE_DLQ reply"
-
-
-class FlyMQProduceDelayed(Message):
-    """A message for later."""
-
-    name = "FlyMQ PRODUCE_DELAYED"
-    fields_desc = [Text("topic", prefix=2), Bytes("data", prefix=4, body=True), I64("delay_ms", unit="ms")]
-
-
-class FlyMQProduceDelayedReply(FlyMQProduceReply):
-    """RecordMetadata; the offset is 0 while it is not known."""
-
-    name = "FlyMQ PRODUCE_DELAYED reply"
-
-
-class FlyMQProduceWithTtl(Message):
-    """A message that expires."""
-
-    name = "FlyMQ PRODUCE_WITH_TTL"
-    fields_desc = [Text("topic", prefix=2), Bytes("data", prefix=4, body=True), I64("ttl_ms", unit="ms")]
-
-
-class FlyMQProduceWithTtlReply(FlyMQProduceReply):
-    """RecordMetadata."""
-
-    name = "FlyMQ PRODUCE_WITH_TTL reply"
-
-
-class FlyMQTxnBegin(FlyMQEmpty):
-    """Asks without saying more."""
-
-    name = "FlyMQ TXN_BEGIN"
-
-
-class FlyMQTxnOutcome(Message):
-    """A transaction, and whether the step was done."""
-
-    name = "FlyMQ transaction outcome"
-    fields_desc = [Text("txn_id", prefix=2), Bool("success", 1)]
-
-
-class FlyMQTxnBeginReply(FlyMQTxnOutcome):
-    """The new transaction."""
-
-    name = "FlyMQ TXN_BEGIN reply"
-
-
-class FlyMQTxnCommit(Message):
-    """Ends a transaction."""
-
-    name = "FlyMQ TXN_COMMIT"
-    fields_desc = [Text("txn_id", prefix=2)]
-
-
-class FlyMQTxnCommitReply(FlyMQTxnOutcome):
-    """Whether it was committed."""
-
-    name = "FlyMQ TXN_COMMIT reply"
-
-
-class FlyMQTxnRollback(Message):
-    """Takes a transaction back."""
-
-    name = "FlyMQ TXN_ROLLBACK"
-    fields_desc = [Text("txn_id", prefix=2)]
-
-
-class FlyMQTxnRollbackReply(FlyMQTxnOutcome):
-    """Whether it was taken back."""
-
-    name = "FlyMQ TXN_ROLLBACK reply"
-
-
-class FlyMQTxnProduce(Message):
-    """A message of a transaction."""
-
-    name = "FlyMQ TXN_PRODUCE"
-    fields_desc = [Text("txn_id", prefix=2), Text("topic", prefix=2), Bytes("data", prefix=4, body=True)]
-
-
-class FlyMQTxnProduceReply(FlyMQProduceReply):
-    """RecordMetadata; the offset is 0 until the commit."""
-
-    name = "FlyMQ TXN_PRODUCE reply"
-
-
-class FlyMQClusterJoin(Message):
-    """No server handles it."""
-
-    name = "FlyMQ CLUSTER_JOIN"
-    fields_desc = [Text("peer", prefix=2)]
-
-
-class FlyMQClusterLeave(FlyMQEmpty):
-    """Empty; no server handles it."""
-
-    name = "FlyMQ CLUSTER_LEAVE"
-
-
-class FlyMQClusterMetadata(Message):
-    """Asks who leads what; an empty topic or none is all."""
-
-    name = "FlyMQ CLUSTER_METADATA"
-    fields_desc = [If(Text("topic", prefix=2), left=1)]
-
-
-class FlyMQPartition(Message):
-    """A partition and its nodes."""
-
-    name = "FlyMQ partition"
-    fields_desc = [
-        I32("partition"),
-        Text("leader_id", prefix=2),
-        Text("leader_addr", prefix=2),
-        U64("epoch"),
-        Text("state", prefix=2),
-        Array("replicas", Text("node_id", prefix=2), prefix=4),
-        Array("isr", Text("node_id", prefix=2), prefix=4),
-    ]
-
-
-class FlyMQTopicPartitions(Message):
-    """A topic and its partitions."""
-
-    name = "FlyMQ topic partitions"
-    fields_desc = [Text("topic", prefix=2), Array("partitions", FlyMQPartition, prefix=4)]
-
-
-class FlyMQClusterMetadataReply(Message):
-    """Topics with their partitions; the names alone are in ``topics``, see ``derive``."""
-
-    name = "FlyMQ CLUSTER_METADATA reply"
-    fields_desc = [
-        Text("cluster_id", prefix=2),
-        Array("topics", FlyMQTopicPartitions, prefix=4, column="topic_partitions"),
-    ]
-
-
-class FlyMQGetOffset(Message):
-    """Asks for a group's offset."""
-
-    name = "FlyMQ GET_OFFSET"
-    fields_desc = [Text("topic", prefix=2), Text("group_id", prefix=2), I32("partition")]
-
-
-class FlyMQGetOffsetReply(Message):
-    """The committed offset."""
-
-    name = "FlyMQ GET_OFFSET reply"
-    fields_desc = [U64("offset")]
-
-
-class FlyMQResetOffset(Message):
-    """Moves a group."""
-
-    name = "FlyMQ RESET_OFFSET"
-    fields_desc = [
-        Text("topic", prefix=2),
-        Text("group_id", prefix=2),
-        I32("partition"),
-        Text("mode", prefix=1),
-        If(U64("offset"), when="mode", equals=b"offset"),
-    ]
-
-
-class FlyMQResetOffsetJava(Message):
-    """With the offset whatever the mode (java BinaryProtocol.java:899-914); the server ignores it."""
-
-    name = "FlyMQ RESET_OFFSET of Java"
-    fields_desc = [
-        Text("topic", prefix=2),
-        Text("group_id", prefix=2),
-        I32("partition"),
-        Text("mode", prefix=1),
-        U64("offset"),
-    ]
-
-
-class FlyMQResetOffsetReply(FlyMQSuccess):
-    """One byte."""
-
-    name = "FlyMQ RESET_OFFSET reply"
-
-
-class FlyMQListGroups(FlyMQEmpty):
-    """Asks without saying more."""
-
-    name = "FlyMQ LIST_GROUPS"
-
-
-class FlyMQGroupOffset(Message):
-    """A committed offset."""
-
-    name = "FlyMQ group offset"
-    fields_desc = [I32("partition"), U64("offset")]
-
-
-class FlyMQGroup(Message):
-    """A group; its members are open connections."""
-
-    name = "FlyMQ group"
-    fields_desc = [
-        Text("topic", prefix=2),
-        Text("group_id", prefix=2),
-        U32("members"),
-        Array("offsets", FlyMQGroupOffset, prefix=4),
-    ]
-
-
-class FlyMQListGroupsReply(Message):
-    """Groups."""
-
-    name = "FlyMQ LIST_GROUPS reply"
-    fields_desc = [Array("groups", FlyMQGroup, prefix=4)]
-
-
-class FlyMQDescribeGroup(Message):
-    """Asks for one group."""
-
-    name = "FlyMQ DESCRIBE_GROUP"
-    fields_desc = [Text("topic", prefix=2), Text("group_id", prefix=2)]
-
-
-class FlyMQDescribeGroupJava(Message):
-    """Without a topic (java BinaryProtocol.java:971-973); the server refuses it."""
-
-    name = "FlyMQ DESCRIBE_GROUP of Java"
-    fields_desc = [Text("group_id", prefix=2)]
-
-
-class FlyMQDescribeGroupReply(FlyMQGroup):
-    """The group."""
-
-    name = "FlyMQ DESCRIBE_GROUP reply"
-
-
-class FlyMQGetLag(Message):
-    """Asks how far a group is behind."""
-
-    name = "FlyMQ GET_LAG"
-    fields_desc = [Text("topic", prefix=2), Text("group_id", prefix=2), I32("partition")]
-
-
-class FlyMQGetLagReply(Message):
-    """How far a group is behind."""
-
-    name = "FlyMQ GET_LAG reply"
-    fields_desc = [U64("current_offset"), U64("committed_offset"), U64("latest_offset"), U64("lag")]
-
-
-class FlyMQDeleteGroup(Message):
-    """Removes a group."""
-
-    name = "FlyMQ DELETE_GROUP"
-    fields_desc = [Text("topic", prefix=2), Text("group_id", prefix=2)]
-
-
-class FlyMQDeleteGroupJava(Message):
-    """Without a topic (java BinaryProtocol.java:1001-1003); the server refuses it."""
-
-    name = "FlyMQ DELETE_GROUP of Java"
-    fields_desc = [Text("group_id", prefix=2)]
-
-
-class FlyMQDeleteGroupReply(FlyMQSuccess):
-    """One byte."""
-
-    name = "FlyMQ DELETE_GROUP reply"
-
-
-class FlyMQAuth(Message):
-    """The password, in the clear."""
-
-    name = "FlyMQ AUTH"
-    fields_desc = [Text("username", prefix=2), Text("password", prefix=2, secret=True)]
-
-
-class FlyMQAuthResponse(Message):
-    """Who one is now; the error is the last field and the roles have lengths of one byte (binary.go:1364-1403)."""
-
-    name = "FlyMQ AUTH_RESPONSE"
-    announced = {"opcode": OpCode.AUTH_RESPONSE}
-    fields_desc = [
-        Bool("success", 1),
-        Text("username", prefix=2),
-        Array("roles", Text("role", prefix=1), prefix=4),
-        Text("error", prefix=2),
-    ]
-
-
-class FlyMQAuthRefused(Message):
-    """A refused login names no user. Tried first: the document's refusal would else give its error as a name."""
-
-    name = "FlyMQ AUTH_RESPONSE, refused"
-    announced = {"opcode": OpCode.AUTH_RESPONSE}
-    fields_desc = [
-        Bool("success", equals=0),
-        Text("username", prefix=2, at_most=0),
-        Array("roles", Text("role", prefix=1), prefix=4),
-        Text("error", prefix=2),
-    ]
-
-
-class FlyMQAuthResponseDoc(Message):
-    """In the order of the document, which no server writes."""
-
-    name = "FlyMQ AUTH reply of the document"
-    announced = {"opcode": OpCode.AUTH_RESPONSE}
-    fields_desc = [
-        Bool("success", 1),
-        Text("error", prefix=2),
-        Text("username", prefix=2),
-        Array("roles", Text("role", prefix=2), prefix=4),
-    ]
-
-
-class FlyMQAuthRefusedDoc(Message):
-    """A refused login in the order of the document."""
-
-    name = "FlyMQ AUTH reply of the document, refused"
-    announced = {"opcode": OpCode.AUTH_RESPONSE}
-    fields_desc = [
-        Bool("success", equals=0),
-        Text("error", prefix=2),
-        Text("username", prefix=2),
-        Array("roles", Text("role", prefix=2), prefix=4),
-    ]
-
-
-class FlyMQWhoAmI(FlyMQEmpty):
-    """Asks without saying more."""
-
-    name = "FlyMQ WHOAMI"
-
-
-class FlyMQWhoAmIReply(FlyMQAuthResponse):
-    """Who one is; no success means nobody."""
-
-    name = "FlyMQ WHOAMI reply"
-
-
-class FlyMQUserCreate(Message):
-    """A new account."""
-
-    name = "FlyMQ USER_CREATE"
-    fields_desc = [
-        Text("username", prefix=2),
-        Text("password", prefix=2, secret=True),
-        Text("old_password", prefix=2, secret=True),
-        Array("roles", Text("role", prefix=2), prefix=4),
-        Bool("enabled", 1),
-    ]
-
-
-class FlyMQUserCreateShort(Message):
-    """binary.go:2131: the last byte may be absent, but only behind a role."""
-
-    name = "FlyMQ USER_CREATE without enabled"
-    fields_desc = [
-        Text("username", prefix=2),
-        Text("password", prefix=2, secret=True),
-        Text("old_password", prefix=2, secret=True),
-        Array("roles", Text("role", prefix=2), prefix=4, not_empty=True),
-    ]
-
-
-class FlyMQUser(Message):
-    """An account."""
-
-    name = "FlyMQ user"
-    fields_desc = [
-        Text("username", prefix=2),
-        Array("roles", Text("role", prefix=2), prefix=4),
-        Array("permissions", Text("permission", prefix=2), prefix=4),
-        Bool("enabled", 1),
-        I64("created_at_s", unit="s"),
-        I64("updated_at_s", unit="s"),
-    ]
-
-
-class FlyMQUserCreateReply(FlyMQUser):
-    """The account."""
-
-    name = "FlyMQ USER_CREATE reply"
-
-
-class FlyMQUserDelete(Message):
-    """Removes an account."""
-
-    name = "FlyMQ USER_DELETE"
-    fields_desc = [Text("username", prefix=2)]
-
-
-class FlyMQUserDeleteReply(FlyMQOutcome):
-    """The message is the user's name."""
-
-    name = "FlyMQ USER_DELETE reply"
-
-
-class FlyMQUserUpdate(FlyMQUserCreate):
-    """Other roles, or switched on or off."""
-
-    name = "FlyMQ USER_UPDATE"
-
-
-class FlyMQUserUpdateShort(FlyMQUserCreateShort):
-    """As FlyMQUserCreateShort."""
-
-    name = "FlyMQ USER_UPDATE without enabled"
-
-
-class FlyMQUserUpdateReply(FlyMQOutcome):
-    """The message is the user's name."""
-
-    name = "FlyMQ USER_UPDATE reply"
-
-
-class FlyMQUserList(FlyMQEmpty):
-    """Asks without saying more."""
-
-    name = "FlyMQ USER_LIST"
-
-
-class FlyMQUserListReply(Message):
-    """Accounts."""
-
-    name = "FlyMQ USER_LIST reply"
-    fields_desc = [Array("users", FlyMQUser, prefix=4)]
-
-
-class FlyMQUserGet(Message):
-    """Asks for an account."""
-
-    name = "FlyMQ USER_GET"
-    fields_desc = [Text("username", prefix=2)]
-
-
-class FlyMQUserGetReply(FlyMQUser):
-    """The account, with its permissions."""
-
-    name = "FlyMQ USER_GET reply"
-
-
-class FlyMQAclSet(Message):
-    """Who may use a topic."""
-
-    name = "FlyMQ ACL_SET"
-    fields_desc = [
-        Text("topic", prefix=2),
-        Bool("public"),
-        Array("allowed_users", Text("user", prefix=2), prefix=4),
-        Array("allowed_roles", Text("role", prefix=2), prefix=4),
-    ]
-
-
-class FlyMQAclSetReply(Message):
-    """Done."""
-
-    name = "FlyMQ ACL_SET reply"
-    fields_desc = [Bool("success", 1), Text("topic", prefix=2)]
-
-
-class FlyMQAclGet(Message):
-    """Asks who may use a topic."""
-
-    name = "FlyMQ ACL_GET"
-    fields_desc = [Text("topic", prefix=2)]
-
-
-class FlyMQAclGetReply(Message):
-    """Who may use a topic."""
-
-    name = "FlyMQ ACL_GET reply"
-    fields_desc = [
-        Text("topic", prefix=2),
-        Bool("exists"),
-        Bool("public"),
-        Bool("default_public"),
-        Array("allowed_users", Text("user", prefix=2), prefix=4),
-        Array("allowed_roles", Text("role", prefix=2), prefix=4),
-    ]
-
-
-class FlyMQAclDelete(Message):
-    """Back to the default."""
-
-    name = "FlyMQ ACL_DELETE"
-    fields_desc = [Text("topic", prefix=2)]
-
-
-class FlyMQAclDeleteReply(Message):
-    """Done."""
-
-    name = "FlyMQ ACL_DELETE reply"
-    fields_desc = [Bool("success", 1), Text("topic", prefix=2)]
-
-
-class FlyMQAclList(FlyMQEmpty):
-    """Asks without saying more."""
-
-    name = "FlyMQ ACL_LIST"
-
-
-class FlyMQAcl(Message):
-    """The rights on a topic."""
-
-    name = "FlyMQ ACL"
-    fields_desc = [
-        Text("topic", prefix=2),
-        Bool("exists", 1),
-        Bool("public"),
-        Array("allowed_users", Text("user", prefix=2), prefix=4),
-        Array("allowed_roles", Text("role", prefix=2), prefix=4),
-    ]
-
-
-class FlyMQAclListReply(Message):
-    """All rights that are stored, and the default."""
-
-    name = "FlyMQ ACL_LIST reply"
-    fields_desc = [Array("acls", FlyMQAcl, prefix=4), Bool("default_public")]
-
-
-class FlyMQPasswordChange(FlyMQUserCreate):
-    """``password`` is the new one."""
-
-    name = "FlyMQ PASSWORD_CHANGE"
-
-
-class FlyMQPasswordChangeShort(FlyMQUserCreateShort):
-    """As FlyMQUserCreateShort."""
-
-    name = "FlyMQ PASSWORD_CHANGE without enabled"
-
-
-class FlyMQPasswordChangeReply(FlyMQOutcome):
-    """The message is the user's name."""
-
-    name = "FlyMQ PASSWORD_CHANGE reply"
-
-
-class FlyMQRoleList(FlyMQEmpty):
-    """Asks without saying more."""
-
-    name = "FlyMQ ROLE_LIST"
-
-
-class FlyMQRole(Message):
-    """A role and what it may."""
-
-    name = "FlyMQ role"
-    fields_desc = [
-        Text("name_", prefix=2),
-        Array("permissions", Text("permission", prefix=2), prefix=4),
-        Text("description", prefix=2),
-    ]
-
-
-class FlyMQRoleListReply(Message):
-    """Roles; the names alone are in ``roles``, see ``derive``."""
-
-    name = "FlyMQ ROLE_LIST reply"
-    fields_desc = [Array("roles", FlyMQRole, prefix=4, column="role_list")]
-
-
-class FlyMQAuditQuery(Message):
-    """Asks for events; times are seconds, 0 is open."""
-
-    name = "FlyMQ AUDIT_QUERY"
-    fields_desc = [
-        I64("start_time_s", unit="s"),
-        I64("end_time_s", unit="s"),
-        Array("event_types", Text("type", prefix=2), prefix=4),
-        Text("user", prefix=2),
-        Text("resource", prefix=2),
-        Text("result", prefix=2),
-        Text("search", prefix=2),
-        I32("limit"),
-        I32("offset", column="page_offset"),  # shown as ``offset``, see derive
-    ]
-
-
-class FlyMQAuditQueryJava(Message):
-    """As Java numbers and writes it (java FlyMQClient.java:1370-1419); no server handles it."""
-
-    name = "FlyMQ AUDIT_QUERY of Java"
-    fields_desc = [
-        I64("start_time_s", unit="s"),
-        I64("end_time_s", unit="s"),
-        Array("event_types", Text("type", prefix=2), prefix=2),
-        Text("user", prefix=2),
-        Text("resource", prefix=2),
-        Text("result", prefix=2),
-        Text("search", prefix=2),
-        I32("limit"),  # u32 there, in the column of the server's i32
-        I32("offset", column="page_offset"),
-    ]
-
-
-class FlyMQDetail(Message):
-    """A detail of an event."""
-
-    name = "FlyMQ detail"
-    fields_desc = [Text("key", prefix=2), Text("value", prefix=2)]
-
-
-class FlyMQEvent(Message):
-    """What happened."""
-
-    name = "FlyMQ event"
-    fields_desc = [
-        Text("id", prefix=2),
-        I64("timestamp_ms", unit="ms"),
-        Text("type", prefix=2),
-        Text("user", prefix=2),
-        Text("client_ip", prefix=2),
-        Text("resource", prefix=2),
-        Text("action", prefix=2),
-        Text("result", prefix=2),
-        Text("node_id", prefix=2),
-        Array("details", FlyMQDetail, prefix=4),
-    ]
-
-
-class FlyMQEventEntry(Message):
-    """An event behind its length."""
-
-    name = "FlyMQ event entry"
-    fields_desc = [Nested("event", FlyMQEvent, prefix=4)]
-
-
-class FlyMQAuditQueryReply(Message):
-    """Events, newest first."""
-
-    name = "FlyMQ AUDIT_QUERY reply"
-    fields_desc = [Array("events", FlyMQEventEntry, prefix=4), I32("total_count"), Bool("has_more")]
-
-
-class FlyMQAuditExport(Message):
-    """Asks for events as text; limit and offset of the query are ignored."""
-
-    name = "FlyMQ AUDIT_EXPORT"
-    fields_desc = [Nested("query", FlyMQAuditQuery, prefix=4), Text("format", prefix=2)]
-
-
-class FlyMQAuditExportJava(Message):
-    """As Java numbers and writes it (java FlyMQClient.java:1496-1546); no server handles it."""
-
-    name = "FlyMQ AUDIT_EXPORT of Java"
-    fields_desc = [
-        Text("format", prefix=2),
-        I64("start_time_s", unit="s"),
-        I64("end_time_s", unit="s"),
-        Array("event_types", Text("type", prefix=2), prefix=2),
-        Text("user", prefix=2),
-        Text("resource", prefix=2),
-        Text("result", prefix=2),
-        Text("search", prefix=2),
-    ]
-
-
-class FlyMQAuditExportReply(Message):
-    """Events as CSV or JSON."""
-
-    name = "FlyMQ AUDIT_EXPORT reply"
-    fields_desc = [Text("format", prefix=2), Bytes("data", prefix=4, body=True)]
-
-
-# The server's layout first, then the SDKs', then the server's with bytes behind (protocol notes, section 9).
-_REQUESTS: Mapping[OpCode, Sequence[Variant | type]] = {
-    OpCode.PRODUCE: (FlyMQProduce,),
-    OpCode.CONSUME: (FlyMQConsume,),
-    OpCode.CREATE_TOPIC: (FlyMQCreateTopic,),
-    OpCode.METADATA: (FlyMQMetadata,),
-    OpCode.SUBSCRIBE: (FlyMQSubscribe, Variant(FlyMQSubscribeDoc, "doc")),
-    OpCode.COMMIT: (FlyMQCommit,),
-    OpCode.FETCH: (FlyMQFetch, FlyMQFetchUnfiltered),
-    OpCode.LIST_TOPICS: (FlyMQListTopics,),
-    OpCode.DELETE_TOPIC: (FlyMQDeleteTopic,),
-    OpCode.CONSUME_ZERO_COPY: (FlyMQConsumeZeroCopy,),
-    OpCode.FETCH_BINARY: (FlyMQFetchBinary, FlyMQFetchUnfiltered),
-    OpCode.REGISTER_SCHEMA: (FlyMQRegisterSchema,),
-    OpCode.GET_SCHEMA: (FlyMQGetSchema,),
-    OpCode.LIST_SCHEMAS: (FlyMQListSchemas, FlyMQListSchemasAll),
-    OpCode.VALIDATE_SCHEMA: (FlyMQValidateSchema,),
-    OpCode.PRODUCE_WITH_SCHEMA: (FlyMQProduceWithSchema, Variant(FlyMQProduceWithSchemaPython, "python")),
-    OpCode.DELETE_SCHEMA: (FlyMQDeleteSchema,),
-    OpCode.FETCH_DLQ: (FlyMQFetchDlq,),
-    OpCode.REPLAY_DLQ: (FlyMQReplayDlq, Variant(FlyMQReplayDlqPython, "python")),
-    OpCode.PURGE_DLQ: (FlyMQPurgeDlq,),
-    OpCode.PRODUCE_DELAYED: (FlyMQProduceDelayed,),
-    OpCode.PRODUCE_WITH_TTL: (FlyMQProduceWithTtl,),
-    OpCode.TXN_BEGIN: (FlyMQTxnBegin,),
-    OpCode.TXN_COMMIT: (FlyMQTxnCommit,),
-    OpCode.TXN_ROLLBACK: (FlyMQTxnRollback,),
-    OpCode.TXN_PRODUCE: (FlyMQTxnProduce,),
-    OpCode.CLUSTER_JOIN: (FlyMQClusterJoin,),
-    OpCode.CLUSTER_LEAVE: (FlyMQClusterLeave,),
-    OpCode.CLUSTER_METADATA: (FlyMQClusterMetadata,),
-    OpCode.GET_OFFSET: (FlyMQGetOffset,),
-    OpCode.RESET_OFFSET: (FlyMQResetOffset, Variant(FlyMQResetOffsetJava, "java")),
-    OpCode.LIST_GROUPS: (FlyMQListGroups,),
-    OpCode.DESCRIBE_GROUP: (FlyMQDescribeGroup, Variant(FlyMQDescribeGroupJava, "java")),
-    OpCode.GET_LAG: (FlyMQGetLag,),
-    OpCode.DELETE_GROUP: (FlyMQDeleteGroup, Variant(FlyMQDeleteGroupJava, "java")),
-    OpCode.AUTH: (FlyMQAuth,),
-    OpCode.WHOAMI: (FlyMQWhoAmI,),
-    OpCode.USER_CREATE: (FlyMQUserCreate, FlyMQUserCreateShort),
-    OpCode.USER_DELETE: (FlyMQUserDelete,),
-    OpCode.USER_UPDATE: (FlyMQUserUpdate, FlyMQUserUpdateShort),
-    OpCode.USER_LIST: (FlyMQUserList,),
-    OpCode.USER_GET: (FlyMQUserGet,),
-    OpCode.ACL_SET: (FlyMQAclSet,),
-    OpCode.ACL_GET: (FlyMQAclGet,),
-    OpCode.ACL_DELETE: (FlyMQAclDelete,),
-    OpCode.ACL_LIST: (FlyMQAclList,),
-    OpCode.PASSWORD_CHANGE: (FlyMQPasswordChange, FlyMQPasswordChangeShort),
-    OpCode.ROLE_LIST: (FlyMQRoleList,),
-    OpCode.AUDIT_QUERY: (FlyMQAuditQuery,),
-    OpCode.AUDIT_EXPORT: (FlyMQAuditExport,),
-    # Java writes these; Python builds the same bytes and fails before it sends them.
-    OpCode.SDK_AUDIT_QUERY: (Variant(FlyMQAuditQueryJava, "java"),),
-    OpCode.SDK_AUDIT_EXPORT: (Variant(FlyMQAuditExportJava, "java"),),
+    fields_desc = [*FlyMQ.fields_desc[:-1], Length("length", at_most=MAX_MESSAGE_SIZE)]
+
+
+# -- how the bodies are described
+#
+# Each call makes a layer class: its operation, what it is, its fields in wire order. The class is named after the
+# operation; Reply and the variant are appended. Variants of an operation are tried in the order of this file: the
+# server's, the SDKs', then the server's with bytes behind the last field (protocol notes, 9).
+
+Bodies = dict[int, list[Variant | type]]
+_REQUESTS: Bodies = {}
+_REPLIES: Bodies = {}
+_CLIENT_ONLY = frozenset({OpCode.AUTH})
+_SERVER_ONLY = frozenset({OpCode.AUTH_RESPONSE, OpCode.ERROR})
+_VARIANTS = {
+    "doc": ("Doc", " of the document"),
+    "legacy": ("Legacy", " of an older server"),
+    "python": ("Python", " of the SDKs"),
+    "java": ("Java", " of Java"),
 }
-_LEGACY = Variant(FlyMQProduceReplyLegacy, "legacy")
-_LOGIN = (
-    FlyMQAuthRefused,
-    Variant(FlyMQAuthRefusedDoc, "doc"),
-    FlyMQAuthResponse,
-    Variant(FlyMQAuthResponseDoc, "doc"),
+"""What the names and titles of a dialect's classes end with."""
+
+
+_message = partial(message_class, __name__)
+
+
+def _body(
+    bodies: Bodies,
+    ops: OpCode | Sequence[OpCode],
+    about: str,
+    *fields: Kind,
+    dialect: str | None = None,
+    variant: tuple[str, str] = ("", ""),
+    name: str | None = None,
+    **more: Any,
+) -> type[Message]:
+    """The class of a body, appended to the variants of its operations. The first operation gives the name."""
+    ops = [ops] if isinstance(ops, OpCode) else ops
+    word, title = NAMES[ops[0]].title().replace("_", ""), NAMES[ops[0]]
+    if bodies is _REPLIES and ops[0] not in _SERVER_ONLY:
+        word, title = f"{word}Reply", f"{title} reply"
+    end, words = variant if any(variant) or dialect is None else _VARIANTS[dialect]
+    made = _message(name or f"FlyMQ{word}{end}", f"FlyMQ {title}{words}", about, *fields, **more)
+    for op in ops:
+        bodies.setdefault(op, []).append(made if dialect is None else Variant(made, dialect))
+    return made
+
+
+_request = partial(_body, _REQUESTS)
+_reply = partial(_body, _REPLIES)
+
+_TOPIC = Text("topic", prefix=2)
+_GROUP = Text("group_id", prefix=2)
+_PARTITION = I32("partition")
+_OFFSET = U64("offset")
+_MAX_MESSAGES = I32("max_messages", 10)
+_KEY = Bytes("key", prefix=4)
+_VALUE = Bytes("value", prefix=4, body=True)
+_DATA = Bytes("data", prefix=4, body=True)
+_SUCCESS, _REFUSED = Bool("success", 1), Bool("success", equals=0)
+_MESSAGE = Text("message", prefix=2)
+_ERROR = Text("error", prefix=2)
+_MODE = Text("mode", prefix=1)  # binary.go:920-922: one byte of length, the document has two
+_TXN_ID = Text("txn_id", prefix=2)
+_VERSION = U32("version")
+_SCHEMA = (Text("name_", prefix=2), Text("type", prefix=1))
+_USERNAME = Text("username", prefix=2)
+_ROLES, _ROLES_SHORT = (Array("roles", Text("role", prefix=n), prefix=4) for n in (2, 1))
+_PERMISSIONS = Array("permissions", Text("permission", prefix=2), prefix=4)
+_ALLOWED = (
+    Array("allowed_users", Text("user", prefix=2), prefix=4),
+    Array("allowed_roles", Text("role", prefix=2), prefix=4),
 )
-_REPLIES: Mapping[OpCode, Sequence[Variant | type]] = {
-    OpCode.PRODUCE: (FlyMQProduceReply, _LEGACY),
-    OpCode.CONSUME: (FlyMQConsumeReply,),
-    OpCode.CREATE_TOPIC: (FlyMQCreateTopicReply, Variant(FlyMQCreateTopicReplyDoc, "doc")),
-    OpCode.SUBSCRIBE: (FlyMQSubscribeReply,),
-    OpCode.COMMIT: (FlyMQCommitReply,),
-    OpCode.FETCH: (FlyMQFetchReply, Variant(FlyMQFetchReplyDoc, "doc")),
-    OpCode.LIST_TOPICS: (FlyMQListTopicsReply,),
-    OpCode.DELETE_TOPIC: (FlyMQDeleteTopicReply,),
-    OpCode.CONSUME_ZERO_COPY: (FlyMQConsumeZeroCopyReply,),
-    OpCode.FETCH_BINARY: (FlyMQFetchBinaryReply, Variant(FlyMQFetchReplyDoc, "doc")),
-    OpCode.REGISTER_SCHEMA: (FlyMQRegisterSchemaReply,),
-    OpCode.GET_SCHEMA: (FlyMQGetSchemaReply,),
-    OpCode.LIST_SCHEMAS: (FlyMQListSchemasReply,),
-    OpCode.VALIDATE_SCHEMA: (FlyMQValidateSchemaReply,),
-    OpCode.PRODUCE_WITH_SCHEMA: (FlyMQProduceWithSchemaReply, _LEGACY),
-    OpCode.DELETE_SCHEMA: (FlyMQDeleteSchemaReply,),
-    OpCode.FETCH_DLQ: (FlyMQFetchDlqReply,),
-    OpCode.REPLAY_DLQ: (FlyMQReplayDlqReply,),
-    OpCode.PURGE_DLQ: (FlyMQPurgeDlqReply,),
-    OpCode.PRODUCE_DELAYED: (FlyMQProduceDelayedReply, _LEGACY),
-    OpCode.PRODUCE_WITH_TTL: (FlyMQProduceWithTtlReply, _LEGACY),
-    OpCode.TXN_BEGIN: (FlyMQTxnBeginReply,),
-    OpCode.TXN_COMMIT: (FlyMQTxnCommitReply,),
-    OpCode.TXN_ROLLBACK: (FlyMQTxnRollbackReply,),
-    OpCode.TXN_PRODUCE: (FlyMQTxnProduceReply, _LEGACY),
-    OpCode.CLUSTER_METADATA: (FlyMQClusterMetadataReply,),
-    OpCode.GET_OFFSET: (FlyMQGetOffsetReply,),
-    OpCode.RESET_OFFSET: (FlyMQResetOffsetReply,),
-    OpCode.LIST_GROUPS: (FlyMQListGroupsReply,),
-    OpCode.DESCRIBE_GROUP: (FlyMQDescribeGroupReply,),
-    OpCode.GET_LAG: (FlyMQGetLagReply,),
-    OpCode.DELETE_GROUP: (FlyMQDeleteGroupReply,),
-    OpCode.AUTH: _LOGIN,  # the document lists the reply under AUTH; the code sends AUTH_RESPONSE (server.go:2602)
-    OpCode.AUTH_RESPONSE: _LOGIN,
-    OpCode.WHOAMI: (FlyMQWhoAmIReply,),
-    OpCode.USER_CREATE: (FlyMQUserCreateReply,),
-    OpCode.USER_DELETE: (FlyMQUserDeleteReply,),
-    OpCode.USER_UPDATE: (FlyMQUserUpdateReply,),
-    OpCode.USER_LIST: (FlyMQUserListReply,),
-    OpCode.USER_GET: (FlyMQUserGetReply,),
-    OpCode.ACL_SET: (FlyMQAclSetReply,),
-    OpCode.ACL_GET: (FlyMQAclGetReply,),
-    OpCode.ACL_DELETE: (FlyMQAclDeleteReply,),
-    OpCode.ACL_LIST: (FlyMQAclListReply,),
-    OpCode.PASSWORD_CHANGE: (FlyMQPasswordChangeReply,),
-    OpCode.ROLE_LIST: (FlyMQRoleListReply,),
-    OpCode.AUDIT_QUERY: (FlyMQAuditQueryReply,),
-    OpCode.AUDIT_EXPORT: (FlyMQAuditExportReply,),
-    # By content, never by flags: the text form takes whatever the two with lengths do not fill.
-    OpCode.ERROR: (FlyMQErrorCoded, Variant(FlyMQErrorDoc, "doc"), FlyMQError),
-}
+_FORMAT = Text("format", prefix=2)
+
+FlyMQEmpty = _message("FlyMQEmpty", "FlyMQ empty", "No fields; the server ignores a payload.")
+FlyMQSuccess = _message("FlyMQSuccess", "FlyMQ success", "One byte; failures come as ERROR.", _SUCCESS)
+FlyMQOutcome = _message(
+    "FlyMQOutcome", "FlyMQ outcome", "Whether it was done, and a word or a reason.", _SUCCESS, _MESSAGE
+)
+FlyMQTxnOutcome = _message(
+    "FlyMQTxnOutcome", "FlyMQ transaction outcome", "A transaction, and whether the step was done.", _TXN_ID, _SUCCESS
+)
+
+# -- messages and topics
+
+FlyMQProduce = _request(OpCode.PRODUCE, "A message for a topic.", _TOPIC, _KEY, _VALUE, I32("partition", -1))
+FlyMQProduceReply = _reply(
+    OpCode.PRODUCE,
+    "RecordMetadata: where and when the message was stored.",
+    _TOPIC,
+    _PARTITION,
+    _OFFSET,
+    I64("timestamp_ms", unit="ms"),
+    I32("key_size", -1),
+    I32("value_size"),
+)
+FlyMQConsume = _request(OpCode.CONSUME, "Asks for the message at an offset.", _TOPIC, _PARTITION, _OFFSET)
+FlyMQConsumeReply = _reply(OpCode.CONSUME, "The message; a key of no bytes is no key.", _KEY, _VALUE)
+FlyMQCreateTopic = _request(OpCode.CREATE_TOPIC, "Makes a topic.", _TOPIC, I32("partitions", 1))
+FlyMQCreateTopicReply = _reply(OpCode.CREATE_TOPIC, "One byte (binary.go:872-877).", like=FlyMQSuccess)
+FlyMQCreateTopicReplyDoc = _reply(
+    OpCode.CREATE_TOPIC, "With the message that only the document has.", _SUCCESS, _MESSAGE, dialect="doc"
+)
+FlyMQMetadata = _request(OpCode.METADATA, "No server handles it; its reply has no layout.", _TOPIC)
+FlyMQSubscribe = _request(
+    OpCode.SUBSCRIBE, "Joins a group and asks where to start; nothing is pushed.", _TOPIC, _GROUP, _PARTITION, _MODE
+)
+FlyMQSubscribeDoc = _request(
+    OpCode.SUBSCRIBE,
+    "With the two-byte length of the document; the server takes it as an empty mode and extra bytes.",
+    _TOPIC,
+    _GROUP,
+    _PARTITION,
+    Text("mode", prefix=2),
+    dialect="doc",
+)
+FlyMQSubscribeReply = _reply(OpCode.SUBSCRIBE, "Where to start fetching.", _OFFSET)
+FlyMQCommit = _request(OpCode.COMMIT, "Stores a group's offset.", _TOPIC, _GROUP, _PARTITION, _OFFSET)
+FlyMQCommitReply = _reply(OpCode.COMMIT, "One byte.", like=FlyMQSuccess)
+
+_FETCH = (_TOPIC, _PARTITION, _OFFSET, _MAX_MESSAGES)
+FlyMQFetch = _request(
+    OpCode.FETCH,
+    "Asks for messages from an offset on; clients before d40a4ea send no filter.",
+    *_FETCH,
+    If(Text("filter", prefix=2), left=2),
+)
+FlyMQFetchBinary = _request(OpCode.FETCH_BINARY, "FETCH under another number.", like=FlyMQFetch)
+FlyMQFetchUnfiltered = _request(
+    (OpCode.FETCH, OpCode.FETCH_BINARY),
+    "binary.go:688-695: a filter that overruns the payload is ignored.",
+    *_FETCH,
+    variant=("Unfiltered", " without a filter"),
+)
+FlyMQRecord = _message(
+    "FlyMQRecord",
+    "FlyMQ record",
+    "A message of a fetch reply: its offset comes first (binary.go:713-760).",
+    _OFFSET,
+    _KEY,
+    _VALUE,
+)
+FlyMQRecordDoc = _message(
+    "FlyMQRecordDoc",
+    "FlyMQ record of the document",
+    "A message of a fetch reply as the document has it: its offset comes last.",
+    _KEY,
+    _VALUE,
+    _OFFSET,
+)
+FlyMQFetchReply = _reply(
+    OpCode.FETCH,
+    "Messages; where to go on comes before them (binary.go:713-760).",
+    U32("message_count"),
+    U64("next_offset"),
+    Array("records", FlyMQRecord, count="message_count"),
+)
+FlyMQFetchBinaryReply = _reply(OpCode.FETCH_BINARY, "Messages, as in FETCH.", like=FlyMQFetchReply)
+FlyMQFetchReplyDoc = _reply(
+    (OpCode.FETCH, OpCode.FETCH_BINARY),
+    "Messages in the order of the document, which no server writes.",
+    U32("message_count"),
+    Array("records", FlyMQRecordDoc, count="message_count"),
+    U64("next_offset"),
+    dialect="doc",
+)
+
+FlyMQListTopics = _request(OpCode.LIST_TOPICS, "Asks without saying more.", like=FlyMQEmpty)
+FlyMQListTopicsReply = _reply(OpCode.LIST_TOPICS, "Names, sorted.", Array("topics", Text("topic", prefix=2), prefix=4))
+FlyMQDeleteTopic = _request(OpCode.DELETE_TOPIC, "Removes a topic.", _TOPIC)
+FlyMQDeleteTopicReply = _reply(OpCode.DELETE_TOPIC, "One byte.", like=FlyMQSuccess)
+FlyMQConsumeZeroCopy = _request(OpCode.CONSUME_ZERO_COPY, "CONSUME for large values.", like=FlyMQConsume)
+FlyMQConsumeZeroCopyReply = _reply(
+    OpCode.CONSUME_ZERO_COPY,
+    "The message; from 65,536 bytes on the value holds the stored record, see ``derive``.",
+    like=FlyMQConsumeReply,
+)
+# By content, never by flags: the text form takes whatever the two with lengths do not fill.
+FlyMQErrorCoded = _reply(
+    OpCode.ERROR,
+    "An error with a code (server.go:3341-3347).",
+    I32("code", 1),
+    _MESSAGE,
+    variant=("Coded", " with a code"),
+)
+FlyMQErrorDoc = _reply(
+    OpCode.ERROR, "An error as the document has it, from servers before 426e750.", _REFUSED, _MESSAGE, dialect="doc"
+)
+FlyMQError = _reply(OpCode.ERROR, "An error as bare text: most are.", GreedyText("message"))
+
+# -- schemas
+
+FlyMQRegisterSchema = _request(
+    OpCode.REGISTER_SCHEMA, "Stores a schema under a name.", *_SCHEMA, Bytes("schema", prefix=4)
+)
+FlyMQRegisterSchemaReply = _reply(OpCode.REGISTER_SCHEMA, "What was stored, and its version.", *_SCHEMA, _VERSION)
+FlyMQGetSchema = _request(OpCode.GET_SCHEMA, "Asks for a version of a schema, 0 for the latest.", _TOPIC, _VERSION)
+FlyMQGetSchemaReply = _reply(
+    OpCode.GET_SCHEMA,
+    "A schema.",
+    Text("id", prefix=2),
+    _TOPIC,
+    _VERSION,
+    Text("type", prefix=1),
+    Text("definition", prefix=4),
+    Text("compatibility", prefix=1),
+)
+FlyMQListSchemas = _request(
+    OpCode.LIST_SCHEMAS, "Asks for the schemas of a topic, or all.", If(Text("topic", prefix=2), left=2)
+)
+FlyMQListSchemasAll = _request(
+    OpCode.LIST_SCHEMAS,
+    "binary.go:1675-1684: a topic that cannot be read means all.",
+    like=FlyMQEmpty,
+    variant=("All", " without a topic"),
+)
+FlyMQSchema = _message("FlyMQSchema", "FlyMQ schema", "A schema of a list; the name is its id.", *_SCHEMA, _VERSION)
+FlyMQListSchemasReply = _reply(OpCode.LIST_SCHEMAS, "Schemas.", Array("schemas", FlyMQSchema, prefix=4))
+FlyMQValidateSchema = _request(
+    OpCode.VALIDATE_SCHEMA,
+    "Asks whether a message fits a schema.",
+    Text("name_", prefix=2),
+    Bytes("message", prefix=4, column="data", body=True),
+)
+FlyMQValidateSchemaReply = _reply(
+    OpCode.VALIDATE_SCHEMA,
+    "Whether it fits, and why not.",
+    Bool("valid"),
+    Array("errors", Text("error", prefix=2), prefix=4),
+)
+_SCHEMA_NAME = Text("schema_name", prefix=2)
+FlyMQProduceWithSchema = _request(
+    OpCode.PRODUCE_WITH_SCHEMA, "A message to be checked first.", _TOPIC, _SCHEMA_NAME, _DATA
+)
+FlyMQProduceWithSchemaPython = _request(
+    OpCode.PRODUCE_WITH_SCHEMA,
+    "As the Python and Java SDKs write it (py binary.py:920-933); the server refuses it.",
+    _TOPIC,
+    _DATA,
+    _SCHEMA_NAME,
+    dialect="python",
+)
+FlyMQProduceWithSchemaReply = _reply(
+    OpCode.PRODUCE_WITH_SCHEMA, "RecordMetadata; the partition is always 0.", like=FlyMQProduceReply
+)
+FlyMQDeleteSchema = _request(OpCode.DELETE_SCHEMA, "Removes a version of a schema.", _TOPIC, _VERSION)
+FlyMQDeleteSchemaReply = _reply(OpCode.DELETE_SCHEMA, "Done.", like=FlyMQOutcome)
+
+# -- dead letters, delays, transactions
+
+FlyMQFetchDlq = _request(OpCode.FETCH_DLQ, "Asks for the dead letters of a topic.", _TOPIC, _MAX_MESSAGES)
+FlyMQDeadLetter = _message(
+    "FlyMQDeadLetter",
+    "FlyMQ dead letter",
+    "A dead letter.",
+    Text("id", prefix=2),
+    Bytes("data", prefix=4),
+    _ERROR,
+    I32("retries"),
+)
+FlyMQFetchDlqReply = _reply(OpCode.FETCH_DLQ, "Dead letters.", Array("messages", FlyMQDeadLetter, prefix=4))
+FlyMQReplayDlq = _request(OpCode.REPLAY_DLQ, "Sends a dead letter again.", _TOPIC, Text("message_id", prefix=2))
+FlyMQReplayDlqPython = _request(
+    OpCode.REPLAY_DLQ,
+    "re_inject_dlq of Python and Java (py client.py:384-403): by offset, where the server reads an empty id.",
+    _TOPIC,
+    U64("offset", at_most=MAX_REINJECTED_OFFSET),
+    dialect="python",
+    variant=("Python", " by offset"),
+)
+FlyMQReplayDlqReply = _reply(OpCode.REPLAY_DLQ, "Done, or why not.", like=FlyMQOutcome)
+FlyMQPurgeDlq = _request(OpCode.PURGE_DLQ, "Drops the dead letters of a topic.", _TOPIC)
+FlyMQPurgeDlqReply = _reply(OpCode.PURGE_DLQ, "Done, or why not.", like=FlyMQOutcome)
+FlyMQProduceDelayed = _request(
+    OpCode.PRODUCE_DELAYED, "A message for later.", _TOPIC, _DATA, I64("delay_ms", unit="ms")
+)
+FlyMQProduceDelayedReply = _reply(
+    OpCode.PRODUCE_DELAYED, "RecordMetadata; the offset is 0 while it is not known.", like=FlyMQProduceReply
+)
+FlyMQProduceWithTtl = _request(
+    OpCode.PRODUCE_WITH_TTL, "A message that expires.", _TOPIC, _DATA, I64("ttl_ms", unit="ms")
+)
+FlyMQProduceWithTtlReply = _reply(OpCode.PRODUCE_WITH_TTL, "RecordMetadata.", like=FlyMQProduceReply)
+FlyMQTxnBegin = _request(OpCode.TXN_BEGIN, "Asks without saying more.", like=FlyMQEmpty)
+FlyMQTxnBeginReply = _reply(OpCode.TXN_BEGIN, "The new transaction.", like=FlyMQTxnOutcome)
+FlyMQTxnCommit = _request(OpCode.TXN_COMMIT, "Ends a transaction.", _TXN_ID)
+FlyMQTxnCommitReply = _reply(OpCode.TXN_COMMIT, "Whether it was committed.", like=FlyMQTxnOutcome)
+FlyMQTxnRollback = _request(OpCode.TXN_ROLLBACK, "Takes a transaction back.", _TXN_ID)
+FlyMQTxnRollbackReply = _reply(OpCode.TXN_ROLLBACK, "Whether it was taken back.", like=FlyMQTxnOutcome)
+FlyMQTxnProduce = _request(OpCode.TXN_PRODUCE, "A message of a transaction.", _TXN_ID, _TOPIC, _DATA)
+FlyMQTxnProduceReply = _reply(
+    OpCode.TXN_PRODUCE, "RecordMetadata; the offset is 0 until the commit.", like=FlyMQProduceReply
+)
+FlyMQProduceReplyLegacy = _reply(
+    (
+        OpCode.PRODUCE,
+        OpCode.PRODUCE_WITH_SCHEMA,
+        OpCode.PRODUCE_DELAYED,
+        OpCode.PRODUCE_WITH_TTL,
+        OpCode.TXN_PRODUCE,
+    ),
+    "What servers before 60a0b57 answer: RecordMetadata is never this short.",
+    _OFFSET,
+    _PARTITION,
+    dialect="legacy",
+)
+
+# -- cluster and groups
+
+FlyMQClusterJoin = _request(OpCode.CLUSTER_JOIN, "No server handles it.", Text("peer", prefix=2))
+FlyMQClusterLeave = _request(OpCode.CLUSTER_LEAVE, "Empty; no server handles it.", like=FlyMQEmpty)
+FlyMQClusterMetadata = _request(
+    OpCode.CLUSTER_METADATA,
+    "Asks who leads what; an empty topic or none is all.",
+    If(Text("topic", prefix=2), left=1),
+)
+FlyMQPartition = _message(
+    "FlyMQPartition",
+    "FlyMQ partition",
+    "A partition and its nodes.",
+    _PARTITION,
+    Text("leader_id", prefix=2),
+    Text("leader_addr", prefix=2),
+    U64("epoch"),
+    Text("state", prefix=2),
+    Array("replicas", Text("node_id", prefix=2), prefix=4),
+    Array("isr", Text("node_id", prefix=2), prefix=4),
+)
+FlyMQTopicPartitions = _message(
+    "FlyMQTopicPartitions",
+    "FlyMQ topic partitions",
+    "A topic and its partitions.",
+    _TOPIC,
+    Array("partitions", FlyMQPartition, prefix=4),
+)
+FlyMQClusterMetadataReply = _reply(
+    OpCode.CLUSTER_METADATA,
+    "Topics with their partitions; the names alone are in ``topics``, see ``derive``.",
+    Text("cluster_id", prefix=2),
+    Array("topics", FlyMQTopicPartitions, prefix=4, column="topic_partitions"),
+)
+FlyMQGetOffset = _request(OpCode.GET_OFFSET, "Asks for a group's offset.", _TOPIC, _GROUP, _PARTITION)
+FlyMQGetOffsetReply = _reply(OpCode.GET_OFFSET, "The committed offset.", _OFFSET)
+FlyMQResetOffset = _request(
+    OpCode.RESET_OFFSET,
+    "Moves a group.",
+    _TOPIC,
+    _GROUP,
+    _PARTITION,
+    _MODE,
+    If(U64("offset"), when="mode", equals=b"offset"),
+)
+FlyMQResetOffsetJava = _request(
+    OpCode.RESET_OFFSET,
+    "With the offset whatever the mode (java BinaryProtocol.java:899-914); the server ignores it.",
+    _TOPIC,
+    _GROUP,
+    _PARTITION,
+    _MODE,
+    _OFFSET,
+    dialect="java",
+)
+FlyMQResetOffsetReply = _reply(OpCode.RESET_OFFSET, "One byte.", like=FlyMQSuccess)
+FlyMQGroupOffset = _message("FlyMQGroupOffset", "FlyMQ group offset", "A committed offset.", _PARTITION, _OFFSET)
+FlyMQGroup = _message(
+    "FlyMQGroup",
+    "FlyMQ group",
+    "A group; its members are open connections.",
+    _TOPIC,
+    _GROUP,
+    U32("members"),
+    Array("offsets", FlyMQGroupOffset, prefix=4),
+)
+FlyMQListGroups = _request(OpCode.LIST_GROUPS, "Asks without saying more.", like=FlyMQEmpty)
+FlyMQListGroupsReply = _reply(OpCode.LIST_GROUPS, "Groups.", Array("groups", FlyMQGroup, prefix=4))
+FlyMQDescribeGroup = _request(OpCode.DESCRIBE_GROUP, "Asks for one group.", _TOPIC, _GROUP)
+FlyMQDescribeGroupJava = _request(
+    OpCode.DESCRIBE_GROUP,
+    "Without a topic (java BinaryProtocol.java:971-973); the server refuses it.",
+    _GROUP,
+    dialect="java",
+)
+FlyMQDescribeGroupReply = _reply(OpCode.DESCRIBE_GROUP, "The group.", like=FlyMQGroup)
+FlyMQGetLag = _request(OpCode.GET_LAG, "Asks how far a group is behind.", _TOPIC, _GROUP, _PARTITION)
+FlyMQGetLagReply = _reply(
+    OpCode.GET_LAG,
+    "How far a group is behind.",
+    U64("current_offset"),
+    U64("committed_offset"),
+    U64("latest_offset"),
+    U64("lag"),
+)
+FlyMQDeleteGroup = _request(OpCode.DELETE_GROUP, "Removes a group.", _TOPIC, _GROUP)
+FlyMQDeleteGroupJava = _request(
+    OpCode.DELETE_GROUP,
+    "Without a topic (java BinaryProtocol.java:1001-1003); the server refuses it.",
+    _GROUP,
+    dialect="java",
+)
+FlyMQDeleteGroupReply = _reply(OpCode.DELETE_GROUP, "One byte.", like=FlyMQSuccess)
+
+# -- logins
+
+_AS_LOGIN = {"opcode": OpCode.AUTH_RESPONSE}
+# The document lists the reply under AUTH; the code sends AUTH_RESPONSE (server.go:2602).
+_LOGIN = (OpCode.AUTH_RESPONSE, OpCode.AUTH)
+FlyMQAuth = _request(OpCode.AUTH, "The password, in the clear.", _USERNAME, Text("password", prefix=2, secret=True))
+FlyMQAuthRefused = _reply(
+    _LOGIN,
+    "A refused login names no user. Tried first: the document's refusal would else give its error as a name.",
+    _REFUSED,
+    Text("username", prefix=2, at_most=0),
+    _ROLES_SHORT,
+    _ERROR,
+    name="FlyMQAuthRefused",
+    variant=("", ", refused"),
+    announced=_AS_LOGIN,
+)
+FlyMQAuthRefusedDoc = _reply(
+    _LOGIN[::-1],
+    "A refused login in the order of the document.",
+    _REFUSED,
+    _ERROR,
+    _USERNAME,
+    _ROLES,
+    name="FlyMQAuthRefusedDoc",
+    dialect="doc",
+    variant=("", " of the document, refused"),
+    announced=_AS_LOGIN,
+)
+FlyMQAuthResponse = _reply(
+    _LOGIN,
+    "Who one is now; the error is the last field and the roles have lengths of one byte (binary.go:1364-1403).",
+    _SUCCESS,
+    _USERNAME,
+    _ROLES_SHORT,
+    _ERROR,
+    announced=_AS_LOGIN,
+)
+FlyMQAuthResponseDoc = _reply(
+    _LOGIN[::-1],
+    "In the order of the document, which no server writes.",
+    _SUCCESS,
+    _ERROR,
+    _USERNAME,
+    _ROLES,
+    name="FlyMQAuthResponseDoc",
+    dialect="doc",
+    announced=_AS_LOGIN,
+)
+FlyMQWhoAmI = _request(OpCode.WHOAMI, "Asks without saying more.", name="FlyMQWhoAmI", like=FlyMQEmpty)
+FlyMQWhoAmIReply = _reply(
+    OpCode.WHOAMI, "Who one is; no success means nobody.", name="FlyMQWhoAmIReply", like=FlyMQAuthResponse
+)
+
+# -- accounts and rights
+
+_ACCOUNT = (_USERNAME, Text("password", prefix=2, secret=True), Text("old_password", prefix=2, secret=True))
+_NO_ENABLED = ("Short", " without enabled")
+FlyMQUser = _message(
+    "FlyMQUser",
+    "FlyMQ user",
+    "An account.",
+    _USERNAME,
+    _ROLES,
+    _PERMISSIONS,
+    Bool("enabled", 1),
+    I64("created_at_s", unit="s"),
+    I64("updated_at_s", unit="s"),
+)
+FlyMQUserCreate = _request(OpCode.USER_CREATE, "A new account.", *_ACCOUNT, _ROLES, Bool("enabled", 1))
+FlyMQUserCreateShort = _request(
+    OpCode.USER_CREATE,
+    "binary.go:2131: the last byte may be absent, but only behind a role.",
+    *_ACCOUNT,
+    Array("roles", Text("role", prefix=2), prefix=4, not_empty=True),
+    variant=_NO_ENABLED,
+)
+FlyMQUserCreateReply = _reply(OpCode.USER_CREATE, "The account.", like=FlyMQUser)
+FlyMQUserDelete = _request(OpCode.USER_DELETE, "Removes an account.", _USERNAME)
+FlyMQUserDeleteReply = _reply(OpCode.USER_DELETE, "The message is the user's name.", like=FlyMQOutcome)
+FlyMQUserUpdate = _request(OpCode.USER_UPDATE, "Other roles, or switched on or off.", like=FlyMQUserCreate)
+FlyMQUserUpdateShort = _request(
+    OpCode.USER_UPDATE, "As FlyMQUserCreateShort.", like=FlyMQUserCreateShort, variant=_NO_ENABLED
+)
+FlyMQUserUpdateReply = _reply(OpCode.USER_UPDATE, "The message is the user's name.", like=FlyMQOutcome)
+FlyMQUserList = _request(OpCode.USER_LIST, "Asks without saying more.", like=FlyMQEmpty)
+FlyMQUserListReply = _reply(OpCode.USER_LIST, "Accounts.", Array("users", FlyMQUser, prefix=4))
+FlyMQUserGet = _request(OpCode.USER_GET, "Asks for an account.", _USERNAME)
+FlyMQUserGetReply = _reply(OpCode.USER_GET, "The account, with its permissions.", like=FlyMQUser)
+FlyMQAclSet = _request(OpCode.ACL_SET, "Who may use a topic.", _TOPIC, Bool("public"), *_ALLOWED)
+FlyMQAclSetReply = _reply(OpCode.ACL_SET, "Done.", _SUCCESS, _TOPIC)
+FlyMQAclGet = _request(OpCode.ACL_GET, "Asks who may use a topic.", _TOPIC)
+FlyMQAclGetReply = _reply(
+    OpCode.ACL_GET,
+    "Who may use a topic.",
+    _TOPIC,
+    Bool("exists"),
+    Bool("public"),
+    Bool("default_public"),
+    *_ALLOWED,
+)
+FlyMQAclDelete = _request(OpCode.ACL_DELETE, "Back to the default.", _TOPIC)
+FlyMQAclDeleteReply = _reply(OpCode.ACL_DELETE, "Done.", _SUCCESS, _TOPIC)
+FlyMQAcl = _message(
+    "FlyMQAcl", "FlyMQ ACL", "The rights on a topic.", _TOPIC, Bool("exists", 1), Bool("public"), *_ALLOWED
+)
+FlyMQAclList = _request(OpCode.ACL_LIST, "Asks without saying more.", like=FlyMQEmpty)
+FlyMQAclListReply = _reply(
+    OpCode.ACL_LIST,
+    "All rights that are stored, and the default.",
+    Array("acls", FlyMQAcl, prefix=4),
+    Bool("default_public"),
+)
+FlyMQPasswordChange = _request(OpCode.PASSWORD_CHANGE, "``password`` is the new one.", like=FlyMQUserCreate)
+FlyMQPasswordChangeShort = _request(
+    OpCode.PASSWORD_CHANGE, "As FlyMQUserCreateShort.", like=FlyMQUserCreateShort, variant=_NO_ENABLED
+)
+FlyMQPasswordChangeReply = _reply(OpCode.PASSWORD_CHANGE, "The message is the user's name.", like=FlyMQOutcome)
+FlyMQRole = _message(
+    "FlyMQRole",
+    "FlyMQ role",
+    "A role and what it may.",
+    Text("name_", prefix=2),
+    _PERMISSIONS,
+    Text("description", prefix=2),
+)
+FlyMQRoleList = _request(OpCode.ROLE_LIST, "Asks without saying more.", like=FlyMQEmpty)
+FlyMQRoleListReply = _reply(
+    OpCode.ROLE_LIST,
+    "Roles; the names alone are in ``roles``, see ``derive``.",
+    Array("roles", FlyMQRole, prefix=4, column="role_list"),
+)
+
+# -- the audit log
+
+_PERIOD = (I64("start_time_s", unit="s"), I64("end_time_s", unit="s"))
+_EVENT_TYPES, _EVENT_TYPES_JAVA = (Array("event_types", Text("type", prefix=2), prefix=n) for n in (4, 2))
+_FILTER = (Text("user", prefix=2), Text("resource", prefix=2), Text("result", prefix=2), Text("search", prefix=2))
+# The offset is shown as ``offset``, see derive. Java's limit is a u32, in the column of the server's i32.
+_PAGE = (I32("limit"), I32("offset", column="page_offset"))
+
+FlyMQAuditQuery = _request(
+    OpCode.AUDIT_QUERY,
+    "Asks for events; times are seconds, 0 is open.",
+    *_PERIOD,
+    _EVENT_TYPES,
+    *_FILTER,
+    *_PAGE,
+)
+FlyMQAuditQueryJava = _request(
+    OpCode.SDK_AUDIT_QUERY,  # Java writes these; Python builds the same bytes and fails before it sends them
+    "As Java numbers and writes it (java FlyMQClient.java:1370-1419); no server handles it.",
+    *_PERIOD,
+    _EVENT_TYPES_JAVA,
+    *_FILTER,
+    *_PAGE,
+    dialect="java",
+)
+FlyMQDetail = _message(
+    "FlyMQDetail", "FlyMQ detail", "A detail of an event.", Text("key", prefix=2), Text("value", prefix=2)
+)
+FlyMQEvent = _message(
+    "FlyMQEvent",
+    "FlyMQ event",
+    "What happened.",
+    Text("id", prefix=2),
+    I64("timestamp_ms", unit="ms"),
+    Text("type", prefix=2),
+    Text("user", prefix=2),
+    Text("client_ip", prefix=2),
+    Text("resource", prefix=2),
+    Text("action", prefix=2),
+    Text("result", prefix=2),
+    Text("node_id", prefix=2),
+    Array("details", FlyMQDetail, prefix=4),
+)
+FlyMQEventEntry = _message(
+    "FlyMQEventEntry", "FlyMQ event entry", "An event behind its length.", Nested("event", FlyMQEvent, prefix=4)
+)
+FlyMQAuditQueryReply = _reply(
+    OpCode.AUDIT_QUERY,
+    "Events, newest first.",
+    Array("events", FlyMQEventEntry, prefix=4),
+    I32("total_count"),
+    Bool("has_more"),
+)
+FlyMQAuditExport = _request(
+    OpCode.AUDIT_EXPORT,
+    "Asks for events as text; limit and offset of the query are ignored.",
+    Nested("query", FlyMQAuditQuery, prefix=4),
+    _FORMAT,
+)
+FlyMQAuditExportJava = _request(
+    OpCode.SDK_AUDIT_EXPORT,
+    "As Java numbers and writes it (java FlyMQClient.java:1496-1546); no server handles it.",
+    _FORMAT,
+    *_PERIOD,
+    _EVENT_TYPES_JAVA,
+    *_FILTER,
+    dialect="java",
+)
+FlyMQAuditExportReply = _reply(OpCode.AUDIT_EXPORT, "Events as CSV or JSON.", _FORMAT, _DATA)
 
 
-def _layout(direction: Direction, header: type[Message], bodies: Mapping[OpCode, Sequence[Variant | type]]) -> Layout:
+def _layout(direction: Direction, header: type[Message], bodies: Bodies) -> Layout:
     from_client = direction == "c2s"
     return Layout(
-        direction, direction, {int(op): variants for op, variants in bodies.items()}, header=header, op="opcode",
+        direction, direction, {int(op): bodies[op] for op in OpCode if op in bodies}, header=header, op="opcode",
         names=NAMES, dialect="go", extra_column="extra" if from_client else None,
         on_bad="stop" if from_client else "search", packed=("flags", FLAG_COMPRESSED),
     )  # fmt: skip
@@ -1375,8 +761,6 @@ def _layout(direction: Direction, header: type[Message], bodies: Mapping[OpCode,
 _MAGIC = b"\xaf\x01"
 _HEADER_SIZE = 8
 _FLAGS_SEEN = (0, 1, 3)  # the SDKs' and the server's; others are served too, but prove less
-_CLIENT_ONLY = frozenset({OpCode.AUTH})
-_SERVER_ONLY = frozenset({OpCode.AUTH_RESPONSE, OpCode.ERROR})
 _ONE_BYTE_REPLIES = frozenset(
     {OpCode.CREATE_TOPIC, OpCode.COMMIT, OpCode.DELETE_TOPIC, OpCode.RESET_OFFSET, OpCode.DELETE_GROUP}
 )
@@ -1485,14 +869,6 @@ def _verdict(opening: Opening) -> tuple[Verdict, str]:
     return Verdict.WAIT, "no messages in a row yet"
 
 
-def _names_in(structs: pa.ListArray, field: str) -> pa.ListArray:
-    """The lists of one text field of lists of structs."""
-    lengths = pc.fill_null(pc.list_value_length(structs), 0).to_numpy(zero_copy_only=False)
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    names = structs.flatten().field(field)
-    return pa.ListArray.from_arrays(pa.array(offsets), names, mask=pc.is_null(structs))
-
-
 def _inner_values(raw: Raw) -> pa.Array:
     """The values out of stored records: server.go sends the whole record, so its framing is inside the value.
 
@@ -1528,20 +904,21 @@ def derive(raw: Raw) -> Mapping[str, pa.Array]:
     page = raw.array("page_offset").cast(pa.decimal128(20, 0))
     return {
         "offset": pc.coalesce(raw.array("offset"), page),
-        "topics": pc.coalesce(raw.array("topics"), _names_in(raw.array("topic_partitions"), "topic")),
-        "roles": pc.coalesce(raw.array("roles"), _names_in(raw.array("role_list"), "name")),
+        "topics": pc.coalesce(raw.array("topics"), _names(raw.array("topic_partitions"), "topic")),
+        "roles": pc.coalesce(raw.array("roles"), _names(raw.array("role_list"), "name")),
         "inner_value": _inner_values(raw),
     }
 
 
+def _names(structs: pa.ListArray, field: str) -> pa.ListArray:
+    return relisted(structs, structs.flatten().field(field))
+
+
 def _record_bytes(records: pa.ListArray) -> pa.Array:
-    """The sum of the values' lengths of each list of records."""
-    lengths = pc.fill_null(pc.binary_length(records.flatten().field("value")), 0).to_numpy(zero_copy_only=False)
-    ends = np.concatenate([[0], np.cumsum(lengths.astype(np.int64))])
-    counts = pc.fill_null(pc.list_value_length(records), 0).to_numpy(zero_copy_only=False)
-    places = np.concatenate([[0], np.cumsum(counts.astype(np.int64))])
-    sums = ends[places[1:]] - ends[places[:-1]]
-    return pa.array(sums, pa.int64(), mask=pc.is_null(records).to_numpy(zero_copy_only=False))
+    """How many bytes the values of each list of records have together."""
+    lengths = pc.fill_null(pc.binary_length(records.flatten().field("value")), 0)
+    sums = np.bincount(pc.list_parent_indices(records), lengths, len(records)).astype(np.int64)
+    return pa.array(sums, mask=pc.is_null(records).to_numpy(zero_copy_only=False))
 
 
 def envelope(table: pa.Table) -> Mapping[str, pa.Array]:
@@ -1603,7 +980,11 @@ def place_text(offset: pa.Array, partition: NDArray[np.int64]) -> pa.Array:
     return pc.binary_join_element_wise(pa.array(partition).cast(pa.string()), offset, ":")
 
 
-_AUTH_REPLIES = frozenset({NAMES[OpCode.AUTH_RESPONSE], NAMES[OpCode.AUTH]})
+def _op_names(*ops: OpCode) -> frozenset[str]:
+    return frozenset(NAMES[op] for op in ops)
+
+
+_AUTH_REPLIES = _op_names(OpCode.AUTH_RESPONSE, OpCode.AUTH)
 RULE = Rule(
     asks={name: RequestRule("always", frozenset({name})) for name in NAMES.values()}
     | {NAMES[OpCode.AUTH]: RequestRule("always", _AUTH_REPLIES)},
@@ -1632,6 +1013,25 @@ PROTOCOL = MessageQueue(
         derive=envelope,
     ),
     rule=RULE,
+    roles=Roles(
+        publish=_op_names(
+            OpCode.PRODUCE,
+            OpCode.PRODUCE_WITH_SCHEMA,
+            OpCode.PRODUCE_DELAYED,
+            OpCode.PRODUCE_WITH_TTL,
+            OpCode.TXN_PRODUCE,
+        ),
+        deferred=_op_names(OpCode.PRODUCE_DELAYED, OpCode.TXN_PRODUCE),
+        poll=_op_names(OpCode.CONSUME, OpCode.CONSUME_ZERO_COPY, OpCode.FETCH, OpCode.FETCH_BINARY),
+        subscribe=_op_names(OpCode.SUBSCRIBE),
+        ack=_op_names(OpCode.COMMIT),
+        position=_op_names(OpCode.GET_OFFSET, OpCode.RESET_OFFSET),
+        login=_op_names(OpCode.AUTH),
+        account=_op_names(
+            OpCode.USER_CREATE, OpCode.USER_DELETE, OpCode.USER_UPDATE, OpCode.USER_GET, OpCode.PASSWORD_CHANGE
+        ),
+        empty=frozenset({"EOF"}),
+    ),
     derived=(
         Derived("offset", pa.decimal128(20, 0)),
         Derived("topics", pa.list_(pa.string())),

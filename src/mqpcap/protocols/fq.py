@@ -26,7 +26,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import case_when, is_in, true
-from mqpcap.schema.fields import U8, U16, U32, Address, Array, Bytes, GreedyText, If, Kind, Message, Nested, Text
+from mqpcap.schema.fields import U8, U16, U32, Address, Array, Bytes, GreedyText, If, Kind, Nested, Text
+from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import (
     ANY,
     DIRECTIONS,
@@ -44,7 +45,7 @@ from mqpcap.schema.protocol import (
     Seen,
     Verdict,
 )
-from mqpcap.schema.requests import DeliveryRule, Keys, Prints, RequestRule, Rule
+from mqpcap.schema.requests import DeliveryRule, Keys, Prints, RequestRule, Roles, Rule
 
 PORT = 8765  # fqd.c:80
 MAX_KEY_LEN = 127  # fqd_dss.c:400-402
@@ -101,11 +102,14 @@ class FqConnectCommand(Message):
     fields_desc: list[Kind] = []
 
 
+_CLIENT_KEY = Bytes("client_key", prefix=2, at_least=1, at_most=MAX_KEY_LEN, secret=True)
+
+
 class FqConnectData(Message):
     """A data connection: the key its command connection was given."""
 
     name = "fq connect data"
-    fields_desc = [Bytes("client_key", prefix=2, at_least=1, at_most=MAX_KEY_LEN, secret=True)]
+    fields_desc = [_CLIENT_KEY]
 
 
 class FqConnectPeer(Message):
@@ -114,7 +118,7 @@ class FqConnectPeer(Message):
     name = "fq connect peer"
     fields_desc = [
         Address("node_id"),  # fq_client.c:423-427: the peer's identity, an IPv4 address; not in the document
-        Bytes("client_key", prefix=2, at_least=1, at_most=MAX_KEY_LEN, secret=True),
+        _CLIENT_KEY,
     ]
 
 
@@ -122,7 +126,7 @@ class FqConnectPeerOld(Message):
     """A data connection of another broker, in the document's form: it does not say which broker."""
 
     name = "fq connect old peer"
-    fields_desc = [Bytes("client_key", prefix=2, at_least=1, at_most=MAX_KEY_LEN, secret=True)]
+    fields_desc = [_CLIENT_KEY]
 
 
 class FqCommand(Message):
@@ -155,7 +159,7 @@ class FqAuthResponse(Message):
     """The login is granted: the key for the data connections, always 127 bytes (fqd_ccs.c:185-198)."""
 
     name = "fq auth_response"
-    fields_desc = [Bytes("client_key", prefix=2, at_least=1, at_most=MAX_KEY_LEN, secret=True)]
+    fields_desc = [_CLIENT_KEY]
 
 
 class FqBindRequest(Message):
@@ -169,11 +173,14 @@ class FqBindRequest(Message):
     ]
 
 
+_BINDING_ID = U32("binding_id", names={REFUSED: "refused"})
+
+
 class FqBind(Message):
     """The answer to a bind request; all bits set is a refusal."""
 
     name = "fq bind"
-    fields_desc = [U32("binding_id", names={REFUSED: "refused"})]
+    fields_desc = [_BINDING_ID]
 
 
 class FqUnbindRequest(Message):
@@ -187,7 +194,7 @@ class FqUnbind(Message):
     """The answer to an unbind request: the same id, or all bits set when nothing was removed."""
 
     name = "fq unbind"
-    fields_desc = [U32("binding_id", names={REFUSED: "refused"})]
+    fields_desc = [_BINDING_ID]
 
 
 class FqStatusRequest(Message):
@@ -235,62 +242,56 @@ class FqError(Message):
     fields_desc = [Text("error_text", prefix=2)]
 
 
+def _name(name: str, is_found: bool, *, at_least: int | None = None) -> Text:
+    """A name of a data frame; a search wants text that people write."""
+    if not is_found:
+        return Text(name, prefix=1, at_most=MAX_NAME_LEN)
+    return Text(name, prefix=1, at_least=at_least, at_most=MAX_NAME_LEN, strict=True, printable=True)
+
+
+def _frame(is_full: bool, is_found: bool = False) -> list[Kind]:
+    """The fields of a data frame. ``is_full``: sender and hops are in it. ``is_found``: what a search takes for one."""
+    peer = [
+        _name("sender", is_found),
+        U8("hop_count", at_most=MAX_HOPS),
+        Array("hops", Address("address"), count="hop_count"),  # IPv4, newest first (fqd_peer.c:166-185)
+    ]
+    return [
+        _name("exchange", is_found, at_least=1),
+        _name("route_", is_found),
+        Bytes("message_id", size=16),
+        *(peer if is_full else []),
+        U32("payload_len", at_most=MAX_SEARCHED_PAYLOAD_LEN if is_found else MAX_PAYLOAD_LEN),
+        Bytes("body", length="payload_len", body=True),
+    ]
+
+
 class FqMessageShort(Message):
     """A data frame from the client of an ordinary data connection."""
 
     name = "fq message, short"
-    fields_desc = [
-        Text("exchange", prefix=1, at_most=MAX_NAME_LEN),
-        Text("route_", prefix=1, at_most=MAX_NAME_LEN),
-        Bytes("message_id", size=16),
-        U32("payload_len", at_most=MAX_PAYLOAD_LEN),
-        Bytes("body", length="payload_len", body=True),
-    ]
+    fields_desc = _frame(is_full=False)
 
 
 class FqMessage(Message):
     """A data frame from the broker to anybody (fqd_dss.c:348), or from a peer."""
 
     name = "fq message"
-    fields_desc = [
-        Text("exchange", prefix=1, at_most=MAX_NAME_LEN),
-        Text("route_", prefix=1, at_most=MAX_NAME_LEN),
-        Bytes("message_id", size=16),
-        Text("sender", prefix=1, at_most=MAX_NAME_LEN),
-        U8("hop_count", at_most=MAX_HOPS),
-        Array("hops", Address("address"), count="hop_count"),  # IPv4, newest first (fqd_peer.c:166-185)
-        U32("payload_len", at_most=MAX_PAYLOAD_LEN),
-        Bytes("body", length="payload_len", body=True),
-    ]
+    fields_desc = _frame(is_full=True)
 
 
 class FqMessageShortFound(Message):
     """What a search takes for a short frame."""
 
     name = "fq message, short, found"
-    fields_desc = [
-        Text("exchange", prefix=1, at_least=1, at_most=MAX_NAME_LEN, strict=True, printable=True),
-        Text("route_", prefix=1, at_most=MAX_NAME_LEN, strict=True, printable=True),
-        Bytes("message_id", size=16),
-        U32("payload_len", at_most=MAX_SEARCHED_PAYLOAD_LEN),
-        Bytes("body", length="payload_len", body=True),
-    ]
+    fields_desc = _frame(is_full=False, is_found=True)
 
 
 class FqMessageFound(Message):
     """What a search takes for a full frame."""
 
     name = "fq message, found"
-    fields_desc = [
-        Text("exchange", prefix=1, at_least=1, at_most=MAX_NAME_LEN, strict=True, printable=True),
-        Text("route_", prefix=1, at_most=MAX_NAME_LEN, strict=True, printable=True),
-        Bytes("message_id", size=16),
-        Text("sender", prefix=1, at_most=MAX_NAME_LEN, strict=True, printable=True),
-        U8("hop_count", at_most=MAX_HOPS),
-        Array("hops", Address("address"), count="hop_count"),
-        U32("payload_len", at_most=MAX_SEARCHED_PAYLOAD_LEN),
-        Bytes("body", length="payload_len", body=True),
-    ]
+    fields_desc = _frame(is_full=True, is_found=True)
 
 
 _CONNECT = {
@@ -561,18 +562,16 @@ def publish_id(heads: pa.Array, note: NDArray[np.int64]) -> pa.Array:
 
 RULE = Rule(
     asks={
-        CODE_NAMES[Code.AUTH]: RequestRule(
-            "always", frozenset({CODE_NAMES[Code.AUTH_RESPONSE], CODE_NAMES[Code.ERROR]})
-        ),
-        CODE_NAMES[Code.BIND_REQUEST]: RequestRule("always", frozenset({CODE_NAMES[Code.BIND]})),
-        CODE_NAMES[Code.UNBIND_REQUEST]: RequestRule("always", frozenset({CODE_NAMES[Code.UNBIND]})),
-        CODE_NAMES[Code.STATUS_REQUEST]: RequestRule("always", frozenset({CODE_NAMES[Code.STATUS]})),
-        CODE_NAMES[Code.HEARTBEAT_REQUEST]: RequestRule("never"),
+        "auth": RequestRule("always", frozenset({"auth_response", "error"})),
+        "bind_request": RequestRule("always", frozenset({"bind"})),
+        "unbind_request": RequestRule("always", frozenset({"unbind"})),
+        "status_request": RequestRule("always", frozenset({"status"})),
+        "heartbeat_request": RequestRule("never"),
         "message": RequestRule("never"),
     },
-    unasked=frozenset({CODE_NAMES[Code.HEARTBEAT], "message"}),
+    unasked=frozenset({"heartbeat", "message"}),
     # After the login an error answers nothing: it ends the session.
-    first_only=frozenset({CODE_NAMES[Code.ERROR]}),
+    first_only=frozenset({"error"}),
     columns=("message_id", "route", "body"),
     deliveries=DeliveryRule("message_id", keys, id_head, across_servers=True, whole=publish_id),
 )
@@ -587,6 +586,13 @@ PROTOCOL = MessageQueue(
     recognised="the client's first four bytes: cc50cafe, cc50face, cc50feed or cc50fade",
     envelope=Envelope(destination="exchange", body="body", error_text="error_text", derive=envelope),
     rule=RULE,
+    roles=Roles(
+        publish=frozenset({"message"}),
+        deliver=frozenset({"message"}),
+        subscribe=frozenset({CODE_NAMES[Code.BIND_REQUEST]}),
+        login=frozenset({CODE_NAMES[Code.AUTH]}),
+        heartbeat=frozenset({CODE_NAMES[Code.HEARTBEAT]}),
+    ),
     evidence=EvidenceRule(
         frozenset({*map(int, Word), Code.AUTH, Code.AUTH_RESPONSE}), observe, resolve, is_final=is_final
     ),

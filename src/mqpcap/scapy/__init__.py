@@ -28,7 +28,8 @@ from mqpcap.protocols import names as protocol_names
 from mqpcap.protocols import protocols
 from mqpcap.scapy.session import MqSession, Seen, bodies, top
 from mqpcap.schema.compiler import Program, compiled
-from mqpcap.schema.fields import Broken, Cut, Message
+from mqpcap.schema.fields import Broken
+from mqpcap.schema.message import Cut, Message
 from mqpcap.schema.protocol import ANY, Layout, MessageQueue
 
 MAX_MESSAGES = 65536
@@ -150,7 +151,7 @@ def _first(
     program = compiled(protocol)
     goes_on = None
     for layout in entries:
-        read, op, end = _next(program, program.interpreter(), layout, data, 0)
+        read, op, end = _next(program, program.scanner(), layout, data, 0)
         if read is None or not (end > 0 or ended):
             if layout in waiting and _front_end(program, layout, data, False)[2]:
                 goes_on = First(Message, "", 0, "")
@@ -165,11 +166,11 @@ def _first(
 def _cuts(protocol: MessageQueue, layout: Layout, payload: bytes) -> tuple[list[Cut], bool]:
     """The messages from the front of the payload on, and whether they fill it whole."""
     program = compiled(protocol)
-    interpreter = program.interpreter()
+    scanner = program.scanner()
     at = 0
     found: list[Cut] = []
     while at < len(payload) and len(found) < MAX_MESSAGES:
-        read, op, end = _next(program, interpreter, layout, payload, at)
+        read, op, end = _next(program, scanner, layout, payload, at)
         is_whole = end > 0
         end = end if is_whole else len(payload)
         if read is None or (not found and not _known(protocol.layout(read), op, payload[at:end])):
@@ -215,29 +216,27 @@ def _front_end(program: Program, layout: Layout, data: bytes, ended: bool) -> tu
         return split.layout or None, split.end if is_whole else -1, split.verdict == "more"
     starts, ends, ops = (memoryview(np.zeros(1, np.int64)) for _ in range(3))
     target = program.target(layout.name, starts, ends, ops)
-    n, code, *_ = program.interpreter().scan(target, memoryview(data), 0, len(data), ended, True)
+    n, code, *_ = program.scanner().scan(target, memoryview(data), 0, len(data), ended)
     return layout.name, ends[0] if n else -1, not n and code != bytecode.SCAN_BAD
 
 
 def _next(
-    program: Program, interpreter: bytecode.Interpreter, layout: Layout, payload: bytes, at: int
+    program: Program, scanner: bytecode.Scanner, layout: Layout, payload: bytes, at: int
 ) -> tuple[str | None, int, int]:
     """The message at a position: layout (None: there is none), operation, end (-1: it goes on in the next packet)."""
     limit = len(payload)
     if layout.splitter is not None:
         split = layout.splitter(memoryview(payload), at, limit, True)
         return (split.layout or None) if split.verdict != "bad" else None, split.op, split.end
-    words = program.layouts[[x.name for x in program.layouts].index(layout.name)]
     starts, ends, ops = (memoryview(np.zeros(1, np.int64)) for _ in range(3))
     target = program.target(layout.name, starts, ends, ops)
-    n, code, *_ = interpreter.scan(target, memoryview(payload), at, limit, True, True)
+    n, code, *_ = scanner.scan(target, memoryview(payload), at, limit, True)
     if n:
         return layout.name, ops[0], ends[0]
-    if code == bytecode.SCAN_BAD or words.header_pc < 0:
+    if code == bytecode.SCAN_BAD or layout.header is None:
         return None, ANY, -1
-    if interpreter.header(memoryview(payload), at, limit, words.header_pc) != bytecode.DONE:
-        return None, ANY, -1
-    return layout.name, interpreter.register(words.op_reg) if words.op_reg >= 0 else ANY, -1
+    result, op = scanner.header(target, memoryview(payload), at, limit)
+    return (layout.name, op, -1) if result == bytecode.DONE else (None, ANY, -1)
 
 
 def _known(layout: Layout, op: int, raw: bytes) -> bool:

@@ -34,9 +34,10 @@ from scapy.utils import EDecimal
 
 from mqpcap.capture import Window
 from mqpcap.decode.columns import Records
-from mqpcap.decode.framing import Frames
+from mqpcap.decode.frames import Frames
 from mqpcap.pipeline import Options, Output, Tables
-from mqpcap.schema.fields import Broken, Message
+from mqpcap.schema.fields import Broken
+from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import DIRECTIONS, Direction, Layout
 
 BATCH_PACKETS = 512

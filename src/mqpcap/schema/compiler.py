@@ -1,8 +1,8 @@
-"""The compiler: Scapy classes in, plain data out.
+"""The compiler: the classes of a description to a Program, which is plain data.
 
-:func:`compile` reads the classes of a :class:`~mqpcap.schema.protocol.MessageQueue` and gives a
-:class:`Program`: rows of int32 words, a pool of constants and a list of columns. It accepts a kind by its exact
-type and refuses anything else at import, naming the field.
+:func:`compile` reads the classes of a :class:`~mqpcap.schema.protocol.MessageQueue` and returns a :class:`Program`:
+rows of int32 words, a pool of constants and a list of columns. ``decode.bytecode`` says what the words mean. The
+compiler accepts a kind by its exact type. It refuses anything else at import, naming the field.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from mqpcap.decode import bytecode
 from mqpcap.errors import ProtocolError
 from mqpcap.schema import fields
-from mqpcap.schema.protocol import MessageQueue, Variant
+from mqpcap.schema.message import Message
+from mqpcap.schema.protocol import Layout, MessageQueue
 
 NUMBERS: dict[type, pa.DataType] = {
     fields.U8: pa.int32(),
@@ -37,17 +38,20 @@ SPANS: dict[type, pa.DataType] = {
     fields.Address: pa.binary(),
     fields.GreedyBytes: pa.binary(),
 }
-REFERENCES = ("when", "of", "length", "count")
-"""What names an earlier field."""
+REFERENCES = ("when", "of", "sized_by")
+"""Attributes of a kind that name an earlier field."""
 MIN_I64, MAX_I64 = -(1 << 63), (1 << 63) - 1
+NO_ROOM = memoryview(np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of a protocol: where its values land on the tape and what they become.
 
-    ``parent`` is the list column whose elements it describes, -1 for a column of the table.
-    ``kind`` is ``number``, ``span`` or ``list``; a list of plain values has one child named ``item``.
+    kind     ``number``, ``span`` or ``list``; a list of plain values has one child named ``item``
+    parent   index of the list column whose elements it describes, -1 for a column of the table
+    names    names of its numbers, by number
+    hidden   only for ``derive``, not shown in the table
     """
 
     name: str
@@ -63,7 +67,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class CompiledLayout:
-    """A layout as the interpreter takes it; ``table`` holds (op, first alternative, count) triples."""
+    """A layout as the interpreter takes it.
+
+    header_pc    where the rows of its header begin, -1 without one; ``header_len`` bytes
+    op_reg       register of the operation, -1 without one
+    table        triples: operation (ANY: -1), first variant, count of variants
+    packed_at    offset of the byte that says with a bit of ``packed_mask`` that the body is gzip, -1 for never
+    """
 
     name: str
     direction: str
@@ -72,13 +82,17 @@ class CompiledLayout:
     table: NDArray[np.int64]
     packed_at: int
     packed_mask: int
-    self_delimiting: bool
     header_len: int
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Plain data: what the interpreter runs, and what its tape means."""
+    """What the interpreter runs, and what its tape means.
+
+    ops, consts, register_count   rows of int32 words, their int64 constants, and how many registers they use
+    columns, lists   what a tape entry's column is, and the column of each list counter
+    alt_*            by variant: where its rows begin, the column of bytes left over (-1: none), dialect, class name
+    """
 
     name: str
     ops: NDArray[np.int32]
@@ -86,37 +100,39 @@ class Program:
     register_count: int
     columns: tuple[Column, ...]
     lists: tuple[int, ...]
-    """Column index of each list counter."""
     layouts: tuple[CompiledLayout, ...]
     alt_pc: NDArray[np.int32]
     alt_extra: NDArray[np.int32]
     alt_dialect: tuple[str | None, ...]
     alt_class: tuple[str, ...]
 
-    def interpreter(self) -> bytecode.Interpreter:
-        """A fresh interpreter bound to this program."""
-        room = max(len(self.lists), 1)
-        return bytecode.Interpreter(  # type: ignore[no-untyped-call]  # a compiled class; its attributes are its types
-            memoryview(self.ops),
-            memoryview(self.consts),
-            memoryview(np.zeros(self.register_count + 2, np.int64)),
-            memoryview(np.zeros(room, np.int64)),
-            memoryview(np.zeros(room, np.int64)),
-        )
+    def scanner(self) -> bytecode.Scanner:
+        """A scanner bound to this Program: it finds where messages end."""
+        return bytecode.Scanner(*self._bound())  # type: ignore[no-untyped-call]  # a compiled class
 
-    def target(self, layout: str, starts: memoryview, ends: memoryview, ops: memoryview) -> bytecode.Target:
-        """A layout for scans that put starts, ends and operations of messages (int64) there."""
+    def decoder(self) -> bytecode.Decoder:
+        """A decoder bound to this Program: it reads the fields of messages."""
+        alternatives = memoryview(self.alt_pc), memoryview(self.alt_extra)
+        return bytecode.Decoder(*self._bound(), *alternatives)  # type: ignore[no-untyped-call]  # a compiled class
+
+    def _bound(self) -> tuple[memoryview, memoryview, memoryview, memoryview]:
+        registers = np.zeros(self.register_count + 2, np.int64)
+        lists = np.zeros(2 * len(self.lists), np.int64)
+        return memoryview(self.ops), memoryview(self.consts), memoryview(registers), memoryview(lists)
+
+    def target(
+        self, layout: str, starts: memoryview = NO_ROOM, ends: memoryview = NO_ROOM, ops: memoryview = NO_ROOM
+    ) -> bytecode.Target:
+        """A layout for a scanner, which puts start, end and operation of each message (int64) into the arrays."""
         words = next(x for x in self.layouts if x.name == layout)
-        return bytecode.Target(
-            words.header_pc, words.op_reg, memoryview(words.table), memoryview(self.alt_pc), starts, ends, ops
-        )
+        return bytecode.Target(words, memoryview(self.alt_pc), starts, ends, ops)  # type: ignore[no-untyped-call]  # so is this
 
 
 @dataclass(frozen=True, slots=True)
 class _Register:
-    """Where a number is kept; of a span (``is_span``) where it begins, its length is in the register behind.
+    """The register ``at`` that holds a number; for a span (``is_span``) its start, and the next one its length.
 
-    there: the register that says whether the field is, -1 where it always is or nothing refers to it.
+    there: the register that says whether the field is present, -1 where it always is or nothing refers to it.
     """
 
     at: int
@@ -126,6 +142,8 @@ class _Register:
 
 @dataclass(slots=True)
 class _Compiler:
+    """The Program in the making; ``at`` names the field at hand, for refusals."""
+
     protocol: MessageQueue
     ops: list[list[int]] = field(default_factory=list)
     consts: list[int] = field(default_factory=list)
@@ -133,7 +151,55 @@ class _Compiler:
     columns: list[Column] = field(default_factory=list)
     index: dict[tuple[int, str], int] = field(default_factory=dict)
     lists: list[int] = field(default_factory=list)
+    bodies: dict[type, int] = field(default_factory=dict)
+    """Where the rows of each class begin."""
+    variants: list[tuple[int, int, str | None, str]] = field(default_factory=list)
     at: str = ""
+
+    def layout(self, layout: Layout) -> CompiledLayout:
+        """The rows of a layout's header and of its variants."""
+        header_pc, op_reg, header_len, packed_at = self.header(layout)
+        extra = -1
+        if layout.extra_column:
+            kind = fields.GreedyBytes(layout.extra_column)
+            extra = self.column(kind, "span", pa.binary(), -1, layout.extra_column)
+        table: list[int] = []
+        for op, variants in layout.variants.items():
+            table += [op, len(self.variants), len(variants)]
+            for v in variants:
+                may_leave = extra if layout.may_leave(v) else -1
+                self.variants.append((self.body(v.message), may_leave, v.dialect, v.message.__name__))
+        packed_mask = layout.packed[1] if layout.packed else 0
+        return CompiledLayout(
+            layout.name, layout.direction, header_pc, op_reg, np.array(table, np.int64), packed_at, packed_mask,
+            header_len,
+        )  # fmt: skip
+
+    def header(self, layout: Layout) -> tuple[int, int, int, int]:
+        """Where the rows of a header begin, the operation's register, its length, and the offset of the packed flag."""
+        cls = layout.header
+        if cls is None:
+            return -1, -1, 0, -1
+        pc = len(self.ops) * bytecode.OP_WORDS
+        registers = self.message(cls, -1)
+        self.emit(bytecode.OP_END)
+        length, packed_at = 0, -1
+        for f in cls.fields_desc:  # type: ignore[attr-defined]  # a Message class
+            self.at = f"{cls.__name__}.{f.name}"
+            if not isinstance(f, fields.Number | fields.Bits) and getattr(f, "size", None) is None:
+                raise self.refuse("a header's fields have a fixed size; what has none goes into the bodies")
+            if layout.packed and f.name == layout.packed[0]:
+                packed_at = length
+            length += fields.smallest(f)
+        return pc, registers[layout.op].at if layout.op else -1, length, packed_at
+
+    def body(self, cls: type) -> int:
+        """Where the rows of a body begin; a class that several layouts have is compiled once."""
+        if cls not in self.bodies:
+            self.bodies[cls] = len(self.ops) * bytecode.OP_WORDS
+            self.message(cls, -1)
+            self.emit(bytecode.OP_END)
+        return self.bodies[cls]
 
     def refuse(self, why: str) -> ProtocolError:
         return ProtocolError(f"{self.protocol.name}: {self.at}: {why}")
@@ -166,7 +232,7 @@ class _Compiler:
         return len(self.ops) - 1
 
     def message(self, cls: type, parent: int) -> dict[str, _Register]:
-        """The rows of a class without its END; returns where its fields' registers are."""
+        """Add the rows of a class, without its END; returns the registers of its fields by name."""
         registers: dict[str, _Register] = {}
         kinds: Sequence[fields.Kind] = cls.fields_desc  # type: ignore[attr-defined]  # Message classes
         named = {getattr(x, word, None) for f in kinds for x in (f, fields.bare(f)) for word in REFERENCES}
@@ -186,7 +252,7 @@ class _Compiler:
         return registers
 
     def conditions(self, f: fields.Kind, registers: dict[str, _Register]) -> list[int]:
-        """Rows that skip a field: what it refers to may be absent, or its condition not hold."""
+        """Add rows that skip a field where what it refers to is absent or its condition does not hold."""
         names = (getattr(f, "when", None), getattr(fields.bare(f), "of", None))
         needed = [registers[x].there for x in names if x in registers and registers[x].there >= 0]
         rows = [self.emit(bytecode.OP_IF, -1, -1, bytecode.IF_NOT_ZERO, there) for there in needed]
@@ -263,13 +329,10 @@ class _Compiler:
             bytecode.OP_INT, col, reg, f.size, less, self.const(low, high) if flags & bytecode.CHECKED else -1, 0, flags
         )
 
-    def measure(
-        self, f: fields.Span | fields.Array | fields.Nested, registers: dict[str, _Register]
-    ) -> tuple[int, int]:
+    def measure(self, f: fields.Sized, registers: dict[str, _Register]) -> tuple[int, int]:
         """Words X and Y: how the length or count is learnt."""
-        by = f.count if isinstance(f, fields.Array) else f.length
-        if by is not None:
-            return bytecode.BY_REGISTER, self.of(registers, by)
+        if f.sized_by is not None:
+            return bytecode.BY_REGISTER, self.of(registers, f.sized_by)
         if f.prefix is not None:
             return bytecode.BY_PREFIX, f.prefix
         if isinstance(f, fields.Span) and f.size is not None:
@@ -323,7 +386,7 @@ def _reserved() -> frozenset[str]:
     """Names that Scapy or Python own: a field called so would be silently shadowed (pkt.payload, pkt.time)."""
     import keyword
 
-    return frozenset(dir(fields.Message)) | frozenset(keyword.kwlist)
+    return frozenset(dir(Message)) | frozenset(keyword.kwlist)
 
 
 RESERVED = _reserved()
@@ -332,53 +395,11 @@ RESERVED = _reserved()
 def compile(protocol: MessageQueue) -> Program:
     """The Program of a protocol. Raises ProtocolError naming the field that breaks the vocabulary."""
     c = _Compiler(protocol)
-    bodies: dict[type, int] = {}
-    alt_pc: list[int] = []
-    alt_extra: list[int] = []
-    alt_dialect: list[str | None] = []
-    alt_class: list[str] = []
-    layouts: list[CompiledLayout] = []
-    for layout in protocol.layouts:
-        header_pc, op_reg, packed_at, header_len, delimited = -1, -1, -1, 0, False
-        if layout.header is not None:
-            header_pc = len(c.ops) * bytecode.OP_WORDS
-            registers = c.message(layout.header, -1)
-            c.emit(bytecode.OP_END)
-            op_reg = registers[layout.op].at if layout.op else -1
-            for f in layout.header.fields_desc:  # type: ignore[attr-defined]  # a Message class
-                c.at = f"{layout.header.__name__}.{f.name}"
-                if not isinstance(f, fields.Number | fields.Bits) and getattr(f, "size", None) is None:
-                    raise c.refuse("a header's fields have a fixed size; what has none goes into the bodies")
-                if layout.packed and f.name == layout.packed[0]:
-                    packed_at = header_len
-                header_len += fields.smallest(f)
-                delimited = delimited or type(f) is fields.Length
-        extra = -1
-        if layout.extra_column:
-            extra = c.column(fields.GreedyBytes(layout.extra_column), "span", pa.binary(), -1, layout.extra_column)
-        table: list[int] = []
-        for op, variants in layout.bodies.items():
-            table += [op, len(alt_pc), len(variants)]
-            for variant in variants:
-                v = variant if isinstance(variant, Variant) else Variant(variant)
-                if v.message not in bodies:
-                    bodies[v.message] = len(c.ops) * bytecode.OP_WORDS
-                    c.message(v.message, -1)
-                    c.emit(bytecode.OP_END)
-                alt_pc.append(bodies[v.message])
-                alt_extra.append(extra if layout.may_leave(v) else -1)
-                alt_dialect.append(v.dialect)
-                alt_class.append(v.message.__name__)
-        layouts.append(
-            CompiledLayout(
-                layout.name, layout.direction, header_pc, op_reg, np.array(table, np.int64),
-                packed_at, layout.packed[1] if layout.packed else 0, not delimited, header_len,
-            )
-        )  # fmt: skip
-    ops: Sequence[int] = [word for row in c.ops for word in row]
+    layouts = tuple(c.layout(layout) for layout in protocol.layouts)
+    pc, extra, dialect, names = zip(*c.variants, strict=True) if c.variants else ((), (), (), ())
     return Program(
-        protocol.name, _words(ops), np.array(c.consts or [0], np.int64), c.registers, tuple(c.columns),
-        tuple(c.lists), tuple(layouts), _words(alt_pc), _words(alt_extra), tuple(alt_dialect), tuple(alt_class),
+        protocol.name, _words([word for row in c.ops for word in row]), np.array(c.consts or [0], np.int64),
+        c.registers, tuple(c.columns), tuple(c.lists), layouts, _words(pc), _words(extra), dialect, names,
     )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """What a layer file says about its protocol beside its classes.
 
-A layer ends in one ``PROTOCOL``: which message comes in which layout, how a connection is recognised,
-what the columns of ``messages`` are taken from, and, where the vocabulary cannot say it, small pure
-functions. ``decode``, ``correlate`` and ``tables`` read this; nothing about a protocol stands anywhere else.
+A layer ends in one ``PROTOCOL``. It says which message comes in which layout, how a connection is recognised, and where
+the columns of ``messages`` come from. Where the vocabulary cannot say something it names small pure functions.
+``decode``, ``correlate`` and ``tables`` read this; nothing about a protocol stands anywhere else.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.schema.requests import Rule
+from mqpcap.schema.requests import Roles, Rule
 
 Direction = Literal["c2s", "s2c"]
 DIRECTIONS: tuple[Direction, Direction] = ("c2s", "s2c")
@@ -26,7 +26,7 @@ ANY = -1
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way to read a body; ``dialect`` is what the row then says."""
+    """One way to read a body, and the dialect of a row read so."""
 
     message: type
     dialect: str | None = None
@@ -36,17 +36,19 @@ class Variant:
 class Layout:
     """The messages of one direction of a connection (in one of its modes).
 
-    header     class of the bytes every message begins with; None when there are none
-    op         its field that holds the operation; None when all messages are alike
-    bodies     operation -> the variants tried in order; the first that ends exactly at the end is taken
-    names      operation -> its name
-    dialect    of rows whose variant names none; None when the connection's evidence says it
-    extra      whether bytes behind the last field go to the column ``extra_column`` instead of being a flaw
-    on_bad     what follows bad framing: ``stop`` (the rest is undecoded) or ``search``
-    then       operation -> name of the layout of what follows in this direction
-    packed     (field, mask): the body is gzip where the header field has a bit of the mask
-    in_a_row   how many messages in a row a search wants
-    searched   name of a layout that a search wants them to fit, stricter than this one
+    header        class of the bytes every message begins with; None when there are none
+    op            its field that holds the operation; None when all messages are alike
+    bodies        operation -> the variants tried in order; the first that ends exactly at the end is taken
+    names         operation -> its name
+    dialect       of rows whose variant names none; None when the connection's evidence says it
+    extra_column  column of the bytes behind the last field; None when they are a flaw
+    on_bad        what follows bad framing: ``stop`` (the rest is undecoded) or ``search``
+    then          operation -> name of the layout of what follows in this direction
+    packed        (field, mask): the body is gzip where the header field has a bit of the mask
+    in_a_row      how many messages in a row a search must find
+    searched      name of the layout, stricter than this one, that a search looks for; None: this one
+    splitter      finds the message ends where only a look at the neighbours can (kokaq); None: the Program does
+    variants      ``bodies``, each a Variant
     """
 
     name: str
@@ -63,12 +65,25 @@ class Layout:
     in_a_row: int = 2
     searched: str | None = None
     splitter: "Splitter | None" = None
-    """Finds the message ends where only a look at the neighbours can (kokaq); else the Program does."""
+    variants: Mapping[int, tuple[Variant, ...]] = field(init=False)
 
-    def may_leave(self, variant: Variant | type) -> bool:
+    def __post_init__(self) -> None:
+        made = {
+            op: tuple(x if isinstance(x, Variant) else Variant(x) for x in bodies) for op, bodies in self.bodies.items()
+        }
+        object.__setattr__(self, "variants", made)
+
+    def variants_of(self, op: int) -> tuple[Variant, ...]:
+        """The variants of an operation, or else those of any; none for one that the layout does not have."""
+        return self.variants.get(op, self.variants.get(ANY, ()))
+
+    def messages(self) -> "set[type]":
+        """The classes of its bodies."""
+        return {variant.message for variants in self.variants.values() for variant in variants}
+
+    def may_leave(self, variant: Variant) -> bool:
         """Whether bytes behind the variant's last field go to ``extra_column``: never those of another dialect."""
-        dialect = None if isinstance(variant, type) else variant.dialect
-        return self.extra_column is not None and dialect in (None, self.dialect)
+        return self.extra_column is not None and variant.dialect in (None, self.dialect)
 
 
 class Verdict(IntEnum):
@@ -83,7 +98,7 @@ class Verdict(IntEnum):
 
 
 class Opening(NamedTuple):
-    """The first contiguous bytes of both sides, seen with one side taken as the client.
+    """The first contiguous bytes of both sides, with one side taken as the client.
 
     A tuple, as a claim is: both are made for every connection, and a frozen dataclass takes five times as long.
     """
@@ -115,11 +130,12 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What a splitter found at a position: ``end`` -1 with ``verdict`` 'more' or 'bad'.
+    """What a splitter found at a position.
 
-    known_end   of an incomplete message, where it will end, -1 if unknown
-    layout      the layout (by name) that reads the message
-    flaw        a Flaw to put on the row without reading its body, 0 for none
+    end         where the message ends; -1 with the verdicts ``more`` and ``bad``
+    known_end   where an incomplete message will end, -1 if unknown
+    layout      name of the layout that reads the message
+    flaw        a Flaw for the row, whose body is then not read; 0 for none
     """
 
     verdict: Literal["message", "more", "bad"]
@@ -181,31 +197,32 @@ class ConnectionFacts:
 
 @dataclass(slots=True)
 class Evidence:
-    """One connection as evidence functions see it."""
+    """What the messages of one connection have shown so far: what ``EvidenceRule`` works on.
+
+    state      the protocol's own; must stay small
+    layouts    the layout each direction began with, c2s first
+    is_fixed   it is resolved, and no later message changes it
+    """
 
     connection_id: int
     server_ip: str
     server_port: int
-    start_seen: bool
     first_ts_ns: int
     state: dict[str, Any] = field(default_factory=dict)
-    """The protocol's own; must stay small."""
     layouts: list[str] = field(default_factory=lambda: ["", ""])
-    """The layout each direction began with, c2s first."""
     is_fixed: bool = False
-    """What it says is resolved, and no later message changes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceRule:
-    """What the messages of a connection say of it as a whole: pure functions, named by the description.
+    """What the messages of a connection say of it as a whole, such as its dialect: pure functions of the description.
 
-    Rows of a connection wait until ``is_final``, or until a bounded look-ahead is over; what is resolved then holds for
-    all of its rows.
+    Rows of a connection wait until ``is_final``, or until a bounded look-ahead is over (``pipeline``). What is resolved
+    then holds for all of its rows.
 
     ops       operations (numbers) whose rows are evidence, None for all
-    observe   folds rows into the ``state`` of their connections; they come in the order of capture, before any other
-              column of their window is read
+    observe   adds rows to the ``state`` of their connections, in order of capture, before any other column of their
+              window is read
     resolve   the facts of a connection
     select_layout   the layout that reads the rows of a layout on this connection
     layouts   layouts (as the framing names them) whose rows are evidence, None for all
@@ -236,9 +253,15 @@ class Derived:
 class Raw:
     """What ``derive`` gets: n rows as read, before they become Arrow.
 
-    spans gives (starts, lengths) of a byte column, int64 with length -1 where it is absent;
-    numbers gives (values, present) of an integer column; array the Arrow column; ``buffer`` holds the bytes; ``layout``
-    the layout names' indices; ``flaw`` uint8 may be written to: a row with a flaw loses its columns.
+    buffer    the bytes
+    layout    index of each row's layout in ``layout_names``
+    flaw      uint8; may be written to: a row with a flaw loses its columns
+    spans     of a byte column (starts, lengths), int64, length -1 where it is absent
+    numbers   of an integer column (values, present)
+    array     a column of the table, hidden ones too, as Arrow
+    items     ``items(list, field)``: of every item of a list column the row, and its value of an integer field
+    keep_bodies   bytes of a body that are wanted, None for all: only for text made here that no rule compares
+    facts     what the connections of the rows say, as far as it is known; ``of`` is each row's index in it
     """
 
     n: int
@@ -249,29 +272,25 @@ class Raw:
     spans: Callable[[str], tuple[NDArray[np.int64], NDArray[np.int64]]]
     numbers: Callable[[str], tuple[NDArray[np.int64], NDArray[np.bool_]]]
     keep_bodies: int | None
-    """How many bytes of a body are wanted, None for all: only for text made here that no rule compares."""
     array: Callable[[str], pa.Array]
-    """A column of the table, hidden ones too, as Arrow."""
     items: Callable[[str, str], tuple[NDArray[np.int64], NDArray[np.int64]]]
-    """``items(list, field)``: of every item of a list column the row, and its value of an integer field."""
     facts: "Sequence[ConnectionFacts]"
-    """What the connections of the rows say, as far as it is known; ``of`` is each row's place in it."""
     of: NDArray[np.int64]
 
 
 MAX_SHARED_KEYS = 1 << 16
-"""Keys that connections told each other something of; the oldest go first."""
+"""Keys remembered; beyond it the oldest go first."""
 MAX_SHARED_SERVERS = 16
-"""Addresses at which one key is remembered: a broker may have several."""
+"""Addresses remembered for one key: a broker may have several."""
 MAX_SHARED_TIMES = 64
-"""How often something was told of a key at one address, as far as it is remembered."""
+"""Facts remembered of a key at one address."""
 Fact = tuple[str, str, int, int, Any, int]
 """A key (hashed: it may be a secret), address and port of the server, when it was told, what, by which connection."""
 
 
 @dataclass(slots=True)
 class SharedFacts:
-    """What connections of a protocol tell each other by a key that both show, as fq's data connections do.
+    """What connections of a protocol know of each other by a key that both show, as fq's data connections do.
 
     asked: hashes of the keys that were asked for.
     """
@@ -280,11 +299,11 @@ class SharedFacts:
     _facts: dict[str, dict[tuple[str, int], list[Fact]]] = field(default_factory=dict)
 
     def tell(self, key: bytes, by: Evidence, ts_ns: int, what: Any) -> None:
-        """Remember what a connection told."""
+        """Remember what a connection showed with a key."""
         self.take((_hashed(key), by.server_ip, by.server_port, ts_ns, what, by.connection_id))
 
     def take(self, fact: Fact) -> None:
-        """Remember what was told, here or elsewhere; facts come in order of time."""
+        """Remember a fact, from here or from another share of the capture; facts come in order of time."""
         key, server = fact[0], (fact[1], fact[2])
         at = self._facts.setdefault(key, {})
         at[server] = [*at.pop(server, ())[-MAX_SHARED_TIMES + 1 :], fact]
@@ -294,7 +313,7 @@ class SharedFacts:
             del self._facts[next(iter(self._facts))]
 
     def find(self, key: bytes, by: Evidence, ts_ns: int) -> Any:
-        """What was told last of a key by that time, at the connection's own server if anything was; None if nothing."""
+        """The last fact of a key by that time, at the connection's own server if there is one; None without any."""
         hashed = _hashed(key)
         if len(self.asked) < MAX_SHARED_KEYS:
             self.asked.add(hashed)
@@ -303,11 +322,11 @@ class SharedFacts:
         return max(here or told, key=lambda fact: fact[3])[4] if told else None
 
     def told(self) -> list[Fact]:
-        """All that is remembered, in order of time."""
+        """All facts, in order of time."""
         return sorted((f for at in self._facts.values() for facts in at.values() for f in facts), key=lambda f: f[3])
 
     def forget(self, connection_ids: set[int]) -> None:
-        """Know nothing more of what these connections told, and not what was asked."""
+        """Drop the facts of these connections, and what was asked."""
         self.asked.clear()
         left = [fact for fact in self.told() if fact[5] not in connection_ids]
         self._facts.clear()
@@ -321,9 +340,10 @@ def _hashed(key: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What ``observe`` gets: ``rows`` of ``raw``, all without a flaw, in the order of capture.
+    """What ``observe`` gets: ``rows`` of ``raw``, all without a flaw, in order of capture.
 
-    of (place in ``connections``), from_client (bool), op and ts_ns have an entry for each of ``rows``.
+    of (index in ``connections``), from_client (bool), op and ts_ns have an entry for each of ``rows``. shared: what
+    connections of the protocol know of each other.
     """
 
     raw: Raw
@@ -334,7 +354,6 @@ class Seen:
     op: NDArray[np.int64]
     ts_ns: NDArray[np.int64]
     shared: "SharedFacts"
-    """What connections of the protocol tell each other."""
 
     def each(self, *names: str) -> Iterator[tuple[Evidence, Direction, int, int, tuple[Any, ...]]]:
         """Row by row, for evidence that is rare: connection, direction, op, time, values of the named columns."""
@@ -349,9 +368,8 @@ class Seen:
 class Envelope:
     """Where the columns of ``messages`` come from: names of columns of the protocol's table.
 
-    A tuple means the first that is not null. ``derive`` fills what names cannot say: it gets the protocol's
-    table (an Arrow table with ``op``, ``op_code``, ``direction`` beside the columns) and returns columns of
-    ``messages``.
+    A tuple means the first that is not null. ``derive`` makes what names cannot say: it gets the protocol's Arrow
+    table, with ``op``, ``op_code`` and ``direction``, and returns columns of ``messages``.
     """
 
     destination: str | tuple[str, ...] = ()
@@ -381,6 +399,7 @@ class MessageQueue:
     envelope: Envelope
     evidence: EvidenceRule | None = None
     rule: Rule | None = None
+    roles: Roles = field(default_factory=Roles)
     derived: tuple[Derived, ...] = ()
     derive: Callable[[Raw], Mapping[str, pa.Array]] | None = None
     hidden: tuple[str, ...] = ()
@@ -390,11 +409,11 @@ class MessageQueue:
     was changed are, from so many bytes on or where they begin with a zero byte (of a length)."""
 
     def __post_init__(self) -> None:
-        from mqpcap.schema import fields  # the one seam to Scapy; here so that plain data needs none of it
+        from mqpcap.schema import message  # the one seam to Scapy; here so that plain data needs none of it
 
         for layout in self.layouts:
-            fields.attach(layout)
-        fields.adopt(self)
+            message.attach(layout)
+        message.adopt(self)
 
     def layout(self, name: str) -> Layout:
         """The layout of that name; KeyError if there is none."""

@@ -202,3 +202,42 @@ class Rule:
         one_way = [self.one_way[0]] if self.one_way else []
         more = (name for queue in self.queues for name in queue.needed)
         return tuple(dict.fromkeys((*self.tie, *self.columns, *one_way, *more)))
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """What operations are for, by name, and what errors mean, by their text: for questions about any protocol.
+
+    publish     the client gives the broker a message
+    deferred    those publishes whose reply does not yet say where the message is
+    deliver     the server gives a client a message
+    poll        the client asks for messages; a reply of that name brings them, if it has a body
+    peek        those polls that leave the message where it is
+    subscribe   the client asks for messages to come
+    ack         the client says what it has dealt with
+    position    the client asks where a group reads, or sets it otherwise
+    lock        the client keeps a message from others; ``unlock`` gives it back, a poll that is no peek takes it
+    login       the client says who it is, or asks
+    account     what is said of another user than the client
+    heartbeat   the client is still there
+    empty       errors: there is no message
+    denied      errors: the login is refused; where there are none, every error that answers a login
+    outdated    errors: the version is not spoken
+    """
+
+    publish: frozenset[str] = frozenset()
+    deferred: frozenset[str] = frozenset()
+    deliver: frozenset[str] = frozenset()
+    poll: frozenset[str] = frozenset()
+    peek: frozenset[str] = frozenset()
+    subscribe: frozenset[str] = frozenset()
+    ack: frozenset[str] = frozenset()
+    position: frozenset[str] = frozenset()
+    lock: frozenset[str] = frozenset()
+    unlock: frozenset[str] = frozenset()
+    login: frozenset[str] = frozenset()
+    account: frozenset[str] = frozenset()
+    heartbeat: frozenset[str] = frozenset()
+    empty: frozenset[str] = frozenset()
+    denied: frozenset[str] = frozenset()
+    outdated: frozenset[str] = frozenset()

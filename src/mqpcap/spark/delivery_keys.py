@@ -2,13 +2,11 @@
 
 A delivery comes from an earlier publish to the same server, whose connection may be in another share. So a share leaves
 what a lookup needs of each, some 60 bytes a row, in files of the staging directory: Arrow batches, one file for each
-group of servers. A server whose connections are all in the share has a group that no other share has, which the share
-looks up itself at its end. `deliveries` then runs `mqpcap.correlate.deliveries.Deliveries` over the files of a group,
+group of servers. `deliveries` then runs `mqpcap.correlate.deliveries.Deliveries` over the files of a group,
 in order of time.
 """
 
 import heapq
-import ipaddress
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
@@ -27,9 +25,7 @@ from mqpcap.correlate.deliveries import Delivered, Deliveries, Published
 from mqpcap.correlate.exchanges import Pairs
 from mqpcap.protocols import protocols
 from mqpcap.schema.requests import I64, Prints
-from mqpcap.spark.partitions import Cut
 from mqpcap.spark.storage import Storage
-from mqpcap.tcp.headers import endpoints
 
 BATCH_ROW_COUNT = 1 << 16
 """So many rows of a group wait in the memory of a share before they go to its file."""
@@ -72,24 +68,16 @@ class _Group:
 class KeyWriter(Deliveries):
     """Stands where a share would look publishes up; leaves the keys of one protocol instead.
 
-    number, cut: which share it is, so which servers are its own.
+    share_count: how many shares the capture has.
     """
 
-    def __init__(self, protocol: str, prints: Prints, storage: Storage, folder: str, number: int, cut: Cut) -> None:
+    def __init__(self, protocol: str, prints: Prints, storage: Storage, folder: str, share_count: int) -> None:
         rule = protocols()[protocol].rule
         assert rule is not None and rule.deliveries is not None
         super().__init__(protocol, rule.deliveries, prints)
-        self.own: set[int] = set()
         self._storage, self._folder = storage, folder
-        self._number, self._cut = number, cut
-        self._group_count = min(cut.share_count, MAX_GROUPS)
+        self._group_count = min(share_count, MAX_GROUPS)
         self._groups: dict[int, _Group] = {}
-        self._known: dict[tuple[str, int], int] = {}
-
-    @property
-    def own_group(self) -> int:
-        """The number of the group of servers that are the share's as a whole."""
-        return self._group_count + self._number
 
     def feed(self, batch: Batch | None, pairs: Pairs | None, closing: Closing | None = None) -> None:
         """Leave what publishes and delivers."""
@@ -106,17 +94,8 @@ class KeyWriter(Deliveries):
             return np.zeros(rows.num_rows, np.int64)
         ips = whole(rows["server_ip"].cast(pa.string()).dictionary_encode())
         server, place = factorize(ips.indices.to_numpy().astype(np.int64) << 16 | rows["server_port"].to_numpy())
-        return np.array([self._group_of(ips.dictionary[x >> 16].as_py(), x & 0xFFFF) for x in server.tolist()])[place]
-
-    def _group_of(self, ip: str, port: int) -> int:
-        if (ip, port) not in self._known:
-            end = _endpoint(ip, port)
-            own = int(self._cut.of_servers(end)[0]) == self._number
-            if own:
-                self.own.add(int(end[0]))
-            group = zlib.crc32(f"{ip} {port}".encode()) % self._group_count
-            self._known[ip, port] = self.own_group if own else group
-        return self._known[ip, port]
+        names = [f"{ips.dictionary[x >> 16]} {x & 0xFFFF}" for x in server.tolist()]
+        return np.array([zlib.crc32(name.encode()) % self._group_count for name in names])[place]
 
     def _add(self, rows: pa.Table, groups: I64, delivers: bool) -> None:
         for number in np.unique(groups).tolist():
@@ -203,11 +182,3 @@ def _delivered(rows: pa.Table) -> Delivered:
 def _numbers(rows: pa.Table, name: str) -> NDArray[np.int64]:
     column: NDArray[np.int64] = whole(rows[name]).to_numpy()
     return column
-
-
-def _endpoint(ip: str, port: int) -> I64:
-    """The hash of a server's address and port, as `headers.endpoints` makes it."""
-    address = ipaddress.ip_address(ip)
-    hi, lo = divmod(int(address), 1 << 64)
-    halves = np.array([hi, lo], np.uint64).view(np.int64)
-    return endpoints(halves[:1], halves[1:], np.array([port], np.int64))

@@ -4,7 +4,7 @@ Shares that all read the whole capture cost a pass over it each, and from a netw
 many, tasks first read the capture, each a range of the bytes of a file: they look at the headers and write the packets
 into a file of the staging directory, share by share. A share's task then reads its batches of all of these files, as a
 `ShareCapture`. IP fragments say too little of their connection: every share reads them and joins them as the whole
-capture would. The same goes for packets between servers of two shares, of which both have to know.
+capture would.
 
 Where a range begins in the middle of a file, its first record is found by a search that may err
 (`mqpcap.capture.entries`), its packets are counted from 1, and of pcapng the interfaces are those of the file's
@@ -27,7 +27,7 @@ from mqpcap.capture import Capture, Entry, Reader, Window, entries
 from mqpcap.decode.columns import span_array
 from mqpcap.spark.partitions import Cut
 from mqpcap.spark.storage import Storage
-from mqpcap.tcp.headers import connections_of
+from mqpcap.tcp.headers import connections_of, keys_of
 
 RANGE_BYTES = 64 << 20
 """A task reads about so much of a file, or small files of so much together; and so much it holds before it writes."""
@@ -164,8 +164,7 @@ class _ShareBuffers:
 def _by_share(window: Window, cut: Cut) -> list[pa.RecordBatch]:
     """TCP packets, a batch for each share; those that all shares read come last."""
     rows, ends, fragments = connections_of(window)
-    shares, torn = cut.shares(ends)
-    share = np.concatenate([np.where(torn, cut.share_count, shares), np.full(len(fragments), cut.share_count)])
+    share = np.concatenate([cut.shares(keys_of(ends)), np.full(len(fragments), cut.share_count)])
     rows = np.concatenate([rows, fragments])
     order = np.lexsort((rows, share))
     rows, first = rows[order], np.searchsorted(share[order], np.arange(cut.share_count + 2)).tolist()

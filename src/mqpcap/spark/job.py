@@ -33,12 +33,11 @@ from mqpcap.spark import partitions, tasks
 from mqpcap.spark.delivery_keys import KeyFile
 from mqpcap.spark.distribute import Distribution, RangeResult
 from mqpcap.spark.java import SparkError
-from mqpcap.spark.json_values import typed
 from mqpcap.spark.partitions import Cut, WorkUnit
 from mqpcap.spark.share import Heard
 from mqpcap.spark.storage import Storage
 from mqpcap.spark.task_files import TaskFile
-from mqpcap.spark.tasks import Describe, Dissect, Distribute, Join, Result, Task
+from mqpcap.spark.tasks import Describe, Dissect, Distribute, Join, Result, Task, typed
 from mqpcap.tables.messages import fingerprint_bases
 from mqpcap.tables.parquet import (
     MANIFEST,
@@ -57,8 +56,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JOB = "job.json"
-SHARES_PER_SLOT = 1
-"""Large connections are given to shares by size, so shares are even, and each one more costs what a task costs."""
 POLL_S = 1.0
 LOOKS = 16
 """So many files of an object store are looked at side by side."""
@@ -148,6 +145,8 @@ def slots(spark: "SparkSession | None") -> int:
 
 
 class _Job:
+    """The stages of a job, from its plan to the files that are published."""
+
     def __init__(
         self,
         spark: "SparkSession | None",
@@ -156,38 +155,32 @@ class _Job:
         staging: Storage,
         progress: Progress | None,
     ) -> None:
-        self.spark = spark
         self.captures = captures
-        self.options = options
         self.staging = staging
-        self.progress = progress
-        self.done: dict[str, Result] = {}
+        self.stages = _Stages(spark, options, staging, progress)
         self.kept: dict[str, Result] = {}
         self.outcome = Outcome(None)
         self.units: list[WorkUnit] = []
         self.failed: set[int] = set()
         """Numbers of captures that could not be read, or not to their end."""
 
-    # The plan, new or taken up
-
     def begin(self, share_count: int | None, slot_count: int) -> None:
         """Takes up an unfinished job of the same inputs and options, or begins a new one."""
-        named = self._named(share_count)
-        found = self._unfinished()
-        stranger = self.staging.stranger(_WRITTEN)
+        options, staging = self.stages.options, self.staging
+        named = _named(self.captures, options, share_count)
+        found = _unfinished(staging)
+        stranger = staging.stranger(_WRITTEN)
         if stranger is not None:
-            raise holds(self.staging.name, stranger)
+            raise holds(staging.name, stranger)
         if found is not None and found.get("job") == named:
             units = [(tuple(numbers), number) for numbers, number in found["units"]]
             cuts = {int(i): typed(Cut, said) for i, said in found["cuts"].items()}
             bases = found["bases"][0], found["bases"][1]
-            self.done = self._finished()
-            self.outcome.resumed_count = len(self.done)
+            self.stages.done = _finished(staging)
+            self.outcome.resumed_count = len(self.stages.done)
         else:
-            self.staging.remove(_WRITTEN)
-            planned = partitions.units(
-                self.captures, slot_count * SHARES_PER_SLOT if slot_count > 1 else 1, share_count
-            )
+            staging.remove(_WRITTEN)
+            planned = partitions.units(self.captures, slot_count, share_count)
             units = [(tuple(i for i, _ in unit.captures), unit.number) for unit in planned]
             cuts = {unit.captures[0][0]: unit.cut for unit in planned}
             bases = fingerprint_bases()
@@ -195,61 +188,13 @@ class _Job:
             WorkUnit(tuple((i, self.captures[i]) for i in numbers), number, cuts[numbers[0]])
             for numbers, number in units
         ]
-        self.options = replace(self.options, policy=replace(self.options.policy, bases=bases))
+        self.stages.options = replace(options, policy=replace(options.policy, bases=bases))
         manifest = {
             "tool": "mqpcap", "state": "unfinished", "host": socket.gethostname(), "pid": os.getpid(),
             "job": named, "units": units, "cuts": {i: asdict(one) for i, one in cuts.items()}, "bases": bases,
         }  # fmt: skip
-        self.staging.write(JOB, json.dumps(manifest).encode())
-        self.staging.hide()
-
-    def _named(self, share_count: int | None) -> dict[str, object]:
-        """Inputs and options, as far as rows depend on them; as JSON reads them back."""
-        inputs = []
-        for capture in self.captures:
-            for file in capture._files:
-                modified = getattr(file, "modified_ns", None)
-                size = getattr(file, "size_bytes", None)
-                with suppress(OSError):
-                    if modified is None:
-                        status = os.stat(file.path)
-                        modified, size = status.st_mtime_ns, status.st_size
-                inputs.append([file.name, file.path, size, modified])
-        policy = self.options.policy
-        named: dict[str, object] = json.loads(json.dumps({
-            "version": __version__, "inputs": inputs, "captures": [len(c.files) for c in self.captures],
-            "decode_as": [[d.port, d.protocol] for d in self.options.decode_as], "bodies": policy.bodies,
-            "show_secrets": policy.show_secrets, "memory": self.options.max_memory_bytes, "shares": share_count,
-        }))  # fmt: skip
-        return named
-
-    def _unfinished(self) -> "dict[str, Any] | None":
-        content = self.staging.read(JOB)
-        if content is None:
-            return None
-        try:
-            found = json.loads(content)
-            host, pid = found["host"], int(found["pid"])
-        except (ValueError, KeyError, TypeError):
-            return {}
-        if host == socket.gethostname() and pid != os.getpid() and is_running(pid):
-            raise OutputError(f"process {pid} is writing there: {self.staging.name} is its staging directory")
-        return dict(found)
-
-    def _finished(self) -> dict[str, Result]:
-        """Results of an earlier run whose files are all there."""
-        sizes = self.staging.sizes()
-        found: dict[str, Result] = {}
-        for name in sorted(n for n in sizes if n.startswith("done/") and n.endswith(".json")):
-            with suppress(ValueError):
-                one = tasks.result(self.staging.read(name) or b"")
-                whole = all(sizes.get(f.name) == f.size_bytes for f in one.files)
-                whole = whole and all(name in sizes for name in one.left)
-                if whole and not one.failed:
-                    found.setdefault(one.id, one)
-        return found
-
-    # The stages
+        staging.write(JOB, json.dumps(manifest).encode())
+        staging.hide()
 
     def run(self) -> Outcome:
         """All stages; what is to be published is in ``files`` then."""
@@ -257,10 +202,10 @@ class _Job:
         shared = {unit.captures[0][0] for unit in units.values() if unit.share[1] > 1}
         first = {i: Dissect(f"dissect-{i:05d}", unit) for i, unit in units.items()}
         describe = [Describe(f"describe-{number:05d}", number, self.captures[number]) for number in sorted(shared)]
-        done = self._stage("dissect", [*first.values(), *describe])
+        done = self.stages.run("dissect", [*first.values(), *describe])
         results, described = dict(zip(first, done, strict=False)), done[len(first) :]
         again = dict(self._again(first, results))
-        results.update(zip(again, self._stage("dissect again", list(again.values())), strict=True))
+        results.update(zip(again, self.stages.run("dissect again", list(again.values())), strict=True))
         failed = {number for one in done for number, _, _ in one.failed} & shared
         for i, one in results.items():
             # What other shares made of a capture that one could not read is no result.
@@ -272,7 +217,7 @@ class _Job:
             if number in shared - failed:
                 of_capture.setdefault(number, []).append(results[i])
         joins = [join for number, mine in of_capture.items() for join in self._joins(number, mine)]
-        for one in self._stage("join", joins):
+        for one in self.stages.run("join", joins):
             self._keep(one)
         self._describe({one.id: one for one in described}, of_capture)
         self.outcome.task_count = len(self.kept)
@@ -280,10 +225,9 @@ class _Job:
 
     def _joins(self, number: int, shares: Sequence[Result]) -> Iterator[Join]:
         """The tasks that bring publishes and deliveries of a capture together, one for each group of servers."""
-        torn = {name for one in shares for name in one.torn}
         groups: dict[tuple[str, int], list[KeyFile]] = {}
         for file in (file for one in shares for file in one.keys):
-            groups.setdefault((file.protocol, 0 if file.protocol in torn else file.group), []).append(file)
+            groups.setdefault((file.protocol, file.group), []).append(file)
         for (name, group), files in sorted(groups.items()):
             if any(file.delivers for file in files):
                 yield Join(f"join-{number:05d}-{name}-{group:03d}", self.captures[number].files[0], tuple(files))
@@ -318,7 +262,7 @@ class _Job:
             for number, one in distributions.items() for i, ranges in enumerate(one.wanted())
         ]:  # fmt: skip
             made: dict[int, list[RangeResult]] = {}
-            for task, one in zip(todo, self._stage("distribute", todo), strict=True):
+            for task, one in zip(todo, self.stages.run("distribute", todo), strict=True):
                 self._keep(one)
                 made.setdefault(task.number, []).extend(one.ranges)
                 if one.failed:
@@ -375,45 +319,108 @@ class _Job:
         """What is published: files of the results that count, but for captures that were not read to their end."""
         return [file for one in self.kept.values() for file in one.files]
 
-    # One stage on Spark
 
-    def _stage(self, name: str, wanted: Sequence[Task]) -> list[Result]:
-        """The results of tasks, in their order; those of an earlier run are taken as they are."""
+# What an earlier run left
+
+
+def _named(captures: Sequence[Capture], options: Options, share_count: int | None) -> dict[str, object]:
+    """Inputs and options, as far as rows depend on them; as JSON reads them back."""
+    inputs = []
+    for file in (file for capture in captures for file in capture._files):
+        modified = getattr(file, "modified_ns", None)
+        size = getattr(file, "size_bytes", None)
+        with suppress(OSError):
+            if modified is None:
+                status = os.stat(file.path)
+                modified, size = status.st_mtime_ns, status.st_size
+        inputs.append([file.name, file.path, size, modified])
+    policy = options.policy
+    named: dict[str, object] = json.loads(json.dumps({
+        "version": __version__, "inputs": inputs, "captures": [len(c.files) for c in captures],
+        "decode_as": [[d.port, d.protocol] for d in options.decode_as], "bodies": policy.bodies,
+        "show_secrets": policy.show_secrets, "memory": options.max_memory_bytes, "shares": share_count,
+    }))  # fmt: skip
+    return named
+
+
+def _unfinished(staging: Storage) -> "dict[str, Any] | None":
+    content = staging.read(JOB)
+    if content is None:
+        return None
+    try:
+        found = json.loads(content)
+        host, pid = found["host"], int(found["pid"])
+    except (ValueError, KeyError, TypeError):
+        return {}
+    if host == socket.gethostname() and pid != os.getpid() and is_running(pid):
+        raise OutputError(f"process {pid} is writing there: {staging.name} is its staging directory")
+    return dict(found)
+
+
+def _finished(staging: Storage) -> dict[str, Result]:
+    """Results of an earlier run whose files are all there."""
+    sizes = staging.sizes()
+    found: dict[str, Result] = {}
+    for name in sorted(n for n in sizes if n.startswith("done/") and n.endswith(".json")):
+        with suppress(ValueError):
+            one = tasks.result(staging.read(name) or b"")
+            whole = all(sizes.get(f.name) == f.size_bytes for f in one.files)
+            whole = whole and all(name in sizes for name in one.left)
+            if whole and not one.failed:
+                found.setdefault(one.id, one)
+    return found
+
+
+# Tasks on Spark
+
+
+class _Stages:
+    """Runs the tasks of a stage on Spark, or here without a session; those that an earlier run finished are taken."""
+
+    def __init__(
+        self, spark: "SparkSession | None", options: Options, staging: Storage, progress: Progress | None
+    ) -> None:
+        self.options = options
+        self.done: dict[str, Result] = {}
+        self._spark, self._staging, self._progress = spark, staging, progress
+
+    def run(self, name: str, wanted: Sequence[Task]) -> list[Result]:
+        """The results of tasks, in their order."""
         todo = [task for task in wanted if task.id not in self.done]
         if todo:
             stop = threading.Event()
             watch = threading.Thread(target=self._watch, args=(name, len(todo), stop), daemon=True)
-            if self.progress is not None:
+            if self._progress is not None:
                 watch.start()
             try:
-                for text in self._run(todo):
+                for text in self._texts(todo):
                     one = tasks.result(text)
                     self.done[one.id] = one
             finally:
                 stop.set()
         return [self.done[task.id] for task in wanted]
 
-    def _run(self, todo: Sequence[Task]) -> list[str]:
-        if self.spark is None:
-            return [tasks.run(task, self.options, self.staging).text() for task in todo]
+    def _texts(self, todo: Sequence[Task]) -> list[str]:
+        if self._spark is None:
+            return [tasks.run(task, self.options, self._staging).text() for task in todo]
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        work = _work(list(todo), self.options, self.staging)
+        work = _work(list(todo), self.options, self._staging)
         count = len(todo)
         try:
             # One row, so one task, in each partition; no RDD, so that it runs over Spark Connect too.
-            rows = self.spark.range(0, count, 1, count).mapInArrow(work, "result string").collect()
+            rows = self._spark.range(0, count, 1, count).mapInArrow(work, "result string").collect()
         except (PySparkException, Py4JError) as error:
             raise SparkError(f"the job failed: {_cause(str(error))}; run it again to go on") from error
         return [row.result for row in rows]
 
     def _watch(self, name: str, count: int, stop: threading.Event) -> None:
-        assert self.progress is not None
-        before = len(self.staging.sizes("done"))
+        assert self._progress is not None
+        before = len(self._staging.sizes("done"))
         while not stop.wait(POLL_S):
             with suppress(OSError):
-                self.progress(name, min(count, len(self.staging.sizes("done")) - before), count)
+                self._progress(name, min(count, len(self._staging.sizes("done")) - before), count)
 
 
 Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -439,6 +446,9 @@ def _cause(text: str) -> str:
         if head.rpartition(".")[2].endswith(("Error", "Exception")) and " " not in head:
             return line[:300]
     return lines[0][:300] if lines else "no reason given"
+
+
+# Publication
 
 
 def _final_names(files: Sequence[TaskFile]) -> Iterator[tuple[TaskFile, str]]:

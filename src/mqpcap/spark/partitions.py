@@ -4,10 +4,8 @@ A large capture is cut into shares of its connections, small ones are packed tog
 whatever it does (measured), so one should have seconds of work. Few shares read all packets of their capture each; for
 many the job distributes the packets first (`mqpcap.spark.distribute`).
 
-Deliveries look at all connections of a server together. So a share gets all connections of a server where that leaves
-the shares even, and makes the rows itself. The connections of a server that is too large for it are spread over shares,
-and deliveries are joined when all shares are done. Which servers there are and how large is guessed from a look at some
-places of the capture; nothing depends on the guess but the time.
+Connections go to shares by a hash, the largest of them by their size so that the shares are even. How large they are
+is guessed from a look at some places of the capture; nothing depends on the guess but the time.
 """
 
 import difflib
@@ -18,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +23,7 @@ from numpy.typing import NDArray
 from mqpcap.capture import Capture, Found, Reader, Window, captures, entries
 from mqpcap.errors import CaptureError
 from mqpcap.spark import remote
-from mqpcap.tcp.headers import Dissector, Ends, ends_of, keys_of
+from mqpcap.tcp.headers import Dissector
 
 _LOG = logging.getLogger(__name__)
 MISSING = ("no such file", "no file matches")
@@ -46,50 +43,29 @@ PINNED_PER_SHARE = 16
 """A connection is given to a share by its size if it is more than this part of a share."""
 PACKET_BYTES = 66
 """What the headers of a packet count."""
-MAX_SERVERS = 256
-"""So many servers are given to a share as a whole; packets are looked up among them."""
 LOOKS = 8
 LOOK_BYTES = 2 << 20
 """So many places of a capture are looked at, and so much there."""
-LARGEST = 1.2
-"""A server is given away as a whole if it is no more than so many shares."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
     """How the connections of a capture are cut into shares.
 
-    servers says whose all connections of an endpoint are, by its hash; pinned whose the largest of the others are, by
-    key. The rest go by their hash, as in `mqpcap.pipeline.shared`.
+    pinned says whose the largest are, by key. The rest go by their hash, as in `mqpcap.pipeline.shared`.
     """
 
     share_count: int
     pinned: tuple[tuple[int, int], ...] = ()
-    servers: tuple[tuple[int, int], ...] = ()
 
-    def shares(self, ends: Ends) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The share of each connection, told by its endpoints; and which of them are between servers of two shares."""
-        keys = keys_of(ends)
+    def shares(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The share of each connection, told by its key."""
         shares = (keys.view(np.uint64) % np.uint64(self.share_count)).astype(np.int64)
-        pinned = _said(self.pinned, keys)
-        shares = np.where(pinned < 0, shares, pinned)
-        one, other = (self.of_servers(end) for end in ends)
-        # The same whichever end is the source.
-        whole = np.maximum(one, other)
-        return np.where(whole < 0, shares, whole), (one >= 0) & (other >= 0) & (one != other)
-
-    def of_servers(self, ends: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The share of each endpoint that is given away with all of its connections, -1 for another."""
-        return _said(self.servers, ends)
-
-
-def _said(pairs: Sequence[tuple[int, int]], keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """What is said of each key, -1 where nothing is."""
-    if not pairs:
-        return np.full(len(keys), -1)
-    said = np.array(sorted(pairs), np.int64)
-    at = np.minimum(np.searchsorted(said[:, 0], keys), len(said) - 1)
-    return np.where(said[at, 0] == keys, said[at, 1], -1)
+        if self.pinned:
+            known, share = np.array(sorted(self.pinned), np.int64).T
+            at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+            shares = np.where(known[at] == keys, share[at], shares)
+        return shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,48 +190,30 @@ def _shares(number: int, capture: Capture, n: int) -> list[WorkUnit]:
 
 def cut(capture: Capture, n: int) -> Cut:
     """A capture in n shares of about the same work, as far as a look at some places of it tells."""
-    seen = _seen(capture) if n > 1 else None
-    if seen is None:
-        return Cut(n)
-    by_weight = np.argsort(-seen.weights, kind="stable")
-    fits = seen.weights[by_weight] * n <= seen.weights.sum() * LARGEST
-    return _assigned(seen, n, by_weight[fits][:MAX_SERVERS])
+    loads = _loads(capture) if n > 1 else {}
+    shares = [0.0] * n
+    least = sum(loads.values()) / n / PINNED_PER_SHARE
+    pinned: list[tuple[int, int]] = []
+    for key, load in loads.items():
+        if load < least:
+            shares[key % (1 << 64) % n] += load
+    for key, load in sorted(loads.items(), key=lambda one: -one[1]):
+        if load >= least:
+            pinned.append((key, shares.index(min(shares))))
+            shares[pinned[-1][1]] += load
+    return Cut(n, tuple(pinned))
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """Connections and servers by number: each connection's key, weight and server; each server's endpoint and weight.
-
-    Which end is the server is guessed: the one with more connections, or with the lower port.
-    """
-
-    keys: NDArray[np.int64]
-    loads: NDArray[Any]
-    server: NDArray[np.int64]
-    servers: NDArray[np.int64]
-    weights: NDArray[Any]
-
-
-def _seen(capture: Capture) -> _Seen | None:
-    found: list[NDArray[np.int64]] = []
-    loads: list[NDArray[Any]] = []
+def _loads(capture: Capture) -> dict[int, float]:
+    """Bytes of connections, by key."""
+    loads: dict[int, float] = {}
     for window in _looks(capture):
-        s = Dissector().segments(window)
-        _, first, place = np.unique(s.key, return_index=True, return_inverse=True)
-        found.append(np.stack([s.key, *ends_of(s), s.sport, s.dport])[:, first])
-        loads.append(np.bincount(place.reshape(-1), s.length + PACKET_BYTES, len(first)))
-    if not found or not sum(map(len, loads)):
-        return None
-    rows = np.concatenate(found, axis=1)
-    keys, first, place = np.unique(rows[0], return_index=True, return_inverse=True)
-    load = np.bincount(place.reshape(-1), np.concatenate(loads), len(keys))
-    _, one, other, one_port, other_port = rows[:, first]
-    _, place, counts = np.unique(np.concatenate([one, other]), return_inverse=True, return_counts=True)
-    degree = counts[place.reshape(-1)].reshape(2, -1)
-    is_other = (degree[1] > degree[0]) | ((degree[1] == degree[0]) & (other_port < one_port))
-    servers, server = np.unique(np.where(is_other, other, one), return_inverse=True)
-    server = server.reshape(-1)
-    return _Seen(keys, load, server, servers, np.bincount(server, load, len(servers)))
+        segments = Dissector().segments(window)
+        keys, place = np.unique(segments.key, return_inverse=True)
+        bytes_ = np.bincount(place.reshape(-1), segments.length + PACKET_BYTES, len(keys))
+        for key, size in zip(keys.tolist(), bytes_.tolist(), strict=True):
+            loads[key] = loads.get(key, 0.0) + size
+    return loads
 
 
 def _looks(capture: Capture) -> Iterator[Window]:
@@ -286,30 +244,6 @@ def _look(capture: Capture, file: int, begin: int) -> Window | None:
         return next(Reader(name, file, source, entry, begin + LOOK_BYTES).windows(), None)
     finally:
         source.close()
-
-
-def _assigned(seen: _Seen, n: int, whole: NDArray[np.int64]) -> Cut:
-    """A cut with some servers as a whole: the largest server or connection first, each to the share that has least."""
-    alone = np.ones(len(seen.servers), np.bool_)
-    alone[whole] = False
-    total = seen.weights.sum()
-    others = np.flatnonzero(alone[seen.server])
-    others = others[np.argsort(-seen.loads[others], kind="stable")]
-    large = others[seen.loads[others] >= total / n / PINNED_PER_SHARE]
-    small = others[len(large) :]
-    shares = np.zeros(n)
-    np.add.at(shares, (seen.keys[small].view(np.uint64) % np.uint64(n)).astype(np.int64), seen.loads[small])
-    items = [(weight, False, one) for one, weight in zip(whole.tolist(), seen.weights[whole].tolist(), strict=True)]
-    items += [(weight, True, one) for one, weight in zip(large.tolist(), seen.loads[large].tolist(), strict=True)]
-    servers, pinned = [], []
-    for weight, is_connection, one in sorted(items, key=lambda item: -item[0]):
-        share = int(shares.argmin())
-        shares[share] += weight
-        if is_connection:
-            pinned.append((int(seen.keys[one]), share))
-        else:
-            servers.append((int(seen.servers[one]), share))
-    return Cut(n, tuple(pinned), tuple(servers))
 
 
 def _packs(small: Sequence[tuple[int, int]], limit: int) -> Iterator[list[int]]:

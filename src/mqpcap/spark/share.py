@@ -6,26 +6,23 @@ connection told (``by peer``), what connections tell each other by a key (fq's l
 the first two from other shares; keys of the third go to `mqpcap.spark.delivery_keys`.
 """
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.capture import Capture, Window
-from mqpcap.correlate import Batch, Behind, Closing, Correlation
+from mqpcap.capture import Capture
 from mqpcap.decode.columns import Records
-from mqpcap.decode.framing import Frames, Server, Told
-from mqpcap.errors import CaptureError
-from mqpcap.pipeline import CapturePipeline, Emit, Options, Output, taken, taken_frames
+from mqpcap.decode.detection import Server, Told
+from mqpcap.decode.frames import Frames
+from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline, Emit, Options, Output, taken, taken_frames
 from mqpcap.protocols import protocols
-from mqpcap.schema.protocol import Fact, MessageQueue, SharedFacts
+from mqpcap.schema.protocol import Fact, SharedFacts
 from mqpcap.spark.partitions import Cut
-from mqpcap.tables.captures import CaptureRows
 from mqpcap.tcp.flows import Flow
-from mqpcap.tcp.headers import Dissector, Segments, address_text, ends_of
+from mqpcap.tcp.headers import Dissector, Segments, address_text
 
 TASK_MEMORY_BYTES = 192 << 20
 """Bound of what waits for missing bytes in a task."""
@@ -85,9 +82,9 @@ def wanted_of(table: str) -> Wanted:
     return Wanted(frozenset({table})) if table in protocols() else Wanted()
 
 
-def makes_pairs(table: str) -> bool:
-    """Whether a table needs requests and replies, publishes and deliveries brought together."""
-    return table in ("exchanges", "deliveries")
+def optional(table: str) -> frozenset[str]:
+    """What is made beside what always is, for one table."""
+    return OPTIONAL_TABLES & {table}
 
 
 def rows_of(output: Output, table: str) -> pa.Table | None:
@@ -97,44 +94,11 @@ def rows_of(output: Output, table: str) -> pa.Table | None:
     return output.fields if output.protocol == table else None
 
 
-class MessageCounts(CaptureRows):
-    """Messages by file, for whom the rest of the table ``captures`` is another's."""
-
-    @property
-    def messages(self) -> Counter[str]:
-        """How many messages began in each file."""
-        return self._messages
-
-    def take(self, window: Window) -> None:
-        """Packets are not counted."""
-
-    def table(self, failure: CaptureError | None) -> pa.Table:
-        """No rows."""
-        return super().table(failure).slice(0, 0)
-
-
-class NoCorrelation(Correlation):
-    """Where nobody wants exchanges or deliveries."""
-
-    def __init__(self) -> None:
-        self.deliveries = None
-
-    def feed(self, batch: Batch | None, behind: Behind) -> Iterator[tuple[str, pa.Table]]:
-        """Nothing."""
-        return iter(())
-
-    def close(self, closing: Closing) -> Iterator[tuple[str, pa.Table]]:
-        """Nothing."""
-        return iter(())
-
-
 class Share(CapturePipeline):
     """One share of one capture.
 
     ``heard`` is what other shares know; ``wanted`` leaves unread what nobody asked for; only connections with one of
     ``keys`` are followed, where given; ``cut`` says which are of which share, their hash alone if it is not given.
-    ``torn`` has the servers, as `headers.endpoints` tells them, whose connections are not all where ``cut`` has the
-    server.
     """
 
     def __init__(
@@ -156,11 +120,6 @@ class Share(CapturePipeline):
         self.wanted = wanted or Wanted()
         self.keys = keys
         self.cut = cut or Cut(options.share[1])
-        self.torn: set[int] = set()
-        self.pairs_up = True
-        """Whether exchanges and deliveries are made."""
-        self.leave: Callable[[MessageQueue, Correlation], None] | None = None
-        """Is told of each protocol's correlation, to take its deliveries over."""
 
     @property
     def is_whole(self) -> bool:
@@ -172,9 +131,7 @@ class Share(CapturePipeline):
 
     def _segments(self, segments: Segments) -> Segments:
         if not self.is_whole:
-            ends = ends_of(segments)
-            share, torn = self.cut.shares(ends)
-            self.torn.update(np.unique(np.stack(ends)[:, torn]).tolist())
+            share = self.cut.shares(segments.key)
             segments = taken(segments, np.flatnonzero(share == self.options.share[0]))
         if self.keys is None:
             return segments
@@ -202,24 +159,13 @@ class Share(CapturePipeline):
             {flow.a_port, flow.b_port} & ports for ports in self.wanted.ports
         )
 
-    def correlation(self, protocol: MessageQueue) -> Correlation:
-        """As of the whole capture, but for what goes to other tasks or nobody wants."""
-        if protocol.name in self.correlations:
-            return self.correlations[protocol.name]
-        made = super().correlation(protocol)
-        if not self.pairs_up:
-            made = self.correlations[protocol.name] = NoCorrelation()
-        elif self.leave is not None:
-            self.leave(protocol, made)
-        return made
-
     # -- what shares tell each other -----------------------------------------------------------------------
 
     @property
     def told(self) -> Heard:
         """What it knows for others."""
         facts = {name: tuple(shared.told()) for name, shared in self.shared.items()}
-        return Heard(frozenset(self.framer.servers.items()), facts)
+        return Heard(frozenset(self.framer.detector.servers.items()), facts)
 
     @property
     def asked(self) -> list[tuple[str, str]]:
@@ -229,7 +175,7 @@ class Share(CapturePipeline):
     @property
     def doubted(self) -> list[Server]:
         """Servers that a connection asked for and were not told."""
-        return sorted(self.framer.doubted)
+        return sorted(self.framer.detector.doubted)
 
     # -- one table, as it is read --------------------------------------------------------------------------
 
@@ -240,9 +186,6 @@ class Share(CapturePipeline):
         """
         given: list[Output] = []
         self.emit = given.append
-        self.pairs_up = makes_pairs(table)
-        if table != "captures":
-            self.rows_of_captures = MessageCounts(self.capture)
         for _ in self.steps():
             yield from (rows for output in given if (rows := rows_of(output, table)) is not None)
             given.clear()
@@ -259,11 +202,11 @@ class _Listener(CapturePipeline):
 
 def heard(capture: Capture, options: Options) -> Heard:
     """What all connections of a capture tell of each other, without reading their messages."""
-    listener = _Listener(capture, replace(options, share=(0, 1)), lambda output: None)
-    listener.rows_of_captures = MessageCounts(capture)
+    alone = replace(options, share=(0, 1), optional_tables=frozenset())
+    listener = _Listener(capture, alone, lambda output: None)
     listener.run()
     facts = {name: tuple(shared.told()) for name, shared in listener.shared.items()}
-    return Heard(frozenset(listener.framer.servers.items()), facts)
+    return Heard(frozenset(listener.framer.detector.servers.items()), facts)
 
 
 def connection_keys(capture: Capture, wanted: Wanted) -> NDArray[np.int64]:

@@ -3,27 +3,9 @@
 One partition is a capture (small ones together, a large one in shares of its connections), read by the same pipeline as
 ``mqpcap export`` and given to Spark as Arrow batches. Rows are those of the export, whatever the partitions.
 
-Options, case-insensitive; any other is an error, and so is a path that is not there:
-
-| option | default | meaning |
-|---|---|---|
-| ``path``, ``paths`` | | what ``load`` was given: file, directory, glob, URI; ``paths`` is a JSON list |
-| ``table`` | ``messages`` | any table of the contract: also ``exchanges``, ``connections``, ``flymq`` |
-| ``decodeAs`` | | ``tcp.port==9092,flymq``; several with ``;`` between them |
-| ``bodies`` | ``full`` | ``full``, ``none`` or a number of bytes |
-| ``showSecrets`` | ``false`` | passwords and keys instead of ``***`` |
-| ``columns`` | all | names with commas between them: only these are made; a schema of your own does the same |
-| ``pushdown`` | ``false`` | filters on time, address, port, protocol and op reach the packets |
-| ``shares`` | by size | parts into which every capture's connections are cut |
-| ``maxMemory`` | 192 MB | bytes a task may hold for what is missing |
-| ``mode`` | ``failfast`` | ``permissive``: files that cannot be read are left out, each with a line on stderr |
-| ``maxFilesPerTrigger`` | none | of a stream: files of a micro-batch at most |
-| ``stateDir`` | | of a stream: where connections wait between micro-batches |
-| ``idleSeconds`` | 60 | of a stream: nobody writes to a file for so long: it is finished |
-| ``ignoreMissingFiles`` | ``false`` | of a stream: files that are gone before they are read are left out |
-
-A file cannot be read if it cannot be opened, or is named and no capture. A stranger in a directory is left out, and a
-capture cut short has its rows, in every mode; a file that goes away while it is read is an error in every mode.
+Options are those of README.md beside this file, case-insensitive; any other is an error, and so is a path that is not
+there. A file cannot be read if it cannot be opened, or is named and no capture. A stranger in a directory is left out,
+and a capture cut short has its rows, in every mode; a file that goes away while it is read is an error in every mode.
 
 A schema of your own picks columns by name, in its order. ``pushdown`` needs
 ``spark.sql.python.filterPushdown.enabled``, which `mqpcap.spark.register` sets: Spark refuses readers that take filters
@@ -56,7 +38,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from mqpcap.decode.framing import DecodeAs
+from mqpcap.decode.detection import DecodeAs
 from mqpcap.errors import CaptureError
 from mqpcap.pipeline import Options, Output
 from mqpcap.protocols import protocols
@@ -227,7 +209,12 @@ class CaptureReader(DataSourceReader):
         """The rows of one unit, in batches."""
         assert isinstance(partition, CapturePartition)
         unit = partition.unit
-        options = replace(self.asked.options, share=unit.share, policy=self._policy())
+        options = replace(
+            self.asked.options,
+            share=unit.share,
+            policy=self._policy(),
+            optional_tables=share.optional(self.asked.table),
+        )
         for _, capture in unit.captures:
             keys = None
             if self.wanted.by_connection:

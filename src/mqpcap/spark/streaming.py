@@ -48,16 +48,16 @@ from pyspark.sql.types import StructType
 from mqpcap.background import Background
 from mqpcap.capture import Capture, captures
 from mqpcap.capture.chains import rotated_name
-from mqpcap.correlate import Batch, Correlation
+from mqpcap.correlate import Batch
 from mqpcap.correlate.rules import lanes
 from mqpcap.decode.columns import Records
-from mqpcap.decode.framing import Frames
+from mqpcap.decode.frames import Frames
 from mqpcap.errors import CaptureError, one_line
 from mqpcap.pipeline import Options, Output, Tables
 from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import MessageQueue
 from mqpcap.spark import partitions, remote, schemas
-from mqpcap.spark.share import NoCorrelation, makes_pairs, rows_of, wanted_of
+from mqpcap.spark.share import optional, rows_of, wanted_of
 from mqpcap.spark.storage import Storage
 from mqpcap.tables.messages import Connections
 
@@ -72,7 +72,7 @@ class Carried(Tables):
     """
 
     def __init__(self, options: Options, table: str, capture: str) -> None:
-        super().__init__(options, lambda output: None)
+        super().__init__(replace(options, optional_tables=optional(table)), lambda output: None)
         self.table, self.capture = table, capture
         self.wanted = wanted_of(table)
         self.name_of: Callable[[int], str] = str
@@ -112,7 +112,7 @@ class Carried(Tables):
         for shared in self.shared.values():
             shared.forget(ids)
         self.assembler.forget(over)
-        self.framer.doubted = set()
+        self.framer.detector.doubted = set()
 
     def _read(self, found: Sequence[Frames]) -> Iterator[tuple[Frames, Records]]:
         names = self.wanted.protocols
@@ -126,15 +126,6 @@ class Carried(Tables):
         names = [*files, *map(self.name_of, numbers.tolist())]
         frames = replace(frames, first_file=place.reshape(-1) + len(files))
         super()._rows_made(protocol, frames, records, known, names, batches)
-
-    def correlation(self, protocol: MessageQueue) -> Correlation:
-        """As of a capture, as far as the table needs it."""
-        if protocol.name not in self.correlations and not makes_pairs(self.table):
-            self.correlations[protocol.name] = NoCorrelation()
-        made = super().correlation(protocol)
-        if self.table == "exchanges":
-            made.deliveries = None
-        return made
 
 
 @cache

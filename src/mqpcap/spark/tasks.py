@@ -9,27 +9,27 @@ Each task ends by writing its result, after all of its files, under a name no ot
 """
 
 import json
+import types
 import uuid
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
 from mqpcap import memory
 from mqpcap.capture import Capture
 from mqpcap.correlate import Correlation
-from mqpcap.decode.framing import Server
+from mqpcap.decode.detection import Server
 from mqpcap.errors import CaptureError, one_line
 from mqpcap.pipeline import Options, Output, with_capture
 from mqpcap.schema.protocol import MessageQueue
 from mqpcap.spark import delivery_keys, distribute
 from mqpcap.spark.delivery_keys import KeyFile, KeyWriter
 from mqpcap.spark.distribute import FileRange, RangeResult
-from mqpcap.spark.json_values import typed
 from mqpcap.spark.partitions import Cut, WorkUnit
-from mqpcap.spark.share import Heard, MessageCounts, Share
+from mqpcap.spark.share import Heard, Share
 from mqpcap.spark.storage import Storage
 from mqpcap.spark.task_files import TaskFile, TaskFiles
 from mqpcap.tables.captures import CaptureRows
@@ -82,16 +82,14 @@ Task = Distribute | Describe | Dissect | Join
 class Result:
     """What a task came to; travels as JSON.
 
-    told, doubted, asked: what a share knows for others, and asks of them. keys: what it left for joins; torn:
-    protocols of which a server that was the share's as a whole has connections in another. captures: rows of that
-    table, without the numbers of messages, which ``messages`` has by file. failed: (number, name, reason) of captures
-    that could not be read.
+    told, doubted, asked: what a share knows for others, and asks of them. keys: what it left for joins. captures: rows
+    of that table, without the numbers of messages, which ``messages`` has by file. failed: (number, name, reason) of
+    captures that could not be read.
     """
 
     id: str
     files: list[TaskFile] = field(default_factory=list)
     keys: list[KeyFile] = field(default_factory=list)
-    torn: list[str] = field(default_factory=list)
     ranges: list[RangeResult] = field(default_factory=list)
     told: Heard = field(default_factory=Heard)
     doubted: list[Server] = field(default_factory=list)
@@ -131,7 +129,7 @@ def run(task: Task, options: Options, storage: Storage) -> Result:
             _describe(task, made)
         case Dissect():
             for number, capture in task.unit.captures:
-                _Dissection(task, number, capture, options, storage, files, made).run()
+                _TaskShare(task, capture, options, storage, files, made).dissect(number)
         case Join():
             _join(task.files, task.capture, storage, files)
     return finish(made, files, storage, stem)
@@ -178,78 +176,53 @@ def _join(keys: Sequence[KeyFile], capture: str, storage: Storage, files: TaskFi
         files.write("deliveries", with_capture("deliveries", rows, capture))
 
 
-class _Dissection:
-    """One capture of a task, or the task's share of it, to tables."""
+class _TaskShare(Share):
+    """One capture of a task, or the task's share of it, to tables; of a share's deliveries only the keys."""
 
     def __init__(
-        self,
-        task: Dissect,
-        number: int,
-        capture: Capture,
-        options: Options,
-        storage: Storage,
-        files: TaskFiles,
-        made: Result,
+        self, task: Dissect, capture: Capture, options: Options, storage: Storage, files: TaskFiles, made: Result
     ) -> None:
-        self._number, self._name = number, capture.files[0]
-        self._storage, self._files, self._made = storage, files, made
         unit = task.unit
-        self._share = Share(capture, replace(options, share=unit.share), self._take, task.heard, cut=unit.cut)
+        if unit.cut.share_count > 1:
+            options = replace(options, share=unit.share, optional_tables=options.optional_tables - {"captures"})
+        super().__init__(capture, options, self._take, task.heard, cut=unit.cut)
+        self._storage, self._files, self._made = storage, files, made
         self._keys: list[KeyWriter] = []
-        if not self._share.is_whole:
-            self._share.leave = self._leave
-            self._share.rows_of_captures = MessageCounts(capture)
 
-    def run(self) -> None:
+    def dissect(self, number: int) -> None:
         """Read it, write its rows, and tell the result what there is to tell."""
-        share, made = self._share, self._made
+        made, name = self._made, self.capture.files[0]
         try:
-            share.run()
+            self.run()
         except CaptureError as error:
-            made.failed.append((self._number, self._name, one_line(error)))
+            made.failed.append((number, name, one_line(error)))
             return
-        if share.failure is not None:
-            made.failed.append((self._number, self._name, one_line(share.failure)))
-        if share.is_whole:
-            made.notes += [(self._number, str(note)) for note in share.capture.notes]
+        if self.failure is not None:
+            made.failed.append((number, name, one_line(self.failure)))
+        if self.is_whole:
+            made.notes += [(number, str(note)) for note in self.capture.notes]
         else:
-            assert isinstance(share.rows_of_captures, MessageCounts)
-            made.messages = dict(share.rows_of_captures.messages)
-            made.told, made.doubted, made.asked = share.told, share.doubted, share.asked
-            for writer in self._keys:
-                self._close(writer)
-        made.notes += [(self._number, words) for words in _caps(self._name, share.counts)]
+            made.told, made.doubted, made.asked = self.told, self.doubted, self.asked
+            made.keys += [file for writer in self._keys for file in writer.close()]
+        made.notes += [(number, words) for words in _caps(name, self.counts)]
 
-    def _leave(self, protocol: MessageQueue, correlation: Correlation) -> None:
-        if correlation.deliveries is not None:
-            options, cut = self._share.options, self._share.cut
-            made = prints(options.policy.bases)
-            writer = KeyWriter(
-                protocol.name,
-                made,
-                self._storage,
-                f"keys/{self._files.stem}",
-                options.share[0],
-                cut,
-            )
-            correlation.deliveries = writer
+    def correlation(self, protocol: MessageQueue) -> Correlation:
+        """As of the whole capture, but for what goes to other tasks."""
+        is_new = protocol.name not in self.correlations
+        made = super().correlation(protocol)
+        if is_new and made.deliveries is not None and not self.is_whole:
+            folder, share_count = f"keys/{self._files.stem}", self.options.share[1]
+            made_prints = prints(self.options.policy.bases)
+            writer = KeyWriter(protocol.name, made_prints, self._storage, folder, share_count)
+            made.deliveries = writer
             self._keys.append(writer)
-
-    def _close(self, writer: KeyWriter) -> None:
-        """Look the deliveries of the share's own servers up, unless they turned out not to be its own."""
-        is_torn = not self._share.torn.isdisjoint(writer.own)
-        if is_torn:
-            self._made.torn.append(writer.protocol)
-        for file in writer.close():
-            if file.group != writer.own_group or is_torn:
-                self._made.keys.append(file)
-            elif file.delivers:
-                _join([file], self._name, self._storage, self._files)
+        return made
 
     def _take(self, output: Output) -> None:
         rows = output.rows
         if output.table == "messages":
             _count(self._made.flaws, rows["flaw"].value_counts().to_pylist(), "values", "counts")
+            _count(self._made.messages, rows["capture_file"].value_counts().to_pylist(), "values", "counts")
         elif output.table == "problems":
             lengths = rows.group_by("kind").aggregate([("length", "sum")])
             _count(self._made.problem_bytes, lengths.to_pylist(), "kind", "length_sum")
@@ -267,3 +240,31 @@ def _caps(name: str, counts: dict[str, int]) -> list[str]:
     from mqpcap.cli.reading import caps
 
     return caps(name, counts)
+
+
+def typed(kind: Any, found: Any) -> Any:
+    """What JSON gave of ``dataclasses.asdict`` as a value of a type; raises ValueError where it is none.
+
+    >>> typed(tuple[tuple[int, str], ...], [[1, "a"], [2, "b"]]), typed(frozenset[int] | None, None)
+    (((1, 'a'), (2, 'b')), None)
+    """
+    try:
+        return _typed(kind, found)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"no {kind}: {error}") from error
+
+
+def _typed(kind: Any, found: Any) -> Any:
+    origin, inner = get_origin(kind), get_args(kind)
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return kind(**{name: _typed(hints[name], value) for name, value in found.items()})  # type: ignore[operator]
+    if origin in (Union, types.UnionType):
+        return None if found is None else _typed(inner[0], found)
+    if origin in (dict, Mapping):
+        return {name: _typed(inner[1], value) for name, value in found.items()}
+    if origin is tuple and inner[-1] is not ...:
+        return tuple(_typed(one, value) for one, value in zip(inner, found, strict=True))
+    if origin in (list, tuple, frozenset):
+        return origin(_typed(inner[0], value) for value in found)
+    return found

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import file_text
 from mqpcap.capture import Capture, Window
-from mqpcap.decode import bytecode as ip
+from mqpcap.decode import kernels
 from mqpcap.errors import CaptureError, one_line
 from mqpcap.tables.schemas import CAPTURES
 
@@ -26,7 +26,7 @@ def _packets(window: Window) -> NDArray[np.uint8]:
     made = np.empty(int(window.caplen.sum()), np.uint8)
     count = len(window.caplen)
     if len(made):
-        ip.gather(
+        kernels.gather(
             memoryview(window.buffer), memoryview(np.arange(count, dtype=np.int32)), memoryview(window.offset),
             memoryview(window.caplen), memoryview(made), memoryview(np.empty(count + 1, np.int32)),
         )  # fmt: skip

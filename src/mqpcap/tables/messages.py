@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import CODED, constant, dictionary, factorize, file_text, whole
 from mqpcap.correlate.batch import Batch
-from mqpcap.decode import bytecode as ip
+from mqpcap.decode import kernels
 from mqpcap.decode.columns import Records, coalesced
-from mqpcap.decode.framing import Frames
+from mqpcap.decode.frames import Frames
 from mqpcap.schema.compiler import Column, Program
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import DIRECTIONS, ConnectionFacts, MessageQueue
@@ -51,7 +51,7 @@ _BASES = fingerprint_bases()
 def _print_keys(bases: tuple[int, int]) -> NDArray[np.uint64]:
     """The keys that go with the bases."""
     # Not numpy.random: importing it takes longer than reading a small capture.
-    return np.frombuffer(hashlib.shake_128(repr(bases).encode()).digest(16 * (ip.PRINT_WORDS + 1)), np.uint64)
+    return np.frombuffer(hashlib.shake_128(repr(bases).encode()).digest(16 * (kernels.PRINT_WORDS + 1)), np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ def _prints(bases: tuple[int, int], column: pa.Array | pa.ChunkedArray) -> I64:
     array = array.cast(pa.binary())
     _, offsets, data = array.buffers()
     out = np.zeros(len(array), np.int64)
-    ip.fingerprints(
+    kernels.fingerprints(
         memoryview(np.frombuffer(data, np.uint8)) if data is not None and data.size else b"\0",
         memoryview(np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]),
         memoryview(_print_keys(bases)), *bases, memoryview(out),

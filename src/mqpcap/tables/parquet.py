@@ -145,7 +145,7 @@ class _File:
 
 
 @dataclass(slots=True)
-class _Part:
+class Part:
     """The rows of one table and day: those that wait, and the file that is open."""
 
     table: str
@@ -156,13 +156,97 @@ class _Part:
     waiting_bytes: int = 0
     number: int = 0
     writer: pq.ParquetWriter | None = None
-    writer_path: Path | None = None
-    writer_row_count: int = 0
-    writer_bytes: int = 0
+    path: str = ""
+    row_count: int = 0
+    written_bytes: int = 0
     writing: "Future[None] | None" = None
 
 
-class Export:
+class RowFiles:
+    """Rows by table and day: they wait until they are a row group, which goes to the open file of their day.
+
+    Where files are is told by who derives from it: `_create` and `_close_file`.
+    """
+
+    def __init__(self, group_bytes: int, max_waiting_bytes: int, pool: ThreadPoolExecutor | None = None) -> None:
+        self._group_bytes, self._max_waiting_bytes = group_bytes, max_waiting_bytes
+        self._pool = pool
+        self._parts: dict[tuple[str, str], Part] = {}
+        self._waiting_bytes = 0
+
+    def _create(self, part: Part, schema: pa.Schema) -> pq.ParquetWriter:
+        """The writer of the part's next file, whose name goes to ``path``."""
+        raise NotImplementedError
+
+    def _close_file(self, part: Part, writer: pq.ParquetWriter) -> None:
+        """Closes a file, whose rows are in the part."""
+        raise NotImplementedError
+
+    def _add(self, table: str, date: str, date_column: DateColumn, rows: pa.RecordBatch) -> None:
+        part = self._parts.get((table, date))
+        if part is None:
+            part = self._parts[table, date] = Part(table, date, date_column)
+        part.waiting.append(rows)
+        part.waiting_row_count += rows.num_rows
+        part.waiting_bytes += rows.nbytes
+        self._waiting_bytes += rows.nbytes
+        if part.waiting_row_count >= MAX_GROUP_ROW_COUNT or part.waiting_bytes >= self._group_bytes:
+            self._write_waiting(part)
+        while self._waiting_bytes > self._max_waiting_bytes:
+            self._write_waiting(max(self._parts.values(), key=lambda other: other.waiting_bytes))
+
+    def _close_all(self) -> None:
+        for part in self._parts.values():
+            self._write_waiting(part)
+        for part in self._parts.values():
+            self._close(part)
+
+    def _write_waiting(self, part: Part) -> None:
+        if not part.waiting:
+            return
+        self._finish(part)
+        if part.written_bytes >= MAX_FILE_BYTES:
+            self._close(part)
+        rows = unified(pa.Table.from_batches(part.waiting))
+        self._waiting_bytes -= part.waiting_bytes
+        part.waiting = []
+        part.waiting_row_count = part.waiting_bytes = 0
+        if part.writer is None:
+            self._open(part, rows.schema)
+        if self._pool is None:
+            _write_group(part, rows)
+        else:
+            part.writing = self._pool.submit(_write_group, part, rows)
+
+    def _open(self, part: Part, schema: pa.Schema) -> None:
+        open_parts = [other for other in self._parts.values() if other.writer is not None]
+        if len(open_parts) >= MAX_OPEN_FILES:
+            self._close(open_parts[0])
+        try:
+            part.writer = self._create(part, schema)
+        except OSError as error:
+            raise OutputError(f"cannot write {part.path}: {error.strerror or error}") from error
+        part.number += 1
+
+    def _finish(self, part: Part) -> None:
+        """Waits for the row group being written, and raises what went wrong with it."""
+        if part.writing is not None:
+            writing, part.writing = part.writing, None
+            writing.result()
+
+    def _close(self, part: Part) -> None:
+        self._finish(part)
+        if part.writer is None:
+            return
+        writer, part.writer = part.writer, None
+        try:
+            self._close_file(part, writer)
+        except OSError as error:
+            raise OutputError(f"cannot write {part.path}: {error.strerror or error}") from error
+        part.row_count = part.written_bytes = 0
+
+
+class Export(RowFiles):
     """One directory of tables in the making; also a context manager that aborts unless committed.
 
     ``only_new``: an earlier export is not replaced; may be set until `commit`. ``keep`` are the captures being
@@ -185,14 +269,13 @@ class Export:
         self.only_new = only_new
         self._shown = out
         self._keep = tuple(_resolved(path) for path in keep)
-        self._parts: dict[tuple[str, str], _Part] = {}
         self._schemas: dict[str, pa.Schema] = {}
         self._files: list[_File] = []
-        self._waiting_bytes = 0
         self._done = False
         self.check()
         self._building = self._new_building()
-        self._pool = ThreadPoolExecutor(threads, "mqpcap-write") if threads > 1 else None
+        pool = ThreadPoolExecutor(threads, "mqpcap-write") if threads > 1 else None
+        super().__init__(MAX_GROUP_BYTES, MAX_WAITING_BYTES, pool)
 
     def __enter__(self) -> Self:
         return self
@@ -240,26 +323,10 @@ class Export:
         """A folder for what is in the making, on the same file system; gone when all is committed."""
         return self._building / SCRATCH
 
-    def _add(self, table: str, date: str, date_column: DateColumn, rows: pa.RecordBatch) -> None:
-        part = self._parts.get((table, date))
-        if part is None:
-            part = self._parts[table, date] = _Part(table, date, date_column)
-        part.waiting.append(rows)
-        part.waiting_row_count += rows.num_rows
-        part.waiting_bytes += rows.nbytes
-        self._waiting_bytes += rows.nbytes
-        if part.waiting_row_count >= MAX_GROUP_ROW_COUNT or part.waiting_bytes >= MAX_GROUP_BYTES:
-            self._write_waiting(part)
-        while self._waiting_bytes > MAX_WAITING_BYTES:
-            self._write_waiting(max(self._parts.values(), key=lambda other: other.waiting_bytes))
-
     def commit(self) -> Summary:
         """What was written, after it has become visible under the name asked for."""
         with self._aborting():
-            for part in self._parts.values():
-                self._write_waiting(part)
-            for part in self._parts.values():
-                self._close(part)
+            self._close_all()
             self._files.sort(key=lambda file: file.path)
             try:
                 shutil.rmtree(self.scratch, ignore_errors=True)
@@ -370,58 +437,16 @@ class Export:
 
     # Rows to files
 
-    def _write_waiting(self, part: _Part) -> None:
-        if not part.waiting:
-            return
-        self._finish(part)
-        if part.writer_bytes >= MAX_FILE_BYTES:
-            self._close(part)
-        rows = unified(pa.Table.from_batches(part.waiting))
-        self._waiting_bytes -= part.waiting_bytes
-        part.waiting = []
-        part.waiting_row_count = part.waiting_bytes = 0
-        if part.writer is None:
-            self._open(part, rows.schema)
-        if self._pool is None:
-            _write_group(part, rows)
-        else:
-            part.writing = self._pool.submit(_write_group, part, rows)
+    def _create(self, part: Part, schema: pa.Schema) -> pq.ParquetWriter:
+        path = self._building / part.table / f"date={part.date}" / f"part-{part.number:05d}.parquet"
+        part.path = str(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return parquet_writer(path, schema)
 
-    def _open(self, part: _Part, schema: pa.Schema) -> None:
-        open_parts = [other for other in self._parts.values() if other.writer is not None]
-        if len(open_parts) >= MAX_OPEN_FILES:
-            self._close(open_parts[0])
-        folder = self._building / part.table / f"date={part.date}"
-        path = folder / f"part-{part.number:05d}.parquet"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            part.writer = parquet_writer(path, schema)
-        except OSError as error:
-            raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
-        part.writer_path = path
-        part.number += 1
-
-    def _finish(self, part: _Part) -> None:
-        """Waits for the row group being written, and raises what went wrong with it."""
-        if part.writing is not None:
-            writing, part.writing = part.writing, None
-            writing.result()
-
-    def _close(self, part: _Part) -> None:
-        self._finish(part)
-        if part.writer is None or part.writer_path is None:
-            return
-        path = part.writer_path
-        try:
-            part.writer.close()
-            size_bytes = path.stat().st_size
-        except OSError as error:
-            raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
-        finally:
-            part.writer = part.writer_path = None
-        name = path.relative_to(self._building).as_posix()
-        self._files.append(_File(name, part.table, part.writer_row_count, size_bytes))
-        part.writer_row_count = part.writer_bytes = 0
+    def _close_file(self, part: Part, writer: pq.ParquetWriter) -> None:
+        writer.close()
+        name = Path(part.path).relative_to(self._building).as_posix()
+        self._files.append(_File(name, part.table, part.row_count, os.stat(part.path).st_size))
 
     def _stop_pool(self) -> None:
         if self._pool is not None:
@@ -487,7 +512,7 @@ def _date(day: int) -> str:
     return str(np.datetime64(day, "D"))
 
 
-def _write_group(part: _Part, rows: pa.Table) -> None:
+def _write_group(part: Part, rows: pa.Table) -> None:
     assert part.writer is not None
     rows = in_time(rows, part.date_column)
     try:
@@ -495,9 +520,9 @@ def _write_group(part: _Part, rows: pa.Table) -> None:
         group_count = max(1, round(rows.num_rows / MAX_GROUP_ROW_COUNT))
         part.writer.write_table(rows, row_group_size=-(-rows.num_rows // group_count))
     except OSError as error:
-        raise OutputError(f"cannot write {part.writer_path}: {error.strerror or error}") from error
-    part.writer_row_count += rows.num_rows
-    part.writer_bytes += rows.nbytes
+        raise OutputError(f"cannot write {part.path}: {error.strerror or error}") from error
+    part.row_count += rows.num_rows
+    part.written_bytes += rows.nbytes
 
 
 def parquet_writer(path: "Path | pa.NativeFile", schema: pa.Schema) -> pq.ParquetWriter:

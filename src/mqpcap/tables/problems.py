@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqpcap.arrays import factorize, file_text
-from mqpcap.decode.framing import ConnectionState, Problem
+from mqpcap.decode.frames import Problem
+from mqpcap.decode.framing import ConnectionState
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.tables.schemas import PROBLEMS
 from mqpcap.tcp.flows import Flows

@@ -3,7 +3,8 @@
 Port 5000. It is also the sixth protocol of the tests: one module, and nothing else is touched.
 """
 
-from mqpcap.schema.fields import GreedyBytes, Length, Message
+from mqpcap.schema.fields import GreedyBytes, Length
+from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import ANY, DIRECTIONS, Claim, Envelope, Layout, MessageQueue, Opening, Verdict
 
 MAX_BODY_BYTES = 1 << 20

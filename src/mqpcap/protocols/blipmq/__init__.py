@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from mqpcap.arrays import case_when, is_in
 from mqpcap.protocols.blipmq import correlation
-from mqpcap.schema.fields import U8, U16, U32, U64, Bits, Bytes, GreedyBytes, If, Length, Message, Text
+from mqpcap.schema.fields import U8, U16, U32, U64, Bits, Bytes, GreedyBytes, If, Length, Text
+from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import (
     Claim,
     ConnectionFacts,
@@ -30,7 +31,7 @@ from mqpcap.schema.protocol import (
     Seen,
     Verdict,
 )
-from mqpcap.schema.requests import DeliveryRule, Rule
+from mqpcap.schema.requests import DeliveryRule, Roles, Rule
 
 MAX_FRAME_SIZE = 16 * 1024 * 1024  # frame.rs: the server closes on more
 HEADER_BYTES = 13
@@ -431,5 +432,16 @@ PROTOCOL = MessageQueue(
             "body_hash", correlation.keys, correlation.body_hash, lifetime_ns=correlation.LIFETIME_NS
         ),
         answers=answers,
+    ),
+    roles=Roles(
+        publish=frozenset({NAMES[FrameType.PUBLISH]}),
+        deliver=frozenset({NAMES[FrameType.PUBLISH], NAMES[FrameType.DELIVER]}),
+        poll=frozenset({NAMES[FrameType.POLL]}),
+        subscribe=frozenset({NAMES[FrameType.SUBSCRIBE]}),
+        ack=frozenset({NAMES[FrameType.ACK]}),
+        login=frozenset({NAMES[FrameType.AUTH]}),
+        heartbeat=frozenset({NAMES[FrameType.PING]}),
+        denied=frozenset({"invalid API key"}),
+        outdated=frozenset({"unsupported protocol version"}),
     ),
 )

@@ -7,10 +7,9 @@ At most 4096 metadata entries in 1 MiB, 64 KiB of payload (lean: 16 MiB).
 No frame says how long it is. One rule (``RULE_OF_ENDS``) finds the end and names the layout that reads the frame: the
 first variant that ends at a header or at the end of the stream.
 
-The document contradicts itself and the codec: what 5, 7 and 8 mean, and every client and status, is told by
-evidence from the connection's big-endian frames. ``derive`` names the numbers by it; only the order of the bits in
-byte 3 has layouts of its own, as its Scapy classes differ. Nothing is guessed in silence: ``ambiguities`` names what
-rests on an open choice.
+The document contradicts itself and the codec. Evidence from the big-endian frames of a connection decides what the
+opcodes 5, 7 and 8 mean, and every client and status; ``derive`` names the numbers by it. Only the order of the bits in
+byte 3 has layouts of its own, as its Scapy classes differ. ``ambiguities`` names what rests on an open choice.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import case_when, factorize, true
+from mqpcap.arrays import case_when, factorize, relisted, true
 from mqpcap.protocols.kokaq import splitter
 from mqpcap.protocols.kokaq.splitter import (
     HEADER_BYTES,
@@ -51,10 +50,9 @@ from mqpcap.schema.fields import (
     GreedyBytes,
     If,
     Kind,
-    Message,
     Nested,
-    read_direction,
 )
+from mqpcap.schema.message import Message, message_class, read_direction
 from mqpcap.schema.protocol import (
     ANY,
     DIRECTIONS,
@@ -73,7 +71,7 @@ from mqpcap.schema.protocol import (
     Split,
     Verdict,
 )
-from mqpcap.schema.requests import RequestRule, Rule
+from mqpcap.schema.requests import RequestRule, Roles, Rule
 
 MAGIC = 0x0420
 BIG, LITTLE = b"\x04\x20", b"\x20\x04"
@@ -135,7 +133,7 @@ _WIDE_LE = [U16LE("op_opaque")]
 class Kokaq(Message):
     """What every kokaq frame begins with. Made from bytes it becomes the class that reads them; built it is a request.
 
-    Which side sent lone bytes is seen from RQ (big-endian) or a status and reason in byte 9, else they are a request.
+    Bytes alone are an answer if RQ (big-endian) or a status and reason in byte 9 say so, else a request.
     """
 
     name = "Kokaq"
@@ -154,7 +152,7 @@ class Kokaq(Message):
         return KokaqRequest if header is None else cast(type[Message], header)
 
     def extract_padding(self, s: bytes) -> tuple[bytes, bytes | None]:
-        """The frame's own bytes and what follows it: no field says its length, so alone the splitter finds its end."""
+        """The frame's own bytes and what follows it. No field says how long a frame is: the splitter finds its end."""
         if read_direction() is not None or not self.fields or not self.layouts:
             return s, None
         whole = self.raw_packet_cache + s
@@ -162,246 +160,156 @@ class Kokaq(Message):
         return (s[:at], s[at:] or None) if at >= 0 else (s, None)
 
 
-class KokaqRequest(Kokaq):
-    """The 12 bytes a request begins with; ``tag`` says what follows."""
+def _headers(
+    name: str,
+    title: str,
+    about: str,
+    begins: Sequence[Kind] = (*_BEGINS, *_TYPE, U32("opaque")),
+    ends: Sequence[Kind] = _TAGGED,
+    type_rq: tuple[int, int] = (0x06, 0x05),
+) -> tuple[type[Message], ...]:
+    """The headers of requests and of answers in one form: what stands before and behind the operation, and byte 3."""
 
-    name = "Kokaq request"
-    fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), *_REQUEST, *_TAGGED]
-
-
-class KokaqAnswer(Kokaq):
-    """The 12 bytes an answer begins with: status and reason where the request has its client."""
-
-    name = "Kokaq answer"
-    type_rq = 0x05
-    fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), *_ANSWER, *_TAGGED]
-
-
-class KokaqRequestLsb(Kokaq):
-    """A request with the bits of its fourth byte counted from the right."""
-
-    name = "Kokaq request, lsb"
-    fields_desc = [*_BEGINS, *_TYPE_LSB, U32("opaque"), *_REQUEST, *_TAGGED]
+    return tuple(
+        message_class(
+            __name__, name.format(side), f"Kokaq {title.format(side.lower())}",
+            f"What {side.lower()}s begin with: {about}.", *begins, *operation, *ends, like=Kokaq, type_rq=byte_3,
+        )
+        for side, operation, byte_3 in (("Request", _REQUEST, type_rq[0]), ("Answer", _ANSWER, type_rq[1]))
+    )  # fmt: skip
 
 
-class KokaqAnswerLsb(Kokaq):
-    """An answer with the bits of its fourth byte counted from the right."""
+_LSB = (*_BEGINS, *_TYPE_LSB, U32("opaque"))
+_LITTLE = (*_BEGINS_LE, *_TYPE, U32LE("opaque"))
+_SIZED = (*_BEGINS, *_TYPE, U32("size"), U32("opaque"))
 
-    name = "Kokaq answer, lsb"
-    type_rq = 0x41
-    fields_desc = [*_BEGINS, *_TYPE_LSB, U32("opaque"), *_ANSWER, *_TAGGED]
-
-
-class KokaqRequest16(Kokaq):
-    """A request as "Simple Request" draws it: a 16-bit opaque, nothing behind it."""
-
-    name = "Kokaq request, 16-bit opaque"
-    fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), *_REQUEST, *_WIDE]
-
-
-class KokaqAnswer16(Kokaq):
-    """An answer with a 16-bit opaque."""
-
-    name = "Kokaq answer, 16-bit opaque"
-    type_rq = 0x05
-    fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), *_ANSWER, *_WIDE]
-
-
-class KokaqRequest16Lsb(Kokaq):
-    """A request with a 16-bit opaque, bits counted from the right."""
-
-    name = "Kokaq request, 16-bit opaque, lsb"
-    fields_desc = [*_BEGINS, *_TYPE_LSB, U32("opaque"), *_REQUEST, *_WIDE]
-
-
-class KokaqAnswer16Lsb(Kokaq):
-    """An answer with a 16-bit opaque, bits counted from the right."""
-
-    name = "Kokaq answer, 16-bit opaque, lsb"
-    type_rq = 0x41
-    fields_desc = [*_BEGINS, *_TYPE_LSB, U32("opaque"), *_ANSWER, *_WIDE]
+_HEADERS = KokaqRequest, KokaqAnswer = _headers("Kokaq{}", "{}", "12 bytes, as pictures and codecs have them")
+_HEADERS_LSB = KokaqRequestLsb, KokaqAnswerLsb = _headers(
+    "Kokaq{}Lsb", "{}, lsb", "the bits of byte 3 are counted from the right", _LSB, type_rq=(0x81, 0x41)
+)
+_HEADERS_16 = KokaqRequest16, KokaqAnswer16 = _headers(
+    "Kokaq{}16",
+    "{}, 16-bit opaque",
+    'as "Simple Request" draws it, one opaque of 16 bits and nothing behind',
+    ends=_WIDE,
+)
+_HEADERS_16_LSB = KokaqRequest16Lsb, KokaqAnswer16Lsb = _headers(
+    "Kokaq{}16Lsb", "{}, 16-bit opaque, lsb", "the same, bits counted from the right", _LSB, _WIDE, type_rq=(0x81, 0x41)
+)
+# const.go:20-22: two-way is 1, as response is.
+_HEADERS_LE = KokaqLERequest, KokaqLEAnswer = _headers(
+    "KokaqLE{}", "go1 {}", "the first codec's 12 bytes, little-endian", _LITTLE, type_rq=(0x05, 0x05)
+)
+_HEADERS_LE_16 = KokaqLERequest16, KokaqLEAnswer16 = _headers(
+    "KokaqLE{}16", "go1 {}, 16-bit opaque", "the same with one opaque at the end", _LITTLE, _WIDE_LE, (0x05, 0x05)
+)
+_HEADERS_SIZED = KokaqSizedRequest, KokaqSizedAnswer = _headers(
+    "KokaqSized{}", "sized {}", "with the message's size, as the older draft has it; never seen sent", _SIZED
+)
 
 
-class KokaqLERequest(Kokaq):
-    """The first codec's request: the same 12 bytes, little-endian."""
-
-    name = "Kokaq go1 request"
-    type_rq = 0x05  # const.go:20-22: two-way is 1, as response is
-    fields_desc = [*_BEGINS_LE, *_TYPE, U32LE("opaque"), *_REQUEST, *_TAGGED]
-
-
-class KokaqLEAnswer(Kokaq):
-    """The first codec's answer."""
-
-    name = "Kokaq go1 answer"
-    type_rq = 0x05
-    fields_desc = [*_BEGINS_LE, *_TYPE, U32LE("opaque"), *_ANSWER, *_TAGGED]
-
-
-class KokaqLERequest16(Kokaq):
-    """A little-endian request whose last two bytes are one opaque."""
-
-    name = "Kokaq go1 request, 16-bit opaque"
-    type_rq = 0x05
-    fields_desc = [*_BEGINS_LE, *_TYPE, U32LE("opaque"), *_REQUEST, *_WIDE_LE]
+def _component(
+    name: str, title: str, about: str, tag: int, *fields: Kind, magic: type[U16] | type[U16LE] = U16
+) -> type[Message]:
+    """A component: it repeats tag and magic of the header."""
+    begins = U8("component_tag", equals=tag, column=None), magic("component_magic", equals=MAGIC, column=None)
+    return message_class(
+        __name__,
+        f"Kokaq{name}",
+        f"Kokaq {title}",
+        about,
+        *begins,
+        U8("component_opaque"),
+        *fields,
+        announced={"tag": tag},
+    )
 
 
-class KokaqLEAnswer16(Kokaq):
-    """A little-endian answer whose last two bytes are one opaque."""
-
-    name = "Kokaq go1 answer, 16-bit opaque"
-    type_rq = 0x05
-    fields_desc = [*_BEGINS_LE, *_TYPE, U32LE("opaque"), *_ANSWER, *_WIDE_LE]
-
-
-class KokaqSizedRequest(Kokaq):
-    """The older draft's request: 12 bytes in front of the operation, with the message's size. Never seen sent."""
-
-    name = "Kokaq sized request"
-    fields_desc = [*_BEGINS, *_TYPE, U32("size"), U32("opaque"), *_REQUEST, *_TAGGED]
-
-
-class KokaqSizedAnswer(Kokaq):
-    """The older draft's answer (the picture that begins at 12)."""
-
-    name = "Kokaq sized answer"
-    type_rq = 0x05
-    fields_desc = [*_BEGINS, *_TYPE, U32("size"), U32("opaque"), *_ANSWER, *_TAGGED]
-
-
-class KokaqSimple(Message):
-    """No component."""
-
-    name = "Kokaq simple"
-    fields_desc: list[Kind] = []
-
-
-_COMPONENT = [U16("component_magic", equals=MAGIC, column=None), U8("component_opaque")]
-_COMPONENT_LE = [U16LE("component_magic", equals=MAGIC, column=None), U8("component_opaque")]
-_NAMES = [
-    U8("namespace_len"),
-    U8("queue_len"),
-    U16("payload_len"),
+_NAME_LENGTHS = (U8("namespace_len"), U8("queue_len"))
+_BYTES = (
     Bytes("namespace", length="namespace_len", column="namespace_raw"),
     Bytes("queue", length="queue_len", column="queue_raw"),
     Bytes("body", length="payload_len", body=True),
-]
+)
 # Zeros taken as padding or tail; the splitter has looked at them.
 _TRAILER = If(GreedyBytes("trailer"), left=1)
 _TRAILER_LE = If(GreedyBytes("trailer", bytes(TRAILER_BYTES)), left=1)  # request.go:130,158: the codec always writes it
+_PAYLOAD = (*_NAME_LENGTHS, U16("payload_len"), *_BYTES, _TRAILER)
 
+KokaqSimple = message_class(__name__, "KokaqSimple", "Kokaq simple", "No component.")
+KokaqPayload = _component(
+    "Payload", "payload", "A namespace, a queue and data; lengths count bytes.", PAYLOAD, *_PAYLOAD
+)
+KokaqPayloadSwapped = _component(
+    "PayloadSwapped",
+    "payload, tag 1",
+    "A payload under tag 1, as the captions of the document's component pictures have it.",
+    METADATA,
+    *_PAYLOAD,
+)
+KokaqLEPayload = _component(
+    "LEPayload",
+    "go1 payload",
+    "The first codec's payload: a name is a 32-bit number wherever its length is not 0 (request.go:139-146).",
+    PAYLOAD,
+    U8("namespace_len", 4),
+    U8("queue_len", 4),
+    U16LE("payload_len"),
+    If(U32LE("namespace", column="namespace_id"), when="namespace_len"),
+    If(U32LE("queue", column="queue_id"), when="queue_len"),
+    _BYTES[2],
+    _TRAILER_LE,
+    magic=U16LE,
+)
+KokaqLEPlainPayload = _component(
+    "LEPlainPayload",
+    "little-endian payload",
+    "A little-endian payload without the codec's tail, so not its writing: lengths count bytes.",
+    PAYLOAD,
+    *_NAME_LENGTHS,
+    U16LE("payload_len"),
+    *_BYTES,
+    magic=U16LE,
+)
 
-class KokaqPayload(Message):
-    """A namespace, a queue and data; lengths count bytes."""
-
-    name = "Kokaq payload"
-    announced = {"tag": PAYLOAD}
-    fields_desc = [U8("component_tag", equals=PAYLOAD, column=None), *_COMPONENT, *_NAMES, _TRAILER]
-
-
-class KokaqPayloadSwapped(Message):
-    """A payload under tag 1, as the captions of the document's component pictures have it."""
-
-    name = "Kokaq payload, tag 1"
-    announced = {"tag": METADATA}
-    fields_desc = [U8("component_tag", equals=METADATA, column=None), *_COMPONENT, *_NAMES, _TRAILER]
-
-
-class KokaqEntry(Message):
-    """One metadata field."""
-
-    name = "Kokaq metadata entry"
-    fields_desc = [U8("tag"), U8("size"), Bytes("value", length="size")]
-
-
-_COUNTED = [
-    U32("field_count", at_most=MAX_METADATA_ENTRIES),
-    Array("metadata", KokaqEntry, count="field_count", column="entries"),
-    _TRAILER,
-]
-
-
-class KokaqMetadata(Message):
-    """So many metadata entries."""
-
-    name = "Kokaq metadata"
-    announced = {"tag": METADATA}
-    fields_desc = [U8("component_tag", equals=METADATA, column=None), *_COMPONENT, *_COUNTED]
-
-
-class KokaqMetadataSwapped(Message):
-    """Metadata under tag 2."""
-
-    name = "Kokaq metadata, tag 2"
-    announced = {"tag": PAYLOAD}
-    fields_desc = [U8("component_tag", equals=PAYLOAD, column=None), *_COMPONENT, *_COUNTED]
-
-
-class KokaqEntries(Message):
-    """Metadata entries that fill their block."""
-
-    name = "Kokaq metadata entries"
-    fields_desc = [Array("metadata", KokaqEntry, column="entries")]
-
-
-class KokaqMetadataBytes(Message):
-    """Metadata whose "fieldcount len" is the length of the block in bytes."""
-
-    name = "Kokaq metadata, length in bytes"
-    announced = {"tag": METADATA}
-    fields_desc = [
-        U8("component_tag", equals=METADATA, column=None),
-        *_COMPONENT,
-        U32("field_count", column=None),
-        Nested("block", KokaqEntries, length="field_count", at_most=MAX_METADATA_BYTES),
-    ]
-
-
-class KokaqLEPayload(Message):
-    """The first codec's payload: a name is a 32-bit number wherever its length is not 0 (request.go:139-146)."""
-
-    name = "Kokaq go1 payload"
-    announced = {"tag": PAYLOAD}
-    fields_desc = [
-        U8("component_tag", equals=PAYLOAD, column=None),
-        *_COMPONENT_LE,
-        U8("namespace_len", 4),
-        U8("queue_len", 4),
-        U16LE("payload_len"),
-        If(U32LE("namespace", column="namespace_id"), when="namespace_len"),
-        If(U32LE("queue", column="queue_id"), when="queue_len"),
-        Bytes("body", length="payload_len", body=True),
-        _TRAILER_LE,
-    ]
-
-
-class KokaqLEPlainPayload(Message):
-    """A little-endian payload without the codec's tail, so not its writing: lengths count bytes."""
-
-    name = "Kokaq little-endian payload"
-    announced = {"tag": PAYLOAD}
-    fields_desc = [
-        U8("component_tag", equals=PAYLOAD, column=None),
-        *_COMPONENT_LE,
-        U8("namespace_len", column=None),
-        U8("queue_len", column=None),
-        U16LE("payload_len"),
-        *_NAMES[3:],
-    ]
-
-
-class KokaqLEMetadata(Message):
-    """The first codec's metadata; a value may be longer than its size says and run on into the tail."""
-
-    name = "Kokaq go1 metadata"
-    announced = {"tag": METADATA}
-    fields_desc = [
-        U8("component_tag", equals=METADATA, column=None),
-        *_COMPONENT_LE,
-        U32LE("field_count", at_most=MAX_METADATA_ENTRIES),
-        _COUNTED[1],
-        _TRAILER_LE,
-    ]
+KokaqEntry = message_class(
+    __name__,
+    "KokaqEntry",
+    "Kokaq metadata entry",
+    "One metadata field.",
+    U8("tag"),
+    U8("size"),
+    Bytes("value", length="size"),
+)
+_ENTRIES = Array("metadata", KokaqEntry, count="field_count", column="entries")
+_COUNTED = (U32("field_count", at_most=MAX_METADATA_ENTRIES), _ENTRIES, _TRAILER)
+KokaqMetadata = _component("Metadata", "metadata", "So many metadata entries.", METADATA, *_COUNTED)
+KokaqMetadataSwapped = _component("MetadataSwapped", "metadata, tag 2", "Metadata under tag 2.", PAYLOAD, *_COUNTED)
+KokaqEntries = message_class(
+    __name__,
+    "KokaqEntries",
+    "Kokaq metadata entries",
+    "Metadata entries that fill their block.",
+    Array("metadata", KokaqEntry, column="entries"),
+)
+KokaqMetadataBytes = _component(
+    "MetadataBytes",
+    "metadata, length in bytes",
+    'Metadata whose "fieldcount len" is the length of the block in bytes.',
+    METADATA,
+    U32("field_count", column=None),
+    Nested("block", KokaqEntries, length="field_count", at_most=MAX_METADATA_BYTES),
+)
+KokaqLEMetadata = _component(
+    "LEMetadata",
+    "go1 metadata",
+    "The first codec's metadata; a value may be longer than its size says and run on into the tail.",
+    METADATA,
+    U32LE("field_count", at_most=MAX_METADATA_ENTRIES),
+    _ENTRIES,
+    _TRAILER_LE,
+    magic=U16LE,
+)
 
 
 class KokaqLean(Kokaq):
@@ -442,37 +350,37 @@ _VERDICTS: tuple[Literal["more", "message", "bad"], ...] = ("more", "message", "
 FORMS = ("doc", "doc_swapped", "doc_bytes", "doc_simple16", "go1", "go1_plain", "go1_simple16", "lean")
 """What a frame may be read as; each direction has a layout for each."""
 
-# By magic and tag the variants, and what tells that one is right: the first that ends at a head or at the end. The last
-# is taken as it is (2.7, 2.8, 2.11, 2.12, 2.15). Of a component's tags the document has two readings.
+# Variants by magic and tag: the form, how its end is computed, what must follow. The first that fits is taken, the last
+# without a condition (2.7, 2.8, 2.11, 2.12, 2.15). The document reads a component's tags in two ways.
 RULE_OF_ENDS: Mapping[tuple[str, int], tuple[tuple[str, str, str], ...]] = {
     ("big", 0): (("lean", "lean", "anything"), ("doc", "header", "anything")),
     ("big", METADATA): (
-        ("doc_simple16", "header", "three of a head"),
+        ("doc_simple16", "header", "three bytes"),
         ("doc", "entries", "padding"),
-        ("doc_bytes", "block", "head"),
-        ("doc_swapped", "payload", "head, uncut"),
+        ("doc_bytes", "block", "boundary"),
+        ("doc_swapped", "payload", "boundary, uncut"),
         ("doc", "entries", "anything"),
     ),
     ("big", PAYLOAD): (
-        ("doc_simple16", "header", "three of a head"),
+        ("doc_simple16", "header", "three bytes"),
         ("doc", "payload", "padding"),
-        ("doc_swapped", "entries", "head, uncut"),
+        ("doc_swapped", "entries", "boundary, uncut"),
         ("doc", "payload", "anything"),
     ),
-    ("big", OTHER): (("doc", "next head", "anything"), ("doc_simple16", "header", "anything")),
+    ("big", OTHER): (("doc", "next header", "anything"), ("doc_simple16", "header", "anything")),
     ("little", 0): (("go1", "header", "anything"),),
     ("little", METADATA): (
-        ("go1_simple16", "header", "three of a head"),
+        ("go1_simple16", "header", "three bytes"),
         ("go1", "entries", "tail"),
         ("go1", "entries", "anything"),
     ),
     ("little", PAYLOAD): (
-        ("go1_simple16", "header", "three of a head"),
-        ("go1_plain", "odd payload", "head"),
+        ("go1_simple16", "header", "three bytes"),
+        ("go1_plain", "odd payload", "boundary"),
         ("go1", "numbered", "tail"),
         ("go1_plain", "payload", "anything"),
     ),
-    ("little", OTHER): (("go1", "next head", "anything"), ("go1_simple16", "header", "anything")),
+    ("little", OTHER): (("go1", "next header", "anything"), ("go1_simple16", "header", "anything")),
 }
 
 
@@ -482,8 +390,8 @@ def _words() -> memoryview:
     rows: list[int] = []
     for key in product(("big", "little"), range(OTHER + 1)):
         places.append(splitter.FIRST_ROW + len(rows))
-        for form, end, behind in RULE_OF_ENDS[key]:
-            rows += [FORMS.index(form), splitter.ENDS.index(end), splitter.BEHIND.index(behind)]
+        for form, end, follower in RULE_OF_ENDS[key]:
+            rows += [FORMS.index(form), splitter.ENDS.index(end), splitter.FOLLOWED_BY.index(follower)]
     undecided = FORMS.index("doc"), FORMS.index("go1")
     return memoryview(np.array([*places, splitter.FIRST_ROW + len(rows), *undecided, *rows], np.int32))
 
@@ -540,10 +448,10 @@ Echo = tuple[bytes, bytes, int]
 
 @dataclass(frozen=True, slots=True)
 class _First:
-    """What the first frames of a direction say.
+    """What the first frames of a direction say: MAX_VOTES at most.
 
-    verdict, what answers repeat of them (of the first MAX_VOTES), and how many of them only a server sends less those
-    only a client does.
+    echoes         what answers repeat of them
+    server_votes   the frames that only a server sends, minus those that only a client sends
     """
 
     verdict: Verdict
@@ -584,7 +492,7 @@ def _judged(buf: memoryview, at: int, ended: bool, direction: Direction, on_port
     if plausible and (repeats or _repeats(buf, at, first)):
         verdict = Verdict.YES
     elif found and plausible and follows == splitter.YES and first.end < limit:
-        verdict = Verdict.YES  # found by a search, and another stands behind it
+        verdict = Verdict.YES  # found by a search, and another follows it
     elif follows == splitter.YES and (plausible or on_port):
         # On the port magic and version are enough: the codec sends any opcode and type it is given.
         verdict = Verdict.LIKELY
@@ -598,7 +506,7 @@ def _plausible(buf: memoryview, at: int, frame: Split) -> bool:
 
 
 def _repeats(buf: memoryview, at: int, frame: Split) -> bool:
-    """Whether a component begins behind the header, which repeats tag and magic: about 60 bits that are known."""
+    """Whether a component follows the header: it repeats tag and magic, so about 60 bits are known."""
     tag, little = buf[at + 11], buf[at] == LITTLE[0]
     repeats = bytes(buf[at + 12 : at + 15]) == bytes([tag]) + bytes(buf[at : at + 2])
     return repeats and not frame.layout.endswith("lean") and (little or tag in (METADATA, PAYLOAD))
@@ -608,7 +516,7 @@ MAX_VOTES = 32
 
 
 def _chained(direction: Direction, buf: memoryview, at: int, ended: bool) -> tuple[tuple[Echo, ...], int, bool]:
-    """Of the frames from a place on: what answers repeat of them, who says them, and whether one has a component."""
+    """Of the frames from an offset on: their echoes, their server votes, and whether one has a component."""
     echoes: list[Echo] = []
     votes, repeats = 0, False
     for _ in range(MAX_VOTES):
@@ -641,7 +549,7 @@ def _server_vote(head: bytes) -> int:
 
 
 def claims(opening: Opening) -> Claim:
-    """A head, and a component that repeats it; or the answer that repeats opaque and opcode (protocol notes, 9)."""
+    """A header, and a component that repeats it; or the answer that repeats opaque and opcode (protocol notes, 9)."""
     if opening.c2s.startswith(b"PRI * HTTP/2.0"):
         return Claim(Verdict.NO, reason="HTTP/2")
     one, two = _first(opening, "c2s"), _first(opening, "s2c")
@@ -657,10 +565,10 @@ def claims(opening: Opening) -> Claim:
     best = max(one.verdict, two.verdict)
     if best is Verdict.YES or (answered and Verdict.NO not in (one.verdict, two.verdict)):
         verdict = Verdict.YES if proven or opening.on_port else Verdict.LIKELY
-        why = "an answer to its request" if answered else "a component that repeats the head"
+        why = "an answer to its request" if answered else "a component that repeats the header"
         return Claim(verdict, "c2s_doc", "s2c_doc", why)
     if best is Verdict.LIKELY and Verdict.WAIT not in (one.verdict, two.verdict):
-        return Claim(Verdict.LIKELY, "c2s_doc", "s2c_doc", "a frame that ends at a head or the end")
+        return Claim(Verdict.LIKELY, "c2s_doc", "s2c_doc", "a frame that ends at a header or the end")
     if best is Verdict.NO:
         return Claim(Verdict.NO)
     return Claim(Verdict.WAIT)
@@ -676,7 +584,7 @@ _LSB_ONLY = frozenset(b for b in range(0x40, 0x100) if b & 0x3C == 0)
 
 
 def observe(seen: Seen) -> None:
-    """What the big-endian frames that are not lean prove (2.0); their layouts are the only ones observed."""
+    """Collects what big-endian frames prove, but for lean ones (2.0). No other layout is observed."""
     raw, rows = seen.raw, seen.rows
     numbers = {name: raw.numbers(name) for name in ("message_type", "rq", "client", "status", "reason")}
     bytes_3 = (numbers["message_type"][0] << 2 | numbers["rq"][0])[rows]
@@ -847,95 +755,66 @@ def readable(name: bytes, little: bool = False) -> str:
 def _metadata(entries: pa.Array, codec: NDArray[np.bool_]) -> pa.Array:
     """The entries with their names."""
     items = entries.flatten()
-    lengths = pc.fill_null(pc.list_value_length(entries), 0).to_numpy().astype(np.int64)
     tags = items.field("tag")
-    values = tags.to_numpy().astype(np.int64)
-    names = _named((values, np.ones(len(values), np.bool_)), np.repeat(codec, lengths), DOC_METADATA, CODEC_METADATA)
+    values, of = tags.to_numpy().astype(np.int64), pc.list_parent_indices(entries).to_numpy()
+    names = _named((values, np.ones(len(values), np.bool_)), codec[of], DOC_METADATA, CODEC_METADATA)
     named = pa.StructArray.from_arrays([tags, names, items.field("value")], names=["tag", "name", "value"])
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), named, mask=pc.is_null(entries) if entries.null_count else None)
+    return relisted(entries, named)
 
 
-# Bits that a field and its absence need in a big-endian frame, and the orders of four tags.
-_BITS = {"opcode": 9, "client": 9, "status": 5, "reason": 5, "message_type": 7, "rq": 3}
-_ORDER_BITS = 10
-
-
-def _ambiguities(raw: Raw, forms: Sequence[str], readings: Sequence[Reading], is_doc: NDArray[np.bool_]) -> pa.Array:
-    """``field:number`` for every number of a big-endian frame whose meaning rests on an unproven choice."""
-    if not is_doc.any():
-        return pa.array([[]], pa.list_(pa.string())).take(pa.array(np.zeros(raw.n, np.int64)))
-    columns = {name: raw.numbers(name) for name in _BITS}
-    orders = _tag_orders(raw)
-    different = list(dict.fromkeys(readings))
-    reading = np.array([different.index(x) for x in readings], np.int64)[raw.of]
-    # A number per row, equal only for rows of the same layout, reading, values and doubtful tags.
-    key = np.where(is_doc, raw.layout * len(different) + reading + 1, 0)
-    for name, (value, present) in columns.items():
-        key = key << _BITS[name] | np.where(is_doc & present, value + 1, 0)
-    encoded = pa.array(key << _ORDER_BITS | orders).dictionary_encode()
-    which = encoded.indices.to_numpy()
-    example = np.zeros(len(encoded.dictionary), np.int64)
-    example[which] = np.arange(raw.n)
-    lists: list[list[str]] = []
-    for row in example.tolist():
-        values = [int(value[row]) if present[row] else None for value, present in columns.values()]
-        tags = list(_tags(int(orders[row])))
-        form = forms[raw.layout[row]]
-        lists.append(_ambiguous(form, different[reading[row]], values, tags) if is_doc[row] else [])
-    return pa.array(lists, pa.list_(pa.string())).take(pa.array(which))
-
-
-def _tag_orders(raw: Raw) -> NDArray[np.int64]:
-    """Which of the doubtful metadata tags each row has, in order of their first entry: a number that `_tags` reads."""
-    row, tag = raw.items("entries", "tag")
-    at = np.flatnonzero((tag >= _DOUBTFUL[0]) & (tag <= _DOUBTFUL[-1]))
-    first = at[np.sort(np.unique(row[at] << 8 | tag[at], return_index=True)[1])]
-    row, digit = row[first], tag[first] - _DOUBTFUL[0] + 1
-    out = np.zeros(raw.n, np.int64)
-    np.add.at(out, row, digit * (len(_DOUBTFUL) + 1) ** (np.arange(len(row)) - np.searchsorted(row, row)))
-    return out
-
-
-def _tags(order: int) -> Iterator[int]:
-    """The tags that a number of `_tag_orders` stands for."""
-    while order:
-        order, digit = divmod(order, len(_DOUBTFUL) + 1)
-        yield _DOUBTFUL[digit - 1]
-
-
-_DOUBTFUL = (6, 7, 8, 9)
-"""Metadata tags that the document and the codec name differently."""
-# Numbers that the document and the codec read differently, and those the document itself gives twice.
+# Numbers that the document and the codec read differently, and those the document itself gives twice. Of metadata they
+# are tags.
 _AMBIGUOUS: Mapping[Numbering, Mapping[str, tuple[int, ...]]] = {
     "open": {
         "opcode": (5, 7, 8),
         "client": (1, 2, 3, 4),
         "status": (1, 2, 3),
         "reason": (3,),
-        "metadata": _DOUBTFUL,
+        "metadata": (6, 7, 8, 9),
     },
     "doc": {"opcode": (5,), "reason": (3,)},
     "codec": {},
 }
 
 
-def _ambiguous(form: str, reading: Reading, values: Sequence[int | None], tags: Sequence[int]) -> list[str]:
-    opcode, client, status, reason, message_type, rq = values
-    found: list[str] = []
-    open_ones = _AMBIGUOUS[reading.numbering]
-    for name, value in (("opcode", opcode), ("client", client), ("status", status), ("reason", reason)):
-        if value in open_ones.get(name, ()):
-            found.append(f"{name}:{value}")
-    found += [f"metadata:{t}" for t in tags if t in open_ones.get("metadata", ())]
-    if reading.order == "open" and message_type == 0 and rq:
-        # Bytes 1 to 3 read the other way round: type 1 to 3, rq 0.
-        found += ["message_type:0", f"rq:{rq}"]
-    if form.startswith("doc_swapped"):
-        found.append("tag")
-    if form.startswith("doc_bytes"):
-        found.append("field_count")
-    return found
+def _ambiguities(raw: Raw, forms: Sequence[str], readings: Sequence[Reading], is_doc: NDArray[np.bool_]) -> pa.Array:
+    """``field:number`` for every number of a big-endian frame whose meaning rests on an unproven choice."""
+    if not is_doc.any():
+        return pa.array([[]], pa.list_(pa.string())).take(pa.array(np.zeros(raw.n, np.int64)))
+    words: list[str] = []
+    rows: list[NDArray[np.int64]] = []
+    codes: list[NDArray[np.int64]] = []
+
+    def say(word: str, *conditions: NDArray[np.bool_]) -> None:
+        rows.append(np.flatnonzero(np.logical_and.reduce([is_doc, *conditions])))
+        codes.append(np.full(len(rows[-1]), len(words)))
+        words.append(word)
+
+    numbering_of = np.array([list(_AMBIGUOUS).index(x.numbering) for x in readings], np.int64)[raw.of]
+    by_numbering = {name: numbering_of == i for i, name in enumerate(_AMBIGUOUS)}
+    for name, (numbering, fields) in product(("opcode", "client", "status", "reason"), _AMBIGUOUS.items()):
+        value, present = raw.numbers(name)
+        for number in fields.get(name, ()):
+            say(f"{name}:{number}", by_numbering[numbering], present, value == number)
+    doubtful = _AMBIGUOUS["open"]["metadata"]
+    row, tag = raw.items("entries", "tag")
+    at = np.flatnonzero(np.isin(tag, doubtful) & (is_doc & by_numbering["open"])[row])
+    at = at[np.sort(np.unique(row[at] << 8 | tag[at], return_index=True)[1])]  # each tag once, where it is first
+    rows.append(row[at])
+    codes.append(len(words) + tag[at] - doubtful[0])
+    words += [f"metadata:{number}" for number in doubtful]
+    # Bytes 1 to 3 read the other way round: type 1 to 3, rq 0.
+    (message_type, has_type), (rq, _) = raw.numbers("message_type"), raw.numbers("rq")
+    either = _each(readings, raw.of, lambda x: x.order == "open") & has_type & (message_type == 0)
+    say("message_type:0", either, rq > 0)
+    for number in (1, 2, 3):
+        say(f"rq:{number}", either, rq == number)
+    say("tag", _each(forms, raw.layout, lambda form: form.startswith("doc_swapped")))
+    say("field_count", _each(forms, raw.layout, lambda form: form.startswith("doc_bytes")))
+    of = np.concatenate(rows)
+    said = np.concatenate(codes)[np.argsort(of, kind="stable")]
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(of, minlength=raw.n))]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(words, pa.string()).take(pa.array(said)))
 
 
 def envelope(table: pa.Table) -> dict[str, pa.Array]:
@@ -973,19 +852,16 @@ _DOC_BODIES: Mapping[str, tuple[type[Message], ...]] = {
 def _layouts() -> Iterator[Layout]:
     """By direction and form; a connection begins in those that have the splitter."""
     for i, d in enumerate(DIRECTIONS):
-        request = (KokaqRequest, KokaqAnswer)[i], (KokaqRequestLsb, KokaqAnswerLsb)[i]
-        request_16 = (KokaqRequest16, KokaqAnswer16)[i], (KokaqRequest16Lsb, KokaqAnswer16Lsb)[i]
         for form, bodies in _DOC_BODIES.items():
-            for bits, header in zip(("", "_lsb"), request_16 if "16" in form else request, strict=True):
-                splitter_ = SPLITS[d] if form + bits == "doc" else None
-                yield _layout(f"{d}_{form}{bits}", d, header, bodies, "doc", DOC_OPS, splitter_)
-        little = (KokaqLERequest, KokaqLEAnswer)[i], (KokaqLERequest16, KokaqLEAnswer16)[i]
-        yield _layout(f"{d}_go1", d, little[0], (KokaqSimple, KokaqLEPayload, KokaqLEMetadata), "go1")
-        yield _layout(f"{d}_go1_plain", d, little[0], (KokaqLEPlainPayload,), "go1")
-        yield _layout(f"{d}_go1_simple16", d, little[1], (KokaqSimple,), "go1")
+            headers = (_HEADERS_16, _HEADERS_16_LSB) if form == "doc_simple16" else (_HEADERS, _HEADERS_LSB)
+            for bits, header in zip(("", "_lsb"), headers, strict=True):
+                splits = SPLITS[d] if form + bits == "doc" else None
+                yield _layout(f"{d}_{form}{bits}", d, header[i], bodies, "doc", DOC_OPS, splits)
+        yield _layout(f"{d}_go1", d, _HEADERS_LE[i], (KokaqSimple, KokaqLEPayload, KokaqLEMetadata), "go1")
+        yield _layout(f"{d}_go1_plain", d, _HEADERS_LE[i], (KokaqLEPlainPayload,), "go1")
+        yield _layout(f"{d}_go1_simple16", d, _HEADERS_LE_16[i], (KokaqSimple,), "go1")
         yield _layout(f"{d}_lean", d, KokaqLean, ((KokaqLeanRequest, KokaqLeanAnswer)[i],), "lean")
-        sized = (KokaqSizedRequest, KokaqSizedAnswer)[i]
-        yield _layout(f"{d}_sized", d, sized, _DOC_BODIES["doc"], "sized", DOC_OPS)
+        yield _layout(f"{d}_sized", d, _HEADERS_SIZED[i], _DOC_BODIES["doc"], "sized", DOC_OPS)
 
 
 def _layout(
@@ -1022,6 +898,14 @@ PROTOCOL = MessageQueue(
     recognised="magic 0x0420 in either byte order, version 1, and a component that repeats it or an echoing answer",
     envelope=Envelope(client_name="client_name", body="body", derive=envelope),
     rule=RULE,
+    roles=Roles(
+        publish=frozenset({"Push"}),
+        poll=frozenset({"Peek", "Pop"}),
+        peek=frozenset({"Peek"}),
+        lock=frozenset({"AcquirePeekLock"}),
+        unlock=frozenset({"ReleasePeekLock"}),
+        heartbeat=frozenset({"Nop", "NoOp"}),
+    ),
     evidence=EvidenceRule(
         None,
         observe,

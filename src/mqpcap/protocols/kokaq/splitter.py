@@ -1,46 +1,48 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=False, cdivision=True
-"""Where kokaq's frames end: stream bytes to spans, each with the variant that reads it.
+"""Finds the ends of kokaq's frames, and the variant that reads each frame.
 
-No frame says how long it is. So a rule lists variants in order, and **the first that ends at a head or at the end of
-the stream is taken**. ``kokaq`` declares the rule; here are the words it is written in, and the loops over bytes. Any
-bytes give a frame, the wish for more bytes, or none; never an exception. An end never depends on how the stream was cut
-into packets. Every look is bounded by the limits below. The same file runs uncompiled.
+A kokaq frame does not say how long it is. A rule lists variants in order: **the first that ends at a header or at the
+end of the stream is taken**. The package declares the rule; this module has the words it is written in and the loops
+over bytes.
+
+Any bytes give a frame, a request for more bytes, or no frame; never an exception. The result does not depend on how the
+stream was cut into packets. The limits below bound every search. The same file runs uncompiled.
 """
 
 import cython
 
 from mqpcap.schema.flaws import Flaw
 
-ENDS = ("header", "lean", "payload", "odd payload", "numbered", "entries", "block", "next head")
-"""How the end of a variant is known.
+ENDS = ("header", "lean", "payload", "odd payload", "numbered", "entries", "block", "next header")
+"""How the end of a variant is computed.
 
-header        the header is all
-lean          28 bytes and the payload, if it is the second codec's
-payload       lengths that count bytes
-odd payload   the same where a name is not four bytes long
+header        the frame is a header and nothing else
+lean          28 bytes and a payload, if the bytes fit the second codec
+payload       the payload component's lengths, which count bytes
+odd payload   the same; only where a name is not four bytes long
 numbered      the same with names of four bytes, whatever their lengths say
-entries       so many metadata entries
-block         a metadata block of so many bytes, which holds whole entries
-next head     a component of unknown length
+entries       the metadata component's count of entries
+block         the metadata component's size in bytes; whole entries must fill it
+next header   unknown: the frame goes on up to the next header
 """
-BEHIND = ("anything", "head", "three of a head", "head, uncut", "padding", "tail")
-"""What must stand behind it.
+FOLLOWED_BY = ("anything", "boundary", "three bytes", "boundary, uncut", "padding", "tail")
+"""What must follow that end. A boundary is a header or the end of the stream.
 
-anything          the variant is taken as it is
-head              a head, or the end
-three of a head   the same, and at least three bytes of the head
-head, uncut       the same, but not the end where the first variant goes on behind it
-padding           a head or the end, perhaps behind zeros that align the frame or are as long as a tail
+anything          no condition
+boundary          a boundary
+three bytes       a boundary; of a header that is cut by the end, three bytes at least
+boundary, uncut   a boundary, but not the end of the stream if the first variant goes on behind it
+padding           a boundary, possibly behind zeros: up to a multiple of four bytes, or as many as a tail has
 tail              the first codec's tail
 """
 
 HEADER_BYTES = cython.declare(cython.const[cython.int], 12)
-COMPONENT_BYTES = cython.declare(cython.const[cython.int], 20)  # the header and a component's head
+COMPONENT_BYTES = cython.declare(cython.const[cython.int], 20)  # the header and the first fields of a component
 LEAN_BYTES = cython.declare(cython.const[cython.int], 28)
 TRAILER_BYTES = cython.declare(cython.const[cython.int], 12)  # request.go:130,158: a component of 8 bytes is given 20
 MAX_METADATA_ENTRIES = cython.declare(cython.const[cython.longlong], 4096)
 MAX_METADATA_BYTES = cython.declare(cython.const[cython.longlong], 1 << 20)
-MAX_UNKNOWN_BYTES = cython.declare(cython.const[cython.longlong], 1 << 20)  # so far the next head is looked for
+MAX_UNKNOWN_BYTES = cython.declare(cython.const[cython.longlong], 1 << 20)  # how far the next header is searched for
 MAX_LEAN_PAYLOAD_BYTES = cython.declare(cython.const[cython.longlong], 16 << 20)
 MAX_LEAN_OPCODE = cython.declare(cython.const[cython.int], 8)  # lean frames have little else to be known by
 VERSION = cython.declare(cython.const[cython.int], 1)
@@ -56,35 +58,35 @@ MORE = cython.declare(cython.const[cython.int], 0)
 MESSAGE = cython.declare(cython.const[cython.int], 1)
 BAD = cython.declare(cython.const[cython.int], 2)
 
-# Answers to a look at a place.
+# Whether something stands at an offset. WAIT: the bytes to tell are not here yet.
 NO = cython.declare(cython.const[cython.int], 0)
 WAIT = cython.declare(cython.const[cython.int], 1)
 YES = cython.declare(cython.const[cython.int], 2)
 
-# What an end may be instead of a place.
-WRONG = cython.declare(cython.const[cython.longlong], -1)  # the variant does not fit
-LATER = cython.declare(cython.const[cython.longlong], -2)  # the bytes to tell come later
+# What an end may be instead of an offset.
+NO_FIT = cython.declare(cython.const[cython.longlong], -1)  # the variant does not fit
+UNDECIDED = cython.declare(cython.const[cython.longlong], -2)  # the bytes to tell are not here yet
 CUT = cython.declare(cython.const[cython.longlong], -3)  # the same, and the variant is known to be this one
-NEVER = cython.declare(cython.const[cython.longlong], -4)  # no variant fits
+NO_VARIANT = cython.declare(cython.const[cython.longlong], -4)  # no variant fits
 
-# Places in ENDS and BEHIND.
+# Indices into ENDS and FOLLOWED_BY.
 HEADER = cython.declare(cython.const[cython.int], 0)
 LEAN = cython.declare(cython.const[cython.int], 1)
 ODD_PAYLOAD = cython.declare(cython.const[cython.int], 3)
 NUMBERED = cython.declare(cython.const[cython.int], 4)
 ENTRIES = cython.declare(cython.const[cython.int], 5)
 BLOCK = cython.declare(cython.const[cython.int], 6)
-NEXT_HEAD = cython.declare(cython.const[cython.int], 7)
+NEXT_HEADER = cython.declare(cython.const[cython.int], 7)
 ANYTHING = cython.declare(cython.const[cython.int], 0)
 THREE = cython.declare(cython.const[cython.int], 2)
 UNCUT = cython.declare(cython.const[cython.int], 3)
 PADDING = cython.declare(cython.const[cython.int], 4)
 TAIL = cython.declare(cython.const[cython.int], 5)
 
-FIRST_ROW = cython.declare(cython.const[cython.int], 11)  # of a rule; in front are nine places of rows and two forms
+FIRST_ROW = cython.declare(cython.const[cython.int], 11)  # of a rule: nine offsets of rows and two forms come first
 UNKNOWN = cython.declare(cython.int, int(Flaw.UNKNOWN))
 
-# Compiled, the names above are C integers; this makes those that others use the module's attributes too.
+# Compiled, the names above are C integers. This adds those that the package imports to the module's attributes.
 globals().update(
     {
         "HEADER_BYTES": HEADER_BYTES, "TRAILER_BYTES": TRAILER_BYTES, "MAX_METADATA_ENTRIES": MAX_METADATA_ENTRIES,
@@ -110,12 +112,15 @@ def legal(byte_3: cython.int, little: cython.bint) -> cython.bint:
 @cython.final
 @cython.cclass
 class Frames:
-    """Bytes of one direction up to ``limit``, behind which none can follow if ``ended``, and the frame looked at.
+    """The bytes of one direction up to ``limit``, and the last frame found in them.
 
-    ``rule`` (int32) is rows of a form, a place in ENDS and one in BEHIND. In front are where the rows of each magic and
-    tag begin, where they all end, and the form that a big- and a little-endian frame has until it is decided.
-    ``at`` is where it begins; a look leaves ``verdict``, and ``end``, ``known_end`` (of a frame that is not all here,
-    -1 if unknown), ``form`` (-1 for none), ``op`` and ``flaw``.
+    ended    no byte can follow ``limit``
+    rule     int32: rows of a form, an index into ENDS and one into FOLLOWED_BY. Before the rows stand the offset of the
+             first row of each magic and tag, the offset behind the last row, and the forms that a big- and a
+             little-endian frame have until they are decided
+
+    The result of a search: ``verdict``, ``end``, ``known_end`` (of a frame that is not all here; -1 if unknown),
+    ``form`` (-1 for none), ``op`` and ``flaw``. ``at`` is the offset of the frame.
     """
 
     rule: cython.const[cython.int][::1]
@@ -125,7 +130,7 @@ class Frames:
     at: cython.longlong
     little: cython.bint
     is_cut: cython.bint
-    tail: cython.longlong
+    tail_end: cython.longlong
     verdict: cython.int
     end: cython.longlong
     known_end: cython.longlong
@@ -134,18 +139,18 @@ class Frames:
     flaw: cython.int
 
     def __init__(self, rule, buf, limit: cython.longlong, ended: cython.bint):
-        """Bind memoryviews of the rule and the bytes."""
+        """Bind memoryviews of the rule and of the bytes."""
         self.rule = rule
         self.buf = buf
         self.limit = limit
         self.ended = ended
-        self._leave(BAD, -1, -1)
+        self._set_result(BAD, -1, -1)
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _leave(self, verdict: cython.int, form: cython.int, known_end: cython.longlong) -> cython.void:
-        """What is found; ``end`` and ``flaw`` say more of a message."""
+    def _set_result(self, verdict: cython.int, form: cython.int, known_end: cython.longlong) -> cython.void:
+        """Sets the result. ``end`` and ``flaw`` of a message are set by the caller."""
         self.verdict = verdict
         self.form = form
         self.known_end = known_end
@@ -155,13 +160,13 @@ class Frames:
             self.end = -1
             self.flaw = 0
 
-    # -- looks at a place
+    # -- what stands at an offset
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _head_at(self, at: cython.longlong) -> cython.int:
-        """Whether a frame head stands there: magic, version 1 and a legal byte 3. WAIT: the bytes end too early."""
+    def _header_at(self, at: cython.longlong) -> cython.int:
+        """Whether a header stands there: magic, version 1 and a legal byte 3."""
         n: cython.longlong = self.limit - at
         little: cython.bint
         if n <= 0:
@@ -180,19 +185,19 @@ class Frames:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _clean(self, at: cython.longlong) -> cython.int:
-        """Whether a frame head or the end stands there; a head that the end cuts is one."""
+    def _boundary_at(self, at: cython.longlong) -> cython.int:
+        """Whether a header or the end of the stream is there. A header that the end cuts counts."""
         answer: cython.int
         if at > self.limit:
             return NO if self.ended else WAIT
-        answer = self._head_at(at)
+        answer = self._header_at(at)
         return YES if answer == WAIT and self.ended else answer
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _zeros(self, at: cython.longlong, most: cython.longlong) -> cython.longlong:
-        """How many zeros stand there, up to ``most``."""
+    def _zero_count(self, at: cython.longlong, most: cython.longlong) -> cython.longlong:
+        """The number of zero bytes there, at most ``most``."""
         n: cython.longlong = 0
         while n < most and at + n < self.limit and self.buf[at + n] == 0:
             n += 1
@@ -201,36 +206,36 @@ class Frames:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _number(self, at: cython.longlong, size: cython.int) -> cython.longlong:
+    def _integer(self, at: cython.longlong, size: cython.int) -> cython.longlong:
         value: cython.longlong = 0
         i: cython.int
         for i in range(size):
             value = value * 256 + self.buf[at + (size - 1 - i if self.little else i)]
         return value
 
-    # -- where a variant ends
+    # -- the end of a variant
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _end(self, how: cython.int) -> cython.longlong:
-        """The end by one of ENDS; else WRONG, LATER, CUT or NEVER. ``tail``: where the first codec's tail then ends."""
+    def _variant_end(self, how: cython.int) -> cython.longlong:
+        """The end by one of ENDS, or NO_FIT, UNDECIDED, CUT, NO_VARIANT. Sets ``tail_end``: the first codec's tail."""
         i: cython.int
         self.known_end = -1
         if how == HEADER:
             return self.at + HEADER_BYTES
         if how == LEAN:
             return self._lean_end()
-        # A component begins with the tag and the magic of the head.
+        # A component begins with the tag and the magic of the header.
         for i in range(3):
             if self.at + HEADER_BYTES + i >= self.limit:
-                return LATER
+                return UNDECIDED
             if self.buf[self.at + HEADER_BYTES + i] != self.buf[self.at + (11 if i == 0 else i - 1)]:
-                return WRONG
+                return NO_FIT
         if self.limit - self.at < COMPONENT_BYTES:
-            return CUT if how == NEXT_HEAD else LATER
-        if how == NEXT_HEAD:
-            return self._next_head()
+            return CUT if how == NEXT_HEADER else UNDECIDED
+        if how == NEXT_HEADER:
+            return self._next_header()
         if how == ENTRIES:
             return self._entries_end()
         return self._block_end() if how == BLOCK else self._payload_end(how)
@@ -241,16 +246,16 @@ class Frames:
     def _lean_end(self) -> cython.longlong:
         here: cython.longlong = self.limit - self.at
         op: cython.int = self.buf[self.at + 12] if here > 12 else 0
-        if self._number(self.at + 8, 4) != 0 or op > MAX_LEAN_OPCODE:
-            return WRONG
+        if self._integer(self.at + 8, 4) != 0 or op > MAX_LEAN_OPCODE:
+            return NO_FIT
         if here < 14:
-            return LATER  # a Nop without anything looks the same so far
+            return UNDECIDED  # a Nop without anything looks the same so far
         if op == BIG_0 and self.buf[self.at + 13] == BIG_1:
-            return WRONG
+            return NO_FIT
         if here >= LEAN_BYTES:
-            self.known_end = self._number(self.at + 24, 4)
+            self.known_end = self._integer(self.at + 24, 4)
             if self.known_end > MAX_LEAN_PAYLOAD_BYTES:
-                return WRONG
+                return NO_FIT
             self.known_end += self.at + LEAN_BYTES
         self.op = op
         return self.known_end if 0 <= self.known_end <= self.limit else CUT
@@ -259,7 +264,7 @@ class Frames:
     @cython.nogil
     @cython.exceptval(check=False)
     def _payload_end(self, how: cython.int) -> cython.longlong:
-        plain: cython.longlong = self.at + COMPONENT_BYTES + self._number(self.at + 18, 2)
+        plain: cython.longlong = self.at + COMPONENT_BYTES + self._integer(self.at + 18, 2)
         end: cython.longlong = plain
         size: cython.int
         i: cython.int
@@ -267,186 +272,190 @@ class Frames:
             size = self.buf[self.at + i]
             plain += size
             end += 4 if size else 0
-        self.tail = plain + TRAILER_BYTES  # the codec reserves what the lengths say
+        self.tail_end = plain + TRAILER_BYTES  # the codec reserves what the lengths say
         if how == NUMBERED:
-            self.known_end = self.tail
+            self.known_end = self.tail_end
             return end if end <= self.limit else CUT
         if how == ODD_PAYLOAD and end == plain:
-            return WRONG
+            return NO_FIT
         self.known_end = plain
-        return plain if plain <= self.limit else LATER
+        return plain if plain <= self.limit else UNDECIDED
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
     def _entries_end(self) -> cython.longlong:
-        count: cython.longlong = self._number(self.at + 16, 4)
+        count: cython.longlong = self._integer(self.at + 16, 4)
         at: cython.longlong = self.at + COMPONENT_BYTES
         i: cython.longlong
         if count > MAX_METADATA_ENTRIES:
-            return WRONG
+            return NO_FIT
         for i in range(count):
             if at + 2 > self.limit:
-                return LATER
+                return UNDECIDED
             at += 2 + self.buf[at + 1]
             if at - self.at > MAX_METADATA_BYTES:
-                return WRONG
-        self.tail = at + TRAILER_BYTES
-        return at if at <= self.limit else LATER
+                return NO_FIT
+        self.tail_end = at + TRAILER_BYTES
+        return at if at <= self.limit else UNDECIDED
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
     def _block_end(self) -> cython.longlong:
         at: cython.longlong = self.at + COMPONENT_BYTES
-        end: cython.longlong = at + self._number(self.at + 16, 4)
+        end: cython.longlong = at + self._integer(self.at + 16, 4)
         if end - at > MAX_METADATA_BYTES:
-            return WRONG
+            return NO_FIT
         if end > self.limit:
-            return LATER
+            return UNDECIDED
         while at + 2 <= end:
             at += 2 + self.buf[at + 1]
-        return end if at == end else WRONG
+        return end if at == end else NO_FIT
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _next_head(self) -> cython.longlong:
+    def _next_header(self) -> cython.longlong:
         at: cython.longlong = self.at + HEADER_BYTES
         last: cython.longlong = min(self.limit, self.at + MAX_UNKNOWN_BYTES)
         answer: cython.int = NO
         while at < last:
             if self.buf[at] == BIG_0 or self.buf[at] == BIG_1:
-                answer = self._clean(at)
+                answer = self._boundary_at(at)
                 if answer != NO:
                     break
             at += 1
         if at == last and last < self.limit:
-            return NEVER
-        if (answer if at < last else self._clean(at)) == WAIT:
-            return LATER
+            return NO_VARIANT
+        if (answer if at < last else self._boundary_at(at)) == WAIT:
+            return UNDECIDED
         self.flaw = UNKNOWN
         return at
 
-    # -- what stands behind it
+    # -- what follows it
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _behind(self, what: cython.int, end: cython.longlong) -> cython.int:
-        """Whether one of BEHIND stands there; ``self.end`` is where the frame then ends."""
+    def _is_followed_by(self, what: cython.int, end: cython.longlong) -> cython.int:
+        """Whether one of FOLLOWED_BY follows ``end``. Sets ``self.end``: padding and tail belong to the frame."""
         n: cython.longlong
         self.end = end
         if what == ANYTHING:
             return YES
         if what == THREE and self.limit - end < 3:
-            return WAIT if self._head_at(end) == WAIT else NO
+            return WAIT if self._header_at(end) == WAIT else NO
         if what == UNCUT and self.is_cut and end == self.limit:
             return NO
         if what == TAIL:
-            return self._tail(end)
+            return self._tail_follows(end)
         if what == PADDING:
-            n = self._zeros(end, TRAILER_BYTES + 1)
+            n = self._zero_count(end, TRAILER_BYTES + 1)
             if end + n == self.limit and n <= TRAILER_BYTES and not self.ended:
                 return WAIT
             if n > 0 and (n == (4 - (end - self.at) % 4) % 4 or n == TRAILER_BYTES):
                 self.end = end + n
-        return self._clean(self.end)
+        return self._boundary_at(self.end)
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _tail(self, end: cython.longlong) -> cython.int:
-        """Whether the codec's tail stands there: zeros, which a reset may cut, or bytes up to a head or the end."""
-        if self._head_at(end) == YES:
+    def _tail_follows(self, end: cython.longlong) -> cython.int:
+        """Whether the codec's tail follows: zeros, which a reset may cut, or any bytes up to a boundary."""
+        if self._header_at(end) == YES:
             return NO
-        if self.tail > self.limit:
+        if self.tail_end > self.limit:
             self.end = self.limit
             if not self.ended:
                 return WAIT
-            return YES if end < self.limit and self._zeros(end, self.limit - end) == self.limit - end else NO
-        self.end = self.tail
-        return YES if self._zeros(end, self.tail - end) == self.tail - end else self._clean(self.tail)
+            return YES if end < self.limit and self._zero_count(end, self.limit - end) == self.limit - end else NO
+        self.end = self.tail_end
+        return (
+            YES
+            if self._zero_count(end, self.tail_end - end) == self.tail_end - end
+            else self._boundary_at(self.tail_end)
+        )
 
-    # -- the frame at a place
+    # -- the frame at an offset
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _split(self, at: cython.longlong) -> cython.void:
-        """The frame at ``at``. MORE has a form once the 12 bytes of the header are here: cut, it is truncated."""
+    def _find_frame(self, at: cython.longlong) -> cython.void:
+        """Finds the frame at ``at``. MORE has a form once the 12 bytes of the header are here: cut, it is truncated."""
         here: cython.longlong = self.limit - at
         tag: cython.int
         row: cython.int
         last: cython.int
         undecided: cython.int
-        behind: cython.int
+        follower: cython.int
         answer: cython.int
-        end: cython.longlong = WRONG
+        end: cython.longlong = NO_FIT
         self.at = at
         self.is_cut = False
-        self._leave(BAD, -1, -1)
+        self._set_result(BAD, -1, -1)
         self.little = here > 0 and self.buf[at] == BIG_1
         if here > 0 and self.buf[at] != (BIG_1 if self.little else BIG_0):
             return
         if here > 1 and self.buf[at + 1] != (BIG_0 if self.little else BIG_1):
             return
         if here < HEADER_BYTES:
-            self._leave(MORE, -1, -1)
+            self._set_result(MORE, -1, -1)
             return
         self.op = self.buf[at + 8]
         tag = min(self.buf[at + 11], OTHER) + (OTHER + 1 if self.little else 0)
         undecided = self.rule[FIRST_ROW - (1 if self.little else 2)]
         row, last = self.rule[tag], self.rule[tag + 1]
-        while row < last and end != NEVER:
-            end, behind = self._end(self.rule[row + 1]), self.rule[row + 2]
+        while row < last and end != NO_VARIANT:
+            end, follower = self._variant_end(self.rule[row + 1]), self.rule[row + 2]
             if end >= 0:
-                answer = self._behind(behind, end)
+                answer = self._is_followed_by(follower, end)
                 if answer == YES:
-                    self._leave(MESSAGE, self.rule[row], -1)
+                    self._set_result(MESSAGE, self.rule[row], -1)
                     return
                 if answer == WAIT:
-                    self._leave(MORE, undecided, -1)
+                    self._set_result(MORE, undecided, -1)
                     return
             elif end == CUT:
-                self._leave(MORE, self.rule[row], self.known_end)
+                self._set_result(MORE, self.rule[row], self.known_end)
                 return
-            elif end == LATER and not self.ended:
-                # What is only tried where others fail does not say how many bytes are wanted.
-                self._leave(MORE, undecided, self.known_end if behind == PADDING else -1)
+            elif end == UNDECIDED and not self.ended:
+                # Only the first variant knows how many bytes are needed; the others are tried where it fails.
+                self._set_result(MORE, undecided, self.known_end if follower == PADDING else -1)
                 return
-            elif end == LATER and behind == PADDING:
+            elif end == UNDECIDED and follower == PADDING:
                 self.is_cut = True
             row += 3
-        if end == LATER:
-            self._leave(MORE, undecided, self.known_end)
+        if end == UNDECIDED:
+            self._set_result(MORE, undecided, self.known_end)
         else:
-            self._malformed(undecided)
+            self._find_unknown(undecided)
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _malformed(self, form: cython.int) -> cython.void:
-        """What no variant reads: Admin and Control messages may hold anything, so they go to the next head (2.14)."""
+    def _find_unknown(self, form: cython.int) -> cython.void:
+        """A frame that no variant reads. Admin and Control messages may hold anything, up to the next header (2.14)."""
         kind: cython.int = self.buf[self.at + 3] >> 2
-        end: cython.longlong = NEVER
+        end: cython.longlong = NO_VARIANT
         if self.buf[self.at + 2] == VERSION and (kind == 2 or kind == 3):
-            end = self._next_head()
+            end = self._next_header()
         if end >= 0:
             self.end = end
-            self._leave(MESSAGE, form, -1)
+            self._set_result(MESSAGE, form, -1)
         else:
-            self._leave(MORE if end == LATER else BAD, form if end == LATER else -1, -1)
+            self._set_result(MORE if end == UNDECIDED else BAD, form if end == UNDECIDED else -1, -1)
 
-    # -- what others ask
+    # -- for the package
 
     def follows(self, at: cython.longlong) -> int:
-        """Whether a frame head or the end stands at ``at``: YES, NO or WAIT."""
-        return self._clean(at)
+        """Whether a header or the end of the stream is at ``at``: YES, NO or WAIT."""
+        return self._boundary_at(at)
 
     def one(self, at: cython.longlong) -> tuple[int, int, int, int, int, int]:
         """The frame at ``at``: verdict, end, known_end, form, op and flaw."""
-        self._split(at)
+        self._find_frame(at)
         return self.verdict, self.end, self.known_end, self.form, self.op, self.flaw
 
     def scan(
@@ -458,17 +467,17 @@ class Frames:
         ops: cython.longlong[::1],
         flaws: cython.longlong[::1],
     ) -> tuple[int, int, int, int, int]:
-        """The frames one after the other from ``at``, put into the arrays.
+        """Writes the frames that follow each other from ``at`` into the arrays.
 
-        It stops when these are full (MESSAGE), at the limit, or at what is no whole frame. Returns how many they are,
-        the verdict, where the next begins, its known_end and form.
+        Stops when the arrays are full (MESSAGE), at the limit, or at what is not a whole frame. Returns the number of
+        frames, the verdict, the offset of the next frame, its known_end and its form.
         """
         n: cython.Py_ssize_t = 0
         room: cython.Py_ssize_t = len(starts)
-        self._leave(MORE, -1, -1)
+        self._set_result(MORE, -1, -1)
         with cython.nogil:
             while at < self.limit and n < room:
-                self._split(at)
+                self._find_frame(at)
                 if self.verdict != MESSAGE:
                     break
                 starts[n] = at
@@ -481,10 +490,10 @@ class Frames:
         return n, self.verdict, at, self.known_end, self.form
 
     def search(self, at: cython.longlong, in_a_row: cython.int) -> tuple[int, bool]:
-        """The first place from which ``in_a_row`` frames follow, or fewer that end exactly at the end.
+        """The first offset from which ``in_a_row`` frames follow, or fewer that end exactly at the end of the stream.
 
-        The last of them may be cut by the end. Not found: the place where a frame may begin, of which the bytes to
-        tell are not here yet; before it is certainly none.
+        The end may cut the last of them. If there is no such offset (False), the first at which frames may still begin
+        when more bytes come.
         """
         p: cython.longlong = at
         q: cython.longlong
@@ -503,7 +512,7 @@ class Frames:
                 k = 0
                 more = False
                 while True:
-                    self._split(q)
+                    self._find_frame(q)
                     if self.verdict == MORE and self.ended and k > 0 and k + 1 >= in_a_row and self.known_end >= 0:
                         found = True
                         break

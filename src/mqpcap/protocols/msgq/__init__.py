@@ -32,7 +32,8 @@ from mqpcap.arrays import case_when, is_in, true
 from mqpcap.protocols.msgq import tree
 from mqpcap.protocols.msgq.documents import ROUTING, columns
 from mqpcap.protocols.msgq.kinds import Json, Tree
-from mqpcap.schema.fields import U16, U32, Broken, Kind, Length, Message, Nested
+from mqpcap.schema.fields import U16, U32, Broken, Kind, Length, Nested
+from mqpcap.schema.message import Message, message_class
 from mqpcap.schema.protocol import (
     ANY,
     Claim,
@@ -45,7 +46,7 @@ from mqpcap.schema.protocol import (
     Raw,
     Verdict,
 )
-from mqpcap.schema.requests import DeliveryRule, Keys, Lane, Prints, RequestKind, RequestRule, Rule, Rules, State
+from mqpcap.schema.requests import DeliveryRule, Keys, Lane, Prints, RequestKind, RequestRule, Roles, Rule, Rules, State
 
 I64 = NDArray[np.int64]
 MAX_MESSAGE_SIZE = 64 * 1024 * 1024
@@ -233,88 +234,39 @@ class MsgQMessage(Message):
         raise Broken
 
 
-class MsgQGetlname(MsgQMessage):
-    """The first message of a client: it asks for its name."""
-
-    name = "msgq getlname"
-    fields_desc = [_FORM, Word("type", "getlname")]
-
-
-class MsgQLname(MsgQMessage):
-    """The daemon's answer; the document has the name alone, the C daemon wrote the type behind it (msgq.c:568-577)."""
-
-    name = "msgq lname"
-    in_body, in_body_of = ("lname",), "getlname"
-    fields_desc = [_FORM, Word("lname"), Word("type")]
+def _words(title: str, about: str, *words: str, **own: Any) -> type[Message]:
+    """A message with these words; ``type=getlname`` has a value where none is given."""
+    fields = [Word(name, value or None) for name, _, value in (word.partition("=") for word in words)]
+    name = "MsgQ" + title.title().replace(" ", "")
+    return message_class(__name__, name, f"msgq {title}", about, _FORM, *fields, like=MsgQMessage, **own)
 
 
-class MsgQSend(MsgQMessage):
-    """A message to a group or a client; ``reply`` (in the document ``repl``) is the number of the one it answers."""
-
-    name = "msgq send"
-    fields_desc = [
-        _FORM,
-        Word("type", "send"),
-        Word("from_"),
-        Word("to"),
-        Word("group"),
-        Word("instance"),
-        Word("seq"),
-        Word("repl"),
-        Word("reply"),
-        Word("want_answer"),
-        Word("msg"),
-    ]
-
-
-class MsgQSubscribe(MsgQMessage):
-    """To be sent what goes to a group; libraries before A1 say a ``subtype``."""
-
-    name = "msgq subscribe"
-    fields_desc = [_FORM, Word("type", "subscribe"), Word("group"), Word("instance"), Word("subtype")]
-
-
-class MsgQUnsubscribe(MsgQMessage):
-    """To be sent it no more."""
-
-    name = "msgq unsubscribe"
-    fields_desc = [_FORM, Word("type", "unsubscribe"), Word("group"), Word("instance")]
-
-
-class MsgQStats(MsgQMessage):
-    """Asks for the daemon's statistics; no daemon answers."""
-
-    name = "msgq stats"
-    fields_desc = [_FORM, Word("type", "stats")]
-
-
-class MsgQStatsReply(MsgQMessage):
-    """The document's answer to it."""
-
-    name = "msgq stats reply"
-    in_body, in_body_of = ("stats",), "stats"
-    fields_desc = [_FORM, Word("stats"), Word("type")]
-
-
-class MsgQPing(MsgQMessage):
-    """To the later Python daemon, which answers with a pong (2011 on, json)."""
-
-    name = "msgq ping"
-    fields_desc = [_FORM, Word("type", "ping"), Word("msg")]
-
-
-class MsgQPong(MsgQMessage):
-    """The answer to a ping, with the ping's body."""
-
-    name = "msgq pong"
-    fields_desc = [_FORM, Word("type", "pong"), Word("msg")]
-
-
-class MsgQStop(MsgQMessage):
-    """Ends the later Python daemon (2012 on, json)."""
-
-    name = "msgq stop"
-    fields_desc = [_FORM, Word("type", "stop")]
+MsgQGetlname = _words("getlname", "The first message of a client: it asks for its name.", "type=getlname")
+MsgQLname = _words(
+    "lname",
+    "The daemon's answer; the document has the name alone, the C daemon wrote the type behind it (msgq.c:568-577).",
+    *("lname", "type"),
+    in_body=("lname",),
+    in_body_of="getlname",
+)
+MsgQSend = _words(
+    "send",
+    "A message to a group or a client; ``reply`` (in the document ``repl``) is the number of the one it answers.",
+    *("type=send", "from_", "to", "group", "instance", "seq", "repl", "reply", "want_answer", "msg"),
+)
+MsgQSubscribe = _words(
+    "subscribe",
+    "Asks for what goes to a group; libraries before A1 say a ``subtype``.",
+    *("type=subscribe", "group", "instance", "subtype"),
+)
+MsgQUnsubscribe = _words("unsubscribe", "Asks for it no more.", "type=unsubscribe", "group", "instance")
+MsgQStats = _words("stats", "Asks for the daemon's statistics; no daemon answers.", "type=stats")
+MsgQStatsReply = _words(
+    "stats reply", "The document's answer to it.", "stats", "type", in_body=("stats",), in_body_of="stats"
+)
+MsgQPing = _words("ping", "To the later Python daemon, which answers with a pong (2011 on, json).", "type=ping", "msg")
+MsgQPong = _words("pong", "The answer to a ping, with the ping's body.", "type=pong", "msg")
+MsgQStop = _words("stop", "Ends the later Python daemon (2012 on, json).", "type=stop")
 
 
 def _layouts(name: str, message: type[Message]) -> tuple[Layout, ...]:
@@ -520,7 +472,7 @@ def _queue(asked: str, ask: RequestRule) -> Rule:
     return Rule(asks={asked: ask}, unasked=frozenset({"send"}))
 
 
-def _words(message: Message) -> Mapping[str, object]:
+def _routing(message: Message) -> Mapping[str, object]:
     """The routing of a message as Scapy has it: of a flat one its hash, else its header."""
     body = message.payload
     body = body.in_form() if isinstance(body, MsgQMessage) else body
@@ -529,7 +481,7 @@ def _words(message: Message) -> Mapping[str, object]:
 
 def answers(reply: Message, request: Message) -> bool:
     """Whether a message may answer another: the daemon's own replies by their word, a send by names and number."""
-    said, asked = _words(reply), _words(request)
+    said, asked = _routing(reply), _routing(request)
     if said.get("type") == asked.get("type") == "send":
         number = said.get("reply", said.get("repl"))
         named = asked.get("from") is not None and asked.get("seq") is not None
@@ -582,4 +534,11 @@ PROTOCOL = MessageQueue(
     derive=derive,
     hidden=("tree", "header", "body"),
     rule=RULE,
+    roles=Roles(
+        publish=frozenset({"send"}),
+        deliver=frozenset({"send"}),
+        subscribe=frozenset({"subscribe"}),
+        login=frozenset({"getlname"}),
+        heartbeat=frozenset({"ping"}),
+    ),
 )

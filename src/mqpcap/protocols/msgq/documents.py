@@ -1,19 +1,22 @@
 """The columns of msgq: routing words, ``msg`` and ``document`` as text, made for whole batches.
 
-``columns`` is given the spans of typed trees, JSON headers and bodies of a batch. Trees are read by ``tree``, JSON by
-Python's ``json``; the two parts of a message are joined column by column.
+``columns`` gets the spans of typed trees, JSON headers and bodies of a batch. ``tree`` reads the trees. The two parts
+of a message are joined column by column.
+
+msgspec reads most JSON. Python's ``json`` reads the rest, which msgspec refuses and the peers read: control characters
+and halves of surrogate pairs inside strings. Floats of headers, too, as they get Python's spelling. NaN is no JSON.
 
 A JSON header is written again as section 13 of the protocol notes has it: no spaces, UTF-8, of duplicate keys the last
-value at the place of the first, a number that is not finite as a string. Floats get Python's spelling, and an integer
-of more digits than Python converts (4,300) makes the header malformed. A JSON body keeps its own text. What the peers
-read is read: control characters inside strings, too, but no NaN.
+value at the place of the first, a number that is not finite as a string. An integer of more digits than Python converts
+(4,300) makes the header malformed. A JSON body keeps its own text.
 """
 
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -113,26 +116,27 @@ def _of_json(buffer: NDArray[np.uint8], spans: tree.Places, flaw: NDArray[np.uin
     """The columns of messages by their JSON headers, the header itself as ``document``."""
     n = len(flaw)
     texts: list[str | None] = [None] * n
-    words: dict[str, list[str | None]] = {name: [None] * n for name in _WORDS}
+    said: list[list[str | None]] = [[None] * len(_WORDS)] * n
     has_stats, wants_answer = np.zeros((2, n), np.bool_)
     for row, data in _each(buffer, spans):
         try:
-            value = parsed(str(data, "utf-8"), _VALUES)
+            value, text = rewritten(str(data, "utf-8"))
             if not isinstance(value, dict):
                 raise ValueError("a header is an object")
-            texts[row] = _written(value)
         except (TooLong, RecursionError):
             flaw[row] = Flaw.TOO_LONG
             continue
         except ValueError:
             flaw[row] = Flaw.MALFORMED
             continue
-        for name, column in words.items():
-            if (said := value.get(name)) is not None:
-                column[row] = _word(said)
-        has_stats[row] = "stats" in value
-        wants_answer[row] = value.get("want_answer") is True
-    out = {name: _strings_of(column, False) for name, column in words.items()}
+        texts[row] = text
+        said[row] = [x if x is None or type(x) is str else _word(x) for x in map(value.get, _WORDS)]
+        if "stats" in value:
+            has_stats[row] = True
+        if value.get("want_answer") is True:
+            wants_answer[row] = True
+    columns = zip(*said, strict=True) if n else [()] * len(_WORDS)
+    out = {name: _strings_of(column, False) for name, column in zip(_WORDS, columns, strict=True)}
     out["document"] = _strings_of(texts, True)
     out["has_stats"] = pa.array(has_stats, mask=~has_stats)
     out["want_answer"] = pa.array(wants_answer, mask=~wants_answer)
@@ -182,7 +186,7 @@ def _of_other_bodies(
     for row, data in _each(buffer, spans):
         try:
             text = str(data, "utf-8")
-            value = parsed(text, _VALUES if asks_name[row] else _OUTLINE)
+            value = rewritten(text)[0] if asks_name[row] else checked(text)
         except TooLong:
             flaw[row] = Flaw.TOO_LONG
             continue
@@ -218,12 +222,42 @@ class TooLong(ValueError):
     """A JSON text that is nested too deep or has too many parts."""
 
 
-def parsed(text: str, decoder: json.JSONDecoder) -> object:
-    """The value of a JSON text. Raises ValueError if it is none; TooLong if it is one up to where it goes too far."""
+def rewritten(text: str) -> tuple[object, str]:
+    """The value of a JSON text, and its text without spaces. Raises ValueError if it is none, TooLong; RecursionError.
+
+    >>> rewritten('{"a": 1.50, "a": [1e999]}')
+    ({'a': ['1e999']}, '{"a":["1e999"]}')
+    """
+    if _is_small(text):
+        try:
+            value = _FAST_VALUES.decode(text)
+            return value, _FAST_ENCODER.encode(value).decode()
+        except _REFUSED:
+            pass  # what only Python's reader takes, or nobody
+    value = _parsed(text, _VALUES)
+    return value, _written(value)
+
+
+def checked(text: str) -> object:
+    """Something if a text is JSON, numbers of any size included. Raises ValueError if it is none, TooLong."""
+    if _is_small(text):
+        try:
+            return _FAST_CHECK.decode(text)
+        except _REFUSED:
+            pass
+    return _parsed(text, _OUTLINE)
+
+
+def _is_small(text: str) -> bool:
+    """Whether a text is surely within the bounds."""
+    size = len(text)
+    return size <= MAX_DEPTH or (size <= MAX_TOKENS and text.count("[") + text.count("{") <= MAX_DEPTH)
+
+
+def _parsed(text: str, decoder: json.JSONDecoder) -> object:
+    """What Python reads in a text."""
     text = text.strip(" \t\r\n")
-    cut = len(text)
-    if cut > MAX_TOKENS or (cut > MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH):
-        cut = _bounded(text)
+    cut = len(text) if _is_small(text) else _bounded(text)
     try:
         value, end = decoder.raw_decode(text[:cut])
     except json.JSONDecodeError as error:
@@ -263,7 +297,7 @@ def _word(value: object) -> str:
     return str(value) if type(value) is int else _written(value)
 
 
-def _strings_of(texts: list[str | None], is_json: bool) -> pa.Array:
+def _strings_of(texts: Sequence[str | None], is_json: bool) -> pa.Array:
     """A column of texts; half of a surrogate pair, which UTF-8 has not, is an escape in JSON, else U+FFFD."""
     try:
         return pa.array(texts, pa.string())
@@ -272,6 +306,14 @@ def _strings_of(texts: list[str | None], is_json: bool) -> pa.Array:
         return pa.array([x and _HALVES.sub(clean, x) for x in texts], pa.string())
 
 
+def _no_float(digits: str) -> None:
+    raise ValueError(f"Python spells {digits}")
+
+
+_FAST_VALUES = msgspec.json.Decoder(float_hook=_no_float)
+_FAST_CHECK = msgspec.json.Decoder(msgspec.Raw)
+_FAST_ENCODER = msgspec.json.Encoder()
+_REFUSED = (msgspec.MsgspecError, ValueError, RecursionError)
 _VALUES = json.JSONDecoder(strict=False, parse_constant=_refused, parse_float=_finite)
 _OUTLINE = json.JSONDecoder(strict=False, parse_constant=_refused, parse_float=str, parse_int=str)
 """For what need only be JSON: numbers are not converted."""

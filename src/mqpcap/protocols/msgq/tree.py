@@ -1,15 +1,15 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=False, cdivision=True
-"""Typed trees: the binary encoding of msgq's hashes, lists and scalars, read as JSON text and written from values.
+"""Typed trees, msgq's binary encoding of hashes, lists and scalars: read as JSON text, written from values.
 
-``read`` takes the spans of a batch of messages and gives for each its JSON text and the values of the keys in FIELDS,
-or a flaw. It never raises for bytes, and takes time and memory linear in them. ``encode`` writes a tree.
+``read`` takes the spans of a batch of messages. It gives the JSON text of each and the values of the keys in FIELDS, or
+a flaw. It never raises for bytes; time and memory are linear in them. ``encode`` writes a tree.
 
-How a message is read: it is first *checked* in the readings that section 11 of the protocol notes lists (an explicit
-HASH item after the magic, plain pairs, and both again with a length field behind NULL); the check does not look into
-strings, so a string that holds a message of its own is checked only once, when it is written. Then the reading that
-fits is *written*: one loop over a stack, embedded messages among them, no recursion. Depth is that of hashes, lists
-and embedded messages together. Of duplicate tags the value of the last stands at the place of the first, as in a
-Python dict.
+A message is read in two steps. First it is *checked* in the readings of section 11 of the protocol notes: an explicit
+HASH item after the magic, plain pairs, and both again with a length field behind NULL. The check does not look into
+strings: a string that holds a message of its own is checked once, when it is written. Then the reading that fits is
+*written* by one loop over a stack, embedded messages included; nothing recurses. Depth counts hashes, lists and
+embedded messages together. Of duplicate tags the value of the last stands at the place of the first, as in a Python
+dict.
 
 The same file runs uncompiled; memoryviews are passed in so that elements are plain integers.
 """
@@ -68,7 +68,7 @@ COLON = cython.declare(cython.const[cython.int], 0x3A)
 
 @cython.cclass
 class JsonText:
-    """JSON text made of captured bytes: ``out`` has GROWTH bytes of room for each of them."""
+    """Writes JSON text from captured bytes into ``out``, which has GROWTH bytes for each of them."""
 
     buf: cython.const[cython.uchar][::1]
     source: object  # the same bytes, for Python
@@ -76,7 +76,7 @@ class JsonText:
     out_n: cython.Py_ssize_t
 
     def __init__(self, buf, out):
-        """Bind the captured bytes and the room (memoryviews)."""
+        """Bind memoryviews of the captured bytes and of the output."""
         self.buf = buf
         self.source = buf
         self.out = out
@@ -196,7 +196,7 @@ class JsonText:
     @cython.nogil
     @cython.exceptval(check=False)
     def _string(self, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.bint:
-        """The bytes as a JSON string, if they are UTF-8; else nothing is written and the answer is no."""
+        """Write the bytes as a JSON string if they are UTF-8; else write nothing and return False."""
         mark: cython.Py_ssize_t = self.out_n
         end: cython.Py_ssize_t = at + n
         c: cython.int
@@ -232,7 +232,7 @@ class JsonText:
             self._put(QUOTE)
         self._put(COLON)
 
-    # -- scalars; they answer whether the value was written as a string of its bytes
+    # -- scalars; they return whether the value was written as a string of its bytes
 
     @cython.final
     @cython.cfunc
@@ -281,7 +281,7 @@ class JsonText:
     @cython.nogil
     @cython.exceptval(check=False)
     def _integer(self, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.bint:
-        """Decimal digits as a number, of any size and without needless zeros; no for anything else."""
+        """Write decimal digits as a number of any size, without leading zeros; False for anything else."""
         p: cython.Py_ssize_t = at
         end: cython.Py_ssize_t = at + n
         first: cython.Py_ssize_t
@@ -302,7 +302,7 @@ class JsonText:
     @cython.final
     @cython.cfunc
     def _real(self, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.bint:
-        """The text of a finite float as a number: in JSON's spelling if it has that, else in Python's."""
+        """Write a finite float: its text if that is JSON, else as Python spells it. False for other text."""
         text = str(self.source[at : at + n], "latin-1")
         if not _FLOAT.fullmatch(text) or not math.isfinite(float(text)):
             return False
@@ -320,7 +320,7 @@ _JSON_FLOAT = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 @cython.final
 @cython.cclass
 class Trees(JsonText):
-    """The reader of a batch: texts go to ``out``, values of FIELDS to ``words``; see Texts for how they are found."""
+    """Reads a batch: writes texts to ``out`` and the values of FIELDS to ``words``. See Texts for where they are."""
 
     keep: cython.Py_ssize_t
     words: cython.uchar[::1]
@@ -341,6 +341,7 @@ class Trees(JsonText):
     kind: cython.int
     at: cython.Py_ssize_t
     n: cython.Py_ssize_t
+    tag: cython.Py_ssize_t
     seen: cython.int
     met_long_null: cython.bint
     m_start: cython.Py_ssize_t
@@ -348,7 +349,7 @@ class Trees(JsonText):
     msg_wire: cython.Py_ssize_t
 
     def __init__(self, buf, out, words, word_ends, places, row_count, keep):
-        """Bind the captured bytes and the room for what is read (memoryviews)."""
+        """Bind memoryviews of the captured bytes and of the outputs."""
         JsonText.__init__(self, buf, out)
         self.keep = keep
         self.words = words
@@ -366,6 +367,7 @@ class Trees(JsonText):
         self.kind = 0
         self.at = 0
         self.n = 0
+        self.tag = 0
         self.seen = 0
         self.met_long_null = False
         self.m_start = 0
@@ -378,7 +380,7 @@ class Trees(JsonText):
     @cython.nogil
     @cython.exceptval(check=False)
     def _head(self, p: cython.Py_ssize_t, end: cython.Py_ssize_t, long_null: cython.bint) -> cython.int:
-        """The item at ``p``: kind, and where its data is. Every length is checked against its container."""
+        """Read the head of the item at ``p`` into ``kind``, ``at`` and ``n``. A length may not pass its container."""
         b: cython.int
         code: cython.int
         i: cython.int
@@ -510,7 +512,7 @@ class Trees(JsonText):
     @cython.nogil
     @cython.exceptval(check=False)
     def _look_for_duplicates(self, p: cython.Py_ssize_t, end: cython.Py_ssize_t, long_null: cython.bint) -> cython.int:
-        """Look at the tags of a hash: a few are compared here, many and duplicates are left to Python."""
+        """Search a hash for duplicate tags: a few tags are compared here; many, and duplicates, are left to Python."""
         start: cython.Py_ssize_t = p
         count: cython.int = 0
         k: cython.int
@@ -530,7 +532,7 @@ class Trees(JsonText):
 
     @cython.cfunc
     def _note_duplicates(self, p: cython.Py_ssize_t, end: cython.Py_ssize_t, long_null: cython.bint) -> cython.int:
-        """Note in ``last`` where the last tag like the one at a place is, -1 for one that is not the first."""
+        """Fill ``last``: of each duplicated tag the offset of its last copy, -1 for a copy that is not the first."""
         first: dict = {}
         count: cython.Py_ssize_t = 0
         while p < end:
@@ -619,27 +621,47 @@ class Trees(JsonText):
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
+    def _next_item(self, sp: cython.int) -> cython.bint:
+        """Move to the next item of the container: ``kind``, ``at``, ``n``, in a hash ``tag``. False: it is left out.
+
+        Of duplicate tags the first gets the value of the last; the others are left out.
+        """
+        p: cython.Py_ssize_t = self.pos[sp]
+        end: cython.Py_ssize_t = self.ends[sp]
+        last: cython.Py_ssize_t
+        is_hash: cython.bint = self.about[sp] & IS_HASH != 0
+        long_null: cython.bint = self.about[sp] & LONG_NULL != 0
+        if is_hash:
+            self.tag = p
+            p = p + 1 + self.buf[p]
+        self._head(p, end, long_null)
+        self.pos[sp] = self.at + self.n
+        if is_hash and self.has_duplicates:
+            with cython.gil:
+                last = self._last(self.tag)
+            if last < 0:
+                return False
+            self._head(last + 1 + self.buf[last], end, long_null)
+        return True
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
     def _message(self, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
         """Write the object of a message; the fields of its own hash are kept."""
         sp: cython.int = 0
         field: cython.int = -1
-        tag: cython.Py_ssize_t = 0
-        last: cython.Py_ssize_t
-        p: cython.Py_ssize_t
+        kind: cython.int
         at: cython.Py_ssize_t
         n: cython.Py_ssize_t
         value: cython.Py_ssize_t = 0
-        kind: cython.int
         is_hash: cython.bint
-        long_null: cython.bint
         result: cython.int = self._reading(start, end, 0)
         if result == DONE:
             result = self._open(0, self.m_start, end, True, self.m_long_null)
         while result == DONE:
             is_hash = self.about[sp] & IS_HASH != 0
-            long_null = self.about[sp] & LONG_NULL != 0
-            p = self.pos[sp]
-            if p >= self.ends[sp]:
+            if self.pos[sp] >= self.ends[sp]:
                 self._put(OPEN_BRACE + 2 if is_hash else OPEN_BRACKET + 2)
                 if sp == 0:
                     break
@@ -647,32 +669,21 @@ class Trees(JsonText):
                 if sp == 0 and field >= 0:
                     self._keep_json(field, value)
                 continue
-            if is_hash:
-                tag = p
-                p = p + 1 + self.buf[p]
-            self._head(p, self.ends[sp], long_null)
-            self.pos[sp] = self.at + self.n
-            if is_hash and self.has_duplicates:
-                with cython.gil:
-                    last = self._last(tag)
-                if last < 0:
-                    continue
-                self._head(last + 1 + self.buf[last], self.ends[sp], long_null)
-            kind = self.kind
-            at = self.at
-            n = self.n
+            if not self._next_item(sp):
+                continue
+            kind, at, n = self.kind, self.at, self.n
             if self.out[self.out_n - 1] != OPEN_BRACE and self.out[self.out_n - 1] != OPEN_BRACKET:
                 self._put(COMMA)
             if is_hash:
-                self._key(tag)
+                self._key(self.tag)
             if sp == 0:
-                field = self._field(tag)
+                field = self._field(self.tag)
                 value = self.out_n
                 if field == F_MSG:
                     self.msg_wire = n
             if kind == HASH or kind == LIST:
                 sp += 1
-                result = self._open(sp, at, at + n, kind == HASH, long_null)
+                result = self._open(sp, at, at + n, kind == HASH, self.about[sp - 1] & LONG_NULL != 0)
                 continue
             if (kind == DATA or kind == UTF8) and self._has_magic(at, n):
                 result = self._reading(at + 4, at + n, sp + 1)
@@ -682,7 +693,7 @@ class Trees(JsonText):
                     continue
                 if result == TOO_LONG:
                     break
-                result = DONE
+                result = DONE  # no message, so it is text
             self._value(kind, at, n, field if sp == 0 else -1)
         return result
 
@@ -708,7 +719,7 @@ class Trees(JsonText):
         text_ends: cython.int[::1],
         msg_wire: cython.longlong[::1],
     ):
-        """Read the rows, but those of a negative length."""
+        """Read the rows whose length is not negative."""
         mark: cython.Py_ssize_t
         word_mark: cython.Py_ssize_t
         result: cython.int

@@ -6,16 +6,16 @@ import random
 import numpy as np
 import pyarrow as pa
 
-from mqpcap.decode import bytecode
+from mqpcap.decode import kernels
 
-KEYS = np.random.default_rng(7).integers(0, 1 << 64, 2 * (bytecode.PRINT_WORDS + 1), np.uint64)
+KEYS = np.random.default_rng(7).integers(0, 1 << 64, 2 * (kernels.PRINT_WORDS + 1), np.uint64)
 
 
 def prints(values: list[bytes]) -> list[int]:
     array = pa.array(values, pa.binary())
     _, offsets, data = array.buffers()
     out = np.zeros(len(values), np.int64)
-    bytecode.fingerprints(
+    kernels.fingerprints(
         memoryview(np.frombuffer(data, np.uint8)) if data is not None and data.size else b"\0",
         memoryview(np.frombuffer(offsets, np.int32)[: len(values) + 1]),
         memoryview(KEYS), 600_000_001, 700_000_001, memoryview(out),

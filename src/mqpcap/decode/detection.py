@@ -1,0 +1,440 @@
+"""Which protocol a connection speaks, and who is its client.
+
+``framing`` shows it the first bytes of each connection; each protocol says how well they fit (``MessageQueue.claims``).
+Nearly all connections are decided by their first packet. One that nobody has claimed yet is *held*: its bytes are
+copied until a protocol claims it or none can. One that merely fits a protocol on a port that is not the protocol's is
+taken if another connection proves that its server speaks it.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from mqpcap.decode.message_buffer import AT, SIZE
+from mqpcap.decode.scanning import Scanners
+from mqpcap.decode.stream_chunk import StreamChunk, copies
+from mqpcap.schema.protocol import Claim, Direction, MessageQueue, Opening, Verdict
+from mqpcap.tcp.flows import Flows
+
+OPENING_BYTES = 256 << 10
+"""Bytes of each side that are held to recognise a connection; one not claimed by then is not ours."""
+EAGER_BYTES = 4 << 10
+"""Up to here the protocols are asked with every packet; beyond it each time half as much again has come."""
+HELD_BYTES = 128 << 20
+"""Bytes held of all connections together; above it a connection is decided by what there is of it."""
+CHUNK_BYTES = 256
+"""Memory of a held chunk besides its bytes; it counts where a connection has more than FEW_CHUNKS of them."""
+FEW_CHUNKS = 64
+YES, LIKELY, WAIT = Verdict.YES, Verdict.LIKELY, Verdict.WAIT
+
+Server = tuple[str, str, int]
+"""A protocol, and address and port of a server known to speak it."""
+Told = tuple[Server, int]
+"""A server, and the time of the packet that proved it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeAs:
+    """``-d tcp.port==9092,flymq``: connections to that server port are read as that protocol."""
+
+    port: int
+    protocol: str
+
+
+class Choice(NamedTuple):
+    """Who takes a connection (None: nobody), as what, and which side is the client."""
+
+    protocol: MessageQueue | None
+    claim: Claim
+    client: int
+    identified_by: str | None
+    is_guess: bool = False
+    """Content fits with either side as the client, and no server is known: only the port numbers say which."""
+
+    @property
+    def proves_server(self) -> bool:
+        """Whether its server is now known to speak the protocol."""
+        return self.identified_by != "peer" and not self.is_guess
+
+
+class Origin(NamedTuple):
+    """How a connection began: its endpoints (A, B), and whether each side's SYN was captured.
+
+    ``oriented``: the handshake says that A is the client.
+    """
+
+    connection_id: int
+    first_ts_ns: int
+    oriented: bool
+    ips: tuple[str, str]
+    ports: tuple[int, int]
+    syn: tuple[bool, bool]
+
+    def server(self, choice: Choice) -> Server:
+        """The server as a choice has it."""
+        assert choice.protocol is not None
+        side = 1 - choice.client
+        return choice.protocol.name, self.ips[side], self.ports[side]
+
+
+def origins(flows: Flows, numbers: list[int]) -> dict[int, Origin]:
+    """How some connections began, by number, all made at once."""
+    if not numbers:
+        return {}
+    of = flows.columns(np.array(numbers, np.int64))
+    side = np.zeros(len(numbers), np.int64)
+    ips = zip(of.ips(side), of.ips(1 - side), strict=True)
+    rows = zip(
+        of.connection_ids().tolist(), of.first_ts_ns.tolist(), of.oriented.tolist(), ips, of.port.tolist(),
+        of.syn.tolist(), strict=True,
+    )  # fmt: skip
+    return dict(zip(numbers, map(Origin._make, rows), strict=True))
+
+
+Looked = dict[tuple[str, str, int], tuple[int, bool, tuple[int, bool]]]
+"""Searches by protocol, layout and messages in a row: place, whether found, in how many bytes, whether ended there."""
+
+
+@dataclass(slots=True)
+class _SideOpening:
+    """The first contiguous bytes of one side; ``looked``: what was searched for in them so far."""
+
+    data: bytes
+    start: bool
+    ended: bool
+    looked: Looked = field(default_factory=dict)
+
+
+Openings = tuple[_SideOpening, _SideOpening]
+
+
+@dataclass(slots=True)
+class _HeldSide:
+    """How a side began: its bytes up to the first gap, and the longest run of bytes between gaps behind that.
+
+    At most OPENING_BYTES of a run are kept. ``is_closed``: nothing more can come to the first run.
+    """
+
+    data: bytearray = field(default_factory=bytearray)
+    later: bytearray = field(default_factory=bytearray)
+    first: int = -1
+    is_closed: bool = False
+    seen_bytes: int = 0
+    looked: Looked = field(default_factory=dict)
+    _at: int = -1
+    _run: bytearray = field(default_factory=bytearray)
+
+    def take(self, chunk: StreamChunk, k: int) -> None:
+        """Add the bytes of the k-th packet of a chunk."""
+        offset, length = chunk.packets.value(AT, k), chunk.packets.value(SIZE, k)
+        self.seen_bytes += length
+        if self.first < 0:
+            self.first, self._run = offset, self.data
+        elif offset != self._at:
+            self.is_closed, self._run = True, bytearray()
+        self._at = offset + length
+        self._run += chunk.payload(k, OPENING_BYTES - len(self._run))
+        if self._run is self.data:
+            self.is_closed = len(self.data) >= OPENING_BYTES
+        elif len(self._run) > len(self.later):
+            self.later = self._run
+
+
+@dataclass(slots=True)
+class Hold:
+    """What was captured of a connection that nobody has claimed yet, and how its sides began.
+
+    chunks      copies, in order of capture
+    ask_at_bytes   the protocols are asked again when so many bytes of both sides were seen
+    likely      claims of protocols that it fits and whose port it does not use: good if its server turns out to speak
+                one. Two with either side as the client, the better guess first, where content does not say who it is
+    ts_ns       time of the last packet looked at
+    is_full     no more bytes are looked at
+    held_bytes  memory that the chunks count for
+    """
+
+    ask_at_bytes: int = 1
+    chunks: list[StreamChunk] = field(default_factory=list)
+    sides: tuple[_HeldSide, _HeldSide] = field(default_factory=lambda: (_HeldSide(), _HeldSide()))
+    ended: list[bool] = field(default_factory=lambda: [False, False])
+    likely: list[Choice] = field(default_factory=list)
+    ts_ns: int = 0
+    is_full: bool = False
+    held_bytes: int = 0
+
+    def openings(self, of: Origin, final: bool) -> Openings:
+        """What each side began with: its bytes up to the first gap."""
+        one, two = (
+            _SideOpening(bytes(x.data), of.syn[side] and x.first <= 0, x.is_closed or final, x.looked)
+            for side, x in enumerate(self.sides)
+        )
+        return one, two
+
+    def later_openings(self, final: bool) -> Openings:
+        """The longest run of bytes behind the first gap of each side; of a side without a gap its first bytes."""
+        one, two = (_SideOpening(bytes(x.later or x.data), False, final) for x in self.sides)
+        return one, two
+
+
+class _Candidate(NamedTuple):
+    """A protocol that may be asked, with one side as the client; ``forced``: the user said so."""
+
+    protocol: MessageQueue
+    client: int
+    on_port: bool
+    forced: bool
+
+
+class Detector:
+    """Asks the protocols about connections, and remembers which servers speak what.
+
+    servers: by server, the time of the first packet that proved it. doubted: servers that a connection asked for and
+    that were not known. counts: connections decided early, for want of room to hold them.
+    """
+
+    def __init__(
+        self,
+        protocols: Mapping[str, MessageQueue],
+        decode_as: Sequence[DecodeAs],
+        servers: Iterable[Told],
+        scanners: Scanners,
+    ) -> None:
+        self.servers: dict[Server, int] = {}
+        self.doubted: set[Server] = set()
+        self.counts = {"opening_cap": 0}
+        self._protocols = protocols
+        self._decode_as = decode_as
+        self._scanners = scanners
+        self._held_bytes = 0
+        self._ports = frozenset(port for p in protocols.values() for port in p.ports)
+        self._known_ports = self._ports | {d.port for d in decode_as}
+        self._candidates_by_ports: dict[tuple[int, int, bool], list[_Candidate]] = {}
+        for server, ts_ns in servers:
+            self.learn(server, ts_ns)
+
+    # -- servers ---------------------------------------------------------------------------------------
+
+    def learn(self, server: Server, ts_ns: int) -> None:
+        """Remember a server that was proved by a packet of that time."""
+        self.servers[server] = min(self.servers.get(server, ts_ns), ts_ns)
+
+    def by_peer(self, hold: Hold, of: Origin, until_ns: int | None = None) -> Choice:
+        """Who takes a connection that nobody claimed: a protocol that it fits and its server speaks, else nobody.
+
+        ``until_ns``: servers proved later do not count, so that rows do not depend on windows and shares of the input.
+        """
+        for choice in hold.likely:
+            server = of.server(choice)
+            if server in self.servers and (until_ns is None or self.servers[server] <= until_ns):
+                return choice
+            self.doubted.add(server)
+        guesses = (choice for choice in hold.likely if choice.is_guess)
+        return next(guesses, None) or self._nobody(of, hold.openings(of, True))
+
+    # -- what is looked at -----------------------------------------------------------------------------
+
+    def first_look(self, of: Origin, new: Sequence[StreamChunk]) -> tuple[Choice, int] | Hold:
+        """Who takes a connection by its very first packet, and that packet's time; else the hold to look at it with.
+
+        There may be very many connections, and nearly all are decided here: so nothing is copied or noted.
+        """
+        chunk = _earliest(new)
+        length = 0 if chunk is None else chunk.packets.value(SIZE, 0)
+        if chunk is None or not 0 < length < OPENING_BYTES:
+            return Hold()
+        openings = _SideOpening(b"", of.syn[0], False), _SideOpening(b"", of.syn[1], False)
+        spoke = openings[chunk.side]
+        spoke.data = chunk.payload(0, length)
+        spoke.start = spoke.start and chunk.packets.value(AT, 0) <= 0
+        choice = self._choice(of, openings, [], False)
+        if choice is not None:
+            return choice, chunk.packet(0)[0]
+        hold = Hold(_next_look(length))
+        for side, opening in zip(hold.sides, openings, strict=True):
+            side.looked = opening.looked
+        return hold
+
+    def look(self, hold: Hold, of: Origin, new: Sequence[StreamChunk]) -> Choice | None:
+        """Who takes a connection by all that was captured of it; None: nobody yet, and the new chunks are held."""
+        for chunk, k in _packets(new):
+            hold.ts_ns = chunk.packet(k)[0]
+            side = hold.sides[chunk.side]
+            was_closed = side.is_closed
+            side.take(chunk, k)
+            hold.is_full = side.seen_bytes >= OPENING_BYTES
+            so_far = hold.sides[0].seen_bytes + hold.sides[1].seen_bytes
+            if hold.is_full or so_far >= hold.ask_at_bytes or side.is_closed != was_closed:
+                hold.ask_at_bytes = _next_look(so_far)
+                choice = self._held_choice(hold, of, hold.is_full)
+                if choice is None and hold.is_full and not hold.likely:
+                    choice = self._nobody(of, hold.openings(of, True))
+                if choice is not None:
+                    return choice
+                if hold.is_full:
+                    break
+        for chunk in new:
+            hold.ended[chunk.side] = hold.ended[chunk.side] or chunk.ended
+        choice = self.last_look(hold, of) if all(hold.ended) and not hold.is_full else None
+        if choice is None and not self._keep(hold, new):
+            choice = self.last_look(hold, of) or self.by_peer(hold, of)
+        return choice
+
+    def last_look(self, hold: Hold, of: Origin) -> Choice | None:
+        """Who takes a connection of which nothing more comes; None: only its server may tell."""
+        return self._held_choice(hold, of, True)
+
+    def release(self, hold: Hold) -> None:
+        """Its connection was decided."""
+        self._held_bytes -= hold.held_bytes
+
+    def _keep(self, hold: Hold, new: Sequence[StreamChunk]) -> bool:
+        """Copy the new chunks of a connection; False when too much is held already."""
+        size = sum(chunk.length for chunk in new)
+        if len(hold.chunks) > FEW_CHUNKS:
+            size += CHUNK_BYTES * len(new)
+        if self._held_bytes + size > HELD_BYTES:
+            self.counts["opening_cap"] += 1
+            return False
+        self._held_bytes += size
+        hold.held_bytes += size
+        hold.chunks += copies(new)
+        return True
+
+    # -- what the protocols say ------------------------------------------------------------------------
+
+    def _held_choice(self, hold: Hold, of: Origin, final: bool) -> Choice | None:
+        """Who takes a connection by what is held of it; None to wait. ``final``: nothing follows."""
+        hold.likely = []
+        return self._choice(of, hold.openings(of, final), hold.likely, final, hold)
+
+    def _choice(
+        self, of: Origin, openings: Openings, likely: list[Choice], final: bool, hold: Hold | None = None
+    ) -> Choice | None:
+        """The same by how its sides began, and by what a hold knows of the bytes behind a gap."""
+        choice, waits = self._asked(likely, of, openings, final)
+        if choice is None and not waits and hold is not None and any(x.later for x in hold.sides):
+            # Nothing at the beginning; what comes behind a gap is as good as a late start.
+            choice, waits = self._asked(likely, of, hold.later_openings(final), final)
+        if choice is not None:
+            return choice
+        if likely or (not final and (waits or not any(x.data for x in openings))):
+            return None
+        return self._nobody(of, openings)
+
+    def _asked(self, likely: list[Choice], of: Origin, openings: Openings, final: bool) -> tuple[Choice | None, bool]:
+        """The best claim good enough to decide, and whether a protocol wants more bytes first."""
+        best: Choice | None = None
+        best_rank = 0, False, False
+        waits = False
+        anywhere: list[Choice] = []
+        client_by_port = self._client_by_port(of)
+        for candidate in self._candidates(of):
+            protocol, client, on_port, forced = candidate
+            if best_rank >= (YES, on_port, True) and (of.oriented or on_port or best_rank[1]):
+                break  # Those to come are not better: who is on its own port was asked first.
+            claim = protocol.claims(self._opening(candidate, openings))
+            verdict = claim.verdict
+            if verdict is WAIT:
+                waits = not final
+            elif verdict is YES or (verdict is LIKELY and on_port):
+                rank = verdict, on_port, client == client_by_port
+                if rank > best_rank:
+                    how = "decode_as" if forced else "content" if verdict is YES else "port"
+                    best_rank, best = rank, Choice(protocol, claim, client, how)
+                if verdict is YES and not on_port:
+                    anywhere.append(Choice(protocol, claim, client, "content", is_guess=True))
+            elif verdict is LIKELY:
+                likely.append(Choice(protocol, claim, client, "peer"))
+        if best is not None and best_rank[0] is YES:
+            either = [x for x in anywhere if x.protocol is best.protocol]
+            if best_rank[1] or len(either) < 2:
+                return best, False
+            likely += sorted(either, key=lambda x: x.client != client_by_port)
+            return None, False
+        return (None, True) if waits else (best, False)
+
+    def _candidates(self, of: Origin) -> list[_Candidate]:
+        """Who may be asked about a connection; those on their own port come first."""
+        (a, b), known = of.ports, self._known_ports
+        key = a if a in known else -1, b if b in known else -1, of.oriented
+        if key not in self._candidates_by_ports:
+            found = []
+            for protocol in self._protocols.values():
+                for client in range(1 if of.oriented else 2):
+                    server_port = key[1 - client]
+                    named = {d.protocol for d in self._decode_as if d.port == server_port}
+                    if not named or protocol.name in named:
+                        on_port = bool(named) or server_port in protocol.ports
+                        found.append(_Candidate(protocol, client, on_port, bool(named)))
+            self._candidates_by_ports[key] = sorted(found, key=lambda candidate: not candidate.on_port)
+        return self._candidates_by_ports[key]
+
+    def _opening(self, candidate: _Candidate, openings: Openings) -> Opening:
+        """How the sides began, as a protocol is asked about it."""
+        protocol, client, on_port, forced = candidate
+        c2s, s2c = openings[client], openings[1 - client]
+
+        def find_run(direction: Direction, layout: str, n: int) -> int | None:
+            return self._first_run(c2s if direction == "c2s" else s2c, protocol, layout, n)
+
+        return Opening(c2s.data, s2c.data, c2s.start, s2c.start, c2s.ended, s2c.ended, on_port, forced, find_run)
+
+    def _first_run(self, side: _SideOpening, protocol: MessageQueue, layout: str, in_a_row: int) -> int | None:
+        """Where messages first follow each other; what was searched before is not searched again."""
+        key, now = (protocol.name, layout, in_a_row), (len(side.data), side.ended)
+        at, found, before = side.looked.get(key, (0, False, (0, False)))
+        if not found and before != now:
+            start = at if now > before and not before[1] else 0
+            scanner = self._scanners.named(protocol, layout)
+            at, found = scanner.search(side.data, start, now[0], side.ended, in_a_row)
+            side.looked[key] = at, found, now
+        return at if found else None
+
+    def _nobody(self, of: Origin, openings: Openings) -> Choice:
+        """The connection is not ours."""
+        return Choice(None, Claim(Verdict.NO, reason=_stranger(openings)), self._client_by_port(of), None)
+
+    def _client_by_port(self, of: Origin) -> int:
+        """The client where content does not say: the SYN's sender, else the side whose port is no server's."""
+        if of.oriented:
+            return 0
+        a, b = of.ports
+        if (a in self._ports) != (b in self._ports):
+            return int(a in self._ports)
+        return int(a < b)
+
+
+def _next_look(so_far: int) -> int:
+    """How many bytes of both sides must have been seen when the protocols are asked again."""
+    return so_far + (1 if so_far < EAGER_BYTES else so_far // 2)
+
+
+def _earliest(new: Sequence[StreamChunk]) -> StreamChunk | None:
+    """The chunk with the first packet of all, None if there are only ends."""
+    first: StreamChunk | None = None
+    for chunk in new:
+        if len(chunk.packets) and (first is None or chunk.order() < first.order()):
+            first = chunk
+    return first
+
+
+def _packets(new: Sequence[StreamChunk]) -> Iterator[tuple[StreamChunk, int]]:
+    """Chunk and place of each packet of some chunks, merged in the order of the input."""
+
+    def of(i: int) -> Iterator[tuple[int, int, int]]:
+        return ((new[i].order(k), i, k) for k in range(len(new[i].packets)))
+
+    for _, i, k in heapq.merge(*(of(i) for i in range(len(new)))):
+        yield new[i], k
+
+
+def _stranger(openings: Openings) -> str:
+    """Why nobody claims the connection, for ``problems.reason``."""
+    for opening in openings:
+        # TLS record types handshake (0x16) and application data (0x17), version 3.x (RFC 8446, 5.1).
+        if len(opening.data) >= 3 and opening.data[0] in (0x16, 0x17) and opening.data[1] == 3 and opening.data[2] <= 4:
+            return "tls"
+    return "foreign"

@@ -1,0 +1,101 @@
+"""What framing finds: messages as rows over one buffer, and ranges of streams that are none.
+
+``framing`` collects both here; ``pipeline`` takes them from here to ``columns`` and to the table ``problems``.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqpcap.decode.message_buffer import MessageBuffer
+
+I64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A range of a stream that did not become a message; ``ts_ns`` is when its first byte was captured."""
+
+    flow: int
+    side: int
+    offset: int
+    length: int
+    kind: str
+    reason: str
+    ts_ns: int
+    first_packet: int
+    """The packet at or before its first byte."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """Messages of one protocol over one buffer: n rows.
+
+    start, end (int64) in ``buffer``; layout (int32) index into the Program's layouts; op (int64); flaw (uint8);
+    flow (int64); side (int8: 0 = endpoint A); offset (int64) in the stream; captured (int64) bytes of the message
+    captured; ts_ns, end_ts_ns, first_packet, last_packet, first_file, last_file, gap_before (int64); resynced (bool).
+    """
+
+    protocol: str
+    buffer: NDArray[np.uint8]
+    start: I64
+    end: I64
+    layout: NDArray[np.int32]
+    op: I64
+    flaw: NDArray[np.uint8]
+    flow: I64
+    side: NDArray[np.int8]
+    offset: I64
+    captured: I64
+    ts_ns: I64
+    end_ts_ns: I64
+    first_packet: I64
+    last_packet: I64
+    first_file: I64
+    last_file: I64
+    gap_before: I64
+    resynced: NDArray[np.bool_]
+
+
+class Found:
+    """Messages and problems found since they were last taken.
+
+    Messages lie in the buffer of the window or in copies of earlier bytes; the copies are joined when they are taken.
+    """
+
+    def __init__(self, problems: list[Problem] | None = None) -> None:
+        self.problems: list[Problem] = problems or []
+        self._in_window: dict[str, MessageBuffer] = {}
+        self._in_copies: dict[str, MessageBuffer] = {}
+        self._copies: list[bytes] = []
+        self._copied_bytes = 0
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickled between two windows, when all messages were taken."""
+        return Found, (self.problems,)
+
+    def rows(self, protocol: str, buffer: bytes | memoryview) -> tuple[MessageBuffer, int]:
+        """Where messages in a buffer are collected, and where the buffer begins in that of the rows."""
+        is_copy = isinstance(buffer, bytes)
+        found = self._in_copies if is_copy else self._in_window
+        rows = found.get(protocol)
+        if rows is None:
+            rows = found[protocol] = MessageBuffer()
+        if not is_copy:
+            return rows, 0
+        if not self._copies or self._copies[-1] is not buffer:
+            self._copies.append(bytes(buffer))
+            self._copied_bytes += len(buffer)
+        return rows, self._copied_bytes - len(buffer)
+
+    def taken(self, buffer: NDArray[np.uint8]) -> list[Frames]:
+        """The messages by protocol: those in ``buffer``, that of the window, then those in copies."""
+        copied = np.frombuffer(b"".join(self._copies), np.uint8)
+        self._copies, self._copied_bytes = [], 0
+        return [
+            Frames(protocol, of, **rows.taken())
+            for of, found in ((buffer, self._in_window), (copied, self._in_copies))
+            for protocol, rows in found.items()
+            if len(rows)
+        ]

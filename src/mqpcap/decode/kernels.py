@@ -1,0 +1,189 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=False, cdivision=True
+"""Loops over whole columns: spans copied together, tape entries grouped by column, values fingerprinted.
+
+``columns`` makes Arrow arrays with them, ``correlate`` compares values by their fingerprints. The same file runs
+uncompiled; memoryviews are passed in so that elements are plain integers.
+"""
+
+import sys
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.libc.string import memcpy
+
+
+@cython.boundscheck(False)
+def gather(
+    buf: cython.const[cython.uchar][::1],
+    rows: cython.const[cython.int][::1],
+    start: cython.const[cython.longlong][::1],
+    length: cython.const[cython.longlong][::1],
+    out: cython.uchar[::1],
+    offsets: cython.int[::1],
+):
+    """Copy spans of ``buf`` one behind the other into ``out``; ``offsets`` gets where the value of each row begins.
+
+    ``rows``, ascending, are those with a value; the others are empty. ``offsets`` has one place more than there are
+    rows; ``out`` must have room for all values. Raises IndexError where it has not, or a span lies outside ``buf``.
+    """
+    i: cython.Py_ssize_t
+    row: cython.Py_ssize_t = 0
+    at: cython.longlong = 0
+    n: cython.Py_ssize_t = len(offsets) - 1
+    count: cython.Py_ssize_t = len(rows)
+    if n < 0 or count > len(start) or count > len(length):
+        raise IndexError(f"{count} rows of {n} with {len(start)} starts and {len(length)} lengths")
+    with cython.nogil:
+        for i in range(count):
+            if rows[i] < row or rows[i] >= n:
+                with cython.gil:
+                    raise IndexError(f"row {rows[i]} comes after row {row - 1} of {n}")
+            while row <= rows[i]:
+                offsets[row] = cython.cast(cython.int, at)
+                row += 1
+            if length[i] > 0:
+                _copy(out, at, buf, start[i], length[i])
+                at += length[i]
+        while row <= n:
+            offsets[row] = cython.cast(cython.int, at)
+            row += 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.boundscheck(False)
+@cython.exceptval(-1)
+def _copy(
+    out: cython.uchar[::1],
+    to: cython.longlong,
+    source: cython.const[cython.uchar][::1],
+    start: cython.longlong,
+    length: cython.longlong,
+) -> cython.int:
+    if cython.compiled:
+        if to < 0 or start < 0 or length > out.shape[0] - to or length > source.shape[0] - start:
+            with cython.gil:
+                raise IndexError(f"{length} bytes from {start} of {source.shape[0]} to {to} of {out.shape[0]}")
+        memcpy(cython.address(out[to]), cython.address(source[start]), length)
+    else:
+        out[to : to + length] = source[start : start + length]
+    return 0
+
+
+@cython.boundscheck(False)
+def group(
+    col: cython.const[cython.int][::1],
+    row: cython.const[cython.int][::1],
+    a: cython.const[cython.longlong][::1],
+    b: cython.const[cython.longlong][::1],
+    filled: cython.Py_ssize_t,
+    first: cython.longlong[::1],
+    to_row: cython.int[::1],
+    to_a: cython.longlong[::1],
+    to_b: cython.longlong[::1],
+):
+    """Sort tape entries by column (a counting sort): those of column c stand from ``first[c]`` to ``first[c + 1]``.
+
+    ``first`` has one place more than there are columns. Entries of a column keep their order. Raises IndexError where
+    the arrays have no room for ``filled`` entries.
+    """
+    i: cython.Py_ssize_t
+    c: cython.Py_ssize_t
+    to: cython.Py_ssize_t
+    n: cython.Py_ssize_t = len(first) - 1
+    before: cython.longlong = 0
+    count: cython.longlong
+    if n < 0 or filled > min(map(len, (col, row, a, b, to_row, to_a, to_b))):
+        raise IndexError(f"{filled} entries are more than there is room for")
+    with cython.nogil:
+        for c in range(n + 1):
+            first[c] = 0
+        for i in range(filled):
+            first[col[i]] += 1
+        for c in range(n + 1):
+            count = first[c]
+            first[c] = before
+            before += count
+        for i in range(filled):
+            to = first[col[i]]
+            to_row[to] = row[i]
+            to_a[to] = a[i]
+            to_b[to] = b[i]
+            first[col[i]] = to + 1
+        for c in range(n, 0, -1):
+            first[c] = first[c - 1]
+        first[0] = 0
+
+
+_PRIME_A = cython.declare(cython.const[cython.longlong], 2147483647)
+_PRIME_B = cython.declare(cython.const[cython.longlong], 2147483629)
+_HIGH = cython.declare(cython.const[cython.longlong], 4294967296)
+_WORD = cython.declare(cython.const[cython.ulonglong], 0xFFFFFFFFFFFFFFFF)
+PRINT_WORDS = 256
+"""Words of four bytes in a block; ``fingerprints`` takes two keys for each and two more."""
+_BLOCK = cython.declare(cython.const[cython.longlong], 1024)
+
+
+def fingerprints(
+    data: cython.const[cython.uchar][::1],
+    offsets: cython.const[cython.int][::1],
+    keys: cython.const[cython.ulonglong][::1],
+    base_a: cython.longlong,
+    base_b: cython.longlong,
+    out: cython.longlong[::1],
+):
+    """Write a number per value to ``out``: equal for equal bytes; others collide by chance only, once in 2**60.
+
+    Each block becomes two numbers of 31 bits by multilinear hashing: the sum of its words, each times a secret key of
+    its own. The numbers of a value's blocks are the coefficients of two polynomials over two primes, at secret bases.
+    """
+    i: cython.Py_ssize_t
+    k: cython.longlong
+    end: cython.longlong
+    stop: cython.longlong
+    j: cython.Py_ssize_t
+    a: cython.longlong
+    b: cython.longlong
+    one: cython.ulonglong
+    two: cython.ulonglong
+    four: cython.uint = 0
+    word: cython.ulonglong
+    n: cython.Py_ssize_t = len(out)
+    size: cython.Py_ssize_t = len(data)
+    half: cython.Py_ssize_t = len(keys) // 2
+    if 4 * half <= _BLOCK:
+        raise IndexError(f"{half} keys are fewer than a block has words")
+    with cython.nogil:
+        for i in range(n):
+            k = offsets[i]
+            end = offsets[i + 1]
+            a = end - k + 1
+            b = a
+            while k < end:
+                stop = end if end - k < _BLOCK else k + _BLOCK
+                if k < 0 or stop > size:
+                    with cython.gil:
+                        raise IndexError(f"bytes {k} to {stop} of {size}")
+                one = two = 0
+                j = 0
+                with cython.boundscheck(False):  # the block is inside, and so are its keys
+                    while k + 4 <= stop:
+                        if cython.compiled:
+                            memcpy(cython.address(four), cython.address(data[k]), 4)
+                        else:
+                            four = int.from_bytes(data[k : k + 4], sys.byteorder)
+                        one = (one + keys[j] * four) & _WORD
+                        two = (two + keys[half + j] * four) & _WORD
+                        j += 1
+                        k += 4
+                word = 0
+                while k < stop:
+                    word = word << 8 | data[k]
+                    k += 1
+                one = (one + keys[j] * word) & _WORD
+                two = (two + keys[half + j] * word) & _WORD
+                a = (a * base_a + cython.cast(cython.longlong, one >> 33) + 1) % _PRIME_A
+                b = (b * base_b + cython.cast(cython.longlong, two >> 33) + 1) % _PRIME_B
+            out[i] = a * _HIGH + b

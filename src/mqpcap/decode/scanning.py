@@ -1,0 +1,117 @@
+"""Where the messages of a layout are in a run of bytes.
+
+The layout's Program says where messages end, or, where only a look at the neighbours can (kokaq), the protocol's
+splitter. ``framing`` scans streams in step and searches after gaps; ``detection`` searches the first bytes of a
+connection.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from mqpcap.decode import bytecode
+from mqpcap.decode.message_buffer import ScanHits
+from mqpcap.schema.compiler import Program, compiled
+from mqpcap.schema.protocol import MessageQueue
+
+SCAN_ROOM = 4096
+"""Messages found by one call of a scan."""
+
+
+class _Arrays:
+    """Where a scan puts what it finds. ``same``: the form and the flaw of messages that a Program finds, zeros."""
+
+    def __init__(self) -> None:
+        arrays = (memoryview(np.zeros(SCAN_ROOM, np.int64)) for _ in range(6))
+        self.starts, self.ends, self.forms, self.ops, self.flaws, self.same = arrays
+        self.split = self.starts, self.ends, self.forms, self.ops, self.flaws
+
+
+class LayoutScanner:
+    """The messages of one layout, and by their places in the Program the layouts that go with it.
+
+    then: by operation, the layout of what follows. searched: the one that a search looks for.
+    """
+
+    def __init__(
+        self, protocol: MessageQueue, program: Program, name: str, scanner: bytecode.Scanner, arrays: _Arrays
+    ) -> None:
+        index = {layout.name: i for i, layout in enumerate(program.layouts)}
+        self.protocol = protocol.name
+        self.described = protocol.layout(name)
+        self.then = {op: index[following] for op, following in self.described.then.items()}
+        self.place = index[name]
+        self.searched = index[self.described.searched or name]
+        self._scanner = scanner
+        self._arrays = arrays
+        self._splitter = self.described.splitter
+        self._layouts = [index[x] for x in (self._splitter.layouts if self._splitter is not None else [name])]
+        # What follows an operation is read by another layout: the scan ends with each message.
+        room = 1 if self.then else SCAN_ROOM
+        self._target = program.target(name, arrays.starts[:room], arrays.ends[:room], arrays.ops[:room])
+        forms, flaws = (arrays.same, arrays.same) if self._splitter is None else (arrays.forms, arrays.flaws)
+        layouts = memoryview(np.array(self._layouts, np.int64))
+        self.hits = ScanHits(arrays.starts, arrays.ends, forms, arrays.ops, flaws, layouts)
+
+    def scan(self, view: memoryview | bytes, at: int, stop: int, ended: bool) -> tuple[int, int, int, int, int]:
+        """Find messages one after the other from ``at``; they are then in ``hits``.
+
+        Returns how many, one of ``bytecode.SCAN_*``, where the next one begins, the end it claims (-1 if unknown), and
+        the place of its layout. ``ended``: no byte can follow ``stop``.
+        """
+        if self._splitter is None:
+            n, code, at, known_end = self._scanner.scan(self._target, view, at, stop, ended)
+            return n, code, at, known_end, self.place
+        n, code, at, known_end, form = self._splitter.scan(memoryview(view), at, stop, ended, self._arrays.split)
+        return n, code, at, known_end, self._layouts[form] if form >= 0 else self.place
+
+    def last_op(self, n: int) -> int:
+        """The operation of the last of the ``n`` messages that the last scan found."""
+        return self._arrays.ops[n - 1]
+
+    def search(self, view: memoryview | bytes, at: int, stop: int, ended: bool, in_a_row: int) -> tuple[int, bool]:
+        """The first position from which ``in_a_row`` messages follow, or fewer that end exactly at the end, and True.
+
+        False: where a message may begin yet; what lies before it is none.
+        """
+        if self._splitter is not None:
+            return self._splitter.search(memoryview(view), at, stop, ended, in_a_row)
+        return self._scanner.search(self._target, view, at, stop, ended, in_a_row)
+
+    def header(self, view: memoryview | bytes, at: int, stop: int) -> tuple[bool, int]:
+        """Whether the whole header is there, and the operation, -1 without one."""
+        result, op = self._scanner.header(self._target, view, at, stop)
+        return result == bytecode.DONE, op
+
+    @property
+    def has_header(self) -> bool:
+        """Whether its messages begin with a header."""
+        return self.described.header is not None
+
+
+class Scanners:
+    """A scanner for every layout of every protocol, made when a connection first needs those of its protocol."""
+
+    def __init__(self) -> None:
+        self._arrays = _Arrays()
+        self._of: dict[str, tuple[list[LayoutScanner], Mapping[str, LayoutScanner]]] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickled as nothing: they are made anew."""
+        return Scanners, ()
+
+    def of(self, protocol: MessageQueue) -> list[LayoutScanner]:
+        """The scanners of a protocol's layouts, in their order in its Program."""
+        return self._made(protocol)[0]
+
+    def named(self, protocol: MessageQueue, layout: str) -> LayoutScanner:
+        """The scanner of a layout by its name."""
+        return self._made(protocol)[1][layout]
+
+    def _made(self, protocol: MessageQueue) -> tuple[list[LayoutScanner], Mapping[str, LayoutScanner]]:
+        if protocol.name not in self._of:
+            program = compiled(protocol)
+            scanner = program.scanner()
+            made = [LayoutScanner(protocol, program, x.name, scanner, self._arrays) for x in program.layouts]
+            self._of[protocol.name] = made, {layout.described.name: layout for layout in made}
+        return self._of[protocol.name]

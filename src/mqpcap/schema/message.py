@@ -1,0 +1,534 @@
+"""A message as a class: Scapy's ``Packet``, read wholly or not at all.
+
+A layer file derives its classes from :class:`Message` and lists kinds of ``fields`` in them. Scapy builds, dissects,
+copies, prints and pairs them like any layer; ``compiler`` only reads the list. Where captures are only read the same
+classes do without Scapy: see ``scapy_stub``.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from ipaddress import IPv4Address
+from types import new_class
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+
+from mqpcap.schema.fields import Address, Bits, Broken, Drawn, If, Kind, Length, Number, bare, smallest
+from mqpcap.schema.gzip_body import deflate, inflate
+
+if TYPE_CHECKING or "mqpcap.schema.scapy_stub" not in sys.modules:
+    from scapy.config import conf
+    from scapy.packet import Packet, bind_top_down
+    from scapy.volatile import VolatileValue
+else:
+    from mqpcap.schema.scapy_stub import Packet, bind_top_down
+
+    VolatileValue = object
+
+if TYPE_CHECKING:
+    from mqpcap.schema.protocol import Layout, MessageQueue
+
+
+def _as_json(field: Any, value: Any) -> Any:
+    """A field's value for ``json()``: messages inside as objects, bytes as text."""
+    if isinstance(value, Message):
+        return dict(value._command(json=True))
+    if isinstance(value, list):
+        return [_as_json(getattr(field, "item", field), item) for item in value]
+    if isinstance(value, bytes):
+        return str(IPv4Address(value)) if isinstance(field, Address) else value.decode(errors="backslashreplace")
+    return value
+
+
+def _fixed(field: Any, value: Any) -> Any:
+    """A field's value with one value for each that is volatile in it, as Scapy has it for those that stand alone."""
+    if isinstance(value, VolatileValue):
+        return field.any2i(None, value._fix())
+    if isinstance(value, list) and not all(isinstance(item, bytes | int) for item in value):
+        item_kind = getattr(field, "item", field)
+        return [_fixed(item_kind, item) for item in value]
+    return next(iter(value)) if isinstance(value, Message) and not value.explicit else value
+
+
+_PICKLED = (
+    "fields", "overloaded_fields", "payload", "explicit", "raw_packet_cache", "raw_packet_cache_fields", "original",
+    "time", "sent_time", "direction", "sniffed_on", "wirelen", "comments", "post_transforms",
+)  # fmt: skip
+_as: ContextVar[tuple[str | None, str | None]] = ContextVar("mqpcap_reading_as", default=(None, None))
+
+
+class Cut(NamedTuple):
+    """A message in the payload of a TCP segment: its class and bytes, and how to read them."""
+
+    message: "type[Message]"
+    direction: str
+    layout: str
+    start: int
+    end: int
+
+
+def read_direction() -> str | None:
+    """The direction that ``Message.read`` was told, None if it was not."""
+    return _as.get()[0]
+
+
+class Message(Packet):
+    """Base of every layer class: reads wholly or not at all.
+
+    Bytes that do not fit leave the fields unset and stand as ``Raw`` behind an empty message, as Scapy users
+    expect of a broken layer; the flaw is then visible as ``Raw in packet``, be there bytes or not.
+    """
+
+    match_subclass = True  # packet[BlipMQPublish] also finds the newer form that derives from it
+
+    layouts: "ClassVar[tuple[Layout, ...]]" = ()
+    """The layouts whose messages begin with this class."""
+
+    cuts: "ClassVar[Callable[[bytes, Packet], Sequence[Cut]] | None]" = None
+    """Finds the messages in a TCP payload; set once the layers are bound to TCP (``mqpcap.scapy``)."""
+
+    mq: Any = None
+    """Where a session found the message (``session.Seen``), None for one from elsewhere."""
+
+    _next_size = 0
+    """Bytes of the messages behind this one, from when it was last built: no length of this one counts them."""
+
+    _raw_behind = 0
+    """Bytes of the packet behind its last message, where this is the last layer of it."""
+
+    of_protocol: "ClassVar[MessageQueue | None]" = None
+    """The protocol whose messages begin with this class."""
+
+    front: "ClassVar[Callable[[type[Message], bytes, str], tuple[str | None, int]] | None]" = None
+    """Finds the first message in a stream: its layout and end, (None, 0) while it goes on, end -1 if there is none. Set
+    with ``cuts``."""
+
+    announced: ClassVar[Mapping[str, int]] = {}
+    """Fields of the header in front that say that this body follows, where the operation does not."""
+
+    as_given: frozenset[str] = frozenset()
+    """Integers given together with their parts: they are sent as given, whatever the parts say."""
+
+    composed: "ClassVar[Mapping[str, Sequence[Bits | If]]]" = {}
+    """The fields that are bits of an integer, or have one there that says whether they are."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        composed: dict[str, list[Bits | If]] = {}
+        for field in cls.fields_desc:
+            of = field.of if isinstance(field, Bits) else field.when if isinstance(field, If) and field.has else None
+            if of is not None and any(f.name == of for f in cls.fields_desc):
+                composed.setdefault(of, []).append(field)
+        cls.composed = composed
+        measured = {getattr(bare(field), "sized_by", None) for field in cls.fields_desc}
+        for field in cls.fields_desc:
+            kind = bare(field)
+            if isinstance(kind, Number) and kind.name in measured:
+                kind.column = field.column = None
+            elif isinstance(field, Number) and field.default is None and not isinstance(field, Length):
+                field.default = False if field.truth else field.at_least or 0
+
+    def __init__(self, *scapy: Any, **fields: Any) -> None:
+        super().__init__(*scapy, **fields)
+        if self.composed and fields:
+            both = [of for of in self.composed if fields.get(of) is not None]
+            self.__dict__["as_given"] = frozenset(
+                of for of in both if any(part.name in fields for part in self.composed[of])
+            )
+
+    @classmethod
+    def begin(cls, s: bytes) -> "tuple[Message, bytes]":
+        """A message read from the front of ``s``, and the bytes behind it; raises Broken."""
+        pkt = cls()
+        left = pkt._read(s)
+        return pkt, left
+
+    @classmethod
+    def random(cls) -> "Message":
+        """A message with random fields, its lengths and counts left to be computed."""
+        drawn = {f.name: f.randval() for f in cls.fields_desc if f.default is not None}
+        return cls(**{name: value._fix() for name, value in drawn.items() if value is not None})
+
+    def _read(self, s: bytes) -> bytes:
+        whole = s
+        for field in self.fields_desc:
+            left = len(s)
+            s, value = field.gives(self, s)
+            self.fields[field.name] = value
+            if bare(field).is_last(value, left):
+                break
+        self.raw_packet_cache = whole[: len(whole) - len(s)]
+        # As Packet does it: a list changed in place must make the cached bytes stale.
+        self.raw_packet_cache_fields = {
+            f.name: self._raw_packet_cache_field_value(f, self.fields[f.name], copy=True)
+            for f in self.fields_desc
+            if (f.islist or f.holds_packets) and self.fields.get(f.name) is not None
+        }
+        self.explicit = 1
+        return s
+
+    def getfieldval(self, attr: str) -> Any:
+        """A field's value; of an integer made of others with what was given for those, and of its bits what it says."""
+        return self._composed(attr, super().getfieldval(attr))
+
+    def getfield_and_val(self, attr: str) -> tuple[Any, Any]:
+        """The field and its value, as ``getfieldval`` has it: what attributes are."""
+        field, value = super().getfield_and_val(attr)
+        return field, self._composed(attr, value)
+
+    def _composed(self, attr: str, value: Any) -> Any:
+        if attr in self.as_given:
+            return value
+        if attr in self.composed:
+            for part in self.composed[attr]:
+                if part.name in self.fields:
+                    value = part.into(value, self.fields[part.name])
+        elif value is None:
+            for of, parts in self.composed.items():
+                for part in parts:
+                    if part.name == attr and isinstance(part, Bits):
+                        return self.getfieldval(of) >> part.shift & part.mask
+        return value
+
+    def setfieldval(self, attr: str, val: Any) -> None:
+        """Set a field; one that others are bits of, or say whether they are there, takes theirs away."""
+        if self.as_given:
+            self.__dict__["as_given"] = frozenset()  # the last word counts
+        for part in self.composed.get(attr, ()):
+            if isinstance(part, Bits) or bool((val or 0) & (part.has or 0)) != (self.fields.get(part.name) is not None):
+                self.fields.pop(part.name, None)
+        super().setfieldval(attr, val)
+
+    def copy(self) -> "Message":
+        """A copy with what a session said of it; what nobody set is not set in the copy either."""
+        clone: Message = super().copy()
+        # Scapy counts lists and parts as set where nobody set them; then fuzz() could not give them values.
+        for kind in () if self.explicit else self.fields_desc:
+            name = kind.name
+            if (kind.islist or kind.holds_packets) and clone.fields.get(name, 0) == clone.default_fields.get(name):
+                del clone.fields[name]
+        clone.__dict__.update(self.__dict__)
+        return clone
+
+    def command(self) -> str:
+        """An expression that builds the same bytes.
+
+        What was not read is the bytes behind it; a body that came packed otherwise than we pack is its bytes.
+        """
+        if self.raw_packet_cache == b"" and not self.explicit:
+            return cast(str, self.payload.command())
+        came, packed = self.payload.__dict__.get("_packed", (b"", b"")) if self._is_packed() else (b"", b"")
+        pay = self.do_build_payload() if packed else b""
+        if not packed or not pay.startswith(packed) or deflate(came) == packed:
+            return cast(str, super().command())
+        head = f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in self._command())})"
+        return f"{head}/{conf.raw_layer(pay).command()}"
+
+    def _command(self, json: bool = False) -> list[tuple[str, Any]]:
+        if not json:
+            return cast("list[tuple[str, Any]]", super()._command())
+        return [(f.name, _as_json(f, self.getfieldval(f.name))) for f in self.fields_desc]
+
+    def clone_with(self, payload: Any = None, **fields: Any) -> "Message":
+        """A message with these fields: each volatile value becomes one, so that lengths are right."""
+        clone: Message = super().clone_with(payload, **{n: _fixed(self.get_field(n), x) for n, x in fields.items()})
+        clone.__dict__.update(self.__dict__)
+        return clone
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as it is: read again, bytes alone would not say direction and layout."""
+        drawn = [name for name, value in self.default_fields.items() if isinstance(value, Drawn)]
+        state = {name: getattr(self, name) for name in _PICKLED}
+        return type(self), (), (state, self.__dict__, drawn)
+
+    def __setstate__(self, state: tuple[dict[str, Any], dict[str, Any], list[str]]) -> None:
+        values, own, drawn = state
+        self.__dict__.update(own)
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        if drawn:
+            fresh = {name: self.get_field(name).randval() for name in drawn}
+            object.__setattr__(self, "default_fields", {**type(self)().default_fields, **fresh})
+        self.payload.add_underlayer(self)
+
+    def dissect(self, s: bytes) -> None:
+        """Read the bytes; in the payload of a TCP segment all messages that begin there, one behind the other."""
+        cuts = Message.cuts
+        if cuts is None or _as.get() != (None, None) or not hasattr(self.underlayer, "dport"):
+            super().dissect(s)
+            return
+        first, *more = cuts(s, self.underlayer) or (Cut(type(self), "", "", 0, len(s)),)
+        token = _as.set((first.direction or None, first.layout or None))
+        try:
+            super().dissect(s[: first.end])
+        finally:
+            _as.reset(token)
+        for cut in more:
+            self.add_payload(cut.message.read(s[cut.start : cut.end], cut.direction, cut.layout))
+        behind = s[more[-1].end if more else first.end :]
+        if behind:
+            last = self.lastlayer()
+            self.add_payload(conf.raw_layer(behind))
+            if isinstance(last, Message):
+                last.__dict__["_raw_behind"] = len(behind)
+
+    def do_dissect(self, s: bytes) -> bytes:
+        """Read the header; bytes that do not fit are all left over."""
+        try:
+            return self._read(s)
+        except Broken:
+            self.fields.clear()
+            self.init_fields()  # lists of its own: those of the class are everybody's
+            # A cache without bytes: left alone, the header builds as nothing and the bytes follow as Raw.
+            self.raw_packet_cache, self.raw_packet_cache_fields = b"", {}
+            return s
+
+    @classmethod
+    def read(cls, raw: bytes, direction: str | None = None, layout: str | None = None) -> "Message":
+        """The message in ``raw``, read as sent in a direction (``c2s`` or ``s2c``) and in a named layout.
+
+        Without them the ports of an underlying TCP layer tell, else the first variant that fits is taken.
+        """
+        token = _as.set((direction, layout))
+        try:
+            return cls(raw)
+        finally:
+            _as.reset(token)
+
+    @classmethod
+    def tcp_reassemble(cls, data: bytes, metadata: Mapping[str, Any], session: Mapping[str, Any]) -> "Message | None":
+        """The first message of a stream, None while it goes on: what Scapy's ``StreamSocket(sock, BlipMQ)`` asks.
+
+        A client's socket receives what the server sends; a server says otherwise with
+        ``socket.streamsession["direction"] = "c2s"``. A frame that only its successor would end (kokaq says no length)
+        ends where the bytes received so far do, if they are a whole one.
+        """
+        direction = session.get("direction", "s2c")
+        if Message.front is None:
+            return cls.read(data, direction) if data else None
+        layout, end = Message.front(cls, data, direction)
+        if end == 0:
+            return None
+        packet = cls.read(data[:end] if end > 0 else data, direction, layout)
+        if 0 < end < len(data):
+            packet.add_payload(conf.padding_layer(data[end:]))
+        return packet
+
+    def hashret(self) -> bytes:
+        """The same for a request and its answer: what the rule's ties say, else one for all of a protocol."""
+        protocol = self.of_protocol
+        if protocol is None:
+            return cast(bytes, super().hashret())
+        return repr((protocol.name, self._ties())).encode()
+
+    def answers(self, other: Packet) -> int:
+        """Whether this is the server's answer to a message of the client.
+
+        Of messages of a session its exchanges say it, else it may be by the protocol's rule.
+        """
+        if self.mq is not None and isinstance(other, Message) and other.mq is not None:
+            told = self.mq.answers(other.mq)
+            if told is not None:
+                return int(told)
+        protocol = self.of_protocol
+        if protocol is None:
+            return int(super().answers(other))
+        rule = protocol.rule
+        if rule is None or not isinstance(other, Message) or other.of_protocol is not protocol:
+            return 0
+        if not (self._may_be("s2c") and other._may_be("c2s")):
+            return 0
+        if rule.answers is not None:
+            return int(rule.answers(self, other))
+        return int(rule.fits(other.operation("c2s"), self.operation("s2c")) and self._ties() == other._ties())
+
+    def _may_be(self, direction: str) -> bool:
+        """Whether the message may be sent in a direction, by its header and body; one of no layout may be either."""
+        said: dict[str, set[type]] = {}
+        for layout in self.layouts:
+            said.setdefault(layout.direction, set()).update(layout.messages())
+        body = type(self.payload)
+        by_body = any(body in classes for classes in said.values())
+        return not said or (body in said.get(direction, ()) if by_body else direction in said)
+
+    def operation(self, direction: str) -> str | None:
+        """The name of the operation, taken as sent in a direction; None without one."""
+        for layout in self.layouts:
+            if layout.direction == direction and layout.op is not None:
+                return layout.names.get(self.getfieldval(layout.op))
+        return None
+
+    def column(self, name: str) -> Any:
+        """The value of a column of the protocol's table in header or body, None if it is in neither."""
+        layer: Packet = self
+        while isinstance(layer, Message):
+            for field in layer.fields_desc:
+                if name in (field.column, field.name):
+                    return layer.getfieldval(field.name)
+            layer = layer.payload
+        return None
+
+    def _ties(self) -> tuple[Any, ...]:
+        protocol = self.of_protocol
+        rule = protocol.rule if protocol is not None else None
+        if rule is None or rule.answers is not None:
+            return ()
+        ops = [layout.op for layout in self.layouts if layout.op is not None]
+        return tuple(self.column(ops[0] if name == "op_code" and ops else name) for name in rule.tie)
+
+    def _length(self) -> "tuple[Length, int] | None":
+        """The field that says where the message ends, and its offset."""
+        offset = 0
+        for f in self.fields_desc:
+            if isinstance(f, Length):
+                return f, offset
+            offset += smallest(f)
+        return None
+
+    def extract_padding(self, s: bytes) -> tuple[bytes, bytes | None]:
+        """The bytes of the message behind its header, and those behind it; a header without a length takes all."""
+        found = self._length()
+        if found is None or found[0].name not in self.fields:
+            return s, None
+        n = self.fields[found[0].name] - found[0].less
+        return s[:n], s[n:] or None
+
+    def do_build(self) -> bytes:
+        """Build the message from one value of each volatile field."""
+        if self.explicit:
+            return cast(bytes, super().do_build())
+        one: Message = next(iter(self))
+        built = one.do_build()
+        self.__dict__["_next_size"] = one._next_size
+        return built
+
+    def do_build_payload(self) -> bytes:
+        """Build the body; compressed where the header says so, and as it came where it was not changed."""
+        pay: bytes = super().do_build_payload()
+        self.__dict__["_next_size"] = self._size_behind(pay)
+        if not isinstance(self.payload, Message) or self.payload.of_protocol is not None or not self._is_packed():
+            return pay
+        own_size = len(pay) - self._next_size
+        came, packed = self.payload.__dict__.get("_packed", (None, b""))
+        own = pay[:own_size]
+        return (packed if own == came else deflate(own)) + pay[own_size:]
+
+    def _size_behind(self, pay: bytes) -> int:
+        """How many of the bytes behind this layer, as just built, are not of its message."""
+        if isinstance(self.payload, Message):
+            return self.payload._next_size if self.payload.of_protocol is None else len(pay)
+        following = self.payload.getlayer(Message, _subclass=True)
+        if following is not None:
+            return len(following.do_build())
+        return self._raw_behind if pay else 0
+
+    def _is_packed(self) -> bool:
+        """Whether the header says that the body is gzip."""
+        return any((self.getfieldval(x.packed[0]) or 0) & x.packed[1] for x in self.layouts if x.packed is not None)
+
+    def post_build(self, pkt: bytes, pay: bytes) -> bytes:
+        """Header and body, the length computed where it was left out."""
+        found = self._length()
+        if found is not None and self.getfieldval(found[0].name) is None:
+            at, length = found[1], len(pay) - self._next_size + found[0].less
+            found[0].up_to(length)
+            pkt = pkt[:at] + length.to_bytes(4, "big") + pkt[at + 4 :]
+        return pkt + pay
+
+    def _variants(self) -> "Iterator[tuple[Layout, type[Message], bool]]":
+        """The classes that may read the body, in the order the interpreter tries them; which may leave bytes over."""
+        direction, name = _as.get()
+        if direction is None and isinstance(getattr(self.underlayer, "dport", None), int):
+            ports = self.server_ports
+            if self.underlayer.dport in ports or self.underlayer.sport in ports:
+                direction = "c2s" if self.underlayer.dport in ports else "s2c"
+        for layout in self.layouts:
+            if (name and layout.name != name) or (direction and layout.direction != direction):
+                continue
+            op = self.fields.get(layout.op) if layout.op else -1
+            for variant in layout.variants_of(-1 if op is None else op):
+                yield layout, cast("type[Message]", variant.message), layout.may_leave(variant)
+
+    server_ports: ClassVar[frozenset[int]] = frozenset()
+
+    def _unpacked(self, layout: "Layout", s: bytes) -> bytes:
+        if layout.packed is None or not self.fields[layout.packed[0]] & layout.packed[1]:
+            return s
+        inflated, _ = inflate(s)
+        if inflated is None:
+            raise Broken
+        return inflated
+
+    def do_dissect_payload(self, s: bytes) -> None:
+        """Read the body by the first variant that fits to the end, else by one that may leave bytes over."""
+        if not self.layouts:
+            super().do_dissect_payload(s)
+            return
+        found = self._length()
+        is_whole = bool(self.fields) and (found is None or len(s) >= self.fields[found[0].name] - found[0].less)
+        for exact in (True, False) if is_whole else ():
+            for layout, cls, may_leave in self._variants():
+                if not exact and not may_leave:
+                    continue
+                try:
+                    unpacked = self._unpacked(layout, s)
+                    body, left = cls.begin(unpacked)
+                except Broken:
+                    continue
+                if exact and left:
+                    continue
+                if left:
+                    body.add_payload(conf.raw_layer(left))
+                if unpacked is not s:
+                    body.__dict__["_packed"] = unpacked, s  # unchanged, it is sent as it came
+                self.add_payload(body)
+                return
+        # Even without bytes: that nothing reads the body must show.
+        self.add_payload(conf.raw_layer(s))
+
+
+def message_class(
+    module: str, name: str, title: str, about: str, *fields: Kind, like: type[Message] = Message, **own: Any
+) -> type[Message]:
+    """A layer class without a class statement: its name, title, docstring and fields in wire order.
+
+    For protocols with families of classes, so that each says only what is its own. ``like`` is the class it derives
+    from, and has the fields of if none are given; who looks for that one in a packet finds it, too. ``own`` are further
+    class attributes.
+
+    >>> from mqpcap.schema.fields import U8
+    >>> message_class(__name__, "Ping", "my ping", "Says hello.", U8("count"))().name
+    'my ping'
+    """
+    own |= {"__doc__": about, "__module__": module, "name": title}
+    if fields or like is Message:
+        own["fields_desc"] = list(fields)
+    return new_class(name, (like,), exec_body=lambda body: body.update(own))
+
+
+def attach(layout: "Layout") -> None:
+    """Tell the header class of a layout what may follow it, and the bodies which operation they are.
+
+    A header that derives from another (with a narrower bound) tells that one too: it is what people use.
+    """
+    if layout.header is None:
+        return
+    for header in layout.header.__mro__[: layout.header.__mro__.index(Message)]:
+        header.layouts = (*header.__dict__.get("layouts", ()), layout)  # type: ignore[attr-defined]  # a Message class
+        fields = {f.name for f in cast("type[Message]", header).fields_desc}
+        if layout.op is None:
+            continue
+        for op, variants in layout.variants.items():
+            for variant in variants:
+                cls = cast("type[Message]", variant.message)
+                announced = {layout.op: op} if op >= 0 else {}
+                announced |= {k: v for k, v in cls.announced.items() if k in fields}
+                if announced and header not in cls.__dict__.get("_overload_fields", {}):
+                    bind_top_down(header, cls, **announced)  # Message classes
+
+
+def adopt(protocol: "MessageQueue") -> None:
+    """Tell the classes that messages of a protocol begin with, and those they derive from, whose they are."""
+    for layout in protocol.layouts:
+        for front in layout.messages() if layout.header is None else [layout.header]:
+            for cls in front.__mro__[: front.__mro__.index(Message)]:
+                cls.of_protocol = protocol  # type: ignore[attr-defined]  # a Message class

@@ -1,0 +1,62 @@
+"""The README beside the Spark room: its examples run, and its tables name the options there are."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
+
+from rows import of_dissections, of_export
+
+from mqpcap.capture import captures
+from mqpcap.cli import main
+from mqpcap.pipeline import dissect
+from mqpcap.spark import source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "src/mqpcap/spark/README.md").read_text()
+BLOCKS = [(kind, code) for kind, code in re.findall(r"^```(\w*)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)]
+
+
+def test_examples_run(spark: "SparkSession", tmp_path: Path) -> None:
+    """One after the other, as a reader would; where they name machines of others they get folders of ours."""
+    for folder in ("captures", "nfs/captures", "bucket/captures"):
+        (tmp_path / folder).mkdir(parents=True)
+        shutil.copy(ROOT / "pcaps/flymq/groups.pcap", tmp_path / folder)
+    (capture,) = captures([str(tmp_path / "captures")]).captures
+    exchanges = dissect(capture).exchanges
+    known: dict[str, Any] = {"spark": spark}
+
+    def here(code: str) -> str:
+        for there in ("captures/*", "/nfs/", "s3://bucket/"):
+            code = re.sub(rf"(?<![\w/]){re.escape(there)}", f"{tmp_path}/{there.split('//')[-1].lstrip('/')}", code)
+        return code
+
+    for kind, code in BLOCKS:
+        if kind == "python":
+            exec(here(code), known)
+        else:
+            for line in (line for line in here(code).splitlines() if line.startswith("mqpcap ")):
+                done = CliRunner().invoke(main, [*shlex.split(line)[1:], "-q"])
+                assert done.exit_code == 0, done.output
+
+    assert known["df"].count() == exchanges.num_rows
+    assert sum(row.requests for row in known["answer"].collect()) == exchanges.num_rows
+    assert known["rows"].isStreaming
+    made = of_export(tmp_path / "bucket/tables")
+    assert len(made["exchanges"]) == len(of_dissections([dissect(capture)])["exchanges"])
+
+
+def test_tables_name_every_option() -> None:
+    named = set(re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE))
+
+    assert named == set(source._ALL.values())
