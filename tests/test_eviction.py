@@ -25,10 +25,8 @@ def capture_of(name: str) -> Capture:
 
 
 def tables(name: str) -> Rows:
-    """All rows but deliveries, whose publishes may lie in another window."""
-    found = of_dissections([dissect(capture_of(name))])
-    found.pop("deliveries", None)
-    return found
+    """All rows."""
+    return of_dissections([dissect(capture_of(name))])
 
 
 @pytest.fixture

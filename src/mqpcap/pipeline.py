@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import constant, factorize, file_text
 from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
-from mqpcap.correlate import Batch, Closing, Correlation
+from mqpcap.correlate import Batch, Behind, Closing, Correlation
 from mqpcap.decode.columns import Reader, Records, Spans
 from mqpcap.decode.detection import DecodeAs, Told
 from mqpcap.decode.frames import Frames, Problem
@@ -102,6 +102,10 @@ class Pipeline:
         self.counts: dict[str, int] = {}
         self.shared: dict[str, SharedFacts] = {}
         """By protocol, what its connections tell each other."""
+        self.span_ns = 0, 0
+        """The times of the first and the last packet of the window at hand."""
+        self._unrecognised: set[int] = set()
+        self._late_since: dict[int, int] = {}
         self._waiting: dict[str, dict[int, list[Frames]]] = {}
         self._waiting_bytes = 0
 
@@ -115,6 +119,11 @@ class Pipeline:
         chunks = self.assembler.feed(self._segments(segments))
         found, consumed, wanted = self.framer.feed(chunks, self.assembler.flows)
         self.assembler.keep(chunks, consumed, wanted)
+        if len(window.ts_ns):
+            self.span_ns = int(window.ts_ns.min()), int(window.ts_ns.max())
+        self._unrecognised.update(np.unique(chunks.flow).tolist())
+        talks = self.framer.talks
+        self._unrecognised = {f for f in self._unrecognised if f in talks and not talks[f].decided}
         yield from self._read(found)
 
     def _segments(self, segments: Segments) -> Segments:
@@ -141,6 +150,21 @@ class Pipeline:
         for flow, ns in self.framer.unsettled.items():
             since[flow] = min(ns, since.get(flow, ns))
         return since
+
+    def late(self) -> dict[int, int]:
+        """Connections of which messages may be read later than what others sent behind them, and since when (ns)."""
+        waiting = (flow for waiting in self._waiting.values() for flow in waiting)
+        unseen = (f for f, side in self.assembler.flows.unseen_sides() if self._may_be_client(f, side))
+        late = {*self._unrecognised, *waiting, *unseen}
+        self._late_since = {flow: self._late_since.get(flow, self.span_ns[0]) for flow in late}
+        since = self.behind()
+        for flow, ns in self._late_since.items():
+            since[flow] = min(ns, since.get(flow, ns))
+        return since
+
+    def _may_be_client(self, flow: int, side: int) -> bool:
+        state = self.framer.talks.get(flow)
+        return state is None or not state.decided or (state.protocol is not None and state.client == side)
 
     # -- frames to records ---------------------------------------------------------------------------------
 
@@ -313,7 +337,21 @@ class Tables(Pipeline):
             protocol = self.protocols[frames.protocol]
             known = self._connections(protocol, frames)
             self.background.do(partial(self._rows_made, protocol, frames, records, known, files, batches))
-        self.background.do(partial(self._correlated, batches, self.behind(), files))
+        self.background.do(partial(self._correlated, batches, self._behind(), files))
+
+    def _behind(self) -> Behind:
+        """How far the capture was read, server by server."""
+        late = self.late()
+        since_ns: dict[tuple[str, int], int] = {}
+        of = self.assembler.flows.columns(np.fromiter(late, np.int64))
+        for side in (0, 1):
+            which = np.full(len(of), side)
+            ends = zip(late.items(), of.ips(which), of.ports(which).tolist(), strict=True)
+            for (flow, since), *end in ends:
+                if self._may_be_client(flow, 1 - side):
+                    server = end[0], end[1]
+                    since_ns[server] = min(since_ns.get(server, since), since)
+        return Behind(self.behind(), since_ns, self.span_ns[1])
 
     def _rows_made(
         self,
@@ -330,10 +368,11 @@ class Tables(Pipeline):
         if batch is not None and self.options.pairs_up:
             batches.setdefault(protocol.name, []).append(batch)
 
-    def _correlated(self, batches: Mapping[str, list[Batch]], behind: Mapping[int, int], files: Sequence[str]) -> None:
+    def _correlated(self, batches: Mapping[str, list[Batch]], behind: Behind, files: Sequence[str]) -> None:
         """All of a window together: messages with a hole come behind others of their connection."""
-        for name, some in batches.items():
-            self.give(self.correlation(self.protocols[name]).feed(Batch.joined(some), behind), files)
+        for name in {**self.correlations, **batches}:
+            batch = Batch.joined(batches[name]) if name in batches else None
+            self.give(self.correlation(self.protocols[name]).feed(batch, behind), files)
 
     def give_messages(self, chunk: Chunk) -> None:
         """Rows of ``messages`` are final."""
@@ -415,7 +454,7 @@ class Tables(Pipeline):
         server_fin = of.fin_offset[row, server] != NONE
         covered = server_fin & (acked != NONE) & (acked >= np.where(fin == NONE, of.end_offset[row, client], fin))
         missing = np.array([self._missing_at.get(f, (-1, -1)) for f in numbers.tolist()], np.int64).reshape(-1, 2)
-        return Closing(numbers, of.rst.any(1) | server_fin, covered, missing[:, 0], missing[:, 1])
+        return Closing(numbers, of.rst.any(1) | server_fin, covered, missing[:, 0], missing[:, 1], of.last_ts_ns)
 
 
 class CapturePipeline(Tables):
@@ -476,6 +515,8 @@ class CapturePipeline(Tables):
         self.take(self.last_messages(), self.capture.files)
         self.close(self.assembler.live, self.capture.files, of_others=False)
         self.background.wait()
+        for correlation in self.correlations.values():
+            self.give(correlation.finish(), self.capture.files)
         self.counts.update({k: v for k, v in (self.assembler.counts | self.framer.detector.counts).items() if v})
         for correlation in self.correlations.values():
             for name, count in correlation.counts.items():

@@ -3,10 +3,11 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from batches import PRINTS, Row, batch, placed
+from batches import LENGTH, PRINTS, SERVER, End, Row, batch, closing, placed
 
+from mqpcap.correlate import Behind
 from mqpcap.correlate import deliveries as room
-from mqpcap.correlate.deliveries import Deliveries
+from mqpcap.correlate.deliveries import LOOKAHEAD_NS, Deliveries
 from mqpcap.schema.requests import DeliveryRule, Keys
 
 
@@ -17,18 +18,23 @@ def keys(rows: pa.Table, _: object) -> tuple[Keys, Keys]:
     return Keys(out, number[out]), Keys(back, number[back])
 
 
-def rule(across_servers: bool = False) -> DeliveryRule:
+def rule(across_servers: bool = False, lifetime_ns: int | None = None) -> DeliveryRule:
     text = lambda rows, *_: rows["f.key"].cast(pa.string())  # noqa: E731
-    return DeliveryRule("key", keys, text, across_servers=across_servers)
+    return DeliveryRule("key", keys, text, across_servers=across_servers, lifetime_ns=lifetime_ns)
 
 
 def message(direction: str, key: int, ts_ns: int, **more: object) -> Row:
     return {"direction": direction, "op": "m", "ts_ns": ts_ns, "f.key": key} | more
 
 
-def found(made: Deliveries, *rows: Row) -> list[tuple[int, int]]:
+WHOLE = Behind()
+
+
+def found(made: Deliveries, *rows: Row, behind: Behind = WHOLE, late: bool = False) -> list[tuple[int, int]]:
     """(publish, delivery) by time."""
-    table = made.feed(batch(placed(rows), {"key": pa.int64()}, {}), None)
+    if rows:
+        made.feed(batch(placed(rows), {"key": pa.int64()}, {1: not late}), None)
+    table = made.ready(behind)
     return [] if table is None else [(r["publish_ts_ns"], r["deliver_ts_ns"]) for r in table.to_pylist()]
 
 
@@ -75,4 +81,112 @@ def test_keys_that_were_pushed_out_stay_doubtful(monkeypatch: pytest.MonkeyPatch
 
     assert found(made, message("c2s", 100, 50), message("s2c", 100, 60), message("s2c", 111, 61)) == [(11, 61)]
     assert made.pushed_out_count >= 4
+    assert (made.doubtful_count, made.missed_count) == (1, 1)
+
+
+def test_publishes_of_one_time_are_no_more_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "MAX_PUBLISHES", 8)
+    made = Deliveries("test", rule(), PRINTS)
+
+    assert found(made, *(message("c2s", k, 5) for k in range(12)), message("s2c", 3, 6)) == []
+    assert made.missed_count == 1
+
+
+def test_a_publish_that_is_read_late_is_waited_for() -> None:
+    """Its connection waits for its dialect, or for bytes in front."""
+    made = Deliveries("test", rule(), PRINTS)
+
+    assert found(made, message("s2c", 1, 20), behind=Behind(since_ns={SERVER: 10})) == []
+    assert found(made, message("c2s", 1, 10)) == [(10, 20)]
+
+
+def test_only_the_server_of_a_late_publisher_waits() -> None:
+    made = Deliveries("test", rule(), PRINTS)
+    late = Behind(since_ns={("10.0.0.7", 9): 10})
+
+    assert found(made, message("c2s", 1, 10), message("s2c", 1, 20), behind=late) == [(10, 20)]
+
+
+def test_a_delivery_is_looked_up_a_little_later() -> None:
+    made = Deliveries("test", rule(), PRINTS)
+    now = 20 + LOOKAHEAD_NS
+
+    assert found(made, message("c2s", 1, 10), message("s2c", 1, 20), behind=Behind(now_ns=now)) == []
+    assert found(made, behind=Behind(now_ns=now + 1)) == [(10, 20)]
+
+
+@pytest.mark.parametrize("bound", ["MAX_HELD", "MAX_HELD_BYTES"])
+def test_deliveries_that_are_too_many_to_wait_are_looked_up_and_counted(
+    bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, bound, 3)
+    made = Deliveries("test", rule(), PRINTS)
+    rows = [message("c2s", 1, 10), *(message("s2c", 1, 20 + k) for k in range(4))]
+
+    assert found(made, *rows, behind=Behind(since_ns={SERVER: 5})) == [(10, 20), (10, 21)]
+    assert made.hurried_count == 2
+
+
+def test_a_publish_that_was_not_whole_when_the_delivery_began_is_not_its() -> None:
+    made = Deliveries("test", rule(), PRINTS)
+
+    assert found(made, message("c2s", 1, 10, end_ts_ns=30), message("s2c", 1, 20)) == []
+
+
+# Keys that say nothing of which message it is: publishes may have equal ones
+
+
+def gap(start: int, length: int, ts_ns: int) -> list[Row]:
+    """Messages of a client before and behind bytes that were not captured, and a delivery of the first one."""
+    behind = message("c2s", 2, ts_ns, broken=True, stream_offset=start + length)
+    return [message("c2s", 1, 10, stream_offset=start - LENGTH), behind]
+
+
+@pytest.mark.parametrize(("length", "pairs"), [(LENGTH - 1, [(10, 50)]), (LENGTH, [])])
+def test_an_equal_publish_may_be_in_a_gap_where_it_has_room(length: int, pairs: list[tuple[int, int]]) -> None:
+    made = Deliveries("test", rule(lifetime_ns=100), PRINTS)
+
+    assert found(made, *gap(LENGTH, length, 40), message("s2c", 1, 50)) == pairs
+
+
+@pytest.mark.parametrize(("ts_ns", "pairs"), [(10, [(10, 10)]), (20, []), (140, []), (141, [(10, 141)])])
+def test_a_gap_counts_for_as_long_as_a_message_lives(ts_ns: int, pairs: list[tuple[int, int]]) -> None:
+    """From the message in front of it on; it may be known only later."""
+    made = Deliveries("test", rule(lifetime_ns=100), PRINTS)
+    first, second = gap(20, LENGTH, 40)
+
+    assert found(made, first, second, message("s2c", 1, ts_ns)) == pairs
+
+
+def test_a_client_that_began_before_the_capture_may_have_published_the_same() -> None:
+    made = Deliveries("test", rule(lifetime_ns=100), PRINTS)
+
+    assert found(made, message("c2s", 1, 10), message("s2c", 1, 20), late=True) == []
     assert made.doubtful_count == 1
+    assert found(made, message("s2c", 1, 200)) == [(10, 200)]
+
+
+def test_gaps_of_clients_of_other_servers_do_not_count() -> None:
+    made = Deliveries("test", rule(lifetime_ns=100), PRINTS)
+    elsewhere = [row | {"server_port": 8, "connection": 2} for row in gap(LENGTH, LENGTH, 40)]
+
+    assert found(made, *elsewhere, message("c2s", 1, 45), message("s2c", 1, 50)) == [(45, 50)]
+
+
+def test_bytes_that_are_missing_at_the_end_of_a_connection_count() -> None:
+    made = Deliveries("test", rule(lifetime_ns=100), PRINTS)
+    late = Behind(since_ns={SERVER: 11})
+    assert found(made, message("c2s", 1, 10), message("s2c", 1, 50), behind=late) == []
+
+    made.feed(None, None, closing({1: End(requests_missing_at=LENGTH, last_ns=60)}))
+
+    assert found(made) == []
+    assert made.doubtful_count == 1
+
+
+def test_too_many_gaps_become_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "MAX_STRETCHES", 4)
+    made = Deliveries("test", rule(lifetime_ns=100), PRINTS)
+    rows = [message("c2s", k, 10 * k, stream_offset=200 * k, broken=k > 0) for k in range(9)]
+
+    assert found(made, *rows, message("s2c", 1, 99)) == []

@@ -190,6 +190,46 @@ def test_an_answer_nobody_asked_for_is_an_orphan_where_requests_are_missing() ->
     assert script.end()[alone] == ORPHAN
 
 
+def test_a_gap_between_replies_that_wait_is_not_forgotten() -> None:
+    """What they belong to is seen only when the client counts: the request between has lost its answer."""
+    script = Script(rules(ties=True), started=False)
+    for n in range(8):
+        script.c(ASK, tie=n, number=n)
+    first = script.s(SAID, tie=7)
+    maybe = script.c(MAYBE, tie=8, number=8)
+    script.gap(from_client=False)
+    last = script.c(ASK, tie=9, number=9)
+    said = script.s(SAID, tie=9)
+    script.c(ASK, tie=10, number=10)
+
+    assert script.pairs == [(7, first), (last, said)]
+    assert script.end()[maybe] == UNKNOWN
+
+
+def test_an_open_request_is_answered_by_its_number_where_the_client_counts() -> None:
+    script = Script(rules(ties=True), started=False)
+    asked = [(script.c(MAYBE, tie=n, number=n), script.s(SAID, tie=n)) for n in range(5)]
+    script.c(ASK, tie=5, number=5)
+
+    assert script.pairs == asked
+
+
+@pytest.mark.parametrize(("gap_behind", "state"), [(True, UNKNOWN), (False, None)])
+def test_a_request_that_expects_nothing_may_have_got_its_reply_in_a_gap(gap_behind: bool, state: int | None) -> None:
+    one_way = rules(ties=True)._replace(silence=[State.NOT_EXPECTED] * 5)
+    script = Script(one_way)
+    for n in range(5):
+        script.c(ASK, tie=n, number=n), script.s(SAID, tie=n)
+    if gap_behind:
+        quiet = script.c(MAYBE, tie=5, number=5)
+    script.gap(from_client=False)
+    if not gap_behind:
+        quiet = script.c(MAYBE, tie=5, number=5)
+    script.c(ASK, tie=6, number=6), script.s(SAID, tie=6)
+
+    assert script.end().get(quiet) == state
+
+
 def test_what_was_not_captured_whole_ties_nothing() -> None:
     script = Script(rules(ties=True), started=False)
     script.c(ASK, tie=room.NO_TIE)

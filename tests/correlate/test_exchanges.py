@@ -14,11 +14,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from batches import End, Row, correlated
+from batches import PRINTS, End, Row, batch, correlated, placed
 from torture import ACK, SYN, Segment
 from torture import pcap as capture
 from truths import Export, export, pairs
 
+from mqpcap.correlate.exchanges import Exchanges
 from mqpcap.protocols import protocols
 from mqpcap.schema.requests import RequestRule, Rule, State
 
@@ -429,12 +430,16 @@ def reused_one_way(talk: Talk) -> bool:
 def wrong(talk: Talk, said: Said) -> list[object]:
     """What the truth denies."""
     asker = {r: q for q, r in talk.answer_of.items() if r is not None}
+    last = max((r["ts_ns"] for i, r in enumerate(talk.rows) if i not in talk.gone), default=0)
     out: list[object] = []
     for q, r, s in said:
         if s == State.ANSWERED:
             right = q is not None and talk.answer_of[q] == r
         elif s == State.UNANSWERED:
             right = q is not None and talk.answer_of[q] is None
+        elif s == State.NOT_EXPECTED:  # no answer came as far as the capture goes
+            answer = None if q is None else talk.answer_of[q]
+            right = answer is None or (answer in talk.gone and talk.rows[answer]["ts_ns"] > last)
         elif s == State.LOST:
             right = q is not None and talk.answer_of[q] in talk.gone
         elif s == State.ORPHAN:
@@ -551,3 +556,17 @@ def test_an_answer_whose_opaque_was_not_captured_is_no_orphan(tmp_path: Path) ->
     assert [(m["direction"], m["stream_offset"]) for m in truncated] == [("s2c", 0)]
     alone = [e for e in found.exchanges["kokaq"] if e["reply_offset"] == 0]
     assert [e["state"] for e in alone] == ["unknown"]
+
+
+def test_nothing_is_remembered_of_requests_that_are_settled() -> None:
+    rule = protocols()["flymq"].rule
+    assert rule is not None
+    types = dict.fromkeys(("topic", "partition", "offset"), pa.int64()) | {"records.offset": pa.list_(pa.int64())}
+    asked = {"direction": "c2s", "op": "METADATA", "ts_ns": 1_001}
+    made = Exchanges("flymq", rule, PRINTS)
+
+    for row in placed([asked, asked | {"direction": "s2c", "ts_ns": 1_002}]):
+        tables, _ = made.feed(batch([row], types, {}), {})
+        assert sum(table.num_rows for table in tables) == (row["direction"] == "s2c")
+
+    assert (made._blocks, made._flow_blocks) == ({}, {})

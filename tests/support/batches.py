@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mqpcap.correlate import Batch, Closing, Correlation
+from mqpcap.correlate import Batch, Behind, Closing, Correlation
 from mqpcap.schema.requests import Rule
 from mqpcap.tables.messages import Policy, prints
 
 Row = dict[str, Any]
 LENGTH = 20
+SERVER = "10.0.0.1", 9
 PRINTS = prints(Policy().bases)
 
 
@@ -29,6 +30,7 @@ class End:
     covered: bool = True
     requests_missing_at: int = -1
     replies_missing_at: int = -1
+    last_ns: int = 0
 
 
 def placed(rows: Sequence[Row]) -> list[Row]:
@@ -63,8 +65,8 @@ def batch(rows: Sequence[Row], types: Mapping[str, pa.DataType], started: Mappin
     columns["connection_id"] = column("connection", number)
     columns["first_packet"] = column("first_packet", number, 1)
     for who in ("client", "server"):
-        columns[f"{who}_ip"] = column(f"{who}_ip", text, "10.0.0.1")
-        columns[f"{who}_port"] = column(f"{who}_port", pa.int32(), 9)
+        columns[f"{who}_ip"] = column(f"{who}_ip", text, SERVER[0])
+        columns[f"{who}_port"] = column(f"{who}_port", pa.int32(), SERVER[1])
     columns |= {f"f.{name}": column(f"f.{name}", type_) for name, type_ in types.items()}
     ends = np.array([row.get("end_ts_ns", row["ts_ns"]) for row in rows], np.int64)
     return Batch(
@@ -83,7 +85,17 @@ def closing(ends: Mapping[int, End]) -> Closing:
         np.array([e.covered for e in values], np.bool_),
         np.array([e.requests_missing_at for e in values], np.int64),
         np.array([e.replies_missing_at for e in values], np.int64),
+        np.array([e.last_ns for e in values], np.int64),
     )  # fmt: skip
+
+
+def behind(part: Sequence[Row], fed: Sequence[Row], lost: Sequence[tuple[int, int]]) -> Behind:
+    """How far a capture was read behind a part. ``lost``: connection and time of what clients sent and the server
+    acknowledged, and was not captured: a connection waits for it until its next message comes."""
+    start, now = part[0]["ts_ns"], max(row["ts_ns"] for row in part)
+    heard = {row["connection"]: row["ts_ns"] for row in fed if row["direction"] == "c2s"}
+    waits = any(at <= now and heard.get(connection, 0) <= at for connection, at in lost)
+    return Behind(frozenset(), {SERVER: min([at for _, at in lost if at <= now] + [start])} if waits else {}, now)
 
 
 def correlated(
@@ -92,15 +104,18 @@ def correlated(
     ends: Mapping[int, End],
     types: Mapping[str, pa.DataType],
     started: Mapping[int, bool] | None = None,
+    lost: Sequence[tuple[int, int]] = (),
 ) -> dict[str, list[Row]]:
     """The rows of ``exchanges`` and ``deliveries`` that placed rows give, fed part by part, each in order of time."""
     made = Correlation("test", rule, PRINTS)
     found: dict[str, list[Row]] = {"exchanges": [], "deliveries": []}
+    fed: list[Row] = []
     for part in parts:
         if part:
             in_time = sorted(part, key=lambda r: r["ts_ns"])
-            for name, table in made.feed(batch(in_time, types, started or {}), frozenset()):
+            fed += in_time
+            for name, table in made.feed(batch(in_time, types, started or {}), behind(in_time, fed, lost)):
                 found[name] += table.to_pylist()
-    for name, table in made.close(closing(ends)):
+    for name, table in [*made.close(closing(ends)), *made.finish()]:
         found[name] += table.to_pylist()
     return found

@@ -258,7 +258,8 @@ class Conversation:
             self.at(then + self.pause(), "send", talk)
 
     def captured(self, talk: Talk, f: Frame) -> None:
-        f.length = 13 + self.rng.randint(0, 30)
+        length = 13 + self.rng.randint(0, 30)
+        f.length = length if f.message is None else f.message.length  # both carry topic and body
         f.offset = talk.offset[f.client]
         talk.offset[f.client] += f.length
         self.frames.append(f)
@@ -313,6 +314,8 @@ class Captured:
     frames: list[Frame]
     ends: dict[int, End]
     late: set[int] = field(default_factory=set)
+    lost: list[tuple[int, int]] = field(default_factory=list)
+    """Connection and time of frames of clients that were not captured."""
 
     def started(self) -> dict[int, bool]:
         """Whether the start of each connection was captured."""
@@ -374,7 +377,9 @@ def _lose(made: Captured, rng: random.Random) -> None:
         if rng.random() < rate:
             gone.add((f.connection, f.client))
             name = "requests_missing_at" if f.client else "replies_missing_at"
-            made.ends[f.connection] = replace(made.ends[f.connection], **{name: f.offset})
+            made.ends[f.connection] = replace(made.ends[f.connection], **{name: f.offset}, last_ns=f.end)
+            if f.client:
+                made.lost.append((f.connection, f.ts))
         elif (f.connection, f.client) in gone:
             gone.discard((f.connection, f.client))
             f.broken = True

@@ -147,6 +147,8 @@ _CAPS = {
     "held_cap": "out-of-order data passed the memory cap {} times; holes were given up early",
     "crowded_out": "{} open connections were ended to make room; what follows of them are connections of their own",
     "history_shrunk": "the history of sent bytes was shortened {} times; older retransmissions were not compared",
+    "missed_deliveries": "{} deliveries may be of publishes that were forgotten to make room; they have no row",
+    "hurried_deliveries": "{} deliveries did not wait for publishes that were read later; some have no row",
     "datagram_dropped": "{} fragmented datagrams were dropped for want of their pieces or room",
     "too_deep": "{} packets have more headers inside each other than are read",
     "unknown_link_type": "{} packets have a link type that is not read",

@@ -5,15 +5,16 @@ rows of ``exchanges`` and ``deliveries`` as soon as they are certain. ``dialogue
 ``exchanges`` keeps what waits, ``deliveries`` looks publishes up.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pyarrow as pa
 
+from mqpcap.correlate.batch import Batch, Behind, Closing
 from mqpcap.correlate.deliveries import Deliveries
-from mqpcap.correlate.exchanges import Batch, Closing, Exchanges, Pairs
+from mqpcap.correlate.exchanges import Exchanges
 from mqpcap.schema.requests import Prints, Rule
 
-__all__ = ["Batch", "Closing", "Correlation"]
+__all__ = ["Batch", "Behind", "Closing", "Correlation"]
 
 
 class Correlation:
@@ -27,28 +28,36 @@ class Correlation:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What was left out: deliveries that several publishes fit, publishes that were pushed out of the table."""
+        """What was left out: deliveries that several publishes fit, publishes that were pushed out of the table and the
+        deliveries that fit one of them, and deliveries that were too many to wait for publishes that were read later.
+        """
         made = self.deliveries
         if made is None:
             return {}
-        return {"doubtful_deliveries": made.doubtful_count, "pushed_out": made.pushed_out_count}
+        return {
+            "doubtful_deliveries": made.doubtful_count,
+            "pushed_out": made.pushed_out_count,
+            "missed_deliveries": made.missed_count,
+            "hurried_deliveries": made.hurried_count,
+        }
 
-    def feed(self, batch: Batch, behind: Mapping[int, int]) -> Iterator[tuple[str, pa.Table]]:
-        """Take rows in; gives the name of a table and rows of it that are certain now.
-
-        ``behind``: flows a side of which waits for missing bytes, and since when (ns): from then on the other is ahead.
-        """
-        yield from self._given(*self._exchanges.feed(batch, behind), batch)
+    def feed(self, batch: Batch | None, behind: Behind) -> Iterator[tuple[str, pa.Table]]:
+        """Take rows in; gives the name of a table and rows of it that are certain now."""
+        tables, pairs = self._exchanges.feed(batch, behind.flows) if batch is not None else (iter(()), None)
+        yield from (("exchanges", table) for table in tables)
+        if self.deliveries is not None:
+            self.deliveries.feed(batch, pairs)
+            if (found := self.deliveries.ready(behind)) is not None:
+                yield "deliveries", found
 
     def close(self, closing: Closing) -> Iterator[tuple[str, pa.Table]]:
         """The same for what is left of connections that are over."""
-        yield from self._given(*self._exchanges.close(closing), None)
-
-    def _given(
-        self, tables: list[pa.Table], pairs: Pairs | None, batch: Batch | None
-    ) -> Iterator[tuple[str, pa.Table]]:
+        tables, pairs = self._exchanges.close(closing)
         yield from (("exchanges", table) for table in tables)
         if self.deliveries is not None:
-            found = self.deliveries.feed(batch, pairs)
-            if found is not None:
-                yield "deliveries", found
+            self.deliveries.feed(None, pairs, closing)
+
+    def finish(self) -> Iterator[tuple[str, pa.Table]]:
+        """The same at the end of the input, behind the last connection."""
+        if self.deliveries is not None and (found := self.deliveries.ready(Behind())) is not None:
+            yield "deliveries", found

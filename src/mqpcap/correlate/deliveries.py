@@ -1,214 +1,381 @@
 """Which publish a delivery came from, as deliveries complete.
 
 :class:`Deliveries` keeps the keys of publishes, server by server, in a bounded table: the newest ``MAX_PUBLISHES``. A
-delivery that finds exactly one earlier publish with its key came from it; with several it is doubtful and has no row.
-Keys of publishes that were pushed out stay for a while longer, so that the second of two equal publishes is not
-taken for the only one. The table is sorted only when something is delivered: publishes nobody gets cost nothing.
+delivery that finds exactly one publish with its key that was complete before it began came from that one; with several
+it is doubtful and has no row. Keys of publishes that were pushed out stay for a while longer, so that the second of two
+equal publishes is not taken for the only one. The table is sorted only when something is delivered: publishes nobody
+gets cost nothing.
+
+Publishes may be read later than their deliveries: bytes of their connections wait for others, or for evidence of their
+dialect. So deliveries are held until no client of their server is behind them, and ``LOOKAHEAD_NS`` longer. Thus it
+changes nothing how much of a capture is read at once.
+
+Where a key is no name but a content (``DeliveryRule.lifetime_ns``), an equal publish may be among bytes that were not
+captured: with enough of them, not too long ago, a delivery is doubtful.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.arrays import constant
-from mqpcap.correlate.exchanges import Batch, Pairs
-from mqpcap.schema.requests import I64, DeliveryRule, Prints
+from mqpcap.arrays import constant, whole
+from mqpcap.correlate.batch import END_NS, Batch, Behind, Closing
+from mqpcap.correlate.exchanges import Pairs
+from mqpcap.correlate.unseen import COLUMNS, Unseen
+from mqpcap.schema.requests import I64, DeliveryRule, Keys, Prints
 
 MAX_PUBLISHES = 1 << 19
-"""Publishes that a delivery is looked for among; about 48 bytes each."""
+"""Publishes that a delivery is looked for among; about 56 bytes each."""
 MAX_PUSHED_OUT = 1 << 21
 """Keys of older publishes, which make deliveries doubtful; 8 bytes each."""
 MAX_RUNS = 8
 """Sorted runs of publishes; with more, the small ones are merged."""
-_NARROW = ("connection_id", "destination", "server_ip", "server_port")
-_FIELDS = ("key", "ts_ns", "connection_id", "offset", "note")
-
-
-@dataclass(slots=True)
-class _Run:
-    """Publishes in order of key, a column each."""
-
-    columns: dict[str, I64]
-
-    @staticmethod
-    def of(parts: "Sequence[Mapping[str, I64]]") -> "_Run":
-        columns = {name: np.concatenate([part[name] for part in parts]) for name in _FIELDS}
-        order = np.lexsort((columns["ts_ns"], columns["key"]))
-        return _Run({name: values[order] for name, values in columns.items()})
-
-    def __len__(self) -> int:
-        return len(self.columns["key"])
+LOOKAHEAD_NS = 200_000_000
+"""So much later a reply to the publish may come, or an acknowledgement of bytes that were not captured (TCP delays it
+by 40 ms, or 200)."""
+MAX_HELD = 1 << 17
+"""Deliveries that are held; with more, the older half is looked up as far as publishes are known."""
+MAX_HELD_BYTES = 32 << 20
+MAX_STRETCHES = 256
+"""Stretches of bytes that were not captured, of a server; with more, the older half becomes one."""
+UNSEEN = -1
+"""The offset of what is no publish but such a stretch: sent between ts_ns and end_ns, ``note`` bytes to the server
+that ``key`` names."""
+_ENDS = ["connection_id", "server_ip", "server_port"]
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Publishes as a delivery is looked for among them, a column each; ``note`` is the protocol's."""
+    """Publishes as a delivery is looked for among them, a column each; ``note`` is the protocol's.
+
+    From ``end_ns`` on they may be delivered.
+    """
 
     key: I64
     ts_ns: I64
+    end_ns: I64
     connection_id: I64
     offset: I64
     note: I64
 
+    def __len__(self) -> int:
+        return len(self.key)
+
+    def taken(self, rows: NDArray[np.intp] | NDArray[np.bool_] | slice) -> "Published":
+        """Some of them."""
+        return Published(*(getattr(self, x.name)[rows] for x in fields(self)))
+
+    @staticmethod
+    def joined(parts: "Sequence[Published]") -> "Published":
+        """Several as one."""
+        return Published(*(np.concatenate([getattr(part, x.name) for part in parts]) for x in fields(Published)))
+
+    def in_order(self) -> "Published":
+        """The same in order of key and time."""
+        return self.taken(np.lexsort((self.end_ns, self.key)))
+
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """Deliveries whose publishes are looked for. ``text`` gives the key as text of some of them, by their places."""
+    """Deliveries whose publishes are looked for: ``length`` is that of the message, ``text`` the key as text."""
 
     key: I64
     ts_ns: I64
     connection_id: I64
     offset: I64
+    server: I64
+    length: I64
     destination: pa.Array
-    text: Callable[[pa.Array], pa.Array]
+    text: pa.Array
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    def taken(self, rows: NDArray[np.intp]) -> "Delivered":
+        """Some of them."""
+        columns = (getattr(self, x.name) for x in fields(self))
+        return Delivered(*(x[rows] if isinstance(x, np.ndarray) else x.take(pa.array(rows)) for x in columns))
+
+    @staticmethod
+    def joined(parts: "Sequence[Delivered]") -> "Delivered":
+        """Several as one."""
+        if len(parts) == 1:
+            return parts[0]
+        columns = ([getattr(part, x.name) for part in parts] for x in fields(Delivered))
+        return Delivered(*(np.concatenate(x) if isinstance(x[0], np.ndarray) else pa.concat_arrays(x) for x in columns))
 
 
-def keyed(
-    rule: DeliveryRule, prints: Prints, batch: Batch | None, pairs: Pairs | None
-) -> tuple[Published, Delivered, pa.Table, pa.Table] | None:
-    """The publishes and deliveries among some rows, and connection, destination and server of both; None without."""
-    if rule.of_pairs:
-        if pairs is None:
-            return None
-        requests, replies = pairs.requests, pairs.replies
-        place = replies[0].column_names.index("destination")
-        named = replies[0].set_column(place, "destination", requests[0]["destination"])
-        replies = named, *replies[1:]
-        publishes, delivers = rule.keys(requests[0], replies[0], prints)
-    elif batch is None:
-        return None
-    else:
-        requests = replies = batch.table, batch.flow, batch.offset, batch.ts_ns
-        publishes, delivers = rule.keys(batch.table, prints)
-    out, back = (
-        rows[0].select([*_NARROW]).take(pa.array(keys.rows))
-        for rows, keys in ((requests, publishes), (replies, delivers))
-    )
-    note, own = (np.zeros(len(x.rows), np.int64) if x.note is None else x.note for x in (publishes, delivers))
-    published, delivered = (
-        (
-            _with_server(rule, keys.key, some, prints),
-            ts_ns[keys.rows],
-            some["connection_id"].to_numpy(),
-            offset[keys.rows],
-        )
-        for (_, _, offset, ts_ns), keys, some in ((requests, publishes, out), (replies, delivers, back))
-    )
-
-    def text(at: pa.Array) -> pa.Array:
-        return rule.text(replies[0].take(pa.array(delivers.rows).take(at)), own[at.to_numpy()])
-
-    return Published(*published, note), Delivered(*delivered, back["destination"], text), out, back
-
-
-def _with_server(rule: DeliveryRule, key: I64, rows: pa.Table, prints: Prints) -> I64:
-    """The keys with the server in them, where that counts."""
-    if rule.across_servers:
-        return key
-    with np.errstate(over="ignore"):
-        server = prints(rows["server_ip"]) * 65599 + rows["server_port"].to_numpy()
-        mixed: I64 = key * np.int64(1_000_003) + server
-        return mixed
+Found = tuple[Published, Delivered, pa.Table, pa.Table]
+"""Publishes, deliveries, and connection and server of both."""
 
 
 @dataclass(slots=True)
 class Deliveries:
-    """The deliveries of one protocol in the making; two counts tell what has no row."""
+    """The deliveries of one protocol in the making; counts tell what has no row."""
 
     protocol: str
     rule: DeliveryRule
     prints: Prints
     doubtful_count: int = 0
     pushed_out_count: int = 0
-    _fresh: list[dict[str, I64]] = field(default_factory=list)
-    _runs: list[_Run] = field(default_factory=list)
+    missed_count: int = 0
+    hurried_count: int = 0
+    _fresh: list[Published] = field(default_factory=list)
+    _runs: list[Published] = field(default_factory=list)
     _count: int = 0
-    _pushed_out: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    _pushed_out: list[I64] = field(default_factory=list)
+    """The keys of publishes that went together, in order."""
+    _held: list[Delivered] = field(default_factory=list)
+    _stretches: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
+    _unseen: Unseen = field(default_factory=lambda: Unseen(LOOKAHEAD_NS))
 
-    def feed(self, batch: Batch | None, pairs: Pairs | None) -> pa.Table | None:
-        """Take rows in; returns the rows of ``deliveries`` among them."""
-        found = keyed(self.rule, self.prints, batch, pairs)
-        return None if found is None else self.look_up(*found[:2])
+    # -- rows in -------------------------------------------------------------------------------------------
 
-    def look_up(self, published: Published, delivered: Delivered) -> pa.Table | None:
-        """The same of rows that have their keys."""
-        if len(published.key):
-            self._fresh.append({name: getattr(published, name) for name in _FIELDS})
-            self._count += len(published.key)
+    def feed(self, batch: Batch | None, pairs: Pairs | None, closing: Closing | None = None) -> None:
+        """Take rows in, and what is known of connections that are over."""
+        found = self.keyed(batch, pairs, closing)
+        if found is not None:
+            self._publish(found[0])
+            if len(found[1]):
+                self._held.append(found[1])
+
+    def keyed(self, batch: Batch | None, pairs: Pairs | None, closing: Closing | None = None) -> Found | None:
+        """The publishes and deliveries among some rows."""
+        found = self._of_rows(batch, pairs)
+        if self.rule.lifetime_ns is None:
+            return found
+        stretches = COLUMNS.empty_table() if batch is None else self._unseen.feed(batch)
+        if closing is not None:
+            stretches = pa.concat_tables([stretches, self._unseen.close(closing)])
+        return self._with_stretches(found, stretches) if stretches.num_rows else found
+
+    def _of_rows(self, batch: Batch | None, pairs: Pairs | None) -> Found | None:
+        rule = self.rule
+        if rule.of_pairs:
+            if pairs is None:
+                return None
+            requests, replies = _Rows.of(pairs.requests), _Rows.of(pairs.replies)
+            place = replies.table.column_names.index("destination")
+            named = replies.table.set_column(place, "destination", requests.table["destination"])
+            publishes, delivers = rule.keys(requests.table, named, self.prints)
+            # What is published may be delivered before the reply that names it comes.
+            known_ns = np.maximum(requests.end_ns, replies.end_ns - LOOKAHEAD_NS)
+            requests, replies = replace(requests, end_ns=known_ns), replace(replies, table=named)
+        elif batch is None:
+            return None
+        else:
+            requests = replies = _Rows(batch.table, batch.offset, batch.ts_ns, batch.end_ns, batch.length)
+            publishes, delivers = rule.keys(batch.table, self.prints)
+        requests, replies = requests.taken(publishes.rows), replies.taken(delivers.rows)
+        found = self._published(publishes, requests), self._delivered(delivers, replies)
+        return *found, requests.table.select(_ENDS), replies.table.select(_ENDS)
+
+    def _published(self, keys: Keys, rows: "_Rows") -> Published:
+        note = np.zeros(len(keys.rows), np.int64) if keys.note is None else keys.note
+        key, ids = self._with_server(keys.key, self._servers(rows.table)), rows.table["connection_id"].to_numpy()
+        return Published(key, rows.ts_ns, rows.end_ns, ids, rows.offset, note)
+
+    def _delivered(self, keys: Keys, rows: "_Rows") -> Delivered:
+        note = np.zeros(len(keys.rows), np.int64) if keys.note is None else keys.note
+        server, destination = self._servers(rows.table), whole(rows.table["destination"]).cast(pa.string())
+        ids, text = rows.table["connection_id"].to_numpy(), self.rule.text(rows.table, note)
+        key = self._with_server(keys.key, server)
+        return Delivered(key, rows.ts_ns, ids, rows.offset, server, rows.length, destination, whole(text))
+
+    def _servers(self, rows: pa.Table) -> I64:
+        """A number for the server of each row, one for all where publishes to any count."""
+        if self.rule.across_servers:
+            return np.zeros(rows.num_rows, np.int64)
+        with np.errstate(over="ignore"):
+            numbers: I64 = self.prints(rows["server_ip"]) * 65599 + rows["server_port"].to_numpy()
+        return numbers
+
+    def _with_server(self, key: I64, server: I64) -> I64:
+        with np.errstate(over="ignore"):
+            mixed: I64 = key * np.int64(1_000_003) + server
+        return mixed
+
+    def _with_stretches(self, found: Found | None, stretches: pa.Table) -> Found:
+        """Publishes and, among them, stretches of bytes that were not captured."""
+        names = ("since_ns", "until_ns", "connection_id", "length")
+        since_ns, until_ns, ids, length = (stretches[name].to_numpy() for name in names)
+        none = np.full(stretches.num_rows, UNSEEN)
+        unseen = Published(self._servers(stretches), since_ns, until_ns, ids, none, length)
+        ends = stretches.select(_ENDS)
+        if found is None:
+            return unseen, _NOTHING, ends, ends.slice(0, 0)
+        published, delivered, out, back = found
+        out = pa.concat_tables([out.cast(ends.schema), ends])
+        return Published.joined([published, unseen]), delivered, out, back
+
+    # -- what publishes and what was not captured ----------------------------------------------------------
+
+    def _publish(self, published: Published) -> None:
+        """Take publishes in; the oldest go when there are too many."""
+        unseen = published.offset == UNSEEN
+        if unseen.any():
+            self._note_stretches(published.taken(unseen))
+            published = published.taken(~unseen)
+        if not len(published):
+            return
+        self._fresh.append(published)
+        self._count += len(published)
+        if self._count > MAX_PUBLISHES + MAX_PUBLISHES // 4:
             self._push_out()
-        return self._matched(delivered) if len(delivered.key) and self._count else None
 
     def _push_out(self) -> None:
-        """Let the oldest publishes go when there are too many."""
-        if self._count <= MAX_PUBLISHES + MAX_PUBLISHES // 4:
-            return
-        whole = _Run.of([*(run.columns for run in self._runs), *self._fresh]).columns
-        order = np.argsort(whole["ts_ns"], kind="stable")
-        gone, left = order[:-MAX_PUBLISHES], np.sort(order[-MAX_PUBLISHES:])
-        self.pushed_out_count += len(gone)
-        keys = np.concatenate([self._pushed_out, np.sort(whole["key"][gone])])[-MAX_PUSHED_OUT:]
-        self._pushed_out = np.sort(keys)
-        self._runs, self._fresh = [_Run({name: values[left] for name, values in whole.items()})], []
-        self._count = len(left)
+        """Let the oldest publishes go."""
+        end_ns = np.concatenate([part.end_ns for part in (*self._runs, *self._fresh)])
+        cut = np.partition(end_ns, len(end_ns) - MAX_PUBLISHES - 1)[len(end_ns) - MAX_PUBLISHES - 1]
+        gone = []
+        for parts in (self._runs, self._fresh):
+            for i, part in enumerate(parts):
+                old = part.end_ns <= cut
+                if old.any():
+                    gone.append(part.key[old])
+                    parts[i] = part.taken(~old)
+            parts[:] = [part for part in parts if len(part)]
+        self._pushed_out.append(np.sort(np.concatenate(gone)))
+        self._count -= len(self._pushed_out[-1])
+        self.pushed_out_count += len(self._pushed_out[-1])
+        while sum(map(len, self._pushed_out)) > MAX_PUSHED_OUT:
+            del self._pushed_out[0]
 
-    def _sorted(self) -> list[_Run]:
+    def _sorted(self) -> list[Published]:
         if self._fresh:
-            self._runs.append(_Run.of(self._fresh))
+            self._runs.append(Published.joined(self._fresh).in_order())
             self._fresh = []
             while len(self._runs) > MAX_RUNS or (len(self._runs) > 1 and 2 * len(self._runs[-1]) > len(self._runs[-2])):
-                two = [self._runs.pop(), self._runs.pop()]
-                self._runs.append(_Run.of([run.columns for run in two]))
+                self._runs.append(Published.joined([self._runs.pop(), self._runs.pop()]).in_order())
         return self._runs
 
+    def _note_stretches(self, unseen: Published) -> None:
+        columns = (unseen.key, unseen.ts_ns, unseen.end_ns, unseen.note)
+        for server, *stretch in zip(*(x.tolist() for x in columns), strict=True):
+            known = self._stretches.setdefault(server, [])
+            known.append((stretch[0], stretch[1], stretch[2]))
+            if len(known) > MAX_STRETCHES:
+                since_ns, until_ns, length = zip(*known[: MAX_STRETCHES // 2], strict=True)
+                known[: MAX_STRETCHES // 2] = [(min(since_ns), max(until_ns), max(length))]
+
+    def _may_be_unseen(self, delivered: Delivered) -> NDArray[np.bool_]:
+        """Whether the publish of a delivery may be among bytes that were not captured."""
+        doubtful = np.zeros(len(delivered), np.bool_)
+        for server in np.unique(delivered.server).tolist() if self._stretches else ():
+            of = delivered.server == server
+            for since_ns, until_ns, length in self._stretches.get(server, ()):
+                late = since_ns < delivered.ts_ns
+                alive = delivered.ts_ns - until_ns <= (self.rule.lifetime_ns or 0)
+                doubtful |= of & late & alive & (delivered.length <= length)
+        return doubtful
+
+    # -- rows out ------------------------------------------------------------------------------------------
+
+    def ready(self, behind: Behind) -> pa.Table | None:
+        """The rows of deliveries that nothing can change that is read later."""
+        if not self._held:
+            return None
+        held = Delivered.joined(self._held)
+        until_ns = np.full(len(held), behind.now_ns - (LOOKAHEAD_NS if behind.now_ns < END_NS else 0))
+        if behind.since_ns:
+            names, ports = zip(*behind.since_ns, strict=True)
+            servers = self._servers(pa.table({"server_ip": pa.array(names), "server_port": pa.array(ports)}))
+            for server, since_ns in zip(servers.tolist(), behind.since_ns.values(), strict=True):
+                until_ns[held.server == server] = np.minimum(until_ns[held.server == server], since_ns)
+        ready = held.ts_ns < until_ns
+        ready |= self._hurried(held, ready)
+        self._held = [] if ready.all() else [held.taken(np.flatnonzero(~ready))]
+        return self._matched(held.taken(np.flatnonzero(ready)))
+
+    def _hurried(self, held: Delivered, ready: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """The older half of those that are held when they are too many."""
+        waits = np.flatnonzero(~ready)
+        size = sum(x.nbytes for x in (held.destination, held.text))
+        hurried = np.zeros(len(held), np.bool_)
+        if len(waits) > MAX_HELD or (size > MAX_HELD_BYTES and len(waits)):
+            hurried[waits[: -(-len(waits) // 2)]] = True
+            self.hurried_count += int(hurried.sum())
+        return hurried
+
+    def look_up(self, published: Published, delivered: Delivered) -> pa.Table | None:
+        """The rows of deliveries behind which no publish comes that is older."""
+        self._publish(published)
+        return self._matched(delivered)
+
     def _matched(self, delivered: Delivered) -> pa.Table | None:
+        if not len(delivered) or not (self._count or self._pushed_out):
+            return None
         key, now = delivered.key, delivered.ts_ns
         count = np.zeros(len(key), np.int64)
-        found = {name: np.zeros(len(key), np.int64) for name in _FIELDS}
+        columns = {x.name: np.zeros(len(key), np.int64) for x in fields(Published)}
         for run in self._sorted():
             first, before = _earlier(run, key, now)
             count += before
             hit = np.flatnonzero(before > 0)
-            for name in _FIELDS:
-                found[name][hit] = run.columns[name][first[hit]]
-        if len(self._pushed_out):
-            at = np.minimum(np.searchsorted(self._pushed_out, key), len(self._pushed_out) - 1)
-            count[self._pushed_out[at] == key] += 1
-        sure = (count == 1) & (found["key"] == key)
+            for name, column in columns.items():
+                column[hit] = getattr(run, name)[first[hit]]
+        for gone in self._pushed_out:
+            is_gone = gone[np.minimum(np.searchsorted(gone, key), len(gone) - 1)] == key
+            self.missed_count += int(is_gone.sum())
+            count[is_gone] += 1
+        count[self._may_be_unseen(delivered) & (count > 0)] += 1
+        sure = np.flatnonzero((count == 1) & (columns["key"] == key))
         self.doubtful_count += int((count > 1).sum())
-        at = np.flatnonzero(sure)
-        return self._rows({name: values[at] for name, values in found.items()}, at, delivered) if len(at) else None
+        return self._rows(Published(**columns).taken(sure), delivered.taken(sure)) if len(sure) else None
 
-    def _rows(self, publish: Mapping[str, I64], at: NDArray[np.intp], delivered: Delivered) -> pa.Table:
-        rows = pa.array(at)
-        text = delivered.text(rows)
+    def _rows(self, publish: Published, delivered: Delivered) -> pa.Table:
+        n = len(publish)
         return pa.table(
             {
-                "protocol": constant(self.protocol, len(at)).cast(pa.string()),
-                "destination": delivered.destination.take(rows).cast(pa.string()),
-                "key": text if self.rule.whole is None else self.rule.whole(text, publish["note"]),
-                "publish_connection_id": publish["connection_id"],
-                "publish_offset": publish["offset"],
-                "deliver_connection_id": delivered.connection_id[at],
-                "deliver_offset": delivered.offset[at],
-                "publish_ts_ns": publish["ts_ns"],
-                "deliver_ts_ns": delivered.ts_ns[at],
-                "latency_ns": delivered.ts_ns[at] - publish["ts_ns"],
-                "how": constant(self.rule.how, len(at)).cast(pa.string()),
+                "protocol": constant(self.protocol, n).cast(pa.string()),
+                "destination": delivered.destination,
+                "key": delivered.text if self.rule.whole is None else self.rule.whole(delivered.text, publish.note),
+                "publish_connection_id": publish.connection_id,
+                "publish_offset": publish.offset,
+                "deliver_connection_id": delivered.connection_id,
+                "deliver_offset": delivered.offset,
+                "publish_ts_ns": publish.ts_ns,
+                "deliver_ts_ns": delivered.ts_ns,
+                "latency_ns": delivered.ts_ns - publish.ts_ns,
+                "how": constant(self.rule.how, n).cast(pa.string()),
             }
         )
 
 
-def _earlier(run: _Run, key: I64, now: I64) -> tuple[I64, I64]:
-    """For each key its first place in the run, and how many publishes of it came no later."""
-    keys = run.columns["key"]
-    first = np.searchsorted(keys, key)
-    last = np.searchsorted(keys, key, "right")
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows that publish or deliver."""
+
+    table: pa.Table
+    offset: I64
+    ts_ns: I64
+    end_ns: I64
+    length: I64
+
+    @staticmethod
+    def of(table: pa.Table) -> "_Rows":
+        """Rows whose places and times are columns."""
+        return _Rows(table, *(table[name].to_numpy() for name in ("offset", "ts_ns", "end_ns", "offset")))
+
+    def taken(self, rows: I64) -> "_Rows":
+        """Some of them."""
+        return _Rows(self.table.take(pa.array(rows)), *(getattr(self, x.name)[rows] for x in fields(self)[1:]))
+
+
+def _earlier(run: Published, key: I64, now: I64) -> tuple[I64, I64]:
+    """For each key its first place in the run, and how many publishes of it were complete by then."""
+    first = np.searchsorted(run.key, key)
+    last = np.searchsorted(run.key, key, "right")
     before = last - first
     some = np.flatnonzero(before > 0)
-    late = run.columns["ts_ns"][last[some] - 1] > now[some]
+    late = run.end_ns[last[some] - 1] > now[some]
     for k in some[late].tolist():  # equal publishes behind the delivery, in one window: rare
-        before[k] = np.searchsorted(run.columns["ts_ns"][first[k] : last[k]], now[k], "right")
+        before[k] = np.searchsorted(run.end_ns[first[k] : last[k]], now[k], "right")
     return first, before
+
+
+_NONE = np.empty(0, np.int64)
+_NOTHING = Delivered(_NONE, _NONE, _NONE, _NONE, _NONE, _NONE, pa.array([], pa.string()), pa.array([], pa.string()))

@@ -46,8 +46,8 @@ MAX_TIES = 1 << 12
 STEADY = 3
 RISING = 8
 """Equal steps, or steps upwards, that show that a client numbers its requests."""
-HANDLING_NS = 10_000_000
-"""A server takes at least so long to be told from one that has not handled a request yet (BlipMQ notes, section 7)."""
+HANDLING_NS = 50_000_000
+"""An older request is out where a later one was sent so much behind it: TCP holds an answer back for 40 ms."""
 
 
 class Request(NamedTuple):
@@ -73,6 +73,10 @@ class Reply(NamedTuple):
     ts_ns: int
     code: int
     untied: bool
+
+
+_GAP = Reply(-1, 0, NO_TIE, 0, 0, True)
+"""Stands among replies that wait for missing bytes between them."""
 
 
 class Requests(NamedTuple):
@@ -101,6 +105,8 @@ class Found:
         """Rows whose kind is another than it was when they were taken in."""
         self.handled: dict[int, int] = {}
         """By flow: the stream offset up to which the server handled the client's bytes."""
+        self.proved: dict[int, int] = {}
+        """By flow that began before the capture and showed its state: the row from which on it surely was in it."""
 
 
 class _Counter:
@@ -149,6 +155,10 @@ class Dialogue:
     def __init__(self, rules: Rules, flow: int, started: bool, found: Found) -> None:
         self.rules, self.flow, self.started, self.found = rules, flow, started, found
         self.state = rules.start if started else rules.late
+        self.unsure = not started and bool(rules.proofs)  # whether it is only taken to be in that state
+        self.gap_until = -1  # stream offset of the last request that may have been answered in missing bytes
+        self.doubtful_until = -1  # stream offset of the last request that may have been answered in an earlier state
+        self.denied = False  # whether it was in another one, or may have been
         self.mode = STEP if started else (TIED if rules.ties else OVER)
         self.queue: list[Request] = []
         self.head = 0
@@ -259,12 +269,21 @@ class Dialogue:
         if self.later:
             self._catch_up()
         rules = self.rules
+        if self.unsure:
+            self.denied = self.denied or code in rules.denials
+            if code in rules.proofs:
+                self.unsure = False
+                self.found.proved[self.flow] = row if self.denied else 0
         if code in rules.gaps:
             self.gap(False, 0)
             self.found.states.append((row, NO_ROW))
             return
+        state = rules.moves[code].get(self.state, self.state) if code in rules.moves else self.state
+        if state != self.state:
+            self.state = state
+            self.doubtful_until = self.queue[-1].offset if self.head < len(self.queue) else -1
+            self._classify_again(is_sure=False)
         if not rules.says[code]:
-            self.state = rules.moves.get(code, {}).get(self.state, self.state)
             self.found.states.append((row, NO_ROW))
             return
         r = Reply(row, rules.says[code], tie, ts_ns, code, rules.untied[code])
@@ -304,7 +323,7 @@ class Dialogue:
                 break
         if len(found) > 1 and self.rules.timed:
             found = self._not_too_old(found, r)
-        is_open = is_open and (r.untied or not self._counts_up())
+        is_open = is_open and not self._names_one(r)
         if len(found) == 1 and not is_open:
             self._pair(found[0], r)
         elif (
@@ -353,7 +372,8 @@ class Dialogue:
         if at > self.head:
             self._settle(at, UNKNOWN, certain=True)
         self.head = at + 1
-        self.found.handled[self.flow] = q.offset
+        if not self.unsure:
+            self.found.handled[self.flow] = q.offset
         if self.head > 1024 and 2 * self.head > len(self.queue):
             del self.queue[: self.head]
             self.head = 0
@@ -362,15 +382,20 @@ class Dialogue:
             self.state = state
             self._classify_again()
 
-    def _classify_again(self) -> None:
-        """Requests that were sent before the reply that changed the state are what they are in the new one."""
+    def _classify_again(self, is_sure: bool = True) -> None:
+        """Requests that were sent before the reply that changed the state are what they are in the new one.
+
+        If it is not sure, the change may have been earlier, in missing bytes: some got their replies in the old one.
+        """
         kinds, wants = self.rules.kind[self.state], self.rules.wants[self.state]
         left = []
         for q in self.queue[self.head :]:
             kind = kinds[q.code]
             if kind != q.kind:
                 self.found.kinds.append((q.row, kind))
-            if kind in (FIXED, OPEN):
+            if not is_sure and kind != FIXED and kind != q.kind:
+                self.found.states.append((q.row, UNKNOWN))
+            elif kind in (FIXED, OPEN):
                 left.append(q._replace(kind=kind, wants=wants[q.code]))
         self.queue, self.head = left, 0
 
@@ -378,9 +403,15 @@ class Dialogue:
         """Leave requests behind: FIXED ones get the state; ``certain``: OPEN ones got no reply."""
         states = self.found.states
         for q in self.queue[self.head : to]:
-            if q.kind == FIXED or not (certain or self.rules.silence[q.code] == NOT_EXPECTED):
-                states.append((q.row, state if q.kind == FIXED else UNKNOWN))
+            if q.kind == FIXED:
+                states.append((q.row, state if q.offset > self.doubtful_until else UNKNOWN))
+            elif not certain and not self._is_not_expected(q):
+                states.append((q.row, UNKNOWN))
         self.head = to
+
+    def _is_not_expected(self, q: Request) -> bool:
+        """Whether a request that may get a reply, but need not, got none that could have been seen."""
+        return self.rules.silence[q.code] == NOT_EXPECTED and q.offset > self.gap_until
 
     def _resolve_waiting(self, end: int) -> None:
         """Pair the replies that wait with requests in front of ``end`` where only one place is possible."""
@@ -429,7 +460,8 @@ class Dialogue:
                 self._end_run()
                 self._lose_step()
         else:
-            self.replies_missing = True
+            self.replies_missing = self.denied = True
+            self.gap_until = max(self.gap_until, self.queue[-1].offset if self.queue else -1)
         if self.rules.ties:
             self._lose_step(by_gap=True)
         elif not from_client:
@@ -453,8 +485,9 @@ class Dialogue:
 
     def _spoil(self, places: Iterable[int], r: Reply) -> None:
         """Requests that may have got a reply that stays unpaired: they get no other."""
+        is_open = self.replies_missing and self.state != self.rules.late
         for q in (self.queue[i] for i in places):
-            if self._fits(q, r):
+            if self._fits(q, r) or (is_open and q.tie == r.tie):
                 self.found.states.append((q.row, UNKNOWN))
                 self.spoiled.add(q.row)
 
@@ -474,13 +507,14 @@ class Dialogue:
         ``is_last``: no request can be missing in front of it that is not known to be.
         """
         fits = [i for i in range(self.head, len(self.queue)) if self._fits(self.queue[i], r)] if not r.untied else []
-        unsure = (self.requests_missing or not is_last) and not self._counts_up()
+        unsure = (self.requests_missing or not is_last) and not self._names_one(r)
         if ((len(fits) == 1 and unsure) or self.early) and len(self.early) < MAX_AMBIGUOUS:
             self.early.append(r)
             return
         doubtful = len(fits) != 1 or unsure or self._is_state_open(r)
         at = fits[0] if fits else -1
-        if doubtful or self.queue[at].row in self.spoiled or self.queue[at].kind != FIXED:
+        is_sure = not doubtful and self.queue[at].row not in self.spoiled
+        if not is_sure or not (self.queue[at].kind == FIXED or self._names_one(r)):
             self._alone(r)
             return
         if self.unordered:
@@ -501,16 +535,20 @@ class Dialogue:
         """Of the replies that wait so, only those that name one request are of any use behind a gap."""
         early, self.early = self.early, []
         for r in early:
-            if not r.untied and sum(self._fits(q, r) for q in self.queue[self.head :]) == 1:
+            if r is _GAP or (not r.untied and sum(self._fits(q, r) for q in self.queue[self.head :]) == 1):
                 self.early.append(r)
             else:
                 self._alone(r)
+        if self.early and self.early[-1] is not _GAP:
+            self.early.append(_GAP)
 
     def _look_again(self) -> None:
         """Replies that came before it was seen that the client numbers its requests."""
         early, self.early = self.early, []
         for r in early:
-            if self.mode == TIED:
+            if r is _GAP:
+                self._lose_step(by_gap=True)
+            elif self.mode == TIED:
                 self._tied(r, is_last=True)
             else:
                 self._in_step(r)
@@ -527,6 +565,10 @@ class Dialogue:
     def _counts_up(self) -> bool:
         """Whether the client numbers its requests, so that a number is never used twice."""
         return any(counter.rises for counter in self.counters)
+
+    def _names_one(self, r: Reply) -> bool:
+        """Whether no two requests can have what a reply repeats."""
+        return bool(r.says & self.rules.numbered) and not r.untied and self._counts_up()
 
     def _in_run(self, r: Reply) -> None:
         """A reply behind a gap, where only order tells: the places that all replies of the run fit."""
@@ -600,7 +642,8 @@ class Dialogue:
         elif self.waiting:
             self._resolve_waiting(len(self.queue))
         for r in self.early:
-            self._alone(r)
+            if r is not _GAP:
+                self._alone(r)
         self.found.states += [(row, UNKNOWN) for row in self.lonely]
         if any(self._has_fixed(some) for some in self.later):
             self._catch_up()
@@ -610,7 +653,7 @@ class Dialogue:
             if q.kind == FIXED:
                 behind = self.frozen_at >= 0 and q.offset >= self.frozen_at
                 self.found.states.append((q.row, UNKNOWN if behind or q.cut else due))
-            elif not sure and self.rules.silence[q.code] != NOT_EXPECTED:
+            elif not sure and not (whole_replies and self._is_not_expected(q)):
                 self.found.states.append((q.row, UNKNOWN))
         self.found.states += [(row, due) for row in self.behind_stop]
         self.queue, self.head = [], 0

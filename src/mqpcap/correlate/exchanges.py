@@ -12,7 +12,7 @@ Rows that wait are kept in blocks of narrow columns; blocks beyond ``MAX_WAITING
 import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import IO, Any
 
@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import constant, dictionary, factorize, unified, whole
+from mqpcap.arrays import ascend, constant, dictionary, factorize, unified, whole
+from mqpcap.correlate.batch import KEPT, Batch, Closing, in_groups
 from mqpcap.correlate.dialogue import NO_ROW, NO_TIE, Dialogue, Found, NamedRequests, Requests, converse
 from mqpcap.correlate.rules import lanes
 from mqpcap.errors import let_go
@@ -35,63 +36,7 @@ FEW = 64
 """So many requests in a row are looked at one by one; more are taken in together."""
 PENDING = -1
 TEXTS = ("op", "destination", "client_name", "status", "client_ip", "server_ip")
-KEPT = (
-    "connection_id", "op", "destination", "client_name", "status", "error_code", "first_packet", "client_ip",
-    "client_port", "server_ip", "server_port",
-)  # fmt: skip
-"""Columns of a row that waits, beside its arrays."""
 STATES = pa.array([s.name.lower() for s in State], pa.string())
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Messages of one protocol: ``table`` has KEPT, ``direction``, ``flaw``, and what the rule needs as ``f.NAME``.
-
-    flow, offset, length, ts_ns, end_ns (int64), from_client, broken (bytes are missing in front, or it was found by a
-    search) and cut (not all of it was captured; bool) have an entry a row; rows are in order of time.
-    """
-
-    table: pa.Table
-    flow: I64
-    from_client: NDArray[np.bool_]
-    offset: I64
-    length: I64
-    ts_ns: I64
-    end_ns: I64
-    broken: NDArray[np.bool_]
-    cut: NDArray[np.bool_]
-    started: NDArray[np.bool_]
-    """Whether the start of the row's connection was captured."""
-
-    def __len__(self) -> int:
-        return len(self.flow)
-
-    def taken(self, rows: NDArray[np.intp]) -> "Batch":
-        """Some of the rows."""
-        return Batch(self.table.take(pa.array(rows)), *(getattr(self, name)[rows] for name in _ARRAYS))
-
-    @staticmethod
-    def joined(batches: "Sequence[Batch]") -> "Batch":
-        """Several as one."""
-        if len(batches) == 1:
-            return batches[0]
-        table = unified(pa.concat_tables([b.table for b in batches], promote_options="default")).combine_chunks()
-        return Batch(table, *(np.concatenate([getattr(b, name) for b in batches]) for name in _ARRAYS))
-
-
-_ARRAYS = ("flow", "from_client", "offset", "length", "ts_ns", "end_ns", "broken", "cut", "started")
-
-
-@dataclass(frozen=True, slots=True)
-class Closing:
-    """How connections ended: an entry each of flow, and whether its end was captured, whether the server closed behind
-    all bytes of the client, and the stream offsets behind which bytes of each side hold no message (-1: none do)."""
-
-    flow: I64
-    ended: NDArray[np.bool_]
-    covered: NDArray[np.bool_]
-    requests_missing_at: I64
-    replies_missing_at: I64
 
 
 @dataclass(slots=True)
@@ -161,6 +106,8 @@ class Exchanges:
         self._blocks: dict[int, _Block] = {}
         self._block_count = 0
         self._flow_blocks: dict[int, set[int]] = {}
+        self._unsure: set[int] = set()
+        """Connections that began before the capture and have not shown their state."""
         self._statuses: dict[str, int] = {"": 0}
         self._row_count = 0
         self._file: IO[bytes] | None = None
@@ -175,12 +122,12 @@ class Exchanges:
 
     # -- rows in -------------------------------------------------------------------------------------------
 
-    def feed(self, batch: Batch, behind: Mapping[int, int] | None = None) -> "tuple[list[pa.Table], Pairs | None]":
+    def feed(self, batch: Batch, behind: Mapping[int, int]) -> "tuple[Iterator[pa.Table], Pairs | None]":
         """Take rows in; returns rows of ``exchanges`` that are certain now, and the pairs that were found.
 
-        ``behind``: flows a side of which waits for missing bytes, and since when (ns): from then on the other is ahead.
+        ``behind``: flows a side of which waits for bytes, so that the other is ahead of it, and since when.
         """
-        batch = self._in_turn(batch, behind or {})
+        batch = self._in_turn(batch, behind)
         if len(batch):
             self._take(batch)
         return self._certain()
@@ -195,7 +142,7 @@ class Exchanges:
             return batch
         order = np.argsort(flows)
         since = np.array([*behind.values()], np.int64)[order]
-        late = late[_when(batch, late) >= since[np.searchsorted(flows[order], batch.flow[late])]]
+        late = late[batch.when[late] >= since[np.searchsorted(flows[order], batch.flow[late])]]
         if not 0 < len(late) <= MAX_HELD_ROWS:
             return batch
         waits = np.zeros(len(batch), np.bool_)
@@ -219,9 +166,11 @@ class Exchanges:
         kinds = np.array(lane.rules.kind[lane.rules.late], np.int8)[codes[rows]]
         kinds[~batch.from_client[rows]] = RequestKind.NOTHING
         state = np.full(len(rows), PENDING, np.int8)
-        state[kinds == RequestKind.IGNORED] = State.NOT_EXPECTED
+        state[(kinds == RequestKind.IGNORED) & ~self._is_unsure(lane, batch)[rows]] = State.NOT_EXPECTED
         names = [*KEPT, *(f"f.{name}" for name in self._keeps)]
         table = batch.table.select(names).append_column("ts_ns", pa.array(batch.ts_ns))
+        for name in ("offset", "end_ns") if self._keeps else ():
+            table = table.append_column(name, pa.array(getattr(batch, name)))
         if len(rows) < len(batch):
             table = table.take(pa.array(rows))
         block = _Block(
@@ -235,6 +184,13 @@ class Exchanges:
         for flow in np.unique(block.flow[state == PENDING]).tolist():
             self._flow_blocks.setdefault(flow, set()).add(number)
         return block
+
+    def _is_unsure(self, lane: Lane, batch: Batch) -> NDArray[np.bool_]:
+        """Of which rows it is not known in what state their connections are."""
+        if not lane.rules.proofs or (batch.started.all() and not self._unsure):
+            return np.zeros(len(batch), np.bool_)
+        self._unsure.update(f for f in np.unique(batch.flow[~batch.started]).tolist() if f not in self._ends)
+        return np.isin(batch.flow, np.fromiter(self._unsure, np.int64))
 
     def _converse(
         self, number: int, lane: Lane, batch: Batch, codes: I64, rows: NDArray[np.intp], block: _Block,
@@ -273,38 +229,44 @@ class Exchanges:
 
     def _note_ends(self, batch: Batch) -> None:
         """Remember where the last message of each side ends."""
-        side = batch.flow * 2 + ~batch.from_client
-        last = batch.offset + batch.length
-        order = np.lexsort((last, side))
-        at = np.flatnonzero(np.diff(side[order], append=-1))
-        for key, end in zip(side[order][at].tolist(), last[order][at].tolist(), strict=True):
-            known = self._ends.setdefault(key >> 1, [-1, -1])
-            known[key & 1] = max(known[key & 1], end)
+        first = np.append(0, batch.side_ends)[:-1]
+        rows = batch.by_side[first]
+        last = np.maximum.reduceat((batch.offset + batch.length)[batch.by_side], first)
+        columns = (batch.flow[rows], batch.from_client[rows], last)
+        for flow, from_client, end in zip(*(x.tolist() for x in columns), strict=True):
+            known = self._ends.setdefault(flow, [-1, -1])
+            known[not from_client] = max(known[not from_client], end)
 
     # -- the end of connections ----------------------------------------------------------------------------
 
-    def close(self, closing: Closing) -> "tuple[list[pa.Table], Pairs | None]":
+    def close(self, closing: Closing) -> "tuple[Iterator[pa.Table], Pairs | None]":
         """The rest of some connections; returns what ``feed`` does."""
         if self._held is not None:
             over = np.isin(self._held.flow, closing.flow)
             if over.any():
                 self._take(self._held.taken(np.flatnonzero(over)))
                 self._held = None if over.all() else self._held.taken(np.flatnonzero(~over))
+        covered = closing.covered.copy()
         columns = (closing.flow, closing.ended, closing.requests_missing_at, closing.replies_missing_at)
-        for flow, ended, no_request_at, no_reply_at in zip(*(x.tolist() for x in columns), strict=True):
+        for i, (flow, ended, no_request_at, no_reply_at) in enumerate(zip(*(x.tolist() for x in columns), strict=True)):
             ends = self._ends.pop(flow, [-1, -1])
-            for dialogues in self._dialogues:
-                dialogue = dialogues.pop(flow, None)
-                if dialogue is None:
-                    continue
+            has_all_replies = not 0 <= ends[1] <= no_reply_at and (no_reply_at < 0 or ends[1] >= 0)
+            talks = [talk for dialogues in self._dialogues if (talk := dialogues.pop(flow, None)) is not None]
+            for dialogue in talks:
                 if no_request_at >= ends[0] and no_request_at >= 0 and not isinstance(dialogue, NamedRequests):
                     dialogue.requests_missing = True
-                dialogue.close(ended, not 0 <= ends[1] <= no_reply_at and (no_reply_at < 0 or ends[1] >= 0))
-        return self._certain(closing)
+                dialogue.close(ended, has_all_replies)
+            if flow in self._unsure:
+                # All was handled, and nothing refused: so it was ready.
+                covered[i] &= has_all_replies and not any(isinstance(x, Dialogue) and x.denied for x in talks)
+                self._unsure.discard(flow)
+                if covered[i]:
+                    self.found.proved[flow] = 0
+        return self._certain(replace(closing, covered=covered))
 
     # -- rows out ------------------------------------------------------------------------------------------
 
-    def _certain(self, closing: Closing | None = None) -> "tuple[list[pa.Table], Pairs | None]":
+    def _certain(self, closing: Closing | None = None) -> "tuple[Iterator[pa.Table], Pairs | None]":
         found = self.found
         touched: set[int] = set()
         pairs = self._note_pairs(touched)
@@ -315,6 +277,7 @@ class Exchanges:
                 block.kind[at] = kinds[which]
                 block.state[at[kinds[which] == RequestKind.IGNORED]] = State.NOT_EXPECTED
                 touched.add(number)
+        self._settle_proved(found.proved, touched)
         if found.states:
             rows, states = (np.array(x, np.int64) for x in zip(*found.states, strict=True))
             rows, first = np.unique(rows, return_index=True)  # what was said first counts
@@ -329,9 +292,14 @@ class Exchanges:
             self._settle_closed(closing, touched)
         found.clear()
         fresh = self._blocks.keys() & range(self._block_count - len(self.lanes), self._block_count)
-        tables = [t for number in sorted(touched | fresh) if (t := self._emit(number)) is not None]
+        return self._emitted(sorted(touched | fresh)), pairs
+
+    def _emitted(self, numbers: Sequence[int]) -> Iterator[pa.Table]:
+        """Rows of some blocks that are certain, one block in memory after the other."""
+        for number in numbers:
+            if (table := self._emit(number)) is not None:
+                yield table
         self._spill()
-        return tables, pairs
 
     def _located(self, rows: I64) -> Iterator[tuple[int, NDArray[np.intp], NDArray[np.intp]]]:
         """Rows by the block they are in: its number, their places in it, and which of ``rows`` they are."""
@@ -378,20 +346,26 @@ class Exchanges:
             "has_error": pc.is_valid(error).to_numpy(zero_copy_only=False).astype(np.int64),
         }  # fmt: skip
 
-    def _rows_of(self, rows: I64) -> tuple[pa.Table, I64, I64, I64]:
-        """The kept columns of some rows, their flows, offsets and times."""
+    def _rows_of(self, rows: I64) -> pa.Table:
+        """The kept columns of some rows."""
         tables, order = [], []
-        arrays = [np.zeros(len(rows), np.int64) for _ in range(3)]
         for number, at, which in self._located(rows):
-            block = self._blocks[number]
-            tables.append(self._table(block).take(pa.array(at)))
+            tables.append(self._table(self._blocks[number]).take(pa.array(at)))
             order.append(which)
-            columns = block.flow[at], block.offset[at], tables[-1]["ts_ns"].to_numpy()
-            for array, values in zip(arrays, columns, strict=True):
-                array[which] = values
         table = unified(pa.concat_tables(tables, promote_options="default")).combine_chunks()
-        table = table.take(pa.array(np.argsort(np.concatenate(order), kind="stable")))
-        return table, *arrays
+        return table.take(pa.array(np.argsort(np.concatenate(order), kind="stable")))
+
+    def _settle_proved(self, proved: Mapping[int, int], touched: set[int]) -> None:
+        """Connections showed their state: what came behind some row was in it, what came before perhaps in another."""
+        self._unsure -= proved.keys()
+        for flow, first_row in proved.items():
+            for number in self._flow_blocks.get(flow, set()) & self._blocks.keys():
+                block = self._blocks[number]
+                mine = (block.flow == flow) & block.from_client & (block.state == PENDING)
+                early = (block.first_row + np.arange(len(mine)) if block.rows is None else block.rows) < first_row
+                block.state[mine & (block.kind == RequestKind.IGNORED)] = State.NOT_EXPECTED
+                block.state[mine & early & (block.kind != RequestKind.FIXED)] = State.UNKNOWN
+                touched.add(number)
 
     def _settle_handled(self, handled: Mapping[int, int], touched: set[int]) -> None:
         """Requests in front of one that was answered were handled: without a reply, that is their state."""
@@ -436,16 +410,23 @@ class Exchanges:
         left = np.flatnonzero(~done)
         if not len(left):
             del self._blocks[number]
-            for flow in np.unique(block.flow).tolist():
-                if (numbers := self._flow_blocks.get(flow)) is not None:
-                    numbers.discard(number)
+            self._forget(number, np.unique(block.flow))
         elif 2 * len(left) < len(done) or shown.any():
-            self._shrink(block, left)
+            self._shrink(number, block, left)
         return table
 
-    def _shrink(self, block: _Block, left: NDArray[np.intp]) -> None:
+    def _forget(self, number: int, flows: NDArray[np.int32]) -> None:
+        """A block has no more rows of some connections."""
+        for flow in flows.tolist():
+            numbers = self._flow_blocks.get(flow, set())
+            numbers.discard(number)
+            if not numbers:
+                self._flow_blocks.pop(flow, None)
+
+    def _shrink(self, number: int, block: _Block, left: NDArray[np.intp]) -> None:
         if len(left) == len(block.state):
             return
+        self._forget(number, np.setdiff1d(block.flow, block.flow[left]))
         block.rows = block.first_row + left if block.rows is None else block.rows[left]
         block.table = self._table(block).take(pa.array(left)).combine_chunks()
         block.place, block.size_bytes, block.answers = (0, 0), block.table.nbytes, []
@@ -528,10 +509,10 @@ class Exchanges:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Requests and, row for row, their replies: the kept columns of each, and its flow, offset and time."""
+    """Requests and, row for row, their replies: the kept columns of each, its offset and times."""
 
-    requests: tuple[pa.Table, I64, I64, I64]
-    replies: tuple[pa.Table, I64, I64, I64]
+    requests: pa.Table
+    replies: pa.Table
 
 
 class _Talks:
@@ -573,9 +554,10 @@ class _Talks:
     def requests(self, start: int, end: int) -> Requests:
         """Rows that are all requests."""
         _, codes, offset, ts_ns, end_ns, _, _, place, ties = (column[start:end] for column in self.columns)
-        return Requests(
-            self.first_row + place, codes, ties, [x[start:end] for x in self.numbers], ts_ns, end_ns, offset
-        )
+        # Copied: a slice keeps all of its window in memory for as long as no reply comes.
+        columns = (self.first_row + place, codes.copy(), ties.copy())
+        numbers = [x[start:end].copy() for x in self.numbers]
+        return Requests(*columns, numbers, ts_ns.copy(), end_ns.copy(), offset.copy())
 
     def tell(self, dialogue: Dialogue | NamedRequests, start: int, end: int, block: "_Block") -> None:
         """Take rows through a dialogue: one by one, but for long runs of requests in between."""
@@ -619,22 +601,11 @@ def _is_ready(dialogue: Dialogue | NamedRequests | None, started: bool) -> bool:
     return isinstance(dialogue, NamedRequests) or dialogue.state == dialogue.rules.late
 
 
-def _when(batch: Batch, rows: NDArray[np.intp]) -> I64:
-    """When some rows came; where bytes of a side came in another order, no row is earlier than those in front of it."""
-    when, side = batch.ts_ns[rows], batch.flow[rows] * 2 + ~batch.from_client[rows]
-    order = np.lexsort((batch.offset[rows], side))
-    ordered, sides = when[order], side[order]
-    back = np.flatnonzero((ordered[1:] < ordered[:-1]) & (sides[1:] == sides[:-1]))
-    for one in np.unique(sides[back]).tolist():
-        begin, end = np.searchsorted(sides, [one, one + 1])
-        when[order[begin:end]] = np.maximum.accumulate(ordered[begin:end])
-    return when
-
-
 def _causal(batch: Batch) -> NDArray[np.intp]:
     """The rows connection by connection, each in order of time; each side keeps the order of its bytes."""
-    when = _when(batch, np.arange(len(batch)))
-    return np.lexsort((batch.offset, ~batch.from_client, when, batch.flow))
+    order = in_groups(batch.flow)
+    keys = batch.flow, batch.when, ~batch.from_client, batch.offset
+    return order if ascend([key[order] for key in keys]) else np.lexsort(keys[::-1])
 
 
 def _ties(rule: Rule, lane: Lane, table: pa.Table, prints: Prints) -> I64:

@@ -74,7 +74,12 @@ class Rules(NamedTuple):
     start, late   the state of a connection whose start was captured, and was not
     named         whether replies come in any order, each to the request that it names
     gaps          codes of replies that cannot be read: as good as missing bytes
-    moves         code of an unasked message of the server -> {state: the state it shows}
+    moves         code of a message of the server -> {state: the state it shows}
+    proofs        codes of messages of the server that only come in the state ``late``, or one further on. Where there
+                  are some, a connection whose start was not captured is only taken for that when one came, or when it
+                  ends and no reply is missing
+    denials       codes of its messages that only come in other states
+    numbered      the bits of replies that can only repeat a number by which clients count
     """
 
     kind: Sequence[Sequence[int]]
@@ -91,6 +96,9 @@ class Rules(NamedTuple):
     named: bool = False
     gaps: frozenset[int] = frozenset()
     moves: Mapping[int, Mapping[int, int]] = {}
+    proofs: frozenset[int] = frozenset()
+    denials: frozenset[int] = frozenset()
+    numbered: int = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,6 +142,8 @@ class DeliveryRule:
     text      the key as text, of rows that deliver and their notes
     whole     the same of that text and the notes of the publishes, where they have a part in it
     across_servers   whether publishes to other servers count (fq's peers)
+    lifetime_ns      how long after it was sent a message may be delivered, where different ones may have equal keys: so
+                     long one that was not captured makes deliveries doubtful. None where a key names its message
     """
 
     how: str
@@ -142,6 +152,7 @@ class DeliveryRule:
     of_pairs: bool = False
     across_servers: bool = False
     whole: "Callable[[pa.Array, I64], pa.Array] | None" = None
+    lifetime_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,15 +1,15 @@
 """Publishes and deliveries of the shares of a capture, brought together.
 
 A delivery comes from an earlier publish to the same server, whose connection may be in another share. So a share leaves
-what a lookup needs of each, some 50 bytes a row, in files of the staging directory: Arrow batches, one file for each
+what a lookup needs of each, some 60 bytes a row, in files of the staging directory: Arrow batches, one file for each
 group of servers. `deliveries` then runs `mqpcap.correlate.deliveries.Deliveries` over the files of a group,
 in order of time.
 """
 
 import heapq
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
 from itertools import accumulate
 from typing import Any
 
@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import factorize, whole
-from mqpcap.correlate import Batch
-from mqpcap.correlate.deliveries import Delivered, Deliveries, Published, keyed
+from mqpcap.correlate import Batch, Closing
+from mqpcap.correlate.batch import END_NS
+from mqpcap.correlate.deliveries import Delivered, Deliveries, Published
 from mqpcap.correlate.exchanges import Pairs
 from mqpcap.protocols import protocols
 from mqpcap.schema.requests import I64, Prints
@@ -30,28 +31,25 @@ BATCH_ROW_COUNT = 1 << 16
 """So many rows of a group wait in the memory of a share before they go to its file."""
 MAX_GROUPS = 12
 """Groups of servers, at most: a share keeps a file open for each, and in an object store that takes 5 MB or more."""
-_NUMBERS = ("key", "ts_ns", "connection_id", "offset", "note")
+_PUBLISHED = tuple(x.name for x in fields(Published))
+_NUMBERS = *_PUBLISHED, "server", "length"
 _TEXTS = ("destination", "text")
 """Of deliveries: what `DeliveryRule.text` says, and where they were sent to."""
 _SCHEMA = pa.schema(
     [*((name, pa.int64()) for name in _NUMBERS), ("delivers", pa.bool_()), *((name, pa.string()) for name in _TEXTS)]
 )
-_END_NS = (1 << 63) - 1
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFile:
-    """The keys of a group of servers in one share. begins: of each batch its phase and the earliest time in it.
-
-    A batch is of one phase (`Share.phase`): a publish that was read late is none for deliveries that were not.
-    """
+    """The keys of a group of servers in one share. begins: of each batch the earliest time in it."""
 
     protocol: str
     group: int
     name: str
     delivers: bool
-    begins: tuple[tuple[int, int], ...]
+    begins: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -64,40 +62,28 @@ class _Group:
     file: pa.NativeFile | None = None
     writer: pa.ipc.RecordBatchStreamWriter | None = None
     delivers: bool = False
-    begins: list[tuple[int, int]] = field(default_factory=list)
+    begins: list[int] = field(default_factory=list)
 
 
 class KeyWriter(Deliveries):
     """Stands where a share would look publishes up; leaves the keys of one protocol instead.
 
-    phase tells the share's.
+    share_count: how many shares the capture has.
     """
 
-    def __init__(
-        self,
-        protocol: str,
-        prints: Prints,
-        storage: Storage,
-        folder: str,
-        share_count: int,
-        phase: Callable[[], int],
-    ) -> None:
+    def __init__(self, protocol: str, prints: Prints, storage: Storage, folder: str, share_count: int) -> None:
         rule = protocols()[protocol].rule
         assert rule is not None and rule.deliveries is not None
         super().__init__(protocol, rule.deliveries, prints)
         self._storage, self._folder = storage, folder
-        self._phase_now, self._phase = phase, 0
         self._group_count = min(share_count, MAX_GROUPS)
         self._groups: dict[int, _Group] = {}
 
-    def feed(self, batch: Batch | None, pairs: Pairs | None) -> None:
+    def feed(self, batch: Batch | None, pairs: Pairs | None, closing: Closing | None = None) -> None:
         """Leave what publishes and delivers."""
-        found = keyed(self.rule, self.prints, batch, pairs)
+        found = self.keyed(batch, pairs, closing)
         if found is None:
             return
-        if self._phase != self._phase_now():
-            self._write_all()
-            self._phase = self._phase_now()
         published, delivered, out, back = found
         for some, of, delivers in ((published, out, False), (delivered, back, True)):
             if len(some.key):
@@ -131,17 +117,13 @@ class KeyWriter(Deliveries):
             group.file = self._storage.output(group.name)
             group.writer = pa.ipc.new_stream(group.file, _SCHEMA, options=_LZ4)
         group.writer.write_table(rows)
-        group.begins.append((self._phase, int(rows["ts_ns"].to_numpy().min())))
+        group.begins.append(int(rows["ts_ns"].to_numpy().min()))
         group.rows, group.row_count = [], 0
-
-    def _write_all(self) -> None:
-        for number, group in self._groups.items():
-            self._write(number, group)
 
     def close(self) -> list[KeyFile]:
         """The files, finished."""
-        self._write_all()
-        for group in self._groups.values():
+        for number, group in self._groups.items():
+            self._write(number, group)
             assert group.writer is not None and group.file is not None
             group.writer.close()
             group.file.close()
@@ -168,39 +150,34 @@ def deliveries(files: Sequence[KeyFile], storage: Storage) -> Iterator[pa.Table]
 
 
 def _in_time(files: Sequence[KeyFile], storage: Storage) -> Iterator[tuple[pa.Table, int]]:
-    """The batches of all files, and each time the time before which no later batch of the phase has a row."""
+    """The batches of all files, and each time the time before which no later batch has a row."""
     opened = [pa.ipc.open_stream(storage.input(file.name)) for file in files]
     # The earliest of each batch and all behind it, from the last one on.
     lows = [[*accumulate(reversed(file.begins), min)] for file in files]
     queue = [(low.pop(), k) for k, low in enumerate(lows)]
     heapq.heapify(queue)
     while queue:
-        (phase, _), k = heapq.heappop(queue)
+        _, k = heapq.heappop(queue)
         if lows[k]:
             heapq.heappush(queue, (lows[k].pop(), k))
-        goes_on = bool(queue) and queue[0][0][0] == phase
-        yield pa.Table.from_batches([opened[k].read_next_batch()]), queue[0][0][1] if goes_on else _END_NS
+        yield pa.Table.from_batches([opened[k].read_next_batch()]), queue[0][0] if queue else END_NS
 
 
 def _table(some: Published | Delivered) -> pa.Table:
     """Publishes or deliveries as rows of a file."""
     n = len(some.key)
-    columns: dict[str, Any] = {name: getattr(some, name) for name in _NUMBERS[:-1]}
-    if isinstance(some, Delivered):
-        columns |= {"note": np.zeros(n, np.int64), "destination": some.destination.cast(pa.string())}
-        columns["text"] = some.text(pa.array(np.arange(n)))
-    else:
-        columns |= {"note": some.note} | {name: pa.nulls(n, pa.string()) for name in _TEXTS}
+    columns: dict[str, Any] = {name: getattr(some, name, np.zeros(n, np.int64)) for name in _NUMBERS}
+    columns |= {name: getattr(some, name, pa.nulls(n, pa.string())) for name in _TEXTS}
     return pa.table(columns | {"delivers": np.full(n, isinstance(some, Delivered))}, _SCHEMA)
 
 
 def _published(rows: pa.Table) -> Published:
-    return Published(*(_numbers(rows, name) for name in _NUMBERS))
+    return Published(*(_numbers(rows, name) for name in _PUBLISHED))
 
 
 def _delivered(rows: pa.Table) -> Delivered:
-    key, ts_ns, connection_id, offset = (_numbers(rows, name) for name in _NUMBERS[:-1])
-    return Delivered(key, ts_ns, connection_id, offset, whole(rows["destination"]), whole(rows["text"]).take)
+    numbers = {x.name: _numbers(rows, x.name) for x in fields(Delivered) if x.name in _NUMBERS}
+    return Delivered(**numbers, destination=whole(rows["destination"]), text=whole(rows["text"]))
 
 
 def _numbers(rows: pa.Table, name: str) -> NDArray[np.int64]:

@@ -16,9 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from mqpcap import memory
 from mqpcap.capture import Capture
@@ -180,8 +178,6 @@ class _TaskShare(Share):
         super().__init__(capture, options, self._take, task.heard, cut=unit.cut)
         self._storage, self._files, self._made = storage, files, made
         self._keys: list[KeyWriter] = []
-        self._phase = 0
-        """0 while packets come, 1 for what was still open at their end, 2 for what closed connections then tell."""
 
     def dissect(self, number: int) -> None:
         """Read it, write its rows, and tell the result what there is to tell."""
@@ -207,19 +203,10 @@ class _TaskShare(Share):
         if is_new and made.deliveries is not None and not self.is_whole:
             folder, share_count = f"keys/{self._files.stem}", self.options.share[1]
             made_prints = prints(self.options.policy.bases)
-            writer = KeyWriter(protocol.name, made_prints, self._storage, folder, share_count, lambda: self._phase)
+            writer = KeyWriter(protocol.name, made_prints, self._storage, folder, share_count)
             made.deliveries = writer
             self._keys.append(writer)
         return made
-
-    def _finish(self) -> None:
-        self._phase = 1
-        super()._finish()
-
-    def close(self, flows: NDArray[np.int64], files: Sequence[str], of_others: bool) -> None:
-        """As of the whole capture."""
-        self._phase += self._phase
-        super().close(flows, files, of_others)
 
     def _take(self, output: Output) -> None:
         rows = output.rows

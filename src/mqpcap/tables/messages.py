@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import CODED, constant, dictionary, factorize, file_text, whole
-from mqpcap.correlate.exchanges import Batch
+from mqpcap.correlate.batch import Batch
 from mqpcap.decode import kernels
 from mqpcap.decode.columns import Records, coalesced
 from mqpcap.decode.frames import Frames

@@ -15,7 +15,7 @@ from mqpcap.tcp.chunks import I64
 from mqpcap.tcp.flow_records import NONE
 from mqpcap.tcp.flow_table import FlowTable
 from mqpcap.tcp.headers import ADDRESSES, address_text
-from mqpcap.tcp.sequence_numbers import unwrapped
+from mqpcap.tcp.sequence_numbers import MAX_WINDOW, unwrapped, wrapped
 
 EndState = Literal["reset", "closed", "open"]
 _Bytes = NDArray[np.uint8]
@@ -292,3 +292,11 @@ class Flows:
             raise KeyError(int(numbers[gone[0]]))
         sides = self._table.side_array[: self._table.flow_count * 2].reshape(-1, 2)
         return flow_columns(self._table.flow_array[places], sides[places])
+
+    def unseen_sides(self) -> list[tuple[int, int]]:
+        """Connections, and the side of each, of which bytes were acknowledged that were not captured, or not yet."""
+        sides = self._table.side_array[: self._table.flow_count * 2].reshape(-1, 2)
+        ack, ahead = sides["ack"][:, ::-1], wrapped(sides["ack"][:, ::-1] - sides["base"] - sides["next"])
+        unseen = (ack >= 0) & (sides["base"] >= 0) & (sides["ended"] == 0) & (ahead > 0) & (ahead < MAX_WINDOW)
+        places, which = np.nonzero(unseen)
+        return list(zip(self._numbers.of(places).tolist(), which.tolist(), strict=True))

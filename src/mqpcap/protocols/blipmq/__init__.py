@@ -428,7 +428,9 @@ PROTOCOL = MessageQueue(
             "body",
         ),
         lane=correlation.lane,
-        deliveries=DeliveryRule("body_hash", correlation.keys, correlation.body_hash),
+        deliveries=DeliveryRule(
+            "body_hash", correlation.keys, correlation.body_hash, lifetime_ns=correlation.LIFETIME_NS
+        ),
         answers=answers,
     ),
     roles=Roles(

@@ -18,6 +18,9 @@ from mqpcap.schema.requests import I64, Keys, Lane, Prints, RequestKind, Rules, 
 
 HELLO, AUTH, PUBLISH, SUBSCRIBE, ACK, NACK, PING, PONG, POLL, DELIVER = range(1, 11)
 
+LIFETIME_NS = 61_000_000_000
+"""A message that nobody fetched for 60 s goes with the next tick, 0.2 s later at most."""
+
 
 class Says(IntFlag):
     """Contents of replies, one bit each; a request has those that it may get."""
@@ -154,6 +157,18 @@ def _greeting(state: int) -> tuple[list[int], list[int]]:
 _STATES = [_greeting(NEW), _greeting(GREETED), _greeting(GREETED_TWO), _ready(False), _ready(True)]
 _ZERO = Code.REPLY + Says.ZERO.bit_length() - 1
 _BITS = [1 << (c - Code.REPLY) if Code.REPLY <= c < Code.REPLY + len(Says) else 0 for c in range(CODES)]
+_ONLY_READY = (
+    Says.SUBSCRIBED | Says.PONG | Says.ALREADY | Says.BAD_PUBLISH | Says.BAD_SUBSCRIBE | Says.BAD_ACK | Says.BAD_POLL
+    | Says.EMPTY_TOPIC | Says.BAD_QOS | Says.ZERO_ID | Says.TOPIC | Says.GROUP | Says.NOT_FOUND | Says.REFUSED
+    | Says.DELIVERY | Says.TAGGED
+)  # fmt: skip
+
+
+def _says(bits: Says) -> list[int]:
+    """The codes of replies."""
+    return [Code.REPLY + i for i, bit in enumerate(Says) if bit & bits]
+
+
 RULES = Rules(
     kind=[kind for kind, _ in _STATES],
     wants=[wants for _, wants in _STATES],
@@ -172,7 +187,15 @@ RULES = Rules(
     start=NEW,
     late=READY,
     gaps=frozenset({Code.ODD_REPLY}),
-    moves={Code.PUSH: {READY: READY_TWO}},
+    moves=(
+        {code: {NEW: READY, GREETED: READY, GREETED_TWO: READY_TWO} for code in _says(_ONLY_READY)}
+        | {code: {NEW: GREETED} for code in _says(Says.BAD_AUTH | Says.BAD_KEY)}
+        | {Code.PUSH: dict.fromkeys((NEW, GREETED, GREETED_TWO, READY), READY_TWO)}
+    ),
+    proofs=frozenset({Code.PUSH, *_says(_ONLY_READY)}),
+    denials=frozenset({Code.ODD_REPLY, *_says(~_ONLY_READY & ~Says.PERFORMED)}),
+    # Any of the others may answer an ACK, whose id is the broker's.
+    numbered=int(~(Says.BAD_ACK | Says.ZERO_ID | Says.UNAUTHENTICATED | Says.NOT_FOUND | Says.TAGGED | Says.OTHER)),
 )
 
 

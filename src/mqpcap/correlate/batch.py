@@ -1,0 +1,121 @@
+"""What the stages before give: messages to correlate, how far the capture was read, how connections ended."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mqpcap.arrays import ascend, factorize, unified
+from mqpcap.schema.requests import I64
+
+KEPT = (
+    "connection_id", "op", "destination", "client_name", "status", "error_code", "first_packet", "client_ip",
+    "client_port", "server_ip", "server_port",
+)  # fmt: skip
+"""Columns of a row that waits, beside its arrays."""
+NEVER_NS, END_NS = -(1 << 63), (1 << 63) - 1
+"""Times before and behind all others."""
+
+
+def in_groups(numbers: I64) -> NDArray[np.intp]:
+    """The rows in order of a number, and as they were where it is equal."""
+    _, place = factorize(numbers)
+    # NumPy sorts 16 bits in linear time.
+    narrow = place.astype(np.uint16) if len(place) and place.max() < 1 << 16 else place
+    return np.argsort(narrow, kind="stable")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Messages of one protocol: ``table`` has KEPT, ``direction``, ``flaw``, and what the rule needs as ``f.NAME``.
+
+    flow, offset, length, ts_ns, end_ns (int64), from_client, broken (bytes are missing in front, or it was found by a
+    search) and cut (not all of it was captured; bool) have an entry a row; rows are in order of time.
+    """
+
+    table: pa.Table
+    flow: I64
+    from_client: NDArray[np.bool_]
+    offset: I64
+    length: I64
+    ts_ns: I64
+    end_ns: I64
+    broken: NDArray[np.bool_]
+    cut: NDArray[np.bool_]
+    started: NDArray[np.bool_]
+    """Whether the start of the row's connection was captured."""
+
+    def __len__(self) -> int:
+        return len(self.flow)
+
+    @cached_property
+    def by_side(self) -> NDArray[np.intp]:
+        """The rows side by side of each connection, in order of the bytes."""
+        order = in_groups(self.flow * 2 + ~self.from_client)
+        keys = self.flow, ~self.from_client, self.offset
+        return order if ascend([key[order] for key in keys]) else np.lexsort(keys[::-1])
+
+    @cached_property
+    def side_ends(self) -> NDArray[np.intp]:
+        """Where the rows of each side end in ``by_side``."""
+        side = (self.flow * 2 + ~self.from_client)[self.by_side]
+        return np.flatnonzero(np.diff(side, append=-1)) + 1
+
+    @cached_property
+    def when(self) -> I64:
+        """When rows came; where bytes of a side came in another order, no row is earlier than those in front of it."""
+        by_side, ends = self.by_side, self.side_ends
+        back = np.flatnonzero(np.diff(self.ts_ns[by_side]) < 0) + 1
+        sides = np.searchsorted(ends, back, "right")
+        sides = sides[back != np.append(0, ends)[sides]]  # the first row of a side comes behind no other
+        when = self.ts_ns.copy() if len(sides) else self.ts_ns
+        for k in np.unique(sides).tolist():
+            rows = by_side[ends[k - 1] if k else 0 : ends[k]]
+            when[rows] = np.maximum.accumulate(when[rows])
+        return when
+
+    def taken(self, rows: NDArray[np.intp]) -> "Batch":
+        """Some of the rows."""
+        return Batch(self.table.take(pa.array(rows)), *(getattr(self, name)[rows] for name in _ARRAYS))
+
+    @staticmethod
+    def joined(batches: "Sequence[Batch]") -> "Batch":
+        """Several as one."""
+        if len(batches) == 1:
+            return batches[0]
+        table = unified(pa.concat_tables([b.table for b in batches], promote_options="default")).combine_chunks()
+        return Batch(table, *(np.concatenate([getattr(b, name) for b in batches]) for name in _ARRAYS))
+
+
+_ARRAYS = ("flow", "from_client", "offset", "length", "ts_ns", "end_ns", "broken", "cut", "started")
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """How far the capture was read; as it stands, to its end.
+
+    flows      connections of which a side waits for bytes, so that the other is ahead of it, and since when
+    since_ns   by server (address, port): from when on messages of its clients are still to come
+    now_ns     the time of the newest packet
+    """
+
+    flows: Mapping[int, int] = field(default_factory=dict)
+    since_ns: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    now_ns: int = END_NS
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """How connections ended: an entry each of flow, and whether its end was captured, whether the server closed behind
+    all bytes of the client, the stream offsets behind which bytes of each side hold no message (-1: none do), and the
+    time of the last packet."""
+
+    flow: I64
+    ended: NDArray[np.bool_]
+    covered: NDArray[np.bool_]
+    requests_missing_at: I64
+    replies_missing_at: I64
+    last_ns: I64
