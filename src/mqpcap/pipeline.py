@@ -425,6 +425,8 @@ class CapturePipeline(Tables):
         super().__init__(options, emit, background)
         self.capture = capture
         self.failure: CaptureError | None = None
+        self.first_ns: int | None = None
+        """The time of the first packet."""
         self.rows_of_captures = CaptureRows(capture) if "captures" in options.optional_tables else None
 
     def run(self, progress: Callable[[int], None] | None = None) -> None:
@@ -437,6 +439,8 @@ class CapturePipeline(Tables):
         any_read = False
         try:
             for window in self.capture.windows(self._window_times()):
+                if self.first_ns is None:
+                    self.first_ns = int(window.ts_ns[0])
                 if self.rows_of_captures is not None:
                     self.rows_of_captures.take(window)
                 self.take(self.messages(window), self.capture.files)

@@ -161,6 +161,8 @@ class HeldRows:
         self._words: dict[str, int] = {}
         self._begins: dict[str, int] = {}
         """When the messages of each file begin."""
+        self.first_ns = 0
+        """When the capture begins."""
         self.dropped_count = 0
         """Requests that waited for their outcome and were too many."""
 
@@ -171,12 +173,13 @@ class HeldRows:
         """Take rows of any table in."""
         if output.protocol is not None and output.fields is not None:
             self._note_files(output.rows)
-            chunk = self._wanted(Chunk(output.protocol, output.rows, output.fields))
-            if chunk.messages.num_rows:
-                (self._asking if self._wanted.by_outcome else self._parts).append(_Part(chunk))
+            found = self._wanted.sorted(Chunk(output.protocol, output.rows, output.fields), self.first_ns)
+            for chunk, parts in zip(found, (self._parts, self._asking), strict=True):
+                if chunk.messages.num_rows:
+                    parts.append(_Part(chunk))
         elif output.table == "exchanges":
             exchanges = _Exchanges(output.rows, self._words)
-            for part in self._asking or self._parts:
+            for part in (*self._asking, *self._parts):
                 part.note(exchanges)
             self._settle_asking(None)
         elif output.table == "connections" and self._asking:
@@ -187,14 +190,15 @@ class HeldRows:
         left = []
         words = {code: word for word, code in self._words.items()}
         for part in self._asking:
-            known = part.known["state"] != _NONE
-            wanted = self._wanted.wants(part.known, words)
+            ended = np.zeros(len(part), np.bool_)
+            if over is not None:
+                ended = pc.is_in(part.chunk.messages["connection_id"], over).to_numpy()
+            wanted, waits = self._wanted.told(part.chunk, part.known, words, ended, self.first_ns)
             if wanted.any():
                 self._parts.append(part.taken(np.flatnonzero(wanted)))
-            if over is not None:
-                known |= pc.is_in(part.chunk.messages["connection_id"], over).to_numpy()
-            if not known.all():
-                left.append(part.taken(np.flatnonzero(~known)) if known.any() else part)
+                self._wanted.counted(self._parts[-1].chunk)
+            if waits.any():
+                left.append(part if waits.all() else part.taken(np.flatnonzero(waits)))
         self._asking = self._bounded(left)
 
     def _bounded(self, parts: list[_Part]) -> list[_Part]:

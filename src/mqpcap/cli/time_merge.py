@@ -76,6 +76,8 @@ class Source:
             def take(output: "Output") -> None:
                 if output.table == "messages":
                     outcome.take(output.rows)
+                    assert self._pipeline is not None and self._pipeline.first_ns is not None
+                    self.held.first_ns = self._pipeline.first_ns
                 self.held.take(output)
 
             self._pipeline = (_ClockWithBytes if with_bytes else _Clock)(self.capture, options, take)

@@ -49,6 +49,11 @@ _WORDS = frozenset({"direction", "request_direction", "protocol", "dialect", "op
 _ENDS = ("direction", "src_ip", "src_port", "dst_ip", "dst_port")
 _ALIASES = {"topic": "destination", "latency": "latency_ns", "connection": "connection_id"}
 """``topic`` is what each protocol calls topic, queue, exchange or group; the field of that name is ``flymq.topic``."""
+NUMBER = "connection_number"
+"""A column of ``messages`` that some pipelines add: the connection's place among those of its capture, from 1."""
+_OF_EXCHANGES = (
+    "state", "latency_ns", "request_packet", "reply_packet", "request_ts_ns", "reply_ts_ns", "status", "error_code",
+)  # fmt: skip
 PAYLOAD = "payload"
 """What users sent, whatever a protocol calls it: its fields that ``--bodies`` acts on."""
 
@@ -80,10 +85,9 @@ def field_kind(type_: pa.DataType) -> Kind:
 def _common() -> Mapping[str, Column]:
     """Columns that messages of every protocol have."""
     places: dict[str, Place] = {}
-    for field in EXCHANGES:
-        place = Place("exchanges", (field.name,), _kind(field.name, field.type))
-        places[f"exchange.{field.name}"] = place
-        places[field.name] = place
+    for name in _OF_EXCHANGES:
+        place = Place("exchanges", (name,), _kind(name, EXCHANGES.field(name).type))
+        places[f"exchange.{name}"] = places[name] = place
     for name in ("is_request", "is_reply"):
         places[name] = Place("exchanges", (name,), Kind.TRUTH)
     for field in MESSAGES:

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import dictionary, whole
 from mqpcap.errors import QueryError
-from mqpcap.query.columns import Column, Place
-from mqpcap.query.values import Endpoint, Kind, Moment, Network, Value
+from mqpcap.query.columns import NUMBER, Column, Place
+from mqpcap.query.values import ConnectionNumber, Endpoint, Kind, Moment, Network, Value
 
 ADDRESSES = 1 << 14
 """Addresses that are remembered as numbers."""
@@ -76,6 +76,17 @@ class Condition:
             return pa.nulls(len(rows), pa.bool_()) if there else _constant(False, len(rows))
         return reduce(pc.or_kleene, found)
 
+    def words(self, rows: Rows) -> list[str]:
+        """The texts that its column has, for people who asked for another; none of numbers and bytes."""
+        place = self.column.places[0]
+        if place.kind is Kind.ENDPOINT:
+            array = _of_end(rows, place.path[0], "ip")
+        elif place.kind in (Kind.TEXT, Kind.WORD, Kind.ADDRESS) and len(place.path) == 1 and _has(rows, place):
+            array = _loaded(place, rows)
+        else:
+            return []
+        return [str(word) for word in array.unique().to_pylist() if word is not None and not isinstance(word, list)]
+
     @property
     def _asks_values(self) -> bool:
         return self.relation != "exists" and not (self.relation == "is" and Kind.TRUTH not in self.column.kinds)
@@ -99,6 +110,9 @@ class Condition:
         for value in self.values[place.kind]:
             if isinstance(value, int):
                 one = pc.equal(whole(rows.messages["connection_id"]), pa.scalar(value, pa.int64()))
+            elif isinstance(value, ConnectionNumber):
+                there = NUMBER in rows.messages.column_names
+                one = pc.equal(whole(rows.messages[NUMBER]), value.number) if there else _constant(False, len(rows))
             else:
                 assert isinstance(value, Endpoint)
                 ends = (place.path[0],) if place.kind is Kind.ENDPOINT else ("src", "dst")

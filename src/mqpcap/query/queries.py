@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import true
 from mqpcap.errors import QueryError
 from mqpcap.query import evaluation, grammar
-from mqpcap.query.columns import Column, column
+from mqpcap.query.columns import Column, bodies, column
 from mqpcap.query.evaluation import All, Any, Bound, Condition, Inverse, Rows, checked_pattern
 from mqpcap.query.grammar import And, Not, Or, Test, Tree
 from mqpcap.query.values import Kind, Moment, Value, value
@@ -46,12 +46,12 @@ class Query:
 
     def __and__(self, other: "Query") -> "Query":
         """Both."""
-        return Query(All((*self.parts, *other.parts)))
+        return Query(All(tuple(part.bound for part in (*self.parts, *other.parts))))
 
     @property
-    def parts(self) -> tuple[Bound, ...]:
-        """Conditions all of which must be true."""
-        return self.bound.parts if isinstance(self.bound, All) else (self.bound,)
+    def parts(self) -> "tuple[Query, ...]":
+        """Filters all of which must be true."""
+        return tuple(map(Query, self.bound.parts)) if isinstance(self.bound, All) else (self,)
 
     @property
     def conditions(self) -> Iterator[Condition]:
@@ -74,12 +74,22 @@ class Query:
                     fields.setdefault(place.table, set()).add(place.path[0])
         return Needs(frozenset(messages), {name: frozenset(some) for name, some in fields.items()}, exchanges)
 
+    @property
+    def asks_bodies(self) -> bool:
+        """Whether it looks at what users sent."""
+        return any(
+            (place.path, place.kind) in bodies(place.table)
+            for condition in self.conditions
+            for place in condition.column.places
+            if place.table not in ("messages", "exchanges")
+        )
+
     @cached_property
     def protocols(self) -> frozenset[str] | None:
         """The protocols whose messages it can be true of, None for all."""
         found: frozenset[str] | None = None
         for part in self.parts:
-            some = _protocols(part)
+            some = _protocols(part.bound)
             if some is not None:
                 found = some if found is None else found & some
         return found

@@ -12,6 +12,7 @@ from mqpcap.errors import QueryError
 
 MAX_INT64 = (1 << 63) - 1
 SECOND_NS = 1_000_000_000
+DAY_NS = 86_400 * SECOND_NS
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -71,7 +72,14 @@ class Endpoint:
     port: int | None = None
 
 
-Value = str | bytes | int | bool | Moment | Network | Endpoint
+@dataclass(frozen=True, slots=True)
+class ConnectionNumber:
+    """A connection's place among those of its capture, by their first packets, from 1: ``c7``."""
+
+    number: int
+
+
+Value = str | bytes | int | bool | Moment | Network | Endpoint | ConnectionNumber
 
 
 def duration_ns(word: str) -> int:
@@ -173,13 +181,15 @@ def endpoint(word: str) -> Endpoint:
     return Endpoint(network(found[1]) if found[1] else None, int(found[2]))
 
 
-def _connection(word: str) -> int | Endpoint:
-    if re.fullmatch(r"-?\d{1,19}", word, re.ASCII):
+def _connection(word: str) -> int | Endpoint | ConnectionNumber:
+    if re.fullmatch(r"\d{1,19}", word, re.ASCII) and int(word) <= MAX_INT64:
         return int(word)
+    if re.fullmatch(r"c\d{1,18}", word, re.ASCII):
+        return ConnectionNumber(int(word[1:]))
     try:
         return endpoint(word)
     except QueryError:
-        raise QueryError(f"{word!r} is neither a connection_id nor IP:PORT") from None
+        raise QueryError(f"{word!r} is no connection; say c7, IP:PORT or a connection_id") from None
 
 
 def _truth(word: str) -> bool:
