@@ -35,6 +35,7 @@ from mqpcap.tables.schemas import TABLES
 from mqpcap.tcp.chunks import StreamRanges
 from mqpcap.tcp.flow_records import NONE
 from mqpcap.tcp.headers import Dissector, Segments
+from mqpcap.tcp.muting import ConnectionTest, Muted, wanted_flows
 from mqpcap.tcp.reassembly import MAX_BYTES, Reassembler
 
 LOOKAHEAD_MESSAGES = 256
@@ -67,6 +68,8 @@ class Options:
     """(k, n): only the k-th of n shares of the connections is read, told by a hash of their endpoints."""
     servers: frozenset[Told] = frozenset()
     """Servers known from other shares of the same capture, for connections recognised by them."""
+    connections: ConnectionTest | None = None
+    """Which connections have rows, None for all: the others are read only for what they tell of these."""
     optional_tables: frozenset[str] = OPTIONAL_TABLES
     """Which of OPTIONAL_TABLES are made."""
 
@@ -100,6 +103,7 @@ class Pipeline:
         self.framer = Framer(self.protocols, options.decode_as, options.servers)
         self.readers: dict[str, Reader] = {}
         self.counts: dict[str, int] = {}
+        self._muted = Muted()
         self.shared: dict[str, SharedFacts] = {}
         """By protocol, what its connections tell each other."""
         self._waiting: dict[str, dict[int, list[Frames]]] = {}
@@ -115,11 +119,32 @@ class Pipeline:
         chunks = self.assembler.feed(self._segments(segments))
         found, consumed, wanted = self.framer.feed(chunks, self.assembler.flows)
         self.assembler.keep(chunks, consumed, wanted)
+        self._mute(chunks.flow)
         yield from self._read(found)
 
     def _segments(self, segments: Segments) -> Segments:
         """The segments that are read."""
-        return shared(segments, *self.options.share)
+        segments = shared(segments, *self.options.share)
+        if self.options.connections is None:
+            return segments
+        rows = self._muted.left(segments, self.options.connections)
+        return segments if len(rows) == len(segments.key) else taken(segments, rows)
+
+    def _mute(self, flows: NDArray[np.int64]) -> None:
+        """Leave connections out that are not wanted and have told what they can."""
+        if self.options.connections is None or not len(flows):
+            return
+        numbers = np.array([f for f in np.unique(flows).tolist() if self._has_told(f)], np.int64)
+        of = self.assembler.flows.columns(numbers)
+        unwanted = numbers[~wanted_flows(self.options.connections, of)]
+        if len(unwanted):
+            self._muted.add(self.assembler.flows.columns(unwanted))
+
+    def _has_told(self, flow: int) -> bool:
+        """Whether nothing that comes of a connection can say anything of another."""
+        state = self.framer.talks[flow]
+        rule = None if state.protocol is None else state.protocol.evidence
+        return state.decided and (rule is None or not rule.tells or self.evidence(flow).is_fixed)
 
     def last_messages(self) -> Iterator[tuple[Frames, Records]]:
         """What was still open at the end of the input."""
@@ -154,7 +179,11 @@ class Pipeline:
 
     def _wanted(self, frames: Frames) -> Frames:
         """The messages that are read: all, unless a face says otherwise."""
-        return frames
+        if self.options.connections is None:
+            return frames
+        flows, place = factorize(frames.flow)
+        wanted = wanted_flows(self.options.connections, self.assembler.flows.columns(flows))
+        return frames if wanted.all() else taken_frames(frames, np.flatnonzero(wanted[place]))
 
     def _decoded(self, protocol: MessageQueue, frames: Frames) -> Iterator[tuple[Frames, Records]]:
         reader = self.reader(protocol)

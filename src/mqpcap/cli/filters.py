@@ -9,8 +9,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.cli.console import plural
+from mqpcap.cli.lines import endpoint
 from mqpcap.query import Query, Rows
 from mqpcap.tables.messages import Chunk
+from mqpcap.tcp.muting import ConnectionTest
 
 NONE = -(1 << 63)
 """No number, in arrays of what is known of exchanges."""
@@ -35,6 +37,16 @@ class Tally:
     _met: dict[int, int] = field(default_factory=dict)
     """By its place in the filter, how many messages a condition may be true of."""
     _words: dict[int, set[str]] = field(default_factory=dict)
+    _ends: dict[str, set[str]] = field(default_factory=dict)
+
+    def look_at_connections(self, rows: pa.Table) -> None:
+        """Take rows of ``connections``: of those that cannot be wanted no message is looked at."""
+        if self.match_count or self.query.connections is None:
+            return
+        ours = rows.filter(pc.is_valid(rows["protocol"]))
+        for end in ("client", "server"):
+            both = (ours[f"{end}_{what}"].to_pylist() for what in ("ip", "port"))
+            self._ends.setdefault(end, set()).update(map(endpoint, *both))
 
     def look(self, rows: Rows, first_ns: int) -> None:
         """Take messages that are looked at."""
@@ -51,16 +63,22 @@ class Tally:
     @property
     def note(self) -> str | None:
         """What to say where nothing matches."""
-        if self.match_count or not self.message_count:
+        if self.match_count:
             return None
+        if not self.message_count:
+            ends = [f"{end}s {_listed(sorted(words))}" for end, words in self._ends.items() if words]
+            return f"no connection matches; here are {', '.join(ends)}" if ends else None
         said = f"0 of {plural(self.message_count, 'message')} match"
         for i, part in enumerate(self.query.parts):
             words = sorted(self._words.get(i, ()))
             if not self._met.get(i) and words:
                 name = next(part.conditions).column.name
-                more = ", ..." if len(words) > MOST_WORDS else ""
-                return f"{said}; {_PLURALS.get(name, name)} here: {', '.join(words[:MOST_WORDS])}{more}"
+                return f"{said}; {_PLURALS.get(name, name)} here: {_listed(words)}"
         return said
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join([*words[:MOST_WORDS], *(["..."] if len(words) > MOST_WORDS else [])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +90,10 @@ class Filter:
     columns: Mapping[str, tuple[str, ...]] | None = None
     left_out: Sequence[str] = ()
     tally: Tally | None = None
+
+    def connections(self, strict: bool) -> ConnectionTest | None:
+        """Which connections can have rows that are wanted, None for all; ``strict`` asks for the flaws of all."""
+        return None if self.query is None or strict else self.query.connections
 
     def sorted(self, chunk: Chunk, first_ns: int) -> tuple[Chunk, Chunk]:
         """The rows that are wanted, and those of which their exchange will tell."""

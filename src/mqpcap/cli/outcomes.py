@@ -182,8 +182,11 @@ class HeldRows:
             for part in (*self._asking, *self._parts):
                 part.note(exchanges)
             self._settle_asking(None)
-        elif output.table == "connections" and self._asking:
-            self._settle_asking(output.rows["connection_id"].combine_chunks())
+        elif output.table == "connections":
+            if self._wanted.tally is not None:
+                self._wanted.tally.look_at_connections(output.rows)
+            if self._asking:
+                self._settle_asking(output.rows["connection_id"].combine_chunks())
 
     def _settle_asking(self, over: pa.Array | None) -> None:
         """Sort out requests of which the outcome is known now; others of connections that are ``over`` have none."""

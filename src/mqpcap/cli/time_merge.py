@@ -9,6 +9,7 @@ import heapq
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -103,7 +104,8 @@ class TimeMerge:
         self._sources = [Source(i, capture, wanted, begin_ns) for i, (capture, begin_ns) in pairs]
         self._outcome, self._write, self._with_bytes = outcome, write, with_bytes
         jobs = max(1, min(len(captures), outcome.choices.core_count))
-        self._options = outcome.choices.dissection(jobs, only=frozenset({"exchanges"}))
+        options = outcome.choices.dissection(jobs, only=frozenset({"exchanges"}))
+        self._options = replace(options, connections=wanted.connections(outcome.choices.strict))
         for source in self._sources:
             source.capture.on_idle = partial(self._idle, source)
 

@@ -12,7 +12,7 @@ from mqpcap.cli.options import duration_ns, protocol_names
 from mqpcap.errors import QueryError
 
 if TYPE_CHECKING:
-    from mqpcap.query import Moment, Query, Test
+    from mqpcap.query import Comparison, Moment, Query
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -108,9 +108,9 @@ class _named:
             raise Misuse(f"{self._option}: {str(error).removeprefix(f'{self._option[2:]}: ')}") from None
 
 
-def _tests(given: dict[str, Any], utc: bool) -> "Iterator[tuple[str, Test | str]]":
+def _tests(given: dict[str, Any], utc: bool) -> "Iterator[tuple[str, Comparison | str]]":
     """What each option asks for."""
-    from mqpcap.query import Test
+    from mqpcap.query import Comparison
 
     for name, option, column in (
         ("only_protocol", "--protocol", "protocol"),
@@ -120,34 +120,34 @@ def _tests(given: dict[str, Any], utc: bool) -> "Iterator[tuple[str, Test | str]
         ("only_connection", "--connection", "connection"),
     ):
         if given[name]:
-            yield option, Test(column, "in", given[name])
+            yield option, Comparison(column, "in", given[name])
     if given["only_status"]:
-        yield "--status", Test("status", "==", (given["only_status"],))
+        yield "--status", Comparison("status", "==", (given["only_status"],))
     if given["only_topic"]:
         yield "--topic", _any_glob("topic", given["only_topic"])
     if given["grep"]:
-        yield "--grep", Test("payload", "matches", ("|".join(map(re.escape, given["grep"])),))
+        yield "--grep", Comparison("payload", "matches", ("|".join(map(re.escape, given["grep"])),))
     for option, relation, moment in _times(given, utc):
-        yield option, Test("ts", relation, (moment,))
+        yield option, Comparison("ts", relation, (moment,))
     if given["only_flawed"]:
-        yield "--flawed", Test("flaw", "exists")
+        yield "--flawed", Comparison("flaw", "exists")
     if given["only_unanswered"] or given["slower_than_ns"] is not None:
-        yield "--slower-than", Test("is_request", "is")
+        yield "--slower-than", Comparison("is_request", "is")
     if given["only_unanswered"]:
-        yield "--unanswered", Test("state", "==", ("unanswered",))
+        yield "--unanswered", Comparison("state", "==", ("unanswered",))
     if given["slower_than_ns"] is not None:
-        yield "--slower-than", Test("latency", ">", (f"{given['slower_than_ns']}ns",))
+        yield "--slower-than", Comparison("latency", ">", (f"{given['slower_than_ns']}ns",))
     if given["filter_text"] is not None:
         yield "-Y", given["filter_text"]
 
 
-def _any_glob(column: str, globs: tuple[str, ...]) -> "Test":
-    from mqpcap.query import Test
+def _any_glob(column: str, globs: tuple[str, ...]) -> "Comparison":
+    from mqpcap.query import Comparison
 
     if not any(sign in glob for glob in globs for sign in "*?"):
-        return Test(column, "in", globs)
+        return Comparison(column, "in", globs)
     patterns = ("".join({"*": ".*", "?": "."}.get(c, re.escape(c)) for c in glob) for glob in globs)
-    return Test(column, "matches", (f"(?s)^(?:{'|'.join(patterns)})$",))
+    return Comparison(column, "matches", (f"(?s)^(?:{'|'.join(patterns)})$",))
 
 
 def _times(given: dict[str, Any], utc: bool) -> "Iterator[tuple[str, str, Moment]]":

@@ -8,10 +8,22 @@ needs and, batch by batch, which rows it selects. README.md beside this file say
 from mqpcap.query.columns import names
 from mqpcap.query.evaluation import Rows
 from mqpcap.query.exchange_rows import exchanges_of
-from mqpcap.query.grammar import And, Not, Or, Test, Tree
+from mqpcap.query.grammar import And, Comparison, Not, Or, Tree
 from mqpcap.query.queries import Needs, Query, of_tree, query
 from mqpcap.query.values import Moment
 
 __all__ = [
-    "And", "Moment", "Needs", "Not", "Or", "Query", "Rows", "Test", "Tree", "exchanges_of", "names", "of_tree", "query",
+    "And",
+    "Comparison",
+    "Moment",
+    "Needs",
+    "Not",
+    "Or",
+    "Query",
+    "Rows",
+    "Tree",
+    "exchanges_of",
+    "names",
+    "of_tree",
+    "query",
 ]  # fmt: skip

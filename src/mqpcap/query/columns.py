@@ -160,7 +160,9 @@ def column(name: str) -> Column:
     found = _common().get(name) or _fields().get(name)
     if found is not None:
         return found
-    near = get_close_matches(name.lower(), names(), 3, 0.6)
+    table, _, rest = name.lower().rpartition(".")
+    inside = [known.removeprefix(f"{table}.") for known in names() if table and known.startswith(f"{table}.")]
+    near = [f"{table}.{x}" for x in get_close_matches(rest, inside, 3)] or get_close_matches(name.lower(), names(), 3)
     hint = (
         f"; did you mean {' or '.join(near)}?" if near else "; names are columns of messages and exchanges, and fields"
     )

@@ -32,7 +32,7 @@ _WORDS = {"&&": "and", "||": "or", "!": "not"}
 
 
 @dataclass(frozen=True, slots=True)
-class Test:
+class Comparison:
     """A column compared with values as written; the relation ``is`` asks for its truth, or that it is there."""
 
     name: str
@@ -61,15 +61,15 @@ class Or:
     parts: "tuple[Tree, ...]"
 
 
-Tree: TypeAlias = "Test | Not | And | Or"
+Tree: TypeAlias = "Comparison | Not | And | Or"
 
 
 def parsed(text: str) -> Tree:
     """The tree of a filter; raises QueryError, which says where it went wrong.
 
     >>> parsed('op == "PUBLISH" and not topic in (a, b)')  # doctest: +NORMALIZE_WHITESPACE
-    And(parts=(Test(name='op', relation='==', values=('PUBLISH',)),
-               Not(part=Test(name='topic', relation='in', values=('a', 'b')))))
+    And(parts=(Comparison(name='op', relation='==', values=('PUBLISH',)),
+               Not(part=Comparison(name='topic', relation='in', values=('a', 'b')))))
     """
     if len(text) > MAX_CHARACTERS:
         raise QueryError(f"a filter of {len(text):,} characters; the most are {MAX_CHARACTERS:,}")
@@ -152,23 +152,23 @@ class _Parser:
         name = self.token
         self._next()
         if relation := self._take(*RELATIONS):
-            return Test(name, relation, (self._value(),))
+            return Comparison(name, relation, (self._value(),))
         if self._take("in"):
-            return Test(name, "in", self._values())
+            return Comparison(name, "in", self._values())
         if self._take("exists"):
-            return Test(name, "exists")
+            return Comparison(name, "exists")
         if self._take("is"):
             there = self._take("not") is not None
             if not self._take("null"):
                 self.fail("'null' or 'not null'")
-            return Test(name, "exists") if there else Not(Test(name, "exists"))
+            return Comparison(name, "exists") if there else Not(Comparison(name, "exists"))
         if self._take("not"):
             if not self._take("in"):
                 self.fail("'in'")
-            return Not(Test(name, "in", self._values()))
+            return Not(Comparison(name, "in", self._values()))
         if self._is("="):
             self.fail("'=='")
-        return Test(name, "is")
+        return Comparison(name, "is")
 
     def _values(self) -> tuple[str, ...]:
         if not self._take("("):

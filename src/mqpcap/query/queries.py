@@ -14,8 +14,10 @@ from mqpcap.errors import QueryError
 from mqpcap.query import evaluation, grammar
 from mqpcap.query.columns import Column, bodies, column
 from mqpcap.query.evaluation import All, Any, Bound, Condition, Inverse, Rows, checked_pattern
-from mqpcap.query.grammar import And, Not, Or, Test, Tree
+from mqpcap.query.grammar import And, Comparison, Not, Or, Tree
+from mqpcap.query.preselection import preselection
 from mqpcap.query.values import Kind, Moment, Value, value
+from mqpcap.tcp.muting import ConnectionTest
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,12 @@ class Query:
         return Needs(frozenset(messages), {name: frozenset(some) for name, some in fields.items()}, exchanges)
 
     @property
+    def connections(self) -> ConnectionTest | None:
+        """Which connections it can be true of, for ``Options.connections``; None for all."""
+        found = preselection(self.bound)
+        return found.connections if found is not None and found.tests else None
+
+    @property
     def asks_bodies(self) -> bool:
         """Whether it looks at what users sent."""
         return any(
@@ -111,7 +119,7 @@ def of_tree(tree: Tree, utc: bool = False) -> Query:
 
 def _bound(tree: Tree, utc: bool) -> Bound:
     match tree:
-        case Test():
+        case Comparison():
             return _condition(tree, utc)
         case Not():
             return Inverse(_bound(tree.part, utc))
@@ -123,7 +131,7 @@ def _bound(tree: Tree, utc: bool) -> Bound:
             assert_never(tree)
 
 
-def _condition(test: Test, utc: bool) -> Condition:
+def _condition(test: Comparison, utc: bool) -> Condition:
     found = column(test.name)
     if test.relation in ("is", "exists"):
         return Condition(found, test.relation, {})

@@ -227,6 +227,7 @@ class EvidenceRule:
     select_layout   the layout that reads the rows of a layout on this connection
     layouts   layouts (as the framing names them) whose rows are evidence, None for all
     is_final  whether ``select_layout`` and ``resolve`` will say the same of every later state
+    tells     whether ``observe`` tells other connections something (``Seen.shared``)
     """
 
     ops: frozenset[int] | None
@@ -235,6 +236,7 @@ class EvidenceRule:
     select_layout: Callable[[Evidence, str], str] | None = None
     layouts: frozenset[str] | None = None
     is_final: Callable[[Evidence], bool] = lambda connection: False
+    tells: bool = False
 
 
 @dataclass(frozen=True, slots=True)
