@@ -60,6 +60,18 @@ class Tally:
             if not self._met[i] and len(words) < MAX_WORDS:
                 words.update(next(part.conditions).words(rows))
 
+    def added(self, other: "Tally") -> "Tally":
+        """Both."""
+        self.message_count += other.message_count
+        self.match_count += other.match_count
+        for i, count in other._met.items():
+            self._met[i] = self._met.get(i, 0) + count
+        for i, words in other._words.items():
+            self._words.setdefault(i, set()).update(words)
+        for end, words in other._ends.items():
+            self._ends.setdefault(end, set()).update(words)
+        return self
+
     @property
     def note(self) -> str | None:
         """What to say where nothing matches."""
