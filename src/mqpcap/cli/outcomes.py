@@ -49,6 +49,8 @@ class Exchange(NamedTuple):
     file: str | None
     status: str | None
     error_code: int | None
+    offset: int | None = None
+    """Where the other message begins."""
 
 
 class Row(NamedTuple):
@@ -89,7 +91,8 @@ class _Exchanges:
         self.sides = []
         for one, other, server in (("request", "reply", from_server), ("reply", "request", ~from_server)):
             there = np.flatnonzero(numbers[f"{one}_offset"] != _NONE)
-            columns = both | {"packet": numbers[f"{other}_packet"], "packet_ts_ns": numbers[f"{other}_ts_ns"]}
+            columns = both | {name: numbers[f"{other}_{name}"] for name in ("packet", "offset")}
+            columns["packet_ts_ns"] = numbers[f"{other}_ts_ns"]
             keys = _keys(ids, numbers[f"{one}_offset"], server)[there]
             self.sides.append((keys, one == "request", {name: values[there] for name, values in columns.items()}))
 
@@ -111,7 +114,7 @@ def _keys(connection_id: I64, offset: I64, from_server: NDArray[np.bool_]) -> I6
 class _Part:
     """Rows of one protocol in order of time, with what is known of their exchanges."""
 
-    _COLUMNS = ("is_request", "state", "latency_ns", "packet", "packet_ts_ns", "status", "error_code")
+    _COLUMNS = ("is_request", "state", "latency_ns", "packet", "packet_ts_ns", "status", "error_code", "offset")
 
     def __init__(self, chunk: Chunk) -> None:
         ts_ns = chunk.messages["ts_ns"].to_numpy()
@@ -255,7 +258,7 @@ class HeldRows:
                 yield Row(self._number, protocol, message, values, exchange)
 
     def _exchange(self, message: Mapping[str, object], known: Sequence[int], words: Mapping[int, str]) -> Exchange:
-        is_request, state, latency_ns, packet, packet_ts_ns, status, error_code = known
+        is_request, state, latency_ns, packet, packet_ts_ns, status, error_code, offset = known
         file = None
         if self._begins and packet != _NONE:
             file = max(
@@ -264,7 +267,7 @@ class HeldRows:
             file = None if file == message["capture_file"] else file
         return Exchange(
             bool(is_request), words[state], _number(latency_ns), _number(packet), file, words.get(status),
-            _number(error_code),
+            _number(error_code), _number(offset),
         )  # fmt: skip
 
 

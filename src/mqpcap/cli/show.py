@@ -62,7 +62,7 @@ def show(
     only = Filter(wanted, None if whole else _Bodies(), left_out, tally)
     captures = found(inputs, outcome).captures
     told_of_speed(outcome)
-    lines = _json_lines if as_json else _Lines(outcome, utc, verbose, as_hex)
+    lines = json_lines if as_json else _Lines(outcome, utc, verbose, as_hex)
     # Rows and a bar on one terminal would run into each other.
     with metered(size_bytes(captures), choices.quiet or sys.stdout.isatty()) as meter, suppress(_Enough):
         writer = _Writer(lines, count)
@@ -96,7 +96,7 @@ class _Writer:
             raise _Enough
 
 
-def _json_lines(row: "Row") -> Iterator[str]:
+def json_lines(row: "Row") -> Iterator[str]:
     """The message as one JSON object: its columns, the fields that they do not say, and its exchange."""
     from mqpcap.tables.json_lines import json_object, json_text
     from mqpcap.tables.schemas import KEYS
