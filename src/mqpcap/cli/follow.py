@@ -3,20 +3,20 @@
 import shutil
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import click
 
-from mqpcap.cli.console import coloured, metered, plural, shown
+from mqpcap.cli.console import Meter, coloured, metered, plural, shown
 from mqpcap.cli.options import Choices, common, utc_option
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
 from mqpcap.cli.wanted import filter_options
 
 if TYPE_CHECKING:
     from mqpcap.capture import Capture
-    from mqpcap.cli.chosen import Chosen
+    from mqpcap.cli.chosen import Choice, Chosen
     from mqpcap.cli.outcomes import Row
     from mqpcap.query import Query
 
@@ -44,7 +44,7 @@ def follow(capture: str, raw: str | None, as_json: bool, utc: bool, wanted: "Que
     The connection is named by --connection, or is the only one of which a filter selects messages. The capture is read
     twice.
     """
-    from mqpcap.cli.chosen import chosen, listed
+    from mqpcap.cli.chosen import Choice, read_again
     from mqpcap.errors import MqpcapError
 
     if raw is not None and as_json:
@@ -54,15 +54,15 @@ def follow(capture: str, raw: str | None, as_json: bool, utc: bool, wanted: "Que
     outcome = Outcome(choices)
     captures = found((capture,), outcome).captures
     told_of_speed(outcome)
+    read_again(captures)
     with metered(size_bytes(captures), choices.quiet) as meter:
-        connections, tally = chosen(captures, wanted, outcome, meter)
-    if not connections:
-        if captures and not outcome.unreadable:
-            raise MqpcapError(f"no connection to follow: {tally.note or 'none matches'}")
+        sought = [Choice(recording, wanted) for recording in captures]
+        all_found = [(search.capture, one) for search in sought for one in search.run(outcome, meter)]
+    if len(all_found) != 1:
+        if sought and not outcome.unreadable:
+            raise MqpcapError(_why_not(sought, [one for _, one in all_found]))
         finish(outcome)
-    if len(connections) > 1:
-        raise MqpcapError(f"{len(connections):,} connections match; follow one of {listed(connections)}")
-    ((recording, one),) = connections
+    ((recording, one),) = all_found
     outcome.notes.clear()  # those of the second reading are the same
     with metered(size_bytes([recording]), choices.quiet or sys.stdout.isatty()) as meter:
         if raw is not None:
@@ -74,7 +74,18 @@ def follow(capture: str, raw: str | None, as_json: bool, utc: bool, wanted: "Que
     finish(outcome)
 
 
-def _converse(capture: "Capture", one: "Chosen", as_json: bool, utc: bool, outcome: Outcome, meter: "object") -> None:
+def _why_not(sought: "Sequence[Choice]", all_found: "Sequence[Chosen]") -> str:
+    """Why there is no one connection to follow."""
+    from mqpcap.cli.chosen import listed
+
+    if all_found:
+        return f"{len(all_found):,} connections match; say which with --connection: {listed(all_found)}"
+    notes = [search.tally.note for search in sought if search.tally.note is not None]
+    count = sum(search.connection_count for search in sought)
+    return f"none of {plural(count, 'connection')} matches" + (f": {notes[0]}" if notes else "")
+
+
+def _converse(capture: "Capture", one: "Chosen", as_json: bool, utc: bool, outcome: Outcome, meter: Meter) -> None:
     from mqpcap.cli.filters import Filter
     from mqpcap.cli.show import json_lines
     from mqpcap.cli.time_merge import TimeMerge
@@ -85,12 +96,12 @@ def _converse(capture: "Capture", one: "Chosen", as_json: bool, utc: bool, outco
             for row in rows:
                 sys.stdout.write("".join(f"{line}\n" for line in json_lines(row)))
 
-        TimeMerge([capture], Filter(one.query()), outcome, write, False).run(meter)  # type: ignore[arg-type]
+        TimeMerge([capture], Filter(one.query()), outcome, write, False).run(meter)
         return
     talk = Conversation(one, utc)
     for line in talk.head():
         sys.stdout.write(f"{line}\n")
-    TimeMerge([capture], Filter(one.query()), outcome, talk, False).run(meter)  # type: ignore[arg-type]
+    TimeMerge([capture], Filter(one.query()), outcome, talk, False).run(meter)
     talk.finish()
 
 
@@ -121,7 +132,8 @@ class Conversation:
         row = self._one.row
         begin, end = (int(str(row[name])) for name in ("first_ts_ns", "last_ts_ns"))
         counts = [plural(int(str(row[f"messages_{d}"])), "message") for d in ("c2s", "s2c")]
-        yield self._paint("bold", f"{self._one.ends}  {row['protocol'] or 'no protocol that is known here'}")
+        spoken = row["protocol"] or ("encrypted (TLS)" if row["tls"] is not None else "no protocol that is known here")
+        yield self._paint("bold", f"{self._one.end('client')} -> {self._one.end('server')}  {spoken}")
         said = f"{counts[0]} from the client, {counts[1]} from the server"
         yield f"c{self._one.number}, connection {self._one.id}; {said}"
         yield f"{clock(begin, self._utc, True)} to {clock(end, self._utc, True)}, {_ENDS[str(row['end_state'])]}"

@@ -23,7 +23,7 @@ def write_raw(capture: Capture, one: Chosen, direction: str, outcome: Outcome, m
     """Write the bytes of a side to stdout, in order; what was never captured is left out and told."""
     shows = _Shows(capture, one, direction, outcome, meter)
     missing = hidden_count = at = 0
-    for run in Streams(capture, [one]).runs():
+    for run in Streams(capture, [one], meter).runs():
         if run.direction != direction:
             continue
         missing += run.offset - at

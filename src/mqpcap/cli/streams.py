@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from mqpcap.capture import Capture, Window
 from mqpcap.cli.chosen import Chosen
+from mqpcap.cli.console import Meter
 from mqpcap.pipeline import taken
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.headers import Dissector, Segments, endpoints, keys_of
@@ -34,8 +35,8 @@ class Run:
 class Streams:
     """The connections of one capture that are asked for."""
 
-    def __init__(self, capture: Capture, connections: Sequence[Chosen]) -> None:
-        self._capture = capture
+    def __init__(self, capture: Capture, connections: Sequence[Chosen], meter: Meter) -> None:
+        self._capture, self._meter = capture, meter
         self._clients = {one.id: (one.row["client_ip"], one.row["client_port"]) for one in connections}
         self._keys = keys(connections)
         self._assembler = Reassembler()
@@ -45,6 +46,7 @@ class Streams:
         dissector = Dissector()
         for window in self._capture.windows():
             yield from self._runs(self._assembler.feed(self._some(dissector, window)))
+            self._meter(int(window.caplen.sum()))
         yield from self._runs(self._assembler.finish())
 
     def _some(self, dissector: Dissector, window: Window) -> Segments:
