@@ -2,6 +2,8 @@
 
 import io
 import os
+import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -234,3 +236,14 @@ def test_captures_are_merged_in_order_of_time(tmp_path: Path) -> None:
     shown = run("show", "-q", "-u", *inputs).stdout
     again = run("show", "-q", "-u", tmp_path / "out.pcapng").stdout
     assert [line.split()[0] for line in again.splitlines()] == [line.split()[0] for line in shown.splitlines()]
+
+
+def test_the_example_of_the_help_runs(tmp_path: Path) -> None:
+    (tmp_path / "pcaps").symlink_to(ROOT / "pcaps")
+    example = re.search(r"Example: mqpcap (.+?)\s*\Z", run("extract", "--help").stdout, re.DOTALL)
+    assert example is not None
+
+    result = run(*shlex.split(example[1]), cwd=tmp_path)
+
+    assert result.exit_code == 0
+    assert (tmp_path / "slow.pcapng").stat().st_size > 1000

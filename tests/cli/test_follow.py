@@ -31,7 +31,8 @@ def test_requests_in_one_packet_have_each_its_own_reply() -> None:
 
     here = [line.split("Z  ", 1)[1] for line in said if re.search(r"#21[03] ", line) and " => " not in line]
 
-    assert [re.sub(r"  (in .*|)$", "", line) for line in here] == [
+    begin = here.index("#210    -> PING  id=2")
+    assert [re.sub(r"  in .*$", "", line) for line in here[begin:]] == [
         "#210    -> PING  id=2",
         "#213    <- PONG  id=2  ok",
         '#210    -> PUBLISH  ""  id=4  0 B',

@@ -90,7 +90,7 @@ class Tally:
 
 
 def _listed(words: Sequence[str]) -> str:
-    return ", ".join([*words[:MOST_WORDS], *(["..."] if len(words) > MOST_WORDS else [])])
+    return ", ".join([*(word or '""' for word in words[:MOST_WORDS]), *(["..."] if len(words) > MOST_WORDS else [])])
 
 
 @dataclass(frozen=True, slots=True)

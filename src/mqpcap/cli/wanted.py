@@ -80,7 +80,7 @@ def filter_options(command: Callable[P, R]) -> Callable[..., R]:
 def _query(given: dict[str, Any], utc: bool, bodies_are_whole: bool) -> "Query | None":
     if given["only_unanswered"] and given["slower_than_ns"] is not None:
         raise click.UsageError("--unanswered and --slower-than exclude each other: no answer, no latency")
-    if not any(value for name, value in given.items() if name != "slower_than_ns") and given["slower_than_ns"] is None:
+    if all(value is None or value is False or value == () for value in given.values()):
         return None
     from mqpcap.query import of_tree, query
 
