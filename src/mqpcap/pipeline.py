@@ -50,6 +50,8 @@ CLOSED_SHARE = 8
 """Connections that closed leave when all that are in memory take more than one part in this of it."""
 OPEN_SHARE = 2
 """The longest silent of those that did not close leave, too, when they take more than one part in this."""
+DISORDER_NS = 1_000_000_000
+"""Reading ends so much behind the time from which on nothing is wanted: packets may be out of order."""
 RECORD_BYTES = 16
 """What a packet takes in a file beside its bytes: pcap's header of a record."""
 OPTIONAL_TABLES = frozenset({"exchanges", "deliveries", "captures"})
@@ -70,6 +72,9 @@ class Options:
     """Servers known from other shares of the same capture, for connections recognised by them."""
     connections: ConnectionTest | None = None
     """Which connections have rows, None for all: the others are read only for what they tell of these."""
+    until: Callable[[int], int | None] | None = None
+    """Given the time of the first packet, from when on no message that begins is wanted. Reading ends when all that
+    began before are complete; replies to them may not have been read."""
     optional_tables: frozenset[str] = OPTIONAL_TABLES
     """Which of OPTIONAL_TABLES are made."""
 
@@ -478,12 +483,32 @@ class CapturePipeline(Tables):
                 if progress is not None:
                     progress(int(window.caplen.sum()) + RECORD_BYTES * len(window.caplen))
                 yield
+                if self._is_enough(int(window.ts_ns.min())):
+                    break
         except CaptureError as error:
             if not any_read:
                 raise
             self.failure = error
         self._finish()
         yield
+
+    def _is_enough(self, now_ns: int) -> bool:
+        """Whether nothing that is wanted can follow; ``now_ns``: the time of packets."""
+        until_ns = None if self.options.until is None else self.options.until(self.first_ns or 0)
+        return until_ns is not None and now_ns > until_ns + DISORDER_NS and not self._open_before(until_ns)
+
+    def _open_before(self, time_ns: int) -> bool:
+        """Whether a message that began before a time may still come."""
+        late = {flow for flow, since_ns in self.behind().items() if since_ns < time_ns}
+        late |= {f for waiting in self._waiting.values() for f, parts in waiting.items() if parts[0].ts_ns[0] < time_ns}
+        late |= {flow for flow, state in self.framer.talks.items() if not state.decided}
+        if not late:
+            return False
+        of = self.assembler.flows.columns(np.array(sorted(late), np.int64))
+        begun = of.first_ts_ns < time_ns
+        if self.options.connections is not None:
+            begun &= wanted_flows(self.options.connections, of)
+        return bool(begun.any())
 
     def _window_times(self) -> int:
         """How many times as large as usual windows are."""

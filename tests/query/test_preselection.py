@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from mqpcap import pipeline
 from mqpcap.capture import Capture, captures, windows
 from mqpcap.pipeline import CapturePipeline, Options, Output
 from mqpcap.query import Query, Rows, exchanges_of, query
@@ -142,6 +143,45 @@ def test_keys_that_collide_leave_no_wanted_connection_out(monkeypatch: pytest.Mo
 )
 def test_only_what_every_row_must_meet_counts(text: str, says: bool) -> None:
     assert (query(text).connections is not None) == says
+
+
+@pytest.mark.parametrize("path", SAMPLES)
+def test_reading_may_end_with_the_time_that_is_asked_for(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In windows of few packets, without a margin: every message that began before is there."""
+    monkeypatch.setattr(windows, "WINDOW_BYTES", max((ROOT / path).stat().st_size // 10, 500))
+    monkeypatch.setattr(pipeline, "DISORDER_NS", 0)
+    (capture,) = captures([str(ROOT / path)]).captures
+    whole = Counted(capture, Options())
+    whole.run()
+    times = sorted(time for output in whole.messages_ for time in output.rows["ts_ns"].to_pylist())
+    for place in (0.3, 0.6):
+        until_ns = times[int(len(times) * place)] if times else 0
+        asked = query(f"ts < {until_ns}")
+
+        early = Counted(capture, Options(until=asked.until))
+        early.run()
+
+        assert _messages(early, until_ns) == _messages(whole, until_ns)
+
+
+def _messages(made: Counted, until_ns: int) -> list[str]:
+    rows = (row for output in made.messages_ for row in output.rows.to_pylist())
+    return sorted(repr(row) for row in rows if row["ts_ns"] < until_ns)
+
+
+def test_reading_ends_early() -> None:
+    path = ROOT / "pcaps/blipmq/qos1.pcap"
+    asked = query("ts < +1s")
+    read = []
+    for until in (asked.until, None):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(windows, "WINDOW_BYTES", 2000)
+            (capture,) = captures([str(path)]).captures
+            made = Counted(capture, Options(until=until))
+            made.run()
+            read.append(made.segment_count)
+
+    assert read[0] < read[1] // 2
 
 
 def test_times_before_which_rows_begin() -> None:

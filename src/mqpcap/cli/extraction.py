@@ -11,9 +11,11 @@ from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap import __version__
+from mqpcap.arrays import dictionary, file_text, unified
 from mqpcap.capture import Capture, Window
 from mqpcap.capture.pcapng import PacketFile
 from mqpcap.cli.chosen import Choice, Chosen
@@ -28,6 +30,8 @@ from mqpcap.tcp.headers import Dissector, connections_of
 I64 = NDArray[np.int64]
 MAX_COMMENTS = 64
 """Messages that are told of one packet; the rest is counted."""
+_FILE_SHIFT = 48
+"""Numbers of packets are below it, numbers of files above."""
 _LEFT_OUT = ("capture", "ts", "end_ts_ns")
 _Packet = tuple[int, int, int, bytes, int, list[str]]
 """Time, number of the capture, link type, bytes, length on the wire, comments."""
@@ -100,7 +104,9 @@ class Extraction:
 
     def packets(self, place: int, meter: Meter) -> Iterator[_Packet]:
         """The packets that are taken, in the order of the capture."""
-        comments = _Comments(self._capture, self._messages)
+        if not self.packet_count:
+            return
+        comments = _Comments(self._capture, self._messages) if self._messages else None
         for window in self._capture.windows():
             wanted = np.flatnonzero(np.isin(window.number, self._packets[window.file]))
             for i in wanted.tolist():
@@ -108,7 +114,7 @@ class Extraction:
                 yield (
                     int(window.ts_ns[i]), place, int(window.link_type[i]),
                     window.buffer[start : start + int(window.caplen[i])].tobytes(), int(window.wirelen[i]),
-                    comments.of(window.file, number),
+                    comments.of(window.file, number) if comments is not None else [],
                 )  # fmt: skip
             meter(read_bytes(window))
 
@@ -160,45 +166,49 @@ class _Spans:
     """The stretches of streams that messages take."""
 
     def __init__(self, messages: Sequence[pa.Table]) -> None:
-        found: dict[tuple[int, str], list[tuple[int, int]]] = {}
-        for table in messages:
-            names = ("connection_id", "direction", "stream_offset", "frame_len")
-            for id_, direction, begin, length in zip(*(table[name].to_pylist() for name in names), strict=True):
-                found.setdefault((id_, direction), []).append((begin, begin + length))
-        self._spans = {side: np.array(sorted(some), np.int64) for side, some in found.items()}
+        ids, begin, length = (_column(messages, name) for name in ("connection_id", "stream_offset", "frame_len"))
+        server = np.concatenate([pc.equal(t["direction"].cast(pa.string()), "s2c").to_numpy() for t in messages])
+        order = np.lexsort((begin, server, ids))
+        ids, server, begin, end = ids[order], server[order], begin[order], (begin + length)[order]
+        borders = np.flatnonzero((np.diff(ids) != 0) | (np.diff(server.astype(np.int8)) != 0)) + 1
+        starts = [0, *borders.tolist()] if len(ids) else []
+        self._spans = {
+            (int(ids[a]), "s2c" if server[a] else "c2s"): (begin[a:b], end[a:b])
+            for a, b in zip(starts, [*borders.tolist(), len(ids)], strict=False)
+        }
 
     def meet(self, connection_id: int, direction: str, offset: I64, length: I64) -> NDArray[np.bool_]:
         """Which pieces of a side have bytes of a message."""
-        spans = self._spans.get((connection_id, direction))
-        if spans is None:
-            return np.zeros(len(offset), np.bool_)
-        at = np.searchsorted(spans[:, 1], offset, "right")
-        begins = np.append(spans[:, 0], np.iinfo(np.int64).max)
-        hit: NDArray[np.bool_] = begins[at] < offset + length
+        begin, end = self._spans.get((connection_id, direction), (offset[:0], offset[:0]))
+        at = np.searchsorted(end, offset, "right")
+        hit: NDArray[np.bool_] = np.append(begin, np.iinfo(np.int64).max)[at] < offset + length
         return hit
+
+
+def _column(tables: Sequence[pa.Table], name: str) -> I64:
+    return np.concatenate([table[name].to_numpy() for table in tables])
 
 
 class _Comments:
     """What is said of the first packet of each message."""
 
     def __init__(self, capture: Capture, messages: Sequence[pa.Table]) -> None:
-        from mqpcap.arrays import file_text
-
-        self._tables = messages
+        self._messages = unified(pa.concat_tables(messages)).combine_chunks()
         files = {file_text(name): i for i, name in enumerate(capture.files)}
-        self._places: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        for t, table in enumerate(messages):
-            for row, (name, number) in enumerate(
-                zip(table["capture_file"].to_pylist(), table["first_packet"].to_pylist(), strict=True)
-            ):
-                self._places.setdefault((files[name], number), []).append((t, row))
+        encoded = dictionary(self._messages["capture_file"])
+        file = np.array([files[name] for name in encoded.dictionary.to_pylist()], np.int64)[encoded.indices.to_numpy()]
+        place = file << _FILE_SHIFT | self._messages["first_packet"].to_numpy()
+        self._order = np.argsort(place, kind="stable")
+        self._places = place[self._order]
 
     def of(self, file: int, number: int) -> list[str]:
         """The comments of a packet."""
-        places = self._places.get((file, number), [])
-        said = [_comment(self._tables[t].slice(row, 1).to_pylist()[0]) for t, row in places[:MAX_COMMENTS]]
-        if len(places) > MAX_COMMENTS:
-            said.append(f"and {len(places) - MAX_COMMENTS} more messages")
+        here = file << _FILE_SHIFT | number
+        first, last = (int(x) for x in np.searchsorted(self._places, [here, here + 1]))
+        rows = self._order[first : min(last, first + MAX_COMMENTS)]
+        said = [_comment(row) for row in self._messages.take(pa.array(rows)).to_pylist()] if last > first else []
+        if last - first > MAX_COMMENTS:
+            said.append(f"and {last - first - MAX_COMMENTS} more messages")
         return said
 
 

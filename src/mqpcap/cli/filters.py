@@ -12,7 +12,6 @@ from mqpcap.cli.console import plural
 from mqpcap.cli.lines import endpoint
 from mqpcap.query import Query, Rows
 from mqpcap.tables.messages import Chunk
-from mqpcap.tcp.muting import ConnectionTest
 
 NONE = -(1 << 63)
 """No number, in arrays of what is known of exchanges."""
@@ -102,10 +101,6 @@ class Filter:
     columns: Mapping[str, tuple[str, ...]] | None = None
     left_out: Sequence[str] = ()
     tally: Tally | None = None
-
-    def connections(self, strict: bool) -> ConnectionTest | None:
-        """Which connections can have rows that are wanted, None for all; ``strict`` asks for the flaws of all."""
-        return None if self.query is None or strict else self.query.connections
 
     def sorted(self, chunk: Chunk, first_ns: int) -> tuple[Chunk, Chunk]:
         """The rows that are wanted, and those of which their exchange will tell."""

@@ -105,7 +105,11 @@ class TimeMerge:
         self._outcome, self._write, self._with_bytes = outcome, write, with_bytes
         jobs = max(1, min(len(captures), outcome.choices.core_count))
         options = outcome.choices.dissection(jobs, only=frozenset({"exchanges"}))
-        self._options = replace(options, connections=wanted.connections(outcome.choices.strict))
+        if wanted.query is not None and not outcome.choices.strict:  # which asks for the flaws of all
+            # Of several captures rows wait for each other, and for what follows meanwhile.
+            until = wanted.query.until if len(captures) == 1 else None
+            options = replace(options, connections=wanted.query.connections, until=until)
+        self._options = options
         for source in self._sources:
             source.capture.on_idle = partial(self._idle, source)
 

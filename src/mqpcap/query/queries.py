@@ -1,6 +1,6 @@
 """Filters that are understood: what they need, whom they can be true of, and the rows that they select."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import assert_never
@@ -81,6 +81,12 @@ class Query:
         """Which connections it can be true of, for ``Options.connections``; None for all."""
         found = preselection(self.bound)
         return found.connections if found is not None and found.tests else None
+
+    @property
+    def until(self) -> Callable[[int], int | None] | None:
+        """From when on no message that begins is selected, for ``Options.until``; None if it asks for exchanges."""
+        found = preselection(self.bound)
+        return found.until_ns if found is not None and found.until and not self.needs.exchanges else None
 
     @property
     def asks_bodies(self) -> bool:
