@@ -44,7 +44,7 @@ def export(
     from mqpcap.errors import OutputError
     from mqpcap.tables.parquet import Export
 
-    outcome = Outcome(choices)
+    outcome = Outcome(replace(choices, wanted=wanted))
     captures = found(inputs, outcome).captures
     files = [Path(name) for capture in captures for name in capture.files if name != "-"]
     if not captures:
@@ -55,7 +55,7 @@ def export(
     try:
         with Export(Path(out), only_new=only_new, keep=files, threads=choices.core_count) as tables:
             with metered(size_bytes(captures), choices.quiet) as meter:
-                told = _written(grouped(captures), replace(choices, wanted=wanted), tables, meter)
+                told = _written(grouped(captures), outcome.choices, tables, meter)
             outcome.flaws, outcome.notes = told.flaws, told.notes
             if told.tally is not None and told.tally.note is not None:
                 outcome.notes.append(told.tally.note)

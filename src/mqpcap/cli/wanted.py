@@ -3,6 +3,7 @@
 import functools
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
@@ -95,17 +96,13 @@ def _query(given: dict[str, Any], utc: bool, bodies_are_whole: bool) -> "Query |
     return made
 
 
-class _named:
+@contextmanager
+def _named(option: str) -> Iterator[None]:
     """A QueryError inside is misuse of the option."""
-
-    def __init__(self, option: str) -> None:
-        self._option = option
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, QueryError):
-            raise Misuse(f"{self._option}: {str(error).removeprefix(f'{self._option[2:]}: ')}") from None
+    try:
+        yield
+    except QueryError as error:
+        raise Misuse(f"{option}: {str(error).removeprefix(f'{option[2:]}: ')}") from None
 
 
 def _tests(given: dict[str, Any], utc: bool) -> "Iterator[tuple[str, Comparison | str]]":
