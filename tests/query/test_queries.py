@@ -5,9 +5,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mqpcap.capture import captures
-from mqpcap.errors import QueryError
+from mqpcap.errors import QueryError, one_line
 from mqpcap.pipeline import Dissection, dissect
 from mqpcap.query import Rows, exchanges_of, names, query
 from mqpcap.tables.schemas import EXCHANGES, TABLES
@@ -154,6 +156,79 @@ def test_a_regular_expression_does_not_hang() -> None:
     )
 
     assert selected("topic matches '^(a+)+$'", rows=Rows("flymq", long, rows.fields)) == []
+
+
+NAMES = [
+    "op",
+    "topic",
+    "latency",
+    "client",
+    "server_ip",
+    "src_port",
+    "connection",
+    "key",
+    "records.value",
+    "ts",
+    "resynced",
+]
+NAMES += ["body_len", "offset", "roles", "success", "payload", "state", "not op", "(status", "is_reply"]
+RELATIONS = [
+    "==",
+    "!=",
+    "<",
+    "<=",
+    ">",
+    ">=",
+    "contains",
+    "matches",
+    "in",
+    "not in",
+    "exists",
+    "is null",
+    "",
+    "=",
+    "is",
+]
+VALUES = [
+    '"a b"',
+    "'",
+    "50ms",
+    "10kB",
+    "05:24:10",
+    "+30s",
+    "10.0.0.0/8",
+    "::1",
+    "[::1]:80",
+    ":5555",
+    "c7",
+    "0xff",
+    "true",
+]
+VALUES += [
+    "99999999999999999999",
+    "-1",
+    "\x1b",
+    "\N{SNOWMAN}",
+    "\udc80",
+    "\0",
+    "(?i)x",
+    "[",
+    "(a, 1, 10.0.0.1)",
+    "",
+    ")",
+]
+TESTS = st.tuples(*map(st.sampled_from, (NAMES, RELATIONS, VALUES))).map(" ".join)
+
+
+@given(st.lists(TESTS | st.text(max_size=8), max_size=4), st.sampled_from([" and ", " or ", " ", " && not "]))
+@settings(max_examples=3000)
+def test_any_text_is_a_filter_or_an_error_in_one_line(parts: list[str], joint: str) -> None:
+    try:
+        asked = query(joint.join(parts))
+    except QueryError as error:
+        assert "\n" not in one_line(error)
+    else:
+        assert len(asked.selects(flymq(), 1_000)) == 3
 
 
 def test_needs_are_the_columns_that_are_looked_at() -> None:

@@ -5,7 +5,7 @@ reassembly of their streams tells, and a third time to copy these.
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from typing import BinaryIO
 
@@ -43,12 +43,15 @@ class Extraction:
     def __init__(self, capture: Capture, asked: Query, whole: bool) -> None:
         self._capture, self._whole = capture, whole
         self._messages: list[pa.Table] = []
+        self._look: Callable[[pa.Table], None] = lambda rows: None
+        """Is shown the messages, for their flaws."""
         self._choice = Choice(capture, asked, self._keep)
         self._packets: list[I64] = [np.zeros(0, np.int64) for _ in capture.files]
         """By file the numbers of packets that are taken."""
         self.message_count = self.connection_count = self.teller_count = 0
 
     def _keep(self, output: Output) -> None:
+        self._look(output.rows)
         self._messages.append(output.rows.drop_columns(list(_LEFT_OUT)))
         self.message_count += output.rows.num_rows
 
@@ -64,6 +67,7 @@ class Extraction:
 
     def find(self, outcome: Outcome, meter: Meter) -> None:
         """Look for the messages and their packets."""
+        self._look = outcome.take
         connections = self._choice.run(outcome, meter)
         if not connections:
             return

@@ -161,6 +161,8 @@ def _condition(test: Comparison, utc: bool) -> Condition:
 def _value(word: str | Moment, kind: Kind, relation: str, utc: bool) -> Value:
     if isinstance(word, Moment):
         return word
+    if any("\ud800" <= c <= "\udfff" for c in word):  # what a shell gave that is no text
+        raise QueryError(f"{word!r} is no UTF-8; other bytes are written as 0xff")
     if relation == "matches":
         checked_pattern(word)
         return f"(?i){word}" if kind is Kind.WORD else word

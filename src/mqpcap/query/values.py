@@ -201,7 +201,7 @@ def _truth(word: str) -> bool:
 def _bytes(word: str) -> bytes:
     if re.fullmatch(r"0x(?:[0-9a-fA-F]{2})+", word):
         return bytes.fromhex(word[2:])
-    return word.encode("utf-8", "surrogateescape")
+    return word.encode()
 
 
 _READERS: dict[Kind, Callable[[str], Value]] = {
