@@ -240,10 +240,10 @@ def test_captures_are_merged_in_order_of_time(tmp_path: Path) -> None:
 
 def test_the_example_of_the_help_runs(tmp_path: Path) -> None:
     (tmp_path / "pcaps").symlink_to(ROOT / "pcaps")
-    example = re.search(r"Example: mqpcap (.+?)\s*\Z", run("extract", "--help").stdout, re.DOTALL)
+    example = re.search(r"Example: mqpcap (.+)\s*\Z", run("extract", "--help").stdout)
     assert example is not None
 
     result = run(*shlex.split(example[1]), cwd=tmp_path)
 
     assert result.exit_code == 0
-    assert (tmp_path / "slow.pcapng").stat().st_size > 1000
+    assert (tmp_path / "ping.pcapng").stat().st_size > 1000

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from mqpcap.query import Query
 
 
-@click.command(
-    epilog="Example: mqpcap extract pcaps/blipmq/qos1.pcap -Y 'latency > 40ms' --connections --out slow.pcapng"
-)
+@click.command(epilog="Example: mqpcap extract pcaps/blipmq/qos1.pcap --op PING --out ping.pcapng")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option("--out", required=True, metavar="FILE", help="The new capture, pcapng; - is standard output.")
 @click.option("--connections", "whole", is_flag=True, help="All packets of the connections that the messages are of.")

@@ -30,7 +30,7 @@ BODY_ITEMS = 100
 """So many bodies of one message."""
 
 
-@click.command(epilog="Example: mqpcap follow -u pcaps/blipmq/qos1.pcap --connection 127.0.0.1:39304")
+@click.command(epilog="Example: mqpcap follow -u pcaps/blipmq/qos1.pcap --connection c2")
 @click.argument("capture", metavar="CAPTURE")
 @click.option("--raw", type=click.Choice(["c2s", "s2c"]),
               help="Write the reassembled bytes of a side to stdout, secrets as *.")  # fmt: skip
