@@ -15,6 +15,9 @@ SLOW = frozenset(
     {
         "capture/test_windows.py",
         "cli/test_commands.py",
+        "cli/test_extract.py",
+        "cli/test_filters.py",
+        "cli/test_follow.py",
         "cli/test_kept_exports.py",
         "cli/test_outcomes.py",
         "cli/test_parallel.py",
@@ -26,6 +29,8 @@ SLOW = frozenset(
         "decode/test_late_starts.py",
         "protocols/test_rich_protocol.py",
         "scapy/test_layers.py",
+        "query/test_preselection.py",
+        "query/test_selection.py",
         "schema/test_scapy_stub.py",
         "tcp/test_hostile_shapes.py",
         "test_conservation.py",

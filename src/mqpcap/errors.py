@@ -33,3 +33,7 @@ class ProtocolError(MqpcapError):
 
 class OutputError(MqpcapError):
     """The tables cannot be written where they were asked for."""
+
+
+class QueryError(MqpcapError):
+    """A filter cannot be understood; says where, and what would do."""

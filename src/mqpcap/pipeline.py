@@ -35,6 +35,7 @@ from mqpcap.tables.schemas import TABLES
 from mqpcap.tcp.chunks import StreamRanges
 from mqpcap.tcp.flow_records import NONE
 from mqpcap.tcp.headers import Dissector, Segments
+from mqpcap.tcp.muting import ConnectionTest, Muted, wanted_flows
 from mqpcap.tcp.reassembly import MAX_BYTES, Reassembler
 
 LOOKAHEAD_MESSAGES = 256
@@ -49,6 +50,8 @@ CLOSED_SHARE = 8
 """Connections that closed leave when all that are in memory take more than one part in this of it."""
 OPEN_SHARE = 2
 """The longest silent of those that did not close leave, too, when they take more than one part in this."""
+DISORDER_NS = 1_000_000_000
+"""Reading ends so much behind the time from which on nothing is wanted: packets may be out of order."""
 RECORD_BYTES = 16
 """What a packet takes in a file beside its bytes: pcap's header of a record."""
 OPTIONAL_TABLES = frozenset({"exchanges", "deliveries", "captures"})
@@ -67,6 +70,11 @@ class Options:
     """(k, n): only the k-th of n shares of the connections is read, told by a hash of their endpoints."""
     servers: frozenset[Told] = frozenset()
     """Servers known from other shares of the same capture, for connections recognised by them."""
+    connections: ConnectionTest | None = None
+    """Which connections have rows, None for all: the others are read only for what they tell of these."""
+    until: Callable[[int], int | None] | None = None
+    """Given the time of the first packet, from when on no message that begins is wanted. Reading ends when all that
+    began before are complete; replies to them may not have been read."""
     optional_tables: frozenset[str] = OPTIONAL_TABLES
     """Which of OPTIONAL_TABLES are made."""
 
@@ -100,6 +108,7 @@ class Pipeline:
         self.framer = Framer(self.protocols, options.decode_as, options.servers)
         self.readers: dict[str, Reader] = {}
         self.counts: dict[str, int] = {}
+        self._muted = Muted()
         self.shared: dict[str, SharedFacts] = {}
         """By protocol, what its connections tell each other."""
         self.span_ns = 0, 0
@@ -124,11 +133,32 @@ class Pipeline:
         self._unrecognised.update(np.unique(chunks.flow).tolist())
         talks = self.framer.talks
         self._unrecognised = {f for f in self._unrecognised if f in talks and not talks[f].decided}
+        self._mute(chunks.flow)
         yield from self._read(found)
 
     def _segments(self, segments: Segments) -> Segments:
         """The segments that are read."""
-        return shared(segments, *self.options.share)
+        segments = shared(segments, *self.options.share)
+        if self.options.connections is None:
+            return segments
+        rows = self._muted.left(segments, self.options.connections)
+        return segments if len(rows) == len(segments.key) else taken(segments, rows)
+
+    def _mute(self, flows: NDArray[np.int64]) -> None:
+        """Leave connections out that are not wanted and have told what they can."""
+        if self.options.connections is None or not len(flows):
+            return
+        numbers = np.array([f for f in np.unique(flows).tolist() if self._has_told(f)], np.int64)
+        of = self.assembler.flows.columns(numbers)
+        unwanted = numbers[~wanted_flows(self.options.connections, of)]
+        if len(unwanted):
+            self._muted.add(self.assembler.flows.columns(unwanted))
+
+    def _has_told(self, flow: int) -> bool:
+        """Whether nothing that comes of a connection can say anything of another."""
+        state = self.framer.talks[flow]
+        rule = None if state.protocol is None else state.protocol.evidence
+        return state.decided and (rule is None or not rule.tells or self.evidence(flow).is_fixed)
 
     def last_messages(self) -> Iterator[tuple[Frames, Records]]:
         """What was still open at the end of the input."""
@@ -178,7 +208,11 @@ class Pipeline:
 
     def _wanted(self, frames: Frames) -> Frames:
         """The messages that are read: all, unless a face says otherwise."""
-        return frames
+        if self.options.connections is None:
+            return frames
+        flows, place = factorize(frames.flow)
+        wanted = wanted_flows(self.options.connections, self.assembler.flows.columns(flows))
+        return frames if wanted.all() else taken_frames(frames, np.flatnonzero(wanted[place]))
 
     def _decoded(self, protocol: MessageQueue, frames: Frames) -> Iterator[tuple[Frames, Records]]:
         reader = self.reader(protocol)
@@ -464,6 +498,8 @@ class CapturePipeline(Tables):
         super().__init__(options, emit, background)
         self.capture = capture
         self.failure: CaptureError | None = None
+        self.first_ns: int | None = None
+        """The time of the first packet."""
         self.rows_of_captures = CaptureRows(capture) if "captures" in options.optional_tables else None
 
     def run(self, progress: Callable[[int], None] | None = None) -> None:
@@ -476,6 +512,8 @@ class CapturePipeline(Tables):
         any_read = False
         try:
             for window in self.capture.windows(self._window_times()):
+                if self.first_ns is None:
+                    self.first_ns = int(window.ts_ns[0])
                 if self.rows_of_captures is not None:
                     self.rows_of_captures.take(window)
                 self.take(self.messages(window), self.capture.files)
@@ -484,12 +522,32 @@ class CapturePipeline(Tables):
                 if progress is not None:
                     progress(int(window.caplen.sum()) + RECORD_BYTES * len(window.caplen))
                 yield
+                if self._is_enough(int(window.ts_ns.min())):
+                    break
         except CaptureError as error:
             if not any_read:
                 raise
             self.failure = error
         self._finish()
         yield
+
+    def _is_enough(self, now_ns: int) -> bool:
+        """Whether nothing that is wanted can follow; ``now_ns``: the time of packets."""
+        until_ns = None if self.options.until is None else self.options.until(self.first_ns or 0)
+        return until_ns is not None and now_ns > until_ns + DISORDER_NS and not self._open_before(until_ns)
+
+    def _open_before(self, time_ns: int) -> bool:
+        """Whether a message that began before a time may still come."""
+        late = {flow for flow, since_ns in self.behind().items() if since_ns < time_ns}
+        late |= {f for waiting in self._waiting.values() for f, parts in waiting.items() if parts[0].ts_ns[0] < time_ns}
+        late |= {flow for flow, state in self.framer.talks.items() if not state.decided}
+        if not late:
+            return False
+        of = self.assembler.flows.columns(np.array(sorted(late), np.int64))
+        begun = of.first_ts_ns < time_ns
+        if self.options.connections is not None:
+            begun &= wanted_flows(self.options.connections, of)
+        return bool(begun.any())
 
     def _window_times(self) -> int:
         """How many times as large as usual windows are."""

@@ -587,8 +587,8 @@ def test_help_of_every_command_ends_with_an_example_that_runs() -> None:
         said = run(name, "--help").stdout
         example = re.search(r"Example: mqpcap (.+)\s*\Z", said)
         assert example, name
-        if name in ("export", "spark"):
-            continue  # tests/test_readme.py and tests/spark/test_job.py run them
+        if name in ("export", "extract", "spark"):
+            continue  # tests/cli/test_readme.py, test_extract.py and tests/spark/test_job.py run them
         assert run(*example[1].split()).exit_code == 0
         assert command.help
 

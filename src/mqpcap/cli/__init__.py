@@ -14,6 +14,8 @@ from mqpcap import __version__
 from mqpcap.cli.console import error_line, say
 from mqpcap.cli.explain import explain
 from mqpcap.cli.export import export
+from mqpcap.cli.extract import extract
+from mqpcap.cli.follow import follow
 from mqpcap.cli.info import info
 from mqpcap.cli.process import Terminated, end_as_interrupted, leave, open_closed_streams, settle_in
 from mqpcap.cli.protocols import protocols
@@ -85,5 +87,5 @@ def main() -> None:
     """Dissect captures of message queues: fq, kokaq, FlyMQ, BlipMQ and BIND 10 msgq."""
 
 
-for _command in (export, show, info, protocols, explain, spark):
+for _command in (export, show, follow, extract, info, protocols, explain, spark):
     main.add_command(_command)

@@ -1,17 +1,20 @@
 """``mqpcap export``: captures to tables."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from mqpcap.cli.console import Meter, metered, plural, say, size
-from mqpcap.cli.options import Choices, allow_missing, common
+from mqpcap.cli.options import Choices, allow_missing, common, utc_option
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
+from mqpcap.cli.wanted import filter_options
 
 if TYPE_CHECKING:
     from mqpcap.capture import Capture
     from mqpcap.cli.parallel import Told
+    from mqpcap.query import Query
     from mqpcap.tables.parquet import Export, Summary
 
 
@@ -19,12 +22,19 @@ if TYPE_CHECKING:
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option("--out", required=True, metavar="DIR", help="Where the tables go; an earlier export there is replaced.")
 @allow_missing
+@utc_option
+@filter_options
 @common
-def export(inputs: tuple[str, ...], out: str, allow_missing: bool, choices: Choices) -> None:
+def export(
+    inputs: tuple[str, ...], out: str, allow_missing: bool, utc: bool, wanted: "Query | None", choices: Choices
+) -> None:
     """Write the tables of captures as Parquet.
 
     INPUT is a file, a directory (searched for captures), a glob, or - for standard input. DIR appears when all is
     written; until then what was there stays. DIR is new, empty, or holds nothing but an earlier export.
+
+    With a filter the tables have the messages that it selects, their exchanges, deliveries of which both messages are
+    selected, and the connections that they are of with the problems there.
     """
     from pathlib import Path
 
@@ -34,7 +44,7 @@ def export(inputs: tuple[str, ...], out: str, allow_missing: bool, choices: Choi
     from mqpcap.errors import OutputError
     from mqpcap.tables.parquet import Export
 
-    outcome = Outcome(choices)
+    outcome = Outcome(replace(choices, wanted=wanted))
     captures = found(inputs, outcome).captures
     files = [Path(name) for capture in captures for name in capture.files if name != "-"]
     if not captures:
@@ -45,8 +55,10 @@ def export(inputs: tuple[str, ...], out: str, allow_missing: bool, choices: Choi
     try:
         with Export(Path(out), only_new=only_new, keep=files, threads=choices.core_count) as tables:
             with metered(size_bytes(captures), choices.quiet) as meter:
-                told = _written(grouped(captures), choices, tables, meter)
+                told = _written(grouped(captures), outcome.choices, tables, meter)
             outcome.flaws, outcome.notes = told.flaws, told.notes
+            if told.tally is not None and told.tally.note is not None:
+                outcome.notes.append(told.tally.note)
             outcome.unreadable += told.unreadable
             if not told.dissected_count:
                 finish(outcome)  # what was there stays: it is worth more than nothing

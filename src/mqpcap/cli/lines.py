@@ -86,14 +86,19 @@ def line(message: Mapping[str, object], body: object, style: Style, exchange: "E
     packet = f"#{message['first_packet']}"
     if style.filed:
         packet = shown(str(message["capture_file"])) + packet
-    operation = _cut(str(message["op"]), shown) if message["op"] is not None else f"operation {message['op_code']}"
     parts = [
         paint("dim", clock(int(str(message["ts_ns"])), style.utc, style.dated)),
         f"{packet:<6}",
         ends,
         f"{message['protocol']}/{message['dialect']}",
-        paint("cyan", operation),
     ]
+    return "  ".join([*parts, *about(message, body, paint, exchange)])
+
+
+def about(message: Mapping[str, object], body: object, paint: Paint, exchange: "Exchange | None" = None) -> list[str]:
+    """The words of a message behind its place and ends: the operation first."""
+    operation = _cut(str(message["op"]), shown) if message["op"] is not None else f"operation {message['op_code']}"
+    parts = [paint("cyan", operation)]
     if message["destination"] is not None:
         parts.append(paint("bold", _word(message["destination"])))
     for name, label in (
@@ -108,7 +113,7 @@ def line(message: Mapping[str, object], body: object, style: Style, exchange: "E
     if message["body_len"] is not None:
         preview = f" {value_text(body, PREVIEW_BYTES)}" if body is not None else ""
         parts.append(f"{message['body_len']} B{preview}")
-    return "  ".join([*parts, *_verdicts(message, paint), *_outcome(exchange, paint)])
+    return [*parts, *_verdicts(message, paint), *_outcome(exchange, paint)]
 
 
 def _outcome(exchange: "Exchange | None", paint: Paint) -> Iterator[str]:

@@ -12,6 +12,7 @@ import click
 if TYPE_CHECKING:
     from mqpcap.decode.detection import DecodeAs
     from mqpcap.pipeline import Options
+    from mqpcap.query import Query
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,6 +40,8 @@ class Choices:
     max_memory_bytes: int | None = None
     strict: bool = False
     quiet: bool = False
+    wanted: "Query | None" = None
+    """Which messages, where a command takes this with its choices."""
 
     @property
     def core_count(self) -> int:

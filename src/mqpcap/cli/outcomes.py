@@ -49,6 +49,8 @@ class Exchange(NamedTuple):
     file: str | None
     status: str | None
     error_code: int | None
+    offset: int | None = None
+    """Where the other message begins."""
 
 
 class Row(NamedTuple):
@@ -89,7 +91,8 @@ class _Exchanges:
         self.sides = []
         for one, other, server in (("request", "reply", from_server), ("reply", "request", ~from_server)):
             there = np.flatnonzero(numbers[f"{one}_offset"] != _NONE)
-            columns = both | {"packet": numbers[f"{other}_packet"], "packet_ts_ns": numbers[f"{other}_ts_ns"]}
+            columns = both | {name: numbers[f"{other}_{name}"] for name in ("packet", "offset")}
+            columns["packet_ts_ns"] = numbers[f"{other}_ts_ns"]
             keys = _keys(ids, numbers[f"{one}_offset"], server)[there]
             self.sides.append((keys, one == "request", {name: values[there] for name, values in columns.items()}))
 
@@ -111,7 +114,7 @@ def _keys(connection_id: I64, offset: I64, from_server: NDArray[np.bool_]) -> I6
 class _Part:
     """Rows of one protocol in order of time, with what is known of their exchanges."""
 
-    _COLUMNS = ("is_request", "state", "latency_ns", "packet", "packet_ts_ns", "status", "error_code")
+    _COLUMNS = ("is_request", "state", "latency_ns", "packet", "packet_ts_ns", "status", "error_code", "offset")
 
     def __init__(self, chunk: Chunk) -> None:
         ts_ns = chunk.messages["ts_ns"].to_numpy()
@@ -161,6 +164,8 @@ class HeldRows:
         self._words: dict[str, int] = {}
         self._begins: dict[str, int] = {}
         """When the messages of each file begin."""
+        self.first_ns = 0
+        """When the capture begins."""
         self.dropped_count = 0
         """Requests that waited for their outcome and were too many."""
 
@@ -171,30 +176,35 @@ class HeldRows:
         """Take rows of any table in."""
         if output.protocol is not None and output.fields is not None:
             self._note_files(output.rows)
-            chunk = self._wanted(Chunk(output.protocol, output.rows, output.fields))
-            if chunk.messages.num_rows:
-                (self._asking if self._wanted.by_outcome else self._parts).append(_Part(chunk))
+            found = self._wanted.sorted(Chunk(output.protocol, output.rows, output.fields), self.first_ns)
+            for chunk, parts in zip(found, (self._parts, self._asking), strict=True):
+                if chunk.messages.num_rows:
+                    parts.append(_Part(chunk))
         elif output.table == "exchanges":
             exchanges = _Exchanges(output.rows, self._words)
-            for part in self._asking or self._parts:
+            for part in (*self._asking, *self._parts):
                 part.note(exchanges)
             self._settle_asking(None)
-        elif output.table == "connections" and self._asking:
-            self._settle_asking(output.rows["connection_id"].combine_chunks())
+        elif output.table == "connections":
+            if self._wanted.tally is not None:
+                self._wanted.tally.look_at_connections(output.rows)
+            if self._asking:
+                self._settle_asking(output.rows["connection_id"].combine_chunks())
 
     def _settle_asking(self, over: pa.Array | None) -> None:
         """Sort out requests of which the outcome is known now; others of connections that are ``over`` have none."""
         left = []
         words = {code: word for word, code in self._words.items()}
         for part in self._asking:
-            known = part.known["state"] != _NONE
-            wanted = self._wanted.wants(part.known, words)
+            ended = np.zeros(len(part), np.bool_)
+            if over is not None:
+                ended = pc.is_in(part.chunk.messages["connection_id"], over).to_numpy()
+            wanted, waits = self._wanted.told(part.chunk, part.known, words, ended, self.first_ns)
             if wanted.any():
                 self._parts.append(part.taken(np.flatnonzero(wanted)))
-            if over is not None:
-                known |= pc.is_in(part.chunk.messages["connection_id"], over).to_numpy()
-            if not known.all():
-                left.append(part.taken(np.flatnonzero(~known)) if known.any() else part)
+                self._wanted.counted(self._parts[-1].chunk)
+            if waits.any():
+                left.append(part if waits.all() else part.taken(np.flatnonzero(waits)))
         self._asking = self._bounded(left)
 
     def _bounded(self, parts: list[_Part]) -> list[_Part]:
@@ -248,7 +258,7 @@ class HeldRows:
                 yield Row(self._number, protocol, message, values, exchange)
 
     def _exchange(self, message: Mapping[str, object], known: Sequence[int], words: Mapping[int, str]) -> Exchange:
-        is_request, state, latency_ns, packet, packet_ts_ns, status, error_code = known
+        is_request, state, latency_ns, packet, packet_ts_ns, status, error_code, offset = known
         file = None
         if self._begins and packet != _NONE:
             file = max(
@@ -257,7 +267,7 @@ class HeldRows:
             file = None if file == message["capture_file"] else file
         return Exchange(
             bool(is_request), words[state], _number(latency_ns), _number(packet), file, words.get(status),
-            _number(error_code),
+            _number(error_code), _number(offset),
         )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ captures are grouped by their sizes alone.
 
 import signal
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from pathlib import Path
 
+    from mqpcap.background import Background
     from mqpcap.capture import Capture
-    from mqpcap.pipeline import Output
+    from mqpcap.cli.filters import Tally
+    from mqpcap.pipeline import CapturePipeline, Emit, Output
     from mqpcap.tables.parquet import Export
 
 GROUP_BYTES = 64 << 20
@@ -38,6 +40,8 @@ class Told:
     flaws: Counter[str] = field(default_factory=Counter)
     problem_bytes: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
+    tally: "Tally | None" = None
+    """With a filter, what it came to."""
     unreadable: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, other: "Told") -> None:
@@ -46,6 +50,8 @@ class Told:
         self.flaws += other.flaws
         self.problem_bytes += other.problem_bytes
         self.notes += other.notes
+        if other.tally is not None:
+            self.tally = other.tally if self.tally is None else self.tally.added(other.tally)
         self.unreadable += other.unreadable
 
 
@@ -64,7 +70,6 @@ def grouped(captures: "Sequence[Capture]") -> "list[list[Capture]]":
 
 def written(captures: "Sequence[Capture]", choices: Choices, tables: "Export", meter: Meter) -> Told:
     """All tables of the captures, written."""
-    from mqpcap.pipeline import CapturePipeline
     from mqpcap.tables.parquet import DATES
 
     told, outcome = Told(), Outcome(choices)
@@ -81,11 +86,44 @@ def written(captures: "Sequence[Capture]", choices: Choices, tables: "Export", m
     with background(choices, None) as behind:
         for capture in captures:
             failed_count = len(outcome.unreadable)
-            told.dissected_count += read(CapturePipeline(capture, choices.dissection(), write, behind), outcome, meter)
+            pipeline, finished = _pipeline(capture, choices, write, behind, told)
+            told.dissected_count += read(pipeline, outcome, meter)
+            finished()
             if len(outcome.unreadable) > failed_count:
                 write_unread(tables, _unread(capture, outcome.unreadable[-1][1]), "unreadable", capture.files[0])
     told.flaws, told.notes, told.unreadable = outcome.flaws, outcome.notes, outcome.unreadable
     return told
+
+
+def _pipeline(
+    capture: "Capture", choices: Choices, write: "Emit", behind: "Background", told: Told
+) -> "tuple[CapturePipeline, Callable[[], None]]":
+    """A pipeline that writes the rows that are wanted, and what is to be called behind its end."""
+    from mqpcap.pipeline import CapturePipeline
+
+    if choices.wanted is None:
+        return CapturePipeline(capture, choices.dissection(), write, behind), lambda: None
+    from mqpcap.cli.filters import Tally
+    from mqpcap.query import Rows, Selection
+
+    tally = told.tally = told.tally or Tally(choices.wanted)
+
+    def give(output: "Output") -> None:
+        tally.match_count += output.rows.num_rows if output.fields is not None else 0
+        write(output)
+
+    def take(output: "Output") -> None:
+        first_ns = pipeline.first_ns or 0
+        if output.protocol is not None and output.fields is not None:
+            tally.look(Rows(output.protocol, output.rows, output.fields), first_ns)
+        elif output.table == "connections":
+            tally.look_at_connections(output.rows)
+        selection.take(output, first_ns)
+
+    selection = Selection(choices.wanted, give)
+    options = replace(choices.dissection(), connections=choices.wanted.connections)
+    pipeline = CapturePipeline(capture, options, take, behind)
+    return pipeline, selection.finish
 
 
 def _unread(capture: "Capture", reason: str) -> list[tuple[str, str]]:

@@ -11,11 +11,13 @@ import click
 
 from mqpcap.cli.console import coloured, metered, plural
 from mqpcap.cli.messages import bytes_behind_a_hole, hidden
-from mqpcap.cli.options import Choices, common, duration_ns, protocol_names, utc_option
+from mqpcap.cli.options import Choices, common, utc_option
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
+from mqpcap.cli.wanted import filter_options
 
 if TYPE_CHECKING:
     from mqpcap.cli.outcomes import Row
+    from mqpcap.query import Query
 
 ROWS_AT_ONCE = 512
 NOT_IN_LINES = ["capture", "connection_id", "stream_offset", "ts", "end_ts_ns", "last_packet"]
@@ -29,16 +31,7 @@ NOT_IN_LINES = ["capture", "connection_id", "stream_offset", "ts", "end_ts_ns", 
 @click.option("-x", "--hex", "as_hex", is_flag=True, help="Below each line the message's bytes.")
 @utc_option
 @click.option("-c", "--count", type=click.IntRange(min=0), metavar="N", help="Only the first N messages.")
-@click.option("--protocol", "only_protocol", callback=protocol_names, multiple=True, metavar="NAME",
-              help="Only this protocol (repeatable).")  # fmt: skip
-@click.option("--op", "only_op", multiple=True, metavar="OP", help="Only this operation, as PUBLISH (repeatable).")
-@click.option("--connection", "only_connection", type=int, multiple=True, metavar="ID",
-              help="Only this connection_id (repeatable).")  # fmt: skip
-@click.option("--flawed", "only_flawed", is_flag=True, help="Only messages with a flaw.")
-@click.option("--unanswered", "only_unanswered", is_flag=True,
-              help="Only requests whose answer was due and never came, not where it may lie in a gap.")  # fmt: skip
-@click.option("--slower-than", "slower_than_ns", callback=duration_ns, metavar="TIME",
-              help="Only requests answered later than that, as 50ms; units ns, us, ms, s.")  # fmt: skip
+@filter_options
 @common
 def show(
     inputs: tuple[str, ...],
@@ -47,12 +40,7 @@ def show(
     as_hex: bool,
     utc: bool,
     count: int | None,
-    only_protocol: tuple[str, ...],
-    only_op: tuple[str, ...],
-    only_connection: tuple[int, ...],
-    only_flawed: bool,
-    only_unanswered: bool,
-    slower_than_ns: int | None,
+    wanted: "Query | None",
     choices: Choices,
 ) -> None:
     """Show the messages of captures in order of time, one line each.
@@ -62,27 +50,25 @@ def show(
     latency, or silent (success is silence here), UNANSWERED, lost (the answer was not captured) or unknown; nothing
     where no answer is expected. A reply ends with its request's packet.
     """
-    from mqpcap.cli.filters import Filter
+    from mqpcap.cli.filters import Filter, Tally
     from mqpcap.cli.time_merge import TimeMerge
 
     if as_json and (verbose or as_hex):
         raise click.UsageError("--json holds all fields already; it goes with neither -v nor -x")
-    if only_unanswered and slower_than_ns is not None:
-        raise click.UsageError("--unanswered and --slower-than exclude each other: no answer, no latency")
     outcome = Outcome(choices)
     whole = as_json or verbose or as_hex
-    wanted = Filter(
-        only_protocol, tuple(op.lower() for op in only_op), only_connection, only_flawed, only_unanswered,
-        slower_than_ns, None if whole else _Bodies(),
-        [] if as_json else NOT_IN_LINES if as_hex else [*NOT_IN_LINES, "frame_len"],
-    )  # fmt: skip
+    tally = None if wanted is None else Tally(wanted)
+    left_out = [] if as_json else NOT_IN_LINES if as_hex else [*NOT_IN_LINES, "frame_len"]
+    only = Filter(wanted, None if whole else _Bodies(), left_out, tally)
     captures = found(inputs, outcome).captures
     told_of_speed(outcome)
-    lines = _json_lines if as_json else _Lines(outcome, utc, verbose, as_hex)
+    lines = json_lines if as_json else _Lines(outcome, utc, verbose, as_hex)
     # Rows and a bar on one terminal would run into each other.
     with metered(size_bytes(captures), choices.quiet or sys.stdout.isatty()) as meter, suppress(_Enough):
         writer = _Writer(lines, count)
-        TimeMerge(captures, wanted, outcome, writer, as_hex).run(meter)
+        TimeMerge(captures, only, outcome, writer, as_hex).run(meter)
+    if tally is not None and tally.note is not None:
+        outcome.notes.append(tally.note)
     finish(outcome)
 
 
@@ -110,7 +96,7 @@ class _Writer:
             raise _Enough
 
 
-def _json_lines(row: "Row") -> Iterator[str]:
+def json_lines(row: "Row") -> Iterator[str]:
     """The message as one JSON object: its columns, the fields that they do not say, and its exchange."""
     from mqpcap.tables.json_lines import json_object, json_text
     from mqpcap.tables.schemas import KEYS

@@ -9,6 +9,7 @@ import heapq
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -76,6 +77,8 @@ class Source:
             def take(output: "Output") -> None:
                 if output.table == "messages":
                     outcome.take(output.rows)
+                    assert self._pipeline is not None and self._pipeline.first_ns is not None
+                    self.held.first_ns = self._pipeline.first_ns
                 self.held.take(output)
 
             self._pipeline = (_ClockWithBytes if with_bytes else _Clock)(self.capture, options, take)
@@ -101,7 +104,12 @@ class TimeMerge:
         self._sources = [Source(i, capture, wanted, begin_ns) for i, (capture, begin_ns) in pairs]
         self._outcome, self._write, self._with_bytes = outcome, write, with_bytes
         jobs = max(1, min(len(captures), outcome.choices.core_count))
-        self._options = outcome.choices.dissection(jobs, only=frozenset({"exchanges"}))
+        options = outcome.choices.dissection(jobs, only=frozenset({"exchanges"}))
+        if wanted.query is not None and not outcome.choices.strict:  # which asks for the flaws of all
+            # Of several captures rows wait for each other, and for what follows meanwhile.
+            until = wanted.query.until if len(captures) == 1 else None
+            options = replace(options, connections=wanted.query.connections, until=until)
+        self._options = options
         for source in self._sources:
             source.capture.on_idle = partial(self._idle, source)
 

@@ -594,7 +594,7 @@ PROTOCOL = MessageQueue(
         heartbeat=frozenset({CODE_NAMES[Code.HEARTBEAT]}),
     ),
     evidence=EvidenceRule(
-        frozenset({*map(int, Word), Code.AUTH, Code.AUTH_RESPONSE}), observe, resolve, is_final=is_final
+        frozenset({*map(int, Word), Code.AUTH, Code.AUTH_RESPONSE}), observe, resolve, is_final=is_final, tells=True
     ),
     derived=(
         Derived("connection_kind", pa.string()),

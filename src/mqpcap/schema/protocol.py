@@ -227,6 +227,7 @@ class EvidenceRule:
     select_layout   the layout that reads the rows of a layout on this connection
     layouts   layouts (as the framing names them) whose rows are evidence, None for all
     is_final  whether ``select_layout`` and ``resolve`` will say the same of every later state
+    tells     whether ``observe`` tells other connections something (``Seen.shared``)
     """
 
     ops: frozenset[int] | None
@@ -235,6 +236,7 @@ class EvidenceRule:
     select_layout: Callable[[Evidence, str], str] | None = None
     layouts: frozenset[str] | None = None
     is_final: Callable[[Evidence], bool] = lambda connection: False
+    tells: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,12 +316,17 @@ class SharedFacts:
 
     def find(self, key: bytes, by: Evidence, ts_ns: int) -> Any:
         """The last fact of a key by that time, at the connection's own server if there is one; None without any."""
+        fact = self.nearest(key, by, ts_ns)
+        return None if fact is None else fact[4]
+
+    def nearest(self, key: bytes, by: Evidence, ts_ns: int) -> Fact | None:
+        """The same with who told it, and when."""
         hashed = _hashed(key)
         if len(self.asked) < MAX_SHARED_KEYS:
             self.asked.add(hashed)
         told = [fact for at in self._facts.get(hashed, {}).values() for fact in at if fact[3] <= ts_ns]
         here = [fact for fact in told if fact[1:3] == (by.server_ip, by.server_port)]
-        return max(here or told, key=lambda fact: fact[3])[4] if told else None
+        return max(here or told, key=lambda fact: fact[3], default=None)
 
     def told(self) -> list[Fact]:
         """All facts, in order of time."""

@@ -1,0 +1,48 @@
+"""Packets to a pcapng file that Wireshark opens, with comments.
+
+One section, times in nanoseconds, an interface for each link type.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import BinaryIO
+
+_SECTION, _INTERFACE, _PACKET = 0x0A0D0D0A, 1, 6
+_COMMENT, _APPLICATION, _RESOLUTION = 1, 4, 9
+_ORDER_MARK = 0x1A2B3C4D
+MAX_COMMENT_BYTES = 0xFFF0
+"""An option's length has 16 bits."""
+
+
+class PacketFile:
+    """A pcapng file in the making."""
+
+    def __init__(self, file: BinaryIO, application: str) -> None:
+        self._file = file
+        self._interfaces: dict[int, int] = {}
+        head = struct.pack("<IHHq", _ORDER_MARK, 1, 0, -1)
+        self._block(_SECTION, head + _options([(_APPLICATION, application.encode())]))
+
+    def write(self, link_type: int, ts_ns: int, data: bytes, wire_len: int, comments: Sequence[str] = ()) -> None:
+        """Add a packet: the bytes captured of it, and how many it had."""
+        interface = self._interfaces.get(link_type)
+        if interface is None:
+            interface = self._interfaces[link_type] = len(self._interfaces)
+            self._block(_INTERFACE, struct.pack("<HHI", link_type, 0, 0) + _options([(_RESOLUTION, b"\x09")]))
+        head = struct.pack("<IIIII", interface, ts_ns >> 32 & 0xFFFFFFFF, ts_ns & 0xFFFFFFFF, len(data), wire_len)
+        self._block(_PACKET, head + _padded(data) + _options([(_COMMENT, text.encode()) for text in comments]))
+
+    def _block(self, kind: int, body: bytes) -> None:
+        length = struct.pack("<I", len(body) + 12)
+        self._file.write(struct.pack("<I", kind) + length + body + length)
+
+
+def _options(options: Sequence[tuple[int, bytes]]) -> bytes:
+    if not options:
+        return b""
+    cut = [(code, value[:MAX_COMMENT_BYTES]) for code, value in options]
+    return b"".join(struct.pack("<HH", code, len(value)) + _padded(value) for code, value in cut) + bytes(4)
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 4)

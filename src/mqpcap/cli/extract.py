@@ -1,0 +1,90 @@
+"""``mqpcap extract``: the packets of selected messages, or of their connections, as a capture of their own."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from mqpcap.cli.console import metered, plural, say, size
+from mqpcap.cli.options import Choices, common, utc_option
+from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
+from mqpcap.cli.wanted import filter_options
+from mqpcap.errors import MqpcapError, OutputError
+
+if TYPE_CHECKING:
+    from mqpcap.query import Query
+
+
+@click.command(epilog="Example: mqpcap extract pcaps/blipmq/qos1.pcap --op PING --out ping.pcapng")
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.option("--out", required=True, metavar="FILE", help="The new capture, pcapng; - is standard output.")
+@click.option("--connections", "whole", is_flag=True, help="All packets of the connections that the messages are of.")
+@utc_option
+@filter_options
+@common
+def extract(
+    inputs: tuple[str, ...], out: str, whole: bool, utc: bool, wanted: "Query | None", choices: Choices
+) -> None:
+    """Write the packets of selected messages into a new capture, which Wireshark opens.
+
+    The first packet of each message has a comment that says what it is. With --connections all packets of these
+    connections are there, so that an export has the same rows again but for packet numbers and file names; those of
+    other connections are added where one of these is recognised or named by them. Packets stay as they were captured,
+    passwords in them too. FILE must not exist. Inputs are read three times.
+    """
+    from mqpcap.cli.chosen import read_again
+    from mqpcap.cli.extraction import Extraction
+    from mqpcap.query import query
+
+    outcome = Outcome(choices)
+    captures = found(inputs, outcome).captures
+    told_of_speed(outcome)
+    read_again(captures)
+    if out != "-" and os.path.lexists(out):
+        raise OutputError(f"{out} exists; extract replaces no file")
+    asked = wanted if wanted is not None else query("protocol exists")
+    with metered(3 * size_bytes(captures), choices.quiet) as meter:
+        parts = [Extraction(capture, asked, whole) for capture in captures]
+        for part in parts:
+            part.find(outcome, meter)
+        if not any(part.packet_count for part in parts):
+            if parts and not outcome.unreadable:
+                notes = [part.note for part in parts if part.note is not None]
+                raise MqpcapError("nothing to extract" + (f": {notes[0]}" if notes else ""))
+            finish(outcome)
+        with _new_file(out) as file:
+            written_bytes = Extraction.write(parts, file, meter)
+    if not choices.quiet:
+        messages, packets = (sum(getattr(part, f"{x}_count") for part in parts) for x in ("message", "packet"))
+        connections = plural(sum(part.connection_count for part in parts), "connection")
+        say(f"{out}: {plural(packets, 'packet')}, {size(written_bytes)}, of {plural(messages, 'message')} "
+            f"of {connections}")  # fmt: skip
+        others = sum(part.teller_count for part in parts)
+        if others:
+            say(f"note: {plural(others, 'other connection')} added, by which these are recognised or named")
+    finish(outcome)
+
+
+@contextmanager
+def _new_file(name: str) -> Iterator[BinaryIO]:
+    """A file that did not exist; it goes away where writing fails."""
+    if name == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    try:
+        file = open(name, "xb")  # noqa: SIM115 - closed below, before it may be taken away
+    except FileExistsError:
+        raise OutputError(f"{name} exists; extract replaces no file") from None
+    except OSError as error:
+        raise OutputError(f"{name} cannot be written: {error.strerror}") from error
+    try:
+        with file:
+            yield file
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise

@@ -1,0 +1,222 @@
+"""The packets of selected messages, found in one capture, and written.
+
+A capture is read for the messages that a filter selects, again for the packets that brought their bytes, as the
+reassembly of their streams tells, and a third time to copy these.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mqpcap import __version__
+from mqpcap.arrays import dictionary, file_text, unified
+from mqpcap.capture import Capture, Window
+from mqpcap.capture.pcapng import PacketFile
+from mqpcap.cli.chosen import Choice, Chosen
+from mqpcap.cli.console import Meter
+from mqpcap.cli.lines import Paint, about, endpoint
+from mqpcap.cli.reading import Outcome
+from mqpcap.cli.streams import Streams, keys
+from mqpcap.pipeline import Output
+from mqpcap.query import Query
+from mqpcap.tcp.headers import Dissector, connections_of
+
+I64 = NDArray[np.int64]
+MAX_COMMENTS = 64
+"""Messages that are told of one packet; the rest is counted."""
+_FILE_SHIFT = 48
+"""Numbers of packets are below it, numbers of files above."""
+_LEFT_OUT = ("capture", "ts", "end_ts_ns")
+_Packet = tuple[int, int, int, bytes, int, list[str]]
+"""Time, number of the capture, link type, bytes, length on the wire, comments."""
+
+
+class Extraction:
+    """What is taken of one capture."""
+
+    def __init__(self, capture: Capture, asked: Query, whole: bool) -> None:
+        self._capture, self._whole = capture, whole
+        self._messages: list[pa.Table] = []
+        self._look: Callable[[pa.Table], None] = lambda rows: None
+        """Is shown the messages, for their flaws."""
+        self._choice = Choice(capture, asked, self._keep)
+        self._packets: list[I64] = [np.zeros(0, np.int64) for _ in capture.files]
+        """By file the numbers of packets that are taken."""
+        self.message_count = self.connection_count = self.teller_count = 0
+
+    def _keep(self, output: Output) -> None:
+        self._look(output.rows)
+        self._messages.append(output.rows.drop_columns(list(_LEFT_OUT)))
+        self.message_count += output.rows.num_rows
+
+    @property
+    def note(self) -> str | None:
+        """Why nothing was found."""
+        return self._choice.tally.note
+
+    @property
+    def packet_count(self) -> int:
+        """How many packets are taken."""
+        return sum(len(numbers) for numbers in self._packets)
+
+    def find(self, outcome: Outcome, meter: Meter) -> None:
+        """Look for the messages and their packets."""
+        self._look = outcome.take
+        connections = self._choice.run(outcome, meter)
+        if not connections:
+            return
+        self.connection_count = len(connections)
+        if self._whole:
+            others = self._choice.tellers(connections)
+            self.teller_count = len(others)
+            found = _of_connections(self._capture, [*connections, *others], meter)
+        else:
+            found = self._of_messages(connections, meter)
+        for file, numbers in enumerate(found):
+            self._packets[file] = np.unique(numbers)
+        self._add_fragments()
+
+    def _of_messages(self, connections: Sequence[Chosen], meter: Meter) -> list[I64]:
+        """The packets that brought bytes of the messages."""
+        spans = _Spans(self._messages)
+        found: list[list[I64]] = [[] for _ in self._capture.files]
+        for run in Streams(self._capture, connections, meter).runs():
+            hit = spans.meet(run.connection_id, run.direction, run.piece_offset, run.piece_length)
+            for file in np.unique(run.piece_file[hit]).tolist():
+                found[file].append(run.piece_number[hit & (run.piece_file == file)])
+        return [np.concatenate([np.zeros(0, np.int64), *some]) for some in found]
+
+    def _add_fragments(self) -> None:
+        """Take all fragments of datagrams where one is taken: no row tells which are of the same."""
+        if not self._choice.fragment_count:
+            return
+        fragments: list[I64] = [np.zeros(0, np.int64) for _ in self._packets]
+        dissector = Dissector()
+        for window in self._capture.windows():
+            if dissector.segments(window).counts.get("fragment"):
+                numbers = window.number[connections_of(window)[2]]
+                fragments[window.file] = np.union1d(fragments[window.file], numbers)
+        for file, numbers in enumerate(fragments):
+            if np.isin(numbers, self._packets[file]).any():
+                self._packets[file] = np.union1d(self._packets[file], numbers)
+
+    def packets(self, place: int, meter: Meter) -> Iterator[_Packet]:
+        """The packets that are taken, in the order of the capture."""
+        if not self.packet_count:
+            return
+        comments = _Comments(self._capture, self._messages) if self._messages else None
+        for window in self._capture.windows():
+            wanted = np.flatnonzero(np.isin(window.number, self._packets[window.file]))
+            for i in wanted.tolist():
+                start, number = int(window.offset[i]), int(window.number[i])
+                yield (
+                    int(window.ts_ns[i]), place, int(window.link_type[i]),
+                    window.buffer[start : start + int(window.caplen[i])].tobytes(), int(window.wirelen[i]),
+                    comments.of(window.file, number) if comments is not None else [],
+                )  # fmt: skip
+            meter(read_bytes(window))
+
+    @staticmethod
+    def write(parts: "Sequence[Extraction]", file: BinaryIO, meter: Meter) -> int:
+        """Write all packets in order of time, those of one capture in its own order; the bytes of packets written."""
+        made, written_bytes = PacketFile(file, f"mqpcap {__version__}"), 0
+        streams = [part.packets(place, meter) for place, part in enumerate(parts)]
+        for ts_ns, _, link_type, data, wire_len, comments in heapq.merge(*streams, key=itemgetter(0)):
+            made.write(link_type, ts_ns, data, wire_len, comments)
+            written_bytes += len(data)
+        return written_bytes
+
+
+def read_bytes(window: Window) -> int:
+    """Bytes of packets in a window."""
+    return int(window.caplen.sum())
+
+
+def _of_connections(capture: Capture, connections: Sequence[Chosen], meter: Meter) -> list[I64]:
+    """The packets of whole connections, by file."""
+    spans: dict[int, list[tuple[int, int]]] = {}
+    for key, one in zip(keys(connections).tolist(), connections, strict=True):
+        spans.setdefault(key, []).append((int(str(one.row["first_ts_ns"])), int(str(one.row["last_ts_ns"]))))
+    known = np.array(sorted(spans), np.int64)
+    found: list[list[I64]] = [[] for _ in capture.files]
+    dissector = Dissector()
+    for window in capture.windows():
+        segments = dissector.segments(window)
+        rows = np.flatnonzero(np.isin(segments.key, known))
+        if len(rows):
+            found[window.file].append(segments.number[rows[_in_time(segments.key[rows], segments.ts_ns[rows], spans)]])
+        meter(read_bytes(window))
+    return [np.concatenate([np.zeros(0, np.int64), *some]) for some in found]
+
+
+def _in_time(key: I64, ts_ns: I64, spans: dict[int, list[tuple[int, int]]]) -> NDArray[np.bool_]:
+    """Which segments are of one of the connections between their ends, and not of another there."""
+    order = np.argsort(key, kind="stable")
+    borders = np.flatnonzero(np.diff(key[order], prepend=key[order[0]] ^ 1))
+    inside = np.zeros(len(key), np.bool_)
+    for rows in np.split(order, borders[1:]):
+        for first_ns, last_ns in spans[int(key[rows[0]])]:
+            inside[rows] |= (ts_ns[rows] >= first_ns) & (ts_ns[rows] <= last_ns)
+    return inside
+
+
+class _Spans:
+    """The stretches of streams that messages take."""
+
+    def __init__(self, messages: Sequence[pa.Table]) -> None:
+        ids, begin, length = (_column(messages, name) for name in ("connection_id", "stream_offset", "frame_len"))
+        server = np.concatenate([pc.equal(t["direction"].cast(pa.string()), "s2c").to_numpy() for t in messages])
+        order = np.lexsort((begin, server, ids))
+        ids, server, begin, end = ids[order], server[order], begin[order], (begin + length)[order]
+        borders = np.flatnonzero((np.diff(ids) != 0) | (np.diff(server.astype(np.int8)) != 0)) + 1
+        starts = [0, *borders.tolist()] if len(ids) else []
+        self._spans = {
+            (int(ids[a]), "s2c" if server[a] else "c2s"): (begin[a:b], end[a:b])
+            for a, b in zip(starts, [*borders.tolist(), len(ids)], strict=False)
+        }
+
+    def meet(self, connection_id: int, direction: str, offset: I64, length: I64) -> NDArray[np.bool_]:
+        """Which pieces of a side have bytes of a message."""
+        begin, end = self._spans.get((connection_id, direction), (offset[:0], offset[:0]))
+        at = np.searchsorted(end, offset, "right")
+        hit: NDArray[np.bool_] = np.append(begin, np.iinfo(np.int64).max)[at] < offset + length
+        return hit
+
+
+def _column(tables: Sequence[pa.Table], name: str) -> I64:
+    return np.concatenate([table[name].to_numpy() for table in tables])
+
+
+class _Comments:
+    """What is said of the first packet of each message."""
+
+    def __init__(self, capture: Capture, messages: Sequence[pa.Table]) -> None:
+        self._messages = unified(pa.concat_tables(messages)).combine_chunks()
+        files = {file_text(name): i for i, name in enumerate(capture.files)}
+        encoded = dictionary(self._messages["capture_file"])
+        file = np.array([files[name] for name in encoded.dictionary.to_pylist()], np.int64)[encoded.indices.to_numpy()]
+        place = file << _FILE_SHIFT | self._messages["first_packet"].to_numpy()
+        self._order = np.argsort(place, kind="stable")
+        self._places = place[self._order]
+
+    def of(self, file: int, number: int) -> list[str]:
+        """The comments of a packet."""
+        here = file << _FILE_SHIFT | number
+        first, last = (int(x) for x in np.searchsorted(self._places, [here, here + 1]))
+        rows = self._order[first : min(last, first + MAX_COMMENTS)]
+        said = [_comment(row) for row in self._messages.take(pa.array(rows)).to_pylist()] if last > first else []
+        if last - first > MAX_COMMENTS:
+            said.append(f"and {last - first - MAX_COMMENTS} more messages")
+        return said
+
+
+def _comment(message: dict[str, object]) -> str:
+    ends = [endpoint(message[f"{end}_ip"], message[f"{end}_port"]) for end in ("src", "dst")]
+    what = f"{message['protocol']}/{message['dialect']}"
+    return "  ".join([what, *about(message, None, Paint()), " -> ".join(ends)])

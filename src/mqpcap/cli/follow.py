@@ -1,0 +1,231 @@
+"""``mqpcap follow``: one connection as a conversation."""
+
+import shutil
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import click
+
+from mqpcap.cli.console import Meter, coloured, metered, plural, shown
+from mqpcap.cli.options import Choices, common, utc_option
+from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
+from mqpcap.cli.wanted import filter_options
+
+if TYPE_CHECKING:
+    from mqpcap.capture import Capture
+    from mqpcap.cli.chosen import Choice, Chosen
+    from mqpcap.cli.outcomes import Row
+    from mqpcap.query import Query
+
+MAX_WAITING = 1 << 12
+"""Messages that wait until the reply of an earlier request can stand under it."""
+PLAIN_WIDTH = 100
+"""Columns where there is no terminal."""
+BODY_BYTES = 4096
+"""So much of one body is shown; --json has all."""
+BODY_ITEMS = 100
+"""So many bodies of one message."""
+
+
+@click.command(epilog="Example: mqpcap follow -u pcaps/blipmq/qos1.pcap --connection c2")
+@click.argument("capture", metavar="CAPTURE")
+@click.option("--raw", type=click.Choice(["c2s", "s2c"]),
+              help="Write the reassembled bytes of a side to stdout, secrets as *.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per message, as show --json.")
+@utc_option
+@filter_options
+@common
+def follow(capture: str, raw: str | None, as_json: bool, utc: bool, wanted: "Query | None", choices: Choices) -> None:
+    """Read one connection as a conversation, both sides, replies under their requests.
+
+    The connection is named by --connection, or is the only one of which a filter selects messages. The capture is read
+    twice.
+    """
+    from mqpcap.cli.chosen import Choice, read_again
+    from mqpcap.errors import MqpcapError
+
+    if raw is not None and as_json:
+        raise click.UsageError("--raw writes bytes; it does not go with --json")
+    if wanted is None:
+        raise click.UsageError("name the connection: --connection c7, IP:PORT or connection_id, or a filter for it")
+    outcome = Outcome(choices)
+    captures = found((capture,), outcome).captures
+    told_of_speed(outcome)
+    read_again(captures)
+    with metered(size_bytes(captures), choices.quiet) as meter:
+        sought = [Choice(recording, wanted) for recording in captures]
+        all_found = [(search.capture, one) for search in sought for one in search.run(outcome, meter)]
+    if len(all_found) != 1:
+        if sought and not outcome.unreadable:
+            raise MqpcapError(_why_not(sought, [one for _, one in all_found]))
+        finish(outcome)
+    ((recording, one),) = all_found
+    outcome.notes.clear()  # those of the second reading are the same
+    with metered(size_bytes([recording]), choices.quiet or sys.stdout.isatty()) as meter:
+        if raw is not None:
+            from mqpcap.cli.raw import write_raw
+
+            write_raw(recording, one, raw, outcome, meter)
+        else:
+            _converse(recording, one, as_json, utc, outcome, meter)
+    finish(outcome)
+
+
+def _why_not(sought: "Sequence[Choice]", all_found: "Sequence[Chosen]") -> str:
+    """Why there is no one connection to follow."""
+    from mqpcap.cli.chosen import listed
+
+    if all_found:
+        return f"{len(all_found):,} connections match; say which with --connection: {listed(all_found)}"
+    notes = [search.tally.note for search in sought if search.tally.note is not None]
+    count = sum(search.connection_count for search in sought)
+    return f"none of {plural(count, 'connection')} matches" + (f": {notes[0]}" if notes else "")
+
+
+def _converse(capture: "Capture", one: "Chosen", as_json: bool, utc: bool, outcome: Outcome, meter: Meter) -> None:
+    from mqpcap.cli.filters import Filter
+    from mqpcap.cli.show import json_lines
+    from mqpcap.cli.time_merge import TimeMerge
+
+    if as_json:
+
+        def write(rows: "Iterator[Row]") -> None:
+            for row in rows:
+                sys.stdout.write("".join(f"{line}\n" for line in json_lines(row)))
+
+        TimeMerge([capture], Filter(one.query()), outcome, write, False).run(meter)
+        return
+    talk = Conversation(one, utc)
+    for line in talk.head():
+        sys.stdout.write(f"{line}\n")
+    TimeMerge([capture], Filter(one.query()), outcome, talk, False).run(meter)
+    talk.finish()
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A message, or a request with its reply; ``waits`` for that."""
+
+    rows: "list[Row]" = field(default_factory=list)
+    waits: bool = False
+
+
+class Conversation:
+    """Writes the messages of a connection in order of time, each reply behind its request."""
+
+    def __init__(self, one: "Chosen", utc: bool) -> None:
+        from mqpcap.cli.lines import Paint
+
+        self._one, self._utc = one, utc
+        self._paint = Paint(coloured(sys.stdout))
+        self._turns: deque[_Turn] = deque()
+        self._asking: dict[tuple[object, object], _Turn] = {}
+        self._width = shutil.get_terminal_size((PLAIN_WIDTH, 24)).columns if sys.stdout.isatty() else PLAIN_WIDTH
+
+    def head(self) -> Iterator[str]:
+        """Who talks with whom, and how much."""
+        from mqpcap.cli.lines import clock
+
+        row = self._one.row
+        begin, end = (int(str(row[name])) for name in ("first_ts_ns", "last_ts_ns"))
+        counts = [plural(int(str(row[f"messages_{d}"])), "message") for d in ("c2s", "s2c")]
+        spoken = row["protocol"] or ("encrypted (TLS)" if row["tls"] is not None else "no protocol that is known here")
+        yield self._paint("bold", f"{self._one.end('client')} -> {self._one.end('server')}  {spoken}")
+        said = f"{counts[0]} from the client, {counts[1]} from the server"
+        yield f"c{self._one.number}, connection {self._one.id}; {said}"
+        yield f"{clock(begin, self._utc, True)} to {clock(end, self._utc, True)}, {_ENDS[str(row['end_state'])]}"
+        missing = sum(int(str(row[f"missing_bytes_{d}"])) for d in ("c2s", "s2c"))
+        if missing:
+            yield self._paint("red", f"{plural(missing, 'byte')} of it were never captured")
+
+    def __call__(self, rows: "Iterator[Row]") -> None:
+        """Take messages in order of time."""
+        for row in rows:
+            self._take(row)
+            self._say(MAX_WAITING)
+
+    def finish(self) -> None:
+        """Nothing follows."""
+        self._say(0)
+
+    def _take(self, row: "Row") -> None:
+        exchange, side = row.exchange, row.message["direction"]
+        if exchange is not None and not exchange.is_request:
+            turn = self._asking.pop(("s2c" if side == "c2s" else "c2s", exchange.offset), None)
+            if turn is not None:
+                turn.rows.append(row)
+                turn.waits = False
+                return
+        turn = _Turn([row], exchange is not None and exchange.is_request and exchange.state == "answered")
+        self._turns.append(turn)
+        if turn.waits:
+            self._asking[(side, row.message["stream_offset"])] = turn
+
+    def _say(self, at_most: int) -> None:
+        while self._turns and (not self._turns[0].waits or len(self._turns) > at_most):
+            turn = self._turns.popleft()
+            first = turn.rows[0].message
+            self._asking.pop((first["direction"], first["stream_offset"]), None)
+            for i, row in enumerate(turn.rows):
+                for line in self._lines(row, "    " * i, len(turn.rows) > 1):
+                    sys.stdout.write(f"{line}\n")
+
+    def _lines(self, row: "Row", indent: str, is_paired: bool) -> Iterator[str]:
+        """``is_paired``: request and reply stand together, so neither says where the other is."""
+        from mqpcap.cli.lines import about, clock, latency
+
+        message = row.message
+        arrow = "->" if message["direction"] == "c2s" else "<-"
+        when = self._paint("dim", clock(int(str(message["ts_ns"])), self._utc, False))
+        said = about(message, None, self._paint, None if is_paired else row.exchange)
+        if is_paired and indent and row.exchange is not None and row.exchange.latency_ns is not None:
+            said.append(self._paint("dim", f"in {latency(row.exchange.latency_ns)}"))
+        packet = f"#{message['first_packet']}"
+        yield "  ".join([f"{indent}{when}", f"{packet:<6}", f"{arrow} {said[0]}", *said[1:]])
+        for line in body_lines(row, max(self._width - len(indent) - 8, 20)):
+            yield f"{indent}        {line}"
+
+
+_ENDS = {"reset": "ended by a reset", "closed": "closed", "open": "open at the end of the capture"}
+
+
+def body_lines(row: "Row", width: int) -> Iterator[str]:
+    """What users sent, wrapped: text as text, other bytes as a dump."""
+    from mqpcap.query.columns import bodies
+
+    for path, _ in bodies(row.protocol):
+        values = list(_inside(row.fields.get(path[0]), path[1:]))
+        for i, (value, label) in enumerate(values[:BODY_ITEMS]):
+            lines = list(_wrapped(value, width - len(label)))
+            yield from ((label if k == 0 else " " * len(label)) + line for k, line in enumerate(lines))
+            if i + 1 == BODY_ITEMS and len(values) > BODY_ITEMS:
+                yield f"and {len(values) - BODY_ITEMS:,} more"
+
+
+def _inside(value: object, path: tuple[str, ...]) -> Iterator[tuple[bytes, str]]:
+    """The bodies in a column, those in lists with their places."""
+    if isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from ((body, f"[{i}] {label}") for body, label in _inside(item, path))
+    elif isinstance(value, dict):
+        yield from _inside(value.get(path[0]), path[1:])
+    elif isinstance(value, str | bytes) and value:
+        yield value.encode() if isinstance(value, str) else value, ""
+
+
+def _wrapped(value: bytes, width: int) -> Iterator[str]:
+    from mqpcap.cli.dumps import dump
+
+    part, more = value[:BODY_BYTES], len(value) - BODY_BYTES
+    text = part.decode("utf-8", "ignore" if more > 0 else "replace")
+    if all(c.isprintable() or c in "\n\r\t" for c in text) and "\ufffd" not in text:
+        for line in text.splitlines():
+            safe = shown(line.expandtabs(4))
+            yield from (safe[at : at + width] for at in range(0, max(len(safe), 1), width))
+    else:
+        yield from dump(part, indent=0)
+    if more > 0:
+        yield f"and {plural(more, 'more byte')}; --json has all"

@@ -1,0 +1,91 @@
+"""The reassembled bytes of one side of a connection, secrets hidden."""
+
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqpcap.capture import Capture
+from mqpcap.cli.chosen import Chosen
+from mqpcap.cli.console import Meter, plural
+from mqpcap.cli.filters import Filter
+from mqpcap.cli.messages import hidden
+from mqpcap.cli.outcomes import Row
+from mqpcap.cli.reading import Outcome
+from mqpcap.cli.streams import Streams
+from mqpcap.cli.time_merge import TimeMerge
+
+Span = tuple[int, int]
+
+
+def write_raw(capture: Capture, one: Chosen, direction: str, outcome: Outcome, meter: Meter) -> None:
+    """Write the bytes of a side to stdout, in order; what was never captured is left out and told."""
+    shows = _Shows(capture, one, direction, outcome, meter)
+    missing = hidden_count = at = 0
+    for run in Streams(capture, [one], meter).runs():
+        if run.direction != direction:
+            continue
+        missing += run.offset - at
+        at = run.offset + len(run.data)
+        data, count = shows.veiled(run.offset, run.data)
+        hidden_count += count
+        sys.stdout.buffer.write(data.tobytes())
+    sys.stdout.buffer.flush()
+    if missing:
+        outcome.notes.append(f"{plural(missing, 'byte')} were never captured; the output goes on behind them")
+    if hidden_count:
+        outcome.notes.append(f"{plural(hidden_count, 'byte')} may be secret and are *; --show-secrets shows them")
+
+
+class _Shows:
+    """Which bytes of a side may be shown: all of them, or those of messages that are no secret."""
+
+    def __init__(self, capture: Capture, one: Chosen, direction: str, outcome: Outcome, meter: Meter) -> None:
+        from mqpcap.explain import holds_secrets
+        from mqpcap.protocols import protocols
+
+        self._begins: NDArray[np.int64] | None = None
+        """Where stretches that may be shown begin, None where all may."""
+        self._ends = np.zeros(0, np.int64)
+        protocol = one.row["protocol"]
+        if outcome.choices.show_secrets or protocol is None or not holds_secrets(protocols()[str(protocol)]):
+            return
+        spans: list[Span] = []
+
+        def take(rows: "Iterator[Row]") -> None:
+            for row in rows:
+                if row.message["direction"] == direction:
+                    spans.extend(_shown_spans(row, outcome))
+
+        TimeMerge([capture], Filter(one.query()), Outcome(outcome.choices), take, True).run(meter)
+        spans.sort()
+        self._begins = np.array([begin for begin, _ in spans], np.int64)
+        self._ends = np.array([end for _, end in spans], np.int64)
+
+    def veiled(self, offset: int, data: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], int]:
+        """The bytes with stars for those that may not be shown, and how many they are."""
+        if self._begins is None:
+            return data, 0
+        out = np.full(len(data), ord("*"), np.uint8)
+        shown_count = 0
+        first = int(np.searchsorted(self._ends, offset, "right"))
+        last = int(np.searchsorted(self._begins, offset + len(data)))
+        for begin, end in zip(self._begins[first:last].tolist(), self._ends[first:last].tolist(), strict=True):
+            a, b = max(begin - offset, 0), min(end - offset, len(data))
+            out[a:b] = data[a:b]
+            shown_count += b - a
+        return out, len(data) - shown_count
+
+
+def _shown_spans(row: Row, outcome: Outcome) -> Iterator[Span]:
+    """The stretches of the stream in which a message has no secret."""
+    begin = int(str(row.message["stream_offset"]))
+    veil = hidden(row, outcome.choices)
+    at = 0
+    for start, end in sorted(veil.spans) if veil is not None else ():
+        if start > at:
+            yield begin + at, begin + start
+        at = max(at, end)
+    if at < len(row.data):
+        yield begin + at, begin + len(row.data)

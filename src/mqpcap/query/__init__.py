@@ -1,0 +1,30 @@
+"""Which messages are wanted: filters as text, asked of columns.
+
+:func:`query` reads a filter, such as ``op == "PUBLISH" and topic matches "^orders" and latency > 50ms``; names and
+values are understood then, so that a wrong one is told before anything is read. A :class:`Query` says which columns it
+needs and, batch by batch, which rows it selects. README.md beside this file says what the language has.
+"""
+
+from mqpcap.query.columns import names
+from mqpcap.query.evaluation import Rows
+from mqpcap.query.exchange_rows import exchanges_of
+from mqpcap.query.grammar import And, Comparison, Not, Or, Tree
+from mqpcap.query.queries import Needs, Query, of_tree, query
+from mqpcap.query.selection import Selection
+from mqpcap.query.values import Moment
+
+__all__ = [
+    "And",
+    "Comparison",
+    "Moment",
+    "Needs",
+    "Not",
+    "Or",
+    "Query",
+    "Rows", "Selection",
+    "Tree",
+    "exchanges_of",
+    "names",
+    "of_tree",
+    "query",
+]  # fmt: skip

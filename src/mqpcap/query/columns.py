@@ -1,0 +1,169 @@
+"""The names of a filter: what columns there are, and where each has its values.
+
+A name is a column of ``messages``, of ``exchanges``, or a field: ``flymq.key``, or ``key`` alone, which is the field of
+that name in whatever protocol a message is of.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+
+import pyarrow as pa
+
+from mqpcap.decode.columns import column_type
+from mqpcap.errors import QueryError
+from mqpcap.protocols import protocols
+from mqpcap.query.values import Kind
+from mqpcap.schema.compiler import Program, compiled
+from mqpcap.tables.schemas import EXCHANGES, MESSAGES
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a column has its values: ``table`` is ``messages``, ``exchanges`` or a protocol.
+
+    path: a column, then fields inside of it where it is a list. needs: the columns it is made of, None for itself.
+    """
+
+    table: str
+    path: tuple[str, ...]
+    kind: Kind
+    needs: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A name and its places: a message has the value at those of its own protocol."""
+
+    name: str
+    places: tuple[Place, ...]
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """What its values are."""
+        return frozenset(place.kind for place in self.places)
+
+
+_WORDS = frozenset({"direction", "request_direction", "protocol", "dialect", "op", "status", "flaw", "state"})
+_ENDS = ("direction", "src_ip", "src_port", "dst_ip", "dst_port")
+_ALIASES = {"topic": "destination", "latency": "latency_ns", "connection": "connection_id"}
+"""``topic`` is what each protocol calls topic, queue, exchange or group; the field of that name is ``flymq.topic``."""
+NUMBER = "connection_number"
+"""A column of ``messages`` that some pipelines add: the connection's place among those of its capture, from 1."""
+_OF_EXCHANGES = (
+    "state", "latency_ns", "request_packet", "reply_packet", "request_ts_ns", "reply_ts_ns", "status", "error_code",
+)  # fmt: skip
+PAYLOAD = "payload"
+"""What users sent, whatever a protocol calls it: its fields that ``--bodies`` acts on."""
+
+
+def _kind(name: str, type_: pa.DataType) -> Kind:
+    if name in ("connection_id",):
+        return Kind.CONNECTION
+    if name.endswith("_ip"):
+        return Kind.ADDRESS
+    if name == "ts" or name.endswith("ts_ns"):
+        return Kind.TIME
+    if name == "latency_ns":
+        return Kind.DURATION
+    if name in _WORDS:
+        return Kind.WORD
+    return field_kind(type_)
+
+
+def field_kind(type_: pa.DataType) -> Kind:
+    """What values of an Arrow type are."""
+    if pa.types.is_boolean(type_):
+        return Kind.TRUTH
+    if pa.types.is_string(type_):
+        return Kind.TEXT
+    return Kind.BYTES if pa.types.is_binary(type_) else Kind.INTEGER
+
+
+@cache
+def _common() -> Mapping[str, Column]:
+    """Columns that messages of every protocol have."""
+    places: dict[str, Place] = {}
+    for name in _OF_EXCHANGES:
+        place = Place("exchanges", (name,), _kind(name, EXCHANGES.field(name).type))
+        places[f"exchange.{name}"] = places[name] = place
+    for name in ("is_request", "is_reply"):
+        places[name] = Place("exchanges", (name,), Kind.TRUTH)
+    for field in MESSAGES:
+        name = "ts_ns" if field.name == "ts" else field.name
+        needs = (name, *_ENDS) if name == "connection_id" else None
+        places[field.name] = Place("messages", (name,), _kind(field.name, field.type), needs)
+    for end in ("client", "server"):
+        places[end] = Place("messages", (end,), Kind.ENDPOINT, _ENDS)
+        places[f"{end}_ip"] = Place("messages", (f"{end}_ip",), Kind.ADDRESS, ("direction", "src_ip", "dst_ip"))
+        places[f"{end}_port"] = Place("messages", (f"{end}_port",), Kind.INTEGER, ("direction", "src_port", "dst_port"))
+    places |= {alias: places[name] for alias, name in _ALIASES.items()}
+    return {name: Column(name, (place,)) for name, place in places.items()}
+
+
+@cache
+def _fields() -> Mapping[str, Column]:
+    """Fields of protocols, under both their names."""
+    found: dict[str, list[Place]] = {}
+    for protocol in protocols():
+        for path, kind in _paths(protocol):
+            name, place = ".".join(path), Place(protocol, path, kind)
+            found.setdefault(f"{protocol}.{name}", []).append(place)
+            found.setdefault(name, []).append(place)
+        found.setdefault(PAYLOAD, []).extend(Place(protocol, *body) for body in bodies(protocol))
+    return {name: Column(name, tuple(places)) for name, places in found.items()}
+
+
+def _paths(protocol: str) -> Iterator[tuple[tuple[str, ...], Kind]]:
+    program = compiled(protocols()[protocol])
+    for i, column in enumerate(program.columns):
+        if column.parent < 0 and not column.hidden:
+            yield from _leaves((column.name,), column_type(program, i))
+    for derived in protocols()[protocol].derived:
+        if not derived.hidden:
+            yield from _leaves((derived.name,), derived.type)
+
+
+def _leaves(path: tuple[str, ...], type_: pa.DataType) -> Iterator[tuple[tuple[str, ...], Kind]]:
+    """The values inside of a column, those of lists too."""
+    while pa.types.is_list(type_):
+        type_ = type_.value_type
+    if not pa.types.is_struct(type_):
+        yield path, field_kind(type_)
+        return
+    for field in type_:
+        yield from _leaves((*path, field.name), field.type)
+
+
+def bodies(protocol: str) -> Iterator[tuple[tuple[str, ...], Kind]]:
+    """The fields of a protocol that hold what users sent."""
+    program = compiled(protocols()[protocol])
+    wanted = {_path(program, i) for i, column in enumerate(program.columns) if column.body}
+    wanted |= {(derived.name,) for derived in protocols()[protocol].derived if derived.body}
+    yield from ((path, kind) for path, kind in _paths(protocol) if path in wanted)
+
+
+def _path(program: Program, i: int) -> tuple[str, ...]:
+    column = program.columns[i]
+    above = () if column.parent < 0 else _path(program, column.parent)
+    return above if column.name == "item" and above else (*above, column.name)
+
+
+def names() -> list[str]:
+    """Every name that a filter may use."""
+    return sorted({*_common(), *_fields()})
+
+
+def column(name: str) -> Column:
+    """The column of a name; raises QueryError with the nearest names if there is none."""
+    found = _common().get(name) or _fields().get(name)
+    if found is not None:
+        return found
+    table, _, rest = name.lower().rpartition(".")
+    inside = [known.removeprefix(f"{table}.") for known in names() if table and known.startswith(f"{table}.")]
+    near = [f"{table}.{x}" for x in get_close_matches(rest, inside, 3)] or get_close_matches(name.lower(), names(), 3)
+    hint = (
+        f"; did you mean {' or '.join(near)}?" if near else "; names are columns of messages and exchanges, and fields"
+    )
+    raise QueryError(f"there is no column {name!r}{hint}")

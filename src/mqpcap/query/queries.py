@@ -1,0 +1,202 @@
+"""Filters that are understood: what they need, whom they can be true of, and the rows that they select."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import assert_never
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mqpcap.arrays import true
+from mqpcap.errors import QueryError
+from mqpcap.query import evaluation, grammar
+from mqpcap.query.columns import Column, bodies, column
+from mqpcap.query.evaluation import All, Any, Bound, Condition, Inverse, Rows, checked_pattern
+from mqpcap.query.grammar import And, Comparison, Not, Or, Tree
+from mqpcap.query.preselection import preselection
+from mqpcap.query.values import Kind, Moment, Value, value
+from mqpcap.tcp.muting import ConnectionTest
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """The columns that a filter looks at: of ``messages``, of protocols' tables, and whether any of ``exchanges``."""
+
+    messages: frozenset[str]
+    fields: Mapping[str, frozenset[str]]
+    exchanges: bool
+
+
+@dataclass(frozen=True)
+class Query:
+    """A filter."""
+
+    bound: Bound
+
+    def mask(self, rows: Rows, first_ns: int = 0) -> pa.BooleanArray:
+        """For each row whether it is selected, null where that is not known.
+
+        ``first_ns``: the time of the capture's first packet, from which times of day are counted.
+        """
+        return evaluation.mask(self.bound, rows, first_ns)
+
+    def selects(self, rows: Rows, first_ns: int = 0) -> NDArray[np.bool_]:
+        """The rows that are selected: what is not known is not."""
+        return true(self.mask(rows, first_ns))
+
+    def __and__(self, other: "Query") -> "Query":
+        """Both."""
+        return Query(All(tuple(part.bound for part in (*self.parts, *other.parts))))
+
+    @property
+    def parts(self) -> "tuple[Query, ...]":
+        """Filters all of which must be true."""
+        return tuple(map(Query, self.bound.parts)) if isinstance(self.bound, All) else (self,)
+
+    @property
+    def conditions(self) -> Iterator[Condition]:
+        """Every test, wherever it stands."""
+        return _conditions(self.bound)
+
+    @cached_property
+    def needs(self) -> Needs:
+        """The columns that it looks at."""
+        messages: set[str] = set()
+        fields: dict[str, set[str]] = {}
+        exchanges = False
+        for condition in self.conditions:
+            for place in condition.column.places:
+                if place.table == "messages":
+                    messages.update(place.needs or place.path[:1])
+                elif place.table == "exchanges":
+                    exchanges = True
+                else:
+                    fields.setdefault(place.table, set()).add(place.path[0])
+        return Needs(frozenset(messages), {name: frozenset(some) for name, some in fields.items()}, exchanges)
+
+    @property
+    def connections(self) -> ConnectionTest | None:
+        """Which connections it can be true of, for ``Options.connections``; None for all."""
+        found = preselection(self.bound)
+        return found.connections if found is not None and found.tests else None
+
+    @property
+    def until(self) -> Callable[[int], int | None] | None:
+        """From when on no message that begins is selected, for ``Options.until``; None if it asks for exchanges."""
+        found = preselection(self.bound)
+        return found.until_ns if found is not None and found.until and not self.needs.exchanges else None
+
+    @property
+    def asks_bodies(self) -> bool:
+        """Whether it looks at what users sent."""
+        return any(
+            (place.path, place.kind) in bodies(place.table)
+            for condition in self.conditions
+            for place in condition.column.places
+            if place.table not in ("messages", "exchanges")
+        )
+
+    @cached_property
+    def protocols(self) -> frozenset[str] | None:
+        """The protocols whose messages it can be true of, None for all."""
+        found: frozenset[str] | None = None
+        for part in self.parts:
+            some = _protocols(part.bound)
+            if some is not None:
+                found = some if found is None else found & some
+        return found
+
+
+def query(text: str, utc: bool = False) -> Query:
+    """The filter that a text says; raises QueryError. ``utc``: times without a zone are UTC, else local.
+
+    >>> query('op == "PUBLISH" and latency > 50ms').needs.exchanges
+    True
+    """
+    return of_tree(grammar.parsed(text), utc)
+
+
+def of_tree(tree: Tree, utc: bool = False) -> Query:
+    """The filter that a tree of tests says; raises QueryError."""
+    return Query(_bound(tree, utc))
+
+
+def _bound(tree: Tree, utc: bool) -> Bound:
+    match tree:
+        case Comparison():
+            return _condition(tree, utc)
+        case Not():
+            return Inverse(_bound(tree.part, utc))
+        case And():
+            return All(tuple(_bound(part, utc) for part in tree.parts))
+        case Or():
+            return Any(tuple(_bound(part, utc) for part in tree.parts))
+        case _:
+            assert_never(tree)
+
+
+def _condition(test: Comparison, utc: bool) -> Condition:
+    found = column(test.name)
+    if test.relation in ("is", "exists"):
+        return Condition(found, test.relation, {})
+    kinds = [kind for kind in found.kinds if test.relation in evaluation.RELATIONS_OF[kind]]
+    if not kinds:
+        there = sorted({relation for kind in found.kinds for relation in evaluation.RELATIONS_OF[kind]})
+        raise QueryError(f"{test.name} cannot be asked with {test.relation!r}; it can with {', '.join(there)}")
+    values: dict[Kind, tuple[Value, ...]] = {}
+    wrong: QueryError | None = None
+    for kind in kinds:
+        try:
+            values[kind] = tuple(_value(word, kind, test.relation, utc) for word in test.values)
+        except QueryError as error:
+            wrong = error
+    if not values and wrong is not None:
+        raise QueryError(f"{test.name}: {wrong}")
+    places = tuple(place for place in found.places if place.kind in values)
+    return Condition(Column(found.name, places), test.relation, values)
+
+
+def _value(word: str | Moment, kind: Kind, relation: str, utc: bool) -> Value:
+    if isinstance(word, Moment):
+        return word
+    if any("\ud800" <= c <= "\udfff" for c in word):  # what a shell gave that is no text
+        raise QueryError(f"{word!r} is no UTF-8; other bytes are written as 0xff")
+    if relation == "matches":
+        checked_pattern(word)
+        return f"(?i){word}" if kind is Kind.WORD else word
+    return value(word, kind, utc)
+
+
+def _conditions(bound: Bound) -> Iterator[Condition]:
+    match bound:
+        case Condition():
+            yield bound
+        case Inverse():
+            yield from _conditions(bound.part)
+        case All() | Any():
+            for part in bound.parts:
+                yield from _conditions(part)
+        case _:
+            assert_never(bound)
+
+
+def _protocols(bound: Bound) -> frozenset[str] | None:
+    """The protocols of whose messages a condition can be true, None for all."""
+    match bound:
+        case Condition():
+            if bound.column.name == "protocol" and bound.relation in ("==", "in"):
+                return frozenset(str(v) for v in bound.values[Kind.WORD])
+            tables = frozenset(place.table for place in bound.column.places)
+            return None if tables & {"messages", "exchanges"} else tables
+        case Inverse():
+            return None
+        case All() | Any():
+            each = [_protocols(part) for part in bound.parts]
+            known = [some for some in each if some is not None]
+            if isinstance(bound, Any):
+                return frozenset().union(*known) if len(known) == len(each) else None
+            return frozenset.intersection(*known) if known else None
+        case _:
+            assert_never(bound)

@@ -1,0 +1,224 @@
+"""What the values of a filter mean, by the kind of column that they are compared with."""
+
+import ipaddress
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from enum import Enum, auto
+
+from mqpcap.errors import QueryError
+
+MAX_INT64 = (1 << 63) - 1
+SECOND_NS = 1_000_000_000
+DAY_NS = 86_400 * SECOND_NS
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class Kind(Enum):
+    """What a column holds, as far as values written for it go."""
+
+    TEXT = auto()
+    WORD = auto()
+    """Text of few different words, such as operations: upper and lower case are the same."""
+    BYTES = auto()
+    INTEGER = auto()
+    """Counts, sizes, numbers on the wire."""
+    DURATION = auto()
+    TIME = auto()
+    TRUTH = auto()
+    ADDRESS = auto()
+    ENDPOINT = auto()
+    """An address, with or without a port."""
+    CONNECTION = auto()
+    """An id, or one of both endpoints."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A time as written: nanoseconds since ``origin``.
+
+    ``epoch`` is 1970; ``day`` the midnight, here or in UTC, before the first packet of a capture; ``begin`` is that
+    packet.
+    """
+
+    origin: str
+    ns: int
+    utc: bool = False
+
+    def at(self, first_ns: int) -> int:
+        """The time in a capture whose first packet is of that time."""
+        if self.origin == "epoch":
+            return self.ns
+        if self.origin == "begin":
+            return first_ns + self.ns
+        day = datetime.fromtimestamp(first_ns // SECOND_NS, UTC)
+        day = (day if self.utc else day.astimezone()).replace(hour=0, minute=0, second=0, microsecond=0)
+        if not self.utc:
+            day = day.replace(tzinfo=None).astimezone()  # what midnight is an hour off from, where clocks changed today
+        return int(day.timestamp()) * SECOND_NS + self.ns
+
+    def later(self, by_ns: int) -> "Moment":
+        """The time so much later."""
+        return replace(self, ns=self.ns + by_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Addresses, None for any, and a port if one is named."""
+
+    network: Network | None
+    port: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionNumber:
+    """A connection's place among those of its capture, by their first packets, from 1: ``c7``."""
+
+    number: int
+
+
+Value = str | bytes | int | bool | Moment | Network | Endpoint | ConnectionNumber
+
+
+def duration_ns(word: str) -> int:
+    """``50ms``, ``1.5s`` as nanoseconds, a fraction of one left off.
+
+    >>> duration_ns("1.5us")
+    1500
+    """
+    found = re.fullmatch(r"(\d{1,20}(?:\.\d{1,20})?)\s*([a-zA-Zµμ]*)", word, re.ASCII)
+    if found is None:
+        raise QueryError(f"{word!r} is no time like 50ms; the units are ns, us, ms, s, min and h")
+    if not found[2] and int(Decimal(found[1])):
+        raise QueryError(f"{word} of what? Say {word}ms; the units are ns, us, ms, s, min and h")
+    unit_ns = _DURATIONS_NS.get(found[2].lower() or "ns")
+    if unit_ns is None:
+        raise QueryError(f"{found[2]!r} is no unit; the units are ns, us, ms, s, min and h, as in 50ms")
+    time_ns = int(Decimal(found[1]) * unit_ns)
+    if time_ns > MAX_INT64:
+        raise QueryError(f"{word} is more than 292 years")
+    return time_ns
+
+
+_DURATIONS_NS = {
+    "ns": 1, "us": 1000, "µs": 1000, "μs": 1000, "ms": 10**6, "s": SECOND_NS, "min": 60 * SECOND_NS,
+    "h": 3600 * SECOND_NS,
+}  # fmt: skip
+
+
+def integer(word: str) -> int:
+    """``17``, ``-1``, ``0xbea7``, ``10kB``, ``1.5MiB`` as a number.
+
+    >>> integer("1.5kB"), integer("2MiB")
+    (1500, 2097152)
+    """
+    if re.fullmatch(r"0[xX][0-9a-fA-F]{1,16}", word):
+        return int(word, 16)
+    found = re.fullmatch(r"(-?\d{1,20}(?:\.\d{1,20})?)\s*(?:([kKMGT]?)(i?)[bB])?", word, re.ASCII)
+    if found is None or ("." in found[1] and not found[2]):
+        raise QueryError(f"{word!r} is no number like 17, 0x11, 10kB or 2MiB")
+    power = " kMGT".index((found[2] or " ").replace("K", "k"))
+    return int(Decimal(found[1]) * (1024 if found[3] else 1000) ** power)
+
+
+_CLOCK = r"(\d\d?):(\d\d)(?::(\d\d)(\.\d{1,9})?)?(Z?)"
+_DATE = r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(\.\d{1,9})?)?\s*(Z|[+-]\d\d(?::?\d\d)?)?"
+
+
+def moment(word: str, utc: bool) -> Moment:
+    """A time: ISO 8601, ``05:24:10`` of the capture's first day, ``+30s`` from its begin, or nanoseconds since 1970.
+
+    Without a zone it is local time, or UTC where ``utc`` says so.
+
+    >>> moment("2023-11-14T22:13:20.5Z", False).ns
+    1700000000500000000
+    """
+    if word.startswith("+"):
+        return Moment("begin", duration_ns(word[1:].lstrip()))
+    if word.isascii() and word.isdecimal() and len(word) <= 19:
+        return Moment("epoch", int(word))
+    if found := re.fullmatch(_CLOCK, word, re.ASCII):
+        hours, minutes, seconds = (int(x or 0) for x in found.group(1, 2, 3))
+        if hours < 24 and minutes < 60 and seconds < 60:
+            ns = (hours * 3600 + minutes * 60 + seconds) * SECOND_NS + _fraction_ns(found[4])
+            return Moment("day", ns, utc or bool(found[5]))
+    elif found := re.fullmatch(_DATE, word, re.ASCII):
+        zone = (found[4] or ("Z" if utc else "")).replace("Z", "+00:00")
+        with_minutes = f"{found[1]}T{found[2] or '00:00'}{zone}"
+        try:
+            when = datetime.fromisoformat(with_minutes)
+            return Moment("epoch", int(when.timestamp()) * SECOND_NS + _fraction_ns(found[3]))
+        except (ValueError, OverflowError):
+            pass
+    raise QueryError(f"{word!r} is no time like 05:24:10, +30s, 2026-11-21T05:24:10Z or 2026-11-21")
+
+
+def _fraction_ns(digits: str | None) -> int:
+    return int((digits or ".0")[1:].ljust(9, "0"))
+
+
+def network(word: str) -> Network:
+    """An address, or with ``/N`` all that begin like it."""
+    try:
+        return ipaddress.ip_network(word.strip("[]"), strict=False)
+    except ValueError:
+        raise QueryError(f"{word!r} is no address like 10.0.0.7, 10.0.0.0/8 or fd00::1") from None
+
+
+def endpoint(word: str) -> Endpoint:
+    """An address or network, an address with its port, or ``:port`` of any address.
+
+    >>> endpoint("10.0.0.7:5555").port, endpoint("[::1]:80").port, endpoint("::1").port, endpoint(":80").network
+    (5555, 80, None, None)
+    """
+    found = re.fullmatch(r"(\[[^\]]*\]|[^:\[\]]*):(\d{1,5})", word, re.ASCII)
+    if found is None:
+        return Endpoint(network(word))
+    if int(found[2]) > 65535:
+        raise QueryError(f"{found[2]} is no TCP port")
+    return Endpoint(network(found[1]) if found[1] else None, int(found[2]))
+
+
+def _connection(word: str) -> int | Endpoint | ConnectionNumber:
+    if re.fullmatch(r"\d{1,19}", word, re.ASCII) and int(word) <= MAX_INT64:
+        return int(word)
+    if re.fullmatch(r"c\d{1,18}", word, re.ASCII):
+        return ConnectionNumber(int(word[1:]))
+    try:
+        return endpoint(word)
+    except QueryError:
+        raise QueryError(f"{word!r} is no connection; say c7, IP:PORT or a connection_id") from None
+
+
+def _truth(word: str) -> bool:
+    if word.lower() not in ("true", "false"):
+        raise QueryError(f"{word!r} is neither true nor false")
+    return word.lower() == "true"
+
+
+def _bytes(word: str) -> bytes:
+    if re.fullmatch(r"0x(?:[0-9a-fA-F]{2})+", word):
+        return bytes.fromhex(word[2:])
+    return word.encode()
+
+
+_READERS: dict[Kind, Callable[[str], Value]] = {
+    Kind.BYTES: _bytes,
+    Kind.INTEGER: integer,
+    Kind.DURATION: duration_ns,
+    Kind.TRUTH: _truth,
+    Kind.ADDRESS: network,
+    Kind.ENDPOINT: endpoint,
+    Kind.CONNECTION: _connection,
+}
+
+
+def value(word: str, kind: Kind, utc: bool) -> Value:
+    """What a value means for a column of a kind; raises QueryError. ``utc``: times without a zone are UTC."""
+    if kind is Kind.TIME:
+        return moment(word, utc)
+    if kind in _READERS:
+        return _READERS[kind](word)
+    return word.lower() if kind is Kind.WORD else word

@@ -1,0 +1,102 @@
+"""What values mean: times, sizes, addresses."""
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from mqpcap.errors import QueryError
+from mqpcap.query.values import DAY_NS, SECOND_NS, Kind, Moment, duration_ns, integer, moment, value
+
+NOON = 1_700_000_000 // 86_400 * DAY_NS + DAY_NS // 2
+"""12:00 UTC of 14 November 2023."""
+
+
+@pytest.fixture
+def zone() -> Iterator[None]:
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = "Asia/Kathmandu"  # 5:45 ahead, the whole year
+    time.tzset()
+    yield
+    os.environ.pop("TZ")
+    if before is not None:
+        os.environ["TZ"] = before
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("word", "ns"),
+    [("50ms", 50_000_000), ("1.5s", 1_500_000_000), ("3 us", 3000), ("7ns", 7), ("2min", 120 * SECOND_NS),
+     ("1h", 3600 * SECOND_NS), ("0", 0), ("1.9ns", 1)],
+)  # fmt: skip
+def test_durations(word: str, ns: int) -> None:
+    assert duration_ns(word) == ns
+
+
+@pytest.mark.parametrize("word", ["50", "50m", "fast", "-1ms", "", "9" * 30 + "s", "9" * 19 + "h"])
+def test_no_durations(word: str) -> None:
+    with pytest.raises(QueryError):
+        duration_ns(word)
+
+
+@pytest.mark.parametrize(
+    ("word", "number"),
+    [("17", 17), ("-1", -1), ("0xBEA7", 0xBEA7), ("10kB", 10_000), ("10KB", 10_000), ("1MiB", 1 << 20), ("5B", 5),
+     ("1.5GB", 1_500_000_000)],
+)  # fmt: skip
+def test_numbers(word: str, number: int) -> None:
+    assert integer(word) == number
+
+
+@pytest.mark.parametrize("word", ["x", "1.5", "10k", "", "0x", "1e3", "٣"])
+def test_no_numbers(word: str) -> None:
+    with pytest.raises(QueryError):
+        integer(word)
+
+
+def test_a_time_of_day_is_of_the_captures_first_day() -> None:
+    at = moment("05:24:10.25", utc=True)
+
+    assert at.at(NOON) == NOON - DAY_NS // 2 + (5 * 3600 + 24 * 60 + 10) * SECOND_NS + SECOND_NS // 4
+    assert moment("05:24", utc=True).at(NOON + DAY_NS) == at.at(NOON) + DAY_NS - 10_250_000_000
+
+
+def test_a_time_of_day_is_local_unless_utc_is_asked_for_or_said(zone: None) -> None:
+    ahead_ns = (5 * 3600 + 45 * 60) * SECOND_NS
+
+    assert moment("12:00", utc=False).at(NOON) == NOON - ahead_ns
+    assert moment("12:00", utc=True).at(NOON) == NOON
+    assert moment("12:00Z", utc=False).at(NOON) == NOON
+    assert moment("2023-11-14T12:00", utc=False).at(0) == NOON - ahead_ns
+    # 20:00 UTC is the next day there already.
+    assert moment("00:00", utc=False).at(NOON + 8 * 3600 * SECOND_NS) == NOON + DAY_NS // 2 - ahead_ns
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["2023-11-14T12:00:00Z", "2023-11-14 12:00Z", "2023-11-14T12:00:00.000000000Z", "2023-11-14T13:30:00+01:30",
+     "2023-11-14T13:30:00+0130", "2023-11-14T11:00-01", str(NOON)],
+)  # fmt: skip
+def test_iso_times(word: str) -> None:
+    assert moment(word, utc=False) == Moment("epoch", NOON)
+
+
+def test_a_time_may_count_from_the_begin() -> None:
+    assert moment("+1.5s", utc=False).at(NOON) == NOON + 1_500_000_000
+
+
+@pytest.mark.parametrize("word", ["25:00", "12:60", "noon", "2023-13-01", "2023-02-30T00:00Z", "+fast", "", "1:"])
+def test_no_times(word: str) -> None:
+    with pytest.raises(QueryError):
+        moment(word, utc=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [(Kind.ADDRESS, "10.0.0"), (Kind.ADDRESS, "10.0.0.1:80"), (Kind.ENDPOINT, "10.0.0.1:70000"),
+     (Kind.ENDPOINT, "host:80"), (Kind.CONNECTION, "x7"), (Kind.CONNECTION, str(1 << 63)), (Kind.TRUTH, "yes")],
+)  # fmt: skip
+def test_no_values(kind: Kind, word: str) -> None:
+    with pytest.raises(QueryError):
+        value(word, kind, utc=False)
