@@ -21,6 +21,7 @@ from mqpcap.cli.process import Terminated, end_as_interrupted, leave, open_close
 from mqpcap.cli.protocols import protocols
 from mqpcap.cli.show import show
 from mqpcap.cli.spark import spark
+from mqpcap.cli.stats import stats
 from mqpcap.errors import MqpcapError
 
 
@@ -87,5 +88,5 @@ def main() -> None:
     """Dissect captures of message queues: fq, kokaq, FlyMQ, BlipMQ and BIND 10 msgq."""
 
 
-for _command in (export, show, follow, extract, info, protocols, explain, spark):
+for _command in (export, show, stats, follow, extract, info, protocols, explain, spark):
     main.add_command(_command)

@@ -1,0 +1,185 @@
+"""Rows of answers as aligned text, CSV or JSON lines.
+
+On a terminal lines fit its width: dates go, what is the same in all rows is told once,
+spare columns go, texts are cut, never numbers. Elsewhere nothing is cut but text of more than ``MAX_CELL`` characters.
+"""
+
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from mqpcap.cli.console import coloured, shown
+
+MAX_CELL = 120
+"""So many characters of one value are shown as text; JSON and CSV have all."""
+LEAST_CELL = 8
+"""A column of text is not cut below this width."""
+GAP = "  "
+ONCE = ("protocol", "server", "client", "name")
+"""Columns that are told once above the rows, where all rows say the same and lines would not fit."""
+Form = Literal["text", "csv", "json"]
+Cells = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: ``name`` for machines, ``title`` with the unit for people.
+
+    kind: text, number, ms (a number of nanoseconds, shown as milliseconds), clock (nanoseconds since 1970), packet
+    (its number), bars (as they are), flag (for machines only).
+    """
+
+    name: str
+    title: str
+    kind: Literal["text", "number", "ms", "clock", "packet", "bars", "flag"] = "text"
+    is_spare: bool = False
+    """Left out where lines would not fit a terminal."""
+
+
+def write(columns: Sequence[Column], rows: Sequence[Cells], form: Form, utc: bool = False) -> None:
+    """Write the rows to stdout."""
+    {"text": _text, "csv": _csv, "json": _json}[form](columns, rows, utc)
+
+
+def _json(columns: Sequence[Column], rows: Sequence[Cells], utc: bool) -> None:
+    from mqpcap.tables.json_lines import json_object, json_text
+
+    for row in rows:
+        sys.stdout.write(json_text(json_object({column.name: row.get(column.name) for column in columns})) + "\n")
+
+
+def _csv(columns: Sequence[Column], rows: Sequence[Cells], utc: bool) -> None:
+    import csv
+
+    plain = shown if sys.stdout.isatty() else str
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow([column.name for column in columns])
+    for row in rows:
+        values = [row.get(column.name) for column in columns]
+        writer.writerow(["" if value is None else plain(str(value)) for value in values])
+
+
+def _text(columns: Sequence[Column], rows: Sequence[Cells], utc: bool) -> None:
+    if not rows:
+        return
+    columns, dated = [column for column in columns if column.kind != "flag"], True
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    titles, lines = _cells(columns, rows, utc, dated)
+    if room is not None and _width(titles, lines) > room:
+        titles, lines = _cells(columns, rows, utc, dated=False)
+    if room is not None and _width(titles, lines) > room and len(rows) > 1:
+        columns, same = _told_once(columns, rows)
+        titles, lines = _cells(columns, rows, utc, dated=False)
+        while _width(titles, lines) > room and (spare := [column for column in columns if column.is_spare]):
+            columns = [column for column in columns if column is not spare[-1]]
+            titles, lines = _cells(columns, rows, utc, dated=False)
+        if same:
+            said = (f"{column.title} {cell(column, rows[0][column.name], utc)}" for column in same)
+            sys.stdout.write(f"all: {', '.join(said)}\n")
+    widths = [max(map(cell_width, texts)) for texts in zip(titles, *lines, strict=True)]
+    widths = widths if room is None else fitted(columns, widths, room)
+    for i, line in enumerate([titles, *lines]):
+        cells = [_aligned(text, width, column) for text, width, column in zip(line, widths, columns, strict=True)]
+        words = GAP.join(cells).rstrip()
+        sys.stdout.write((f"\x1b[1m{words}\x1b[0m" if i == 0 and coloured(sys.stdout) else words) + "\n")
+
+
+def _cells(
+    columns: Sequence[Column], rows: Sequence[Cells], utc: bool, dated: bool
+) -> tuple[list[str], list[list[str]]]:
+    """The titles, and the text of each cell."""
+    lines = [[cell(column, row.get(column.name), utc, dated) for column in columns] for row in rows]
+    return [column.title for column in columns], lines
+
+
+def _width(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> int:
+    widths = [max(map(cell_width, texts)) for texts in zip(titles, *lines, strict=True)]
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def _told_once(columns: Sequence[Column], rows: Sequence[Cells]) -> tuple[list[Column], list[Column]]:
+    """The columns without those that say the same of every row, and these."""
+    same = [
+        column for column in columns
+        if column.name in ONCE and rows[0].get(column.name) is not None
+        and len({row.get(column.name) for row in rows}) == 1
+    ]  # fmt: skip
+    return [column for column in columns if column not in same], same
+
+
+def fitted(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
+    """The widths, those of the widest columns of text made less so that a line fits."""
+    out = list(widths)
+    texts = [i for i, column in enumerate(columns) if column.kind == "text"]
+    while sum(out) + len(GAP) * (len(out) - 1) > room:
+        widest = max(texts, key=lambda i: out[i], default=None)
+        if widest is None or out[widest] <= max(LEAST_CELL, cell_width(columns[widest].title)):
+            break
+        out[widest] -= 1
+    return out
+
+
+def cell(column: Column, value: object, utc: bool, dated: bool = True) -> str:
+    """A value as text."""
+    if value is None:
+        return "-"
+    if column.kind == "ms":
+        return milliseconds(int(str(value)))
+    if column.kind == "clock":
+        from mqpcap.cli.lines import clock
+
+        return clock(int(str(value)), utc, dated)
+    if column.kind == "bars":
+        return str(value)
+    if column.kind == "packet":
+        return f"#{value}"
+    if column.kind == "number":
+        return f"{value:,}"
+    text = str(value)
+    text = f'"{text}"' if not text or " " in text or text == "-" else text
+    text = shown(text)
+    return text if len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…"
+
+
+def milliseconds(time_ns: int) -> str:
+    """Nanoseconds as milliseconds, to the microsecond; to the nanosecond where that is all there is.
+
+    >>> milliseconds(1_234_567_890), milliseconds(-51_000), milliseconds(999)
+    ('1,234.568', '-0.051', '0.000999')
+    """
+    return f"{time_ns / 1e6:,.6f}" if 0 < abs(time_ns) < 1000 else f"{time_ns / 1e6:,.3f}"
+
+
+def cell_width(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _aligned(text: str, width: int, column: Column) -> str:
+    excess = cell_width(text) - width
+    if excess > 0:
+        while cell_width(text) > width - 1:
+            text = text[:-1]
+        text += "…"
+    pad = " " * (width - cell_width(text))
+    return text + pad if column.kind in ("text", "clock", "packet", "bars") else pad + text
+
+
+BARS = " ▁▂▃▄▅▆▇█"
+BARS_ASCII = " .:-=+*#@"
+
+
+def sparkline(values: Sequence[int], is_ascii: bool = False) -> str:
+    """A bar for each value, as high as the largest allows; a blank for nothing.
+
+    >>> sparkline([0, 1, 4, 8])
+    ' ▁▄█'
+    """
+    bars, most = BARS_ASCII if is_ascii else BARS, max(values, default=0)
+    return "".join(bars[0 if value <= 0 else max(1, value * 8 // most)] for value in values)

@@ -1,0 +1,186 @@
+"""Rows counted by group: messages, bytes, failures, latencies; groups are bounded.
+
+A message counts in the group of its own columns. An error and a latency count in the group of the request that they
+belong to, as the exchange says; an error that belongs to none, as one that comes unasked, in its own. At most ``most``
+groups are told apart: what belongs to a further one counts in OTHER.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mqpcap.arrays import factorize, is_in, whole
+from mqpcap.statistics.keys import (
+    OF_EXCHANGES,
+    OF_MESSAGES,
+    Coded,
+    Columns,
+    Value,
+    message_places,
+    mixed,
+    reply_places,
+)
+from mqpcap.statistics.latencies import Latencies, Summary
+
+I64 = NDArray[np.int64]
+Key = tuple[Value, ...]
+MAX_GROUPS = 1 << 16
+"""Groups that are told apart; about 300 bytes each."""
+MAX_CELLS = 1 << 17
+"""The same where they are told apart by time, too."""
+MAX_OPEN = 1 << 18
+"""Replies that wait for the request that they belong to; the oldest of more count in their own group."""
+OTHER: Key = ("(other)",)
+"""The key of what belongs to no group that is told apart."""
+PERCENTS = (50, 95, 99, 100)
+
+
+class Sums:
+    """Sums by group: ``names`` are what is summed, ``columns`` what rows are grouped by, and by time if asked."""
+
+    def __init__(self, by: Sequence[str], names: Sequence[str], interval_ns: int | None = None,
+                 most: int = MAX_GROUPS) -> None:  # fmt: skip
+        self.by, self.names, self.interval_ns = tuple(by), tuple(names), interval_ns
+        self.other_count = 0
+        """Rows that count in OTHER."""
+        self._most = most
+        self._ids: dict[Key, int] = {}
+        self._sums = np.zeros((len(self.names), 64), np.int64)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def groups(self, columns: Columns, rows: pa.Table, time_ns: I64 | None = None) -> I64:
+        """The number of each row's group."""
+        coded = [columns[name](rows) for name in self.by]
+        if self.interval_ns is not None and time_ns is not None:
+            starts, place = factorize(time_ns // self.interval_ns)
+            coded.append(Coded(place, (starts * self.interval_ns).tolist()))
+        _, place = factorize(mixed(coded, rows.num_rows))
+        first = np.zeros(int(place.max(initial=-1)) + 1, np.int64)
+        first[place] = np.arange(len(place))
+        values = [[column.values[code] for code in column.code[first].tolist()] for column in coded]
+        keys = zip(*values, strict=True) if coded else [()] * len(first)
+        numbers = np.array([self._number(key) for key in keys], np.int64)
+        found: I64 = numbers[place] if len(numbers) else place
+        if OTHER in self._ids:
+            self.other_count += int((found == self._ids[OTHER]).sum())
+        return found
+
+    def _number(self, key: Key) -> int:
+        found = self._ids.get(key)
+        if found is None:
+            key = key if len(self._ids) < self._most else OTHER
+            found = self._ids.setdefault(key, len(self._ids))
+        return found
+
+    def add(self, name: str, groups: I64, amounts: I64 | None = None) -> None:
+        """Add amounts, or one each, to a sum of groups."""
+        if not len(groups):
+            return
+        sums = np.bincount(groups, amounts)  # as doubles: exact, for no window holds 2**53 bytes
+        while len(sums) > self._sums.shape[1]:
+            self._sums = np.concatenate([self._sums, np.zeros_like(self._sums)], 1)
+        self._sums[self.names.index(name), : len(sums)] += sums.astype(np.int64)
+
+    def sums(self) -> "dict[Key, dict[str, int]]":
+        """The sums of each group, in the order in which groups were met."""
+        width = self._sums.shape[1]
+        columns = {key: self._sums[:, at] if at < width else np.zeros(len(self.names)) for key, at in self._ids.items()}
+        return {
+            key: {name: int(x) for name, x in zip(self.names, column.tolist(), strict=True)}
+            for key, column in columns.items()
+        }
+
+
+class Waiting:
+    """Replies that wait for their request: their place, the group that they are in without one, and amounts."""
+
+    def __init__(self, amount_count: int) -> None:
+        self._rows = np.empty((2 + amount_count, 0), np.int64)
+
+    def add(self, places: I64, groups: I64, *amounts: I64) -> None:
+        """Have more of them wait."""
+        self._rows = np.concatenate([self._rows, np.array([places, groups, *amounts], np.int64)], 1)
+
+    def found(self, places: I64) -> tuple[NDArray[np.intp], list[I64]]:
+        """Which of some places are of those that wait, with their amounts; they wait no longer."""
+        if not self._rows.shape[1] or not len(places):
+            return np.empty(0, np.intp), list(np.empty((len(self._rows) - 2, 0), np.int64))
+        order = np.argsort(places)
+        at = order[np.minimum(np.searchsorted(places, self._rows[0], sorter=order), len(places) - 1)]
+        hit = places[at] == self._rows[0]
+        out = at[hit], list(self._rows[2:, hit])
+        self._rows = self._rows[:, ~hit]
+        return out
+
+    def given_up(self, most: int) -> tuple[I64, list[I64]]:
+        """The groups and amounts of the oldest that are more than ``most``."""
+        count = max(self._rows.shape[1] - most, 0)
+        out = self._rows[1, :count], list(self._rows[2:, :count])
+        self._rows = self._rows[:, count:]
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What was counted of one group; ``key`` has a value for each name, and the begin of the interval, if any."""
+
+    key: Key
+    sums: Mapping[str, int]
+    latency: Summary
+    """Of the requests that got a reply; percentile 100 is the largest."""
+
+
+class Groups:
+    """Messages, bytes, errors and latencies by group."""
+
+    def __init__(self, by: Sequence[str], interval_ns: int | None = None, most: int = MAX_GROUPS) -> None:
+        self.sums = Sums(by, ("messages", "bytes", "errors"), interval_ns, most)
+        self._latencies = Latencies()
+        self._errors = Waiting(0)
+
+    def take_messages(self, rows: pa.Table) -> None:
+        """Count rows of ``messages``."""
+        if not rows.num_rows:
+            return
+        groups = self.sums.groups(OF_MESSAGES, rows, rows["ts_ns"].to_numpy())
+        self.sums.add("messages", groups)
+        self.sums.add("bytes", groups, rows["frame_len"].to_numpy())
+        failed = np.flatnonzero(is_in(rows["status"], "error"))
+        if len(failed):
+            self._errors.add(message_places(rows)[failed], groups[failed])
+            self._give_up(MAX_OPEN)
+
+    def take_exchanges(self, rows: pa.Table) -> None:
+        """Count failures and latencies of rows of ``exchanges``."""
+        if not rows.num_rows:
+            return
+        groups = self.sums.groups(OF_EXCHANGES, rows, asked_ns(rows))
+        taken = np.flatnonzero(pc.is_valid(rows["latency_ns"]).to_numpy())
+        self._latencies.add(groups[taken], pc.fill_null(rows["latency_ns"], 0).to_numpy()[taken])
+        failed = np.flatnonzero(is_in(rows["status"], "error"))
+        at, _ = self._errors.found(reply_places(rows)[failed])
+        self.sums.add("errors", groups[failed[at]])
+
+    def end_of_capture(self) -> None:
+        """What has found no request finds none."""
+        self._give_up(0)
+
+    def _give_up(self, most: int) -> None:
+        self.sums.add("errors", self._errors.given_up(most)[0])
+
+    def rows(self) -> list[Row]:
+        """What was counted, in the order in which groups were met."""
+        latencies = self._latencies.summaries(PERCENTS, len(self.sums))
+        return [Row(key, sums, x) for (key, sums), x in zip(self.sums.sums().items(), latencies, strict=True)]
+
+
+def asked_ns(rows: pa.Table) -> I64:
+    """When the request of each exchange began; without one, its reply."""
+    asked: I64 = pc.coalesce(whole(rows["request_ts_ns"]), whole(rows["reply_ts_ns"])).to_numpy()
+    return asked

@@ -1,0 +1,150 @@
+"""What rows can be grouped by: columns of tables as codes, and places of messages as numbers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mqpcap.arrays import dictionary, factorize, group_ids, is_in
+
+I64 = NDArray[np.int64]
+Value = str | int | None
+MAX_MIXED = 1 << 62
+NONE = -(1 << 63)
+
+
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """A column of n rows: ``values[code[i]]`` is the i-th."""
+
+    code: I64
+    values: Sequence[Value]
+
+
+Columns = Mapping[str, Callable[[pa.Table], Coded]]
+"""By name how a column to group by is made of a table's rows."""
+
+
+def mixed(columns: Sequence[Coded], n: int) -> I64:
+    """A number for each of n rows, equal exactly where all columns are.
+
+    >>> mixed([Coded(np.array([0, 1, 0]), "ab"), Coded(np.array([2, 2, 2]), "xyz")], 3).tolist()
+    [2, 5, 2]
+    """
+    total = 1
+    for column in columns:
+        total *= max(len(column.values), 1)
+    if total >= MAX_MIXED:
+        return group_ids([pa.array(column.code) for column in columns], n)
+    out = np.zeros(n, np.int64)
+    for column in columns:
+        out = out * max(len(column.values), 1) + column.code
+    return out
+
+
+def text(name: str, rows: pa.Table) -> Coded:
+    """A column of text."""
+    array = dictionary(rows[name])
+    code = pc.fill_null(array.indices, len(array.dictionary)).to_numpy(zero_copy_only=False)
+    return Coded(code.astype(np.int64), [*array.dictionary.to_pylist(), None])
+
+
+def endpoint(ip: object, port: int) -> str:
+    """``address:port``, IPv6 in brackets."""
+    return f"[{ip}]:{port}" if ":" in str(ip) else f"{ip}:{port}"
+
+
+def _with_port(ip: Coded, port: NDArray[np.integer]) -> Coded:
+    both, place = factorize(ip.code * 65536 + port)
+    return Coded(place, [endpoint(ip.values[one // 65536], one % 65536) for one in both.tolist()])
+
+
+def _of_table(name: str, rows: pa.Table) -> Coded:
+    """``NAME_ip:NAME_port``, columns of the table."""
+    return _with_port(text(f"{name}_ip", rows), rows[f"{name}_port"].to_numpy())
+
+
+def _ip(side: str, rows: pa.Table) -> Coded:
+    """The address of the client (c2s) or the server (s2c) of each message: of the sender where it sent it."""
+    sent = is_in(rows["direction"], side)
+    one, two = text("src_ip", rows), text("dst_ip", rows)
+    values = list(dict.fromkeys([*one.values, *two.values]))
+    place = {value: i for i, value in enumerate(values)}
+    codes = np.array([place[value] for value in (*one.values, *two.values)], np.int64)
+    return Coded(codes[np.where(sent, one.code, two.code + len(one.values))], values)
+
+
+def _end(side: str, rows: pa.Table) -> Coded:
+    """Address and port of the client or the server of each message."""
+    sent = is_in(rows["direction"], side)
+    port = np.where(sent, rows["src_port"].to_numpy(), rows["dst_port"].to_numpy())
+    return _with_port(_ip(side, rows), port)
+
+
+def _request_direction(rows: pa.Table) -> Coded:
+    """The direction of each request; of a reply without one, that of requests."""
+    return Coded(is_in(rows["request_direction"], "s2c").astype(np.int64), ("c2s", "s2c"))
+
+
+OF_MESSAGES: Columns = {
+    "protocol": partial(text, "protocol"),
+    "op": partial(text, "op"),
+    "topic": partial(text, "destination"),
+    "client": partial(_ip, "c2s"),
+    "server": partial(_end, "s2c"),
+    "status": partial(text, "status"),
+    "name": partial(text, "client_name"),
+    "connection": partial(_end, "c2s"),
+    "direction": partial(text, "direction"),
+}
+"""What rows of ``messages`` are grouped by."""
+OF_EXCHANGES: Columns = {
+    "protocol": partial(text, "protocol"),
+    "op": partial(text, "op"),
+    "topic": partial(text, "destination"),
+    "client": partial(text, "client_ip"),
+    "server": partial(_of_table, "server"),
+    "status": partial(text, "status"),
+    "name": partial(text, "client_name"),
+    "connection": partial(_of_table, "client"),
+    "direction": _request_direction,
+}
+"""The same of ``exchanges``."""
+OF_CONNECTIONS: Columns = {
+    "protocol": partial(text, "protocol"),
+    "client": partial(text, "client_ip"),
+    "server": partial(_of_table, "server"),
+    "connection": partial(_of_table, "client"),
+}
+"""The same of ``connections``."""
+
+
+def message_places(rows: pa.Table) -> I64:
+    """A number for each message, the same as `request_places` or `reply_places` has for it."""
+    return _places(rows["connection_id"], rows["stream_offset"], is_in(rows["direction"], "s2c"))
+
+
+def request_places(rows: pa.Table) -> I64:
+    """A number for the request of each exchange; NONE where it has none."""
+    places = _places(rows["connection_id"], pc.fill_null(rows["request_offset"], 0), _by_server(rows))
+    return np.where(pc.is_valid(rows["request_offset"]).to_numpy(), places, NONE)
+
+
+def reply_places(rows: pa.Table) -> I64:
+    """A number for the reply of each exchange; NONE where it has none."""
+    places = _places(rows["connection_id"], pc.fill_null(rows["reply_offset"], 0), ~_by_server(rows))
+    return np.where(pc.is_valid(rows["reply_offset"]).to_numpy(), places, NONE)
+
+
+def _by_server(rows: pa.Table) -> NDArray[np.bool_]:
+    return is_in(rows["request_direction"], "s2c")
+
+
+def _places(connection_id: pa.ChunkedArray, offset: pa.ChunkedArray, from_server: NDArray[np.bool_]) -> I64:
+    with np.errstate(over="ignore"):
+        spread: I64 = connection_id.to_numpy() ^ ((2 * offset.to_numpy() + from_server) * np.int64(0x1E3779B97F4A7C15))
+    return spread

@@ -1,0 +1,126 @@
+"""Single things worth naming: the slowest requests, the errors by what they say, who talks to whom."""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mqpcap.arrays import is_in
+from mqpcap.statistics.groups import MAX_OPEN, OTHER, Key, Sums
+from mqpcap.statistics.keys import OF_CONNECTIONS, OF_EXCHANGES, OF_MESSAGES, Columns, message_places, reply_places
+from mqpcap.tables.schemas import EXCHANGES
+
+MAX_ERRORS = 1 << 14
+"""Errors that are told apart."""
+MAX_TEXT = 200
+"""So many characters of an error's text tell it apart."""
+
+
+class Slowest:
+    """The exchanges with the largest latencies, ``most`` of them."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._rows = EXCHANGES.empty_table()
+        self._least_ns = -1
+
+    def take_exchanges(self, rows: pa.Table) -> None:
+        """Keep those of the rows that are among the slowest so far."""
+        some = rows.filter(pc.greater(pc.fill_null(rows["latency_ns"], -1), self._least_ns)).cast(EXCHANGES)
+        if not some.num_rows or not self._most:
+            return
+        both = pa.concat_tables([self._rows, some])
+        order = [("latency_ns", "descending"), ("request_ts_ns", "ascending"), ("request_packet", "ascending"),
+                 ("capture", "ascending"), ("connection_id", "ascending")]  # fmt: skip
+        self._rows = both.sort_by(order).slice(0, self._most).combine_chunks()
+        if self._rows.num_rows == self._most:
+            # An equal latency may still come with an earlier request.
+            self._least_ns = self._rows["latency_ns"][-1].as_py() - 1
+
+    def rows(self) -> list[dict[str, object]]:
+        """Them, the slowest first, as rows of ``exchanges``."""
+        return self._rows.to_pylist()  # type: ignore[no-any-return]  # pyarrow is untyped
+
+
+@dataclass(slots=True)
+class ErrorRow:
+    """Errors that are alike; where the first of them is."""
+
+    count: int = 0
+    first_ts_ns: int = 0
+    capture_file: str = ""
+    packet: int = 0
+
+
+class Errors:
+    """Errors by the operation that failed, the topic and client of its request, code and text."""
+
+    by = ("protocol", "op", "topic", "client")
+
+    def __init__(self) -> None:
+        self._found: dict[Key, ErrorRow] = {}
+        self._open: dict[int, tuple[Key, ErrorRow]] = {}
+        self._order: deque[int] = deque()
+
+    def take_messages(self, rows: pa.Table) -> None:
+        """Have the errors among rows of ``messages`` wait for their requests."""
+        rows = rows.filter(pa.array(is_in(rows["status"], "error")))
+        places = message_places(rows).tolist()
+        for place, request, row in zip(places, _keys(self.by, OF_MESSAGES, rows), rows.to_pylist(), strict=True):
+            text = row["error_text"]
+            said: Key = (row["error_code"], None if text is None else text[:MAX_TEXT])
+            self._open[place] = ((*request, *said), ErrorRow(1, row["ts_ns"], row["capture_file"], row["first_packet"]))
+            self._order.append(place)
+        while len(self._order) > MAX_OPEN:
+            self._settle(self._order.popleft(), None)
+
+    def take_exchanges(self, rows: pa.Table) -> None:
+        """Count those whose request is known, rows of ``exchanges``."""
+        rows = rows.filter(pa.array(is_in(rows["status"], "error")))
+        for place, request in zip(reply_places(rows).tolist(), _keys(self.by, OF_EXCHANGES, rows), strict=True):
+            self._settle(place, request)
+
+    def end_of_capture(self) -> None:
+        """What has found no request finds none."""
+        for place in list(self._open):
+            self._settle(place, None)
+        self._order.clear()
+
+    def _settle(self, place: int, request: Key | None) -> None:
+        if place not in self._open:
+            return
+        key, one = self._open.pop(place)
+        key = key if request is None else (*request, *key[len(request) :])
+        key = key if key in self._found or len(self._found) < MAX_ERRORS else OTHER
+        known = self._found.setdefault(key, ErrorRow(0, one.first_ts_ns, one.capture_file, one.packet))
+        known.count += 1
+        if (one.first_ts_ns, one.packet) < (known.first_ts_ns, known.packet):
+            known.first_ts_ns, known.capture_file, known.packet = one.first_ts_ns, one.capture_file, one.packet
+
+    def rows(self) -> Mapping[Key, ErrorRow]:
+        """By ``by``, code and text, how many there are and where the first is."""
+        return self._found
+
+
+def _keys(by: tuple[str, ...], columns: Columns, rows: pa.Table) -> Iterator[Key]:
+    """The key of each row."""
+    coded = [columns[name](rows) for name in by]
+    return zip(*([column.values[code] for code in column.code.tolist()] for column in coded), strict=True)
+
+
+class Talkers:
+    """Connections, messages and payload bytes by client, server and protocol, of all connections, ours or not."""
+
+    names = ("connections", *(f"{what}_{side}" for what in ("messages", "bytes") for side in ("c2s", "s2c")))
+
+    def __init__(self) -> None:
+        self.sums = Sums(("protocol", "client", "server"), self.names)
+
+    def take_connections(self, rows: pa.Table) -> None:
+        """Count rows of ``connections``."""
+        groups = self.sums.groups(OF_CONNECTIONS, rows)
+        self.sums.add("connections", groups)
+        for name in self.names[1:]:
+            self.sums.add(name, groups, rows[name].to_numpy())

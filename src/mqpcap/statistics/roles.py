@@ -1,0 +1,120 @@
+"""Who produces and who consumes: messages and exchanges counted by topic and client.
+
+A producer sends a message that publishes. A consumer asks for messages, or gets one: pushed by the server, or in the
+reply to its request, which then says the topic.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mqpcap.arrays import is_in
+from mqpcap.statistics.groups import MAX_OPEN, Sums, Waiting
+from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES, message_places, reply_places
+
+PUBLISHES: Mapping[str, frozenset[str]] = {
+    "blipmq": frozenset({"PUBLISH"}),
+    "flymq": frozenset({"PRODUCE", "PRODUCE_DELAYED", "PRODUCE_WITH_SCHEMA", "PRODUCE_WITH_TTL", "TXN_PRODUCE"}),
+    "fq": frozenset({"message"}),
+    "kokaq": frozenset({"Push"}),
+    "mqtt": frozenset({"PUBLISH"}),
+    "msgq": frozenset({"send"}),
+}
+"""The operations that publish; in protocols that push, those that deliver, too."""
+ASKS: Mapping[str, frozenset[str]] = {
+    "blipmq": frozenset({"SUBSCRIBE", "POLL", "FETCH"}),
+    "flymq": frozenset({"CONSUME", "CONSUME_ZERO_COPY", "FETCH", "FETCH_BINARY", "FETCH_DLQ", "SUBSCRIBE"}),
+    "fq": frozenset({"bind_request"}),
+    "kokaq": frozenset({"AcquirePeekLock", "Get", "Peek", "Pop"}),
+    "mqtt": frozenset({"SUBSCRIBE"}),
+    "msgq": frozenset({"subscribe"}),
+}
+"""The operations by which a client asks for messages."""
+BY = ("protocol", "topic", "client", "name")
+
+
+class Producers:
+    """What clients publish."""
+
+    names = ("messages", "body_bytes", "errors")
+
+    def __init__(self, by: Sequence[str] = BY) -> None:
+        self.sums = Sums(by, self.names)
+        self._errors = Waiting(0)
+
+    def take_messages(self, rows: pa.Table) -> None:
+        """Count rows of ``messages``."""
+        rows = rows.filter(pa.array(_is(PUBLISHES, rows) & is_in(rows["direction"], "c2s")))
+        groups = self.sums.groups(OF_MESSAGES, rows)
+        self.sums.add("messages", groups)
+        self.sums.add("body_bytes", groups, _body_bytes(rows))
+
+    def take_exchanges(self, rows: pa.Table) -> None:
+        """Count failures, rows of ``exchanges``."""
+        rows = rows.filter(pa.array(_is(PUBLISHES, rows) & is_in(rows["status"], "error") & _has_request(rows)))
+        self.sums.add("errors", self.sums.groups(OF_EXCHANGES, rows))
+
+    def end_of_capture(self) -> None:
+        """Nothing waits."""
+
+
+class Consumers:
+    """What clients ask for and get."""
+
+    names = ("asked", "received", "body_bytes")
+
+    def __init__(self, by: Sequence[str] = BY) -> None:
+        self.sums = Sums(by, self.names)
+        self._replies = Waiting(1)
+
+    def take_messages(self, rows: pa.Table) -> None:
+        """Count rows of ``messages``: what is asked for, and what is pushed; replies wait for their requests."""
+        from_client = is_in(rows["direction"], "c2s")
+        asks, publishes = _is(ASKS, rows), _is(PUBLISHES, rows) | is_in(rows["op"], "DELIVER")
+        carries = pc.is_valid(rows["body_len"]).to_numpy() & ~from_client
+        asked = rows.filter(pa.array(asks & from_client))
+        self.sums.add("asked", self.sums.groups(OF_MESSAGES, asked))
+        pushed = rows.filter(pa.array(publishes & carries & ~is_in(rows["protocol"], "kokaq")))
+        self._receive(self.sums.groups(OF_MESSAGES, pushed), _body_bytes(pushed))
+        replies = rows.filter(pa.array(asks & carries))
+        if replies.num_rows:
+            self._replies.add(message_places(replies), self.sums.groups(OF_MESSAGES, replies), _body_bytes(replies))
+            self._give_up(MAX_OPEN)
+
+    def take_exchanges(self, rows: pa.Table) -> None:
+        """Take the replies to what was asked, rows of ``exchanges``."""
+        rows = rows.filter(pa.array(_is(ASKS, rows)))
+        at, (sizes,) = self._replies.found(reply_places(rows))
+        self._receive(self.sums.groups(OF_EXCHANGES, rows)[at], sizes)
+
+    def _receive(self, groups: NDArray[np.int64], body_bytes: NDArray[np.int64]) -> None:
+        self.sums.add("received", groups)
+        self.sums.add("body_bytes", groups, body_bytes)
+
+    def end_of_capture(self) -> None:
+        """What has found no request finds none."""
+        self._give_up(0)
+
+    def _give_up(self, most: int) -> None:
+        groups, (sizes,) = self._replies.given_up(most)
+        self._receive(groups, sizes)
+
+
+def _is(operations: Mapping[str, frozenset[str]], rows: pa.Table) -> NDArray[np.bool_]:
+    """The rows whose operation is one of their protocol's; all of them are of one protocol, as they come."""
+    if not rows.num_rows:
+        return np.zeros(0, np.bool_)
+    return is_in(rows["op"], *operations.get(rows["protocol"][0].as_py(), ()))
+
+
+def _has_request(rows: pa.Table) -> NDArray[np.bool_]:
+    there: NDArray[np.bool_] = pc.is_valid(rows["request_offset"]).to_numpy()
+    return there
+
+
+def _body_bytes(rows: pa.Table) -> NDArray[np.int64]:
+    size: NDArray[np.int64] = pc.fill_null(rows["body_len"], 0).to_numpy()
+    return size

@@ -1,0 +1,339 @@
+"""``mqpcap stats``: counts against what clients logged, latencies against arithmetic."""
+
+import csv
+import fcntl
+import io
+import json
+import os
+import pty
+import struct
+import subprocess
+import termios
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import running
+from running import COMMAND, ROOT, Ended, environment
+from torture import ACK, SYN, Segment, pcap
+
+TRUTH = ROOT / "tests" / "truth"
+QOS1 = "pcaps/blipmq/qos1.pcap"
+ERRORS = "pcaps/blipmq/errors.pcap"
+SESSION = "pcaps/fq/session.pcap"
+HELLO, AUTH, PING, PONG, POSITIVE = 1, 2, 7, 8, 5
+
+
+def run(*arguments: str | Path) -> Ended:
+    return running.run("stats", *arguments)
+
+
+def rows(*arguments: str | Path) -> list[dict[str, Any]]:
+    """What comes out as JSON."""
+    said = run("-q", "--json", *arguments)
+    assert (said.exit_code, said.stderr) == (0, "")
+    return [json.loads(line) for line in said.stdout.splitlines()]
+
+
+def truth(name: str) -> dict[str, Any]:
+    return json.loads((TRUTH / f"{name}.truth.json").read_text())  # type: ignore[no-any-return]
+
+
+# -- counts --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["blipmq/qos1", "blipmq/errors", "blipmq/handshake"])
+def test_operations_are_counted_as_the_clients_logged_them(name: str) -> None:
+    found = {
+        (row["direction"], row.get("op")): row["messages"] for row in rows("--by", "direction,op", f"pcaps/{name}.pcap")
+    }
+
+    said = {(way, op): count for way, ops in truth(name)["counts"].items() for op, count in ops.items()}
+    for key, count in said.items():
+        if isinstance(count, int) and key[1] != "not_a_frame":
+            assert found[key] == count
+
+
+def test_bytes_are_those_that_the_client_wrote_and_read() -> None:
+    (connection,) = truth("flymq/core")["connections"]
+
+    found = {row["direction"]: row["bytes"] for row in rows("--by", "direction", "pcaps/flymq/core.pcap")}
+
+    assert found == {"c2s": connection["c2s_bytes"], "s2c": connection["s2c_bytes"]}
+
+
+def test_intervals_add_up_and_quiet_ones_are_rows_of_zeros() -> None:
+    found = rows("--interval", "500ms", QOS1)
+
+    starts = [row["start_ns"] for row in found]
+    assert starts == list(range(starts[0], starts[-1] + 1, 500_000_000))
+    assert all(start % 500_000_000 == 0 for start in starts)
+    assert any(row["messages"] == 0 for row in found)
+    counts = truth("blipmq/qos1")["counts"]
+    assert sum(row["messages"] for row in found) == sum(sum(ops.values()) for ops in counts.values())
+
+
+def test_an_error_counts_in_the_group_of_its_request() -> None:
+    """What each NACK answers is in the client's log."""
+    said: Counter[str] = Counter()
+    for connection in truth("blipmq/errors")["connections"]:
+        events = connection["events"]
+        for event in events:
+            if event.get("type_name") == "NACK" and event["dir"] == "s2c":
+                said[events[event["answers"]]["type_name"]] += 1
+
+    found = {row["op"]: row["errors"] for row in rows("--by", "op", "--metric", "errors", ERRORS)}
+
+    assert {op: count for op, count in found.items() if count} == said
+    assert sum(said.values()) == truth("blipmq/errors")["counts"]["s2c"]["NACK"]
+
+
+def test_rows_are_in_order_of_the_first_metric_then_of_the_key() -> None:
+    found = rows("--by", "op,topic", "--metric", "bytes", QOS1)
+
+    keys = [(-row["bytes"], row["op"], "topic" not in row, row.get("topic", "")) for row in found]
+    assert keys == sorted(keys)
+
+
+def test_top_gives_the_first_rows_and_says_how_many_there_are_more() -> None:
+    every = rows("--by", "op", QOS1)
+
+    said = run("--by", "op", "--top", "2", "--json", QOS1)
+
+    assert [json.loads(line) for line in said.stdout.splitlines()] == every[:2]
+    assert said.stderr == f"note: {len(every) - 2} more rows\n"
+
+
+def test_csv_json_and_text_have_the_same_rows() -> None:
+    options = ("-q", "--by", "op,topic", QOS1)
+    with_commas = list(csv.DictReader(io.StringIO(run("--csv", *options).stdout)))
+
+    assert [{k: v for k, v in row.items() if v} for row in with_commas] == [
+        {k: str(v) for k, v in row.items() if v != ""} for row in rows(*options[1:])
+    ]
+    assert len(run(*options).stdout.splitlines()) == 1 + len(with_commas)
+
+
+# -- latencies, by arithmetic ----------------------------------------------------------------------------
+
+
+def frame(kind: int, number: int, payload: bytes = b"") -> bytes:
+    return struct.pack(">IBQ", 9 + len(payload), kind, number) + payload
+
+
+def pings(delays_ms: Sequence[int]) -> bytes:
+    """A capture of a BlipMQ session with a PING for each delay, answered so much later: a packet is a millisecond."""
+    out = [Segment(seq=0, flags=SYN), Segment(seq=0, ack=1, flags=SYN | ACK, from_server=True)]
+    seq, ack = 1, 1
+
+    def say(asked: bytes, answer: bytes, delay_ms: int) -> None:
+        nonlocal seq, ack
+        out.append(Segment(asked, seq, ack))
+        seq += len(asked)
+        out.extend(Segment(b"", seq, ack, ACK) for _ in range(delay_ms - 1))
+        out.append(Segment(answer, ack, seq, from_server=True))
+        ack += len(answer)
+
+    say(frame(HELLO, 1, b"\0\1"), frame(POSITIVE, 1, bytes(8)), 1)
+    say(frame(AUTH, 2, b"\0\3key"), frame(POSITIVE, 2, bytes(8)), 1)
+    for number, delay_ms in enumerate(delays_ms, 3):
+        say(frame(PING, number), frame(PONG, number), delay_ms)
+    return pcap(out, 5555)
+
+
+def test_percentiles_are_nearest_ranks(tmp_path: Path) -> None:
+    (tmp_path / "pings.pcap").write_bytes(pings([*range(20, 0, -1)]))
+
+    (row,) = [row for row in rows("--by", "op", tmp_path / "pings.pcap") if row["op"] == "PING"]
+
+    ms = 1_000_000
+    assert row["answered"] == 20
+    percentiles = [row[f"latency_{word}_ns"] for word in ("p50", "p95", "p99", "max")]
+    assert percentiles == [10 * ms, 19 * ms, 20 * ms, 20 * ms]
+
+
+def test_slowest_names_both_packets_and_both_ends(tmp_path: Path) -> None:
+    """Packets 1 and 2 open, 3 to 6 log in; the PINGs are 7 to 10 (3 ms), 11 to 18 (7 ms) and 19 to 24 (5 ms)."""
+    (tmp_path / "pings.pcap").write_bytes(pings([3, 7, 5]))
+
+    found = rows("--slowest", "2", tmp_path / "pings.pcap")
+
+    told = ("latency_ns", "op", "request_packet", "reply_packet", "client", "server")
+    assert [[row[name] for name in told] for row in found] == [
+        [7_000_000, "PING", 11, 18, "10.0.0.1:40000", "10.0.0.2:5555"],
+        [5_000_000, "PING", 19, 24, "10.0.0.1:40000", "10.0.0.2:5555"],
+    ]
+
+
+# -- ready-made ------------------------------------------------------------------------------------------
+
+
+def test_producers_are_those_whose_publishes_the_clients_logged() -> None:
+    sent = truth("fq/session")["messages"]["client_to_server"]
+    said = {
+        (who, exchange): (count, size)
+        for who in ("bob", "linesender")
+        for exchange in {m["exchange"] for m in sent[who]}
+        for count, size in [
+            (
+                sum(m["exchange"] == exchange for m in sent[who]),
+                sum(m["payload_len"] for m in sent[who] if m["exchange"] == exchange),
+            )
+        ]
+    }
+
+    found = {
+        (row["name"], row["topic"]): (row["messages"], row["body_bytes"])
+        for row in rows("--producers", SESSION)
+        if row["name"] in ("bob", "linesender")
+    }
+
+    assert found == said
+
+
+def test_consumers_get_what_they_printed() -> None:
+    printed = truth("fq/session")["messages"]["server_to_client"]
+
+    found = rows("--consumers", SESSION)
+
+    assert sum(row["received"] for row in found) == printed["count"]
+    alice = [row for row in found if row["name"] == "alice"]
+    assert sum(row["received"] for row in alice) == len(printed["alice_printed_by_client"])
+
+
+def test_a_reply_with_messages_is_received_on_the_topic_of_its_request() -> None:
+    """CONSUME has no topic in its reply."""
+    found = rows("--consumers", "pcaps/flymq/core.pcap")
+
+    (calls,) = [c["events"] for c in truth("flymq/core")["connections"]]
+    asked = Counter(e["fields"]["topic"] for e in calls if e["op_name"] == "CONSUME" and e["dir"] == "c2s")
+    got = Counter(
+        one["fields"]["topic"]
+        for one, two in zip(calls, calls[1:], strict=False)
+        if one["op_name"] == "CONSUME" and one["dir"] == "c2s" and two["op_name"] == "CONSUME"
+    )
+    assert {row["topic"]: row["asked"] for row in found} == asked
+    assert {row["topic"]: row["received"] for row in found if row["received"]} == got
+
+
+def test_errors_tell_code_and_text_and_where_the_first_is() -> None:
+    found = rows("--errors", ERRORS)
+
+    assert sum(row["errors"] for row in found) == truth("blipmq/errors")["counts"]["s2c"]["NACK"]
+    for row in found:
+        shown = running.run("show", "-q", "--json", "--op", "NACK", ERRORS).stdout.splitlines()
+        first = next(m for m in map(json.loads, shown) if m["error_text"] == row["error_text"])
+        assert first["error_code"] == row["error_code"]
+        break
+
+
+def test_talkers_are_all_connections_with_their_payload() -> None:
+    found = rows("--talkers", "pcaps/flymq/core.pcap")
+
+    (connection,) = truth("flymq/core")["connections"]
+    (row,) = found
+    assert (row["connections"], row["bytes_c2s"], row["bytes_s2c"]) == (
+        1, connection["c2s_bytes"], connection["s2c_bytes"],
+    )  # fmt: skip
+
+
+# -- how it is asked -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--by", "colour"), ("--metric", "speed"), ("--interval", "0s"), ("--interval", "1"), ("--top", "0"),
+        ("--slowest", "0"), ("--slowest", "3", "--errors"), ("--producers", "--metric", "count"),
+        ("--talkers", "--by", "op"), ("--errors", "--interval", "1s"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_misuse_is_exit_2(options: tuple[str, ...]) -> None:
+    said = run(*options, QOS1)
+
+    assert (said.exit_code, said.stdout) == (2, "")
+    assert said.stderr.splitlines()[-1].startswith("Error: ")
+
+
+def test_what_cannot_be_read_is_a_line_and_exit_1_after_the_others() -> None:
+    said = run("-q", "--by", "op", "pcaps/nothing.pcap", QOS1)
+
+    assert said.exit_code == 1
+    assert said.stderr == "mqpcap: pcaps/nothing.pcap: no such file\n"
+    assert "PUBLISH" in said.stdout
+
+
+def test_nothing_of_ours_is_a_note() -> None:
+    said = run("pcaps/strangers/tls_9092.pcap")
+
+    assert (said.exit_code, said.stdout) == (0, "")
+    assert said.stderr == "note: nothing to count; info says what there is\n"
+
+
+def test_groups_beyond_the_bound_are_one_row_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mqpcap.cli.questions import ByGroup
+    from mqpcap.statistics import groups
+    from mqpcap.statistics.groups import Groups
+    from mqpcap.statistics.reading import CountingPipeline
+
+    question = ByGroup(("op",), ("count",))
+    question._groups = Groups(("op",), most=3)
+    question.counters = type(question.counters)(question._groups)
+    from mqpcap.capture import captures
+    from mqpcap.pipeline import Options
+
+    (capture,) = captures([str(ROOT / QOS1)]).captures
+    CountingPipeline(capture, Options(), question.counters.take, ("messages",)).run()
+
+    found = question.rows()
+    assert len(found) == 4
+    assert sum(int(str(row["messages"])) for row in found) == 242
+    assert found[0]["op"] == groups.OTHER[0] or groups.OTHER[0] in [row["op"] for row in found]
+    assert "3 groups are told apart" in question.notes()[0]
+
+
+def on_a_terminal(columns: int, *arguments: str) -> str:
+    """What comes out of a terminal so wide."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    variables = environment(PYTHONIOENCODING="utf-8")
+    variables.pop("COLUMNS", None)
+    with subprocess.Popen(
+        [*COMMAND, "stats", *arguments], cwd=ROOT, env=variables, stdout=follower, stderr=subprocess.PIPE
+    ) as process:
+        os.close(follower)
+        out = b""
+        with suppress(OSError):  # the end of a terminal
+            while some := os.read(leader, 65536):
+                out += some
+    os.close(leader)
+    assert process.returncode == 0
+    return out.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+@pytest.mark.parametrize("options", ["--by op", "--slowest 5", "--errors", "--producers", "--interval 1s --by op"])
+def test_lines_fit_the_terminal(columns: int, options: str) -> None:
+    said = on_a_terminal(columns, "-q", *options.split(), SESSION, ERRORS)
+
+    assert max(map(len, said.splitlines())) <= columns
+
+
+def test_a_terminal_shows_a_bar_for_each_interval() -> None:
+    """Of 242 messages in 8 seconds, 53 came in the first and 135 in the seventh: 53 * 8 // 135 = 3 eighths."""
+    title, line = on_a_terminal(160, "-q", "-u", "--interval", "1s", QOS1).splitlines()
+
+    assert title.endswith("messages per 1s, 05:24:09.000000Z to 05:24:17.000000Z")
+    assert line.split()[0] == "242"
+    bars = line[title.index("messages per") :]
+    assert (len(bars), bars[0], bars[6]) == (8, "▃", "█")
+
+
+def test_the_example_of_the_help_runs() -> None:
+    words = run("--help").stdout.split("Example: mqpcap stats ")[1].split()
+
+    assert run("-q", *words).exit_code == 0
