@@ -10,21 +10,19 @@ import struct
 import subprocess
 import termios
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import running
+from known import pings, truth
 from running import COMMAND, ROOT, Ended, environment
-from torture import ACK, SYN, Segment, pcap
 
-TRUTH = ROOT / "tests" / "truth"
 QOS1 = "pcaps/blipmq/qos1.pcap"
 ERRORS = "pcaps/blipmq/errors.pcap"
 SESSION = "pcaps/fq/session.pcap"
-HELLO, AUTH, PING, PONG, POSITIVE = 1, 2, 7, 8, 5
 
 
 def run(*arguments: str | Path) -> Ended:
@@ -36,10 +34,6 @@ def rows(*arguments: str | Path) -> list[dict[str, Any]]:
     said = run("-q", "--json", *arguments)
     assert (said.exit_code, said.stderr) == (0, "")
     return [json.loads(line) for line in said.stdout.splitlines()]
-
-
-def truth(name: str) -> dict[str, Any]:
-    return json.loads((TRUTH / f"{name}.truth.json").read_text())  # type: ignore[no-any-return]
 
 
 # -- counts --------------------------------------------------------------------------------------------
@@ -120,30 +114,6 @@ def test_csv_json_and_text_have_the_same_rows() -> None:
 # -- latencies, by arithmetic ----------------------------------------------------------------------------
 
 
-def frame(kind: int, number: int, payload: bytes = b"") -> bytes:
-    return struct.pack(">IBQ", 9 + len(payload), kind, number) + payload
-
-
-def pings(delays_ms: Sequence[int]) -> bytes:
-    """A capture of a BlipMQ session with a PING for each delay, answered so much later: a packet is a millisecond."""
-    out = [Segment(seq=0, flags=SYN), Segment(seq=0, ack=1, flags=SYN | ACK, from_server=True)]
-    seq, ack = 1, 1
-
-    def say(asked: bytes, answer: bytes, delay_ms: int) -> None:
-        nonlocal seq, ack
-        out.append(Segment(asked, seq, ack))
-        seq += len(asked)
-        out.extend(Segment(b"", seq, ack, ACK) for _ in range(delay_ms - 1))
-        out.append(Segment(answer, ack, seq, from_server=True))
-        ack += len(answer)
-
-    say(frame(HELLO, 1, b"\0\1"), frame(POSITIVE, 1, bytes(8)), 1)
-    say(frame(AUTH, 2, b"\0\3key"), frame(POSITIVE, 2, bytes(8)), 1)
-    for number, delay_ms in enumerate(delays_ms, 3):
-        say(frame(PING, number), frame(PONG, number), delay_ms)
-    return pcap(out, 5555)
-
-
 def test_percentiles_are_nearest_ranks(tmp_path: Path) -> None:
     (tmp_path / "pings.pcap").write_bytes(pings([*range(20, 0, -1)]))
 
@@ -212,7 +182,7 @@ def test_a_reply_with_messages_is_received_on_the_topic_of_its_request() -> None
     asked = Counter(e["fields"]["topic"] for e in calls if e["op_name"] == "CONSUME" and e["dir"] == "c2s")
     got = Counter(
         one["fields"]["topic"]
-        for one, two in zip(calls, calls[1:], strict=False)
+        for one, two in pairwise(calls)
         if one["op_name"] == "CONSUME" and one["dir"] == "c2s" and two["op_name"] == "CONSUME"
     )
     assert {row["topic"]: row["asked"] for row in found} == asked

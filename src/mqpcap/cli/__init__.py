@@ -12,6 +12,7 @@ import click
 
 from mqpcap import __version__
 from mqpcap.cli.console import error_line, say
+from mqpcap.cli.diff import diff
 from mqpcap.cli.explain import explain
 from mqpcap.cli.export import export
 from mqpcap.cli.extract import extract
@@ -88,5 +89,5 @@ def main() -> None:
     """Dissect captures of message queues: fq, kokaq, FlyMQ, BlipMQ and BIND 10 msgq."""
 
 
-for _command in (export, show, stats, follow, extract, info, protocols, explain, spark):
+for _command in (export, show, diff, stats, follow, extract, info, protocols, explain, spark):
     main.add_command(_command)

@@ -85,7 +85,8 @@ def ready_made(asked: str, by: Sequence[str], most: int) -> Question:
     return OfSlowest(most)
 
 
-def _key_columns(by: Sequence[str]) -> list[Column]:
+def key_columns(by: Sequence[str]) -> list[Column]:
+    """The columns of a key."""
     return [Column(name, TITLES.get(name, name)) for name in by]
 
 
@@ -135,7 +136,7 @@ class ByGroup(Question):
     @property
     def columns(self) -> Sequence[Column]:
         """Key and metrics."""
-        return [*_key_columns(self._by), *(column for metric in self._metrics for column in COLUMNS[metric])]
+        return [*key_columns(self._by), *(column for metric in self._metrics for column in COLUMNS[metric])]
 
     def rows(self) -> list[Cells]:
         """Sorted by the first metric, the most first."""
@@ -159,7 +160,7 @@ class ByInterval(Question):
     def columns(self) -> Sequence[Column]:
         """When the interval begins, key and metrics."""
         metrics = (column for metric in self._metrics for column in COLUMNS[metric])
-        return [Column("start_ns", "from", "clock"), *_key_columns(self._by), *metrics]
+        return [Column("start_ns", "from", "clock"), *key_columns(self._by), *metrics]
 
     def rows(self) -> list[Cells]:
         """In order of time; where nothing is grouped, intervals without a message are there, too."""
@@ -194,7 +195,7 @@ class Bars(ByGroup):
     @property
     def columns(self) -> Sequence[Column]:
         """Key, metrics and bars."""
-        return [*super().columns, Column("bars", self._title, "bars")]
+        return [*super().columns, Column("bars", self._title, "plain")]
 
     def rows(self) -> list[Cells]:
         """Sorted by the first metric, the most first."""
@@ -245,7 +246,7 @@ class OfRole(Question):
     def columns(self) -> Sequence[Column]:
         """Key and counts."""
         counts = [Column(name, self._TITLES[name], "number") for name in self._role.names]
-        return [*_key_columns(self._role.sums.by), *counts]
+        return [*key_columns(self._role.sums.by), *counts]
 
     def rows(self) -> list[Cells]:
         """Those who do most first."""
@@ -262,7 +263,7 @@ class OfErrors(Question):
     """What failed."""
 
     columns = (
-        *_key_columns(Errors.by), Column("error_code", "code"), Column("error_text", "text"),
+        *key_columns(Errors.by), Column("error_code", "code"), Column("error_text", "text"),
         Column("errors", "errors", "number"), Column("capture_file", "", "flag"),
         Column("first_packet", "first", "packet"), Column("first_ts_ns", "at", "clock", is_spare=True),
     )  # fmt: skip
@@ -316,7 +317,7 @@ class OfTalkers(Question):
     """Who talks to whom."""
 
     columns = (
-        *_key_columns(("protocol", "client", "server")), Column("connections", "connections", "number"),
+        *key_columns(("protocol", "client", "server")), Column("connections", "connections", "number"),
         Column("messages_c2s", "messages ->", "number"), Column("messages_s2c", "messages <-", "number"),
         Column("bytes_c2s", "bytes ->", "number"), Column("bytes_s2c", "bytes <-", "number"),
     )  # fmt: skip

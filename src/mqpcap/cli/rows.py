@@ -28,12 +28,12 @@ class Column:
     """A column: ``name`` for machines, ``title`` with the unit for people.
 
     kind: text, number, ms (a number of nanoseconds, shown as milliseconds), clock (nanoseconds since 1970), packet
-    (its number), bars (as they are), flag (for machines only).
+    (its number), plain (text as it is), flag (for machines only).
     """
 
     name: str
     title: str
-    kind: Literal["text", "number", "ms", "clock", "packet", "bars", "flag"] = "text"
+    kind: Literal["text", "number", "ms", "clock", "packet", "plain", "flag"] = "text"
     is_spare: bool = False
     """Left out where lines would not fit a terminal."""
 
@@ -131,7 +131,7 @@ def cell(column: Column, value: object, utc: bool, dated: bool = True) -> str:
         from mqpcap.cli.lines import clock
 
         return clock(int(str(value)), utc, dated)
-    if column.kind == "bars":
+    if column.kind == "plain":
         return str(value)
     if column.kind == "packet":
         return f"#{value}"
@@ -168,7 +168,7 @@ def _aligned(text: str, width: int, column: Column) -> str:
             text = text[:-1]
         text += "…"
     pad = " " * (width - cell_width(text))
-    return text + pad if column.kind in ("text", "clock", "packet", "bars") else pad + text
+    return text + pad if column.kind in ("text", "clock", "packet", "plain") else pad + text
 
 
 BARS = " ▁▂▃▄▅▆▇█"

@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqpcap.cli.console import metered, plural, say
+from mqpcap.cli.console import Meter, metered, plural, say
 from mqpcap.cli.options import Choices, common, duration_ns, utc_option
 from mqpcap.cli.reading import Outcome, background, finish, found, read, size_bytes, told_of_speed
 from mqpcap.cli.rows import Form, write
 
 if TYPE_CHECKING:
+    from mqpcap.capture import Capture
     from mqpcap.pipeline import Output
     from mqpcap.statistics.reading import Counters
 
@@ -114,20 +115,25 @@ def _check(
 
 
 def _count(inputs: Sequence[str], outcome: Outcome, counters: "Counters") -> None:
-    """Have all captures counted."""
-    from mqpcap.statistics.reading import CountingPipeline
-
+    """Have all captures of the inputs counted."""
     captures = found(inputs, outcome).captures
     told_of_speed(outcome)
-    total = size_bytes(captures)
+    with metered(size_bytes(captures), outcome.choices.quiet) as meter:
+        counted(captures, outcome, counters, meter)
+
+
+def counted(captures: "Sequence[Capture]", outcome: Outcome, counters: "Counters", meter: Meter) -> None:
+    """Have captures counted, one after the other."""
+    from mqpcap.statistics.reading import CountingPipeline
+
     options = outcome.choices.dissection()
-    with metered(total, outcome.choices.quiet) as meter, background(outcome.choices, total) as behind:
+
+    def take(output: "Output") -> None:
+        if output.table == "messages":
+            outcome.take(output.rows)
+        counters.take(output)
+
+    with background(outcome.choices, size_bytes(captures)) as behind:
         for capture in captures:
-
-            def take(output: "Output") -> None:
-                if output.table == "messages":
-                    outcome.take(output.rows)
-                counters.take(output)
-
             read(CountingPipeline(capture, options, take, counters.wanted, behind), outcome, meter)
             counters.end_of_capture()

@@ -1,0 +1,117 @@
+"""``mqpcap diff``: captures that differ in what the test put into them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import running
+from known import pings, truth
+from running import ROOT, Ended
+
+CORE, FETCH = "pcaps/flymq/core.pcap", "pcaps/flymq/fetch.pcap"
+
+
+def run(*arguments: str | Path) -> Ended:
+    return running.run("diff", *arguments)
+
+
+def compared(*arguments: str | Path) -> dict[str, Any]:
+    said = run("-q", "--json", *arguments)
+    assert (said.exit_code, said.stderr) == (0, "")
+    return json.loads(said.stdout)  # type: ignore[no-any-return]
+
+
+def operations(*arguments: str | Path) -> dict[str, list[str]]:
+    return {row["op"]: row["change"] for row in compared(*arguments)["operations"]}
+
+
+def ping_captures(folder: Path, *delays_ms: list[int]) -> list[Path]:
+    out = []
+    for i, some in enumerate(delays_ms):
+        out.append(folder / f"{i}.pcap")
+        out[-1].write_bytes(pings(some))
+    return out
+
+
+def test_operations_and_topics_that_came_and_went_are_told() -> None:
+    logged = []
+    for name in ("flymq/core", "flymq/fetch"):
+        events = [event for connection in truth(name)["connections"] for event in connection["events"]]
+        logged.append({event["op_name"] for event in events if event["dir"] == "c2s"})
+    before, after = logged
+
+    found = operations(CORE, FETCH)
+
+    assert {op for op, words in found.items() if "gone" in words} == before - after
+    assert {op for op, words in found.items() if "new" in words} == after - before
+
+
+def test_a_capture_is_like_itself() -> None:
+    found = compared(CORE, CORE)
+
+    assert (found["operations"], found["topics"], found["clients"]) == ([], [], [])
+    assert found["a"]["messages"] == found["b"]["messages"] == truth("flymq/core")["counts"]["c2s_total"] * 2
+
+
+@pytest.mark.parametrize(
+    ("after_ms", "words"),
+    [
+        ([2] * 19 + [9], None),  # the 95th percentile of 20 is the 19th: as it was
+        ([2] * 18 + [3, 3], ["slower"]),  # 3 ms: one and a half times, and 1 ms more
+        ([4] * 20, ["slower"]),
+        ([1] * 20, ["faster"]),
+        ([4] * 19, None),  # 19 values are too few
+    ],
+)
+def test_slower_is_what_the_help_says(after_ms: list[int], words: list[str] | None, tmp_path: Path) -> None:
+    before, after = ping_captures(tmp_path, [2] * 20, after_ms)
+
+    assert operations(before, after).get("PING") == words
+
+
+def test_less_than_a_millisecond_more_is_not_slower(tmp_path: Path) -> None:
+    """From 3 to 4 ms is less than half as much again."""
+    before, after = ping_captures(tmp_path, [3] * 20, [4] * 20)
+
+    assert operations(before, after) == {}
+
+
+def test_directories_are_compared_as_a_whole(tmp_path: Path) -> None:
+    for name, some in (("a", [CORE]), ("b", [CORE, FETCH])):
+        (tmp_path / name).mkdir()
+        for capture in some:
+            (tmp_path / name / Path(capture).name).write_bytes((ROOT / capture).read_bytes())
+
+    found = compared(tmp_path / "a", tmp_path / "b")
+
+    assert not any("gone" in row["change"] for row in found["operations"])
+    assert found["b"]["messages"] > found["a"]["messages"]
+
+
+def test_text_says_both_sides_of_each_change() -> None:
+    said = run("-q", CORE, FETCH)
+
+    (row,) = [line for line in said.stdout.splitlines() if "FETCH_BINARY" in line]
+    assert row.startswith("new ")
+    assert "- -> " in row
+    assert "alike" in said.stdout
+
+
+@pytest.mark.parametrize("sides", [("nothing.pcap", CORE), (CORE, "nothing.pcap")])
+def test_a_side_that_cannot_be_read_is_a_line_and_nothing_is_compared(sides: tuple[str, str]) -> None:
+    said = run("-q", *sides)
+
+    assert (said.exit_code, said.stdout) == (1, "")
+    assert said.stderr == "mqpcap: nothing.pcap: no such file\n"
+
+
+@pytest.mark.parametrize("words", [(CORE,), (CORE, CORE, CORE), ("-", "-")])
+def test_misuse_is_exit_2(words: tuple[str, ...]) -> None:
+    assert run(*words).exit_code == 2
+
+
+def test_the_example_of_the_help_runs() -> None:
+    words = run("--help").stdout.split("Example: mqpcap diff ")[1].split()
+
+    assert run("-q", *words).exit_code == 0

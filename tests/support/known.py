@@ -1,0 +1,40 @@
+"""Captures of which the numbers are known: what clients logged, and a session with delays of the test's own."""
+
+import json
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from running import ROOT
+from torture import ACK, SYN, Segment, pcap
+
+HELLO, AUTH, POSITIVE, PING, PONG = 1, 2, 5, 7, 8
+
+
+def truth(name: str) -> dict[str, Any]:
+    """What is known of a capture, as ``flymq/core``."""
+    return json.loads((ROOT / "tests" / "truth" / f"{name}.truth.json").read_text())  # type: ignore[no-any-return]
+
+
+def frame(kind: int, number: int, payload: bytes = b"") -> bytes:
+    return struct.pack(">IBQ", 9 + len(payload), kind, number) + payload
+
+
+def pings(delays_ms: Sequence[int]) -> bytes:
+    """A capture of a BlipMQ session with a PING for each delay, answered so much later: a packet is a millisecond."""
+    out = [Segment(seq=0, flags=SYN), Segment(seq=0, ack=1, flags=SYN | ACK, from_server=True)]
+    seq, ack = 1, 1
+
+    def say(asked: bytes, answer: bytes, delay_ms: int) -> None:
+        nonlocal seq, ack
+        out.append(Segment(asked, seq, ack))
+        seq += len(asked)
+        out.extend(Segment(b"", seq, ack, ACK) for _ in range(delay_ms - 1))
+        out.append(Segment(answer, ack, seq, from_server=True))
+        ack += len(answer)
+
+    say(frame(HELLO, 1, b"\0\1"), frame(POSITIVE, 1, bytes(8)), 1)
+    say(frame(AUTH, 2, b"\0\3key"), frame(POSITIVE, 2, bytes(8)), 1)
+    for number, delay_ms in enumerate(delays_ms, 3):
+        say(frame(PING, number), frame(PONG, number), delay_ms)
+    return pcap(out, 5555)
