@@ -20,6 +20,11 @@ import running
 from known import pings, truth
 from running import COMMAND, ROOT, Ended, environment
 
+from mqpcap.capture import captures
+from mqpcap.cli.questions import ByGroup
+from mqpcap.pipeline import CapturePipeline, Options
+from mqpcap.statistics.groups import OTHER, Groups
+
 QOS1 = "pcaps/blipmq/qos1.pcap"
 ERRORS = "pcaps/blipmq/errors.pcap"
 SESSION = "pcaps/fq/session.pcap"
@@ -210,6 +215,47 @@ def test_talkers_are_all_connections_with_their_payload() -> None:
     )  # fmt: skip
 
 
+# -- of a part of the messages ---------------------------------------------------------------------------
+
+
+def test_errors_of_selected_requests_count_though_their_replies_are_not_selected() -> None:
+    every = {row["op"]: row for row in rows("--by", "op", ERRORS)}
+
+    (found,) = rows("--by", "op", "--op", "ACK", "-Y", "direction == c2s", ERRORS)
+
+    assert found["errors"] == every["ACK"]["errors"] == 7
+    assert found["messages"] == truth("blipmq/errors")["counts"]["c2s"]["ACK"]
+
+
+def test_errors_are_told_of_selected_requests() -> None:
+    found = rows("--errors", "--op", "ACK", ERRORS)
+
+    assert {row["op"] for row in found} == {"ACK"}
+    assert sum(row["errors"] for row in found) == 7
+
+
+def test_a_filter_on_latencies_selects_what_was_slow(tmp_path: Path) -> None:
+    (tmp_path / "pings.pcap").write_bytes(pings([3, 7, 5, 9]))
+
+    (row,) = rows("--by", "op", "--slower-than", "5ms", tmp_path / "pings.pcap")
+
+    assert (row["op"], row["messages"], row["answered"]) == ("PING", 2, 2)
+    assert (row["latency_p50_ns"], row["latency_max_ns"]) == (7_000_000, 9_000_000)
+
+
+def test_nothing_that_matches_is_a_note() -> None:
+    said = run("--op", "PUBLIS", QOS1)
+
+    assert (said.exit_code, said.stdout) == (0, "")
+    assert said.stderr.startswith("note: 0 of 242 messages match; operations here: ACK, ")
+
+
+def test_a_wrong_filter_is_exit_2() -> None:
+    said = run("-Y", "nothing == 1", QOS1)
+
+    assert (said.exit_code, len(said.stderr.splitlines())) == (2, 1)
+
+
 # -- how it is asked -------------------------------------------------------------------------------------
 
 
@@ -218,7 +264,7 @@ def test_talkers_are_all_connections_with_their_payload() -> None:
     [
         ("--by", "colour"), ("--metric", "speed"), ("--interval", "0s"), ("--interval", "1"), ("--top", "0"),
         ("--slowest", "0"), ("--slowest", "3", "--errors"), ("--producers", "--metric", "count"),
-        ("--talkers", "--by", "op"), ("--errors", "--interval", "1s"),
+        ("--talkers", "--by", "op"), ("--talkers", "--op", "PING"), ("--errors", "--interval", "1s"),
     ],
     ids=" ".join,
 )  # fmt: skip
@@ -244,25 +290,18 @@ def test_nothing_of_ours_is_a_note() -> None:
     assert said.stderr == "note: nothing to count; info says what there is\n"
 
 
-def test_groups_beyond_the_bound_are_one_row_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mqpcap.cli.questions import ByGroup
-    from mqpcap.statistics import groups
-    from mqpcap.statistics.groups import Groups
-    from mqpcap.statistics.reading import CountingPipeline
+def test_groups_beyond_the_bound_are_one_row_and_told() -> None:
 
     question = ByGroup(("op",), ("count",))
     question._groups = Groups(("op",), most=3)
     question.counters = type(question.counters)(question._groups)
-    from mqpcap.capture import captures
-    from mqpcap.pipeline import Options
-
     (capture,) = captures([str(ROOT / QOS1)]).captures
-    CountingPipeline(capture, Options(), question.counters.take, ("messages",)).run()
+    CapturePipeline(capture, Options(), question.counters.take).run()
 
     found = question.rows()
     assert len(found) == 4
     assert sum(int(str(row["messages"])) for row in found) == 242
-    assert found[0]["op"] == groups.OTHER[0] or groups.OTHER[0] in [row["op"] for row in found]
+    assert OTHER[0] in [row["op"] for row in found]
     assert "3 groups are told apart" in question.notes()[0]
 
 

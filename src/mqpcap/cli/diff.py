@@ -67,8 +67,8 @@ def diff(before: str, after: str, every: bool, as_json: bool, choices: Choices) 
 
 
 def _overview(captures: "Sequence[Capture]", outcome: Outcome, meter: BarMeter) -> "Overview":
+    from mqpcap.statistics.counters import Counters
     from mqpcap.statistics.overview import Overview
-    from mqpcap.statistics.reading import Counters
 
     overview = Overview()
     counted(captures, outcome, Counters(overview), meter)

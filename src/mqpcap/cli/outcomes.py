@@ -191,6 +191,11 @@ class HeldRows:
             if self._asking:
                 self._settle_asking(output.rows["connection_id"].combine_chunks())
 
+    def chunks(self) -> list[Chunk]:
+        """The rows that are wanted so far; they are given out."""
+        parts, self._parts = self._parts, []
+        return [part.chunk for part in parts]
+
     def _settle_asking(self, over: pa.Array | None) -> None:
         """Sort out requests of which the outcome is known now; others of connections that are ``over`` have none."""
         left = []

@@ -9,9 +9,9 @@ from typing import Any
 from mqpcap.cli.console import plural
 from mqpcap.cli.lines import clock
 from mqpcap.cli.rows import Cells, Column, Form, sparkline
+from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.groups import MAX_CELLS, PERCENTS, Groups, Key, Row, Sums
 from mqpcap.statistics.lists import Errors, Slowest, Talkers
-from mqpcap.statistics.reading import Counters
 from mqpcap.statistics.roles import BY as WHO
 from mqpcap.statistics.roles import Consumers, Producers
 
@@ -140,7 +140,9 @@ class ByGroup(Question):
 
     def rows(self) -> list[Cells]:
         """Sorted by the first metric, the most first."""
-        rows = [_named(self._by, row.key) | _counted(row) for row in self._groups.rows()]
+        # A filter may select a reply and not its request: then only its exchange is in the request's group.
+        some = (row for row in self._groups.rows() if row.sums["messages"] or row.sums["errors"])
+        rows = [_named(self._by, row.key) | _counted(row) for row in some]
         return _sorted(rows, [FIRST[metric] for metric in self._metrics], self._by)
 
     def notes(self) -> list[str]:

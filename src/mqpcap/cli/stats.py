@@ -1,6 +1,7 @@
 """``mqpcap stats``: messages, bytes, errors and latencies, counted by what one asks for."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -9,11 +10,14 @@ from mqpcap.cli.console import Meter, metered, plural, say
 from mqpcap.cli.options import Choices, common, duration_ns, utc_option
 from mqpcap.cli.reading import Outcome, background, finish, found, read, size_bytes, told_of_speed
 from mqpcap.cli.rows import Form, write
+from mqpcap.cli.wanted import filter_options
 
 if TYPE_CHECKING:
     from mqpcap.capture import Capture
-    from mqpcap.pipeline import Output
-    from mqpcap.statistics.reading import Counters
+    from mqpcap.cli.filters import Tally
+    from mqpcap.pipeline import CapturePipeline, Output
+    from mqpcap.query import Query
+    from mqpcap.statistics.counters import Counters
 
 METRICS = ("count", "bytes", "errors", "latency")
 BY = ("protocol", "op", "topic", "client", "server", "status", "name", "connection", "direction")
@@ -59,6 +63,7 @@ def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> i
 @click.option("--json", "form", flag_value="json", help="One JSON object per row; times in nanoseconds.")
 @click.option("--csv", "form", flag_value="csv", help="Comma-separated values with a line of names.")
 @utc_option
+@filter_options
 @common
 def stats(
     inputs: tuple[str, ...],
@@ -70,6 +75,7 @@ def stats(
     slowest: int | None,
     form: Form | None,
     utc: bool,
+    wanted: "Query | None",
     choices: Choices,
 ) -> None:
     """Count messages, bytes, errors and latencies of captures.
@@ -83,17 +89,19 @@ def stats(
 
     asked = "slowest" if slowest is not None else ask
     _check(asked, ask, slowest, by, metrics, interval_ns)
+    if asked == "talkers" and wanted is not None:
+        raise click.UsageError("--talkers counts whole connections; it goes with no filter")
     if asked is None:
         by = by or (() if interval_ns is not None else DEFAULT_BY)
         question = grouped(by, metrics, interval_ns, form, utc)
     else:
         question = ready_made(asked, by, slowest or 0)
     outcome = Outcome(choices)
-    _count(inputs, outcome, question.counters)
+    _count(inputs, outcome, question.counters, wanted)
     rows = question.rows()
     write(question.columns, rows[:top], form or "text", utc)
     if not choices.quiet:
-        if not rows:
+        if not rows and wanted is None:
             say("note: nothing to count; info says what there is")
         if top is not None and len(rows) > top:
             say(f"note: {plural(len(rows) - top, 'more row')}")
@@ -114,26 +122,53 @@ def _check(
         raise click.UsageError(f"--{asked} has groups of its own; it does not go with --by")
 
 
-def _count(inputs: Sequence[str], outcome: Outcome, counters: "Counters") -> None:
+def _count(inputs: Sequence[str], outcome: Outcome, counters: "Counters", wanted: "Query | None") -> None:
     """Have all captures of the inputs counted."""
     captures = found(inputs, outcome).captures
     told_of_speed(outcome)
     with metered(size_bytes(captures), outcome.choices.quiet) as meter:
-        counted(captures, outcome, counters, meter)
+        counted(captures, outcome, counters, meter, wanted)
 
 
-def counted(captures: "Sequence[Capture]", outcome: Outcome, counters: "Counters", meter: Meter) -> None:
-    """Have captures counted, one after the other."""
-    from mqpcap.statistics.reading import CountingPipeline
+def counted(
+    captures: "Sequence[Capture]", outcome: Outcome, counters: "Counters", meter: Meter, wanted: "Query | None" = None
+) -> None:
+    """Have captures counted, one after the other; only what is wanted of them."""
+    from mqpcap.pipeline import CapturePipeline
 
-    options = outcome.choices.dissection()
+    tally = None
+    options = outcome.choices.dissection(only=counters.optional_tables)
+    if wanted is not None:
+        from mqpcap.cli.filters import Filter, Tally
 
-    def take(output: "Output") -> None:
-        if output.table == "messages":
-            outcome.take(output.rows)
-        counters.take(output)
-
+        tally = Tally(wanted)
+        pairs = {"exchanges"} if wanted.needs.exchanges else set()
+        options = replace(
+            options,
+            optional_tables=options.optional_tables | pairs,
+            connections=Filter(wanted).connections(outcome.choices.strict),
+        )
     with background(outcome.choices, size_bytes(captures)) as behind:
         for capture in captures:
-            read(CountingPipeline(capture, options, take, counters.wanted, behind), outcome, meter)
-            counters.end_of_capture()
+            _count_one(CapturePipeline(capture, options, counters.take, behind), outcome, counters, meter, tally)
+    if tally is not None and tally.note is not None:
+        outcome.notes.append(tally.note)
+
+
+def _count_one(
+    pipeline: "CapturePipeline", outcome: Outcome, counters: "Counters", meter: Meter, tally: "Tally | None"
+) -> None:
+    take = counters.take
+    if tally is not None:
+        from mqpcap.cli.selection import Selection
+
+        take = Selection(tally.query, tally, counters, pipeline).take
+
+    def noted(output: "Output") -> None:
+        if output.table == "messages":
+            outcome.take(output.rows)
+        take(output)
+
+    pipeline.emit = noted
+    read(pipeline, outcome, meter)
+    counters.end_of_capture()

@@ -114,9 +114,10 @@ class Waiting:
         order = np.argsort(places)
         at = order[np.minimum(np.searchsorted(places, self._rows[0], sorter=order), len(places) - 1)]
         hit = places[at] == self._rows[0]
-        out = at[hit], list(self._rows[2:, hit])
+        found, first = np.unique(at[hit], return_index=True)  # one that was selected waits twice
+        amounts = self._rows[2:, hit][:, first]
         self._rows = self._rows[:, ~hit]
-        return out
+        return found, list(amounts)
 
     def given_up(self, most: int) -> tuple[I64, list[I64]]:
         """The groups and amounts of the oldest that are more than ``most``."""
@@ -142,7 +143,7 @@ class Groups:
     def __init__(self, by: Sequence[str], interval_ns: int | None = None, most: int = MAX_GROUPS) -> None:
         self.sums = Sums(by, ("messages", "bytes", "errors"), interval_ns, most)
         self._latencies = Latencies()
-        self._errors = Waiting(0)
+        self._errors = Waiting(1)
 
     def take_messages(self, rows: pa.Table) -> None:
         """Count rows of ``messages``."""
@@ -151,9 +152,18 @@ class Groups:
         groups = self.sums.groups(OF_MESSAGES, rows, rows["ts_ns"].to_numpy())
         self.sums.add("messages", groups)
         self.sums.add("bytes", groups, rows["frame_len"].to_numpy())
+        self._wait(rows, groups, 1)
+
+    def take_others(self, rows: pa.Table) -> None:
+        """Take rows of ``messages`` that are not counted: errors among them may answer requests that are."""
+        rows = rows.filter(pa.array(is_in(rows["status"], "error")))
+        if rows.num_rows:
+            self._wait(rows, np.zeros(rows.num_rows, np.int64), 0)
+
+    def _wait(self, rows: pa.Table, groups: I64, counts: int) -> None:
         failed = np.flatnonzero(is_in(rows["status"], "error"))
         if len(failed):
-            self._errors.add(message_places(rows)[failed], groups[failed])
+            self._errors.add(message_places(rows)[failed], groups[failed], np.full(len(failed), counts))
             self._give_up(MAX_OPEN)
 
     def take_exchanges(self, rows: pa.Table) -> None:
@@ -172,7 +182,8 @@ class Groups:
         self._give_up(0)
 
     def _give_up(self, most: int) -> None:
-        self.sums.add("errors", self._errors.given_up(most)[0])
+        groups, (counts,) = self._errors.given_up(most)
+        self.sums.add("errors", groups[counts > 0])
 
     def rows(self) -> list[Row]:
         """What was counted, in the order in which groups were met."""

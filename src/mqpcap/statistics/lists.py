@@ -48,10 +48,10 @@ class Slowest:
 class ErrorRow:
     """Errors that are alike; where the first of them is."""
 
-    count: int = 0
-    first_ts_ns: int = 0
-    capture_file: str = ""
-    packet: int = 0
+    count: int
+    first_ts_ns: int
+    capture_file: str
+    packet: int
 
 
 class Errors:
@@ -61,17 +61,25 @@ class Errors:
 
     def __init__(self) -> None:
         self._found: dict[Key, ErrorRow] = {}
-        self._open: dict[int, tuple[Key, ErrorRow]] = {}
+        self._open: dict[int, tuple[Key, ErrorRow, bool]] = {}
         self._order: deque[int] = deque()
 
     def take_messages(self, rows: pa.Table) -> None:
         """Have the errors among rows of ``messages`` wait for their requests."""
+        self._wait(rows, is_own=True)
+
+    def take_others(self, rows: pa.Table) -> None:
+        """Take rows of ``messages`` that are not counted: errors among them may answer requests that are."""
+        self._wait(rows, is_own=False)
+
+    def _wait(self, rows: pa.Table, is_own: bool) -> None:
         rows = rows.filter(pa.array(is_in(rows["status"], "error")))
         places = message_places(rows).tolist()
         for place, request, row in zip(places, _keys(self.by, OF_MESSAGES, rows), rows.to_pylist(), strict=True):
             text = row["error_text"]
             said: Key = (row["error_code"], None if text is None else text[:MAX_TEXT])
-            self._open[place] = ((*request, *said), ErrorRow(1, row["ts_ns"], row["capture_file"], row["first_packet"]))
+            one = ErrorRow(1, row["ts_ns"], row["capture_file"], row["first_packet"])
+            self._open[place] = (*request, *said), one, is_own
             self._order.append(place)
         while len(self._order) > MAX_OPEN:
             self._settle(self._order.popleft(), None)
@@ -91,7 +99,9 @@ class Errors:
     def _settle(self, place: int, request: Key | None) -> None:
         if place not in self._open:
             return
-        key, one = self._open.pop(place)
+        key, one, is_own = self._open.pop(place)
+        if request is None and not is_own:
+            return
         key = key if request is None else (*request, *key[len(request) :])
         key = key if key in self._found or len(self._found) < MAX_ERRORS else OTHER
         known = self._found.setdefault(key, ErrorRow(0, one.first_ts_ns, one.capture_file, one.packet))

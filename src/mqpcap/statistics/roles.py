@@ -43,7 +43,6 @@ class Producers:
 
     def __init__(self, by: Sequence[str] = BY) -> None:
         self.sums = Sums(by, self.names)
-        self._errors = Waiting(0)
 
     def take_messages(self, rows: pa.Table) -> None:
         """Count rows of ``messages``."""
@@ -57,9 +56,6 @@ class Producers:
         rows = rows.filter(pa.array(_is(PUBLISHES, rows) & is_in(rows["status"], "error") & _has_request(rows)))
         self.sums.add("errors", self.sums.groups(OF_EXCHANGES, rows))
 
-    def end_of_capture(self) -> None:
-        """Nothing waits."""
-
 
 class Consumers:
     """What clients ask for and get."""
@@ -68,7 +64,7 @@ class Consumers:
 
     def __init__(self, by: Sequence[str] = BY) -> None:
         self.sums = Sums(by, self.names)
-        self._replies = Waiting(1)
+        self._replies = Waiting(2)
 
     def take_messages(self, rows: pa.Table) -> None:
         """Count rows of ``messages``: what is asked for, and what is pushed; replies wait for their requests."""
@@ -81,13 +77,24 @@ class Consumers:
         self._receive(self.sums.groups(OF_MESSAGES, pushed), _body_bytes(pushed))
         replies = rows.filter(pa.array(asks & carries))
         if replies.num_rows:
-            self._replies.add(message_places(replies), self.sums.groups(OF_MESSAGES, replies), _body_bytes(replies))
-            self._give_up(MAX_OPEN)
+            self._wait(replies, self.sums.groups(OF_MESSAGES, replies), 1)
+
+    def take_others(self, rows: pa.Table) -> None:
+        """Take rows of ``messages`` that are not counted: replies among them may be to requests that are."""
+        carries = pc.is_valid(rows["body_len"]).to_numpy() & is_in(rows["direction"], "s2c")
+        replies = rows.filter(pa.array(_is(ASKS, rows) & carries))
+        if replies.num_rows:
+            self._wait(replies, np.zeros(replies.num_rows, np.int64), 0)
+
+    def _wait(self, replies: pa.Table, groups: NDArray[np.int64], counts: int) -> None:
+        counted = np.full(replies.num_rows, counts)
+        self._replies.add(message_places(replies), groups, _body_bytes(replies), counted)
+        self._give_up(MAX_OPEN)
 
     def take_exchanges(self, rows: pa.Table) -> None:
         """Take the replies to what was asked, rows of ``exchanges``."""
         rows = rows.filter(pa.array(_is(ASKS, rows)))
-        at, (sizes,) = self._replies.found(reply_places(rows))
+        at, (sizes, _) = self._replies.found(reply_places(rows))
         self._receive(self.sums.groups(OF_EXCHANGES, rows)[at], sizes)
 
     def _receive(self, groups: NDArray[np.int64], body_bytes: NDArray[np.int64]) -> None:
@@ -99,8 +106,8 @@ class Consumers:
         self._give_up(0)
 
     def _give_up(self, most: int) -> None:
-        groups, (sizes,) = self._replies.given_up(most)
-        self._receive(groups, sizes)
+        groups, (sizes, counts) = self._replies.given_up(most)
+        self._receive(groups[counts > 0], sizes[counts > 0])
 
 
 def _is(operations: Mapping[str, frozenset[str]], rows: pa.Table) -> NDArray[np.bool_]:

@@ -1,0 +1,48 @@
+"""What is counted of a capture, and which tables that takes."""
+
+from collections.abc import Collection
+
+import pyarrow as pa
+
+from mqpcap.pipeline import OPTIONAL_TABLES, Output
+
+
+class Counters:
+    """What counts rows: each is given those of the tables that it has a ``take_TABLE`` for."""
+
+    tables = ("messages", "others", "exchanges", "connections", "problems")
+    """``others`` are rows of ``messages`` that are not selected, though their exchange may be."""
+
+    def __init__(self, *counters: object, without: Collection[str] = ()) -> None:
+        self._takes = {
+            table: [getattr(counter, f"take_{table}") for counter in counters if hasattr(counter, f"take_{table}")]
+            for table in self.tables
+            if table not in without
+        }
+        self._ends = [counter.end_of_capture for counter in counters if hasattr(counter, "end_of_capture")]
+
+    def __add__(self, other: "Counters") -> "Counters":
+        """Both."""
+        both = Counters()
+        both._takes = {table: [*self._takes.get(table, ()), *other._takes.get(table, ())] for table in self.tables}
+        both._ends = [*self._ends, *other._ends]
+        return both
+
+    @property
+    def optional_tables(self) -> frozenset[str]:
+        """The tables of OPTIONAL_TABLES that somebody counts."""
+        return OPTIONAL_TABLES & {table for table, takes in self._takes.items() if takes}
+
+    def take(self, output: Output) -> None:
+        """Have rows of any table counted."""
+        self.count(output.table, output.rows)
+
+    def count(self, table: str, rows: pa.Table) -> None:
+        """The same."""
+        for take in self._takes.get(table, ()):
+            take(rows)
+
+    def end_of_capture(self) -> None:
+        """Tell that all rows of a capture were given."""
+        for end in self._ends:
+            end()
