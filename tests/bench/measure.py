@@ -8,6 +8,7 @@ or finds a flaw in them ends the run.
 
 bulk       small BlipMQ publishes: export, the floor (read the file, write the same tables), tshark with a Lua
            dissector, tshark's own MQTT dissector on the same publishes as MQTT, Scapy, pcaptoparquet (a row a packet)
+counting   the same publishes counted by topic: stats, and tshark with a Lua dissector
 protocols  bulk traffic of each protocol against that of BlipMQ
 sessions   a captured session of each protocol over and over: mostly connections
 shapes     a connection a message, one connection, messages of 15 MB
@@ -149,6 +150,23 @@ def bulk(folder: Path, given: argparse.Namespace) -> None:
     compare(contenders, given.runs)
 
 
+def counting(folder: Path, given: argparse.Namespace) -> None:
+    """Publishes counted by topic against tshark with a Lua dissector, which reads a part of the same traffic."""
+    whole, quarter = (made(folder, "publishes", given.messages // n) for n in (1, 4))
+    words = (*MQPCAP, "stats", "-q", str(whole[0]), "--by", "op,topic")
+    contenders = {
+        "stats, count and bytes": Contender((*words, "--metric", "count,bytes"), whole[1]),
+        "stats, errors and latency, too": Contender(words, whole[1]),
+    }
+    if there("tshark"):
+        contenders["tshark, Lua, -T fields"] = tshark(quarter, "blipmqbench", LUA_COLUMNS[::3], *LUA)
+        counted = f"io,stat,1,blipmqbench,COUNT({LUA_COLUMNS[3]}){LUA_COLUMNS[3]}"
+        contenders["tshark, Lua, -z io,stat"] = Contender(
+            ("tshark", "-q", "-r", str(quarter[0]), *LUA, "-z", counted), quarter[1]
+        )
+    compare(contenders, given.runs)
+
+
 def protocols(folder: Path, given: argparse.Namespace) -> None:
     """The same number of messages of every protocol."""
     captures = {name: made(folder, maker, given.messages // 4) for name, maker in BULK.items()}
@@ -216,7 +234,7 @@ def start(folder: Path, given: argparse.Namespace) -> None:
         )
 
 
-PARTS = {x.__name__: x for x in (bulk, protocols, sessions, shapes, memory, threads, start)}
+PARTS = {x.__name__: x for x in (bulk, counting, protocols, sessions, shapes, memory, threads, start)}
 
 
 def main() -> None:

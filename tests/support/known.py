@@ -8,7 +8,7 @@ from typing import Any
 from running import ROOT
 from torture import ACK, SYN, Segment, pcap
 
-HELLO, AUTH, POSITIVE, PING, PONG = 1, 2, 5, 7, 8
+HELLO, AUTH, PUBLISH, POSITIVE, PING, PONG = 1, 2, 3, 5, 7, 8
 
 
 def truth(name: str) -> dict[str, Any]:
@@ -20,8 +20,11 @@ def frame(kind: int, number: int, payload: bytes = b"") -> bytes:
     return struct.pack(">IBQ", 9 + len(payload), kind, number) + payload
 
 
-def pings(delays_ms: Sequence[int]) -> bytes:
-    """A capture of a BlipMQ session with a PING for each delay, answered so much later: a packet is a millisecond."""
+def pings(delays_ms: Sequence[int], topics: Sequence[str] = (), key: bytes = b"key") -> bytes:
+    """A capture of a BlipMQ session with a PING for each delay, answered so much later: a packet is a millisecond.
+
+    Then a PUBLISH of each topic. ``key`` is the secret of the login.
+    """
     out = [Segment(seq=0, flags=SYN), Segment(seq=0, ack=1, flags=SYN | ACK, from_server=True)]
     seq, ack = 1, 1
 
@@ -34,7 +37,12 @@ def pings(delays_ms: Sequence[int]) -> bytes:
         ack += len(answer)
 
     say(frame(HELLO, 1, b"\0\1"), frame(POSITIVE, 1, bytes(8)), 1)
-    say(frame(AUTH, 2, b"\0\3key"), frame(POSITIVE, 2, bytes(8)), 1)
+    say(frame(AUTH, 2, struct.pack(">H", len(key)) + key), frame(POSITIVE, 2, bytes(8)), 1)
     for number, delay_ms in enumerate(delays_ms, 3):
         say(frame(PING, number), frame(PONG, number), delay_ms)
+    for number, topic in enumerate(topics, 3 + len(delays_ms)):
+        name = topic.encode()
+        body = frame(PUBLISH, number, b"\0" + struct.pack(">H", len(name)) + name + b"body")
+        out.append(Segment(body, seq, ack))
+        seq += len(body)
     return pcap(out, 5555)

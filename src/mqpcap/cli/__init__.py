@@ -20,6 +20,7 @@ from mqpcap.cli.follow import follow
 from mqpcap.cli.info import info
 from mqpcap.cli.process import Terminated, end_as_interrupted, leave, open_closed_streams, settle_in
 from mqpcap.cli.protocols import protocols
+from mqpcap.cli.report import report
 from mqpcap.cli.show import show
 from mqpcap.cli.spark import spark
 from mqpcap.cli.stats import stats
@@ -89,5 +90,5 @@ def main() -> None:
     """Dissect captures of message queues: fq, kokaq, FlyMQ, BlipMQ and BIND 10 msgq."""
 
 
-for _command in (export, show, diff, stats, follow, extract, info, protocols, explain, spark):
+for _command in (export, show, report, diff, stats, follow, extract, info, protocols, explain, spark):
     main.add_command(_command)

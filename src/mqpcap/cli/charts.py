@@ -1,0 +1,130 @@
+"""Numbers to charts: static SVG, drawn by matplotlib, to stand in a page.
+
+Colours are the page's own: matplotlib draws with stand-ins, which become CSS variables, so that one drawing fits light
+and dark. Names of operations may come from a capture: they are text and nothing else.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import StringIO
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Of no colour map, and no two alike.
+INK, LINE, MESSAGES, ERRORS, P50, P95, P99 = (f"#0102{n:02x}" for n in range(1, 8))
+VARIABLES = {INK: "ink", LINE: "line", MESSAGES: "messages", ERRORS: "errors", P50: "p50", P95: "p95", P99: "p99"}
+WIDTH_INCHES = 9.6
+LABEL_LENGTH = 40
+_SETTINGS = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": LINE,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": LINE,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """The latencies of one operation in milliseconds."""
+
+    name: str
+    answered: int
+    p50: float
+    p95: float
+    p99: float
+    largest: float
+
+
+def timeline(step_s: float, messages: NDArray[np.int64], errors: NDArray[np.int64]) -> str:
+    """Messages and, below, errors of each step."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(_SETTINGS):
+        figure = Figure(figsize=(WIDTH_INCHES, 3.2), layout="constrained")
+        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+        at = (np.arange(len(messages)) + 0.5) * step_s
+        for axes, values, colour, word in ((upper, messages, MESSAGES, "messages"), (lower, errors, ERRORS, "errors")):
+            axes.bar(at, values, step_s, color=colour)
+            axes.set_ylabel(word)
+            axes.set_ylim(0, max(1, int(values.max(initial=0))) * 1.05)
+            axes.yaxis.get_major_locator().set_params(integer=True, nbins=4)
+            axes.grid(axis="y")
+            axes.set_axisbelow(True)
+        lower.set_xlabel("seconds since the first message")
+        upper.set_xlim(0, max(len(messages), 1) * step_s)
+        return _svg(figure, "timeline")
+
+
+def latencies(some: Sequence[Latency]) -> str:
+    """A line from the median to the largest latency of each operation, on a logarithmic scale."""
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter
+
+    with matplotlib.rc_context(_SETTINGS):
+        figure = Figure(figsize=(WIDTH_INCHES, 1.1 + 0.3 * len(some)), layout="constrained")
+        axes: Axes = figure.subplots()
+        least = 0.001  # a microsecond: a logarithm needs more than nothing
+        for y, one in enumerate(some):
+            points = [max(x, least) for x in (one.p50, one.p95, one.p99, one.largest)]
+            axes.plot([points[0], points[-1]], [y, y], color=LINE, linewidth=2, zorder=1)
+            for x, colour, marker, word in zip(
+                points, (P50, P95, P99, INK), "osD|", ("p50", "p95", "p99", "largest"), strict=True
+            ):
+                axes.plot([x], [y], marker, color=colour, markersize=6, label=word if y == 0 else None, zorder=2)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+        axes.set_yticks(range(len(some)), [_label(one) for one in some])
+        axes.set_ylim(len(some) - 0.5, -0.5)
+        axes.set_xlabel("milliseconds from request to reply")
+        axes.grid(axis="x")
+        axes.set_axisbelow(True)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, borderaxespad=0)
+        return _svg(figure, "latencies")
+
+
+def _label(one: Latency) -> str:
+    from mqpcap.cli.console import shown
+
+    name = shown(one.name)
+    name = name if len(name) <= LABEL_LENGTH else name[: LABEL_LENGTH - 1] + "…"
+    return f"{name} ({one.answered:,})"
+
+
+def _svg(figure: "Figure", name: str) -> str:
+    """The drawing as an element of a page, with ids that no other drawing has."""
+    import matplotlib
+
+    out = StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": name}):
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    svg = out.getvalue()
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r"<style type=\"text/css\">.*?</style>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<[^<>]*>", lambda tag: _of_the_page(tag[0], name), svg)
+    element = rf'<svg viewBox="\1" role="img" aria-label="{name}">'
+    return re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', element, svg, count=1)
+
+
+def _of_the_page(tag: str, name: str) -> str:
+    """A tag with ids of its drawing and colours of the page."""
+    tag = re.sub(r'(\sid="|xlink:href="#|url\(#)', rf"\g<1>{name}-", tag)
+    for stand_in, variable in VARIABLES.items():
+        tag = tag.replace(stand_in, f"var(--{variable})")
+    return tag

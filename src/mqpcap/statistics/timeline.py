@@ -1,0 +1,49 @@
+"""Messages over time, in steps that grow with the time there is."""
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mqpcap.arrays import factorize, is_in
+
+FIRST_STEP_NS = 1_000_000
+MAX_STEPS = 1 << 12
+"""With more steps from the first message to the last, two become one."""
+
+
+class Timeline:
+    """Messages, bytes and errors by step."""
+
+    def __init__(self) -> None:
+        self.step_ns = FIRST_STEP_NS
+        self._steps: dict[int, NDArray[np.int64]] = {}
+
+    def take_messages(self, rows: pa.Table) -> None:
+        """Count rows of ``messages``."""
+        if not rows.num_rows:
+            return
+        steps, place = factorize(rows["ts_ns"].to_numpy() // self.step_ns)
+        failed = is_in(rows["status"], "error")
+        sums = [np.bincount(place, weights) for weights in (None, rows["frame_len"].to_numpy(), failed)]
+        for step, amounts in zip(steps.tolist(), np.array(sums).T.astype(np.int64), strict=True):
+            self._steps[step] = self._steps.get(step, 0) + amounts
+        self._widen()
+
+    def _widen(self) -> None:
+        while self._steps and max(self._steps) - min(self._steps) >= MAX_STEPS:
+            self.step_ns *= 2
+            wider: dict[int, NDArray[np.int64]] = {}
+            for step, amounts in self._steps.items():
+                wider[step // 2] = wider.get(step // 2, 0) + amounts
+            self._steps = wider
+
+    def series(self, most: int) -> tuple[int, int, NDArray[np.int64]]:
+        """Where the first step begins, how long each is, and (3, n) messages, bytes and errors of n <= ``most``."""
+        if not self._steps:
+            return 0, self.step_ns, np.zeros((3, 0), np.int64)
+        first, last = min(self._steps), max(self._steps)
+        together = -(-(last - first + 1) // most)
+        out = np.zeros((3, (last - first) // together + 1), np.int64)
+        for step, amounts in self._steps.items():
+            out[:, (step - first) // together] += amounts
+        return first * self.step_ns, together * self.step_ns, out
