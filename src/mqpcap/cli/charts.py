@@ -4,6 +4,7 @@ Colours are the page's own: matplotlib draws with stand-ins, which become CSS va
 and dark. Names of operations may come from a capture: they are text and nothing else.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ def latencies(some: Sequence[Latency]) -> str:
     """A line from the median to the largest latency of each operation, on a logarithmic scale."""
     import matplotlib
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, NullFormatter
 
     with matplotlib.rc_context(_SETTINGS):
         figure = Figure(figsize=(WIDTH_INCHES, 1.1 + 0.3 * len(some)), layout="constrained")
@@ -89,7 +90,9 @@ def latencies(some: Sequence[Latency]) -> str:
             ):
                 axes.plot([x], [y], marker, color=colour, markersize=6, label=word if y == 0 else None, zorder=2)
         axes.set_xscale("log")
+        axes.set_xlim(*_decades([point for one in some for point in (one.p50, one.largest)], least))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_yticks(range(len(some)), [_label(one) for one in some])
         axes.set_ylim(len(some) - 0.5, -0.5)
         axes.set_xlabel("milliseconds from request to reply")
@@ -97,6 +100,17 @@ def latencies(some: Sequence[Latency]) -> str:
         axes.set_axisbelow(True)
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, borderaxespad=0)
         return _svg(figure, "latencies")
+
+
+def _decades(values: Sequence[float], least: float) -> tuple[float, float]:
+    """The powers of ten around some values, not the same one twice.
+
+    >>> _decades([2, 30], 0.001), _decades([1, 1], 0.001)
+    ((1.0, 100.0), (1.0, 10.0))
+    """
+    low = math.floor(math.log10(max(min(values), least)))
+    high = math.ceil(math.log10(max(max(values), least)))
+    return 10.0**low, 10.0 ** max(high, low + 1)
 
 
 def _label(one: Latency) -> str:

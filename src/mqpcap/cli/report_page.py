@@ -35,7 +35,7 @@ _STYLE = """<style>
     --messages: #4493f8; --errors: #f85149; --good: #3fb950; --p50: #4493f8; --p95: #d29922; --p99: #f85149;
   }
 }
-body { margin: 0 auto; padding: 1.5rem; max-width: 72rem; background: var(--paper); color: var(--ink);
+body { margin: 0 auto; padding: 1.5rem; max-width: 76rem; background: var(--paper); color: var(--ink);
   font: 15px/1.45 system-ui, sans-serif; }
 h1 { font-size: 1.4rem; margin: 0 0 .3rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
@@ -48,9 +48,10 @@ svg { max-width: 100%; height: auto; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; }
 th, td { padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--line); text-align: left;
-  vertical-align: top; overflow-wrap: anywhere; }
+  vertical-align: top; }
 th { color: var(--soft); font-weight: 600; white-space: nowrap; }
 td.word, th.word { white-space: nowrap; }
+td.free { min-width: 8rem; overflow-wrap: anywhere; }
 figcaption { margin: .2rem 0 .8rem; }
 td.number, th.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 </style>
@@ -75,7 +76,8 @@ def page(title: str, verdicts: Sequence[str], facts: str, sections: Sequence[Sec
         whole = " whole" if verdict.startswith("whole") else ""
         yield f'<p class="verdict{whole}">{escaped(verdict)}</p>\n'
     for section in sections:
-        yield f'<h2>{escaped(section.title)}</h2>\n<p class="soft">{escaped(section.about)}</p>\n{section.body}\n'
+        about = f'<p class="soft">{escaped(section.about)}</p>\n' if section.about else ""
+        yield f"<h2>{escaped(section.title)}</h2>\n{about}{section.body}\n"
     yield f'<p class="soft">Made by mqpcap {escaped(version)}. Times are UTC.</p>\n</body>\n</html>\n'
 
 
@@ -102,13 +104,15 @@ def table(columns: Sequence[Column], rows: Sequence[Cells], most: int) -> str:
 
 def _value(column: Column, row: Cells) -> str:
     value = row.get(column.name)
-    return escaped(value if column.kind == "text" and value is not None else cell(column, value, utc=True))
+    if column.kind == "text" and value:  # an empty one is shown as ""
+        return escaped(value)
+    return escaped(cell(column, value, utc=True))
 
 
 def _class(column: Column) -> str:
     if column.kind in ("number", "ms"):
         return ' class="number"'
-    return "" if column.name in FREE_TEXT else ' class="word"'
+    return ' class="free"' if column.name in FREE_TEXT else ' class="word"'
 
 
 def figure(svg: str, caption: str) -> str:
