@@ -215,6 +215,36 @@ def test_talkers_are_all_connections_with_their_payload() -> None:
     )  # fmt: skip
 
 
+def test_deliveries_are_those_that_the_clients_printed() -> None:
+    found = rows("--deliveries", SESSION)
+
+    assert sum(row["delivered"] for row in found) == truth("fq/session")["messages"]["server_to_client"]["count"]
+
+
+def test_delays_are_those_of_network_server_and_client(tmp_path: Path) -> None:
+    """SYN, SYN-ACK, HELLO are a millisecond apart; replies take 1, 1, 3, 7 and 5 ms; the client waits 1 ms each time."""
+    (tmp_path / "pings.pcap").write_bytes(pings([3, 7, 5]))
+
+    (row,) = rows("--delays", tmp_path / "pings.pcap")
+
+    ms = 1_000_000
+    assert (row["client"], row["server"], row["connections"]) == ("10.0.0.1", "10.0.0.2:5555", 1)
+    assert (row["rtt_to_server_ns"], row["rtt_to_client_ns"]) == (ms, ms)
+    assert (row["answered"], row["reply_p50_ns"], row["reply_p95_ns"]) == (5, 3 * ms, 7 * ms)
+    assert (row["server_p50_ns"], row["client_p50_ns"]) == (2 * ms, ms)
+
+
+def test_a_syn_sent_twice_tells_no_round_trip(tmp_path: Path) -> None:
+    capture = pings([3])
+    syn = capture[24 : 24 + 16 + 54]  # the first record: Ethernet, IP and TCP headers
+    (tmp_path / "twice.pcap").write_bytes(capture[:24] + syn + capture[24:])
+
+    (row,) = rows("--delays", tmp_path / "twice.pcap")
+
+    assert "rtt_to_server_ns" not in row
+    assert row["answered"] == 3
+
+
 # -- of a part of the messages ---------------------------------------------------------------------------
 
 
@@ -264,7 +294,7 @@ def test_a_wrong_filter_is_exit_2() -> None:
     [
         ("--by", "colour"), ("--metric", "speed"), ("--interval", "0s"), ("--interval", "1"), ("--top", "0"),
         ("--slowest", "0"), ("--slowest", "3", "--errors"), ("--producers", "--metric", "count"),
-        ("--talkers", "--by", "op"), ("--talkers", "--op", "PING"), ("--errors", "--interval", "1s"),
+        ("--talkers", "--by", "op"), ("--talkers", "--op", "PING"), ("--delays", "--op", "PING"), ("--deliveries", "--by", "op"), ("--errors", "--interval", "1s"),
     ],
     ids=" ".join,
 )  # fmt: skip

@@ -90,5 +90,5 @@ def main() -> None:
     """Dissect captures of message queues: fq, kokaq, FlyMQ, BlipMQ and BIND 10 msgq."""
 
 
-for _command in (export, show, report, diff, stats, follow, extract, info, protocols, explain, spark):
+for _command in (export, show, stats, follow, extract, diff, report, info, protocols, explain, spark):
     main.add_command(_command)

@@ -10,8 +10,10 @@ from mqpcap.cli.console import plural
 from mqpcap.cli.lines import clock
 from mqpcap.cli.rows import Cells, Column, Form, sparkline
 from mqpcap.statistics.counters import Counters
+from mqpcap.statistics.delays import Delays
 from mqpcap.statistics.groups import MAX_CELLS, PERCENTS, Groups, Key, Row, Sums
-from mqpcap.statistics.lists import Errors, Slowest, Talkers
+from mqpcap.statistics.latencies import Summary
+from mqpcap.statistics.lists import Deliveries, Errors, Slowest, Talkers
 from mqpcap.statistics.roles import BY as WHO
 from mqpcap.statistics.roles import Consumers, Producers
 
@@ -80,6 +82,10 @@ def ready_made(asked: str, by: Sequence[str], most: int) -> Question:
             return OfRole(Consumers(by or WHO))
         case "errors":
             return OfErrors()
+        case "deliveries":
+            return OfDeliveries()
+        case "delays":
+            return OfDelays()
         case "talkers":
             return OfTalkers()
     return OfSlowest(most)
@@ -112,10 +118,13 @@ def _number(row: Cells, name: str) -> int:
 
 def _counted(row: Row) -> dict[str, object]:
     """The metrics of a group as cells."""
+    return {**row.sums, "answered": row.latency.count, **_latencies(row.latency)}
+
+
+def _latencies(of: Summary) -> dict[str, object]:
     words = {50: "p50", 95: "p95", 99: "p99", 100: "max"}
-    latencies = {f"latency_{words[percent]}_ns": row.latency.percentiles[percent] for percent in PERCENTS}
-    inexact = None if row.latency.is_exact else False
-    return {**row.sums, "answered": row.latency.count, **latencies, "latency_exact": inexact}
+    latencies = {f"latency_{words[percent]}_ns": of.percentiles[percent] for percent in PERCENTS}
+    return {**latencies, "latency_exact": None if of.is_exact else False}
 
 
 def _beyond(sums: Sums) -> list[str]:
@@ -340,3 +349,62 @@ class OfTalkers(Question):
     def notes(self) -> list[str]:
         """Groups beyond the bound."""
         return _beyond(self._talkers.sums)
+
+
+class OfDeliveries(Question):
+    """How long messages take through the server."""
+
+    columns = (
+        *key_columns(("protocol", "topic")), Column("how", "told by"), Column("delivered", "delivered", "number"),
+        *LATENCY[1:],
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self._deliveries = Deliveries()
+        self.counters = Counters(self._deliveries)
+
+    def rows(self) -> list[Cells]:
+        """The topics with the most deliveries first."""
+        by, sums = self._deliveries.sums.by, self._deliveries.sums.sums().items()
+        both = zip(sums, self._deliveries.summaries(), strict=True)
+        return _sorted([_named(by, key) | some | _latencies(of) for (key, some), of in both], ["delivered"], by)
+
+    def notes(self) -> list[str]:
+        """Groups beyond the bound."""
+        return _beyond(self._deliveries.sums)
+
+
+class OfDelays(Question):
+    """Where time goes."""
+
+    columns = (
+        *key_columns(("client", "server")), Column("connections", "handshakes", "number"),
+        Column("rtt_to_client_ns", "client rtt ms", "ms"), Column("rtt_to_server_ns", "server rtt ms", "ms"),
+        Column("answered", "answered", "number"), Column("reply_p50_ns", "reply p50 ms", "ms"),
+        Column("reply_p95_ns", "reply p95 ms", "ms"), Column("server_p50_ns", "in server ms", "ms"),
+        Column("client_p50_ns", "in client ms", "ms"),
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self._delays = Delays()
+        self.counters = Counters(self._delays)
+
+    def rows(self) -> list[Cells]:
+        """The slowest replies first. The server's part is the median reply without the median round trip to it."""
+        by, some = self._delays.sums.by, self._delays.summaries()
+        out: list[Cells] = []
+        for i, (key, sums) in enumerate(self._delays.sums.sums().items()):
+            medians = {what: of[i].percentiles[50] for what, of in some.items()}
+            reply, trip = medians["reply"], medians["to_server"]
+            delays = {
+                "rtt_to_client_ns": medians["to_client"], "rtt_to_server_ns": trip,
+                "answered": some["reply"][i].count, "reply_p50_ns": reply,
+                "reply_p95_ns": some["reply"][i].percentiles[95], "client_p50_ns": medians["client"],
+                "server_p50_ns": None if reply is None or trip is None else max(reply - trip, 0),
+            }  # fmt: skip
+            out.append(_named(by, key) | sums | delays)
+        return _sorted(out, ["reply_p50_ns", "connections"], by)
+
+    def notes(self) -> list[str]:
+        """Groups beyond the bound."""
+        return _beyond(self._delays.sums)

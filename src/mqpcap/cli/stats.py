@@ -59,6 +59,10 @@ def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> i
 @click.option("--errors", "ask", flag_value="errors", help="What failed: by request, code and text.")
 @click.option("--slowest", type=click.IntRange(1, 100_000), metavar="N",
               help="The N slowest requests, with both packets and both ends.")  # fmt: skip
+@click.option("--deliveries", "ask", flag_value="deliveries",
+              help="How long messages take from publish to delivery, by topic.")  # fmt: skip
+@click.option("--delays", "ask", flag_value="delays",
+              help="Where time goes by client and server: network, server or client.")  # fmt: skip
 @click.option("--talkers", "ask", flag_value="talkers", help="Who talks to whom, of any protocol.")
 @click.option("--json", "form", flag_value="json", help="One JSON object per row; times in nanoseconds.")
 @click.option("--csv", "form", flag_value="csv", help="Comma-separated values with a line of names.")
@@ -89,8 +93,8 @@ def stats(
 
     asked = "slowest" if slowest is not None else ask
     _check(asked, ask, slowest, by, metrics, interval_ns)
-    if asked == "talkers" and wanted is not None:
-        raise click.UsageError("--talkers counts whole connections; it goes with no filter")
+    if asked in ("talkers", "deliveries", "delays") and wanted is not None:
+        raise click.UsageError(f"--{asked} counts whole connections; it goes with no filter")
     if asked is None:
         by = by or (() if interval_ns is not None else DEFAULT_BY)
         question = grouped(by, metrics, interval_ns, form, utc)
@@ -118,7 +122,7 @@ def _check(
         raise click.UsageError(f"--{ask} and --slowest exclude each other")
     if asked is not None and (metrics or interval_ns is not None):
         raise click.UsageError(f"--{asked} has columns of its own; it goes with neither --metric nor --interval")
-    if asked in ("errors", "slowest", "talkers") and by:
+    if asked not in (None, "producers", "consumers") and by:
         raise click.UsageError(f"--{asked} has groups of its own; it does not go with --by")
 
 
@@ -134,7 +138,7 @@ def counted(
     captures: "Sequence[Capture]", outcome: Outcome, counters: "Counters", meter: Meter, wanted: "Query | None" = None
 ) -> None:
     """Have captures counted, one after the other; only what is wanted of them."""
-    from mqpcap.pipeline import CapturePipeline
+    from mqpcap.statistics.counters import SegmentPipeline
 
     tally = None
     options = outcome.choices.dissection(only=counters.optional_tables)
@@ -150,7 +154,8 @@ def counted(
         )
     with background(outcome.choices, size_bytes(captures)) as behind:
         for capture in captures:
-            _count_one(CapturePipeline(capture, options, counters.take, behind), outcome, counters, meter, tally)
+            pipeline = SegmentPipeline(capture, options, counters.take, behind, counters)
+            _count_one(pipeline, outcome, counters, meter, tally)
     if tally is not None and tally.note is not None:
         outcome.notes.append(tally.note)
 

@@ -4,13 +4,16 @@ from collections.abc import Collection
 
 import pyarrow as pa
 
-from mqpcap.pipeline import OPTIONAL_TABLES, Output
+from mqpcap.background import Background
+from mqpcap.capture import Capture
+from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline, Emit, Options, Output
+from mqpcap.tcp.headers import Segments
 
 
 class Counters:
     """What counts rows: each is given those of the tables that it has a ``take_TABLE`` for."""
 
-    tables = ("messages", "others", "exchanges", "connections", "problems")
+    tables = ("messages", "others", "exchanges", "deliveries", "connections", "problems")
     """``others`` are rows of ``messages`` that are not selected, though their exchange may be."""
 
     def __init__(self, *counters: object, without: Collection[str] = ()) -> None:
@@ -20,12 +23,15 @@ class Counters:
             if table not in without
         }
         self._ends = [counter.end_of_capture for counter in counters if hasattr(counter, "end_of_capture")]
+        self.segments = [counter.take_segments for counter in counters if hasattr(counter, "take_segments")]
+        """Are given the packets' TCP segments, too."""
 
     def __add__(self, other: "Counters") -> "Counters":
         """Both."""
         both = Counters()
         both._takes = {table: [*self._takes.get(table, ()), *other._takes.get(table, ())] for table in self.tables}
         both._ends = [*self._ends, *other._ends]
+        both.segments = [*self.segments, *other.segments]
         return both
 
     @property
@@ -46,3 +52,18 @@ class Counters:
         """Tell that all rows of a capture were given."""
         for end in self._ends:
             end()
+
+
+class SegmentPipeline(CapturePipeline):
+    """A pipeline whose counters are given the segments, too."""
+
+    def __init__(
+        self, capture: Capture, options: Options, emit: Emit, background: Background | None, counters: Counters
+    ) -> None:
+        super().__init__(capture, options, emit, background)
+        self._counters = counters
+
+    def _segments(self, segments: Segments) -> Segments:
+        for take in self._counters.segments:
+            take(segments)
+        return super()._segments(segments)

@@ -65,13 +65,14 @@ class Sums:
         first[place] = np.arange(len(place))
         values = [[column.values[code] for code in column.code[first].tolist()] for column in coded]
         keys = zip(*values, strict=True) if coded else [()] * len(first)
-        numbers = np.array([self._number(key) for key in keys], np.int64)
+        numbers = np.array([self.number(key) for key in keys], np.int64)
         found: I64 = numbers[place] if len(numbers) else place
         if OTHER in self._ids:
             self.other_count += int((found == self._ids[OTHER]).sum())
         return found
 
-    def _number(self, key: Key) -> int:
+    def number(self, key: Key) -> int:
+        """The number of the group of a key."""
         found = self._ids.get(key)
         if found is None:
             key = key if len(self._ids) < self._most else OTHER

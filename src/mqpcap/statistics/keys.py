@@ -114,6 +114,12 @@ OF_EXCHANGES: Columns = {
     "direction": _request_direction,
 }
 """The same of ``exchanges``."""
+OF_DELIVERIES: Columns = {
+    "protocol": partial(text, "protocol"),
+    "topic": partial(text, "destination"),
+    "how": partial(text, "how"),
+}
+"""The same of ``deliveries``."""
 OF_CONNECTIONS: Columns = {
     "protocol": partial(text, "protocol"),
     "client": partial(text, "client_ip"),

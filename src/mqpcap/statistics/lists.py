@@ -8,8 +8,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqpcap.arrays import is_in
-from mqpcap.statistics.groups import MAX_OPEN, OTHER, Key, Sums
-from mqpcap.statistics.keys import OF_CONNECTIONS, OF_EXCHANGES, OF_MESSAGES, Columns, message_places, reply_places
+from mqpcap.statistics.groups import MAX_OPEN, OTHER, PERCENTS, Key, Sums
+from mqpcap.statistics.keys import (
+    OF_CONNECTIONS,
+    OF_DELIVERIES,
+    OF_EXCHANGES,
+    OF_MESSAGES,
+    Columns,
+    message_places,
+    reply_places,
+)
+from mqpcap.statistics.latencies import Latencies, Summary
 from mqpcap.tables.schemas import EXCHANGES
 
 MAX_ERRORS = 1 << 14
@@ -118,6 +127,24 @@ def _keys(by: tuple[str, ...], columns: Columns, rows: pa.Table) -> Iterator[Key
     """The key of each row."""
     coded = [columns[name](rows) for name in by]
     return zip(*([column.values[code] for code in column.code.tolist()] for column in coded), strict=True)
+
+
+class Deliveries:
+    """Messages that came out as they went in, and how long that took, by topic."""
+
+    def __init__(self) -> None:
+        self.sums = Sums(("protocol", "topic", "how"), ("delivered",))
+        self._latencies = Latencies()
+
+    def take_deliveries(self, rows: pa.Table) -> None:
+        """Count rows of ``deliveries``."""
+        groups = self.sums.groups(OF_DELIVERIES, rows)
+        self.sums.add("delivered", groups)
+        self._latencies.add(groups, rows["latency_ns"].to_numpy())
+
+    def summaries(self) -> list[Summary]:
+        """How long it took, by group."""
+        return self._latencies.summaries(PERCENTS, len(self.sums))
 
 
 class Talkers:
