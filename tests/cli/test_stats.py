@@ -21,7 +21,8 @@ from known import pings, truth
 from running import COMMAND, ROOT, Ended, environment
 
 from mqpcap.capture import captures
-from mqpcap.cli.questions import ByGroup
+from mqpcap.cli.questions import LATENCY, ByGroup
+from mqpcap.cli.rows import write
 from mqpcap.pipeline import CapturePipeline, Options
 from mqpcap.statistics.groups import OTHER, Groups
 
@@ -221,8 +222,22 @@ def test_deliveries_are_those_that_the_clients_printed() -> None:
     assert sum(row["delivered"] for row in found) == truth("fq/session")["messages"]["server_to_client"]["count"]
 
 
+def test_what_was_delivered_again_is_what_the_client_got_twice() -> None:
+    """Redeliveries repeat tag and topic on their connection, as the client logged them."""
+    said: Counter[str] = Counter()
+    for connection in truth("blipmq/qos1")["connections"]:
+        got = [e for e in connection["events"] if (e["dir"], e.get("type_name")) == ("s2c", "PUBLISH")]
+        counts = Counter((e["id"], e["fields"]["topic"]) for e in got)
+        said.update({topic: count - 1 for (_, topic), count in counts.items() if count > 1 and topic != "fanout"})
+
+    found = {row["topic"]: row["again"] for row in rows("--deliveries", QOS1)}
+
+    assert {topic: count for topic, count in found.items() if count and topic != "fanout"} == said
+    assert found["fanout"] == 2  # three subscriptions of one connection
+
+
 def test_delays_are_those_of_network_server_and_client(tmp_path: Path) -> None:
-    """SYN, SYN-ACK, HELLO are a millisecond apart; replies take 1, 1, 3, 7 and 5 ms; the client waits 1 ms each time."""
+    """SYN, SYN-ACK, HELLO are 1 ms apart; replies take 1, 1, 3, 7 and 5 ms; the client waits 1 ms each time."""
     (tmp_path / "pings.pcap").write_bytes(pings([3, 7, 5]))
 
     (row,) = rows("--delays", tmp_path / "pings.pcap")
@@ -286,6 +301,30 @@ def test_a_wrong_filter_is_exit_2() -> None:
     assert (said.exit_code, len(said.stderr.splitlines())) == (2, 1)
 
 
+def test_percentiles_from_a_histogram_are_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    exact = {"latency_p50_ns": 1_000_000, "latency_max_ns": 2_000_000, "latency_exact": None}
+
+    write(LATENCY, [exact, exact | {"latency_exact": False}], "text")
+
+    _, one, two = capsys.readouterr().out.splitlines()
+    assert one.split() == ["-", "1.000", "-", "-", "2.000"]
+    assert two.split() == ["-", "~1.000", "-", "-", "2.000"]
+
+
+def test_captures_are_named_where_there_are_several() -> None:
+    assert "pcaps/" not in run("-q", "--slowest", "2", QOS1).stdout
+
+    said = run("-q", "--slowest", "400", QOS1, SESSION).stdout
+
+    assert QOS1 in said and SESSION in said
+
+
+def test_standard_input_is_read() -> None:
+    said = running.run("stats", "-q", "--by", "op", "-", stdin=(ROOT / QOS1).read_bytes())
+
+    assert said.stdout == run("-q", "--by", "op", QOS1).stdout
+
+
 # -- how it is asked -------------------------------------------------------------------------------------
 
 
@@ -294,7 +333,8 @@ def test_a_wrong_filter_is_exit_2() -> None:
     [
         ("--by", "colour"), ("--metric", "speed"), ("--interval", "0s"), ("--interval", "1"), ("--top", "0"),
         ("--slowest", "0"), ("--slowest", "3", "--errors"), ("--producers", "--metric", "count"),
-        ("--talkers", "--by", "op"), ("--talkers", "--op", "PING"), ("--delays", "--op", "PING"), ("--deliveries", "--by", "op"), ("--errors", "--interval", "1s"),
+        ("--talkers", "--by", "op"), ("--talkers", "--op", "PING"), ("--delays", "--op", "PING"),
+        ("--deliveries", "--by", "op"), ("--errors", "--interval", "1s"),
     ],
     ids=" ".join,
 )  # fmt: skip

@@ -275,7 +275,7 @@ class OfErrors(Question):
 
     columns = (
         *key_columns(Errors.by), Column("error_code", "code"), Column("error_text", "text"),
-        Column("errors", "errors", "number"), Column("capture_file", "", "flag"),
+        Column("errors", "errors", "number"), Column("capture_file", "file", "file"),
         Column("first_packet", "first", "packet"), Column("first_ts_ns", "at", "clock", is_spare=True),
     )  # fmt: skip
 
@@ -307,7 +307,7 @@ class OfSlowest(Question):
         Column("destination", "topic"), Column("status", "status"), Column("error_code", "code"),
         Column("client", "client"), Column("server", "server"), Column("request_packet", "request", "packet"),
         Column("reply_packet", "reply", "packet"), Column("request_ts_ns", "asked at", "clock", is_spare=True),
-        Column("capture", "", "flag"), Column("connection_id", "", "flag"),
+        Column("capture", "capture", "file"), Column("connection_id", "", "flag"),
     )  # fmt: skip
 
     def __init__(self, most: int) -> None:
@@ -356,7 +356,7 @@ class OfDeliveries(Question):
 
     columns = (
         *key_columns(("protocol", "topic")), Column("how", "told by"), Column("delivered", "delivered", "number"),
-        *LATENCY[1:],
+        Column("again", "again", "number"), *LATENCY[1:],
     )  # fmt: skip
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mqpcap.cli.console import shown
-from mqpcap.cli.rows import Cells, Column, cell
+from mqpcap.cli.rows import Cells, Column, cell, shown_columns
 
 MARK = "<!doctype html>\n<!-- made by mqpcap report -->\n"
 """How every report begins: only such a file is replaced."""
@@ -90,7 +90,7 @@ def escaped(text: object) -> str:
 
 def table(columns: Sequence[Column], rows: Sequence[Cells], most: int) -> str:
     """A table of the first rows; what is left out is counted."""
-    columns = [column for column in columns if column.kind != "flag"]
+    columns = shown_columns(columns, rows)
     if not rows:
         return "<p>None.</p>"
     head = "".join(f"<th{_class(column)}>{escaped(column.title)}</th>" for column in columns)

@@ -28,12 +28,12 @@ class Column:
     """A column: ``name`` for machines, ``title`` with the unit for people.
 
     kind: text, number, ms (a number of nanoseconds, shown as milliseconds), clock (nanoseconds since 1970), packet
-    (its number), plain (text as it is), flag (for machines only).
+    (its number), plain (text as it is), file (for people only where there are several), flag (for machines only).
     """
 
     name: str
     title: str
-    kind: Literal["text", "number", "ms", "clock", "packet", "plain", "flag"] = "text"
+    kind: Literal["text", "number", "ms", "clock", "packet", "plain", "file", "flag"] = "text"
     is_spare: bool = False
     """Left out where lines would not fit a terminal."""
 
@@ -64,7 +64,7 @@ def _csv(columns: Sequence[Column], rows: Sequence[Cells], utc: bool) -> None:
 def _text(columns: Sequence[Column], rows: Sequence[Cells], utc: bool) -> None:
     if not rows:
         return
-    columns, dated = [column for column in columns if column.kind != "flag"], True
+    columns, dated = shown_columns(columns, rows), True
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     titles, lines = _cells(columns, rows, utc, dated)
     if room is not None and _width(titles, lines) > room:
@@ -86,12 +86,26 @@ def _text(columns: Sequence[Column], rows: Sequence[Cells], utc: bool) -> None:
         sys.stdout.write((f"\x1b[1m{words}\x1b[0m" if i == 0 and coloured(sys.stdout) else words) + "\n")
 
 
+def shown_columns(columns: Sequence[Column], rows: Sequence[Cells]) -> list[Column]:
+    """The columns that people are shown."""
+    several = {column for column in columns if len({row.get(column.name) for row in rows}) > 1}
+    return [column for column in columns if column.kind != "flag" and (column.kind != "file" or column in several)]
+
+
 def _cells(
     columns: Sequence[Column], rows: Sequence[Cells], utc: bool, dated: bool
 ) -> tuple[list[str], list[list[str]]]:
     """The titles, and the text of each cell."""
-    lines = [[cell(column, row.get(column.name), utc, dated) for column in columns] for row in rows]
+    lines = [
+        [_marked(row, column, cell(column, row.get(column.name), utc, dated)) for column in columns] for row in rows
+    ]
     return [column.title for column in columns], lines
+
+
+def _marked(row: Cells, column: Column, text: str) -> str:
+    """The text, with a sign that a percentile is from a histogram."""
+    about = column.kind == "ms" and row.get("latency_exact") is False and not column.name.endswith("max_ns")
+    return f"~{text}" if about and text != "-" else text
 
 
 def _width(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> int:
@@ -112,7 +126,7 @@ def _told_once(columns: Sequence[Column], rows: Sequence[Cells]) -> tuple[list[C
 def fitted(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
     """The widths, those of the widest columns of text made less so that a line fits."""
     out = list(widths)
-    texts = [i for i, column in enumerate(columns) if column.kind == "text"]
+    texts = [i for i, column in enumerate(columns) if column.kind in ("text", "file")]
     while sum(out) + len(GAP) * (len(out) - 1) > room:
         widest = max(texts, key=lambda i: out[i], default=None)
         if widest is None or out[widest] <= max(LEAST_CELL, cell_width(columns[widest].title)):
@@ -168,7 +182,7 @@ def _aligned(text: str, width: int, column: Column) -> str:
             text = text[:-1]
         text += "…"
     pad = " " * (width - cell_width(text))
-    return text + pad if column.kind in ("text", "clock", "packet", "plain") else pad + text
+    return text + pad if column.kind in ("text", "clock", "packet", "plain", "file") else pad + text
 
 
 BARS = " ▁▂▃▄▅▆▇█"

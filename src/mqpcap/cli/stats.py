@@ -86,8 +86,8 @@ def stats(
 
     A message counts in the group of its own columns. An error and a latency count in the group of their request; an
     error that answers no known request in its own. Bytes are those of messages, without TCP and IP. A percentile is a
-    value that was measured (nearest rank) in groups of up to 65,536 requests; beyond 4 million values in memory it
-    comes from a histogram, less than 1% off, marked ~.
+    value that was measured (nearest rank). Where captures have more than 4 million answered requests, those of groups
+    with more than 65,536 come from a histogram, less than 1% off, marked ~.
     """
     from mqpcap.cli.questions import grouped, ready_made
 

@@ -4,8 +4,10 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from mqpcap.arrays import is_in
 from mqpcap.statistics.groups import MAX_OPEN, OTHER, PERCENTS, Key, Sums
@@ -21,6 +23,8 @@ from mqpcap.statistics.keys import (
 from mqpcap.statistics.latencies import Latencies, Summary
 from mqpcap.tables.schemas import EXCHANGES
 
+MAX_KNOWN = 1 << 18
+"""Publishes and connections that they were delivered to, so that one delivered again is told; the newest."""
 MAX_ERRORS = 1 << 14
 """Errors that are told apart."""
 MAX_TEXT = 200
@@ -133,14 +137,28 @@ class Deliveries:
     """Messages that came out as they went in, and how long that took, by topic."""
 
     def __init__(self) -> None:
-        self.sums = Sums(("protocol", "topic", "how"), ("delivered",))
+        self.sums = Sums(("protocol", "topic", "how"), ("delivered", "again"))
         self._latencies = Latencies()
+        self._known = np.empty(0, np.int64)
 
     def take_deliveries(self, rows: pa.Table) -> None:
         """Count rows of ``deliveries``."""
         groups = self.sums.groups(OF_DELIVERIES, rows)
         self.sums.add("delivered", groups)
         self._latencies.add(groups, rows["latency_ns"].to_numpy())
+        self.sums.add("again", groups[self._are_known(rows)])
+
+    def _are_known(self, rows: pa.Table) -> NDArray[np.bool_]:
+        """Whether each row's publish was delivered to its connection before."""
+        ids, offset, target = (
+            rows[name].to_numpy() for name in ("publish_connection_id", "publish_offset", "deliver_connection_id")
+        )
+        with np.errstate(over="ignore"):
+            ways = (ids ^ (offset * np.int64(0x1E3779B97F4A7C15))) * 3 + target
+        known = np.isin(ways, self._known)
+        known[np.setdiff1d(np.arange(len(ways)), np.unique(ways, return_index=True)[1])] = True
+        self._known = np.concatenate([self._known, ways[~known]])[-MAX_KNOWN:]
+        return known
 
     def summaries(self) -> list[Summary]:
         """How long it took, by group."""
