@@ -40,6 +40,7 @@ def diff(before: str, after: str, every: bool, as_json: bool, choices: Choices) 
     percentile is at least 1.5 times what it was and 1 ms more, with 20 or more answered requests on both sides; faster
     is the same the other way round. It fails where there are errors and were none. A difference is no failure: exit 0.
     """
+    from mqpcap.cli.questions import beyond
     from mqpcap.statistics.changes import changed, changes
 
     if before == after == "-":
@@ -51,9 +52,10 @@ def diff(before: str, after: str, every: bool, as_json: bool, choices: Choices) 
         a, b = (_overview(captures, outcome, meter) for _, captures in sides)
     if outcome.unreadable and not (a.messages and b.messages):
         finish(outcome)  # half of a comparison would say that all is gone
-    parts = {
-        name: changes(getattr(a, name), getattr(b, name)) for name in ("operations", "topics", "clients")
-    }  # fmt: skip
+    for side, overview in (("A", a), ("B", b)):
+        for groups in overview.groups:
+            outcome.notes += [f"{side}: {note}" for note in beyond(groups.sums)]
+    parts = {name: changes(getattr(a, name), getattr(b, name)) for name in ("operations", "topics", "clients")}
     if as_json:
         from mqpcap.tables.json_lines import json_text
 

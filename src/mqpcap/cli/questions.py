@@ -127,7 +127,7 @@ def _latencies(of: Summary) -> dict[str, object]:
     return {**latencies, "latency_exact": None if of.is_exact else False}
 
 
-def _beyond(sums: Sums) -> list[str]:
+def beyond(sums: Sums) -> list[str]:
     """What is said where there were too many groups."""
     if not sums.other_count:
         return []
@@ -156,7 +156,7 @@ class ByGroup(Question):
 
     def notes(self) -> list[str]:
         """Groups beyond the bound."""
-        return _beyond(self._groups.sums)
+        return beyond(self._groups.sums)
 
 
 class ByInterval(Question):
@@ -191,7 +191,7 @@ class ByInterval(Question):
 
     def notes(self) -> list[str]:
         """Intervals beyond the bound."""
-        return _beyond(self._cells.sums)
+        return beyond(self._cells.sums)
 
 
 class Bars(ByGroup):
@@ -267,7 +267,7 @@ class OfRole(Question):
 
     def notes(self) -> list[str]:
         """Groups beyond the bound."""
-        return _beyond(self._role.sums)
+        return beyond(self._role.sums)
 
 
 class OfErrors(Question):
@@ -348,7 +348,7 @@ class OfTalkers(Question):
 
     def notes(self) -> list[str]:
         """Groups beyond the bound."""
-        return _beyond(self._talkers.sums)
+        return beyond(self._talkers.sums)
 
 
 class OfDeliveries(Question):
@@ -371,7 +371,7 @@ class OfDeliveries(Question):
 
     def notes(self) -> list[str]:
         """Groups beyond the bound."""
-        return _beyond(self._deliveries.sums)
+        return beyond(self._deliveries.sums)
 
 
 class OfDelays(Question):
@@ -407,4 +407,4 @@ class OfDelays(Question):
 
     def notes(self) -> list[str]:
         """Groups beyond the bound."""
-        return _beyond(self._delays.sums)
+        return beyond(self._delays.sums)

@@ -177,6 +177,7 @@ class _Made:
             ("Errors", "What failed, by request, code and text, and the packet of the first.", self._errors),
             ("Slowest requests", "With the packets of request and reply, as Wireshark counts them.", self._slowest),
         ):
+            about = "; ".join([about, *question.notes()])
             yield Section(title, about, table(question.columns, question.rows(), MOST_ROWS))
         yield Section("Trust", "What was lost, cut, sent again or not understood.", self._trust())
 
