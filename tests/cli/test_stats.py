@@ -332,7 +332,8 @@ def test_standard_input_is_read() -> None:
     "options",
     [
         ("--by", "colour"), ("--metric", "speed"), ("--interval", "0s"), ("--interval", "1"), ("--top", "0"),
-        ("--slowest", "0"), ("--slowest", "3", "--errors"), ("--producers", "--metric", "count"),
+        ("--slowest", "0"), ("--slowest", "3", "--errors"), ("--producers", "--consumers"),
+        ("--producers", "--metric", "count"),
         ("--talkers", "--by", "op"), ("--talkers", "--op", "PING"), ("--delays", "--op", "PING"),
         ("--deliveries", "--by", "op"), ("--errors", "--interval", "1s"),
     ],
@@ -395,7 +396,9 @@ def on_a_terminal(columns: int, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("columns", [80, 160])
-@pytest.mark.parametrize("options", ["--by op", "--slowest 5", "--errors", "--producers", "--interval 1s --by op"])
+@pytest.mark.parametrize(
+    "options", ["--by op", "--slowest 5", "--errors", "--producers", "--interval 1s --by op", "--delays"]
+)
 def test_lines_fit_the_terminal(columns: int, options: str) -> None:
     said = on_a_terminal(columns, "-q", *options.split(), SESSION, ERRORS)
 

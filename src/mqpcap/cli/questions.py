@@ -378,11 +378,11 @@ class OfDelays(Question):
     """Where time goes."""
 
     columns = (
-        *key_columns(("client", "server")), Column("connections", "handshakes", "number"),
+        *key_columns(("client", "server")), Column("connections", "handshakes", "number", is_spare=True),
         Column("rtt_to_client_ns", "client rtt ms", "ms"), Column("rtt_to_server_ns", "server rtt ms", "ms"),
-        Column("answered", "answered", "number"), Column("reply_p50_ns", "reply p50 ms", "ms"),
-        Column("reply_p95_ns", "reply p95 ms", "ms"), Column("server_p50_ns", "in server ms", "ms"),
-        Column("client_p50_ns", "in client ms", "ms"),
+        Column("answered", "answered", "number", is_spare=True), Column("reply_p50_ns", "reply ms", "ms"),
+        Column("reply_p95_ns", "p95 ms", "ms", is_spare=True), Column("server_p50_ns", "server ms", "ms"),
+        Column("client_p50_ns", "client ms", "ms"),
     )  # fmt: skip
 
     def __init__(self) -> None:

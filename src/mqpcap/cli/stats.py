@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 METRICS = ("count", "bytes", "errors", "latency")
 BY = ("protocol", "op", "topic", "client", "server", "status", "name", "connection", "direction")
 DEFAULT_BY = ("protocol", "op")
+ASKED = "mqpcap.cli.stats.asked"
+"""Where the context of the command has the questions that were asked."""
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _words(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, str | None], tuple[str, ...]]:
@@ -44,6 +47,16 @@ def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> i
     return interval_ns
 
 
+def _ask(name: str, about: str) -> Callable[[F], F]:
+    """An option that asks a question; what was asked is in the context."""
+
+    def noted(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        if value:
+            ctx.meta.setdefault(ASKED, []).append(name)
+
+    return click.option(f"--{name}", is_flag=True, expose_value=False, callback=noted, help=about)
+
+
 @click.command(epilog="Example: mqpcap stats --by op,topic --metric count,latency --top 5 pcaps/flymq/core.pcap")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option("--by", callback=_words(BY), metavar="NAMES",
@@ -54,16 +67,14 @@ def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> i
 @click.option("--interval", "interval_ns", callback=_interval, metavar="TIME",
               help="Over time, as 1s or 500ms: a row per interval, on a terminal a bar chart per group.")  # fmt: skip
 @click.option("--top", type=click.IntRange(min=1), metavar="N", help="Only the first N rows.")
-@click.option("--producers", "ask", flag_value="producers", help="Who publishes what: by topic and client.")
-@click.option("--consumers", "ask", flag_value="consumers", help="Who asks for what, and gets it.")
-@click.option("--errors", "ask", flag_value="errors", help="What failed: by request, code and text.")
+@_ask("producers", "Who publishes what: by topic and client.")
+@_ask("consumers", "Who asks for what, and gets it.")
+@_ask("errors", "What failed: by request, code and text.")
 @click.option("--slowest", type=click.IntRange(1, 100_000), metavar="N",
               help="The N slowest requests, with both packets and both ends.")  # fmt: skip
-@click.option("--deliveries", "ask", flag_value="deliveries",
-              help="How long messages take from publish to delivery, by topic.")  # fmt: skip
-@click.option("--delays", "ask", flag_value="delays",
-              help="Where time goes by client and server: network, server or client.")  # fmt: skip
-@click.option("--talkers", "ask", flag_value="talkers", help="Who talks to whom, of any protocol.")
+@_ask("deliveries", "How long messages take from publish to delivery, by topic.")
+@_ask("delays", "Where time goes by client and server: network, server or client.")
+@_ask("talkers", "Who talks to whom, of any protocol.")
 @click.option("--json", "form", flag_value="json", help="One JSON object per row; times in nanoseconds.")
 @click.option("--csv", "form", flag_value="csv", help="Comma-separated values with a line of names.")
 @utc_option
@@ -75,7 +86,6 @@ def stats(
     metrics: tuple[str, ...],
     interval_ns: int | None,
     top: int | None,
-    ask: str | None,
     slowest: int | None,
     form: Form | None,
     utc: bool,
@@ -91,8 +101,9 @@ def stats(
     """
     from mqpcap.cli.questions import grouped, ready_made
 
-    asked = "slowest" if slowest is not None else ask
-    _check(asked, ask, slowest, by, metrics, interval_ns)
+    several = [*click.get_current_context().meta.get(ASKED, ()), *(["slowest"] if slowest is not None else [])]
+    asked = several[0] if several else None
+    _check(several, by, metrics, interval_ns)
     if asked in ("talkers", "deliveries", "delays") and wanted is not None:
         raise click.UsageError(f"--{asked} counts whole connections; it goes with no filter")
     if asked is None:
@@ -114,16 +125,14 @@ def stats(
     finish(outcome)
 
 
-def _check(
-    asked: str | None, ask: str | None, slowest: int | None, by: Sequence[str], metrics: Sequence[str],
-    interval_ns: int | None,
-) -> None:  # fmt: skip
-    if ask is not None and slowest is not None:
-        raise click.UsageError(f"--{ask} and --slowest exclude each other")
-    if asked is not None and (metrics or interval_ns is not None):
-        raise click.UsageError(f"--{asked} has columns of its own; it goes with neither --metric nor --interval")
-    if asked not in (None, "producers", "consumers") and by:
-        raise click.UsageError(f"--{asked} has groups of its own; it does not go with --by")
+def _check(several: Sequence[str], by: Sequence[str], metrics: Sequence[str], interval_ns: int | None) -> None:
+    """Ends with 2 where options exclude each other."""
+    if len(several) > 1:
+        raise click.UsageError(f"--{several[0]} and --{several[1]} exclude each other")
+    if several and (metrics or interval_ns is not None):
+        raise click.UsageError(f"--{several[0]} has columns of its own; it goes with neither --metric nor --interval")
+    if several and several[0] not in ("producers", "consumers") and by:
+        raise click.UsageError(f"--{several[0]} has groups of its own; it does not go with --by")
 
 
 def _count(inputs: Sequence[str], outcome: Outcome, counters: "Counters", wanted: "Query | None") -> None:
