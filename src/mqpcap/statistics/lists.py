@@ -88,7 +88,8 @@ class Errors:
     def _wait(self, rows: pa.Table, is_own: bool) -> None:
         rows = rows.filter(pa.array(is_in(rows["status"], "error")))
         places = message_places(rows).tolist()
-        for place, request, row in zip(places, _keys(self.by, OF_MESSAGES, rows), rows.to_pylist(), strict=True):
+        said_of = rows.select(["error_code", "error_text", "ts_ns", "capture_file", "first_packet"]).to_pylist()
+        for place, request, row in zip(places, _keys(self.by, OF_MESSAGES, rows), said_of, strict=True):
             text = row["error_text"]
             said: Key = (row["error_code"], None if text is None else text[:MAX_TEXT])
             one = ErrorRow(1, row["ts_ns"], row["capture_file"], row["first_packet"])
