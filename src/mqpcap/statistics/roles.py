@@ -1,10 +1,11 @@
 """Who produces and who consumes: messages and exchanges counted by topic and client.
 
+The protocols say which operations publish, deliver and ask (``schema.requests.Roles``).
 A producer sends a message that publishes. A consumer asks for messages, or gets one: pushed by the server, or in the
 reply to its request, which then says the topic.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,27 +13,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import is_in
+from mqpcap.protocols import protocols
 from mqpcap.statistics.groups import MAX_OPEN, Sums, Waiting
 from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES, message_places, reply_places
 
-PUBLISHES: Mapping[str, frozenset[str]] = {
-    "blipmq": frozenset({"PUBLISH"}),
-    "flymq": frozenset({"PRODUCE", "PRODUCE_DELAYED", "PRODUCE_WITH_SCHEMA", "PRODUCE_WITH_TTL", "TXN_PRODUCE"}),
-    "fq": frozenset({"message"}),
-    "kokaq": frozenset({"Push"}),
-    "mqtt": frozenset({"PUBLISH"}),
-    "msgq": frozenset({"send"}),
-}
-"""The operations that publish; in protocols that push, those that deliver, too."""
-ASKS: Mapping[str, frozenset[str]] = {
-    "blipmq": frozenset({"SUBSCRIBE", "POLL", "FETCH"}),
-    "flymq": frozenset({"CONSUME", "CONSUME_ZERO_COPY", "FETCH", "FETCH_BINARY", "FETCH_DLQ", "SUBSCRIBE"}),
-    "fq": frozenset({"bind_request"}),
-    "kokaq": frozenset({"AcquirePeekLock", "Get", "Peek", "Pop"}),
-    "mqtt": frozenset({"SUBSCRIBE"}),
-    "msgq": frozenset({"subscribe"}),
-}
-"""The operations by which a client asks for messages."""
+ASKS = ("poll", "lock", "subscribe")
+"""The roles by which a client asks for messages."""
 BY = ("protocol", "topic", "client", "name")
 
 
@@ -46,14 +32,14 @@ class Producers:
 
     def take_messages(self, rows: pa.Table) -> None:
         """Count rows of ``messages``."""
-        rows = rows.filter(pa.array(_is(PUBLISHES, rows) & is_in(rows["direction"], "c2s")))
+        rows = rows.filter(pa.array(_has_role(rows, "publish") & is_in(rows["direction"], "c2s")))
         groups = self.sums.groups(OF_MESSAGES, rows)
         self.sums.add("messages", groups)
         self.sums.add("body_bytes", groups, _body_bytes(rows))
 
     def take_exchanges(self, rows: pa.Table) -> None:
         """Count failures, rows of ``exchanges``."""
-        rows = rows.filter(pa.array(_is(PUBLISHES, rows) & is_in(rows["status"], "error") & _has_request(rows)))
+        rows = rows.filter(pa.array(_has_role(rows, "publish") & is_in(rows["status"], "error") & _has_request(rows)))
         self.sums.add("errors", self.sums.groups(OF_EXCHANGES, rows))
 
 
@@ -69,11 +55,11 @@ class Consumers:
     def take_messages(self, rows: pa.Table) -> None:
         """Count rows of ``messages``: what is asked for, and what is pushed; replies wait for their requests."""
         from_client = is_in(rows["direction"], "c2s")
-        asks, publishes = _is(ASKS, rows), _is(PUBLISHES, rows) | is_in(rows["op"], "DELIVER")
+        asks = _has_role(rows, *ASKS)
         carries = pc.is_valid(rows["body_len"]).to_numpy() & ~from_client
         asked = rows.filter(pa.array(asks & from_client))
         self.sums.add("asked", self.sums.groups(OF_MESSAGES, asked))
-        pushed = rows.filter(pa.array(publishes & carries & ~is_in(rows["protocol"], "kokaq")))
+        pushed = rows.filter(pa.array(_has_role(rows, "deliver") & carries))
         self._receive(self.sums.groups(OF_MESSAGES, pushed), _body_bytes(pushed))
         replies = rows.filter(pa.array(asks & carries))
         if replies.num_rows:
@@ -82,7 +68,7 @@ class Consumers:
     def take_others(self, rows: pa.Table) -> None:
         """Take rows of ``messages`` that are not counted: replies among them may be to requests that are."""
         carries = pc.is_valid(rows["body_len"]).to_numpy() & is_in(rows["direction"], "s2c")
-        replies = rows.filter(pa.array(_is(ASKS, rows) & carries))
+        replies = rows.filter(pa.array(_has_role(rows, *ASKS) & carries))
         if replies.num_rows:
             self._wait(replies, np.zeros(replies.num_rows, np.int64), 0)
 
@@ -93,7 +79,7 @@ class Consumers:
 
     def take_exchanges(self, rows: pa.Table) -> None:
         """Take the replies to what was asked, rows of ``exchanges``."""
-        rows = rows.filter(pa.array(_is(ASKS, rows)))
+        rows = rows.filter(pa.array(_has_role(rows, *ASKS)))
         at, (sizes, _) = self._replies.found(reply_places(rows))
         self._receive(self.sums.groups(OF_EXCHANGES, rows)[at], sizes)
 
@@ -110,11 +96,12 @@ class Consumers:
         self._receive(groups[counts > 0], sizes[counts > 0])
 
 
-def _is(operations: Mapping[str, frozenset[str]], rows: pa.Table) -> NDArray[np.bool_]:
-    """The rows whose operation is one of their protocol's; all of them are of one protocol, as they come."""
+def _has_role(rows: pa.Table, *roles: str) -> NDArray[np.bool_]:
+    """The rows whose operation has one of the roles; all of them are of one protocol, as they come."""
     if not rows.num_rows:
         return np.zeros(0, np.bool_)
-    return is_in(rows["op"], *operations.get(rows["protocol"][0].as_py(), ()))
+    of = protocols()[rows["protocol"][0].as_py()].roles
+    return is_in(rows["op"], *(op for role in roles for op in getattr(of, role)))
 
 
 def _has_request(rows: pa.Table) -> NDArray[np.bool_]:
