@@ -57,7 +57,7 @@ def _ask(name: str, about: str) -> Callable[[F], F]:
     return click.option(f"--{name}", is_flag=True, expose_value=False, callback=noted, help=about)
 
 
-@click.command(epilog="Example: mqpcap stats --by op,topic --metric count,latency --top 5 pcaps/flymq/core.pcap")
+@click.command(epilog="Example: mqpcap stats --by op,topic pcaps/flymq/core.pcap")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option("--by", callback=_words(BY), metavar="NAMES",
               help=f"What to group by, with commas between: {', '.join(BY)}.  [default: protocol,op]")  # fmt: skip
