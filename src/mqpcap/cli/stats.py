@@ -152,14 +152,14 @@ def counted(
     tally = None
     options = outcome.choices.dissection(only=counters.optional_tables)
     if wanted is not None:
-        from mqpcap.cli.filters import Filter, Tally
+        from mqpcap.cli.filters import Tally
 
         tally = Tally(wanted)
         pairs = {"exchanges"} if wanted.needs.exchanges else set()
         options = replace(
             options,
             optional_tables=options.optional_tables | pairs,
-            connections=Filter(wanted).connections(outcome.choices.strict),
+            connections=None if outcome.choices.strict else wanted.connections,
         )
     with background(outcome.choices, size_bytes(captures)) as behind:
         for capture in captures:
