@@ -41,6 +41,7 @@ SLOW = frozenset(
         "test_hostile.py",
         "test_notebooks.py",
         "test_packaging.py",
+        "test_recording.py",
         "test_torture.py",
         "test_truth.py",
         "test_tshark.py",

@@ -1,8 +1,31 @@
-"""Packet-capture dissection toolkit for message queues: fq, kokaq, FlyMQ, BlipMQ and BIND 10 msgq."""
+"""Packet-capture dissection toolkit for message queues: fq, kokaq, FlyMQ, BlipMQ and BIND 10 msgq.
 
-from typing import Any
+``mqpcap.read("x.pcap")`` gives a table, ``mqpcap.open("x.pcap")`` all of them and the way back to the packets. What is
+used is loaded when it is used: importing the package takes no pyarrow and no Scapy. The names in ``dir(mqpcap)`` are
+promised.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from mqpcap.errors import CaptureError, MqpcapError, QueryError
+
+if TYPE_CHECKING:
+    from mqpcap.recording import Recording, open, read
 
 __version__ = "0.1.0"
+__all__ = ["CaptureError", "MqpcapError", "QueryError", "Recording", "open", "read"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Recording", "open", "read"):
+        from mqpcap import recording
+
+        return getattr(recording, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def scapy_ext(ext: Any) -> None:

@@ -374,7 +374,7 @@ class _Walk:
     def message(self, cls: type, depth: int) -> object:
         """Walk the fields of a class; ``values`` are then those of the message."""
         pkt = cls()
-        for field in cls.fields_desc:  # type: ignore[attr-defined]  # a Message class
+        for field in fields.wire_fields(cls):
             if isinstance(field, fields.If) and not field.holds(pkt, self.region):
                 pkt.fields[field.name] = None
                 continue

@@ -87,13 +87,13 @@ def test_the_shell_example_exports(place: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_scapy_examples_run(page: Path, place: Path) -> None:
+def test_python_and_scapy_examples_run(page: Path, place: Path) -> None:
     """Those that import what they use; the others are pieces."""
     examples = re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
     for code in examples:
         compile(code, str(page), "exec")
-        if "from mqpcap.scapy import *" in code:
+        if re.search(r"^(import mqpcap|from mqpcap.scapy import \*)$", code, re.MULTILINE):
             subprocess.run([sys.executable, "-c", code], cwd=place, env=environment(), check=True)
 
 

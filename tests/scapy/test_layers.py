@@ -67,6 +67,7 @@ from mqpcap.protocols.kokaq import (
     KokaqRequestLsb,
 )
 from mqpcap.protocols.msgq import MsgQ, MsgQGetlname
+from mqpcap.scapy import session as session_module
 from mqpcap.scapy.session import MqSession, Seen
 from mqpcap.schema import fields
 from mqpcap.schema.compiler import RESERVED, compile
@@ -284,6 +285,53 @@ def test_volatile_values_are_drawn_for_each_build(name: str) -> None:
         read = type(message)(raw)
         assert Raw not in read
         assert bytes(read) == raw
+
+
+def lengths_and_counts() -> Iterator[tuple[type[Message], str, fields.Kind]]:
+    """Every field that says how long or how many another is: class, its name, and the other."""
+    for cls in CLASSES.values():
+        kinds = {kind.name: kind for kind in fields.flat_fields(cls)}
+        for kind in kinds.values():
+            said = getattr(kind, "length", None) or getattr(kind, "count", None)
+            if getattr(kind, "prefix", None) is not None:
+                said = fields.prefix_name(kind)
+            if said is not None:
+                yield cls, said, kind
+
+
+@pytest.mark.parametrize(
+    ("cls", "said", "kind"),
+    [pytest.param(*one, id=f"{one[0].__name__}.{one[1]}") for one in lengths_and_counts()],
+)
+def test_every_length_can_be_lied_about(cls: type[Message], said: str, kind: fields.Kind) -> None:
+    """The lie is in the bytes that say it, and changes no others."""
+    random.seed(7)
+    right = cls(**{kind.name: kind.draw()})
+
+    lie = right.copy()
+    lie.setfieldval(said, 77)
+
+    one, other = bytes(right), bytes(lie)
+    changed = [at for at in range(len(one)) if one[at] != other[at]]
+    assert len(one) == len(other)
+    assert changed
+    assert changed[-1] - changed[0] < 8
+    assert other[changed[-1]] == 77 or other[changed[0]] == 77
+
+
+def test_names_stand_for_their_numbers() -> None:
+    assert bytes(BlipMQ(frame_type="PUBLISH"))[4] == 3
+    assert BlipMQ(frame_type="PUBLISH") == BlipMQ(frame_type=3)
+    with pytest.raises(ValueError, match="'PUBLIC' is no frame_type; there are HELLO, AUTH, "):
+        BlipMQ(frame_type="PUBLIC")
+
+
+def test_the_list_of_fields_has_their_names(capsys: pytest.CaptureFixture[str]) -> None:
+    from scapy.packet import ls
+
+    ls(BlipMQ, verbose=True)
+
+    assert "PUBLISH: 3" in capsys.readouterr().out
 
 
 def test_the_last_word_on_bits_counts() -> None:
@@ -806,6 +854,44 @@ def test_live_capture_keeps_nothing_of_messages_that_nobody_has() -> None:
 
     (kept,) = session._sources.values()
     assert set(kept._pairs) <= {last.mq.key}
+
+
+def test_messages_are_written_as_the_packets_that_carried_them(tmp_path: Path) -> None:
+    """Each packet once, with its time, also those that hold two messages or a part of one."""
+    whole = stream(PUBLISH + PING + PUBLISH * 3, 30)
+    found = messages(whole)
+    path = tmp_path / "written.pcap"
+
+    face.wrpcap(str(path), found)
+    again = rdpcap(str(path))
+
+    assert [bytes(p) for p in again] == [bytes(p) for p in whole[1:]]  # not the SYN
+    assert [p.time for p in again] == [p.time for p in whole[1:]]
+    assert [bytes(m) for m in messages(again)] == [bytes(m) for m in found]
+    # Bytes 0-19, 19-32, 32-51, 51-70, 70-89 of segments that end at 30, 60 and 89.
+    assert [len(m.mq.packets) for m in found] == [1, 2, 1, 2, 1]
+    face.wrpcap(str(path), [found[0], IP() / TCP()])
+    assert len(rdpcap(str(path))) == 2
+
+
+def test_closed_connections_leave_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hundred connections of a message each: few are known at the end, and no message is lost."""
+    monkeypatch.setattr(session_module, "KEPT_CONNECTIONS", 32)
+    monkeypatch.setattr(session_module, "BATCH_PACKETS", 16)
+    packets = []
+    for port in range(1024, 1224):
+        packets += [packet(b"", 5555, port, 999, "S"), packet(HELLO, 5555, port), packet(b"", port, 5555, 1, "R")]
+        packets[-1][IP].src, packets[-1][IP].dst = "10.0.0.2", "10.0.0.1"
+    for i, one in enumerate(packets):
+        one.time = 1_700_000_000 + i / 1000
+    source, session = Wire(packets), MqSession()
+
+    found = [m for _ in range(len(packets)) for m in session.recv(source)]
+
+    (kept,) = session._sources.values()
+    assert len(kept.tables.assembler.live) < 50
+    assert len(kept.tables.framer.talks) < 50
+    assert [bytes(m) for m in [*found, *session.flush()]] == [HELLO] * 200
 
 
 def test_sniffer_in_the_background_yields_messages() -> None:

@@ -69,7 +69,7 @@ class Window:
 
     offset, caplen, wirelen: int64, bytes; offset is where the packet starts in buffer. ts_ns: int64, nanoseconds
     since 1970. link_type: int32, LINKTYPE number. number: int64, from 1 in the file. file: index into
-    Capture.files.
+    Capture.files. position: where buffer begins in the file's plain bytes.
     """
 
     buffer: NDArray[np.uint8]
@@ -80,6 +80,7 @@ class Window:
     link_type: NDArray[np.int32]
     number: NDArray[np.int64]
     file: int
+    position: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +314,7 @@ class Reader:
             walk.link_type,
             walk.number,
             self._file,
+            self._base,
         )
 
     def _end(self, left: int, walk: _Walk) -> None:

@@ -48,6 +48,11 @@ class Report:
     conflict_bytes: int = 0
     retransmitted_bytes: int = 0
 
+    def end(self, capture: "Capture", counts: Mapping[str, int]) -> None:
+        """Take what is known when a capture has been read to its end."""
+        self.files, self.packets = list(capture.facts), dict(counts)
+        self.notes, self.caps = [str(note) for note in capture.notes], caps(capture.files[0], counts)
+
     def take(self, output: "Output") -> None:
         """Count rows of a table."""
         if output.table == "messages":
@@ -94,6 +99,10 @@ class Report:
             self.gap_count += 1
             self.gap_bytes += row["length"]
             self.snapped_bytes += row["length"] if row["reason"] == "snap length" else 0
+
+    def as_json(self) -> "Mapping[str, Json]":
+        """The numbers as ``--json`` writes them."""
+        return _as_json(self)
 
     @property
     def decoded_share(self) -> float | None:
@@ -164,7 +173,7 @@ def info(inputs: tuple[str, ...], as_json: bool, utc: bool, choices: Choices) ->
             if report is None:
                 continue
             if as_json:
-                reports.append(_as_json(report))
+                reports.append(report.as_json())
                 continue
             with meter.aside():
                 for line in _as_text(report, utc):
@@ -192,8 +201,7 @@ def _report(capture: "Capture", outcome: Outcome, meter: Meter, behind: "Backgro
     pipeline = CapturePipeline(capture, outcome.choices.dissection(only=frozenset()), take, behind)
     if not read(pipeline, outcome, meter):
         return None
-    report.files, report.packets = list(capture.facts), pipeline.counts
-    report.notes, report.caps = [str(note) for note in capture.notes], caps(capture.files[0], pipeline.counts)
+    report.end(capture, pipeline.counts)
     return report
 
 

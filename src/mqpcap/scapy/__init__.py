@@ -13,20 +13,22 @@ message that the packet does not end is its header with ``Raw`` behind it.
 """
 
 import importlib
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from scapy.config import conf
 from scapy.layers.inet import TCP
-from scapy.packet import Packet, bind_bottom_up
+from scapy.packet import Packet, bind_bottom_up, bind_top_down
 from scapy.sessions import streamcls
 
 from mqpcap.decode import bytecode
 from mqpcap.errors import ProtocolError
 from mqpcap.protocols import names as protocol_names
 from mqpcap.protocols import protocols
-from mqpcap.scapy.session import MqSession, Seen, bodies, top
+from mqpcap.scapy import display
+from mqpcap.scapy.session import MqSession, Seen, bodies, top, wrpcap
 from mqpcap.schema.compiler import Program, compiled
 from mqpcap.schema.fields import Broken
 from mqpcap.schema.message import Cut, Message
@@ -202,9 +204,10 @@ def front(cls: type[Message], data: bytes, direction: str) -> tuple[str | None, 
     for ended in (False, True):
         for layout in entries:
             read, end, known = _front_end(program, layout, data, ended)
-            if end > 0 and (not ended or end == len(data)):
+            is_whole = end > 0 and (not ended or end == len(data))
+            if is_whole and not (ended and cls.read(data, direction, read).is_cut()):
                 return read, end
-            goes_on |= known
+            goes_on |= known or is_whole
     return None, 0 if goes_on else -1
 
 
@@ -268,12 +271,28 @@ def _front(layout: Layout, raw: bytes) -> type[Message]:
     return next((reading for reading in readings if _begins(reading, raw, True)), readings[0])
 
 
+def _headerless(protocol: MessageQueue) -> set[type[Message]]:
+    """The classes of messages without a header."""
+    return {body for layout in protocol.layouts if layout.header is None for body in bodies(layout)}
+
+
+def _bind_port(cls: type[Message], port: int) -> None:
+    """Behind TCP a message that only a server sends has the port as its source, any other as its destination."""
+    from_server = {layout.direction for layout in cls.layouts} == {"s2c"}
+    for each in (cls, *cls.__subclasses__()):
+        bind_top_down(TCP, each, **{"sport" if from_server else "dport": port})
+
+
 def bind() -> None:
     """Bind the ports of every protocol. A second call does nothing."""
     if Message.cuts is cuts:
         return
     Message.cuts = cuts
     Message.front = front
+    display.install()
+    for protocol in protocols().values():
+        for cls in {top(layout.header) for layout in protocol.layouts if layout.header} | _headerless(protocol):
+            _bind_port(cls, protocol.ports[0])
     for port in sorted({port for protocol in protocols().values() for port in protocol.ports}):
         bind_bottom_up(TCP, MqDispatch, dport=port)
         bind_bottom_up(TCP, MqDispatch, sport=port)
@@ -283,5 +302,7 @@ if not issubclass(Message, Packet):
     raise ImportError("the command line ran in this process, whose layers are without Scapy: import mqpcap.scapy first")
 _classes = message_classes()
 globals().update(_classes)
-__all__ = ["MqSession", "Seen", *sorted(_classes)]
+__all__ = ["MqSession", "Seen", *sorted(_classes), "wrpcap"]
 bind()
+# For explore("mqpcap"), which loads what it shows.
+sys.modules.setdefault("scapy.contrib.mqpcap", sys.modules[__name__])

@@ -17,7 +17,7 @@ protocol's rule lets it.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from heapq import heappop, heappush
@@ -31,19 +31,25 @@ from scapy.packet import Packet
 from scapy.sessions import DefaultSession
 from scapy.supersocket import IterSocket, SuperSocket
 from scapy.utils import EDecimal
+from scapy.utils import wrpcap as scapy_wrpcap
 
 from mqpcap.capture import Window
 from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
-from mqpcap.pipeline import Options, Output, Tables
+from mqpcap.pipeline import FLOW_BYTES, OPEN_SHARE, Emit, Options, Output, Tables
 from mqpcap.schema.fields import Broken
 from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import DIRECTIONS, Direction, Layout
+from mqpcap.tcp.headers import Segments, address_text
 
 BATCH_PACKETS = 512
 """So many packets of a file are read at once; a live capture gives each as it comes."""
 HELD_MESSAGES = 16384
 """So many messages of a file wait, so that one which was long incomplete still comes in order of time."""
+HELD_PACKETS = 16384
+"""So many packets of a source are kept, so that a message has those that carried it."""
+KEPT_CONNECTIONS = 1024
+"""So many connections that closed are remembered; of those before nothing more is expected."""
 MAX_PACKET_BYTES = 4 * MTU
 """As Scapy's readers bound it; a capture on a host has packets above Scapy's usual 65535 bytes."""
 RAW_IP = 101
@@ -66,6 +72,22 @@ class Pair:
     def tell(self, reply: Key | None) -> None:
         """It is decided: this message answers, or none does."""
         self.reply, self.is_known = reply, True
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """A packet that carried bytes of a message, as it was captured."""
+
+    raw: bytes
+    link_type: int
+    ts_ns: int
+    wire_len: int
+
+    def packet(self) -> Packet:
+        """The packet as Scapy reads it."""
+        made: Packet = conf.l2types.num2layer.get(self.link_type, conf.raw_layer)(self.raw)
+        made.time, made.wirelen = EDecimal(self.ts_ns) / 1_000_000_000, self.wire_len
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +116,23 @@ class Seen:
     last_packet: int
     gap_before_bytes: int
     resynced: bool
+    destination: str | None
+    group_name: str | None
+    client_name: str | None
+    message_id: str | None
+    correlation_id: str | None
+    partition_id: int | None
+    body_len: int | None
+    status: str | None
+    error_code: int | None
+    error_text: str | None
+    carriers: tuple[Carrier, ...] = field(default=(), repr=False, compare=False)
     pair: Pair = field(default_factory=Pair, repr=False, compare=False)
+
+    @property
+    def packets(self) -> list[Packet]:
+        """The packets that carried the message, as far as they were still there when it was whole."""
+        return [carrier.packet() for carrier in self.carriers]
 
     @property
     def key(self) -> Key:
@@ -113,7 +151,7 @@ class Seen:
         return None if self.connection_id == asked.connection_id and self.direction != asked.direction else False
 
 
-COLUMNS = [f.name for f in fields(Seen) if f.name != "pair"]
+COLUMNS = [f.name for f in fields(Seen) if f.name not in ("carriers", "pair")]
 
 
 class MqSession(DefaultSession):
@@ -161,6 +199,24 @@ class MqSession(DefaultSession):
         return [message for source in sources.values() for message in source.last_messages()]
 
 
+class _Tables(Tables):
+    """The stages, with a look at who sent which packet."""
+
+    def __init__(self, options: Options, emit: Emit) -> None:
+        super().__init__(options, emit)
+        self.ends: dict[int, tuple[str, int, str, int]] = {}
+        """By number, sender and receiver of the latest packets that have payload."""
+
+    def _segments(self, segments: Segments) -> Segments:
+        for i in np.flatnonzero(segments.length).tolist():
+            version, number = int(segments.version[i]), int(segments.number[i])
+            self.ends[number] = (
+                address_text(version, int(segments.src_hi[i]), int(segments.src_lo[i])), int(segments.sport[i]),
+                address_text(version, int(segments.dst_hi[i]), int(segments.dst_lo[i])), int(segments.dport[i]),
+            )  # fmt: skip
+        return super()._segments(segments)
+
+
 class _Source:
     """One capture on its way through the stages: its rows of ``messages`` and ``exchanges`` say what packets say."""
 
@@ -168,10 +224,12 @@ class _Source:
         self.sock = sock  # kept, so that no other gets its id
         # A whole file waits for nobody; a live capture must not wait for packets to come.
         self.is_file = bool(getattr(sock, "nonblocking_socket", False))
-        self.tables = Tables(options, self._emit)
+        self.tables = _Tables(options, self._emit)
         self.packet_count = 0
         self._read: deque[tuple[Frames, Records]] = deque()
         """Messages whose rows come next."""
+        self._carriers: dict[int, Carrier] = {}
+        """The latest packets, by number."""
         self._held: list[tuple[int, int, Key, Packet]] = []
         self._pairs: WeakValueDictionary[Key, Pair] = WeakValueDictionary()
         """Of messages that somebody has, what is not known yet."""
@@ -180,7 +238,23 @@ class _Source:
         """What the packets complete; of a file what no earlier message is likely to follow."""
         if len(packets):
             self.tables.take(self._seen(self.tables.messages(self._window(packets))), _NO_FILES)
+            self._make_room(self.packet_count - len(packets))
         return self._given(HELD_MESSAGES if self.is_file else 0)
+
+    def _make_room(self, before: int) -> None:
+        """Forget connections that are over, and packets of long ago; looked at once every BATCH_PACKETS."""
+        if self.packet_count // BATCH_PACKETS == before // BATCH_PACKETS:
+            return
+        assembler = self.tables.assembler
+        room = max(KEPT_CONNECTIONS, self.tables.options.max_memory_bytes // FLOW_BYTES // OPEN_SHARE)
+        over = assembler.eviction_candidates(KEPT_CONNECTIONS, room)
+        if len(over):
+            self.tables.take(self._seen(self.tables.last_of(over)), _NO_FILES)
+            self.tables.close(over, _NO_FILES, of_others=True)
+            assembler.forget(over)
+        for kept in (self._carriers, self.tables.ends):
+            for number in list(kept)[: max(0, len(kept) - HELD_PACKETS)]:
+                del kept[number]
 
     def last_messages(self) -> list[Packet]:
         self.tables.take(self._seen(self.tables.last_messages()), _NO_FILES)
@@ -195,13 +269,16 @@ class _Source:
         lengths = np.array([len(raw) for raw, _ in read], np.int64)
         first = self.packet_count + 1
         self.packet_count += len(packets)
-        wire = [packet.wirelen or 0 for packet in packets]
+        wire = [max(packet.wirelen or 0, len(raw)) for packet, (raw, _) in zip(packets, read, strict=True)]
+        times = [_nanoseconds(packet.time) for packet in packets]
+        for i, (raw, link) in enumerate(read):
+            self._carriers[first + i] = Carrier(raw, link, times[i], wire[i])
         return Window(
             buffer=np.frombuffer(b"".join(raw for raw, _ in read), np.uint8),
             offset=np.cumsum(lengths) - lengths,
             caplen=lengths,
-            wirelen=np.maximum(np.array(wire, np.int64), lengths),
-            ts_ns=np.array([_nanoseconds(packet.time) for packet in packets], np.int64),
+            wirelen=np.array(wire, np.int64),
+            ts_ns=np.array(times, np.int64),
             link_type=np.array([link for _, link in read], np.int32),
             number=np.arange(first, first + len(packets), dtype=np.int64),
             file=0,
@@ -233,12 +310,31 @@ class _Source:
         for i, row in enumerate(rows):
             layout = protocol.layout(program.layouts[int(frames.layout[i])].name)
             raw = frames.buffer[int(frames.start[i]) : int(frames.end[i])].tobytes()
-            packet = flawed(layout, raw) if row["flaw"] else whole(layout, raw, program.alt_class[records.reading[i]])
-            packet.mq = Seen(**row)
-            packet.time = EDecimal(packet.mq.ts_ns) / 1_000_000_000
-            packet.original = raw
+            seen = Seen(**row, carriers=self._carried(row))
+            packet = message(layout, raw, program.alt_class[records.reading[i]], seen)
             self._pairs[packet.mq.key] = packet.mq.pair
             yield packet
+
+    def _carried(self, row: Mapping[str, Any]) -> tuple[Carrier, ...]:
+        """The packets from the first to the last of a message that its sender sent."""
+        first, last = row["first_packet"], row["last_packet"]
+        numbers: Iterable[int] = range(first, last + 1)
+        if last - first > len(self._carriers):
+            numbers = [number for number in self._carriers if first <= number <= last]
+        ends = row["src_ip"], row["src_port"], row["dst_ip"], row["dst_port"]
+        return tuple(self._carriers[n] for n in numbers if self.tables.ends.get(n) == ends and n in self._carriers)
+
+
+def wrpcap(filename: Any, packets: Any, *args: Any, **scapy: Any) -> None:
+    """Scapy's ``wrpcap``; of messages of a session it writes the packets that carried them, each once."""
+    some = [packets] if isinstance(packets, Packet) else list(packets)
+    written: dict[Carrier | int, Packet] = {}
+    for number, one in enumerate(some):
+        carriers = one.mq.carriers if isinstance(one, Message) and one.mq is not None else ()
+        written.update({carrier: carrier.packet() for carrier in carriers if carrier not in written})
+        if not carriers:
+            written[number] = one
+    scapy_wrpcap(filename, list(written.values()), *args, **scapy)
 
 
 def _next(packets: IterSocket) -> Packet:
@@ -287,6 +383,15 @@ def top(header: type) -> type[Message]:
     """
     above = header.__mro__[: header.__mro__.index(Message)]
     return [cls for cls in above if "dispatch_hook" not in cls.__dict__][-1]
+
+
+def message(layout: Layout, raw: bytes, reading: str, seen: Seen) -> Message:
+    """A message as it was seen; ``reading`` is the body's class."""
+    packet = flawed(layout, raw) if seen.flaw else whole(layout, raw, reading)
+    packet.mq = seen
+    packet.time = EDecimal(seen.ts_ns) / 1_000_000_000
+    packet.original = raw
+    return packet
 
 
 def whole(layout: Layout, raw: bytes, reading: str) -> Message:

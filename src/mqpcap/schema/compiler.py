@@ -234,7 +234,7 @@ class _Compiler:
     def message(self, cls: type, parent: int) -> dict[str, _Register]:
         """Add the rows of a class, without its END; returns the registers of its fields by name."""
         registers: dict[str, _Register] = {}
-        kinds: Sequence[fields.Kind] = cls.fields_desc  # type: ignore[attr-defined]  # Message classes
+        kinds = fields.wire_fields(cls)
         named = {getattr(x, word, None) for f in kinds for x in (f, fields.bare(f)) for word in REFERENCES}
         for f in kinds:
             self.at = f"{cls.__name__}.{f.name}"

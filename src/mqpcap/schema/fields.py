@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 from mqpcap.errors import ProtocolError
 
 if TYPE_CHECKING or "mqpcap.schema.scapy_stub" not in sys.modules:
-    from scapy.fields import Field
+    from scapy.fields import EnumField, Field
     from scapy.packet import Packet
     from scapy.volatile import RandNum
 else:
-    from mqpcap.schema.scapy_stub import Field, Packet
+    from mqpcap.schema.scapy_stub import EnumField, Field, Packet
 
     RandNum = object
 
@@ -74,13 +74,14 @@ def _hostile() -> bool:
     return random.randrange(HOSTILE_SHARE) == 0
 
 
-class Kind(Field[Any, Any]):
+class Kind(EnumField[Any]):  # an EnumField, so that ls(verbose=True) lists names of numbers
     """What all kinds share.
 
     column   name in the tables: by default the field's own without a trailing underscore; None for no column
     secret   hidden unless --show-secrets is given
     body     shortened by --bodies
     unit     what its numbers count; ``names``: what they mean, by number
+    words    the same for Scapy only, where the tables name a number by what the connection shows
     """
 
     __slots__ = ["__dict__"]  # Scapy's metaclass gives fields no dict of their own
@@ -95,13 +96,29 @@ class Kind(Field[Any, Any]):
         body: bool = False,
         unit: str | None = None,
         names: Mapping[int, str] | None = None,
+        words: Mapping[int, str] | None = None,
     ) -> None:
-        super().__init__(name, default, "!B")
+        Field.__init__(self, name, default, "!B")
         self.column = name.rstrip("_") if column == "" else column
         self.secret = secret
         self.body = body
         self.unit = unit
         self.names = names
+        self.words = words
+        self.i2s = {int(number): name for number, name in (words or names or {}).items()}  # Scapy's word
+
+    def named(self, pkt: Packet | None) -> Mapping[int, str]:
+        """The names of numbers in a message."""
+        return self.i2s if pkt is None else pkt.named.get(self.name, self.i2s)
+
+    def number(self, pkt: Packet | None, name: str) -> int:
+        """The number of a name; of several joined by " or " any is one, the first before others."""
+        named = self.named(pkt)
+        for most in (1, None):
+            for number, text in named.items():
+                if name == text or name in text.split(" or ")[:most]:
+                    return number
+        raise ValueError(f"{name!r} is no {self.name}; there are {', '.join(named.values()) or 'only numbers'}")
 
     def takes(self, pkt: Packet, value: Any) -> bytes:
         """The bytes of a value, for building. Raises ValueError for one that does not fit."""
@@ -125,9 +142,8 @@ class Kind(Field[Any, Any]):
         return self.gives(pkt, s)
 
     def i2repr(self, pkt: Packet | None, x: Any) -> str:
-        if self.names is not None and x in self.names:
-            return f"{self.names[x]} ({x})"
-        return repr(x)
+        name = self.named(pkt).get(x) if isinstance(x, int) else None
+        return repr(x) if name is None else f"{name} ({x})"
 
     def any2i(self, pkt: Packet | None, x: Any) -> Any:
         return x
@@ -160,9 +176,14 @@ class Sized(Kind):
             raise Broken(f"{self.sized_by}, which measures it, is {{}}", n)
         return n, s
 
-    def prefixed(self, n: int, body: bytes) -> bytes:
-        """The bytes with the length or count in front of them, where it has a prefix."""
-        return body if self.prefix is None else n.to_bytes(self.prefix, "little" if self.little else "big") + body
+    def prefixed(self, pkt: Packet, n: int, body: bytes) -> bytes:
+        """The bytes with what was asked for in front of them, else the right length or count, where it has a prefix."""
+        if self.prefix is None:
+            return body
+        # An item of a list is no field of the message, whatever it is called.
+        is_field = self.name in pkt.fieldtype and bare(pkt.fieldtype[self.name]) is self
+        given = pkt.fields.get(prefix_name(self)) if is_field else None
+        return int(n if given is None else given).to_bytes(self.prefix, "little" if self.little else "big") + body
 
     def measure(self, pkt: Packet) -> int:
         """The number that the field named by ``sized_by`` must hold."""
@@ -178,8 +199,8 @@ class Number(Kind):
     """An integer of ``size`` bytes, in network order unless ``little``.
 
     ``equals``, ``at_least`` and ``at_most`` are part of the layout: another value is no such message.
-    A number that another field names as its length or count is computed when left out.
-    Built, none may pass ``at_most``.
+    A number that another field names as its length or count is computed when left out. One that is given is built as
+    it is, though nothing may read it again.
     """
 
     size: ClassVar[int] = 0
@@ -212,10 +233,8 @@ class Number(Kind):
         low, high = ("" if bound is None else bound for bound in (self.at_least, self.at_most))
         raise Broken(f"{{}} is not within {f'{low} to {high}'.strip()}", value)
 
-    def up_to(self, value: int) -> None:
-        """Raises ValueError for a number to build above ``at_most``; one other than ``equals`` is the user's choice."""
-        if self.at_most is not None and self.equals is None and value > self.at_most:
-            raise ValueError(f"{self.name} is {value}, but goes up to {self.at_most}")
+    def any2i(self, pkt: Packet | None, x: Any) -> Any:
+        return self.number(pkt, x) if isinstance(x, str) else x
 
     def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
         if len(s) < self.size:
@@ -228,7 +247,6 @@ class Number(Kind):
         if value is None:
             measured = sized_field(pkt, self.name)
             value = 0 if measured is None else measured.measure(pkt)
-        self.up_to(value)
         return int(value).to_bytes(self.size, "little" if self.little else "big", signed=self.signed)
 
     def draw(self) -> Any:
@@ -341,16 +359,50 @@ class Bits(Kind):
             raise ValueError(f"{self.name} is {value}, but goes from 0 to {self.mask}")
         return number & ~(self.mask << self.shift) | value << self.shift
 
+    def any2i(self, pkt: Packet | None, x: Any) -> Any:
+        return self.number(pkt, x) if isinstance(x, str) else x
+
     def randval(self) -> Any:
         return None
+
+
+class Prefix(Kind):
+    """The length or count that a field has in front, for who builds: None is the right one.
+
+    Every class has one for each of its fields with a prefix, in front of it. It is not read and takes no bytes of its
+    own: the field behind it writes them.
+    """
+
+    def __init__(self, of: Kind) -> None:
+        super().__init__(prefix_name(of), None, column=None)
+        self.of = of.name
+
+    def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+        return s, None
+
+    def takes(self, pkt: Packet, value: Any) -> bytes:
+        return b""
+
+    def i2repr(self, pkt: Packet | None, x: Any) -> str:
+        if x is not None or pkt is None or pkt.getfieldval(self.of) is None:
+            return repr(x)
+        return repr(pkt.get_field(self.of).measure(pkt))
+
+    def randval(self) -> Any:
+        return None
+
+
+def prefix_name(of: Kind) -> str:
+    """What the length or count in front of a field is called."""
+    return f"{of.name.rstrip('_')}_{'count' if isinstance(of, Array) else 'len'}"
 
 
 class Span(Sized):
     """Bytes with a length: from the field ``length``, from a ``prefix`` of so many bytes, or ``size`` fixed.
 
     ``until`` ends the span at that byte, which belongs to neither side. Without it the span goes to the end of the
-    region, and the fields behind it are absent. ``at_least`` and ``at_most`` bound the length, ``at_most`` also when
-    the span is built. A span whose length is in an absent field does not fit.
+    region, and the fields behind it are absent. ``at_least`` and ``at_most`` bound the length that is read. A span
+    whose length is in an absent field does not fit.
     """
 
     is_text: ClassVar[bool] = False
@@ -396,8 +448,6 @@ class Span(Sized):
 
     def takes(self, pkt: Packet, value: Any) -> bytes:
         value = self.any2i(pkt, value) or b""
-        if self.at_most is not None and len(value) > self.at_most:
-            raise ValueError(f"{self.name} has {len(value)} bytes, but at most {self.at_most} may be")
         if self.size is not None:
             return cast(bytes, value[: self.size].ljust(self.size, b"\0"))
         if self.until is not None:
@@ -405,7 +455,7 @@ class Span(Sized):
             # Set and empty is not absent: the delimiter stood there.
             if any(pkt.fields.get(f.name, pkt.getfieldval(f.name) or None) is not None for f in following):
                 return cast(bytes, value) + bytes([self.until])
-        return self.prefixed(len(value), value)
+        return self.prefixed(pkt, len(value), value)
 
     def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
         if self.until is not None:
@@ -543,6 +593,7 @@ class Array(Sized):
         self.until_zero = until_zero
         self.not_empty = not_empty
         self.islist = 1
+        self.holds_packets = int(not isinstance(item, Kind))
 
     def any2i(self, pkt: Packet | None, x: Any) -> Any:
         if x is None:
@@ -559,7 +610,7 @@ class Array(Sized):
 
     def takes(self, pkt: Packet, value: Any) -> bytes:
         items = [bytes(x) if isinstance(x, Packet) else cast(Kind, self.item).takes(pkt, x) for x in (value or [])]
-        return self.prefixed(len(items), b"".join(items) + bytes(self.until_zero or 0))
+        return self.prefixed(pkt, len(items), b"".join(items) + bytes(self.until_zero or 0))
 
     def _one(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
         if isinstance(self.item, Kind):
@@ -633,9 +684,7 @@ class Nested(Sized):
 
     def takes(self, pkt: Packet, value: Any) -> bytes:
         body = b"" if value is None else bytes(value)
-        if self.at_most is not None and len(body) > self.at_most:
-            raise ValueError(f"{self.name} has {len(body)} bytes, but at most {self.at_most} may be")
-        return self.prefixed(len(body), body)
+        return self.prefixed(pkt, len(body), body)
 
     def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
         n, s = self.said(pkt, s)
@@ -683,7 +732,7 @@ class If(Kind):
         self.kind = kind
         default = kind.default or None if left is not None else None
         super().__init__(kind.name, default, column=kind.column, secret=kind.secret, body=kind.body)
-        self.names = kind.names
+        self.names, self.words, self.i2s = kind.names, kind.words, kind.i2s
         self.unit = kind.unit
         self.when = when
         self.equals = equals
@@ -757,6 +806,11 @@ def bare(field: Kind) -> Kind:
     return field.kind if isinstance(field, If) else field
 
 
+def wire_fields(cls: "type[Message]") -> list[Kind]:
+    """The fields of a class that take bytes, or bits of them, in wire order."""
+    return [field for field in cls.fields_desc if not isinstance(field, Prefix)]
+
+
 def flat_fields(cls: "type[Message]") -> Iterator[Kind]:
     """The kinds of a class in wire order, conditions taken off, nested messages left as they are."""
-    return map(bare, cls.fields_desc)
+    return map(bare, wire_fields(cls))

@@ -12,7 +12,21 @@ from ipaddress import IPv4Address
 from types import new_class
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
-from mqpcap.schema.fields import Address, Bits, Broken, Drawn, If, Kind, Length, Number, bare, smallest
+from mqpcap.schema.fields import (
+    Address,
+    Bits,
+    Broken,
+    Drawn,
+    If,
+    Kind,
+    Length,
+    Number,
+    Prefix,
+    bare,
+    prefix_name,
+    smallest,
+    wire_fields,
+)
 from mqpcap.schema.gzip_body import deflate, inflate
 
 if TYPE_CHECKING or "mqpcap.schema.scapy_stub" not in sys.modules:
@@ -54,6 +68,15 @@ _PICKLED = (
     "time", "sent_time", "direction", "sniffed_on", "wirelen", "comments", "post_transforms",
 )  # fmt: skip
 _as: ContextVar[tuple[str | None, str | None]] = ContextVar("mqpcap_reading_as", default=(None, None))
+
+
+def _with_prefixes(kinds: Sequence[Kind]) -> Iterator[Kind]:
+    """The fields of a class, and in front of each that has a prefix what says it."""
+    names = {kind.name for kind in kinds}
+    for kind in kinds:
+        if getattr(bare(kind), "prefix", None) is not None and prefix_name(bare(kind)) not in names:
+            yield Prefix(bare(kind))
+        yield kind
 
 
 class Cut(NamedTuple):
@@ -105,6 +128,9 @@ class Message(Packet):
     announced: ClassVar[Mapping[str, int]] = {}
     """Fields of the header in front that say that this body follows, where the operation does not."""
 
+    named: ClassVar[Mapping[str, Mapping[int, str]]] = {}
+    """Names of numbers by field, where a class has others than the fields it shares."""
+
     as_given: frozenset[str] = frozenset()
     """Integers given together with their parts: they are sent as given, whatever the parts say."""
 
@@ -113,6 +139,7 @@ class Message(Packet):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls.fields_desc = list(_with_prefixes(cls.fields_desc))
         composed: dict[str, list[Bits | If]] = {}
         for field in cls.fields_desc:
             of = field.of if isinstance(field, Bits) else field.when if isinstance(field, If) and field.has else None
@@ -150,7 +177,7 @@ class Message(Packet):
 
     def _read(self, s: bytes) -> bytes:
         whole = s
-        for field in self.fields_desc:
+        for field in wire_fields(type(self)):
             left = len(s)
             s, value = field.gives(self, s)
             self.fields[field.name] = value
@@ -226,7 +253,8 @@ class Message(Packet):
     def _command(self, json: bool = False) -> list[tuple[str, Any]]:
         if not json:
             return cast("list[tuple[str, Any]]", super()._command())
-        return [(f.name, _as_json(f, self.getfieldval(f.name))) for f in self.fields_desc]
+        told = [f for f in self.fields_desc if not isinstance(f, Prefix) or f.name in self.fields]
+        return [(f.name, _as_json(f, self.getfieldval(f.name))) for f in told]
 
     def clone_with(self, payload: Any = None, **fields: Any) -> "Message":
         """A message with these fields: each volatile value becomes one, so that lengths are right."""
@@ -313,6 +341,10 @@ class Message(Packet):
             packet.add_payload(conf.padding_layer(data[end:]))
         return packet
 
+    def is_cut(self) -> bool:
+        """Whether a message that only the bytes received so far end is known to go on."""
+        return False
+
     def hashret(self) -> bytes:
         """The same for a request and its answer: what the rule's ties say, else one for all of a protocol."""
         protocol = self.of_protocol
@@ -360,7 +392,7 @@ class Message(Packet):
     def column(self, name: str) -> Any:
         """The value of a column of the protocol's table in header or body, None if it is in neither."""
         layer: Packet = self
-        while isinstance(layer, Message):
+        while isinstance(layer, Message) and (layer is self or layer.of_protocol is None):
             for field in layer.fields_desc:
                 if name in (field.column, field.name):
                     return layer.getfieldval(field.name)
@@ -430,7 +462,6 @@ class Message(Packet):
         found = self._length()
         if found is not None and self.getfieldval(found[0].name) is None:
             at, length = found[1], len(pay) - self._next_size + found[0].less
-            found[0].up_to(length)
             pkt = pkt[:at] + length.to_bytes(4, "big") + pkt[at + 4 :]
         return pkt + pay
 

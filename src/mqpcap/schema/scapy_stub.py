@@ -21,7 +21,7 @@ PACKET = frozenset({"fields", "fields_desc", "getfieldval", "name"})
 SCAPY_ONLY = frozenset(
     {
         "_command", "_raw_packet_cache_field_value", "add_payload", "answers", "clone_with", "command", "copy",
-        "default_fields", "dissect", "do_build", "do_build_payload", "do_dissect_payload", "explicit",
+        "default_fields", "dissect", "do_build", "do_build_payload", "do_dissect_payload", "explicit", "fieldtype",
         "get_field", "getfield_and_val", "hashret", "init_fields", "lastlayer", "payload", "raw_packet_cache",
         "raw_packet_cache_fields", "setfieldval", "underlayer",
     }
@@ -39,6 +39,12 @@ class Field(Generic[I, M]):
     def __init__(self, name: str, default: object, fmt: str) -> None:
         self.name = name
         self.default = default
+
+
+class EnumField(Field[M, M]):
+    """A field that may have names for its numbers."""
+
+    __slots__ = ()
 
 
 class _ScapyOnly:

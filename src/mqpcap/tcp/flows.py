@@ -286,12 +286,20 @@ class Flows:
 
     def columns(self, numbers: I64) -> FlowColumns:
         """Many of them at once."""
+        return flow_columns(*self._records(numbers))
+
+    def anchors(self, numbers: I64) -> tuple[I64, I64]:
+        """The keys their segments have, and the sequence numbers of stream offset 0 (n by 2, -1 unknown)."""
+        flows, sides = self._records(numbers)
+        return flows["key"].copy(), sides["base"].copy()
+
+    def _records(self, numbers: I64) -> tuple[NDArray[np.void], NDArray[np.void]]:
         places = self._numbers.places(numbers)
         gone = np.flatnonzero(places < 0)
         if len(gone):
             raise KeyError(int(numbers[gone[0]]))
         sides = self._table.side_array[: self._table.flow_count * 2].reshape(-1, 2)
-        return flow_columns(self._table.flow_array[places], sides[places])
+        return self._table.flow_array[places], sides[places]
 
     def unseen_sides(self) -> list[tuple[int, int]]:
         """Connections, and the side of each, of which bytes were acknowledged that were not captured, or not yet."""

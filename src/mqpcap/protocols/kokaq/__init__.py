@@ -101,6 +101,17 @@ CODEC_METADATA = {
     7: "OriginatorRequestId", 8: "CorrelationId", 9: "RequestTime",
 }  # fmt: skip
 
+
+def _either(document: Mapping[int, str], codec: Mapping[int, str]) -> dict[int, str]:
+    """The names of numbers by the document or the codec, for Scapy: which holds only a connection shows."""
+    both = {i: list(dict.fromkeys(x[i] for x in (document, codec) if i in x)) for i in sorted({*document, *codec})}
+    return {i: " or ".join(names) if i in document else f"{names[0]} (codec)" for i, names in both.items()}
+
+
+_TYPES = {1: "Operational", 2: "Admin", 3: "Control"}
+_RQS = {1: "Response", 2: "TwoWay", 3: "OneWay"}
+_TAGS = {METADATA: "Metadata", PAYLOAD: "Payload"}
+
 # -- the messages ----------------------------------------------------------------------------------------
 
 _BEGINS = [U16("magic", equals=MAGIC, column=None), U8("version", VERSION)]
@@ -108,23 +119,25 @@ _BEGINS_LE = [U16LE("magic", equals=MAGIC, column=None), U8("version", VERSION)]
 # The document's rulers count bits from the left, as the codec does (wire.go:80) ...
 _TYPE = [
     U8("type_rq", 0x06, column=None),
-    Bits("message_type", of="type_rq", shift=2, mask=0x3F),
-    Bits("rq", of="type_rq", mask=0x03),
+    Bits("message_type", of="type_rq", shift=2, mask=0x3F, words=_TYPES),
+    Bits("rq", of="type_rq", mask=0x03, words=_RQS),
 ]
 # ... and its table "bit 0-5" can be read from the right.
 _TYPE_LSB = [
     U8("type_rq", 0x81, column=None),
-    Bits("message_type", of="type_rq", mask=0x3F),
-    Bits("rq", of="type_rq", shift=6, mask=0x03),
+    Bits("message_type", of="type_rq", mask=0x3F, words=_TYPES),
+    Bits("rq", of="type_rq", shift=6, mask=0x03, words=_RQS),
 ]
-_REQUEST = [U8("opcode"), U8("client")]
+_OPCODE = U8("opcode", words=_either(DOC_OPS, CODEC_OPS))
+_CLIENT = U8("client", words=_either(DOC_CLIENTS, CODEC_CLIENTS))
+_REQUEST = [_OPCODE, _CLIENT]
 _ANSWER = [
-    U8("opcode"),
+    _OPCODE,
     U8("status_reason", column=None),
-    Bits("status", of="status_reason", shift=4, mask=0x0F),
-    Bits("reason", of="status_reason", mask=0x0F),
+    Bits("status", of="status_reason", shift=4, mask=0x0F, words=_either(DOC_STATUSES, CODEC_STATUSES)),
+    Bits("reason", of="status_reason", mask=0x0F, words=DOC_REASONS | {3: "Exists or NotAllowed or Infra"}),
 ]
-_TAGGED = [U8("op_opaque"), U8("tag")]
+_TAGGED = [U8("op_opaque"), U8("tag", words=_TAGS)]
 # "Simple Request" draws one opaque of 16 bits and no tag.
 _WIDE = [U16("op_opaque")]
 _WIDE_LE = [U16LE("op_opaque")]
@@ -138,6 +151,24 @@ class Kokaq(Message):
 
     name = "Kokaq"
     fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), *_REQUEST, *_TAGGED]
+
+    def is_cut(self) -> bool:
+        """The first codec ends every component with its tail."""
+        is_little, body = self.fields_desc[0] is _BEGINS_LE[0], self.payload
+        if not is_little or not isinstance(body, Message) or isinstance(body, KokaqSimple):
+            return False
+        return len(body.fields.get("trailer") or b"") < TRAILER_BYTES
+
+    def column(self, name: str) -> Any:
+        """As the tables have it; for a summary the names of namespace and queue, and both opaques, too."""
+        if name == "correlation_id":
+            return f"{super().column('opaque')}:{super().column('op_opaque')}"
+        if name != "destination":
+            return super().column(name)
+        little = self.fields_desc[0] is _BEGINS_LE[0]
+        parts = [super(Kokaq, self).column(x) for x in ("namespace", "queue")]
+        texts = [readable(x, little) if isinstance(x, bytes) else str(x) for x in parts if x is not None]
+        return "/".join(texts) or None
 
     @classmethod
     def dispatch_hook(cls, _pkt: bytes = b"", *args: Any, **fields: Any) -> type[Message]:
@@ -277,7 +308,7 @@ KokaqEntry = message_class(
     "KokaqEntry",
     "Kokaq metadata entry",
     "One metadata field.",
-    U8("tag"),
+    U8("tag", words=_either(DOC_METADATA, CODEC_METADATA)),
     U8("size"),
     Bytes("value", length="size"),
 )
@@ -879,6 +910,11 @@ def _layout(
 
 
 _LAYOUTS = tuple(_layouts())
+
+# What the codecs wrote has the codec's numbers.
+for _header in (KokaqLERequest, KokaqLEAnswer, KokaqLERequest16, KokaqLEAnswer16, KokaqLean, KokaqLeanRequest):
+    _header.named = {"opcode": CODEC_OPS, "client": CODEC_CLIENTS, "status": CODEC_STATUSES, "reason": CODEC_REASONS}
+    _header.named |= {"rq": {1: "Response or TwoWay", 3: "OneWay"}}
 
 # An answer repeats both opaques and the opcode; the Go1 server answers one-way requests like any other.
 RULE = Rule(

@@ -59,6 +59,16 @@ class MsgQ(Message):
     name = "msgq"
     fields_desc = [Length("length", at_most=MAX_MESSAGE_SIZE)]
 
+    def operation(self, direction: str) -> str | None:
+        """The value of ``type``, else the word that a reply without one is known by."""
+        words = _routing(self)
+        named = words.get("type") or next((word for word in _ANSWERS if word in words), None)
+        return named if isinstance(named, str) else None
+
+    def column(self, name: str) -> Any:
+        """A word of the routing."""
+        return _routing(self).get(name, super().column(name))
+
 
 class MsgQForm(Message):
     """What the forms share: the words of a message read by key, ``message.type``; None for one that is not there.

@@ -1,0 +1,325 @@
+"""Where a capture's packets and messages are, so that a message is read again without reading the capture again.
+
+:class:`IndexingPipeline` notes it while it makes the tables: of each packet its place in the file and the key of its
+connection, of each connection the sequence numbers that its streams begin at, of each message which class reads it.
+That is about 50 bytes a packet and 110 a message. :class:`PacketPlaces` then reads single packets, and gathers the
+bytes of a stretch of stream from those that carried it: the first copy of a byte wins, as in the tables.
+
+A compressed file cannot be entered in the middle: it is unpacked to a temporary file when the first packet is asked
+for. A pipe cannot be read again.
+"""
+
+import tempfile
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mqpcap.arrays import CODED, file_text
+from mqpcap.background import Background
+from mqpcap.capture import Capture, Window
+from mqpcap.capture.sources import Headed, plain_bytes
+from mqpcap.decode.columns import Records
+from mqpcap.decode.frames import Frames
+from mqpcap.errors import CaptureError
+from mqpcap.pipeline import CapturePipeline, Emit, Options
+from mqpcap.schema.protocol import DIRECTIONS
+from mqpcap.tables.messages import Chunk
+from mqpcap.tables.schemas import TABLES
+from mqpcap.tcp.headers import Dissector, Segments, endpoints, ends_of
+from mqpcap.tcp.sequence_numbers import ahead, wrapped
+
+I64 = NDArray[np.int64]
+
+LAYOUT, READING = "layout", "reading"
+"""Columns of the index beside those of ``messages``: the names of the layout and of the class of the body."""
+SYN = 2
+"""The flag that takes a sequence number before the first byte."""
+COPY_BYTES = 1 << 20
+"""A compressed file is unpacked by so much at a time."""
+FIRST_STEP = 16
+"""Packets of the connection that are looked at beyond those a message says, where it is not whole in these; each
+further step is four times as long."""
+Search = Literal["none", "wider", "all"]
+"""Of a connection's packets: only those between two, ever more of them until the bytes are there, or all at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """A packet as it is in its file; ``number`` counts from 1 in it."""
+
+    file: int
+    number: int
+    raw: bytes
+    wire_len: int
+    ts_ns: int
+    link_type: int
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One direction of a connection: the key of its segments, its sender's hash, the sequence number of offset 0."""
+
+    key: int
+    sender: int
+    base: int
+
+
+class PacketPlaces:
+    """The packets of one capture by number, and the sides of its connections; filled while the capture is read."""
+
+    def __init__(self, capture: Capture) -> None:
+        self._capture = capture
+        self._windows: list[tuple[int, dict[str, NDArray[np.generic]]]] = []
+        self._closed: list[tuple[I64, ...]] = []
+        self._columns: dict[str, I64] = {}
+        self._has_fragments = False
+        self.first_ts_ns = 0
+        """When the first packet was captured."""
+        self._unpacked: dict[int, BinaryIO] = {}
+
+    def take(self, window: Window, segments: Segments) -> None:
+        """Take the packets of a window."""
+        key = np.zeros(len(window.number), np.int64)
+        key[np.searchsorted(window.number, segments.number)] = segments.key
+        if not self._windows and len(window.ts_ns):
+            self.first_ts_ns = int(window.ts_ns[0])
+        self._has_fragments |= bool(segments.counts.get("fragment"))
+        columns: dict[str, NDArray[np.generic]] = {
+            "number": window.number.copy(),
+            "position": window.position + window.offset,
+            "caplen": window.caplen.astype(np.int32),
+            "wirelen": window.wirelen.astype(np.int32),
+            "ts_ns": window.ts_ns.copy(),
+            "link_type": window.link_type.copy(),
+            "key": key,
+        }
+        self._windows.append((window.file, columns))
+
+    def close(self, ids: I64, keys: I64, bases: I64, senders: I64, clients: I64) -> None:
+        """Take connections that are over; bases and senders are n by 2, by side."""
+        self._closed.append((ids, keys, bases, senders, clients))
+
+    def _table(self) -> dict[str, I64]:
+        """The packets of all files as columns, in order."""
+        if not self._columns and self._windows:
+            file = np.concatenate([np.full(len(x["number"]), at, np.int32) for at, x in self._windows])
+            names = self._windows[0][1]
+            self._columns = {name: np.concatenate([x[name] for _, x in self._windows]) for name in names}
+            self._columns["file"] = file
+            self._windows = []
+        return self._columns
+
+    def side(self, connection_id: int, direction: str) -> Side:
+        """A direction of a connection. Raises LookupError for one that the capture has not."""
+        if len(self._closed) != 1:
+            parts = zip(*self._closed, strict=True)
+            self._closed = [tuple(np.concatenate(part) for part in parts)] if self._closed else []
+        rows = np.flatnonzero(self._closed[0][0] == connection_id) if self._closed else np.arange(0)
+        if not len(rows):
+            raise LookupError(f"the capture has no connection {connection_id}")
+        _, keys, bases, senders, clients = (column[rows[0]] for column in self._closed[0])
+        side = int(clients) if direction == DIRECTIONS[0] else 1 - int(clients)
+        return Side(int(keys), int(senders[side]), int(bases[side]))
+
+    def first_of(self, path: str) -> int:
+        """The place of the first packet of a file. Raises LookupError if it has none."""
+        files = [file_text(name) for name in self._capture.files]
+        rows = np.flatnonzero(self._table()["file"] == files.index(path)) if path in files else np.arange(0)
+        if not len(rows):
+            raise LookupError(f"the capture has no packet of {path}")
+        return int(rows[0])
+
+    def at_time(self, number: int, ts_ns: int) -> int:
+        """The same where only number and time are known."""
+        table = self._table()
+        rows = np.flatnonzero(table["number"] == number)
+        if not len(rows):
+            raise LookupError(f"the capture has no packet {number}")
+        return int(rows[np.argmin(np.abs(table["ts_ns"][rows] - ts_ns))])
+
+    def of_connection(self, side: Side, first_ts_ns: int, last_ts_ns: int) -> I64:
+        """Places of the packets of a connection, both directions."""
+        rows = self._with_key(side.key)
+        times = self._table()["ts_ns"][rows]
+        segments = self._segments(rows[(times >= first_ts_ns) & (times <= last_ts_ns)])
+        return np.unique(segments.number[segments.key == side.key])
+
+    def _with_key(self, key: int) -> I64:
+        keys = self._table()["key"]
+        return np.flatnonzero((keys == key) | (keys == 0) if self._has_fragments else keys == key)
+
+    def gather(self, side: Side, offset: int, length: int, first: int, last: int, search: Search) -> tuple[bytes, I64]:
+        """The bytes of a stretch of stream up to the first that is missing, and the places of the packets with them.
+
+        first, last: places of packets it lies between; ``search`` says what else is looked at.
+        """
+        rows = self._with_key(side.key)
+        low, high = np.searchsorted(rows, (first, last + 1)).tolist()
+        step = FIRST_STEP
+        if search == "all":
+            low, high = 0, len(rows)
+        while True:
+            body, is_there, used = self._stretch(side, offset, length, rows[low:high])
+            if is_there.all() or search == "none" or (low == 0 and high == len(rows)):
+                break
+            low, high, step = max(0, low - step), min(len(rows), high + step), 4 * step
+        whole = length if is_there.all() else int(np.argmin(is_there))
+        return body[:whole].tobytes(), used
+
+    def _stretch(
+        self, side: Side, offset: int, length: int, rows: I64
+    ) -> tuple[NDArray[np.uint8], NDArray[np.bool_], I64]:
+        """Bytes, where they are there, and the packets that have any of them."""
+        segments = self._segments(rows)
+        is_syn = ((segments.flags & SYN) // SYN).astype(np.int64)
+        begin: I64 = ahead(segments.seq + is_syn - wrapped(side.base + offset), np.zeros(1, np.int64))
+        sent = (segments.key == side.key) & (ends_of(segments)[0] == side.sender) & (segments.length > 0)
+        hits = np.flatnonzero(sent & (begin < length) & (begin + segments.length > 0))
+        body, is_there = np.zeros(length, np.uint8), np.zeros(length, np.bool_)
+        for i, at in zip(hits.tolist(), begin[hits].tolist(), strict=True):
+            one, two = max(at, 0), min(at + int(segments.length[i]), length)
+            start = int(segments.start[i]) - at
+            new = ~is_there[one:two]
+            body[one:two][new] = segments.buffer[start + one : start + two][new]
+            is_there[one:two] = True
+        return body, is_there, np.unique(segments.number[hits])
+
+    def _segments(self, rows: I64) -> Segments:
+        """The TCP segments in some packets; their ``number`` is the packet's place."""
+        packets = self.packets(rows)
+        caplen = np.array([len(packet.raw) for packet in packets], np.int64)
+        window = Window(
+            buffer=np.frombuffer(b"".join(packet.raw for packet in packets), np.uint8),
+            offset=np.cumsum(caplen) - caplen,
+            caplen=caplen,
+            wirelen=np.array([packet.wire_len for packet in packets], np.int64),
+            ts_ns=np.array([packet.ts_ns for packet in packets], np.int64),
+            link_type=np.array([packet.link_type for packet in packets], np.int32),
+            number=np.asarray(rows, np.int64),
+            file=0,
+        )
+        return Dissector().segments(window)
+
+    def packets(self, rows: I64) -> list[Packet]:
+        """The packets at some places, read from their files."""
+        table, found = self._table(), []
+        files: dict[int, Headed] = {}
+        try:
+            for row in rows.tolist():
+                file, number, position, caplen, wirelen, ts_ns, link_type = (
+                    int(table[name][row])
+                    for name in ("file", "number", "position", "caplen", "wirelen", "ts_ns", "link_type")
+                )
+                if file not in files:
+                    files[file] = self._opened(file)
+                files[file].seek(position)
+                raw = files[file].read(caplen)
+                if len(raw) < caplen:
+                    raise CaptureError(f"{self._capture.files[file]} is shorter than when it was read")
+                found.append(Packet(file, number, raw, wirelen, ts_ns, link_type))
+        finally:
+            for file, source in files.items():
+                if file not in self._unpacked:
+                    source.close()
+        return found
+
+    def _opened(self, file: int) -> Headed:
+        """The file's plain bytes, which can be entered anywhere."""
+        if file in self._unpacked:
+            return _whole(self._unpacked[file])
+        source = self._capture.source(file)
+        if source.size_bytes is not None:
+            return source
+        unpacked = tempfile.TemporaryFile()  # noqa: SIM115  # as long as this lives
+        while piece := source.read(COPY_BYTES):
+            unpacked.write(piece)
+        source.close()
+        weakref.finalize(self, unpacked.close)
+        self._unpacked[file] = unpacked
+        return _whole(unpacked)
+
+
+def _whole(file: BinaryIO) -> Headed:
+    file.flush()
+    size = file.seek(0, 2)
+    file.seek(0)
+    return plain_bytes(file, size)
+
+
+class IndexingPipeline(CapturePipeline):
+    """One capture made into tables, with an index of its packets and messages.
+
+    ``columns`` of ``messages`` are kept of each message. ``places`` and ``index`` are whole when the capture is read.
+    """
+
+    def __init__(
+        self,
+        capture: Capture,
+        options: Options,
+        emit: Emit,
+        columns: Sequence[str],
+        background: Background | None = None,
+    ) -> None:
+        super().__init__(capture, options, emit, background)
+        self.places = PacketPlaces(capture)
+        self._index: list[pa.Table] = []
+        self._index_columns = list(columns)
+        self._window: Window | None = None
+        self._read_as: deque[tuple[pa.Array, pa.Array]] = deque()
+
+    @property
+    def index(self) -> pa.Table:
+        """A row for each message: ``columns`` of ``messages``, LAYOUT and READING."""
+        schema = TABLES["messages"]
+        fields = [*(schema.field(name) for name in self._index_columns), (LAYOUT, CODED), (READING, CODED)]
+        return pa.concat_tables([pa.schema(fields).empty_table(), *self._index])
+
+    def messages(self, window: Window) -> Iterator[tuple[Frames, Records]]:
+        """The messages that the packets of a window complete, after the packets are noted."""
+        self._window = window
+        yield from super().messages(window)
+
+    def _segments(self, segments: Segments) -> Segments:
+        assert self._window is not None
+        self.places.take(self._window, segments)
+        self._window = None
+        return super()._segments(segments)
+
+    def take(self, found: Iterator[tuple[Frames, Records]], files: Sequence[str]) -> None:
+        """Have messages made into rows, and note how they were read until then."""
+        super().take(self._noted(found), files)
+
+    def _noted(self, found: Iterator[tuple[Frames, Records]]) -> Iterator[tuple[Frames, Records]]:
+        for frames, records in found:
+            program = self.reader(self.protocols[frames.protocol]).program
+            layout = _words([x.name for x in program.layouts], frames.layout)
+            self._read_as.append((layout, _words(program.alt_class, records.reading)))
+            yield frames, records
+
+    def give_messages(self, chunk: Chunk) -> None:
+        """Rows of ``messages`` are final."""
+        layout, reading = self._read_as.popleft()
+        rows = chunk.messages.select(self._index_columns)
+        self._index.append(rows.append_column(LAYOUT, layout).append_column(READING, reading))
+        super().give_messages(chunk)
+
+    def close(self, flows: I64, files: Sequence[str], of_others: bool) -> None:
+        """Connections are over: where their streams begin is noted."""
+        of, (keys, bases) = self.assembler.flows.columns(flows), self.assembler.flows.anchors(flows)
+        senders = [endpoints(of.hi[:, x].copy(), of.lo[:, x].copy(), of.port[:, x]) for x in (0, 1)]
+        states = [self.framer.talks.get(number) for number in flows.tolist()]
+        clients = np.array([state.client if state else 0 for state in states], np.int64)
+        self.places.close(of.connection_ids(), keys, bases, np.column_stack(senders), clients)
+        super().close(flows, files, of_others)
+
+
+def _words(words: Sequence[str], codes: NDArray[np.integer]) -> pa.DictionaryArray:
+    """A word for each code, null below zero."""
+    at = pa.array(codes.astype(np.int32), mask=codes < 0)
+    return pa.DictionaryArray.from_arrays(at, pa.array(list(words), pa.string()))

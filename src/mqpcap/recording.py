@@ -1,0 +1,466 @@
+"""Captures in Python: tables as pyarrow has them, and from a row back to its message and packets.
+
+What ``mqpcap.read`` and ``mqpcap.open`` are. The tables are those of ``mqpcap export``: same columns, same rows.
+"""
+
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mqpcap.arrays import file_text
+from mqpcap.background import Background
+from mqpcap.capture import Capture, captures
+from mqpcap.decode.detection import DecodeAs
+from mqpcap.errors import CaptureError
+from mqpcap.packet_places import LAYOUT, READING, IndexingPipeline, PacketPlaces
+from mqpcap.pipeline import OPTIONAL_TABLES, Options, Output
+from mqpcap.protocols import protocols
+from mqpcap.query import Query, Rows, exchanges_of, query
+from mqpcap.schema.protocol import Direction
+from mqpcap.spark.schemas import table_names, table_schema
+from mqpcap.tables.messages import Policy
+
+if TYPE_CHECKING:
+    from scapy.packet import Packet
+
+    from mqpcap.scapy.session import Carrier
+    from mqpcap.schema.message import Message
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Row: TypeAlias = Mapping[str, Any] | pa.Table | pa.RecordBatch
+"""A row of any table: a mapping, a table or batch of one row; a pandas Series or named tuple does, too."""
+Part = Literal["request", "reply", "publish", "delivery"]
+KEY = ("connection_id", "direction", "stream_offset")
+SMALL_BYTES = 1 << 20
+"""Captures below this are read sooner than a thread is started."""
+
+
+def read(
+    path: Paths,
+    table: str = "messages",
+    filter: "pc.Expression | str | None" = None,
+    columns: Sequence[str] | None = None,
+    **options: Any,
+) -> pa.Table:
+    """A table of a capture, or of several.
+
+    table: ``messages``, ``exchanges``, ``deliveries``, ``connections``, ``problems``, ``captures`` or a protocol.
+    filter: rows that are wanted, a text as ``mqpcap show -Y`` takes it (of messages, protocols and exchanges) or a
+    ``pyarrow.compute.Expression``; columns: those that are wanted. Only what is wanted is held in memory, but for
+    texts that ask of exchanges. ``options`` are those of ``open``. Raises QueryError for a text that is no filter.
+
+    >>> import mqpcap
+    >>> rows = mqpcap.read("pcaps/blipmq/qos1.pcap", filter='op == "PUBLISH"', columns=["op", "body_len"])
+    >>> rows.to_pylist()[0]
+    {'op': 'PUBLISH', 'body_len': 5}
+    """
+    batches = list(open(path, **options).batches(table, filter, columns))
+    schema = table_schema(_known(table))
+    return pa.Table.from_batches(batches, schema if columns is None else pa.schema([schema.field(x) for x in columns]))
+
+
+def open(
+    path: Paths,
+    *,
+    decode_as: Mapping[int, str] | None = None,
+    show_secrets: bool = False,
+    bodies: int | None = None,
+    max_memory_bytes: int | None = None,
+) -> "Recording":
+    """A capture, or several: files, directories, globs. Nothing is read before it is asked for.
+
+    decode_as: protocols by port, ``{9092: "flymq"}``. show_secrets: passwords and keys as they are, not ``***``.
+    bodies: so many bytes of each body are kept, None for all. Raises CaptureError for what is no capture.
+    """
+    rules = tuple(DecodeAs(port, _protocol(name)) for port, name in (decode_as or {}).items())
+    options = Options(rules, Policy(show_secrets, bodies))
+    if max_memory_bytes is not None:
+        options = replace(options, max_memory_bytes=max_memory_bytes)
+    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+    found = captures([os.fspath(one) for one in paths])
+    for name, reason in found.unreadable:
+        raise CaptureError(f"{name}: {reason}")
+    return Recording(found.captures, options)
+
+
+def _protocol(name: str) -> str:
+    if name not in protocols():
+        raise ValueError(f"{name!r} is no protocol; there are {', '.join(protocols())}")
+    return name
+
+
+def _known(table: str) -> str:
+    if table not in table_names():
+        raise ValueError(f"{table!r} is no table; there are {', '.join(table_names())}")
+    return table
+
+
+@dataclass(slots=True)
+class _Index:
+    """What leads from rows to packets, of one capture: its places, and its messages in order of their keys."""
+
+    places: PacketPlaces
+    messages: pa.Table
+    _order: Any = None
+    _ids: Any = None
+
+    def message(self, connection_id: int, direction: str, offset: int) -> dict[str, Any]:
+        """The row of a message. Raises LookupError for one there is none of."""
+        if self._order is None:
+            ids, offsets = (self.messages[name].to_numpy() for name in ("connection_id", "stream_offset"))
+            self._order = np.lexsort((offsets, ids))
+            self._ids = ids[self._order]
+        low, high = np.searchsorted(self._ids, (connection_id, connection_id + 1))
+        rows = self._order[low:high]
+        offsets = self.messages["stream_offset"].take(pa.array(rows)).to_numpy()
+        for at in rows[np.searchsorted(offsets, offset) : np.searchsorted(offsets, offset, "right")].tolist():
+            (row,) = self.messages.slice(at, 1).to_pylist()
+            if row["direction"] == direction:
+                return dict(row)
+        raise LookupError(f"no message of connection {connection_id} begins at {direction} offset {offset}")
+
+
+class Recording:
+    """Captures that were opened: their tables, and the way from any row back to the message and its packets.
+
+    The first table or packet asked for reads the captures once and holds all tables; ``batches`` reads them again and
+    holds none. ``mqpcap.open`` makes one.
+
+    >>> import mqpcap
+    >>> capture = mqpcap.open("pcaps/blipmq/qos1.pcap")
+    >>> capture.packet(capture.exchanges.slice(0, 1)).summary()
+    '127.0.0.1:39290 > 127.0.0.1:5555 BlipMQ HELLO id=1'
+    """
+
+    def __init__(self, found: Sequence[Capture], options: Options) -> None:
+        self._captures = list(found)
+        self._options = options
+        self._indexes: dict[str, _Index] = {}
+        self._tables: dict[str, pa.Table] | None = None
+        self._info: list[dict[str, Any]] | None = None
+        self._first_ns = 0
+        """When the first packet of the capture was captured that is being read."""
+
+    def __repr__(self) -> str:
+        return f"<mqpcap.Recording of {', '.join(self.files)}>"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files, as they were given."""
+        return tuple(name for capture in self._captures for name in capture.files)
+
+    # -- tables --------------------------------------------------------------------------------------------
+
+    @property
+    def messages(self) -> pa.Table:
+        """One row per message of any protocol."""
+        return self.table("messages")
+
+    @property
+    def exchanges(self) -> pa.Table:
+        """One row per request, and per reply without one."""
+        return self.table("exchanges")
+
+    @property
+    def deliveries(self) -> pa.Table:
+        """One row per delivery whose publish was found."""
+        return self.table("deliveries")
+
+    @property
+    def connections(self) -> pa.Table:
+        """One row per TCP connection."""
+        return self.table("connections")
+
+    @property
+    def problems(self) -> pa.Table:
+        """One row per stretch of stream that became no message."""
+        return self.table("problems")
+
+    @property
+    def captures(self) -> pa.Table:
+        """One row per file."""
+        return self.table("captures")
+
+    def protocol(self, name: str) -> pa.Table:
+        """The messages of a protocol with all its fields. Raises ValueError for a protocol there is none of."""
+        return self.table(_protocol(name))
+
+    def table(self, name: str) -> pa.Table:
+        """A table by its name. Raises ValueError for one there is none of."""
+        _known(name)
+        self._load()
+        assert self._tables is not None
+        return self._tables[name]
+
+    def batches(
+        self, table: str = "messages", filter: "pc.Expression | str | None" = None, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a table as they are read, for captures that are larger than memory; see ``mqpcap.read``."""
+        schema = table_schema(_known(table))
+        missing = [name for name in columns or () if name not in schema.names]
+        if missing:
+            raise ValueError(f"{table} has no column {missing[0]!r}; there are {', '.join(schema.names)}")
+        made = self._filtered(table, filter) if isinstance(filter, str) else self._as_they_come(table, filter)
+        for rows in made:
+            chosen = rows.cast(schema) if columns is None else rows.select(list(columns))
+            yield from chosen.combine_chunks().to_batches()
+
+    def _as_they_come(self, table: str, filter: "pc.Expression | None") -> Iterator[pa.Table]:
+        schema = table_schema(table)
+        for output in self._outputs(tables=[table]):
+            rows = _rows(output, table, schema)
+            if rows is not None:
+                yield rows if filter is None else rows.filter(filter)
+
+    def _filtered(self, table: str, text: str) -> Iterator[pa.Table]:
+        """The rows of messages that a filter selects, and of their exchanges."""
+        wanted, schema = query(text), table_schema(table)
+        if table in ("deliveries", "connections", "problems", "captures"):
+            raise ValueError(f"a text selects messages and their exchanges; filter {table} by a pyarrow expression")
+        if table != "exchanges" and not wanted.needs.exchanges:
+            for output in self._outputs(tables=[table]):
+                if output.fields is not None and output.protocol is not None and table in ("messages", output.protocol):
+                    rows = _rows(output, table, schema)
+                    assert rows is not None
+                    mask = wanted.selects(Rows(output.protocol, output.rows, output.fields), self._first_ns)
+                    yield rows.filter(pa.array(mask))
+            return
+        self._load()
+        assert self._tables is not None
+        for capture, index in self._indexes.items():
+            yield from _selected(self._tables, table, capture, wanted, index.places.first_ts_ns)
+
+    def _load(self) -> None:
+        """Read everything, once."""
+        if self._tables is not None:
+            return
+        parts: dict[str, list[pa.Table]] = {name: [] for name in table_names()}
+        info: list[dict[str, Any]] = []
+        for output in self._outputs(info):
+            for name in {output.table, output.protocol or output.table}:
+                rows = _rows(output, name, table_schema(name))
+                parts[name] += [] if rows is None else [rows]
+        self._info = info
+        self._tables = {name: pa.concat_tables([table_schema(name).empty_table(), *parts[name]]) for name in parts}
+
+    def _outputs(
+        self, info: list[dict[str, Any]] | None = None, tables: Sequence[str] | None = None
+    ) -> Iterator[Output]:
+        """What reading the captures gives; the index of a capture is there when it has been read to its end.
+
+        info: gets an entry for each capture. tables: those that are wanted, None for all.
+        """
+        from mqpcap.scapy.session import COLUMNS
+
+        options = self._options
+        if tables is not None:
+            options = replace(options, optional_tables=OPTIONAL_TABLES & set(tables))
+        for capture in self._captures:
+            report = None if info is None else _report()
+            outputs: deque[Output] = deque()
+            size = sum(os.path.getsize(name) for name in capture.files if os.path.isfile(name))
+            with ThreadPoolExecutor(1, "mqpcap-finish") as pool:
+                background = Background(pool if size > SMALL_BYTES and (os.cpu_count() or 1) > 1 else None)
+                pipeline = IndexingPipeline(capture, options, outputs.append, COLUMNS, background)
+                for _ in pipeline.steps():
+                    self._first_ns = pipeline.places.first_ts_ns
+                    while outputs:
+                        if report is not None:
+                            report.take(outputs[0])
+                        yield outputs.popleft()
+            self._indexes[file_text(capture.files[0])] = _Index(pipeline.places, pipeline.index)
+            if info is not None and report is not None:
+                paired = {name for each in pipeline.correlations.values() for name in each.counts}
+                report.end(capture, {name: n for name, n in pipeline.counts.items() if name not in paired})
+                info.append(dict(report.as_json()))
+
+    @property
+    def info(self) -> list[dict[str, Any]]:
+        """What each capture is and how far it can be trusted: an entry per capture as ``mqpcap info --json`` has it."""
+        if self._info is None:
+            info: list[dict[str, Any]] = []
+            for _ in self._outputs(info):
+                pass
+            self._info = info
+        return self._info
+
+    # -- packets -------------------------------------------------------------------------------------------
+
+    def packet(self, row: Row, part: Part | None = None) -> "Packet":
+        """The Scapy packet that a row of any table is of.
+
+        Of ``messages`` and a protocol's table it is the message, as ``MqSession`` gives it: whole, with ``.mq``. Of
+        ``exchanges`` it is the request, of ``deliveries`` the publish; ``part`` asks for the ``reply`` or the
+        ``delivery``. Of other tables it is the first packet. Raises LookupError for a row that is not of this capture.
+        """
+        said = _as_mapping(row)
+        index, keys = self._index(said), _keys(said)
+        if not keys:
+            return self.packets(said)[0]
+        at = _PARTS.get(part, 0) if part is not None else next(i for i, key in enumerate(keys) if key is not None)
+        key = keys[min(at, len(keys) - 1)]
+        if key is None:
+            raise LookupError(f"the row has no {part}")
+        return self._message(index, key)
+
+    def packets(self, row: Row) -> "list[Packet]":
+        """The Scapy packets that a row of any table is of, in order of capture.
+
+        Of a message those that carried it, of an exchange or a delivery those of both messages, of a connection all.
+        Of a problem those that have bytes of the stretch; of a gap those on both sides of it.
+        """
+        said = _as_mapping(row)
+        index, keys = self._index(said), _keys(said)
+        places: set[int] = set()
+        for key in keys:
+            places.update([] if key is None else _gathered(index, index.message(*key))[1].tolist())
+        if not keys:
+            places.update(_places(index.places, said))
+        return [carrier.packet() for carrier in _carriers(index.places, np.array(sorted(places), np.int64))]
+
+    def _index(self, row: Mapping[str, Any]) -> _Index:
+        """The index of the capture that a row is of."""
+        if len(self._indexes) < len(self._captures):
+            for _ in self._outputs(tables=()):
+                pass
+        if "capture" in row and row["capture"] in self._indexes:
+            return self._indexes[row["capture"]]
+        if "capture" not in row and len(self._indexes) == 1:
+            return next(iter(self._indexes.values()))
+        raise LookupError(f"the row is of {row.get('capture', 'some capture')}, not of {', '.join(self._indexes)}")
+
+    def _message(self, index: _Index, key: tuple[int, Direction, int]) -> "Message":
+        from mqpcap.scapy.session import Seen, message
+
+        row = index.message(*key)
+        raw, places = _gathered(index, row)
+        layout, reading = row.pop(LAYOUT), row.pop(READING)
+        return message(
+            protocols()[row["protocol"]].layout(layout),
+            raw,
+            reading,
+            Seen(**row, carriers=_carriers(index.places, places)),
+        )
+
+
+def _report() -> Any:
+    # What the command says is what Python says; only there is it counted.
+    from mqpcap.cli.info import Report
+
+    return Report()
+
+
+_PARTS = {"request": 0, "publish": 0, "reply": 1, "delivery": 1}
+
+
+def _rows(output: Output, table: str, schema: pa.Schema) -> pa.Table | None:
+    """The rows of a table, its text as text; None if the output has none."""
+    rows = output.rows if output.table == table else output.fields if output.protocol == table else None
+    return None if rows is None else rows.cast(schema)
+
+
+def _selected(
+    tables: Mapping[str, pa.Table], table: str, capture: str, wanted: Query, first_ns: int
+) -> Iterator[pa.Table]:
+    """The rows of one capture that a filter selects, of a table of messages or of exchanges."""
+    here = {name: rows.filter(pc.field("capture") == capture) for name, rows in tables.items()}
+    messages = here["messages"]
+    numbered = here["exchanges"].append_column("row", pa.array(np.arange(here["exchanges"].num_rows)))
+    of = exchanges_of(messages, numbered)
+    mask = np.zeros(messages.num_rows, np.bool_)
+    for protocol in pc.unique(messages["protocol"]).to_pylist():
+        # The rows of a protocol's table come in the order of its messages.
+        at = np.flatnonzero(pc.equal(messages["protocol"], protocol).to_numpy())
+        rows = Rows(protocol, messages.take(at), here[protocol], of.drop_columns("row").take(at))
+        mask[at] = wanted.selects(rows, first_ns)
+        if table == protocol:
+            yield here[protocol].filter(pa.array(mask[at]))
+    if table == "messages":
+        yield messages.filter(pa.array(mask))
+    elif table == "exchanges":
+        yield here["exchanges"].take(of["row"].filter(pa.array(mask)).drop_null().unique().sort())
+
+
+def _as_mapping(row: Row) -> Mapping[str, Any]:
+    if isinstance(row, pa.Table | pa.RecordBatch):
+        if row.num_rows != 1:
+            raise ValueError(f"one row is wanted, these are {row.num_rows}")
+        return dict(row.to_pylist()[0])
+    if isinstance(row, Mapping):
+        return row
+    made = getattr(row, "to_dict", None) or getattr(row, "_asdict", None)
+    if made is None:
+        raise TypeError(f"{type(row).__name__} is no row: a mapping, a table of one row or a Series is one")
+    return dict(made())
+
+
+def _number(value: Any) -> int | None:
+    """A whole number, None for null; pandas has NaN for it."""
+    return None if value is None or value != value else int(value)
+
+
+def _keys(row: Mapping[str, Any]) -> list[tuple[int, Direction, int] | None]:
+    """The keys of the messages that a row is of: one, or request and reply, or publish and delivery; else none."""
+    if "request_direction" in row:
+        asked: Direction = row["request_direction"]
+        answered: Direction = "c2s" if asked == "s2c" else "s2c"
+        return [
+            _key(row["connection_id"], asked, row["request_offset"]),
+            _key(row["connection_id"], answered, row["reply_offset"]),
+        ]
+    if "publish_offset" in row:
+        one = _key(row["publish_connection_id"], "c2s", row["publish_offset"])
+        return [one, _key(row["deliver_connection_id"], "s2c", row["deliver_offset"])]
+    if "kind" in row or "community_id" in row or "fingerprint" in row:
+        return []
+    missing = [name for name in KEY if name not in row]
+    if missing:
+        raise LookupError(f"a row without {missing[0]} leads nowhere; keep {', '.join(KEY)}")
+    return [_key(row["connection_id"], row["direction"], row["stream_offset"])]
+
+
+def _key(connection_id: Any, direction: Direction, offset: Any) -> tuple[int, Direction, int] | None:
+    at = _number(offset)
+    return None if at is None else (int(connection_id), direction, at)
+
+
+def _gathered(index: _Index, row: Mapping[str, Any]) -> tuple[bytes, Any]:
+    """The bytes of a message and the places of its packets; of one with a hole those in front of it."""
+    places = index.places
+    side = places.side(row["connection_id"], row["direction"])
+    first = places.at_time(row["first_packet"], row["ts_ns"])
+    last = max(first, places.at_time(row["last_packet"], row["end_ts_ns"]))
+    search: Literal["none", "wider"] = "none" if row["flaw"] == "truncated" else "wider"
+    return places.gather(side, row["stream_offset"], row["frame_len"], first, last, search)
+
+
+def _places(places: PacketPlaces, row: Mapping[str, Any]) -> list[int]:
+    """The places of the packets of a connection, a problem or a file."""
+    if "fingerprint" in row:
+        return [places.first_of(row["path"])]
+    if "community_id" in row:
+        side = places.side(int(row["connection_id"]), "c2s")
+        return list(places.of_connection(side, int(row["first_ts_ns"]), int(row["last_ts_ns"])).tolist())
+    side = places.side(int(row["connection_id"]), row["direction"])
+    offset, length = int(row["stream_offset"]), int(row["length"])
+    if row["kind"] == "gap":
+        offset, length = offset - 1, length + 2
+    first = places.at_time(int(row["first_packet"]), int(row["ts"].timestamp() * 1_000_000) * 1000)
+    _, used = places.gather(side, offset, length, first, first, "wider" if row["kind"] == "undecoded" else "all")
+    return list(used.tolist())
+
+
+def _carriers(places: PacketPlaces, rows: NDArray[np.int64]) -> "tuple[Carrier, ...]":
+    """The packets at some places, for Scapy."""
+    import mqpcap.scapy  # noqa: F401 - binds the ports
+    from mqpcap.scapy.session import Carrier
+
+    return tuple(Carrier(one.raw, one.link_type, one.ts_ns, one.wire_len) for one in places.packets(rows))

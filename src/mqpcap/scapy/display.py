@@ -1,0 +1,226 @@
+"""Messages as people read them: one line, and a table in a notebook.
+
+The line is that of ``mqpcap show`` without time and packet: ``BlipMQ PUBLISH q1 id=4 5 B``. Of a message that a session
+gave it says what the tables say, and who sent it to whom; of one that somebody built, what its fields say.
+"""
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import Any
+
+from scapy.config import conf
+from scapy.packet import NoPayload, Packet
+from scapy.plist import PacketList, QueryAnswer, SndRcvList
+
+from mqpcap.schema.fields import Prefix
+from mqpcap.schema.message import Message
+from mqpcap.schema.protocol import ANY
+
+NAME_LENGTH = 60
+"""So many characters of a name are shown in a line."""
+ROWS_SHOWN = 100
+"""So many packets of a list are shown in a notebook, and fields of a message."""
+VALUE_LENGTH = 200
+"""So many characters of a value in a notebook."""
+
+_LABELS = (
+    ("destination", ""), ("partition_id", "partition="), ("group_name", "group="), ("client_name", "client="),
+    ("message_id", "message="), ("correlation_id", "id="),
+)  # fmt: skip
+
+
+def mysummary(message: Message) -> str:
+    """What a message is, in a line; empty for a class that is part of others."""
+    if message.of_protocol is None:
+        return ""
+    title, operation = message.of_protocol.title, _operation(message)
+    said = [title, *([] if operation is None else [operation])]
+    for name, label in _LABELS:
+        value = _said(message, name)
+        if value not in (None, "", b""):
+            said.append(label + _word(value))
+    size = _said(message, "body_len")
+    said += [] if size is None else [f"{size} B"]
+    if message.mq is not None and message.mq.status == "ok":
+        said.append("ok")
+    code, text = _said(message, "error_code"), _said(message, "error_text")
+    if code is not None or text is not None or (message.mq is not None and message.mq.status == "error"):
+        said += ["error", *(_word(x) for x in (code, text) if x is not None)]
+    return " ".join(said)
+
+
+def do_summary(message: Message) -> tuple[int, str, list[Any]]:
+    """What Scapy makes a summary of: the line of the message and what is behind it, whoever carries it before."""
+    line = mysummary(message)
+    if not line:
+        found, text, needed = Packet._do_summary(message)
+        return found, text, needed
+    body = message.payload
+    _, behind, needed = (body.payload if isinstance(body, Message) and body.of_protocol is None else body)._do_summary()
+    seen = message.mq
+    if seen is not None:
+        line = f"{_end(seen.src_ip, seen.src_port)} > {_end(seen.dst_ip, seen.dst_port)} {line}"
+    # 0: the layers below say who they are, too.
+    return 0, f"{line} / {behind}" if behind else line, needed
+
+
+def _end(ip: str, port: int) -> str:
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+
+
+def _operation(message: Message) -> str | None:
+    """The name of the operation: the tables' of a message of a session, else by its number or its class."""
+    if message.mq is not None:
+        return message.mq.op if message.mq.op is not None else f"operation {message.mq.op_code}"
+    for direction in ("c2s", "s2c"):
+        name = message.operation(direction) if message._may_be(direction) else None
+        if name is not None:
+            return name
+    protocol = message.of_protocol
+    assert protocol is not None
+    for layout in protocol.layouts:
+        if layout.op is not None and layout in message.layouts:
+            number = message.getfieldval(layout.op)
+            return str(message.get_field(layout.op).named(message).get(number, f"operation {number}"))
+    return next(
+        (layout.names[ANY] for layout in protocol.layouts if ANY in layout.names and layout.header is None), None
+    )
+
+
+def _said(message: Message, name: str) -> Any:
+    """A column of ``messages``: the tables' of a message of a session, else from the fields."""
+    if message.mq is not None:
+        return getattr(message.mq, name)
+    protocol = message.of_protocol
+    assert protocol is not None
+    if name == "body_len":
+        values = (message.column(x) for x in _names(protocol.envelope.body))
+        return next((len(x) for x in values if isinstance(x, bytes | str)), None)
+    values = (message.column(x) for x in (*_names(getattr(protocol.envelope, name)), name))
+    found = next((x for x in values if x is not None), None)
+    return found.hex() if name == "message_id" and isinstance(found, bytes) else found
+
+
+def _names(names: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else names
+
+
+def _word(value: Any) -> str:
+    """A value on one line, quoted where it would not stand as one word."""
+    text = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+    text = text if len(text) <= NAME_LENGTH else f"{text[:NAME_LENGTH]}..."
+    return text if text.isprintable() and " " not in text and '"' not in text else repr(text)
+
+
+# -- notebooks ---------------------------------------------------------------------------------------------
+
+
+def message_html(message: Message) -> str:
+    """The fields of a message as a table, a part for each layer."""
+    rows = []
+    layer: Packet = message
+    while not isinstance(layer, NoPayload):
+        rows.append(f'<tr><th colspan="2" style="text-align:left">{escape(str(layer.name))}</th></tr>')
+        rows += list(_fields(layer, ""))
+        layer = layer.payload
+    more = len(rows) - ROWS_SHOWN
+    rows = [*rows[:ROWS_SHOWN], *([f'<tr><td colspan="2">and {more} more</td></tr>'] if more > 0 else [])]
+    return f"<table><caption>{escape(message.summary())}</caption>{''.join(rows)}</table>"
+
+
+def _fields(layer: Packet, indent: str) -> Iterator[str]:
+    for field in layer.fields_desc:
+        value = layer.getfieldval(field.name)
+        if value is None and not isinstance(field, Prefix):
+            continue
+        parts = value if isinstance(value, list) else [value]
+        if parts and all(isinstance(part, Packet) for part in parts):
+            for i, part in enumerate(parts):
+                name = f"{field.name}[{i}]" if isinstance(value, list) else field.name
+                yield _row(indent + name, "")
+                yield from _fields(part, indent + "\u2003")
+        else:
+            yield _row(indent + field.name, str(field.i2repr(layer, value)))
+
+
+def _row(name: str, value: str) -> str:
+    shown = value if len(value) <= VALUE_LENGTH else f"{value[:VALUE_LENGTH]}..."
+    return f'<tr><td>{escape(name)}</td><td style="text-align:left">{escape(shown)}</td></tr>'
+
+
+def list_html(packets: "PacketList | SndRcvList") -> str | None:
+    """A list as a table, None (then Scapy's own line is shown) where no message of ours is in it."""
+    found: Sequence[Any] = packets.res
+    if not any(isinstance(one, Message) for entry in found[:ROWS_SHOWN] for one in _of(entry)):
+        return None
+    rows = []
+    for number, entry in enumerate(found[:ROWS_SHOWN]):
+        cells = "".join(f'<td style="text-align:left">{escape(one.summary())}</td>' for one in _of(entry))
+        rows.append(f"<tr><td>{number}</td><td>{float(_of(entry)[0].time):.6f}</td>{cells}</tr>")
+    more = len(found) - ROWS_SHOWN
+    rows += [f'<tr><td colspan="4">and {more} more</td></tr>'] if more > 0 else []
+    return f"<table><caption>{escape(packets.listname)}: {len(found)}</caption>{''.join(rows)}</table>"
+
+
+def _of(entry: Any) -> tuple[Packet, ...]:
+    return (entry.query, entry.answer) if isinstance(entry, QueryAnswer) else (entry,)
+
+
+# -- who sent it -------------------------------------------------------------------------------------------
+
+
+def ends(message: Message) -> Packet:
+    """The ends of a message of a session as Scapy has them: Ethernet, IP and TCP headers without anything else."""
+    from scapy.layers.inet import IP, TCP
+    from scapy.layers.inet6 import IPv6
+    from scapy.layers.l2 import Ether
+
+    seen = message.mq
+    ip = (IPv6 if ":" in seen.src_ip else IP)(src=seen.src_ip, dst=seen.dst_ip)
+    made: Packet = Ether() / ip / TCP(sport=seen.src_port, dport=seen.dst_port)
+    return made
+
+
+def haslayer(message: Message, cls: Any, _subclass: bool | None = None) -> Any:
+    """Whether there is such a layer; a message of a session has the ends it came from, too."""
+    return Packet.haslayer(message, cls, _subclass) or (_has_ends(message) and ends(message).haslayer(cls, _subclass))
+
+
+def getlayer(message: Message, cls: Any, nb: int = 1, _track: Any = None, _subclass: Any = None, **flt: Any) -> Any:
+    """The layer; of a message of a session the ends it came from, too."""
+    found = Packet.getlayer(message, cls, nb, _track, _subclass, **flt)
+    if found is None and _has_ends(message) and not isinstance(cls, int):
+        return ends(message).getlayer(cls, nb, _track, _subclass, **flt)
+    return found
+
+
+def sprintf(message: Message, fmt: str, relax: int = 1) -> str:
+    """Scapy's ``sprintf``, with the ends of a message of a session."""
+    if not _has_ends(message):
+        return str(Packet.sprintf(message, fmt, relax))
+    under = ends(message)
+    under.time = message.time
+    under.lastlayer().payload = message
+    message.__dict__["_alone"] = True
+    try:
+        return str(under.sprintf(fmt, relax))
+    finally:
+        del message.__dict__["_alone"]
+
+
+def _has_ends(message: Message) -> bool:
+    return message.mq is not None and message.underlayer is None and "_alone" not in message.__dict__
+
+
+def install() -> None:
+    """Give messages, and Scapy's lists of them, these faces."""
+    for name, function in (
+        ("mysummary", mysummary), ("_do_summary", do_summary), ("_repr_html_", message_html), ("haslayer", haslayer),
+        ("getlayer", getlayer), ("sprintf", sprintf),
+    ):  # fmt: skip
+        setattr(Message, name, function)
+    for cls in (PacketList, SndRcvList):
+        cls._repr_html_ = list_html
+    conf.layers.ldict["scapy.contrib.mqpcap"] = sorted(
+        (x for x in conf.layers if issubclass(x, Message) and x is not Message), key=lambda x: str(x.__name__)
+    )

@@ -1,0 +1,332 @@
+"""``mqpcap.read`` and ``mqpcap.open``: the tables in Python, and the way back to the packets."""
+
+import doctest
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from running import environment
+from scapy.layers.inet import IP, TCP
+from scapy.packet import Packet, Raw
+from scapy.sendrecv import sniff
+from scapy.utils import rdpcap
+
+import mqpcap
+from mqpcap import recording as recording_module
+from mqpcap.capture import captures
+from mqpcap.pipeline import dissect
+from mqpcap.scapy.session import MqSession
+from mqpcap.spark.schemas import table_names, table_schema
+
+ROOT = Path(__file__).resolve().parent.parent
+CAPTURES = sorted((ROOT / "pcaps").glob("*/*.pcap"))
+QOS1 = str(ROOT / "pcaps/blipmq/qos1.pcap")
+PIPELINING = str(ROOT / "pcaps/flymq/pipelining.pcap")
+KEY = ("connection_id", "direction", "stream_offset")
+
+
+def texts(table: pa.Table) -> list[str]:
+    return sorted(repr(row) for row in table.to_pylist())
+
+
+def test_the_package_shows_what_it_promises_and_loads_nothing() -> None:
+    code = (
+        "import sys, mqpcap; print(*dir(mqpcap));"
+        "print(*[m for m in ('scapy', 'pyarrow', 'numpy', 'click') if m in sys.modules])"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+
+    assert said == ["CaptureError MqpcapError QueryError Recording open read", ""]
+    with pytest.raises(AttributeError, match="no attribute 'write'"):
+        mqpcap.write  # noqa: B018
+
+
+def test_the_examples_of_the_docstrings_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+    assert doctest.testmod(recording_module) == (0, 6)
+
+
+# -- tables --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", CAPTURES[::5], ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_tables_are_those_of_a_dissection(path: Path) -> None:
+    made = dissect(captures([str(path)]).captures[0])
+    recording = mqpcap.open(path)
+
+    for name in ("messages", "exchanges", "deliveries", "connections", "problems", "captures"):
+        rows = recording.table(name)
+        assert texts(rows) == texts(made.table(name))
+        assert rows.schema == table_schema(name)
+    for name in {chunk.protocol for chunk in made.chunks}:
+        of_protocol = pa.concat_tables([chunk.fields for chunk in made.chunks if chunk.protocol == name])
+        assert texts(recording.protocol(name)) == texts(of_protocol)
+
+
+def test_properties_are_the_tables() -> None:
+    recording = mqpcap.open(QOS1)
+
+    for name in ("messages", "exchanges", "deliveries", "connections", "problems", "captures"):
+        assert getattr(recording, name) is recording.table(name)
+    assert recording.protocol("fq").num_rows == 0
+    assert recording.protocol("fq").schema == table_schema("fq")
+
+
+@pytest.mark.parametrize("table", table_names())
+def test_batches_are_the_table(table: str) -> None:
+    recording = mqpcap.open([PIPELINING, QOS1])
+
+    batches = list(recording.batches(table))
+
+    assert all(isinstance(batch, pa.RecordBatch) for batch in batches)
+    assert texts(pa.Table.from_batches(batches, table_schema(table))) == texts(recording.table(table))
+
+
+def test_batches_come_while_the_capture_is_read() -> None:
+    """Windows are made small; the first batch is there when most of the file is not read yet."""
+    recording = mqpcap.open(PIPELINING)
+
+    batches = recording.batches()
+    first = next(batches)
+
+    assert 0 < first.num_rows <= sum(batch.num_rows for batch in batches) + first.num_rows
+    assert recording._tables is None  # nothing is held
+
+
+def test_columns_and_filters_choose() -> None:
+    whole = mqpcap.open(QOS1).messages
+    published = [row for row in whole.to_pylist() if row["op"] == "PUBLISH"]
+    columns = ["body_len", "op"]
+
+    by_text = mqpcap.read(QOS1, filter='op == "PUBLISH"', columns=columns)
+    by_expression = mqpcap.read(QOS1, filter=pc.field("op") == "PUBLISH", columns=columns)
+
+    assert by_text.to_pylist() == by_expression.to_pylist()
+    assert by_text.to_pylist() == [{name: row[name] for name in columns} for row in published]
+
+
+def test_a_text_filter_selects_rows_of_protocols_and_exchanges() -> None:
+    recording = mqpcap.open(QOS1)
+    polls = [x for x in recording.exchanges.to_pylist() if x["op"] == "POLL"]
+    slow = [x for x in recording.exchanges.to_pylist() if (x["latency_ns"] or 0) > 50_000]
+
+    assert texts(mqpcap.read(QOS1, "exchanges", filter='op == "POLL"')) == sorted(map(repr, polls))
+    assert mqpcap.read(QOS1, "blipmq", filter='op == "POLL"').num_rows == len(polls)
+    assert texts(mqpcap.read(QOS1, "exchanges", filter="latency > 50us")) == sorted(map(repr, slow))
+    # Of each both messages are selected.
+    assert mqpcap.read(QOS1, filter="latency > 50us").num_rows == 2 * len(slow)
+
+
+def test_what_is_not_there_is_named() -> None:
+    with pytest.raises(ValueError, match="'message' is no table; there are messages, "):
+        mqpcap.read(QOS1, "message")
+    with pytest.raises(ValueError, match="'kafka' is no protocol; there are blipmq, "):
+        mqpcap.open(QOS1).protocol("kafka")
+    with pytest.raises(ValueError, match="messages has no column 'size'"):
+        mqpcap.read(QOS1, columns=["size"])
+    with pytest.raises(ValueError, match="a text selects messages"):
+        mqpcap.read(QOS1, "connections", filter='op == "POLL"')
+    with pytest.raises(mqpcap.QueryError):
+        mqpcap.read(QOS1, filter="op ===")
+    with pytest.raises(mqpcap.CaptureError, match=r"nothing\.pcap: no such file"):
+        mqpcap.open("nothing.pcap")
+
+
+def test_options_say_what_is_shown_and_how_ports_are_read(tmp_path: Path) -> None:
+    handshake = ROOT / "pcaps/blipmq/handshake.pcap"
+    hidden = mqpcap.read(handshake, "blipmq", columns=["api_key"])["api_key"].drop_null().unique().to_pylist()
+    shown = mqpcap.read(handshake, "blipmq", columns=["api_key"], show_secrets=True)["api_key"].drop_null()
+
+    assert hidden == ["***"]
+    assert "***" not in shown.to_pylist()
+    bodies = mqpcap.read(QOS1, "blipmq", filter='op == "PUBLISH"', columns=["body"], bodies=2)["body"].to_pylist()
+    assert max(map(len, bodies)) == 2
+    with pytest.raises(ValueError, match="'kafka' is no protocol"):
+        mqpcap.open(QOS1, decode_as={1234: "kafka"})
+
+
+def test_info_is_what_the_command_says() -> None:
+    recording = mqpcap.open([QOS1, PIPELINING])
+    said = subprocess.run(
+        [sys.executable, "-m", "mqpcap", "info", "-q", "--json", QOS1, PIPELINING],
+        env=environment(), capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+
+    assert json.loads(json.dumps(recording.info)) == json.loads(said)["captures"]
+
+
+def test_other_libraries_take_the_tables() -> None:
+    duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
+    messages = mqpcap.read(QOS1)
+
+    assert messages.to_pandas().groupby("op").size()["PUBLISH"] == 46
+    assert duckdb.sql("SELECT count(*) FROM messages WHERE op = 'PUBLISH'").fetchall() == [(46,)]
+    assert polars.from_arrow(messages).filter(polars.col("op") == "PUBLISH").height == 46
+
+
+# -- packets -------------------------------------------------------------------------------------------
+
+
+def same(one: Packet, other: Packet) -> bool:
+    return one.original == other.original and one.command() == other.command() and one.mq == other.mq
+
+
+@pytest.mark.parametrize("path", CAPTURES[::2], ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_row_leads_to_its_message_and_packets(path: Path) -> None:
+    """The message is that of MqSession; the packets, read by Scapy, carry its bytes."""
+    recording = mqpcap.open(path)
+    of_session = {packet.mq.key: packet for packet in sniff(offline=str(path), session=MqSession, quiet=True)}
+    rows = recording.messages.to_pylist()
+
+    assert len(rows) == len(of_session)
+    for row in rows[:: max(1, len(rows) // 25)]:
+        found = recording.packet(row)
+        assert same(found, of_session[tuple(row[name] for name in KEY)])
+        for packet in recording.packets(row):
+            payload = bytes(packet[TCP].payload)
+            assert (packet[TCP].sport, packet[TCP].dport) == (row["src_port"], row["dst_port"])
+            assert payload[:4] in found.original or found.original[:4] in payload
+    for name in ("exchanges", "deliveries", "connections", "problems", "captures"):
+        for row in recording.table(name).to_pylist()[:8]:
+            assert recording.packets(row)
+            assert recording.packet(row) is not None
+
+
+def test_packets_are_those_of_the_numbers() -> None:
+    """A row's packets are what Wireshark counts from ``first_packet`` to ``last_packet``, of its connection."""
+    path = ROOT / "pcaps/msgq/split_cpp.pcap"
+    recording, all_packets = mqpcap.open(path), rdpcap(str(path))
+    row = max(recording.messages.to_pylist(), key=lambda row: row["frame_len"])
+    numbered = [
+        packet
+        for packet in all_packets[row["first_packet"] - 1 : row["last_packet"]]
+        if TCP in packet and (packet[TCP].sport, packet[TCP].dport) == (row["src_port"], row["dst_port"])
+        and len(packet[TCP].payload)
+    ]  # fmt: skip
+
+    found = recording.packets(row)
+
+    assert len(found) > 1
+    assert [bytes(packet) for packet in found] == [bytes(packet) for packet in numbered]
+    assert [packet.time for packet in found] == [packet.time for packet in numbered]
+
+
+def test_rows_of_pairs_lead_to_both_messages() -> None:
+    recording = mqpcap.open(QOS1)
+    (exchange,) = [x for x in recording.exchanges.to_pylist() if x["request_packet"] == 13]
+    delivery = recording.deliveries.slice(0, 1).to_pylist()[0]
+
+    assert recording.packet(exchange).mq.op == "POLL"
+    assert recording.packet(exchange, "reply").mq.first_packet == exchange["reply_packet"]
+    assert [len(recording.packets(exchange)), recording.packet(delivery).mq.direction] == [2, "c2s"]
+    assert recording.packet(delivery, "delivery").mq.stream_offset == delivery["deliver_offset"]
+    silent = next(x for x in recording.exchanges.to_pylist() if x["reply_offset"] is None)
+    with pytest.raises(LookupError, match="no reply"):
+        recording.packet(silent, "reply")
+
+
+def test_a_row_of_connections_leads_to_all_its_packets() -> None:
+    recording = mqpcap.open(QOS1)
+
+    for row in recording.connections.to_pylist():
+        found = recording.packets(row)
+        assert len(found) == row["packets_c2s"] + row["packets_s2c"]
+        assert {packet[IP].src for packet in found} <= {row["client_ip"], row["server_ip"]}
+
+
+def test_a_gap_leads_to_the_packets_on_both_sides_of_it() -> None:
+    recording = mqpcap.open(ROOT / "pcaps/faults/blipmq_lost.pcap")
+    row = next(x for x in recording.problems.to_pylist() if x["kind"] == "gap")
+
+    before, behind = recording.packets(row)[:2]
+
+    assert (behind[TCP].seq - before[TCP].seq - len(before[TCP].payload)) % 2**32 == row["length"]
+
+
+def rows_of(recording: mqpcap.Recording) -> list[Any]:
+    table = recording.messages
+    frame = table.to_pandas()
+    return [table.slice(3, 1), table.slice(3, 1).to_batches()[0], frame.iloc[3], next(frame.iloc[3:4].itertuples())]
+
+
+def test_rows_of_all_kinds_are_rows() -> None:
+    recording = mqpcap.open(QOS1)
+    wanted = recording.packet(recording.messages.to_pylist()[3])
+
+    assert all(same(recording.packet(row), wanted) for row in rows_of(recording))
+    key = {name: recording.messages[name][3].as_py() for name in KEY}
+    assert same(recording.packet(key), wanted)  # one capture: its name need not be said
+
+
+def test_rows_that_lead_nowhere_are_told() -> None:
+    recording = mqpcap.open([QOS1, PIPELINING])
+    row = recording.messages.to_pylist()[0]
+
+    with pytest.raises(LookupError, match="not of"):
+        recording.packet(row | {"capture": "other.pcap"})
+    with pytest.raises(LookupError, match="begins at c2s offset 3"):
+        recording.packet(row | {"stream_offset": 3, "direction": "c2s"})
+    with pytest.raises(LookupError, match="without stream_offset"):
+        recording.packet({"capture": row["capture"], "connection_id": 1, "direction": "c2s"})
+    with pytest.raises(LookupError, match="of connection 1 begins"):
+        recording.packets(row | {"connection_id": 1})
+    with pytest.raises(ValueError, match="one row is wanted, these are 2"):
+        recording.packet(recording.messages.slice(0, 2))
+    with pytest.raises(TypeError, match="int is no row"):
+        recording.packet(3)  # type: ignore[arg-type]  # what is told
+
+
+def test_compressed_captures_lead_to_packets_too(tmp_path: Path) -> None:
+    packed = tmp_path / "qos1.pcap.gz"
+    packed.write_bytes(gzip.compress(Path(QOS1).read_bytes()))
+    plain, recording = mqpcap.open(QOS1), mqpcap.open(packed)
+
+    for row, other in zip(plain.messages.to_pylist()[::20], recording.messages.to_pylist()[::20], strict=True):
+        assert same(plain.packet(row), recording.packet(other))
+
+
+def test_a_recording_in_several_files_leads_to_packets(tmp_path: Path) -> None:
+    """Cut in the middle of a message, which then has packets of both files."""
+    data = Path(ROOT / "pcaps/msgq/split_cpp.pcap").read_bytes()
+    whole = mqpcap.open(ROOT / "pcaps/msgq/split_cpp.pcap")
+    largest = max(whole.messages.to_pylist(), key=lambda row: row["frame_len"])
+    at = 24
+    for _ in range(largest["first_packet"] + 2):
+        at += 16 + int.from_bytes(data[at + 8 : at + 12], "little")
+    (tmp_path / "x_00001.pcap").write_bytes(data[:at])
+    (tmp_path / "x_00002.pcap").write_bytes(data[:24] + data[at:])
+
+    recording = mqpcap.open(tmp_path)
+
+    rows, cut = whole.messages.to_pylist(), recording.messages.to_pylist()
+    assert len(recording.info) == 1
+    for row, other in zip(rows, cut, strict=True):
+        assert whole.packet(row).original == recording.packet(other).original
+        assert [bytes(x) for x in whole.packets(row)] == [bytes(x) for x in recording.packets(other)]
+
+
+def test_a_file_that_became_shorter_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "x.pcap"
+    path.write_bytes(Path(QOS1).read_bytes())
+    recording = mqpcap.open(path)
+    row = recording.messages.to_pylist()[-1]
+    path.write_bytes(Path(QOS1).read_bytes()[:100])
+
+    with pytest.raises(mqpcap.CaptureError, match="shorter than when it was read"):
+        recording.packet(row)
+
+
+def test_a_packet_without_a_message_stays_raw() -> None:
+    recording = mqpcap.open(ROOT / "pcaps/strangers/http_5555.pcap")
+    row = recording.problems.slice(0, 1)
+
+    assert Raw in recording.packet(row)
