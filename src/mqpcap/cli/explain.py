@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqpcap.cli.connections import NUMBER, connection_name, short_name
 from mqpcap.cli.console import metered, plural, shown
 from mqpcap.cli.options import Choices, common, protocol_name, utc_option
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
 
 if TYPE_CHECKING:
+    from mqpcap.cli.connections import ConnectionName
     from mqpcap.cli.outcomes import Row
     from mqpcap.explain import Attempt, Explanation, Hidden, Item
     from mqpcap.schema.protocol import Direction
@@ -28,7 +30,10 @@ OTHER_READINGS = 8
     "--at", type=click.IntRange(min=1), metavar="PACKET", help="The messages that begin or go on in this packet."
 )
 @click.option(
-    "--connection", type=int, metavar="ID", help="The connection_id of the message, with --direction and --offset."
+    "--connection",
+    callback=connection_name,
+    metavar="NAME",
+    help="The connection of the message, with --direction and --offset: c7 as lines say, IP:PORT, or a connection_id.",
 )
 @click.option("--direction", type=click.Choice(["c2s", "s2c"]), help="Who sent it: c2s client, s2c server.")
 @click.option(
@@ -43,7 +48,7 @@ OTHER_READINGS = 8
 def explain(
     capture: str | None,
     at: int | None,
-    connection: int | None,
+    connection: "ConnectionName | None",
     direction: "Direction | None",
     offset: int | None,
     hex_text: str | None,
@@ -108,7 +113,11 @@ def _explain_bytes(
 
 
 def _explain_captured(
-    name: str, at: int | None, key: tuple[int | None, "Direction | None", int], as_json: bool, outcome: Outcome
+    name: str,
+    at: int | None,
+    key: "tuple[ConnectionName | None, Direction | None, int]",
+    as_json: bool,
+    outcome: Outcome,
 ) -> None:
     from mqpcap.cli.search import PacketSearch, PlaceSearch
 
@@ -187,7 +196,7 @@ def _as_json(told: "Explanation", row: "Row | None", veil: "Hidden | None", choi
     best = told.best
     out: dict[str, Json] = {}
     if row is not None:
-        out = json_object({name: value for name, value in row.message.items() if name != BYTES})
+        out = json_object({name: value for name, value in row.message.items() if name not in (BYTES, NUMBER)})
     out["protocol"] = told.protocol
     if best is not None:
         out |= {
@@ -235,7 +244,8 @@ def _as_text(told: "Explanation", row: "Row | None", veil: "Hidden | None", outc
     if row is not None:
         connection_id, direction, offset = (row.message[x] for x in ("connection_id", "direction", "stream_offset"))
         yield line(row.message, None, Style(outcome.utc, dated=True))
-        yield f"connection {connection_id} {direction} offset {offset}, {row.message['frame_len']} bytes"
+        name = short_name(int(str(row.message[NUMBER])))
+        yield f"connection {name} {connection_id} {direction} offset {offset}, {row.message['frame_len']} bytes"
     if best is None:
         yield f"{len(told.data)} bytes fit no header of {told.protocol}"
     else:

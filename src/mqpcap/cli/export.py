@@ -6,25 +6,42 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.console import Meter, metered, plural, say, size
-from mqpcap.cli.options import Choices, allow_missing, common
+from mqpcap.cli.live import EndOfInput, captures_of, check_sources, interface_options, listening
+from mqpcap.cli.options import Choices, allow_missing, common, period_s
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mqpcap.capture import Capture
     from mqpcap.cli.parallel import Told
     from mqpcap.tables.parquet import Export, Summary
 
 
 @click.command(epilog="Example: mqpcap export pcaps --out tables")
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.argument("inputs", nargs=-1, metavar="INPUT...")
+@interface_options
+@click.option("--rotate", callback=period_s, metavar="TIME",
+              help="With -i: a folder in DIR for each such time, as 1h; each is there when it is whole.")  # fmt: skip
 @click.option("--out", required=True, metavar="DIR", help="Where the tables go; an earlier export there is replaced.")
 @allow_missing
 @common
-def export(inputs: tuple[str, ...], out: str, allow_missing: bool, choices: Choices) -> None:
+def export(
+    inputs: tuple[str, ...],
+    interface: str | None,
+    bpf: str | None,
+    rotate: int | None,
+    out: str,
+    allow_missing: bool,
+    choices: Choices,
+) -> None:
     """Write the tables of captures as Parquet.
 
     INPUT is a file, a directory (searched for captures), a glob, or - for standard input. DIR appears when all is
     written; until then what was there stays. DIR is new, empty, or holds nothing but an earlier export.
+
+    With -i what comes on an interface is written until Ctrl-C. With --rotate each period is a folder in DIR, named by
+    its begin; a connection that goes on in the next one is a connection of its own there.
     """
     from pathlib import Path
 
@@ -34,7 +51,14 @@ def export(inputs: tuple[str, ...], out: str, allow_missing: bool, choices: Choi
     from mqpcap.errors import OutputError
     from mqpcap.tables.parquet import Export
 
+    check_sources(inputs, interface, bpf)
+    if rotate is not None and interface is None:
+        raise click.UsageError("--rotate goes with -i")
     outcome = Outcome(choices)
+    if interface is not None:
+        told_of_speed(outcome)
+        _listened(interface, bpf, Path(out), rotate, outcome)
+        finish(outcome)
     captures = found(inputs, outcome).captures
     files = [Path(name) for capture in captures for name in capture.files if name != "-"]
     if not captures:
@@ -60,6 +84,36 @@ def export(inputs: tuple[str, ...], out: str, allow_missing: bool, choices: Choi
     if not choices.quiet:
         tell(summary, outcome, told.problem_bytes, out)
     finish(outcome)
+
+
+def _listened(interface: str, bpf: str | None, out: "Path", rotate_s: int | None, outcome: Outcome) -> None:
+    """Write what comes on an interface, a folder for each period, until Ctrl-C."""
+    from mqpcap.cli.parallel import written
+    from mqpcap.errors import OutputError
+    from mqpcap.tables.parquet import Export
+
+    if rotate_s is not None:
+        if out.is_symlink():
+            raise OutputError(f"{out} is a symbolic link; give the folder itself")
+        out.mkdir(parents=True, exist_ok=True)
+    with EndOfInput() as end, listening(interface, bpf) as listener, metered(0, outcome.choices.quiet) as meter:
+        for capture in captures_of(listener, end, rotate_s):
+            name = capture.files[0]
+            folder = out if rotate_s is None else out / name.rpartition("@")[2]
+            with Export(folder, threads=outcome.choices.core_count) as tables:
+                told = written([capture], outcome.choices, tables, meter)
+                summary = tables.commit()
+            outcome.flaws, outcome.capture_count, outcome.file_count = told.flaws, 1, 1
+            outcome.notes += told.notes
+            outcome.unreadable += told.unreadable
+            dropped = sum(facts.drop_count or 0 for facts in capture.facts)
+            if dropped:
+                outcome.notes.append(f"{name}: {plural(dropped, 'packet')} came too fast and were dropped")
+            if not outcome.choices.quiet:
+                with meter.aside():
+                    tell(summary, outcome, told.problem_bytes, str(folder))
+        if listener.failure is not None:
+            outcome.unreadable.append((interface, listener.failure))
 
 
 def _is_no_capture(reason: str) -> bool:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from mqpcap.cli.connections import ConnectionName, mask
 from mqpcap.tables.messages import Chunk
 
 
@@ -19,7 +20,7 @@ class Filter:
 
     protocols: tuple[str, ...] = ()
     operations: tuple[str, ...] = ()
-    connections: tuple[int, ...] = ()
+    connections: tuple[ConnectionName, ...] = ()
     flawed: bool = False
     unanswered: bool = False
     slower_than_ns: int | None = None
@@ -39,8 +40,8 @@ class Filter:
             fields = fields.select(["op", *body])  # without a column a table does not know how many rows it has
         keep = list(self._masks(chunk))
         if keep:
-            mask = reduce(pc.and_, keep)
-            messages, fields = messages.filter(mask), fields.filter(mask)
+            wanted = reduce(pc.and_, keep)
+            messages, fields = messages.filter(wanted), fields.filter(wanted)
         return Chunk(chunk.protocol, messages, fields)
 
     def _masks(self, chunk: Chunk) -> "list[pa.ChunkedArray]":
@@ -51,7 +52,7 @@ class Filter:
             operation = pc.utf8_lower(messages["op"].cast(pa.string()))
             keep.append(pc.is_in(operation, pa.array(self.operations, pa.string())))
         if self.connections:
-            keep.append(pc.is_in(messages["connection_id"], pa.array(self.connections, pa.int64())))
+            keep.append(mask(self.connections, messages))
         if self.flawed:
             keep.append(pc.is_valid(messages["flaw"]))
         return keep

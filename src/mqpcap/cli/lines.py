@@ -11,6 +11,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from mqpcap.cli.connections import NUMBER, short_name
 from mqpcap.cli.console import shown
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ def line(message: Mapping[str, object], body: object, style: Style, exchange: "E
     parts = [
         paint("dim", clock(int(str(message["ts_ns"])), style.utc, style.dated)),
         f"{packet:<6}",
+        *([f"{short_name(int(str(message[NUMBER]))):<3}"] if NUMBER in message else []),
         ends,
         f"{message['protocol']}/{message['dialect']}",
         paint("cyan", operation),

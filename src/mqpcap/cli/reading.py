@@ -40,13 +40,17 @@ class Outcome:
     """Whether times are shown in UTC, else in local time."""
     unreadable: list[tuple[str, str]] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
+    messages: Counter[str] = field(default_factory=Counter)
+    """By protocol."""
     flaws: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
     capture_count: int = 0
     file_count: int = 0
 
     def take(self, messages: "pa.Table") -> None:
-        """Count the flaws of messages."""
+        """Count messages of a protocol, and their flaws."""
+        if messages.num_rows:
+            self.messages[messages["protocol"][0].as_py()] += messages.num_rows
         for pair in messages["flaw"].value_counts().to_pylist():
             if pair["values"] is not None:
                 self.flaws[pair["values"]] += pair["counts"]

@@ -7,10 +7,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.capture import Capture
+from mqpcap.cli.connections import ConnectionName
 from mqpcap.cli.console import Meter
+from mqpcap.cli.numbered import NumberedBytesPipeline
 from mqpcap.cli.outcomes import Row
 from mqpcap.cli.reading import Outcome, steps
-from mqpcap.message_bytes import BytesPipeline, Place
+from mqpcap.message_bytes import Place
 from mqpcap.pipeline import Output
 from mqpcap.schema.protocol import Direction
 
@@ -28,7 +30,8 @@ class _Search:
 
     def run(self, capture: Capture, outcome: Outcome, meter: Meter) -> None:
         """Read until everything is found."""
-        pipeline = BytesPipeline(capture, outcome.choices.dissection(only=frozenset()), self._take, self.packet)
+        options = outcome.choices.dissection(only=frozenset())
+        pipeline = NumberedBytesPipeline(capture, options, self._take, self.packet)
         self.places = pipeline.places
         with closing(steps(pipeline, outcome, meter)) as windows:
             for _ in windows:
@@ -69,7 +72,9 @@ class _Search:
 class PlaceSearch(_Search):
     """The message that holds a byte of a stream."""
 
-    def __init__(self, number: int, connection: int | None, direction: Direction | None, offset: int) -> None:
+    def __init__(
+        self, number: int, connection: ConnectionName | None, direction: Direction | None, offset: int
+    ) -> None:
         super().__init__(number)
         self._connection, self._direction, self._offset = connection, direction, offset
 
@@ -78,7 +83,8 @@ class PlaceSearch(_Search):
         m = output.rows
         begin: NDArray[np.int64] = m["stream_offset"].to_numpy()
         here: NDArray[np.bool_] = (begin <= self._offset) & (begin + m["frame_len"].to_numpy() > self._offset)
-        here &= m["connection_id"].to_numpy() == self._connection
+        assert self._connection is not None
+        here &= self._connection.mask(m).to_numpy()
         return here & _is(output, "direction", self._direction)
 
     @property

@@ -2,19 +2,22 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
 
-from mqpcap.cli.console import coloured, metered, plural
+from mqpcap.cli.connections import NUMBER, connection_names
+from mqpcap.cli.console import coloured, metered, plural, say
+from mqpcap.cli.live import EndOfInput, check_sources, comes_live, interface_options, opened, summary
 from mqpcap.cli.messages import bytes_behind_a_hole, hidden
 from mqpcap.cli.options import Choices, common, duration_ns, protocol_names, utc_option
-from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
+from mqpcap.cli.reading import Outcome, finish, size_bytes, told_of_speed
 
 if TYPE_CHECKING:
+    from mqpcap.cli.connections import ConnectionName
     from mqpcap.cli.outcomes import Row
 
 ROWS_AT_ONCE = 512
@@ -23,7 +26,9 @@ NOT_IN_LINES = ["capture", "connection_id", "stream_offset", "ts", "end_ts_ns", 
 
 
 @click.command(epilog="Example: mqpcap show -u --slower-than 40ms --op POLL pcaps/blipmq/qos1.pcap")
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.argument("inputs", nargs=-1, metavar="INPUT...")
+@interface_options
+@click.option("--follow", is_flag=True, help="Go on with a file that is still being written; Ctrl-C ends it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per message: its columns, and fields.")
 @click.option("-v", "--verbose", is_flag=True, help="Below each line the message's fields.")
 @click.option("-x", "--hex", "as_hex", is_flag=True, help="Below each line the message's bytes.")
@@ -32,8 +37,8 @@ NOT_IN_LINES = ["capture", "connection_id", "stream_offset", "ts", "end_ts_ns", 
 @click.option("--protocol", "only_protocol", callback=protocol_names, multiple=True, metavar="NAME",
               help="Only this protocol (repeatable).")  # fmt: skip
 @click.option("--op", "only_op", multiple=True, metavar="OP", help="Only this operation, as PUBLISH (repeatable).")
-@click.option("--connection", "only_connection", type=int, multiple=True, metavar="ID",
-              help="Only this connection_id (repeatable).")  # fmt: skip
+@click.option("--connection", "only_connection", callback=connection_names, multiple=True, metavar="NAME",
+              help="Only this connection: c7 as lines say, IP:PORT, or a connection_id (repeatable).")  # fmt: skip
 @click.option("--flawed", "only_flawed", is_flag=True, help="Only messages with a flaw.")
 @click.option("--unanswered", "only_unanswered", is_flag=True,
               help="Only requests whose answer was due and never came, not where it may lie in a gap.")  # fmt: skip
@@ -42,6 +47,9 @@ NOT_IN_LINES = ["capture", "connection_id", "stream_offset", "ts", "end_ts_ns", 
 @common
 def show(
     inputs: tuple[str, ...],
+    interface: str | None,
+    bpf: str | None,
+    follow: bool,
     as_json: bool,
     verbose: bool,
     as_hex: bool,
@@ -49,7 +57,7 @@ def show(
     count: int | None,
     only_protocol: tuple[str, ...],
     only_op: tuple[str, ...],
-    only_connection: tuple[int, ...],
+    only_connection: "tuple[ConnectionName, ...]",
     only_flawed: bool,
     only_unanswered: bool,
     slower_than_ns: int | None,
@@ -61,6 +69,8 @@ def show(
     of the body, and what is wrong with it in words. A request ends with its answer: the reply's packet, status and
     latency, or silent (success is silence here), UNANSWERED, lost (the answer was not captured) or unknown; nothing
     where no answer is expected. A reply ends with its request's packet.
+
+    What comes as it happens (-i, --follow, a pipe) is shown as it comes; Ctrl-C is its end.
     """
     from mqpcap.cli.filters import Filter
     from mqpcap.cli.time_merge import TimeMerge
@@ -69,20 +79,26 @@ def show(
         raise click.UsageError("--json holds all fields already; it goes with neither -v nor -x")
     if only_unanswered and slower_than_ns is not None:
         raise click.UsageError("--unanswered and --slower-than exclude each other: no answer, no latency")
+    check_sources(inputs, interface, bpf, follow)
     outcome = Outcome(choices)
     whole = as_json or verbose or as_hex
     wanted = Filter(
         only_protocol, tuple(op.lower() for op in only_op), only_connection, only_flawed, only_unanswered,
         slower_than_ns, None if whole else _Bodies(),
-        [] if as_json else NOT_IN_LINES if as_hex else [*NOT_IN_LINES, "frame_len"],
+        [NUMBER] if as_json else NOT_IN_LINES if as_hex else [*NOT_IN_LINES, "frame_len"],
     )  # fmt: skip
-    captures = found(inputs, outcome).captures
     told_of_speed(outcome)
-    lines = _json_lines if as_json else _Lines(outcome, utc, verbose, as_hex)
+    is_live = comes_live(inputs, interface, follow)
+    end = EndOfInput()
     # Rows and a bar on one terminal would run into each other.
-    with metered(size_bytes(captures), choices.quiet or sys.stdout.isatty()) as meter, suppress(_Enough):
-        writer = _Writer(lines, count)
-        TimeMerge(captures, wanted, outcome, writer, as_hex).run(meter)
+    quiet = choices.quiet or sys.stdout.isatty() or is_live
+    with end if is_live else nullcontext(), opened(inputs, interface, bpf, follow, end, outcome) as captures:
+        lines = _json_lines if as_json else _Lines(outcome, utc, verbose, as_hex)
+        with metered(size_bytes(captures), quiet) as meter, suppress(_Enough):
+            TimeMerge(captures, wanted, outcome, _Writer(lines, count), as_hex, end.is_over).run(meter)
+    if is_live and not choices.quiet:
+        sys.stdout.flush()
+        say(summary(outcome, captures))
     finish(outcome)
 
 

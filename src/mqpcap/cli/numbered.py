@@ -1,0 +1,44 @@
+"""Pipelines whose ``messages`` have the column NUMBER: the number in the short name of each row's connection."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mqpcap.background import Background
+from mqpcap.capture import Capture
+from mqpcap.cli.connections import NUMBER
+from mqpcap.decode.columns import Records
+from mqpcap.decode.framing import Frames
+from mqpcap.message_bytes import BytesPipeline
+from mqpcap.pipeline import CapturePipeline, Emit, Options
+from mqpcap.tables.messages import Chunk
+
+
+class NumberedPipeline(CapturePipeline):
+    """One capture made into tables; ``messages`` have the column NUMBER."""
+
+    def __init__(self, capture: Capture, options: Options, emit: Emit, *others: Background | int | None) -> None:
+        super().__init__(capture, options, emit, *others)  # type: ignore[arg-type]  # of the class behind this one
+        self._numbers: deque[NDArray[np.int64]] = deque()
+
+    def take(self, found: Iterator[tuple[Frames, Records]], files: Sequence[str], is_last: bool = False) -> None:
+        """Have messages made into rows, the numbers of their connections kept until then."""
+        super().take(self._numbered(found), files, is_last)
+
+    def _numbered(self, found: Iterator[tuple[Frames, Records]]) -> Iterator[tuple[Frames, Records]]:
+        for frames, records in found:
+            self._numbers.append(frames.flow + 1)
+            yield frames, records
+
+    def give_messages(self, chunk: Chunk) -> None:
+        """Rows of ``messages`` are final."""
+        numbered = chunk.messages.append_column(NUMBER, pa.array(self._numbers.popleft()))
+        super().give_messages(replace(chunk, messages=numbered))
+
+
+class NumberedBytesPipeline(NumberedPipeline, BytesPipeline):
+    """The same with the bytes of messages."""
