@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import dictionary, unified, whole
 from mqpcap.message_bytes import BYTES
 from mqpcap.tables.messages import Chunk
+from mqpcap.tables.schemas import KEYS
 
 if TYPE_CHECKING:
     from mqpcap.cli.filters import Filter
@@ -249,9 +250,11 @@ class HeldRows:
     def _rows(self, part: _Part, start: int, stop: int, at_once: int) -> Iterator[Row]:
         protocol, shown = part.chunk.protocol, part.chunk.messages.drop_columns(self._wanted.left_out)
         words = {code: word for word, code in self._words.items()}
+        own = [name for name in part.chunk.fields.column_names if name not in KEYS]
+        its = part.chunk.fields.select(own or ["op"])  # without a column it would have no rows
         for a in range(start, stop, at_once):
             n = min(at_once, stop - a)
-            messages, fields = _dicts(shown.slice(a, n)), _dicts(part.chunk.fields.slice(a, n))
+            messages, fields = _dicts(shown.slice(a, n)), _dicts(its.slice(a, n))
             known = zip(*(part.known[name][a : a + n].tolist() for name in _Part._COLUMNS), strict=True)
             for message, values, one in zip(messages, fields, known, strict=True):
                 exchange = None if one[1] == _NONE else self._exchange(message, one, words)

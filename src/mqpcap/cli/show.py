@@ -85,7 +85,7 @@ def show(
     wanted = Filter(
         only_protocol, tuple(op.lower() for op in only_op), only_connection, only_flawed, only_unanswered,
         slower_than_ns, None if whole else _Bodies(),
-        [NUMBER] if as_json else NOT_IN_LINES if as_hex else [*NOT_IN_LINES, "frame_len"],
+        [NUMBER, "ts"] if as_json else NOT_IN_LINES if as_hex else [*NOT_IN_LINES, "frame_len"],
     )  # fmt: skip
     told_of_speed(outcome)
     is_live = comes_live(inputs, interface, follow)
@@ -128,26 +128,22 @@ class _Writer:
 
 def _json_lines(row: "Row") -> Iterator[str]:
     """The message as one JSON object: its columns, the fields that they do not say, and its exchange."""
-    from mqpcap.tables.json_lines import json_object, json_text
-    from mqpcap.tables.schemas import KEYS
+    from mqpcap.tables.json_lines import json_object, json_text, json_time
 
     message, exchange = row.message, row.exchange
     out = json_object(message)
-    fields = {
-        name: value for name, value in row.fields.items()
-        if name not in KEYS and (value is None or message.get(name) is None or _text(value) != str(message[name]))
-    }  # fmt: skip
-    out["fields"] = json_object(fields)
+    out["ts"] = json_time(message["ts_ns"])  # type: ignore[arg-type]  # of MESSAGES
+    fields = json_object(row.fields)
+    for name in fields.keys() & out.keys():
+        if str(fields[name]) == str(out[name]):
+            del fields[name]
+    out["fields"] = fields
     if exchange is not None:
         other = "reply_packet" if exchange.is_request else "request_packet"
         file = {other.replace("packet", "file"): exchange.file}
         about: dict[str, object] = {"state": exchange.state, "latency_ns": exchange.latency_ns, other: exchange.packet}
         out["exchange"] = json_object(about | file)
     yield json_text(out)
-
-
-def _text(value: object) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 class _Lines:
