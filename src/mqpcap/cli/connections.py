@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NUMBER = "connection_number"
-"""The column of ``messages`` with the number in the short name of the connection."""
+"""The column of ``messages`` and ``connections`` with the number in the short name of the connection."""
+STRANGER = "stranger"
+"""The column of ``connections`` with what one speaks that is not ours, as far as that is known."""
 _SHORT = r"c(\d{1,18})"
 _ID = r"\d{1,19}"
 _END = r"\[?([0-9A-Fa-f:.]+?)\]?:(\d{1,5})"

@@ -7,11 +7,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.capture import Capture
-from mqpcap.cli.connections import ConnectionName
+from mqpcap.cli.connections import STRANGER, ConnectionName
 from mqpcap.cli.console import Meter
 from mqpcap.cli.numbered import NumberedBytesPipeline
 from mqpcap.cli.outcomes import Row
 from mqpcap.cli.reading import Outcome, steps
+from mqpcap.decode.strangers import TLS
 from mqpcap.message_bytes import Place
 from mqpcap.pipeline import Output
 from mqpcap.schema.protocol import Direction
@@ -45,6 +46,11 @@ class _Search:
         # Where a packet is is known when its window is over.
         if output.fields is not None:
             self._waiting.append(output)
+        elif output.table == "connections":
+            self.look_at_connections(output)
+
+    def look_at_connections(self, output: Output) -> None:
+        """Take in what is known of connections that are over."""
 
     def look(self, output: Output) -> None:
         """Take the rows that are looked for."""
@@ -105,6 +111,8 @@ class PacketSearch(_Search):
         super().__init__(number)
         self.packet = packet
         self._file_count = file_count
+        self._stranger: str | None = None
+        """What the packet's connection speaks, if it is not ours."""
         self._behind: set[Place] = set()
         """Packets behind which messages were found: all theirs are complete."""
 
@@ -131,6 +139,17 @@ class PacketSearch(_Search):
                 self._behind.add(place)
         return mask
 
+    def look_at_connections(self, output: Output) -> None:
+        """Note whether the packet's connection is a stranger's."""
+        for place in self.places:
+            ends = {(place.src_ip, place.src_port), (place.dst_ip, place.dst_port)}
+            for row in output.rows.filter(pc.is_null(output.rows["protocol"])).to_pylist():
+                both = {(row["client_ip"], row["client_port"]), (row["server_ip"], row["server_port"])}
+                if both == ends and row["first_ts_ns"] <= place.ts_ns <= row["last_ts_ns"]:
+                    name = row[STRANGER]
+                    words = {None: "is not ours", TLS: "is TLS: encrypted, so nothing of it can be read"}
+                    self._stranger = words.get(name, f"is {name}, not ours")
+
     @property
     def is_over(self) -> bool:
         """Whether no other row can be looked for."""
@@ -145,6 +164,8 @@ class PacketSearch(_Search):
             return f"packet {self.packet} is no TCP packet"
         if not self.places[0].payload_len:
             return f"packet {self.packet} has no TCP payload"
+        if self._stranger is not None:
+            return f"packet {self.packet} is of a connection that {self._stranger}"
         return f"no message has bytes of packet {self.packet}; export has it in problems, or it is a retransmission"
 
 

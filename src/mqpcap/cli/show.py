@@ -96,6 +96,7 @@ def show(
         lines = _json_lines if as_json else _Lines(outcome, utc, verbose, as_hex)
         with metered(size_bytes(captures), quiet) as meter, suppress(_Enough):
             TimeMerge(captures, wanted, outcome, _Writer(lines, count), as_hex, end.is_over).run(meter)
+            outcome.is_whole = not only_connection and not only_protocol
     if is_live and not choices.quiet:
         sys.stdout.flush()
         say(summary(outcome, captures))

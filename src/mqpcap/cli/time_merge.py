@@ -85,8 +85,7 @@ class Source:
         if self._pipeline is None:
 
             def take(output: "Output") -> None:
-                if output.table == "messages":
-                    outcome.take(output.rows)
+                outcome.look(output)
                 self.held.take(output)
 
             self._pipeline = (_ClockWithBytes if with_bytes else _Clock)(self.capture, options, take)

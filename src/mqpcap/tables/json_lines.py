@@ -49,7 +49,9 @@ def _put_bytes(out: dict[str, Json], name: str, value: bytes) -> None:
 def json_text(value: Json) -> str:
     """The value as JSON on one line, with every character escaped that a terminal would obey."""
     text = _encode(value)
-    return text if text.isascii() and "\x7f" not in text else _OBEYED.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return _OBEYED.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 def json_time(ts_ns: int) -> str:
