@@ -1,14 +1,16 @@
 """``mqpcap explain``: one message, field by field."""
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 from mqpcap.cli.connections import NUMBER, connection_name, short_name
-from mqpcap.cli.console import metered, plural, shown
-from mqpcap.cli.options import Choices, common, protocol_name, utc_option
+from mqpcap.cli.console import coloured, metered, plural, shown
+from mqpcap.cli.options import Choices, color_option, common, protocol_name, utc_option
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
 
 if TYPE_CHECKING:
@@ -17,6 +19,17 @@ if TYPE_CHECKING:
     from mqpcap.explain import Attempt, Explanation, Hidden, Item
     from mqpcap.schema.protocol import Direction
     from mqpcap.tables.json_lines import Json
+
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How an explanation is told: as JSON or text, with the other readings or without, and ``--color``."""
+
+    as_json: bool
+    readings: bool
+    color: str
+
 
 SECRET = "***"
 HEX_BYTES = 12
@@ -43,7 +56,9 @@ OTHER_READINGS = 8
 @click.option("--protocol", metavar="NAME", help="The protocol of the bytes of --hex.")
 @click.option("--dialect", metavar="NAME", help="Only this dialect of it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per message.")
+@click.option("--readings", is_flag=True, help="Also the other readings, and why they do not fit.")
 @utc_option
+@color_option
 @common
 def explain(
     capture: str | None,
@@ -55,21 +70,25 @@ def explain(
     protocol: str | None,
     dialect: str | None,
     as_json: bool,
+    readings: bool,
     utc: bool,
+    color: str,
     choices: Choices,
 ) -> None:
     """Read one message field by field: where each field is, its bytes, its value and what that means.
 
     The message is one of a capture, named by --at PACKET or by --connection, --direction and --offset, or the bytes
-    of --hex. Readings that do not fit are listed with the reason.
+    of --hex. Of a message in a capture its reply or request is named. --readings lists the readings that do not fit,
+    with the reason; without it they are listed where none fits.
     """
     outcome = Outcome(choices, utc=utc)
+    look = Look(as_json, readings, color)
     if hex_text is not None:
         if capture is not None or at is not None or connection is not None or offset is not None:
             raise click.UsageError(
                 "--hex stands for the capture; give it with --protocol, --direction and --dialect only"
             )
-        _explain_bytes(_from_hex(hex_text), protocol, direction, dialect, as_json, outcome)
+        _explain_bytes(_from_hex(hex_text), protocol, direction, dialect, look, outcome)
         return
     if protocol is not None or dialect is not None:
         raise click.UsageError("--protocol and --dialect go with --hex; in a capture the connection tells")
@@ -78,7 +97,7 @@ def explain(
     by_offset = connection is not None and direction is not None and offset is not None
     if (at is None) == (not by_offset) or (at is not None and (connection, direction, offset) != (None, None, None)):
         raise click.UsageError("name the message by --at PACKET, or by --connection, --direction and --offset together")
-    _explain_captured(capture, at, (connection, direction, offset or 0), as_json, outcome)
+    _explain_captured(capture, at, (connection, direction, offset or 0), look, outcome)
 
 
 def _from_hex(text: str) -> bytes:
@@ -93,7 +112,7 @@ def _from_hex(text: str) -> bytes:
 
 
 def _explain_bytes(
-    data: bytes, name: str | None, direction: "Direction | None", dialect: str | None, as_json: bool, outcome: Outcome
+    data: bytes, name: str | None, direction: "Direction | None", dialect: str | None, look: Look, outcome: Outcome
 ) -> None:
     from mqpcap.explain import explanation, hidden, holds_secrets
     from mqpcap.protocols import protocols
@@ -106,7 +125,7 @@ def _explain_bytes(
         raise click.BadParameter(said, param_hint="'--dialect'")
     told = explanation(protocol, data, direction, dialect)
     shows_all = outcome.choices.show_secrets or not holds_secrets(protocol)
-    _tell(told, None, None if shows_all else hidden(protocol, data, told.best), as_json, outcome)
+    _tell(told, None, None if shows_all else hidden(protocol, data, told.best), look, outcome)
     if told.best is None or not told.best.fits:
         outcome.flaws["malformed"] += 1
     finish(outcome)
@@ -116,7 +135,7 @@ def _explain_captured(
     name: str,
     at: int | None,
     key: "tuple[ConnectionName | None, Direction | None, int]",
-    as_json: bool,
+    look: Look,
     outcome: Outcome,
 ) -> None:
     from mqpcap.cli.search import PacketSearch, PlaceSearch
@@ -133,29 +152,29 @@ def _explain_captured(
         misses.append(search.miss)
     for row in sorted(rows, key=lambda row: row.order):
         outcome.flaws.update([str(row.message["flaw"])] if row.message["flaw"] is not None else [])
-        _tell_row(row, as_json, outcome)
+        _tell_row(row, look, outcome)
     if captures and not rows:
         outcome.unreadable.append((name, misses[0]))
     finish(outcome)
 
 
-def _tell_row(row: "Row", as_json: bool, outcome: Outcome) -> None:
+def _tell_row(row: "Row", look: Look, outcome: Outcome) -> None:
     from mqpcap.cli.messages import bytes_behind_a_hole, explained, hidden
 
-    _tell(explained(row), row, hidden(row, outcome.choices), as_json, outcome)
+    _tell(explained(row), row, hidden(row, outcome.choices), look, outcome)
     behind = bytes_behind_a_hole(row)
-    if behind and not as_json:
+    if behind and not look.as_json:
         click.echo(f"a hole: {plural(behind, 'more byte')} of the message were captured behind missing ones")
 
 
-def _tell(told: "Explanation", row: "Row | None", veil: "Hidden | None", as_json: bool, outcome: Outcome) -> None:
+def _tell(told: "Explanation", row: "Row | None", veil: "Hidden | None", look: Look, outcome: Outcome) -> None:
     from mqpcap.tables.json_lines import json_text
 
-    if as_json:
+    if look.as_json:
         click.echo(json_text(_as_json(told, row, veil, outcome.choices)))
     else:
-        for line in _as_text(told, row, veil, outcome):
-            click.echo(line)
+        for line in _as_text(told, row, veil, look, outcome):
+            click.echo(line, color=True)  # what is coloured is decided already
 
 
 def _is_hidden(item: "Item", veil: "Hidden | None") -> bool:
@@ -191,12 +210,15 @@ def _value_of(item: "Item", veil: "Hidden | None", choices: Choices) -> object:
 
 def _as_json(told: "Explanation", row: "Row | None", veil: "Hidden | None", choices: Choices) -> "Mapping[str, Json]":
     from mqpcap.message_bytes import BYTES
+    from mqpcap.cli.outcomes import exchange_object
     from mqpcap.tables.json_lines import json_object
 
     best = told.best
     out: dict[str, Json] = {}
     if row is not None:
         out = json_object({name: value for name, value in row.message.items() if name not in (BYTES, NUMBER)})
+        if row.exchange is not None:
+            out["exchange"] = exchange_object(row.exchange)
     out["protocol"] = told.protocol
     if best is not None:
         out |= {
@@ -236,21 +258,22 @@ def _as_json(told: "Explanation", row: "Row | None", veil: "Hidden | None", choi
     return out
 
 
-def _as_text(told: "Explanation", row: "Row | None", veil: "Hidden | None", outcome: Outcome) -> Iterator[str]:
+def _as_text(told: "Explanation", row: "Row | None", veil: "Hidden | None", look: Look, outcome: Outcome) -> Iterator[str]:
     from mqpcap.cli.dumps import dump
-    from mqpcap.cli.lines import Style, line, value_text
+    from mqpcap.cli.lines import Paint, Style, line, value_text
 
     best, choices = told.best, outcome.choices
+    paint = Paint(coloured(sys.stdout, look.color))
     if row is not None:
         connection_id, direction, offset = (row.message[x] for x in ("connection_id", "direction", "stream_offset"))
-        yield line(row.message, None, Style(outcome.utc, dated=True))
+        yield line(row.message, None, Style(outcome.utc, dated=True, paint=paint), row.exchange)
         name = short_name(int(str(row.message[NUMBER])))
         yield f"connection {name} {connection_id} {direction} offset {offset}, {row.message['frame_len']} bytes"
     if best is None:
         yield f"{len(told.data)} bytes fit no header of {told.protocol}"
     else:
-        yield _title(best)
-        yield "offset  length  bytes                     field"
+        yield paint("bold", _title(best))
+        yield paint("dim", "offset  length  bytes                     field")
         for item in best.items:
             said = _value_of(item, veil, choices)
             value = "" if said is None else " = " + (SECRET if said == SECRET else value_text(said, 120))
@@ -258,16 +281,16 @@ def _as_text(told: "Explanation", row: "Row | None", veil: "Hidden | None", outc
             digits = digits if len(digits) <= 2 * HEX_BYTES else digits[: 2 * HEX_BYTES - 2] + ".."
             place = f"+{item.offset}" if item.inflated else str(item.offset)
             meaning = f"  ({item.meaning})" if item.meaning else ""
-            name = "  " * item.depth + shown(_name_of(item, veil))
-            yield f"{place:>6}  {item.length:>6}  {digits:<24}  {name}{value}{shown(meaning)}"
+            name = "  " * item.depth + paint("cyan", shown(_name_of(item, veil)))
+            yield f"{place:>6}  {item.length:>6}  {paint('dim', f'{digits:<24}')}  {name}{value}{paint('dim', shown(meaning))}"
         if any(item.inflated for item in best.items):
             yield "offsets with + are in the inflated body"
         if best.why is not None:
-            yield f"does not fit: {shown(str(_why(best, veil)))}"
+            yield paint("red", f"does not fit: {shown(str(_why(best, veil)))}")
             yield from dump(told.data, () if veil is None else veil.spans)
         if told.left:
             yield f"{told.left} bytes follow the message"
-    others = told.attempts[1:]
+    others = [x for x in told.attempts[1:] if look.readings or x.fits or best is None or not best.fits]
     for attempt in others[:OTHER_READINGS]:
         yield f"{'also fits' if attempt.fits else 'not'}: {_title(attempt)}" + (
             f": {shown(str(_why(attempt, veil)))}" if attempt.why else ""

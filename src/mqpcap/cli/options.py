@@ -157,6 +157,13 @@ def utc_option(command: Callable[P, R]) -> Callable[P, R]:
     return option(command)
 
 
+def color_option(command: Callable[P, R]) -> Callable[P, R]:
+    """The command with ``--color``, given to it as ``color``."""
+    option = click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,
+                          help="Colours: on a terminal unless NO_COLOR is set, always (for less -R), or never.")  # fmt: skip
+    return option(command)
+
+
 def common(command: Callable[P, R]) -> Callable[..., R]:
     """The command with the common options in front, given to it as ``choices``."""
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import dictionary, unified, whole
 from mqpcap.message_bytes import BYTES
+from mqpcap.tables.json_lines import Json, json_object
 from mqpcap.tables.messages import Chunk
 from mqpcap.tables.schemas import KEYS
 
@@ -53,6 +54,17 @@ class Exchange(NamedTuple):
     file: str | None
     status: str | None
     error_code: int | None
+
+
+def exchange_object(exchange: Exchange) -> dict[str, Json]:
+    """What is known of an exchange as an object: its state, the latency, the other packet and, if it is another, file."""
+    other = "reply" if exchange.is_request else "request"
+    return json_object(
+        {
+            "state": exchange.state, "latency_ns": exchange.latency_ns, f"{other}_packet": exchange.packet,
+            f"{other}_file": exchange.file,
+        }
+    )  # fmt: skip
 
 
 class Row(NamedTuple):

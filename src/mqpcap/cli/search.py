@@ -3,6 +3,7 @@
 from contextlib import closing
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -10,7 +11,7 @@ from mqpcap.capture import Capture
 from mqpcap.cli.connections import STRANGER, ConnectionName
 from mqpcap.cli.console import Meter
 from mqpcap.cli.numbered import NumberedBytesPipeline
-from mqpcap.cli.outcomes import Row
+from mqpcap.cli.outcomes import Exchange, Row
 from mqpcap.cli.reading import Outcome, steps
 from mqpcap.decode.strangers import TLS
 from mqpcap.message_bytes import Place
@@ -28,6 +29,7 @@ class _Search:
         self.places: list[Place] = []
         self._number = number
         self._waiting: list[Output] = []
+        self._exchanges: list[pa.Table] = []
 
     def run(self, capture: Capture, outcome: Outcome, meter: Meter) -> None:
         """Read until everything is found."""
@@ -38,7 +40,9 @@ class _Search:
             for _ in windows:
                 for output in self._waiting:
                     self.look(output)
-                self._waiting = []
+                for exchanges in self._exchanges:
+                    self._link(exchanges)
+                self._waiting, self._exchanges = [], []
                 if self.is_over:
                     return
 
@@ -46,8 +50,23 @@ class _Search:
         # Where a packet is is known when its window is over.
         if output.fields is not None:
             self._waiting.append(output)
+        elif output.table == "exchanges":
+            self._exchanges.append(output.rows)
         elif output.table == "connections":
             self.look_at_connections(output)
+
+    def _link(self, exchanges: pa.Table) -> None:
+        """Tell the rows which exchange they are of."""
+        for i, row in enumerate(self.rows):
+            message = row.message
+            mine = pc.equal(exchanges["connection_id"], message["connection_id"])
+            for one in exchanges.filter(mine).to_pylist():
+                asks = one["request_direction"] == message["direction"]
+                if one["request_offset" if asks else "reply_offset"] == message["stream_offset"]:
+                    packet = one["reply_packet" if asks else "request_packet"]
+                    how = (one[name] for name in ("status", "error_code"))
+                    exchange = Exchange(asks, one["state"], one["latency_ns"], packet, None, *how)
+                    self.rows[i] = row._replace(exchange=exchange)
 
     def look_at_connections(self, output: Output) -> None:
         """Take in what is known of connections that are over."""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.connections import NUMBER, connection_names
-from mqpcap.cli.console import coloured, metered, plural, say
+from mqpcap.cli.console import coloured, metered, plural, say, width_of
 from mqpcap.cli.live import EndOfInput, check_sources, comes_live, interface_options, opened, summary
 from mqpcap.cli.messages import bytes_behind_a_hole, hidden
-from mqpcap.cli.options import Choices, common, duration_ns, protocol_names, utc_option
+from mqpcap.cli.options import Choices, color_option, common, duration_ns, protocol_names, utc_option
 from mqpcap.cli.reading import Outcome, finish, size_bytes, told_of_speed
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ NOT_IN_LINES = ["capture", "connection_id", "stream_offset", "ts", "end_ts_ns", 
 @click.option("-v", "--verbose", is_flag=True, help="Below each line the message's fields.")
 @click.option("-x", "--hex", "as_hex", is_flag=True, help="Below each line the message's bytes.")
 @utc_option
+@color_option
 @click.option("-c", "--count", type=click.IntRange(min=0), metavar="N", help="Only the first N messages.")
 @click.option("--protocol", "only_protocol", callback=protocol_names, multiple=True, metavar="NAME",
               help="Only this protocol (repeatable).")  # fmt: skip
@@ -54,6 +55,7 @@ def show(
     verbose: bool,
     as_hex: bool,
     utc: bool,
+    color: str,
     count: int | None,
     only_protocol: tuple[str, ...],
     only_op: tuple[str, ...],
@@ -93,7 +95,7 @@ def show(
     # Rows and a bar on one terminal would run into each other.
     quiet = choices.quiet or sys.stdout.isatty() or is_live
     with end if is_live else nullcontext(), opened(inputs, interface, bpf, follow, end, outcome) as captures:
-        lines = _json_lines if as_json else _Lines(outcome, utc, verbose, as_hex)
+        lines = _json_lines if as_json else _Lines(outcome, utc, color, verbose, as_hex)
         with metered(size_bytes(captures), quiet) as meter, suppress(_Enough):
             TimeMerge(captures, wanted, outcome, _Writer(lines, count), as_hex, end.is_over).run(meter)
             outcome.is_whole = not only_connection and not only_protocol
@@ -129,6 +131,7 @@ class _Writer:
 
 def _json_lines(row: "Row") -> Iterator[str]:
     """The message as one JSON object: its columns, the fields that they do not say, and its exchange."""
+    from mqpcap.cli.outcomes import exchange_object
     from mqpcap.tables.json_lines import json_object, json_text, json_time
 
     message, exchange = row.message, row.exchange
@@ -140,10 +143,7 @@ def _json_lines(row: "Row") -> Iterator[str]:
             del fields[name]
     out["fields"] = fields
     if exchange is not None:
-        other = "reply_packet" if exchange.is_request else "request_packet"
-        file = {other.replace("packet", "file"): exchange.file}
-        about: dict[str, object] = {"state": exchange.state, "latency_ns": exchange.latency_ns, other: exchange.packet}
-        out["exchange"] = json_object(about | file)
+        out["exchange"] = exchange_object(exchange)
     yield json_text(out)
 
 
@@ -151,12 +151,14 @@ class _Lines:
     """Lines for people of each row. Dates stand where the day is not that of the first line, names of files where there
     is more than one."""
 
-    def __init__(self, outcome: Outcome, utc: bool, verbose: bool, as_hex: bool) -> None:
+    def __init__(self, outcome: Outcome, utc: bool, color: str, verbose: bool, as_hex: bool) -> None:
         from mqpcap.cli import lines
 
         self._choices, self._verbose, self._as_hex = outcome.choices, verbose, as_hex
         self._day, self._line, self._tree = lines.day, lines.line, lines.tree
-        self._plain = lines.Style(utc, False, outcome.file_count > 1, lines.Paint(coloured(sys.stdout)))
+        self._plain = lines.Style(utc, False, outcome.file_count > 1, lines.Paint(coloured(sys.stdout, color)),
+                                  width_of(sys.stdout))  # fmt: skip
+        self._common_words = lines.common_words
         self._dated = replace(self._plain, dated=True)
         self._first_day: str | None = None
         self._bodies = _Bodies()
@@ -166,6 +168,8 @@ class _Lines:
         today = self._day(row.message["ts_ns"], self._plain.utc)  # type: ignore[arg-type]  # of MESSAGES
         if self._first_day is None:
             self._first_day = today
+            if self._plain.width is not None:
+                yield from self._heading(row)
         body = None
         for name in self._bodies[row.protocol]:
             if body is None:
@@ -175,6 +179,13 @@ class _Lines:
             yield from self._fields(row)
         if self._as_hex:
             yield from self._bytes(row)
+
+    def _heading(self, row: "Row") -> Iterator[str]:
+        """What lines on a terminal do not say again."""
+        protocol, server = common = self._common_words(row.message)
+        self._plain = replace(self._plain, common=common)
+        self._dated = replace(self._plain, dated=True)
+        yield self._plain.paint("dim", f"{protocol} at {server}, where a line says no other")
 
     def _fields(self, row: "Row") -> Iterator[str]:
         from mqpcap.tables.schemas import KEYS
