@@ -523,7 +523,8 @@ def test_explain_says_why_a_packet_has_no_message(packet: str, said: str) -> Non
 
 def test_explain_reads_bytes_and_says_why_other_readings_do_not_fit() -> None:
     # FlyMQ CREATE_TOPIC reply in the document's form: success and an empty message.
-    result = run("explain", "--hex", "af 01 03 01 00000003 01 0000", "--protocol", "flymq", "--direction", "s2c")
+    result = run("explain", "--hex", "af 01 03 01 00000003 01 0000", "--protocol", "flymq", "--direction", "s2c",
+                 "--readings")  # fmt: skip
 
     assert result.exit_code == 0
     assert "CREATE_TOPIC reply of the document" in result.stdout

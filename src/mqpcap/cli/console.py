@@ -162,6 +162,7 @@ def _new_bar() -> "Progress":
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    phase = TextColumn("{task.description}")
+    columns = (phase, BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     # Rows are not to go through the bar's console, which writes to stderr.
     return Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)

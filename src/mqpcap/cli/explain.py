@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqpcap.cli.completion import files, protocols
 from mqpcap.cli.connections import NUMBER, connection_name, short_name
 from mqpcap.cli.console import coloured, metered, plural, shown
 from mqpcap.cli.options import Choices, color_option, common, protocol_name, utc_option
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from mqpcap.explain import Attempt, Explanation, Hidden, Item
     from mqpcap.schema.protocol import Direction
     from mqpcap.tables.json_lines import Json
-
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ OTHER_READINGS = 8
 
 
 @click.command(epilog="Example: mqpcap explain pcaps/blipmq/qos1.pcap --at 12")
-@click.argument("capture", required=False, metavar="[CAPTURE]")
+@click.argument("capture", required=False, metavar="[CAPTURE]", shell_complete=files)
 @click.option(
     "--at", type=click.IntRange(min=1), metavar="PACKET", help="The messages that begin or go on in this packet."
 )
@@ -53,7 +53,7 @@ OTHER_READINGS = 8
     "--offset", type=click.IntRange(min=0), metavar="N", help="An offset in the stream that the message holds."
 )
 @click.option("--hex", "hex_text", metavar="HEX", help="The message's bytes, in place of a capture; with --protocol.")
-@click.option("--protocol", metavar="NAME", help="The protocol of the bytes of --hex.")
+@click.option("--protocol", metavar="NAME", shell_complete=protocols, help="The protocol of the bytes of --hex.")
 @click.option("--dialect", metavar="NAME", help="Only this dialect of it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per message.")
 @click.option("--readings", is_flag=True, help="Also the other readings, and why they do not fit.")
@@ -209,8 +209,8 @@ def _value_of(item: "Item", veil: "Hidden | None", choices: Choices) -> object:
 
 
 def _as_json(told: "Explanation", row: "Row | None", veil: "Hidden | None", choices: Choices) -> "Mapping[str, Json]":
-    from mqpcap.message_bytes import BYTES
     from mqpcap.cli.outcomes import exchange_object
+    from mqpcap.message_bytes import BYTES
     from mqpcap.tables.json_lines import json_object
 
     best = told.best
@@ -258,7 +258,9 @@ def _as_json(told: "Explanation", row: "Row | None", veil: "Hidden | None", choi
     return out
 
 
-def _as_text(told: "Explanation", row: "Row | None", veil: "Hidden | None", look: Look, outcome: Outcome) -> Iterator[str]:
+def _as_text(
+    told: "Explanation", row: "Row | None", veil: "Hidden | None", look: Look, outcome: Outcome
+) -> Iterator[str]:
     from mqpcap.cli.dumps import dump
     from mqpcap.cli.lines import Paint, Style, line, value_text
 
@@ -282,7 +284,8 @@ def _as_text(told: "Explanation", row: "Row | None", veil: "Hidden | None", look
             place = f"+{item.offset}" if item.inflated else str(item.offset)
             meaning = f"  ({item.meaning})" if item.meaning else ""
             name = "  " * item.depth + paint("cyan", shown(_name_of(item, veil)))
-            yield f"{place:>6}  {item.length:>6}  {paint('dim', f'{digits:<24}')}  {name}{value}{paint('dim', shown(meaning))}"
+            cell, meant = paint("dim", f"{digits:<24}"), paint("dim", shown(meaning))
+            yield f"{place:>6}  {item.length:>6}  {cell}  {name}{value}{meant}"
         if any(item.inflated for item in best.items):
             yield "offsets with + are in the inflated body"
         if best.why is not None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqpcap.cli.completion import files, folders
 from mqpcap.cli.console import Meter, metered, plural, say, size
 from mqpcap.cli.live import EndOfInput, captures_of, check_sources, interface_options, listening
 from mqpcap.cli.options import Choices, allow_missing, common, period_s
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: mqpcap export pcaps --out tables")
-@click.argument("inputs", nargs=-1, metavar="INPUT...")
+@click.argument("inputs", nargs=-1, metavar="INPUT...", shell_complete=files)
 @interface_options
 @click.option("--rotate", callback=period_s, metavar="TIME",
               help="With -i: a folder in DIR for each such time, as 1h; each is there when it is whole.")  # fmt: skip
-@click.option("--out", required=True, metavar="DIR", help="Where the tables go; an earlier export there is replaced.")
+@click.option("--out", required=True, metavar="DIR", shell_complete=folders,
+              help="Where the tables go; an earlier export there is replaced.")  # fmt: skip
 @allow_missing
 @common
 def export(

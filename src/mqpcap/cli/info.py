@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mqpcap.cli.completion import files
 from mqpcap.cli.connections import NUMBER, STRANGER, short_name
 from mqpcap.cli.console import Meter, metered, plural, shown, size
 from mqpcap.cli.options import Choices, common, utc_option
@@ -203,7 +204,7 @@ class Report:
 
 
 @click.command(epilog="Example: mqpcap info pcaps/faults/blipmq_lost.pcap")
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", shell_complete=files)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object with an entry per capture.")
 @click.option("--max-loss", type=click.FloatRange(0, 100), metavar="PERCENT",
               help="For scripts: exit 1 if more than that was dropped, never captured or not decoded.")  # fmt: skip

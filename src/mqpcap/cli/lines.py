@@ -125,10 +125,10 @@ def fitted(parts: Sequence[Part], width: int) -> list[Part]:
     left = list(parts)
     while _width(left) > width and (ranked := [part for part in left if part.rank]):
         left.remove(max(ranked, key=lambda part: part.rank))
-    over = _width(left) - width
-    if over > 0:
-        longest = max((part for part in left if not part.is_fixed), key=lambda part: len(part.text))
-        left[left.index(longest)] = longest._replace(text=_shortened(longest.text, len(longest.text) - over))
+    while (over := _width(left) - width) > 0 and (loose := [part for part in left if not part.is_fixed]):
+        longest = max(loose, key=lambda part: len(part.text))
+        at, text = left.index(longest), _shortened(longest.text, len(longest.text) - over)
+        left[at : at + 1] = [longest._replace(text=text)] if len(text) < len(longest.text) else []
     return left
 
 
@@ -137,14 +137,12 @@ def _width(parts: Sequence[Part]) -> int:
 
 
 def _shortened(text: str, length: int) -> str:
-    kept = text[: max(length - 3, 1)]
+    kept = text.rstrip()[: max(length - 3, 4)]
     behind_word = kept.rpartition(" ")[0]
     return (behind_word or kept) + "..."
 
 
-def _parts(
-    message: Mapping[str, object], body: object, style: Style, exchange: "Exchange | None"
-) -> Iterator[Part]:
+def _parts(message: Mapping[str, object], body: object, style: Style, exchange: "Exchange | None") -> Iterator[Part]:
     words = common_words(message)
     is_narrow = style.width is not None
     yield Part(clock(int(str(message["ts_ns"])), style.utc, style.dated), "dim", is_fixed=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqpcap.cli.completion import interfaces
 from mqpcap.cli.console import plural
 from mqpcap.cli.options import P, R
 from mqpcap.cli.reading import Outcome, found
@@ -56,7 +57,8 @@ class EndOfInput:
 
 def interface_options(command: Callable[P, R]) -> Callable[P, R]:
     """The command with ``-i`` and ``-f``, given to it as ``interface`` and ``bpf``."""
-    listen = click.option("-i", "--interface", metavar="IFACE", help="Listen to a network interface; Ctrl-C ends it.")
+    listen = click.option("-i", "--interface", metavar="IFACE", shell_complete=interfaces,
+                          help="Listen to a network interface; Ctrl-C ends it.")  # fmt: skip
     packets = click.option("-f", "--bpf", metavar="BPF", help="With -i: only these packets, as tcpdump's filters say.")
     return listen(packets(command))
 

@@ -160,7 +160,7 @@ def utc_option(command: Callable[P, R]) -> Callable[P, R]:
 def color_option(command: Callable[P, R]) -> Callable[P, R]:
     """The command with ``--color``, given to it as ``color``."""
     option = click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,
-                          help="Colours: on a terminal unless NO_COLOR is set, always (for less -R), or never.")  # fmt: skip
+                          help="Colours: auto is on a terminal, unless NO_COLOR is set.")  # fmt: skip
     return option(command)
 
 

@@ -57,7 +57,7 @@ class Exchange(NamedTuple):
 
 
 def exchange_object(exchange: Exchange) -> dict[str, Json]:
-    """What is known of an exchange as an object: its state, the latency, the other packet and, if it is another, file."""
+    """What is known of an exchange as an object: state, latency, the other packet, and its file if it is another."""
     other = "reply" if exchange.is_request else "request"
     return json_object(
         {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqpcap.cli.completion import files, operations, protocols
 from mqpcap.cli.connections import NUMBER, connection_names
 from mqpcap.cli.console import coloured, metered, plural, say, width_of
 from mqpcap.cli.live import EndOfInput, check_sources, comes_live, interface_options, opened, summary
@@ -26,7 +27,7 @@ NOT_IN_LINES = ["capture", "connection_id", "stream_offset", "ts", "end_ts_ns", 
 
 
 @click.command(epilog="Example: mqpcap show -u --slower-than 40ms --op POLL pcaps/blipmq/qos1.pcap")
-@click.argument("inputs", nargs=-1, metavar="INPUT...")
+@click.argument("inputs", nargs=-1, metavar="INPUT...", shell_complete=files)
 @interface_options
 @click.option("--follow", is_flag=True, help="Go on with a file that is still being written; Ctrl-C ends it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per message: its columns, and fields.")
@@ -36,8 +37,9 @@ NOT_IN_LINES = ["capture", "connection_id", "stream_offset", "ts", "end_ts_ns", 
 @color_option
 @click.option("-c", "--count", type=click.IntRange(min=0), metavar="N", help="Only the first N messages.")
 @click.option("--protocol", "only_protocol", callback=protocol_names, multiple=True, metavar="NAME",
-              help="Only this protocol (repeatable).")  # fmt: skip
-@click.option("--op", "only_op", multiple=True, metavar="OP", help="Only this operation, as PUBLISH (repeatable).")
+              shell_complete=protocols, help="Only this protocol (repeatable).")  # fmt: skip
+@click.option("--op", "only_op", multiple=True, metavar="OP", shell_complete=operations,
+              help="Only this operation, as PUBLISH (repeatable).")  # fmt: skip
 @click.option("--connection", "only_connection", callback=connection_names, multiple=True, metavar="NAME",
               help="Only this connection: c7 as lines say, IP:PORT, or a connection_id (repeatable).")  # fmt: skip
 @click.option("--flawed", "only_flawed", is_flag=True, help="Only messages with a flaw.")
