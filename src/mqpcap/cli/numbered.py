@@ -12,7 +12,7 @@ from mqpcap.background import Background
 from mqpcap.capture import Capture
 from mqpcap.cli.connections import NUMBER, STRANGER
 from mqpcap.decode.columns import Records
-from mqpcap.decode.framing import Frames
+from mqpcap.decode.frames import Frames
 from mqpcap.message_bytes import BytesPipeline
 from mqpcap.pipeline import CapturePipeline, Emit, Options, Output
 from mqpcap.tables.messages import Chunk
@@ -28,9 +28,9 @@ class NumberedPipeline(CapturePipeline):
         self._give = emit
         self.emit = self._numbered_connections
 
-    def take(self, found: Iterator[tuple[Frames, Records]], files: Sequence[str], is_last: bool = False) -> None:
+    def take(self, found: Iterator[tuple[Frames, Records]], files: Sequence[str]) -> None:
         """Have messages made into rows, the numbers of their connections kept until then."""
-        super().take(self._numbered(found), files, is_last)
+        super().take(self._numbered(found), files)
 
     def _numbered(self, found: Iterator[tuple[Frames, Records]]) -> Iterator[tuple[Frames, Records]]:
         for frames, records in found:

@@ -33,7 +33,7 @@ class _Search:
 
     def run(self, capture: Capture, outcome: Outcome, meter: Meter) -> None:
         """Read until everything is found."""
-        options = outcome.choices.dissection(only=frozenset())
+        options = outcome.choices.dissection(only=frozenset({"exchanges"}))
         pipeline = NumberedBytesPipeline(capture, options, self._take, self.packet)
         self.places = pipeline.places
         with closing(steps(pipeline, outcome, meter)) as windows:
