@@ -6,7 +6,7 @@ it and a bounded look-ahead on its own connection; nothing waits for the end of 
 is gone when the next is read.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as dataclass_fields
 from functools import partial
@@ -305,6 +305,17 @@ class Pipeline:
         self._waiting_bytes -= sum(len(part.buffer) for part in parts)
         if parts:
             yield _joined(parts)
+
+    def waiting_flows(self) -> frozenset[int]:
+        """Connections whose messages wait until more is known of them."""
+        return frozenset(flow for waiting in self._waiting.values() for flow in waiting)
+
+    def early_messages(self, flows: Iterable[int]) -> Iterator[tuple[Frames, Records]]:
+        """What waits of these connections, read as is known by now; later messages may be read otherwise."""
+        for name, waiting in self._waiting.items():
+            protocol = self.protocols[name]
+            for frames in self._let_go(protocol, [f for f in flows if f in waiting]):
+                yield from self._decoded(protocol, self._wanted(frames))
 
     def _released(self, flows: Sequence[int] | None) -> Iterator[tuple[Frames, Records]]:
         """What waits of connections that are over, or of all."""

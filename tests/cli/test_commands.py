@@ -523,7 +523,8 @@ def test_explain_says_why_a_packet_has_no_message(packet: str, said: str) -> Non
 
 def test_explain_reads_bytes_and_says_why_other_readings_do_not_fit() -> None:
     # FlyMQ CREATE_TOPIC reply in the document's form: success and an empty message.
-    result = run("explain", "--hex", "af 01 03 01 00000003 01 0000", "--protocol", "flymq", "--direction", "s2c")
+    result = run("explain", "--hex", "af 01 03 01 00000003 01 0000", "--protocol", "flymq", "--direction", "s2c",
+                 "--readings")  # fmt: skip
 
     assert result.exit_code == 0
     assert "CREATE_TOPIC reply of the document" in result.stdout
@@ -860,3 +861,158 @@ def test_a_directory_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     result = script(REFUSED, "show", "-q", tmp_path)
 
     assert (result.exit_code, result.stderr) == (1, f"mqpcap: {tmp_path}: Permission denied\n")
+
+
+# -- notes instead of silence ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["tls_9092", "kafka_9092", "http_5555", "grpc_9944"])
+def test_a_capture_of_strangers_says_so(name: str) -> None:
+    said = run("show", f"pcaps/strangers/{name}.pcap")
+
+    assert (said.exit_code, said.stdout, said.stderr) == (0, "", "note: nothing of ours; see info\n")
+    assert run("show", "-q", f"pcaps/strangers/{name}.pcap").stderr == ""
+
+
+def test_decode_as_the_wrong_protocol_says_so() -> None:
+    wrong = run("show", "-d", "tcp.port==5555,flymq", QOS1)
+    nowhere = run("show", "-d", "tcp.port==5556,flymq", QOS1)
+
+    note = "note: -d tcp.port==5555,flymq: nothing of 15 connections decodes so; is it flymq?\n"
+    assert (wrong.exit_code, wrong.stderr) == (0, note)
+    assert nowhere.stderr == "note: -d tcp.port==5556,flymq: no connection of that server port\n"
+    assert run("show", "-d", "tcp.port==5555,blipmq", QOS1).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("capture", "said"),
+    [
+        ("strangers/tls_9092", "is TLS: encrypted, so nothing of it can be read"),
+        ("flymq/tls", "is TLS: encrypted, so nothing of it can be read"),
+        ("strangers/kafka_9092", "is Kafka, not ours"),
+        ("strangers/http_8765", "is HTTP/1, not ours"),
+        ("strangers/grpc_9944", "is gRPC, not ours"),
+    ],
+)
+def test_explain_says_what_a_packet_of_a_stranger_is_of(capture: str, said: str) -> None:
+    explained = run("explain", f"pcaps/{capture}.pcap", "--at", "4")
+
+    assert explained.exit_code == 1
+    assert explained.stderr == f"mqpcap: pcaps/{capture}.pcap: packet 4 is of a connection that {said}\n"
+
+
+# -- connections by name -----------------------------------------------------------------------------------
+
+
+def test_a_connection_has_three_names() -> None:
+    """qos1: the third connection by its first packet is that of port 39314."""
+    by_short, by_end = (
+        run("show", "-q", "-u", "--connection", name, QOS1).stdout for name in ("c3", "127.0.0.1:39314")
+    )
+    ids = {
+        json.loads(x)["connection_id"] for x in lines(run("show", "-q", "--json", "--connection", "c3", QOS1).stdout)
+    }
+    by_id = run("show", "-q", "-u", "--connection", ids.pop(), QOS1).stdout
+
+    assert by_short == by_end == by_id != ""
+    assert all(" c3   127.0.0.1:39314 " in line for line in lines(by_short))
+    assert len(lines(run("show", "-q", "--connection", "c3", "--connection", "c1", QOS1).stdout)) > len(lines(by_id))
+    assert run("show", "--connection", "seven", QOS1).exit_code == 2
+    place = ("--connection", "c1", "--direction", "c2s", "--offset", "3")
+    assert "HELLO" in run("explain", QOS1, *place).stdout
+
+
+# -- info --------------------------------------------------------------------------------------------------
+
+
+def test_info_lists_connections_with_what_they_speak() -> None:
+    """handshake.truth and qos1: 15 connections, 242 messages; the capture's own file counts them."""
+    (report,) = json.loads(run("info", "--json", QOS1).stdout)["captures"]
+    listed = report["connection_list"]
+
+    assert [one["connection"] for one in listed] == [f"c{k}" for k in range(1, 16)]
+    assert sum(one["messages"] for one in listed) == 242
+    assert listed[0]["client"] == "127.0.0.1:39290" and listed[0]["server"] == "127.0.0.1:5555"
+    shown = lines(run("info", QOS1).stdout)
+    assert shown[1].startswith("  verdict       whole: ")
+    assert [one.split()[0] for one in shown[-15:]] == [f"c{k}" for k in range(1, 16)]
+    assert len({one.index("1:") for one in shown[-15:]}) == 1, "columns align"
+
+
+def test_info_knows_client_names_and_errors() -> None:
+    """fq: the login names the user of both connections; BlipMQ: a NACK is an error."""
+    (fq,) = json.loads(run("info", "--json", "pcaps/fq/session.pcap").stdout)["captures"]
+    (refused,) = json.loads(run("info", "--json", "pcaps/blipmq/errors.pcap").stdout)["captures"]
+    rows = [json.loads(x) for x in lines(run("show", "-q", "--json", "pcaps/blipmq/errors.pcap").stdout)]
+
+    assert {"watcher", "alice"} <= {one["client_name"] for one in fq["connection_list"]}
+    answers = [x for x in rows if x["op"] == "NACK" and x["direction"] == "s2c"]
+    assert sum(one["errors"] for one in refused["connection_list"]) == len(answers) > 0
+
+
+def test_info_names_strangers() -> None:
+    names = {
+        "tls_9092": "TLS",
+        "http_5555": "HTTP/1",
+        "http_8765": "HTTP/1",
+        "kafka_9092": "Kafka",
+        "grpc_9944": "gRPC",
+    }
+    for file, name in names.items():
+        (report,) = json.loads(run("info", "--json", f"pcaps/strangers/{file}.pcap").stdout)["captures"]
+        assert report["strangers"] == {name: 1}
+        assert report["verdict"] == f"nothing ours: connections are 1 {name}"
+
+
+def test_max_loss_is_an_exit_code() -> None:
+    """blipmq_lost: 21 bytes missing beside 5,185 captured, 0.4034 %."""
+    lost = "pcaps/faults/blipmq_lost.pcap"
+    said = run("info", "--max-loss", "0.1", lost)
+
+    assert (said.exit_code, said.stderr) == (1, f"mqpcap: {lost}: 0.403 % lost, more than --max-loss 0.1\n")
+    assert said.stdout == run("info", lost).stdout
+    assert run("info", "--max-loss", "0.5", lost).exit_code == 0
+    assert run("info", "--max-loss", "0", QOS1).exit_code == 0
+    assert run("info", "--max-loss", "101", QOS1).exit_code == 2
+
+
+def pcapng(order: str) -> bytes:
+    """A section with a comment, an interface with one, a block of names, and two packets, the second with a comment."""
+
+    def option(code: int, data: bytes) -> bytes:
+        return struct.pack(order + "HH", code, len(data)) + data + bytes(-len(data) % 4)
+
+    def block(kind: int, body: bytes) -> bytes:
+        size = struct.pack(order + "I", len(body) + 12)
+        return struct.pack(order + "I", kind) + size + body + size
+
+    head = struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1)
+    names = struct.pack(order + "HH", 1, 11) + bytes([10, 0, 0, 1]) + b"broker\0" + b"\0" + bytes(4)
+    packet = struct.pack(order + "IIIII", 0, 0, 0, 60, 60) + bytes(60)
+    return b"".join(
+        [
+            block(0x0A0D0D0A, head + option(1, "début".encode()) + option(0, b"")),
+            block(1, struct.pack(order + "HHI", 1, 0, 0) + option(1, b"tap") + option(0, b"")),
+            block(4, names),
+            block(6, packet),
+            block(6, packet + option(1, b"odd\x1b[31m") + option(0, b"")),
+        ]
+    )
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_info_shows_comments_and_names(order: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.pcapng"
+    path.write_bytes(pcapng(order))
+
+    said = lines(run("info", path).stdout)
+    (report,) = json.loads(run("info", "--json", path).stdout)["captures"]
+
+    assert [one for one in said if one.startswith(("  comment", "  name"))] == [
+        '  comment       file: "début"', '  comment       interface: "tap"', '  comment       packet 2: "odd\\x1b[31m"',
+        "  name          10.0.0.1 is broker",
+    ]  # fmt: skip
+    assert [one["text"] for one in report["comments"]] == ["début", "tap", "odd\x1b[31m"]
+    assert report["names"] == {"10.0.0.1": ["broker"]}
+    path.write_bytes(pcapng(order)[:-9])
+    assert run("info", path).exit_code == 0

@@ -15,7 +15,9 @@ from mqpcap.cli.lines import latency
 TRUTH = ROOT / "tests" / "truth"
 CORE = "pcaps/flymq/core.pcap"
 QOS1 = "pcaps/blipmq/qos1.pcap"
-LINE = re.compile(r"(?P<clock>[\d:.]{15})Z  (?P<packet>\S+) +(?P<client>\S+) (?P<way>->|<-) \S+  \S+  (?P<op>\S+)")
+LINE = re.compile(
+    r"(?P<clock>[\d:.]{15})Z  (?P<packet>\S+) +c\d+ +(?P<client>\S+) (?P<way>->|<-) \S+  \S+  (?P<op>\S+)"
+)
 
 
 def run(*arguments: str | Path) -> Ended:

@@ -12,12 +12,12 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from mqpcap.capture import chains, entries
-from mqpcap.capture.sources import Headed, open_path, plain_bytes
+from mqpcap.capture.sources import Headed, Waiting, growing, open_path, plain_bytes
 from mqpcap.capture.windows import FileFacts, Note, Reader, Window, capture_format
 from mqpcap.errors import CaptureError
 
@@ -48,18 +48,25 @@ class Capture:
     """One recording: one file, or a chain of rotated ones in order of time.
 
     files: names as given. notes and facts are filled while windows are read, facts with one entry a file read.
-    on_idle: is called where a pipe has nothing more at hand; with it a window of a pipe is what came until then.
+    waiting: who waits where a pipe has nothing more at hand; with it a window of a pipe is what came until then.
+    dropped_count: asked when all is read, how many packets of a live capture were dropped.
     """
 
     _files: tuple[_File, ...]
     notes: list[Note] = field(default_factory=list)
     facts: list[FileFacts] = field(default_factory=list)
-    on_idle: Callable[[], None] | None = None
+    waiting: Waiting | None = None
+    dropped_count: Callable[[], int] | None = None
 
     @property
     def files(self) -> tuple[str, ...]:
         """capture_file of each file, in order."""
         return tuple(file.name for file in self._files)
+
+    @property
+    def is_pipe(self) -> bool:
+        """Whether it comes while somebody writes it, and can be read once."""
+        return any(file.source is not None and file.source.is_pipe for file in self._files)
 
     def windows(self, times: int = 1) -> Iterator[Window]:
         """All packets of all files, a window at a time; starts notes and facts anew.
@@ -73,12 +80,15 @@ class Capture:
             source = self.source(index)
             reader = Reader(self._files[index].name, index, source)
             try:
-                yield from reader.windows(times, self.on_idle)
+                yield from reader.windows(times, self.waiting)
             finally:
                 source.close()
                 self.notes.extend(reader.notes)
                 if reader.facts is not None:
-                    self.facts.append(reader.facts)
+                    self.facts.append(self._counted(reader.facts))
+
+    def _counted(self, facts: FileFacts) -> FileFacts:
+        return facts if self.dropped_count is None else replace(facts, drop_count=self.dropped_count())
 
     def source(self, index: int) -> Headed:
         """The plain bytes of one of the files, opened; raises CaptureError if a pipe was read or a file is gone."""
@@ -114,6 +124,27 @@ def captures(inputs: Sequence[str], stdin: BinaryIO | None = None) -> Found:
     spans = chains.chains(places, lambda index: span(files[index].name, files[index].open))
     found = [Capture(tuple(files[index] for index in chain)) for chain in spans]
     return Found(found, search.unreadable, search.skipped)
+
+
+def written_on(name: str, waiting: Waiting) -> Capture:
+    """A capture file that is still being written, and followed.
+
+    Raises OSError if it cannot be opened and CaptureError if it is no capture.
+    """
+    source = growing(name, waiting)
+    if source.compression is not None:
+        source.close()
+        raise CaptureError(f"{name}: a {source.compression} file cannot be followed")
+    return of_source(name, source)
+
+
+def of_source(name: str, source: Headed) -> Capture:
+    """The capture in plain bytes that can be read once. Raises CaptureError if it is none."""
+    head = source.peek(24)
+    if capture_format(head[:12]) is None:
+        source.close()
+        raise CaptureError(f"{name}: {_stranger(head, source)}")
+    return Capture((_File(name, name, source),))
 
 
 def _place(file: _File, index: int) -> tuple[str, str]:

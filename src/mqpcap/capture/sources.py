@@ -16,8 +16,10 @@ import io
 import os
 import select
 import stat
+import time
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
 
@@ -36,13 +38,27 @@ MAX_MEMBERS_WITHOUT_BYTES = 1 << 16
 MAX_SAID_LENGTH = 200
 """So much of what a library says of a damaged stream is passed on."""
 
-IDLE_S = 0.2
-"""A pipe that gives nothing for so long has nothing at hand."""
+TICK_S = 0.03
+"""Who waits for a pipe is told each time it gave nothing for so long."""
+QUIET_S = 0.005
+"""A pipe that gives nothing for so long has no more at hand."""
 GATHER_S = 0.02
 """What comes within it is read with what came before."""
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Who waits for bytes that come when somebody writes them.
+
+    ``idle`` is called each time there was nothing for TICK_S; ``is_over`` says that what comes later is not wanted: the
+    input ends here.
+    """
+
+    idle: Callable[[], None]
+    is_over: Callable[[], bool] = bool
 
 
 class Bytes(Protocol):
@@ -110,14 +126,16 @@ class Plain:
         """Whether bytes come when somebody writes them."""
         return self.size_bytes is None
 
-    def read_ready(self, view: memoryview, on_idle: Callable[[], None]) -> int:
-        """Fill the view with what is at hand; 0 at the end only. Waits for a first byte, after ``on_idle`` where none
-        comes for IDLE_S."""
-        if not _comes(self._file, IDLE_S):
-            on_idle()
+    def read_ready(self, view: memoryview, waiting: Waiting) -> int:
+        """Fill the view with what is at hand, waiting for a first byte; 0 at the end only."""
+        while not waiting.is_over() and not _comes(self._file, TICK_S):
+            waiting.idle()
+        if waiting.is_over():
+            return 0
         read_once = getattr(self._file, "readinto1", None) or self._file.readinto  # type: ignore[attr-defined]  # as above
         got = count = read_once(view)
-        while count and got < len(view) and _comes(self._file, GATHER_S):
+        until_s = time.monotonic() + GATHER_S
+        while count and got < len(view) and _comes(self._file, min(QUIET_S, until_s - time.monotonic())):
             count = read_once(view[got:])
             got += count
         return int(got)
@@ -126,6 +144,28 @@ class Plain:
         """Give the file back, if it is ours."""
         if self._owned:
             self._file.close()
+
+
+class Growing(Plain):
+    """Bytes of a regular file that is still being written: the end is where nothing more is wanted."""
+
+    def __init__(self, file: BinaryIO, waiting: Waiting) -> None:
+        super().__init__(file, None, owned=True)
+        self._waiting = waiting
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill the view, waiting for what is to be written; the count is smaller than the view at the end only."""
+        got = 0
+        while got < len(view) and (count := self.read_ready(view[got:], self._waiting)):
+            got += count
+        return got
+
+    def read_ready(self, view: memoryview, waiting: Waiting) -> int:
+        """Fill the view with what is there, waiting for a first byte; 0 at the end only."""
+        while not (count := super().readinto(view)) and not waiting.is_over():
+            time.sleep(TICK_S)
+            waiting.idle()
+        return count
 
 
 class Headed:
@@ -180,10 +220,10 @@ class Headed:
         """Whether bytes come as they are when somebody writes them."""
         return isinstance(self._inner, Plain) and self._inner.is_pipe
 
-    def read_ready(self, view: memoryview, on_idle: Callable[[], None]) -> int:
+    def read_ready(self, view: memoryview, waiting: Waiting) -> int:
         """What `Plain.read_ready` does where this is a pipe, else what ``readinto`` does."""
         if not self._head and isinstance(self._inner, Plain) and self._inner.is_pipe:
-            return self._inner.read_ready(view, on_idle)
+            return self._inner.read_ready(view, waiting)
         taken = min(len(self._head), len(view)) if self.is_pipe else len(view)
         return self.readinto(view[:taken])
 
@@ -381,7 +421,7 @@ class _Arrow:
 def _comes(file: BinaryIO, time_s: float) -> bool:
     """Whether bytes, or the end of a file, come within a time; always where that cannot be told."""
     try:
-        return bool(select.select([file], [], [], time_s)[0])
+        return bool(select.select([file], [], [], max(time_s, 0))[0])
     except (OSError, ValueError):
         return True
 
@@ -392,7 +432,10 @@ def plain_bytes(file: BinaryIO, size: int | None, owned: bool = False) -> Headed
     owned: closing the bytes closes the file. size is where a regular file ended when it was opened: one that
     still grows is read up to there.
     """
-    raw = Headed(Plain(file, size, owned))
+    return _decompressed(Headed(Plain(file, size, owned)))
+
+
+def _decompressed(raw: Headed) -> Headed:
     first = raw.peek(4)
     if first.startswith(_Gzip.magic):
         return Headed(_Gzip(raw), "gzip")
@@ -414,3 +457,8 @@ def open_path(path: str | Path) -> Headed:
         file.close()
         raise
     return plain_bytes(file, status.st_size if stat.S_ISREG(status.st_mode) else None, owned=True)
+
+
+def growing(path: str | Path, waiting: Waiting) -> Headed:
+    """The bytes of a file that is still being written; raises OSError if it cannot be opened."""
+    return _decompressed(Headed(Growing(Path(path).open("rb", buffering=0), waiting)))

@@ -14,7 +14,7 @@ begins at or behind a byte. Its packets are numbered from 1; who reads all parts
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.capture import records_index
-from mqpcap.capture.sources import Headed
+from mqpcap.capture.sources import Headed, Waiting
 from mqpcap.errors import CaptureError
 
 WINDOW_BYTES = 8 << 20
@@ -240,10 +240,10 @@ class Reader:
         """By how much the numbers of packets behind it move."""
         return self._records.number_count if self._records is not None else 0
 
-    def windows(self, times: int = 1, on_idle: Callable[[], None] | None = None) -> Iterator[Window]:
+    def windows(self, times: int = 1, waiting: Waiting | None = None) -> Iterator[Window]:
         """The windows, in order, so many times as large as usual.
 
-        ``on_idle`` is called where a pipe has nothing more at hand; with it a window of a pipe is what came until then.
+        ``waiting``: who waits where a pipe has nothing more at hand; then a window of a pipe is what came until then.
         """
         self._records = self._opened()
         if self._records is None:
@@ -254,7 +254,7 @@ class Reader:
         while True:
             room = len(buffer) if self._limit is None else min(len(buffer), max(held, self._limit - self._base))
             asked = buffer[held:room].data
-            count = self._source.readinto(asked) if on_idle is None else self._source.read_ready(asked, on_idle)
+            count = self._source.readinto(asked) if waiting is None else self._source.read_ready(asked, waiting)
             filled = held + count
             at, walk = 0, None
             while walk is None or walk.stop == records_index.FULL:
@@ -267,7 +267,7 @@ class Reader:
             if walk.stop != records_index.MORE:
                 self._note("damaged", _DAMAGE[walk.stop].format(need=walk.need, limit=MAX_RECORD_BYTES))
                 return
-            if filled < room and (on_idle is None or not self._source.is_pipe or not count):
+            if filled < room and (waiting is None or not self._source.is_pipe or not count):
                 self._end(held, walk)
                 return
             if self._until is not None and self._base >= self._until:

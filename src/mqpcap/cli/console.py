@@ -4,6 +4,7 @@ Names and texts from captures pass `shown` before a terminal sees them.
 """
 
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -68,10 +69,17 @@ def size(size_bytes: int) -> str:
     return f"{value / 1000:.1f} TB"
 
 
-def coloured(stream: object) -> bool:
-    """Whether colours may be used: a terminal, and NO_COLOR is not set."""
+def coloured(stream: object, when: str = "auto") -> bool:
+    """Whether colours are used: ``always``, ``never``, or on a terminal unless NO_COLOR is set."""
     isatty = getattr(stream, "isatty", None)
-    return bool(isatty and isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb")
+    is_terminal = bool(isatty and isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb")
+    return when == "always" or (when == "auto" and is_terminal)
+
+
+def width_of(stream: object) -> int | None:
+    """The columns of a terminal, None where it is none."""
+    isatty = getattr(stream, "isatty", None)
+    return shutil.get_terminal_size().columns if isatty and isatty() else None
 
 
 Meter = Callable[[int], None]
@@ -133,9 +141,11 @@ class BarMeter:
             if self._bar is None:
                 return
             progress, task = self._bar
-            # A compressed file gives more bytes than it has: then nobody knows how many are to come.
-            total = self._total_bytes if self._read_bytes <= self._total_bytes else None
-            progress.update(task, completed=self._read_bytes, total=total)
+            # A compressed file gives more bytes than it has: then nobody knows how many are to come. What is left to do
+            # when all is read has no measure either.
+            total = self._total_bytes if self._read_bytes < self._total_bytes else None
+            phase = "finishing" if self._read_bytes == self._total_bytes else "reading"
+            progress.update(task, completed=self._read_bytes, total=total, description=phase)
 
 
 @contextmanager
@@ -150,8 +160,9 @@ def metered(total_bytes: int, quiet: bool) -> Iterator[BarMeter]:
 
 def _new_bar() -> "Progress":
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    columns = ("reading", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    phase = TextColumn("{task.description}")
+    columns = (phase, BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     # Rows are not to go through the bar's console, which writes to stderr.
     return Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqpcap.cli.completion import files
 from mqpcap.cli.console import BarMeter, metered, plural, shown
 from mqpcap.cli.options import Choices, common
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
@@ -28,8 +29,8 @@ LATENCIES = (
 
 
 @click.command(epilog="Example: mqpcap diff pcaps/flymq/core.pcap pcaps/flymq/fetch.pcap")
-@click.argument("before", metavar="A")
-@click.argument("after", metavar="B")
+@click.argument("before", metavar="A", shell_complete=files)
+@click.argument("after", metavar="B", shell_complete=files)
 @click.option("--all", "every", is_flag=True, help="What did not change, too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; times in nanoseconds.")
 @common

@@ -1,20 +1,35 @@
 """``mqpcap explain``: one message, field by field."""
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
-from mqpcap.cli.console import metered, plural, shown
-from mqpcap.cli.options import Choices, common, protocol_name, utc_option
+from mqpcap.cli.completion import files, protocols
+from mqpcap.cli.connections import NUMBER, connection_name, short_name
+from mqpcap.cli.console import coloured, metered, plural, shown
+from mqpcap.cli.options import Choices, color_option, common, protocol_name, utc_option
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
 
 if TYPE_CHECKING:
+    from mqpcap.cli.connections import ConnectionName
     from mqpcap.cli.outcomes import Row
     from mqpcap.explain import Attempt, Explanation, Hidden, Item
     from mqpcap.schema.protocol import Direction
     from mqpcap.tables.json_lines import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How an explanation is told: as JSON or text, with the other readings or without, and ``--color``."""
+
+    as_json: bool
+    readings: bool
+    color: str
+
 
 SECRET = "***"
 HEX_BYTES = 12
@@ -23,48 +38,57 @@ OTHER_READINGS = 8
 
 
 @click.command(epilog="Example: mqpcap explain pcaps/blipmq/qos1.pcap --at 12")
-@click.argument("capture", required=False, metavar="[CAPTURE]")
+@click.argument("capture", required=False, metavar="[CAPTURE]", shell_complete=files)
 @click.option(
     "--at", type=click.IntRange(min=1), metavar="PACKET", help="The messages that begin or go on in this packet."
 )
 @click.option(
-    "--connection", type=int, metavar="ID", help="The connection_id of the message, with --direction and --offset."
+    "--connection",
+    callback=connection_name,
+    metavar="NAME",
+    help="The connection of the message, with --direction and --offset: c7 as lines say, IP:PORT, or a connection_id.",
 )
 @click.option("--direction", type=click.Choice(["c2s", "s2c"]), help="Who sent it: c2s client, s2c server.")
 @click.option(
     "--offset", type=click.IntRange(min=0), metavar="N", help="An offset in the stream that the message holds."
 )
 @click.option("--hex", "hex_text", metavar="HEX", help="The message's bytes, in place of a capture; with --protocol.")
-@click.option("--protocol", metavar="NAME", help="The protocol of the bytes of --hex.")
+@click.option("--protocol", metavar="NAME", shell_complete=protocols, help="The protocol of the bytes of --hex.")
 @click.option("--dialect", metavar="NAME", help="Only this dialect of it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per message.")
+@click.option("--readings", is_flag=True, help="Also the other readings, and why they do not fit.")
 @utc_option
+@color_option
 @common
 def explain(
     capture: str | None,
     at: int | None,
-    connection: int | None,
+    connection: "ConnectionName | None",
     direction: "Direction | None",
     offset: int | None,
     hex_text: str | None,
     protocol: str | None,
     dialect: str | None,
     as_json: bool,
+    readings: bool,
     utc: bool,
+    color: str,
     choices: Choices,
 ) -> None:
     """Read one message field by field: where each field is, its bytes, its value and what that means.
 
     The message is one of a capture, named by --at PACKET or by --connection, --direction and --offset, or the bytes
-    of --hex. Readings that do not fit are listed with the reason.
+    of --hex. Of a message in a capture its reply or request is named. --readings lists the readings that do not fit,
+    with the reason; without it they are listed where none fits.
     """
     outcome = Outcome(choices, utc=utc)
+    look = Look(as_json, readings, color)
     if hex_text is not None:
         if capture is not None or at is not None or connection is not None or offset is not None:
             raise click.UsageError(
                 "--hex stands for the capture; give it with --protocol, --direction and --dialect only"
             )
-        _explain_bytes(_from_hex(hex_text), protocol, direction, dialect, as_json, outcome)
+        _explain_bytes(_from_hex(hex_text), protocol, direction, dialect, look, outcome)
         return
     if protocol is not None or dialect is not None:
         raise click.UsageError("--protocol and --dialect go with --hex; in a capture the connection tells")
@@ -73,7 +97,7 @@ def explain(
     by_offset = connection is not None and direction is not None and offset is not None
     if (at is None) == (not by_offset) or (at is not None and (connection, direction, offset) != (None, None, None)):
         raise click.UsageError("name the message by --at PACKET, or by --connection, --direction and --offset together")
-    _explain_captured(capture, at, (connection, direction, offset or 0), as_json, outcome)
+    _explain_captured(capture, at, (connection, direction, offset or 0), look, outcome)
 
 
 def _from_hex(text: str) -> bytes:
@@ -88,7 +112,7 @@ def _from_hex(text: str) -> bytes:
 
 
 def _explain_bytes(
-    data: bytes, name: str | None, direction: "Direction | None", dialect: str | None, as_json: bool, outcome: Outcome
+    data: bytes, name: str | None, direction: "Direction | None", dialect: str | None, look: Look, outcome: Outcome
 ) -> None:
     from mqpcap.explain import explanation, hidden, holds_secrets
     from mqpcap.protocols import protocols
@@ -101,14 +125,18 @@ def _explain_bytes(
         raise click.BadParameter(said, param_hint="'--dialect'")
     told = explanation(protocol, data, direction, dialect)
     shows_all = outcome.choices.show_secrets or not holds_secrets(protocol)
-    _tell(told, None, None if shows_all else hidden(protocol, data, told.best), as_json, outcome)
+    _tell(told, None, None if shows_all else hidden(protocol, data, told.best), look, outcome)
     if told.best is None or not told.best.fits:
         outcome.flaws["malformed"] += 1
     finish(outcome)
 
 
 def _explain_captured(
-    name: str, at: int | None, key: tuple[int | None, "Direction | None", int], as_json: bool, outcome: Outcome
+    name: str,
+    at: int | None,
+    key: "tuple[ConnectionName | None, Direction | None, int]",
+    look: Look,
+    outcome: Outcome,
 ) -> None:
     from mqpcap.cli.search import PacketSearch, PlaceSearch
 
@@ -124,29 +152,29 @@ def _explain_captured(
         misses.append(search.miss)
     for row in sorted(rows, key=lambda row: row.order):
         outcome.flaws.update([str(row.message["flaw"])] if row.message["flaw"] is not None else [])
-        _tell_row(row, as_json, outcome)
+        _tell_row(row, look, outcome)
     if captures and not rows:
         outcome.unreadable.append((name, misses[0]))
     finish(outcome)
 
 
-def _tell_row(row: "Row", as_json: bool, outcome: Outcome) -> None:
+def _tell_row(row: "Row", look: Look, outcome: Outcome) -> None:
     from mqpcap.cli.messages import bytes_behind_a_hole, explained, hidden
 
-    _tell(explained(row), row, hidden(row, outcome.choices), as_json, outcome)
+    _tell(explained(row), row, hidden(row, outcome.choices), look, outcome)
     behind = bytes_behind_a_hole(row)
-    if behind and not as_json:
+    if behind and not look.as_json:
         click.echo(f"a hole: {plural(behind, 'more byte')} of the message were captured behind missing ones")
 
 
-def _tell(told: "Explanation", row: "Row | None", veil: "Hidden | None", as_json: bool, outcome: Outcome) -> None:
+def _tell(told: "Explanation", row: "Row | None", veil: "Hidden | None", look: Look, outcome: Outcome) -> None:
     from mqpcap.tables.json_lines import json_text
 
-    if as_json:
+    if look.as_json:
         click.echo(json_text(_as_json(told, row, veil, outcome.choices)))
     else:
-        for line in _as_text(told, row, veil, outcome):
-            click.echo(line)
+        for line in _as_text(told, row, veil, look, outcome):
+            click.echo(line, color=True)  # what is coloured is decided already
 
 
 def _is_hidden(item: "Item", veil: "Hidden | None") -> bool:
@@ -181,13 +209,16 @@ def _value_of(item: "Item", veil: "Hidden | None", choices: Choices) -> object:
 
 
 def _as_json(told: "Explanation", row: "Row | None", veil: "Hidden | None", choices: Choices) -> "Mapping[str, Json]":
+    from mqpcap.cli.outcomes import exchange_object
     from mqpcap.message_bytes import BYTES
     from mqpcap.tables.json_lines import json_object
 
     best = told.best
     out: dict[str, Json] = {}
     if row is not None:
-        out = json_object({name: value for name, value in row.message.items() if name != BYTES})
+        out = json_object({name: value for name, value in row.message.items() if name not in (BYTES, NUMBER)})
+        if row.exchange is not None:
+            out["exchange"] = exchange_object(row.exchange)
     out["protocol"] = told.protocol
     if best is not None:
         out |= {
@@ -227,20 +258,24 @@ def _as_json(told: "Explanation", row: "Row | None", veil: "Hidden | None", choi
     return out
 
 
-def _as_text(told: "Explanation", row: "Row | None", veil: "Hidden | None", outcome: Outcome) -> Iterator[str]:
+def _as_text(
+    told: "Explanation", row: "Row | None", veil: "Hidden | None", look: Look, outcome: Outcome
+) -> Iterator[str]:
     from mqpcap.cli.dumps import dump
-    from mqpcap.cli.lines import Style, line, value_text
+    from mqpcap.cli.lines import Paint, Style, line, value_text
 
     best, choices = told.best, outcome.choices
+    paint = Paint(coloured(sys.stdout, look.color))
     if row is not None:
         connection_id, direction, offset = (row.message[x] for x in ("connection_id", "direction", "stream_offset"))
-        yield line(row.message, None, Style(outcome.utc, dated=True))
-        yield f"connection {connection_id} {direction} offset {offset}, {row.message['frame_len']} bytes"
+        yield line(row.message, None, Style(outcome.utc, dated=True, paint=paint), row.exchange)
+        name = short_name(int(str(row.message[NUMBER])))
+        yield f"connection {name} {connection_id} {direction} offset {offset}, {row.message['frame_len']} bytes"
     if best is None:
         yield f"{len(told.data)} bytes fit no header of {told.protocol}"
     else:
-        yield _title(best)
-        yield "offset  length  bytes                     field"
+        yield paint("bold", _title(best))
+        yield paint("dim", "offset  length  bytes                     field")
         for item in best.items:
             said = _value_of(item, veil, choices)
             value = "" if said is None else " = " + (SECRET if said == SECRET else value_text(said, 120))
@@ -248,16 +283,17 @@ def _as_text(told: "Explanation", row: "Row | None", veil: "Hidden | None", outc
             digits = digits if len(digits) <= 2 * HEX_BYTES else digits[: 2 * HEX_BYTES - 2] + ".."
             place = f"+{item.offset}" if item.inflated else str(item.offset)
             meaning = f"  ({item.meaning})" if item.meaning else ""
-            name = "  " * item.depth + shown(_name_of(item, veil))
-            yield f"{place:>6}  {item.length:>6}  {digits:<24}  {name}{value}{shown(meaning)}"
+            name = "  " * item.depth + paint("cyan", shown(_name_of(item, veil)))
+            cell, meant = paint("dim", f"{digits:<24}"), paint("dim", shown(meaning))
+            yield f"{place:>6}  {item.length:>6}  {cell}  {name}{value}{meant}"
         if any(item.inflated for item in best.items):
             yield "offsets with + are in the inflated body"
         if best.why is not None:
-            yield f"does not fit: {shown(str(_why(best, veil)))}"
+            yield paint("red", f"does not fit: {shown(str(_why(best, veil)))}")
             yield from dump(told.data, () if veil is None else veil.spans)
         if told.left:
             yield f"{told.left} bytes follow the message"
-    others = told.attempts[1:]
+    others = [x for x in told.attempts[1:] if look.readings or x.fits or best is None or not best.fits]
     for attempt in others[:OTHER_READINGS]:
         yield f"{'also fits' if attempt.fits else 'not'}: {_title(attempt)}" + (
             f": {shown(str(_why(attempt, veil)))}" if attempt.why else ""

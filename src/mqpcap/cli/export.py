@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqpcap.cli.completion import files, folders
 from mqpcap.cli.console import Meter, metered, plural, say, size
-from mqpcap.cli.options import Choices, allow_missing, common, utc_option
+from mqpcap.cli.live import EndOfInput, captures_of, check_sources, interface_options, listening
+from mqpcap.cli.options import Choices, allow_missing, common, period_s, utc_option
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
 from mqpcap.cli.wanted import filter_options
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mqpcap.capture import Capture
     from mqpcap.cli.parallel import Told
     from mqpcap.query import Query
@@ -19,14 +23,26 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: mqpcap export pcaps --out tables")
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@click.option("--out", required=True, metavar="DIR", help="Where the tables go; an earlier export there is replaced.")
+@click.argument("inputs", nargs=-1, metavar="INPUT...", shell_complete=files)
+@interface_options
+@click.option("--rotate", callback=period_s, metavar="TIME",
+              help="With -i: a folder in DIR for each such time, as 1h; each is there when it is whole.")  # fmt: skip
+@click.option("--out", required=True, metavar="DIR", shell_complete=folders,
+              help="Where the tables go; an earlier export there is replaced.")  # fmt: skip
 @allow_missing
 @utc_option
 @filter_options
 @common
 def export(
-    inputs: tuple[str, ...], out: str, allow_missing: bool, utc: bool, wanted: "Query | None", choices: Choices
+    inputs: tuple[str, ...],
+    interface: str | None,
+    bpf: str | None,
+    rotate: int | None,
+    out: str,
+    allow_missing: bool,
+    utc: bool,
+    wanted: "Query | None",
+    choices: Choices,
 ) -> None:
     """Write the tables of captures as Parquet.
 
@@ -35,6 +51,9 @@ def export(
 
     With a filter the tables have the messages that it selects, their exchanges, deliveries of which both messages are
     selected, and the connections that they are of with the problems there.
+
+    With -i what comes on an interface is written until Ctrl-C. With --rotate each period is a folder in DIR, named by
+    its begin; a connection that goes on in the next one is a connection of its own there.
     """
     from pathlib import Path
 
@@ -44,7 +63,14 @@ def export(
     from mqpcap.errors import OutputError
     from mqpcap.tables.parquet import Export
 
+    check_sources(inputs, interface, bpf)
+    if rotate is not None and interface is None:
+        raise click.UsageError("--rotate goes with -i")
     outcome = Outcome(replace(choices, wanted=wanted))
+    if interface is not None:
+        told_of_speed(outcome)
+        _listened(interface, bpf, Path(out), rotate, outcome)
+        finish(outcome)
     captures = found(inputs, outcome).captures
     files = [Path(name) for capture in captures for name in capture.files if name != "-"]
     if not captures:
@@ -72,6 +98,36 @@ def export(
     if not choices.quiet:
         tell(summary, outcome, told.problem_bytes, out)
     finish(outcome)
+
+
+def _listened(interface: str, bpf: str | None, out: "Path", rotate_s: int | None, outcome: Outcome) -> None:
+    """Write what comes on an interface, a folder for each period, until Ctrl-C."""
+    from mqpcap.cli.parallel import written
+    from mqpcap.errors import OutputError
+    from mqpcap.tables.parquet import Export
+
+    if rotate_s is not None:
+        if out.is_symlink():
+            raise OutputError(f"{out} is a symbolic link; give the folder itself")
+        out.mkdir(parents=True, exist_ok=True)
+    with EndOfInput() as end, listening(interface, bpf) as listener, metered(0, outcome.choices.quiet) as meter:
+        for capture in captures_of(listener, end, rotate_s):
+            name = capture.files[0]
+            folder = out if rotate_s is None else out / name.rpartition("@")[2]
+            with Export(folder, threads=outcome.choices.core_count) as tables:
+                told = written([capture], outcome.choices, tables, meter)
+                summary = tables.commit()
+            outcome.flaws, outcome.capture_count, outcome.file_count = told.flaws, 1, 1
+            outcome.notes += told.notes
+            outcome.unreadable += told.unreadable
+            dropped = sum(facts.drop_count or 0 for facts in capture.facts)
+            if dropped:
+                outcome.notes.append(f"{name}: {plural(dropped, 'packet')} came too fast and were dropped")
+            if not outcome.choices.quiet:
+                with meter.aside():
+                    tell(summary, outcome, told.problem_bytes, str(folder))
+        if listener.failure is not None:
+            outcome.unreadable.append((interface, listener.failure))
 
 
 def _is_no_capture(reason: str) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from mqpcap.cli.completion import files
 from mqpcap.cli.console import metered, plural, say, size
 from mqpcap.cli.options import Choices, common, utc_option
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: mqpcap extract pcaps/blipmq/qos1.pcap --op PING --out ping.pcapng")
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", shell_complete=files)
 @click.option("--out", required=True, metavar="FILE", help="The new capture, pcapng; - is standard output.")
 @click.option("--connections", "whole", is_flag=True, help="All packets of the connections that the messages are of.")
 @utc_option

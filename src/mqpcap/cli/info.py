@@ -1,5 +1,6 @@
 """``mqpcap info``: what a capture is, and how far it can be trusted."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -7,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mqpcap.cli.completion import files
+from mqpcap.cli.connections import NUMBER, STRANGER, short_name
 from mqpcap.cli.console import Meter, metered, plural, shown, size
 from mqpcap.cli.options import Choices, common, utc_option
 from mqpcap.cli.reading import Outcome, background, caps, finish, found, read, size_bytes, told_of_speed
@@ -16,10 +19,31 @@ if TYPE_CHECKING:
 
     from mqpcap.background import Background
     from mqpcap.capture import Capture, FileFacts
+    from mqpcap.capture.remarks import Remarks
     from mqpcap.pipeline import Output
     from mqpcap.tables.json_lines import Json
 
 FILES_SHOWN = 12
+CONNECTIONS_SHOWN = 20
+MAX_CONNECTIONS = 10_000
+"""So many connections are listed, in JSON too; the rest is counted."""
+REMARKS_SHOWN = 20
+
+
+@dataclass(slots=True)
+class Listed:
+    """What the list of connections says of one."""
+
+    number: int
+    client: str
+    server: str
+    kind: str
+    """Its protocol, the stranger's name, or unknown."""
+    client_name: str | None
+    message_count: int
+    error_count: int
+    community_id: str
+    connection_id: int
 
 
 @dataclass(slots=True)
@@ -47,11 +71,19 @@ class Report:
     snapped_bytes: int = 0
     conflict_bytes: int = 0
     retransmitted_bytes: int = 0
+    remarks: list[tuple[str, "Remarks"]] = field(default_factory=list)
+    listed: list[Listed] = field(default_factory=list)
+    strangers: Counter[str] = field(default_factory=Counter)
+    _errors: Counter[int] = field(default_factory=Counter)
+    """By number of the connection, while it lives."""
+    _names: dict[int, str] = field(default_factory=dict)
 
     def end(self, capture: "Capture", counts: Mapping[str, int]) -> None:
         """Take what is known when a capture has been read to its end."""
         self.files, self.packets = list(capture.facts), dict(counts)
         self.notes, self.caps = [str(note) for note in capture.notes], caps(capture.files[0], counts)
+        self.listed.sort(key=lambda one: one.number)
+        self.remarks = _remarks(capture)
 
     def take(self, output: "Output") -> None:
         """Count rows of a table."""
@@ -71,6 +103,12 @@ class Report:
 
         self.messages[rows["protocol"][0].as_py()] += rows.num_rows
         self.resynced_count += pc.sum(rows["resynced"]).as_py()
+        if rows["client_name"].null_count < rows.num_rows:
+            pairs = pa.table({NUMBER: rows[NUMBER], "name": rows["client_name"].cast(pa.string())}).drop_null()
+            for pair in pairs.group_by([NUMBER, "name"]).aggregate([]).to_pylist():
+                self._names.setdefault(pair[NUMBER], pair["name"])
+        errors = rows.filter(pc.equal(rows["status"].cast(pa.string()), "error"))[NUMBER]
+        self._errors.update({pair["values"]: pair["counts"] for pair in errors.value_counts().to_pylist()})
         flaws, lengths = rows["flaw"].cast(pa.string()), rows["frame_len"]
         sound = pc.sum(lengths.filter(pc.is_null(flaws))).as_py() or 0
         self.decoded_bytes += sound
@@ -79,6 +117,7 @@ class Report:
             self.flaws[pair["values"]] += pair["counts"]
 
     def _take_connection(self, row: Mapping[str, Any]) -> None:
+        self._list(row)
         is_tls = row["tls"] is not None
         self.tls_count += is_tls and row["protocol"] is None
         self.connections[row["protocol"] or ("tls" if is_tls else "other")] += 1
@@ -89,6 +128,21 @@ class Report:
         self.our_bytes += row["bytes_c2s"] + row["bytes_s2c"]
         self.conflict_bytes += row["conflict_bytes_c2s"] + row["conflict_bytes_s2c"]
         self.retransmitted_bytes += row["retransmitted_bytes_c2s"] + row["retransmitted_bytes_s2c"]
+
+    def _list(self, row: Mapping[str, Any]) -> None:
+        from mqpcap.cli.lines import endpoint
+
+        number = row[NUMBER]
+        is_silent = not row["bytes_c2s"] + row["bytes_s2c"]
+        kind = row["protocol"] or row[STRANGER] or ("nothing" if is_silent else "unknown")
+        name, error_count = self._names.pop(number, None), self._errors.pop(number, 0)
+        if row["protocol"] is None:
+            self.strangers[kind] += 1
+        if len(self.listed) < MAX_CONNECTIONS:
+            client, server = (endpoint(row[f"{end}_ip"], row[f"{end}_port"]) for end in ("client", "server"))
+            count = row["messages_c2s"] + row["messages_s2c"]
+            ids = str(row["community_id"]), int(row["connection_id"])
+            self.listed.append(Listed(number, client, server, kind, name, count, error_count, *ids))
 
     def _take_problem(self, row: Mapping[str, Any]) -> None:
         """A stretch of one of our connections."""
@@ -115,12 +169,23 @@ class Report:
         said = [facts.drop_count for facts in self.files if facts.drop_count is not None]
         return sum(said) if said else None
 
+    @property
+    def loss_percent(self) -> float:
+        """Bytes of our protocols that were never captured, or are in no sound message, in percent of all; or dropped
+        packets in percent of all, if they are more."""
+        all_bytes = self.our_bytes + self.gap_bytes
+        lost = self.gap_bytes + self.undecoded_bytes + self.flawed_bytes
+        packets, dropped = sum(facts.packet_count for facts in self.files), self.dropped_count or 0
+        shares = [lost / all_bytes if all_bytes else 0.0, dropped / (packets + dropped) if dropped else 0.0]
+        return 100 * max(shares)
+
     def verdict(self) -> str:
         """One line: whether all is there and decoded, and if not what stands against it."""
         if not any(facts.packet_count for facts in self.files):
             return "empty: there is no packet"
         if not self.our_bytes:
-            return "nothing ours: no connection carries a known protocol in the clear"
+            said = ", ".join(f"{count:,} {name}" for name, count in self.strangers.most_common())
+            return f"nothing ours: {f'connections are {said}' if said else 'there is no TCP connection'}"
         against = list(self._against())
         if not against:
             return "whole: every captured byte of our protocols was decoded, and none is missing"
@@ -150,15 +215,17 @@ class Report:
 
 
 @click.command(epilog="Example: mqpcap info pcaps/faults/blipmq_lost.pcap")
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", shell_complete=files)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object with an entry per capture.")
+@click.option("--max-loss", type=click.FloatRange(0, 100), metavar="PERCENT",
+              help="For scripts: exit 1 if more than that was dropped, never captured or not decoded.")  # fmt: skip
 @utc_option
 @common
-def info(inputs: tuple[str, ...], as_json: bool, utc: bool, choices: Choices) -> None:
+def info(inputs: tuple[str, ...], as_json: bool, max_loss: float | None, utc: bool, choices: Choices) -> None:
     """Tell what captures are and how far they can be trusted.
 
-    Files, packets, connections and messages; then what was lost, cut, sent again or not understood, and a verdict in
-    one line.
+    A verdict in one line; files, packets and messages; what was lost, cut, sent again or not understood; comments and
+    names that the file has; and its connections, with the short names that show and --connection use.
     """
     from mqpcap.tables.json_lines import json_text
 
@@ -172,6 +239,9 @@ def info(inputs: tuple[str, ...], as_json: bool, utc: bool, choices: Choices) ->
             report = _report(capture, outcome, meter, behind)
             if report is None:
                 continue
+            if max_loss is not None and report.loss_percent > max_loss:
+                said = f"{report.loss_percent:.3g} % lost, more than --max-loss {max_loss:g}"
+                outcome.unreadable.append((capture.files[0], said))
             if as_json:
                 reports.append(report.as_json())
                 continue
@@ -189,20 +259,34 @@ def info(inputs: tuple[str, ...], as_json: bool, utc: bool, choices: Choices) ->
 
 def _report(capture: "Capture", outcome: Outcome, meter: Meter, behind: "Background") -> Report | None:
     """The numbers of a capture; None if nothing of it can be read."""
-    from mqpcap.pipeline import CapturePipeline
+    from mqpcap.cli.numbered import NumberedPipeline
 
     report = Report()
 
     def take(output: "Output") -> None:
-        if output.table == "messages":
-            outcome.take(output.rows)
+        outcome.look(output)
         report.take(output)
 
-    pipeline = CapturePipeline(capture, outcome.choices.dissection(only=frozenset()), take, behind)
+    pipeline = NumberedPipeline(capture, outcome.choices.dissection(only=frozenset()), take, behind)
     if not read(pipeline, outcome, meter):
         return None
     report.end(capture, pipeline.counts)
     return report
+
+
+def _remarks(capture: "Capture") -> "list[tuple[str, Remarks]]":
+    """What people wrote into the files that can be read again."""
+    from mqpcap.capture.remarks import remarks
+
+    found = []
+    for index, facts in enumerate(capture.facts):
+        if facts.format == "pcapng" and os.path.isfile(facts.file):
+            source = capture.source(index)
+            try:
+                found.append((facts.file, remarks(source)))
+            finally:
+                source.close()
+    return found
 
 
 def _precision(tick_ns: int) -> str:
@@ -223,6 +307,8 @@ def _as_text(report: Report, utc: bool) -> Iterator[str]:
         snap = f"snap length {facts.snaplen}" if facts.snaplen else "no snap length"
         packed = f", {facts.compression}" if facts.compression else ""
         yield shown(facts.file)
+        if facts is report.files[0]:
+            yield f"  verdict       {report.verdict()}"
         yield (
             f"  format        {facts.format}{packed}, {facts.byte_order}-endian, {_precision(facts.tick_ns)}, {snap}, "
             f"{_links(facts)}"
@@ -266,7 +352,43 @@ def _as_text(report: Report, utc: bool) -> Iterator[str]:
     yield f"  sent again    {size(again)}, {size(report.conflict_bytes)} of it with other content"
     for note in (*report.notes, *report.caps):
         yield f"  note          {shown(note)}"
-    yield f"  verdict       {report.verdict()}"
+    yield from _remarks_as_text(report)
+    yield from _list_as_text(report)
+
+
+def _remarks_as_text(report: Report) -> Iterator[str]:
+    from mqpcap.cli.lines import value_text
+
+    comments = [pair for _, one in report.remarks for pair in one.comments]
+    for where, text in comments[:REMARKS_SHOWN]:
+        yield f"  comment       {where}: {value_text(text, 200)}"
+    names = [pair for _, one in report.remarks for pair in one.names.items()]
+    for address, some in names[:REMARKS_SHOWN]:
+        yield f"  name          {address} is {shown(', '.join(some))}"
+    more = max(len(comments) - REMARKS_SHOWN, 0) + max(len(names) - REMARKS_SHOWN, 0)
+    if more:
+        yield f"  and {more:,} more comments and names; --json has them"
+
+
+def _list_as_text(report: Report) -> Iterator[str]:
+    """A line for each of the first connections, columns aligned."""
+    rows = [("connection", "client", "server", "speaks", "as", "messages", "errors", "community id")]
+    for one in report.listed[:CONNECTIONS_SHOWN]:
+        name = shown(one.client_name[:40]) if one.client_name is not None else "-"
+        counts = f"{one.message_count:,}", f"{one.error_count:,}"
+        rows.append((short_name(one.number), one.client, one.server, one.kind, name, *counts, one.community_id))
+    if len(rows) == 1:
+        return
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            f"{cell:>{w}}" if at in (5, 6) else f"{cell:<{w}}"
+            for at, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield f"  {'  '.join(cells)}".rstrip()
+    total = sum(report.connections.values())
+    if total > CONNECTIONS_SHOWN:
+        yield f"  and {total - CONNECTIONS_SHOWN:,} more; --json has them"
 
 
 _PACKETS = {
@@ -308,5 +430,19 @@ def _as_json(report: Report) -> "Mapping[str, Json]":
         "conflict_bytes": report.conflict_bytes,
         "retransmitted_bytes": report.retransmitted_bytes,
         "drop_count": report.dropped_count,
+        "loss_percent": report.loss_percent,
+        "strangers": dict(sorted(report.strangers.items())),
+        "comments": [
+            {"file": file, "of": where, "text": text} for file, one in report.remarks for where, text in one.comments
+        ],
+        "names": {address: names for _, one in report.remarks for address, names in one.names.items()},
+        "connection_list": [
+            {
+                "connection": short_name(one.number), "connection_id": str(one.connection_id), "client": one.client,
+                "server": one.server, "speaks": one.kind, "client_name": one.client_name,
+                "messages": one.message_count, "errors": one.error_count, "community_id": one.community_id,
+            }
+            for one in report.listed
+        ],
         "verdict": report.verdict(),
     }  # fmt: skip

@@ -124,6 +124,16 @@ def duration_ns(ctx: click.Context, param: click.Parameter, word: str | None) ->
     return time_ns
 
 
+def period_s(ctx: click.Context, param: click.Parameter, word: str | None) -> int | None:
+    """``90s``, ``15m``, ``1h``: seconds."""
+    if word is None:
+        return None
+    found = re.fullmatch(r"(\d{1,9})\s*([smhd])", word.strip().lower(), re.ASCII)
+    if found is None or not int(found[1]):
+        raise click.BadParameter(f"{word!r} is no period like 1h; the units are s, m, h and d", ctx, param)
+    return int(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
+
+
 def protocol_names(ctx: click.Context, param: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
     """Names of protocols in lower case."""
     return tuple(protocol_name(word, param, ctx) for word in words)
@@ -147,6 +157,13 @@ allow_missing = click.option(
 def utc_option(command: Callable[P, R]) -> Callable[P, R]:
     """The command with ``-u``, given to it as ``utc``: every command that prints times for people has it."""
     option = click.option("-u", "--utc", is_flag=True, help="Times in UTC, marked Z, not in local time.")
+    return option(command)
+
+
+def color_option(command: Callable[P, R]) -> Callable[P, R]:
+    """The command with ``--color``, given to it as ``color``."""
+    option = click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,
+                          help="Colours: auto is on a terminal, unless NO_COLOR is set.")  # fmt: skip
     return option(command)
 
 

@@ -5,6 +5,7 @@ behind the look-ahead; what is known of its exchange by then goes with it. Where
 are asked for, a request waits until its own is known.
 """
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +16,9 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import dictionary, unified, whole
 from mqpcap.message_bytes import BYTES
+from mqpcap.tables.json_lines import Json, json_object
 from mqpcap.tables.messages import Chunk
+from mqpcap.tables.schemas import KEYS
 
 if TYPE_CHECKING:
     from mqpcap.cli.filters import Filter
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
 LOOKAHEAD_NS = 1_000_000_000
 """Rows wait until the capture is so much later."""
+LIVE_NS = 100_000_000
+"""Rows of a capture that comes as it happens wait so long, of the capture's time or ours."""
 LOOKAHEAD_ROWS = 1 << 16
 """Rows of a capture that wait; with more the earliest do not wait any longer."""
 LOOKAHEAD_BYTES = 64 << 20
@@ -51,6 +56,17 @@ class Exchange(NamedTuple):
     error_code: int | None
     offset: int | None = None
     """Where the other message begins."""
+
+
+def exchange_object(exchange: Exchange) -> dict[str, Json]:
+    """What is known of an exchange as an object: state, latency, the other packet, and its file if it is another."""
+    other = "reply" if exchange.is_request else "request"
+    return json_object(
+        {
+            "state": exchange.state, "latency_ns": exchange.latency_ns, f"{other}_packet": exchange.packet,
+            f"{other}_file": exchange.file,
+        }
+    )  # fmt: skip
 
 
 class Row(NamedTuple):
@@ -132,6 +148,7 @@ class _Part:
         self._keys = keys[self._order]
         self.known = {name: np.full(len(keys), _NONE, np.int64) for name in self._COLUMNS}
         self.row_bytes = (chunk.messages.nbytes + chunk.fields.nbytes) // max(len(keys), 1)
+        self.arrived_ns = time.monotonic_ns()
 
     def __len__(self) -> int:
         return len(self.ts_ns)
@@ -151,6 +168,7 @@ class _Part:
         at = pa.array(rows)
         part = _Part(Chunk(self.chunk.protocol, self.chunk.messages.take(at), self.chunk.fields.take(at)))
         part.known = {name: values[rows] for name, values in self.known.items()}
+        part.arrived_ns = self.arrived_ns
         return part
 
 
@@ -229,9 +247,14 @@ class HeldRows:
         for file, ts_ns in zip(begins["capture_file"].to_pylist(), begins["ts_ns_min"].to_pylist(), strict=True):
             self._begins[file] = min(ts_ns, self._begins.get(file, ts_ns))
 
-    def horizon_ns(self, now_ns: int) -> int:
+    def overdue_ns(self) -> int:
+        """The time before which no row of a live capture waits any longer, by our own clock; _NONE for none."""
+        before_ns = time.monotonic_ns() - LIVE_NS
+        return max((int(part.ts_ns[-1]) + 1 for part in self._parts if part.arrived_ns <= before_ns), default=_NONE)
+
+    def horizon_ns(self, now_ns: int, is_live: bool = False) -> int:
         """The time before which no row waits any longer, given the time in the capture."""
-        until_ns = now_ns - LOOKAHEAD_NS
+        until_ns = max(now_ns - LIVE_NS, self.overdue_ns()) if is_live else now_ns - LOOKAHEAD_NS
         left = [part.ts_ns[part.at :] for part in self._parts]
         count = len(self)
         size = sum((len(part) - part.at) * part.row_bytes for part in self._parts)
@@ -254,9 +277,11 @@ class HeldRows:
     def _rows(self, part: _Part, start: int, stop: int, at_once: int) -> Iterator[Row]:
         protocol, shown = part.chunk.protocol, part.chunk.messages.drop_columns(self._wanted.left_out)
         words = {code: word for word, code in self._words.items()}
+        own = [name for name in part.chunk.fields.column_names if name not in KEYS]
+        its = part.chunk.fields.select(own or ["op"])  # without a column it would have no rows
         for a in range(start, stop, at_once):
             n = min(at_once, stop - a)
-            messages, fields = _dicts(shown.slice(a, n)), _dicts(part.chunk.fields.slice(a, n))
+            messages, fields = _dicts(shown.slice(a, n)), _dicts(its.slice(a, n))
             known = zip(*(part.known[name][a : a + n].tolist() for name in _Part._COLUMNS), strict=True)
             for message, values, one in zip(messages, fields, known, strict=True):
                 exchange = None if one[1] == _NONE else self._exchange(message, one, words)

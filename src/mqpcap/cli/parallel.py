@@ -75,8 +75,8 @@ def written(captures: "Sequence[Capture]", choices: Choices, tables: "Export", m
     told, outcome = Told(), Outcome(choices)
 
     def write(output: "Output") -> None:
+        outcome.look(output)
         if output.protocol is not None and output.fields is not None:
-            outcome.take(output.rows)
             tables.write(output.protocol, output.fields, "ts_ns")
         elif output.table == "problems":
             for row in output.rows.select(["kind", "length"]).to_pylist():

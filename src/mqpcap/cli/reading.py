@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mqpcap.background import Background
     from mqpcap.capture import Capture, Found
-    from mqpcap.pipeline import CapturePipeline
+    from mqpcap.pipeline import CapturePipeline, Output
 
 NOT_COMPILED = "the byte loops are not compiled: about 8 times slower; an install with a C compiler compiles them"
 SMALL_BYTES = 1 << 20
@@ -36,17 +36,51 @@ class Outcome:
     choices: Choices
     tells_notes: bool = True
     """False where the rows say them already."""
+    is_whole: bool = False
+    """Whether all was looked at, so that nothing found is worth a note."""
     utc: bool = False
     """Whether times are shown in UTC, else in local time."""
     unreadable: list[tuple[str, str]] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
+    messages: Counter[str] = field(default_factory=Counter)
+    """By protocol."""
     flaws: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
     capture_count: int = 0
     file_count: int = 0
+    read_as: Counter[int] = field(default_factory=Counter)
+    """Connections by server port that Decode As had read as a protocol, and ports of messages that did decode."""
+    sound_ports: set[int] = field(default_factory=set)
+
+    def look(self, output: "Output") -> None:
+        """Take in rows of any table."""
+        if output.table == "messages":
+            self.take(output.rows)
+        elif output.table == "connections" and self.choices.decode_as:
+            rows = output.rows
+            pairs = zip(rows["identified_by"].to_pylist(), rows["server_port"].to_pylist(), strict=True)
+            self.read_as.update(port for how, port in pairs if how == "decode_as")
+
+    def notes_of_nothing(self) -> list[str]:
+        """What to say where nothing came of a capture, or of a rule of Decode As."""
+        said = []
+        for rule in self.choices.decode_as:
+            name, count = f"-d tcp.port=={rule.port},{rule.protocol}", self.read_as[rule.port]
+            if not count:
+                said.append(f"{name}: no connection of that server port")
+            elif rule.port not in self.sound_ports:
+                said.append(f"{name}: nothing of {plural(count, 'connection')} decodes so; is it {rule.protocol}?")
+        if not said and self.capture_count and not self.messages:
+            said.append("nothing of ours; see info")
+        return said
 
     def take(self, messages: "pa.Table") -> None:
-        """Count the flaws of messages."""
+        """Count messages of a protocol, and their flaws."""
+        if messages.num_rows:
+            self.messages[messages["protocol"][0].as_py()] += messages.num_rows
+        if self.choices.decode_as:
+            sound = messages.filter(messages["flaw"].is_null())
+            self.sound_ports.update(*(sound[name].unique().to_pylist() for name in ("src_port", "dst_port")))
         for pair in messages["flaw"].value_counts().to_pylist():
             if pair["values"] is not None:
                 self.flaws[pair["values"]] += pair["counts"]
@@ -59,6 +93,7 @@ class Outcome:
     def close(self) -> int:
         """The exit code, after saying what the user has to know."""
         if not self.choices.quiet and self.tells_notes:
+            self.notes += self.notes_of_nothing() if self.is_whole else []
             for note in self.notes[:MAX_NOTES]:
                 say(f"note: {note}")
             if len(self.notes) > MAX_NOTES:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqpcap.cli.completion import files
 from mqpcap.cli.console import Meter, metered, plural, say, shown, size
 from mqpcap.cli.options import Choices, common
 from mqpcap.cli.process import NoPandas
@@ -30,7 +31,7 @@ NO_DRAWING = "there is no matplotlib to draw with: pip install 'mqpcap[report]'"
 
 
 @click.command(epilog="Example: mqpcap report pcaps/fq/session.pcap --out report.html")
-@click.argument("capture", metavar="CAPTURE")
+@click.argument("capture", metavar="CAPTURE", shell_complete=files)
 @click.option("--out", required=True, metavar="FILE", help="The HTML file; an earlier report there is replaced.")
 @common
 def report(capture: str, out: str, choices: Choices) -> None:

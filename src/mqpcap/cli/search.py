@@ -3,14 +3,18 @@
 from contextlib import closing
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.capture import Capture
+from mqpcap.cli.connections import STRANGER, ConnectionName
 from mqpcap.cli.console import Meter
-from mqpcap.cli.outcomes import Row
+from mqpcap.cli.numbered import NumberedBytesPipeline
+from mqpcap.cli.outcomes import Exchange, Row
 from mqpcap.cli.reading import Outcome, steps
-from mqpcap.message_bytes import BytesPipeline, Place
+from mqpcap.decode.strangers import TLS
+from mqpcap.message_bytes import Place
 from mqpcap.pipeline import Output
 from mqpcap.schema.protocol import Direction
 
@@ -25,16 +29,20 @@ class _Search:
         self.places: list[Place] = []
         self._number = number
         self._waiting: list[Output] = []
+        self._exchanges: list[pa.Table] = []
 
     def run(self, capture: Capture, outcome: Outcome, meter: Meter) -> None:
         """Read until everything is found."""
-        pipeline = BytesPipeline(capture, outcome.choices.dissection(only=frozenset()), self._take, self.packet)
+        options = outcome.choices.dissection(only=frozenset({"exchanges"}))
+        pipeline = NumberedBytesPipeline(capture, options, self._take, self.packet)
         self.places = pipeline.places
         with closing(steps(pipeline, outcome, meter)) as windows:
             for _ in windows:
                 for output in self._waiting:
                     self.look(output)
-                self._waiting = []
+                for exchanges in self._exchanges:
+                    self._link(exchanges)
+                self._waiting, self._exchanges = [], []
                 if self.is_over:
                     return
 
@@ -42,6 +50,26 @@ class _Search:
         # Where a packet is is known when its window is over.
         if output.fields is not None:
             self._waiting.append(output)
+        elif output.table == "exchanges":
+            self._exchanges.append(output.rows)
+        elif output.table == "connections":
+            self.look_at_connections(output)
+
+    def _link(self, exchanges: pa.Table) -> None:
+        """Tell the rows which exchange they are of."""
+        for i, row in enumerate(self.rows):
+            message = row.message
+            mine = pc.equal(exchanges["connection_id"], message["connection_id"])
+            for one in exchanges.filter(mine).to_pylist():
+                asks = one["request_direction"] == message["direction"]
+                if one["request_offset" if asks else "reply_offset"] == message["stream_offset"]:
+                    packet = one["reply_packet" if asks else "request_packet"]
+                    how = (one[name] for name in ("status", "error_code"))
+                    exchange = Exchange(asks, one["state"], one["latency_ns"], packet, None, *how)
+                    self.rows[i] = row._replace(exchange=exchange)
+
+    def look_at_connections(self, output: Output) -> None:
+        """Take in what is known of connections that are over."""
 
     def look(self, output: Output) -> None:
         """Take the rows that are looked for."""
@@ -69,7 +97,9 @@ class _Search:
 class PlaceSearch(_Search):
     """The message that holds a byte of a stream."""
 
-    def __init__(self, number: int, connection: int | None, direction: Direction | None, offset: int) -> None:
+    def __init__(
+        self, number: int, connection: ConnectionName | None, direction: Direction | None, offset: int
+    ) -> None:
         super().__init__(number)
         self._connection, self._direction, self._offset = connection, direction, offset
 
@@ -78,7 +108,8 @@ class PlaceSearch(_Search):
         m = output.rows
         begin: NDArray[np.int64] = m["stream_offset"].to_numpy()
         here: NDArray[np.bool_] = (begin <= self._offset) & (begin + m["frame_len"].to_numpy() > self._offset)
-        here &= m["connection_id"].to_numpy() == self._connection
+        assert self._connection is not None
+        here &= self._connection.mask(m).to_numpy()
         return here & _is(output, "direction", self._direction)
 
     @property
@@ -99,6 +130,8 @@ class PacketSearch(_Search):
         super().__init__(number)
         self.packet = packet
         self._file_count = file_count
+        self._stranger: str | None = None
+        """What the packet's connection speaks, if it is not ours."""
         self._behind: set[Place] = set()
         """Packets behind which messages were found: all theirs are complete."""
 
@@ -125,6 +158,17 @@ class PacketSearch(_Search):
                 self._behind.add(place)
         return mask
 
+    def look_at_connections(self, output: Output) -> None:
+        """Note whether the packet's connection is a stranger's."""
+        for place in self.places:
+            ends = {(place.src_ip, place.src_port), (place.dst_ip, place.dst_port)}
+            for row in output.rows.filter(pc.is_null(output.rows["protocol"])).to_pylist():
+                both = {(row["client_ip"], row["client_port"]), (row["server_ip"], row["server_port"])}
+                if both == ends and row["first_ts_ns"] <= place.ts_ns <= row["last_ts_ns"]:
+                    name = row[STRANGER]
+                    words = {None: "is not ours", TLS: "is TLS: encrypted, so nothing of it can be read"}
+                    self._stranger = words.get(name, f"is {name}, not ours")
+
     @property
     def is_over(self) -> bool:
         """Whether no other row can be looked for."""
@@ -139,6 +183,8 @@ class PacketSearch(_Search):
             return f"packet {self.packet} is no TCP packet"
         if not self.places[0].payload_len:
             return f"packet {self.packet} has no TCP payload"
+        if self._stranger is not None:
+            return f"packet {self.packet} is of a connection that {self._stranger}"
         return f"no message has bytes of packet {self.packet}; export has it in problems, or it is a retransmission"
 
 

@@ -2,17 +2,20 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
 
-from mqpcap.cli.console import coloured, metered, plural
+from mqpcap.cli.completion import files
+from mqpcap.cli.connections import NUMBER
+from mqpcap.cli.console import coloured, metered, plural, say, width_of
+from mqpcap.cli.live import EndOfInput, check_sources, comes_live, interface_options, opened, summary
 from mqpcap.cli.messages import bytes_behind_a_hole, hidden
-from mqpcap.cli.options import Choices, common, utc_option
-from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
+from mqpcap.cli.options import Choices, color_option, common, utc_option
+from mqpcap.cli.reading import Outcome, finish, size_bytes, told_of_speed
 from mqpcap.cli.wanted import filter_options
 
 if TYPE_CHECKING:
@@ -25,20 +28,27 @@ NOT_IN_LINES = ["capture", "connection_id", "stream_offset", "ts", "end_ts_ns", 
 
 
 @click.command(epilog="Example: mqpcap show -u --slower-than 40ms --op POLL pcaps/blipmq/qos1.pcap")
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.argument("inputs", nargs=-1, metavar="INPUT...", shell_complete=files)
+@interface_options
+@click.option("--follow", is_flag=True, help="Go on with a file that is still being written; Ctrl-C ends it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per message: its columns, and fields.")
 @click.option("-v", "--verbose", is_flag=True, help="Below each line the message's fields.")
 @click.option("-x", "--hex", "as_hex", is_flag=True, help="Below each line the message's bytes.")
 @utc_option
+@color_option
 @click.option("-c", "--count", type=click.IntRange(min=0), metavar="N", help="Only the first N messages.")
 @filter_options
 @common
 def show(
     inputs: tuple[str, ...],
+    interface: str | None,
+    bpf: str | None,
+    follow: bool,
     as_json: bool,
     verbose: bool,
     as_hex: bool,
     utc: bool,
+    color: str,
     count: int | None,
     wanted: "Query | None",
     choices: Choices,
@@ -49,26 +59,35 @@ def show(
     of the body, and what is wrong with it in words. A request ends with its answer: the reply's packet, status and
     latency, or silent (success is silence here), UNANSWERED, lost (the answer was not captured) or unknown; nothing
     where no answer is expected. A reply ends with its request's packet.
+
+    What comes as it happens (-i, --follow, a pipe) is shown as it comes; Ctrl-C is its end.
     """
     from mqpcap.cli.filters import Filter, Tally
     from mqpcap.cli.time_merge import TimeMerge
 
     if as_json and (verbose or as_hex):
         raise click.UsageError("--json holds all fields already; it goes with neither -v nor -x")
+    check_sources(inputs, interface, bpf, follow)
     outcome = Outcome(choices)
     whole = as_json or verbose or as_hex
     tally = None if wanted is None else Tally(wanted)
-    left_out = [] if as_json else NOT_IN_LINES if as_hex else [*NOT_IN_LINES, "frame_len"]
+    left_out = [NUMBER, "ts"] if as_json else NOT_IN_LINES if as_hex else [*NOT_IN_LINES, "frame_len"]
     only = Filter(wanted, None if whole else _Bodies(), left_out, tally)
-    captures = found(inputs, outcome).captures
     told_of_speed(outcome)
-    lines = json_lines if as_json else _Lines(outcome, utc, verbose, as_hex)
+    is_live = comes_live(inputs, interface, follow)
+    end = EndOfInput()
     # Rows and a bar on one terminal would run into each other.
-    with metered(size_bytes(captures), choices.quiet or sys.stdout.isatty()) as meter, suppress(_Enough):
-        writer = _Writer(lines, count)
-        TimeMerge(captures, only, outcome, writer, as_hex).run(meter)
+    quiet = choices.quiet or sys.stdout.isatty() or is_live
+    with end if is_live else nullcontext(), opened(inputs, interface, bpf, follow, end, outcome) as captures:
+        lines = json_lines if as_json else _Lines(outcome, utc, color, verbose, as_hex)
+        with metered(size_bytes(captures), quiet) as meter, suppress(_Enough):
+            TimeMerge(captures, only, outcome, _Writer(lines, count), as_hex, end.is_over).run(meter)
+            outcome.is_whole = wanted is None
     if tally is not None and tally.note is not None:
         outcome.notes.append(tally.note)
+    if is_live and not choices.quiet:
+        sys.stdout.flush()
+        say(summary(outcome, captures))
     finish(outcome)
 
 
@@ -98,38 +117,34 @@ class _Writer:
 
 def json_lines(row: "Row") -> Iterator[str]:
     """The message as one JSON object: its columns, the fields that they do not say, and its exchange."""
-    from mqpcap.tables.json_lines import json_object, json_text
-    from mqpcap.tables.schemas import KEYS
+    from mqpcap.cli.outcomes import exchange_object
+    from mqpcap.tables.json_lines import json_object, json_text, json_time
 
     message, exchange = row.message, row.exchange
     out = json_object(message)
-    fields = {
-        name: value for name, value in row.fields.items()
-        if name not in KEYS and (value is None or message.get(name) is None or _text(value) != str(message[name]))
-    }  # fmt: skip
-    out["fields"] = json_object(fields)
+    out["ts"] = json_time(message["ts_ns"])  # type: ignore[arg-type]  # of MESSAGES
+    fields = json_object(row.fields)
+    for name in fields.keys() & out.keys():
+        if str(fields[name]) == str(out[name]):
+            del fields[name]
+    out["fields"] = fields
     if exchange is not None:
-        other = "reply_packet" if exchange.is_request else "request_packet"
-        file = {other.replace("packet", "file"): exchange.file}
-        about: dict[str, object] = {"state": exchange.state, "latency_ns": exchange.latency_ns, other: exchange.packet}
-        out["exchange"] = json_object(about | file)
+        out["exchange"] = exchange_object(exchange)
     yield json_text(out)
-
-
-def _text(value: object) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 class _Lines:
     """Lines for people of each row. Dates stand where the day is not that of the first line, names of files where there
     is more than one."""
 
-    def __init__(self, outcome: Outcome, utc: bool, verbose: bool, as_hex: bool) -> None:
+    def __init__(self, outcome: Outcome, utc: bool, color: str, verbose: bool, as_hex: bool) -> None:
         from mqpcap.cli import lines
 
         self._choices, self._verbose, self._as_hex = outcome.choices, verbose, as_hex
         self._day, self._line, self._tree = lines.day, lines.line, lines.tree
-        self._plain = lines.Style(utc, False, outcome.file_count > 1, lines.Paint(coloured(sys.stdout)))
+        self._plain = lines.Style(utc, False, outcome.file_count > 1, lines.Paint(coloured(sys.stdout, color)),
+                                  width_of(sys.stdout))  # fmt: skip
+        self._common_words = lines.common_words
         self._dated = replace(self._plain, dated=True)
         self._first_day: str | None = None
         self._bodies = _Bodies()
@@ -139,6 +154,8 @@ class _Lines:
         today = self._day(row.message["ts_ns"], self._plain.utc)  # type: ignore[arg-type]  # of MESSAGES
         if self._first_day is None:
             self._first_day = today
+            if self._plain.width is not None:
+                yield from self._heading(row)
         body = None
         for name in self._bodies[row.protocol]:
             if body is None:
@@ -148,6 +165,13 @@ class _Lines:
             yield from self._fields(row)
         if self._as_hex:
             yield from self._bytes(row)
+
+    def _heading(self, row: "Row") -> Iterator[str]:
+        """What lines on a terminal do not say again."""
+        protocol, server = common = self._common_words(row.message)
+        self._plain = replace(self._plain, common=common)
+        self._dated = replace(self._plain, dated=True)
+        yield self._plain.paint("dim", f"{protocol} at {server}, where a line says no other")
 
     def _fields(self, row: "Row") -> Iterator[str]:
         from mqpcap.tables.schemas import KEYS

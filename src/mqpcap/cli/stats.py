@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from mqpcap.cli.completion import files
 from mqpcap.cli.console import Meter, metered, plural, say
 from mqpcap.cli.options import Choices, common, duration_ns, utc_option
 from mqpcap.cli.reading import Outcome, background, finish, found, read, size_bytes, told_of_speed
@@ -58,7 +59,7 @@ def _ask(name: str, about: str) -> Callable[[F], F]:
 
 
 @click.command(epilog="Example: mqpcap stats --by op,topic pcaps/flymq/core.pcap")
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", shell_complete=files)
 @click.option("--by", callback=_words(BY), metavar="NAMES",
               help=f"What to group by, with commas between: {', '.join(BY)}.  [default: protocol,op]")  # fmt: skip
 @click.option("--metric", "metrics", callback=_words(METRICS), metavar="NAMES",

@@ -2,25 +2,27 @@
 
 Each capture is read window by window, the one that is behind the others first, so that rows of all of them come in one
 order without a second look at any. A row waits for its look-ahead only (``outcomes``): one that completes later than
-that comes out of order. Where an input has nothing more at hand, nothing waits.
+that comes out of order. The look-ahead of a pipe in which packets come as they happen is short, and goes by our own
+clock where nothing comes.
 """
 
 import heapq
 import os
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from mqpcap.capture import Capture, Reader, Window
+from mqpcap.capture import Capture, Reader, Waiting, Window
 from mqpcap.cli.console import Meter
-from mqpcap.cli.outcomes import HeldRows, Row
+from mqpcap.cli.numbered import NumberedBytesPipeline, NumberedPipeline
+from mqpcap.cli.outcomes import LIVE_NS, HeldRows, Row
 from mqpcap.cli.reading import Outcome, size_bytes, steps
 from mqpcap.errors import CaptureError
-from mqpcap.message_bytes import BytesPipeline
-from mqpcap.pipeline import CapturePipeline, Options
+from mqpcap.pipeline import Options
 
 if TYPE_CHECKING:
     from mqpcap.cli.filters import Filter
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
     from mqpcap.decode.frames import Frames
     from mqpcap.pipeline import Output
 
+HURRY_NS = LIVE_NS // 2
+"""A message of a live capture waits at most twice as long until its connection's dialect or login is known."""
+LEAD_NS = 500_000_000
+"""By so much the time in a live capture may be ahead of ours."""
 SMALL_BYTES = 1 << 20
 """A capture up to this size is read to its end at once, and its file is closed."""
 MAX_OPEN = 256
@@ -38,7 +44,7 @@ Write = Callable[[Iterator[Row]], None]
 """Is given rows in order; what it raises ends the reading."""
 
 
-class _Clock(CapturePipeline):
+class _Clock(NumberedPipeline):
     """A pipeline that knows what time it is in the capture."""
 
     now_ns = _BEGIN
@@ -49,7 +55,7 @@ class _Clock(CapturePipeline):
         return super().messages(window)
 
 
-class _ClockWithBytes(_Clock, BytesPipeline):
+class _ClockWithBytes(_Clock, NumberedBytesPipeline):
     """The same with the bytes of messages."""
 
 
@@ -62,8 +68,13 @@ class Source:
         self.until_ns = begins_ns
         """Rows before it have nothing to wait for."""
         self.is_small = _is_small(capture)
+        self._is_pipe = capture.is_pipe
+        self._begin: tuple[int, int] | None = None
+        """Our own time and that of the capture when it was first looked at."""
+        self._heard_ns = self._hurried_ns = 0
+        self._waited = frozenset[int]()
         self._pipeline: _Clock | None = None
-        self._steps: Iterator[None] = iter(())
+        self._steps: Generator[None] = (_ for _ in ())
 
     @property
     def is_open(self) -> bool:
@@ -76,15 +87,18 @@ class Source:
 
             def take(output: "Output") -> None:
                 if output.table == "messages":
-                    outcome.take(output.rows)
                     assert self._pipeline is not None and self._pipeline.first_ns is not None
                     self.held.first_ns = self._pipeline.first_ns
+                outcome.look(output)
                 self.held.take(output)
 
             self._pipeline = (_ClockWithBytes if with_bytes else _Clock)(self.capture, options, take)
             self._steps = steps(self._pipeline, outcome, meter)
         if any(not self.is_small for _ in self._steps):
-            self.until_ns = self.held.horizon_ns(self._pipeline.now_ns)
+            is_live = self._is_live(self._pipeline.now_ns)
+            if is_live:
+                self._hurry()
+            self.until_ns = self.held.horizon_ns(self._pipeline.now_ns, is_live)
             return
         self.until_ns = _END
         if self.held.dropped_count:
@@ -92,12 +106,46 @@ class Source:
                 f"{self.capture.files[0]}: {self.held.dropped_count:,} requests waited too long for their answers"
             )
 
+    def _is_live(self, now_ns: int) -> bool:
+        """Whether time in the capture goes no faster than ours: what was captured before rushes through a pipe."""
+        self._heard_ns = time.monotonic_ns()
+        self._begin = self._begin or (self._heard_ns, now_ns)
+        return self._is_pipe and now_ns - self._begin[1] <= self._heard_ns - self._begin[0] + LEAD_NS
+
+    def _hurry(self) -> None:
+        """Have messages read that waited for a while until more is known of their connection."""
+        if self._pipeline is None or time.monotonic_ns() - self._hurried_ns < HURRY_NS:
+            return
+        self._hurried_ns = time.monotonic_ns()
+        early = self._waited & self._pipeline.waiting_flows()
+        if early:
+            self._pipeline.take(self._pipeline.early_messages(sorted(early)), self.capture.files)
+        self._waited = self._pipeline.waiting_flows()
+
+    def close(self) -> None:
+        """Read no further."""
+        self._steps.close()
+
+    def idle(self) -> None:
+        """There is nothing more at hand for now."""
+        self._hurry()
+        if time.monotonic_ns() - self._heard_ns > LIVE_NS:
+            self.until_ns = _END - 1
+        else:
+            self.until_ns = max(self.until_ns, self.held.overdue_ns())
+
 
 class TimeMerge:
     """Rows of captures in order of time, given to ``write``."""
 
     def __init__(
-        self, captures: Sequence[Capture], wanted: "Filter", outcome: Outcome, write: Write, with_bytes: bool
+        self,
+        captures: Sequence[Capture],
+        wanted: "Filter",
+        outcome: Outcome,
+        write: Write,
+        with_bytes: bool,
+        is_over: Callable[[], bool] = bool,
     ) -> None:
         begins = [_begin_ns(capture) for capture in captures] if len(captures) > 1 else [_BEGIN]
         pairs = enumerate(zip(captures, begins, strict=False))
@@ -111,10 +159,17 @@ class TimeMerge:
             options = replace(options, connections=wanted.query.connections, until=until)
         self._options = options
         for source in self._sources:
-            source.capture.on_idle = partial(self._idle, source)
+            source.capture.waiting = Waiting(partial(self._idle, source), is_over)
 
     def run(self, meter: Meter) -> None:
         """Read all captures to their ends."""
+        try:
+            self._run(meter)
+        finally:
+            for source in self._sources:
+                source.close()
+
+    def _run(self, meter: Meter) -> None:
         while todo := [source for source in self._sources if source.until_ns != _END]:
             if sum(source.is_open for source in todo) >= MAX_OPEN:
                 todo = [source for source in todo if source.is_open]
@@ -124,7 +179,7 @@ class TimeMerge:
 
     def _idle(self, source: Source) -> None:
         """An input has nothing more at hand."""
-        source.until_ns = _END - 1
+        source.idle()
         self._release()
 
     def _release(self) -> None:
@@ -134,7 +189,7 @@ class TimeMerge:
 
 
 def _is_small(capture: Capture) -> bool:
-    return all(map(os.path.isfile, capture.files)) and size_bytes([capture]) <= SMALL_BYTES
+    return not capture.is_pipe and all(map(os.path.isfile, capture.files)) and size_bytes([capture]) <= SMALL_BYTES
 
 
 def _begin_ns(capture: Capture) -> int:

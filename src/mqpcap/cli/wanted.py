@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
+from mqpcap.cli.completion import fields, operations, protocols
 from mqpcap.cli.console import shown
 from mqpcap.cli.options import duration_ns, protocol_names
 from mqpcap.errors import QueryError
@@ -30,11 +31,12 @@ class Misuse(click.ClickException):
 
 
 _OPTIONS = (
-    click.option("-Y", "--filter", "filter_text", metavar="FILTER",
+    click.option("-Y", "--filter", "filter_text", metavar="FILTER", shell_complete=fields,
                  help="Only messages of which this is true, as 'op == PUBLISH and latency > 50ms'."),
     click.option("--protocol", "only_protocol", callback=protocol_names, multiple=True, metavar="NAME",
-                 help="Only this protocol (repeatable)."),
-    click.option("--op", "only_op", multiple=True, metavar="OP", help="Only this operation, as PUBLISH (repeatable)."),
+                 shell_complete=protocols, help="Only this protocol (repeatable)."),
+    click.option("--op", "only_op", multiple=True, metavar="OP", shell_complete=operations,
+                 help="Only this operation, as PUBLISH (repeatable)."),
     click.option("--topic", "only_topic", multiple=True, metavar="GLOB",
                  help="Only this topic, queue or exchange, as 'orders.*' (repeatable)."),
     click.option("--client", "only_client", multiple=True, metavar="IP[:PORT]",

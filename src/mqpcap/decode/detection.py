@@ -15,6 +15,7 @@ import numpy as np
 
 from mqpcap.decode.message_buffer import AT, SIZE, TS_NS
 from mqpcap.decode.scanning import Scanners
+from mqpcap.decode.strangers import TLS, stranger
 from mqpcap.decode.stream_chunk import StreamChunk, copies
 from mqpcap.schema.protocol import Claim, Direction, MessageQueue, Opening, Verdict
 from mqpcap.tcp.flows import Flows
@@ -53,6 +54,8 @@ class Choice(NamedTuple):
     identified_by: str | None
     is_guess: bool = False
     """Content fits with either side as the client, and no server is known: only the port numbers say which."""
+    stranger: str | None = None
+    """What a connection speaks that nobody takes, as far as that is known."""
 
     @property
     def proves_server(self) -> bool:
@@ -395,7 +398,9 @@ class Detector:
 
     def _nobody(self, of: Origin, openings: Openings) -> Choice:
         """The connection is not ours."""
-        return Choice(None, Claim(Verdict.NO, reason=_stranger(openings)), self._client_by_port(of), None)
+        name = stranger(openings[0].data, openings[1].data)
+        claim = Claim(Verdict.NO, reason="tls" if name == TLS else "foreign")
+        return Choice(None, claim, self._client_by_port(of), None, stranger=name)
 
     def _client_by_port(self, of: Origin) -> int:
         """The client where content does not say: the SYN's sender, else the side whose port is no server's."""
@@ -429,12 +434,3 @@ def _packets(new: Sequence[StreamChunk]) -> Iterator[tuple[StreamChunk, int]]:
 
     for _, i, k in heapq.merge(*(of(i) for i in range(len(new)))):
         yield new[i], k
-
-
-def _stranger(openings: Openings) -> str:
-    """Why nobody claims the connection, for ``problems.reason``."""
-    for opening in openings:
-        # TLS record types handshake (0x16) and application data (0x17), version 3.x (RFC 8446, 5.1).
-        if len(opening.data) >= 3 and opening.data[0] in (0x16, 0x17) and opening.data[1] == 3 and opening.data[2] <= 4:
-            return "tls"
-    return "foreign"

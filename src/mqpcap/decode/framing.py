@@ -18,10 +18,14 @@ from mqpcap.decode.detection import Choice, DecodeAs, Detector, Hold, Origin, Se
 from mqpcap.decode.frames import I64, Found, Frames
 from mqpcap.decode.scanning import LayoutScanner, Scanners
 from mqpcap.decode.side import Side
+from mqpcap.decode.strangers import GRPC, HTTP_2, is_grpc
 from mqpcap.decode.stream_chunk import StreamChunk, by_connection, joined
 from mqpcap.schema.protocol import DIRECTIONS, Direction, Evidence, MessageQueue
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.flows import Flows
+
+GRPC_BYTES = 16 << 10
+"""Among so many bytes of a side its headers tell gRPC from other HTTP/2."""
 
 
 @dataclass(slots=True)
@@ -36,6 +40,8 @@ class ConnectionState:
     client: int = 0
     reason: str = ""
     """Why no protocol took it."""
+    stranger: str | None = None
+    """What it speaks then, as far as that is known."""
     hold: Hold | None = None
     """Before the decision, unless the first look brings it."""
     connection: Evidence | None = field(default=None)
@@ -132,6 +138,8 @@ class Framer:
         """Frame chunks of a connection that was decided."""
         layouts = self._layouts(state)
         for chunk in new:
+            if state.stranger == HTTP_2 and chunk.offset < GRPC_BYTES and is_grpc(bytes(chunk.data[:GRPC_BYTES])):
+                state.stranger = GRPC  # its headers came behind the bytes that told HTTP/2
             side = state.sides[chunk.side]
             done = side.take(chunk, layouts, self.found)
             consumed.append(done)
@@ -165,7 +173,7 @@ class Framer:
         hold, state.hold = state.hold, None
         state.decided, state.client, state.protocol = True, choice.client, choice.protocol
         if choice.protocol is None:
-            state.reason = choice.claim.reason
+            state.reason, state.stranger = choice.claim.reason, choice.stranger
             for side in state.sides:
                 side.give_up(state.reason)
         else:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import TypeAlias
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
@@ -22,10 +23,15 @@ def json_object(values: Mapping[str, object]) -> dict[str, Json]:
     """
     out: dict[str, Json] = {}
     for name, value in values.items():
+        kind = type(value)
         if value is None:
             continue
         if name == "connection_id":
             out[name] = str(value)
+        elif kind is str or kind is int or kind is bool:
+            out[name] = value  # type: ignore[assignment]  # as asked
+        elif kind is bytes:
+            _put_bytes(out, name, value)  # type: ignore[arg-type]  # as asked
         elif _is_text(value):
             out[name] = json_value(value)
         else:
@@ -33,10 +39,34 @@ def json_object(values: Mapping[str, object]) -> dict[str, Json]:
     return out
 
 
+def _put_bytes(out: dict[str, Json], name: str, value: bytes) -> None:
+    try:
+        out[name] = value.decode()
+    except UnicodeDecodeError:
+        out[f"{name}_hex"] = value.hex()
+
+
 def json_text(value: Json) -> str:
     """The value as JSON on one line, with every character escaped that a terminal would obey."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = _encode(value)
+    if text.isascii() and "\x7f" not in text:
+        return text
     return _OBEYED.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+
+
+def json_time(ts_ns: int) -> str:
+    """A time in microseconds, as ISO 8601 in UTC.
+
+    >>> json_time(1_700_000_000_000_001_999)
+    '2023-11-14T22:13:20.000001Z'
+    """
+    seconds, ns = divmod(ts_ns, 1_000_000_000)
+    return f"{_second(seconds)}.{ns // 1000:06d}Z"
+
+
+@lru_cache
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()
 
 
 def json_value(value: object) -> Json:
@@ -77,5 +107,6 @@ def _hex(value: object) -> Json:
     return value.hex() if isinstance(value, bytes) else json_value(value)
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 # DEL, the C1 controls (0x9b begins an escape sequence), direction marks and line separators of Unicode.
 _OBEYED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")

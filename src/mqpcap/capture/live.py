@@ -1,0 +1,158 @@
+"""Packets of a network interface to a capture that comes as it happens.
+
+libpcap does the work, through Scapy's bindings: it compiles the filter, takes packets from the kernel's ring and writes
+them as a capture file into a pipe, on a thread of its own and without a line of Python per packet. The pipe is read
+like that of ``tcpdump -w -``. Scapy's own sockets would bring every packet through Python, those of loopback twice; a
+child tcpdump is not installed everywhere, and holds packets back for a second.
+"""
+
+import ctypes
+import fcntl
+import os
+import select
+import socket
+import threading
+import time
+from contextlib import suppress
+from types import ModuleType
+from typing import BinaryIO, cast
+
+from mqpcap.capture.inputs import Capture, of_source
+from mqpcap.capture.sources import TICK_S, plain_bytes
+from mqpcap.errors import CaptureError
+
+SNAP_BYTES = 1 << 18
+"""So much of a packet is taken: more than any has."""
+RING_BYTES = 64 << 20
+"""So much the kernel keeps for us; what comes beyond it is dropped, and counted."""
+HOLD_MS = 10
+"""The kernel hands packets over after so long, or when a block of the ring is full."""
+PIPE_BYTES = 1 << 20
+
+
+class Interface:
+    """A network interface that is listened to, until ``close``.
+
+    bpf: a filter as tcpdump takes it. Raises CaptureError if it cannot be listened to, ValueError if bpf is no filter.
+    """
+
+    def __init__(self, name: str, bpf: str | None = None) -> None:
+        self.name = name
+        self.failure: str | None = None
+        self._lib = _libpcap(name)
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._reader: BinaryIO | None = None
+        self._pcap = self._opened()
+        try:
+            self._start(bpf)
+        except BaseException:
+            self._lib.pcap_close(self._pcap)
+            raise
+        self._ready = self._lib.pcap_get_selectable_fd(self._pcap)
+
+    def _opened(self) -> object:
+        said = ctypes.create_string_buffer(256)
+        pcap = self._lib.pcap_create(self.name.encode(), said)
+        if not pcap:
+            raise CaptureError(f"{self.name}: {said.value.decode('utf-8', 'replace')}")
+        return pcap
+
+    def _start(self, bpf: str | None) -> None:
+        lib, pcap = self._lib, self._pcap
+        for setting, value in (
+            (lib.pcap_set_snaplen, SNAP_BYTES), (lib.pcap_set_promisc, 1), (lib.pcap_set_timeout, HOLD_MS),
+            (lib.pcap_set_buffer_size, RING_BYTES),
+        ):  # fmt: skip
+            setting(pcap, value)
+        status = lib.pcap_activate(pcap)
+        if status < 0:
+            raise CaptureError(f"{self.name}: {self._why(status)}")
+        if bpf:
+            program = lib.bpf_program()
+            if lib.pcap_compile(pcap, ctypes.byref(program), bpf.encode(), 1, 0xFFFFFFFF) < 0:
+                raise ValueError(self._error())
+            lib.pcap_setfilter(pcap, ctypes.byref(program))
+        lib.pcap_setnonblock(pcap, 1, ctypes.create_string_buffer(256))
+
+    def _error(self) -> str:
+        return str(self._lib.pcap_geterr(self._pcap).decode("utf-8", "replace"))
+
+    def _why(self, status: int) -> str:
+        """Why it cannot be listened to, and what would do."""
+        known = [name for _, name in socket.if_nameindex()]
+        if self.name not in (*known, "any"):
+            return f"there is no such interface; there are {', '.join(known)}"
+        words = self._lib.pcap_statustostr(status).decode("utf-8", "replace")
+        return " ".join(f"{words} {self._error()}".split())
+
+    def capture(self, name: str | None = None, until_s: float | None = None) -> Capture:
+        """What comes from now on, up to ``stop`` or a time of the monotonic clock; one at a time."""
+        before = self.dropped_count()
+        ours, theirs = os.pipe()
+        with suppress(OSError, AttributeError):  # larger is better, and Linux's alone
+            fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        # libpcap opens its end anew, and closes that.
+        dumper = self._lib.pcap_dump_open(self._pcap, f"/dev/fd/{theirs}".encode())
+        os.close(theirs)
+        self._reader = reader = open(ours, "rb", buffering=0)  # noqa: SIM115  # closed below, or with the capture
+        if not dumper:
+            raise CaptureError(f"{self.name}: {self._error()}")
+        self._lib.pcap_dump_flush(dumper)
+        self._thread = threading.Thread(target=self._write, args=(dumper, until_s), name="mqpcap-listen", daemon=True)
+        self._thread.start()
+        capture = of_source(name or self.name, plain_bytes(reader, None, owned=True))
+        capture.dropped_count = lambda: self.dropped_count() - before
+        return capture
+
+    def _write(self, dumper: object, until_s: float | None) -> None:
+        """Packets to the pipe, until it is enough or nobody reads them."""
+        lib = self._lib
+        each = ctypes.cast(lib.pcap_dump, lib.pcap_handler)
+        user = ctypes.cast(dumper, ctypes.POINTER(ctypes.c_ubyte))  # type: ignore[arg-type]  # a pointer
+        last = False
+        try:
+            while not last:
+                last = self._stopping or (until_s is not None and time.monotonic() >= until_s)
+                if not select.select([self._ready], [], [], 0 if last else TICK_S)[0] and not last:
+                    continue
+                if lib.pcap_dispatch(self._pcap, -1, each, user) < 0:
+                    self.failure = self._error()
+                    return
+                if lib.pcap_dump_flush(dumper) < 0:
+                    return
+        finally:
+            lib.pcap_dump_close(dumper)
+
+    def dropped_count(self) -> int:
+        """Packets that the kernel or the interface dropped so far, because nobody took them in time."""
+        counts = self._lib.pcap_stat()
+        if self._lib.pcap_stats(self._pcap, ctypes.byref(counts)) < 0:
+            return 0
+        return int(counts.ps_drop + counts.ps_ifdrop)
+
+    def stop(self) -> None:
+        """End the capture at hand with what the kernel has by now."""
+        self._stopping = True
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nothing comes any more."""
+        return self._stopping or self.failure is not None
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._stopping = True
+        if self._reader is not None:
+            self._reader.close()  # who still writes there ends
+        if self._thread is not None:
+            self._thread.join()
+        self._lib.pcap_close(self._pcap)
+
+
+def _libpcap(name: str) -> ModuleType:
+    try:
+        from scapy.libs import winpcapy as libpcap
+    except OSError as error:
+        raise CaptureError(f"{name}: libpcap, which listens to interfaces, is not installed ({error})") from error
+    return cast("ModuleType", libpcap)

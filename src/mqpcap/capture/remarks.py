@@ -1,0 +1,103 @@
+"""What people wrote into a pcapng file: comments, and names of addresses (blocks of name resolution).
+
+A look of its own, for ``info``: no packet is read for it, and no reader waits for it.
+"""
+
+import ipaddress
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from mqpcap.capture.sources import Headed
+
+MAX_REMARKS = 1000
+"""So many comments and names of a file are kept."""
+MAX_TEXT_BYTES = 1 << 16
+MAX_BLOCK_BYTES = 256 << 20
+READ_BYTES = 1 << 20
+_ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
+_SECTION, _INTERFACE, _PACKET, _NAMES = 0x0A0D0D0A, 1, 6, 4
+# Block types that Wireshark counts as packets: the old packet block, simple, enhanced, and a systemd journal entry.
+_COUNTED = {2, 3, 6, 9}
+_FIXED = {_SECTION: 24, _INTERFACE: 16}
+_COMMENT = 1
+
+
+@dataclass(slots=True)
+class Remarks:
+    """comments: where, and the text. names: of each address."""
+
+    comments: list[tuple[str, str]] = field(default_factory=list)
+    names: dict[str, list[str]] = field(default_factory=dict)
+
+
+def remarks(source: Headed) -> Remarks:
+    """The comments and names in the plain bytes of a capture; nothing in a pcap. Ends where the file is damaged."""
+    found, packets, order = Remarks(), 0, "<"
+    with suppress(struct.error):
+        for order, kind, block in _blocks(source):
+            packets += kind in _COUNTED
+            if len(found.comments) >= MAX_REMARKS or len(found.names) >= MAX_REMARKS:
+                break
+            if kind == _NAMES:
+                _take_names(found, block[8:-4], order)
+                continue
+            at = _FIXED.get(kind)
+            if kind == _PACKET:
+                at = 28 + (struct.unpack_from(order + "I", block, 20)[0] + 3) // 4 * 4
+            if at is not None:
+                where = {_SECTION: "file", _INTERFACE: "interface"}.get(kind, f"packet {packets}")
+                found.comments += [(where, text) for text in _comments(block[at:-4], order)]
+    return found
+
+
+def _blocks(source: Headed) -> Iterator[tuple[str, int, bytes]]:
+    """Byte order, type and bytes of each block."""
+    held, at, order = b"", 0, "<"
+
+    def there(length: int) -> bool:
+        nonlocal held, at
+        while len(held) - at < length:
+            more = source.read(READ_BYTES)
+            if not more:
+                return False
+            held, at = held[at:] + more, 0
+        return True
+
+    while there(12):
+        kind, length = struct.unpack_from(order + "II", held, at)
+        if kind == _SECTION:
+            order = _ORDERS.get(held[at + 8 : at + 12], order)
+            length = struct.unpack_from(order + "I", held, at + 4)[0]
+        if not 12 <= length <= MAX_BLOCK_BYTES or not there(length):
+            return
+        yield order, kind, held[at : at + length]
+        at += length
+
+
+def _comments(area: bytes, order: str) -> Iterator[str]:
+    at = 0
+    while len(area) - at >= 4:
+        code, length = struct.unpack_from(order + "HH", area, at)
+        if code == 0 or length > len(area) - at - 4:
+            return
+        if code == _COMMENT:
+            yield area[at + 4 : at + 4 + min(length, MAX_TEXT_BYTES)].decode("utf-8", "replace")
+        at += 4 + (length + 3) // 4 * 4
+
+
+def _take_names(found: Remarks, area: bytes, order: str) -> None:
+    """Records of a block of names: an address of IPv4 (1) or IPv6 (2), and names that end in a zero each."""
+    at = 0
+    while len(area) - at >= 4:
+        kind, length = struct.unpack_from(order + "HH", area, at)
+        if kind == 0 or length > len(area) - at - 4:
+            return
+        record = area[at + 4 : at + 4 + length]
+        address_len = {1: 4, 2: 16}.get(kind)
+        if address_len is not None and length > address_len:
+            address = str(ipaddress.ip_address(record[:address_len]))
+            names = [one.decode("utf-8", "replace") for one in record[address_len:].split(b"\0") if one]
+            found.names.setdefault(address, []).extend(names)
+        at += 4 + (length + 3) // 4 * 4

@@ -1,0 +1,151 @@
+"""Inputs that come as they happen: an interface, a file that grows, a pipe. Ctrl-C is their end."""
+
+import signal
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING
+
+import click
+
+from mqpcap.cli.completion import interfaces
+from mqpcap.cli.console import plural
+from mqpcap.cli.options import P, R
+from mqpcap.cli.reading import Outcome, found
+
+if TYPE_CHECKING:
+    from mqpcap.capture import Capture
+    from mqpcap.capture.live import Interface
+
+DRAIN_S = 2.0
+"""So long after Ctrl-C a pipe is read on: the program that writes it heard Ctrl-C, too, and has something left."""
+
+
+class EndOfInput:
+    """Ctrl-C as the end of input, while it is entered; the second one interrupts."""
+
+    def __init__(self) -> None:
+        self.heard_s: float | None = None
+        self.at_once = False
+        """Whether nothing is waited for any more."""
+        self.told: Callable[[], None] | None = None
+        """Is called when it comes."""
+        self._before: signal.Handlers | Callable[[int, FrameType | None], object] | int | None = None
+
+    def __enter__(self) -> "EndOfInput":
+        self._before = signal.signal(signal.SIGINT, self._hear)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self.heard_s is not None:
+            raise KeyboardInterrupt
+        self.heard_s = time.monotonic()
+        if self.told is not None:
+            self.told()
+
+    def is_over(self) -> bool:
+        """Whether what comes later is not wanted."""
+        return self.heard_s is not None and (self.at_once or time.monotonic() - self.heard_s > DRAIN_S)
+
+
+def interface_options(command: Callable[P, R]) -> Callable[P, R]:
+    """The command with ``-i`` and ``-f``, given to it as ``interface`` and ``bpf``."""
+    listen = click.option("-i", "--interface", metavar="IFACE", shell_complete=interfaces,
+                          help="Listen to a network interface; Ctrl-C ends it.")  # fmt: skip
+    packets = click.option("-f", "--bpf", metavar="BPF", help="With -i: only these packets, as tcpdump's filters say.")
+    return listen(packets(command))
+
+
+def check_sources(inputs: Sequence[str], interface: str | None, bpf: str | None, follow: bool = False) -> None:
+    """Exits 2 where what is to be read is not one thing."""
+    if interface is not None and inputs:
+        raise click.UsageError("-i listens to an interface; it goes with no INPUT")
+    if interface is None and not inputs:
+        raise click.UsageError("Missing argument 'INPUT...'.")
+    if bpf is not None and interface is None:
+        raise click.UsageError("-f goes with -i; a capture has what it has")
+    if follow and (interface is not None or len(inputs) != 1 or inputs[0] == "-"):
+        raise click.UsageError("--follow goes with one file; -i and pipes are followed as they are")
+
+
+def comes_live(inputs: Sequence[str], interface: str | None, follow: bool) -> bool:
+    """Whether Ctrl-C is the end of input: an interface, a file that grows, a pipe."""
+    return interface is not None or follow or any(map(_is_pipe, inputs))
+
+
+def _is_pipe(name: str) -> bool:
+    if name == "-":
+        return not sys.stdin.isatty()
+    with suppress(OSError, ValueError):
+        return stat.S_ISFIFO(Path(name).stat().st_mode)
+    return False
+
+
+@contextmanager
+def listening(interface: str, bpf: str | None) -> "Iterator[Interface]":
+    """The interface, while it is listened to; exits 2 where the filter is none."""
+    from mqpcap.capture.live import Interface
+
+    try:
+        listener = Interface(interface, bpf)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="'-f'") from error
+    try:
+        yield listener
+    finally:
+        listener.close()
+
+
+def captures_of(listener: "Interface", end: EndOfInput, period_s: float | None) -> "Iterator[Capture]":
+    """What comes on an interface, in captures of a period, until Ctrl-C: each is called by interface and begin."""
+    end.told = listener.stop
+    while not listener.is_stopped:
+        begin = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        yield listener.capture(f"{listener.name}@{begin}", None if period_s is None else time.monotonic() + period_s)
+        if period_s is None:
+            return
+
+
+@contextmanager
+def opened(
+    inputs: Sequence[str], interface: str | None, bpf: str | None, follow: bool, end: EndOfInput, outcome: Outcome
+) -> "Iterator[Sequence[Capture]]":
+    """The captures to read; what is none is the outcome's."""
+    if interface is not None:
+        with listening(interface, bpf) as listener:
+            end.told = listener.stop
+            capture = listener.capture()
+            yield [capture]
+            if listener.failure is not None:
+                outcome.unreadable.append((interface, listener.failure))
+            dropped = listener.dropped_count()
+            if dropped:
+                outcome.notes.append(f"{interface}: {plural(dropped, 'packet')} came too fast and were dropped")
+    elif follow:
+        from mqpcap.capture import Waiting
+        from mqpcap.capture.inputs import written_on
+
+        end.at_once = True
+        yield [written_on(inputs[0], Waiting(lambda: None, end.is_over))]
+    else:
+        yield found(inputs, outcome).captures
+
+
+def summary(outcome: Outcome, captures: "Sequence[Capture]") -> str:
+    """What came, in one line."""
+    packets = sum(facts.packet_count for capture in captures for facts in capture.facts)
+    kinds = ", ".join(f"{count:,} {protocol}" for protocol, count in sorted(outcome.messages.items()))
+    dropped = [facts.drop_count for capture in captures for facts in capture.facts if facts.drop_count is not None]
+    said = [
+        plural(outcome.messages.total(), "message") + (f": {kinds}" if kinds else ""),
+        f"flaws: {', '.join(f'{n:,} {flaw}' for flaw, n in sorted(outcome.flaws.items())) or 'none'}",
+        plural(packets, "packet") + (f", {sum(dropped):,} dropped" if dropped else ""),
+    ]
+    return "; ".join(said)

@@ -1,0 +1,63 @@
+"""Pipelines whose ``messages`` and ``connections`` have the number in the short name of each row's connection."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mqpcap.background import Background
+from mqpcap.capture import Capture
+from mqpcap.cli.connections import NUMBER, STRANGER
+from mqpcap.decode.columns import Records
+from mqpcap.decode.frames import Frames
+from mqpcap.message_bytes import BytesPipeline
+from mqpcap.pipeline import CapturePipeline, Emit, Options, Output
+from mqpcap.tables.messages import Chunk
+
+
+class NumberedPipeline(CapturePipeline):
+    """One capture made into tables; ``messages`` have the column NUMBER, ``connections`` that and STRANGER."""
+
+    def __init__(self, capture: Capture, options: Options, emit: Emit, *others: Background | int | None) -> None:
+        super().__init__(capture, options, emit, *others)  # type: ignore[arg-type]  # of the class behind this one
+        self._numbers: deque[NDArray[np.int64]] = deque()
+        self._closed: deque[tuple[int, str | None]] = deque()
+        self._give = emit
+        self.emit = self._numbered_connections
+
+    def take(self, found: Iterator[tuple[Frames, Records]], files: Sequence[str]) -> None:
+        """Have messages made into rows, the numbers of their connections kept until then."""
+        super().take(self._numbered(found), files)
+
+    def _numbered(self, found: Iterator[tuple[Frames, Records]]) -> Iterator[tuple[Frames, Records]]:
+        for frames, records in found:
+            self._numbers.append(frames.flow + 1)
+            yield frames, records
+
+    def give_messages(self, chunk: Chunk) -> None:
+        """Rows of ``messages`` are final."""
+        numbered = chunk.messages.append_column(NUMBER, pa.array(self._numbers.popleft()))
+        super().give_messages(replace(chunk, messages=numbered))
+
+    def close(self, flows: NDArray[np.int64], files: Sequence[str], of_others: bool) -> None:
+        """Connections are over."""
+        states = (self.framer.talks.get(number) for number in flows.tolist())
+        names = [state.stranger if state is not None else None for state in states]
+        self._closed.extend(zip((flows + 1).tolist(), names, strict=True))
+        super().close(flows, files, of_others)
+
+    def _numbered_connections(self, output: Output) -> None:
+        if output.table == "connections":
+            ours = [self._closed.popleft() for _ in range(output.rows.num_rows)]
+            columns = {NUMBER: pa.array([x[0] for x in ours], pa.int64())}
+            columns[STRANGER] = pa.array([x[1] for x in ours], pa.string())
+            for name, column in columns.items():
+                output = replace(output, rows=output.rows.append_column(name, column))
+        self._give(output)
+
+
+class NumberedBytesPipeline(NumberedPipeline, BytesPipeline):
+    """The same with the bytes of messages."""

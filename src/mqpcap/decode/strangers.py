@@ -1,0 +1,52 @@
+"""The first bytes of a connection that is not ours to the name of what it speaks, for people: no row depends on it."""
+
+import re
+import struct
+
+TLS, HTTP_1, HTTP_2, GRPC, KAFKA = "TLS", "HTTP/1", "HTTP/2", "gRPC", "Kafka"
+_REQUEST = re.compile(rb"(GET|HEAD|POST|PUT|DELETE|CONNECT|OPTIONS|TRACE|PATCH) [!-~]{1,8192} HTTP/1\.[01]\r\n")
+_RESPONSE = re.compile(rb"HTTP/1\.[01] [1-5]\d\d")
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # RFC 9113, 3.4
+_GRPC = b"application/grpc", bytes.fromhex("1d75d0620d263d4c4d6564")  # as it is, and in HPACK's Huffman code
+MAX_KAFKA_BYTES = 100 << 20  # socket.request.max.bytes
+MAX_KAFKA_KEY, MAX_KAFKA_VERSION = 100, 20
+
+
+def stranger(one: bytes, two: bytes) -> str | None:
+    """What a connection speaks whose sides began so, None if it is not known.
+
+    >>> stranger(b"GET / HTTP/1.1\\r\\n", b"")
+    'HTTP/1'
+    """
+    sides = one, two
+    if any(_is_tls(data) for data in sides):
+        return TLS
+    if any(data.startswith(_PREFACE) for data in sides):
+        return GRPC if any(map(is_grpc, sides)) else HTTP_2
+    if any(_REQUEST.match(data) or _RESPONSE.match(data) for data in sides):
+        return HTTP_1
+    return KAFKA if _is_kafka(one, two) or _is_kafka(two, one) else None
+
+
+def is_grpc(data: bytes) -> bool:
+    """Whether bytes of an HTTP/2 connection say that it carries gRPC."""
+    return any(word in data for word in _GRPC)
+
+
+def _is_tls(data: bytes) -> bool:
+    """Record types handshake (0x16) and application data (0x17), version 3.x (RFC 8446, 5.1)."""
+    return len(data) >= 3 and data[0] in (0x16, 0x17) and data[1] == 3 and data[2] <= 4
+
+
+def _is_kafka(request: bytes, response: bytes) -> bool:
+    """A request header (kafka.apache.org/protocol: size, api key and version, correlation id, client id) and, where
+    there is a response, its correlation id."""
+    if len(request) < 14:
+        return False
+    size, key, version, _, name_len = struct.unpack_from(">ihhih", request)
+    if not (10 <= size <= MAX_KAFKA_BYTES and 0 <= key <= MAX_KAFKA_KEY and 0 <= version <= MAX_KAFKA_VERSION):
+        return False
+    name = request[14 : 14 + max(name_len, 0)]
+    if not (-1 <= name_len <= size - 10 and all(0x20 <= byte < 0x7F for byte in name)):
+        return False
+    return len(response) < 8 or response[4:8] == request[8:12]

@@ -1,0 +1,395 @@
+"""`mqpcap show` of what comes as it happens: pipes, files that grow, interfaces.
+
+Nothing here waits for a time: a line has to come while the writer is silent, whenever that is.
+"""
+
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from live_broker import Broker
+from running import COMMAND, ROOT, environment, run
+
+QOS1 = ROOT / "pcaps/blipmq/qos1.pcap"
+DIALECTS = ROOT / "pcaps/kokaq/doc_session.pcap"
+PATIENCE_S = 60
+
+
+def records(path: Path) -> tuple[bytes, list[bytes]]:
+    """The header of a capture, and its packets."""
+    data = path.read_bytes()
+    packets, at = [], 24
+    while at < len(data):
+        size = 16 + struct.unpack_from("<I", data, at + 8)[0]
+        packets.append(data[at : at + size])
+        at += size
+    return data[:24], packets
+
+
+@contextmanager
+def shown(*arguments: object, stdin: int | None = subprocess.PIPE) -> "Iterator[subprocess.Popen[bytes]]":
+    command = [*COMMAND, "show", "-u", *map(str, arguments)]
+    show = subprocess.Popen(
+        command, cwd=ROOT, env=environment(), stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+    )
+    guard = threading.Timer(PATIENCE_S, show.kill)
+    guard.start()
+    try:
+        yield show
+    finally:
+        guard.cancel()
+        show.kill()
+        show.communicate()
+
+
+def ended(show: "subprocess.Popen[bytes]") -> tuple[int, str, str]:
+    stdout, stderr = show.communicate(timeout=PATIENCE_S)
+    return show.returncode, stdout.decode(), stderr.decode()
+
+
+def told(line: str) -> str:
+    """A line without what is known of its exchange when it is shown."""
+    return re.sub(r"  (=>|<=) .*$", "", line)
+
+
+def line(show: "subprocess.Popen[bytes]") -> str:
+    assert show.stdout is not None
+    return show.stdout.readline().decode().rstrip("\n")
+
+
+def put(show: "subprocess.Popen[bytes]", data: bytes) -> None:
+    assert show.stdin is not None
+    show.stdin.write(data)
+    show.stdin.flush()
+
+
+def test_a_line_comes_while_the_pipe_is_silent() -> None:
+    """The writer waits for the line of a message before it writes the packets behind it."""
+    header, packets = records(QOS1)
+    wanted = run("show", "-q", "-u", QOS1).stdout.splitlines()
+
+    with shown("-") as show:
+        put(show, header + b"".join(packets[:4]))
+        first = line(show)
+        put(show, b"".join(packets[4:6]))
+        second = line(show)
+        put(show, b"".join(packets[6:]))
+        _, rest, _ = ended(show)
+
+    said = [first, second, *rest.splitlines()]
+    assert "HELLO" in first and "=>" not in first
+    assert re.search(r"  <= #4 in 0\.051 ms$", second), "the reply's line tells packet and latency of its request"
+    assert sorted(map(told, said)) == sorted(map(told, wanted))
+
+
+def test_a_line_does_not_wait_until_the_dialect_is_certain() -> None:
+    """Packets 4 and 6 are a request and a reply that two dialects write alike."""
+    header, packets = records(DIALECTS)
+
+    with shown("-") as show:
+        put(show, header + b"".join(packets[:6]))
+        first = line(show)
+        put(show, b"".join(packets[6:]))
+        code, rest, _ = ended(show)
+
+    assert code == 0
+    assert "#4 " in first
+    assert [first, *rest.splitlines()][1:] == run("show", "-q", "-u", DIALECTS).stdout.splitlines()[1:]
+
+
+def test_lines_come_while_a_writer_never_rests() -> None:
+    """Packets at least every few milliseconds: a line waits for its look-ahead, not for a pause."""
+    header, packets = records(QOS1)
+    first = packets[:4]
+    begin_ns = time.time_ns()
+    stop = threading.Event()
+
+    def stamped(packet: bytes) -> bytes:
+        seconds, ns = divmod(time.time_ns(), 1_000_000_000)
+        return struct.pack("<II", seconds, ns // 1000) + packet[8:]
+
+    with shown("-") as show:
+        put(show, header)
+
+        def write() -> None:
+            for packet in first:
+                put(show, stamped(packet))
+            while not stop.wait(0.002):
+                put(show, stamped(packets[2]))  # the handshake's ACK, again and again
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        said = line(show)
+        took_ns = time.time_ns() - begin_ns
+        stop.set()
+        writer.join()
+        code, _, _ = ended(show)
+
+    assert "HELLO" in said, f"after {took_ns / 1e9} s"
+    assert code == 0
+
+
+def test_a_growing_file_is_followed_until_ctrl_c(tmp_path: Path) -> None:
+    header, packets = records(QOS1)
+    path = tmp_path / "growing.pcap"
+    path.write_bytes(header)
+
+    with shown("--follow", path, stdin=None) as show, path.open("ab", buffering=0) as file:
+        file.write(b"".join(packets[:4]))
+        first = line(show)
+        file.write(b"".join(packets[4:6]) + packets[6][:20])
+        second = line(show)
+        file.write(packets[6][20:] + b"".join(packets[7:]))
+        seen = [first, second, *(line(show) for _ in range(240))]
+        show.send_signal(signal.SIGINT)
+        code, rest, stderr = ended(show)
+
+    assert (code, rest) == (0, "")
+    assert sorted(map(told, seen)) == sorted(map(told, run("show", "-q", "-u", QOS1).stdout.splitlines()))
+    assert stderr.splitlines()[-1].startswith("242 messages: 242 blipmq; flaws: none; 382 packets")
+
+
+def test_follow_wants_one_plain_file(tmp_path: Path) -> None:
+    packed = tmp_path / "a.pcap.gz"
+    packed.write_bytes(__import__("gzip").compress(QOS1.read_bytes()))
+
+    assert run("show", "--follow", "-").exit_code == 2
+    assert run("show", "--follow", QOS1, QOS1).exit_code == 2
+    said = run("show", "--follow", packed)
+    assert (said.exit_code, said.stderr.count("\n")) == (1, 1)
+    assert "cannot be followed" in said.stderr
+    missing = run("show", "--follow", tmp_path / "none")
+    assert (missing.exit_code, missing.stderr) == (1, f"mqpcap: {tmp_path / 'none'}: No such file or directory\n")
+
+
+TCPDUMP = """
+import signal, sys, time
+data = open(sys.argv[1], "rb").read()
+held = int(sys.argv[2])
+def leave(number, frame):
+    time.sleep(0.3)
+    sys.stdout.buffer.write(data[-held:])
+    sys.stdout.buffer.flush()
+    sys.exit(0)
+signal.signal(signal.SIGINT, leave)
+sys.stdout.buffer.write(data[:-held])
+sys.stdout.buffer.flush()
+print("ready", file=sys.stderr, flush=True)
+while True:
+    signal.pause()
+"""
+"""Like ``tcpdump -w -``: what it has not written by then it writes on Ctrl-C."""
+
+
+def until_reading(shell: int) -> None:
+    """Wait until the command that a shell runs waits for its pipe: it has been in one system call for a while."""
+    deadline_s, before, since_s = time.monotonic() + PATIENCE_S, "", time.monotonic()
+    while time.monotonic() < deadline_s and (time.monotonic() - since_s < 1 or before in ("", "running")):
+        time.sleep(0.02)
+        with suppress(OSError):
+            for child in Path(f"/proc/{shell}/task/{shell}/children").read_text().split():
+                if b"mqpcap" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0"):
+                    now = Path(f"/proc/{child}/syscall").read_text().partition(" ")[0].strip()
+                    before, since_s = now, since_s if now == before else time.monotonic()
+
+
+@pytest.mark.parametrize("held", ["1000", "all"])
+def test_ctrl_c_on_a_terminal_is_the_end_of_a_pipe(held: str, tmp_path: Path) -> None:
+    """All lines, also of what the writer had in its buffer, the summary, and exit code 0."""
+    writer = tmp_path / "writer.py"
+    writer.write_text(TCPDUMP)
+    count = QOS1.stat().st_size if held == "all" else held
+    shell = f'"$0" {writer} {QOS1} {count} | "$0" -m mqpcap show -u -; echo "code $?"'
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(ROOT)
+        os.execvpe("sh", ["sh", "-c", "trap : INT; " + shell, sys.executable], environment(TERM="xterm"))
+    said, pressed = b"", False  # what nobody has read by then a terminal throws away at Ctrl-C
+    with suppress(OSError):
+        while some := os.read(terminal, 65536):
+            said += some
+            enough = held == "all" or said.count(b"\n") > 200
+            if not pressed and b"ready" in said and enough and not select.select([terminal], [], [], 1)[0]:
+                if held == "all":
+                    until_reading(child)
+                pressed = os.write(terminal, b"\x03") == 1
+    os.close(terminal)
+    os.waitpid(child, 0)
+
+    lines = said.decode().replace("\r", "").splitlines()
+    assert "code 0" in lines
+    assert sum(" -> " in one or " <- " in one for one in lines) == 242
+    assert any(one.startswith("242 messages: 242 blipmq") for one in lines)
+    assert "Traceback" not in said.decode()
+
+
+def test_a_second_ctrl_c_interrupts() -> None:
+    header, packets = records(QOS1)
+    with shown("-") as show:
+        put(show, header + b"".join(packets[:4]))
+        line(show)
+        show.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        show.send_signal(signal.SIGINT)
+        code, _, stderr = ended(show)
+
+    assert (code, stderr) == (1, "mqpcap: interrupted\n")
+
+
+def test_a_writer_that_does_not_hear_ctrl_c_is_not_waited_for() -> None:
+    header, packets = records(QOS1)
+    with shown("-") as show:
+        put(show, header + b"".join(packets[:4]))
+        line(show)
+        show.send_signal(signal.SIGINT)
+        code = show.wait(PATIENCE_S)
+
+    assert code == 0
+
+
+# -- interfaces ----------------------------------------------------------------------------------------
+
+
+def may_listen() -> str | None:
+    """Why interfaces cannot be listened to here, None if they can."""
+    try:
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)).close()
+        import scapy.libs.winpcapy  # noqa: F401 - libpcap itself
+    except (OSError, AttributeError) as error:
+        return f"interfaces cannot be listened to here: {error}"
+    return None
+
+
+listens = pytest.mark.skipif(may_listen() is not None, reason=may_listen() or "")
+
+
+def on_loopback(broker: Broker, *arguments: object) -> list[object]:
+    return ["-i", "lo", "-f", f"tcp port {broker.port}", "-d", f"tcp.port=={broker.port},blipmq", *arguments]
+
+
+def asked(broker: Broker, show: "subprocess.Popen[bytes]", exchange_count: int) -> None:
+    """Have a conversation as soon as somebody listens."""
+    until_listening(show.pid)
+    broker.ask(exchange_count)
+
+
+def until_listening(pid: int) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not listening(pid) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+
+
+def listening(pid: int) -> bool:
+    """Whether a process has a packet socket that takes packets."""
+    with suppress(OSError):
+        rows = [row.split() for row in Path("/proc/net/packet").read_text().splitlines()[1:]]
+        sockets = {f"socket:[{row[-1]}]" for row in rows if row[5] == "1"}
+        return any(os.readlink(one) in sockets for one in Path(f"/proc/{pid}/fd").iterdir())
+    return False
+
+
+@listens
+def test_every_message_on_an_interface_is_shown() -> None:
+    """10,000 messages; how long they take from wire to line is measured by hand: tests/bench/live.py."""
+    with Broker() as broker, shown(*on_loopback(broker, "-c", 10_000)) as show:
+        talk = threading.Thread(target=asked, args=(broker, show, 5000), daemon=True)
+        talk.start()
+        code, stdout, stderr = ended(show)
+        talk.join()
+
+    said = stdout.splitlines()
+    assert (code, len(said)) == (0, 10_000)
+    ids = [re.search(r"  (PING|PONG)  id=(\d+)", one) for one in said]
+    assert {int(one[2]) for one in ids if one and one[1] == "PING"} == set(range(3, 5001))
+    assert {int(one[2]) for one in ids if one and one[1] == "PONG"} == set(range(3, 5001))
+    replies = [one for one in said if "  PONG  " in one]
+    assert all(re.search(r"  <= #\d+ in \d+\.\d{3} ms$", one) for one in replies)
+    assert stderr.splitlines()[-1].startswith("10,000 messages: 10,000 blipmq; flaws: none; ")
+    assert stderr.rstrip().endswith(" packets, 0 dropped")
+
+
+@listens
+def test_ctrl_c_ends_an_interface() -> None:
+    with Broker() as broker, shown(*on_loopback(broker)) as show:
+        asked(broker, show, 3)
+        seen = [line(show) for _ in range(6)]
+        show.send_signal(signal.SIGINT)
+        code, rest, stderr = ended(show)
+
+    assert (code, rest) == (0, "")
+    assert [re.search("HELLO|AUTH|ACK|PING|PONG", one)[0] for one in seen] == [  # type: ignore[index]  # or it fails
+        "HELLO", "ACK", "AUTH", "ACK", "PING", "PONG"
+    ]  # fmt: skip
+    assert stderr.splitlines()[-1].startswith("6 messages: 6 blipmq; flaws: none; ")
+
+
+@listens
+def test_an_interface_is_exported_in_folders(tmp_path: Path) -> None:
+    """Each appears when it is whole, and together they have every message."""
+    out = tmp_path / "out"
+    with Broker() as broker:
+        options = ["-i", "lo", "-f", f"tcp port {broker.port}", "-d", f"tcp.port=={broker.port},blipmq"]
+        export = subprocess.Popen(
+            [*COMMAND, "export", *options, "--rotate", "2s", "--out", str(out)], cwd=ROOT, env=environment(),
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        until_listening(export.pid)
+        broker.ask(5)
+        deadline_s = time.monotonic() + PATIENCE_S
+        while len(finished(out)) < 2 and time.monotonic() < deadline_s:
+            time.sleep(0.1)
+        broker.ask(7)
+        export.send_signal(signal.SIGINT)
+        _, stderr = export.communicate(timeout=PATIENCE_S)
+
+    assert export.returncode == 0, stderr
+    folders = finished(out)
+    assert [one.name for one in out.iterdir() if one not in folders] == []
+    assert all(re.fullmatch(r"\d{8}T\d{6}Z", one.name) for one in folders)
+    rows, captures = (
+        [row for one in folders if (one / table).exists() for row in pq.read_table(one / table).to_pylist()]
+        for table in ("messages", "captures")
+    )
+    assert len(rows) == 24
+    assert {row["dropped"] for row in captures} == {0}
+    assert sum(row["messages"] for row in captures) == 24
+    assert {row["capture"] for row in rows} <= {f"lo@{one.name}" for one in folders}
+
+
+def finished(out: Path) -> list[Path]:
+    return sorted(one for one in out.iterdir() if not one.name.startswith(".")) if out.is_dir() else []
+
+
+def test_rotate_goes_with_an_interface(tmp_path: Path) -> None:
+    assert run("export", QOS1, "--rotate", "1h", "--out", tmp_path / "out").exit_code == 2
+    assert run("export", "-i", "lo", "--rotate", "1y", "--out", tmp_path / "out").exit_code == 2
+    assert run("export", "--out", tmp_path / "out").exit_code == 2
+    assert not (tmp_path / "out").exists()
+
+
+@listens
+def test_what_cannot_be_listened_to_is_one_line() -> None:
+    nobody = run("show", "-i", "nosuch0")
+    assert (nobody.exit_code, nobody.stderr.count("\n")) == (1, 1)
+    assert "there is no such interface; there are " in nobody.stderr
+
+    assert run("show", "-i", "lo", "-f", "tcp prt 1").exit_code == 2
+
+
+def test_an_interface_is_the_only_input() -> None:
+    assert run("show", "-i", "lo", QOS1).exit_code == 2
+    assert run("show", "-f", "tcp", QOS1).exit_code == 2
+    assert run("show").exit_code == 2

@@ -1,0 +1,55 @@
+"""A BlipMQ broker that is not one, and a client that asks it, on loopback: traffic for those who listen.
+
+Frames as protocol notes say: four bytes of length (bytes behind them), a kind, an id of eight bytes, a body.
+"""
+
+import socket
+import struct
+import threading
+import time
+from contextlib import suppress
+
+HELLO, AUTH, ACK, PING, PONG = 1, 2, 5, 7, 8
+HEAD = struct.Struct(">IBQ")
+
+
+def frame(kind: int, number: int, body: bytes = b"") -> bytes:
+    return HEAD.pack(9 + len(body), kind, number) + body
+
+
+class Broker:
+    """Answers on a free port of loopback until it is left."""
+
+    def __enter__(self) -> "Broker":
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._server.getsockname()[1])
+        threading.Thread(target=self._serve, daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._server.close()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=self._answer, args=(self._server.accept()[0],), daemon=True).start()
+
+    def _answer(self, peer: socket.socket) -> None:
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with suppress(OSError), peer, peer.makefile("rb") as asked:
+            while head := asked.read(HEAD.size):
+                length, kind, number = HEAD.unpack(head)
+                asked.read(length - 9)
+                peer.sendall(frame(PONG, number) if kind == PING else frame(ACK, number, bytes(8)))
+
+    def ask(self, exchange_count: int, each_s: float = 0.0) -> None:
+        """A client that says so many PINGs behind its HELLO and AUTH, and waits for every answer."""
+        with socket.create_connection(("127.0.0.1", self.port)) as mine, mine.makefile("rb") as heard:
+            mine.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            begin_s = time.monotonic()
+            asks = [frame(HELLO, 1, b"\0\1"), frame(AUTH, 2, b"\0\4pass")]
+            asks += [frame(PING, 3 + k) for k in range(exchange_count - 2)]
+            for k, ask in enumerate(asks):
+                mine.sendall(ask)
+                heard.read(HEAD.unpack(heard.read(HEAD.size))[0] - 9)
+                time.sleep(max(0.0, begin_s + (k + 1) * each_s - time.monotonic()))
