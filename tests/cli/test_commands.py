@@ -225,7 +225,7 @@ def test_threads_change_nothing() -> None:
 def test_a_line_says_who_what_and_how_it_went() -> None:
     said = lines(run("show", "-q", "-u", "--op", "nack", QOS1).stdout)[0]
 
-    assert re.match(r"05:24:\d\d\.\d{6}Z  #\d+ +127\.0\.0\.1:\d+ <- 127\.0\.0\.1:5555  blipmq/v1  NACK  id=\d+", said)
+    assert re.match(r"05:24:[\d.]+Z  #\d+ +c1 +127\.0\.0\.1:\d+ <- 127\.0\.0\.1:5555  blipmq/v1  NACK  id=\d+", said)
     assert "error 404" in said
 
 

@@ -269,7 +269,7 @@ def run(*arguments: str | Path) -> bytes:
 def explanations(path: Path, options: Sequence[str]) -> bytes:
     """``explain`` of every message, as text and as JSON, in one pass over the capture."""
     from mqpcap.capture import captures
-    from mqpcap.cli.explain import _tell
+    from mqpcap.cli.explain import Look, _tell
     from mqpcap.cli.messages import explained, hidden
     from mqpcap.cli.options import Choices
     from mqpcap.cli.outcomes import Row
@@ -288,7 +288,8 @@ def explanations(path: Path, options: Sequence[str]) -> bytes:
         for message, fields in zip(output.rows.to_pylist(), output.fields.to_pylist(), strict=True):
             row = Row(0, output.protocol, message, fields)
             for as_json in (False, True):
-                _tell(explained(row, inside=False), row, hidden(row, outcome.choices), as_json, outcome)
+                look = Look(as_json, True, "never")
+                _tell(explained(row, inside=False), row, hidden(row, outcome.choices), look, outcome)
 
     with redirect_stdout(said):
         for capture in captures([str(path)]).captures:

@@ -269,8 +269,8 @@ def _as_text(
     if row is not None:
         connection_id, direction, offset = (row.message[x] for x in ("connection_id", "direction", "stream_offset"))
         yield line(row.message, None, Style(outcome.utc, dated=True, paint=paint), row.exchange)
-        name = short_name(int(str(row.message[NUMBER])))
-        yield f"connection {name} {connection_id} {direction} offset {offset}, {row.message['frame_len']} bytes"
+        name = f"{short_name(int(str(row.message[NUMBER])))} " if NUMBER in row.message else ""
+        yield f"connection {name}{connection_id} {direction} offset {offset}, {row.message['frame_len']} bytes"
     if best is None:
         yield f"{len(told.data)} bytes fit no header of {told.protocol}"
     else:
