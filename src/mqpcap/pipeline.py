@@ -39,11 +39,12 @@ from mqpcap.tcp.muting import ConnectionTest, Muted, wanted_flows
 from mqpcap.tcp.reassembly import MAX_BYTES, Reassembler
 
 LOOKAHEAD_MESSAGES = 256
-"""Messages of a connection that wait until its dialect or login is known; then it is resolved as it is known."""
+"""Messages of a connection that wait until its dialect or login is known; with more it is resolved as it is known."""
 LOOKAHEAD_BYTES = 1 << 20
 """Bytes of them; a connection with more is resolved as it is known."""
 WAITING_BYTES = 64 << 20
-"""Bytes that wait so of all connections; above it those of the batch at hand are resolved as they are known."""
+"""Bytes that wait so of all connections. Above it connections of the next batch are resolved as they are known; those
+that wait already go on waiting."""
 FLOW_BYTES = 2048
 """What a live connection takes in all stages."""
 CLOSED_SHARE = 8

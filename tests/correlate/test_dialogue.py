@@ -8,9 +8,9 @@ from mqpcap.correlate import dialogue as room
 from mqpcap.correlate.dialogue import (
     ANSWERED,
     FIXED,
-    NEVER,
-    OPEN,
+    OPTIONAL,
     ORPHAN,
+    SILENT,
     UNANSWERED,
     UNKNOWN,
     Dialogue,
@@ -26,7 +26,7 @@ MS = 1_000_000
 def rules(ties: bool = False, timed: bool = False, named: bool = False) -> Rules:
     """ASK gets SAID or OTHER, MAYBE may get SAID, QUIET nothing."""
     return Rules(
-        kind=[[FIXED, OPEN, NEVER, NEVER, NEVER]], wants=[[3, 1, 0, 0, 0]], says=[0, 0, 0, 1, 2],
+        kind=[[FIXED, OPTIONAL, SILENT, SILENT, SILENT]], wants=[[3, 1, 0, 0, 0]], says=[0, 0, 0, 1, 2],
         first_only=[False] * 5, untied=[False] * 5, next_state={}, silence=[State.SILENT] * 5,
         ties=ties, timed=timed, named=named,
     )  # fmt: skip
@@ -62,7 +62,7 @@ class Script:
         self.dialogue.gap(from_client, (self.row + 1) * 20)
 
     def end(self, ended: bool = True, whole: bool = True) -> dict[int, int]:
-        """The state of each row; rows of OPEN requests without one were handled and got no reply."""
+        """The state of each row; rows of OPTIONAL requests without one were handled and got no reply."""
         self.dialogue.close(ended, whole)
         said = dict(reversed(self.found.states))
         return said | {q: ANSWERED for q, _ in self.found.pairs}

@@ -321,7 +321,7 @@ def conversation(rule: Rule, dice: random.Random) -> Talk:
         tie = {"count": number, "same": 7, "pool": dice.randrange(4), "cycle": number % 12}[ids]
         way = 3 if rule.one_way is not None and dice.random() < 0.2 else 0
         request = say("c2s", name, clock, dice.randrange(20, 90), tie=tie, way=way)
-        quiet = ask.answer == "never" or (way == 3 and not one_way_answered)
+        quiet = ask.answer == "ignored" or (way == 3 and not one_way_answered)
         talk.answer_of[request] = None
         if not quiet:
             pending.append(request)

@@ -9,7 +9,7 @@ RULE = Rule(
     asks={
         "Get": RequestRule("always", frozenset({"Got"})),
         "Maybe": RequestRule("maybe", frozenset({"Got"})),
-        "Put": RequestRule("never"),
+        "Put": RequestRule("ignored"),
     },
     otherwise=RequestRule("always"),
     errors=frozenset({"Error"}),
@@ -28,7 +28,7 @@ def test_requests_are_of_the_kind_that_is_declared() -> None:
     rules = lanes(RULE)[0].rules
     asked = codes(("c2s", "Get", 0), ("c2s", "Maybe", 0), ("c2s", "Put", 0), ("c2s", "Strange", 0), ("c2s", "Get", 3))
 
-    kinds = [RequestKind.FIXED, RequestKind.OPEN, RequestKind.IGNORED, RequestKind.FIXED, RequestKind.OPEN]
+    kinds = [RequestKind.FIXED, RequestKind.OPTIONAL, RequestKind.IGNORED, RequestKind.FIXED, RequestKind.OPTIONAL]
     assert [rules.kind[0][code] for code in asked] == kinds
 
 

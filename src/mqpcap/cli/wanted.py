@@ -65,7 +65,7 @@ _NAMES = (
 def filter_options(command: Callable[P, R]) -> Callable[..., R]:
     """The command with the options, given to it as ``wanted``: a Query, or None for all messages.
 
-    Stands above ``common`` and ``utc_option``, which say how bodies and times are meant.
+    Stands between ``utc_option`` and ``common``, which say how times and bodies are meant.
     """
 
     @functools.wraps(command)

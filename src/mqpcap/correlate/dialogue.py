@@ -6,10 +6,11 @@ their own order). It is fed with requests and replies in the order in which they
 what became of it as soon as that is certain. It promises: no wrong pair, and no `unanswered` that was answered.
 
 How a pair becomes certain. A server answers the requests of a connection one after the other, so pairs never cross.
-A request is FIXED (it gets exactly one reply), OPEN (one or none) or NEVER (none). In STEP a reply that fits only one
-of the requests it may belong to, which are the OPEN ones up to the first FIXED one and that one, is its answer. Such a
-pair is a barrier: all requests in front of it were handled, and those without a reply got none. A reply that fits
-several waits for the next barrier; then it is paired if the earliest and the latest possible place agree.
+A request is FIXED (it gets exactly one reply), OPTIONAL (one or none) or SILENT (none); `RequestKind` has the others.
+In STEP a reply that fits only one of the requests it may belong to, which are the OPTIONAL ones up to the first FIXED
+one and that one, is its answer. Such a pair is a barrier: all requests in front of it were handled, and those without
+a reply got none. A reply that fits several waits for the next barrier; then it is paired if the earliest and the
+latest possible place agree.
 
 Missing bytes end the counting. A reply that repeats values of its request (a tie) starts it again where it fits exactly
 one FIXED request. Without ties the replies behind a gap are placed where they fit all in a row, if that is one place.
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 
 from mqpcap.schema.requests import I64, RequestKind, Rules, State
 
-NEVER, FIXED, OPEN, IGNORED, BREAKS, NOTHING, CUT = map(int, RequestKind)
+SILENT, FIXED, OPTIONAL, IGNORED, BREAKS, NOTHING, CUT = map(int, RequestKind)
 ANSWERED, SILENT, NOT_EXPECTED, UNANSWERED, LOST, ORPHAN, UNKNOWN = map(int, State)
 NO_ROW = len(State)
 """Behind the states: a reply that has no row of its own."""
@@ -202,7 +203,7 @@ class Dialogue:
             return kind
         if len(self.ties) < MAX_TIES:
             self.ties.add(tie if rules.ties else 0)
-        if kind != FIXED and kind != OPEN:
+        if kind != FIXED and kind != OPTIONAL:
             self.stopped = self.stopped or kind == BREAKS
             return kind
         if self.stopped:
@@ -355,13 +356,14 @@ class Dialogue:
             self.answered = True
 
     def _give(self, q: Request, r: Reply) -> None:
+        """Note a pair: the only way one leaves a dialogue."""
         if q.row in self.spoiled:  # its row was given out
             self.found.states.append((r.row, UNKNOWN))
         else:
             self.found.pairs.append((q.row, r.row))
 
     def _pair(self, at: int, r: Reply) -> None:
-        """A certain pair: all in front of it is settled."""
+        """Note a pair that is a barrier: all in front of it is settled."""
         q = self.queue[at]
         if self.waiting:
             self._resolve_waiting(at)
@@ -395,12 +397,12 @@ class Dialogue:
                 self.found.kinds.append((q.row, kind))
             if not is_sure and kind != FIXED and kind != q.kind:
                 self.found.states.append((q.row, UNKNOWN))
-            elif kind in (FIXED, OPEN):
+            elif kind in (FIXED, OPTIONAL):
                 left.append(q._replace(kind=kind, wants=wants[q.code]))
         self.queue, self.head = left, 0
 
     def _settle(self, to: int, state: int, certain: bool) -> None:
-        """Leave requests behind: FIXED ones get the state; ``certain``: OPEN ones got no reply."""
+        """Leave requests behind: FIXED ones get the state; ``certain``: OPTIONAL ones got no reply."""
         states = self.found.states
         for q in self.queue[self.head : to]:
             if q.kind == FIXED:
@@ -629,7 +631,7 @@ class Dialogue:
     def close(self, ended: bool, whole_replies: bool) -> None:
         """The end of the connection.
 
-        ``ended``: its end was captured; ``whole_replies``: no byte behind the last reply is    missing."""
+        ``ended``: its end was captured; ``whole_replies``: no byte behind the last reply is missing."""
         if self.later and not (self.mode == STEP and whole_replies and not self.alone and not self.waiting):
             self._catch_up()
         if not self.requests_missing:
@@ -677,7 +679,7 @@ class NamedRequests:
     ) -> int:
         """Take a request in; returns its kind. ``numbers``: one, not 0 if several replies may come."""
         kind = self.rules.kind[0][code]
-        if kind not in (FIXED, OPEN):
+        if kind not in (FIXED, OPTIONAL):
             return kind
         if tie == 0 or tie in self.used:
             self.found.states.append((row, UNKNOWN))

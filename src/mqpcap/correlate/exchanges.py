@@ -582,7 +582,7 @@ class _Talks:
             block.state[at] = State.NOT_EXPECTED if kind == RequestKind.IGNORED else PENDING
 
 
-_HEARD = [RequestKind.FIXED, RequestKind.OPEN, RequestKind.BREAKS, RequestKind.CUT]
+_HEARD = [RequestKind.FIXED, RequestKind.OPTIONAL, RequestKind.BREAKS, RequestKind.CUT]
 """Kinds of request that go through a dialogue."""
 
 

@@ -1,6 +1,6 @@
 """A protocol's declared request rule as tables by code, and the code of each message.
 
-:class:`~mqpcap.schema.protocol.Rule` names operations; :func:`lanes` numbers them, so that a
+:class:`~mqpcap.schema.requests.Rule` names operations; :func:`lanes` numbers them, so that a
 :class:`~mqpcap.correlate.dialogue.Dialogue` looks up one number a message. A protocol whose requests are told by more
 than their operation (BlipMQ, msgq) gives its own tables and codes.
 """
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import dictionary, true
 from mqpcap.schema.requests import Lane, RequestKind, RequestRule, Rule, Rules, State
 
-_KINDS = {"always": RequestKind.FIXED, "maybe": RequestKind.OPEN, "never": RequestKind.IGNORED}
+_KINDS = {"always": RequestKind.FIXED, "maybe": RequestKind.OPTIONAL, "ignored": RequestKind.IGNORED}
 
 
 @cache
@@ -38,7 +38,7 @@ def _declared(rule: Rule, others: bool) -> Lane:
     asks: list[RequestRule | None] = [rule.asks.get(name) or rule.otherwise for name in names] + [rule.otherwise]
     kind = [RequestKind.NOTHING if ask is None else _KINDS[ask.answer] for ask in asks]
     wants = [_wants(rule, ask, names) for ask in asks]
-    one_way = [RequestKind.OPEN if k in (RequestKind.FIXED, RequestKind.OPEN) else k for k in kind]
+    one_way = [RequestKind.OPTIONAL if k in (RequestKind.FIXED, RequestKind.OPTIONAL) else k for k in kind]
     bits = [0 if name in rule.unasked else 1 << i for i, name in enumerate(names)] + [others << count]
     none = [0] * count
     rules = Rules(

@@ -30,7 +30,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Messages of one protocol over one buffer: n rows.
+    """Spans of messages of one protocol, not decoded yet, over one buffer: n rows.
 
     start, end (int64) in ``buffer``; layout (int32) index into the Program's layouts; op (int64); flaw (uint8);
     flow (int64); side (int8: 0 = endpoint A); offset (int64) in the stream; captured (int64) bytes of the message

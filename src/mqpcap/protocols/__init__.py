@@ -1,4 +1,4 @@
-"""The protocols: one file each, and this folder is the registry.
+"""The protocols: one module or package each, and this folder is the registry.
 
 A module here that defines ``PROTOCOL`` is a protocol of every command, table and session; nothing else has
 to be touched. Order is that of the names.

@@ -566,8 +566,8 @@ RULE = Rule(
         "bind_request": RequestRule("always", frozenset({"bind"})),
         "unbind_request": RequestRule("always", frozenset({"unbind"})),
         "status_request": RequestRule("always", frozenset({"status"})),
-        "heartbeat_request": RequestRule("never"),
-        "message": RequestRule("never"),
+        "heartbeat_request": RequestRule("ignored"),
+        "message": RequestRule("ignored"),
     },
     unasked=frozenset({"heartbeat", "message"}),
     # After the login an error answers nothing: it ends the session.

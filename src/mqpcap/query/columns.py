@@ -90,7 +90,7 @@ def _common() -> Mapping[str, Column]:
         places[f"exchange.{name}"] = places[name] = place
     for name in ("is_request", "is_reply"):
         places[name] = Place("exchanges", (name,), Kind.TRUTH)
-    for field in MESSAGES:
+    for field in MESSAGES:  # what exchanges have, too, is the message's own
         name = "ts_ns" if field.name == "ts" else field.name
         needs = (name, *_ENDS) if name == "connection_id" else None
         places[field.name] = Place("messages", (name,), _kind(field.name, field.type), needs)

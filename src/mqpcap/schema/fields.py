@@ -79,7 +79,7 @@ class Kind(EnumField[Any]):  # an EnumField, so that ls(verbose=True) lists name
 
     column   name in the tables: by default the field's own without a trailing underscore; None for no column
     secret   hidden unless --show-secrets is given
-    body     shortened by --bodies
+    body     what users sent: ``payload`` in filters, shortened by --bodies; ``Envelope.body`` names the one of body_len
     unit     what its numbers count; ``names``: what they mean, by number
     words    the same for Scapy only, where the tables name a number by what the connection shows
     """

@@ -183,7 +183,7 @@ class Splitter(Shape):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFacts:
-    """What a connection as a whole says about its rows; None leaves the row's own value."""
+    """What a connection as a whole says about its rows, where a row does not say it itself; None says nothing."""
 
     dialect: str | None = None
     group_name: str | None = None

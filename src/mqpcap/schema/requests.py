@@ -32,11 +32,11 @@ class State(IntEnum):
 class RequestKind(IntEnum):
     """What a message of a client is."""
 
-    NEVER = 0
+    SILENT = 0
     """A request that gets no reply; success is silence."""
     FIXED = 1
     """Gets exactly one reply."""
-    OPEN = 2
+    OPTIONAL = 2
     """Gets one reply or none."""
     IGNORED = 3
     """No reply is expected, success or not."""
@@ -52,11 +52,12 @@ class RequestKind(IntEnum):
 class RequestRule:
     """How one operation of the client is answered.
 
-    answer   ``always``: one reply each. ``maybe``: some get one, and nothing proves which. ``never``: no reply
+    answer   ``always``: one reply each. ``maybe``: some get one, and nothing proves which. ``ignored``: none, success or
+             not
     by       names of the server's operations that answer it; empty: any that answers at all
     """
 
-    answer: Literal["always", "maybe", "never"]
+    answer: Literal["always", "maybe", "ignored"]
     by: frozenset[str] = frozenset()
 
 
@@ -70,7 +71,7 @@ class Rules(NamedTuple):
     next_state    (state, code of a request, code of its reply) -> the state that follows
     silence       by code of a request: what became of one that was handled and got no reply
     ties          whether replies repeat values of their requests
-    timed         whether an older OPEN request is out where a later one was captured long after it
+    timed         whether an older OPTIONAL request is out where a later one was captured long after it
     start, late   the state of a connection whose start was captured, and was not
     named         whether replies come in any order, each to the request that it names
     gaps          codes of replies that cannot be read: as good as missing bytes

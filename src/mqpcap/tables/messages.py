@@ -228,7 +228,7 @@ def _coded(values: Sequence[str | int | None], type_: pa.DataType, at: NDArray[n
 
 
 def _operations(protocol: MessageQueue, program: Program, frames: Frames, records: Records) -> dict[str, pa.Array]:
-    """op_code, op and dialect, from layout, operation and the reading taken."""
+    """op_code, op and dialect, from layout, operation and the variant taken."""
     ops, op_place = factorize(frames.op)
     readings = len(program.alt_dialect) + 1
     keys = (frames.layout.astype(np.int64) * readings + records.reading + 1) * max(len(ops), 1) + op_place

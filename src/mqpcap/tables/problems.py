@@ -1,4 +1,7 @@
-"""Stretches of stream that became no message to rows of the table ``problems``."""
+"""Stretches of stream that became no message to rows of the table ``problems``.
+
+``decode.side`` finds what was captured and is no message, ``pipeline.not_read`` what never came to it.
+"""
 
 from collections.abc import Mapping, Sequence
 

@@ -123,11 +123,13 @@ def _ready(two: bool) -> tuple[list[int], list[int]]:
     for code, says in fixed.items():
         kind[code], wants[code] = RequestKind.FIXED, int(says)
     if not two:
-        kind[Code.ODD_PUBLISH], wants[Code.ODD_PUBLISH] = RequestKind.NEVER, 0
-    kind[PUBLISH] = RequestKind.NEVER
-    kind[Code.PUBLISH_ONCE], wants[Code.PUBLISH_ONCE] = RequestKind.OPEN, int(Says.REFUSED)
-    kind[ACK], wants[ACK] = RequestKind.OPEN, int(Says.NOT_FOUND)
-    kind[POLL], wants[POLL] = (RequestKind.NEVER, 0) if two else (RequestKind.OPEN, int(Says.DELIVERY | Says.TAGGED))
+        kind[Code.ODD_PUBLISH], wants[Code.ODD_PUBLISH] = RequestKind.SILENT, 0
+    kind[PUBLISH] = RequestKind.SILENT
+    kind[Code.PUBLISH_ONCE], wants[Code.PUBLISH_ONCE] = RequestKind.OPTIONAL, int(Says.REFUSED)
+    kind[ACK], wants[ACK] = RequestKind.OPTIONAL, int(Says.NOT_FOUND)
+    kind[POLL], wants[POLL] = (
+        (RequestKind.SILENT, 0) if two else (RequestKind.OPTIONAL, int(Says.DELIVERY | Says.TAGGED))
+    )
     for code in (NACK, PONG, Code.BAD + NACK, Code.BAD + PONG):
         kind[code] = RequestKind.IGNORED
     kind[Code.UNKNOWN], kind[Code.CUT] = RequestKind.BREAKS, RequestKind.CUT
