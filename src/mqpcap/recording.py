@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -27,6 +28,7 @@ from mqpcap.query import Query, Rows, exchanges_of, query
 from mqpcap.schema.protocol import Direction
 from mqpcap.spark.schemas import table_names, table_schema
 from mqpcap.tables.messages import Policy
+from mqpcap.tables.schemas import TABLES
 
 if TYPE_CHECKING:
     from scapy.packet import Packet
@@ -269,13 +271,16 @@ class Recording:
             size = sum(os.path.getsize(name) for name in capture.files if os.path.isfile(name))
             with ThreadPoolExecutor(1, "mqpcap-finish") as pool:
                 background = Background(pool if size > SMALL_BYTES and (os.cpu_count() or 1) > 1 else None)
-                pipeline = IndexingPipeline(capture, options, outputs.append, COLUMNS, background)
+                pipeline = _numbered_pipeline()(capture, options, outputs.append, COLUMNS, background)
                 for _ in pipeline.steps():
                     self._first_ns = pipeline.places.first_ts_ns
                     while outputs:
+                        output = outputs.popleft()
                         if report is not None:
-                            report.take(outputs[0])
-                        yield outputs.popleft()
+                            report.take(output)
+                        if output.table in TABLES:  # without the numbers of connections, which only the report needs
+                            output = replace(output, rows=output.rows.select(TABLES[output.table].names))
+                        yield output
             self._indexes[file_text(capture.files[0])] = _Index(pipeline.places, pipeline.index)
             if info is not None and report is not None:
                 paired = {name for each in pipeline.correlations.values() for name in each.counts}
@@ -349,6 +354,17 @@ class Recording:
             reading,
             Seen(**row, carriers=_carriers(index.places, places)),
         )
+
+
+@cache
+def _numbered_pipeline() -> "type[IndexingPipeline]":
+    """The pipeline that makes an index, and whose rows have the numbers of their connections."""
+    from mqpcap.cli.numbered import NumberedPipeline
+
+    class Numbered(NumberedPipeline, IndexingPipeline):
+        pass
+
+    return Numbered
 
 
 def _report() -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.completion import files
+from mqpcap.cli.connections import NUMBER
 from mqpcap.cli.console import Meter, coloured, metered, plural, shown
 from mqpcap.cli.options import Choices, common, utc_option
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
@@ -97,7 +98,7 @@ def _converse(capture: "Capture", one: "Chosen", as_json: bool, utc: bool, outco
             for row in rows:
                 sys.stdout.write("".join(f"{line}\n" for line in json_lines(row)))
 
-        TimeMerge([capture], Filter(one.query()), outcome, write, False).run(meter)
+        TimeMerge([capture], Filter(one.query(), left_out=[NUMBER, "ts"]), outcome, write, False).run(meter)
         return
     talk = Conversation(one, utc)
     for line in talk.head():

@@ -12,7 +12,7 @@ from mqpcap.cli.completion import files
 from mqpcap.cli.console import Meter, metered, plural, say, shown, size
 from mqpcap.cli.options import Choices, common
 from mqpcap.cli.process import NoPandas
-from mqpcap.cli.reading import Outcome, background, caps, finish, found, read, size_bytes, told_of_speed
+from mqpcap.cli.reading import Outcome, background, finish, found, read, size_bytes, told_of_speed
 from mqpcap.errors import OutputError
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class _Made:
     def take(self, capture: "Capture", meter: Meter) -> None:
         """Read a capture."""
         from mqpcap.cli.info import Report
-        from mqpcap.pipeline import CapturePipeline
+        from mqpcap.cli.numbered import NumberedPipeline
 
         told = Report()
 
@@ -136,12 +136,11 @@ class _Made:
 
         choices = self._outcome.choices
         with background(choices, size_bytes([capture])) as behind:
-            pipeline = CapturePipeline(capture, choices.dissection(only=frozenset({"exchanges"})), take, behind)
+            pipeline = NumberedPipeline(capture, choices.dissection(only=frozenset({"exchanges"})), take, behind)
             whole = read(pipeline, self._outcome, meter)
         self._counters.end_of_capture()
         if whole:
-            told.files, told.packets = list(capture.facts), pipeline.counts
-            told.notes, told.caps = [str(note) for note in capture.notes], caps(capture.files[0], pipeline.counts)
+            told.end(capture, pipeline.counts)
             self.reports.append(told)
 
     def page(self, name: str) -> Iterator[str]:

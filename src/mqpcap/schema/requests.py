@@ -52,8 +52,8 @@ class RequestKind(IntEnum):
 class RequestRule:
     """How one operation of the client is answered.
 
-    answer   ``always``: one reply each. ``maybe``: some get one, and nothing proves which. ``ignored``: none, success or
-             not
+    answer   ``always``: one reply each. ``maybe``: some get one, and nothing proves which. ``ignored``: none,
+             success or not
     by       names of the server's operations that answer it; empty: any that answers at all
     """
 
