@@ -55,6 +55,8 @@ class Unseen:
         for at in np.flatnonzero(start > before).tolist():
             until_ns, missing = int(batch.end_ns[order[at]]), int(start[at] - before[at])
             found.append(self._stretch(int(flow[at]), int(before_ns[at]), until_ns, missing))
+        for at in np.flatnonzero(cut).tolist():  # known before the connection is over: a delivery may be due by then
+            found.append(self._stretch(int(flow[at]), int(before_ns[at]), int(batch.end_ns[order[at]]), ANY_LENGTH))
         return pa.Table.from_pylist(found, COLUMNS)
 
     def _begun(self, batch: Batch) -> list[dict[str, object]]:

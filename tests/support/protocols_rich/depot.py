@@ -60,23 +60,21 @@ class DepotWelcome(Message):
     fields_desc = [Bytes("badge", prefix=1, secret=True)]
 
 
+SHELF = (U32("ticket"), Text("shelf", prefix=1), Array("labels", Text("label", prefix=1), prefix=1))
+
+
 class DepotStore(Message):
     """Goods for a shelf."""
 
     name = "Depot STORE"
-    fields_desc = [
-        U32("ticket"),
-        Text("shelf", prefix=1),
-        Array("labels", Text("label", prefix=1), prefix=1),
-        Bytes("goods", prefix=2, body=True),
-    ]
+    fields_desc = [*SHELF, Bytes("goods", prefix=2, body=True)]
 
 
 class DepotStoreWide(Message):
     """The same with a longer length."""
 
     name = "Depot STORE, wide"
-    fields_desc = [*DepotStore.fields_desc[:3], Bytes("goods", prefix=4, body=True)]
+    fields_desc = [*SHELF, Bytes("goods", prefix=4, body=True)]
 
 
 class DepotStored(Message):

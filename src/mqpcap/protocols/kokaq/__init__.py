@@ -912,9 +912,16 @@ def _layout(
 _LAYOUTS = tuple(_layouts())
 
 # What the codecs wrote has the codec's numbers.
-for _header in (KokaqLERequest, KokaqLEAnswer, KokaqLERequest16, KokaqLEAnswer16, KokaqLean, KokaqLeanRequest):
-    _header.named = {"opcode": CODEC_OPS, "client": CODEC_CLIENTS, "status": CODEC_STATUSES, "reason": CODEC_REASONS}
-    _header.named |= {"rq": {1: "Response or TwoWay", 3: "OneWay"}}
+
+
+def _name_codes(*headers: type[Message]) -> None:
+    """Give headers the words of codecs for their numbers, where Scapy prints them."""
+    for header in headers:
+        header.named = {"opcode": CODEC_OPS, "client": CODEC_CLIENTS, "status": CODEC_STATUSES, "reason": CODEC_REASONS}
+        header.named |= {"rq": {1: "Response or TwoWay", 3: "OneWay"}}
+
+
+_name_codes(KokaqLERequest, KokaqLEAnswer, KokaqLERequest16, KokaqLEAnswer16, KokaqLean, KokaqLeanRequest)
 
 # An answer repeats both opaques and the opcode; the Go1 server answers one-way requests like any other.
 RULE = Rule(
