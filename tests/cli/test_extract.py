@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from running import ROOT, run
 from torture import SYN, Segment, pcap
@@ -247,3 +248,16 @@ def test_the_example_of_the_help_runs(tmp_path: Path) -> None:
 
     assert result.exit_code == 0
     assert (tmp_path / "ping.pcapng").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("command", ["extract", "export"])
+def test_a_short_name_selects_what_the_end_of_the_connection_does(command: str, tmp_path: Path) -> None:
+    said = []
+    for name in ("c1", "127.0.0.1:43358"):
+        out = tmp_path / f"{len(said)}.out"
+        result = run(command, "-q", "pcaps/fq/session.pcap", "--connection", name, "--out", str(out))
+        assert result.exit_code == 0
+        files = [out] if out.is_file() else sorted(out.rglob("*.parquet"))
+        said.append([path.read_bytes() if path == out else pq.ParquetFile(path).read() for path in files])
+
+    assert said[0] == said[1] != []

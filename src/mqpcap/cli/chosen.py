@@ -1,26 +1,26 @@
 """The connections that a filter selects, found by reading a capture once."""
 
 import os
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from mqpcap.arrays import constant
 from mqpcap.capture import Capture
+from mqpcap.cli.connections import NUMBER, STRANGER
 from mqpcap.cli.console import Meter, shown
 from mqpcap.cli.filters import Tally
 from mqpcap.cli.lines import endpoint
+from mqpcap.cli.numbered import NumberedPipeline
 from mqpcap.cli.reading import Outcome, read
 from mqpcap.errors import MqpcapError
-from mqpcap.pipeline import CapturePipeline, Options, Output
+from mqpcap.pipeline import Output
 from mqpcap.protocols import protocols
 from mqpcap.query import And, Comparison, Query, Rows, Selection, of_tree
-from mqpcap.query.columns import NUMBER
 from mqpcap.schema.protocol import Evidence, Fact, SharedFacts
 
 MOST_NAMED = 8
@@ -91,10 +91,10 @@ class Choice:
             if output.protocol is not None and output.fields is not None:
                 self.tally.look(Rows(output.protocol, output.rows, output.fields), first_ns)
             elif output.table == "connections":
-                self._note(output.rows, [pipeline.numbers.popleft() for _ in range(output.rows.num_rows)], first_ns)
+                self._note(output.rows.drop_columns([NUMBER, STRANGER]), output.rows[NUMBER].to_pylist(), first_ns)
             selection.take(output, first_ns)
 
-        pipeline = _Numbered(self.capture, options, take)
+        pipeline = NumberedPipeline(self.capture, options, take)
         pipeline.shared.update(self._asked)
         read(pipeline, outcome, meter)
         self.fragment_count = pipeline.counts.get("fragment", 0)
@@ -138,19 +138,6 @@ class Choice:
         if self._by_ends:
             kept = np.flatnonzero(self.query.selects(_as_messages(rows, numbers), first_ns))
         self._rows += zip((numbers[i] for i in kept.tolist()), rows.take(pa.array(kept)).to_pylist(), strict=True)
-
-
-class _Numbered(CapturePipeline):
-    """A pipeline that knows the numbers of the connections whose rows it gives."""
-
-    def __init__(self, capture: Capture, options: Options, emit: Callable[[Output], None]) -> None:
-        super().__init__(capture, options, emit)
-        self.numbers: deque[int] = deque()
-
-    def close(self, flows: NDArray[np.int64], files: Sequence[str], of_others: bool) -> None:
-        """Connections are over."""
-        self.numbers.extend((flows + 1).tolist())
-        super().close(flows, files, of_others)
 
 
 class _Asked(SharedFacts):

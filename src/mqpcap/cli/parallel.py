@@ -103,14 +103,17 @@ def _pipeline(
 
     if choices.wanted is None:
         return CapturePipeline(capture, choices.dissection(), write, behind), lambda: None
+    from mqpcap.cli.connections import NUMBER, STRANGER
     from mqpcap.cli.filters import Tally
+    from mqpcap.cli.numbered import NumberedPipeline
     from mqpcap.query import Rows, Selection
 
     tally = told.tally = told.tally or Tally(choices.wanted)
 
     def give(output: "Output") -> None:
         tally.match_count += output.rows.num_rows if output.fields is not None else 0
-        write(output)
+        names = [name for name in output.rows.column_names if name not in (NUMBER, STRANGER)]
+        write(replace(output, rows=output.rows.select(names)))
 
     def take(output: "Output") -> None:
         first_ns = pipeline.first_ns or 0
@@ -122,7 +125,7 @@ def _pipeline(
 
     selection = Selection(choices.wanted, give)
     options = replace(choices.dissection(), connections=choices.wanted.connections)
-    pipeline = CapturePipeline(capture, options, take, behind)
+    pipeline = NumberedPipeline(capture, options, take, behind)
     return pipeline, selection.finish
 
 
