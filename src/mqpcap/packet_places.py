@@ -313,7 +313,7 @@ class IndexingPipeline(CapturePipeline):
         """Connections are over: where their streams begin is noted."""
         of, (keys, bases) = self.assembler.flows.columns(flows), self.assembler.flows.anchors(flows)
         senders = [endpoints(of.hi[:, x].copy(), of.lo[:, x].copy(), of.port[:, x]) for x in (0, 1)]
-        states = [self.framer.talks.get(number) for number in flows.tolist()]
+        states = [self.framer.connections.get(number) for number in flows.tolist()]
         clients = np.array([state.client if state else 0 for state in states], np.int64)
         self.places.close(of.connection_ids(), keys, bases, np.column_stack(senders), clients)
         super().close(flows, files, of_others)

@@ -132,8 +132,8 @@ class Pipeline:
         if len(window.ts_ns):
             self.span_ns = int(window.ts_ns.min()), int(window.ts_ns.max())
         self._unrecognised.update(np.unique(chunks.flow).tolist())
-        talks = self.framer.talks
-        self._unrecognised = {f for f in self._unrecognised if f in talks and not talks[f].decided}
+        known = self.framer.connections
+        self._unrecognised = {f for f in self._unrecognised if f in known and not known[f].decided}
         self._mute(chunks.flow)
         yield from self._read(found)
 
@@ -157,7 +157,7 @@ class Pipeline:
 
     def _has_told(self, flow: int) -> bool:
         """Whether nothing that comes of a connection can say anything of another."""
-        state = self.framer.talks[flow]
+        state = self.framer.connections[flow]
         rule = None if state.protocol is None else state.protocol.evidence
         return state.decided and (rule is None or not rule.tells or self.evidence(flow).is_fixed)
 
@@ -194,7 +194,7 @@ class Pipeline:
         return since
 
     def _may_be_client(self, flow: int, side: int) -> bool:
-        state = self.framer.talks.get(flow)
+        state = self.framer.connections.get(flow)
         return state is None or not state.decided or (state.protocol is not None and state.client == side)
 
     # -- frames to records ---------------------------------------------------------------------------------
@@ -245,9 +245,9 @@ class Pipeline:
 
     def evidence(self, flow: int) -> Evidence:
         """The evidence of a connection of some protocol."""
-        connection = self.framer.talks[flow].connection
-        assert connection is not None
-        return connection
+        evidence = self.framer.connections[flow].evidence
+        assert evidence is not None
+        return evidence
 
     def facts(self, protocol: MessageQueue, flows: Sequence[int]) -> list[ConnectionFacts]:
         """What connections say of their rows."""
@@ -352,7 +352,7 @@ class Pipeline:
         good = good[np.array(open_, np.bool_)]
         rows = rows[good]
         flows, of = factorize(frames.flow[rows])
-        client = np.array([self.framer.talks[f].client for f in flows.tolist()], np.int8)
+        client = np.array([self.framer.connections[f].client for f in flows.tolist()], np.int8)
         rule.observe(
             Seen(
                 raw, good, [self.evidence(f) for f in flows.tolist()], of, client[of] == frames.side[rows],
@@ -442,7 +442,7 @@ class Tables(Pipeline):
     def _connections(self, protocol: MessageQueue, frames: Frames) -> Connections:
         numbers, place = factorize(frames.flow)
         of = self.assembler.flows.columns(numbers)
-        client = np.array([self.framer.talks[f].client for f in numbers.tolist()], np.int64)
+        client = np.array([self.framer.connections[f].client for f in numbers.tolist()], np.int64)
         return Connections(numbers, place, of, of.connection_ids(), client, self.facts(protocol, numbers.tolist()))
 
     def close(self, flows: NDArray[np.int64], files: Sequence[str], of_others: bool) -> None:
@@ -456,8 +456,8 @@ class Tables(Pipeline):
         for problem in found:
             if problem.kind != "conflict":
                 self._note_missing(problem)
-        table = problems(files[0], found, self.assembler.flows, self.framer.talks)
-        blocks = list(connections(files[0], self.assembler.flows, self.framer.talks, flows))
+        table = problems(files[0], found, self.assembler.flows, self.framer.connections)
+        blocks = list(connections(files[0], self.assembler.flows, self.framer.connections, flows))
         closings = self._closings(flows) if self.options.pairs_up else []
 
         def made() -> None:
@@ -476,7 +476,7 @@ class Tables(Pipeline):
     def _note_missing(self, problem: Problem) -> None:
         if problem.kind == "undecoded" and problem.reason in ("bad_framing", "truncated"):
             return  # bytes at the end that are no message miss nothing
-        state = self.framer.talks.get(problem.flow)
+        state = self.framer.connections.get(problem.flow)
         if state is None:
             return
         side = int(problem.side != state.client)
@@ -487,14 +487,14 @@ class Tables(Pipeline):
         """How connections ended, by protocol."""
         by_protocol: dict[str, list[int]] = {}
         for flow in flows.tolist():
-            state = self.framer.talks.get(flow)
+            state = self.framer.connections.get(flow)
             if state is not None and state.protocol is not None and state.protocol.rule is not None:
                 by_protocol.setdefault(state.protocol.name, []).append(flow)
         return [(self.protocols[name], self._closing(np.array(some))) for name, some in by_protocol.items()]
 
     def _closing(self, numbers: NDArray[np.int64]) -> Closing:
         of = self.assembler.flows.columns(numbers)
-        client = np.array([self.framer.talks[f].client for f in numbers.tolist()], np.int64)
+        client = np.array([self.framer.connections[f].client for f in numbers.tolist()], np.int64)
         row, server = np.arange(len(numbers)), 1 - client
         fin, acked = of.fin_offset[row, client], of.acked[row, client]
         server_fin = of.fin_offset[row, server] != NONE
@@ -552,7 +552,7 @@ class CapturePipeline(Tables):
         """Whether a message that began before a time may still come."""
         late = {flow for flow, since_ns in self.behind().items() if since_ns < time_ns}
         late |= {f for waiting in self._waiting.values() for f, parts in waiting.items() if parts[0].ts_ns[0] < time_ns}
-        late |= {flow for flow, state in self.framer.talks.items() if not state.decided}
+        late |= {flow for flow, state in self.framer.connections.items() if not state.decided}
         if not late:
             return False
         of = self.assembler.flows.columns(np.array(sorted(late), np.int64))

@@ -45,7 +45,7 @@ def test_what_nobody_claims_is_held_and_then_foreign() -> None:
     choice = asked.last_look(hold, origin(443))
 
     assert choice is not None
-    assert (choice.protocol, choice.claim.reason) == (None, "tls")
+    assert (choice.protocol, choice.stranger) == (None, "TLS")
 
 
 def test_a_server_counts_only_from_the_packet_that_proved_it() -> None:

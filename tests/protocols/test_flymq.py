@@ -695,7 +695,7 @@ def vector(name: str) -> bytes:
 def test_a_known_request_header_is_enough(on_port: bool) -> None:
     claim = flymq.claims(opening(vector("py_list_topics"), on_port=on_port))
 
-    assert claim == Claim(Verdict.YES, "c2s", "s2c", claim.reason)
+    assert claim == Claim(Verdict.YES, "c2s", "s2c")
 
 
 @pytest.mark.parametrize("cut", range(8))

@@ -890,7 +890,7 @@ def test_closed_connections_leave_a_session(monkeypatch: pytest.MonkeyPatch) -> 
 
     (kept,) = session._sources.values()
     assert len(kept.tables.assembler.live) < 50
-    assert len(kept.tables.framer.talks) < 50
+    assert len(kept.tables.framer.connections) < 50
     assert [bytes(m) for m in [*found, *session.flush()]] == [HELLO] * 200
 
 

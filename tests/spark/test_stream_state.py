@@ -164,7 +164,7 @@ def test_state_does_not_grow_with_connections_ever_seen(files: Files, table: str
         found.append(reader.batch(1))
         kept, size = reader.kept()
         sizes.append(size)
-        assert (len(kept.assembler.live), len(kept.framer.talks)) == (150, 150)
+        assert (len(kept.assembler.live), len(kept.framer.connections)) == (150, 150)
     files.short(client(9999), 9999)
     files.rotate(after_us=2 * HOUR_US)
     files.short(client(10_000), 10_000)
@@ -488,7 +488,7 @@ def test_login_stays_as_long_as_a_data_connection_needs_it(tmp_path: Path) -> No
 
     assert of_data["client_name"].to_pylist() == ["alice"] * 4
     assert of_data["group_name"].to_pylist() == ["inbox"] * 4
-    assert len(kept.framer.talks) == 1
+    assert len(kept.framer.connections) == 1
     assert kept.shared["fq"].told() == []
 
     files.packet(data, True, RST)
@@ -497,7 +497,7 @@ def test_login_stays_as_long_as_a_data_connection_needs_it(tmp_path: Path) -> No
     files.rotate()
     reader.rest()
 
-    assert reader.kept()[0].framer.talks == {}
+    assert reader.kept()[0].framer.connections == {}
 
 
 def test_servers_stay_known_when_their_connections_are_forgotten(tmp_path: Path) -> None:
@@ -514,7 +514,7 @@ def test_servers_stay_known_when_their_connections_are_forgotten(tmp_path: Path)
 
     kept, _ = reader.kept()
     assert set(kept.framer.detector.servers) == {("blipmq", "10.9.0.1", 7777)}
-    assert len(kept.framer.talks) == 1
+    assert len(kept.framer.connections) == 1
 
 
 def test_clock_that_is_wrong_for_one_file_harms_no_other(files: Files) -> None:

@@ -182,7 +182,7 @@ def test_held_pieces_cost_little_and_count_for_it() -> None:
     for k in range(0, len(said), 1000):
         framer.feed(assembler.feed(segments(said[k : k + 1000], k)), assembler.flows)
 
-    hold = framer.talks[0].hold
+    hold = framer.connections[0].hold
     assert hold is not None
     assert len(hold.chunks) > 5000
     assert len({id(chunk.buffer) for chunk in hold.chunks}) <= 11

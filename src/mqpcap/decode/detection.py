@@ -15,7 +15,7 @@ import numpy as np
 
 from mqpcap.decode.message_buffer import AT, SIZE, TS_NS
 from mqpcap.decode.scanning import Scanners
-from mqpcap.decode.strangers import TLS, stranger
+from mqpcap.decode.strangers import stranger
 from mqpcap.decode.stream_chunk import StreamChunk, copies
 from mqpcap.schema.protocol import Claim, Direction, MessageQueue, Opening, Verdict
 from mqpcap.tcp.flows import Flows
@@ -399,8 +399,7 @@ class Detector:
     def _nobody(self, of: Origin, openings: Openings) -> Choice:
         """The connection is not ours."""
         name = stranger(openings[0].data, openings[1].data)
-        claim = Claim(Verdict.NO, reason="tls" if name == TLS else "foreign")
-        return Choice(None, claim, self._client_by_port(of), None, stranger=name)
+        return Choice(None, Claim(Verdict.NO), self._client_by_port(of), None, stranger=name)
 
     def _client_by_port(self, of: Origin) -> int:
         """The client where content does not say: the SYN's sender, else the side whose port is no server's."""

@@ -10,7 +10,7 @@ ended.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from mqpcap.decode.detection import Choice, DecodeAs, Detector, Hold, Origin, Se
 from mqpcap.decode.frames import I64, Found, Frames
 from mqpcap.decode.scanning import LayoutScanner, Scanners
 from mqpcap.decode.side import Side
-from mqpcap.decode.strangers import GRPC, HTTP_2, is_grpc
+from mqpcap.decode.strangers import GRPC, HTTP_2, TLS, is_grpc
 from mqpcap.decode.stream_chunk import StreamChunk, by_connection, joined
 from mqpcap.schema.protocol import DIRECTIONS, Direction, Evidence, MessageQueue
 from mqpcap.tcp.chunks import StreamChunks
@@ -38,13 +38,11 @@ class ConnectionState:
     identified_by: str | None = None
     decided: bool = False
     client: int = 0
-    reason: str = ""
-    """Why no protocol took it."""
     stranger: str | None = None
-    """What it speaks then, as far as that is known."""
+    """What it speaks where no protocol took it, as far as that is known."""
     hold: Hold | None = None
     """Before the decision, unless the first look brings it."""
-    connection: Evidence | None = field(default=None)
+    evidence: Evidence | None = None
 
     @property
     def messages(self) -> tuple[int, int]:
@@ -72,7 +70,7 @@ class Framer:
     def __init__(
         self, protocols: Mapping[str, MessageQueue], decode_as: Sequence[DecodeAs] = (), servers: Iterable[Told] = ()
     ) -> None:
-        self.talks: dict[int, ConnectionState] = {}
+        self.connections: dict[int, ConnectionState] = {}
         self.found = Found()
         self._scanners = Scanners()
         self.detector = Detector(protocols, decode_as, servers, self._scanners)
@@ -85,121 +83,125 @@ class Framer:
         That is, per chunk, how many bytes are done with, and how many more must follow the others before it is worth
         giving them out again.
         """
-        known = self.talks
+        known = self.connections
         new_here = (n for n in dict.fromkeys(chunks.flow.tolist()) if n not in known or not known[n].decided)
         of = origins(flows, list(new_here))
         consumed: list[int] = []
         wanted: list[int] = []
         full: list[ConnectionState] = []
         for number, new in by_connection(chunks):
-            state = known.get(number)
-            if state is None:
-                state = known[number] = ConnectionState(number, (Side(number, 0), Side(number, 1)))
-            if state.decided or self._detected(state, of[number], new):
-                self._take(state, new, consumed, wanted)
+            connection = known.get(number)
+            if connection is None:
+                connection = known[number] = ConnectionState(number, (Side(number, 0), Side(number, 1)))
+            if connection.decided or self._detected(connection, of[number], new):
+                self._take(connection, new, consumed, wanted)
             else:
                 consumed += [chunk.length for chunk in new]
                 wanted += [0] * len(new)
-                if state.hold is not None and state.hold.is_full:
-                    full.append(state)
+                if connection.hold is not None and connection.hold.is_full:
+                    full.append(connection)
         # Servers that other connections of this window told earlier count, whichever connection was looked at first.
-        for state in full:
-            assert state.hold is not None
-            self._decide(state, of[state.flow], self.detector.by_peer(state.hold, of[state.flow], state.hold.ts_ns))
+        for connection in full:
+            hold, origin = connection.hold, of[connection.flow]
+            assert hold is not None
+            self._decide(connection, origin, self.detector.by_peer(hold, origin, hold.ts_ns))
         return self.found.taken(chunks.buffer), np.array(consumed, np.int64), np.array(wanted, np.int64)
 
     def finish(self, flows: Flows, only: Iterable[int] | None = None) -> list[Frames]:
         """Messages that were still open; after it every byte is accounted for. ``only``: of these connections."""
-        states = [*self.talks.values()] if only is None else [self.talks[n] for n in only if n in self.talks]
-        waiting = [state for state in states if not state.decided]
-        of = origins(flows, [state.flow for state in waiting])
+        known = self.connections
+        ending = [*known.values()] if only is None else [known[n] for n in only if n in known]
+        waiting = [connection for connection in ending if not connection.decided]
+        of = origins(flows, [connection.flow for connection in waiting])
         # Those that content decides tell their servers before others are decided by these.
         for by_peer in (False, True):
-            for state in waiting:
-                hold = state.hold
+            for connection in waiting:
+                hold = connection.hold
                 if hold is not None:
                     ask = self.detector.by_peer if by_peer else self.detector.last_look
-                    choice = ask(hold, of[state.flow])
+                    choice = ask(hold, of[connection.flow])
                     if choice is not None:
-                        self._decide(state, of[state.flow], choice)
-        for state in states:
-            for side in state.sides:
+                        self._decide(connection, of[connection.flow], choice)
+        for connection in ending:
+            for side in connection.sides:
                 side.end(self.found)
-            self.unsettled.pop(state.flow, None)
+            self.unsettled.pop(connection.flow, None)
         return self.found.taken(np.empty(0, np.uint8))
 
     def forget(self, flows: I64) -> None:
         """Drop connections that were finished. Servers stay known: others are recognised by them."""
         for number in flows.tolist():
-            self.talks.pop(number, None)
+            self.connections.pop(number, None)
             self.unsettled.pop(number, None)
 
-    def _take(self, state: ConnectionState, new: list[StreamChunk], consumed: list[int], wanted: list[int]) -> None:
+    def _take(
+        self, connection: ConnectionState, new: list[StreamChunk], consumed: list[int], wanted: list[int]
+    ) -> None:
         """Frame chunks of a connection that was decided."""
-        layouts = self._layouts(state)
+        layouts = self._layouts(connection)
         for chunk in new:
-            if state.stranger == HTTP_2 and chunk.offset < GRPC_BYTES and is_grpc(bytes(chunk.data[:GRPC_BYTES])):
-                state.stranger = GRPC  # its headers came behind the bytes that told HTTP/2
-            side = state.sides[chunk.side]
+            if connection.stranger == HTTP_2 and chunk.offset < GRPC_BYTES and is_grpc(bytes(chunk.data[:GRPC_BYTES])):
+                connection.stranger = GRPC  # its headers came behind the bytes that told HTTP/2
+            side = connection.sides[chunk.side]
             done = side.take(chunk, layouts, self.found)
             consumed.append(done)
             wanted.append(max(side.until - chunk.offset - done, 0))
             is_open = done < chunk.length and not wanted[-1]
             side.open_since_ns = side.since_ns(chunk, done) if is_open else None
-        since_ns = state.unsettled_since_ns()
+        since_ns = connection.unsettled_since_ns()
         if since_ns is not None:
-            self.unsettled[state.flow] = since_ns
+            self.unsettled[connection.flow] = since_ns
         else:
-            self.unsettled.pop(state.flow, None)
+            self.unsettled.pop(connection.flow, None)
 
-    def _detected(self, state: ConnectionState, of: Origin, new: list[StreamChunk]) -> bool:
+    def _detected(self, connection: ConnectionState, of: Origin, new: list[StreamChunk]) -> bool:
         """Ask the protocols about a connection with these new chunks; when False they are held."""
-        if state.hold is None:
+        if connection.hold is None:
             found = self.detector.first_look(of, new)
             if not isinstance(found, Hold):
-                self._decide(state, of, *found)
+                self._decide(connection, of, *found)
                 return True
-            state.hold = found
-        choice = self.detector.look(state.hold, of, new)
+            connection.hold = found
+        choice = self.detector.look(connection.hold, of, new)
         if choice is not None:
-            self._decide(state, of, choice)
+            self._decide(connection, of, choice)
         return choice is not None
 
-    def _decide(self, state: ConnectionState, of: Origin, choice: Choice, ts_ns: int = 0) -> None:
+    def _decide(self, connection: ConnectionState, of: Origin, choice: Choice, ts_ns: int = 0) -> None:
         """Give the connection to a protocol or to nobody, and frame what was held of it.
 
         ``ts_ns`` is the time of the packet that decided a connection of which nothing was held.
         """
-        hold, state.hold = state.hold, None
-        state.decided, state.client, state.protocol = True, choice.client, choice.protocol
+        hold, connection.hold = connection.hold, None
+        connection.decided, connection.client, connection.protocol = True, choice.client, choice.protocol
         if choice.protocol is None:
-            state.reason, state.stranger = choice.claim.reason, choice.stranger
-            for side in state.sides:
-                side.give_up(state.reason)
+            connection.stranger = choice.stranger
+            for side in connection.sides:
+                side.give_up("tls" if choice.stranger == TLS else "foreign")
         else:
-            state.identified_by = choice.identified_by
+            connection.identified_by = choice.identified_by
             server = of.server(choice)
-            self._begin(state, of, choice, server)
+            self._begin(connection, of, choice, server)
             if choice.proves_server:
                 self.detector.learn(server, hold.ts_ns if hold is not None else ts_ns)
         if hold is not None:
             self.detector.release(hold)
-            layouts = self._layouts(state)
+            layouts = self._layouts(connection)
             for chunk in joined(hold.chunks):
-                state.sides[chunk.side].take_held(chunk, layouts, self.found)
+                connection.sides[chunk.side].take_held(chunk, layouts, self.found)
 
-    def _layouts(self, state: ConnectionState) -> list[LayoutScanner]:
+    def _layouts(self, connection: ConnectionState) -> list[LayoutScanner]:
         """The layouts of a connection's protocol; none where nobody took it."""
-        return self._scanners.of(state.protocol).layouts if state.protocol is not None else []
+        return self._scanners.of(connection.protocol).layouts if connection.protocol is not None else []
 
-    def _begin(self, state: ConnectionState, of: Origin, choice: Choice, server: Server) -> None:
+    def _begin(self, connection: ConnectionState, of: Origin, choice: Choice, server: Server) -> None:
         """Set the layouts that the directions begin with, as the protocol claimed."""
         assert choice.protocol is not None
         began = [choice.claim.c2s or "", choice.claim.s2c or ""]
-        state.connection = Evidence(of.connection_id, server[1], server[2], of.first_ts_ns, layouts=began)
+        connection.evidence = Evidence(of.connection_id, server[1], server[2], of.first_ts_ns, layouts=began)
         places = self._scanners.of(choice.protocol).places
-        for number, side in enumerate(state.sides):
-            layout = began[number != state.client]
+        for number, side in enumerate(connection.sides):
+            layout = began[number != connection.client]
             if layout:
                 side.begin(places[layout], of.syn[number])
             else:

@@ -844,29 +844,23 @@ def claims(opening: Opening) -> Claim:
     The first byte of a connection begins a header, so it decides at once. In connections that began earlier two
     messages in a row must fit, and what only one side sends says who is the client.
     """
-    verdict, reason = _verdict(opening)
-    if verdict is Verdict.NO and opening.decode_as:
-        verdict = Verdict.LIKELY
-    return Claim(verdict, "c2s", "s2c", reason)
+    verdict = _verdict(opening)
+    return Claim(Verdict.LIKELY if verdict is Verdict.NO and opening.decode_as else verdict, "c2s", "s2c")
 
 
-def _verdict(opening: Opening) -> tuple[Verdict, str]:
+def _verdict(opening: Opening) -> Verdict:
     if opening.c2s_start and opening.c2s:
-        return _begins(opening.c2s, MAX_MESSAGE_SIZE, opening.c2s_ended), "the first request's header"
+        return _begins(opening.c2s, MAX_MESSAGE_SIZE, opening.c2s_ended)
     if opening.s2c_start and opening.s2c:
         verdict = _begins(opening.s2c, MAX_REPLY_SIZE, opening.s2c_ended)
-        if verdict is not Verdict.YES or opening.s2c[4:8] != bytes(4):
-            return verdict, "the first reply's header"
-        return Verdict.NO, "an empty first reply"
+        return Verdict.NO if verdict is Verdict.YES and opening.s2c[4:8] == bytes(4) else verdict  # no reply is empty
     client, client_fits = _flow(opening, "c2s")
     server, server_fits = _flow(opening, "s2c")
     if client == "s2c" or server == "c2s":
-        return Verdict.NO, "the other side is the client"
+        return Verdict.NO
     if client_fits or server_fits:
-        return Verdict.YES, "messages in a row"
-    if opening.c2s_ended and opening.s2c_ended:
-        return Verdict.NO, "no messages in a row"
-    return Verdict.WAIT, "no messages in a row yet"
+        return Verdict.YES
+    return Verdict.NO if opening.c2s_ended and opening.s2c_ended else Verdict.WAIT
 
 
 def _inner_values(raw: Raw) -> pa.Array:

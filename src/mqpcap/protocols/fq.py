@@ -366,14 +366,14 @@ def claims(opening: Opening) -> Claim:
     word = int.from_bytes(client[:4], "big")
     if len(client) >= 4 and word in KINDS:
         answers = "command_s2c" if word == Word.COMMAND else "full"
-        return Claim(Verdict.YES, f"connect_{KINDS[word]}", answers, f"first word {word:08x}")
+        return Claim(Verdict.YES, f"connect_{KINDS[word]}", answers)
     if opening.c2s_start and client:
         begun = len(client) < 4 and any(w.to_bytes(4, "big").startswith(client) for w in Word)
         return Claim(Verdict.WAIT if begun and not opening.c2s_ended else Verdict.NO)
     if opening.c2s_start and not opening.c2s_ended:
         return Claim(Verdict.WAIT)  # the server never sends first
     if not client and opening.s2c_start and server[:4] == b"\xaa\0\0\x7f" and server[131:133] == b"\xbe\xa7":
-        return Claim(Verdict.YES, "command_c2s", "command_s2c", "a key and a heartbeat, as the server answers a login")
+        return Claim(Verdict.YES, "command_c2s", "command_s2c")  # a key and a heartbeat: the server answers a login
     if client[:4] in VERBS or server[:5] == b"HTTP/":
         return Claim(Verdict.NO)
     if not opening.on_port and not (opening.c2s_ended and opening.s2c_ended):
@@ -394,14 +394,14 @@ def _late_claim(opening: Opening) -> Claim:
         return Claim(Verdict.NO if opening.c2s_ended and opening.s2c_ended else Verdict.WAIT)
     # Where both read, the earlier byte wins: a misreading needs bytes skipped.
     if commands and (not frames or min(commands) <= min(frames)):
-        return Claim(Verdict.LIKELY, "command_c2s", "command_s2c", "commands without the start of the connection")
+        return Claim(Verdict.LIKELY, "command_c2s", "command_s2c")
     if short is None and full_c2s is None:
         sends = "short_or_full"
     elif full_c2s is None or (short is not None and short <= full_c2s):
         sends = "short"
     else:
         sends = "full_c2s"
-    return Claim(Verdict.LIKELY, sends, "full", "data frames without the start of the connection")
+    return Claim(Verdict.LIKELY, sends, "full")
 
 
 def _found(opening: Opening, direction: Direction, layout: str) -> int | None:

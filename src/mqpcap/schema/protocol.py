@@ -125,7 +125,6 @@ class Claim(NamedTuple):
     verdict: Verdict
     c2s: str | None = None
     s2c: str | None = None
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

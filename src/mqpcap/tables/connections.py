@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import file_text
 from mqpcap.decode.framing import ConnectionState
+from mqpcap.decode.strangers import TLS
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.tables.schemas import CONNECTIONS, SIDES
 from mqpcap.tcp.flows import END_STATES, FlowColumns, Flows
@@ -40,7 +41,7 @@ def _rows(capture: str, of: FlowColumns, known: list[ConnectionState | None]) ->
         "first_ts_ns": of.first_ts_ns,
         "last_ts_ns": of.last_ts_ns,
         "protocol": [state.protocol.name if state and state.protocol else None for state in known],
-        "tls": ["closed" if state and state.reason == "tls" else None for state in known],
+        "tls": ["closed" if state and state.stranger == TLS else None for state in known],
         "identified_by": [state.identified_by if state else None for state in known],
         "syn_seen": of.syn.any(axis=1),
         "end_state": pa.array(END_STATES, pa.string()).take(pa.array(of.end_state)),

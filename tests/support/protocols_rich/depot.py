@@ -108,7 +108,7 @@ class DepotRefused(Message):
 def claims(opening: Opening) -> Claim:
     """A magic number as the first byte, on any port."""
     if opening.c2s_start and opening.c2s:
-        return Claim(Verdict.YES if opening.c2s[0] == MAGIC else Verdict.NO, "c2s", "s2c", "the first byte")
+        return Claim(Verdict.YES if opening.c2s[0] == MAGIC else Verdict.NO, "c2s", "s2c")
     return Claim(Verdict.NO if opening.c2s_ended else Verdict.WAIT)
 
 

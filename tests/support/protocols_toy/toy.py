@@ -30,7 +30,7 @@ def claims(opening: Opening) -> Claim:
         return Claim(Verdict.NO)
     for direction in DIRECTIONS:
         if opening.find_run(direction, direction, 2) is not None:
-            return Claim(Verdict.LIKELY, "c2s", "s2c", "two messages in a row")
+            return Claim(Verdict.LIKELY, "c2s", "s2c")
     if opening.c2s_ended and opening.s2c_ended:
         return Claim(Verdict.NO)
     return Claim(Verdict.WAIT)

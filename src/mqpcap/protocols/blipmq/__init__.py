@@ -258,7 +258,7 @@ def _side(opening: Opening, direction: Direction) -> _Side:
     return _Side(frames, client, server)
 
 
-_HELLO = Claim(Verdict.YES, "c2s", "s2c", "HELLO of version 1 or 2")
+_HELLO = Claim(Verdict.YES, "c2s", "s2c")
 
 
 def claims(opening: Opening) -> Claim:
@@ -273,14 +273,14 @@ def claims(opening: Opening) -> Claim:
         or (server[4:5] == b"\x06" and len(server) >= 17 and server[:2] == b"\0\0")
     ) and server[5:13] == client[5:13]
     if both and len(client) >= HEADER_BYTES and answered:
-        return Claim(Verdict.YES, "c2s", "s2c", "HELLO or first frame answered under its id")
+        return Claim(Verdict.YES, "c2s", "s2c")
     if opening.c2s_start and hello:
-        return Claim(Verdict.LIKELY, "c2s", "s2c", "HELLO of another version")
+        return Claim(Verdict.LIKELY, "c2s", "s2c")
     plausible = client[:1] in (b"\0", b"\1", b"") and server[:1] in (b"\0", b"\1", b"")
     if both and not plausible:
         return Claim(Verdict.NO)
     if both and not opening.decode_as and len(client) >= HEADER_BYTES and len(server) >= ACK_BYTES:
-        return Claim(Verdict.NO, reason="the first frame is answered whatever it is, and under its id")
+        return Claim(Verdict.NO)  # the first frame is answered whatever it is, and under its id
     return _late_claim(opening)
 
 
@@ -296,13 +296,13 @@ def _late_claim(opening: Opening) -> Claim:
         if told == not_so and verdict is Verdict.YES and not opening.on_port:
             told, not_so = two.server and not one.server, one.server and not two.server
         if not_so and not told:
-            return Claim(Verdict.NO, reason="the other side is the client")
+            return Claim(Verdict.NO)
         if not told and not opening.on_port:
             if not ended:
                 return Claim(Verdict.WAIT)
             # Only a publisher gets no answer at all.
             verdict = verdict if opening.c2s else Verdict.LIKELY
-    return Claim(verdict, "c2s", "s2c", f"{frames} frames in a row")
+    return Claim(verdict, "c2s", "s2c")
 
 
 def observe(seen: Seen) -> None:

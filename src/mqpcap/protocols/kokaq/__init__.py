@@ -582,7 +582,7 @@ def _server_vote(head: bytes) -> int:
 def claims(opening: Opening) -> Claim:
     """A header, and a component that repeats it; or the answer that repeats opaque and opcode (protocol notes, 9)."""
     if opening.c2s.startswith(b"PRI * HTTP/2.0"):
-        return Claim(Verdict.NO, reason="HTTP/2")
+        return Claim(Verdict.NO)
     one, two = _first(opening, "c2s"), _first(opening, "s2c")
     if opening.c2s_start and opening.c2s and one.verdict is Verdict.NO:
         return Claim(Verdict.NO)
@@ -590,16 +590,14 @@ def claims(opening: Opening) -> Claim:
     # A lone frame without a component may look as if the other side sent it; the port or a known server outweighs that.
     lone = max(one.verdict, two.verdict) is Verdict.LIKELY and abs(one.server_votes) + abs(two.server_votes) == 1
     if not oriented and not lone and (one.server_votes > 0 or two.server_votes < 0):
-        return Claim(Verdict.NO, reason="the answers come from the other side")
+        return Claim(Verdict.NO)
     proven = oriented or one.server_votes < 0 or two.server_votes > 0
     answered = oriented and any(echo in one.echoes for echo in two.echoes[:1])
     best = max(one.verdict, two.verdict)
     if best is Verdict.YES or (answered and Verdict.NO not in (one.verdict, two.verdict)):
-        verdict = Verdict.YES if proven or opening.on_port else Verdict.LIKELY
-        why = "an answer to its request" if answered else "a component that repeats the header"
-        return Claim(verdict, "c2s_doc", "s2c_doc", why)
+        return Claim(Verdict.YES if proven or opening.on_port else Verdict.LIKELY, "c2s_doc", "s2c_doc")
     if best is Verdict.LIKELY and Verdict.WAIT not in (one.verdict, two.verdict):
-        return Claim(Verdict.LIKELY, "c2s_doc", "s2c_doc", "a frame that ends at a header or the end")
+        return Claim(Verdict.LIKELY, "c2s_doc", "s2c_doc")
     if best is Verdict.NO:
         return Claim(Verdict.NO)
     return Claim(Verdict.WAIT)

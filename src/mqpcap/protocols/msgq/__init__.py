@@ -419,10 +419,7 @@ def claims(opening: Opening) -> Claim:
         is_typed = generation == "flat" and tree.has_typed_items(told.first[4:])
         return f"{'typed' if is_typed else generation}_{direction}"
 
-    verdict = max(client.verdict, server.verdict)
-    return Claim(
-        verdict, layout(client, "c2s"), layout(server, "s2c"), f"a {told.generation} message begins the stream"
-    )
+    return Claim(max(client.verdict, server.verdict), layout(client, "c2s"), layout(server, "s2c"))
 
 
 _REQUEST, _ASK, _REPLY, _QUIET = 1, 2, 3, 4
