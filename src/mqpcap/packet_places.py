@@ -299,7 +299,7 @@ class IndexingPipeline(CapturePipeline):
         for frames, records in found:
             program = self.reader(self.protocols[frames.protocol]).program
             layout = _words([x.name for x in program.layouts], frames.layout)
-            self._read_as.append((layout, _words(program.alt_class, records.reading)))
+            self._read_as.append((layout, _words(program.variant_class, records.variant)))
             yield frames, records
 
     def give_messages(self, chunk: Chunk) -> None:

@@ -23,10 +23,11 @@ from mqpcap.decode.columns import Reader, Records, Spans
 from mqpcap.decode.detection import DecodeAs, Told
 from mqpcap.decode.frames import Frames, Problem
 from mqpcap.decode.framing import Framer
+from mqpcap.decode.shared_facts import SharedFacts
 from mqpcap.errors import CaptureError
 from mqpcap.protocols import protocols
 from mqpcap.schema.flaws import Flaw
-from mqpcap.schema.protocol import ConnectionFacts, Evidence, EvidenceRule, MessageQueue, Raw, Seen, SharedFacts
+from mqpcap.schema.protocol import ConnectionFacts, Evidence, EvidenceRule, MessageQueue, Raw, Seen
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.connections import connections
 from mqpcap.tables.messages import Chunk, Connections, Policy, message_rows, prints
@@ -353,10 +354,11 @@ class Pipeline:
         rows = rows[good]
         flows, of = factorize(frames.flow[rows])
         client = np.array([self.framer.connections[f].client for f in flows.tolist()], np.int8)
+        shared = self.shared.setdefault(protocol.name, SharedFacts())
         rule.observe(
             Seen(
                 raw, good, [self.evidence(f) for f in flows.tolist()], of, client[of] == frames.side[rows],
-                frames.op[rows], frames.ts_ns[rows], self.shared.setdefault(protocol.name, SharedFacts()),
+                frames.op[rows], frames.ts_ns[rows], shared.tell, shared.find,
             )
         )  # fmt: skip
 

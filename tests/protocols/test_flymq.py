@@ -57,7 +57,7 @@ def tabled(frames: Sequence[tuple[bytes, str]]) -> tuple[pa.Table, list[Flaw], l
             np.zeros(len(frames), np.uint8),
         )
     )
-    dialects = [program.alt_dialect[r] if r >= 0 else None for r in records.reading.tolist()]
+    dialects = [program.variant_dialect[r] if r >= 0 else None for r in records.variant.tolist()]
     said = [d or PROTOCOL.layout(direction).dialect for d, (_, direction) in zip(dialects, frames, strict=True)]
     return records.table, [Flaw(x) for x in records.flaw.tolist()], said
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from reading import end_of, observe, row, scapy_row
 
 from mqpcap.decode.columns import Reader
+from mqpcap.decode.shared_facts import SharedFacts
 from mqpcap.protocols.fq import (
     PROTOCOL,
     REFUSED,
@@ -38,7 +39,7 @@ from mqpcap.protocols.fq import (
 )
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.message import Message
-from mqpcap.schema.protocol import Claim, Direction, Evidence, Opening, SharedFacts, Verdict
+from mqpcap.schema.protocol import Claim, Direction, Evidence, Opening, Verdict
 
 KEY = bytes(range(1, 128))
 ID = bytes(range(0x10, 0x20))

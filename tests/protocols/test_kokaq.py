@@ -93,7 +93,7 @@ def columns(frame: bytes, direction: str = "c2s", numbering: Any = "open", order
     """The columns of a frame; what its connection's evidence says, the bits' order too."""
     found = at(frame, direction=direction)
     assert (found.verdict, found.end) == ("message", len(frame))
-    facts = ConnectionFacts(own=kokaq.Reading(numbering, order))
+    facts = ConnectionFacts(own=kokaq.Meaning(numbering, order))
     values, flaw, _ = row(PROTOCOL, found.layout + "_lsb" * (order == "lsb"), frame, facts)
     assert flaw is Flaw.NONE
     return values
@@ -580,7 +580,7 @@ def test_rows_of_one_batch_follow_their_own_connections() -> None:
     spans = Spans(
         np.frombuffer(FAILED * 2, np.uint8), start, start + 12, np.full(2, layout, np.int32), np.ones(2, np.int64),
         np.zeros(2, np.uint8), np.array([1, 0]),
-        [ConnectionFacts(), ConnectionFacts(own=kokaq.Reading("codec", "msb"))],
+        [ConnectionFacts(), ConnectionFacts(own=kokaq.Meaning("codec", "msb"))],
     )  # fmt: skip
 
     found = reader.records(spans).table.select(["status_name", "numbering", "ambiguities"]).to_pylist()

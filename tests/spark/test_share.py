@@ -8,9 +8,10 @@ import pytest
 from rows import merged, moved, of_dissections, texts
 
 from mqpcap.capture import Capture, captures, windows
+from mqpcap.decode.shared_facts import SharedFacts
 from mqpcap.pipeline import Dissection, Options, dissect
 from mqpcap.protocols import protocols
-from mqpcap.schema.protocol import Evidence, SharedFacts
+from mqpcap.schema.protocol import Evidence
 from mqpcap.spark import share
 from mqpcap.spark.share import Heard, Share, Wanted, connection_keys
 from mqpcap.tables.captures import CaptureRows

@@ -14,12 +14,13 @@ from scapy.packet import Raw
 
 from mqpcap.decode import bytecode
 from mqpcap.decode.columns import Reader, Spans
+from mqpcap.decode.shared_facts import SharedFacts
 from mqpcap.schema import fields
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.gzip_body import inflate
 from mqpcap.schema.message import Message
-from mqpcap.schema.protocol import ANY, ConnectionFacts, Evidence, Layout, MessageQueue, Seen, SharedFacts
+from mqpcap.schema.protocol import ANY, ConnectionFacts, Evidence, Layout, MessageQueue, Seen
 
 Said = tuple[dict[str, Any], Flaw]
 
@@ -46,8 +47,8 @@ def row(
             np.zeros(1, np.uint8), n, [facts or ConnectionFacts()],
         )
     )  # fmt: skip
-    reading = int(records.reading[0])
-    dialect = program.alt_dialect[reading] if reading >= 0 else None
+    variant = int(records.variant[0])
+    dialect = program.variant_dialect[variant] if variant >= 0 else None
     columns = {k: v for k, v in records.table.to_pylist()[0].items() if v is not None}
     return columns, Flaw(int(records.flaw[0])), dialect or protocol.layout(layout).dialect
 
@@ -71,9 +72,9 @@ def observe(
     )
     (raw,) = Reader(protocol).raw(spans)
     assert not raw.flaw.any()
-    protocol.evidence.observe(
-        Seen(raw, n, [connection], n, np.full(1, direction == "c2s"), one * op, one * ts_ns, shared or SharedFacts())
-    )  # fmt: skip
+    shared = shared or SharedFacts()
+    client = np.full(1, direction == "c2s")
+    protocol.evidence.observe(Seen(raw, n, [connection], n, client, one * op, one * ts_ns, shared.tell, shared.find))
 
 
 def end_of(protocol: MessageQueue, layout: str, stream: bytes, ended: bool = True) -> list[tuple[int, int]]:

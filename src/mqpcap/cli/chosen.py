@@ -17,11 +17,12 @@ from mqpcap.cli.filters import Tally
 from mqpcap.cli.lines import endpoint
 from mqpcap.cli.numbered import NumberedPipeline
 from mqpcap.cli.reading import Outcome, read
+from mqpcap.decode.shared_facts import Fact, SharedFacts
 from mqpcap.errors import MqpcapError
 from mqpcap.pipeline import Output
 from mqpcap.protocols import protocols
 from mqpcap.query import And, Comparison, Query, Rows, Selection, of_tree
-from mqpcap.schema.protocol import Evidence, Fact, SharedFacts
+from mqpcap.schema.protocol import Evidence
 
 MOST_NAMED = 8
 """So many connections are named where one was asked for."""

@@ -504,8 +504,8 @@ class Interpreter(Cursor):
 class Decoder(Interpreter):
     """Reads the fields of messages onto a tape."""
 
-    alt_pc: cython.int[::1]
-    alt_extra: cython.int[::1]
+    variant_pc: cython.int[::1]
+    variant_extra: cython.int[::1]
     saved: cython.longlong[::1]
     list_count: cython.Py_ssize_t
     spans: cython.longlong[:, ::1]
@@ -513,11 +513,11 @@ class Decoder(Interpreter):
     chosen: cython.int[::1]
     flaw: cython.uchar[::1]
 
-    def __init__(self, ops, consts, regs, lists, alt_pc, alt_extra):
+    def __init__(self, ops, consts, regs, lists, variant_pc, variant_extra):
         """As an Interpreter, with the Program's variants; ``lists`` has twice the room, to note the counters in."""
         super().__init__(ops, consts, regs, lists)
-        self.alt_pc = alt_pc
-        self.alt_extra = alt_extra
+        self.variant_pc = variant_pc
+        self.variant_extra = variant_extra
         self.list_count = len(lists) // 2
         self.saved = lists[self.list_count :]
 
@@ -549,7 +549,7 @@ class Decoder(Interpreter):
         spans (4 by n): start and end of the message, start and end of its body, which is the message's own bytes or
         inflated ones. words (3 by n): where its header's rows are (-1: none), then the first and the number of its
         variants. The first variant that ends exactly at the end goes to ``chosen``; failing that, the first whose
-        ``alt_extra`` column may hold the bytes left over, else -1. ``flaw`` gets WRONG or LONG where none fits. Of a
+        ``variant_extra`` column may hold the bytes left over, else -1. ``flaw`` gets WRONG or LONG where none fits. Of a
         message with -1 variants only the header is read.
         """
         row: cython.Py_ssize_t = first_row
@@ -577,7 +577,7 @@ class Decoder(Interpreter):
         mark: cython.Py_ssize_t
         worst: cython.int = WRONG
         result: cython.int
-        alt: cython.int
+        variant: cython.int
         may_leave: cython.int
         header_pc: cython.int = self.words[0, row]
         first: cython.int = self.words[1, row]
@@ -593,15 +593,15 @@ class Decoder(Interpreter):
         mark = self.tape_n
         self._mark()
         for may_leave in range(2):
-            for alt in range(first, first + count):
-                if may_leave and self.alt_extra[alt] < 0:
+            for variant in range(first, first + count):
+                if may_leave and self.variant_extra[variant] < 0:
                     continue
                 self.pos = start
-                result = self._run(self.alt_pc[alt], end, row)
+                result = self._run(self.variant_pc[variant], end, row)
                 if result == DONE and (may_leave or self.pos == end):
                     if may_leave:
-                        self._put(self.alt_extra[alt], row, self.pos, end - self.pos)
-                    self.chosen[row] = alt
+                        self._put(self.variant_extra[variant], row, self.pos, end - self.pos)
+                    self.chosen[row] = variant
                     self.flaw[row] = DONE
                     return
                 if result == LONG:
@@ -642,19 +642,19 @@ class Target:
     packed_at: cython.longlong
     packed_mask: cython.int
     table: cython.longlong[::1]
-    alt_pc: cython.int[::1]
+    variant_pc: cython.int[::1]
     starts: cython.longlong[::1]
     ends: cython.longlong[::1]
     ops: cython.longlong[::1]
 
-    def __init__(self, layout, alt_pc, starts, ends, ops):
+    def __init__(self, layout, variant_pc, starts, ends, ops):
         """Of a CompiledLayout, the variants of its Program, and memoryviews of int64 of equal length."""
         self.header_pc = layout.header_pc
         self.op_reg = layout.op_reg
         self.packed_at = layout.packed_at
         self.packed_mask = layout.packed_mask
         self.table = memoryview(layout.table)
-        self.alt_pc = alt_pc
+        self.variant_pc = variant_pc
         self.starts = starts
         self.ends = ends
         self.ops = ops
@@ -846,14 +846,14 @@ class Scanner(Interpreter):
         exact: cython.bint,
     ) -> cython.int:
         """The first variant of a body that fits; ``self.pos`` is then its end. SHORT if one may fit yet."""
-        alt: cython.int
+        variant: cython.int
         result: cython.int
         best: cython.int = WRONG
         known: cython.longlong = -1
-        for alt in range(first, first + count):
+        for variant in range(first, first + count):
             self.pos = at
             self.known_end = -1
-            result = self._run(self.target.alt_pc[alt], end, 0)
+            result = self._run(self.target.variant_pc[variant], end, 0)
             if result == DONE and (not exact or self.pos == end):
                 return DONE
             if result == SHORT and best != SHORT:
@@ -887,7 +887,7 @@ class Scanner(Interpreter):
     @cython.nogil
     @cython.exceptval(check=False)
     def _entry(self, op: cython.longlong) -> cython.Py_ssize_t:
-        """Where in a table of (op, first alternative, count) an operation stands, -1 if nowhere."""
+        """Where in a table of (op, first variant, count) an operation stands, -1 if nowhere."""
         i: cython.Py_ssize_t
         for i in range(0, len(self.target.table), 3):
             if self.target.table[i] == op or self.target.table[i] == -1:

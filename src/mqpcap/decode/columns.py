@@ -76,12 +76,12 @@ class Spans:
 class Records:
     """Decoded messages: ``table`` has one column per field.
 
-    flaw (uint8) and reading (int32, index of the variant taken in the Program, -1 for none) have one entry a row.
+    flaw (uint8) and variant (int32, index of the variant taken in the Program, -1 for none) have one entry a row.
     """
 
     table: pa.Table
     flaw: NDArray[np.uint8]
-    reading: NDArray[np.int32]
+    variant: NDArray[np.int32]
 
 
 class Reader:
@@ -95,7 +95,7 @@ class Reader:
         layouts = self.program.layouts
         self._header_pc = np.array([x.header_pc for x in layouts], np.int32)
         self._header_len = np.array([x.header_len for x in layouts], np.int64)
-        self._alternatives = [
+        self._variants_by_op = [
             {op: (first, count) for op, first, count in x.table.reshape(-1, 3).tolist()} for x in layouts
         ]
         self._packed_at = np.array([x.packed_at for x in layouts], np.int64)
@@ -117,23 +117,23 @@ class Reader:
         return (self._read(batch, None)[0] for batch in self._bounded(spans))
 
     def _records(self, bodies: "_Bodies", keep_bodies: int | None) -> Records:
-        raw, columns, reading = self._read(bodies, keep_bodies)
+        raw, columns, variant = self._read(bodies, keep_bodies)
         # ``derive`` may still find a flaw in a span; the row then loses its columns.
         late: Mapping[str, pa.Array] = {}
         if self.protocol.derive is not None:
             before = raw.flaw.copy()
             late = self.protocol.derive(raw)
             columns.drop(np.flatnonzero(raw.flaw != before), self._header_columns())
-        return Records(self._table(columns, late), raw.flaw, reading)
+        return Records(self._table(columns, late), raw.flaw, variant)
 
     def _read(self, bodies: "_Bodies", keep_bodies: int | None) -> "tuple[Raw, _TapeColumns, NDArray[np.int32]]":
         program, spans, flaw = self.program, bodies.spans, bodies.flaw
         words = np.vstack([self._header_pc[spans.layout], self._variants(spans, flaw)])
         n = len(spans.start)
-        reading = np.full(n, -1, np.int32)
+        variant = np.full(n, -1, np.int32)
         if len(self._tape[0]) > KEPT_ENTRIES:
             self._tape, self._by_column = _tape(TAPE_ENTRIES), _tape(TAPE_ENTRIES)[1:]
-        tape = self._run(bodies, words, reading)
+        tape = self._run(bodies, words, variant)
         if len(self._by_column[0]) < len(tape[0]):
             self._by_column = _tape(len(self._tape[0]))[1:]
         columns = _TapeColumns(program, bodies.buffer, tape, self._by_column, n)
@@ -142,7 +142,7 @@ class Reader:
             n, bodies.buffer, spans.layout, [x.name for x in program.layouts], flaw, columns.spans, columns.numbers,
             keep_bodies, columns.array, columns.items, spans.facts, of,
         )  # fmt: skip
-        return raw, columns, reading
+        return raw, columns, variant
 
     def _header_columns(self) -> frozenset[str]:
         names: set[str] = set()
@@ -208,22 +208,22 @@ class Reader:
         """First and count of the variants of each row (2 by n); count -1 for a row whose body is not read."""
         # A batch has few operations: each is looked up once a layout.
         ops, place = factorize(spans.op)
-        known = [own.get(op, own.get(ANY, (0, -1))) for own in self._alternatives for op in ops.tolist()]
+        known = [own.get(op, own.get(ANY, (0, -1))) for own in self._variants_by_op for op in ops.tolist()]
         variants = np.array(known, np.int32).reshape(-1, 2).take(spans.layout * len(ops) + place, axis=0).T.copy()
         flaw[(variants[1] < 0) & (flaw == Flaw.NONE)] = Flaw.UNKNOWN
         variants[1, flaw != Flaw.NONE] = -1
         return variants
 
-    def _run(self, bodies: "_Bodies", words: NDArray[np.int32], reading: NDArray[np.int32]) -> "_Tape":
-        """Decode all rows; returns the tape. ``reading`` gets the variant of each row, ``bodies.flaw`` its flaw."""
+    def _run(self, bodies: "_Bodies", words: NDArray[np.int32], variant: NDArray[np.int32]) -> "_Tape":
+        """Decode all rows; returns the tape. ``variant`` gets the variant of each row, ``bodies.flaw`` its flaw."""
         decoder = self.program.decoder()
         decoder.tape(*_views(self._tape), 0)
         spans = np.stack([bodies.spans.start, bodies.spans.end, bodies.body_start, bodies.body_end])
-        row, n = 0, len(reading)
+        row, n = 0, len(variant)
         results = np.zeros(n, np.uint8)
         while row < n:
             row = decoder.decode(
-                memoryview(bodies.buffer), memoryview(spans), memoryview(words), memoryview(reading),
+                memoryview(bodies.buffer), memoryview(spans), memoryview(words), memoryview(variant),
                 memoryview(results), row,
             )  # fmt: skip
             if row < n:

@@ -420,36 +420,36 @@ def observe(seen: Seen) -> None:
     Keys are random: a second login with one is the same traffic in another capture. The latest is nearest; one at the
     connection's own address goes first, as a broker may have several.
     """
-    for connection, direction, op, ts_ns, (user, queue, key) in seen.each("user", "queue", "client_key"):
-        state = connection.state
-        if op == Code.AUTH and direction == "c2s" and user is not None and "user" not in state:
-            state["user"], state["queue"] = user, queue
-        elif key is not None and "key" not in state:
-            state["key"] = True
+    for evidence, direction, op, ts_ns, (user, queue, key) in seen.each("user", "queue", "client_key"):
+        shown = evidence.shown
+        if op == Code.AUTH and direction == "c2s" and user is not None and "user" not in shown:
+            shown["user"], shown["queue"] = user, queue
+        elif key is not None and "key" not in shown:
+            shown["key"] = True
             if op == Code.AUTH_RESPONSE:
-                seen.shared.tell(key, connection, ts_ns, (state.get("user"), state.get("queue")))
-            elif "user" not in state:
-                user, queue = seen.shared.find(key, connection, ts_ns) or (None, None)
+                seen.tell(key, evidence, ts_ns, (shown.get("user"), shown.get("queue")))
+            elif "user" not in shown:
+                user, queue = seen.find(key, evidence, ts_ns) or (None, None)
                 if user is not None:
-                    state["user"], state["queue"] = user, queue
+                    shown["user"], shown["queue"] = user, queue
 
 
 _KINDS = {f"connect_{kind}": kind for kind in KINDS.values()} | {"command_c2s": "command", "short": "data"}
 """What a connection is, by the layout its client began with; of full frames without a start it may be either peer."""
 
 
-def is_final(connection: Evidence) -> bool:
+def is_final(evidence: Evidence) -> bool:
     """Whether the key is known: of the login's answer, by which data connections find it, or of a data connection."""
-    return "key" in connection.state
+    return "key" in evidence.shown
 
 
-def resolve(connection: Evidence) -> ConnectionFacts:
+def resolve(evidence: Evidence) -> ConnectionFacts:
     """User and queue of the login, on its command connection and on the data connections with its key."""
     # An empty queue name makes the broker invent one, which it tells nobody (fqd_ccs.c:127-146).
     return ConnectionFacts(
-        group_name=connection.state.get("queue") or None,
-        client_name=connection.state.get("user"),
-        columns={"connection_kind": _KINDS.get(connection.layouts[0])},
+        group_name=evidence.shown.get("queue") or None,
+        client_name=evidence.shown.get("user"),
+        columns={"connection_kind": _KINDS.get(evidence.layouts[0])},
     )
 
 

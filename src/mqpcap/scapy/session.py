@@ -311,7 +311,7 @@ class _Source:
             layout = protocol.layout(program.layouts[int(frames.layout[i])].name)
             raw = frames.buffer[int(frames.start[i]) : int(frames.end[i])].tobytes()
             seen = Seen(**row, carriers=self._carried(row))
-            packet = message(layout, raw, program.alt_class[records.reading[i]], seen)
+            packet = message(layout, raw, program.variant_class[records.variant[i]], seen)
             self._pairs[packet.mq.key] = packet.mq.pair
             yield packet
 

@@ -91,7 +91,7 @@ class Program:
 
     ops, consts, register_count   rows of int32 words, their int64 constants, and how many registers they use
     columns, lists   what a tape entry's column is, and the column of each list counter
-    alt_*            by variant: where its rows begin, the column of bytes left over (-1: none), dialect, class name
+    variant_*   by variant: where its rows begin, the column of bytes left over (-1: none), dialect, class name
     """
 
     name: str
@@ -101,10 +101,10 @@ class Program:
     columns: tuple[Column, ...]
     lists: tuple[int, ...]
     layouts: tuple[CompiledLayout, ...]
-    alt_pc: NDArray[np.int32]
-    alt_extra: NDArray[np.int32]
-    alt_dialect: tuple[str | None, ...]
-    alt_class: tuple[str, ...]
+    variant_pc: NDArray[np.int32]
+    variant_extra: NDArray[np.int32]
+    variant_dialect: tuple[str | None, ...]
+    variant_class: tuple[str, ...]
 
     def scanner(self) -> bytecode.Scanner:
         """A scanner bound to this Program: it finds where messages end."""
@@ -112,8 +112,8 @@ class Program:
 
     def decoder(self) -> bytecode.Decoder:
         """A decoder bound to this Program: it reads the fields of messages."""
-        alternatives = memoryview(self.alt_pc), memoryview(self.alt_extra)
-        return bytecode.Decoder(*self._bound(), *alternatives)  # type: ignore[no-untyped-call]  # a compiled class
+        variants = memoryview(self.variant_pc), memoryview(self.variant_extra)
+        return bytecode.Decoder(*self._bound(), *variants)  # type: ignore[no-untyped-call]  # a compiled class
 
     def _bound(self) -> tuple[memoryview, memoryview, memoryview, memoryview]:
         registers = np.zeros(self.register_count + 2, np.int64)
@@ -125,7 +125,7 @@ class Program:
     ) -> bytecode.Target:
         """A layout for a scanner, which puts start, end and operation of each message (int64) into the arrays."""
         words = next(x for x in self.layouts if x.name == layout)
-        return bytecode.Target(words, memoryview(self.alt_pc), starts, ends, ops)  # type: ignore[no-untyped-call]  # so is this
+        return bytecode.Target(words, memoryview(self.variant_pc), starts, ends, ops)  # type: ignore[no-untyped-call]  # so is this
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ the columns of ``messages`` come from. Where the vocabulary cannot say something
 ``decode``, ``correlate`` and ``tables`` read this; nothing about a protocol stands anywhere else.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -198,7 +197,7 @@ class ConnectionFacts:
 class Evidence:
     """What the messages of one connection have shown so far: what ``EvidenceRule`` works on.
 
-    state      the protocol's own; must stay small
+    shown      the protocol's own; must stay small
     layouts    the layout each direction began with, c2s first
     is_fixed   it is resolved, and no later message changes it
     """
@@ -207,7 +206,7 @@ class Evidence:
     server_ip: str
     server_port: int
     first_ts_ns: int
-    state: dict[str, Any] = field(default_factory=dict)
+    shown: dict[str, Any] = field(default_factory=dict)
     layouts: list[str] = field(default_factory=lambda: ["", ""])
     is_fixed: bool = False
 
@@ -220,13 +219,13 @@ class EvidenceRule:
     then holds for all of its rows.
 
     ops       operations (numbers) whose rows are evidence, None for all
-    observe   adds rows to the ``state`` of their connections, in order of capture, before any other column of their
+    observe   adds rows to what their connections have ``shown``, in order of capture, before any other column of their
               window is read
     resolve   the facts of a connection
     select_layout   the layout that reads the rows of a layout on this connection
     layouts   layouts (as the framing names them) whose rows are evidence, None for all
-    is_final  whether ``select_layout`` and ``resolve`` will say the same of every later state
-    tells     whether ``observe`` tells other connections something (``Seen.shared``)
+    is_final  whether ``select_layout`` and ``resolve`` will say the same whatever comes
+    tells     whether ``observe`` tells other connections something (``Seen.tell``)
     """
 
     ops: frozenset[int] | None
@@ -234,7 +233,7 @@ class EvidenceRule:
     resolve: Callable[[Evidence], ConnectionFacts]
     select_layout: Callable[[Evidence, str], str] | None = None
     layouts: frozenset[str] | None = None
-    is_final: Callable[[Evidence], bool] = lambda connection: False
+    is_final: Callable[[Evidence], bool] = lambda evidence: False
     tells: bool = False
 
 
@@ -279,95 +278,32 @@ class Raw:
     of: NDArray[np.int64]
 
 
-MAX_SHARED_KEYS = 1 << 16
-"""Keys remembered; beyond it the oldest go first."""
-MAX_SHARED_SERVERS = 16
-"""Addresses remembered for one key: a broker may have several."""
-MAX_SHARED_TIMES = 64
-"""Facts remembered of a key at one address."""
-Fact = tuple[str, str, int, int, Any, int]
-"""A key (hashed: it may be a secret), address and port of the server, when it was told, what, by which connection."""
-
-
-@dataclass(slots=True)
-class SharedFacts:
-    """What connections of a protocol know of each other by a key that both show, as fq's data connections do.
-
-    asked: hashes of the keys that were asked for.
-    """
-
-    asked: set[str] = field(default_factory=set)
-    _facts: dict[str, dict[tuple[str, int], list[Fact]]] = field(default_factory=dict)
-
-    def tell(self, key: bytes, by: Evidence, ts_ns: int, what: Any) -> None:
-        """Remember what a connection showed with a key."""
-        self.take((_hashed(key), by.server_ip, by.server_port, ts_ns, what, by.connection_id))
-
-    def take(self, fact: Fact) -> None:
-        """Remember a fact, from here or from another share of the capture; facts come in order of time."""
-        key, server = fact[0], (fact[1], fact[2])
-        at = self._facts.setdefault(key, {})
-        at[server] = [*at.pop(server, ())[-MAX_SHARED_TIMES + 1 :], fact]
-        if len(at) > MAX_SHARED_SERVERS:
-            del at[next(iter(at))]
-        if len(self._facts) > MAX_SHARED_KEYS:
-            del self._facts[next(iter(self._facts))]
-
-    def find(self, key: bytes, by: Evidence, ts_ns: int) -> Any:
-        """The last fact of a key by that time, at the connection's own server if there is one; None without any."""
-        fact = self.nearest(key, by, ts_ns)
-        return None if fact is None else fact[4]
-
-    def nearest(self, key: bytes, by: Evidence, ts_ns: int) -> Fact | None:
-        """The same with who told it, and when."""
-        hashed = _hashed(key)
-        if len(self.asked) < MAX_SHARED_KEYS:
-            self.asked.add(hashed)
-        told = [fact for at in self._facts.get(hashed, {}).values() for fact in at if fact[3] <= ts_ns]
-        here = [fact for fact in told if fact[1:3] == (by.server_ip, by.server_port)]
-        return max(here or told, key=lambda fact: fact[3], default=None)
-
-    def told(self) -> list[Fact]:
-        """All facts, in order of time."""
-        return sorted((f for at in self._facts.values() for facts in at.values() for f in facts), key=lambda f: f[3])
-
-    def forget(self, connection_ids: set[int]) -> None:
-        """Drop the facts of these connections, and what was asked."""
-        self.asked.clear()
-        left = [fact for fact in self.told() if fact[5] not in connection_ids]
-        self._facts.clear()
-        for fact in left:
-            self.take(fact)
-
-
-def _hashed(key: bytes) -> str:
-    return hashlib.blake2b(key, digest_size=16).hexdigest()
-
-
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What ``observe`` gets: ``rows`` of ``raw``, all without a flaw, in order of capture.
 
-    of (index in ``connections``), from_client (bool), op and ts_ns have an entry for each of ``rows``. shared: what
-    connections of the protocol know of each other.
+    of (index in ``evidence``, one for each connection), from_client (bool), op and ts_ns have an entry for each of
+    ``rows``. ``tell(key, evidence, ts_ns, what)`` and ``find(key, evidence, ts_ns)``: what connections of the protocol
+    know of each other by a key that both show, None where nobody told it by that time.
     """
 
     raw: Raw
     rows: NDArray[np.int64]
-    connections: Sequence[Evidence]
+    evidence: Sequence[Evidence]
     of: NDArray[np.int64]
     from_client: NDArray[np.bool_]
     op: NDArray[np.int64]
     ts_ns: NDArray[np.int64]
-    shared: "SharedFacts"
+    tell: Callable[[bytes, Evidence, int, Any], None]
+    find: Callable[[bytes, Evidence, int], Any]
 
     def each(self, *names: str) -> Iterator[tuple[Evidence, Direction, int, int, tuple[Any, ...]]]:
-        """Row by row, for evidence that is rare: connection, direction, op, time, values of the named columns."""
+        """Row by row, for evidence that is rare: evidence, direction, op, time, values of the named columns."""
         at = pa.array(self.rows)
         values = zip(*(self.raw.array(name).take(at).to_pylist() for name in names), strict=True)
         numbers = (x.tolist() for x in (self.of, ~self.from_client, self.op, self.ts_ns))
         for of, side, op, ts_ns, row in zip(*numbers, values, strict=True):
-            yield self.connections[of], DIRECTIONS[side], op, ts_ns, row
+            yield self.evidence[of], DIRECTIONS[side], op, ts_ns, row
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from mqpcap.capture import Capture
 from mqpcap.decode.columns import Records
 from mqpcap.decode.detection import Server, Told
 from mqpcap.decode.frames import Frames
+from mqpcap.decode.shared_facts import Fact, SharedFacts
 from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline, Emit, Options, Output, taken, taken_frames
 from mqpcap.protocols import protocols
-from mqpcap.schema.protocol import Fact, SharedFacts
 from mqpcap.spark.partitions import Cut
 from mqpcap.tcp.flows import Flow
 from mqpcap.tcp.headers import Dissector, Segments, address_text

@@ -230,20 +230,20 @@ def _coded(values: Sequence[str | int | None], type_: pa.DataType, at: NDArray[n
 def _operations(protocol: MessageQueue, program: Program, frames: Frames, records: Records) -> dict[str, pa.Array]:
     """op_code, op and dialect, from layout, operation and the variant taken."""
     ops, op_place = factorize(frames.op)
-    readings = len(program.alt_dialect) + 1
-    keys = (frames.layout.astype(np.int64) * readings + records.reading + 1) * max(len(ops), 1) + op_place
+    variants = len(program.variant_dialect) + 1
+    keys = (frames.layout.astype(np.int64) * variants + records.variant + 1) * max(len(ops), 1) + op_place
     unique, place = factorize(keys)
     codes: list[int | None] = []
     names: list[str | None] = []
     dialects: list[str | None] = []
     for key in unique.tolist():
         rest, op_index = divmod(key, len(ops))
-        layout_index, reading = divmod(rest, readings)
+        layout_index, variant = divmod(rest, variants)
         op = int(ops[op_index])
         layout = protocol.layout(program.layouts[layout_index].name)
         codes.append(None if op < 0 else op)
         names.append(layout.names.get(op))
-        dialects.append((program.alt_dialect[reading - 1] if reading else None) or layout.dialect)
+        dialects.append((program.variant_dialect[variant - 1] if variant else None) or layout.dialect)
     return {
         name: _coded(values, type_, place)
         for name, values, type_ in (

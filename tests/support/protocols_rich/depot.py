@@ -115,12 +115,12 @@ def claims(opening: Opening) -> Claim:
 def observe(seen: Seen) -> None:
     """Who logs in."""
     for connection, _, _, _, (user,) in seen.each("user"):
-        connection.state["user"] = user
+        connection.shown["user"] = user
 
 
 def resolve(connection: Evidence) -> ConnectionFacts:
     """The client of the connection."""
-    return ConnectionFacts(client_name=connection.state.get("user"))
+    return ConnectionFacts(client_name=connection.shown.get("user"))
 
 
 def derive(raw: Raw) -> Mapping[str, pa.Array]:
@@ -167,7 +167,7 @@ PROTOCOL = MessageQueue(
     envelope=Envelope(
         destination="shelf", correlation_id="ticket", body="goods", error_code="code", error_text="why", derive=envelope
     ),
-    evidence=EvidenceRule(frozenset({1}), observe, resolve, is_final=lambda connection: "user" in connection.state),
+    evidence=EvidenceRule(frozenset({1}), observe, resolve, is_final=lambda connection: "user" in connection.shown),
     rule=Rule(
         asks={
             "STORE": RequestRule("always", frozenset({"STORED"})),

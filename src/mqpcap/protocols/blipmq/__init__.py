@@ -307,7 +307,7 @@ def _late_claim(opening: Opening) -> Claim:
 
 def observe(seen: Seen) -> None:
     """The version of the HELLO that the server acknowledged, else of the last one sent."""
-    opened = np.array(["agreed" not in c.state for c in seen.connections], np.bool_)
+    opened = np.array(["agreed" not in c.shown for c in seen.evidence], np.bool_)
     told = opened[seen.of] & np.where(seen.from_client, seen.op == FrameType.HELLO, seen.op == FrameType.ACK)
     rows = seen.rows[told]
     columns = [
@@ -319,47 +319,47 @@ def observe(seen: Seen) -> None:
     for of, asked, number, _, subscription, acknowledges, version, says_version in zip(
         seen.of[told].tolist(), seen.from_client[told].tolist(), *columns, strict=True
     ):
-        state = seen.connections[of].state
-        if "agreed" in state:
+        shown = seen.evidence[of].shown
+        if "agreed" in shown:
             continue
         if asked and says_version:
-            state["last"] = state.setdefault("hellos", {})[number] = version
-            if number in state.get("early", ()):
-                state["agreed"] = version
+            shown["last"] = shown.setdefault("hellos", {})[number] = version
+            if number in shown.get("early", ()):
+                shown["agreed"] = version
         elif not asked and acknowledges and subscription == 0:
-            hello = state.get("hellos", {}).get(number)
+            hello = shown.get("hellos", {}).get(number)
             if hello is not None:
-                state.clear()  # nothing else is asked any more, and connections are many
-                state["agreed"] = hello
-            elif len(state.setdefault("early", set())) < EARLY_ACKS:
+                shown.clear()  # nothing else is asked any more, and connections are many
+                shown["agreed"] = hello
+            elif len(shown.setdefault("early", set())) < EARLY_ACKS:
                 # The other direction may be a search behind: the HELLO is yet to come.
-                state["early"].add(number)
+                shown["early"].add(number)
 
 
 _DIALECTS = {1: "v1", 2: "v2"}
 
 
-def _dialect(connection: Evidence) -> str:
-    state = connection.state
-    return _DIALECTS.get(state["agreed"] if "agreed" in state else state.get("last", 0), "unknown")
+def _dialect(evidence: Evidence) -> str:
+    shown = evidence.shown
+    return _DIALECTS.get(shown["agreed"] if "agreed" in shown else shown.get("last", 0), "unknown")
 
 
-def select_layout(connection: Evidence, layout: str) -> str:
+def select_layout(evidence: Evidence, layout: str) -> str:
     """Version 1 takes the qos byte whole and has no DELIVER."""
-    return f"{layout[:3]}_v1" if _dialect(connection) == "v1" else layout
+    return f"{layout[:3]}_v1" if _dialect(evidence) == "v1" else layout
 
 
-def is_final(connection: Evidence) -> bool:
+def is_final(evidence: Evidence) -> bool:
     """Whether the version is agreed on."""
-    return "agreed" in connection.state
+    return "agreed" in evidence.shown
 
 
 _FACTS = {dialect: ConnectionFacts(dialect=dialect) for dialect in (*_DIALECTS.values(), "unknown")}
 
 
-def resolve(connection: Evidence) -> ConnectionFacts:
+def resolve(evidence: Evidence) -> ConnectionFacts:
     """The dialect of a connection."""
-    return _FACTS[_dialect(connection)]
+    return _FACTS[_dialect(evidence)]
 
 
 _REPLIES = tuple(t.name for t in (FrameType.ACK, FrameType.PONG, FrameType.PUBLISH))

@@ -618,9 +618,9 @@ def observe(seen: Seen) -> None:
     numbers = {name: raw.numbers(name) for name in ("message_type", "rq", "client", "status", "reason")}
     bytes_3 = (numbers["message_type"][0] << 2 | numbers["rq"][0])[rows]
     for key in factorize(seen.of << 8 | bytes_3)[0].tolist():
-        state = seen.connections[key >> 8].state
-        state["frames"] = True
-        state["bytes_3"] = state.get("bytes_3", 0) | 1 << (key & 0xFF)
+        shown = seen.evidence[key >> 8].shown
+        shown["frames"] = True
+        shown["bytes_3"] = shown.get("bytes_3", 0) | 1 << (key & 0xFF)
 
     def says(name: str, value: int) -> NDArray[np.bool_]:
         is_so: NDArray[np.bool_] = ((numbers[name][0] == value) & numbers[name][1])[rows]
@@ -638,28 +638,28 @@ def observe(seen: Seen) -> None:
     }
     for name, proven in proofs.items():
         for place in factorize(seen.of[proven])[0].tolist():
-            seen.connections[place].state[name] = True
+            seen.evidence[place].shown[name] = True
 
 
-def is_final(connection: Evidence) -> bool:
+def is_final(evidence: Evidence) -> bool:
     """Whether no later message changes the reading: the codec's own opcode was seen, and a byte 3 that is msb."""
-    return "codec opcode" in connection.state and bit_order(connection) == "msb"
+    return "codec opcode" in evidence.shown and bit_order(evidence) == "msb"
 
 
-def numbering(connection: Evidence) -> Numbering:
+def numbering(evidence: Evidence) -> Numbering:
     """Whose numbers a connection's big-endian frames have; ``open`` is read as the document's."""
-    state = connection.state
-    if "codec opcode" in state:
+    shown = evidence.shown
+    if "codec opcode" in shown:
         return "codec"
-    if "doc" in state:
-        return "open" if "codec" in state else "doc"
+    if "doc" in shown:
+        return "open" if "codec" in shown else "doc"
     # The document's 0x11 would be a Fail that is Ok.
-    return "codec" if "codec" in state or "codec answer" in state else "open"
+    return "codec" if "codec" in shown or "codec answer" in shown else "open"
 
 
-def bit_order(connection: Evidence) -> Order:
+def bit_order(evidence: Evidence) -> Order:
     """How the fourth byte of a connection's big-endian frames is split; ``open`` is read as msb."""
-    return _order_of(connection.state.get("bytes_3", 0))
+    return _order_of(evidence.shown.get("bytes_3", 0))
 
 
 @lru_cache(REMEMBERED)
@@ -671,9 +671,9 @@ def _order_of(bytes_3: int) -> Order:
     return "lsb" if any(b in _LSB_ONLY for b in seen) else "open"
 
 
-def types(connection: Evidence) -> str:
+def types(evidence: Evidence) -> str:
     """Which reading of the message types is in force: a 0 proves the table."""
-    return _types_of(connection.state.get("bytes_3", 0))
+    return _types_of(evidence.shown.get("bytes_3", 0))
 
 
 @lru_cache(REMEMBERED)
@@ -683,25 +683,25 @@ def _types_of(bytes_3: int) -> str:
     return "table" if any((b & 0x3F if lsb else b >> 2) == 0 for b in seen) else "legend"
 
 
-class Reading(NamedTuple):
+class Meaning(NamedTuple):
     """What a connection's evidence says of the numbers in its big-endian frames."""
 
     numbering: Numbering = "open"
     order: Order = "open"
 
 
-def select_layout(connection: Evidence, layout: str) -> str:
+def select_layout(evidence: Evidence, layout: str) -> str:
     """The layout with the order of bits that the evidence asks for."""
-    return f"{layout}_lsb" if "_doc" in layout and bit_order(connection) == "lsb" else layout
+    return f"{layout}_lsb" if "_doc" in layout and bit_order(evidence) == "lsb" else layout
 
 
-def resolve(connection: Evidence) -> ConnectionFacts:
+def resolve(evidence: Evidence) -> ConnectionFacts:
     """Names of operations, the reading of the types, and of what `derive` names."""
-    if "frames" not in connection.state:
+    if "frames" not in evidence.shown:
         return ConnectionFacts()
-    found = Reading(numbering(connection), bit_order(connection))
+    found = Meaning(numbering(evidence), bit_order(evidence))
     names = CODEC_NAMED if found.numbering == "codec" else DOC_NAMED
-    return ConnectionFacts(op_names=names, own=found, columns={"type_reading": types(connection)})
+    return ConnectionFacts(op_names=names, own=found, columns={"type_reading": types(evidence)})
 
 
 # -- columns that fields do not say ----------------------------------------------------------------------
@@ -710,10 +710,10 @@ def resolve(connection: Evidence) -> ConnectionFacts:
 def derive(raw: Raw) -> dict[str, pa.Array]:
     """Names by the numbering in force, names of queues as text, and what rests on an open choice."""
     forms = [name.split("_", 1)[1] for name in raw.layout_names]
-    readings = [facts.own or Reading() for facts in raw.facts]
+    meanings = [facts.own or Meaning() for facts in raw.facts]
     is_doc = _each(forms, raw.layout, lambda form: form.startswith("doc"))
     codec = _each(forms, raw.layout, lambda form: form.startswith(("go1", "lean")))
-    codec |= is_doc & _each(readings, raw.of, lambda reading: reading.numbering == "codec")
+    codec |= is_doc & _each(meanings, raw.of, lambda meaning: meaning.numbering == "codec")
     little = _each(forms, raw.layout, lambda form: form.startswith("go1"))
     client, status, reason = raw.numbers("client"), raw.numbers("status"), raw.numbers("reason")
     return {
@@ -727,7 +727,7 @@ def derive(raw: Raw) -> dict[str, pa.Array]:
         "namespace": _name(raw, "namespace", little),
         "queue": _name(raw, "queue", little),
         "metadata": _metadata(raw.array("entries"), codec),
-        "ambiguities": _ambiguities(raw, forms, readings, is_doc),
+        "ambiguities": _ambiguities(raw, forms, meanings, is_doc),
     }
 
 
@@ -806,7 +806,7 @@ _AMBIGUOUS: Mapping[Numbering, Mapping[str, tuple[int, ...]]] = {
 }
 
 
-def _ambiguities(raw: Raw, forms: Sequence[str], readings: Sequence[Reading], is_doc: NDArray[np.bool_]) -> pa.Array:
+def _ambiguities(raw: Raw, forms: Sequence[str], meanings: Sequence[Meaning], is_doc: NDArray[np.bool_]) -> pa.Array:
     """``field:number`` for every number of a big-endian frame whose meaning rests on an unproven choice."""
     if not is_doc.any():
         return pa.array([[]], pa.list_(pa.string())).take(pa.array(np.zeros(raw.n, np.int64)))
@@ -819,7 +819,7 @@ def _ambiguities(raw: Raw, forms: Sequence[str], readings: Sequence[Reading], is
         codes.append(np.full(len(rows[-1]), len(words)))
         words.append(word)
 
-    numbering_of = np.array([list(_AMBIGUOUS).index(x.numbering) for x in readings], np.int64)[raw.of]
+    numbering_of = np.array([list(_AMBIGUOUS).index(x.numbering) for x in meanings], np.int64)[raw.of]
     by_numbering = {name: numbering_of == i for i, name in enumerate(_AMBIGUOUS)}
     for name, (numbering, fields) in product(("opcode", "client", "status", "reason"), _AMBIGUOUS.items()):
         value, present = raw.numbers(name)
@@ -834,7 +834,7 @@ def _ambiguities(raw: Raw, forms: Sequence[str], readings: Sequence[Reading], is
     words += [f"metadata:{number}" for number in doubtful]
     # Bytes 1 to 3 read the other way round: type 1 to 3, rq 0.
     (message_type, has_type), (rq, _) = raw.numbers("message_type"), raw.numbers("rq")
-    either = _each(readings, raw.of, lambda x: x.order == "open") & has_type & (message_type == 0)
+    either = _each(meanings, raw.of, lambda x: x.order == "open") & has_type & (message_type == 0)
     say("message_type:0", either, rq > 0)
     for number in (1, 2, 3):
         say(f"rq:{number}", either, rq == number)
