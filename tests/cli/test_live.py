@@ -337,7 +337,8 @@ def test_ctrl_c_ends_an_interface() -> None:
 
 
 @listens
-def test_an_interface_is_exported_in_folders(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_an_interface_is_exported_in_folders(ending: signal.Signals, tmp_path: Path) -> None:
     """Each appears when it is whole, and together they have every message."""
     out = tmp_path / "out"
     with Broker() as broker:
@@ -352,7 +353,7 @@ def test_an_interface_is_exported_in_folders(tmp_path: Path) -> None:
         while len(finished(out)) < 2 and time.monotonic() < deadline_s:
             time.sleep(0.1)
         broker.ask(7)
-        export.send_signal(signal.SIGINT)
+        export.send_signal(ending)
         _, stderr = export.communicate(timeout=PATIENCE_S)
 
     assert export.returncode == 0, stderr

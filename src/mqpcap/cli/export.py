@@ -1,5 +1,6 @@
 """``mqpcap export``: captures to tables."""
 
+import signal
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -52,8 +53,8 @@ def export(
     With a filter the tables have the messages that it selects, their exchanges, deliveries of which both messages are
     selected, and the connections that they are of with the problems there.
 
-    With -i what comes on an interface is written until Ctrl-C. With --rotate each period is a folder in DIR, named by
-    its begin; a connection that goes on in the next one is a connection of its own there.
+    With -i what comes on an interface is written until Ctrl-C or SIGTERM. With --rotate each period is a folder in
+    DIR, named by its begin; a connection that goes on in the next one is a connection of its own there.
     """
     from pathlib import Path
 
@@ -110,7 +111,8 @@ def _listened(interface: str, bpf: str | None, out: "Path", rotate_s: int | None
         if out.is_symlink():
             raise OutputError(f"{out} is a symbolic link; give the folder itself")
         out.mkdir(parents=True, exist_ok=True)
-    with EndOfInput() as end, listening(interface, bpf) as listener, metered(0, outcome.choices.quiet) as meter:
+    end = EndOfInput(signal.SIGINT, signal.SIGTERM)  # who stops a service loses nothing
+    with end, listening(interface, bpf) as listener, metered(0, outcome.choices.quiet) as meter:
         for capture in captures_of(listener, end, rotate_s):
             name = capture.files[0]
             folder = out if rotate_s is None else out / name.rpartition("@")[2]

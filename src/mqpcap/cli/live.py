@@ -26,29 +26,35 @@ DRAIN_S = 2.0
 
 
 class EndOfInput:
-    """Ctrl-C as the end of input, while it is entered; the second one interrupts."""
+    """Ctrl-C, or another of ``signals``, as the end of input while it is entered; the second one interrupts."""
 
-    def __init__(self) -> None:
+    def __init__(self, *signals: signal.Signals) -> None:
         self.heard_s: float | None = None
         self.at_once = False
         """Whether nothing is waited for any more."""
-        self.told: Callable[[], None] | None = None
-        """Is called when it comes."""
-        self._before: signal.Handlers | Callable[[int, FrameType | None], object] | int | None = None
+        self._signals = signals or (signal.SIGINT,)
+        self._told: Callable[[], None] = lambda: None
+        self._before: list[signal.Handlers | Callable[[int, FrameType | None], object] | int | None] = []
 
     def __enter__(self) -> "EndOfInput":
-        self._before = signal.signal(signal.SIGINT, self._hear)
+        self._before = [signal.signal(number, self._hear) for number in self._signals]
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        signal.signal(signal.SIGINT, self._before)
+        for number, before in zip(self._signals, self._before, strict=True):
+            signal.signal(number, before)
+
+    def tell(self, told: Callable[[], None]) -> None:
+        """Call this when it comes, at once if it came."""
+        self._told = told
+        if self.heard_s is not None:
+            told()
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if self.heard_s is not None:
             raise KeyboardInterrupt
         self.heard_s = time.monotonic()
-        if self.told is not None:
-            self.told()
+        self._told()
 
     def is_over(self) -> bool:
         """Whether what comes later is not wanted."""
@@ -105,7 +111,7 @@ def listening(interface: str, bpf: str | None) -> "Iterator[Interface]":
 
 def captures_of(listener: "Interface", end: EndOfInput, period_s: float | None) -> "Iterator[Capture]":
     """What comes on an interface, in captures of a period, until Ctrl-C: each is called by interface and begin."""
-    end.told = listener.stop
+    end.tell(listener.stop)
     while not listener.is_stopped:
         begin = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         yield listener.capture(f"{listener.name}@{begin}", None if period_s is None else time.monotonic() + period_s)
@@ -120,7 +126,7 @@ def opened(
     """The captures to read; what is none is the outcome's."""
     if interface is not None:
         with listening(interface, bpf) as listener:
-            end.told = listener.stop
+            end.tell(listener.stop)
             capture = listener.capture()
             yield [capture]
             if listener.failure is not None:
