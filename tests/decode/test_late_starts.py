@@ -25,6 +25,7 @@ from torture import (
 )
 
 from mqpcap.capture import windows
+from mqpcap.decode import detection
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 PORT = 31337
@@ -184,15 +185,30 @@ def long_one(protocol: str, frames: int) -> list[Segment]:
     return [Segment(stream[i : i + 1400], 77 + i, 99, client_port=2000) for i in range(0, len(stream), 1400)]
 
 
-MANY = 12000  # 12,000 messages of fq are 420 kB, and so more than what is held of an opening.
+OPENING_BYTES = 32 << 10
+MANY = 1500  # 1,500 messages of fq are 53 kB, and so more than what is held of an opening, which is an eighth as much.
 
 
+@pytest.fixture
+def short_opening(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detection, "OPENING_BYTES", OPENING_BYTES)
+
+
+@cache
+def recordings_of(protocol: str) -> list[tuple[bytes, Result]]:
+    """The server is told before and behind the bytes that are held: in packets of 1,400 bytes the 24th is the last."""
+    late = long_one(protocol, MANY)
+    found = [pcap(late[:k] + proof_of(protocol) + late[k:], PORT) for k in (12, 23, 24, 31)]
+    return [(data, read_bytes(data)) for data in found]
+
+
+@pytest.mark.usefixtures("short_opening")
 @pytest.mark.parametrize("protocol", ["fq", "msgq"])
 def test_a_long_late_connection_is_told_by_a_server_known_by_then(protocol: str, tmp_path: Path) -> None:
     """However the input is cut, and whichever connection is the first to have a packet."""
     late = long_one(protocol, MANY)
-    recordings = [proof_of(protocol) + late, late[:1] + proof_of(protocol) + late[1:], late[:50] + proof_of(protocol)
-                  + late[50:]]  # fmt: skip
+    recordings = [proof_of(protocol) + late, late[:1] + proof_of(protocol) + late[1:], late[:9] + proof_of(protocol)
+                  + late[9:]]  # fmt: skip
 
     results = [read_bytes(pcap(segments, PORT)) for segments in recordings]
 
@@ -206,19 +222,18 @@ def test_a_long_late_connection_is_told_by_a_server_known_by_then(protocol: str,
     assert len(read(tmp_path / "parts").messages) == MANY + 3
 
 
+@pytest.mark.usefixtures("short_opening")
 @pytest.mark.parametrize("protocol", ["fq", "msgq"])
-@pytest.mark.parametrize("window_bytes", [1400, 100_000])
+@pytest.mark.parametrize("window_bytes", [1400, 12_500])
 def test_windows_do_not_change_who_is_told_by_a_peer(
     protocol: str, window_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server is told behind the bytes that are looked at, or before: whichever, in one window as in many."""
-    late = long_one(protocol, MANY)
-    recordings = [pcap(late[:k] + proof_of(protocol) + late[k:], PORT) for k in (100, 187, 189, 250)]
-    whole = [read_bytes(data) for data in recordings]
+    recordings = recordings_of(protocol)
 
     monkeypatch.setattr(windows, "WINDOW_BYTES", window_bytes)
 
-    for data, result in zip(recordings, whole, strict=True):
+    for data, result in recordings:
         again = read_bytes(data)
         assert [c["protocol"] for c in again.connections] == [c["protocol"] for c in result.connections]
         assert [c["client_port"] for c in again.connections] == [c["client_port"] for c in result.connections]

@@ -26,7 +26,8 @@ QUESTIONS = (
     "who_talks", "rates", "latency", "slowest", "where_the_time_goes", "transit", "backlog", "unanswered", "errors",
     "repeats", "acks", "churn", "polling", "what_did", "trust",
 )
-spark = session("local[1]", {"spark.sql.shuffle.partitions": "1", "spark.driver.memory": "1g"})
+conf = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false", "spark.driver.memory": "1g"}
+spark = session("local[1]", conf)
 said = {}
 
 
@@ -40,7 +41,7 @@ read = lambda out, name: ds.dataset(f"{out}/{name}").to_table()
 names = sorted(name for name in os.listdir("local") if os.path.isdir(f"local/{name}"))
 said["job"] = {name: rows(read("job", name)) == rows(read("local", name)) for name in names}
 
-source = {name: spark.read.format("mqpcap").option("table", name).load("depot.pcap") for name in TABLES}
+source = {name: spark.read.format("mqpcap").option("table", name).load("depot.pcap").cache() for name in TABLES}
 found = {name: frame.toArrow() for name, frame in source.items()}
 said["source"] = {
     name: rows(found[name].cast(read("local", name).schema)) == rows(read("local", name))
