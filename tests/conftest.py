@@ -1,6 +1,7 @@
 """What every test shares: its markers, where captures and their truth lie, and Hypothesis without a clock."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -48,11 +49,19 @@ SLOW = frozenset(
     }
 )
 """Files of more than six seconds of CPU together, but for reassembly; most start a process for each test."""
+SESSION = "spark session"
+IN_SESSION = frozenset(
+    f"spark/test_{name}.py" for name in ("job", "queries", "readers", "readme", "remote", "source", "streaming")
+)
+"""Files whose tests ask for the Spark session: one worker runs them all, so that there is one session to start."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by folder and file: ``spark``, ``slow``, and ``quick`` for all others."""
+    """Mark tests by folder and file: ``spark``, ``slow``, and ``quick`` for all others, which come last.
+
+    Workers get files in this order, so that the last ones are short and all workers end together.
+    """
     for item in items:
         path = item.path.relative_to(TESTS)
         if path.parts[0] == "spark":
@@ -61,6 +70,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
         if item.get_closest_marker("slow") is None and item.get_closest_marker("spark") is None:
             item.add_marker("quick")
+    items.sort(
+        key=lambda item: (_unit(item.nodeid) != SESSION, *(mark not in item.keywords for mark in ("spark", "slow")))
+    )
+
+
+def _unit(nodeid: str) -> str:
+    """What one worker runs: a file, or all that share the Spark session."""
+    file = nodeid.partition("::")[0]
+    return SESSION if file.removeprefix("tests/") in IN_SESSION else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """By file, as ``--dist=loadfile``, but for those of the Spark session."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return _unit(nodeid)
+
+    return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")

@@ -1,32 +1,22 @@
-"""What an export may replace, as a user runs it: ``python -m mqpcap`` in processes of their own."""
+"""What an export may replace, as a user runs it: in processes of their own."""
 
 import os
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-
-import mqpcap
+from running import COMMAND, Ended, environment, run
 
 QOS1 = Path(__file__).resolve().parents[2] / "pcaps/blipmq/qos1.pcap"
-COMMAND = [sys.executable, "-m", "mqpcap", "export", "-q"]
 STRANGER = b"no capture, however it is called"
 
 
-def export(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def export(folder: Path, *arguments: str) -> Ended:
     """``mqpcap export`` of names in the folder."""
-    return subprocess.run(
-        [*COMMAND, *arguments], cwd=folder, env=environment(), capture_output=True, text=True, check=False, timeout=120
-    )
-
-
-def environment() -> dict[str, str]:
-    path = os.pathsep.join([str(Path(mqpcap.__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": path}
+    return run("export", "-q", *arguments, cwd=folder)
 
 
 def everything(folder: Path) -> list[tuple[str, int, bytes | None]]:
@@ -60,7 +50,7 @@ def place(tmp_path: Path) -> Path:
     shutil.copy(QOS1, tmp_path / "captures/b.pcap")
     (tmp_path / "captures/notes.txt").write_bytes(STRANGER)
     (tmp_path / "none").mkdir()
-    assert export(tmp_path, "a.pcap", "--out", "good").returncode == 0
+    assert export(tmp_path, "a.pcap", "--out", "good").exit_code == 0
     return tmp_path
 
 
@@ -70,7 +60,7 @@ def test_earlier_export_stays_where_a_named_input_cannot_be_read(place: Path, mi
 
     kept = export(place, "captures", missing, "--out", "good")
 
-    assert kept.returncode == 1
+    assert kept.exit_code == 1
     named, why = kept.stderr.splitlines()
     assert named.startswith(f"mqpcap: {missing}: ")
     assert why.startswith("mqpcap: good stays as it was") and "--allow-missing" in why
@@ -81,8 +71,8 @@ def test_missing_input_is_allowed_when_told(place: Path) -> None:
     made = export(place, "captures", "gone.pcap", "--out", "good", "--allow-missing")
     alone = export(place, "captures", "--out", "alone")
 
-    assert (made.returncode, made.stderr) == (1, "mqpcap: gone.pcap: no such file\n")
-    assert alone.returncode == 0
+    assert (made.exit_code, made.stderr) == (1, "mqpcap: gone.pcap: no such file\n")
+    assert alone.exit_code == 0
     assert rows(place / "good") == rows(place / "alone")
     assert statuses(place / "good") == {
         "captures/b.pcap": "read",
@@ -97,13 +87,13 @@ def test_what_can_be_read_is_published_where_no_export_was(place: Path, out: str
 
     made = export(place, "a.pcap", "gone.pcap", "--out", out)
 
-    assert (made.returncode, made.stderr) == (1, "mqpcap: gone.pcap: no such file\n")
+    assert (made.exit_code, made.stderr) == (1, "mqpcap: gone.pcap: no such file\n")
     assert rows(place / out) == rows(place / "good")
     assert statuses(place / out) == {"a.pcap": "read", "gone.pcap": "unreadable"}
 
 
 def test_stranger_in_a_directory_is_no_missing_input(place: Path) -> None:
-    assert export(place, "captures", "--out", "good").returncode == 0
+    assert export(place, "captures", "--out", "good").exit_code == 0
 
 
 @pytest.mark.parametrize("allowed", [[], ["--allow-missing"]])
@@ -116,7 +106,7 @@ def test_nothing_is_published_where_every_input_failed(
 
     failed = export(place, *missing, "--out", out, *allowed)
 
-    assert failed.returncode == 1
+    assert failed.exit_code == 1
     assert all(f"mqpcap: {name}: " in failed.stderr for name in missing)
     assert everything(place) == before
 
@@ -128,7 +118,7 @@ def test_capture_that_goes_away_before_it_is_read_is_missing(place: Path, allowe
     shutil.copy(QOS1, place / "b.pcap")
     before = contents(place / "good")
     exporting = subprocess.Popen(
-        [*COMMAND, "pipe.pcap", "b.pcap", "--out", "good", *allowed], cwd=place, env=environment(),
+        [*COMMAND, "export", "-q", "pipe.pcap", "b.pcap", "--out", "good", *allowed], cwd=place, env=environment(),
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     feeding = os.open(place / "pipe.pcap", os.O_RDWR)  # waits for nobody
@@ -155,8 +145,8 @@ def test_there_is_no_overwrite(place: Path) -> None:
     told = export(place, "a.pcap", "--out", "mine", "--overwrite")
     refused = export(place, "a.pcap", "--out", "mine")
 
-    assert told.returncode == 2
-    assert refused.returncode == 1
+    assert told.exit_code == 2
+    assert refused.exit_code == 1
     (told_why,) = refused.stderr.splitlines()
     assert told_why.startswith("mqpcap: mine holds 'thesis.txt', which no export wrote")
     assert everything(place) == before
@@ -170,7 +160,7 @@ def test_directory_may_not_be_a_link(place: Path, name: str, target: str) -> Non
 
     refused = export(place, "a.pcap", "--out", name)
 
-    assert refused.returncode == 1
+    assert refused.exit_code == 1
     assert refused.stderr == "mqpcap: link is a symbolic link; name the directory it leads to\n"
     assert everything(place) == before
 
@@ -181,6 +171,6 @@ def test_export_into_which_something_was_put_stays(place: Path) -> None:
 
     refused = export(place, "a.pcap", "--out", "good", "--allow-missing")
 
-    assert refused.returncode == 1
+    assert refused.exit_code == 1
     assert "'messages/query.sql'" in refused.stderr
     assert everything(place) == before

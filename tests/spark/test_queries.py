@@ -86,12 +86,15 @@ class Tables:
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
         self.folder = folder
+        self.read: dict[str, DataFrame] = {}
 
     def __getitem__(self, name: str) -> DataFrame:
         """The table; without rows if the export has none."""
-        if (self.folder / name).is_dir():
-            return self.spark.read.parquet(str(self.folder / name))
-        return queries._without_rows(self.spark, name)
+        if name not in self.read:  # to read a schema is a job of Spark's
+            is_there = (self.folder / name).is_dir()
+            path = str(self.folder / name)
+            self.read[name] = self.spark.read.parquet(path) if is_there else queries._without_rows(self.spark, name)
+        return self.read[name]
 
     def get(self, name: str) -> DataFrame | None:
         """The protocol's own table if it occurs."""

@@ -1,4 +1,4 @@
-"""Runs commands, each in a fork of this process, which has made their imports: a command then takes a tenth of the time.
+"""Runs commands, each in a fork of this process, which has made their imports: each takes a tenth of the time so.
 
 ``running.run`` starts this and sends, for each command, its folder and words with the descriptors it shall have for
 stdin, stdout and stderr; told back are the process's number and how it ended.
