@@ -24,6 +24,7 @@ from mqpcap.spark.java import java_home
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 BUDGET_S = 240
 
 
@@ -64,18 +65,20 @@ def _parent(path: Path) -> int:
         return -1
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A master and two workers of one core; no test needs two that another might have killed one of."""
+    folder = tmp_path_factory.mktemp("cluster")
     environment = importable(dict(os.environ)) | {
         "SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable,
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "SPARK_NO_DAEMONIZE": "1",
+        "SPARK_DAEMON_JAVA_OPTS": QUICK, "SPARK_NO_DAEMONIZE": "1",
     }  # fmt: skip
     if home := java_home():
         environment["JAVA_HOME"] = str(home)
     started: list[subprocess.Popen[bytes]] = []
 
     def start(name: str, *arguments: str) -> "subprocess.Popen[bytes]":
-        log = (tmp_path / f"{name}.log").open("wb")
+        log = (folder / f"{name}.log").open("wb")
         started.append(
             subprocess.Popen(
                 [str(SPARK_CLASS), *arguments],
@@ -83,14 +86,14 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                cwd=tmp_path,
+                cwd=folder,
             )
         )
         log.close()
         return started[-1]
 
     def told(name: str, words: str) -> None:
-        until(lambda: words in (tmp_path / f"{name}.log").read_text(errors="replace"), f"{words!r} in {name}'s log")
+        until(lambda: words in (folder / f"{name}.log").read_text(errors="replace"), f"{words!r} in {name}'s log")
 
     try:
         port = free_port()
@@ -100,7 +103,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         told("master", "I have been elected leader")
         workers = [
             start(f"worker{i}", "org.apache.spark.deploy.worker.Worker", url, "--cores", "1", "--memory", "1g",
-                  "--host", "127.0.0.1", "--work-dir", str(tmp_path / f"work{i}"), "--webui-port", "0")
+                  "--host", "127.0.0.1", "--work-dir", str(folder / f"work{i}"), "--webui-port", "0")
             for i in range(2)
         ]  # fmt: skip
         for i in range(2):
@@ -125,11 +128,10 @@ def test_job_survives_a_worker_killed_with_its_executor(cluster: Cluster, tmp_pa
         rotated(whole, folder, 20)
     out, events = tmp_path / "tables", tmp_path / "events"
     events.mkdir()
-    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     settings = {
         "spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{events}", "spark.eventLog.compress": "false",
-        "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.executor.extraJavaOptions": quick,
-        "spark.driver.extraJavaOptions": quick, "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false",
+        "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.executor.extraJavaOptions": QUICK,
+        "spark.driver.extraJavaOptions": QUICK, "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false",
         # Two executors before the first task, so that the killed one has work.
         "spark.scheduler.minRegisteredResourcesRatio": "1.0", "spark.cores.max": "2",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
@@ -179,7 +181,7 @@ def test_cluster_reads_inputs_by_names_relative_to_the_command(cluster: Cluster,
     shutil.copy(PCAPS / "fq/session.pcap", here)
     settings = {
         "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "1",
-        "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.executor.extraJavaOptions": QUICK,
     }  # fmt: skip
 
     def run(*arguments: str) -> "subprocess.CompletedProcess[str]":

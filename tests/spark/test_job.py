@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 
-from rows import importable, merged, moved, of_export, records, rotated, schemas
+from rows import Rows, importable, merged, moved, of_export, records, rotated, schemas
 
 from mqpcap import pipeline as dissection
 from mqpcap.capture import Capture, captures, windows
@@ -56,6 +57,31 @@ def local(found: list[Capture], out: Path) -> Path:
     return out
 
 
+@dataclass(frozen=True)
+class Known:
+    """Captures, and what the local road makes of them."""
+
+    captures: list[Capture]
+    rows: Rows
+    schemas: dict[str, pa.Schema]
+
+
+def known(path: Path, folder: Path) -> Known:
+    found = captures([str(path)]).captures
+    out = local(found, folder)
+    return Known(found, of_export(out), schemas(out))
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Known:
+    return known(PCAPS, tmp_path_factory.mktemp("samples") / "local")
+
+
+@pytest.fixture(scope="module")
+def of_twenty(twenty: Path, tmp_path_factory: pytest.TempPathFactory) -> Known:
+    return known(twenty, tmp_path_factory.mktemp("of_twenty") / "local")
+
+
 @pytest.fixture(scope="module")
 def twenty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A capture of several servers in 20 rotated files, most connections across many of them."""
@@ -67,43 +93,36 @@ def twenty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "rotated"
 
 
-def test_samples_in_packs_are_the_local_export(spark: "SparkSession", tmp_path: Path) -> None:
-    found = captures([str(PCAPS)]).captures
-    local(found, tmp_path / "local")
+def test_samples_in_packs_are_the_local_export(spark: "SparkSession", samples: Known, tmp_path: Path) -> None:
+    made = job.export(spark, samples.captures, str(tmp_path / "tables"), Options())
 
-    made = job.export(spark, found, str(tmp_path / "tables"), Options())
-
-    assert made.task_count < len(found)
-    assert of_export(tmp_path / "tables") == of_export(tmp_path / "local")
-    assert schemas(tmp_path / "tables") == schemas(tmp_path / "local")
+    assert made.task_count < len(samples.captures)
+    assert of_export(tmp_path / "tables") == samples.rows
+    assert schemas(tmp_path / "tables") == samples.schemas
 
 
-@pytest.mark.parametrize(("share_count", "planned"), [(2, True), (7, True), (2, False), (7, False)])
+@pytest.mark.parametrize(("share_count", "planned"), [(2, True), (3, True), (2, False), (7, False)])
 def test_samples_in_shares_are_the_local_export(
-    tmp_path: Path, share_count: int, planned: bool, monkeypatch: pytest.MonkeyPatch
+    samples: Known, tmp_path: Path, share_count: int, planned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job's tasks and stages for every sample, in this process: Spark only hands them out.
 
     Not planned: connections of one server are in all shares, whatever is best.
     """
-    found = captures([str(PCAPS)]).captures
-    local(found, tmp_path / "local")
     if not planned:
         monkeypatch.setattr(partitions, "cut", lambda capture, n: Cut(n))
 
-    job.export(None, found, str(tmp_path / "tables"), Options(), share_count=share_count)
+    job.export(None, samples.captures, str(tmp_path / "tables"), Options(), share_count=share_count)
 
-    assert of_export(tmp_path / "tables") == of_export(tmp_path / "local")
-    assert schemas(tmp_path / "tables") == schemas(tmp_path / "local")
+    assert of_export(tmp_path / "tables") == samples.rows
+    assert schemas(tmp_path / "tables") == samples.schemas
 
 
 @pytest.mark.parametrize(("share_count", "planned"), [(3, True), (3, False)])
 def test_connections_that_leave_memory_are_those_of_the_local_export(
-    twenty: Path, tmp_path: Path, share_count: int, planned: bool, monkeypatch: pytest.MonkeyPatch
+    of_twenty: Known, tmp_path: Path, share_count: int, planned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every connection that closed leaves at once, so that its login is told later."""
-    found = captures([str(twenty)]).captures
-    local(found, tmp_path / "local")
     if not planned:
         monkeypatch.setattr(partitions, "cut", lambda capture, n: Cut(n))
     gone: list[int] = []
@@ -112,23 +131,20 @@ def test_connections_that_leave_memory_are_those_of_the_local_export(
     monkeypatch.setattr(windows, "WINDOW_BYTES", 4096)
     monkeypatch.setattr(dissection, "CLOSED_SHARE", Options().max_memory_bytes)
 
-    job.export(None, found, str(tmp_path / "tables"), Options(), share_count=share_count)
+    job.export(None, of_twenty.captures, str(tmp_path / "tables"), Options(), share_count=share_count)
 
     assert len(gone) > 10
-    assert of_export(tmp_path / "tables") == of_export(tmp_path / "local")
+    assert of_export(tmp_path / "tables") == of_twenty.rows
 
 
 @pytest.mark.parametrize("share_count", [1, 2, 7])
 def test_rotated_files_in_shares_are_the_local_export(
-    spark: "SparkSession", twenty: Path, tmp_path: Path, share_count: int
+    spark: "SparkSession", of_twenty: Known, tmp_path: Path, share_count: int
 ) -> None:
-    found = captures([str(twenty)]).captures
-    local(found, tmp_path / "local")
+    job.export(spark, of_twenty.captures, str(tmp_path / "shares"), Options(), share_count=share_count)
 
-    job.export(spark, found, str(tmp_path / "shares"), Options(), share_count=share_count)
-
-    assert [len(capture.files) for capture in found] == [20]
-    assert of_export(tmp_path / "shares") == of_export(tmp_path / "local")
+    assert [len(capture.files) for capture in of_twenty.captures] == [20]
+    assert of_export(tmp_path / "shares") == of_twenty.rows
 
 
 def test_deliveries_are_joined_server_by_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,11 +196,10 @@ def test_large_connections_are_dealt_out_evenly() -> None:
     assert all(0.8 < 3 * sum(r["packets_c2s"] + r["packets_s2c"] for r in s) / len(packets) < 1.2 for s in shares)
 
 
-def test_another_run_takes_up_what_a_killed_one_left(twenty: Path, tmp_path: Path) -> None:
+def test_another_run_takes_up_what_a_killed_one_left(of_twenty: Known, tmp_path: Path) -> None:
     """A result of the first run stays, one of them is gone with its file, the rest was never made."""
-    found = captures([str(twenty)]).captures
+    found = of_twenty.captures
     out = tmp_path / "tables"
-    expected = of_export(local(found, tmp_path / "local"))
     staging = tmp_path / ".tables.mqpcap-spark"
     first = job._Job(None, found, Options(), job.Storage(str(staging)), None)
     first.begin(3, 2)
@@ -202,7 +217,7 @@ def test_another_run_takes_up_what_a_killed_one_left(twenty: Path, tmp_path: Pat
 
     assert (again.resumed_count, again.task_count) == (kept, task_count)
     assert kept > 1
-    assert of_export(out) == expected
+    assert of_export(out) == of_twenty.rows
     assert not staging.exists()
 
 
@@ -461,7 +476,7 @@ def test_command_leaves_an_earlier_export_where_an_input_cannot_be_read(tmp_path
     assert misused.returncode == 2
 
 
-def test_killed_command_is_finished_by_the_next(twenty: Path, tmp_path: Path) -> None:
+def test_killed_command_is_finished_by_the_next(twenty: Path, of_twenty: Known, tmp_path: Path) -> None:
     arguments = [str(twenty), "--out", str(tmp_path / "tables"), "--master", "local[1]", "--shares", "7"]
     program = [sys.executable, "-c", "from mqpcap.cli import main; main()", "spark", "export", *arguments]
     environment = importable(dict(os.environ))
@@ -477,4 +492,4 @@ def test_killed_command_is_finished_by_the_next(twenty: Path, tmp_path: Path) ->
 
     assert finished.returncode == 0, finished.stderr
     assert "by an earlier run" in finished.stderr
-    assert of_export(tmp_path / "tables") == of_export(local(captures([str(twenty)]).captures, tmp_path / "local"))
+    assert of_export(tmp_path / "tables") == of_twenty.rows
