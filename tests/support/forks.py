@@ -11,11 +11,12 @@ import runpy
 import socket
 import struct
 import sys
+from contextlib import suppress
 
 
 def load() -> None:
     """Import what commands import; not what needs Scapy or Spark."""
-    from mqpcap.cli.process import settle_in
+    from mqpcap.cli.process import NoPandas, settle_in
 
     settle_in()
     import pyarrow.compute
@@ -26,6 +27,10 @@ def load() -> None:
     for module in pkgutil.walk_packages(mqpcap.__path__, "mqpcap."):
         if not module.name.startswith(("mqpcap.scapy", "mqpcap.spark", "mqpcap.__main__", "mqpcap.capture.live")):
             __import__(module.name)
+    sys.meta_path.remove(NoPandas)  # as each command finds it, and matplotlib needs it
+    with suppress(ImportError):
+        import matplotlib.backends.backend_svg
+        import matplotlib.figure  # noqa: F401
 
 
 def next_command(link: socket.socket) -> list[str] | None:
