@@ -65,10 +65,10 @@ def tracked_files() -> list[Path]:
     return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
 
 
-def test_types_are_right(tmp_path: Path) -> None:
+def test_types_are_right() -> None:
     pytest.importorskip("mypy")
 
-    checked = run(sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path))
+    checked = run(sys.executable, "-m", "mypy", "--cache-dir", os.devnull)
 
     assert checked.returncode == 0, checked.stdout + checked.stderr
 

@@ -9,13 +9,11 @@ import functools
 import inspect
 import itertools
 import json
-import os
 import shutil
 import statistics
 import struct
-import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -28,7 +26,6 @@ from mqpcap.cli import main
 
 pytest.importorskip("pyspark", reason="pyspark is not installed (extra spark)")
 
-from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import DataFrame, SparkSession
 from rows import merged
 
@@ -46,38 +43,6 @@ QUESTIONS = (
 OWN = ("fq", "kokaq", "flymq", "blipmq", "msgq")
 ALL_DAYS = {"start": "2020-01-01", "end": "2040-01-01"}
 Row = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One local session; left running for other modules if they had begun it."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    begun_before = SparkSession.getActiveSession() is not None
-    folder = tmp_path_factory.mktemp("spark")
-    builder = SparkSession.builder.master("local[2]").appName("questions")
-    for name, value in {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.adaptive.enabled": "false",  # tables this small are slower to plan again than to join
-        "spark.default.parallelism": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.local.dir": str(folder / "local"),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    }.items():
-        builder = builder.config(name, value)
-    try:
-        session = builder.getOrCreate()
-    except PySparkRuntimeError as error:
-        pytest.skip(f"no Java: {error}")
-    yield session
-    if not begun_before:
-        session.stop()
 
 
 class Tables:
