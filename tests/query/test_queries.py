@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mqpcap.capture import captures
@@ -221,7 +222,7 @@ TESTS = st.tuples(*map(st.sampled_from, (NAMES, RELATIONS, VALUES))).map(" ".joi
 
 
 @given(st.lists(TESTS | st.text(max_size=8), max_size=4), st.sampled_from([" and ", " or ", " ", " && not "]))
-@settings(max_examples=3000)
+@examples(1000)
 def test_any_text_is_a_filter_or_an_error_in_one_line(parts: list[str], joint: str) -> None:
     try:
         asked = query(joint.join(parts))

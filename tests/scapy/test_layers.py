@@ -17,7 +17,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
+from examples import examples
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scapy.config import conf
 from scapy.layers.inet import IP, TCP
@@ -550,7 +551,7 @@ def corpus() -> list[tuple[type[Message], bytes]]:
     return [(type(m), m.original) for path in CAPTURES for m in messages(str(path))[:20]]
 
 
-@settings(max_examples=800)
+@examples(200)
 @given(data=st.data())
 def test_any_bytes_build_as_they_came(data: st.DataObject) -> None:
     """Bytes changed, cut, put in and appended: alone, under another class, in a packet."""

@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from reading import by_classes, by_program
 from scapy.packet import fuzz
@@ -131,7 +132,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 65535), st.int
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=400)
+@examples(150)
 @given(which=st.integers(0, 1 << 20), steps=STEPS, true_length=st.booleans())
 def test_roads_agree_on_damaged_frames(
     name: str, which: int, steps: list[tuple[str, int, int]], true_length: bool
