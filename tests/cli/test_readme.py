@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from running import ROOT, environment, executed
+from running import ROOT, environment, run
 
 README = ROOT / "README.md"
 MOST_LINES = 150
@@ -37,7 +37,7 @@ def commands(block: str) -> Iterator[tuple[str, str]]:
 
 def said(command: str, folder: Path) -> str:
     """What comes out, without what differs between machines: compiled loops."""
-    ended = executed(*shlex.split(command), cwd=folder)
+    ended = run(*shlex.split(command), cwd=folder)
     assert ended.exit_code == 0, ended.stderr
     lines = (ended.stdout + ended.stderr).splitlines()
     return "".join(f"{line}\n" for line in lines if "not compiled" not in line)

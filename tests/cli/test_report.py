@@ -224,7 +224,7 @@ def test_misuse_is_exit_2() -> None:
 def test_without_matplotlib_it_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "matplotlib.py").write_text("raise ImportError('not here')")
 
-    said = running.executed("report", ROOT / SESSION, "--out", tmp_path / "report.html", cwd=tmp_path)
+    said = running.run("report", ROOT / SESSION, "--out", tmp_path / "report.html", cwd=tmp_path)
 
     assert (said.exit_code, said.stdout) == (1, "")
     assert said.stderr == "mqpcap: there is no matplotlib to draw with: pip install 'mqpcap[report]'\n"

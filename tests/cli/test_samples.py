@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from running import ROOT, executed, run, script
+from running import ROOT, run, script
 
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "pcaps").rglob("*.pcap"))
 
@@ -14,14 +14,14 @@ FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "pcaps").rglob("*
 @cache
 def messages() -> tuple[dict[str, object], ...]:
     """All messages of all files, as ``show`` has them."""
-    said = executed("show", "-q", "--json", *FILES)
+    said = run("show", "-q", "--json", *FILES)
     assert (said.exit_code, said.stderr) == (0, "")
     return tuple(json.loads(line) for line in said.stdout.splitlines())
 
 
 @pytest.mark.parametrize("options", ["-v -x", "--bodies none --json --show-secrets"])
 def test_show_of_every_file(options: str) -> None:
-    said = executed("show", "-q", *options.split(), *FILES)
+    said = run("show", "-q", *options.split(), *FILES)
 
     assert (said.exit_code, said.stderr) == (0, "")
     assert said.stdout
@@ -29,14 +29,14 @@ def test_show_of_every_file(options: str) -> None:
 
 @pytest.mark.parametrize("options", ["", "--json"])
 def test_info_of_every_file(options: str) -> None:
-    said = executed("info", "-q", *options.split(), *FILES)
+    said = run("info", "-q", *options.split(), *FILES)
 
     assert (said.exit_code, said.stderr) == (0, "")
     assert all(name in said.stdout for name in FILES)
 
 
 def test_export_of_every_file(tmp_path: Path) -> None:
-    said = executed("export", *FILES, "--out", tmp_path / "out")
+    said = run("export", *FILES, "--out", tmp_path / "out")
 
     assert (said.exit_code, said.stdout) == (0, "")
     tables = (tmp_path / "out" / "messages").rglob("*.parquet")
@@ -45,7 +45,7 @@ def test_export_of_every_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", ["", "--json"])
 def test_protocols(options: str) -> None:
-    said = executed("protocols", *options.split())
+    said = run("protocols", *options.split())
 
     assert (said.exit_code, said.stderr) == (0, "")
 
