@@ -549,8 +549,8 @@ class Decoder(Interpreter):
         spans (4 by n): start and end of the message, start and end of its body, which is the message's own bytes or
         inflated ones. words (3 by n): where its header's rows are (-1: none), then the first and the number of its
         variants. The first variant that ends exactly at the end goes to ``chosen``; failing that, the first whose
-        ``variant_extra`` column may hold the bytes left over, else -1. ``flaw`` gets WRONG or LONG where none fits. Of a
-        message with -1 variants only the header is read.
+        ``variant_extra`` column may hold the bytes left over, else -1. ``flaw`` gets WRONG or LONG where none fits.
+        Of a message with -1 variants only the header is read.
         """
         row: cython.Py_ssize_t = first_row
         n: cython.Py_ssize_t = len(flaw)
