@@ -48,7 +48,7 @@ def columns(
     is set are all null; MALFORMED or TOO_LONG is set where a row does not decode. In ``document`` a ``msg`` of more
     than ``keep`` bytes is null.
     """
-    n, view = len(flaw), memoryview(buffer)
+    n, data = len(flaw), buffer.tobytes()
     said: dict[str, list[str | None]] = {name: [None] * n for name in (*ROUTING, "msg", "document")}
     words = [(name, said[name]) for name in ROUTING]
     msg_len = np.full(n, -1, np.int64)
@@ -56,20 +56,21 @@ def columns(
     rows = np.flatnonzero((flaw == Flaw.NONE) & ((trees[1] >= 0) | (headers[1] >= 0)))
     places = (part[rows].tolist() for spans in (trees, headers, bodies) for part in spans)
     for row, tree, tree_len, header, header_len, body, body_len in zip(rows.tolist(), *places, strict=True):
-        is_tree, content = tree_len >= 0, view[body : body + max(body_len, 0)].tobytes()
-        write, size = _tree_text if is_tree else _written, body_len or -1
+        is_tree, size = tree_len >= 0, body_len or -1
+        write = _tree_text if is_tree else _written
         try:
             if is_tree:
-                reader = TreeReader(view[tree : tree + tree_len].tobytes())
+                reader = TreeReader(data, tree, tree + tree_len)
                 value = reader.read()
                 text = None if body_len < 0 else _tree_text(value)
             else:
-                value, text = _header(view[header : header + header_len].tobytes())
+                value, text = _header(data[header : header + header_len])
             if text is None:
                 msg, document = _flat(value, keep)
                 size = reader.msg_len
             else:
                 asks_name = value.get("type") == "getlname" and value.get("lname") is None
+                content = data[body : body + body_len]
                 msg, document, name = _with_body(text, content, is_tree, asks_name, keep)
                 if name is not None:
                     value["lname"] = name
@@ -127,7 +128,7 @@ def _body(content: bytes, may_be_tree: bool, is_read: bool) -> tuple[str | None,
         return None, None, _written
     if may_be_tree and content.startswith(MAGIC):
         try:
-            value = TreeReader(content[len(MAGIC) :]).read()
+            value = TreeReader(content, len(MAGIC), len(content)).read()
             return _tree_text(value), value, _tree_text
         except TooLong:
             raise

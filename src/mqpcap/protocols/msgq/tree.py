@@ -47,7 +47,7 @@ class TooLong(ValueError):
 @cython.final
 @cython.cclass
 class TreeReader:
-    """One message, without its magic; ``read`` returns its hash.
+    """One message, its magic left out: the bytes of ``data`` from ``at`` to ``end``. ``read`` returns its hash.
 
     ``msg_len`` is then how many bytes the item ``msg`` has, -1 without one, and ``kinds`` has a bit per item type.
     """
@@ -61,8 +61,10 @@ class TreeReader:
     item_count: cython.longlong
     aside: list  # container, key and place of each string that may be a message
 
-    def __init__(self, data: bytes):
+    def __init__(self, data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t):
         self.data = data
+        self.at = at
+        self.end = end
         self.msg_len = -1
         self.kinds = 0
         self.item_count = 0
@@ -70,7 +72,7 @@ class TreeReader:
 
     def read(self) -> dict[str, object]:
         """The hash. Raises ValueError where there is none, TooLong beyond the limits."""
-        found = self._reading(0, len(self.data), 1)
+        found = self._reading(self.at, self.end, 1)
         msg_len, kinds = self.msg_len, self.kinds
         for into, key, string in self.aside:  # it grows
             if into[key] is not string:
@@ -150,11 +152,11 @@ class TreeReader:
             else:
                 value = self._scalar(kind)
             if is_hash:
-                into[key] = value
+                cython.cast(dict, into)[key] = value
                 if level == 1 and not stack and key == "msg":
                     self.msg_len = p - self.at
             else:
-                into.append(value)
+                cython.cast(list, into).append(value)
             if kind == HASH or kind == LIST:
                 stack.append((into, is_hash, end))
                 into, is_hash, end, p = value, kind == HASH, p, self.at
@@ -258,19 +260,21 @@ def text(pairs: bytes) -> str | None:
     '{"type":"getlname"}'
     """
     try:
-        return to_json(TreeReader(pairs).read()).decode()
+        return to_json(TreeReader(pairs, 0, len(pairs)).read()).decode()
     except ValueError:
         return None
 
 
 def has_typed_items(message: bytes) -> bool:
     """Whether a message (magic and all) holds an item of the types 5 to 8, which the first generation did not have."""
-    reader = TreeReader(message.removeprefix(MAGIC))
+    if not message.startswith(MAGIC):
+        return False
+    reader = TreeReader(message, len(MAGIC), len(message))
     try:
         reader.read()
     except ValueError:
         return False
-    return message.startswith(MAGIC) and reader.kinds >> BOOL != 0
+    return reader.kinds >> BOOL != 0
 
 
 Value = None | bool | int | float | str | bytes | list["Value"] | dict[str, "Value"]
