@@ -208,7 +208,6 @@ def test_a_length_that_is_computed_may_pass_its_bound() -> None:
 
 LIES: dict[str, tuple[wire.Kind, dict[str, object], str]] = {
     "text": (Text("x", prefix=2), {"x": "ab", "x_len": 99}, "0063 6162"),
-    "bytes, little-endian": (Bytes("x", prefix=2, little=True), {"x": b"a", "x_len": 2}, "0200 61"),
     "list": (Array("x", U8("i"), prefix=4), {"x": [7], "x_count": 3}, "00000003 07"),
     "part": (Nested("x", message("of lies", U8("n")), prefix=2), {"x_len": 0}, "0000 00"),
     "under a condition": (If(Text("x", prefix=1), left=1), {"x": b"a", "x_len": 0}, "00 61"),

@@ -104,12 +104,48 @@ _NOTHING = memoryview(b"")
 
 
 @cython.cclass
-class Cursor:
-    """Bytes, and the position up to which they are read."""
+class Interpreter:
+    """Runs the rows of a Program over a region of bytes. One per thread: it holds the registers and the tape.
+
+    buf, pos: the bytes, and the position up to which they are read. soft: more bytes may follow the region, so that one
+    that ends too early is SHORT, not WRONG. full: the tape had no room. known_end: of a region that is SHORT, where it
+    will end, -1 if unknown. frame_length: what a FRAME_LENGTH said, -1 without one. lists: how many elements each list
+    column has so far.
+    """
 
     # A memoryview is 208 bytes: as an argument it would be copied for every integer that is read.
     buf: cython.const[cython.uchar][::1]
     pos: cython.longlong
+    ops: cython.int[::1]
+    consts: cython.longlong[::1]
+    regs: cython.longlong[::1]
+    lists: cython.longlong[::1]
+    tape_col: cython.int[::1]
+    tape_row: cython.int[::1]
+    tape_a: cython.longlong[::1]
+    tape_b: cython.longlong[::1]
+    tape_n: cython.Py_ssize_t
+    tape_room: cython.Py_ssize_t
+    has_tape: cython.bint
+    full: cython.bint
+    soft: cython.bint
+    known_end: cython.longlong
+    frame_length: cython.longlong
+
+    def __init__(self, ops, consts, regs, lists):
+        """Bind memoryviews: program rows (int32), constants, room for registers and for list counters (int64)."""
+        self.ops = ops
+        self.consts = consts
+        self.regs = regs
+        self.lists = lists
+        self.tape_n = 0
+        self.tape_room = 0
+        self.has_tape = False
+        self.full = False
+        self.soft = False
+        self.pos = 0
+        self.known_end = -1
+        self.frame_length = -1
 
     @cython.final
     @cython.cfunc
@@ -194,47 +230,6 @@ class Cursor:
             i += 1
         return i - self.pos
 
-
-@cython.cclass
-class Interpreter(Cursor):
-    """Runs the rows of a Program over a region of bytes. One per thread: it holds the registers and the tape.
-
-    soft: more bytes may follow the region, so that one that ends too early is SHORT, not WRONG. full: the tape had no
-    room. known_end: of a region that is SHORT, where it will end, -1 if unknown. frame_length: what a FRAME_LENGTH
-    said, -1 without one. lists: how many elements each list column has so far.
-    """
-
-    ops: cython.int[::1]
-    consts: cython.longlong[::1]
-    regs: cython.longlong[::1]
-    lists: cython.longlong[::1]
-    tape_col: cython.int[::1]
-    tape_row: cython.int[::1]
-    tape_a: cython.longlong[::1]
-    tape_b: cython.longlong[::1]
-    tape_n: cython.Py_ssize_t
-    tape_room: cython.Py_ssize_t
-    has_tape: cython.bint
-    full: cython.bint
-    soft: cython.bint
-    known_end: cython.longlong
-    frame_length: cython.longlong
-
-    def __init__(self, ops, consts, regs, lists):
-        """Bind memoryviews: program rows (int32), constants, room for registers and for list counters (int64)."""
-        self.ops = ops
-        self.consts = consts
-        self.regs = regs
-        self.lists = lists
-        self.tape_n = 0
-        self.tape_room = 0
-        self.has_tape = False
-        self.full = False
-        self.soft = False
-        self.pos = 0
-        self.known_end = -1
-        self.frame_length = -1
-
     @cython.final
     @cython.cfunc
     @cython.inline
@@ -300,7 +295,7 @@ class Interpreter(Cursor):
         if by == BY_PREFIX:
             if end - self.pos < param:
                 return -1 - SHORT
-            value = self._integer(self.pos, param, self.ops[pc + W_FLAGS] & LITTLE)
+            value = self._integer(self.pos, param, 0)
             self.pos += param
             return value
         return end - self.pos  # BY_REST

@@ -12,6 +12,8 @@ from mqpcap.decode.message_buffer import ScanHits
 from mqpcap.schema.compiler import Program, compiled
 from mqpcap.schema.protocol import MessageQueue
 
+IN_A_ROW = 2
+"""Messages in a row that a search must find, or one where another layout reads what follows it."""
 SCAN_ROOM = 4096
 """Messages found by one call of a scan."""
 
@@ -37,6 +39,7 @@ class LayoutScanner:
         index = {layout.name: i for i, layout in enumerate(program.layouts)}
         self.protocol = protocol.name
         self.described = protocol.layout(name)
+        self.in_a_row = 1 if self.described.then else IN_A_ROW
         self.then = {op: index[following] for op, following in self.described.then.items()}
         self.place = index[name]
         self.searched = index[self.described.searched or name]

@@ -236,7 +236,7 @@ class Side:
         layout = layouts[self.layout]
         base, stop = chunk.start - chunk.offset, chunk.offset + chunk.length
         at, is_found = layouts[layout.searched].search(
-            chunk.buffer, base + self.at, base + stop, chunk.is_last, layout.described.in_a_row
+            chunk.buffer, base + self.at, base + stop, chunk.is_last, layout.in_a_row
         )
         to = at - base if is_found or not chunk.is_last else stop
         if to > self.at:

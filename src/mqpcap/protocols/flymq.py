@@ -38,6 +38,7 @@ from mqpcap.schema.fields import (
 )
 from mqpcap.schema.message import Message, message_class
 from mqpcap.schema.protocol import (
+    DIRECTIONS,
     Claim,
     Derived,
     Direction,
@@ -810,8 +811,8 @@ def _flow(opening: Opening, side: Direction) -> tuple[Direction | None, bool]:
     Both layouts are searched for; where both fit from the same place on, only an empty topic or a PRODUCE whose
     lengths add up makes a reply fit a request (protocol notes, Direction), so the request is believed there.
     """
-    data = opening.c2s if side == "c2s" else opening.s2c
-    found = {d: opening.find_run(side, d, 2) for d in ("c2s", "s2c")} if data else {}
+    data, *_ = opening.side(side)
+    found = {d: opening.find_run(side, d, 2) for d in DIRECTIONS} if data else {}
     places = {d: at for d, at in found.items() if at is not None}
     if not places:
         return None, False
@@ -821,7 +822,7 @@ def _flow(opening: Opening, side: Direction) -> tuple[Direction | None, bool]:
         return spoken, True
     fitting = [d for d, at in places.items() if at == first]
     if len(fitting) == 1:
-        return ("c2s" if fitting[0] == "c2s" else "s2c"), True
+        return fitting[0], True
     return ("c2s" if any(body[:2] != b"\0\0" for _, body in _headers(data, first)) else "s2c"), True
 
 

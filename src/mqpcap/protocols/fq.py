@@ -339,7 +339,7 @@ def _connect(word: Word) -> Layout:
     """All words open alike; the layout's name keeps which it was, also where the rest was not captured."""
     return Layout(
         f"connect_{KINDS[word]}", "c2s", _CONNECT, header=FqConnect, op="word", names=WORD_NAMES, dialect="v1",
-        on_bad="stop", then=_AFTER_CONNECT, in_a_row=1,
+        on_bad="stop", then=_AFTER_CONNECT,
     )  # fmt: skip
 
 
@@ -409,7 +409,7 @@ def _found(opening: Opening, direction: Direction, layout: str) -> int | None:
 
     A late start lies inside one message: less is skipped than is read. Strangers end in a chance frame now and then.
     """
-    side = opening.c2s if direction == "c2s" else opening.s2c
+    side, *_ = opening.side(direction)
     at = opening.find_run(direction, layout, 2) if side else None
     return at if at is not None and at <= len(side) - at else None
 

@@ -346,7 +346,7 @@ class _Compiler:
     def span(self, f: fields.Span, parent: int, registers: dict[str, _Register], name: str | None) -> None:
         col = self.column(f, "span", SPANS.get(type(f), pa.binary()), parent, name)
         x, y = self.measure(f, registers)
-        flags = bytecode.UTF8 * f.strict | bytecode.PRINTABLE * f.printable | bytecode.LITTLE * f.little
+        flags = bytecode.UTF8 * f.strict | bytecode.PRINTABLE * f.printable
         bounds = -1
         if f.at_least is not None or f.at_most is not None:
             flags |= bytecode.CHECKED
@@ -363,7 +363,7 @@ class _Compiler:
         if col not in self.lists:
             self.lists.append(col)
         x, y = self.measure(f, registers)
-        flags = bytecode.LITTLE * f.little | (bytecode.CHECKED if f.not_empty else 0)
+        flags = bytecode.CHECKED if f.not_empty else 0
         row = self.emit(bytecode.OP_LIST, col, self.lists.index(col), x, y, fields.smallest(item), 0, flags)
         if isinstance(item, fields.Kind):
             self.kind(item, col, {}, "item")  # type: ignore[arg-type]  # to mypy, a Kind is Any

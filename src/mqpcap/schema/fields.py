@@ -158,7 +158,6 @@ class Sized(Kind):
 
     sized_by: str | None
     prefix: int | None
-    little: bool = False
     count_word: ClassVar[str] = "length"
 
     def said(self, pkt: Packet, s: bytes) -> tuple[int | None, bytes]:
@@ -166,7 +165,7 @@ class Sized(Kind):
         if self.prefix is not None:
             if len(s) < self.prefix:
                 raise Broken(f"its {self.count_word} has {self.prefix} bytes, {len(s)} are left")
-            return int.from_bytes(s[: self.prefix], "little" if self.little else "big"), s[self.prefix :]
+            return int.from_bytes(s[: self.prefix], "big"), s[self.prefix :]
         if self.sized_by is None:
             return None, s
         n = pkt.fields[self.sized_by]
@@ -183,7 +182,7 @@ class Sized(Kind):
         # An item of a list is no field of the message, whatever it is called.
         is_field = self.name in pkt.fieldtype and bare(pkt.fieldtype[self.name]) is self
         given = pkt.fields.get(prefix_name(self)) if is_field else None
-        return int(n if given is None else given).to_bytes(self.prefix, "little" if self.little else "big") + body
+        return int(n if given is None else given).to_bytes(self.prefix, "big") + body
 
     def measure(self, pkt: Packet) -> int:
         """The number that the field named by ``sized_by`` must hold."""
@@ -416,7 +415,6 @@ class Span(Sized):
         prefix: int | None = None,
         size: int | None = None,
         until: int | None = None,
-        little: bool = False,
         at_least: int | None = None,
         at_most: int | None = None,
         strict: bool = False,
@@ -430,7 +428,6 @@ class Span(Sized):
         self.prefix = prefix
         self.size = size
         self.until = until
-        self.little = little
         self.at_least = at_least
         self.at_most = at_most
         self.strict = strict
@@ -580,7 +577,6 @@ class Array(Sized):
         *,
         count: str | None = None,
         prefix: int | None = None,
-        little: bool = False,
         until_zero: int | None = None,
         not_empty: bool = False,
         **about: Any,
@@ -589,7 +585,6 @@ class Array(Sized):
         super().__init__(name, [], **about)
         self.sized_by = count
         self.prefix = prefix
-        self.little = little
         self.until_zero = until_zero
         self.not_empty = not_empty
         self.islist = 1

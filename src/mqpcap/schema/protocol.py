@@ -44,7 +44,6 @@ class Layout:
     on_bad        what follows bad framing: ``stop`` (the rest is undecoded) or ``search``
     then          operation -> name of the layout of what follows in this direction
     packed        (field, mask): the body is gzip where the header field has a bit of the mask
-    in_a_row      how many messages in a row a search must find
     searched      name of the layout, stricter than this one, that a search looks for; None: this one
     splitter      finds the message ends where only a look at the neighbours can (kokaq); None: the Program does
     variants      ``bodies``, each a Variant
@@ -61,7 +60,6 @@ class Layout:
     on_bad: Literal["stop", "search"] = "search"
     then: Mapping[int, str] = field(default_factory=dict)
     packed: tuple[str, int] | None = None
-    in_a_row: int = 2
     searched: str | None = None
     splitter: "Splitter | None" = None
     variants: Mapping[int, tuple[Variant, ...]] = field(init=False)
@@ -117,6 +115,12 @@ class Opening(NamedTuple):
     """``find_run(direction, layout, n)``: the first offset from which n messages of that layout follow in a row
     (or fewer that end exactly at the end of an ended side), None if there is none."""
 
+    def side(self, direction: Direction) -> tuple[bytes, bool, bool]:
+        """The bytes of a direction, whether they are its first, and whether they are its last."""
+        if direction == "c2s":
+            return self.c2s, self.c2s_start, self.c2s_ended
+        return self.s2c, self.s2c_start, self.s2c_ended
+
 
 class Claim(NamedTuple):
     """A verdict, and the layout each direction begins with (None: not known yet)."""
@@ -150,33 +154,21 @@ class Splitter(Shape):
     @property
     def layouts(self) -> tuple[str, ...]:
         """The layouts that it names."""
-        ...
 
     def __call__(self, buf: memoryview, at: int, limit: int, ended: bool) -> Split:
         """The message at ``at``, or why there is none."""
-        ...
 
     def scan(
-        self,
-        buf: memoryview,
-        at: int,
-        limit: int,
-        ended: bool,
-        rows: tuple[memoryview, memoryview, memoryview, memoryview, memoryview],
+        self, buf: memoryview, at: int, limit: int, ended: bool, rows: tuple[memoryview, ...]
     ) -> tuple[int, int, int, int, int]:
-        """The messages one after the other from ``at``, as ``Interpreter.scan`` has it.
+        """The messages one after the other from ``at``: see ``bytecode.Scanner.scan``.
 
-        Puts start, end, place in ``layouts``, op and flaw (int64) of each into ``rows``. Returns how many, one of
-        SCAN_*, where the next one begins, the end it claims, and the place of its layout (-1 if unknown).
+        Puts start, end, place in ``layouts``, op and flaw (int64) of each into ``rows``. The fifth number returned is
+        the place of the next one's layout, -1 if unknown.
         """
-        ...
 
     def search(self, buf: memoryview, at: int, limit: int, ended: bool, in_a_row: int) -> tuple[int, bool]:
-        """The first place from which ``in_a_row`` messages follow, or fewer that end exactly at the end, and True.
-
-        False with a place before ``limit``: there a message may begin, the bytes to tell are not here yet.
-        """
-        ...
+        """Where ``in_a_row`` messages follow each other: see ``bytecode.Scanner.search``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ byte 3 has layouts of its own, as its Scapy classes differ. ``ambiguities`` name
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import product
 from typing import Any, Literal, NamedTuple, cast
 
@@ -450,12 +449,7 @@ class Splits:
         return Split(_VERDICTS[verdict], end, known_end, "" if form < 0 else self.layouts[form], op, flaw)
 
     def scan(
-        self,
-        buf: memoryview,
-        at: int,
-        limit: int,
-        ended: bool,
-        rows: tuple[memoryview, memoryview, memoryview, memoryview, memoryview],
+        self, buf: memoryview, at: int, limit: int, ended: bool, rows: tuple[memoryview, ...]
     ) -> tuple[int, int, int, int, int]:
         """The frames from ``at`` on; see `mqpcap.schema.protocol.Splitter`."""
         found: tuple[int, int, int, int, int] = _frames(buf, limit, ended).scan(at, *rows)
@@ -492,16 +486,9 @@ class _First:
 
 def _first(opening: Opening, direction: Direction) -> _First:
     """The first frame of a direction."""
-    client = direction == "c2s"
-    data = opening.c2s if client else opening.s2c
-    started = opening.c2s_start if client else opening.s2c_start
-    ended = opening.c2s_ended if client else opening.s2c_ended
-    if not data:
-        return _First(Verdict.NO if ended else Verdict.WAIT)
-    at: int | None = 0
-    if not started:
-        at = opening.find_run(direction, f"{direction}_doc", 2)
-    if at is None:
+    data, started, ended = opening.side(direction)
+    at = 0 if started else opening.find_run(direction, f"{direction}_doc", 2)
+    if not data or at is None:
         return _First(Verdict.NO if ended else Verdict.WAIT)
     return _judged(memoryview(data), at, ended, direction, opening.on_port, not started)
 
@@ -607,9 +594,16 @@ def claims(opening: Opening) -> Claim:
 
 Numbering = Literal["open", "doc", "codec"]
 Order = Literal["open", "msb", "lsb"]
-REMEMBERED = 1024
-"""Sets of values of the fourth byte whose meaning is remembered: connections mostly have one of a few."""
-_LSB_ONLY = frozenset(b for b in range(0x40, 0x100) if b & 0x3C == 0)
+
+
+def _set_of(holds: Callable[[int], bool]) -> int:
+    """The values of a byte of which something holds, a bit for each."""
+    return sum(1 << byte for byte in range(256) if holds(byte))
+
+
+_MSB_ONLY = _set_of(lambda byte: 0x04 <= byte <= 0x0F)
+_LSB_ONLY = _set_of(lambda byte: byte >= 0x40 and byte & 0x3C == 0)
+_TYPE_0_MSB, _TYPE_0_LSB = _set_of(lambda byte: byte >> 2 == 0), _set_of(lambda byte: byte & 0x3F == 0)
 
 
 def observe(seen: Seen) -> None:
@@ -659,28 +653,14 @@ def numbering(evidence: Evidence) -> Numbering:
 
 def bit_order(evidence: Evidence) -> Order:
     """How the fourth byte of a connection's big-endian frames is split; ``open`` is read as msb."""
-    return _order_of(evidence.shown.get("bytes_3", 0))
-
-
-@lru_cache(REMEMBERED)
-def _order_of(bytes_3: int) -> Order:
-    """What the values of the fourth byte say, one bit each."""
-    seen = [b for b in range(256) if bytes_3 >> b & 1]
-    if any(0x04 <= b <= 0x0F for b in seen):
-        return "msb"
-    return "lsb" if any(b in _LSB_ONLY for b in seen) else "open"
+    bytes_3 = evidence.shown.get("bytes_3", 0)
+    return "msb" if bytes_3 & _MSB_ONLY else "lsb" if bytes_3 & _LSB_ONLY else "open"
 
 
 def types(evidence: Evidence) -> str:
     """Which reading of the message types is in force: a 0 proves the table."""
-    return _types_of(evidence.shown.get("bytes_3", 0))
-
-
-@lru_cache(REMEMBERED)
-def _types_of(bytes_3: int) -> str:
-    seen = [b for b in range(256) if bytes_3 >> b & 1]
-    lsb = _order_of(bytes_3) == "lsb"
-    return "table" if any((b & 0x3F if lsb else b >> 2) == 0 for b in seen) else "legend"
+    zeros = _TYPE_0_LSB if bit_order(evidence) == "lsb" else _TYPE_0_MSB
+    return "table" if evidence.shown.get("bytes_3", 0) & zeros else "legend"
 
 
 class Meaning(NamedTuple):
@@ -719,7 +699,7 @@ def derive(raw: Raw) -> dict[str, pa.Array]:
     return {
         "byte_order": _picked(little, ("big", "little")),
         "numbering": _picked(codec, ("doc", "codec")),
-        "type_reading": _picked(np.zeros(raw.n, np.bool_), ("legend", "legend")),
+        "type_reading": pa.repeat("legend", raw.n),  # else as the evidence says
         "bit_order": _picked(_each(forms, raw.layout, lambda form: form.endswith("lsb")), ("msb", "lsb")),
         "client_name": _named(client, codec, DOC_CLIENTS, CODEC_CLIENTS),
         "status_name": _named(status, codec, DOC_STATUSES, CODEC_STATUSES),
@@ -809,7 +789,7 @@ _AMBIGUOUS: Mapping[Numbering, Mapping[str, tuple[int, ...]]] = {
 def _ambiguities(raw: Raw, forms: Sequence[str], meanings: Sequence[Meaning], is_doc: NDArray[np.bool_]) -> pa.Array:
     """``field:number`` for every number of a big-endian frame whose meaning rests on an unproven choice."""
     if not is_doc.any():
-        return pa.array([[]], pa.list_(pa.string())).take(pa.array(np.zeros(raw.n, np.int64)))
+        return pa.repeat(pa.scalar([], pa.list_(pa.string())), raw.n)
     words: list[str] = []
     rows: list[NDArray[np.int64]] = []
     codes: list[NDArray[np.int64]] = []

@@ -341,17 +341,9 @@ def _generation(data: bytes) -> str | None:
 
 def _side(opening: Opening, direction: Direction) -> _SideVerdict:
     """What a direction shows, from its first byte or, where that was not captured, from two messages in a row."""
-    data, start, ended = (
-        (opening.c2s, opening.c2s_start, opening.c2s_ended)
-        if direction == "c2s"
-        else (opening.s2c, opening.s2c_start, opening.s2c_ended)
-    )
-    at: int | None = 0
-    if not start:
-        at = min(
-            (x for g in _GENERATIONS if (x := opening.find_run(direction, f"{g}_{direction}", 2)) is not None),
-            default=None,
-        )
+    data, start, ended = opening.side(direction)
+    found = [0] if start else [opening.find_run(direction, f"{g}_{direction}", 2) for g in _GENERATIONS]
+    at = min((x for x in found if x is not None), default=None)
     generation = "" if at is None else _generation(data[at:])
     if generation is None:
         return _SideVerdict(Verdict.NO)
