@@ -98,8 +98,6 @@ globals().update(
 
 
 @cython.ccall
-@cython.nogil
-@cython.exceptval(check=False)
 def legal(byte_3: cython.int, little: cython.bint) -> cython.bint:
     """Whether a byte 3 is one that the document allows: type 0 to 3 in either bit order.
 
@@ -147,8 +145,6 @@ class Frames:
         self._set_result(BAD, -1, -1)
 
     @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _set_result(self, verdict: cython.int, form: cython.int, known_end: cython.longlong) -> cython.void:
         """Sets the result. ``end`` and ``flaw`` of a message are set by the caller."""
         self.verdict = verdict
@@ -163,8 +159,6 @@ class Frames:
     # -- what stands at an offset
 
     @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _header_at(self, at: cython.longlong) -> cython.int:
         """Whether a header stands there: magic, version 1 and a legal byte 3."""
         n: cython.longlong = self.limit - at
@@ -183,8 +177,6 @@ class Frames:
         return YES if legal(self.buf[at + 3], little) else NO
 
     @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _boundary_at(self, at: cython.longlong) -> cython.int:
         """Whether a header or the end of the stream is there. A header that the end cuts counts."""
         answer: cython.int
@@ -194,8 +186,6 @@ class Frames:
         return YES if answer == WAIT and self.ended else answer
 
     @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _zero_count(self, at: cython.longlong, most: cython.longlong) -> cython.longlong:
         """The number of zero bytes there, at most ``most``."""
         n: cython.longlong = 0
@@ -204,8 +194,6 @@ class Frames:
         return n
 
     @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _integer(self, at: cython.longlong, size: cython.int) -> cython.longlong:
         value: cython.longlong = 0
         i: cython.int
@@ -216,8 +204,6 @@ class Frames:
     # -- the end of a variant
 
     @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _variant_end(self, how: cython.int) -> cython.longlong:
         """The end by one of ENDS, or NO_FIT, UNDECIDED, CUT, NO_VARIANT. Sets ``tail_end``: the first codec's tail."""
         i: cython.int
@@ -241,8 +227,6 @@ class Frames:
         return self._block_end() if how == BLOCK else self._payload_end(how)
 
     @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _lean_end(self) -> cython.longlong:
         here: cython.longlong = self.limit - self.at
         op: cython.int = self.buf[self.at + 12] if here > 12 else 0
@@ -261,8 +245,6 @@ class Frames:
         return self.known_end if 0 <= self.known_end <= self.limit else CUT
 
     @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _payload_end(self, how: cython.int) -> cython.longlong:
         plain: cython.longlong = self.at + COMPONENT_BYTES + self._integer(self.at + 18, 2)
         end: cython.longlong = plain
@@ -282,8 +264,6 @@ class Frames:
         return plain if plain <= self.limit else UNDECIDED
 
     @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _entries_end(self) -> cython.longlong:
         count: cython.longlong = self._integer(self.at + 16, 4)
         at: cython.longlong = self.at + COMPONENT_BYTES
@@ -300,8 +280,6 @@ class Frames:
         return at if at <= self.limit else UNDECIDED
 
     @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _block_end(self) -> cython.longlong:
         at: cython.longlong = self.at + COMPONENT_BYTES
         end: cython.longlong = at + self._integer(self.at + 16, 4)
@@ -314,8 +292,6 @@ class Frames:
         return end if at == end else NO_FIT
 
     @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _next_header(self) -> cython.longlong:
         at: cython.longlong = self.at + HEADER_BYTES
         last: cython.longlong = min(self.limit, self.at + MAX_UNKNOWN_BYTES)
@@ -336,8 +312,6 @@ class Frames:
     # -- what follows it
 
     @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _is_followed_by(self, what: cython.int, end: cython.longlong) -> cython.int:
         """Whether one of FOLLOWED_BY follows ``end``. Sets ``self.end``: padding and tail belong to the frame."""
         n: cython.longlong
@@ -359,8 +333,6 @@ class Frames:
         return self._boundary_at(self.end)
 
     @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _tail_follows(self, end: cython.longlong) -> cython.int:
         """Whether the codec's tail follows: zeros, which a reset may cut, or any bytes up to a boundary."""
         if self._header_at(end) == YES:
@@ -380,8 +352,6 @@ class Frames:
     # -- the frame at an offset
 
     @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _find_frame(self, at: cython.longlong) -> cython.void:
         """Finds the frame at ``at``. MORE has a form once the 12 bytes of the header are here: cut, it is truncated."""
         here: cython.longlong = self.limit - at
@@ -433,8 +403,6 @@ class Frames:
             self._find_unknown(undecided)
 
     @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _find_unknown(self, form: cython.int) -> cython.void:
         """A frame that no variant reads. Admin and Control messages may hold anything, up to the next header (2.14)."""
         kind: cython.int = self.buf[self.at + 3] >> 2
@@ -475,18 +443,17 @@ class Frames:
         n: cython.Py_ssize_t = 0
         room: cython.Py_ssize_t = len(starts)
         self._set_result(MORE, -1, -1)
-        with cython.nogil:
-            while at < self.limit and n < room:
-                self._find_frame(at)
-                if self.verdict != MESSAGE:
-                    break
-                starts[n] = at
-                ends[n] = self.end
-                forms[n] = self.form
-                ops[n] = self.op
-                flaws[n] = self.flaw
-                n += 1
-                at = self.end
+        while at < self.limit and n < room:
+            self._find_frame(at)
+            if self.verdict != MESSAGE:
+                break
+            starts[n] = at
+            ends[n] = self.end
+            forms[n] = self.form
+            ops[n] = self.op
+            flaws[n] = self.flaw
+            n += 1
+            at = self.end
         return n, self.verdict, at, self.known_end, self.form
 
     def search(self, at: cython.longlong, in_a_row: cython.int) -> tuple[int, bool]:
@@ -500,36 +467,35 @@ class Frames:
         k: cython.int
         more: cython.bint = False
         found: cython.bint = False
-        with cython.nogil:
-            while p + 2 < self.limit:
-                if self.buf[p + 2] != VERSION or not (
-                    (self.buf[p] == BIG_0 and self.buf[p + 1] == BIG_1)
-                    or (self.buf[p] == BIG_1 and self.buf[p + 1] == BIG_0)
-                ):
-                    p += 1
-                    continue
-                q = p
-                k = 0
-                more = False
-                while True:
-                    self._find_frame(q)
-                    if self.verdict == MORE and self.ended and k > 0 and k + 1 >= in_a_row and self.known_end >= 0:
-                        found = True
-                        break
-                    if self.verdict != MESSAGE:
-                        more = self.verdict == MORE
-                        break
-                    q = self.end
-                    k += 1
-                    if k >= in_a_row or (self.ended and q == self.limit):
-                        found = True
-                        break
-                    if q >= self.limit:
-                        more = True
-                        break
-                if found or (more and not self.ended):
-                    break
+        while p + 2 < self.limit:
+            if self.buf[p + 2] != VERSION or not (
+                (self.buf[p] == BIG_0 and self.buf[p + 1] == BIG_1)
+                or (self.buf[p] == BIG_1 and self.buf[p + 1] == BIG_0)
+            ):
                 p += 1
+                continue
+            q = p
+            k = 0
+            more = False
+            while True:
+                self._find_frame(q)
+                if self.verdict == MORE and self.ended and k > 0 and k + 1 >= in_a_row and self.known_end >= 0:
+                    found = True
+                    break
+                if self.verdict != MESSAGE:
+                    more = self.verdict == MORE
+                    break
+                q = self.end
+                k += 1
+                if k >= in_a_row or (self.ended and q == self.limit):
+                    found = True
+                    break
+                if q >= self.limit:
+                    more = True
+                    break
+            if found or (more and not self.ended):
+                break
+            p += 1
         if found or (more and not self.ended):
             return p, found
         return (self.limit if self.ended else max(at, self.limit - 2)), False
