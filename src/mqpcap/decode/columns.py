@@ -29,6 +29,7 @@ BATCH_ROWS = 1 << 16
 BATCH_BYTES = 64 << 20
 """Bytes of messages read at once, inflated ones included; one message more may pass the limit."""
 UNSIGNED = pa.decimal128(20, 0)
+I64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,12 @@ class Spans:
     """
 
     buffer: NDArray[np.uint8]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
+    start: I64
+    end: I64
     layout: NDArray[np.int32]
-    op: NDArray[np.int64]
+    op: I64
     flaw: NDArray[np.uint8]
-    of: NDArray[np.int64] | None = None
+    of: I64 | None = None
     facts: Sequence[ConnectionFacts] = (ConnectionFacts(),)
 
     def part(self, one: int, two: int) -> "Spans":
@@ -60,14 +61,8 @@ class Spans:
 
     def gathered(self) -> "Spans":
         """The same rows over a buffer that holds nothing else."""
-        lengths = self.end - self.start
-        buffer = np.empty(int(lengths.sum()), np.uint8)
-        offsets = np.empty(len(lengths) + 1, np.int32)
-        rows = np.arange(len(lengths), dtype=np.int32)
-        kernels.gather(
-            memoryview(self.buffer), memoryview(rows), memoryview(np.ascontiguousarray(self.start)),
-            memoryview(lengths), memoryview(buffer) if len(buffer) else _NOTHING, memoryview(offsets),
-        )  # fmt: skip
+        n = len(self.start)
+        buffer, offsets = _gathered(self.buffer, n, np.arange(n, dtype=np.int32), self.start, self.end - self.start)
         ends = offsets.astype(np.int64)
         return replace(self, buffer=buffer, start=ends[:-1], end=ends[1:])
 
@@ -246,14 +241,14 @@ class _Bodies:
 
     spans: Spans
     buffer: NDArray[np.uint8]
-    body_start: NDArray[np.int64]
-    body_end: NDArray[np.int64]
+    body_start: I64
+    body_end: I64
     flaw: NDArray[np.uint8]
 
 
-_Tape = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]
+_Tape = tuple[NDArray[np.int32], NDArray[np.int32], I64, I64]
 """Column, row, a and b of each entry."""
-_Sorted = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]
+_Sorted = tuple[NDArray[np.int32], I64, I64]
 """Row, a and b of each entry, by column."""
 
 
@@ -278,15 +273,15 @@ class _TapeColumns:
         if len(tape[0]):
             sorted_ = (memoryview(x) for x in room)
             kernels.group(*_views(tape), len(tape[0]), memoryview(self.first), *sorted_)
-        self.dropped: NDArray[np.int64] = np.empty(0, np.int64)
+        self.dropped: I64 = np.empty(0, np.int64)
         self.kept: frozenset[str] = frozenset()
         self.index = {(c.parent, c.name): i for i, c in enumerate(program.columns)}
 
-    def drop(self, rows: NDArray[np.int64], kept: frozenset[str]) -> None:
+    def drop(self, rows: I64, kept: frozenset[str]) -> None:
         """Drop the values of ``rows``, except in the columns ``kept``."""
         self.dropped, self.kept = rows, kept
 
-    def entries(self, c: int) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+    def entries(self, c: int) -> tuple[NDArray[np.int32], I64, I64]:
         """Rows, a and b of a column's entries, in the order of rows. Copy them before the next batch is read."""
         own = slice(self.first[c], self.first[c + 1])
         rows, a, b = self.row[own], self.a[own], self.b[own]
@@ -296,14 +291,14 @@ class _TapeColumns:
             return rows[stays], a[stays], b[stays]
         return rows, a, b
 
-    def spans(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def spans(self, name: str) -> tuple[I64, I64]:
         """Starts and lengths of a byte column of the table; length -1 where it is absent."""
         start, length = np.zeros(self.n, np.int64), np.full(self.n, -1, np.int64)
         rows, a, b = self.entries(self.index[-1, name])
         start[rows], length[rows] = a, b
         return start, length
 
-    def numbers(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def numbers(self, name: str) -> tuple[I64, NDArray[np.bool_]]:
         """Values of an integer column of the table, and where they are present."""
         value, present = np.zeros(self.n, np.int64), np.zeros(self.n, np.bool_)
         rows, a, _ = self.entries(self.index[-1, name])
@@ -314,7 +309,7 @@ class _TapeColumns:
         """A column of the table by its name."""
         return self._array(self.index[-1, name], self.n)
 
-    def items(self, name: str, field: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def items(self, name: str, field: str) -> tuple[I64, I64]:
         """Of every item of a list column: its row, and the value of an integer field that all items have."""
         outer = self.index[-1, name]
         rows, first, count = self.entries(outer)
@@ -332,9 +327,7 @@ class _TapeColumns:
             return span_array(self.buffer, n, rows, a, b, column.type)
         return number_array(n, rows, a, column)
 
-    def _list(
-        self, c: int, n: int, rows: NDArray[np.int32], first: NDArray[np.int64], count: NDArray[np.int64]
-    ) -> pa.Array:
+    def _list(self, c: int, n: int, rows: NDArray[np.int32], first: I64, count: I64) -> pa.Array:
         elements = int((first + count).max(initial=0))
         children = [i for i, x in enumerate(self.program.columns) if x.parent == c]
         names = [self.program.columns[i].name for i in children]
@@ -350,33 +343,30 @@ class _TapeColumns:
         return pa.Array.from_buffers(pa.list_(items.type), n, buffers, n - len(rows), children=[items])
 
 
-def _ranges(first: NDArray[np.int64], count: NDArray[np.int64]) -> NDArray[np.int64]:
+def _ranges(first: I64, count: I64) -> I64:
     """Ranges of ``count`` numbers from each ``first`` on, one behind the other."""
     before = np.cumsum(count) - count
-    numbers: NDArray[np.int64] = np.repeat(first - before, count) + np.arange(int(count.sum()))
+    numbers: I64 = np.repeat(first - before, count) + np.arange(int(count.sum()))
     return numbers
 
 
-def number_array(n: int, rows: NDArray[np.int32], values: NDArray[np.int64], column: Column) -> pa.Array:
+def number_array(n: int, rows: NDArray[np.int32], values: I64, column: Column) -> pa.Array:
     """n values of a number column, null in rows not given."""
     if not len(rows) and n:
         return pa.nulls(n, column.type)
-    full = values.copy() if len(rows) == n else np.zeros(n, np.int64)
-    if len(rows) != n:
-        full[rows] = values
+    absent = None
+    if len(rows) < n:
+        full, absent = np.zeros(n, np.int64), np.ones(n, np.bool_)
+        full[rows], absent[rows] = values, False
+    else:
+        full = values.copy()  # the tape is used again
     if column.type == UNSIGNED:
         # 16 bytes, little-endian: what is unsigned on the wire has an upper half of zero.
         words = np.zeros((n, 2), np.int64)
         words[:, 0] = full
         return pa.Array.from_buffers(column.type, n, [_valid(n, rows), pa.py_buffer(words)], n - len(rows))
-    if column.type == pa.bool_():
-        bits = pa.py_buffer(np.packbits(full != 0, bitorder="little"))
-        return pa.Array.from_buffers(column.type, n, [_valid(n, rows), bits], n - len(rows))
-    if column.type == pa.int32():
-        # The widths of the wire are checked where the column's type is chosen (compiler.NUMBERS).
-        full = full.astype(np.int32)
-    held = pa.from_numpy_dtype(full.dtype)
-    return pa.Array.from_buffers(held, n, [_valid(n, rows), pa.py_buffer(full)], n - len(rows)).cast(column.type)
+    assert column.type is not None  # only lists have none; it is as wide as the wire's numbers (compiler.NUMBERS)
+    return pa.array(full.astype(column.type.to_pandas_dtype()), column.type, mask=absent)
 
 
 def _valid(n: int, rows: NDArray[np.int32]) -> pa.Buffer | None:
@@ -388,24 +378,25 @@ def _valid(n: int, rows: NDArray[np.int32]) -> pa.Buffer | None:
     return pa.py_buffer(np.packbits(present, bitorder="little"))
 
 
+def _gathered(
+    buffer: NDArray[np.uint8], n: int, rows: NDArray[np.int32], start: I64, length: I64
+) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+    """The spans of ``rows`` one behind the other, and where the value of each of n rows begins."""
+    out, offsets = np.empty(int(length.sum()), np.uint8), np.empty(n + 1, np.int32)
+    kernels.gather(
+        memoryview(buffer), memoryview(rows), memoryview(np.ascontiguousarray(start)), memoryview(length),
+        memoryview(out) if len(out) else _NOTHING, memoryview(offsets),
+    )  # fmt: skip
+    return out, offsets
+
+
 def span_array(
-    buffer: NDArray[np.uint8],
-    n: int,
-    rows: NDArray[np.int32],
-    start: NDArray[np.int64],
-    length: NDArray[np.int64],
-    type_: pa.DataType | None,
+    buffer: NDArray[np.uint8], n: int, rows: NDArray[np.int32], start: I64, length: I64, type_: pa.DataType | None
 ) -> pa.Array:
     """n byte strings gathered from the buffer, null in rows not given; undecodable bytes of text are replaced."""
     if not len(rows) and n:
         return pa.nulls(n, type_)
-    size = int(length.sum())
-    out = np.empty(size, np.uint8)
-    offsets = np.empty(n + 1, np.int32)
-    kernels.gather(
-        memoryview(buffer), memoryview(rows), memoryview(np.ascontiguousarray(start)), memoryview(length),
-        memoryview(out) if size else _NOTHING, memoryview(offsets),
-    )  # fmt: skip
+    out, offsets = _gathered(buffer, n, rows, start, length)
     buffers = [_valid(n, rows), pa.py_buffer(offsets), pa.py_buffer(out)]
     binary = pa.Array.from_buffers(pa.binary(), n, buffers, n - len(rows))
     return as_text(binary) if type_ == pa.string() else binary

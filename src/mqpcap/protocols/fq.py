@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import case_when, is_in, true
+from mqpcap.arrays import case_when, is_in, relisted, true
 from mqpcap.schema.fields import U8, U16, U32, Address, Array, Bytes, GreedyText, If, Kind, Nested, Text
 from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import (
@@ -453,45 +453,20 @@ def resolve(evidence: Evidence) -> ConnectionFacts:
     )
 
 
-def _dotted(addresses: NDArray[np.uint32]) -> pa.Array:
-    """IPv4 addresses as text; each different one is written once, as there are few."""
-    different, index = np.unique(addresses, return_inverse=True)
-    texts = [".".join(str(x >> shift & 255) for shift in (24, 16, 8, 0)) for x in different.tolist()]
-    return pa.array(texts, pa.string()).take(pa.array(index.reshape(-1)))
-
-
-def _addresses(buffer: NDArray[np.uint8], at: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """The four-byte integers at the offsets."""
-    value = np.zeros(len(at), np.uint32)
-    for i in range(4):
-        value = value << np.uint32(8) | buffer[at + i]
-    return value
+def _dotted(addresses: pa.Array) -> pa.Array:
+    """IPv4 addresses of four bytes as text; each different one is written once, as there are few."""
+    encoded = addresses.dictionary_encode()
+    texts = [".".join(map(str, address)) for address in encoded.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(encoded.indices)
 
 
 def derive(raw: Raw) -> dict[str, pa.Array]:
     """Addresses as dotted text. What a connection is comes from its evidence, so that column is empty here."""
-    node_start, node_len = raw.spans("node_id")
-    node_rows = np.flatnonzero(node_len >= 0)
-    node_ids = _dotted(_addresses(raw.buffer, node_start[node_rows]))
-    node_id = node_ids.take(_places(raw.n, node_rows))
-
-    # The hops are where the wire has them: behind the sender and their count.
-    sender_start, sender_len = raw.spans("sender")
-    full = np.flatnonzero(sender_len >= 0)
-    counts_at = (sender_start + sender_len)[full]
-    counts = raw.buffer[counts_at].astype(np.int64)
-    before = np.cumsum(counts) - counts
-    within = np.arange(counts.sum()) - np.repeat(before, counts)
-    hops = _dotted(_addresses(raw.buffer, np.repeat(counts_at + 1, counts) + 4 * within))
-    lengths = np.zeros(raw.n + 1, np.int64)
-    lengths[full + 1] = counts
-    absent = np.ones(raw.n, np.bool_)
-    absent[full] = False
-    offsets = pa.array(np.cumsum(lengths).astype(np.int32))
+    hops = raw.array("hops")
     return {
         "connection_kind": pa.nulls(raw.n, pa.string()),
-        "node_id": node_id,
-        "hops": pa.ListArray.from_arrays(offsets, hops, mask=pa.array(absent)),
+        "node_id": _dotted(raw.array("node_id")),
+        "hops": relisted(hops, _dotted(hops.flatten())),
     }
 
 
