@@ -20,22 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import case_when, is_in, low_words, relisted, true
-from mqpcap.schema.fields import (
-    I32,
-    I64,
-    U8,
-    U32,
-    U64,
-    Array,
-    Bool,
-    Bytes,
-    GreedyText,
-    If,
-    Kind,
-    Length,
-    Nested,
-    Text,
-)
+from mqpcap.schema.fields import I32, I64, U8, U32, U64, Array, Bool, Bytes, GreedyText, If, Kind, Length, Nested, Text
 from mqpcap.schema.message import Message, message_class
 from mqpcap.schema.protocol import (
     DIRECTIONS,
@@ -439,13 +424,7 @@ FlyMQTxnProduceReply = _reply(
     OpCode.TXN_PRODUCE, "RecordMetadata; the offset is 0 until the commit.", like=FlyMQProduceReply
 )
 FlyMQProduceReplyLegacy = _reply(
-    (
-        OpCode.PRODUCE,
-        OpCode.PRODUCE_WITH_SCHEMA,
-        OpCode.PRODUCE_DELAYED,
-        OpCode.PRODUCE_WITH_TTL,
-        OpCode.TXN_PRODUCE,
-    ),
+    (OpCode.PRODUCE, OpCode.PRODUCE_WITH_SCHEMA, OpCode.PRODUCE_DELAYED, OpCode.PRODUCE_WITH_TTL, OpCode.TXN_PRODUCE),
     "What servers before 60a0b57 answer: RecordMetadata is never this short.",
     _OFFSET,
     _PARTITION,
@@ -457,9 +436,7 @@ FlyMQProduceReplyLegacy = _reply(
 FlyMQClusterJoin = _request(OpCode.CLUSTER_JOIN, "No server handles it.", Text("peer", prefix=2))
 FlyMQClusterLeave = _request(OpCode.CLUSTER_LEAVE, "Empty; no server handles it.", like=FlyMQEmpty)
 FlyMQClusterMetadata = _request(
-    OpCode.CLUSTER_METADATA,
-    "Asks who leads what; an empty topic or none is all.",
-    If(Text("topic", prefix=2), left=1),
+    OpCode.CLUSTER_METADATA, "Asks who leads what; an empty topic or none is all.", If(Text("topic", prefix=2), left=1)
 )
 FlyMQPartition = _message(
     "FlyMQPartition",
@@ -639,13 +616,7 @@ FlyMQAclSet = _request(OpCode.ACL_SET, "Who may use a topic.", _TOPIC, Bool("pub
 FlyMQAclSetReply = _reply(OpCode.ACL_SET, "Done.", _SUCCESS, _TOPIC)
 FlyMQAclGet = _request(OpCode.ACL_GET, "Asks who may use a topic.", _TOPIC)
 FlyMQAclGetReply = _reply(
-    OpCode.ACL_GET,
-    "Who may use a topic.",
-    _TOPIC,
-    Bool("exists"),
-    Bool("public"),
-    Bool("default_public"),
-    *_ALLOWED,
+    OpCode.ACL_GET, "Who may use a topic.", _TOPIC, Bool("exists"), Bool("public"), Bool("default_public"), *_ALLOWED
 )
 FlyMQAclDelete = _request(OpCode.ACL_DELETE, "Back to the default.", _TOPIC)
 FlyMQAclDeleteReply = _reply(OpCode.ACL_DELETE, "Done.", _SUCCESS, _TOPIC)
@@ -688,12 +659,7 @@ _FILTER = (Text("user", prefix=2), Text("resource", prefix=2), Text("result", pr
 _PAGE = (I32("limit"), I32("offset", column="page_offset"))
 
 FlyMQAuditQuery = _request(
-    OpCode.AUDIT_QUERY,
-    "Asks for events; times are seconds, 0 is open.",
-    *_PERIOD,
-    _EVENT_TYPES,
-    *_FILTER,
-    *_PAGE,
+    OpCode.AUDIT_QUERY, "Asks for events; times are seconds, 0 is open.", *_PERIOD, _EVENT_TYPES, *_FILTER, *_PAGE
 )
 FlyMQAuditQueryJava = _request(
     OpCode.SDK_AUDIT_QUERY,  # Java writes these; Python builds the same bytes and fails before it sends them

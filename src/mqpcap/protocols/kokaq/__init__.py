@@ -37,20 +37,7 @@ from mqpcap.protocols.kokaq.splitter import (
     Frames,
     legal,
 )
-from mqpcap.schema.fields import (
-    U8,
-    U16,
-    U16LE,
-    U32,
-    U32LE,
-    Array,
-    Bits,
-    Bytes,
-    GreedyBytes,
-    If,
-    Kind,
-    Nested,
-)
+from mqpcap.schema.fields import U8, U16, U16LE, U32, U32LE, Array, Bits, Bytes, GreedyBytes, If, Kind, Nested
 from mqpcap.schema.message import Message, message_class, read_direction
 from mqpcap.schema.protocol import (
     ANY,
@@ -902,12 +889,7 @@ def _name_codes(*headers: type[Message]) -> None:
 _name_codes(KokaqLERequest, KokaqLEAnswer, KokaqLERequest16, KokaqLEAnswer16, KokaqLean, KokaqLeanRequest)
 
 # An answer repeats both opaques and the opcode; the Go1 server answers one-way requests like any other.
-RULE = Rule(
-    asks={},
-    otherwise=RequestRule("always"),
-    tie=("opaque", "op_opaque", "op_code"),
-    one_way=("rq", 3),
-)
+RULE = Rule(asks={}, otherwise=RequestRule("always"), tie=("opaque", "op_opaque", "op_code"), one_way=("rq", 3))
 
 PROTOCOL = MessageQueue(
     name="kokaq",
@@ -938,10 +920,7 @@ PROTOCOL = MessageQueue(
     derived=(
         Derived("namespace", pa.string()),
         Derived("queue", pa.string()),
-        Derived(
-            "metadata",
-            pa.list_(pa.struct([("tag", pa.int32()), ("name", pa.string()), ("value", pa.binary())])),
-        ),
+        Derived("metadata", pa.list_(pa.struct([("tag", pa.int32()), ("name", pa.string()), ("value", pa.binary())]))),
         Derived("client_name", pa.string()),
         Derived("status_name", pa.string()),
         Derived("reason_name", pa.string()),

@@ -34,18 +34,7 @@ from mqpcap.protocols.msgq.documents import ROUTING, columns
 from mqpcap.protocols.msgq.kinds import Json, Tree
 from mqpcap.schema.fields import U16, U32, Broken, Kind, Length, Nested
 from mqpcap.schema.message import Message, message_class
-from mqpcap.schema.protocol import (
-    ANY,
-    Claim,
-    Derived,
-    Direction,
-    Envelope,
-    Layout,
-    MessageQueue,
-    Opening,
-    Raw,
-    Verdict,
-)
+from mqpcap.schema.protocol import ANY, Claim, Derived, Direction, Envelope, Layout, MessageQueue, Opening, Raw, Verdict
 from mqpcap.schema.requests import DeliveryRule, Keys, Lane, Prints, RequestKind, RequestRule, Roles, Rule, Rules, State
 
 I64 = NDArray[np.int64]
@@ -145,11 +134,7 @@ class MsgQJson(MsgQForm):
     """Header and body as JSON (message.py:26-38 at 3797c1639)."""
 
     name = "msgq json"
-    fields_desc = [
-        U16("header_len", at_least=2),
-        Json("header", length="header_len", at_least=2),
-        Json("body"),
-    ]
+    fields_desc = [U16("header_len", at_least=2), Json("header", length="header_len", at_least=2), Json("body")]
 
     @property
     def words(self) -> Mapping[str, object]:
@@ -517,10 +502,7 @@ PROTOCOL = MessageQueue(
     claims=claims,
     recognised="the magic Skan at byte 4 or 6 behind plausible lengths, or a JSON header with a type",
     envelope=Envelope(
-        destination="group",
-        client_name="from",
-        correlation_id=("reply", "repl", "seq"),
-        derive=envelope,
+        destination="group", client_name="from", correlation_id=("reply", "repl", "seq"), derive=envelope
     ),
     derived=(
         *(Derived(name, pa.string()) for name in ROUTING),
