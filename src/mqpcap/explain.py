@@ -148,9 +148,13 @@ def explanation(
     def rank(attempt: Attempt) -> tuple[bool, bool, int, bool, int]:
         differs = _differences(attempt, row) if row is not None else 0
         other = dialect is not None and attempt.dialect is None and not attempt.layout.endswith(f"_{dialect}")
-        return not attempt.fits, attempt.message is None, differs, other, -_reach(attempt)
+        reach = max((i.offset + i.length for i in attempt.items if not i.inflated), default=0)
+        return not attempt.fits, attempt.message is None, differs, other, -reach
 
-    return Explanation(protocol.name, data, tuple(_distinct(sorted(attempts, key=rank))))
+    distinct: dict[tuple[object, ...], Attempt] = {}  # attempts may differ in the name of their layout alone
+    for x in sorted(attempts, key=rank):
+        distinct.setdefault((x.direction, x.header, x.message, x.dialect, x.why), x)
+    return Explanation(protocol.name, data, tuple(distinct.values()))
 
 
 def hidden(protocol: MessageQueue, data: bytes, best: Attempt | None) -> Hidden:
@@ -212,34 +216,17 @@ def _may_hold_secret(cls: type) -> bool:
     return False
 
 
-def _distinct(attempts: Sequence[Attempt]) -> Iterator[Attempt]:
-    """Attempts that differ in more than the name of their layout."""
-    seen: set[tuple[object, ...]] = set()
-    for attempt in attempts:
-        key = attempt.direction, attempt.header, attempt.message, attempt.dialect, attempt.why
-        if key not in seen:
-            seen.add(key)
-            yield attempt
-
-
-def _reach(attempt: Attempt) -> int:
-    return max((i.offset + i.length for i in attempt.items if not i.inflated), default=0)
-
-
 def _differences(attempt: Attempt, row: Mapping[str, object]) -> int:
     """How many columns of the row the attempt contradicts."""
-    shown = {i.column: i.value for i in attempt.items if i.column is not None and i.depth == 0 and not i.secret}
-    return sum(
+    items = [i for i in attempt.items if i.column is not None and not i.secret]
+    shown, inside = {i.column: i.value for i in items if i.depth == 0}, {i.column for i in items}
+    said = {column: value for column, value in row.items() if value is not None}
+    others = sum(column in inside and column not in shown for column in said)
+    return others + sum(
         column in shown and _plain(shown[column]) != _plain(value)
-        for column, value in row.items()
-        if value is not None and not isinstance(value, list | tuple)
-    ) + sum(
-        column not in shown for column, value in row.items() if value is not None and column in _columns_of(attempt)
+        for column, value in said.items()
+        if not isinstance(value, list | tuple)
     )
-
-
-def _columns_of(attempt: Attempt) -> frozenset[str]:
-    return frozenset(i.column for i in attempt.items if i.column is not None and not i.secret)
 
 
 def _title(cls: type) -> str:

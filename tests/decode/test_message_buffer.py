@@ -61,7 +61,7 @@ def test_messages_say_where_they_are_and_when_they_came() -> None:
         "start": [-895, -890, -880], "end": [-890, -880, -855], "layout": [40, 41, 42], "op": [7, 8, 9],
         "flaw": [0, 0, 0], "flow": [3, 3, 3], "side": [1, 1, 1], "offset": [100, 105, 115], "captured": [5, 10, 25],
         "ts_ns": [1, 1, 2], "end_ts_ns": [1, 2, 9], "first_packet": [11, 11, 12], "last_packet": [11, 12, 19],
-        "first_file": [0, 0, 0], "last_file": [0, 0, 0], "gap_before": [8, 0, 0], "resynced": [True, False, False],
+        "first_file": [0, 0, 0], "gap_before": [8, 0, 0], "resynced": [True, False, False],
     }  # fmt: skip
 
 

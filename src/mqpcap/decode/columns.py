@@ -82,9 +82,9 @@ class Records:
 class Reader:
     """A protocol's Program with its tape, reused from batch to batch."""
 
-    def __init__(self, protocol: MessageQueue, program: Program | None = None) -> None:
+    def __init__(self, protocol: MessageQueue) -> None:
         self.protocol = protocol
-        self.program = compiled(protocol) if program is None else program
+        self.program = compiled(protocol)
         self._tape = _tape(TAPE_ENTRIES)
         self._by_column = _tape(TAPE_ENTRIES)[1:]
         layouts = self.program.layouts

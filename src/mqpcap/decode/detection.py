@@ -57,11 +57,6 @@ class Choice(NamedTuple):
     stranger: str | None = None
     """What a connection speaks that nobody takes, as far as that is known."""
 
-    @property
-    def proves_server(self) -> bool:
-        """Whether its server is now known to speak the protocol."""
-        return self.identified_by != "peer" and not self.is_guess
-
 
 class Origin(NamedTuple):
     """How a connection began: its endpoints (A, B), and whether each side's SYN was captured.

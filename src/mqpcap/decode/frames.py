@@ -34,7 +34,7 @@ class Frames:
 
     start, end (int64) in ``buffer``; layout (int32) index into the Program's layouts; op (int64); flaw (uint8);
     flow (int64); side (int8: 0 = endpoint A); offset (int64) in the stream; captured (int64) bytes of the message
-    captured; ts_ns, end_ts_ns, first_packet, last_packet, first_file, last_file, gap_before (int64); resynced (bool).
+    captured; ts_ns, end_ts_ns, first_packet, last_packet, first_file, gap_before (int64); resynced (bool).
     """
 
     protocol: str
@@ -53,7 +53,6 @@ class Frames:
     first_packet: I64
     last_packet: I64
     first_file: I64
-    last_file: I64
     gap_before: I64
     resynced: NDArray[np.bool_]
 

@@ -20,7 +20,7 @@ from mqpcap.decode.scanning import LayoutScanner, Scanners
 from mqpcap.decode.side import Side
 from mqpcap.decode.strangers import GRPC, HTTP_2, TLS, is_grpc
 from mqpcap.decode.stream_chunk import StreamChunk, by_connection, joined
-from mqpcap.schema.protocol import DIRECTIONS, Direction, Evidence, MessageQueue
+from mqpcap.schema.protocol import Evidence, MessageQueue
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.flows import Flows
 
@@ -48,10 +48,6 @@ class ConnectionState:
     def messages(self) -> tuple[int, int]:
         """How many messages each side sent so far."""
         return self.sides[0].messages, self.sides[1].messages
-
-    def direction(self, side: int) -> Direction:
-        """The direction in which a side's bytes flow."""
-        return DIRECTIONS[side != self.client]
 
     def unsettled_since_ns(self) -> int | None:
         """Since when a side holds bytes that may become a message older than others given out; None if none does."""
@@ -182,7 +178,7 @@ class Framer:
             connection.identified_by = choice.identified_by
             server = of.server(choice)
             self._begin(connection, of, choice, server)
-            if choice.proves_server:
+            if choice.identified_by != "peer" and not choice.is_guess:
                 self.detector.learn(server, hold.ts_ns if hold is not None else ts_ns)
         if hold is not None:
             self.detector.release(hold)

@@ -43,33 +43,17 @@ def gather(
                 offsets[row] = cython.cast(cython.int, at)
                 row += 1
             if length[i] > 0:
-                _copy(out, at, buf, start[i], length[i])
+                if start[i] < 0 or length[i] > buf.shape[0] - start[i] or length[i] > out.shape[0] - at:
+                    with cython.gil:
+                        raise IndexError(f"{length[i]} bytes from {start[i]} of {len(buf)} to {at} of {len(out)}")
+                if cython.compiled:
+                    memcpy(cython.address(out[at]), cython.address(buf[start[i]]), length[i])
+                else:
+                    out[at : at + length[i]] = buf[start[i] : start[i] + length[i]]
                 at += length[i]
         while row <= n:
             offsets[row] = cython.cast(cython.int, at)
             row += 1
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.boundscheck(False)
-@cython.exceptval(-1)
-def _copy(
-    out: cython.uchar[::1],
-    to: cython.longlong,
-    source: cython.const[cython.uchar][::1],
-    start: cython.longlong,
-    length: cython.longlong,
-) -> cython.int:
-    if cython.compiled:
-        if to < 0 or start < 0 or length > out.shape[0] - to or length > source.shape[0] - start:
-            with cython.gil:
-                raise IndexError(f"{length} bytes from {start} of {source.shape[0]} to {to} of {out.shape[0]}")
-        memcpy(cython.address(out[to]), cython.address(source[start]), length)
-    else:
-        out[to : to + length] = source[start : start + length]
-    return 0
 
 
 @cython.boundscheck(False)

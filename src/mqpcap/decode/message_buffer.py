@@ -22,7 +22,7 @@ ORDER = cython.declare(cython.const[cython.int], 5)  # among all packets of the 
 
 NAMES = (
     "start", "end", "layout", "op", "flaw", "flow", "side", "offset", "captured", "ts_ns", "end_ts_ns",
-    "first_packet", "last_packet", "first_file", "last_file", "gap_before", "resynced",
+    "first_packet", "last_packet", "first_file", "gap_before", "resynced",
 )  # fmt: skip
 """What is known of a message: rows of ``MessageBuffer``; M_* are their places."""
 M_START = cython.declare(cython.const[cython.int], 0)
@@ -39,10 +39,9 @@ M_END_TS_NS = cython.declare(cython.const[cython.int], 10)
 M_FIRST_PACKET = cython.declare(cython.const[cython.int], 11)
 M_LAST_PACKET = cython.declare(cython.const[cython.int], 12)
 M_FIRST_FILE = cython.declare(cython.const[cython.int], 13)
-M_LAST_FILE = cython.declare(cython.const[cython.int], 14)
-M_GAP_BEFORE = cython.declare(cython.const[cython.int], 15)
-M_RESYNCED = cython.declare(cython.const[cython.int], 16)
-MESSAGE_ROWS = cython.declare(cython.const[cython.int], 17)
+M_GAP_BEFORE = cython.declare(cython.const[cython.int], 14)
+M_RESYNCED = cython.declare(cython.const[cython.int], 15)
+MESSAGE_ROWS = cython.declare(cython.const[cython.int], 16)
 TYPES = {"layout": np.int32, "flaw": np.uint8, "side": np.int8, "resynced": np.bool_}
 """Types of the arrays by name; the others are int64."""
 FIRST_ROOM = 256
@@ -104,10 +103,11 @@ class ChunkPackets:
         """What is known of the k-th packet: ``row`` is one of AT to ORDER."""
         return self.index.cells[row, self.first + k]
 
-    @cython.cfunc
+    @cython.ccall
     @cython.nogil
     @cython.exceptval(check=False)
-    def _holding(self, offset: cython.longlong) -> cython.Py_ssize_t:
+    def holding(self, offset: cython.longlong) -> cython.Py_ssize_t:
+        """The packet with the byte at a stream offset; the first for what lies before it."""
         low: cython.Py_ssize_t = self.first
         high: cython.Py_ssize_t = self.first + self.count
         middle: cython.Py_ssize_t
@@ -117,30 +117,22 @@ class ChunkPackets:
                 low = middle
             else:
                 high = middle
-        return low
+        return low - self.first
 
-    @cython.cfunc
+    @cython.ccall
     @cython.nogil
     @cython.exceptval(check=False)
-    def _newest(self, one: cython.Py_ssize_t, last: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        best: cython.Py_ssize_t = last
-        k: cython.Py_ssize_t = last - 1
-        while k >= one:
+    def newest(self, one: cython.Py_ssize_t, last: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """The packet captured last, by file and number, among those from ``one`` to ``last``."""
+        best: cython.Py_ssize_t = self.first + last
+        k: cython.Py_ssize_t
+        for k in range(self.first + last - 1, self.first + one - 1, -1):
             if self.index.cells[FILE, k] > self.index.cells[FILE, best] or (
                 self.index.cells[FILE, k] == self.index.cells[FILE, best]
                 and self.index.cells[NUMBER, k] > self.index.cells[NUMBER, best]
             ):
                 best = k
-            k -= 1
-        return best
-
-    def holding(self, offset: cython.longlong) -> int:
-        """The packet with the byte at a stream offset; the first for what lies before it."""
-        return self._holding(offset) - self.first
-
-    def newest(self, one: cython.Py_ssize_t, last: cython.Py_ssize_t) -> int:
-        """The packet captured last, by file and number, among those from ``one`` to ``last``."""
-        return self._newest(self.first + one, self.first + last) - self.first
+        return best - self.first
 
 
 @cython.final
@@ -222,7 +214,7 @@ class MessageBuffer:
             self._grow(max(2 * self.room, self.count + n))
         with cython.nogil:
             i = self.count
-            first = packets._holding(hits.starts[0] - base) if n > 0 else 0
+            first = packets.first + packets.holding(hits.starts[0] - base) if n > 0 else 0
             for k in range(n):
                 start = hits.starts[k]
                 end = hits.ends[k]
@@ -235,7 +227,9 @@ class MessageBuffer:
                     last = first
                     while last + 1 < two and index.cells[AT, last + 1] < end - base:
                         last += 1
-                    newest = packets._newest(first, last) if last > first else last
+                    newest = last
+                    if last > first:
+                        newest = packets.first + packets.newest(first - packets.first, last - packets.first)
                     self.cells[M_START, i] = start + shift
                     self.cells[M_END, i] = end + shift
                     self.cells[M_LAYOUT, i] = layout
@@ -250,7 +244,6 @@ class MessageBuffer:
                     self.cells[M_FIRST_PACKET, i] = index.cells[NUMBER, first]
                     self.cells[M_LAST_PACKET, i] = index.cells[NUMBER, newest]
                     self.cells[M_FIRST_FILE, i] = index.cells[FILE, first]
-                    self.cells[M_LAST_FILE, i] = index.cells[FILE, newest]
                     self.cells[M_GAP_BEFORE, i] = 0
                     self.cells[M_RESYNCED, i] = 0
                 i += 1

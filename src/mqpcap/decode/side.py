@@ -205,11 +205,11 @@ class Side:
             return
         self.messages += 1
         rows, start = found.rows(cut.protocol, cut.head)
-        (ts_ns, packet, file), (end_ts_ns, last_packet, last_file) = cut.first, cut.last
+        (ts_ns, packet, file), (end_ts_ns, last_packet, _) = cut.first, cut.last
         rows.add(
             (
                 start, start + len(cut.head), cut.layout, cut.op, int(Flaw.TRUNCATED), self.flow, self.number,
-                cut.offset, cut.captured, ts_ns, end_ts_ns, packet, last_packet, file, last_file, cut.gap_before,
+                cut.offset, cut.captured, ts_ns, end_ts_ns, packet, last_packet, file, cut.gap_before,
                 cut.resynced,
             )
         )  # fmt: skip

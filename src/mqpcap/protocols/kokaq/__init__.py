@@ -876,17 +876,13 @@ def _layout(
 
 _LAYOUTS = tuple(_layouts())
 
-# What the codecs wrote has the codec's numbers.
-
-
-def _name_codes(*headers: type[Message]) -> None:
-    """Give headers the words of codecs for their numbers, where Scapy prints them."""
-    for header in headers:
-        header.named = {"opcode": CODEC_OPS, "client": CODEC_CLIENTS, "status": CODEC_STATUSES, "reason": CODEC_REASONS}
-        header.named |= {"rq": {1: "Response or TwoWay", 3: "OneWay"}}
-
-
-_name_codes(KokaqLERequest, KokaqLEAnswer, KokaqLERequest16, KokaqLEAnswer16, KokaqLean, KokaqLeanRequest)
+# What the codecs wrote has the codec's numbers, also where Scapy prints it.
+_CODEC_HEADERS: Sequence[type[Message]] = (*_HEADERS_LE, *_HEADERS_LE_16, KokaqLean, KokaqLeanRequest)
+for _header in _CODEC_HEADERS:
+    _header.named = {
+        "opcode": CODEC_OPS, "client": CODEC_CLIENTS, "status": CODEC_STATUSES, "reason": CODEC_REASONS,
+        "rq": {1: "Response or TwoWay", 3: "OneWay"},
+    }  # fmt: skip
 
 # An answer repeats both opaques and the opcode; the Go1 server answers one-way requests like any other.
 RULE = Rule(asks={}, otherwise=RequestRule("always"), tie=("opaque", "op_opaque", "op_code"), one_way=("rq", 3))
