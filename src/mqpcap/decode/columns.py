@@ -61,8 +61,7 @@ class Spans:
 
     def gathered(self) -> "Spans":
         """The same rows over a buffer that holds nothing else."""
-        n = len(self.start)
-        buffer, offsets = _gathered(self.buffer, n, np.arange(n, dtype=np.int32), self.start, self.end - self.start)
+        buffer, offsets = gathered(self.buffer, self.start, self.end - self.start)
         ends = offsets.astype(np.int64)
         return replace(self, buffer=buffer, start=ends[:-1], end=ends[1:])
 
@@ -378,10 +377,12 @@ def _valid(n: int, rows: NDArray[np.int32]) -> pa.Buffer | None:
     return pa.py_buffer(np.packbits(present, bitorder="little"))
 
 
-def _gathered(
-    buffer: NDArray[np.uint8], n: int, rows: NDArray[np.int32], start: I64, length: I64
+def gathered(
+    buffer: NDArray[np.uint8], start: I64, length: I64, rows: NDArray[np.int32] | None = None, n: int = 0
 ) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
-    """The spans of ``rows`` one behind the other, and where the value of each of n rows begins."""
+    """Spans one behind the other, and where the value of each row begins: those of some of n ``rows``, or of all."""
+    if rows is None:
+        rows, n = np.arange(len(start), dtype=np.int32), len(start)
     out, offsets = np.empty(int(length.sum()), np.uint8), np.empty(n + 1, np.int32)
     kernels.gather(
         memoryview(buffer), memoryview(rows), memoryview(np.ascontiguousarray(start)), memoryview(length),
@@ -396,7 +397,7 @@ def span_array(
     """n byte strings gathered from the buffer, null in rows not given; undecodable bytes of text are replaced."""
     if not len(rows) and n:
         return pa.nulls(n, type_)
-    out, offsets = _gathered(buffer, n, rows, start, length)
+    out, offsets = gathered(buffer, start, length, rows, n)
     buffers = [_valid(n, rows), pa.py_buffer(offsets), pa.py_buffer(out)]
     binary = pa.Array.from_buffers(pa.binary(), n, buffers, n - len(rows))
     return as_text(binary) if type_ == pa.string() else binary

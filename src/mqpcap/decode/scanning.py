@@ -85,11 +85,6 @@ class LayoutScanner:
         result, op = self._scanner.header(self._target, view, at, stop)
         return result == bytecode.DONE, op
 
-    @property
-    def has_header(self) -> bool:
-        """Whether its messages begin with a header."""
-        return self.described.header is not None
-
 
 class ProtocolScanner:
     """The scanners of a protocol's layouts, in the order of its Program; ``places``: by name where each stands."""

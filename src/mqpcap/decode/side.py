@@ -174,7 +174,7 @@ class Side:
         """A message ends in a hole or with the stream: a row if its header was captured, else undecoded bytes."""
         base, stop = chunk.start - chunk.offset, chunk.offset + chunk.length
         is_known, op = self.until > 0, -1
-        if scanner.has_header:
+        if scanner.described.header is not None:
             is_known, op = scanner.header(chunk.buffer, base + self.at, base + stop)
         if not is_known:
             self._skip(chunk, stop, "truncated")

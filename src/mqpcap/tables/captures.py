@@ -5,13 +5,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap.arrays import file_text
 from mqpcap.capture import Capture, Window
-from mqpcap.decode import kernels
+from mqpcap.decode.columns import gathered
 from mqpcap.errors import CaptureError, one_line
 from mqpcap.tables.schemas import CAPTURES
 
@@ -19,18 +18,6 @@ LINK_TYPES = {
     0: "BSD loopback", 1: "Ethernet", 9: "PPP", 12: "raw IP", 101: "raw IP", 108: "BSD loopback", 113: "Linux cooked",
     228: "IPv4", 229: "IPv6", 276: "Linux cooked 2",
 }  # fmt: skip
-
-
-def _packets(window: Window) -> NDArray[np.uint8]:
-    """The bytes of the packets, without what is between them."""
-    made = np.empty(int(window.caplen.sum()), np.uint8)
-    count = len(window.caplen)
-    if len(made):
-        kernels.gather(
-            memoryview(window.buffer), memoryview(np.arange(count, dtype=np.int32)), memoryview(window.offset),
-            memoryview(window.caplen), memoryview(made), memoryview(np.empty(count + 1, np.int32)),
-        )  # fmt: skip
-    return made
 
 
 class CaptureRows:
@@ -48,7 +35,7 @@ class CaptureRows:
             window.caplen,
             window.wirelen,
             window.link_type,
-            _packets(window),
+            gathered(window.buffer, window.offset, window.caplen)[0],  # without what is between packets
         )
         for made, column in zip(self._hashes[window.file], columns, strict=True):  # windows may be cut anywhere
             made.update(column.data.cast("B"))
