@@ -50,13 +50,14 @@ def columns(
     """
     n, data = len(flaw), buffer.tobytes()
     said: dict[str, list[str | None]] = {name: [None] * n for name in (*ROUTING, "msg", "document")}
-    words = [(name, said[name]) for name in ROUTING]
-    msg_len = np.full(n, -1, np.int64)
-    has_stats, wants_answer = np.zeros((2, n), np.bool_)
+    words = {name: said[name] for name in ROUTING}
+    msg_len: list[int | None] = [None] * n
+    wants_answer: list[bool | None] = [None] * n
+    has_stats = [False] * n
     rows = np.flatnonzero((flaw == Flaw.NONE) & ((trees[1] >= 0) | (headers[1] >= 0)))
     places = (part[rows].tolist() for spans in (trees, headers, bodies) for part in spans)
     for row, tree, tree_len, header, header_len, body, body_len in zip(rows.tolist(), *places, strict=True):
-        is_tree, size = tree_len >= 0, body_len or -1
+        is_tree, size = tree_len >= 0, body_len
         write = _tree_text if is_tree else _written
         try:
             if is_tree:
@@ -82,16 +83,19 @@ def columns(
             continue
         if value.get("subtype") is None and "sybtype" in value:
             value["subtype"] = value["sybtype"]
-        for name, column in words:
-            word = value.get(name)
-            column[row] = word if word is None or type(word) is str else _word(word, write)
-        said["msg"][row], said["document"][row], msg_len[row] = msg, document, size
+        for name, word in value.items():
+            if name in words and word is not None:
+                words[name][row] = word if type(word) is str else _word(word, write)
+        said["msg"][row], said["document"][row] = msg, document
         has_stats[row] = "stats" in value
-        wants_answer[row] = not is_tree and value.get("want_answer") is True
+        if msg is not None:
+            msg_len[row] = size
+        if not is_tree and value.get("want_answer") is True:
+            wants_answer[row] = True
     out = {name: _strings(column, name == "document") for name, column in said.items()}
-    out["msg_len"] = pa.array(msg_len, mask=msg_len < 0)
-    out["has_stats"] = pa.array(has_stats)
-    out["want_answer"] = pa.array(wants_answer, mask=~wants_answer)
+    out["msg_len"] = pa.array(msg_len, pa.int64())
+    out["has_stats"] = pa.array(has_stats, pa.bool_())
+    out["want_answer"] = pa.array(wants_answer, pa.bool_())
     return out
 
 
