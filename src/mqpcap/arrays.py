@@ -1,4 +1,4 @@
-"""Equal values found across rows, for the rules that tie messages together."""
+"""Columns of Arrow and numpy: their dictionaries, masks of rows, and equal values found across rows."""
 
 from collections.abc import Collection, Mapping, Sequence
 

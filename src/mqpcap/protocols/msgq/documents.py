@@ -16,6 +16,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -51,30 +52,18 @@ def columns(
     n, data = len(flaw), buffer.tobytes()
     said: dict[str, list[str | None]] = {name: [None] * n for name in (*ROUTING, "msg", "document")}
     words = {name: said[name] for name in ROUTING}
-    msg_len: list[int | None] = [None] * n
+    lengths: list[int | None] = [None] * n
     wants_answer: list[bool | None] = [None] * n
     has_stats = [False] * n
     rows = np.flatnonzero((flaw == Flaw.NONE) & ((trees[1] >= 0) | (headers[1] >= 0)))
     places = (part[rows].tolist() for spans in (trees, headers, bodies) for part in spans)
     for row, tree, tree_len, header, header_len, body, body_len in zip(rows.tolist(), *places, strict=True):
-        is_tree, size = tree_len >= 0, body_len
-        write = _tree_text if is_tree else _written
+        content = data[body : body + body_len] if body_len >= 0 else None
         try:
-            if is_tree:
-                reader = TreeReader(data, tree, tree + tree_len)
-                value = reader.read()
-                text = None if body_len < 0 else _tree_text(value)
+            if tree_len >= 0:
+                value, msg, document, length = _of_tree(data, tree, tree + tree_len, content, keep)
             else:
-                value, text = _header(data[header : header + header_len])
-            if text is None:
-                msg, document = _flat(value, keep)
-                size = reader.msg_len
-            else:
-                asks_name = value.get("type") == "getlname" and value.get("lname") is None
-                content = data[body : body + body_len]
-                msg, document, name = _with_body(text, content, is_tree, asks_name, keep)
-                if name is not None:
-                    value["lname"] = name
+                value, msg, document, length = _of_json(data[header : header + header_len], content or b"", keep)
         except (TooLong, RecursionError):
             flaw[row] = Flaw.TOO_LONG
             continue
@@ -83,47 +72,59 @@ def columns(
             continue
         if value.get("subtype") is None and "sybtype" in value:
             value["subtype"] = value["sybtype"]
+        write = _tree_text if tree_len >= 0 else _written
         for name, word in value.items():
             if name in words and word is not None:
                 words[name][row] = word if type(word) is str else _word(word, write)
         said["msg"][row], said["document"][row] = msg, document
-        has_stats[row] = "stats" in value
         if msg is not None:
-            msg_len[row] = size
-        if not is_tree and value.get("want_answer") is True:
+            lengths[row] = length
+        has_stats[row] = "stats" in value
+        if tree_len < 0 and value.get("want_answer") is True:
             wants_answer[row] = True
     out = {name: _strings(column, name == "document") for name, column in said.items()}
-    out["msg_len"] = pa.array(msg_len, pa.int64())
+    out["msg_len"] = pa.array(lengths, pa.int64())
     out["has_stats"] = pa.array(has_stats, pa.bool_())
     out["want_answer"] = pa.array(wants_answer, pa.bool_())
     return out
 
 
-def _flat(value: dict[str, object], keep: int | None) -> tuple[str | None, str]:
-    """``msg`` and ``document`` of a message that is one tree."""
+_Message = tuple[dict[str, Any], str | None, str, int]
+"""The words of a message, its ``msg`` and ``document``, and how many bytes the first of these has on the wire."""
+
+
+def _of_tree(data: bytes, at: int, end: int, body: bytes | None, keep: int | None) -> _Message:
+    """A message that is one tree, or has one as its header and a body."""
+    reader = TreeReader(data, at, end)
+    value = reader.read()
+    if body is not None:
+        return value, *_with_body(value, _tree_text(value), body, keep, may_be_tree=True)
     if "msg" not in value:
-        return None, _tree_text(value)
+        return value, None, _tree_text(value), -1
     msg = to_json(value["msg"])
     value["msg"] = msgspec.Raw(msg) if keep is None or len(msg) <= keep else None
-    return msg.decode(), _tree_text(value)
+    return value, msg.decode(), _tree_text(value), reader.msg_len
 
 
-def _header(content: bytes) -> tuple[dict[str, object], str]:
-    value, text = rewritten(str(content, "utf-8"))
+def _of_json(header: bytes, body: bytes, keep: int | None) -> _Message:
+    """A message with a JSON header."""
+    value, text = rewritten(str(header, "utf-8"))
     if not isinstance(value, dict):
         raise ValueError("a header is an object")
-    return value, text
+    return value, *_with_body(value, text, body, keep, may_be_tree=False)
 
 
 def _with_body(
-    header: str, content: bytes, may_be_tree: bool, asks_name: bool, keep: int | None
-) -> tuple[str | None, str, str | None]:
-    """``msg`` and ``document`` of a message with a body, and the ``lname`` in that where one is asked for."""
+    words: dict[str, Any], header: str, content: bytes, keep: int | None, may_be_tree: bool
+) -> tuple[str | None, str, int]:
+    """``msg``, ``document`` and the body's length. Where ``words`` ask for a name, they get the one in the body."""
+    asks_name = words.get("type") == "getlname" and words.get("lname") is None
     text, value, write = _body(content, may_be_tree, asks_name)
-    name = value.get("lname") if asks_name and isinstance(value, dict) else None
+    if asks_name and isinstance(value, dict):
+        name = value.get("lname")
+        words["lname"] = name if name is None or type(name) is str else _word(name, write)
     shown = "null" if text is None or (keep is not None and len(text.encode()) > keep) else text
-    document = f'{{"header":{header},"body":{shown}}}'
-    return text, document, name if name is None or type(name) is str else _word(name, write)
+    return text, f'{{"header":{header},"body":{shown}}}', len(content)
 
 
 def _body(content: bytes, may_be_tree: bool, is_read: bool) -> tuple[str | None, object, Callable[[object], str]]:
