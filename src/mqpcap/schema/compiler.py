@@ -5,6 +5,7 @@ rows of int32 words, a pool of constants and a list of columns. ``decode.bytecod
 compiler accepts a kind by its exact type. It refuses anything else at import, naming the field.
 """
 
+import keyword
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -382,14 +383,8 @@ class _Compiler:
         self.ops[row][bytecode.W_JUMP] = len(self.ops) * bytecode.OP_WORDS
 
 
-def _reserved() -> frozenset[str]:
-    """Names that Scapy or Python own: a field called so would be silently shadowed (pkt.payload, pkt.time)."""
-    import keyword
-
-    return frozenset(dir(Message)) | frozenset(keyword.kwlist)
-
-
-RESERVED = _reserved()
+RESERVED = frozenset(dir(Message)) | frozenset(keyword.kwlist)
+"""Names that Scapy or Python own: a field called so would be silently shadowed (pkt.payload, pkt.time)."""
 
 
 def compile(protocol: MessageQueue) -> Program:

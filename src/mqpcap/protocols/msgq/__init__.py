@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import case_when, is_in, true
 from mqpcap.protocols.msgq import tree
-from mqpcap.protocols.msgq.documents import ROUTING, columns
+from mqpcap.protocols.msgq.documents import ROUTING, columns, of_json, of_tree
 from mqpcap.protocols.msgq.kinds import Json, Tree
 from mqpcap.schema.fields import U16, U32, Broken, Kind, Length, Nested
 from mqpcap.schema.message import Message, message_class
@@ -347,27 +347,23 @@ def _side(opening: Opening, direction: Direction) -> _SideVerdict:
 
 def _speaker(side: _SideVerdict) -> Direction | None:
     """Who says a message, where it can only be one of the two."""
-    if not side.first:
+    first, head = side.first, 6 + int.from_bytes(side.first[4:6], "big")
+    if not first:
         return None
-    n = len(side.first)
-    head = 6 + int.from_bytes(side.first[4:6], "big")
-    none = _place(0, -1)
-    parts = {
-        "flat": (_place(8, n), none, none),
-        "split": (_place(10, head), none, _place(head, n)),
-        "json": (none, _place(6, head), _place(head, n)),
-    }[side.generation]
-    if side.generation != "flat" and head > n:
+    if side.generation != "flat" and head > len(first):
         return "c2s"  # the library with the wrong lengths was a client
-    found = columns(np.frombuffer(side.first, np.uint8), *parts, np.zeros(1, np.uint8))
-    op, lname = found["type"][0].as_py(), found["lname"][0].as_py()
-    if lname is not None or op == "pong":
+    try:
+        if side.generation == "json":
+            words, *_ = of_json(first[6:head], first[head:])
+        else:
+            start, end, body = (8, len(first), None) if side.generation == "flat" else (10, head, first[head:])
+            words, *_ = of_tree(first, start, end, body)
+    except (ValueError, RecursionError):
+        return None
+    op = words.get("type")
+    if words.get("lname") is not None or op == "pong":
         return "s2c"
-    return "c2s" if op in _FROM_CLIENT else None
-
-
-def _place(start: int, end: int) -> tuple[I64, I64]:
-    return np.full(1, start, np.int64), np.full(1, end - start, np.int64)
+    return "c2s" if isinstance(op, str) and op in _FROM_CLIENT else None
 
 
 _GENERATIONS = ("flat", "split", "json")

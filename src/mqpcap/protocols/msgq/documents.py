@@ -61,9 +61,9 @@ def columns(
         content = data[body : body + body_len] if body_len >= 0 else None
         try:
             if tree_len >= 0:
-                value, msg, document, length = _of_tree(data, tree, tree + tree_len, content, keep)
+                value, msg, document, length = of_tree(data, tree, tree + tree_len, content, keep)
             else:
-                value, msg, document, length = _of_json(data[header : header + header_len], content or b"", keep)
+                value, msg, document, length = of_json(data[header : header + header_len], content or b"", keep)
         except (TooLong, RecursionError):
             flaw[row] = Flaw.TOO_LONG
             continue
@@ -89,11 +89,11 @@ def columns(
     return out
 
 
-_Message = tuple[dict[str, Any], str | None, str, int]
+Message = tuple[dict[str, Any], str | None, str, int]
 """The words of a message, its ``msg`` and ``document``, and how many bytes the first of these has on the wire."""
 
 
-def _of_tree(data: bytes, at: int, end: int, body: bytes | None, keep: int | None) -> _Message:
+def of_tree(data: bytes, at: int, end: int, body: bytes | None, keep: int | None = None) -> Message:
     """A message that is one tree, or has one as its header and a body."""
     reader = TreeReader(data, at, end)
     value = reader.read()
@@ -106,7 +106,7 @@ def _of_tree(data: bytes, at: int, end: int, body: bytes | None, keep: int | Non
     return value, msg.decode(), _tree_text(value), reader.msg_len
 
 
-def _of_json(header: bytes, body: bytes, keep: int | None) -> _Message:
+def of_json(header: bytes, body: bytes, keep: int | None = None) -> Message:
     """A message with a JSON header."""
     value, text = rewritten(str(header, "utf-8"))
     if not isinstance(value, dict):
