@@ -184,6 +184,7 @@ def _headers(
     begins: Sequence[Kind] = (*_BEGINS, *_TYPE, U32("opaque")),
     ends: Sequence[Kind] = _TAGGED,
     type_rq: tuple[int, int] = (0x06, 0x05),
+    **own: Any,
 ) -> tuple[type[Message], ...]:
     """The headers of requests and of answers in one form: what stands before and behind the operation, and byte 3."""
 
@@ -191,6 +192,7 @@ def _headers(
         message_class(
             __name__, name.format(side), f"Kokaq {title.format(side.lower())}",
             f"What {side.lower()}s begin with: {about}.", *begins, *operation, *ends, like=Kokaq, type_rq=byte_3,
+            **own,
         )
         for side, operation, byte_3 in (("Request", _REQUEST, type_rq[0]), ("Answer", _ANSWER, type_rq[1]))
     )  # fmt: skip
@@ -213,12 +215,27 @@ _HEADERS_16 = KokaqRequest16, KokaqAnswer16 = _headers(
 _HEADERS_16_LSB = KokaqRequest16Lsb, KokaqAnswer16Lsb = _headers(
     "Kokaq{}16Lsb", "{}, 16-bit opaque, lsb", "the same, bits counted from the right", _LSB, _WIDE, type_rq=(0x81, 0x41)
 )
-# const.go:20-22: two-way is 1, as response is.
+# const.go:20-22: two-way is 1, as response is. What the codecs wrote has the codec's numbers, also in Scapy.
+_CODEC_WORDS = {
+    "opcode": CODEC_OPS, "client": CODEC_CLIENTS, "status": CODEC_STATUSES, "reason": CODEC_REASONS,
+    "rq": {1: "Response or TwoWay", 3: "OneWay"},
+}  # fmt: skip
 _HEADERS_LE = KokaqLERequest, KokaqLEAnswer = _headers(
-    "KokaqLE{}", "go1 {}", "the first codec's 12 bytes, little-endian", _LITTLE, type_rq=(0x05, 0x05)
+    "KokaqLE{}",
+    "go1 {}",
+    "the first codec's 12 bytes, little-endian",
+    _LITTLE,
+    type_rq=(0x05, 0x05),
+    named=_CODEC_WORDS,
 )
 _HEADERS_LE_16 = KokaqLERequest16, KokaqLEAnswer16 = _headers(
-    "KokaqLE{}16", "go1 {}, 16-bit opaque", "the same with one opaque at the end", _LITTLE, _WIDE_LE, (0x05, 0x05)
+    "KokaqLE{}16",
+    "go1 {}, 16-bit opaque",
+    "the same with one opaque at the end",
+    _LITTLE,
+    _WIDE_LE,
+    (0x05, 0x05),
+    named=_CODEC_WORDS,
 )
 _HEADERS_SIZED = KokaqSizedRequest, KokaqSizedAnswer = _headers(
     "KokaqSized{}", "sized {}", "with the message's size, as the older draft has it; never seen sent", _SIZED
@@ -334,6 +351,7 @@ class KokaqLean(Kokaq):
 
     name = "Kokaq lean"
     type_rq = 0x05
+    named = _CODEC_WORDS
     fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), U32("zeros", equals=0, column=None), U8("opcode")]
 
 
@@ -350,6 +368,7 @@ class KokaqLeanRequest(Message):
     """The rest of a lean request (tcp/request.go:94-109)."""
 
     name = "Kokaq lean request"
+    named = _CODEC_WORDS
     fields_desc = [U8("client"), *_LEAN]
 
 
@@ -876,14 +895,6 @@ def _layout(
 
 _LAYOUTS = tuple(_layouts())
 
-# What the codecs wrote has the codec's numbers, also where Scapy prints it.
-_CODEC_HEADERS: Sequence[type[Message]] = (*_HEADERS_LE, *_HEADERS_LE_16, KokaqLean, KokaqLeanRequest)
-for _header in _CODEC_HEADERS:
-    _header.named = {
-        "opcode": CODEC_OPS, "client": CODEC_CLIENTS, "status": CODEC_STATUSES, "reason": CODEC_REASONS,
-        "rq": {1: "Response or TwoWay", 3: "OneWay"},
-    }  # fmt: skip
-
 # An answer repeats both opaques and the opcode; the Go1 server answers one-way requests like any other.
 RULE = Rule(asks={}, otherwise=RequestRule("always"), tie=("opaque", "op_opaque", "op_code"), one_way=("rq", 3))
 
@@ -914,16 +925,10 @@ PROTOCOL = MessageQueue(
         is_final=is_final,
     ),
     derived=(
-        Derived("namespace", pa.string()),
-        Derived("queue", pa.string()),
+        *(Derived(name, pa.string()) for name in ("namespace", "queue")),
         Derived("metadata", pa.list_(pa.struct([("tag", pa.int32()), ("name", pa.string()), ("value", pa.binary())]))),
-        Derived("client_name", pa.string()),
-        Derived("status_name", pa.string()),
-        Derived("reason_name", pa.string()),
-        Derived("byte_order", pa.string()),
-        Derived("numbering", pa.string()),
-        Derived("type_reading", pa.string()),
-        Derived("bit_order", pa.string()),
+        *(Derived(name, pa.string()) for name in ("client_name", "status_name", "reason_name")),
+        *(Derived(name, pa.string()) for name in ("byte_order", "numbering", "type_reading", "bit_order")),
         Derived("ambiguities", pa.list_(pa.string())),
     ),
     derive=derive,

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from mqpcap.protocols.msgq import tree
 from mqpcap.schema.fields import Inside, Late
@@ -55,12 +55,8 @@ _LENGTH_SIZES = {0x00: 4, 0x10: 2, 0x20: 1}
 _HASH, _LIST, _NULL = 2, 3, 4
 
 
-class _Head(NamedTuple):
-    """An item of a tree: its type, where its data begins and ends."""
-
-    type: int
-    start: int
-    end: int
+_Head = tuple[int, int, int]
+"""An item of a tree: its type, where its data begins and ends."""
 
 
 def _head(data: bytes, at: int, end: int) -> _Head | None:
@@ -68,12 +64,12 @@ def _head(data: bytes, at: int, end: int) -> _Head | None:
         return None
     kind, size = data[at] & 0x0F, _LENGTH_SIZES.get(data[at] & 0x30)
     if kind == _NULL:
-        return _Head(kind, at + 1, at + 1)
+        return kind, at + 1, at + 1
     if kind not in _TYPES or size is None or at + 1 + size > end:
         return None
     start = at + 1 + size
     length = int.from_bytes(data[at + 1 : start], "big")
-    return _Head(kind, start, start + length) if start + length <= end else None
+    return (kind, start, start + length) if start + length <= end else None
 
 
 def _pairs(data: bytes, at: int, end: int, depth: int) -> Iterator[Inside]:
@@ -86,20 +82,20 @@ def _pairs(data: bytes, at: int, end: int, depth: int) -> Iterator[Inside]:
         name = data[at + 1 : key_end].decode("utf-8", "replace")
         yield Inside(at, key_end - at, depth, "key", name, None, named=False)
         yield from _item(data, key_end, head, depth, name)
-        at = head.end
+        at = head[2]
 
 
 def _item(data: bytes, at: int, head: _Head, depth: int, name: str) -> Iterator[Inside]:
-    word = _TYPES[head.type]
-    if head.type not in (_HASH, _LIST) or depth > MAX_SHOWN_DEPTH:
-        value = data[head.start : head.end] if head.type != _NULL else None
-        yield Inside(at, head.end - at, depth, name, value, word, named=True)
+    kind, start, end = head
+    if kind not in (_HASH, _LIST) or depth > MAX_SHOWN_DEPTH:
+        value = data[start:end] if kind != _NULL else None
+        yield Inside(at, end - at, depth, name, value, _TYPES[kind], named=True)
         return
-    yield Inside(at, head.end - at, depth, name, None, f"{word} of {head.end - head.start} bytes", named=True)
-    if head.type == _HASH:
-        yield from _pairs(data, head.start, head.end, depth + 1)
+    yield Inside(at, end - at, depth, name, None, f"{_TYPES[kind]} of {end - start} bytes", named=True)
+    if kind == _HASH:
+        yield from _pairs(data, start, end, depth + 1)
         return
-    place, index = head.start, 0
-    while (inner := _head(data, place, head.end)) is not None:
-        yield from _item(data, place, inner, depth + 1, f"[{index}]")
-        place, index = inner.end, index + 1
+    index = 0
+    while (inner := _head(data, start, end)) is not None:
+        yield from _item(data, start, inner, depth + 1, f"[{index}]")
+        start, index = inner[2], index + 1
