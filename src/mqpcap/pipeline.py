@@ -68,10 +68,8 @@ class Options:
     decode_as: tuple[DecodeAs, ...] = ()
     policy: Policy = field(default_factory=Policy)
     max_memory_bytes: int = MAX_BYTES
-    share: tuple[int, int] = (0, 1)
-    """(k, n): only the k-th of n shares of the connections is read, told by a hash of their endpoints."""
     servers: frozenset[Told] = frozenset()
-    """Servers known from other shares of the same capture, for connections recognised by them."""
+    """Servers known from other parts of the same capture, for connections recognised by them."""
     connections: ConnectionTest | None = None
     """Which connections have rows, None for all: the others are read only for what they tell of these."""
     until: Callable[[int], int | None] | None = None
@@ -140,7 +138,6 @@ class Pipeline:
 
     def _segments(self, segments: Segments) -> Segments:
         """The segments that are read."""
-        segments = shared(segments, *self.options.share)
         if self.options.connections is None:
             return segments
         rows = self._muted.left(segments, self.options.connections)
@@ -661,14 +658,6 @@ def dissect(
     run.run(progress)
     made.counts, made.failure = run.counts, run.failure
     return made
-
-
-def shared(segments: Segments, share: int, share_count: int) -> Segments:
-    """The segments of one share of the connections; every connection is wholly in one."""
-    if share_count == 1:
-        return segments
-    rows = np.flatnonzero(segments.key.view(np.uint64) % np.uint64(share_count) == share)
-    return taken(segments, rows)
 
 
 def taken(segments: Segments, rows: NDArray[np.intp]) -> Segments:

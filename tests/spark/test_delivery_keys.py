@@ -121,7 +121,7 @@ def test_large_connections_are_dealt_out_by_their_size() -> None:
 
 
 def test_keys_that_are_not_pinned_go_by_their_hash() -> None:
-    """A negative key is a large number without a sign, as in `mqpcap.pipeline.shared`."""
+    """A negative key is a large number without a sign."""
     cut = Cut(5, ((-7, 3), (40, 1)))
 
     assert cut.shares(np.array([-7, -6, 40, 41], np.int64)).tolist() == [3, (2**64 - 6) % 5, 1, 41 % 5]

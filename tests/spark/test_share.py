@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
+from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThanOrEqual
 from rows import merged, moved, of_dissections, texts
 
 from mqpcap.capture import Capture, captures, windows
@@ -13,7 +13,9 @@ from mqpcap.pipeline import Dissection, Options, dissect
 from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import Evidence
 from mqpcap.spark import share
-from mqpcap.spark.share import Heard, Share, Wanted, connection_keys
+from mqpcap.spark.partitions import Cut
+from mqpcap.spark.share import Heard, Share
+from mqpcap.spark.source import CaptureSource
 from mqpcap.tables.captures import CaptureRows
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
@@ -26,9 +28,9 @@ def only(*names: str) -> Capture:
     return capture
 
 
-def read(capture: Capture, options: Options, heard: Heard | None = None) -> tuple[Share, Dissection]:
+def read(capture: Capture, share: int, share_count: int, heard: Heard | None = None) -> tuple[Share, Dissection]:
     made = Dissection(capture)
-    one = Share(capture, options, made.take, heard)
+    one = Share(capture, Options(), made.take, heard, share=share, cut=Cut(share_count))
     one.run()
     return one, made
 
@@ -40,7 +42,7 @@ def test_shares_together_are_the_capture(name: str) -> None:
     heard = share.heard(capture, Options())
 
     for share_count in (2, 7):
-        made = [read(capture, Options(share=(k, share_count)), heard)[1] for k in range(share_count)]
+        made = [read(capture, k, share_count, heard)[1] for k in range(share_count)]
         shares = of_dissections(made)
 
         for table in OF_ONE_CONNECTION:
@@ -54,19 +56,18 @@ def test_wanted_rows_are_those_of_the_whole_capture() -> None:
     rows = sorted((row["ts_ns"], row["src_port"], row["dst_port"]) for row in messages.to_pylist())
     low, high = rows[len(rows) // 3][0], rows[len(rows) // 2][0]
     client = max(rows[len(rows) * 2 // 5][1:])
-    wanted = Wanted(from_ns=low, until_ns=high, ports=(frozenset({client}),))
+    source = CaptureSource({"path": capture.files[0], "pushdown": "true"})
+    reader = source.reader(source.schema())
+    filters = [GreaterThanOrEqual(("ts_ns",), low), LessThanOrEqual(("ts_ns",), high), EqualTo(("dst_port",), client)]
 
-    made = Share(capture, Options(), print, None, wanted, connection_keys(capture, wanted))
-    found = [row for table in made.rows("messages") for row in table.to_pylist()]
+    given_back = [*reader.pushFilters(filters)]
+    (part,) = reader.partitions()
+    found = [row for batch in reader.read(part) for row in batch.to_pylist()]
 
-    in_time = messages.filter(pc.and_(pc.greater_equal(messages["ts_ns"], low), pc.less_equal(messages["ts_ns"], high)))
-    expected = [row for row in in_time.to_pylist() if client in (row["src_port"], row["dst_port"])]
+    expected = [row for row in messages.to_pylist() if low <= row["ts_ns"] <= high and row["dst_port"] == client]
+    assert given_back == filters
     assert expected
     assert found == expected
-
-
-def test_no_connection_is_followed_outside_the_time_asked_for() -> None:
-    assert not len(connection_keys(only("flymq/core.pcap"), Wanted(until_ns=1)))
 
 
 @pytest.mark.parametrize("table", ["messages", "exchanges", "deliveries", "connections", "problems", "captures", "fq"])
@@ -83,7 +84,7 @@ def test_connection_recognised_by_another_share_is_heard_of() -> None:
     capture = only("fq/session.pcap")
     everything = share.heard(capture, Options())
 
-    alone, _ = read(capture, Options(share=(0, 2)), everything)
+    alone, _ = read(capture, 0, 2, everything)
 
     assert {name for (name, _, _), _ in everything.servers} == {"fq"}
     assert not alone.doubted
@@ -93,8 +94,8 @@ def test_share_without_the_login_asks_for_it_and_hears_it(tmp_path: Path) -> Non
     """Two servers: a key of the other one is none of this share's business."""
     path = PCAPS / "fq/session.pcap"
     (capture,) = captures([str(merged([path, moved(path, tmp_path / "b", 8765, 8766)], tmp_path / "x.pcap"))]).captures
-    shares = [read(capture, Options(share=(k, 7)))[0] for k in range(7)]
-    told = [one.told for one in shares]
+    shares = [read(capture, k, 7)[0] for k in range(7)]
+    told = [share.told(one) for one in shares]
     everything = share.heard(capture, Options())
 
     asking = [one for one, mine in zip(shares, told, strict=True) if everything.without(mine).answers([], one.asked)]

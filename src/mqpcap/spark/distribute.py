@@ -8,8 +8,8 @@ capture would.
 
 Where a range begins in the middle of a file, its first record is found by a search that may err
 (`mqpcap.capture.entries`), its packets are counted from 1, and of pcapng the interfaces are those of the file's
-beginning. So a range counts only if the one before it, which is right, ended just there; if not it is read again from
-there. After ROUNDS the rest of a file is read as one range.
+beginning. So a range counts only if the one before it, which is right, ended just there; if not, the rest of the file
+is read as one range from there.
 """
 
 import json
@@ -35,8 +35,6 @@ WINDOW_BYTES = 8 << 20
 """A share gets its packets in windows of so much; unlike in the capture's, all in them is its own."""
 WINDOW_PACKETS = 1 << 15
 """Packets in such a window: with many short connections more cost memory and CPU (measured)."""
-ROUNDS = 3
-"""Ranges are read so often, then the rest of their file is one."""
 
 _SCHEMA = pa.schema(
     [
@@ -208,62 +206,37 @@ class Distribution:
     """The ranges of one capture on their way to be right; for the driver."""
 
     def __init__(self, capture: Capture, cut: Cut) -> None:
-        self.capture = capture
-        self.cut = cut
-        self._wanted = ranges(capture)
-        self._ranges = [file_range for pack in self._wanted for file_range in pack]
+        self.capture, self.cut = capture, cut
+        self.wanted = ranges(capture)
+        """The ranges to be read now, task by task; none once all are right."""
         self._made: dict[tuple[int, int], RangeResult] = {}
         self._right: list[tuple[RangeResult, int]] = []
-        self._round = 0
-
-    def wanted(self) -> list[tuple[FileRange, ...]]:
-        """The ranges to be read now, task by task; none once all are right."""
-        return self._wanted
 
     def take(self, made: Iterable[RangeResult]) -> None:
         """What became of the ranges that were wanted."""
-        self._round += 1
-        self._made.update({(one.file_range.file, one.file_range.begin): one for one in made})
+        self._made |= {(one.file_range.file, one.file_range.begin): one for one in made}
         self._right.clear()
-        again = [
-            file_range
-            for _, of_file in groupby(self._ranges, lambda s: s.file)
-            for file_range in self._check([*of_file])
-        ]
-        self._wanted = [(file_range,) for file_range in again]
-        if self._round >= ROUNDS:
-            ends = {file_range.file: file_range.begin for file_range in again}
-            self._ranges = [s for s in self._ranges if s.begin < ends.get(s.file, s.begin + 1)] + again
-            self._ranges.sort(key=lambda s: (s.file, s.begin))
+        in_order = sorted(self._made.items())
+        rest = [self._rest([one for _, one in of_file]) for _, of_file in groupby(in_order, lambda item: item[0][0])]
+        self.wanted = [(file_range,) for file_range in rest if file_range is not None]
 
-    def _check(self, ranges: list[FileRange]) -> Iterator[FileRange]:
-        """Takes the ranges of a file that are right, and gives those that are to be read again."""
+    def _rest(self, made: Sequence[RangeResult]) -> FileRange | None:
+        """Takes the ranges of a file that are right; what begins at the first that is not, to be read again."""
         exit: Entry | None = None
         number = 0
-        for at, file_range in enumerate(ranges):
+        for one in made:
+            file_range = one.file_range
             if exit is not None and file_range.until is not None and exit.position >= file_range.until:
                 continue  # a record reaches over it
-            one = self._made[file_range.file, file_range.begin]
             if exit is not None and not one.follows(exit):
-                yield from self._again(ranges[at:], exit)
-                return
+                return FileRange(file_range.file, file_range.begin, None, exit)
             self._right.append((one, number))
             number += one.number_count
             if one.ends_file:
-                return
+                break
             untimed = exit is not None and one.first_ts_ns is None
             exit = replace(one.exit, last_ts_ns=exit.last_ts_ns) if exit is not None and untimed else one.exit
-
-    def _again(self, ranges: list[FileRange], exit: Entry) -> Iterator[FileRange]:
-        if self._round >= ROUNDS:
-            yield FileRange(ranges[0].file, ranges[0].begin, None, exit)
-            return
-        yield replace(ranges[0], entry=exit)
-        for file_range in ranges[1:]:
-            entry = self._made[file_range.file, file_range.begin].entry
-            # Interfaces that were described on the way are those of what follows, too.
-            if entry is not None and entry != (known := replace(exit, position=entry.position, last_ts_ns=0)):
-                yield replace(file_range, entry=known)
+        return None
 
     def share_capture(self, share: int, storage: Storage, name: str) -> "ShareCapture":
         """The packets of a share, which a file of that name tells."""

@@ -30,7 +30,6 @@ from mqpcap.capture import Capture
 from mqpcap.errors import CaptureError, OutputError, one_line
 from mqpcap.pipeline import Options
 from mqpcap.spark import partitions, tasks
-from mqpcap.spark.delivery_keys import KeyFile
 from mqpcap.spark.distribute import Distribution, RangeResult
 from mqpcap.spark.java import SparkError
 from mqpcap.spark.partitions import Cut, WorkUnit
@@ -62,7 +61,7 @@ LOOKS = 16
 _STEM = r"[\w-]+-[0-9a-f]{12}"
 _WRITTEN = re.compile(
     rf"job\.json|(?:(?:done|shares|keys/{_STEM})/)?\.[0-9a-f]{{32}}|done/{_STEM}\.json|packets/{_STEM}|"
-    rf"shares/\d{{5,}}-\d{{3,}}|keys/{_STEM}/\w+\.\d+|data/[^/.][^/]*/date=[\d-]+/part-{_STEM}-\d{{5,}}\.parquet"
+    rf"shares/\d{{5,}}-\d{{3,}}|keys/{_STEM}/\w+|data/[^/.][^/]*/date=[\d-]+/part-{_STEM}-\d{{5,}}\.parquet"
 )
 """What a job leaves in its staging directory; with anything else in it, it is none."""
 
@@ -222,15 +221,13 @@ class _Job:
         return self.outcome
 
     def _of_all_shares(self, number: int, shares: Sequence[Result]) -> Iterator[Task]:
-        """The tasks behind the shares of a capture: its rows of ``captures``, and a join for each group of servers."""
+        """The tasks behind the shares of a capture: its rows of ``captures``, and a join for each protocol."""
         counts = sum((Counter(one.messages) for one in shares), Counter[str]())
         yield Describe(f"describe-{number:05d}", number, self.captures[number], counts)
-        groups: dict[tuple[str, int], list[KeyFile]] = {}
-        for file in (file for one in shares for file in one.keys):
-            groups.setdefault((file.protocol, file.group), []).append(file)
-        for (name, group), files in sorted(groups.items()):
+        for name in sorted({file.protocol for one in shares for file in one.keys}):
+            files = tuple(file for one in shares for file in one.keys if file.protocol == name)
             if any(file.delivers for file in files):
-                yield Join(f"join-{number:05d}-{name}-{group:03d}", self.captures[number].files[0], tuple(files))
+                yield Join(f"join-{number:05d}-{name}", self.captures[number].files[0], files)
 
     def _distributed(self) -> dict[int, WorkUnit]:
         """The units by number, those of captures in many shares with their packets; without what cannot be read."""
@@ -246,7 +243,7 @@ class _Job:
         turn = 0
         while todo := [
             Distribute(f"distribute-{number:05d}-{turn}-{i:05d}", number, one.capture, ranges, one.cut)
-            for number, one in distributions.items() for i, ranges in enumerate(one.wanted())
+            for number, one in distributions.items() for i, ranges in enumerate(one.wanted)
         ]:  # fmt: skip
             made: dict[int, list[RangeResult]] = {}
             for task, one in zip(todo, self.stages.run("distribute", todo), strict=True):
@@ -295,7 +292,7 @@ class _Job:
         self.kept[one.id] = one
         self.outcome.flaws.update(one.flaws)
         self.outcome.problem_bytes.update(one.problem_bytes)
-        self.outcome.notes += [text for _, text in one.notes if text not in self.outcome.notes]
+        self.outcome.notes += [text for text in one.notes if text not in self.outcome.notes]
 
     @property
     def has_read(self) -> bool:

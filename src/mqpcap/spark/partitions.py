@@ -52,7 +52,7 @@ LOOK_BYTES = 2 << 20
 class Cut:
     """How the connections of a capture are cut into shares.
 
-    pinned says whose the largest are, by key. The rest go by their hash, as in `mqpcap.pipeline.shared`.
+    pinned says whose the largest are, by key. The rest go by their hash.
     """
 
     share_count: int

@@ -13,16 +13,15 @@ while it is off.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from functools import reduce
+from datetime import UTC, datetime, timedelta
 from itertools import chain
 from tempfile import TemporaryFile
 from typing import IO, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -39,12 +38,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from mqpcap.decode.detection import DecodeAs
-from mqpcap.errors import CaptureError
-from mqpcap.pipeline import Options, Output
+from mqpcap.errors import CaptureError, QueryError
+from mqpcap.pipeline import OPTIONAL_TABLES, Options, Output
 from mqpcap.protocols import protocols
+from mqpcap.query import Comparison, Moment, Query, Rows, of_tree
 from mqpcap.spark import partitions, schemas, share
-from mqpcap.spark.share import Share, Wanted
+from mqpcap.spark.share import Share
 from mqpcap.tables.messages import Policy
+from mqpcap.tables.schemas import KEYS
 
 DEFAULT_SLOTS = 8
 """Partitions wanted of a large capture: a source cannot see the session."""
@@ -192,7 +193,7 @@ class CaptureReader(DataSourceReader):
         self.asked = asked
         self.schema = schema
         self.wanted = share.wanted_of(asked.table)
-        self.row_filters: tuple[tuple[str, frozenset[str]], ...] = ()
+        self.query: Query | None = None
 
     def partitions(self) -> Sequence[InputPartition]:
         """One per unit of work; raises CaptureError as `partitions.check_readable` before any is done."""
@@ -209,47 +210,37 @@ class CaptureReader(DataSourceReader):
         """The rows of one unit, in batches."""
         assert isinstance(partition, CapturePartition)
         unit = partition.unit
-        options = replace(
-            self.asked.options,
-            share=unit.share,
-            policy=self._policy(),
-            optional_tables=share.optional(self.asked.table),
-        )
+        tables = OPTIONAL_TABLES & {self.asked.table}
+        options = replace(self.asked.options, policy=self._policy(), optional_tables=tables)
+        if self.query is not None:
+            options = replace(options, connections=self.query.connections, until=self.query.until)
         for _, capture in unit.captures:
-            keys = None
-            if self.wanted.by_connection:
-                keys = share.connection_keys(capture, self.wanted)
-                if not len(keys):
-                    continue
-            made = Share(capture, options, _nobody, None, self.wanted, keys, unit.cut)
+            made = Share(capture, options, _nobody, None, self.wanted, unit.number, unit.cut)
             if made.is_whole:
                 yield from self._batches(made)
                 continue
             with TemporaryFile(prefix="mqpcap-share-") as file:
                 _write(file, self._batches(made))
-                heard = share.heard(capture, options) if made.doubted or made.asked else share.Heard()
-                if heard.without(made.told).answers(made.doubted, made.asked):
-                    yield from self._batches(Share(capture, options, _nobody, heard, self.wanted, keys, unit.cut))
-                else:
-                    yield from _read(file)
+                heard = share.heard(capture, self.asked.options) if made.doubted or made.asked else share.Heard()
+                if heard.without(share.told(made)).answers(made.doubted, made.asked):
+                    made = Share(capture, options, _nobody, heard, self.wanted, unit.number, unit.cut)
+                    yield from self._batches(made)
+                elif file.tell():
+                    file.seek(0)
+                    yield from pa.ipc.open_stream(file)
 
     def _batches(self, made: Share) -> Iterator[pa.RecordBatch]:
         schema = schemas.arrow_schema(self.schema)
         for rows in made.rows(self.asked.table):
-            yield from schemas.batches(self._filtered(rows), schema)
+            if self.query is not None and self.asked.table != "connections":
+                rows = rows.filter(self.query.mask(Rows(self.asked.table, rows, rows)))
+            yield from schemas.batches(rows, schema)
 
     def _policy(self) -> Policy:
         """As asked; without bodies where no column holds one."""
         policy = self.asked.options.policy
         carries = not schemas.body_columns(self.asked.table).isdisjoint(self.schema.fieldNames())
         return policy if carries else replace(policy, bodies=0)
-
-    def _filtered(self, rows: pa.Table) -> pa.Table:
-        masks = [
-            pc.is_in(rows[name].cast(pa.string()), pa.array(sorted(values), pa.string()))
-            for name, values in self.row_filters
-        ]
-        return rows.filter(reduce(pc.and_, masks)) if masks else rows
 
 
 def _nobody(output: Output) -> None:
@@ -265,87 +256,57 @@ def _write(file: IO[bytes], batches: Iterator[pa.RecordBatch]) -> None:
                 writer.write_batch(batch)
 
 
-def _read(file: IO[bytes]) -> Iterator[pa.RecordBatch]:
-    if file.tell():
-        file.seek(0)
-        yield from pa.ipc.open_stream(file)
-
-
 class FilteringReader(CaptureReader):
     """A reader that takes filters down to the packets.
 
-    All filters are given back to Spark too, so a row is never wrong: here they only spare work. Addresses and ports
-    choose connections, times choose connections and messages, protocols choose what is read of them. Connections
-    that share an endpoint with a chosen one are followed, because they may tell who it is.
+    All filters are given back to Spark too, so a row is never wrong: here they only spare work.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
         """Every filter; those understood are also used here."""
-        chosen = self.wanted
-        if self.asked.table in ("messages", *protocols()):
-            for one in filters:
-                chosen = _narrowed(chosen, one)
-                name, values = _values(one)
-                if name in ("op", "protocol") and values is not None and name in self._text_columns():
-                    self.row_filters += ((name, frozenset(map(str, values))),)
-        elif self.asked.table == "connections":
-            for one in filters:
-                if _values(one)[0] in _IPS | _PORTS:
-                    chosen = _narrowed(chosen, one)
-        self.wanted = chosen
+        names = _ENDS if self.asked.table == "connections" else _ENDS | {"ts", "ts_ns", "op", "protocol"}
+        if self.asked.table in ("messages", "connections", *protocols()):
+            columns = KEYS if self.asked.table in protocols() else schemas.table_schema(self.asked.table).names
+            for test in (test for one in filters for test in _tests(one, names.intersection(columns))):
+                with suppress(QueryError):
+                    self._select(test)
         yield from filters
 
-    def _text_columns(self) -> set[str]:
-        return set(schemas.table_schema(self.asked.table).names)
+    def _select(self, test: Comparison) -> None:
+        self.query = of_tree(test) if self.query is None else self.query & of_tree(test)
+        if self.query.protocols is not None and self.asked.table == "messages":
+            self.wanted = replace(self.wanted, protocols=self.query.protocols)
+        if test.relation == ">=" and isinstance(moment := test.values[0], Moment):
+            self.wanted = replace(self.wanted, from_ns=max(moment.ns, self.wanted.from_ns or 0))
 
 
-_IPS = {"src_ip", "dst_ip", "client_ip", "server_ip"}
-_PORTS = {"src_port", "dst_port", "client_port", "server_port"}
+_ENDS = frozenset(f"{end}_{part}" for end in ("src", "dst", "client", "server") for part in ("ip", "port"))
+_RELATIONS: dict[type, str] = {
+    EqualTo: "==", In: "in", GreaterThan: ">=", GreaterThanOrEqual: ">=", LessThan: "<=", LessThanOrEqual: "<=",
+}  # fmt: skip
+"""What is true wherever a filter is."""
 
 
-def _values(one: Filter) -> tuple[str, list[Any] | None]:
-    """The column of a filter, and the values it allows, None where it allows more than a few."""
-    path = getattr(one, "attribute", ("",))
-    name = path[0] if len(path) == 1 else ""
-    if isinstance(one, EqualTo):
-        return name, [one.value]
-    if isinstance(one, In):
-        return name, list(one.value)
-    return name, None
-
-
-def _narrowed(wanted: Wanted, one: Filter) -> Wanted:
-    name, values = _values(one)
-    if values is not None and name in _IPS:
-        return replace(wanted, ips=(*wanted.ips, frozenset(map(str, values))))
-    if values is not None and name in _PORTS:
-        return replace(wanted, ports=(*wanted.ports, frozenset(map(int, values))))
-    if values is not None and name == "protocol":
-        only = frozenset(map(str, values))
-        return replace(wanted, protocols=only if wanted.protocols is None else wanted.protocols & only)
-    if name in ("ts", "ts_ns"):
-        return _in_time(wanted, name, one)
-    return wanted
-
-
-def _in_time(wanted: Wanted, name: str, one: Filter) -> Wanted:
-    value = getattr(one, "value", None)
-    if isinstance(value, datetime):
-        at = value if value.tzinfo else value.replace(tzinfo=UTC)
-        low = _ns(at)
-        high = low + 999  # ts says microseconds: nanoseconds below it belong to it
-    elif isinstance(value, int) and name == "ts_ns":
-        low = high = value
-    else:
-        return wanted
-    if isinstance(one, EqualTo | GreaterThan | GreaterThanOrEqual):
-        wanted = replace(wanted, from_ns=max(low, wanted.from_ns if wanted.from_ns is not None else low))
-    if isinstance(one, EqualTo | LessThan | LessThanOrEqual):
-        wanted = replace(wanted, until_ns=min(high, wanted.until_ns if wanted.until_ns is not None else high))
-    return wanted
+def _tests(one: Filter, names: Collection[str]) -> Iterator[Comparison]:
+    """What is true wherever a filter of one of these columns is."""
+    path: tuple[str, ...] = getattr(one, "attribute", ())
+    relation, value = _RELATIONS.get(type(one)), getattr(one, "value", None)
+    values: tuple[Any, ...] = tuple(one.value) if isinstance(one, In) else (value,)
+    if relation is None or len(path) != 1 or path[0] not in names or None in values or not values:
+        return
+    if path[0] not in ("ts", "ts_ns"):
+        if relation in ("==", "in"):
+            yield Comparison(path[0], relation, tuple(map(str, values)))
+        return
+    # ts says microseconds: nanoseconds below it belong to it.
+    times = [(_ns(x), _ns(x) + 999) if isinstance(x, datetime) else (int(x), int(x)) for x in values]
+    if relation != "<=":
+        yield Comparison("ts_ns", ">=", (Moment("epoch", min(low for low, _ in times)),))
+    if relation != ">=":
+        yield Comparison("ts_ns", "<=", (Moment("epoch", max(high for _, high in times)),))
 
 
 def _ns(at: datetime) -> int:
     """Nanoseconds since 1970, exactly."""
-    since = at - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
+    aware = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000

@@ -53,11 +53,11 @@ from mqpcap.correlate.rules import lanes
 from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
 from mqpcap.errors import CaptureError, one_line
-from mqpcap.pipeline import Options, Output, Tables
+from mqpcap.pipeline import OPTIONAL_TABLES, Options, Output, Tables
 from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import MessageQueue
 from mqpcap.spark import partitions, remote, schemas
-from mqpcap.spark.share import optional, rows_of, wanted_of
+from mqpcap.spark.share import drained, wanted_of
 from mqpcap.spark.storage import Storage
 from mqpcap.tables.messages import Connections
 
@@ -72,7 +72,7 @@ class Carried(Tables):
     """
 
     def __init__(self, options: Options, table: str, capture: str) -> None:
-        super().__init__(replace(options, optional_tables=optional(table)), lambda output: None)
+        super().__init__(replace(options, optional_tables=OPTIONAL_TABLES & {table}), lambda output: None)
         self.table, self.capture = table, capture
         self.wanted = wanted_of(table)
         self.name_of: Callable[[int], str] = str
@@ -85,18 +85,14 @@ class Carried(Tables):
 
     def rows(self, capture: Capture, number: int) -> Iterator[pa.Table]:
         """The rows that a file makes certain."""
-        given: list[Output] = []
-        self.emit = given.append
+        outputs: list[Output] = []
+        self.emit = outputs.append
         for window in capture.windows():
             self.take(self.messages(replace(window, file=number)), [self.capture])
-            yield from self._drained(given)
+            yield from drained(outputs, self.table)
         self.take(self._undecided(), [self.capture])
         self._close(self.assembler.expired())
-        yield from self._drained(given)
-
-    def _drained(self, given: list[Output]) -> Iterator[pa.Table]:
-        yield from (rows for output in given if (rows := rows_of(output, self.table)) is not None)
-        given.clear()
+        yield from drained(outputs, self.table)
 
     def _undecided(self) -> Iterator[tuple[Frames, Records]]:
         """Messages that wait to be told their dialect: read by what is known at the end of the file."""
@@ -115,8 +111,7 @@ class Carried(Tables):
         self.framer.detector.doubted = set()
 
     def _read(self, found: Sequence[Frames]) -> Iterator[tuple[Frames, Records]]:
-        names = self.wanted.protocols
-        return super()._read([frames for frames in found if names is None or frames.protocol in names])
+        return super()._read(self.wanted.of(found))
 
     def _rows_made(
         self, protocol: MessageQueue, frames: Frames, records: Records, known: Connections, files: Sequence[str],

@@ -29,7 +29,7 @@ from mqpcap.spark import delivery_keys, distribute
 from mqpcap.spark.delivery_keys import KeyFile, KeyWriter
 from mqpcap.spark.distribute import FileRange, RangeResult
 from mqpcap.spark.partitions import Cut, WorkUnit
-from mqpcap.spark.share import Heard, Share
+from mqpcap.spark.share import Heard, Share, told
 from mqpcap.spark.storage import Storage
 from mqpcap.spark.task_files import TaskFile, TaskFiles
 from mqpcap.tables.captures import CaptureRows
@@ -71,7 +71,7 @@ class Dissect:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """The publishes and deliveries of one group of servers of a capture, in all of its shares."""
+    """The publishes and deliveries of one protocol in all shares of a capture."""
 
     id: str
     capture: str
@@ -99,7 +99,7 @@ class Result:
     messages: dict[str, int] = field(default_factory=dict)
     flaws: dict[str, int] = field(default_factory=dict)
     problem_bytes: dict[str, int] = field(default_factory=dict)
-    notes: list[tuple[int, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     failed: list[tuple[int, str, str]] = field(default_factory=list)
 
     @property
@@ -158,7 +158,7 @@ def _describe(task: Describe, files: TaskFiles, made: Result) -> None:
     table = rows.table(None)
     counts = pa.array([task.messages.get(path, 0) for path in table["path"].to_pylist()], pa.int64())
     files.write("captures", table.set_column(table.column_names.index("messages"), "messages", counts))
-    made.notes = [(task.number, str(note)) for note in task.capture.notes]
+    made.notes = [*map(str, task.capture.notes)]
 
 
 def _join(keys: Sequence[KeyFile], capture: str, storage: Storage, files: TaskFiles) -> None:
@@ -174,13 +174,15 @@ class _TaskShare(Share):
     ) -> None:
         unit = task.unit
         if unit.cut.share_count > 1:
-            options = replace(options, share=unit.share, optional_tables=options.optional_tables - {"captures"})
-        super().__init__(capture, options, self._take, task.heard, cut=unit.cut)
+            options = replace(options, optional_tables=options.optional_tables - {"captures"})
+        super().__init__(capture, options, self._take, task.heard, share=unit.number, cut=unit.cut)
         self._storage, self._files, self._made = storage, files, made
         self._keys: list[KeyWriter] = []
 
     def dissect(self, number: int) -> None:
         """Read it, write its rows, and tell the result what there is to tell."""
+        from mqpcap.cli.reading import caps
+
         made, name = self._made, self.capture.files[0]
         try:
             self.run()
@@ -190,21 +192,19 @@ class _TaskShare(Share):
         if self.failure is not None:
             made.failed.append((number, name, one_line(self.failure)))
         if self.is_whole:
-            made.notes += [(number, str(note)) for note in self.capture.notes]
+            made.notes += map(str, self.capture.notes)
         else:
-            made.told, made.doubted, made.asked = self.told, self.doubted, self.asked
+            made.told, made.doubted, made.asked = told(self), self.doubted, self.asked
             made.keys += [file for writer in self._keys for file in writer.close()]
-        made.notes += [(number, words) for words in _caps(name, self.counts)]
+        made.notes += caps(name, self.counts)
 
     def correlation(self, protocol: MessageQueue) -> Correlation:
         """As of the whole capture, but for what goes to other tasks."""
         is_new = protocol.name not in self.correlations
         made = super().correlation(protocol)
         if is_new and made.deliveries is not None and not self.is_whole:
-            folder, share_count = f"keys/{self._files.stem}", self.options.share[1]
-            made_prints = prints(self.options.policy.bases)
-            writer = KeyWriter(protocol.name, made_prints, self._storage, folder, share_count)
-            made.deliveries = writer
+            folder, made_prints = f"keys/{self._files.stem}", prints(self.options.policy.bases)
+            made.deliveries = writer = KeyWriter(protocol.name, made_prints, self._storage, folder)
             self._keys.append(writer)
         return made
 
@@ -226,35 +226,25 @@ def _count(counts: dict[str, int], rows: list[dict[str, Any]], key: str, number:
     counts.update(Counter(counts) + Counter(more))
 
 
-def _caps(name: str, counts: dict[str, int]) -> list[str]:
-    from mqpcap.cli.reading import caps
-
-    return caps(name, counts)
-
-
 def typed(kind: Any, found: Any) -> Any:
     """What JSON gave of ``dataclasses.asdict`` as a value of a type; raises ValueError where it is none.
 
     >>> typed(tuple[tuple[int, str], ...], [[1, "a"], [2, "b"]]), typed(frozenset[int] | None, None)
     (((1, 'a'), (2, 'b')), None)
     """
+    origin, inner = get_origin(kind), get_args(kind)
     try:
-        return _typed(kind, found)
+        if is_dataclass(kind):
+            hints = get_type_hints(kind)
+            return kind(**{name: typed(hints[name], value) for name, value in found.items()})  # type: ignore[operator]
+        if origin in (Union, types.UnionType):
+            return None if found is None else typed(inner[0], found)
+        if origin in (dict, Mapping):
+            return {name: typed(inner[1], value) for name, value in found.items()}
+        if origin is tuple and inner[-1] is not ...:
+            return tuple(typed(one, value) for one, value in zip(inner, found, strict=True))
+        if origin in (list, tuple, frozenset):
+            return origin(typed(inner[0], value) for value in found)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no {kind}: {error}") from error
-
-
-def _typed(kind: Any, found: Any) -> Any:
-    origin, inner = get_origin(kind), get_args(kind)
-    if is_dataclass(kind):
-        hints = get_type_hints(kind)
-        return kind(**{name: _typed(hints[name], value) for name, value in found.items()})  # type: ignore[operator]
-    if origin in (Union, types.UnionType):
-        return None if found is None else _typed(inner[0], found)
-    if origin in (dict, Mapping):
-        return {name: _typed(inner[1], value) for name, value in found.items()}
-    if origin is tuple and inner[-1] is not ...:
-        return tuple(_typed(one, value) for one, value in zip(inner, found, strict=True))
-    if origin in (list, tuple, frozenset):
-        return origin(_typed(inner[0], value) for value in found)
     return found
