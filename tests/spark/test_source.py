@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
@@ -222,20 +221,9 @@ def test_what_the_catalog_adds_is_no_unknown_option() -> None:
     assert "correlation_id" not in schema.fieldNames() and "roles" in schema.fieldNames()
 
 
-def test_schemas_of_any_table_are_safe_for_spark() -> None:
+def test_spark_takes_the_types_of_any_table() -> None:
     for table in schemas.table_names():
-        safe = schemas.spark_safe(schemas.table_schema(table))
+        schema = schemas.table_schema(table)
+        there_and_back = schemas.arrow_schema(schemas.spark_schema(schema))
 
-        assert schemas.arrow_schema(schemas.spark_schema(safe)).equals(safe), table
-
-
-def test_odd_arrow_types_become_safe_ones() -> None:
-    odd = pa.schema(
-        [("a", pa.uint64()), ("b", pa.dictionary(pa.int8(), pa.large_string())), ("c", pa.timestamp("ns", "+00:00")),
-         ("d", pa.list_(pa.struct([("x", pa.uint8())]))), ("e", pa.binary(4)), ("f", pa.null())]
-    )  # fmt: skip
-
-    safe = schemas.spark_safe(odd)
-
-    assert schemas.arrow_schema(schemas.spark_schema(odd)).equals(safe)
-    assert [str(t) for t in safe.types[:3]] == ["decimal128(20, 0)", "string", "timestamp[us, tz=UTC]"]
+        assert schema.empty_table().cast(there_and_back).cast(schema).schema.equals(schema), table

@@ -14,9 +14,10 @@ pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 from rows import of_dissections, rotated, texts
 
 from mqpcap.capture import captures
-from mqpcap.pipeline import Options, dissect
+from mqpcap.pipeline import dissect
 from mqpcap.spark import schemas
-from mqpcap.spark.streaming import CaptureStream, Carried, thawed
+from mqpcap.spark.source import CaptureSource
+from mqpcap.spark.streaming import Carried, thawed
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 START_US = 1_795_238_649 * 1_000_000
@@ -104,8 +105,9 @@ class Stream:
     def batch(self, file_count: int) -> pa.Table:
         """The rows of the next files, so many at most."""
         type_ = schemas.table_schema(self.table)
-        given = {"statedir": str(self.state), "idleseconds": "0"}
-        reader = CaptureStream((str(self.folder),), self.table, Options(), schemas.spark_schema(type_), given)
+        given = {"path": str(self.folder), "table": self.table, "stateDir": str(self.state), "idleSeconds": "0"}
+        source = CaptureSource(given)
+        reader = source.streamReader(source.schema())
         before = {"files": self.read_count}
         there = reader.latestOffset(before, reader.getDefaultReadLimit())["files"]
         after = {"files": min(there, self.read_count + file_count)}

@@ -1,5 +1,6 @@
 """A stream over rotated files: each finished file once, connections carried from file to file, restarts exact."""
 
+import json
 import os
 import shutil
 import struct
@@ -14,7 +15,7 @@ from rows import of_dissections, records, rotated, texts
 
 from mqpcap.capture import captures
 from mqpcap.errors import CaptureError
-from mqpcap.pipeline import Options, dissect
+from mqpcap.pipeline import dissect
 from mqpcap.spark import schemas
 from mqpcap.spark.source import CaptureSource
 from mqpcap.spark.streaming import CaptureStream
@@ -47,6 +48,14 @@ def drained(spark: "SparkSession", folder: Path, files: int, table: str = "messa
 def streamed(spark: "SparkSession", folder: Path, table: str = "messages") -> list[str]:
     """Everything that the stream has appended."""
     return texts([spark.read.parquet(str(folder / "table")).toArrow().cast(schemas.table_schema(table))])
+
+
+def streaming(folder: Path, **options: str) -> CaptureStream:
+    """A stream of the files in a folder, without Spark."""
+    source = CaptureSource({"path": str(folder), "stateDir": str(folder / "state"), "idleSeconds": "0"} | options)
+    reader = source.streamReader(source.schema())
+    assert isinstance(reader, CaptureStream)
+    return reader
 
 
 def later(path: Path, hours: int) -> bytes:
@@ -119,25 +128,20 @@ def test_file_written_anew_before_it_was_read_is_told(tmp_path: Path) -> None:
     """A ring of files that is faster than the stream loses rows: never in silence."""
     path = tmp_path / "a.pcap"
     shutil.copy(PCAPS / "flymq/core.pcap", path)
-    given = {"statedir": str(tmp_path / "state"), "idleseconds": "0"}
-    schema = schemas.spark_schema(schemas.table_schema("messages"))
-    stream = CaptureStream((str(path),), "messages", Options(), schema, given)
+    stream = streaming(tmp_path, path=str(path))
     (part,) = stream.partitions({"files": 0}, stream.latestOffset({"files": 0}, stream.getDefaultReadLimit()))
     os.utime(path, ns=(0, 0))
 
     with pytest.raises(CaptureError, match="deleted or written anew before it was read"):
         list(stream.read(part))
-    stream.ignores_missing = True
-    assert list(stream.read(part)) == []
+    assert list(streaming(tmp_path, path=str(path), ignoreMissingFiles="true").read(part)) == []
 
 
 def test_growing_file_waits_until_nobody_writes_to_it(tmp_path: Path) -> None:
     """The newest file of a chain may still grow; those before it do not."""
     rotated(PCAPS / "flymq/core.pcap", tmp_path, 3)
     (tmp_path / "notes.txt").write_text("no capture")
-    given = {"statedir": str(tmp_path / "state"), "idleseconds": "3600"}
-    schema = schemas.spark_schema(schemas.table_schema("messages"))
-    stream = CaptureStream((str(tmp_path),), "messages", Options(), schema, given)
+    stream = streaming(tmp_path, idleSeconds="3600")
 
     assert stream.latestOffset({"files": 0}, stream.getDefaultReadLimit()) == {"files": 2}
 
@@ -151,10 +155,9 @@ def test_file_that_is_no_capture_stops_a_stream_unless_permissive(tmp_path: Path
         bad.symlink_to("b.pcap")
     else:
         bad.write_text("no capture")
-    inputs = {"named": (str(tmp_path / "a.pcap"), str(bad)), "matched": (str(tmp_path / "*.pcap"),)}
-    given = {"statedir": str(tmp_path / "state"), "idleseconds": "0"}
-    schema = schemas.spark_schema(schemas.table_schema("messages"))
-    stream = CaptureStream(inputs.get(kind, (str(tmp_path),)), "messages", Options(), schema, given, permissive)
+    named = {"paths": json.dumps([str(tmp_path / "a.pcap"), str(bad)])}
+    inputs = {"named": named, "matched": {"path": str(tmp_path / "*.pcap")}}.get(kind, {})
+    stream = streaming(tmp_path, mode="permissive" if permissive else "failfast", **inputs)
 
     def latest() -> dict[str, int]:
         return stream.latestOffset({"files": 0}, stream.getDefaultReadLimit())
@@ -169,7 +172,7 @@ def test_file_that_is_no_capture_stops_a_stream_unless_permissive(tmp_path: Path
 @pytest.mark.parametrize(("options", "words"), [
     ({"table": "captures"}, "captures counts whole files: read it as a batch"),
     ({"stateDir": ""}, "needs option stateDir"),
-    ({"maxFilesPerTrigger": "few"}, "maxFilesPerTrigger is a number from 1, not 'few'"),
+    ({"maxFilesPerTrigger": "few"}, "maxFilesPerTrigger is a number, not 'few'"),
     ({"path": "/nowhere"}, "/nowhere: no such file"),
     ({"path": "s3://bucket/day"}, "not s3://bucket/day"),
     ({"maxFilePerTrigger": "2"}, "no option 'maxfilepertrigger': did you mean maxFilesPerTrigger"),

@@ -16,6 +16,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ import pyarrow.compute as pc
 from mqpcap.arrays import whole
 from mqpcap.capture import Capture, Entry, Reader, Window, entries
 from mqpcap.decode.columns import span_array
-from mqpcap.spark.partitions import Cut
+from mqpcap.spark.partitions import Cut, packed
 from mqpcap.spark.storage import Storage
 from mqpcap.tcp.headers import connections_of, keys_of
 
@@ -45,6 +46,8 @@ _SCHEMA = pa.schema(
         ("packet", pa.binary()),
     ]
 )
+Batches = tuple[tuple[int, int], ...]
+"""Number and bytes of a batch for each share and, last, of one for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class RangeResult:
 
     entry: where it began, None if no border was found. exit: where reading ended. number_count: by how much it moves
     the numbers of packets behind it. first_ts_ns: of its first packet. notes: of the file, which ended there. batches:
-    number and bytes of the batches in the file ``name``, each time one for each share and, last, one for all.
+    those in the file ``name``.
     """
 
     file_range: FileRange
@@ -76,7 +79,7 @@ class RangeResult:
     number_count: int = 0
     first_ts_ns: int | None = None
     notes: tuple[str, ...] = ()
-    batches: tuple[tuple[tuple[int, int], ...], ...] = ()
+    batches: tuple[Batches, ...] = ()
 
     def follows(self, exit: Entry) -> bool:
         """Whether it began where the range before it ended, and knew what it had to of the bytes before."""
@@ -99,14 +102,17 @@ def distribute(
 ) -> list[RangeResult]:
     """Reads ranges and writes their packets, share by share, into one file; raises CaptureError if one is gone."""
     with storage.output(name) as out, pa.ipc.new_file(out, _SCHEMA) as writer:
-        buffers = _ShareBuffers(cut, writer)
-        return [_distributed(capture, file_range, buffers, name) for file_range in wanted]
+        return [_distributed(capture, file_range, cut, writer, name) for file_range in wanted]
 
 
-def _distributed(capture: Capture, file_range: FileRange, buffers: "_ShareBuffers", name: str) -> RangeResult:
+def _distributed(
+    capture: Capture, file_range: FileRange, cut: Cut, writer: pa.ipc.RecordBatchFileWriter, name: str
+) -> RangeResult:
     file_name = capture.files[file_range.file]
     source = capture.source(file_range.file)
     first_ts_ns = None
+    written: list[Batches] = []
+    held: list[list[pa.RecordBatch]] = []
     try:
         entry = file_range.entry
         if entry is None and file_range.begin:
@@ -116,47 +122,25 @@ def _distributed(capture: Capture, file_range: FileRange, buffers: "_ShareBuffer
         reader = Reader(file_name, file_range.file, source, entry, file_range.until)
         for window in reader.windows():
             first_ts_ns = int(window.ts_ns[0]) if first_ts_ns is None else first_ts_ns
-            buffers.add(window)
+            held.append(_by_share(window, cut))
+            if sum(batch.nbytes for batches in held for batch in batches) >= RANGE_BYTES:
+                written.append(_write(held, writer))
+                held.clear()
     finally:
         source.close()
-    notes = tuple(str(note) for note in reader.notes)
-    return RangeResult(
-        file_range, entry, reader.exit, name, reader.number_count, first_ts_ns, notes, tuple(buffers.finish())
-    )
+    if held:
+        written.append(_write(held, writer))
+    notes = tuple(map(str, reader.notes))
+    return RangeResult(file_range, entry, reader.exit, name, reader.number_count, first_ts_ns, notes, tuple(written))
 
 
-class _ShareBuffers:
-    """Packets of a range share by share, held until they are many, then written as a batch for each share."""
-
-    def __init__(self, cut: Cut, writer: pa.ipc.RecordBatchFileWriter) -> None:
-        self._cut, self._writer = cut, writer
-        self._held: list[list[pa.RecordBatch]] = []
-        self._held_bytes = 0
-        self._written: list[tuple[tuple[int, int], ...]] = []
-        self._count = 0
-
-    def add(self, window: Window) -> None:
-        """Take the packets of a window."""
-        by_share = _by_share(window, self._cut)
-        self._held.append(by_share)
-        self._held_bytes += sum(batch.nbytes for batch in by_share)
-        if self._held_bytes >= RANGE_BYTES:
-            self._write()
-
-    def _write(self) -> None:
-        tables = [pa.Table.from_batches(batches, _SCHEMA).combine_chunks() for batches in zip(*self._held, strict=True)]
-        self._written.append(tuple((self._count + k, table.nbytes) for k, table in enumerate(tables)))
-        for table in tables:
-            self._writer.write_batch((table.to_batches() or [pa.RecordBatch.from_pylist([], _SCHEMA)])[0])
-        self._count += len(tables)
-        self._held, self._held_bytes = [], 0
-
-    def finish(self) -> list[tuple[tuple[int, int], ...]]:
-        """Number and bytes of the batches that were written of a range, of no share the last time."""
-        if self._held_bytes:
-            self._write()
-        written, self._held, self._written = self._written, [], []
-        return written
+def _write(held: Sequence[Sequence[pa.RecordBatch]], writer: pa.ipc.RecordBatchFileWriter) -> Batches:
+    """Write the packets of some windows, a batch for each share."""
+    tables = [pa.Table.from_batches(batches, _SCHEMA).combine_chunks() for batches in zip(*held, strict=True)]
+    first = writer.stats.num_record_batches
+    for table in tables:
+        writer.write_batch((table.to_batches() or [pa.RecordBatch.from_pylist([], _SCHEMA)])[0])
+    return tuple((first + k, table.nbytes) for k, table in enumerate(tables))
 
 
 def _by_share(window: Window, cut: Cut) -> list[pa.RecordBatch]:
@@ -183,9 +167,7 @@ def ranges(capture: Capture) -> list[tuple[FileRange, ...]]:
 
     A file that cannot be entered in the middle is one range, and a task of its own.
     """
-    found: list[tuple[FileRange, ...]] = []
-    pack: list[FileRange] = []
-    filled = 0
+    found: list[tuple[FileRange, int]] = []
     for file in range(len(capture.files)):
         source = capture.source(file)
         size_bytes = RANGE_BYTES if source.size_bytes is None else source.size_bytes
@@ -193,13 +175,8 @@ def ranges(capture: Capture) -> list[tuple[FileRange, ...]]:
         source.close()
         borders = [size_bytes * i // count for i in range(count)]
         for begin, until in zip(borders, [*borders[1:], None], strict=True):
-            length = (size_bytes if until is None else until) - begin
-            if pack and filled + length > RANGE_BYTES:
-                found.append(tuple(pack))
-                pack, filled = [], 0
-            pack.append(FileRange(file, begin, until))
-            filled += length
-    return [*found, tuple(pack)]
+            found.append((FileRange(file, begin, until), (size_bytes if until is None else until) - begin))
+    return [tuple(one for one, _ in pack) for pack in packed(found, itemgetter(1), RANGE_BYTES)]
 
 
 class Distribution:
@@ -234,8 +211,8 @@ class Distribution:
             number += one.number_count
             if one.ends_file:
                 break
-            untimed = exit is not None and one.first_ts_ns is None
-            exit = replace(one.exit, last_ts_ns=exit.last_ts_ns) if exit is not None and untimed else one.exit
+            is_untimed = exit is not None and one.first_ts_ns is None
+            exit = replace(one.exit, last_ts_ns=exit.last_ts_ns) if exit is not None and is_untimed else one.exit
         return None
 
     def share_capture(self, share: int, storage: Storage, name: str) -> "ShareCapture":
@@ -283,26 +260,13 @@ class ShareCapture(Capture):
     def windows(self, times: int = 1) -> Iterator[Window]:
         """Its packets, a window at a time: ``times`` changes nothing."""
         found = [ShareBatches(*one) for one in json.loads(self.storage.read(self.name) or b"[]")]
-        for group in _groups([one for one in found if one.size_bytes]):
-            tables = []
-            for name, some in groupby(group, lambda one: one.name):
-                with self.storage.input(name) as file, pa.ipc.open_file(file) as reader:
-                    tables += [table for one in some for table in _tables(reader, one)]
-            yield from _windows(pa.concat_tables(tables), group[0].file)
-
-
-def _groups(batches: Sequence[ShareBatches]) -> Iterator[list[ShareBatches]]:
-    """Batches of one file that make a window together; a large one is alone."""
-    group: list[ShareBatches] = []
-    filled = 0
-    for one in batches:
-        if group and (group[-1].file != one.file or filled + one.size_bytes > WINDOW_BYTES):
-            yield group
-            group, filled = [], 0
-        group.append(one)
-        filled += one.size_bytes
-    if group:
-        yield group
+        for number, of_file in groupby((one for one in found if one.size_bytes), attrgetter("file")):
+            for group in packed(of_file, attrgetter("size_bytes"), WINDOW_BYTES):
+                tables = []
+                for name, some in groupby(group, attrgetter("name")):
+                    with self.storage.input(name) as file, pa.ipc.open_file(file) as reader:
+                        tables += [table for one in some for table in _tables(reader, one)]
+                yield from _windows(pa.concat_tables(tables), number)
 
 
 def _tables(reader: pa.ipc.RecordBatchFileReader, batches: ShareBatches) -> Iterator[pa.Table]:

@@ -5,7 +5,7 @@ therefore dies of. Spark uses it for linear algebra only, so a small JAVA_HOME o
 ``java`` without that argument, wherever the runtime was found. POSIX only, as Spark's own scripts are here.
 """
 
-import hashlib
+import atexit
 import os
 import re
 import shlex
@@ -76,26 +76,11 @@ def _lacks_vector(home: Path) -> bool:
 
 
 def _wrapped(runtime: Path) -> Path:
-    """A JAVA_HOME whose java is the runtime's, without the module that it lacks."""
-    script = _SHIM.format(vector=_VECTOR, java=shlex.quote(os.path.abspath(runtime / "bin" / "java")))
-    name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:12]}"
-    home = _cache() / name
+    """A JAVA_HOME whose java is the runtime's, without the module that it lacks; gone when this process ends."""
+    home = Path(tempfile.mkdtemp(prefix="mqpcap-java-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
     java = home / "bin" / "java"
-    if java.exists() and java.read_text() == script:
-        return home
-    java.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=java.parent, delete=False) as fresh:
-        fresh.write(script)
-    Path(fresh.name).chmod(0o755)
-    Path(fresh.name).replace(java)  # another process may be doing the same
+    java.parent.mkdir()
+    java.write_text(_SHIM.format(vector=_VECTOR, java=shlex.quote(os.path.abspath(runtime / "bin" / "java"))))
+    java.chmod(0o755)
     return home
-
-
-def _cache() -> Path:
-    """A folder of the user's own that stays, or a fresh one."""
-    with suppress(OSError, RuntimeError):
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mqpcap"
-        folder.mkdir(parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
-            return folder
-    return Path(tempfile.mkdtemp(prefix="mqpcap-java-"))

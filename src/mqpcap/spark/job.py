@@ -2,8 +2,9 @@
 
 The driver plans units of work, lets Spark run them, and publishes the files of tasks that came back; Spark
 shuffles nothing and sees only the tasks' results. All is written below a staging directory beside the one asked
-for (``.DIR.mqpcap-spark``), whose ``job.json`` names inputs, options and plan: a killed job is taken up where
-it stopped if it is the same, and begun anew if not. Staging must be seen by driver and executors alike.
+for (``.DIR.mqpcap-spark``), whose ``job.json`` names inputs, options and what else the plan follows from: a killed job
+is taken up where it stopped if it is the same, and begun anew if not. Staging must be seen by driver and executors
+alike.
 
 How a row gets to be there once: a task writes under names that no other attempt has and its result last; of
 each task one result counts, and only its files are published.
@@ -15,10 +16,11 @@ import re
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from itertools import count, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,26 +31,27 @@ from mqpcap import __version__
 from mqpcap.capture import Capture
 from mqpcap.errors import CaptureError, OutputError, one_line
 from mqpcap.pipeline import Options
+from mqpcap.schema.protocol import Fact
 from mqpcap.spark import partitions, tasks
 from mqpcap.spark.distribute import Distribution, RangeResult
 from mqpcap.spark.java import SparkError
-from mqpcap.spark.partitions import Cut, WorkUnit
+from mqpcap.spark.partitions import WorkUnit
 from mqpcap.spark.share import Heard
 from mqpcap.spark.storage import Storage
-from mqpcap.spark.task_files import TaskFile
-from mqpcap.spark.tasks import Describe, Dissect, Distribute, Join, Result, Task, typed
+from mqpcap.spark.tasks import Describe, Dissect, Distribute, Join, Result, Task
 from mqpcap.tables.messages import fingerprint_bases
 from mqpcap.tables.parquet import (
     MANIFEST,
     MAX_MANIFEST_BYTES,
-    SCHEMA_VERSION,
     Export,
+    File,
     Summary,
-    TableSummary,
     foreign,
     holds,
     is_running,
+    manifest,
     stays,
+    table_summaries,
 )
 
 if TYPE_CHECKING:
@@ -110,7 +113,9 @@ def export(
     if isinstance(system, fs.LocalFileSystem):  # also behind file://
         storage = Storage(os.path.abspath(path))
     only_new = is_missing and not allow_missing
-    publication = _Local(Path(path), only_new, captures) if storage.is_local else _Remote(storage, only_new)
+    keep = [Path(file.path) for capture in captures for file in capture._files if "://" not in file.name]
+    is_local = storage.is_local
+    publication = _Local(Path(path), only_new=only_new, keep=keep) if is_local else _Remote(storage, only_new)
     staging = storage.beside(".", ".mqpcap-spark")
     try:
         job = _Job(spark, captures, options, staging, progress)
@@ -172,49 +177,38 @@ class _Job:
         if stranger is not None:
             raise holds(staging.name, stranger)
         if found is not None and found.get("job") == named:
-            units = [(tuple(numbers), number) for numbers, number in found["units"]]
-            cuts = {int(i): typed(Cut, said) for i, said in found["cuts"].items()}
-            bases = found["bases"][0], found["bases"][1]
+            slot_count, bases = int(found["slots"]), (found["bases"][0], found["bases"][1])
             self.stages.done = _finished(staging)
             self.outcome.resumed_count = len(self.stages.done)
         else:
             staging.remove(_WRITTEN)
-            planned = partitions.units(self.captures, slot_count, share_count)
-            units = [(tuple(i for i, _ in unit.captures), unit.number) for unit in planned]
-            cuts = {unit.captures[0][0]: unit.cut for unit in planned}
             bases = fingerprint_bases()
-        self.units = [
-            WorkUnit(tuple((i, self.captures[i]) for i in numbers), number, cuts[numbers[0]])
-            for numbers, number in units
-        ]
+        self.units = partitions.units(self.captures, slot_count, share_count)
         self.stages.options = replace(options, policy=replace(options.policy, bases=bases))
-        manifest = {
+        told = {
             "tool": "mqpcap", "state": "unfinished", "host": socket.gethostname(), "pid": os.getpid(),
-            "job": named, "units": units, "cuts": {i: asdict(one) for i, one in cuts.items()}, "bases": bases,
+            "job": named, "slots": slot_count, "bases": bases,
         }  # fmt: skip
-        staging.write(JOB, json.dumps(manifest).encode())
+        staging.write(JOB, json.dumps(told).encode())
         staging.hide()
 
     def run(self) -> Outcome:
         """All stages; what is to be published is in ``files`` then."""
-        units = self._distributed()
-        shared = {unit.captures[0][0] for unit in units.values() if unit.share[1] > 1}
-        first = {i: Dissect(f"dissect-{i:05d}", unit) for i, unit in units.items()}
-        done = self.stages.run("dissect", list(first.values()))
-        results = dict(zip(first, done, strict=True))
-        again = dict(self._again(first, results))
-        results.update(zip(again, self.stages.run("dissect again", list(again.values())), strict=True))
-        failed = {number for one in done for number, _, _ in one.failed} & shared
-        for i, one in results.items():
+        todo = [Dissect(f"dissect-{i:05d}", unit) for i, unit in self._distributed().items()]
+        shares: dict[int, list[tuple[Dissect, Result]]] = {}
+        for task, one in zip(todo, self.stages.run("dissect", todo), strict=True):
+            shares.setdefault(task.unit.captures[0][0], []).append((task, one))
+        again = [task for mine in shares.values() if len(mine) > 1 for task in _again(mine)]
+        redone = {one.id: one for one in self.stages.run("dissect again", again)}
+        last: list[Task] = []
+        for number, mine in shares.items():
             # What other shares made of a capture that one could not read is no result.
-            is_lost = not failed.isdisjoint(number for number, _ in first[i].unit.captures)
-            self._keep(Result(one.id, failed=one.failed) if is_lost else one)
-        of_capture: dict[int, list[Result]] = {}
-        for i, task in first.items():
-            number = task.unit.captures[0][0]
-            if number in shared - failed:
-                of_capture.setdefault(number, []).append(results[i])
-        last = [task for number, mine in of_capture.items() for task in self._of_all_shares(number, mine)]
+            is_lost = len(mine) > 1 and any(one.failed for _, one in mine)
+            results = [redone.get(f"{one.id}-again", one) for _, one in mine]
+            for one in results:
+                self._keep(Result(one.id, failed=one.failed) if is_lost else one)
+            if len(mine) > 1 and not is_lost:
+                last += self._of_all_shares(number, results)
         for one in self.stages.run("join", last):
             self._keep(one)
         self.outcome.task_count = len(self.kept)
@@ -232,56 +226,39 @@ class _Job:
     def _distributed(self) -> dict[int, WorkUnit]:
         """The units by number, those of captures in many shares with their packets; without what cannot be read."""
         distributions: dict[int, Distribution] = {}
-        failed: dict[int, Result] = {}
-        for unit in (unit for unit in self.units if unit.is_distributed and unit.share[0] == 0):
+        for unit in (unit for unit in self.units if unit.is_distributed and unit.number == 0):
             number, capture = unit.captures[0]
             try:
                 distributions[number] = Distribution(capture, unit.cut)
             except CaptureError as error:
-                told = number, capture.files[0], one_line(error)
-                failed[number] = Result(f"distribute-{number:05d}", failed=[told])
-        turn = 0
-        while todo := [
-            Distribute(f"distribute-{number:05d}-{turn}-{i:05d}", number, one.capture, ranges, one.cut)
-            for number, one in distributions.items() for i, ranges in enumerate(one.wanted)
-        ]:  # fmt: skip
+                failed = number, capture.files[0], one_line(error)
+                self._keep(Result(f"distribute-{number:05d}", failed=[failed]))
+        for turn in count():
+            todo = [
+                Distribute(f"distribute-{number:05d}-{turn}-{i:05d}", number, one.capture, ranges, one.cut)
+                for number, one in distributions.items() for i, ranges in enumerate(one.wanted)
+            ]  # fmt: skip
+            if not todo:
+                break
             made: dict[int, list[RangeResult]] = {}
             for task, one in zip(todo, self.stages.run("distribute", todo), strict=True):
                 self._keep(one)
                 made.setdefault(task.number, []).extend(one.ranges)
-                if one.failed:
-                    failed[task.number] = one
-            for number, mine in made.items():
-                if number in failed:
+            for number, ranges in made.items():
+                if number in self.failed:
                     del distributions[number]
                 else:
-                    distributions[number].take(mine)
-            turn += 1
-        for one in failed.values():
-            self._keep(one)
+                    distributions[number].take(ranges)
         units: dict[int, WorkUnit] = {}
         for i, unit in enumerate(self.units):
             number = unit.captures[0][0]
             if number in distributions:
-                share = distributions[number].share_capture(
-                    unit.share[0], self.staging, f"shares/{number:05d}-{unit.share[0]:03d}"
-                )
+                name = f"shares/{number:05d}-{unit.number:03d}"
+                share = distributions[number].share_capture(unit.number, self.staging, name)
                 units[i] = replace(unit, captures=((number, share),))
-            elif number not in failed:
+            elif number not in self.failed:
                 units[i] = unit
         return units
-
-    def _again(self, first: Mapping[int, Dissect], results: Mapping[int, Result]) -> Iterator[tuple[int, Dissect]]:
-        """Shares that asked for something which another share told."""
-        for number in {task.unit.captures[0][0] for task in first.values() if task.unit.share[1] > 1}:
-            mine = [i for i, task in first.items() if task.unit.captures[0][0] == number]
-            servers = frozenset(told for i in mine for told in results[i].told.servers)
-            for i in mine:
-                others = [results[k].told.facts for k in mine if k != i]
-                names = {name for facts in others for name in facts}
-                heard = Heard(servers, {n: tuple(f for facts in others for f in facts.get(n, ())) for n in names})
-                if heard.answers(results[i].doubted, results[i].asked):
-                    yield i, Dissect(f"{first[i].id}-again", first[i].unit, heard)
 
     def _keep(self, one: Result) -> None:
         """Counts a result that is published."""
@@ -299,9 +276,21 @@ class _Job:
         """Whether there is something to publish: a capture was read to its end, or rows of another."""
         return len(self.failed) < len(self.captures) or bool(self.files())
 
-    def files(self) -> list[TaskFile]:
+    def files(self) -> list[File]:
         """What is published: files of the results that count, but for captures that were not read to their end."""
         return [file for one in self.kept.values() for file in one.files]
+
+
+def _again(shares: Sequence[tuple[Dissect, Result]]) -> Iterator[Dissect]:
+    """Shares that asked for something which another share told."""
+    servers = frozenset(server for _, one in shares for server in one.told.servers)
+    facts: dict[str, tuple[Fact, ...]] = {}
+    for name, told in (item for _, one in shares for item in one.told.facts.items()):
+        facts[name] = facts.get(name, ()) + tuple(told)
+    for task, one in shares:
+        heard = Heard(servers, facts).without(one.told)
+        if heard.answers(one.doubted, one.asked):
+            yield Dissect(f"{task.id}-again", task.unit, heard)
 
 
 # What an earlier run left
@@ -309,18 +298,10 @@ class _Job:
 
 def _named(captures: Sequence[Capture], options: Options, share_count: int | None) -> dict[str, object]:
     """Inputs and options, as far as rows depend on them; as JSON reads them back."""
-    inputs = []
-    for file in (file for capture in captures for file in capture._files):
-        modified = getattr(file, "modified_ns", None)
-        size = getattr(file, "size_bytes", None)
-        with suppress(OSError):
-            if modified is None:
-                status = os.stat(file.path)
-                modified, size = status.st_mtime_ns, status.st_size
-        inputs.append([file.name, file.path, size, modified])
+    files = [(f.name, f.path, *s) for c in captures for f, s in zip(c._files, partitions.written(c), strict=True)]
     policy = options.policy
     named: dict[str, object] = json.loads(json.dumps({
-        "version": __version__, "inputs": inputs, "captures": [len(c.files) for c in captures],
+        "version": __version__, "inputs": files, "captures": [len(c.files) for c in captures],
         "decode_as": [[d.port, d.protocol] for d in options.decode_as], "bodies": policy.bodies,
         "show_secrets": policy.show_secrets, "memory": options.max_memory_bytes, "shares": share_count,
     }))  # fmt: skip
@@ -348,7 +329,7 @@ def _finished(staging: Storage) -> dict[str, Result]:
     for name in sorted(n for n in sizes if n.startswith("done/") and n.endswith(".json")):
         with suppress(ValueError):
             one = tasks.result(staging.read(name) or b"")
-            whole = all(sizes.get(f.name) == f.size_bytes for f in one.files)
+            whole = all(sizes.get(f.path) == f.size_bytes for f in one.files)
             whole = whole and all(name in sizes for name in one.left)
             if whole and not one.failed:
                 found.setdefault(one.id, one)
@@ -435,31 +416,21 @@ def _cause(text: str) -> str:
 # Publication
 
 
-def _final_names(files: Sequence[TaskFile]) -> Iterator[tuple[TaskFile, str]]:
-    """Each file with its storage below its table: numbered in the order of tasks."""
-    numbers: Counter[tuple[str, str]] = Counter()
-    for file in sorted(files, key=lambda f: (f.table, f.date, f.name)):
-        yield file, f"date={file.date}/part-{numbers[file.table, file.date]:05d}.parquet"
-        numbers[file.table, file.date] += 1
+def _final_names(files: Sequence[File]) -> Iterator[tuple[File, str]]:
+    """Each file with its place below its table: numbered in the order of tasks."""
+    for (_, date), of_day in groupby(sorted(files, key=lambda f: f.path), lambda f: f.path.split("/")[1:3]):
+        for number, file in enumerate(of_day):
+            yield file, f"{date}/part-{number:05d}.parquet"
 
 
-class _Local:
+class _Local(Export):
     """Publication on the file system: all at once, as an export does."""
 
-    def __init__(self, out: Path, only_new: bool, captures: Sequence[Capture]) -> None:
-        keep = [Path(file.path) for capture in captures for file in capture._files if "://" not in file.name]
-        self.only_new = only_new
-        self._export = Export(out, only_new=only_new, keep=keep)
-
-    def publish(self, staging: Storage, files: Sequence[TaskFile]) -> Summary:
-        self._export.only_new = self.only_new
-        self._export.check()  # before the files leave the staging directory
+    def publish(self, staging: Storage, files: Sequence[File]) -> Summary:
+        self.check()  # before the files leave the staging directory
         for file, name in _final_names(files):
-            self._export.adopt(file.table, staging.path(file.name), name, file.row_count)
-        return self._export.commit()
-
-    def abort(self) -> None:
-        self._export.abort()
+            self.adopt(file.table, staging.path(file.path), name, file.row_count)
+        return self.commit()
 
 
 class _Remote:
@@ -482,19 +453,15 @@ class _Remote:
             raise stays(self._storage.name)
         return sorted(found, key=lambda name: name != MANIFEST)
 
-    def publish(self, staging: Storage, files: Sequence[TaskFile]) -> Summary:
+    def publish(self, staging: Storage, files: Sequence[File]) -> Summary:
         for name in self._earlier():
             self._storage.remove_file(name)
-        named: list[dict[str, object]] = []
-        totals: dict[str, tuple[int, int, int]] = {}
+        published = []
         for file, name in _final_names(files):
-            staging.move(file.name, self._storage, f"{file.table}/{name}")
-            named.append({"path": f"{file.table}/{name}", "row_count": file.row_count, "size_bytes": file.size_bytes})
-            rows, count, size = totals.get(file.table, (0, 0, 0))
-            totals[file.table] = rows + file.row_count, count + 1, size + file.size_bytes
-        manifest = {"tool": "mqpcap", "version": __version__, "schema_version": SCHEMA_VERSION, "files": named}
-        self._storage.write(MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
-        return Summary(Path(self._storage.name), tuple(TableSummary(name, *t) for name, t in sorted(totals.items())))
+            published.append(replace(file, path=f"{file.table}/{name}"))
+            staging.move(file.path, self._storage, published[-1].path)
+        self._storage.write(MANIFEST, manifest(published))
+        return Summary(Path(self._storage.name), tuple(table_summaries(published)))
 
     def abort(self) -> None:
         """Nothing was written yet under the name asked for."""

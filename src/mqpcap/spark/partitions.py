@@ -12,10 +12,11 @@ import difflib
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ from mqpcap.errors import CaptureError
 from mqpcap.spark import remote
 from mqpcap.tcp.headers import Dissector
 
+Item = TypeVar("Item")
 _LOG = logging.getLogger(__name__)
 MISSING = ("no such file", "no file matches")
 """How a search says that a path is not there."""
@@ -96,12 +98,9 @@ def named_inputs(options: Mapping[str, str]) -> list[str]:
     >>> named_inputs({"paths": '["a.pcap", "b"]'}), named_inputs({"path": "a.pcap"})
     (['a.pcap', 'b'], ['a.pcap'])
     """
-    if options.get("paths"):
-        try:
-            paths = json.loads(options["paths"])
-        except ValueError:
-            paths = options["paths"].split(",")
-        return [str(path) for path in (paths if isinstance(paths, list) else [paths])]
+    with suppress(ValueError):
+        if isinstance(paths := json.loads(options.get("paths", "")), list):
+            return [str(path) for path in paths]
     if options.get("path"):
         return [options["path"]]
     raise CaptureError('no path: load("captures") or option("paths", \'["a.pcap", "b.pcap"]\')')
@@ -148,39 +147,58 @@ def _near_file(name: str) -> str:
     return f": did you mean {meant[0]}?" if meant else ""
 
 
-def size_bytes(capture: Capture) -> int:
-    """Bytes of the capture's files, as far as they can be asked."""
-    return sum(_sizes(capture))
-
-
 def _sizes(capture: Capture) -> list[int]:
-    sizes = [0] * len(capture._files)
-    for i, file in enumerate(capture._files):
-        known: int | None = getattr(file, "size_bytes", None)
+    return [size for size, _ in written(capture)]
+
+
+def written(capture: Capture) -> list[tuple[int, int]]:
+    """Bytes of each file and when it was last written to (ns), 0 where that cannot be asked."""
+    found = []
+    for file in capture._files:
+        known = getattr(file, "size_bytes", 0), getattr(file, "modified_ns", 0)  # behind a URI
         with suppress(OSError):
-            sizes[i] = os.stat(file.path).st_size if known is None else known
-    return sizes
+            status = os.stat(file.path)
+            known = status.st_size, status.st_mtime_ns
+        found.append(known)
+    return found
 
 
 def units(found: Sequence[Capture], slot_count: int, share_count: int | None = None) -> list[WorkUnit]:
     """Units of work, the largest first; ``share_count`` cuts every capture into so many, whatever its size."""
-    sizes = [size_bytes(capture) for capture in found]
+    sizes = [sum(_sizes(capture)) for capture in found]
     if share_count is not None and share_count > 1:
         return [unit for i, capture in enumerate(found) for unit in _shares(i, capture, share_count)]
     each = max(sum(sizes) / max(1, slot_count), SHARE_BYTES)
     large: list[tuple[float, WorkUnit]] = []
-    small: list[tuple[int, int]] = []
+    small: list[int] = []
     for i, capture in enumerate(found):
         n = 1 if share_count == 1 else min(MAX_SHARES, max(1, round(sizes[i] / each)))
         if n > 1 or sizes[i] >= PACK_BYTES:
             large += [(sizes[i] / n, unit) for unit in _shares(i, capture, n)]
         else:
-            small.append((sizes[i], i))
-    limit = min(PACK_BYTES, max(sum(size for size, _ in small) // max(1, slot_count), 1 << 20))
-    large += [
-        (sum(sizes[i] for i in pack), WorkUnit(tuple((i, found[i]) for i in pack))) for pack in _packs(small, limit)
-    ]
+            small.append(i)
+    limit = min(PACK_BYTES, max(sum(sizes[i] for i in small) // max(1, slot_count), 1 << 20))
+    for pack in packed(small, sizes.__getitem__, limit):
+        large.append((sum(sizes[i] for i in pack), WorkUnit(tuple((i, found[i]) for i in pack))))
     return [unit for _, unit in sorted(large, key=lambda one: -one[0])]
+
+
+def packed(items: Iterable[Item], size_bytes: Callable[[Item], int], limit: int) -> Iterator[list[Item]]:
+    """Items in their order, so many together as fit; a large one is alone.
+
+    >>> [*packed([3, 1, 1, 9, 2], int, 4)]
+    [[3, 1], [1], [9], [2]]
+    """
+    pack: list[Item] = []
+    filled = 0
+    for item in items:
+        if pack and filled + size_bytes(item) > limit:
+            yield pack
+            pack, filled = [], 0
+        pack.append(item)
+        filled += size_bytes(item)
+    if pack:
+        yield pack
 
 
 def _shares(number: int, capture: Capture, n: int) -> list[WorkUnit]:
@@ -244,16 +262,3 @@ def _look(capture: Capture, file: int, begin: int) -> Window | None:
         return next(Reader(name, file, source, entry, begin + LOOK_BYTES).windows(), None)
     finally:
         source.close()
-
-
-def _packs(small: Sequence[tuple[int, int]], limit: int) -> Iterator[list[int]]:
-    pack: list[int] = []
-    filled = 0
-    for size, i in small:
-        if pack and filled + size > limit:
-            yield pack
-            pack, filled = [], 0
-        pack.append(i)
-        filled += size
-    if pack:
-        yield pack

@@ -3,25 +3,22 @@
 A function takes tables of the contract as DataFrames, however they were read (``spark.read.format("mqpcap")`` or the
 Parquet of an export), and returns a DataFrame. Each is one statement of Spark SQL, shown at the end of its docstring
 and kept beside it as a constant: over views with the names of the tables and the view ``roles`` (see `roles`), and
-with the named parameters given, it can be run as it stands. Nothing but SQL is used, so everything works on Spark
-Connect; nothing is collected.
+with the named parameters given, it can be run as it stands, on Spark Connect too; nothing is collected.
 
 To ask about a part, filter before: ``latency(exchanges.where("destination = 'orders'"))``. A protocol's own table is
-optional wherever it is named, since an export has it only if the protocol occurs; without it, what only that
-table tells is missing from the answer.
+optional wherever it is named, since an export has it only if the protocol occurs; what only that table tells is missing
+without it: a FETCH reply of FlyMQ counts its records with ``flymq``, else 1.
 
 What an operation is for comes from the protocol's description (`mqpcap.schema.requests.Roles`). The tables may be of
-several captures: a message is known by capture, connection_id, direction and stream_offset, and what is counted is the
-sum over the captures, each taken for itself.
-
-Times are ``_ns`` since 1970 or, for durations, ``_us`` or ``_s``. Percentiles are exact, interpolated between
-neighbours. Where the capture does not tell, columns are null: no answer is a guess.
+several captures, each of which is taken for itself; what is counted is the sum. Times are ``_ns`` since 1970 or, for
+durations, ``_us`` or ``_s``. Percentiles are exact. Where the capture does not tell, columns are null: no answer is a
+guess.
 """
 
 import datetime
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -30,6 +27,8 @@ from mqpcap.schema.protocol import MessageQueue
 from mqpcap.spark import schemas
 
 Answer = TypeVar("Answer", bound=Callable[..., DataFrame])
+Own: TypeAlias = DataFrame | None
+"""A protocol's own table, if the export has it."""
 
 NS_PER_S = 1_000_000_000
 
@@ -201,23 +200,17 @@ ORDER BY protocol, server_ip, server_port, destination, role, client_ip, client_
 
 
 @_shown(WHO_TALKS)
-def who_talks(messages: DataFrame, exchanges: DataFrame, flymq: DataFrame | None = None) -> DataFrame:
+def who_talks(messages: DataFrame, exchanges: DataFrame, flymq: Own = None) -> DataFrame:
     """Question 1: who talks to which topic or queue, as producer or consumer.
 
     A row per protocol, server_ip, server_port, client_ip, client_name, role (``producer`` or ``consumer``) and
-    destination, with
+    destination: the ``group_names`` (FlyMQ, BlipMQ 2) or queues (fq) it named, ``requests`` it sent (publishes; or
+    binds, subscriptions, polls, acknowledgements), ``messages`` it sent, refused ones too, or was sent, their
+    ``body_bytes``, ``first_ts_ns`` and ``last_ts_ns``.
 
-    * ``group_names``: the groups (FlyMQ, BlipMQ 2) or queues (fq) it named, sorted
-    * ``requests``: operations it sent: publishes, or binds, subscriptions, polls, acknowledgements
-    * ``messages``: messages it sent, refused ones too, or was sent; a FETCH reply counts its records (1 without
-      ``flymq``)
-    * ``body_bytes``: their payload
-    * ``first_ts_ns``, ``last_ts_ns``
-
-    Consumers are those that subscribe (fq: bind), poll, acknowledge, lock or are sent messages. What names no
-    destination has that of its exchange, null if that is not known (BlipMQ's POLL and ACK name a subscription).
-    ``client_name`` is that of a message or of its request; else the user of the last login granted (FlyMQ), else the
-    name under which the connection sends (msgq) or belongs to a login (fq). Messages with a flaw are left out.
+    What names no destination has that of its exchange. ``client_name`` is that of a message or of its request; else
+    the user of the last login granted (FlyMQ), else the name under which the connection sends (msgq) or belongs to a
+    login (fq). Messages with a flaw are left out.
     """
     return _rows(WHO_TALKS, messages=messages, exchanges=exchanges, flymq=flymq)
 
@@ -244,17 +237,15 @@ ORDER BY protocol, destination, flow, window_start
 
 @_shown(RATES)
 def rates(
-    messages: DataFrame, exchanges: DataFrame, flymq: DataFrame | None = None, window_s: float = 1.0, top: int = 10
+    messages: DataFrame, exchanges: DataFrame, flymq: Own = None, window_s: float = 1.0, top: int = 10
 ) -> DataFrame:
     """Question 2: messages and bytes per topic and second, of the ``top`` destinations with most messages.
 
-    A row per protocol, destination, flow (``in``: sent to the broker, ``out``: sent by it) and ``window_start``
-    (timestamp, a multiple of ``window_s`` since 1970) in which there were any, with ``messages``, ``body_bytes``,
-    ``messages_per_s``, ``body_bytes_per_s``.
+    A row per protocol, destination, flow (``in``: to the broker, ``out``: from it) and ``window_start`` (a multiple
+    of ``window_s`` since 1970) with any: ``messages`` ``body_bytes`` ``messages_per_s`` ``body_bytes_per_s``.
 
-    Counts what carries user messages: publishes, refused ones too, and deliveries; a FlyMQ FETCH reply counts its
-    records (1 without ``flymq``). kokaq peeks count as ``out`` like pops. ``body_bytes`` of the FlyMQ operations
-    whose payload is no ``value`` (PRODUCE_DELAYED, PRODUCE_WITH_TTL, PRODUCE_WITH_SCHEMA, TXN_PRODUCE) is 0.
+    Counts publishes, refused ones too, and deliveries, kokaq peeks like pops. ``body_bytes`` of FlyMQ's
+    PRODUCE_DELAYED, PRODUCE_WITH_TTL, PRODUCE_WITH_SCHEMA and TXN_PRODUCE, whose payload is no ``value``, is 0.
     """
     args = {"window_ns": round(window_s * NS_PER_S), "top": top}
     return _rows(RATES, args, messages=messages, exchanges=exchanges, flymq=flymq)
@@ -272,8 +263,7 @@ SELECT protocol, op,
        COUNT_IF(status = 'error') AS errors,
        {_percentiles("latency_ns", "0.5", "0.95", "0.99", "0.999")},
        MAX(latency_ns) / 1000 AS max_us
-FROM exchanges
-GROUP BY protocol, op
+FROM exchanges GROUP BY ALL
 ORDER BY protocol, op
 """
 
@@ -282,13 +272,12 @@ ORDER BY protocol, op
 def latency(exchanges: DataFrame) -> DataFrame:
     """Question 3: how long an operation takes until it is answered.
 
-    A row per protocol and op, with counts of ``requests`` and of each state (``answered`` ``silent`` ``not_expected``
-    ``unanswered`` ``lost`` ``unknown``, and orphans in none), ``errors`` among the answers, and
-    ``p50_us`` ``p95_us`` ``p99_us`` ``p999_us`` ``max_us`` (from the request's first byte to the answer's), null where
-    nothing was answered.
+    A row per protocol and op: ``requests``, those of each state (``answered`` ``silent`` ``not_expected``
+    ``unanswered`` ``lost`` ``unknown``), ``errors`` among the answers, and ``p50_us`` ``p95_us`` ``p99_us``
+    ``p999_us`` ``max_us`` from the request's first byte to the answer's.
 
-    fq ``message`` and, unless refused, BlipMQ ``PUBLISH`` have no answer by design: their rows count ``not_expected``
-    and ``silent``, and the BlipMQ latency is that of refusals. In msgq the answer is another client's.
+    fq ``message`` and, unless refused, BlipMQ ``PUBLISH`` have no answer by design: the BlipMQ latency is that of
+    refusals. In msgq the answer is another client's.
     """
     return _rows(LATENCY, exchanges=exchanges)
 
@@ -314,12 +303,10 @@ def slowest(exchanges: DataFrame, messages: DataFrame, n: int = 10) -> DataFrame
     """Question 4: the ``n`` single requests that took longest, and the packets that prove it.
 
     A row per exchange, slowest first: protocol, op, destination, client_name, ``latency_us``, status, error_code;
-    lengths in bytes: ``request_len`` ``request_body_len`` ``reply_len`` ``reply_body_len``; where it is:
-    ``capture_file`` and, as Wireshark numbers packets, ``request_first_packet`` ``request_last_packet``
-    ``reply_first_packet`` ``reply_last_packet``; ``request_ts_ns`` ``reply_ts_ns``; and the keys of both messages:
-    capture, connection_id, ``request_offset``, ``reply_offset``, by which the protocol's table has their payload.
-
-    Only what pairs: never fq messages, nor what was answered by silence.
+    lengths in bytes: ``request_len`` ``request_body_len`` ``reply_len`` ``reply_body_len``; ``capture_file`` and the
+    packets as Wireshark numbers them: ``request_first_packet`` ``request_last_packet`` ``reply_first_packet``
+    ``reply_last_packet``; ``request_ts_ns`` ``reply_ts_ns``; and the keys of both messages: capture, connection_id,
+    ``request_offset``, ``reply_offset``. Only what pairs: no fq messages, nothing answered by silence.
     """
     return _rows(SLOWEST, {"n": n}, exchanges=exchanges, messages=messages)
 
@@ -340,7 +327,7 @@ lines AS (
   SELECT server_ip, server_port, client_ip,
          SUM(retransmitted_bytes_c2s + retransmitted_bytes_s2c) AS retransmitted_bytes,
          SUM(missing_bytes_c2s + missing_bytes_s2c) AS missing_bytes
-  FROM connections GROUP BY server_ip, server_port, client_ip
+  FROM connections GROUP BY ALL
 ),
 sums AS (
   SELECT protocol, server_ip, server_port, client_ip, COUNT(*) AS exchanges,
@@ -349,8 +336,7 @@ sums AS (
          SUM(sending_ns + receiving_ns) / 1000 AS transfer_us,
          SUM(waiting_ns) / 1000 AS broker_us,
          SUM(COALESCE(thinking_ns, 0)) / 1000 AS client_us
-  FROM (SELECT *, IF(pause_ns >= 0, pause_ns, NULL) AS thinking_ns FROM parts)
-  GROUP BY protocol, server_ip, server_port, client_ip
+  FROM (SELECT *, IF(pause_ns >= 0, pause_ns, NULL) AS thinking_ns FROM parts) GROUP BY ALL
 )
 SELECT s.*, l.retransmitted_bytes, l.missing_bytes,
        CASE GREATEST(s.client_us, s.broker_us, s.transfer_us)
@@ -368,17 +354,15 @@ def where_the_time_goes(exchanges: DataFrame, messages: DataFrame, connections: 
     A row per protocol, server_ip, server_port and client_ip, over its answered ``exchanges``. Each is cut in four, as
     seen where the capture was made, with the percentiles ``_p50_us`` and ``_p99_us``:
 
-    * ``sending``: first to last packet of the request
-    * ``waiting``: from there to the first byte of the answer: the broker, and the network between tap and broker
-    * ``receiving``: first to last packet of the answer
+    * ``sending``, ``receiving``: first to last packet of the request, of the answer
+    * ``waiting``: between them: the broker, and the network between tap and broker
     * ``thinking``: from the end of the answer before to the request: the client, and the network between tap and
-      client; requests sent before the answer before came have none
+      client; requests sent before that answer came have none
 
     ``transfer_us`` (sending and receiving), ``broker_us`` and ``client_us`` are the sums, ``mostly`` names the
-    largest. ``rtt_at_most_us`` is the shortest wait: no round trip between tap and broker takes longer than that. The
-    round trip itself is not in the tables (they hold no acknowledgements), so it cannot be taken off ``waiting``; a
-    network that loses shows in ``retransmitted_bytes`` and ``missing_bytes`` of all connections between the two. In
-    msgq ``waiting`` contains the other client; fq has logins, binds and status only.
+    largest. ``rtt_at_most_us`` is the shortest wait: no round trip between tap and broker takes longer, and it is not
+    taken off ``waiting``. A network that loses shows in ``retransmitted_bytes`` and ``missing_bytes`` of all
+    connections between the two. In msgq ``waiting`` contains the other client; fq has logins, binds and status only.
     """
     return _rows(WHERE_THE_TIME_GOES, exchanges=exchanges, messages=messages, connections=connections)
 
@@ -390,8 +374,7 @@ SELECT protocol, destination, how,
        MIN(latency_ns) / 1000 AS min_us,
        {_percentiles("latency_ns", "0.5", "0.95", "0.99", "0.999")},
        MAX(latency_ns) / 1000 AS max_us
-FROM deliveries
-GROUP BY protocol, destination, how
+FROM deliveries GROUP BY ALL
 ORDER BY protocol, destination, how
 """
 
@@ -400,11 +383,9 @@ ORDER BY protocol, destination, how
 def transit(deliveries: DataFrame) -> DataFrame:
     """Question 6: how long from publish to delivery through the broker.
 
-    A row per protocol, destination and ``how`` (the evidence by which both were tied), with ``deliveries``,
-    ``published`` (distinct messages among them), and ``min_us`` ``p50_us`` ``p95_us`` ``p99_us`` ``p999_us``
-    ``max_us``. A broker that pushes (fq, msgq) is measured; with one that is asked (FlyMQ, BlipMQ) the time
-    contains the consumer's own delay before it asks.
-
+    A row per protocol, destination and ``how`` (the evidence by which both were tied): ``deliveries``, ``published``
+    (distinct messages among them), ``min_us`` ``p50_us`` ``p95_us`` ``p99_us`` ``p999_us`` ``max_us``. A broker that
+    pushes (fq, msgq) is measured; with one that is asked (FlyMQ, BlipMQ) the time contains the consumer's own delay.
     kokaq has no deliveries: a pop carries nothing that names the push.
     """
     return _rows(TRANSIT, deliveries=deliveries)
@@ -415,18 +396,15 @@ WITH {_TOLD},
 {_ASKED},
 produced AS (
   SELECT server_ip, server_port, topic, partition, MAX(reply_offset) + 1 AS position FROM asked
-  WHERE role = 'publish' AND op NOT IN (SELECT op FROM roles WHERE role = 'deferred')
-  GROUP BY server_ip, server_port, topic, partition
+  WHERE role = 'publish' AND op NOT IN (SELECT op FROM roles WHERE role = 'deferred') GROUP BY ALL
 ),
 positions AS (
   SELECT server_ip, server_port, topic, partition, group_id AS consumer, 'commit' AS how,
          MAX_BY(COALESCE(reply_offset, IF(COALESCE(mode, 'offset') = 'offset', offset, NULL)), ts_ns) AS position
-  FROM asked WHERE role IN ('ack', 'position')
-  GROUP BY server_ip, server_port, topic, partition, group_id
+  FROM asked WHERE role IN ('ack', 'position') GROUP BY ALL
   UNION ALL
   SELECT server_ip, server_port, topic, partition, CONCAT(client_ip, ':', client_port), 'read', MAX_BY(read_to, ts_ns)
-  FROM asked WHERE role = 'poll'
-  GROUP BY server_ip, server_port, topic, partition, client_ip, client_port
+  FROM asked WHERE role = 'poll' GROUP BY ALL
 ),
 sent AS (
   -- What was not refused, where the broker keeps messages and does not number them.
@@ -454,18 +432,18 @@ offered AS (
   FROM wanted w LEFT JOIN sent p
     ON p.role = 'publish' AND p.capture = w.capture AND p.protocol = w.protocol AND p.server_ip = w.server_ip
    AND p.server_port = w.server_port AND p.topic = w.topic AND p.ts_ns > w.since_ns
-  GROUP BY w.protocol, w.server_ip, w.server_port, w.topic, w.consumer
+  GROUP BY ALL
 ),
 received AS (
   SELECT protocol, server_ip, server_port, topic, consumer, COUNT(DISTINCT thing) AS consumed
-  FROM sent WHERE role = 'deliver' GROUP BY protocol, server_ip, server_port, topic, consumer
+  FROM sent WHERE role = 'deliver' GROUP BY ALL
 ),
 balance AS (
   SELECT protocol, server_ip, server_port, topic, COUNT_IF(role = 'publish') AS produced,
          COUNT_IF(role = 'taken' AND body_len IS NOT NULL) AS consumed
   FROM sent
   WHERE role IN ('publish', 'taken') AND protocol NOT IN (SELECT protocol FROM roles WHERE role = 'subscribe')
-  GROUP BY protocol, server_ip, server_port, topic
+  GROUP BY ALL
 )
 SELECT protocol, server_ip, server_port, destination, partition_id, consumer, how,
        CAST(produced AS DECIMAL(20,0)) AS produced, CAST(consumed AS DECIMAL(20,0)) AS consumed,
@@ -475,7 +453,7 @@ FROM (
          group_id AS consumer, 'broker' AS how,
          MAX_BY(latest_offset, ts_ns) AS produced, MAX_BY(committed_offset, ts_ns) AS consumed,
          MAX_BY(lag, ts_ns) AS backlog
-  FROM asked WHERE lag IS NOT NULL GROUP BY server_ip, server_port, topic, partition, group_id
+  FROM asked WHERE lag IS NOT NULL GROUP BY ALL
   UNION ALL
   SELECT 'flymq', server_ip, server_port, topic, partition, c.consumer, c.how,
          p.position, c.position, p.position - c.position
@@ -494,16 +472,12 @@ ORDER BY protocol, server_ip, server_port, destination, partition_id, consumer, 
 
 @_shown(BACKLOG)
 def backlog(
-    messages: DataFrame,
-    exchanges: DataFrame,
-    connections: DataFrame,
-    flymq: DataFrame | None = None,
-    blipmq: DataFrame | None = None,
+    messages: DataFrame, exchanges: DataFrame, connections: DataFrame, flymq: Own = None, blipmq: Own = None
 ) -> DataFrame:
     """Question 7: who falls behind, and by how much.
 
-    A row per protocol, server_ip, server_port, destination, partition_id (FlyMQ), ``consumer`` and ``how``, with
-    ``produced``, ``consumed`` and ``backlog`` (decimal, messages; null where the capture does not tell) at its end:
+    A row per protocol, server_ip, server_port, destination, partition_id (FlyMQ), ``consumer`` and ``how``:
+    ``produced``, ``consumed`` and ``backlog`` (decimal, messages) at the capture's end:
 
     * FlyMQ ``broker``: the last GET_LAG reply of the group: its own words
     * FlyMQ ``commit``: one more than the highest offset seen produced, less the group's position by the last COMMIT,
@@ -511,11 +485,8 @@ def backlog(
     * FlyMQ ``read``: the same less where the client (``ip:port``) stopped reading
     * BlipMQ ``counts``: what was published to the topic since the client (``ip:port``) subscribed, less what it was
       sent, redeliveries (``blipmq``) counted once; what the broker dropped or expired is in the backlog
-    * fq ``counts``: the same of a queue since its bind; the bind's program may have passed over part of it, so
-      the backlog is at most this
+    * fq ``counts``: the same of a queue since its bind, whose program may have passed over part of it: at most this
     * kokaq ``counts``: pushes less pops that brought a message; no consumer
-
-    msgq keeps nothing, so it has no backlog.
     """
     return _rows(BACKLOG, messages=messages, exchanges=exchanges, connections=connections, flymq=flymq, blipmq=blipmq)
 
@@ -535,11 +506,10 @@ ORDER BY ts_ns, capture, connection_id, request_offset, reply_offset
 def unanswered(exchanges: DataFrame) -> DataFrame:
     """Question 8: which requests got no answer, and which answers have no request.
 
-    A row per exchange whose ``state`` is ``unanswered``, ``lost`` (the answer lies in a gap) or ``orphan`` (an answer
-    whose request was not captured), by time: protocol, state, op, destination, client_name, the key of the message
+    A row per exchange whose ``state`` is ``unanswered``, ``lost`` (the answer lies in a gap) or ``orphan`` (its
+    request was not captured), by time: protocol, state, op, destination, client_name, the key of the message
     (capture, connection_id, request_direction, ``request_offset`` or ``reply_offset``), ``ts_ns``, and an orphan's
-    status and error_code. What needs no answer and what nobody can know (``unknown``) is not here; ``latency`` counts
-    it.
+    status and error_code. What nobody can know (``unknown``) is in ``latency``.
     """
     return _rows(UNANSWERED, exchanges=exchanges)
 
@@ -560,23 +530,20 @@ failures AS (
 )
 SELECT protocol, server_ip, server_port, client_ip, client_name, op, destination, error_code, error_text,
        COUNT(*) AS errors, MIN(ts_ns) AS first_ts_ns, MAX(ts_ns) AS last_ts_ns
-FROM failures
-GROUP BY protocol, server_ip, server_port, client_ip, client_name, op, destination, error_code, error_text
+FROM failures GROUP BY ALL
 ORDER BY errors DESC, protocol, op, error_code, error_text, destination, client_ip, client_name, server_ip, server_port
 """
 
 
 @_shown(ERRORS)
-def errors(messages: DataFrame, exchanges: DataFrame, msgq: DataFrame | None = None) -> DataFrame:
+def errors(messages: DataFrame, exchanges: DataFrame, msgq: Own = None) -> DataFrame:
     """Question 9: which errors, how many, per client and operation.
 
     A row per protocol, server_ip, server_port, client_ip, client_name, op (of the request if known, else of the
-    reply), destination, error_code and error_text, most frequent first, with the count ``errors``, ``first_ts_ns`` and
-    ``last_ts_ns``.
+    reply), destination, error_code and error_text, most frequent first: ``errors``, ``first_ts_ns``, ``last_ts_ns``.
 
-    fq: errors and refused binds; kokaq: Fail, with its reason as code; FlyMQ: ERROR and ``success`` false; BlipMQ:
-    NACK. msgq itself knows no errors; with ``msgq`` those count that clients report as ``{"result": [code, text]}``
-    with a code other than 0, where they reach the one who asked.
+    fq: errors and refused binds; kokaq: Fail, its reason as code; FlyMQ: ERROR and ``success`` false; BlipMQ: NACK;
+    msgq knows none; with ``msgq`` those count that clients report as ``{"result": [code, text]}``.
     """
     return _rows(ERRORS, messages=messages, exchanges=exchanges, msgq=msgq)
 
@@ -610,8 +577,7 @@ seen AS (
   UNION ALL
   SELECT 'blipmq', 'delivered again', d.capture, d.connection_id,
          CONCAT_WS(' ', c.server_ip, c.server_port, d.of_subscription), d.topic, CAST(d.tag AS STRING), d.ts_ns
-  FROM tagged d
-  JOIN connections c ON c.capture = d.capture AND c.connection_id = d.connection_id
+  FROM tagged d JOIN connections c USING (capture, connection_id)
   WHERE d.of_subscription IS NOT NULL
 )
 SELECT protocol, kind, destination, key, COUNT(*) AS times, capture,
@@ -635,27 +601,25 @@ def repeats(
     messages: DataFrame,
     exchanges: DataFrame,
     connections: DataFrame,
-    fq: DataFrame | None = None,
-    flymq: DataFrame | None = None,
-    blipmq: DataFrame | None = None,
-    msgq: DataFrame | None = None,
+    fq: Own = None,
+    flymq: Own = None,
+    blipmq: Own = None,
+    msgq: Own = None,
 ) -> DataFrame:
     """Question 10: what was retried, redelivered or duplicated.
 
-    A row per protocol, ``kind``, destination and ``key`` that came more than once, with ``times``, ``first_ts_ns``,
-    ``last_ts_ns`` and, in a capture, the connections of the first and the last (``first_connection_id``,
-    ``last_connection_id``):
+    A row per protocol, ``kind``, destination and ``key`` that came more than once: ``times``, ``first_ts_ns``,
+    ``last_ts_ns`` and, in a capture, the connections of both (``first_connection_id``, ``last_connection_id``):
 
     * fq ``sent again``, ``delivered again``: the message id of one sender, on one connection
     * kokaq ``sent again``: opaques, op, destination and length, by one client address; ``put back``: locks released,
       counted per destination, without a key
-    * FlyMQ ``read again``: ``partition:offset``, by one connection
+    * FlyMQ ``read again``: ``partition:offset``, by one connection; a produce that is retried looks like two
     * BlipMQ ``delivered again``: the delivery tag of QoS 1, of one subscription, known by the POLL that was answered,
-      or because the connection has but one; left out where neither tells
+      or because the connection has but one
     * msgq ``sent again``, ``delivered again``: ``from:seq``, on one connection
 
-    All but kokaq need the protocol's table. FlyMQ producers carry no id, so a produce that is retried looks like two.
-    Segments that TCP sent again are no repeats: see ``connections``.
+    All but kokaq need the protocol's table. What TCP sent again is in ``connections``.
     """
     own = {"fq": fq, "flymq": flymq, "blipmq": blipmq, "msgq": msgq}
     return _rows(REPEATS, messages=messages, exchanges=exchanges, connections=connections, **own)
@@ -694,7 +658,7 @@ followed AS (
 due AS (
   SELECT e.protocol, e.kind, e.capture, c.server_ip, c.server_port, c.client_ip, e.destination, e.ts_ns, e.next_ts_ns,
          IF(e.next_step = -1, e.next_ts_ns - e.ts_ns, NULL) AS late_ns
-  FROM followed e JOIN connections c ON c.capture = e.capture AND c.connection_id = e.connection_id
+  FROM followed e JOIN connections c USING (capture, connection_id)
   WHERE e.step = 1
 ),
 held AS (
@@ -720,42 +684,33 @@ SELECT protocol, kind, server_ip, server_port, client_ip, destination,
        {_percentiles("IF(change = 1, late_ns, NULL)", "0.5", "0.95", "0.99")},
        MAX(late_ns) / 1000 AS max_us,
        CAST(MAX(held) AS DECIMAL(20,0)) AS most_outstanding
-FROM held
-GROUP BY protocol, kind, server_ip, server_port, client_ip, destination
+FROM held GROUP BY ALL
 UNION ALL
 SELECT 'flymq', 'commit', server_ip, server_port, client_ip, topic,
        COUNT(reached_now), COUNT(committed),
        {_percentiles("late_ns", "0.5", "0.95", "0.99")},
        MAX(late_ns) / 1000,
        TRY_CAST(MAX(reached - committed) AS DECIMAL(20,0))
-FROM commits
-GROUP BY server_ip, server_port, client_ip, topic
+FROM commits GROUP BY ALL
 ORDER BY protocol, kind, server_ip, server_port, client_ip, destination
 """
 
 
 @_shown(ACKS)
 def acks(
-    messages: DataFrame,
-    exchanges: DataFrame,
-    connections: DataFrame,
-    flymq: DataFrame | None = None,
-    blipmq: DataFrame | None = None,
+    messages: DataFrame, exchanges: DataFrame, connections: DataFrame, flymq: Own = None, blipmq: Own = None
 ) -> DataFrame:
     """Question 11: how late acknowledgements are, and how many are outstanding.
 
-    A row per protocol, ``kind``, server_ip, server_port, client_ip and destination, with ``due``, ``acked``, the time
-    between both (``p50_us`` ``p95_us`` ``p99_us`` ``max_us``) and ``most_outstanding``:
+    A row per protocol, ``kind``, server_ip, server_port, client_ip and destination: ``due``, ``acked``, the time
+    between both (``p50_us`` ``p95_us`` ``p99_us`` ``max_us``) and ``most_outstanding`` at one time:
 
-    * BlipMQ ``delivery`` (``blipmq``): deliveries of QoS 1, and those acknowledged before they came again; ACKs that
-      were refused do not count; most unacknowledged at one time
-    * kokaq ``peek lock``: locks taken, and those given back by ReleasePeekLock or Pop of the same queue; most held at
-      one time. Refused requests do not count
+    * BlipMQ ``delivery`` (``blipmq``): deliveries of QoS 1, acknowledged before they came again
+    * kokaq ``peek lock``: locks taken, given back by ReleasePeekLock or Pop of the same queue
     * FlyMQ ``commit`` (``flymq``): replies that brought messages, and COMMITs; the time is from the last such reply
-      of the partition to the COMMIT on the same connection; most messages read and not covered by a COMMIT when it
-      was made
+      of the partition to the COMMIT on the same connection; outstanding is what was read and not committed then
 
-    fq and msgq acknowledge nothing: the heartbeats of fq are in ``churn``.
+    What was refused does not count. fq and msgq acknowledge nothing.
     """
     return _rows(ACKS, messages=messages, exchanges=exchanges, connections=connections, flymq=flymq, blipmq=blipmq)
 
@@ -783,7 +738,7 @@ acts AS (
   SELECT capture, connection_id, COUNT_IF(role = 'login') AS logins, COUNT_IF(role = 'denied') AS denied,
          COUNT_IF(role = 'outdated') AS outdated, COUNT_IF(role = 'heartbeat') AS heartbeats,
          MAX(IF(role = 'heartbeat', gap_ns, NULL)) AS gap_ns
-  FROM acted GROUP BY capture, connection_id
+  FROM acted GROUP BY ALL
 ),
 lives AS (
   SELECT *, MAX(last_ts_ns) OVER (PARTITION BY capture, protocol, server_ip, server_port, client_ip
@@ -803,8 +758,7 @@ SELECT protocol, server_ip, server_port, client_ip,
        SUM(COALESCE(outdated, 0)) AS version_mismatches,
        SUM(COALESCE(heartbeats, 0)) AS heartbeats,
        MAX(gap_ns) / 1e9D AS longest_heartbeat_gap_s
-FROM lives LEFT JOIN acts USING (capture, connection_id)
-GROUP BY protocol, server_ip, server_port, client_ip
+FROM lives LEFT JOIN acts USING (capture, connection_id) GROUP BY ALL
 ORDER BY connections DESC, protocol, server_ip, server_port, client_ip
 """
 
@@ -813,17 +767,11 @@ ORDER BY connections DESC, protocol, server_ip, server_port, client_ip
 def churn(connections: DataFrame, messages: DataFrame, exchanges: DataFrame) -> DataFrame:
     """Question 12: who reconnects, fails to log in, speaks another version or stops its heartbeats.
 
-    A row per protocol (null: not ours), server_ip, server_port and client_ip, busiest first, with
-
-    * ``connections``; ``reconnects``: those begun when all before them were over; ``reset`` ``closed``
-      ``still_open``: how they ended; ``median_life_s``: first to last packet
-    * ``logins``: fq ``auth``, FlyMQ and BlipMQ ``AUTH``, msgq ``getlname``; ``failed_logins``: those refused (fq,
-      FlyMQ; BlipMQ a wrong key)
-    * ``version_mismatches``: BlipMQ 426
-    * ``heartbeats`` of the client (fq ``heartbeat``, BlipMQ ``PING``, msgq ``ping``, kokaq ``Nop``) and
-      ``longest_heartbeat_gap_s`` between two of one connection
-
-    An fq client has two connections, command and data. kokaq has no login; only BlipMQ tells versions.
+    A row per protocol (null: not ours), server_ip, server_port and client_ip, busiest first: ``connections``;
+    ``reconnects``, begun when all before them were over; how they ended (``reset`` ``closed`` ``still_open``);
+    ``median_life_s``, first to last packet; ``logins`` (fq, FlyMQ, BlipMQ; msgq ``getlname``); ``failed_logins``
+    (fq, FlyMQ; BlipMQ a wrong key); ``version_mismatches`` (BlipMQ 426); ``heartbeats`` (fq, BlipMQ and msgq pings,
+    kokaq ``Nop``) and ``longest_heartbeat_gap_s`` between two of one connection. An fq client has two connections.
     """
     return _rows(CHURN, connections=connections, messages=messages, exchanges=exchanges)
 
@@ -862,25 +810,22 @@ SELECT protocol, kind, op, destination, client_ip,
        SUM(body_len) AS body_bytes,
        SUM(body_len) / NULLIF(SUM(message_count), 0) AS body_bytes_per_message,
        COUNT_IF(compressed) AS compressed
-FROM asks
-GROUP BY protocol, kind, op, destination, client_ip
+FROM asks GROUP BY ALL
 ORDER BY protocol, kind, op, destination, client_ip
 """
 
 
 @_shown(POLLING)
-def polling(messages: DataFrame, exchanges: DataFrame, flymq: DataFrame | None = None) -> DataFrame:
+def polling(messages: DataFrame, exchanges: DataFrame, flymq: Own = None) -> DataFrame:
     """Question 13: how wasteful polling and batching are.
 
-    A row per protocol, ``kind`` (``poll`` or ``publish``), op, destination and client_ip, with ``requests``; of polls
-    ``empty`` (answered without a message, or by silence), ``refused`` (answered with an error) and ``unknown`` (the
-    outcome was not captured); ``messages``, ``messages_per_request`` (over requests of known outcome),
-    ``body_bytes``, ``body_bytes_per_message`` and, of publishes, ``compressed`` (``flymq``: the compression bits of
-    ``flags``).
+    A row per protocol, ``kind`` (``poll`` or ``publish``), op, destination and client_ip: ``requests``; of polls
+    ``empty`` (answered without a message, or by silence), ``refused`` (with an error) and ``unknown`` (the outcome
+    was not captured); ``messages``, ``messages_per_request`` (of known outcome), ``body_bytes``,
+    ``body_bytes_per_message`` and, of publishes, ``compressed`` (``flymq``).
 
-    Polls are kokaq Peek and Pop (an empty queue answers Fail, as any refusal does: ``refused``), FlyMQ FETCH and
-    CONSUME (EOF is empty) and BlipMQ POLL, whose destination is known only if a message came. fq and msgq push: they
-    have publishes only.
+    An empty kokaq queue answers Fail, as any refusal does: ``refused``. The destination of a BlipMQ POLL is known
+    only if a message came. fq and msgq push.
     """
     return _rows(POLLING, messages=messages, exchanges=exchanges, flymq=flymq)
 
@@ -903,7 +848,7 @@ SELECT m.ts, m.ts_ns,
                  m.error_code, m.error_text, m.flaw, IF(m.gap_before_bytes > 0,
                  CONCAT('after a gap of ', m.gap_before_bytes, ' bytes'), NULL)) AS line,
        m.capture_file, m.first_packet, m.capture, m.connection_id, m.stream_offset
-FROM messages m JOIN theirs t ON t.capture = m.capture AND t.connection_id = m.connection_id
+FROM messages m JOIN theirs t USING (capture, connection_id)
 WHERE m.ts >= CAST(:start AS TIMESTAMP) AND m.ts < CAST(:end AS TIMESTAMP)
 ORDER BY m.ts_ns, m.capture, m.capture_file, m.first_packet, m.connection_id, m.direction, m.stream_offset
 """
@@ -916,11 +861,10 @@ def what_did(
     """Question 14: what a client did between two moments, as a sequence to read.
 
     ``client`` is an address, an ``address:port``, or a name: the user of an fq or FlyMQ login, a kokaq client, a msgq
-    ``from``; BlipMQ has no names. Takes all messages of its connections from ``start`` up to, not including, ``end``;
-    moments without a zone are UTC. A row per message, by time: ts, ts_ns, ``client`` and ``server``
-    (``address:port``), direction, protocol, op, destination, body_len, status, error_text, flaw, ``line`` (all of it
-    as text; the time of day in the session's time zone), and where it is: capture_file, first_packet, capture,
-    connection_id, stream_offset.
+    ``from``. Takes all messages of its connections from ``start`` up to, not including, ``end``; moments without a
+    zone are UTC. A row per message, by time: ts, ts_ns, ``client`` and ``server`` (``address:port``), direction,
+    protocol, op, destination, body_len, status, error_text, flaw, ``line`` (all of it as text, in the session's time
+    zone), and where it is: capture_file, first_packet, capture, connection_id, stream_offset.
     """
     args = {"client": client, "start": _moment(start), "end": _moment(end)}
     return _rows(WHAT_DID, args, messages=messages)
@@ -978,17 +922,15 @@ ORDER BY c.protocol
 def trust(connections: DataFrame, problems: DataFrame, messages: DataFrame) -> DataFrame:
     """Question 15: how far the capture can be trusted.
 
-    A row per protocol (null: what is none of ours) with
+    A row per protocol (null: what is none of ours):
 
     * ``connections``, and of them ``begun_before`` (no SYN captured), ``not_ended``, ``one_sided`` (packets of one
       side only) and ``by_port_only`` (nothing but the port says which protocol)
-    * ``bytes`` captured, ``decoded_bytes`` that became messages, their quotient ``decoded_share``;
-      ``undecoded_bytes``, of them ``encrypted_bytes``; ``gap_bytes`` never captured (lost, or cut by the snap
-      length); ``conflict_bytes`` sent twice with different content; ``retransmitted_bytes``
+    * ``bytes`` captured: ``decoded_bytes`` became messages (``decoded_share``), ``undecoded_bytes`` did not, of them
+      ``encrypted_bytes``; ``gap_bytes`` never captured; ``conflict_bytes`` sent twice with different content;
+      ``retransmitted_bytes``
     * ``messages``, and of them ``flawed``, ``resynced`` (found by a search) and ``backward_in_time`` (captured before
-      the message in front of them: a clock set back, or segments out of order)
+      the message in front of them)
     * ``whole``: no gap, nothing undecoded, flawed or in conflict, both sides of every connection from its SYN on
-
-    Always ``bytes`` = ``decoded_bytes`` + ``undecoded_bytes``.
     """
     return _rows(TRUST, connections=connections, problems=problems, messages=messages)

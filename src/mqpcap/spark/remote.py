@@ -3,7 +3,7 @@
 import posixpath
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
@@ -77,33 +77,12 @@ class RemoteFile:
     uri: str
     size_bytes: int
     modified_ns: int
-    source: None = field(default=None)
+    source: None = None
 
     def open(self) -> Headed:
         """Its plain bytes; raises OSError if it cannot be opened."""
         system, _ = opened(self.uri)
-        return plain_bytes(_Readinto(system.open_input_file(self.path)), self.size_bytes, owned=True)  # type: ignore[arg-type]  # the part of BinaryIO that is used
-
-
-class _Readinto:
-    """A file of pyarrow with the reads that sources ask for."""
-
-    def __init__(self, file: pa.NativeFile) -> None:
-        self._file = file
-
-    def read(self, length: int = -1) -> bytes:
-        data: bytes = self._file.read(length if length >= 0 else None)
-        return data
-
-    def readinto(self, view: memoryview) -> int:
-        count: int = self._file.readinto(view)
-        return count
-
-    def seek(self, position: int) -> None:
-        self._file.seek(position)
-
-    def close(self) -> None:
-        self._file.close()
+        return plain_bytes(system.open_input_file(self.path), self.size_bytes, owned=True)
 
 
 def captures(inputs: Sequence[str]) -> Found:
@@ -153,16 +132,12 @@ def _listed(uri: str) -> Found:
 
 def _infos(system: fs.FileSystem, path: str) -> tuple[bool, list[fs.FileInfo]]:
     """Whether a directory was searched, and the files."""
-    if _MAGIC.search(path):
-        base = path[: _MAGIC.search(path).start()].rpartition("/")[0]  # type: ignore[union-attr]  # it was found
-        below = system.get_file_info(fs.FileSelector(base, recursive=True))
-        matches = [i for i in below if i.type == fs.FileType.File and _fits(i.path, path)]
-        return False, sorted(matches, key=lambda i: i.path)
-    info = system.get_file_info(path)
-    if info.type == fs.FileType.Directory:
-        below = system.get_file_info(fs.FileSelector(path, recursive=True))
-        return True, sorted((i for i in below if i.type == fs.FileType.File), key=lambda i: i.path)
-    return False, [info] if info.type == fs.FileType.File else []
+    magic = _MAGIC.search(path)
+    if magic is None and (info := system.get_file_info(path)).type != fs.FileType.Directory:
+        return False, [info] if info.type == fs.FileType.File else []
+    base = path if magic is None else path[: magic.start()].rpartition("/")[0]
+    below = [i for i in system.get_file_info(fs.FileSelector(base, recursive=True)) if i.type == fs.FileType.File]
+    return magic is None, sorted((i for i in below if magic is None or _fits(i.path, path)), key=lambda i: i.path)
 
 
 def _fits(path: str, pattern: str) -> bool:
@@ -174,10 +149,8 @@ def _fits(path: str, pattern: str) -> bool:
 
 def _stranger(file: RemoteFile) -> str | None:
     source = file.open()
-    try:
-        head = source.peek(24)
-        if capture_format(head[:12]) is None:
-            return f"not a capture: it begins with {head[:4].hex(' ')}" if head else "empty"
+    head = source.peek(24)
+    source.close()
+    if capture_format(head[:12]) is not None:
         return None
-    finally:
-        source.close()
+    return f"not a capture: it begins with {head[:4].hex(' ')}" if head else "empty"

@@ -1,7 +1,7 @@
 """The tables' columns, and what Spark takes of Arrow.
 
-`spark_safe` is the one place that knows Spark's limits: no unsigned integers, no dictionaries, no views or large
-types, no nanoseconds, times in the zone written ``UTC``, every field nullable, list items named ``element``.
+The tables have only types that Spark takes; of what it asks beside them (no dictionaries, list items named ``element``)
+its own schema tells, to which `batches` casts.
 """
 
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from mqpcap.decode.columns import column_type
 from mqpcap.protocols import protocols
+from mqpcap.query.columns import bodies
 from mqpcap.schema.compiler import compiled
 from mqpcap.tables import schemas as tables
 
@@ -47,61 +48,16 @@ def table_schema(table: str) -> pa.Schema:
     return pa.schema([*(tables.MESSAGES.field(key) for key in tables.KEYS), *types.items()])
 
 
-@cache
 def body_columns(table: str) -> frozenset[str]:
     """The columns of a table that hold what users sent, lists of them among others."""
-    if table in COMMON:
-        return frozenset()
-    program = compiled(protocols()[table])
-    names = {derived.name for derived in protocols()[table].derived if derived.body}
-    for column in program.columns:
-        if column.body:
-            while column.parent >= 0:
-                column = program.columns[column.parent]
-            names.add(column.name)
-    return frozenset(names)
-
-
-def spark_safe(schema: pa.Schema) -> pa.Schema:
-    """The nearest schema that Spark takes; casting to it loses nothing but the last three digits of nanoseconds."""
-    return pa.schema([pa.field(field.name, safe_type(field.type)) for field in schema])
-
-
-def safe_type(kind: pa.DataType) -> pa.DataType:
-    """The nearest type that Spark takes.
-
-    >>> safe_type(pa.dictionary(pa.int32(), pa.large_string())), safe_type(pa.uint64())
-    (DataType(string), Decimal128Type(decimal128(20, 0)))
-    """
-    if pa.types.is_dictionary(kind):
-        return safe_type(kind.value_type)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return pa.list_(pa.field("element", safe_type(kind.value_type)))
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, safe_type(field.type)) for field in kind])
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", tz="UTC" if kind.tz else None)
-    return _SAFE.get(kind, pa.binary() if pa.types.is_fixed_size_binary(kind) else kind)
-
-
-_SAFE: dict[pa.DataType, pa.DataType] = {
-    pa.uint8(): pa.int16(),
-    pa.uint16(): pa.int32(),
-    pa.uint32(): pa.int64(),
-    pa.uint64(): pa.decimal128(20, 0),
-    pa.large_string(): pa.string(),
-    pa.string_view(): pa.string(),
-    pa.large_binary(): pa.binary(),
-    pa.binary_view(): pa.binary(),
-    pa.null(): pa.string(),
-}
+    return frozenset() if table in COMMON else frozenset(path[0] for path, _ in bodies(table))
 
 
 def spark_schema(schema: pa.Schema) -> "StructType":
     """The same as Spark writes it."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    return from_arrow_schema(spark_safe(schema))
+    return from_arrow_schema(schema)
 
 
 def arrow_schema(schema: "StructType") -> pa.Schema:

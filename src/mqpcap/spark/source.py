@@ -3,13 +3,9 @@
 One partition is a capture (small ones together, a large one in shares of its connections), read by the same pipeline as
 ``mqpcap export`` and given to Spark as Arrow batches. Rows are those of the export, whatever the partitions.
 
-Options are those of README.md beside this file, case-insensitive; any other is an error, and so is a path that is not
-there. A file cannot be read if it cannot be opened, or is named and no capture. A stranger in a directory is left out,
-and a capture cut short has its rows, in every mode; a file that goes away while it is read is an error in every mode.
-
+Options are those of README.md beside this file. A file that goes away while it is read is an error in every mode.
 A schema of your own picks columns by name, in its order. ``pushdown`` needs
-``spark.sql.python.filterPushdown.enabled``, which `mqpcap.spark.register` sets: Spark refuses readers that take filters
-while it is off.
+``spark.sql.python.filterPushdown.enabled``, which `mqpcap.spark.register` sets.
 """
 
 import re
@@ -66,9 +62,13 @@ class Reading:
     table: str
     options: Options
     columns: tuple[str, ...] | None
+    permissive: bool
     pushdown: bool
     share_count: int | None
-    permissive: bool
+    state_dir: str
+    idle_s: float
+    max_files: int | None
+    ignores_missing: bool
 
 
 def reading(given: Mapping[str, str], known: Sequence[str] = tuple(_ALL.values())) -> Reading:
@@ -80,14 +80,19 @@ def reading(given: Mapping[str, str], known: Sequence[str] = tuple(_ALL.values()
         raise CaptureError(f"there is no table {table!r}{partitions.near(table, schemas.table_names())}")
     columns = tuple(name.strip() for name in options["columns"].split(",")) if options.get("columns") else None
     _check_columns(table, columns or ())
-    shares = options.get("shares")
-    policy = Policy(_flag(options, "showsecrets"), _bodies(options.get("bodies", "full")))
-    memory_bytes = _number(options, "maxmemory", share.TASK_MEMORY_BYTES)
+    mode, bodies = options.get("mode", "failfast").lower(), options.get("bodies", "full").lower()
+    if mode not in ("failfast", "permissive"):
+        raise CaptureError(f"option mode is failfast or permissive, not {options['mode']!r}")
+    kept = None if bodies == "full" else 0 if bodies == "none" else int(_number(options, "bodies"))
+    policy = Policy(_flag(options, "showsecrets"), kept)
+    memory_bytes = int(_number(options, "maxmemory", share.TASK_MEMORY_BYTES))
     return Reading(
         tuple(partitions.named_inputs(options)), table,
-        Options(_decode_as(options.get("decodeas", "")), policy, memory_bytes), columns,
-        _flag(options, "pushdown"), None if shares is None else max(1, _number(options, "shares", 1)),
-        _permissive(options.get("mode", "failfast")),
+        Options(_decode_as(options.get("decodeas", "")), policy, memory_bytes), columns, mode == "permissive",
+        _flag(options, "pushdown"), max(1, int(_number(options, "shares"))) if "shares" in options else None,
+        options.get("statedir", ""), _number(options, "idleseconds", 60),
+        max(1, int(_number(options, "maxfilespertrigger"))) if "maxfilespertrigger" in options else None,
+        _flag(options, "ignoremissingfiles"),
     )  # fmt: skip
 
 
@@ -108,33 +113,18 @@ def _check_columns(table: str, names: Sequence[str]) -> None:
             raise CaptureError(f"table {table} has no column {name!r}{partitions.near(name, known)}")
 
 
-def _permissive(mode: str) -> bool:
-    if mode.lower() not in ("failfast", "permissive"):
-        raise CaptureError(f"option mode is failfast or permissive, not {mode!r}")
-    return mode.lower() == "permissive"
-
-
 def _flag(options: Mapping[str, str], name: str) -> bool:
     word = options.get(name, "false").lower()
     if word not in ("true", "false"):
-        raise CaptureError(f"option {name} is true or false, not {word!r}")
+        raise CaptureError(f"option {_ALL[name]} is true or false, not {word!r}")
     return word == "true"
 
 
-def _number(options: Mapping[str, str], name: str, otherwise: int) -> int:
-    word = options.get(name)
-    if word is None:
-        return otherwise
-    if not (word.isascii() and word.isdecimal()):
-        raise CaptureError(f"option {name} is a number, not {word!r}")
-    return int(word)
-
-
-def _bodies(word: str) -> int | None:
-    word = word.lower()
-    if word in ("full", "none"):
-        return None if word == "full" else 0
-    return _number({"bodies": word}, "bodies", 0)
+def _number(options: Mapping[str, str], name: str, otherwise: float = 0) -> float:
+    word = options.get(name, str(otherwise))
+    if not re.fullmatch(r"\d+" + r"(\.\d+)?" * (name == "idleseconds"), word, re.ASCII):
+        raise CaptureError(f"option {_ALL[name]} is a number, not {word!r}")
+    return float(word)
 
 
 def _decode_as(rules: str) -> tuple[DecodeAs, ...]:
@@ -175,8 +165,7 @@ class CaptureSource(DataSource):
 
         asked = reading(self.options, (*_OPTIONS, *_OF_STREAMS))
         _check_columns(asked.table, schema.fieldNames())
-        options = {name.lower(): value for name, value in self.options.items()}
-        return CaptureStream(asked.inputs, asked.table, asked.options, schema, options, asked.permissive)
+        return CaptureStream(asked, schema)
 
 
 @dataclass

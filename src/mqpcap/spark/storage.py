@@ -5,13 +5,13 @@ import posixpath
 import re
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import fs
 
-from mqpcap.errors import OutputError
+from mqpcap.errors import OutputError, one_line
 from mqpcap.spark import remote
 from mqpcap.tables.parquet import remove, sizes
 
@@ -19,15 +19,11 @@ _WITH_FOLDERS = {"local", "hdfs"}
 """File systems where a folder must be there before a file, and where a rename is one step."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Storage:
     """A directory, by a local path or a URI; opened where it is used."""
 
     uri: str
-    _opened: "tuple[fs.FileSystem, str] | None" = field(default=None, repr=False, compare=False)
-
-    def __reduce__(self) -> tuple[type["Storage"], tuple[str]]:
-        return Storage, (self.uri,)
 
     @property
     def is_local(self) -> bool:
@@ -41,21 +37,14 @@ class Storage:
 
     def opened(self) -> tuple[fs.FileSystem, str]:
         """Its file system, and its path there."""
-        if self._opened is None:
-            try:
-                self._opened = remote.opened(self.uri)
-            except (OSError, pa.ArrowException) as error:
-                raise OutputError(f"cannot open {self.name}: {' '.join(str(error).split())}") from error
-        return self._opened
+        try:
+            return remote.opened(self.uri)
+        except (OSError, pa.ArrowException) as error:
+            raise OutputError(f"cannot open {self.name}: {one_line(error)}") from error
 
     def _at(self, name: str) -> tuple[fs.FileSystem, str]:
         system, base = self.opened()
         return system, posixpath.join(base, name) if name else base
-
-    def within(self, name: str) -> "Storage":
-        """A directory below it."""
-        base, options = remote.parted(self.uri)
-        return Storage(posixpath.join(base.rstrip("/"), name) + options)
 
     def beside(self, prefix: str, suffix: str) -> "Storage":
         """A directory beside it, of a name made of its own."""
@@ -73,20 +62,17 @@ class Storage:
     def write(self, name: str, content: bytes) -> None:
         """Writes a file that appears whole."""
         system, path = self._at(name)
-        if system.type_name in _WITH_FOLDERS:
-            fresh = f"{posixpath.dirname(name)}/.{uuid.uuid4().hex}" if "/" in name else f".{uuid.uuid4().hex}"
-            with self.output(fresh) as file:
-                file.write(content)
+        fresh = posixpath.join(posixpath.dirname(name), f".{uuid.uuid4().hex}")
+        has_folders = system.type_name in _WITH_FOLDERS
+        with self.output(fresh if has_folders else name) as file:
+            file.write(content)
+        if has_folders:
             system.move(self._at(fresh)[1], path)
-        else:
-            with self.output(name) as file:
-                file.write(content)
 
     def read(self, name: str) -> bytes | None:
         """A file's bytes, None if there is none."""
-        system, path = self._at(name)
         try:
-            with system.open_input_stream(path) as file:
+            with self.input(name) as file:
                 content: bytes = file.read()
         except FileNotFoundError:
             return None

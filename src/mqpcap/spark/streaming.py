@@ -6,18 +6,9 @@ takes up the connections where the batch before left them (also under ``stateDir
 leaves the connections behind for the next. A batch that is done again starts from the same state and gives the same
 rows.
 
-A file is finished when a later one of its name is there, or when nobody wrote to it for ``idleSeconds``. Rows come when
-they are certain: a request whose reply may still come, or a message that is not complete, is part of the state until a
-later batch. A message is read by what its connection told by the end of its file: a login or a version that comes later
-does not change it. A state is a pickle: keep ``stateDir`` where only the stream's user can write.
-
-At the end of each file, connections that are over (`Reassembler.over`: a minute after they closed; 25 hours after their
-last packet, one hour where no byte of payload was captured) give what was still open of them, their rows of
-``connections`` and their gaps, as at the end of a capture, and are forgotten. A packet that comes for one of them
-begins a new one, as for a capture that begins there. So a state holds the open connections of the last 25 hours,
-with what they hold under the caps of a task of the bulk job; of all others only the servers they told, and, for table
-``deliveries``, the keys of the newest publishes. No two connections have one id unless the capture's clock is
-set back by more than a minute.
+README.md beside this file says when rows come. At the end of each file, connections that are over
+(`Reassembler.expired`) give what was still open of them, as at the end of a capture, and are forgotten: a packet that
+comes later begins a new one. No two have one id unless the capture's clock is set back by more than a minute.
 """
 
 import glob
@@ -58,6 +49,7 @@ from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import MessageQueue
 from mqpcap.spark import partitions, remote, schemas
 from mqpcap.spark.share import drained, wanted_of
+from mqpcap.spark.source import Reading
 from mqpcap.spark.storage import Storage
 from mqpcap.tables.messages import Connections
 
@@ -90,15 +82,10 @@ class Carried(Tables):
         for window in capture.windows():
             self.take(self.messages(replace(window, file=number)), [self.capture])
             yield from drained(outputs, self.table)
-        self.take(self._undecided(), [self.capture])
+        # What waits to be told its dialect is read by what is known at the end of the file.
+        self.take(self.early_messages(self.waiting_flows()), [self.capture])
         self._close(self.assembler.expired())
         yield from drained(outputs, self.table)
-
-    def _undecided(self) -> Iterator[tuple[Frames, Records]]:
-        """Messages that wait to be told their dialect: read by what is known at the end of the file."""
-        for name, waiting in self._waiting.items():
-            for frames in self._let_go(self.protocols[name], [*waiting]):
-                yield from self._decoded(self.protocols[name], frames)
 
     def _close(self, over: NDArray[np.int64]) -> None:
         """Tell what was still open of connections that are over, and know nothing more of them."""
@@ -177,30 +164,18 @@ class MicroBatch(InputPartition):
 class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads one table of finished capture files as they come."""
 
-    def __init__(
-        self,
-        inputs: tuple[str, ...],
-        table: str,
-        options: Options,
-        schema: StructType,
-        given: Mapping[str, str],
-        permissive: bool = False,
-    ) -> None:
-        if table == "captures":
+    def __init__(self, asked: Reading, schema: StructType) -> None:
+        if asked.table == "captures":
             raise CaptureError("captures counts whole files: read it as a batch, not as a stream")
-        if not given.get("statedir"):
+        if not asked.state_dir:
             raise CaptureError("a stream needs option stateDir, where connections wait between micro-batches")
-        for name in inputs:
+        for name in asked.inputs:
             if remote.is_remote(name):
                 raise CaptureError(f"a stream reads directories that all machines mount, not {name}")
             if not glob.has_magic(name) and not os.path.exists(name):
-                partitions.check_readable([(name, "no such file")], permissive)
-        self.inputs, self.table, self.options, self.schema = inputs, table, options, schema
-        self.storage = Storage(posixpath.join(given["statedir"], table))
-        self.idle_s = _seconds(given.get("idleseconds", "60"))
-        self.max_files = _count(given, "maxfilespertrigger")
-        self.permissive = permissive
-        self.ignores_missing = given.get("ignoremissingfiles", "false").lower() == "true"
+                partitions.check_readable([(name, "no such file")], asked.permissive)
+        self.asked, self.schema = asked, schema
+        self.storage = Storage(posixpath.join(asked.state_dir, asked.table))
         self.until: int | None = None
         self._known: list[tuple[str, int]] = []
         self._strangers: set[tuple[str, int]] = set()
@@ -214,7 +189,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Files of a micro-batch at most."""
-        return ReadAllAvailable() if self.max_files is None else ReadMaxFiles(self.max_files)
+        return ReadAllAvailable() if self.asked.max_files is None else ReadMaxFiles(self.asked.max_files)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What is finished now is all that this run reads."""
@@ -234,9 +209,12 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, int]) -> None:
         """States that no restart can ask for go."""
-        numbers = sorted(int(name[6:-7]) for name in self.storage.sizes("state") if name.endswith(".pickle"))
-        for number in [n for n in numbers if n < end["files"]][:-STATES_KEPT]:
+        for number in [n for n in self._states() if n < end["files"]][:-STATES_KEPT]:
             self.storage.remove_file(_state_name(number))
+
+    def _states(self) -> list[int]:
+        """Behind how many files there is a state."""
+        return sorted(int(name[6:-7]) for name in self.storage.sizes("state") if name.endswith(".pickle"))
 
     def _numbered(self) -> list[tuple[str, int]]:
         """The files by number; finished ones that are new are numbered first."""
@@ -266,7 +244,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _finished(self) -> list[tuple[str, int]]:
         """Files that nobody writes to any more, with the times of their last bytes, in order of time."""
         found: dict[str, int] = {}
-        for name in _below(self.inputs, self._cannot_be_read):
+        for name in _below(self.asked.inputs, self._cannot_be_read):
             try:
                 found[name] = os.stat(name).st_mtime_ns
             except OSError as error:
@@ -276,7 +254,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         now = time.time_ns()
         return [
             (name, modified_ns) for name, modified_ns in ordered
-            if newest[_chain(name)] != name or now - modified_ns >= self.idle_s * 1e9
+            if newest[_chain(name)] != name or now - modified_ns >= self.asked.idle_s * 1e9
         ]  # fmt: skip
 
     def _sort_out(self, file: tuple[str, int], reasons: Sequence[tuple[str, str]]) -> None:
@@ -284,22 +262,20 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         name = file[0]
         try:
             with open(name, "rb"):
-                if self._is_named(name):
-                    partitions.check_readable(reasons, self.permissive)
+                inputs = self.asked.inputs
+                if any(name in glob.glob(x, recursive=True) if glob.has_magic(x) else name == x for x in inputs):
+                    partitions.check_readable(reasons, self.asked.permissive)
         except FileNotFoundError:
             return  # rotation took it away meanwhile
         except OSError as error:
             self._cannot_be_read(error)
         self._strangers.add(file)
 
-    def _is_named(self, name: str) -> bool:
-        return any(name in glob.glob(x, recursive=True) if glob.has_magic(x) else name == x for x in self.inputs)
-
     def _cannot_be_read(self, error: OSError) -> None:
         """What rotation took away meanwhile is no loss; anything else is told, once."""
         name = str(error.filename)
         if not isinstance(error, FileNotFoundError) and name not in self._left_out:
-            partitions.check_readable([(name, error.strerror or one_line(error))], self.permissive)
+            partitions.check_readable([(name, error.strerror or one_line(error))], self.asked.permissive)
             self._left_out.add(name)
 
     # In a task
@@ -315,7 +291,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             chain = _chain(file[0])
             if chain not in carried:
-                carried[chain] = Carried(self.options, self.table, file[0])
+                carried[chain] = Carried(self.asked.options, self.asked.table, file[0])
             carried[chain].name_of = lambda number: self._file(number)[0]
             found = captures([file[0]])
             partitions.check_readable(found.unreadable, permissive=False)  # it was a capture when it was numbered
@@ -329,7 +305,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with suppress(OSError):
             if os.stat(name).st_mtime_ns == modified_ns:
                 return True
-        if self.ignores_missing:
+        if self.asked.ignores_missing:
             return False
         raise CaptureError(
             f"{name} was deleted or written anew before it was read; option ignoreMissingFiles goes on without it"
@@ -337,8 +313,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _state(self, number: int) -> tuple[dict[str, Carried], int]:
         """The connections behind so many files, or the nearest known before: the files between are read again."""
-        known = [int(name[6:-7]) for name in self.storage.sizes("state") if name.endswith(".pickle")]
-        for one in sorted((n for n in known if n <= number), reverse=True):
+        for one in [n for n in reversed(self._states()) if n <= number]:
             content = self.storage.read(_state_name(one))
             if content is not None:
                 return thawed(content), one
@@ -362,22 +337,6 @@ def _below(inputs: Sequence[str], cannot_be_read: Callable[[OSError], None]) -> 
                     yield from (os.path.join(folder, file) for file in sorted(files))
             else:
                 yield found
-
-
-def _seconds(word: str) -> float:
-    try:
-        return float(word)
-    except ValueError:
-        raise CaptureError(f"option idleSeconds is a number, not {word!r}") from None
-
-
-def _count(given: Mapping[str, str], name: str) -> int | None:
-    word = given.get(name)
-    if word is None:
-        return None
-    if not (word.isascii() and word.isdecimal() and int(word)):
-        raise CaptureError(f"option maxFilesPerTrigger is a number from 1, not {word!r}")
-    return int(word)
 
 
 def _chain(name: str) -> str:

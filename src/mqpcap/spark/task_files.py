@@ -4,29 +4,16 @@ A task may be done twice at the same time, and a Python worker can outlive its e
 write the same name, and a file counts only when the driver takes it.
 """
 
-from dataclasses import dataclass
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mqpcap.spark.storage import Storage
-from mqpcap.tables.parquet import DATES, MAX_GROUP_ROW_COUNT, Part, RowFiles, by_date, parquet_writer
+from mqpcap.tables.parquet import DATES, MAX_GROUP_ROW_COUNT, File, Part, RowFiles, by_date, parquet_writer
 
 GROUP_BYTES = 16 << 20
 """A row group is written past it; tasks run side by side, so they hold less than an export does."""
 WAITING_BYTES = 48 << 20
 """Rows waiting for their row group, over all tables and days."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskFile:
-    """A finished Parquet file of a table: its day, its name in the staging directory, rows and bytes."""
-
-    table: str
-    date: str
-    name: str
-    row_count: int
-    size_bytes: int
 
 
 class TaskFiles(RowFiles):
@@ -37,7 +24,7 @@ class TaskFiles(RowFiles):
         self._storage = storage
         self.stem = stem
         self._streams: dict[str, pa.NativeFile] = {}
-        self._files: list[TaskFile] = []
+        self._files: list[File] = []
 
     def write(self, table: str, rows: pa.Table) -> None:
         """Adds rows to a table, each to its day."""
@@ -49,8 +36,8 @@ class TaskFiles(RowFiles):
             for date, batch in by_date(table, rows.slice(start, each), date_column):
                 self._add(table, date, date_column, batch)
 
-    def close(self) -> list[TaskFile]:
-        """All files, finished."""
+    def close(self) -> list[File]:
+        """All files, finished, by their paths in the staging directory."""
         self._close_all()
         return self._files
 
@@ -63,4 +50,4 @@ class TaskFiles(RowFiles):
         writer.close()
         with self._streams.pop(part.path) as stream:
             size_bytes = stream.tell()
-        self._files.append(TaskFile(part.table, part.date, part.path, part.row_count, size_bytes))
+        self._files.append(File(part.path, part.table, part.row_count, size_bytes))

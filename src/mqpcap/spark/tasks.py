@@ -31,9 +31,10 @@ from mqpcap.spark.distribute import FileRange, RangeResult
 from mqpcap.spark.partitions import Cut, WorkUnit
 from mqpcap.spark.share import Heard, Share, told
 from mqpcap.spark.storage import Storage
-from mqpcap.spark.task_files import TaskFile, TaskFiles
+from mqpcap.spark.task_files import TaskFiles
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.messages import prints
+from mqpcap.tables.parquet import File
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class Result:
     """
 
     id: str
-    files: list[TaskFile] = field(default_factory=list)
+    files: list[File] = field(default_factory=list)
     keys: list[KeyFile] = field(default_factory=list)
     ranges: list[RangeResult] = field(default_factory=list)
     told: Heard = field(default_factory=Heard)

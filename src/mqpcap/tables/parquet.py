@@ -137,7 +137,9 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class File:
+    """A finished Parquet file of a table, by its path below the directory of tables."""
+
     path: str
     table: str
     row_count: int
@@ -270,7 +272,7 @@ class Export(RowFiles):
         self._shown = out
         self._keep = tuple(_resolved(path) for path in keep)
         self._schemas: dict[str, pa.Schema] = {}
-        self._files: list[_File] = []
+        self._files: list[File] = []
         self._done = False
         self.check()
         self._building = self._new_building()
@@ -308,7 +310,7 @@ class Export(RowFiles):
                 size_bytes = path.stat().st_size
             except OSError as error:
                 raise OutputError(f"cannot take in {file}: {error.strerror or error}") from error
-            self._files.append(_File(f"{table}/{name}", table, row_count, size_bytes))
+            self._files.append(File(f"{table}/{name}", table, row_count, size_bytes))
 
     def adopt_all(self, folder: Path) -> None:
         """Takes in all tables of another export, made in ``scratch``; its files get the folder's name into theirs."""
@@ -330,14 +332,14 @@ class Export(RowFiles):
             self._files.sort(key=lambda file: file.path)
             try:
                 shutil.rmtree(self.scratch, ignore_errors=True)
-                _write_manifest(self._building, self._files)
+                (self._building / MANIFEST).write_bytes(manifest(self._files))
                 self.check()  # somebody may have put something there meanwhile
                 self._publish()
             except OSError as error:
                 raise OutputError(f"cannot publish {self._shown}: {error.strerror or error}") from error
         self._done = True
         self._stop_pool()
-        return Summary(self.out, tuple(_table_summaries(self._files)))
+        return Summary(self.out, tuple(table_summaries(self._files)))
 
     def abort(self) -> None:
         """Removes all that was written, unless it is committed; the directory asked for stays as it was."""
@@ -446,7 +448,7 @@ class Export(RowFiles):
     def _close_file(self, part: Part, writer: pq.ParquetWriter) -> None:
         writer.close()
         name = Path(part.path).relative_to(self._building).as_posix()
-        self._files.append(_File(name, part.table, part.row_count, os.stat(part.path).st_size))
+        self._files.append(File(name, part.table, part.row_count, os.stat(part.path).st_size))
 
     def _stop_pool(self) -> None:
         if self._pool is not None:
@@ -685,17 +687,15 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _write_manifest(folder: Path, files: Sequence[_File]) -> None:
-    manifest = {
-        "tool": "mqpcap",
-        "version": __version__,
-        "schema_version": SCHEMA_VERSION,
-        "files": [{"path": file.path, "row_count": file.row_count, "size_bytes": file.size_bytes} for file in files],
-    }
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+def manifest(files: Sequence[File]) -> bytes:
+    """The manifest that names these files."""
+    named = [{"path": file.path, "row_count": file.row_count, "size_bytes": file.size_bytes} for file in files]
+    made = {"tool": "mqpcap", "version": __version__, "schema_version": SCHEMA_VERSION, "files": named}
+    return json.dumps(made, indent=1).encode() + b"\n"
 
 
-def _table_summaries(files: Sequence[_File]) -> Iterator[TableSummary]:
+def table_summaries(files: Sequence[File]) -> Iterator[TableSummary]:
+    """What each table became."""
     for name in sorted({file.table for file in files}):
         own = [file for file in files if file.table == name]
         yield TableSummary(name, sum(file.row_count for file in own), len(own), sum(file.size_bytes for file in own))
