@@ -29,9 +29,9 @@ from pyarrow import fs
 
 from mqpcap import __version__
 from mqpcap.capture import Capture
+from mqpcap.decode.shared_facts import Fact
 from mqpcap.errors import CaptureError, OutputError, one_line
 from mqpcap.pipeline import Options
-from mqpcap.schema.protocol import Fact
 from mqpcap.spark import partitions, tasks
 from mqpcap.spark.distribute import Distribution, RangeResult
 from mqpcap.spark.java import SparkError
