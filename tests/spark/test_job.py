@@ -422,8 +422,8 @@ def test_small_captures_are_packed_and_large_ones_cut(tmp_path: Path) -> None:
 
     units = partitions.units(found, 4)
 
-    assert sorted((len(unit.captures), unit.share) for unit in units) == [
-        (1, (0, 4)), (1, (1, 4)), (1, (2, 4)), (1, (3, 4)), (2, (0, 1)),
+    assert sorted((len(unit.captures), unit.number, unit.cut.share_count) for unit in units) == [
+        (1, 0, 4), (1, 1, 4), (1, 2, 4), (1, 3, 4), (2, 0, 1),
     ]  # fmt: skip
 
 

@@ -16,10 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqpcap.arrays import whole
-from mqpcap.correlate import Batch, Closing
-from mqpcap.correlate.batch import END_NS
+from mqpcap.correlate.batch import END_NS, Behind
 from mqpcap.correlate.deliveries import Delivered, Deliveries, Published
-from mqpcap.correlate.exchanges import Pairs
 from mqpcap.protocols import protocols
 from mqpcap.schema.requests import Prints
 from mqpcap.spark.storage import Storage
@@ -60,13 +58,19 @@ class KeyWriter(Deliveries):
         self._delivers = False
         self._begins: list[int] = []
 
-    def feed(self, batch: Batch | None, pairs: Pairs | None, closing: Closing | None = None) -> None:
-        """Leave what publishes and delivers."""
-        found = self.keyed(batch, pairs, closing)
-        if found is None:
-            return
-        self._left += [_table(some) for some in found[:2] if len(some)]
-        self._delivers |= len(found[1]) > 0
+    def _publish(self, published: Published) -> None:
+        self._leave(published)
+
+    def ready(self, behind: Behind) -> None:
+        """No rows: deliveries are left, too."""
+        for delivered in self._held:
+            self._delivers = True
+            self._leave(delivered)
+        self._held.clear()
+
+    def _leave(self, some: Published | Delivered) -> None:
+        if len(some):
+            self._left.append(_table(some))
         if sum(rows.num_rows for rows in self._left) >= BATCH_ROW_COUNT:
             self._write()
 

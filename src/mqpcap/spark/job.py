@@ -371,8 +371,12 @@ class _Stages:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        work = _work(list(todo), self.options, self._staging)
-        count = len(todo)
+        count, options, staging = len(todo), self.options, self._staging
+
+        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+                yield pa.RecordBatch.from_pydict({"result": [tasks.run(todo[number], options, staging).text()]})
+
         try:
             # One row, so one task, in each partition; no RDD, so that it runs over Spark Connect too.
             rows = self._spark.range(0, count, 1, count).mapInArrow(work, "result string").collect()
@@ -386,21 +390,6 @@ class _Stages:
         while not stop.wait(POLL_S):
             with suppress(OSError):
                 self._progress(name, min(count, len(self._staging.sizes("done")) - before), count)
-
-
-Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
-
-def _work(todo: list[Task], options: Options, staging: Storage) -> Work:
-    """The function that Spark's workers run: the tasks with the numbers they are given."""
-
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                made = tasks.run(todo[number], options, staging)
-                yield pa.RecordBatch.from_pydict({"result": pa.array([made.text()], pa.string())})
-
-    return work
 
 
 def _cause(text: str) -> str:

@@ -82,11 +82,6 @@ class WorkUnit:
     cut: Cut = Cut(1)
 
     @property
-    def share(self) -> tuple[int, int]:
-        """k of n."""
-        return self.number, self.cut.share_count
-
-    @property
     def is_distributed(self) -> bool:
         """Whether a job distributes its packets first."""
         return self.cut.share_count >= DISTRIBUTED_SHARES

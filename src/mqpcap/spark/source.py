@@ -13,9 +13,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from itertools import chain
 from tempfile import TemporaryFile
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -33,13 +32,15 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from mqpcap.capture import Capture
 from mqpcap.decode.detection import DecodeAs
 from mqpcap.errors import CaptureError, QueryError
-from mqpcap.pipeline import OPTIONAL_TABLES, Options, Output
+from mqpcap.pipeline import OPTIONAL_TABLES, Options
 from mqpcap.protocols import protocols
 from mqpcap.query import Comparison, Moment, Query, Rows, of_tree
 from mqpcap.spark import partitions, schemas, share
-from mqpcap.spark.share import Share
+from mqpcap.spark.partitions import WorkUnit
+from mqpcap.spark.share import Heard, Share
 from mqpcap.tables.messages import Policy
 from mqpcap.tables.schemas import KEYS
 
@@ -168,13 +169,6 @@ class CaptureSource(DataSource):
         return CaptureStream(asked, schema)
 
 
-@dataclass
-class CapturePartition(InputPartition):
-    """A unit of work as Spark carries it."""
-
-    unit: partitions.WorkUnit
-
-
 class CaptureReader(DataSourceReader):
     """Reads one table of captures."""
 
@@ -193,30 +187,34 @@ class CaptureReader(DataSourceReader):
         share_count = self.asked.share_count
         if self.asked.table in ("deliveries", "captures"):
             share_count = 1  # of all connections together
-        return [CapturePartition(unit) for unit in partitions.units(found.captures, DEFAULT_SLOTS, share_count)]
+        return [InputPartition(unit) for unit in partitions.units(found.captures, DEFAULT_SLOTS, share_count)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one unit, in batches."""
-        assert isinstance(partition, CapturePartition)
-        unit = partition.unit
+        unit: WorkUnit = partition.value
         tables = OPTIONAL_TABLES & {self.asked.table}
         options = replace(self.asked.options, policy=self._policy(), optional_tables=tables)
         if self.query is not None:
             options = replace(options, connections=self.query.connections, until=self.query.until)
         for _, capture in unit.captures:
-            made = Share(capture, options, _nobody, None, self.wanted, unit.number, unit.cut)
+            made = self._share(unit, capture, options)
             if made.is_whole:
                 yield from self._batches(made)
                 continue
             with TemporaryFile(prefix="mqpcap-share-") as file:
-                _write(file, self._batches(made))
-                heard = share.heard(capture, self.asked.options) if made.doubted or made.asked else share.Heard()
+                # Rows wait until it is known that nothing in other shares changes them.
+                with pa.ipc.new_stream(file, schemas.arrow_schema(self.schema)) as writer:
+                    for batch in self._batches(made):
+                        writer.write_batch(batch)
+                heard = share.heard(capture, self.asked.options) if made.doubted or made.asked else Heard()
                 if heard.without(share.told(made)).answers(made.doubted, made.asked):
-                    made = Share(capture, options, _nobody, heard, self.wanted, unit.number, unit.cut)
-                    yield from self._batches(made)
-                elif file.tell():
+                    yield from self._batches(self._share(unit, capture, options, heard))
+                else:
                     file.seek(0)
                     yield from pa.ipc.open_stream(file)
+
+    def _share(self, unit: WorkUnit, capture: Capture, options: Options, heard: Heard | None = None) -> Share:
+        return Share(capture, options, lambda output: None, heard, self.wanted, unit.number, unit.cut)
 
     def _batches(self, made: Share) -> Iterator[pa.RecordBatch]:
         schema = schemas.arrow_schema(self.schema)
@@ -230,19 +228,6 @@ class CaptureReader(DataSourceReader):
         policy = self.asked.options.policy
         carries = not schemas.body_columns(self.asked.table).isdisjoint(self.schema.fieldNames())
         return policy if carries else replace(policy, bodies=0)
-
-
-def _nobody(output: Output) -> None:
-    """Rows are asked for table by table."""
-
-
-def _write(file: IO[bytes], batches: Iterator[pa.RecordBatch]) -> None:
-    """Rows that wait until a share knows that nothing in others changes them."""
-    first = next(batches, None)
-    if first is not None:
-        with pa.ipc.new_stream(file, first.schema) as writer:
-            for batch in chain([first], batches):
-                writer.write_batch(batch)
 
 
 class FilteringReader(CaptureReader):

@@ -12,7 +12,7 @@ import json
 import types
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -125,15 +125,21 @@ def run(task: Task, options: Options, storage: Storage) -> Result:
     files = TaskFiles(storage, stem)
     made = Result(task.id)
     match task:
-        case Distribute():
-            _distribute(task, storage, stem, made)
-        case Describe():
-            _describe(task, files, made)
+        case Distribute() | Describe():
+            try:
+                if isinstance(task, Describe):
+                    _describe(task, files, made)
+                else:
+                    folder = f"packets/{stem}"
+                    made.ranges = distribute.distribute(task.capture, task.ranges, task.cut, storage, folder)
+            except CaptureError as error:
+                made.failed.append((task.number, task.capture.files[0], one_line(error)))
         case Dissect():
             for number, capture in task.unit.captures:
                 _TaskShare(task, capture, options, storage, files, made).dissect(number)
         case Join():
-            _join(task.files, task.capture, storage, files)
+            for rows in delivery_keys.deliveries(task.files, storage):
+                files.write("deliveries", with_capture("deliveries", rows, task.capture))
     made.files = files.close()
     # The worker lives on for other tasks, of other sizes.
     memory.trim()
@@ -141,30 +147,14 @@ def run(task: Task, options: Options, storage: Storage) -> Result:
     return made
 
 
-def _distribute(task: Distribute, storage: Storage, stem: str, made: Result) -> None:
-    try:
-        made.ranges = distribute.distribute(task.capture, task.ranges, task.cut, storage, f"packets/{stem}")
-    except CaptureError as error:
-        made.failed.append((task.number, task.capture.files[0], one_line(error)))
-
-
 def _describe(task: Describe, files: TaskFiles, made: Result) -> None:
     rows = CaptureRows(task.capture)
-    try:
-        for window in task.capture.windows():
-            rows.take(window)
-    except CaptureError as error:
-        made.failed.append((task.number, task.capture.files[0], one_line(error)))
-        return
+    for window in task.capture.windows():
+        rows.take(window)
     table = rows.table(None)
     counts = pa.array([task.messages.get(path, 0) for path in table["path"].to_pylist()], pa.int64())
     files.write("captures", table.set_column(table.column_names.index("messages"), "messages", counts))
     made.notes = [*map(str, task.capture.notes)]
-
-
-def _join(keys: Sequence[KeyFile], capture: str, storage: Storage, files: TaskFiles) -> None:
-    for rows in delivery_keys.deliveries(keys, storage):
-        files.write("deliveries", with_capture("deliveries", rows, capture))
 
 
 class _TaskShare(Share):
