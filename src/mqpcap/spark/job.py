@@ -226,8 +226,10 @@ class _Job:
     def _distributed(self) -> dict[int, WorkUnit]:
         """The units by number, those of captures in many shares with their packets; without what cannot be read."""
         distributions: dict[int, Distribution] = {}
-        for unit in (unit for unit in self.units if unit.is_distributed and unit.number == 0):
+        for unit in self.units:
             number, capture = unit.captures[0]
+            if unit.cut.share_count < partitions.DISTRIBUTED_SHARES or unit.number:
+                continue
             try:
                 distributions[number] = Distribution(capture, unit.cut)
             except CaptureError as error:

@@ -81,11 +81,6 @@ class WorkUnit:
     number: int = 0
     cut: Cut = Cut(1)
 
-    @property
-    def is_distributed(self) -> bool:
-        """Whether a job distributes its packets first."""
-        return self.cut.share_count >= DISTRIBUTED_SHARES
-
 
 def named_inputs(options: Mapping[str, str]) -> list[str]:
     """What ``load`` was given: one path, or a list of them as JSON.

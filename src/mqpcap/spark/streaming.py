@@ -19,7 +19,7 @@ import posixpath
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -152,15 +152,6 @@ def thawed(content: bytes) -> dict[str, Carried]:
     return carried
 
 
-@dataclass
-class MicroBatch(InputPartition):
-    """Files from one number up to another, each as a name and the time of its last byte in nanoseconds."""
-
-    start: int
-    end: int
-    files: tuple[tuple[str, int], ...] = ()
-
-
 class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads one table of finished capture files as they come."""
 
@@ -203,9 +194,9 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"files": max(count, start["files"])}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """One: connections go from file to file."""
-        one, two = start["files"], end["files"]
-        return [MicroBatch(one, two, tuple(self._file(number) for number in range(one, two)))] if two > one else []
+        """One, as connections go from file to file: its files by number, with the times of their last bytes (ns)."""
+        files = {number: self._file(number) for number in range(start["files"], end["files"])}
+        return [InputPartition(files)] if files else []
 
     def commit(self, end: dict[str, int]) -> None:
         """States that no restart can ask for go."""
@@ -282,11 +273,11 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a micro-batch."""
-        assert isinstance(partition, MicroBatch)
+        files: dict[int, tuple[str, int]] = partition.value
         schema = schemas.arrow_schema(self.schema)
-        carried, before = self._state(partition.start)
-        for number in range(before, partition.end):
-            file = self._file(number) if number < partition.start else partition.files[number - partition.start]
+        carried, before = self._state(min(files))
+        for number in range(before, max(files) + 1):
+            file = files.get(number) or self._file(number)
             if not self._is_there(*file):
                 continue
             chain = _chain(file[0])
@@ -296,9 +287,9 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found = captures([file[0]])
             partitions.check_readable(found.unreadable, permissive=False)  # it was a capture when it was numbered
             for rows in (rows for capture in found.captures for rows in carried[chain].rows(capture, number)):
-                if number >= partition.start:
+                if number in files:
                     yield from schemas.batches(rows, schema)
-        self.storage.write(_state_name(partition.end), frozen(carried))
+        self.storage.write(_state_name(max(files) + 1), frozen(carried))
 
     def _is_there(self, name: str, modified_ns: int) -> bool:
         """Whether the file is as it was numbered; a ring that was faster than the stream is told."""
