@@ -25,7 +25,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.adaptive.enabled": "false",  # tables this small are slower to plan again than to join
             "spark.default.parallelism": "2",
-            "spark.sql.adaptive.enabled": "false",  # tables this small are slower to plan again than to join
             "spark.driver.memory": "1g",
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.local.dir": str(folder / "local"),

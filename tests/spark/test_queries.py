@@ -1158,6 +1158,7 @@ def test_roles_are_what_the_descriptions_say(spark: SparkSession, monkeypatch: p
     toy = replace(
         protocols()["kokaq"],
         name="toy",
+        layouts=(),  # its classes stay kokaq's
         rule=Rule(asks={"HELLO": RequestRule("always", frozenset({"WELCOME"}))}),
         roles=Roles(
             publish=frozenset({"GIVE"}), poll=frozenset({"LOOK", "TAKE"}), peek=frozenset({"LOOK"}),
