@@ -411,3 +411,34 @@ def test_requests_that_wait_together_keep_no_window_in_memory() -> None:
     arrays = [x for some in dialogue.later for x in some if not isinstance(x, list)]
     assert len(arrays) > 0
     assert all(x.base is None for x in arrays)
+
+
+def test_a_message_that_was_there_answers_the_first_poll_of_its_subscription() -> None:
+    """Capture qos1: PUBLISHes m1 and m2, later three POLLs in one packet, answered with m2 and, again, m1."""
+    script = Script().ready()
+    script.c(SUBSCRIBE, 3, topic="a", qos=1), script.s(ACK, 3, sub=8)
+    script.c(PUBLISH, 4, topic="a", qos=1, body=1), script.c(PUBLISH, 5, topic="a", qos=1, body=2)
+    script.c(POLL, 6, sub=8), script.s(PUBLISH, 1, topic="a", qos=1, body=1)
+    first, second, third = (script.c(POLL, number, sub=8) for number in (7, 8, 9))
+    there, again = (script.s(PUBLISH, 3 - body, topic="a", qos=1, body=body) for body in (2, 1))
+    script.c(PING, 10), script.s(PONG, 10)
+
+    states = script.states()
+
+    assert states[first] == ("answered", there)
+    # The retry may have put m1 back between any two of the POLLs.
+    assert {states[k] for k in (second, third, again)} == {("unknown", -1), ("unknown", again)}
+
+
+def test_a_late_client_that_gets_its_own_messages_is_paired_by_them() -> None:
+    """Capture midstream: each delivery brings the body that the client published in front of its POLL."""
+    script, polls = Script(), []
+    for i in range(4, 9):
+        script.c(PUBLISH, 9, topic="a", qos=1, body=i)
+        polls.append((script.c(POLL, 9, sub=2), script.s(PUBLISH, i, topic="a", qos=1, body=i)))
+        script.c(ACK, i, sub=2)
+    script.c(PING, 9), script.s(PONG, 9)
+
+    states = script.states(started=False)
+
+    assert [states[a] for a, _ in polls] == [("answered", b) for _, b in polls]

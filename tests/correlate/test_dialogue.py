@@ -16,6 +16,8 @@ from mqpcap.correlate.dialogue import (
     Dialogue,
     Found,
     NamedRequests,
+    Reply,
+    Request,
 )
 from mqpcap.schema.requests import Rules, State
 
@@ -48,14 +50,13 @@ class Script:
     def c(self, code: int, tie: int = 0, after_ns: int = 0, number: int = -1) -> int:
         self.row += 1
         ts = self.row * MS + after_ns
-        self.dialogue.request(
-            self.row, code, tie, (number,) if self.rules.ties or self.rules.named else (), ts, ts, self.row * 20, False
-        )
+        q = Request(self.row, code, tie, 0, ts, ts, self.row * 20, False)
+        self.dialogue.request(q, (number,) if self.rules.ties or self.rules.named else ())
         return self.row
 
     def s(self, code: int, tie: int = 0, after_ns: int = 0) -> int:
         self.row += 1
-        self.dialogue.reply(self.row, code, tie, self.row * MS + after_ns)
+        self.dialogue.reply(Reply(self.row, code, tie, 0, self.row * MS + after_ns))
         return self.row
 
     def gap(self, from_client: bool) -> None:

@@ -16,7 +16,7 @@ Missing bytes end the counting. A reply that repeats values of its request (a ti
 one FIXED request. Without ties the replies behind a gap are placed where they fit all in a row, if that is one place.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +42,8 @@ NO_TIE = -(1 << 63)
 """Of a message that was not captured whole, so that it is not known what it repeats."""
 MAX_NAMES = 1 << 16
 """Names of requests that a connection remembers, to tell which are used again."""
+MAX_GIVEN = 1 << 10
+"""Messages that a client gave the server, remembered to tell which request brought one of them back."""
 MAX_TIES = 1 << 12
 """Ties of requests that a connection with missing requests remembers, to tell which replies nobody asked for."""
 STEADY = 3
@@ -52,31 +54,30 @@ HANDLING_NS = 50_000_000
 
 
 class Request(NamedTuple):
-    """An open request: its row, what it is, and when it was captured. ``wants`` has a bit for each reply it may get."""
+    """A request: its row, what it is, and when it was captured. ``item``: see `Lane.items`."""
 
     row: int
-    kind: int
-    wants: int
+    code: int
     tie: int
+    item: int
     ts_ns: int
     end_ns: int
     offset: int
-    code: int
     cut: bool
 
 
 class Reply(NamedTuple):
-    """A reply that waits: ``says`` is its bit, ``untied`` whether it repeats nothing of its request."""
+    """A reply. ``since``: where the client gave the message that it brings: its request is behind that; -1 if unknown."""
 
     row: int
-    says: int
-    tie: int
-    ts_ns: int
     code: int
-    untied: bool
+    tie: int
+    item: int
+    ts_ns: int
+    since: int = -1
 
 
-_GAP = Reply(-1, 0, NO_TIE, 0, 0, True)
+_GAP = Reply(-1, 0, NO_TIE, 0, 0)
 """Stands among replies that wait for missing bytes between them."""
 
 
@@ -86,10 +87,16 @@ class Requests(NamedTuple):
     rows: I64
     codes: I64
     ties: I64
-    numbers: Sequence[I64]
+    items: I64
     ts_ns: I64
     end_ns: I64
     offset: I64
+    numbers: Sequence[I64]
+
+    def each(self) -> Iterator[Request]:
+        """One after the other."""
+        for one in zip(*(column.tolist() for column in self[:7]), strict=True):
+            yield Request(*one, False)
 
 
 class Found:
@@ -150,6 +157,38 @@ class _Counter:
         return not self.falls and (self.steps >= RISING or (self.even and self.steps >= STEADY))
 
 
+class _Given:
+    """Messages that a client gave the server, to tell which request brought one of them back.
+
+    The server handles a connection's requests one after the other (BlipMQ: net/src/connection.rs), so a request that
+    brings back what the client gave came behind it, and of several that read one queue the first gets what was in it.
+    """
+
+    __slots__ = ("at", "repeats")
+
+    def __init__(self) -> None:
+        self.at: dict[int, int] = {}
+        self.repeats = False
+
+    def add(self, q: Request) -> None:
+        """A request; those with a message are remembered, with where it was given."""
+        if q.item > 0 and len(self.at) < MAX_GIVEN:
+            self.repeats = self.repeats or q.item in self.at
+            self.at[q.item] = q.offset
+
+    def brought(self, item: int) -> int:
+        """Where a message was given that now comes back for the first time; a second time says nothing."""
+        since = self.at.get(item, -1)
+        if since >= 0:
+            self.at[item] = -1
+        return since
+
+    @property
+    def are_own(self) -> bool:
+        """Whether nobody else gives such messages: the client never gave one twice."""
+        return not self.repeats and len(self.at) >= STEADY
+
+
 class Dialogue:
     """The open requests of a connection; see the module."""
 
@@ -182,40 +221,44 @@ class Dialogue:
         self.lonely: list[int] = []  # replies that nobody asked for, unless a gap turns out to lie in front of them
         self.stopped = False
         self.behind_stop: list[int] = []
+        self.given = _Given()
 
     # -- requests --------------------------------------------------------------------------------------------
 
-    def request(
-        self, row: int, code: int, tie: int, numbers: Sequence[int], ts_ns: int, end_ns: int, offset: int, cut: bool
-    ) -> int:
+    def request(self, q: Request, numbers: Sequence[int]) -> int:
         """Take a request in; returns its kind."""
         if self.later:
             self._catch_up()
         rules = self.rules
         if rules.ties:
             self._count(numbers)
-            if self.early and (self._counts_up() or not self.requests_missing):
+            if self.early and (self._counts_up() or not self.requests_missing or self._is_own(self.early[0])):
                 self._look_again()
         self._no_more_requests()
-        kind = rules.kind[self.state][code]
+        kind = rules.kind[self.state][q.code]
         if kind == CUT:
-            self.gap(True, offset)
+            self.gap(True, q.offset)
             return kind
         if len(self.ties) < MAX_TIES:
-            self.ties.add(tie if rules.ties else 0)
+            self.ties.add(q.tie if rules.ties else 0)
         if kind != FIXED and kind != OPTIONAL:
             self.stopped = self.stopped or kind == BREAKS
-            return kind
-        if self.stopped:
-            self.behind_stop.append(row)
-            return kind
-        if self.mode == OVER or (self.frozen_at >= 0 and not rules.ties):
-            self.found.states.append((row, UNKNOWN))
-            return kind
-        self.queue.append(Request(row, kind, rules.wants[self.state][code], tie, ts_ns, end_ns, offset, code, cut))
-        if len(self.queue) - self.head > MAX_OPEN:
-            self._drop_oldest()
+        elif self.stopped:
+            self.behind_stop.append(q.row)
+        elif self.mode == OVER or (self.frozen_at >= 0 and not rules.ties):
+            self.found.states.append((q.row, UNKNOWN))
+        else:
+            self._enqueue(q)
+            if len(self.queue) - self.head > MAX_OPEN:
+                self._drop_oldest()
         return kind
+
+    def _enqueue(self, q: Request) -> None:
+        self.queue.append(q)
+        self.given.add(q)
+
+    def _kind(self, q: Request) -> int:
+        return self.rules.kind[self.state][q.code]
 
     def _no_more_requests(self) -> None:
         """No bytes of the client are missing up to here, so no other request can have got the last replies."""
@@ -227,7 +270,7 @@ class Dialogue:
 
     def _drop_oldest(self) -> None:
         gone = self.queue[self.head : self.head + MAX_OPEN // 2]
-        if any(q.kind == FIXED for q in gone) or self.mode == RUN:
+        if any(self._kind(q) == FIXED for q in gone) or self.mode == RUN:
             self._lose_step()
         self._settle(self.head + len(gone), UNKNOWN, certain=False)
 
@@ -255,39 +298,38 @@ class Dialogue:
     def _catch_up(self) -> None:
         """Look at requests that were taken in together, as a reply is there."""
         later, self.later, self.later_count = self.later, [], 0
-        kinds, wants = self.rules.kind[self.state], self.rules.wants[self.state]
         for some in later:
-            rows = zip(some.rows, some.codes, some.ties, some.ts_ns, some.end_ns, some.offset, strict=True)
-            for row, code, tie, ts_ns, end_ns, offset in ((int(x) for x in one) for one in rows):
-                self.queue.append(Request(row, kinds[code], wants[code], tie, ts_ns, end_ns, offset, code, False))
+            for q in some.each():
+                self._enqueue(q)
         if len(self.queue) - self.head > MAX_OPEN:
             self._drop_oldest()
 
     # -- replies ---------------------------------------------------------------------------------------------
 
-    def reply(self, row: int, code: int, tie: int, ts_ns: int) -> None:
+    def reply(self, r: Reply) -> None:
         """Take a reply in."""
         if self.later:
             self._catch_up()
         rules = self.rules
+        code = r.code
         if self.unsure:
             self.denied = self.denied or code in rules.denials
             if code in rules.proofs:
                 self.unsure = False
-                self.found.proved[self.flow] = row if self.denied else 0
+                self.found.proved[self.flow] = r.row if self.denied else 0
         if code in rules.gaps:
             self.gap(False, 0)
-            self.found.states.append((row, NO_ROW))
+            self.found.states.append((r.row, NO_ROW))
             return
         state = rules.moves[code].get(self.state, self.state) if code in rules.moves else self.state
         if state != self.state:
-            self.state = state
             self.doubtful_until = self.queue[-1].offset if self.head < len(self.queue) else -1
-            self._classify_again(is_sure=False)
+            self._move(state, is_sure=False)
         if not rules.says[code]:
-            self.found.states.append((row, NO_ROW))
+            self.found.states.append((r.row, NO_ROW))
             return
-        r = Reply(row, rules.says[code], tie, ts_ns, code, rules.untied[code])
+        if r.item:
+            r = r._replace(since=self.given.brought(r.item))
         if self.mode == STEP:
             self._in_step(r)
         elif self.mode == TIED:
@@ -298,15 +340,20 @@ class Dialogue:
             self._alone(r)
 
     def _fits(self, q: Request, r: Reply) -> bool:
-        asked_ns = q.end_ns if self.rules.timed else q.ts_ns
-        ties = r.untied or (q.tie == r.tie and r.tie != NO_TIE)
-        return bool(q.wants & r.says) and asked_ns <= r.ts_ns and ties
+        rules = self.rules
+        asked_ns = q.end_ns if rules.timed else q.ts_ns
+        ties = rules.untied[r.code] or (q.tie == r.tie and r.tie != NO_TIE)
+        return ties and asked_ns <= r.ts_ns and bool(rules.wants[self.state][q.code] & rules.says[r.code])
+
+    def _is_own(self, r: Reply) -> bool:
+        """Whether a reply brings what only this client gave: no request in front of that is its own."""
+        return r.since >= 0 and self.given.are_own
 
     def _in_step(self, r: Reply) -> None:
         queue, head = self.queue, self.head
         if not self.waiting and head < len(queue):
             q = queue[head]
-            if q.kind == FIXED and self._fits(q, r):
+            if self._kind(q) == FIXED and self._fits(q, r):
                 self._pair(head, r)
                 return
         _, first, last = self.waiting[-1] if self.waiting else (r, head - 1, head - 1)
@@ -319,12 +366,14 @@ class Dialogue:
                 found.append(i)
                 if len(found) > MAX_CANDIDATES:
                     break
-            if q.kind == FIXED and i > last:  # those up to there may have got the replies that wait
+            if self._kind(q) == FIXED and i > last:  # those up to there may have got the replies that wait
                 is_open = False
                 break
         if len(found) > 1 and self.rules.timed:
             found = self._not_too_old(found, r)
         is_open = is_open and not self._names_one(r)
+        if found and not self.waiting and self._is_first_in_queue(found, r):
+            is_open, found = False, found[:1]
         if len(found) == 1 and not is_open:
             self._pair(found[0], r)
         elif (
@@ -338,6 +387,10 @@ class Dialogue:
         else:
             self._lose_step()
             self._tied(r) if self.mode == TIED else self._alone(r)
+
+    def _is_first_in_queue(self, found: list[int], r: Reply) -> bool:
+        """Whether all candidates read one queue, which had the message before the first of them was handled."""
+        return 0 <= r.since < self.queue[found[0]].offset and len({self.queue[i].item for i in found}) == 1
 
     def _not_too_old(self, found: list[int], r: Reply) -> list[int]:
         """The candidates that can still be waiting: one is settled when the server had the time to handle it."""
@@ -369,6 +422,8 @@ class Dialogue:
             self._resolve_waiting(at)
         self._give(q, r)
         self.answered = True
+        if self._kind(q) == FIXED:
+            self.given.at.clear()  # a queue that was made since has nothing of what was given before
         if self.rules.timed:
             self.slowest_ns = max(self.slowest_ns, min(r.ts_ns - q.end_ns, 4 * HANDLING_NS))
         if at > self.head:
@@ -381,31 +436,31 @@ class Dialogue:
             self.head = 0
         state = self.rules.next_state.get((self.state, q.code, r.code), self.state)
         if state != self.state:
-            self.state = state
-            self._classify_again()
+            self._move(state)
 
-    def _classify_again(self, is_sure: bool = True) -> None:
+    def _move(self, state: int, is_sure: bool = True) -> None:
         """Requests that were sent before the reply that changed the state are what they are in the new one.
 
         If it is not sure, the change may have been earlier, in missing bytes: some got their replies in the old one.
         """
-        kinds, wants = self.rules.kind[self.state], self.rules.wants[self.state]
+        before, kinds = self.rules.kind[self.state], self.rules.kind[state]
+        self.state = state
         left = []
         for q in self.queue[self.head :]:
             kind = kinds[q.code]
-            if kind != q.kind:
+            if kind != before[q.code]:
                 self.found.kinds.append((q.row, kind))
-            if not is_sure and kind != FIXED and kind != q.kind:
+            if not is_sure and kind != FIXED and kind != before[q.code]:
                 self.found.states.append((q.row, UNKNOWN))
             elif kind in (FIXED, OPTIONAL):
-                left.append(q._replace(kind=kind, wants=wants[q.code]))
+                left.append(q)
         self.queue, self.head = left, 0
 
     def _settle(self, to: int, state: int, certain: bool) -> None:
         """Leave requests behind: FIXED ones get the state; ``certain``: OPTIONAL ones got no reply."""
         states = self.found.states
         for q in self.queue[self.head : to]:
-            if q.kind == FIXED:
+            if self._kind(q) == FIXED:
                 states.append((q.row, state if q.offset > self.doubtful_until else UNKNOWN))
             elif not certain and not self._is_not_expected(q):
                 states.append((q.row, UNKNOWN))
@@ -452,6 +507,7 @@ class Dialogue:
         if self.later:
             self._catch_up()
         self._let_early_go()
+        self.given.at.clear()
         if from_client:
             self.requests_missing = True
             self.found.states += [(row, ORPHAN) for row in self.lonely]
@@ -508,15 +564,18 @@ class Dialogue:
 
         ``is_last``: no request can be missing in front of it that is not known to be.
         """
-        fits = [i for i in range(self.head, len(self.queue)) if self._fits(self.queue[i], r)] if not r.untied else []
-        unsure = (self.requests_missing or not is_last) and not self._names_one(r)
+        is_own, untied = self._is_own(r), self.rules.untied[r.code]
+        fits = [i for i in range(self.head, len(self.queue)) if self._fits(self.queue[i], r)]
+        if untied:
+            fits = [i for i in fits if 0 <= r.since < self.queue[i].offset]
+        unsure = ((self.requests_missing and not is_own) or not is_last) and not self._names_one(r)
         if ((len(fits) == 1 and unsure) or self.early) and len(self.early) < MAX_AMBIGUOUS:
             self.early.append(r)
             return
         doubtful = len(fits) != 1 or unsure or self._is_state_open(r)
         at = fits[0] if fits else -1
         is_sure = not doubtful and self.queue[at].row not in self.spoiled
-        if not is_sure or not (self.queue[at].kind == FIXED or self._names_one(r)):
+        if not is_sure or not (is_own or self._kind(self.queue[at]) == FIXED or self._names_one(r)):
             self._alone(r)
             return
         if self.unordered:
@@ -537,7 +596,9 @@ class Dialogue:
         """Of the replies that wait so, only those that name one request are of any use behind a gap."""
         early, self.early = self.early, []
         for r in early:
-            if r is _GAP or (not r.untied and sum(self._fits(q, r) for q in self.queue[self.head :]) == 1):
+            if r is _GAP or (
+                not self.rules.untied[r.code] and sum(self._fits(q, r) for q in self.queue[self.head :]) == 1
+            ):
                 self.early.append(r)
             else:
                 self._alone(r)
@@ -570,7 +631,8 @@ class Dialogue:
 
     def _names_one(self, r: Reply) -> bool:
         """Whether no two requests can have what a reply repeats."""
-        return bool(r.says & self.rules.numbered) and not r.untied and self._counts_up()
+        rules = self.rules
+        return bool(rules.says[r.code] & rules.numbered) and not rules.untied[r.code] and self._counts_up()
 
     def _in_run(self, r: Reply) -> None:
         """A reply behind a gap, where only order tells: the places that all replies of the run fit."""
@@ -617,8 +679,9 @@ class Dialogue:
         if self.rules.ties:
             self._spoil(range(self.head, len(self.queue)), r)
         key = r.tie if self.rules.ties else 0
-        known = key == NO_TIE or key in self.ties or len(self.ties) >= MAX_TIES or r.untied
-        known = known or not any(wants & r.says for wants in self.rules.wants[self.state])  # the state may be another
+        known = key == NO_TIE or key in self.ties or len(self.ties) >= MAX_TIES or self.rules.untied[r.code]
+        says = self.rules.says[r.code]
+        known = known or not any(wants & says for wants in self.rules.wants[self.state])  # the state may be another
         if known or len(self.lonely) >= MAX_AMBIGUOUS:
             self.found.states.append((r.row, UNKNOWN))
         elif self.requests_missing:
@@ -652,7 +715,7 @@ class Dialogue:
         sure = self.mode == STEP and whole_replies and not self.alone
         due = UNANSWERED if sure and ended else UNKNOWN
         for q in self.queue[self.head :]:
-            if q.kind == FIXED:
+            if self._kind(q) == FIXED:
                 behind = self.frozen_at >= 0 and q.offset >= self.frozen_at
                 self.found.states.append((q.row, UNKNOWN if behind or q.cut else due))
             elif not sure and not (whole_replies and self._is_not_expected(q)):
@@ -674,15 +737,13 @@ class NamedRequests:
         self.used: dict[int, None] = {}
         self.gap_count = 0
 
-    def request(
-        self, row: int, code: int, tie: int, numbers: Sequence[int], ts_ns: int, end_ns: int, offset: int, cut: bool
-    ) -> int:
+    def request(self, q: Request, numbers: Sequence[int]) -> int:
         """Take a request in; returns its kind. ``numbers``: one, not 0 if several replies may come."""
-        kind = self.rules.kind[0][code]
+        kind, tie = self.rules.kind[0][q.code], q.tie
         if kind not in (FIXED, OPTIONAL):
             return kind
         if tie == 0 or tie in self.used:
-            self.found.states.append((row, UNKNOWN))
+            self.found.states.append((q.row, UNKNOWN))
             self._drop(tie)
             return kind
         self.used[tie] = None
@@ -690,7 +751,7 @@ class NamedRequests:
             oldest = next(iter(self.used))
             del self.used[oldest]
             self._drop(oldest)
-        self.open[tie] = (row, ts_ns, kind == FIXED, self.gap_count if numbers[0] else -1)
+        self.open[tie] = (q.row, q.ts_ns, kind == FIXED, self.gap_count if numbers[0] else -1)
         return kind
 
     def _drop(self, tie: int) -> None:
@@ -698,17 +759,17 @@ class NamedRequests:
         if waiting is not None:
             self.found.states.append((waiting[0], UNKNOWN))
 
-    def reply(self, row: int, code: int, tie: int, ts_ns: int) -> None:
+    def reply(self, r: Reply) -> None:
         """Take a reply in; further ones have no row."""
-        waiting = self.open.get(tie)
-        if waiting is None or ts_ns < waiting[1]:
-            self.found.states.append((row, NO_ROW))
+        waiting = self.open.get(r.tie)
+        if waiting is None or r.ts_ns < waiting[1]:
+            self.found.states.append((r.row, NO_ROW))
         elif waiting[3] >= 0 and waiting[3] != self.gap_count:  # an earlier reply may lie in the gap
-            self._drop(tie)
-            self.found.states.append((row, NO_ROW))
+            self._drop(r.tie)
+            self.found.states.append((r.row, NO_ROW))
         else:
-            del self.open[tie]
-            self.found.pairs.append((waiting[0], row))
+            del self.open[r.tie]
+            self.found.pairs.append((waiting[0], r.row))
 
     def gap(self, from_client: bool, offset: int) -> None:
         """Bytes of a side are missing."""
@@ -728,22 +789,22 @@ def converse(
     columns: Sequence[Sequence[int]],
     numbers: Sequence[Sequence[int]],
     kinds: NDArray[np.int8],
-) -> list[tuple[int, int]]:  # fmt: skip
+) -> list[tuple[int, int]]:
     """Take rows through a dialogue; returns places and kinds of requests that are not of the kind they are taken for.
 
-    ``columns``: from_client, code, offset, ts_ns, end_ns, broken, cut, place among the rows (-1: no request and no
-    reply), tie.
+    ``columns``: place among the rows (-1: no request and no reply), code, tie, item, ts_ns, end_ns, offset,
+    from_client, broken, cut.
     """
     other: list[tuple[int, int]] = []
-    for (client, code, offset, ts_ns, end_ns, broken, cut, at, tie), counted in zip(zip(*columns), numbers):  # noqa: B905
+    for (at, code, tie, item, ts_ns, end_ns, offset, client, broken, cut), counted in zip(zip(*columns), numbers):  # noqa: B905
         if broken:
             dialogue.gap(bool(client), offset)
         if at < 0:
             continue
         if client:
-            kind = dialogue.request(first_row + at, code, tie, counted, ts_ns, end_ns, offset, bool(cut))
+            kind = dialogue.request(Request(first_row + at, code, tie, item, ts_ns, end_ns, offset, bool(cut)), counted)
             if kind != kinds[at]:
                 other.append((at, kind))
         else:
-            dialogue.reply(first_row + at, code, tie, ts_ns)
+            dialogue.reply(Reply(first_row + at, code, tie, item, ts_ns))
     return other

@@ -216,7 +216,8 @@ class Exchanges:
             return
         ties = _ties(self.rule, lane, batch.table, self.prints)
         numbers = _numbers(self.rule, lane, batch.table)
-        talks = _Talks(batch, codes, ties, numbers, place, todo, block.first_row)
+        items = np.zeros(len(batch), np.int64) if lane.items is None else lane.items(batch.table, self.prints)
+        talks = _Talks(batch, codes, ties, items, numbers, place, todo, block.first_row)
         for start, end, flow, is_quiet in talks.stretches():
             dialogue = dialogues.get(flow)
             if dialogue is None:
@@ -523,6 +524,7 @@ class _Talks:
         batch: Batch,
         codes: I64,
         ties: I64,
+        items: I64,
         numbers: Sequence[I64],
         place: I64,
         todo: NDArray[np.intp],
@@ -532,8 +534,8 @@ class _Talks:
         self.flow = batch.flow[todo]
         self.numbers = [x[todo] for x in numbers]
         self.columns: tuple[NDArray[Any], ...] = (
-            batch.from_client[todo], codes[todo], batch.offset[todo], batch.ts_ns[todo], batch.end_ns[todo],
-            batch.broken[todo], batch.cut[todo], place[todo], ties[todo],
+            place[todo], codes[todo], ties[todo], items[todo], batch.ts_ns[todo], batch.end_ns[todo],
+            batch.offset[todo], batch.from_client[todo], batch.broken[todo], batch.cut[todo],
         )  # fmt: skip
         self.loud = ~batch.from_client[todo] | batch.broken[todo] | batch.cut[todo]
         """Rows that are no plain requests."""
@@ -553,11 +555,9 @@ class _Talks:
 
     def requests(self, start: int, end: int) -> Requests:
         """Rows that are all requests."""
-        _, codes, offset, ts_ns, end_ns, _, _, place, ties = (column[start:end] for column in self.columns)
         # Copied: a slice keeps all of its window in memory for as long as no reply comes.
-        columns = (self.first_row + place, codes.copy(), ties.copy())
-        numbers = [x[start:end].copy() for x in self.numbers]
-        return Requests(*columns, numbers, ts_ns.copy(), end_ns.copy(), offset.copy())
+        place, *columns = (column[start:end].copy() for column in self.columns[:7])
+        return Requests(self.first_row + place, *columns, [x[start:end].copy() for x in self.numbers])
 
     def tell(self, dialogue: Dialogue | NamedRequests, start: int, end: int, block: "_Block") -> None:
         """Take rows through a dialogue: one by one, but for long runs of requests in between."""

@@ -108,6 +108,8 @@ class Lane:
 
     codes     the code of each row
     ties      what a reply repeats of its request as a number, 0 for nothing; None: the columns ``Rule.tie``
+    items     the message that a request gives the server or a reply brings (> 0), or the queue that a request reads
+              (< 0), 0 for neither
     numbers   numbers by which a client may count its requests, -1 where there is none; None: those of ``Rule.tie``
     """
 
@@ -115,6 +117,7 @@ class Lane:
     codes: Callable[[pa.Table], I64]
     ties: "Callable[[pa.Table, Prints], I64] | None" = None
     numbers: Callable[[pa.Table], Sequence[I64]] | None = None
+    items: "Callable[[pa.Table, Prints], I64] | None" = None
 
 
 Prints = Callable[[pa.Array | pa.ChunkedArray], I64]

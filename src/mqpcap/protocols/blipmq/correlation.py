@@ -203,7 +203,17 @@ RULES = Rules(
 
 def lane() -> Lane:
     """How the frames of a connection are taken; the id of a request is its tie, and clients count with it."""
-    return Lane(RULES, codes, lambda rows, prints: low_words(rows["f.correlation_id"]), _own_ids)
+    return Lane(RULES, codes, lambda rows, prints: low_words(rows["f.correlation_id"]), _own_ids, _items)
+
+
+def _items(rows: pa.Table, prints: Prints) -> I64:
+    """The message of each QoS 1 publish or delivery, by topic and body, and the subscription that a POLL reads."""
+    op, sub = _numbers(rows["op_code"], 0), low_words(rows["f.subscription_id"])
+    message = (op == PUBLISH) & (_numbers(rows["f.qos"], 0) == 1)
+    if not message.any():
+        return np.where(op == POLL, -1 - sub, 0)
+    number = np.abs(prints(rows["destination"]) * 31 + prints(rows["f.body"])) | 1
+    return np.where(message, number, np.where(op == POLL, -1 - sub, 0))
 
 
 def _own_ids(rows: pa.Table) -> list[I64]:
