@@ -7,8 +7,17 @@ from batches import LENGTH, PRINTS, SERVER, End, Row, batch, closing, placed
 
 from mqpcap.correlate import Behind
 from mqpcap.correlate import deliveries as room
-from mqpcap.correlate.deliveries import LOOKAHEAD_NS, Deliveries
-from mqpcap.schema.requests import DeliveryRule, Keys
+from mqpcap.correlate.deliveries import LOOKAHEAD_NS
+from mqpcap.correlate.ends import Ends
+from mqpcap.schema.requests import DeliveryRule, Keys, Prints
+
+
+class Deliveries(room.Deliveries):
+    """With what is known of ends, as in a `Correlation`."""
+
+    def __init__(self, protocol: str, rule: DeliveryRule, prints: Prints) -> None:
+        super().__init__(protocol, rule, prints)
+        self.ends = Ends(LOOKAHEAD_NS if rule.lifetime_ns is not None else None)
 
 
 def keys(rows: pa.Table, _: object) -> tuple[Keys, Keys]:
@@ -33,7 +42,8 @@ WHOLE = Behind()
 def found(made: Deliveries, *rows: Row, behind: Behind = WHOLE, late: bool = False) -> list[tuple[int, int]]:
     """(publish, delivery) by time."""
     if rows:
-        made.feed(batch(placed(rows), {"key": pa.int64()}, {1: not late}), None)
+        fed = batch(placed(rows), {"key": pa.int64()}, {1: not late})
+        made.feed(fed, None, made.ends.feed(fed))
     table = made.ready(behind)
     return [] if table is None else [(r["publish_ts_ns"], r["deliver_ts_ns"]) for r in table.to_pylist()]
 
@@ -178,7 +188,7 @@ def test_bytes_that_are_missing_at_the_end_of_a_connection_count() -> None:
     late = Behind(since_ns={SERVER: 11})
     assert found(made, message("c2s", 1, 10), message("s2c", 1, 50), behind=late) == []
 
-    made.feed(None, None, closing({1: End(requests_missing_at=LENGTH, last_ns=60)}))
+    made.feed(None, None, made.ends.close(closing({1: End(requests_missing_at=LENGTH, last_ns=60)}))[1])
 
     assert found(made) == []
     assert made.doubtful_count == 1

@@ -2,7 +2,7 @@
 
 :class:`Correlation` runs along with the messages of one protocol: it is fed with rows as they are decoded and gives
 rows of ``exchanges`` and ``deliveries`` as soon as they are certain. ``dialogue`` decides on one connection,
-``exchanges`` keeps what waits, ``deliveries`` looks publishes up.
+``exchanges`` settles what waits, ``deliveries`` looks publishes up.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from mqpcap.correlate.batch import Batch, Behind, Closing
-from mqpcap.correlate.deliveries import Deliveries
+from mqpcap.correlate.deliveries import LOOKAHEAD_NS, Deliveries
+from mqpcap.correlate.ends import Ends
 from mqpcap.correlate.exchanges import Exchanges
 from mqpcap.schema.requests import Prints, Rule
 
@@ -21,6 +22,8 @@ class Correlation:
     """The exchanges and, where they are wanted, the deliveries of one protocol in the making."""
 
     def __init__(self, protocol: str, rule: Rule, prints: Prints, delivers: bool = True) -> None:
+        may_be_unseen = rule.deliveries is not None and rule.deliveries.lifetime_ns is not None
+        self._ends = Ends(LOOKAHEAD_NS if delivers and may_be_unseen else None)
         self._exchanges = Exchanges(protocol, rule, prints)
         self.deliveries = None
         if delivers and rule.deliveries is not None:
@@ -43,19 +46,24 @@ class Correlation:
 
     def feed(self, batch: Batch | None, behind: Behind) -> Iterator[tuple[str, pa.Table]]:
         """Take rows in; gives the name of a table and rows of it that are certain now."""
-        tables, pairs = self._exchanges.feed(batch, behind.flows) if batch is not None else (iter(()), None)
+        tables: Iterator[pa.Table] = iter(())
+        pairs, stretches = None, None
+        if batch is not None:
+            stretches = self._ends.feed(batch)
+            tables, pairs = self._exchanges.feed(batch, behind.flows)
         yield from (("exchanges", table) for table in tables)
         if self.deliveries is not None:
-            self.deliveries.feed(batch, pairs)
+            self.deliveries.feed(batch, pairs, stretches)
             if (found := self.deliveries.ready(behind)) is not None:
                 yield "deliveries", found
 
     def close(self, closing: Closing) -> Iterator[tuple[str, pa.Table]]:
         """The same for what is left of connections that are over."""
-        tables, pairs = self._exchanges.close(closing)
+        ended, stretches = self._ends.close(closing)
+        tables, pairs = self._exchanges.close(closing, ended)
         yield from (("exchanges", table) for table in tables)
         if self.deliveries is not None:
-            self.deliveries.feed(None, pairs, closing)
+            self.deliveries.feed(None, pairs, stretches)
 
     def finish(self) -> Iterator[tuple[str, pa.Table]]:
         """The same at the end of the input, behind the last connection."""

@@ -22,9 +22,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap.arrays import constant, whole
-from mqpcap.correlate.batch import END_NS, Batch, Behind, Closing
+from mqpcap.correlate.batch import END_NS, Batch, Behind
 from mqpcap.correlate.exchanges import Pairs
-from mqpcap.correlate.unseen import COLUMNS, Unseen
 from mqpcap.schema.requests import I64, DeliveryRule, Keys, Prints
 
 MAX_PUBLISHES = 1 << 19
@@ -130,27 +129,21 @@ class Deliveries:
     """The keys of publishes that went together, in order."""
     _held: list[Delivered] = field(default_factory=list)
     _stretches: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
-    _unseen: Unseen = field(default_factory=lambda: Unseen(LOOKAHEAD_NS))
 
     # -- rows in -------------------------------------------------------------------------------------------
 
-    def feed(self, batch: Batch | None, pairs: Pairs | None, closing: Closing | None = None) -> None:
-        """Take rows in, and what is known of connections that are over."""
-        found = self.keyed(batch, pairs, closing)
+    def feed(self, batch: Batch | None, pairs: Pairs | None, stretches: pa.Table | None = None) -> None:
+        """Take rows in, and stretches of what clients sent that was not captured, as `ends.STRETCHES`."""
+        found = self.keyed(batch, pairs, stretches)
         if found is not None:
             self._publish(found[0])
             if len(found[1]):
                 self._held.append(found[1])
 
-    def keyed(self, batch: Batch | None, pairs: Pairs | None, closing: Closing | None = None) -> Found | None:
-        """The publishes and deliveries among some rows."""
+    def keyed(self, batch: Batch | None, pairs: Pairs | None, stretches: pa.Table | None) -> Found | None:
+        """The publishes, with stretches among them, and the deliveries of some rows."""
         found = self._of_rows(batch, pairs)
-        if self.rule.lifetime_ns is None:
-            return found
-        stretches = COLUMNS.empty_table() if batch is None else self._unseen.feed(batch)
-        if closing is not None:
-            stretches = pa.concat_tables([stretches, self._unseen.close(closing)])
-        return self._with_stretches(found, stretches) if stretches.num_rows else found
+        return self._with_stretches(found, stretches) if stretches is not None and stretches.num_rows else found
 
     def _of_rows(self, batch: Batch | None, pairs: Pairs | None) -> Found | None:
         rule = self.rule

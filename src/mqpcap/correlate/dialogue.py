@@ -63,11 +63,11 @@ class Request(NamedTuple):
     ts_ns: int
     end_ns: int
     offset: int
-    cut: bool
+    cut: bool = False
 
 
 class Reply(NamedTuple):
-    """A reply. ``since``: where the client gave the message that it brings: its request is behind that; -1 if unknown."""
+    """A reply. ``since``: where the client gave the message that it brings, -1 if it did not; its request is behind."""
 
     row: int
     code: int
@@ -96,7 +96,7 @@ class Requests(NamedTuple):
     def each(self) -> Iterator[Request]:
         """One after the other."""
         for one in zip(*(column.tolist() for column in self[:7]), strict=True):
-            yield Request(*one, False)
+            yield Request(*one)
 
 
 class Found:
@@ -108,6 +108,8 @@ class Found:
     def clear(self) -> None:
         """Empty it."""
         self.pairs: list[tuple[int, int]] = []
+        self.many: list[I64] = []
+        """More pairs, a row each."""
         self.states: list[tuple[int, int]] = []
         self.kinds: list[tuple[int, int]] = []
         """Rows whose kind is another than it was when they were taken in."""
@@ -155,6 +157,61 @@ class _Counter:
     def rises(self) -> bool:
         """Connections may share a counter, so equal steps are sooner a proof than steps upwards."""
         return not self.falls and (self.steps >= RISING or (self.even and self.steps >= STEADY))
+
+
+class _Asked:
+    """What a client asked so far: whether it counts its requests, and the ties that replies may repeat."""
+
+    __slots__ = ("counters", "ties", "unread", "unread_count")
+
+    def __init__(self) -> None:
+        self.counters: list[_Counter] = []
+        self.ties: set[int] = set()
+        self.unread: list[I64] = []
+        self.unread_count = 0
+
+    def count(self, numbers: Sequence[int]) -> None:
+        """The numbers of one request."""
+        if self.unread:
+            self._read()
+        if not self.counters:
+            self.counters = [_Counter() for _ in numbers]
+        for counter, number in zip(self.counters, numbers, strict=True):
+            counter.add(number)
+
+    def note(self, tie: int) -> None:
+        """The tie of one request."""
+        if len(self.ties) < MAX_TIES:
+            self.ties.add(tie)
+
+    def add_all(self, told: I64) -> None:
+        """The tie and the numbers of requests, a row each; they are looked at when somebody asks."""
+        self.unread.append(told)
+        self.unread_count += len(told)
+        if self.unread_count > MAX_TIES:
+            self._read()
+
+    def _read(self) -> None:
+        unread, self.unread, self.unread_count = np.concatenate(self.unread), [], 0
+        if not self.counters:
+            self.counters = [_Counter() for _ in range(unread.shape[1] - 1)]
+        for counter, numbers in zip(self.counters, unread.T[1:], strict=True):
+            counter.add_all(numbers)
+        if len(self.ties) < MAX_TIES:
+            self.ties.update(unread[:, 0].tolist())
+
+    @property
+    def counts_up(self) -> bool:
+        """Whether the client numbers its requests, so that a number is never used twice."""
+        if self.unread:
+            self._read()
+        return any(counter.rises for counter in self.counters)
+
+    def may_have(self, tie: int) -> bool:
+        """Whether a request may have had a tie."""
+        if self.unread:
+            self._read()
+        return tie == NO_TIE or tie in self.ties or len(self.ties) >= MAX_TIES
 
 
 class _Given:
@@ -213,8 +270,7 @@ class Dialogue:
         self.places: list[int] = []
         self.run: list[Reply] = []
         self.spoiled: set[int] = set()  # rows of open requests that may have got a reply that was left unpaired
-        self.ties: set[int] = set()
-        self.counters: list[_Counter] = []
+        self.asked = _Asked()
         self.early: list[Reply] = []
         self.later: list[Requests] = []
         self.later_count = 0
@@ -231,16 +287,15 @@ class Dialogue:
             self._catch_up()
         rules = self.rules
         if rules.ties:
-            self._count(numbers)
-            if self.early and (self._counts_up() or not self.requests_missing or self._is_own(self.early[0])):
+            self.asked.count(numbers)
+            if self.early and (self.asked.counts_up or not self.requests_missing or self._is_own(self.early[0])):
                 self._look_again()
         self._no_more_requests()
         kind = rules.kind[self.state][q.code]
         if kind == CUT:
             self.gap(True, q.offset)
             return kind
-        if len(self.ties) < MAX_TIES:
-            self.ties.add(q.tie if rules.ties else 0)
+        self.asked.note(q.tie)
         if kind != FIXED and kind != OPTIONAL:
             self.stopped = self.stopped or kind == BREAKS
         elif self.stopped:
@@ -275,6 +330,31 @@ class Dialogue:
         self._settle(self.head + len(gone), UNKNOWN, certain=False)
 
     @property
+    def is_in_step(self) -> bool:
+        """Whether the next reply simply answers the oldest open request, and the one behind it the next."""
+        plain = self.takes_many and self.frozen_at < 0 and not self.spoiled
+        return plain and all(self._kind(q) == FIXED for q in self.open_requests())
+
+    def open_requests(self) -> list[Request]:
+        """The requests that have no reply yet."""
+        if self.later:
+            self._catch_up()
+        return self.queue[self.head :]
+
+    @property
+    def open_count(self) -> int:
+        """How many they are."""
+        return len(self.queue) - self.head
+
+    def keep_step(self, said_count: int, told: I64, left: Iterable[Request]) -> None:
+        """Requests were asked, and so many of the oldest answered; ``told``: ties and numbers, ``left``: still open."""
+        self.queue = [*self.queue[self.head + said_count :], *left]
+        self.head = 0
+        self.answered = True
+        if len(told):
+            self.asked.add_all(told)
+
+    @property
     def takes_many(self) -> bool:
         """Whether requests may be taken in together: nothing that they say changes how others are read."""
         plain = self.mode == STEP and not self.stopped and not self.early and not self.waiting
@@ -282,10 +362,7 @@ class Dialogue:
 
     def requests(self, some: Requests) -> None:
         """Take requests in; those of which no reply comes are never looked at one by one."""
-        for counter, numbers in zip(self._counters(len(some.numbers)), some.numbers, strict=True):
-            counter.add_all(numbers)
-        if len(self.ties) < MAX_TIES:
-            self.ties.update((some.ties if self.rules.ties else some.ties[:1] * 0).tolist())
+        self.asked.add_all(np.stack([some.ties, *some.numbers], 1))
         self.later.append(some)
         self.later_count += len(some.rows)
         if self.later_count > 2 * MAX_OPEN and not self._has_fixed(self.later[0]):
@@ -616,23 +693,10 @@ class Dialogue:
             else:
                 self._in_step(r)
 
-    def _count(self, numbers: Sequence[int]) -> None:
-        for counter, number in zip(self._counters(len(numbers)), numbers, strict=True):
-            counter.add(number)
-
-    def _counters(self, count: int) -> "list[_Counter]":
-        if not self.counters:
-            self.counters = [_Counter() for _ in range(count)]
-        return self.counters
-
-    def _counts_up(self) -> bool:
-        """Whether the client numbers its requests, so that a number is never used twice."""
-        return any(counter.rises for counter in self.counters)
-
     def _names_one(self, r: Reply) -> bool:
         """Whether no two requests can have what a reply repeats."""
         rules = self.rules
-        return bool(rules.says[r.code] & rules.numbered) and not rules.untied[r.code] and self._counts_up()
+        return bool(rules.says[r.code] & rules.numbered) and not rules.untied[r.code] and self.asked.counts_up
 
     def _in_run(self, r: Reply) -> None:
         """A reply behind a gap, where only order tells: the places that all replies of the run fit."""
@@ -678,8 +742,7 @@ class Dialogue:
         self.alone = True
         if self.rules.ties:
             self._spoil(range(self.head, len(self.queue)), r)
-        key = r.tie if self.rules.ties else 0
-        known = key == NO_TIE or key in self.ties or len(self.ties) >= MAX_TIES or self.rules.untied[r.code]
+        known = self.rules.untied[r.code] or self.asked.may_have(r.tie)
         says = self.rules.says[r.code]
         known = known or not any(wants & says for wants in self.rules.wants[self.state])  # the state may be another
         if known or len(self.lonely) >= MAX_AMBIGUOUS:

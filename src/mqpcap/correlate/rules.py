@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import dictionary, true
+from mqpcap.arrays import dictionary, true, whole
+from mqpcap.correlate.dialogue import NO_TIE
 from mqpcap.schema.requests import Lane, RequestKind, RequestRule, Rule, Rules, State
 
 _KINDS = {"always": RequestKind.FIXED, "maybe": RequestKind.OPTIONAL, "ignored": RequestKind.IGNORED}
@@ -52,7 +53,11 @@ def _declared(rule: Rule, others: bool) -> Lane:
         ties=bool(rule.tie),
         timed=False,
     )
-    return Lane(rules, lambda rows: _codes(rule, rows, place, count))
+    tie = rule.tie
+    return Lane(
+        rules, lambda rows: _codes(rule, rows, place, count), lambda rows, _: _ties(tie, rows),
+        lambda rows: [_number(rows[f"f.{name}"]) for name in tie],
+    )  # fmt: skip
 
 
 def _wants(rule: Rule, ask: RequestRule | None, names: Sequence[str]) -> int:
@@ -83,3 +88,20 @@ def from_client(rows: pa.Table) -> NDArray[np.bool_]:
     wanted = np.array([*(x == "c2s" for x in directions.dictionary.to_pylist()), False], np.bool_)
     client: NDArray[np.bool_] = wanted[directions.indices.to_numpy()]
     return client
+
+
+def _ties(names: Sequence[str], rows: pa.Table) -> NDArray[np.int64]:
+    """What a reply repeats of its request, as one number a row."""
+    tie, null = np.zeros(rows.num_rows, np.int64), np.zeros(rows.num_rows, np.bool_)
+    for name in names:
+        with np.errstate(over="ignore"):
+            tie = tie * np.int64(0x9E3779B97F4A7C1) + _number(rows[f"f.{name}"]) + 1
+        null |= pc.is_null(rows[f"f.{name}"]).to_numpy()
+    tie[null] = NO_TIE
+    return tie
+
+
+def _number(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """A column of integers, -1 for null."""
+    numbers: NDArray[np.int64] = pc.fill_null(whole(column).cast(pa.int64()), -1).to_numpy()
+    return numbers

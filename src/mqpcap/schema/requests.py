@@ -107,16 +107,16 @@ class Lane:
     """One rule as ``correlate`` runs it; the functions get a batch of rows, fields with ``f.`` in front.
 
     codes     the code of each row
-    ties      what a reply repeats of its request as a number, 0 for nothing; None: the columns ``Rule.tie``
+    ties      what a reply repeats of its request as a number, 0 for nothing
+    numbers   numbers by which a client may count its requests, -1 where there is none
     items     the message that a request gives the server or a reply brings (> 0), or the queue that a request reads
               (< 0), 0 for neither
-    numbers   numbers by which a client may count its requests, -1 where there is none; None: those of ``Rule.tie``
     """
 
     rules: Rules
     codes: Callable[[pa.Table], I64]
-    ties: "Callable[[pa.Table, Prints], I64] | None" = None
-    numbers: Callable[[pa.Table], Sequence[I64]] | None = None
+    ties: "Callable[[pa.Table, Prints], I64]"
+    numbers: Callable[[pa.Table], Sequence[I64]]
     items: "Callable[[pa.Table, Prints], I64] | None" = None
 
 
