@@ -569,4 +569,4 @@ def test_nothing_is_remembered_of_requests_that_are_settled() -> None:
         tables, _ = made.feed(batch([row], types, {}), {})
         assert sum(table.num_rows for table in tables) == (row["direction"] == "s2c")
 
-    assert (made._blocks, made._flow_blocks) == ({}, {})
+    assert (made._rows._blocks, made._rows._by_flow) == ({}, {})

@@ -108,13 +108,13 @@ class Turns:
         group = np.repeat(np.arange(len(talks)), counts)
         asked, said = np.flatnonzero(is_asked & done[group]), np.flatnonzero(is_said & done[group])
         requests = self._requests_of(talks, done, group[asked], asked, first_row)
-        if not len(said):
-            return done
         of = group[said]
+        if not requests.size:
+            return np.zeros(len(talks), np.bool_)
         begin = np.searchsorted(requests[0], np.arange(len(talks) + 1))
         match = begin[of] + np.arange(len(said)) - np.searchsorted(of, of)
         is_there = match < begin[of + 1]
-        row, code, tie, ts_ns, at = requests[1:, np.where(is_there, match, 0)] if requests.size else requests[1:, match]
+        row, code, tie, ts_ns, at = requests[1:, np.where(is_there, match, 0)]
         codes = self.code[said]
         good = is_there & (at < said) & (ts_ns <= self.ts_ns[said]) & tables.fits[code, codes]
         good &= tables.untied[codes] | ((tie == self.tie[said]) & (tie != NO_TIE))
