@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from mqpcap.correlate import dialogue as room
+from mqpcap.correlate.asked import Reply, Request
 from mqpcap.correlate.dialogue import (
     ANSWERED,
     FIXED,
@@ -15,10 +16,8 @@ from mqpcap.correlate.dialogue import (
     UNKNOWN,
     Dialogue,
     Found,
-    NamedRequests,
-    Reply,
-    Request,
 )
+from mqpcap.correlate.named import NamedRequests
 from mqpcap.schema.requests import Rules, State
 
 ASK, MAYBE, QUIET, SAID, OTHER = range(5)

@@ -1,8 +1,9 @@
 """What the stages before give: messages to correlate, how far the capture was read, how connections ended."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +30,32 @@ def in_groups(numbers: I64) -> NDArray[np.intp]:
 
 
 @dataclass(frozen=True)
-class Batch:
+class Columns:
+    """Columns of the same rows, a field each: arrays of NumPy or Arrow, or tables."""
+
+    def taken(self, rows: NDArray[np.intp] | NDArray[np.bool_] | slice) -> Self:
+        """Some of the rows; by number where a column is Arrow's."""
+        columns = (getattr(self, x.name) for x in fields(self))
+        return type(self)(*(x[rows] if isinstance(x, np.ndarray) else x.take(pa.array(rows)) for x in columns))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Several as one."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(*(_joined([getattr(part, x.name) for part in parts]) for x in fields(cls)))
+
+
+def _joined(columns: Sequence[Any]) -> Any:
+    if isinstance(columns[0], np.ndarray):
+        return np.concatenate(columns)
+    if isinstance(columns[0], pa.Table):
+        return unified(pa.concat_tables(columns, promote_options="default")).combine_chunks()
+    return pa.concat_arrays(columns)
+
+
+@dataclass(frozen=True)
+class Batch(Columns):
     """Messages of one protocol: ``table`` has KEPT, ``direction``, ``flaw``, and what the rule needs as ``f.NAME``.
 
     flow, offset, length, ts_ns, end_ns (int64), from_client, broken (bytes are missing in front, or it was found by a
@@ -76,21 +102,6 @@ class Batch:
             rows = by_side[ends[k - 1] if k else 0 : ends[k]]
             when[rows] = np.maximum.accumulate(when[rows])
         return when
-
-    def taken(self, rows: NDArray[np.intp]) -> "Batch":
-        """Some of the rows."""
-        return Batch(self.table.take(pa.array(rows)), *(getattr(self, name)[rows] for name in _ARRAYS))
-
-    @staticmethod
-    def joined(batches: "Sequence[Batch]") -> "Batch":
-        """Several as one."""
-        if len(batches) == 1:
-            return batches[0]
-        table = unified(pa.concat_tables([b.table for b in batches], promote_options="default")).combine_chunks()
-        return Batch(table, *(np.concatenate([getattr(b, name) for b in batches]) for name in _ARRAYS))
-
-
-_ARRAYS = ("flow", "from_client", "offset", "length", "ts_ns", "end_ns", "broken", "cut", "started")
 
 
 @dataclass(frozen=True, slots=True)

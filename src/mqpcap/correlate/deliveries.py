@@ -14,7 +14,6 @@ Where a key is no name but a content (``DeliveryRule.lifetime_ns``), an equal pu
 captured: with enough of them, not too long ago, a delivery is doubtful.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
@@ -22,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap.arrays import constant, whole
-from mqpcap.correlate.batch import END_NS, Batch, Behind
+from mqpcap.correlate.batch import END_NS, Batch, Behind, Columns
 from mqpcap.correlate.exchanges import Pairs
 from mqpcap.schema.requests import I64, DeliveryRule, Keys, Prints
 
@@ -46,8 +45,8 @@ that ``key`` names."""
 _ENDS = ["connection_id", "server_ip", "server_port"]
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+@dataclass(frozen=True)
+class Published(Columns):
     """Publishes as a delivery is looked for among them, a column each; ``note`` is the protocol's.
 
     From ``end_ns`` on they may be delivered.
@@ -63,22 +62,13 @@ class Published:
     def __len__(self) -> int:
         return len(self.key)
 
-    def taken(self, rows: NDArray[np.intp] | NDArray[np.bool_] | slice) -> "Published":
-        """Some of them."""
-        return Published(*(getattr(self, x.name)[rows] for x in fields(self)))
-
-    @staticmethod
-    def joined(parts: "Sequence[Published]") -> "Published":
-        """Several as one."""
-        return Published(*(np.concatenate([getattr(part, x.name) for part in parts]) for x in fields(Published)))
-
     def in_order(self) -> "Published":
         """The same in order of key and time."""
         return self.taken(np.lexsort((self.end_ns, self.key)))
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
+@dataclass(frozen=True)
+class Delivered(Columns):
     """Deliveries whose publishes are looked for: ``length`` is that of the message, ``text`` the key as text."""
 
     key: I64
@@ -92,19 +82,6 @@ class Delivered:
 
     def __len__(self) -> int:
         return len(self.key)
-
-    def taken(self, rows: NDArray[np.intp]) -> "Delivered":
-        """Some of them."""
-        columns = (getattr(self, x.name) for x in fields(self))
-        return Delivered(*(x[rows] if isinstance(x, np.ndarray) else x.take(pa.array(rows)) for x in columns))
-
-    @staticmethod
-    def joined(parts: "Sequence[Delivered]") -> "Delivered":
-        """Several as one."""
-        if len(parts) == 1:
-            return parts[0]
-        columns = ([getattr(part, x.name) for part in parts] for x in fields(Delivered))
-        return Delivered(*(np.concatenate(x) if isinstance(x[0], np.ndarray) else pa.concat_arrays(x) for x in columns))
 
 
 Found = tuple[Published, Delivered, pa.Table, pa.Table]
@@ -338,8 +315,8 @@ class Deliveries:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
+@dataclass(frozen=True)
+class _Rows(Columns):
     """Rows that publish or deliver."""
 
     table: pa.Table
@@ -352,10 +329,6 @@ class _Rows:
     def of(table: pa.Table) -> "_Rows":
         """Rows whose places and times are columns."""
         return _Rows(table, *(table[name].to_numpy() for name in ("offset", "ts_ns", "end_ns", "offset")))
-
-    def taken(self, rows: I64) -> "_Rows":
-        """Some of them."""
-        return _Rows(self.table.take(pa.array(rows)), *(getattr(self, x.name)[rows] for x in fields(self)[1:]))
 
 
 def _earlier(run: Published, key: I64, now: I64) -> tuple[I64, I64]:

@@ -16,12 +16,11 @@ Missing bytes end the counting. A reply that repeats values of its request (a ti
 one FIXED request. Without ties the replies behind a gap are placed where they fit all in a row, if that is one place.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mqpcap.correlate.asked import NO_TIE, Asked, Given, Reply, Request, Requests
 from mqpcap.schema.requests import I64, RequestKind, Rules, State
 
 SILENT, FIXED, OPTIONAL, IGNORED, BREAKS, NOTHING, CUT = map(int, RequestKind)
@@ -38,65 +37,12 @@ MAX_OPEN = 1 << 14
 """Open requests of a connection that a reply is looked for among; older ones get no reply any more."""
 MAX_PLACES = 4096
 """Places that are tried for the replies behind a gap; with more they stay unpaired."""
-NO_TIE = -(1 << 63)
-"""Of a message that was not captured whole, so that it is not known what it repeats."""
-MAX_NAMES = 1 << 16
-"""Names of requests that a connection remembers, to tell which are used again."""
-MAX_GIVEN = 1 << 10
-"""Messages that a client gave the server, remembered to tell which request brought one of them back."""
-MAX_TIES = 1 << 12
-"""Ties of requests that a connection with missing requests remembers, to tell which replies nobody asked for."""
-STEADY = 3
-RISING = 8
-"""Equal steps, or steps upwards, that show that a client numbers its requests."""
 HANDLING_NS = 50_000_000
 """An older request is out where a later one was sent so much behind it: TCP holds an answer back for 40 ms."""
 
 
-class Request(NamedTuple):
-    """A request: its row, what it is, and when it was captured. ``item``: see `Lane.items`."""
-
-    row: int
-    code: int
-    tie: int
-    item: int
-    ts_ns: int
-    end_ns: int
-    offset: int
-    cut: bool = False
-
-
-class Reply(NamedTuple):
-    """A reply. ``since``: where the client gave the message that it brings, -1 if it did not; its request is behind."""
-
-    row: int
-    code: int
-    tie: int
-    item: int
-    ts_ns: int
-    since: int = -1
-
-
 _GAP = Reply(-1, 0, NO_TIE, 0, 0)
 """Stands among replies that wait for missing bytes between them."""
-
-
-class Requests(NamedTuple):
-    """Requests of a connection that follow each other with no reply between: an array a column, as of Request."""
-
-    rows: I64
-    codes: I64
-    ties: I64
-    items: I64
-    ts_ns: I64
-    end_ns: I64
-    offset: I64
-    numbers: Sequence[I64]
-
-    def each(self) -> Iterator[Request]:
-        """One after the other."""
-        for one in zip(*(column.tolist() for column in self[:7]), strict=True):
-            yield Request(*one)
 
 
 class Found:
@@ -119,139 +65,13 @@ class Found:
         """By flow that began before the capture and showed its state: the row from which on it surely was in it."""
 
 
-class _Counter:
-    """Whether the numbers of a client's requests go up."""
-
-    __slots__ = ("even", "falls", "last", "step", "steps")
-
-    def __init__(self) -> None:
-        self.last = -1
-        self.steps, self.step = 0, 0
-        self.even, self.falls = True, False
-
-    def add(self, number: int) -> None:
-        """The next number; -1 is none."""
-        if number < 0:
-            return
-        if self.last >= 0:
-            step = number - self.last
-            self.falls = self.falls or step <= 0
-            self.even = self.even and (self.steps == 0 or step == self.step)
-            self.step = step
-            self.steps += 1
-        self.last = number
-
-    def add_all(self, numbers: I64) -> None:
-        """The next numbers."""
-        numbers = numbers[numbers >= 0]
-        for number in numbers[:2].tolist():
-            self.add(number)
-        if len(numbers) > 2:
-            steps = np.diff(numbers[1:])
-            self.falls = self.falls or bool((steps <= 0).any())
-            self.even = self.even and bool((steps == self.step).all())
-            self.steps += len(steps)
-            self.step, self.last = int(steps[-1]), int(numbers[-1])
-
-    @property
-    def rises(self) -> bool:
-        """Connections may share a counter, so equal steps are sooner a proof than steps upwards."""
-        return not self.falls and (self.steps >= RISING or (self.even and self.steps >= STEADY))
-
-
-class _Asked:
-    """What a client asked so far: whether it counts its requests, and the ties that replies may repeat."""
-
-    __slots__ = ("counters", "ties", "unread", "unread_count")
-
-    def __init__(self) -> None:
-        self.counters: list[_Counter] = []
-        self.ties: set[int] = set()
-        self.unread: list[I64] = []
-        self.unread_count = 0
-
-    def count(self, numbers: Sequence[int]) -> None:
-        """The numbers of one request."""
-        if self.unread:
-            self._read()
-        if not self.counters:
-            self.counters = [_Counter() for _ in numbers]
-        for counter, number in zip(self.counters, numbers, strict=True):
-            counter.add(number)
-
-    def note(self, tie: int) -> None:
-        """The tie of one request."""
-        if len(self.ties) < MAX_TIES:
-            self.ties.add(tie)
-
-    def add_all(self, told: I64) -> None:
-        """The tie and the numbers of requests, a row each; they are looked at when somebody asks."""
-        self.unread.append(told)
-        self.unread_count += len(told)
-        if self.unread_count > MAX_TIES:
-            self._read()
-
-    def _read(self) -> None:
-        unread, self.unread, self.unread_count = np.concatenate(self.unread), [], 0
-        if not self.counters:
-            self.counters = [_Counter() for _ in range(unread.shape[1] - 1)]
-        for counter, numbers in zip(self.counters, unread.T[1:], strict=True):
-            counter.add_all(numbers)
-        if len(self.ties) < MAX_TIES:
-            self.ties.update(unread[:, 0].tolist())
-
-    @property
-    def counts_up(self) -> bool:
-        """Whether the client numbers its requests, so that a number is never used twice."""
-        if self.unread:
-            self._read()
-        return any(counter.rises for counter in self.counters)
-
-    def may_have(self, tie: int) -> bool:
-        """Whether a request may have had a tie."""
-        if self.unread:
-            self._read()
-        return tie == NO_TIE or tie in self.ties or len(self.ties) >= MAX_TIES
-
-
-class _Given:
-    """Messages that a client gave the server, to tell which request brought one of them back.
-
-    The server handles a connection's requests one after the other (BlipMQ: net/src/connection.rs), so a request that
-    brings back what the client gave came behind it, and of several that read one queue the first gets what was in it.
-    """
-
-    __slots__ = ("at", "repeats")
-
-    def __init__(self) -> None:
-        self.at: dict[int, int] = {}
-        self.repeats = False
-
-    def add(self, q: Request) -> None:
-        """A request; those with a message are remembered, with where it was given."""
-        if q.item > 0 and len(self.at) < MAX_GIVEN:
-            self.repeats = self.repeats or q.item in self.at
-            self.at[q.item] = q.offset
-
-    def brought(self, item: int) -> int:
-        """Where a message was given that now comes back for the first time; a second time says nothing."""
-        since = self.at.get(item, -1)
-        if since >= 0:
-            self.at[item] = -1
-        return since
-
-    @property
-    def are_own(self) -> bool:
-        """Whether nobody else gives such messages: the client never gave one twice."""
-        return not self.repeats and len(self.at) >= STEADY
-
-
 class Dialogue:
     """The open requests of a connection; see the module."""
 
     def __init__(self, rules: Rules, flow: int, started: bool, found: Found) -> None:
         self.rules, self.flow, self.started, self.found = rules, flow, started, found
         self.state = rules.start if started else rules.late
+        self.kinds, self.wants = rules.kind[self.state], rules.wants[self.state]  # by code, in that state
         self.unsure = not started and bool(rules.proofs)  # whether it is only taken to be in that state
         self.gap_until = -1  # stream offset of the last request that may have been answered in missing bytes
         self.doubtful_until = -1  # stream offset of the last request that may have been answered in an earlier state
@@ -270,14 +90,14 @@ class Dialogue:
         self.places: list[int] = []
         self.run: list[Reply] = []
         self.spoiled: set[int] = set()  # rows of open requests that may have got a reply that was left unpaired
-        self.asked = _Asked()
+        self.asked = Asked()
         self.early: list[Reply] = []
         self.later: list[Requests] = []
         self.later_count = 0
         self.lonely: list[int] = []  # replies that nobody asked for, unless a gap turns out to lie in front of them
         self.stopped = False
         self.behind_stop: list[int] = []
-        self.given = _Given()
+        self.given = Given()
 
     # -- requests --------------------------------------------------------------------------------------------
 
@@ -291,7 +111,7 @@ class Dialogue:
             if self.early and (self.asked.counts_up or not self.requests_missing or self._is_own(self.early[0])):
                 self._look_again()
         self._no_more_requests()
-        kind = rules.kind[self.state][q.code]
+        kind = self.kinds[q.code]
         if kind == CUT:
             self.gap(True, q.offset)
             return kind
@@ -310,10 +130,8 @@ class Dialogue:
 
     def _enqueue(self, q: Request) -> None:
         self.queue.append(q)
-        self.given.add(q)
-
-    def _kind(self, q: Request) -> int:
-        return self.rules.kind[self.state][q.code]
+        if q.item > 0:
+            self.given.add(q)
 
     def _no_more_requests(self) -> None:
         """No bytes of the client are missing up to here, so no other request can have got the last replies."""
@@ -325,7 +143,7 @@ class Dialogue:
 
     def _drop_oldest(self) -> None:
         gone = self.queue[self.head : self.head + MAX_OPEN // 2]
-        if any(self._kind(q) == FIXED for q in gone) or self.mode == RUN:
+        if any(self.kinds[q.code] == FIXED for q in gone) or self.mode == RUN:
             self._lose_step()
         self._settle(self.head + len(gone), UNKNOWN, certain=False)
 
@@ -333,7 +151,7 @@ class Dialogue:
     def is_in_step(self) -> bool:
         """Whether the next reply simply answers the oldest open request, and the one behind it the next."""
         plain = self.takes_many and self.frozen_at < 0 and not self.spoiled
-        return plain and all(self._kind(q) == FIXED for q in self.open_requests())
+        return plain and all(self.kinds[q.code] == FIXED for q in self.open_requests())
 
     def open_requests(self) -> list[Request]:
         """The requests that have no reply yet."""
@@ -369,7 +187,7 @@ class Dialogue:
             self.later_count -= len(self.later.pop(0).rows)
 
     def _has_fixed(self, some: Requests) -> bool:
-        kinds = np.array(self.rules.kind[self.state])
+        kinds = np.array(self.kinds)
         return bool((kinds[some.codes] == FIXED).any())
 
     def _catch_up(self) -> None:
@@ -420,7 +238,7 @@ class Dialogue:
         rules = self.rules
         asked_ns = q.end_ns if rules.timed else q.ts_ns
         ties = rules.untied[r.code] or (q.tie == r.tie and r.tie != NO_TIE)
-        return ties and asked_ns <= r.ts_ns and bool(rules.wants[self.state][q.code] & rules.says[r.code])
+        return ties and asked_ns <= r.ts_ns and bool(self.wants[q.code] & rules.says[r.code])
 
     def _is_own(self, r: Reply) -> bool:
         """Whether a reply brings what only this client gave: no request in front of that is its own."""
@@ -430,7 +248,7 @@ class Dialogue:
         queue, head = self.queue, self.head
         if not self.waiting and head < len(queue):
             q = queue[head]
-            if self._kind(q) == FIXED and self._fits(q, r):
+            if self.kinds[q.code] == FIXED and self._fits(q, r):
                 self._pair(head, r)
                 return
         _, first, last = self.waiting[-1] if self.waiting else (r, head - 1, head - 1)
@@ -443,7 +261,7 @@ class Dialogue:
                 found.append(i)
                 if len(found) > MAX_CANDIDATES:
                     break
-            if self._kind(q) == FIXED and i > last:  # those up to there may have got the replies that wait
+            if self.kinds[q.code] == FIXED and i > last:  # those up to there may have got the replies that wait
                 is_open = False
                 break
         if len(found) > 1 and self.rules.timed:
@@ -499,7 +317,7 @@ class Dialogue:
             self._resolve_waiting(at)
         self._give(q, r)
         self.answered = True
-        if self._kind(q) == FIXED:
+        if self.kinds[q.code] == FIXED:
             self.given.at.clear()  # a queue that was made since has nothing of what was given before
         if self.rules.timed:
             self.slowest_ns = max(self.slowest_ns, min(r.ts_ns - q.end_ns, 4 * HANDLING_NS))
@@ -520,8 +338,8 @@ class Dialogue:
 
         If it is not sure, the change may have been earlier, in missing bytes: some got their replies in the old one.
         """
-        before, kinds = self.rules.kind[self.state], self.rules.kind[state]
-        self.state = state
+        before, kinds = self.kinds, self.rules.kind[state]
+        self.state, self.kinds, self.wants = state, kinds, self.rules.wants[state]
         left = []
         for q in self.queue[self.head :]:
             kind = kinds[q.code]
@@ -537,7 +355,7 @@ class Dialogue:
         """Leave requests behind: FIXED ones get the state; ``certain``: OPTIONAL ones got no reply."""
         states = self.found.states
         for q in self.queue[self.head : to]:
-            if self._kind(q) == FIXED:
+            if self.kinds[q.code] == FIXED:
                 states.append((q.row, state if q.offset > self.doubtful_until else UNKNOWN))
             elif not certain and not self._is_not_expected(q):
                 states.append((q.row, UNKNOWN))
@@ -549,24 +367,9 @@ class Dialogue:
 
     def _resolve_waiting(self, end: int) -> None:
         """Pair the replies that wait with requests in front of ``end`` where only one place is possible."""
-        replies = [r for r, _, _ in self.waiting]
-        self.waiting = []
-        earliest: list[int] = []
-        at = self.head
-        for r in replies:
-            while at < end and not self._fits(self.queue[at], r):
-                at += 1
-            earliest.append(at)
-            at += 1
-        latest = [-1] * len(replies)
-        at = end - 1
-        for k in range(len(replies) - 1, -1, -1):
-            while at >= self.head and not self._fits(self.queue[at], replies[k]):
-                at -= 1
-            latest[k] = at
-            at -= 1
+        replies, self.waiting = [r for r, _, _ in self.waiting], []
         taken: set[int] = set()
-        for r, low, high in zip(replies, earliest, latest, strict=True):
+        for r, low, high in self._spans(replies, end):
             if low == high < end:
                 self._give(self.queue[low], r)
                 taken.add(low)
@@ -576,6 +379,22 @@ class Dialogue:
                 if i not in taken and self._fits(self.queue[i], r):
                     self.found.states.append((self.queue[i].row, UNKNOWN))
                     taken.add(i)
+
+    def _spans(self, replies: Sequence[Reply], end: int) -> list[tuple[Reply, int, int]]:
+        """Replies with the earliest and the latest place of each in front of ``end``, as they keep their order."""
+        earliest, at = [], self.head
+        for r in replies:
+            while at < end and not self._fits(self.queue[at], r):
+                at += 1
+            earliest.append(at)
+            at += 1
+        latest, at = [], end - 1
+        for r in reversed(replies):
+            while at >= self.head and not self._fits(self.queue[at], r):
+                at -= 1
+            latest.append(at)
+            at -= 1
+        return list(zip(replies, earliest, reversed(latest), strict=True))
 
     # -- missing bytes ---------------------------------------------------------------------------------------
 
@@ -652,7 +471,7 @@ class Dialogue:
         doubtful = len(fits) != 1 or unsure or self._is_state_open(r)
         at = fits[0] if fits else -1
         is_sure = not doubtful and self.queue[at].row not in self.spoiled
-        if not is_sure or not (is_own or self._kind(self.queue[at]) == FIXED or self._names_one(r)):
+        if not is_sure or not (is_own or self.kinds[self.queue[at].code] == FIXED or self._names_one(r)):
             self._alone(r)
             return
         if self.unordered:
@@ -744,7 +563,7 @@ class Dialogue:
             self._spoil(range(self.head, len(self.queue)), r)
         known = self.rules.untied[r.code] or self.asked.may_have(r.tie)
         says = self.rules.says[r.code]
-        known = known or not any(wants & says for wants in self.rules.wants[self.state])  # the state may be another
+        known = known or not any(wants & says for wants in self.wants)  # the state may be another
         if known or len(self.lonely) >= MAX_AMBIGUOUS:
             self.found.states.append((r.row, UNKNOWN))
         elif self.requests_missing:
@@ -778,96 +597,10 @@ class Dialogue:
         sure = self.mode == STEP and whole_replies and not self.alone
         due = UNANSWERED if sure and ended else UNKNOWN
         for q in self.queue[self.head :]:
-            if self._kind(q) == FIXED:
+            if self.kinds[q.code] == FIXED:
                 behind = self.frozen_at >= 0 and q.offset >= self.frozen_at
                 self.found.states.append((q.row, UNKNOWN if behind or q.cut else due))
             elif not sure and not (whole_replies and self._is_not_expected(q)):
                 self.found.states.append((q.row, UNKNOWN))
         self.found.states += [(row, due) for row in self.behind_stop]
         self.queue, self.head = [], 0
-
-
-class NamedRequests:
-    """The open requests of a connection whose replies name them: in any order, the first one counts.
-
-    A name that was used again before its reply came says nothing any more.
-    """
-
-    def __init__(self, rules: Rules, flow: int, started: bool, found: Found) -> None:
-        self.rules, self.found = rules, found
-        self.open: dict[int, tuple[int, int, bool, int]] = {}
-        """By name: row, time, whether a reply is due, and how many gaps there were in the replies when it was asked."""
-        self.used: dict[int, None] = {}
-        self.gap_count = 0
-
-    def request(self, q: Request, numbers: Sequence[int]) -> int:
-        """Take a request in; returns its kind. ``numbers``: one, not 0 if several replies may come."""
-        kind, tie = self.rules.kind[0][q.code], q.tie
-        if kind not in (FIXED, OPTIONAL):
-            return kind
-        if tie == 0 or tie in self.used:
-            self.found.states.append((q.row, UNKNOWN))
-            self._drop(tie)
-            return kind
-        self.used[tie] = None
-        if len(self.used) > MAX_NAMES:
-            oldest = next(iter(self.used))
-            del self.used[oldest]
-            self._drop(oldest)
-        self.open[tie] = (q.row, q.ts_ns, kind == FIXED, self.gap_count if numbers[0] else -1)
-        return kind
-
-    def _drop(self, tie: int) -> None:
-        waiting = self.open.pop(tie, None)
-        if waiting is not None:
-            self.found.states.append((waiting[0], UNKNOWN))
-
-    def reply(self, r: Reply) -> None:
-        """Take a reply in; further ones have no row."""
-        waiting = self.open.get(r.tie)
-        if waiting is None or r.ts_ns < waiting[1]:
-            self.found.states.append((r.row, NO_ROW))
-        elif waiting[3] >= 0 and waiting[3] != self.gap_count:  # an earlier reply may lie in the gap
-            self._drop(r.tie)
-            self.found.states.append((r.row, NO_ROW))
-        else:
-            del self.open[r.tie]
-            self.found.pairs.append((waiting[0], r.row))
-
-    def gap(self, from_client: bool, offset: int) -> None:
-        """Bytes of a side are missing."""
-        self.gap_count += not from_client
-
-    def close(self, ended: bool, whole_replies: bool) -> None:
-        """The end of the connection."""
-        sure = ended and whole_replies and not self.gap_count
-        for row, _, due, _ in self.open.values():
-            self.found.states.append((row, UNANSWERED if due and sure else UNKNOWN))
-        self.open = {}
-
-
-def converse(
-    dialogue: Dialogue | NamedRequests,
-    first_row: int,
-    columns: Sequence[Sequence[int]],
-    numbers: Sequence[Sequence[int]],
-    kinds: NDArray[np.int8],
-) -> list[tuple[int, int]]:
-    """Take rows through a dialogue; returns places and kinds of requests that are not of the kind they are taken for.
-
-    ``columns``: place among the rows (-1: no request and no reply), code, tie, item, ts_ns, end_ns, offset,
-    from_client, broken, cut.
-    """
-    other: list[tuple[int, int]] = []
-    for (at, code, tie, item, ts_ns, end_ns, offset, client, broken, cut), counted in zip(zip(*columns), numbers):  # noqa: B905
-        if broken:
-            dialogue.gap(bool(client), offset)
-        if at < 0:
-            continue
-        if client:
-            kind = dialogue.request(Request(first_row + at, code, tie, item, ts_ns, end_ns, offset, bool(cut)), counted)
-            if kind != kinds[at]:
-                other.append((at, kind))
-        else:
-            dialogue.reply(Reply(first_row + at, code, tie, item, ts_ns))
-    return other

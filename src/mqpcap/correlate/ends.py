@@ -72,24 +72,23 @@ class Ends:
         """Get to know new connections; what those sent that began before the capture."""
         stretches = []
         flows, rows = np.unique(batch.flow, return_index=True)
-        times = batch.ts_ns[rows].tolist()
-        for flow, row, ts_ns in zip(flows.tolist(), rows.tolist(), times, strict=True):
-            if flow in self._known:
-                continue
-            known = self._known[flow] = Ended(client_ns=ts_ns)
-            if self._early_ns is not None:
-                known.where = {name: batch.table[name][row].as_py() for name in _WHERE}
-                if not batch.started[row]:
-                    stretches.append(self._stretch(flow, ts_ns - self._early_ns, ts_ns, ANY_LENGTH))
+        is_new = np.array([flow not in self._known for flow in flows.tolist()], np.bool_)
+        flows, rows = flows[is_new], rows[is_new]
+        for flow, ts_ns in zip(flows.tolist(), batch.ts_ns[rows].tolist(), strict=True):
+            self._known[flow] = Ended(client_ns=ts_ns)
+        if self._early_ns is not None:
+            where = batch.table.select(_WHERE).take(pa.array(rows)).to_pylist()
+            for flow, one, started in zip(flows.tolist(), where, batch.started[rows].tolist(), strict=True):
+                known = self._known[flow]
+                known.where = one
+                if not started:
+                    since_ns = known.client_ns - self._early_ns
+                    stretches.append(self._stretch(flow, since_ns, known.client_ns, ANY_LENGTH))
         return stretches
 
     def _stretch(self, flow: int, since_ns: int, until_ns: int, length: int) -> dict[str, object]:
         times = {"since_ns": int(since_ns), "until_ns": max(int(since_ns), int(until_ns)), "length": length}
         return (self._known[int(flow)].where or {}) | times
-
-    def knows(self, flow: int) -> bool:
-        """Whether messages of a connection came."""
-        return flow in self._known
 
     def close(self, closing: Closing) -> tuple[list[Ended], pa.Table]:
         """Let connections go; gives the ends of each, and what their clients sent behind the last message."""

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import CODED, ascend, constant, dictionary
 from mqpcap.correlate.batch import KEPT, Batch, Closing, in_groups
-from mqpcap.correlate.dialogue import NO_ROW, Dialogue, Found, NamedRequests
+from mqpcap.correlate.dialogue import NO_ROW, Dialogue, Found
 from mqpcap.correlate.ends import Ended
+from mqpcap.correlate.named import NamedRequests
 from mqpcap.correlate.rules import lanes
 from mqpcap.correlate.turns import Turns
 from mqpcap.correlate.waiting import PENDING, Block, WaitingRows

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import dictionary, true, whole
-from mqpcap.correlate.dialogue import NO_TIE
+from mqpcap.correlate.asked import NO_TIE
 from mqpcap.schema.requests import Lane, RequestKind, RequestRule, Rule, Rules, State
 
 _KINDS = {"always": RequestKind.FIXED, "maybe": RequestKind.OPTIONAL, "ignored": RequestKind.IGNORED}

@@ -10,16 +10,17 @@ from functools import cache, cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from mqpcap.correlate.asked import NO_TIE, Requests, Talk, converse
 from mqpcap.correlate.batch import Batch
-from mqpcap.correlate.dialogue import FIXED, NO_TIE, Dialogue, Found, NamedRequests, Requests, converse
+from mqpcap.correlate.dialogue import FIXED, Dialogue, Found
+from mqpcap.correlate.named import NamedRequests
 from mqpcap.correlate.waiting import PENDING, Block
 from mqpcap.schema.requests import I64, Lane, Prints, RequestKind, State
 
 FEW = 64
 """So many requests in a row are looked at one by one; more are taken in together."""
 Bools = NDArray[np.bool_]
-Talk = Dialogue | NamedRequests
-Dialogues = dict[int, Talk]
+Dialogues = dict[int, Dialogue | NamedRequests]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Turns:
         """Take the rows through their dialogues; ``block`` has those that take part."""
         rules = self.lane.rules
         make = NamedRequests if rules.named else Dialogue
-        talks: list[Talk] = []
+        talks: list[Dialogue | NamedRequests] = []
         columns = self.flow[self.first].tolist(), self.started[self.first].tolist()
         for flow, started in zip(*columns, strict=True):
             talk = dialogues.get(flow)
@@ -92,8 +93,11 @@ class Turns:
         tables, plain = in_step(self.lane), [talk for talk in talks if isinstance(talk, Dialogue)]
         if tables is not None and len(plain) == len(talks):
             done = self._pair_in_step(tables, plain, np.diff(ends, prepend=0), block.first_row, found)
+        first, until = self.first.tolist(), ends.tolist()
+        loud = np.logical_or.reduceat(self._is_loud, self.first).tolist()
         for k in np.flatnonzero(~done).tolist():
-            self._tell_one(talks[k], int(self.first[k]), int(ends[k]), block)
+            tell = self._tell_each if loud[k] and until[k] - first[k] <= FEW else self._tell_runs
+            tell(talks[k], first[k], until[k], block)
 
     # -- connections in step -------------------------------------------------------------------------------
 
@@ -172,7 +176,7 @@ class Turns:
         )  # fmt: skip
         return [column.tolist() for column in columns], numbers
 
-    def _tell_one(self, talk: Talk, start: int, end: int, block: Block) -> None:
+    def _tell_runs(self, talk: Talk, start: int, end: int, block: Block) -> None:
         """Take rows through a dialogue: one by one, but for long runs of requests in between."""
         loud = np.concatenate([[start - 1], np.flatnonzero(self._is_loud[start:end]) + start, [end]])
         is_quiet = len(loud) == 2

@@ -1,0 +1,48 @@
+"""Where messages of connections end, and what clients sent unseen."""
+
+import numpy as np
+from batches import End, batch, closing, placed
+
+from mqpcap.correlate.ends import ANY_LENGTH, Ended, Ends
+
+CLIENT = {"direction": "c2s", "op": "m"}
+SERVER = {"direction": "s2c", "op": "m"}
+
+
+def stretches(table: object) -> list[tuple[int, int, int]]:
+    return [(r["since_ns"], r["until_ns"], r["length"]) for r in table.to_pylist()]  # type: ignore[attr-defined]  # a table
+
+
+def test_the_end_of_each_side_is_that_of_its_last_message() -> None:
+    ends = Ends(None)
+    rows = placed([CLIENT | {"ts_ns": 1}, SERVER | {"ts_ns": 2}, CLIENT | {"ts_ns": 3}])
+
+    for row in rows:
+        assert ends.feed(batch([row], {}, {})).num_rows == 0
+    ended, _ = ends.close(closing({1: End()}))
+
+    assert [(x.client, x.client_ns, x.server) for x in ended] == [(40, 3, 20)]
+
+
+def test_a_connection_without_messages_ended_at_its_start() -> None:
+    assert Ends(None).close(closing({7: End()}))[0] == [Ended()]
+
+
+def test_bytes_between_two_messages_of_a_client_are_a_stretch_however_they_are_fed() -> None:
+    rows = placed([CLIENT | {"ts_ns": 10}, CLIENT | {"ts_ns": 30, "stream_offset": 25}])
+    together, apart = Ends(100), Ends(100)
+
+    assert stretches(together.feed(batch(rows, {}, {}))) == [(10, 30, 5)]
+    assert stretches(apart.feed(batch(rows[:1], {}, {}))) == []
+    assert stretches(apart.feed(batch(rows[1:], {}, {}))) == [(10, 30, 5)]
+
+
+def test_what_came_before_a_late_start_and_behind_the_last_message_may_be_any_length() -> None:
+    ends = Ends(100)
+
+    early = ends.feed(batch(placed([CLIENT | {"ts_ns": 500}]), {}, {1: False}))
+    _, late = ends.close(closing({1: End(requests_missing_at=20, last_ns=700)}))
+
+    assert stretches(early) == [(400, 500, ANY_LENGTH)]
+    assert stretches(late) == [(500, 700, ANY_LENGTH)]
+    assert np.iinfo(np.int64).max == ANY_LENGTH
