@@ -408,7 +408,7 @@ def test_requests_that_wait_together_keep_no_window_in_memory() -> None:
 
     (dialogue,) = made._dialogues[0].values()
     assert isinstance(dialogue, Dialogue)
-    arrays = [x for some in dialogue.later for x in some if not isinstance(x, list)]
+    arrays = [x for some in dialogue.later.parts for x in some if not isinstance(x, list)]
     assert len(arrays) > 0
     assert all(x.base is None for x in arrays)
 

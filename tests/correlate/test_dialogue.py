@@ -18,15 +18,15 @@ from mqpcap.correlate.dialogue import (
     Found,
 )
 from mqpcap.correlate.named import NamedRequests
-from mqpcap.schema.requests import Rules, State
+from mqpcap.schema.requests import RequestTables, State
 
 ASK, MAYBE, QUIET, SAID, OTHER = range(5)
 MS = 1_000_000
 
 
-def rules(ties: bool = False, timed: bool = False, named: bool = False) -> Rules:
+def tables(ties: bool = False, timed: bool = False, named: bool = False) -> RequestTables:
     """ASK gets SAID or OTHER, MAYBE may get SAID, QUIET nothing."""
-    return Rules(
+    return RequestTables(
         kind=[[FIXED, OPTIONAL, SILENT, SILENT, SILENT]], wants=[[3, 1, 0, 0, 0]], says=[0, 0, 0, 1, 2],
         first_only=[False] * 5, untied=[False] * 5, next_state={}, silence=[State.SILENT] * 5,
         ties=ties, timed=timed, named=named,
@@ -37,20 +37,20 @@ def rules(ties: bool = False, timed: bool = False, named: bool = False) -> Rules
 class Script:
     """Messages one after the other, 1 ms apart; rows are numbered as they come."""
 
-    rules: Rules
+    tables: RequestTables
     started: bool = True
     row: int = -1
     found: Found = field(default_factory=Found)
 
     def __post_init__(self) -> None:
-        make = NamedRequests if self.rules.named else Dialogue
-        self.dialogue = make(self.rules, 1, self.started, self.found)
+        make = NamedRequests if self.tables.named else Dialogue
+        self.dialogue = make(self.tables, 1, self.started, self.found)
 
     def c(self, code: int, tie: int = 0, after_ns: int = 0, number: int = -1) -> int:
         self.row += 1
         ts = self.row * MS + after_ns
         q = Request(self.row, code, tie, 0, ts, ts, self.row * 20, False)
-        self.dialogue.request(q, (number,) if self.rules.ties or self.rules.named else ())
+        self.dialogue.request(q, (number,) if self.tables.ties or self.tables.named else ())
         return self.row
 
     def s(self, code: int, tie: int = 0, after_ns: int = 0) -> int:
@@ -73,7 +73,7 @@ class Script:
 
 
 def test_replies_come_in_the_order_of_the_requests() -> None:
-    script = Script(rules())
+    script = Script(tables())
     asked = [script.c(ASK) for _ in range(3)]
     said = [script.s(SAID), script.s(OTHER), script.s(SAID)]
 
@@ -81,15 +81,15 @@ def test_replies_come_in_the_order_of_the_requests() -> None:
 
 
 def test_what_is_open_at_a_captured_end_is_unanswered() -> None:
-    assert Script(rules()).end() == {}
+    assert Script(tables()).end() == {}
     for ended, whole, state in ((True, True, UNANSWERED), (False, True, UNKNOWN), (True, False, UNKNOWN)):
-        script = Script(rules())
+        script = Script(tables())
         ask = script.c(ASK)
         assert script.end(ended, whole) == {ask: state}
 
 
 def test_an_answer_that_two_may_have_got_waits_for_the_next_one() -> None:
-    script = Script(rules())
+    script = Script(tables())
     script.c(MAYBE), script.c(MAYBE)
     script.s(SAID)
     assert script.pairs == []
@@ -101,7 +101,7 @@ def test_an_answer_that_two_may_have_got_waits_for_the_next_one() -> None:
 
 
 def test_two_answers_of_two_that_may_get_one_are_theirs() -> None:
-    script = Script(rules())
+    script = Script(tables())
     script.c(MAYBE), script.c(MAYBE)
     script.s(SAID), script.s(SAID)
     ask = script.c(ASK)
@@ -112,7 +112,7 @@ def test_two_answers_of_two_that_may_get_one_are_theirs() -> None:
 
 def test_one_that_was_certainly_handled_when_a_later_one_came_is_out() -> None:
     """Longer ago than any handling took: its answer would be there."""
-    script = Script(rules(timed=True))
+    script = Script(tables(timed=True))
     script.c(MAYBE)
     late = script.c(MAYBE, after_ns=100 * MS)
     said = script.s(SAID, after_ns=100 * MS)
@@ -122,7 +122,7 @@ def test_one_that_was_certainly_handled_when_a_later_one_came_is_out() -> None:
 
 
 def test_answers_behind_a_gap_are_placed_where_only_one_place_fits() -> None:
-    script = Script(rules())
+    script = Script(tables())
     asked = [script.c(ASK) for _ in range(3)]
     script.gap(from_client=False)
     said = [script.s(SAID), script.s(SAID), script.s(SAID)]
@@ -134,7 +134,7 @@ def test_answers_behind_a_gap_are_placed_where_only_one_place_fits() -> None:
 
 
 def test_answers_behind_a_gap_that_fit_twice_stay_unpaired() -> None:
-    script = Script(rules())
+    script = Script(tables())
     asked = [script.c(ASK) for _ in range(3)]
     script.gap(from_client=False)
     said = [script.s(SAID), script.s(SAID)]
@@ -145,7 +145,7 @@ def test_answers_behind_a_gap_that_fit_twice_stay_unpaired() -> None:
 
 def test_the_last_answer_behind_a_gap_may_be_of_a_request_that_is_missing() -> None:
     """The bytes that say so come later."""
-    script = Script(rules())
+    script = Script(tables())
     ask = script.c(ASK)
     script.gap(from_client=False)
     script.s(SAID)
@@ -157,7 +157,7 @@ def test_the_last_answer_behind_a_gap_may_be_of_a_request_that_is_missing() -> N
 
 
 def test_no_request_behind_missing_ones_is_paired_where_only_order_tells() -> None:
-    script = Script(rules())
+    script = Script(tables())
     first = script.c(ASK)
     script.gap(from_client=True)
     script.c(ASK)
@@ -168,7 +168,7 @@ def test_no_request_behind_missing_ones_is_paired_where_only_order_tells() -> No
 
 
 def test_a_tie_starts_the_counting_again() -> None:
-    script = Script(rules(ties=True))
+    script = Script(tables(ties=True))
     for n in range(5):
         script.c(ASK, tie=n, number=n), script.s(SAID, tie=n)
     lost = script.c(ASK, tie=5, number=5)
@@ -181,7 +181,7 @@ def test_a_tie_starts_the_counting_again() -> None:
 
 
 def test_an_answer_nobody_asked_for_is_an_orphan_where_requests_are_missing() -> None:
-    script = Script(rules(ties=True))
+    script = Script(tables(ties=True))
     for n in range(9):
         script.c(ASK, tie=n, number=n), script.s(SAID, tie=n)
     script.gap(from_client=True)
@@ -192,7 +192,7 @@ def test_an_answer_nobody_asked_for_is_an_orphan_where_requests_are_missing() ->
 
 def test_a_gap_between_replies_that_wait_is_not_forgotten() -> None:
     """What they belong to is seen only when the client counts: the request between has lost its answer."""
-    script = Script(rules(ties=True), started=False)
+    script = Script(tables(ties=True), started=False)
     for n in range(8):
         script.c(ASK, tie=n, number=n)
     first = script.s(SAID, tie=7)
@@ -207,7 +207,7 @@ def test_a_gap_between_replies_that_wait_is_not_forgotten() -> None:
 
 
 def test_an_open_request_is_answered_by_its_number_where_the_client_counts() -> None:
-    script = Script(rules(ties=True), started=False)
+    script = Script(tables(ties=True), started=False)
     asked = [(script.c(MAYBE, tie=n, number=n), script.s(SAID, tie=n)) for n in range(5)]
     script.c(ASK, tie=5, number=5)
 
@@ -216,7 +216,7 @@ def test_an_open_request_is_answered_by_its_number_where_the_client_counts() -> 
 
 @pytest.mark.parametrize(("gap_behind", "state"), [(True, UNKNOWN), (False, None)])
 def test_a_request_that_expects_nothing_may_have_got_its_reply_in_a_gap(gap_behind: bool, state: int | None) -> None:
-    one_way = rules(ties=True)._replace(silence=[State.NOT_EXPECTED] * 5)
+    one_way = tables(ties=True)._replace(silence=[State.NOT_EXPECTED] * 5)
     script = Script(one_way)
     for n in range(5):
         script.c(ASK, tie=n, number=n), script.s(SAID, tie=n)
@@ -231,7 +231,7 @@ def test_a_request_that_expects_nothing_may_have_got_its_reply_in_a_gap(gap_behi
 
 
 def test_what_was_not_captured_whole_ties_nothing() -> None:
-    script = Script(rules(ties=True), started=False)
+    script = Script(tables(ties=True), started=False)
     script.c(ASK, tie=room.NO_TIE)
     alone = script.s(SAID, tie=room.NO_TIE)
 
@@ -241,7 +241,7 @@ def test_what_was_not_captured_whole_ties_nothing() -> None:
 
 def test_a_request_without_a_tie_is_answered_in_step_between_the_same_ids() -> None:
     """One that may get an answer, and one that must, of the same id: who got the only one is not known."""
-    script = Script(rules(ties=True))
+    script = Script(tables(ties=True))
     script.c(MAYBE, tie=7), script.c(ASK, tie=7)
     script.s(SAID, tie=7)
     script.c(ASK, tie=7)
@@ -252,7 +252,7 @@ def test_a_request_without_a_tie_is_answered_in_step_between_the_same_ids() -> N
 
 def test_too_many_open_requests_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "MAX_OPEN", 8)
-    script = Script(rules())
+    script = Script(tables())
     asked = [script.c(ASK) for _ in range(9)]
     script.s(SAID)
     states = script.end()
@@ -262,7 +262,7 @@ def test_too_many_open_requests_are_let_go(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_named_requests_are_answered_in_any_order() -> None:
-    script = Script(rules(named=True))
+    script = Script(tables(named=True))
     one, two = script.c(ASK, tie=1, number=0), script.c(ASK, tie=2, number=0)
     last, first = script.s(SAID, tie=2), script.s(SAID, tie=1)
 
@@ -270,7 +270,7 @@ def test_named_requests_are_answered_in_any_order() -> None:
 
 
 def test_a_name_that_is_used_again_says_nothing_more() -> None:
-    script = Script(rules(named=True))
+    script = Script(tables(named=True))
     one, again = script.c(ASK, tie=1, number=0), script.c(ASK, tie=1, number=0)
     script.s(SAID, tie=1)
 
@@ -279,7 +279,7 @@ def test_a_name_that_is_used_again_says_nothing_more() -> None:
 
 
 def test_only_the_first_reply_to_a_name_counts() -> None:
-    script = Script(rules(named=True))
+    script = Script(tables(named=True))
     one = script.c(ASK, tie=1, number=0)
     first = script.s(SAID, tie=1)
     more = script.s(SAID, tie=1)

@@ -25,24 +25,24 @@ def codes(*rows: tuple[str, str, int]) -> list[int]:
 
 
 def test_requests_are_of_the_kind_that_is_declared() -> None:
-    rules = lanes(RULE)[0].rules
+    tables = lanes(RULE)[0].tables
     asked = codes(("c2s", "Get", 0), ("c2s", "Maybe", 0), ("c2s", "Put", 0), ("c2s", "Strange", 0), ("c2s", "Get", 3))
 
     kinds = [RequestKind.FIXED, RequestKind.OPTIONAL, RequestKind.IGNORED, RequestKind.FIXED, RequestKind.OPTIONAL]
-    assert [rules.kind[0][code] for code in asked] == kinds
+    assert [tables.kind[0][code] for code in asked] == kinds
 
 
 def test_replies_fit_as_is_declared() -> None:
-    rules = lanes(RULE)[0].rules
+    tables = lanes(RULE)[0].tables
     get, strange = codes(("c2s", "Get", 0), ("c2s", "Strange", 0))
     got, error, push, other = codes(("s2c", "Got", 0), ("s2c", "Error", 0), ("s2c", "Push", 0), ("s2c", "Else", 0))
 
     def fits(asked: int, said: int) -> bool:
-        return bool(rules.wants[0][asked] & rules.says[said])
+        return bool(tables.wants[0][asked] & tables.says[said])
 
     assert [fits(get, said) for said in (got, error, push, other)] == [True, True, False, False]
     assert [fits(strange, said) for said in (got, error, push, other)] == [True, True, False, True]
-    assert rules.says[push] == 0
+    assert tables.says[push] == 0
 
 
 def test_operations_with_an_order_of_their_own_have_a_lane_each() -> None:
@@ -51,4 +51,4 @@ def test_operations_with_an_order_of_their_own_have_a_lane_each() -> None:
 
     assert len(both) == 2
     table = pa.table({"direction": ["c2s", "s2c", "s2c"], "op": ["Ping", "Pong", "Else"]})
-    assert [both[1].rules.says[code] > 0 for code in both[1].codes(table)] == [False, True, False]
+    assert [both[1].tables.says[code] > 0 for code in both[1].codes(table)] == [False, True, False]

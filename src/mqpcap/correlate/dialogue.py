@@ -16,12 +16,12 @@ Missing bytes end the counting. A reply that repeats values of its request (a ti
 one FIXED request. Without ties the replies behind a gap are placed where they fit all in a row, if that is one place.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from mqpcap.correlate.asked import NO_TIE, Asked, Given, Reply, Request, Requests
-from mqpcap.schema.requests import I64, RequestKind, Rules, State
+from mqpcap.schema.requests import I64, RequestKind, RequestTables, State
 
 SILENT, FIXED, OPTIONAL, IGNORED, BREAKS, NOTHING, CUT = map(int, RequestKind)
 ANSWERED, SILENT, NOT_EXPECTED, UNANSWERED, LOST, ORPHAN, UNKNOWN = map(int, State)
@@ -65,18 +65,46 @@ class Found:
         """By flow that began before the capture and showed its state: the row from which on it surely was in it."""
 
 
+class _Later:
+    """Requests that were taken in together; they are looked at when a reply comes."""
+
+    def __init__(self) -> None:
+        self.parts: list[Requests] = []
+        self.count = 0
+
+    def add(self, some: Requests, kinds: Sequence[int]) -> None:
+        """More of them; the oldest go where they are too many and none of those must get a reply."""
+        self.parts.append(some)
+        self.count += len(some.rows)
+        if self.count > 2 * MAX_OPEN and not _has_fixed(self.parts[0], kinds):
+            self.count -= len(self.parts.pop(0).rows)
+
+    def taken(self) -> list[Requests]:
+        """All of them, which leave."""
+        parts, self.parts, self.count = self.parts, [], 0
+        return parts
+
+    def has_fixed(self, kinds: Sequence[int]) -> bool:
+        """Whether one must get a reply."""
+        return any(_has_fixed(some, kinds) for some in self.parts)
+
+
+def _has_fixed(some: Requests, kinds: Sequence[int]) -> bool:
+    return bool((np.array(kinds)[some.codes] == FIXED).any())
+
+
 class Dialogue:
     """The open requests of a connection; see the module."""
 
-    def __init__(self, rules: Rules, flow: int, started: bool, found: Found) -> None:
-        self.rules, self.flow, self.started, self.found = rules, flow, started, found
-        self.state = rules.start if started else rules.late
-        self.kinds, self.wants = rules.kind[self.state], rules.wants[self.state]  # by code, in that state
-        self.unsure = not started and bool(rules.proofs)  # whether it is only taken to be in that state
+    def __init__(self, tables: RequestTables, flow: int, started: bool, found: Found) -> None:
+        self.tables, self.flow, self.started, self.found = tables, flow, started, found
+        self.state = tables.start if started else tables.late
+        self.kinds, self.wants = tables.kind[self.state], tables.wants[self.state]  # by code, in that state
+        self.unsure = not started and bool(tables.proofs)  # whether it is only taken to be in that state
         self.gap_until = -1  # stream offset of the last request that may have been answered in missing bytes
         self.doubtful_until = -1  # stream offset of the last request that may have been answered in an earlier state
         self.denied = False  # whether it was in another one, or may have been
-        self.mode = STEP if started else (TIED if rules.ties else OVER)
+        self.mode = STEP if started else (TIED if tables.ties else OVER)
         self.queue: list[Request] = []
         self.head = 0
         self.waiting: list[tuple[Reply, int, int]] = []  # with its first and last place in the queue
@@ -92,8 +120,7 @@ class Dialogue:
         self.spoiled: set[int] = set()  # rows of open requests that may have got a reply that was left unpaired
         self.asked = Asked()
         self.early: list[Reply] = []
-        self.later: list[Requests] = []
-        self.later_count = 0
+        self.later = _Later()
         self.lonely: list[int] = []  # replies that nobody asked for, unless a gap turns out to lie in front of them
         self.stopped = False
         self.behind_stop: list[int] = []
@@ -103,10 +130,10 @@ class Dialogue:
 
     def request(self, q: Request, numbers: Sequence[int]) -> int:
         """Take a request in; returns its kind."""
-        if self.later:
+        if self.later.parts:
             self._catch_up()
-        rules = self.rules
-        if rules.ties:
+        tables = self.tables
+        if tables.ties:
             self.asked.count(numbers)
             if self.early and (self.asked.counts_up or not self.requests_missing or self._is_own(self.early[0])):
                 self._look_again()
@@ -120,7 +147,7 @@ class Dialogue:
             self.stopped = self.stopped or kind == BREAKS
         elif self.stopped:
             self.behind_stop.append(q.row)
-        elif self.mode == OVER or (self.frozen_at >= 0 and not rules.ties):
+        elif self.mode == OVER or (self.frozen_at >= 0 and not tables.ties):
             self.found.states.append((q.row, UNKNOWN))
         else:
             self._enqueue(q)
@@ -155,7 +182,7 @@ class Dialogue:
 
     def open_requests(self) -> list[Request]:
         """The requests that have no reply yet."""
-        if self.later:
+        if self.later.parts:
             self._catch_up()
         return self.queue[self.head :]
 
@@ -176,24 +203,16 @@ class Dialogue:
     def takes_many(self) -> bool:
         """Whether requests may be taken in together: nothing that they say changes how others are read."""
         plain = self.mode == STEP and not self.stopped and not self.early and not self.waiting
-        return plain and (self.frozen_at < 0 or self.rules.ties) and self.state == self.rules.late
+        return plain and (self.frozen_at < 0 or self.tables.ties) and self.state == self.tables.late
 
     def requests(self, some: Requests) -> None:
         """Take requests in; those of which no reply comes are never looked at one by one."""
         self.asked.add_all(np.stack([some.ties, *some.numbers], 1))
-        self.later.append(some)
-        self.later_count += len(some.rows)
-        if self.later_count > 2 * MAX_OPEN and not self._has_fixed(self.later[0]):
-            self.later_count -= len(self.later.pop(0).rows)
-
-    def _has_fixed(self, some: Requests) -> bool:
-        kinds = np.array(self.kinds)
-        return bool((kinds[some.codes] == FIXED).any())
+        self.later.add(some, self.kinds)
 
     def _catch_up(self) -> None:
         """Look at requests that were taken in together, as a reply is there."""
-        later, self.later, self.later_count = self.later, [], 0
-        for some in later:
+        for some in self.later.taken():
             for q in some.each():
                 self._enqueue(q)
         if len(self.queue) - self.head > MAX_OPEN:
@@ -203,24 +222,24 @@ class Dialogue:
 
     def reply(self, r: Reply) -> None:
         """Take a reply in."""
-        if self.later:
+        if self.later.parts:
             self._catch_up()
-        rules = self.rules
+        tables = self.tables
         code = r.code
         if self.unsure:
-            self.denied = self.denied or code in rules.denials
-            if code in rules.proofs:
+            self.denied = self.denied or code in tables.denials
+            if code in tables.proofs:
                 self.unsure = False
                 self.found.proved[self.flow] = r.row if self.denied else 0
-        if code in rules.gaps:
+        if code in tables.gaps:
             self.gap(False, 0)
             self.found.states.append((r.row, NO_ROW))
             return
-        state = rules.moves[code].get(self.state, self.state) if code in rules.moves else self.state
+        state = tables.moves[code].get(self.state, self.state) if code in tables.moves else self.state
         if state != self.state:
             self.doubtful_until = self.queue[-1].offset if self.head < len(self.queue) else -1
             self._move(state, is_sure=False)
-        if not rules.says[code]:
+        if not tables.says[code]:
             self.found.states.append((r.row, NO_ROW))
             return
         if r.item:
@@ -235,10 +254,10 @@ class Dialogue:
             self._alone(r)
 
     def _fits(self, q: Request, r: Reply) -> bool:
-        rules = self.rules
-        asked_ns = q.end_ns if rules.timed else q.ts_ns
-        ties = rules.untied[r.code] or (q.tie == r.tie and r.tie != NO_TIE)
-        return ties and asked_ns <= r.ts_ns and bool(self.wants[q.code] & rules.says[r.code])
+        tables = self.tables
+        asked_ns = q.end_ns if tables.timed else q.ts_ns
+        ties = tables.untied[r.code] or (q.tie == r.tie and r.tie != NO_TIE)
+        return ties and asked_ns <= r.ts_ns and bool(self.wants[q.code] & tables.says[r.code])
 
     def _is_own(self, r: Reply) -> bool:
         """Whether a reply brings what only this client gave: no request in front of that is its own."""
@@ -264,7 +283,7 @@ class Dialogue:
             if self.kinds[q.code] == FIXED and i > last:  # those up to there may have got the replies that wait
                 is_open = False
                 break
-        if len(found) > 1 and self.rules.timed:
+        if len(found) > 1 and self.tables.timed:
             found = self._not_too_old(found, r)
         is_open = is_open and not self._names_one(r)
         if found and not self.waiting and self._is_first_in_queue(found, r):
@@ -277,7 +296,7 @@ class Dialogue:
             and len(self.waiting) < (MAX_AMBIGUOUS if len(found) > 1 else MAX_OPEN)
         ):
             self.waiting.append((r, found[0], found[-1]))
-        elif not found and self.rules.first_only[r.code]:
+        elif not found and self.tables.first_only[r.code]:
             self._first_only(r)
         else:
             self._lose_step()
@@ -319,7 +338,7 @@ class Dialogue:
         self.answered = True
         if self.kinds[q.code] == FIXED:
             self.given.at.clear()  # a queue that was made since has nothing of what was given before
-        if self.rules.timed:
+        if self.tables.timed:
             self.slowest_ns = max(self.slowest_ns, min(r.ts_ns - q.end_ns, 4 * HANDLING_NS))
         if at > self.head:
             self._settle(at, UNKNOWN, certain=True)
@@ -329,7 +348,7 @@ class Dialogue:
         if self.head > 1024 and 2 * self.head > len(self.queue):
             del self.queue[: self.head]
             self.head = 0
-        state = self.rules.next_state.get((self.state, q.code, r.code), self.state)
+        state = self.tables.next_state.get((self.state, q.code, r.code), self.state)
         if state != self.state:
             self._move(state)
 
@@ -338,8 +357,8 @@ class Dialogue:
 
         If it is not sure, the change may have been earlier, in missing bytes: some got their replies in the old one.
         """
-        before, kinds = self.kinds, self.rules.kind[state]
-        self.state, self.kinds, self.wants = state, kinds, self.rules.wants[state]
+        before, kinds = self.kinds, self.tables.kind[state]
+        self.state, self.kinds, self.wants = state, kinds, self.tables.wants[state]
         left = []
         for q in self.queue[self.head :]:
             kind = kinds[q.code]
@@ -363,13 +382,13 @@ class Dialogue:
 
     def _is_not_expected(self, q: Request) -> bool:
         """Whether a request that may get a reply, but need not, got none that could have been seen."""
-        return self.rules.silence[q.code] == NOT_EXPECTED and q.offset > self.gap_until
+        return self.tables.silence[q.code] == NOT_EXPECTED and q.offset > self.gap_until
 
     def _resolve_waiting(self, end: int) -> None:
         """Pair the replies that wait with requests in front of ``end`` where only one place is possible."""
         replies, self.waiting = [r for r, _, _ in self.waiting], []
         taken: set[int] = set()
-        for r, low, high in self._spans(replies, end):
+        for r, low, high in _spans(replies, self.queue, self.head, end, self._fits):
             if low == high < end:
                 self._give(self.queue[low], r)
                 taken.add(low)
@@ -380,27 +399,11 @@ class Dialogue:
                     self.found.states.append((self.queue[i].row, UNKNOWN))
                     taken.add(i)
 
-    def _spans(self, replies: Sequence[Reply], end: int) -> list[tuple[Reply, int, int]]:
-        """Replies with the earliest and the latest place of each in front of ``end``, as they keep their order."""
-        earliest, at = [], self.head
-        for r in replies:
-            while at < end and not self._fits(self.queue[at], r):
-                at += 1
-            earliest.append(at)
-            at += 1
-        latest, at = [], end - 1
-        for r in reversed(replies):
-            while at >= self.head and not self._fits(self.queue[at], r):
-                at -= 1
-            latest.append(at)
-            at -= 1
-        return list(zip(replies, earliest, reversed(latest), strict=True))
-
     # -- missing bytes ---------------------------------------------------------------------------------------
 
     def gap(self, from_client: bool, offset: int) -> None:
         """Bytes of a side are missing, or hold no message."""
-        if self.later:
+        if self.later.parts:
             self._catch_up()
         self._let_early_go()
         self.given.at.clear()
@@ -416,7 +419,7 @@ class Dialogue:
         else:
             self.replies_missing = self.denied = True
             self.gap_until = max(self.gap_until, self.queue[-1].offset if self.queue else -1)
-        if self.rules.ties:
+        if self.tables.ties:
             self._lose_step(by_gap=True)
         elif not from_client:
             doubtful = bool(self.waiting)
@@ -439,7 +442,7 @@ class Dialogue:
 
     def _spoil(self, places: Iterable[int], r: Reply) -> None:
         """Requests that may have got a reply that stays unpaired: they get no other."""
-        is_open = self.replies_missing and self.state != self.rules.late
+        is_open = self.replies_missing and self.state != self.tables.late
         for q in (self.queue[i] for i in places):
             if self._fits(q, r) or (is_open and q.tie == r.tie):
                 self.found.states.append((q.row, UNKNOWN))
@@ -449,7 +452,7 @@ class Dialogue:
         self._drop_waiting()
         if not by_gap:
             self.unordered = True
-        if self.rules.ties:
+        if self.tables.ties:
             self.mode = TIED
             return
         self._settle(len(self.queue), UNKNOWN, certain=False)
@@ -460,7 +463,7 @@ class Dialogue:
 
         ``is_last``: no request can be missing in front of it that is not known to be.
         """
-        is_own, untied = self._is_own(r), self.rules.untied[r.code]
+        is_own, untied = self._is_own(r), self.tables.untied[r.code]
         fits = [i for i in range(self.head, len(self.queue)) if self._fits(self.queue[i], r)]
         if untied:
             fits = [i for i in fits if 0 <= r.since < self.queue[i].offset]
@@ -484,7 +487,7 @@ class Dialogue:
 
     def _is_state_open(self, r: Reply) -> bool:
         """Whether a missing reply may have changed the state, so that another request of that tie gets such a reply."""
-        if len(self.rules.kind) == 1 or (self.started and self.state == self.rules.late):
+        if len(self.tables.kind) == 1 or (self.started and self.state == self.tables.late):
             return False
         return sum(q.tie == r.tie and q.ts_ns <= r.ts_ns for q in self.queue[self.head :]) > 1
 
@@ -493,7 +496,7 @@ class Dialogue:
         early, self.early = self.early, []
         for r in early:
             if r is _GAP or (
-                not self.rules.untied[r.code] and sum(self._fits(q, r) for q in self.queue[self.head :]) == 1
+                not self.tables.untied[r.code] and sum(self._fits(q, r) for q in self.queue[self.head :]) == 1
             ):
                 self.early.append(r)
             else:
@@ -514,8 +517,8 @@ class Dialogue:
 
     def _names_one(self, r: Reply) -> bool:
         """Whether no two requests can have what a reply repeats."""
-        rules = self.rules
-        return bool(rules.says[r.code] & rules.numbered) and not rules.untied[r.code] and self.asked.counts_up
+        tables = self.tables
+        return bool(tables.says[r.code] & tables.numbered) and not tables.untied[r.code] and self.asked.counts_up
 
     def _in_run(self, r: Reply) -> None:
         """A reply behind a gap, where only order tells: the places that all replies of the run fit."""
@@ -555,14 +558,14 @@ class Dialogue:
 
         That they are may be seen only later, at the next message of the client.
         """
-        if self.rules.first_only[r.code]:
+        if self.tables.first_only[r.code]:
             self.found.states.append((r.row, NO_ROW))
             return
         self.alone = True
-        if self.rules.ties:
+        if self.tables.ties:
             self._spoil(range(self.head, len(self.queue)), r)
-        known = self.rules.untied[r.code] or self.asked.may_have(r.tie)
-        says = self.rules.says[r.code]
+        known = self.tables.untied[r.code] or self.asked.may_have(r.tie)
+        says = self.tables.says[r.code]
         known = known or not any(wants & says for wants in self.wants)  # the state may be another
         if known or len(self.lonely) >= MAX_AMBIGUOUS:
             self.found.states.append((r.row, UNKNOWN))
@@ -577,7 +580,7 @@ class Dialogue:
         """The end of the connection.
 
         ``ended``: its end was captured; ``whole_replies``: no byte behind the last reply is missing."""
-        if self.later and not (self.mode == STEP and whole_replies and not self.alone and not self.waiting):
+        if self.later.parts and not (self.mode == STEP and whole_replies and not self.alone and not self.waiting):
             self._catch_up()
         if not self.requests_missing:
             self._look_again()
@@ -592,7 +595,7 @@ class Dialogue:
             if r is not _GAP:
                 self._alone(r)
         self.found.states += [(row, UNKNOWN) for row in self.lonely]
-        if any(self._has_fixed(some) for some in self.later):
+        if self.later.has_fixed(self.kinds):
             self._catch_up()
         sure = self.mode == STEP and whole_replies and not self.alone
         due = UNANSWERED if sure and ended else UNKNOWN
@@ -604,3 +607,22 @@ class Dialogue:
                 self.found.states.append((q.row, UNKNOWN))
         self.found.states += [(row, due) for row in self.behind_stop]
         self.queue, self.head = [], 0
+
+
+def _spans(
+    replies: Sequence[Reply], queue: Sequence[Request], head: int, end: int, fits: Callable[[Request, Reply], bool]
+) -> list[tuple[Reply, int, int]]:
+    """Replies with the earliest and the latest place of each from ``head`` to ``end``, as they keep their order."""
+    earliest, at = [], head
+    for r in replies:
+        while at < end and not fits(queue[at], r):
+            at += 1
+        earliest.append(at)
+        at += 1
+    latest, at = [], end - 1
+    for r in reversed(replies):
+        while at >= head and not fits(queue[at], r):
+            at -= 1
+        latest.append(at)
+        at -= 1
+    return list(zip(replies, earliest, reversed(latest), strict=True))

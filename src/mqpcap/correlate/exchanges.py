@@ -105,7 +105,7 @@ class Exchanges:
                 self._rows.add(block)
 
     def _block(self, batch: Batch, lane: Lane, codes: I64, rows: NDArray[np.intp]) -> Block:
-        kinds = np.array(lane.rules.kind[lane.rules.late], np.int8)[codes[rows]]
+        kinds = np.array(lane.tables.kind[lane.tables.late], np.int8)[codes[rows]]
         kinds[~batch.from_client[rows]] = RequestKind.NOTHING
         state = np.full(len(rows), PENDING, np.int8)
         state[(kinds == RequestKind.IGNORED) & ~self._is_unsure(lane, batch)[rows]] = State.NOT_EXPECTED
@@ -114,13 +114,13 @@ class Exchanges:
             table = table.append_column("end_ns", pa.array(batch.end_ns))
         return Block(
             self._rows.row_count + np.arange(len(rows)), batch.flow[rows].astype(np.int32), batch.offset[rows], kinds,
-            np.array(lane.rules.silence, np.int8)[codes[rows]], state, batch.from_client[rows],
+            np.array(lane.tables.silence, np.int8)[codes[rows]], state, batch.from_client[rows],
             table if len(rows) == len(batch) else table.take(pa.array(rows)),
         )  # fmt: skip
 
     def _is_unsure(self, lane: Lane, batch: Batch) -> NDArray[np.bool_]:
         """Of which rows it is not known in what state their connections are."""
-        if not lane.rules.proofs or (batch.started.all() and not self._unsure):
+        if not lane.tables.proofs or (batch.started.all() and not self._unsure):
             return np.zeros(len(batch), np.bool_)
         begun = np.unique(batch.flow[~batch.started]).tolist()
         self._unsure.update(flow for flow in begun if flow not in self._dialogues[0])
@@ -271,10 +271,10 @@ def _heard(
     batch: Batch, lane: Lane, dialogues: Mapping[int, Dialogue | NamedRequests], codes: I64, place: I64
 ) -> NDArray[np.bool_]:
     """The rows that may be or get a reply, or have missing bytes in front. ``place``: -1 for rows of no interest."""
-    rules = lane.rules
-    may_get_reply = np.isin(np.array(rules.kind[rules.late]), _HEARD)
+    tables = lane.tables
+    may_get_reply = np.isin(np.array(tables.kind[tables.late]), _HEARD)
     heard: NDArray[np.bool_] = may_get_reply[codes] | ~batch.from_client | batch.broken
-    if len(rules.kind) > 1:
+    if len(tables.kind) > 1:
         flows, first = np.unique(batch.flow, return_index=True)
         begun = zip(flows.tolist(), batch.started[first].tolist(), strict=True)
         unready = [f for f, started in begun if not _is_ready(dialogues.get(f), started)]
@@ -285,9 +285,9 @@ def _heard(
 
 def _taking_part(lane: Lane, codes: I64, from_client: NDArray[np.bool_]) -> NDArray[np.intp]:
     """The rows that are requests in some state of the connection, or replies."""
-    rules = lane.rules
-    request = (np.array(rules.kind) != RequestKind.NOTHING).any(0)
-    reply = np.array([bool(s) or c in rules.gaps or c in rules.moves for c, s in enumerate(rules.says)], np.bool_)
+    tables = lane.tables
+    request = (np.array(tables.kind) != RequestKind.NOTHING).any(0)
+    reply = np.array([bool(s) or c in tables.gaps or c in tables.moves for c, s in enumerate(tables.says)], np.bool_)
     return np.flatnonzero(np.where(from_client, request[codes], reply[codes]))
 
 
@@ -295,7 +295,7 @@ def _is_ready(dialogue: Dialogue | NamedRequests | None, started: bool) -> bool:
     """Whether requests of a connection are of the kinds that they are in the state of a late start."""
     if dialogue is None:
         return not started
-    return isinstance(dialogue, NamedRequests) or dialogue.state == dialogue.rules.late
+    return isinstance(dialogue, NamedRequests) or dialogue.state == dialogue.tables.late
 
 
 def _causal(batch: Batch) -> NDArray[np.intp]:

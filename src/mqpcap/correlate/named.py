@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from mqpcap.correlate.asked import Reply, Request
 from mqpcap.correlate.dialogue import FIXED, NO_ROW, OPTIONAL, UNANSWERED, UNKNOWN, Found
-from mqpcap.schema.requests import Rules
+from mqpcap.schema.requests import RequestTables
 
 MAX_NAMES = 1 << 16
 """Names of requests that a connection remembers, to tell which are used again."""
@@ -16,8 +16,8 @@ class NamedRequests:
     A name that was used again before its reply came says nothing any more.
     """
 
-    def __init__(self, rules: Rules, flow: int, started: bool, found: Found) -> None:
-        self.rules, self.found = rules, found
+    def __init__(self, tables: RequestTables, flow: int, started: bool, found: Found) -> None:
+        self.tables, self.found = tables, found
         self.open: dict[int, tuple[int, int, bool, int]] = {}
         """By name: row, time, whether a reply is due, and how many gaps there were in the replies when it was asked."""
         self.used: dict[int, None] = {}
@@ -25,7 +25,7 @@ class NamedRequests:
 
     def request(self, q: Request, numbers: Sequence[int]) -> int:
         """Take a request in; returns its kind. ``numbers``: one, not 0 if several replies may come."""
-        kind, tie = self.rules.kind[0][q.code], q.tie
+        kind, tie = self.tables.kind[0][q.code], q.tie
         if kind not in (FIXED, OPTIONAL):
             return kind
         if tie == 0 or tie in self.used:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import dictionary, true, whole
 from mqpcap.correlate.asked import NO_TIE
-from mqpcap.schema.requests import Lane, RequestKind, RequestRule, Rule, Rules, State
+from mqpcap.schema.requests import Lane, RequestKind, RequestRule, RequestTables, Rule, State
 
 _KINDS = {"always": RequestKind.FIXED, "maybe": RequestKind.OPTIONAL, "ignored": RequestKind.IGNORED}
 
@@ -42,7 +42,7 @@ def _declared(rule: Rule, others: bool) -> Lane:
     one_way = [RequestKind.OPTIONAL if k in (RequestKind.FIXED, RequestKind.OPTIONAL) else k for k in kind]
     bits = [0 if name in rule.unasked else 1 << i for i, name in enumerate(names)] + [others << count]
     none = [0] * count
-    rules = Rules(
+    tables = RequestTables(
         kind=[[*kind, *one_way, *[RequestKind.NOTHING] * count]],
         wants=[[*wants, *wants, *none]],
         says=[*none, *none, *bits],
@@ -55,7 +55,7 @@ def _declared(rule: Rule, others: bool) -> Lane:
     )
     tie = rule.tie
     return Lane(
-        rules, lambda rows: _codes(rule, rows, place, count), lambda rows, _: _ties(tie, rows),
+        tables, lambda rows: _codes(rule, rows, place, count), lambda rows, _: _ties(tie, rows),
         lambda rows: [_number(rows[f"f.{name}"]) for name in tie],
     )  # fmt: skip
 

@@ -36,13 +36,13 @@ class InStep:
 @cache
 def in_step(lane: Lane) -> InStep | None:
     """The tables of a lane, if its order alone can tell what answers what."""
-    rules = lane.rules
-    if len(rules.kind) > 1 or rules.named or rules.timed or rules.gaps or rules.moves:
+    tables = lane.tables
+    if len(tables.kind) > 1 or tables.named or tables.timed or tables.gaps or tables.moves:
         return None
-    says = np.array(rules.says, object)
-    fits = (np.array(rules.wants[0], object)[:, None] & says[None, :]).astype(np.bool_)
-    replies = says.astype(np.bool_) & ~np.array(rules.first_only, np.bool_)
-    return InStep(np.array(rules.kind[0]) == FIXED, replies, fits, np.array(rules.untied, np.bool_))
+    says = np.array(tables.says, object)
+    fits = (np.array(tables.wants[0], object)[:, None] & says[None, :]).astype(np.bool_)
+    replies = says.astype(np.bool_) & ~np.array(tables.first_only, np.bool_)
+    return InStep(np.array(tables.kind[0]) == FIXED, replies, fits, np.array(tables.untied, np.bool_))
 
 
 @dataclass(eq=False)
@@ -79,20 +79,20 @@ class Turns:
 
     def tell(self, dialogues: Dialogues, block: Block, found: Found) -> None:
         """Take the rows through their dialogues; ``block`` has those that take part."""
-        rules = self.lane.rules
-        make = NamedRequests if rules.named else Dialogue
+        tables = self.lane.tables
+        make = NamedRequests if tables.named else Dialogue
         talks: list[Dialogue | NamedRequests] = []
         columns = self.flow[self.first].tolist(), self.started[self.first].tolist()
         for flow, started in zip(*columns, strict=True):
             talk = dialogues.get(flow)
             if talk is None:
-                talk = dialogues[flow] = make(rules, flow, started, found)
+                talk = dialogues[flow] = make(tables, flow, started, found)
             talks.append(talk)
         ends = np.append(self.first[1:], len(self.flow))
         done = np.zeros(len(talks), np.bool_)
-        tables, plain = in_step(self.lane), [talk for talk in talks if isinstance(talk, Dialogue)]
-        if tables is not None and len(plain) == len(talks):
-            done = self._pair_in_step(tables, plain, np.diff(ends, prepend=0), block.first_row, found)
+        step, plain = in_step(self.lane), [talk for talk in talks if isinstance(talk, Dialogue)]
+        if step is not None and len(plain) == len(talks):
+            done = self._pair_in_step(step, plain, np.diff(ends, prepend=0), block.first_row, found)
         first, until = self.first.tolist(), ends.tolist()
         loud = np.logical_or.reduceat(self._is_loud, self.first).tolist()
         for k in np.flatnonzero(~done).tolist():
@@ -101,9 +101,9 @@ class Turns:
 
     # -- connections in step -------------------------------------------------------------------------------
 
-    def _pair_in_step(self, tables: InStep, talks: list[Dialogue], counts: I64, first_row: int, found: Found) -> Bools:
+    def _pair_in_step(self, step: InStep, talks: list[Dialogue], counts: I64, first_row: int, found: Found) -> Bools:
         """Pair connections that are in step and stay so, and have replies; returns which."""
-        is_asked, is_said = self.client & tables.asks[self.code], ~self.client & tables.says[self.code]
+        is_asked, is_said = self.client & step.asks[self.code], ~self.client & step.says[self.code]
         odd = ~(is_asked | is_said) | self.broken | self.cut
         done = self.started[self.first] & np.logical_or.reduceat(is_said, self.first)
         done &= ~np.logical_or.reduceat(odd, self.first)
@@ -120,8 +120,8 @@ class Turns:
         is_there = match < begin[of + 1]
         row, code, tie, ts_ns, at = requests[1:, np.where(is_there, match, 0)]
         codes = self.code[said]
-        good = is_there & (at < said) & (ts_ns <= self.ts_ns[said]) & tables.fits[code, codes]
-        good &= tables.untied[codes] | ((tie == self.tie[said]) & (tie != NO_TIE))
+        good = is_there & (at < said) & (ts_ns <= self.ts_ns[said]) & step.fits[code, codes]
+        good &= step.untied[codes] | ((tie == self.tie[said]) & (tie != NO_TIE))
         done[of[~good]] = False
         sure = done[of]
         if sure.any():

@@ -61,7 +61,7 @@ class RequestRule:
     by: frozenset[str] = frozenset()
 
 
-class Rules(NamedTuple):
+class RequestTables(NamedTuple):
     """A rule as tables by *code*, a number for each kind of message.
 
     kind, wants   by state of the connection and code of a request: its RequestKind, and a bit for each reply it may get
@@ -113,7 +113,7 @@ class Lane:
               (< 0), 0 for neither
     """
 
-    rules: Rules
+    tables: RequestTables
     codes: Callable[[pa.Table], I64]
     ties: "Callable[[pa.Table, Prints], I64]"
     numbers: Callable[[pa.Table], Sequence[I64]]

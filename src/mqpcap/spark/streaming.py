@@ -119,7 +119,7 @@ def _described() -> dict[tuple[str, ...], object]:
         if protocol.rule is not None:
             found[name, "rule"], found[name, "deliveries"] = protocol.rule, protocol.rule.deliveries
             for i, lane in enumerate(lanes(protocol.rule)):
-                found[name, "lane", str(i)], found[name, "rules", str(i)] = lane, lane.rules
+                found[name, "lane", str(i)], found[name, "tables", str(i)] = lane, lane.tables
     return {name: what for name, what in found.items() if what is not None}
 
 

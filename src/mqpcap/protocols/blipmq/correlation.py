@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import dictionary, is_in, low_words, true, whole
 from mqpcap.correlate.rules import from_client
-from mqpcap.schema.requests import I64, Keys, Lane, Prints, RequestKind, Rules, State
+from mqpcap.schema.requests import I64, Keys, Lane, Prints, RequestKind, RequestTables, State
 
 HELLO, AUTH, PUBLISH, SUBSCRIBE, ACK, NACK, PING, PONG, POLL, DELIVER = range(1, 11)
 
@@ -171,7 +171,7 @@ def _says(bits: Says) -> list[int]:
     return [Code.REPLY + i for i, bit in enumerate(Says) if bit & bits]
 
 
-RULES = Rules(
+TABLES = RequestTables(
     kind=[kind for kind, _ in _STATES],
     wants=[wants for _, wants in _STATES],
     says=_BITS,
@@ -203,7 +203,7 @@ RULES = Rules(
 
 def lane() -> Lane:
     """How the frames of a connection are taken; the id of a request is its tie, and clients count with it."""
-    return Lane(RULES, codes, lambda rows, prints: low_words(rows["f.correlation_id"]), _own_ids, _items)
+    return Lane(TABLES, codes, lambda rows, prints: low_words(rows["f.correlation_id"]), _own_ids, _items)
 
 
 def _items(rows: pa.Table, prints: Prints) -> I64:

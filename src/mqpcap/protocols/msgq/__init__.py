@@ -35,7 +35,9 @@ from mqpcap.protocols.msgq.kinds import Json, Tree
 from mqpcap.schema.fields import U16, U32, Broken, Kind, Length, Nested
 from mqpcap.schema.message import Message, message_class
 from mqpcap.schema.protocol import ANY, Claim, Derived, Direction, Envelope, Layout, MessageQueue, Opening, Raw, Verdict
-from mqpcap.schema.requests import DeliveryRule, Keys, Lane, Prints, RequestKind, RequestRule, Roles, Rule, Rules, State
+from mqpcap.schema.requests import (
+    DeliveryRule, Keys, Lane, Prints, RequestKind, RequestRule, RequestTables, Roles, Rule, State,
+)  # fmt: skip
 
 I64 = NDArray[np.int64]
 MAX_MESSAGE_SIZE = 64 * 1024 * 1024
@@ -425,7 +427,7 @@ def _named(rows: pa.Table, prints: Prints) -> I64:
 
 def _lane() -> Lane:
     kinds = [RequestKind.NOTHING, RequestKind.OPTIONAL, RequestKind.FIXED, RequestKind.NOTHING, RequestKind.IGNORED]
-    rules = Rules(
+    rules = RequestTables(
         kind=[kinds], wants=[[0] * 5], says=[0, 0, 0, 1, 0], first_only=[False] * 5, untied=[False] * 5, next_state={},
         silence=[State.UNKNOWN] * 5, ties=True, timed=False, named=True,
     )  # fmt: skip
