@@ -442,3 +442,15 @@ def test_a_late_client_that_gets_its_own_messages_is_paired_by_them() -> None:
     states = script.states(started=False)
 
     assert [states[a] for a, _ in polls] == [("answered", b) for _, b in polls]
+
+
+def test_what_came_before_a_state_that_is_seen_only_later_is_unknown() -> None:
+    """The login lies in missing bytes: the PONG may have come in front of it, and then it was refused."""
+    script = Script()
+    script.c(HELLO, 1, version=1), script.s(ACK, 1, sub=0)
+    pong = script.c(PONG, 2)
+    script.c(AUTH, 3, text="k")
+    script.lose(client=False)
+    script.c(SUBSCRIBE, 4, topic="a", qos=1), script.s(ACK, 4, sub=2)
+
+    assert script.states()[pong][0] == "unknown"

@@ -160,18 +160,19 @@ class Exchanges:
         """Give rows the states that were found; returns what ``feed`` does."""
         found = self.found
         pairs = self._paired()
-        if found.kinds:
-            rows, kinds = np.array(found.kinds, np.int64).T
-            for block, at, which in self._rows.located(rows):
-                block.kind[at] = kinds[which]
-                block.state[at[kinds[which] == RequestKind.IGNORED]] = State.NOT_EXPECTED
-        self._settle_proved(found.proved)
         if found.states:
             rows, states = np.array(found.states, np.int64).T
             rows, first = np.unique(rows, return_index=True)  # what was said first counts
             for block, at, which in self._rows.located(rows):
                 is_free = block.state[at] == PENDING
                 block.state[at[is_free]] = states[first[which[is_free]]]
+        if found.kinds:
+            rows, kinds = np.array(found.kinds, np.int64).T
+            for block, at, which in self._rows.located(rows):
+                block.kind[at] = kinds[which]
+                is_free = (kinds[which] == RequestKind.IGNORED) & (block.state[at] == PENDING)
+                block.state[at[is_free]] = State.NOT_EXPECTED
+        self._settle_proved(found.proved)
         self._settle_handled(found.handled)
         if closing is not None:
             self._settle_closed(closing)
