@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import dictionary, true, whole
+from mqpcap.arrays import dictionary, is_in, true, whole
 from mqpcap.correlate.asked import NO_TIE
 from mqpcap.schema.requests import Lane, RequestKind, RequestRule, RequestTables, Rule, State
 
@@ -56,7 +56,7 @@ def _declared(rule: Rule, others: bool) -> Lane:
     tie = rule.tie
     return Lane(
         tables, lambda rows: _codes(rule, rows, place, count), lambda rows, _: _ties(tie, rows),
-        lambda rows: [_number(rows[f"f.{name}"]) for name in tie],
+        lambda rows: [numbers(rows[f"f.{name}"]) for name in tie],
     )  # fmt: skip
 
 
@@ -71,8 +71,8 @@ def _wants(rule: Rule, ask: RequestRule | None, names: Sequence[str]) -> int:
 
 def _codes(rule: Rule, rows: pa.Table, place: Mapping[str, int], count: int) -> NDArray[np.int64]:
     ops = dictionary(rows["op"])
-    numbers = np.array([*(place.get(name, count - 1) for name in ops.dictionary.to_pylist()), count - 1], np.int64)
-    code = numbers[pc.fill_null(ops.indices, len(numbers) - 1).to_numpy(zero_copy_only=False)]
+    coded = np.array([*(place.get(name, count - 1) for name in ops.dictionary.to_pylist()), count - 1], np.int64)
+    code = coded[pc.fill_null(ops.indices, len(coded) - 1).to_numpy(zero_copy_only=False)]
     server = ~from_client(rows)
     if rule.one_way is not None:
         column, value = rule.one_way
@@ -84,10 +84,7 @@ def _codes(rule: Rule, rows: pa.Table, place: Mapping[str, int], count: int) -> 
 
 def from_client(rows: pa.Table) -> NDArray[np.bool_]:
     """Whether each row is a client's."""
-    directions = dictionary(rows["direction"])
-    wanted = np.array([*(x == "c2s" for x in directions.dictionary.to_pylist()), False], np.bool_)
-    client: NDArray[np.bool_] = wanted[directions.indices.to_numpy()]
-    return client
+    return is_in(rows["direction"], "c2s")
 
 
 def _ties(names: Sequence[str], rows: pa.Table) -> NDArray[np.int64]:
@@ -95,13 +92,13 @@ def _ties(names: Sequence[str], rows: pa.Table) -> NDArray[np.int64]:
     tie, null = np.zeros(rows.num_rows, np.int64), np.zeros(rows.num_rows, np.bool_)
     for name in names:
         with np.errstate(over="ignore"):
-            tie = tie * np.int64(0x9E3779B97F4A7C1) + _number(rows[f"f.{name}"]) + 1
+            tie = tie * np.int64(0x9E3779B97F4A7C1) + numbers(rows[f"f.{name}"]) + 1
         null |= pc.is_null(rows[f"f.{name}"]).to_numpy()
     tie[null] = NO_TIE
     return tie
 
 
-def _number(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    """A column of integers, -1 for null."""
-    numbers: NDArray[np.int64] = pc.fill_null(whole(column).cast(pa.int64()), -1).to_numpy()
-    return numbers
+def numbers(column: pa.Array | pa.ChunkedArray, null: int = -1) -> NDArray[np.int64]:
+    """A column of integers."""
+    found: NDArray[np.int64] = pc.fill_null(whole(column).cast(pa.int64()), null).to_numpy()
+    return found

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import dictionary, is_in, low_words, true, whole
-from mqpcap.correlate.rules import from_client
+from mqpcap.correlate.rules import from_client, numbers
 from mqpcap.schema.requests import I64, Keys, Lane, Prints, RequestKind, RequestTables, State
 
 HELLO, AUTH, PUBLISH, SUBSCRIBE, ACK, NACK, PING, PONG, POLL, DELIVER = range(1, 11)
@@ -208,8 +208,8 @@ def lane() -> Lane:
 
 def _items(rows: pa.Table, prints: Prints) -> I64:
     """The message of each QoS 1 publish or delivery, by topic and body, and the subscription that a POLL reads."""
-    op, sub = _numbers(rows["op_code"], 0), low_words(rows["f.subscription_id"])
-    message = (op == PUBLISH) & (_numbers(rows["f.qos"], 0) == 1)
+    op, sub = numbers(rows["op_code"], 0), low_words(rows["f.subscription_id"])
+    message = (op == PUBLISH) & (numbers(rows["f.qos"], 0) == 1)
     if not message.any():
         return np.where(op == POLL, -1 - sub, 0)
     number = np.abs(prints(rows["destination"]) * 31 + prints(rows["f.body"])) | 1
@@ -218,7 +218,7 @@ def _items(rows: pa.Table, prints: Prints) -> I64:
 
 def _own_ids(rows: pa.Table) -> list[I64]:
     """The ids of requests, -1 for frames whose id is a tag of the broker's."""
-    op = _numbers(rows["op_code"], 0)
+    op = numbers(rows["op_code"], 0)
     own = np.isin(op, (HELLO, AUTH, PUBLISH, SUBSCRIBE, PING, POLL))
     return [np.where(own, low_words(rows["f.correlation_id"]), -1)]
 
@@ -226,13 +226,14 @@ def _own_ids(rows: pa.Table) -> list[I64]:
 def codes(rows: pa.Table) -> I64:
     """The code of each row."""
     client = from_client(rows)
-    op = _numbers(rows["op_code"], 0)
-    qos, version = _numbers(rows["f.qos"], -1), _numbers(rows["f.protocol_version"], -1)
+    op = numbers(rows["op_code"], 0)
+    qos, version = numbers(rows["f.qos"], -1), numbers(rows["f.protocol_version"], -1)
     sub = low_words(rows["f.subscription_id"], -1)
     topics = dictionary(rows["destination"])
     texts = [*topics.dictionary.to_pylist(), None]
     topic = pc.fill_null(topics.indices, len(texts) - 1).to_numpy(zero_copy_only=False)
-    empty, nul = (np.array([hit(x) for x in texts], np.bool_)[topic] for hit in (_is_empty, _has_nul))
+    empty = np.array([x == "" for x in texts], np.bool_)[topic]
+    nul = np.array(["\0" in (x or "") for x in texts], np.bool_)[topic]
     no_key = true(pc.equal(pc.binary_length(whole(rows["f.partition_key"])), 0))
     flaws = dictionary(rows["flaw"])
     cut = is_in(flaws, "truncated")
@@ -258,19 +259,11 @@ def codes(rows: pa.Table) -> I64:
     return code
 
 
-def _is_empty(topic: str | None) -> bool:
-    return topic == ""
-
-
-def _has_nul(topic: str | None) -> bool:
-    return topic is not None and "\0" in topic
-
-
 def _replies(rows: pa.Table, op: I64, qos: I64, sub: I64, odd: NDArray[np.bool_]) -> I64:
     """The codes of rows as replies."""
     texts = dictionary(rows["f.error_text"])
     said = np.array([*(int(TEXTS.get(x, Says.OTHER)) for x in texts.dictionary.to_pylist()), int(Says.OTHER)], np.int64)
-    error = _numbers(rows["error_code"], -1)
+    error = numbers(rows["error_code"], -1)
     ack, nack, publish = op == ACK, op == NACK, op == PUBLISH
     bits = np.zeros(len(op), np.int64)
     for where, what in (
@@ -304,8 +297,3 @@ def keys(rows: pa.Table, prints: Prints) -> tuple[Keys, Keys]:
 def body_hash(rows: pa.Table, *_: I64) -> pa.Array:
     """The SHA-256 of each body."""
     return pa.array([hashlib.sha256(x).hexdigest() for x in rows["f.body"].to_pylist()], pa.string())
-
-
-def _numbers(column: pa.Array | pa.ChunkedArray, null: int) -> I64:
-    numbers: I64 = pc.fill_null(whole(column).cast(pa.int64()), null).to_numpy()
-    return numbers
