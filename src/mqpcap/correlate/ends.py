@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from mqpcap.correlate.batch import Batch, Closing
 
@@ -43,14 +44,14 @@ class Ends:
 
     def feed(self, batch: Batch) -> pa.Table:
         """Take messages in; gives the stretches in front of them."""
-        stretches = self._begun(batch)
         order, until = batch.by_side, batch.side_ends
         first = np.append(0, until)[:-1]
+        rows = order[first]
+        stretches = self._begun(batch, rows)
         start, cut = batch.offset[order], batch.cut[order]
         # What was not captured whole is not captured.
         end, end_ns = np.where(cut, start, start + batch.length[order]), batch.end_ns[order]
         before, before_ns = (np.append(0, x)[: len(order)] for x in (end, end_ns))
-        rows = order[first]
         columns = (batch.flow[rows], batch.from_client[rows], first, np.maximum.reduceat(end, first), end_ns[until - 1])
         for flow, from_client, at, last, last_ns in zip(*(x.tolist() for x in columns), strict=True):
             known = self._known[flow]
@@ -68,17 +69,20 @@ class Ends:
                 stretches.append(self._stretch(batch.flow[order[at]], before_ns[at], end_ns[at], ANY_LENGTH))
         return pa.Table.from_pylist(stretches, STRETCHES)
 
-    def _begun(self, batch: Batch) -> list[dict[str, object]]:
-        """Get to know new connections; what those sent that began before the capture."""
+    def _begun(self, batch: Batch, rows: NDArray[np.intp]) -> list[dict[str, object]]:
+        """Get to know new connections by the first row of each side; what late ones sent before the capture."""
         stretches = []
-        flows, rows = np.unique(batch.flow, return_index=True)
-        is_new = np.array([flow not in self._known for flow in flows.tolist()], np.bool_)
-        flows, rows = flows[is_new], rows[is_new]
-        for flow, ts_ns in zip(flows.tolist(), batch.ts_ns[rows].tolist(), strict=True):
-            self._known[flow] = Ended(client_ns=ts_ns)
+        new: dict[int, int] = {}
+        for flow, row, ts_ns in zip(batch.flow[rows].tolist(), rows.tolist(), batch.ts_ns[rows].tolist(), strict=True):
+            if flow in new:
+                self._known[flow].client_ns = min(self._known[flow].client_ns, ts_ns)
+            elif flow not in self._known:
+                new[flow] = row
+                self._known[flow] = Ended(client_ns=ts_ns)
+        flows, rows = list(new), np.array([*new.values()], np.intp)
         if self._early_ns is not None:
             where = batch.table.select(_WHERE).take(pa.array(rows)).to_pylist()
-            for flow, one, started in zip(flows.tolist(), where, batch.started[rows].tolist(), strict=True):
+            for flow, one, started in zip(flows, where, batch.started[rows].tolist(), strict=True):
                 known = self._known[flow]
                 known.where = one
                 if not started:

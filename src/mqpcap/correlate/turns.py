@@ -6,6 +6,7 @@ window at once. The dialogue of each other one is told message by message, and l
 
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -166,15 +167,18 @@ class Turns:
         """Rows that are no plain requests."""
         return ~self.client | self.broken | self.cut
 
-    @cached_property
-    def _lists(self) -> tuple[list[list[int]], list[tuple[int, ...]]]:
-        """The columns as lists, which are read one by one much faster than arrays."""
-        numbers = list(zip(*(x.tolist() for x in self.numbers), strict=True)) or [()] * len(self.flow)
-        columns = (
+    @property
+    def _columns(self) -> list[NDArray[Any]]:
+        """As `converse` takes them, and the numbers."""
+        return [
             self.place, self.code, self.tie, self.item, self.ts_ns, self.end_ns, self.offset, self.client, self.broken,
-            self.cut,
-        )  # fmt: skip
-        return [column.tolist() for column in columns], numbers
+            self.cut, *self.numbers,
+        ]  # fmt: skip
+
+    @cached_property
+    def _lists(self) -> list[list[int]]:
+        """The same as lists, which are read one by one much faster than arrays."""
+        return [column.tolist() for column in self._columns]
 
     def _tell_runs(self, talk: Talk, start: int, end: int, block: Block) -> None:
         """Take rows through a dialogue: one by one, but for long runs of requests in between."""
@@ -192,8 +196,11 @@ class Turns:
     def _tell_each(self, talk: Talk, start: int, end: int, block: Block) -> None:
         if start == end:
             return
-        columns, numbers = self._lists
-        some = [column[start:end] for column in columns]
-        for at, kind in converse(talk, block.first_row, some, numbers[start:end], block.kind):
+        if len(self.first) * FEW > len(self.flow):
+            some = [column[start:end] for column in self._lists]
+        else:  # few of many rows
+            some = [column[start:end].tolist() for column in self._columns]
+        numbers = list(zip(*some[10:], strict=True)) or [()] * (end - start)
+        for at, kind in converse(talk, block.first_row, some[:10], numbers, block.kind):
             block.kind[at] = kind
             block.state[at] = State.NOT_EXPECTED if kind == RequestKind.IGNORED else PENDING
