@@ -36,7 +36,16 @@ from mqpcap.schema.fields import U16, U32, Broken, Kind, Length, Nested
 from mqpcap.schema.message import Message, message_class
 from mqpcap.schema.protocol import ANY, Claim, Derived, Direction, Envelope, Layout, MessageQueue, Opening, Raw, Verdict
 from mqpcap.schema.requests import (
-    DeliveryRule, Keys, Lane, Prints, RequestKind, RequestRule, RequestTables, Roles, Rule, State,
+    DeliveryRule,
+    Keys,
+    Lane,
+    Prints,
+    RequestKind,
+    RequestRule,
+    RequestTables,
+    Roles,
+    Rule,
+    State,
 )  # fmt: skip
 
 I64 = NDArray[np.int64]
