@@ -256,7 +256,7 @@ class _Compiler:
         """Add rows that skip a field where what it refers to is absent or its condition does not hold."""
         names = (getattr(f, "when", None), getattr(fields.bare(f), "of", None))
         needed = [registers[x].there for x in names if x in registers and registers[x].there >= 0]
-        rows = [self.emit(bytecode.OP_IF, -1, -1, bytecode.IF_NOT_ZERO, there) for there in needed]
+        rows = [self.test(bytecode.IF_NOT_ZERO, there) for there in needed]
         return [*rows, self.condition(f, registers)] if isinstance(f, fields.If) else rows
 
     def check_name(self, f: object) -> None:
@@ -281,21 +281,21 @@ class _Compiler:
 
     def condition(self, f: fields.If, registers: dict[str, _Register]) -> int:
         if f.left is not None:
-            return self.emit(bytecode.OP_IF, -1, -1, bytecode.IF_LEFT, 0, self.const(f.left))
+            return self.test(bytecode.IF_LEFT, 0, f.left)
         if f.follows is not None:
-            value = int.from_bytes(f.follows, "big", signed=False)
-            return self.emit(bytecode.OP_IF, -1, -1, bytecode.IF_FOLLOWS, len(f.follows), self.const(value))
+            return self.test(bytecode.IF_FOLLOWS, len(f.follows), int.from_bytes(f.follows, "big"))
         if f.has is not None:
-            return self.emit(bytecode.OP_IF, -1, -1, bytecode.IF_HAS, self.of(registers, f.when), self.const(f.has))
+            return self.test(bytecode.IF_HAS, self.of(registers, f.when), f.has)
         if isinstance(f.equals, bytes):
-            reg = self.of(registers, f.when, is_span=True)
-            return self.emit(bytecode.OP_IF, -1, -1, bytecode.IF_TEXT, reg, self.const(len(f.equals), *f.equals))
+            return self.test(bytecode.IF_TEXT, self.of(registers, f.when, True), len(f.equals), *f.equals)
         if f.equals is not None:
-            return self.emit(
-                bytecode.OP_IF, -1, -1, bytecode.IF_EQUALS, self.of(registers, f.when), self.const(f.equals)
-            )
+            return self.test(bytecode.IF_EQUALS, self.of(registers, f.when), f.equals)
         is_span = f.when in registers and registers[f.when].is_span  # then its length must not be zero
-        return self.emit(bytecode.OP_IF, -1, -1, bytecode.IF_NOT_ZERO, self.of(registers, f.when, is_span) + is_span, 0)
+        return self.test(bytecode.IF_NOT_ZERO, self.of(registers, f.when, is_span) + is_span)
+
+    def test(self, kind: int, y: int, *consts: int) -> int:
+        """Add a row that skips a field where a test fails."""
+        return self.emit(bytecode.OP_IF, -1, -1, kind, y, self.const(*consts) if consts else 0)
 
     def kind(self, f: fields.Kind, parent: int, registers: dict[str, _Register], name: str | None) -> None:
         if type(f) in NUMBERS:
