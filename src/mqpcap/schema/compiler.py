@@ -315,20 +315,18 @@ class _Compiler:
 
     def number(self, f: fields.Number, parent: int, registers: dict[str, _Register], name: str | None) -> None:
         col = self.column(f, "number", NUMBERS[type(f)], parent, name)
-        flags = bytecode.SIGNED * f.signed | bytecode.LITTLE * f.little | bytecode.TRUTH * f.truth
-        low = high = -1
-        if f.at_least is not None or f.at_most is not None:
-            flags |= bytecode.CHECKED
-            low = f.at_least if f.at_least is not None else (MIN_I64 if f.signed else 0)
-            high = f.at_most if f.at_most is not None else MAX_I64
-        less = 0
-        if type(f) is fields.Length:
-            flags |= bytecode.FRAME_LENGTH
-            less = f.less
+        less, frame_length = (f.less, bytecode.FRAME_LENGTH) if isinstance(f, fields.Length) else (0, 0)
         reg = self.register(registers, f.name)
-        self.emit(
-            bytecode.OP_INT, col, reg, f.size, less, self.const(low, high) if flags & bytecode.CHECKED else -1, 0, flags
-        )
+        checked, bounds = self.bounds(f, MIN_I64 if f.signed else 0)
+        flags = bytecode.SIGNED * f.signed | bytecode.LITTLE * f.little | bytecode.TRUTH * f.truth
+        self.emit(bytecode.OP_INT, col, reg, f.size, less, bounds, 0, flags | checked | frame_length)
+
+    def bounds(self, f: fields.Number | fields.Span, low: int) -> tuple[int, int]:
+        """Flag and constants for the bounds of a number or length, which is at least ``low`` anyway."""
+        if f.at_least is None and f.at_most is None:
+            return 0, -1
+        least, most = (f.at_least if f.at_least is not None else low), (MAX_I64 if f.at_most is None else f.at_most)
+        return bytecode.CHECKED, self.const(least, most)
 
     def measure(self, f: fields.Sized, registers: dict[str, _Register]) -> tuple[int, int]:
         """Words X and Y: how the length or count is learnt."""
@@ -347,11 +345,8 @@ class _Compiler:
     def span(self, f: fields.Span, parent: int, registers: dict[str, _Register], name: str | None) -> None:
         col = self.column(f, "span", SPANS.get(type(f), pa.binary()), parent, name)
         x, y = self.measure(f, registers)
-        flags = bytecode.UTF8 * f.strict | bytecode.PRINTABLE * f.printable
-        bounds = -1
-        if f.at_least is not None or f.at_most is not None:
-            flags |= bytecode.CHECKED
-            bounds = self.const(f.at_least or 0, MAX_I64 if f.at_most is None else f.at_most)
+        checked, bounds = self.bounds(f, 0)
+        flags = bytecode.UTF8 * f.strict | bytecode.PRINTABLE * f.printable | checked
         self.emit(bytecode.OP_SPAN, col, self.register(registers, f.name, is_span=True), x, y, bounds, 0, flags)
 
     def array(self, f: fields.Array, parent: int, registers: dict[str, _Register], name: str | None) -> None:
