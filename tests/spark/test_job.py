@@ -18,10 +18,12 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 
+from click.testing import CliRunner
 from rows import Rows, importable, merged, moved, of_export, records, rotated, schemas
 
 from mqpcap import pipeline as dissection
 from mqpcap.capture import Capture, captures, windows
+from mqpcap.cli import main
 from mqpcap.errors import OutputError
 from mqpcap.pipeline import Options, dissect
 from mqpcap.spark import job, partitions, tasks
@@ -339,6 +341,22 @@ def test_input_that_is_none_is_missing(tmp_path: Path, monkeypatch: pytest.Monke
 
     assert first.summary is not None and allowed.summary is not None
     assert after == before
+
+
+def test_inputs_that_are_none_have_rows_as_in_the_local_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    shutil.copy(PCAPS / "flymq/core.pcap", "in")
+    (tmp_path / "in/notes.txt").write_text("no capture")
+    done = CliRunner().invoke(main, ["export", "-q", "in", "gone.pcap", "--out", "local"])
+    found = captures(["in", "gone.pcap"])
+
+    job.export(None, found.captures, "tables", Options(), unread=[*found.unreadable, *found.skipped], is_missing=True)
+
+    assert done.exit_code == 1
+    assert of_export(tmp_path / "tables") == of_export(tmp_path / "local")
+    statuses = pq.read_table(tmp_path / "tables/captures")["status"].to_pylist()
+    assert sorted(statuses) == ["no capture", "read", "unreadable"]
 
 
 def everything(folder: Path) -> list[tuple[str, int, bytes | None]]:

@@ -62,6 +62,7 @@ def export(
     import mqpcap.pipeline  # noqa: F401
     from mqpcap.cli.parallel import grouped, write_unread
     from mqpcap.errors import OutputError
+    from mqpcap.tables.captures import is_no_capture
     from mqpcap.tables.parquet import Export
 
     check_sources(inputs, interface, bpf)
@@ -89,8 +90,8 @@ def export(
             outcome.unreadable += told.unreadable
             if not told.dissected_count:
                 finish(outcome)  # what was there stays: it is worth more than nothing
-            write_unread(tables, [x for x in missing if not _is_no_capture(x[1])], "unreadable")
-            write_unread(tables, [x for x in (*missing, *outcome.skipped) if _is_no_capture(x[1])], "no capture")
+            write_unread(tables, [x for x in missing if not is_no_capture(x[1])], "unreadable")
+            write_unread(tables, [x for x in (*missing, *outcome.skipped) if is_no_capture(x[1])], "no capture")
             tables.only_new = bool(outcome.unreadable) and not allow_missing
             summary = tables.commit()
     except OutputError:
@@ -130,11 +131,6 @@ def _listened(interface: str, bpf: str | None, out: "Path", rotate_s: int | None
                     tell(summary, outcome, told.problem_bytes, str(folder))
         if listener.failure is not None:
             outcome.unreadable.append((interface, listener.failure))
-
-
-def _is_no_capture(reason: str) -> bool:
-    """Whether a file was left out for what is in it, not because it could not be read."""
-    return reason.startswith(("not a", "empty", "no capture"))
 
 
 def _written(groups: "list[list[Capture]]", choices: Choices, tables: "Export", meter: Meter) -> "Told":

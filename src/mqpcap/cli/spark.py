@@ -72,7 +72,8 @@ def export(
         click.get_current_context().exit(1)
     made = job.export(
         session(master, conf), found.captures, out, _options(choices), share_count=shares,
-        is_missing=bool(found.unreadable), allow_missing=allow_missing, progress=_progress(choices),
+        unread=[*found.unreadable, *found.skipped], is_missing=bool(found.unreadable), allow_missing=allow_missing,
+        progress=_progress(choices),
     )  # fmt: skip
     outcome.flaws.update(made.flaws)
     outcome.notes += made.notes

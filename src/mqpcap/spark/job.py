@@ -15,6 +15,7 @@ import os
 import re
 import socket
 import threading
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,7 +39,9 @@ from mqpcap.spark.java import SparkError
 from mqpcap.spark.partitions import WorkUnit
 from mqpcap.spark.share import Heard
 from mqpcap.spark.storage import Storage
+from mqpcap.spark.task_files import TaskFiles
 from mqpcap.spark.tasks import Describe, Dissect, Distribute, Join, Result, Task
+from mqpcap.tables.captures import is_no_capture, unread_files
 from mqpcap.tables.messages import fingerprint_bases
 from mqpcap.tables.parquet import (
     MANIFEST,
@@ -94,6 +97,7 @@ def export(
     out: str,
     options: Options,
     *,
+    unread: Sequence[tuple[str, str]] = (),
     is_missing: bool = False,
     allow_missing: bool = False,
     share_count: int | None = None,
@@ -102,6 +106,7 @@ def export(
 ) -> Outcome:
     """The tables of captures below ``out``, a local path that all machines share, or a URI of pyarrow.fs.
 
+    ``unread`` are other inputs, with the reason: they have rows of ``captures``.
     Nothing is published where no capture could be read, nor over an earlier export where one could not, or where
     ``is_missing`` says that an input is none of them, unless ``allow_missing``.
     Without a session the same tasks run here, one after the other.
@@ -124,7 +129,7 @@ def export(
         publication.only_new = (is_missing or bool(outcome.unreadable)) and not allow_missing
         if job.has_read:
             try:
-                outcome.summary = publication.publish(staging, job.files())
+                outcome.summary = publication.publish(staging, [*job.files(), *_unread_rows(unread, staging)])
             except OutputError as error:
                 if not outcome.unreadable:
                     raise
@@ -134,6 +139,15 @@ def export(
         publication.abort()
     staging.remove(_WRITTEN)
     return outcome
+
+
+def _unread_rows(unread: Sequence[tuple[str, str]], staging: Storage) -> list[File]:
+    """The files with the rows of what is no capture or could not be read."""
+    files = TaskFiles(staging, f"unread-{uuid.uuid4().hex[:12]}")
+    for name, reason in unread:
+        status = "no capture" if is_no_capture(reason) else "unreadable"
+        files.write("captures", unread_files(name, [(name, reason)], status))
+    return files.close()
 
 
 def slots(spark: "SparkSession | None") -> int:

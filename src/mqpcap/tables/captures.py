@@ -70,6 +70,11 @@ class CaptureRows:
         return pa.Table.from_pylist(rows, CAPTURES)
 
 
+def is_no_capture(reason: str) -> bool:
+    """Whether a file was left out for what is in it, not because it could not be read."""
+    return reason.startswith(("not a", "empty", "no capture"))
+
+
 def unread_files(capture: str, files: Sequence[tuple[str, str]], status: str) -> pa.Table:
     """The rows of files, given with the reason, that could not be read or are no capture."""
     rows = [
