@@ -26,6 +26,8 @@ from mqpcap.tcp.muting import End
 
 TASK_MEMORY_BYTES = 192 << 20
 """Bound of what waits for missing bytes in a task."""
+NS = np.iinfo(np.int64)
+"""The times there are."""
 WIDEST = 2
 """A share reads windows so many times as large as usual: of two shares each has as many rows of one as are usual."""
 
@@ -70,10 +72,11 @@ def _nobody(version: NDArray[np.integer], one: End, other: End) -> NDArray[np.bo
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Messages that a query asks for: of some protocols, from a time on; None is all."""
+    """Messages that a query asks for: of some protocols, None for all, that begin from a time up to another."""
 
     protocols: frozenset[str] | None = None
-    from_ns: int | None = None
+    from_ns: int = NS.min
+    until_ns: int = NS.max
 
     def of(self, found: Sequence[Frames]) -> list[Frames]:
         """Those of the protocols."""
@@ -139,8 +142,9 @@ class Share(CapturePipeline):
         return super()._read(self.wanted.of(found))
 
     def _wanted(self, frames: Frames) -> Frames:
-        frames, from_ns = super()._wanted(frames), self.wanted.from_ns
-        return frames if from_ns is None else taken_frames(frames, np.flatnonzero(frames.ts_ns >= from_ns))
+        frames, wanted = super()._wanted(frames), self.wanted
+        keep = (frames.ts_ns >= wanted.from_ns) & (frames.ts_ns <= wanted.until_ns)
+        return frames if keep.all() else taken_frames(frames, np.flatnonzero(keep))
 
     @property
     def asked(self) -> list[tuple[str, str]]:

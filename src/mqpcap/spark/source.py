@@ -40,7 +40,7 @@ from mqpcap.protocols import protocols
 from mqpcap.query import Comparison, Moment, Query, Rows, of_tree
 from mqpcap.spark import partitions, schemas, share
 from mqpcap.spark.partitions import WorkUnit
-from mqpcap.spark.share import Heard, Share
+from mqpcap.spark.share import NS, Heard, Share
 from mqpcap.tables.messages import Policy
 from mqpcap.tables.schemas import KEYS
 
@@ -250,8 +250,12 @@ class FilteringReader(CaptureReader):
         self.query = of_tree(test) if self.query is None else self.query & of_tree(test)
         if self.query.protocols is not None and self.asked.table == "messages":
             self.wanted = replace(self.wanted, protocols=self.query.protocols)
-        if test.relation == ">=" and isinstance(moment := test.values[0], Moment):
-            self.wanted = replace(self.wanted, from_ns=max(moment.ns, self.wanted.from_ns or 0))
+        if isinstance(moment := test.values[0], Moment):
+            at = max(NS.min, min(moment.ns, NS.max))
+            if test.relation == ">=":
+                self.wanted = replace(self.wanted, from_ns=max(at, self.wanted.from_ns))
+            else:
+                self.wanted = replace(self.wanted, until_ns=min(at, self.wanted.until_ns))
 
 
 _ENDS = frozenset(f"{end}_{part}" for end in ("src", "dst", "client", "server") for part in ("ip", "port"))
