@@ -42,7 +42,6 @@ MAX_STRETCHES = 256
 UNSEEN = -1
 """The offset of what is no publish but such a stretch: sent between ts_ns and end_ns, ``note`` bytes to the server
 that ``key`` names."""
-_ENDS = ["connection_id", "server_ip", "server_port"]
 
 
 @dataclass(frozen=True)
@@ -84,10 +83,6 @@ class Delivered(Columns):
         return len(self.key)
 
 
-Found = tuple[Published, Delivered, pa.Table, pa.Table]
-"""Publishes, deliveries, and connection and server of both."""
-
-
 @dataclass(slots=True)
 class Deliveries:
     """The deliveries of one protocol in the making; counts tell what has no row."""
@@ -111,18 +106,16 @@ class Deliveries:
 
     def feed(self, batch: Batch | None, pairs: Pairs | None, stretches: pa.Table | None = None) -> None:
         """Take rows in, and stretches of what clients sent that was not captured, as `ends.STRETCHES`."""
-        found = self.keyed(batch, pairs, stretches)
+        if stretches is not None and stretches.num_rows:
+            self._publish(self._unseen(stretches))
+        found = self._of_rows(batch, pairs)
         if found is not None:
             self._publish(found[0])
             if len(found[1]):
                 self._held.append(found[1])
 
-    def keyed(self, batch: Batch | None, pairs: Pairs | None, stretches: pa.Table | None) -> Found | None:
-        """The publishes, with stretches among them, and the deliveries of some rows."""
-        found = self._of_rows(batch, pairs)
-        return self._with_stretches(found, stretches) if stretches is not None and stretches.num_rows else found
-
-    def _of_rows(self, batch: Batch | None, pairs: Pairs | None) -> Found | None:
+    def _of_rows(self, batch: Batch | None, pairs: Pairs | None) -> tuple[Published, Delivered] | None:
+        """The publishes and the deliveries of some rows."""
         rule = self.rule
         if rule.of_pairs:
             if pairs is None:
@@ -140,8 +133,7 @@ class Deliveries:
             requests = replies = _Rows(batch.table, batch.offset, batch.ts_ns, batch.end_ns, batch.length)
             publishes, delivers = rule.keys(batch.table, self.prints)
         requests, replies = requests.taken(publishes.rows), replies.taken(delivers.rows)
-        found = self._published(publishes, requests), self._delivered(delivers, replies)
-        return *found, requests.table.select(_ENDS), replies.table.select(_ENDS)
+        return self._published(publishes, requests), self._delivered(delivers, replies)
 
     def _published(self, keys: Keys, rows: "_Rows") -> Published:
         note = np.zeros(len(keys.rows), np.int64) if keys.note is None else keys.note
@@ -168,18 +160,12 @@ class Deliveries:
             mixed: I64 = key * np.int64(1_000_003) + server
         return mixed
 
-    def _with_stretches(self, found: Found | None, stretches: pa.Table) -> Found:
-        """Publishes and, among them, stretches of bytes that were not captured."""
+    def _unseen(self, stretches: pa.Table) -> Published:
+        """Stretches of bytes that were not captured: a publish may lie in each."""
         names = ("since_ns", "until_ns", "connection_id", "length")
         since_ns, until_ns, ids, length = (stretches[name].to_numpy() for name in names)
         none = np.full(stretches.num_rows, UNSEEN)
-        unseen = Published(self._servers(stretches), since_ns, until_ns, ids, none, length)
-        ends = stretches.select(_ENDS)
-        if found is None:
-            return unseen, _NOTHING, ends, ends.slice(0, 0)
-        published, delivered, out, back = found
-        out = pa.concat_tables([out.cast(ends.schema), ends])
-        return Published.joined([published, unseen]), delivered, out, back
+        return Published(self._servers(stretches), since_ns, until_ns, ids, none, length)
 
     # -- what publishes and what was not captured ----------------------------------------------------------
 
@@ -341,7 +327,3 @@ def _earlier(run: Published, key: I64, now: I64) -> tuple[I64, I64]:
     for k in some[late].tolist():  # equal publishes behind the delivery, in one window: rare
         before[k] = np.searchsorted(run.end_ns[first[k] : last[k]], now[k], "right")
     return first, before
-
-
-_NONE = np.empty(0, np.int64)
-_NOTHING = Delivered(_NONE, _NONE, _NONE, _NONE, _NONE, _NONE, pa.array([], pa.string()), pa.array([], pa.string()))
