@@ -25,7 +25,7 @@ from mqpcap.capture import records_index
 from mqpcap.capture.sources import Headed, Waiting
 from mqpcap.errors import CaptureError
 
-WINDOW_BYTES = 8 << 20
+WINDOW_BYTES = 4 << 20
 """Bytes of file in a window: twice as many take 40 MB and a twentieth more time, three quarters as many a tenth."""
 MAX_RECORD_BYTES = 256 << 20
 """Longest packet record or block; one that claims more ends its file."""

@@ -267,7 +267,8 @@ class MessageBuffer:
         return self.count
 
     def taken(self) -> dict[str, Any]:
-        """All messages as an array for each of NAMES; the buffer is then empty and keeps its room."""
-        n = self.count
+        """All messages as an array for each of NAMES; the buffer is then empty, with room for as many again."""
+        n, taken = self.count, self.array
         self.count = 0
-        return {name: self.array[i, :n].astype(TYPES.get(name, np.int64)) for i, name in enumerate(NAMES)}
+        self._grow(n + n // 8 + FIRST_ROOM)
+        return {name: taken[i, :n].astype(TYPES.get(name, np.int64), copy=False) for i, name in enumerate(NAMES)}

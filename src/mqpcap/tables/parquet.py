@@ -190,8 +190,9 @@ class RowFiles:
             part = self._parts[table, date] = Part(table, date, date_column)
         part.waiting.append(rows)
         part.waiting_row_count += rows.num_rows
-        part.waiting_bytes += rows.nbytes
-        self._waiting_bytes += rows.nbytes
+        size_bytes = rows.nbytes
+        part.waiting_bytes += size_bytes
+        self._waiting_bytes += size_bytes
         if part.waiting_row_count >= MAX_GROUP_ROW_COUNT or part.waiting_bytes >= self._group_bytes:
             self._write_waiting(part)
         while self._waiting_bytes > self._max_waiting_bytes:
