@@ -26,7 +26,7 @@ from mqpcap.capture.sources import Headed, Waiting
 from mqpcap.errors import CaptureError
 
 WINDOW_BYTES = 4 << 20
-"""Bytes of file in a window: twice as many take 40 MB and a twentieth more time, three quarters as many a tenth."""
+"""Bytes of file in a window: twice as many take 40 MB more and a twentieth less time."""
 MAX_RECORD_BYTES = 256 << 20
 """Longest packet record or block; one that claims more ends its file."""
 MAX_WINDOW_PACKETS = 1 << 16

@@ -51,9 +51,12 @@ class ConnectionState:
 
     def unsettled_since_ns(self) -> int | None:
         """Since when a side holds bytes that may become a message older than others given out; None if none does."""
-        times = [side.open_since_ns for side in self.sides if side.open_since_ns is not None]
-        times += [side.cut.first[0] for side in self.sides if side.cut is not None]
-        return min(times, default=None) if self.protocol is not None else None
+        since_ns: int | None = None
+        for side in self.sides if self.protocol is not None else ():
+            for time in (side.open_since_ns, None if side.cut is None else side.cut.first[0]):
+                if time is not None and (since_ns is None or time < since_ns):
+                    since_ns = time
+        return since_ns
 
 
 class Framer:
@@ -140,14 +143,14 @@ class Framer:
                 connection.stranger = GRPC  # its headers came behind the bytes that told HTTP/2
             side = connection.sides[chunk.side]
             done = side.take(chunk, layouts, self.found)
+            more = side.until - chunk.offset - done
             consumed.append(done)
-            wanted.append(max(side.until - chunk.offset - done, 0))
-            is_open = done < chunk.length and not wanted[-1]
-            side.open_since_ns = side.since_ns(chunk, done) if is_open else None
+            wanted.append(more if more > 0 else 0)
+            side.open_since_ns = side.since_ns(chunk, done) if more <= 0 and done < chunk.length else None
         since_ns = connection.unsettled_since_ns()
         if since_ns is not None:
             self.unsettled[connection.flow] = since_ns
-        else:
+        elif self.unsettled:
             self.unsettled.pop(connection.flow, None)
 
     def _detected(self, connection: ConnectionState, of: Origin, new: list[StreamChunk]) -> bool:

@@ -136,7 +136,7 @@ class Side:
                     break
             elif not self._scan(chunk, layouts, found):
                 break
-        if chunk.ended:
+        if chunk.ended and (self.cut is not None or self.skipped is not None):
             self.end(found)
         return (stop if chunk.is_last else self.at) - chunk.offset
 
