@@ -28,6 +28,8 @@ NO_INTERFACE = 6
 OVERRUN = 7
 """The packet's captured length passes its block."""
 
+LINES = ("offset", "caplen", "wirelen", "ts_ns", "number", "link_type")
+"""What is known of each packet, a line of the arrays each."""
 INTERFACE_WIDTH = 6
 """Numbers in a row of the interface table: link type, multiplier, divisor, shift, offset in ns, snap length."""
 
@@ -70,17 +72,15 @@ def pcap_records(
     big: cython.bint,
     tick_ns: cython.longlong,
     limit: cython.longlong,
-    offset: cython.longlong[::1],
-    caplen: cython.longlong[::1],
-    wirelen: cython.longlong[::1],
-    ts_ns: cython.longlong[::1],
+    rows: cython.longlong[:, ::1],
 ) -> tuple[int, int, int, int]:
     """(rows, position, stop, need) after walking pcap records from start, which is the border of one.
 
+    ``rows`` gets the first four of LINES.
     need is the whole length of the record at the position, 0 where it is not known.
     """
     at: cython.Py_ssize_t = start
-    room: cython.Py_ssize_t = offset.shape[0]
+    room: cython.Py_ssize_t = rows.shape[1]
     row: cython.Py_ssize_t = 0
     captured: cython.longlong
     while row < room:
@@ -91,10 +91,10 @@ def pcap_records(
             return row, at, 2, captured + 16
         if captured > end - at - 16:
             return row, at, 1, captured + 16
-        offset[row] = at + 16
-        caplen[row] = captured
-        wirelen[row] = _u32(buffer, at + 12, big)
-        ts_ns[row] = _u32(buffer, at, big) * 1000000000 + _u32(buffer, at + 4, big) * tick_ns
+        rows[0, row] = at + 16
+        rows[1, row] = captured
+        rows[2, row] = _u32(buffer, at + 12, big)
+        rows[3, row] = _u32(buffer, at, big) * 1000000000 + _u32(buffer, at + 4, big) * tick_ns
         row += 1
         at += 16 + captured
     return row, at, 0, 0
@@ -316,105 +316,128 @@ def _time_ns(
     return time_ns + offset_ns
 
 
-def pcapng_records(
-    buffer: cython.const[cython.uchar][::1],
-    start: cython.Py_ssize_t,
-    end: cython.Py_ssize_t,
-    big: cython.bint,
-    limit: cython.longlong,
-    interfaces: cython.longlong[::1],
-    interface_count: cython.longlong,
-    last_ts_ns: cython.longlong,
-    last_number: cython.longlong,
-    offset: cython.longlong[::1],
-    caplen: cython.longlong[::1],
-    wirelen: cython.longlong[::1],
-    ts_ns: cython.longlong[::1],
-    link_type: cython.int[::1],
-    number: cython.longlong[::1],
-) -> tuple[int, int, int, int, int]:
-    """(rows, position, stop, need, last_number) after walking pcapng blocks from the border of one.
+@cython.cclass
+class BlockWalk:
+    """A walk over pcapng blocks: where it stands, and time and number of the last packet.
 
-    Simple packet blocks carry no time and get that of the packet before (last_ts_ns for the first). Blocks of
-    unknown type are passed over. So are events and custom blocks, but Wireshark counts them as packets.
+    Simple packet blocks carry no time and get that of the packet before. Blocks of unknown type are passed over. So are
+    events and custom blocks, but Wireshark counts them as packets.
     """
-    at: cython.Py_ssize_t = start
-    room: cython.Py_ssize_t = offset.shape[0]
-    row: cython.Py_ssize_t = 0
-    kind: cython.longlong
-    length: cython.longlong
-    head: cython.longlong
-    captured: cython.longlong
-    original: cython.longlong
-    interface: cython.longlong
-    snaplen: cython.longlong
-    entry: cython.Py_ssize_t
-    while row < room:
-        if end - at < 12:
-            return row, at, 1, 12, last_number
-        kind = _u32(buffer, at, big)
-        if kind == 0x0A0D0D0A or kind == 1 or kind == 5:
-            return row, at, 3, 12, last_number
-        length = _u32(buffer, at + 4, big)
-        if length < 12 or length % 4 != 0:
-            return row, at, 4, length, last_number
-        if length > limit:
-            return row, at, 2, length, last_number
-        if length > end - at:
-            return row, at, 1, length, last_number
-        if _u32(buffer, at + length - 4, big) != length:
-            return row, at, 5, length, last_number
-        if kind == 6 or kind == 2:
-            head = 28
-            if length < 32:
-                return row, at, 4, length, last_number
-            if kind == 6:
-                interface = _u32(buffer, at + 8, big)
-            else:
-                interface = _u16(buffer, at + 8, big)
-            captured = _u32(buffer, at + 20, big)
-            original = _u32(buffer, at + 24, big)
-        elif kind == 3:
-            head = 12
-            if length < 16:
-                return row, at, 4, length, last_number
-            interface = 0
-            original = _u32(buffer, at + 8, big)
-            captured = length - 16
-        else:
-            # Custom blocks, journal entries, sysdig events.
-            if kind == 0xBAD or kind == 0x40000BAD or kind == 9 or kind == 0x204 or kind == 0x216 or kind == 0x221:
-                last_number += 1
-            at += length
-            continue
-        if interface >= interface_count:
-            return row, at, 6, interface, last_number
+
+    at = cython.declare(cython.Py_ssize_t, visibility="public")
+    row = cython.declare(cython.Py_ssize_t, visibility="public")
+    need = cython.declare(cython.longlong, visibility="public")
+    last_ts_ns = cython.declare(cython.longlong, visibility="public")
+    last_number = cython.declare(cython.longlong, visibility="public")
+    _buffer: cython.const[cython.uchar][::1]
+    _rows: cython.longlong[:, ::1]
+    _interfaces: cython.longlong[::1]
+    _big: cython.bint
+
+    def __init__(self, buffer, rows, at: int, last_ts_ns: int, last_number: int) -> None:
+        """``rows`` has a line for each of LINES; ``at`` is the border of a block."""
+        self._buffer, self._rows = buffer, rows
+        self.at, self.last_ts_ns, self.last_number = at, last_ts_ns, last_number
+        self.row = self.need = 0
+
+    def blocks(self, end: cython.Py_ssize_t, big: cython.bint, limit: cython.longlong, interfaces) -> int:
+        """Why the walk stopped; all that was walked over is in ``rows``."""
+        kind: cython.longlong
+        length: cython.longlong
+        stop: cython.longlong
+        room: cython.Py_ssize_t = self._rows.shape[1]
+        self._interfaces, self._big = interfaces, big
+        while self.row < room:
+            self.need = 12
+            if end - self.at < 12:
+                return 1
+            kind = _u32(self._buffer, self.at, big)
+            if kind == 0x0A0D0D0A or kind == 1 or kind == 5:
+                return 3
+            length = self.need = _u32(self._buffer, self.at + 4, big)
+            if length < 12 or length % 4 != 0:
+                return 4
+            if length > limit:
+                return 2
+            if length > end - self.at:
+                return 1
+            if _u32(self._buffer, self.at + length - 4, big) != length:
+                return 5
+            stop = 0
+            if kind == 6 or kind == 2:
+                stop = self._packet(kind, length)
+            elif kind == 3:
+                stop = self._simple_packet(length)
+            elif kind == 0xBAD or kind == 0x40000BAD or kind == 9 or kind == 0x204 or kind == 0x216 or kind == 0x221:
+                self.last_number += 1  # custom blocks, journal entries, sysdig events
+            if stop != 0:
+                return stop
+            self.at += length
+        self.need = 0
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _packet(self, kind: cython.longlong, length: cython.longlong) -> cython.longlong:
+        """A packet block of the newer or the older kind."""
+        at: cython.Py_ssize_t = self.at
+        big: cython.bint = self._big
+        captured: cython.longlong
+        interface: cython.longlong
+        entry: cython.Py_ssize_t
+        if length < 32:
+            return 4
+        interface = _u32(self._buffer, at + 8, big) if kind == 6 else _u16(self._buffer, at + 8, big)
+        captured = _u32(self._buffer, at + 20, big)
         entry = interface * _INTERFACE_WIDTH
-        if kind == 3:
-            # It does not say how much was captured: the least of what it holds, the wire and the snap length.
-            snaplen = interfaces[entry + 5]
-            if captured > original:
-                captured = original
-            if snaplen > 0 and captured > snaplen:
-                captured = snaplen
-        else:
-            if captured > length - head - 4:
-                return row, at, 7, captured, last_number
-            last_ts_ns = _time_ns(
-                _u32(buffer, at + 12, big),
-                _u32(buffer, at + 16, big),
-                interfaces[entry + 1],
-                interfaces[entry + 2],
-                interfaces[entry + 3],
-                interfaces[entry + 4],
-            )
-        offset[row] = at + head
-        caplen[row] = captured
-        wirelen[row] = original
-        ts_ns[row] = last_ts_ns
-        link_type[row] = interfaces[entry]
-        last_number += 1
-        number[row] = last_number
-        row += 1
-        at += length
-    return row, at, 0, 0, last_number
+        if entry >= self._interfaces.shape[0]:
+            self.need = interface
+            return 6
+        if captured > length - 32:
+            self.need = captured
+            return 7
+        self.last_ts_ns = _time_ns(
+            _u32(self._buffer, at + 12, big), _u32(self._buffer, at + 16, big), self._interfaces[entry + 1],
+            self._interfaces[entry + 2], self._interfaces[entry + 3], self._interfaces[entry + 4],
+        )  # fmt: skip
+        self._add(at + 28, captured, _u32(self._buffer, at + 24, big), self._interfaces[entry])
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _simple_packet(self, length: cython.longlong) -> cython.longlong:
+        """It does not say how much was captured: the least of what it holds, the wire and the snap length."""
+        original: cython.longlong
+        captured: cython.longlong
+        snaplen: cython.longlong
+        if length < 16:
+            return 4
+        if self._interfaces.shape[0] == 0:
+            self.need = 0
+            return 6
+        original = _u32(self._buffer, self.at + 8, self._big)
+        snaplen = self._interfaces[5]
+        captured = min(length - 16, original)
+        if snaplen > 0:
+            captured = min(captured, snaplen)
+        self._add(self.at + 12, captured, original, self._interfaces[0])
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _add(
+        self,
+        offset: cython.Py_ssize_t,
+        captured: cython.longlong,
+        original: cython.longlong,
+        link_type: cython.longlong,
+    ) -> cython.longlong:
+        self.last_number += 1
+        self._rows[0, self.row] = offset
+        self._rows[1, self.row] = captured
+        self._rows[2, self.row] = original
+        self._rows[3, self.row] = self.last_ts_ns
+        self._rows[4, self.row] = self.last_number
+        self._rows[5, self.row] = link_type
+        self.row += 1
+        return 0

@@ -329,21 +329,14 @@ class Reader:
         self.notes.append(Note(self.name, self._base, kind, text))
 
 
-@dataclass(slots=True)
-class _PacketColumns:
-    """Fresh arrays for the rows of one walk."""
-
-    offset: NDArray[np.int64]
-    caplen: NDArray[np.int64]
-    wirelen: NDArray[np.int64]
-    ts_ns: NDArray[np.int64]
-
-    def views(self) -> tuple[memoryview, memoryview, memoryview, memoryview]:
-        return self.offset.data, self.caplen.data, self.wirelen.data, self.ts_ns.data
+def _fresh_rows(start: int, end: int) -> NDArray[np.int64]:
+    """Room for the packets between two places of a buffer."""
+    return np.empty((len(records_index.LINES), min(MAX_WINDOW_PACKETS, (end - start) // 16 + 1)), np.int64)
 
 
-def _packet_columns(room: int) -> _PacketColumns:
-    return _PacketColumns(*(np.empty(room, np.int64) for _ in range(4)))
+def _walked(rows: NDArray[np.int64], position: int, stop: int, need: int) -> _Walk:
+    offset, caplen, wirelen, ts_ns, number, link_type = rows
+    return _Walk(offset, caplen, wirelen, ts_ns, link_type.astype(np.int32), number, position, stop, need)
 
 
 class _Pcap:
@@ -358,14 +351,14 @@ class _Pcap:
 
     def walk(self, buffer: NDArray[np.uint8], start: int, end: int) -> _Walk:
         """Rows from start on, which is the border of a record."""
-        columns = _packet_columns(min(MAX_WINDOW_PACKETS, (end - start) // 16 + 1))
-        rows, position, stop, need = records_index.pcap_records(
-            buffer.data, start, end, self._order == "big", self._tick_ns, MAX_RECORD_BYTES, *columns.views()
+        rows = _fresh_rows(start, end)
+        count, position, stop, need = records_index.pcap_records(
+            buffer.data, start, end, self._order == "big", self._tick_ns, MAX_RECORD_BYTES, rows.data
         )
-        link_type = np.full(rows, self._link_type, np.int32)
-        number = np.arange(self._count + 1, self._count + 1 + rows, dtype=np.int64)
-        self._count += rows
-        return _walk(columns, link_type, number, position, stop, need)
+        rows[4, :count] = np.arange(self._count + 1, self._count + 1 + count)
+        rows[5, :count] = self._link_type
+        self._count += count
+        return _walked(rows[:, :count], position, stop, need)
 
     def enter(self, entry: Entry) -> None:
         """Nothing before a record matters to it."""
@@ -399,28 +392,6 @@ class _Pcap:
         )
 
 
-def _walk(
-    columns: _PacketColumns,
-    link_type: NDArray[np.int32],
-    number: NDArray[np.int64],
-    position: int,
-    stop: int,
-    need: int,
-) -> _Walk:
-    rows = len(number)
-    return _Walk(
-        columns.offset[:rows],
-        columns.caplen[:rows],
-        columns.wirelen[:rows],
-        columns.ts_ns[:rows],
-        link_type[:rows],
-        number,
-        position,
-        stop,
-        need,
-    )
-
-
 class _Pcapng:
     """The blocks of a pcapng file, over all its sections."""
 
@@ -441,32 +412,17 @@ class _Pcapng:
 
     def walk(self, buffer: NDArray[np.uint8], start: int, end: int) -> _Walk:
         """Rows from start on, which is the border of a block."""
-        columns = _packet_columns(min(MAX_WINDOW_PACKETS, (end - start) // 16 + 1))
-        link_type = np.empty(len(columns.offset), np.int32)
-        number = np.empty(len(columns.offset), np.int64)
-        views = (*columns.views(), link_type.data, number.data)
-        rows, position = 0, start
+        rows = _fresh_rows(start, end)
+        walk = records_index.BlockWalk(buffer.data, rows.data, start, self._last_ts_ns, self._last_number)
         while True:
-            got, position, stop, need, self._last_number = records_index.pcapng_records(
-                buffer.data,
-                position,
-                end,
-                self._order == "big",
-                MAX_RECORD_BYTES,
-                self._table.data,
-                self._count,
-                self._last_ts_ns,
-                self._last_number,
-                *(view[rows:] for view in views),
-            )
-            rows += got
-            if rows:
-                self._last_ts_ns = int(columns.ts_ns[rows - 1])
+            interfaces = self._table[: self._count * records_index.INTERFACE_WIDTH]
+            stop = walk.blocks(end, self._order == "big", MAX_RECORD_BYTES, interfaces.data)
             if stop == records_index.SPECIAL:
-                position, stop, need = self._special(buffer, position, end)
+                walk.at, stop, walk.need = self._special(buffer, walk.at, end)
                 if stop == records_index.FULL:
                     continue
-            return _walk(columns, link_type, number[:rows], position, stop, need)
+            self._last_ts_ns, self._last_number = walk.last_ts_ns, walk.last_number
+            return _walked(rows[:, : walk.row], walk.at, stop, walk.need)
 
     def enter(self, entry: Entry) -> None:
         """Go on in the middle of a section; what is said of its interfaces besides is not known."""

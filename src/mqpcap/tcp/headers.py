@@ -507,29 +507,15 @@ class _Walk:
 
 def _walk_packets(
     buffer: cython.const[cython.uchar][::1],
-    offset: cython.longlong[::1],
-    caplen: cython.longlong[::1],
-    wirelen: cython.longlong[::1],
+    places: cython.longlong[:, ::1],
     link_type: cython.int[::1],
-    src_hi: cython.longlong[::1],
-    src_lo: cython.longlong[::1],
-    dst_hi: cython.longlong[::1],
-    dst_lo: cython.longlong[::1],
-    version: cython.schar[::1],
-    sport: cython.int[::1],
-    dport: cython.int[::1],
-    seq: cython.longlong[::1],
-    ack: cython.longlong[::1],
-    flags: cython.int[::1],
-    win: cython.int[::1],
-    start: cython.longlong[::1],
-    length: cython.longlong[::1],
-    wire_length: cython.longlong[::1],
-    packet: cython.longlong[::1],
+    wide: cython.longlong[:, ::1],
+    narrow: cython.int[:, ::1],
     counts: cython.longlong[::1],
     fragments: list,
 ) -> int:
-    """Rows filled. packet gets the index of each row's packet; fragments gets a tuple for each fragment."""
+    """Rows filled. places: offset, caplen and wirelen of packets. wide and narrow get a line for each of WIDE and
+    NARROW; fragments gets a tuple for each fragment."""
     walk: _Walk = _Walk()
     i: cython.Py_ssize_t
     row: cython.Py_ssize_t = 0
@@ -537,10 +523,10 @@ def _walk_packets(
     found: cython.int
     walk.buf = buffer
     with cython.nogil:
-        for i in range(offset.shape[0]):
-            walk.at = offset[i]
-            walk.end = offset[i] + caplen[i]
-            walk.wire_end = offset[i] + wirelen[i]
+        for i in range(places.shape[1]):
+            walk.at = places[0, i]
+            walk.end = walk.at + places[1, i]
+            walk.wire_end = walk.at + places[2, i]
             if walk.at < 0 or walk.end < walk.at or walk.end > size:
                 counts[_BAD] += 1
                 continue
@@ -549,45 +535,35 @@ def _walk_packets(
             found = walk.packet(link_type[i])
             counts[found] += 1
             if found == _TCP:
-                src_hi[row] = walk.src_hi
-                src_lo[row] = walk.src_lo
-                dst_hi[row] = walk.dst_hi
-                dst_lo[row] = walk.dst_lo
-                version[row] = walk.version
-                sport[row] = walk.sport
-                dport[row] = walk.dport
-                seq[row] = walk.seq
-                ack[row] = walk.ack
-                flags[row] = walk.flags
-                win[row] = walk.win
-                start[row] = walk.at
-                length[row] = walk.end - walk.at
-                wire_length[row] = walk.wire_end - walk.at
-                packet[row] = i
+                wide[0, row] = walk.src_hi
+                wide[1, row] = walk.src_lo
+                wide[2, row] = walk.dst_hi
+                wide[3, row] = walk.dst_lo
+                wide[4, row] = walk.seq
+                wide[5, row] = walk.ack
+                wide[6, row] = walk.at
+                wide[7, row] = walk.end - walk.at
+                wide[8, row] = walk.wire_end - walk.at
+                wide[9, row] = i
+                narrow[0, row] = walk.version
+                narrow[1, row] = cython.cast(cython.int, walk.sport)
+                narrow[2, row] = cython.cast(cython.int, walk.dport)
+                narrow[3, row] = cython.cast(cython.int, walk.flags)
+                narrow[4, row] = cython.cast(cython.int, walk.win)
                 row += 1
             elif found == _FRAGMENT:
                 with cython.gil:
-                    fragments.append(
-                        (
-                            i,
-                            (
-                                walk.version,
-                                walk.src_hi,
-                                walk.src_lo,
-                                walk.dst_hi,
-                                walk.dst_lo,
-                                walk.fragment_id,
-                                walk.proto,
-                            ),
-                            walk.fragment_offset,
-                            walk.fragment_more != 0,
-                            walk.at,
-                            walk.end,
-                            walk.wire_end,
-                        )
-                    )
+                    datagram = (
+                        walk.version, walk.src_hi, walk.src_lo, walk.dst_hi, walk.dst_lo, walk.fragment_id, walk.proto,
+                    )  # fmt: skip
+                    more = walk.fragment_more != 0
+                    fragments.append((i, datagram, walk.fragment_offset, more, walk.at, walk.end, walk.wire_end))
     return row
 
+
+WIDE = ("src_hi", "src_lo", "dst_hi", "dst_lo", "seq", "ack", "start", "length", "wire_length", "packet")
+NARROW = ("version", "sport", "dport", "flags", "win")
+"""What is known of each row, in 64 and in 32 bits: columns of Segments, and the index of the row's packet."""
 
 FragmentRow = tuple[int, tuple[int, ...], int, bool, int, int, int]
 """A fragment: its packet, whose datagram it is, offset, more to come, start, end, end on the wire."""
@@ -607,30 +583,16 @@ class _Rows:
         link_type: NDArray[np.int32],
         counts: NDArray[np.int64],
     ) -> None:
-        count = len(offset)
-        wide = {name: np.empty(count, np.int64) for name in ("src_hi", "src_lo", "dst_hi", "dst_lo")}
-        self.columns: dict[str, np.ndarray] = {
-            **wide,
-            "version": np.empty(count, np.int8),
-            "sport": np.empty(count, np.int32),
-            "dport": np.empty(count, np.int32),
-            "seq": np.empty(count, np.int64),
-            "ack": np.empty(count, np.int64),
-            "flags": np.empty(count, np.int32),
-            "win": np.empty(count, np.int32),
-            "start": np.empty(count, np.int64),
-            "length": np.empty(count, np.int64),
-            "wire_length": np.empty(count, np.int64),
-        }
-        packet = np.empty(count, np.int64)
+        wide, narrow = np.empty((len(WIDE), len(offset)), np.int64), np.empty((len(NARROW), len(offset)), np.int32)
         self.buffer = buffer
         self.fragments: list[FragmentRow] = []
-        given = (buffer, offset, caplen, wirelen, link_type)
-        views = [np.ascontiguousarray(column).data for column in given]
-        views += [column.data for column in (*self.columns.values(), packet, counts)]
-        self.row_count: int = _walk_packets(*views, fragments=self.fragments)
-        self.columns = {name: column[: self.row_count] for name, column in self.columns.items()}
-        self.packet = packet[: self.row_count]
+        given = (buffer, np.stack([offset, caplen, wirelen]), np.ascontiguousarray(link_type), wide, narrow, counts)
+        count: int = _walk_packets(*map(memoryview, given), self.fragments)
+        self.row_count = count
+        lines = zip(WIDE + NARROW, (*wide, *narrow), strict=True)
+        self.columns: dict[str, np.ndarray] = {name: line[:count] for name, line in lines}
+        self.columns["version"] = self.columns["version"].astype(np.int8)
+        self.packet = self.columns.pop("packet")
 
 
 class Dissector:
