@@ -87,3 +87,15 @@ def test_what_had_to_leave_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "FLOW_BYTES", Options().max_memory_bytes // 4)
 
     assert dissect(capture_of("fq/session")).counts["crowded_out"] > 0
+
+
+@pytest.mark.parametrize("name", ["flymq/malformed", "fq/errors", "kokaq/go1_session", "msgq/flat_errors"])
+def test_a_connection_that_nobody_recognised_may_leave_after_the_last_packet(
+    name: str, monkeypatch: pytest.MonkeyPatch, closed: list[int]
+) -> None:
+    whole = tables(name)
+
+    monkeypatch.setattr(pipeline, "CLOSED_SHARE", Options().max_memory_bytes)
+
+    assert tables(name) == whole
+    assert closed

@@ -48,7 +48,7 @@ WAITING_BYTES = 64 << 20
 that wait already go on waiting."""
 FLOW_BYTES = 2048
 """What a live connection takes in all stages."""
-CLOSED_SHARE = 8
+CLOSED_SHARE = 16
 """Connections that closed leave when all that are in memory take more than one part in this of it."""
 OPEN_SHARE = 2
 """The longest silent of those that did not close leave, too, when they take more than one part in this."""
@@ -468,6 +468,7 @@ class Tables(Pipeline):
                 self.emit(Output("problems", table))
 
         self.background.do(made)
+        self._unrecognised.difference_update(flows.tolist())
         for flow in flows.tolist():
             self._missing_at.pop(flow, None)
         self.framer.forget(flows)

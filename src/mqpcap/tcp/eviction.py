@@ -37,7 +37,7 @@ def expired(table: FlowTable, now_ns: int) -> Mask:
 def eviction_candidates(table: FlowTable, now_ns: int, few: int, most: int) -> tuple[Mask, int]:
     """By place, connections to be ended so that those in the table stay few; and how many of them may not be over.
 
-    With more than ``few`` they are those that expired or whose end was acknowledged, but not the last ``few`` / 4 of
+    With more than ``few`` they are those that expired or whose end was acknowledged, but not the last ``few`` / 2 of
     these: packets that were under way come yet. With more than ``most`` they are others too, until half of it is left:
     first those that closed, then those that never spoke, then the longest silent. None unless that is worth the work.
     """
@@ -52,7 +52,7 @@ def eviction_candidates(table: FlowTable, now_ns: int, few: int, most: int) -> t
     over = _silent(table, now_ns) | (flows["closed"] != 0)
     over[before[before >= 0]] = True
     done = np.flatnonzero(over & began_before & (flows["out_of_order"] == 0))
-    done = done[np.argsort(last[done], kind="stable")][: max(len(done) - few // 4, 0)]
+    done = done[np.argsort(last[done], kind="stable")][: max(len(done) - few // 2, 0)]
     if len(done) >= few // 4:
         candidates[done] = True
     left = count - np.count_nonzero(candidates)
