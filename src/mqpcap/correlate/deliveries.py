@@ -39,6 +39,8 @@ MAX_HELD = 1 << 17
 MAX_HELD_BYTES = 32 << 20
 MAX_STRETCHES = 256
 """Stretches of bytes that were not captured, of a server; with more, the older half becomes one."""
+_WHERE = ["connection_id", "server_ip", "server_port"]
+"""What of a publish's row is asked for, beside its key."""
 UNSEEN = -1
 """The offset of what is no publish but such a stretch: sent between ts_ns and end_ns, ``note`` bytes to the server
 that ``key`` names."""
@@ -132,7 +134,8 @@ class Deliveries:
         else:
             requests = replies = _Rows(batch.table, batch.offset, batch.ts_ns, batch.end_ns, batch.length)
             publishes, delivers = rule.keys(batch.table, self.prints)
-        requests, replies = requests.taken(publishes.rows), replies.taken(delivers.rows)
+        requests = replace(requests, table=requests.table.select(_WHERE)).taken(publishes.rows)
+        replies = replies.taken(delivers.rows)
         return self._published(publishes, requests), self._delivered(delivers, replies)
 
     def _published(self, keys: Keys, rows: "_Rows") -> Published:
