@@ -6,7 +6,7 @@ it and a bounded look-ahead on its own connection; nothing waits for the end of 
 is gone when the next is read.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as dataclass_fields
 from functools import partial
@@ -33,7 +33,7 @@ from mqpcap.tables.connections import connections
 from mqpcap.tables.messages import Chunk, Connections, Policy, message_rows, prints
 from mqpcap.tables.problems import problems
 from mqpcap.tables.schemas import TABLES
-from mqpcap.tcp.chunks import StreamRanges
+from mqpcap.tcp.chunks import StreamChunks, StreamRanges
 from mqpcap.tcp.flow_records import NONE
 from mqpcap.tcp.headers import Dissector, Segments
 from mqpcap.tcp.muting import ConnectionTest, Muted, wanted_flows
@@ -125,11 +125,13 @@ class Pipeline:
         segments = self.dissector.segments(window)
         for name, count in segments.counts.items():
             self.counts[name] = self.counts.get(name, 0) + count
-        chunks = self.assembler.feed(self._segments(segments))
-        found, consumed, wanted = self.framer.feed(chunks, self.assembler.flows)
-        self.assembler.keep(chunks, consumed, wanted)
         if len(window.ts_ns):
             self.span_ns = int(window.ts_ns.min()), int(window.ts_ns.max())
+        yield from self._framed(self.assembler.feed(self._segments(segments)))
+
+    def _framed(self, chunks: StreamChunks) -> Iterator[tuple[Frames, Records]]:
+        found, consumed, wanted = self.framer.feed(chunks, self.assembler.flows)
+        self.assembler.keep(chunks, consumed, wanted)
         self._unrecognised.update(np.unique(chunks.flow).tolist())
         known = self.framer.connections
         self._unrecognised = {f for f in self._unrecognised if f in known and not known[f].decided}
@@ -306,11 +308,16 @@ class Pipeline:
             yield _joined(parts)
 
     def waiting_flows(self) -> frozenset[int]:
-        """Connections whose messages wait until more is known of them."""
-        return frozenset(flow for waiting in self._waiting.values() for flow in waiting)
+        """Connections whose messages wait until more is known of them, or for packets that may be out of order."""
+        return frozenset(flow for waiting in self._waiting.values() for flow in waiting).union(
+            self.assembler.out_of_order()
+        )
 
-    def early_messages(self, flows: Iterable[int]) -> Iterator[tuple[Frames, Records]]:
+    def early_messages(self, flows: Collection[int]) -> Iterator[tuple[Frames, Records]]:
         """What waits of these connections, read as is known by now; later messages may be read otherwise."""
+        late = [flow for flow in self.assembler.out_of_order() if flow in flows]
+        if late:
+            yield from self._framed(self.assembler.hurry(np.array(late, np.int64)))
         for name, waiting in self._waiting.items():
             protocol = self.protocols[name]
             for frames in self._let_go(protocol, [f for f in flows if f in waiting]):

@@ -95,6 +95,22 @@ def test_a_line_comes_while_the_pipe_is_silent() -> None:
     assert sorted(map(told, said)) == sorted(map(told, wanted))
 
 
+@pytest.mark.parametrize("ends", [8, 40])
+def test_a_line_of_a_connection_that_began_before_is_not_late(ends: int) -> None:
+    """Where its SYN was not captured a side begins at what came by then: no 32 packets are waited for, as in a file."""
+    header, packets = records(ROOT / "pcaps/flymq/core.pcap")
+    late = packets[20 : 20 + ends]
+    wanted = run("show", "-q", "-u", "-", stdin=header + b"".join(late)).stdout.splitlines()
+
+    with shown("-") as show:
+        put(show, header + b"".join(late))
+        said = [line(show) for _ in wanted]
+        code, rest, _ = ended(show)
+
+    assert (code, rest) == (0, "")
+    assert sorted(map(told, said)) == sorted(map(told, wanted))
+
+
 def test_a_line_does_not_wait_until_the_dialect_is_certain() -> None:
     """Packets 4 and 6 are a request and a reply that two dialects write alike."""
     header, packets = records(DIALECTS)
