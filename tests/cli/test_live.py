@@ -178,6 +178,36 @@ def test_a_growing_file_is_followed_until_ctrl_c(tmp_path: Path) -> None:
     assert stderr.splitlines()[-1].startswith("242 messages: 242 blipmq; flaws: none; 382 packets")
 
 
+@pytest.mark.parametrize("rotation", ["moved", "cut", "counted", "timed", "in a folder"])
+def test_a_file_is_followed_through_rotation(rotation: str, tmp_path: Path) -> None:
+    """Every message of both files is shown, connections go on; a note tells of the second."""
+    header, packets = records(QOS1)
+    one, two = "a.pcap", "a.pcap"
+    if rotation in ("counted", "timed"):
+        one, two = ("a.pcap1", "a.pcap2") if rotation == "counted" else ("a-20251123.pcap", "a-20251124.pcap")
+        (tmp_path / "a.pcap9").write_bytes(header + packets[0])  # of the last round, and no successor
+    (tmp_path / one).write_bytes(header + b"".join(packets[:100]))
+    wanted = [re.sub(r"#\d+ +", "", told(said)) for said in run("show", "-q", "-u", QOS1).stdout.splitlines()]
+
+    with shown("--follow", tmp_path if rotation == "in a folder" else tmp_path / one, stdin=None) as show:
+        seen = [line(show)]
+        if rotation in ("moved", "in a folder"):
+            (tmp_path / one).rename(tmp_path / "old")
+        (tmp_path / two).write_bytes(header)
+        assert show.stderr is not None
+        note = show.stderr.readline().decode()
+        with (tmp_path / two).open("ab") as file:
+            file.write(b"".join(packets[100:]))
+        seen += [line(show) for _ in wanted[1:]]
+        show.send_signal(signal.SIGINT)
+        code, rest, stderr = ended(show)
+
+    assert (code, rest) == (0, "")
+    assert sorted(re.sub(r"#\d+ +", "", told(said)) for said in seen) == sorted(wanted)
+    assert note == f"note: {tmp_path / one}: {'begun anew' if one == two else f'goes on in {tmp_path / two}'}\n"
+    assert (stderr.count("\n"), stderr[:14]) == (1, "242 messages: ")
+
+
 def test_follow_wants_one_plain_file(tmp_path: Path) -> None:
     packed = tmp_path / "a.pcap.gz"
     packed.write_bytes(__import__("gzip").compress(QOS1.read_bytes()))

@@ -13,11 +13,12 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from mqpcap.capture import chains, entries
-from mqpcap.capture.sources import Headed, Waiting, growing, open_path, plain_bytes
+from mqpcap.capture.sources import Headed, Waiting, open_path, plain_bytes
 from mqpcap.capture.windows import FileFacts, Note, Reader, Window, capture_format
 from mqpcap.errors import CaptureError
 
@@ -25,7 +26,7 @@ STDIN = "-"
 
 
 @dataclass(slots=True)
-class _File:
+class File:
     """A capture file: its name as given, where it is from the root, and the open stream if it can be read only once."""
 
     name: str
@@ -34,6 +35,7 @@ class _File:
     spent: bool = False
 
     def open(self) -> Headed:
+        """Its plain bytes; raises OSError, and CaptureError where they were read and cannot be again."""
         if self.spent:
             raise CaptureError(f"{self.name} is a pipe and was read already; save it to a file to read it again")
         if self.source is None:
@@ -50,13 +52,15 @@ class Capture:
     files: names as given. notes and facts are filled while windows are read, facts with one entry a file read.
     waiting: who waits where a pipe has nothing more at hand; with it a window of a pipe is what came until then.
     dropped_count: asked when all is read, how many packets of a live capture were dropped.
+    following: asked behind the last file for one that goes on, where it is still being written.
     """
 
-    _files: tuple[_File, ...]
+    _files: tuple[File, ...]
     notes: list[Note] = field(default_factory=list)
     facts: list[FileFacts] = field(default_factory=list)
     waiting: Waiting | None = None
     dropped_count: Callable[[], int] | None = None
+    following: Callable[[], File | None] | None = None
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -76,7 +80,11 @@ class Capture:
         """
         self.notes.clear()
         self.facts.clear()
-        for index in range(len(self._files)):
+        for index in count():
+            more = self.following() if index == len(self._files) and self.following is not None else None
+            self._files += (more,) if more is not None else ()
+            if index == len(self._files):
+                return
             source = self.source(index)
             reader = Reader(self._files[index].name, index, source)
             try:
@@ -126,28 +134,21 @@ def captures(inputs: Sequence[str], stdin: BinaryIO | None = None) -> Found:
     return Found(found, search.unreadable, search.skipped)
 
 
-def written_on(name: str, waiting: Waiting) -> Capture:
-    """A capture file that is still being written, and followed.
-
-    Raises OSError if it cannot be opened and CaptureError if it is no capture.
-    """
-    source = growing(name, waiting)
-    if source.compression is not None:
-        source.close()
-        raise CaptureError(f"{name}: a {source.compression} file cannot be followed")
-    return of_source(name, source)
-
-
 def of_source(name: str, source: Headed) -> Capture:
     """The capture in plain bytes that can be read once. Raises CaptureError if it is none."""
+    return Capture((file_of_source(name, source),))
+
+
+def file_of_source(name: str, source: Headed) -> File:
+    """The file of a capture in plain bytes that can be read once. Raises CaptureError if it is no capture."""
     head = source.peek(24)
     if capture_format(head[:12]) is None:
         source.close()
         raise CaptureError(f"{name}: {_stranger(head, source)}")
-    return Capture((_File(name, name, source),))
+    return File(name, name, source)
 
 
-def _place(file: _File, index: int) -> tuple[str, str]:
+def _place(file: File, index: int) -> tuple[str, str]:
     """Directory and name for chaining; a pipe has a directory of its own."""
     if file.source is not None:
         return f"\0{index}", file.name
@@ -184,7 +185,7 @@ class _Search:
     """Goes through inputs and sorts what it meets."""
 
     def __init__(self, stdin: BinaryIO | None) -> None:
-        self.files: list[_File] = []
+        self.files: list[File] = []
         self.unreadable: list[tuple[str, str]] = []
         self.skipped: list[tuple[str, str]] = []
         self._stdin = stdin
@@ -218,7 +219,7 @@ class _Search:
         self._stdin_read = True
         # Unbuffered, so that what is at hand can be told.
         source = plain_bytes(self._stdin or cast("BinaryIO", getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)), None)
-        self._add_source(_File(STDIN, STDIN), source, once=True, named=True)
+        self._add_source(File(STDIN, STDIN), source, once=True, named=True)
 
     def _add_directory(self, name: str) -> None:
         any_capture, known_count = False, len(self.unreadable)
@@ -272,11 +273,11 @@ class _Search:
             return False
         # Whoever opens it again may be elsewhere. Not abspath, which leads astray where ".." follows a link.
         place = path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
-        is_capture = self._add_source(_File(name, place), source, once=not regular, named=named)
+        is_capture = self._add_source(File(name, place), source, once=not regular, named=named)
         self._seen[(status.st_dev, status.st_ino)] = is_capture
         return is_capture
 
-    def _add_source(self, file: _File, source: Headed, once: bool, named: bool) -> bool:
+    def _add_source(self, file: File, source: Headed, once: bool, named: bool) -> bool:
         head = source.peek(24)
         if capture_format(head[:12]) is None:
             refused = self.unreadable if named else self.skipped

@@ -147,11 +147,11 @@ class Plain:
 
 
 class Growing(Plain):
-    """Bytes of a regular file that is still being written: the end is where nothing more is wanted."""
+    """Bytes of a regular file that is still being written: the end is where nothing more is wanted, or ``is_left``."""
 
-    def __init__(self, file: BinaryIO, waiting: Waiting) -> None:
+    def __init__(self, file: BinaryIO, waiting: Waiting, is_left: Callable[[BinaryIO], bool]) -> None:
         super().__init__(file, None, owned=True)
-        self._waiting = waiting
+        self._waiting, self._is_left = waiting, is_left
 
     def readinto(self, view: memoryview) -> int:
         """Fill the view, waiting for what is to be written; the count is smaller than the view at the end only."""
@@ -163,6 +163,8 @@ class Growing(Plain):
     def read_ready(self, view: memoryview, waiting: Waiting) -> int:
         """Fill the view with what is there, waiting for a first byte; 0 at the end only."""
         while not (count := super().readinto(view)) and not waiting.is_over():
+            if self._is_left(self._file):
+                return super().readinto(view)  # what was written meanwhile
             time.sleep(TICK_S)
             waiting.idle()
         return count
@@ -459,6 +461,9 @@ def open_path(path: str | Path) -> Headed:
     return plain_bytes(file, status.st_size if stat.S_ISREG(status.st_mode) else None, owned=True)
 
 
-def growing(path: str | Path, waiting: Waiting) -> Headed:
-    """The bytes of a file that is still being written; raises OSError if it cannot be opened."""
-    return _decompressed(Headed(Growing(Path(path).open("rb", buffering=0), waiting)))
+def growing(path: str | Path, waiting: Waiting, is_left: Callable[[BinaryIO], bool]) -> Headed:
+    """The bytes of a file that is still being written, until ``is_left`` says of it that it is no more.
+
+    Raises OSError if it cannot be opened.
+    """
+    return _decompressed(Headed(Growing(Path(path).open("rb", buffering=0), waiting, is_left)))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.completion import interfaces
-from mqpcap.cli.console import plural
+from mqpcap.cli.console import plural, say
 from mqpcap.cli.options import P, R
 from mqpcap.cli.reading import Outcome, found
 
@@ -78,7 +78,7 @@ def check_sources(inputs: Sequence[str], interface: str | None, bpf: str | None,
     if bpf is not None and interface is None:
         raise click.UsageError("-f goes with -i; a capture has what it has")
     if follow and (interface is not None or len(inputs) != 1 or inputs[0] == "-"):
-        raise click.UsageError("--follow goes with one file; -i and pipes are followed as they are")
+        raise click.UsageError("--follow goes with one file or directory; -i and pipes are followed as they are")
 
 
 def comes_live(inputs: Sequence[str], interface: str | None, follow: bool) -> bool:
@@ -136,10 +136,14 @@ def opened(
                 outcome.notes.append(f"{interface}: {plural(dropped, 'packet')} came too fast and were dropped")
     elif follow:
         from mqpcap.capture import Waiting
-        from mqpcap.capture.inputs import written_on
+        from mqpcap.capture.following import followed
+
+        def told(words: str) -> None:
+            if not outcome.choices.quiet:
+                say(f"note: {words}")
 
         end.at_once = True
-        yield [written_on(inputs[0], Waiting(lambda: None, end.is_over))]
+        yield [followed(inputs[0], Waiting(lambda: None, end.is_over), told)]
     else:
         yield found(inputs, outcome).captures
 

@@ -30,7 +30,11 @@ NOT_IN_LINES = ["capture", "connection_id", "stream_offset", "ts", "end_ts_ns", 
 @click.command(epilog="Example: mqpcap show -u --slower-than 40ms --op POLL pcaps/blipmq/qos1.pcap")
 @click.argument("inputs", nargs=-1, metavar="INPUT...", shell_complete=files)
 @interface_options
-@click.option("--follow", is_flag=True, help="Go on with a file that is still being written; Ctrl-C ends it.")
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Go on with a file that is still being written, and those that rotation puts behind it; Ctrl-C ends it.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per message: its columns, and fields.")
 @click.option("-v", "--verbose", is_flag=True, help="Below each line the message's fields.")
 @click.option("-x", "--hex", "as_hex", is_flag=True, help="Below each line the message's bytes.")

@@ -1,0 +1,104 @@
+"""A capture file that is still being written, and the files that take its place, as one capture.
+
+The next one has the same name (the old one was moved away or cut), or a name and times with which it is of the same
+recording (``chains``), as tcpdump -C and -G and dumpcap -b write them.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from mqpcap.capture.chains import chains, rotated_name
+from mqpcap.capture.inputs import Capture, File, file_of_source, span
+from mqpcap.capture.sources import Waiting, growing, open_path
+from mqpcap.errors import CaptureError
+
+LOOK_S = 0.1
+"""So often it is looked whether another file goes on."""
+
+
+def followed(name: str, waiting: Waiting, told: Callable[[str], None]) -> Capture:
+    """The capture in a file that is still being written, in a directory the one that was written last.
+
+    ``told`` is called with words about each file that takes over. Raises OSError if it cannot be opened and
+    CaptureError if it is no capture.
+    """
+    if Path(name).is_dir():
+        written = [(status.st_mtime_ns, str(path)) for path, status in _files(Path(name))]
+        if not written:
+            raise CaptureError(f"{name}: no capture in this directory")
+        name = max(written)[1]
+    follower = _Follower(name, waiting, told)
+    capture = Capture((follower.opened(waiting),))
+    capture.following = lambda: follower.next(capture.waiting or waiting)
+    return capture
+
+
+class _Follower:
+    def __init__(self, name: str, waiting: Waiting, told: Callable[[str], None]) -> None:
+        self._name, self._told = name, told
+        self._next: str | None = None
+        self._looked_s = 0.0
+
+    def opened(self, waiting: Waiting) -> File:
+        """The file at hand."""
+        self._next = None
+        source = growing(self._name, waiting, self._is_left)
+        if source.compression is not None:
+            source.close()
+            raise CaptureError(f"{self._name}: a {source.compression} file cannot be followed")
+        return file_of_source(self._name, source)
+
+    def next(self, waiting: Waiting) -> File | None:
+        """The file that took over, None where the input is over."""
+        if self._next is None:
+            return None
+        anew = self._next == self._name
+        self._told(f"{self._name}: {'begun anew' if anew else 'goes on in ' + self._next}")
+        self._name = self._next
+        try:
+            return self.opened(waiting)
+        except CaptureError:
+            if waiting.is_over():  # before its header was written
+                return None
+            raise
+
+    def _is_left(self, file: BinaryIO) -> bool:
+        """Whether another file took over from this one, of which all was read."""
+        if self._next is None and time.monotonic() - self._looked_s >= LOOK_S:
+            self._looked_s = time.monotonic()
+            self._next = self._successor(os.fstat(file.fileno()), file.tell())
+        return self._next is not None
+
+    def _successor(self, mine: os.stat_result, position: int) -> str | None:
+        path = Path(self._name)
+        if mine.st_size < position:
+            return self._name
+        later = []
+        for other, status in _files(path.parent, rotated_name(path.name).key):
+            if not os.path.samestat(status, mine) and (other == path or status.st_mtime_ns > mine.st_mtime_ns):
+                later.append((other != path, status.st_mtime_ns, other))
+        for moved, _, other in sorted(later):
+            if not moved or self._is_same_recording(other):
+                return str(other) if moved else self._name
+        return None
+
+    def _is_same_recording(self, other: Path) -> bool:
+        paths = [Path(self._name), other]
+        found = chains([("", path.name) for path in paths], lambda k: span(str(paths[k]), lambda: open_path(paths[k])))
+        return found == [[0, 1]]
+
+
+def _files(folder: Path, key: str | None = None) -> Iterator[tuple[Path, os.stat_result]]:
+    """The files of a folder, those of a rotated name if one is given."""
+    for path in folder.iterdir():
+        if key is None or rotated_name(path.name).key == key:
+            try:
+                status = path.stat()
+            except OSError:  # it was taken away meanwhile
+                continue
+            if stat.S_ISREG(status.st_mode):
+                yield path, status
