@@ -17,6 +17,7 @@ SLOW = frozenset(
         "capture/test_windows.py",
         "cli/test_commands.py",
         "cli/test_diff.py",
+        "cli/test_endings.py",
         "cli/test_extract.py",
         "cli/test_filters.py",
         "cli/test_follow.py",

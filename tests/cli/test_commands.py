@@ -602,7 +602,7 @@ def test_help_of_the_command_below_spark_ends_with_the_same_example() -> None:
 
 def test_the_script_is_the_module() -> None:
     """What pip makes of the entry point in pyproject.toml: the command under its own name."""
-    code = "import sys; sys.argv[0] = 'mqpcap'; from mqpcap.cli import main; main()"
+    code = "import sys; sys.argv[0] = 'mqpcap'; from mqpcap.__main__ import main; main()"
     said = subprocess.run([sys.executable, "-c", code, "show", "-u", QOS1], cwd=ROOT, env=environment(),
                           capture_output=True, text=True, check=True)  # fmt: skip
 

@@ -6,7 +6,6 @@ there at once. Exit code 0 is done, 1 could not, 2 misused.
 
 import os
 import sys
-import threading
 
 import click
 
@@ -55,9 +54,9 @@ class Commands(click.Group):
             ctx.exit(0)
         except KeyboardInterrupt as error:
             say(f"mqpcap: {'terminated' if isinstance(error, Terminated) else 'interrupted'}")
-            if threading.active_count() > 1:
-                os._exit(1)  # a thread that waits for a pipe would be waited for
-            ctx.exit(1)
+            # A thread that waits for a pipe would be waited for; and where the signal came in code made by `exec`, as
+            # dataclasses are, Python would end by it.
+            os._exit(1)
         except (MqpcapError, OSError, MemoryError) as error:
             say(f"mqpcap: {error_line(error)}")
             _to_nowhere(sys.stdout)

@@ -28,7 +28,12 @@ def settle_in() -> None:
 
 
 def leave() -> None:
-    """Let the process end without a last search for garbage, which takes a twentieth of a short command."""
+    """Let the process end without a last search for garbage, which takes a twentieth of a short command.
+
+    All is said and done: what would end it comes too late.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     gc.freeze()
 
 

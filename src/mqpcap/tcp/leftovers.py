@@ -1,5 +1,6 @@
 """Bytes that the reader left over, to be shown again with the next bytes of their side."""
 
+import os
 import tempfile
 
 import numpy as np
@@ -81,6 +82,8 @@ class Leftovers:
         if size > self._cap:
             self._counts["kept_in_file"] = self._counts.get("kept_in_file", 0) + 1
             with tempfile.TemporaryFile(prefix="mqpcap-") as file:
+                if hasattr(os, "posix_fallocate"):  # room that is not there would be a bus error later
+                    os.posix_fallocate(file.fileno(), 0, size)
                 data = np.memmap(file, np.uint8, "w+", shape=(size,))
         else:
             data = np.empty(size, np.uint8)

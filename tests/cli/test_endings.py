@@ -1,0 +1,189 @@
+"""Every command when nobody reads what it writes, when there is no room for it, and when it is told to end.
+
+At most one line on stderr, the contract's exit code, and no file left that is none of the user's. Each is a process of
+its own, two at a time; all that they write is below the test's folder.
+"""
+
+import os
+import random
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from running import COMMAND, ROOT, environment
+from torture import SYN, Segment, pcap
+
+CAPTURE = ROOT / "pcaps/blipmq/qos1.pcap"
+OTHER = ROOT / "pcaps/faults/blipmq_lost.pcap"
+WRITERS = ("export", "extract", "report")
+"""Commands that write files; the others write to stdout."""
+COMMANDS = {
+    "show": ["show", "-q", CAPTURE],
+    "show --json": ["show", "-q", "--json", CAPTURE],
+    "show -": ["show", "-q", "-"],
+    "export": ["export", "-q", "pcaps/fq", "pcaps/flymq", "--out", "OUT"],
+    "info": ["info", "-q", CAPTURE],
+    "protocols": ["protocols"],
+    "explain": ["explain", CAPTURE, "--at", "4"],
+    "stats": ["stats", "-q", CAPTURE],
+    "follow": ["follow", "-q", CAPTURE, "--connection", "c1"],
+    "extract": ["extract", "-q", CAPTURE, "--op", "PUBLISH", "--out", "OUT"],
+    "diff": ["diff", "-q", CAPTURE, OTHER],
+    "report": ["report", "-q", CAPTURE, "--out", "OUT"],
+}
+PATIENCE_S = 60
+SMALL_BYTES = 8 << 10
+LONG_BYTES = 12 << 20
+
+
+class Place:
+    """A folder for one command: where it may put temporary files, and what it writes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.temporary, self.out = folder / "tmp", folder / "user" / "out"
+        self.temporary.mkdir(parents=True)
+        self.out.parent.mkdir()
+
+    def start(self, name: str, **options: object) -> "subprocess.Popen[bytes]":
+        words = [str(self.out) if word == "OUT" else str(word) for word in COMMANDS[name]]
+        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, **options}
+        return subprocess.Popen(
+            [*COMMAND, *words], cwd=ROOT, env=environment(TMPDIR=str(self.temporary)), stderr=subprocess.PIPE,
+            **options,  # type: ignore[call-overload]  # of Popen
+        )  # fmt: skip
+
+    def check(self, name: str, command: "subprocess.Popen[bytes]", codes: set[int]) -> str:
+        """What it said on stderr; fails where it did not end as it has to."""
+        try:
+            said = command.communicate(timeout=PATIENCE_S)[1].decode()
+        finally:
+            command.kill()
+        assert "Traceback" not in said, (name, said)
+        assert said.count("\n") <= 1, (name, said)
+        assert command.returncode in codes, (name, command.returncode, said)
+        assert command.returncode == 0 or said.startswith("mqpcap: "), (name, said)
+        left = [*self.temporary.iterdir(), *(path for path in self.out.parent.iterdir() if path != self.out)]
+        assert left == [], name
+        assert command.returncode == 0 or not self.out.exists(), name
+        return said
+
+
+def side_by_side(tmp_path: Path, names: "list[str]", run: Callable[[str, Place], None]) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(run, name, Place(tmp_path / str(k))) for k, name in enumerate(names)]:
+            done.result()
+
+
+def test_stdout_is_closed(tmp_path: Path) -> None:
+    """Who writes files does not need it."""
+
+    def run(name: str, place: Place) -> None:
+        with CAPTURE.open("rb") as stdin:
+            command = place.start(name, stdin=stdin, stdout=None, preexec_fn=lambda: os.close(1))
+        said = place.check(name, command, {0 if name in WRITERS else 1})
+        assert bool(said) == (name not in WRITERS), (name, said)
+
+    side_by_side(tmp_path, [*COMMANDS], run)
+
+
+def test_a_reader_that_has_enough_is_no_failure(tmp_path: Path) -> None:
+    def run(name: str, place: Place) -> None:
+        with CAPTURE.open("rb") as stdin:
+            command = place.start(name, stdin=stdin, stdout=subprocess.PIPE, bufsize=0)
+        assert command.stdout is not None
+        command.stdout.read(1)
+        command.stdout.close()
+        command.stdout = None
+        assert place.check(name, command, {0}) == ""
+
+    side_by_side(tmp_path, [name for name in COMMANDS if name not in WRITERS], run)
+
+
+def test_the_disk_of_stdout_is_full(tmp_path: Path) -> None:
+    def run(name: str, place: Place) -> None:
+        with CAPTURE.open("rb") as stdin, open("/dev/full", "wb") as full:
+            command = place.start(name, stdin=stdin, stdout=full)
+        assert "No space left" in place.check(name, command, {1})
+
+    side_by_side(tmp_path, [name for name in COMMANDS if name not in WRITERS], run)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with little room, where one may be mounted."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={SMALL_BYTES}", "tmpfs", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_the_disk_of_what_is_written_is_full(name: str, small_disk: Path) -> None:
+    place = Place(small_disk)
+    assert "No space left" in place.check(name, place.start(name), {1})
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_file_may_not_become_so_large(name: str, tmp_path: Path) -> None:
+    """The same by a limit of the process, which fails with another error."""
+    place = Place(tmp_path)
+    limit = (SMALL_BYTES // 4, SMALL_BYTES // 4)
+    command = place.start(name, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
+    assert "File too large" in place.check(name, command, {1})
+
+
+def test_the_disk_of_temporary_files_is_full(small_disk: Path, tmp_path: Path) -> None:
+    """A long message waits there until it is whole. Written to as memory, it would end the process by a bus error."""
+    command = subprocess.run(
+        [*COMMAND, "export", "--max-memory", "2MB", "--out", tmp_path / "out", "-"], input=long_message(), cwd=ROOT,
+        env=environment(TMPDIR=str(small_disk)), capture_output=True, check=False,
+    )  # fmt: skip
+    said = command.stderr.decode()
+    assert (command.returncode, said.count("\n"), [*small_disk.iterdir()]) == (1, 1, []), said
+    assert "No space left" in said
+    assert not (tmp_path / "out").exists()
+
+
+def long_message() -> bytes:
+    """A capture of a BlipMQ HELLO, and a PUBLISH larger than what is read at once."""
+    body = struct.pack(">IBQHIBQ", 11, 1, 1, 1, 9 + 5 + LONG_BYTES, 3, 2) + b"\0\0\2ab" + bytes(LONG_BYTES)
+    parts = [body[at : at + 16000] for at in range(0, len(body), 16000)]
+    return pcap([Segment(b"", 1000, 0, SYN), *(Segment(x, 1001 + 16000 * i, 5001) for i, x in enumerate(parts))], 5555)
+
+
+def caught(pid: int) -> bool:
+    """Whether a process has got as far as to hear SIGTERM."""
+    with suppress(OSError, StopIteration):
+        status = Path(f"/proc/{pid}/status").read_text().splitlines()
+        mask = next(line.split()[1] for line in status if line.startswith("SigCgt:"))
+        return bool(int(mask, 16) >> (signal.SIGTERM - 1) & 1)
+    return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_command_is_told_to_end_at_any_moment(number: signal.Signals, tmp_path: Path) -> None:
+    chance = random.Random(time.time_ns())
+    whens_s = {name: chance.uniform(0, 0.8) for name in COMMANDS}
+
+    def run(name: str, place: Place) -> None:
+        command = place.start(name, stdin=subprocess.PIPE)
+        while not caught(command.pid):
+            time.sleep(0.005)
+        time.sleep(whens_s[name])
+        command.send_signal(number)
+        place.check(f"{name} after {whens_s[name]} s", command, {0, 1})
+
+    side_by_side(tmp_path, [*COMMANDS], run)
