@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -434,6 +435,20 @@ def test_what_cannot_be_listened_to_is_one_line() -> None:
     assert "there is no such interface; there are " in nobody.stderr
 
     assert run("show", "-i", "lo", "-f", "tcp prt 1").exit_code == 2
+
+
+@listens
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="there is no setpriv")
+def test_who_may_not_listen_is_told_so_in_one_line() -> None:
+    nobody = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
+    said = subprocess.run(
+        [*nobody, "--reuid=65534", "--clear-groups", *COMMAND, "show", "-i", "lo"], cwd=ROOT, env=environment(),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if "mqpcap" not in said.stderr:
+        pytest.skip(f"another user may not run the program here: {said.stderr}")
+    assert (said.returncode, said.stdout, said.stderr.count("\n")) == (1, "", 1)
+    assert "permission" in said.stderr and "tcpdump -U -w - | mqpcap show -" in said.stderr
 
 
 def test_an_interface_is_the_only_input() -> None:

@@ -28,6 +28,8 @@ RING_BYTES = 64 << 20
 HOLD_MS = 10
 """The kernel hands packets over after so long, or when a block of the ring is full."""
 PIPE_BYTES = 1 << 20
+PERMISSION_DENIED = -8
+"""PCAP_ERROR_PERM_DENIED."""
 
 
 class Interface:
@@ -84,7 +86,8 @@ class Interface:
         if self.name not in (*known, "any"):
             return f"there is no such interface; there are {', '.join(known)}"
         words = self._lib.pcap_statustostr(status).decode("utf-8", "replace")
-        return " ".join(f"{words} {self._error()}".split())
+        rights = " (root may, and what tcpdump writes can be read: tcpdump -U -w - | mqpcap show -)"
+        return " ".join(f"{words} {self._error()}".split()) + (rights if status == PERMISSION_DENIED else "")
 
     def capture(self, name: str | None = None, until_s: float | None = None) -> Capture:
         """What comes from now on, up to ``stop`` or a time of the monotonic clock; one at a time."""

@@ -93,7 +93,7 @@ class Stopped(BaseException):
 class BarMeter:
     """Counts bytes of all threads, and draws a bar if it has one; ``stop`` ends it and what still reads."""
 
-    def __init__(self, new_bar: "Callable[[], Progress] | None" = None, total_bytes: int = 0) -> None:
+    def __init__(self, new_bar: "Callable[[bool], Progress] | None" = None, total_bytes: int = 0) -> None:
         self._new_bar = new_bar
         self._bar: tuple[Progress, TaskID] | None = None
         self._total_bytes = total_bytes
@@ -104,7 +104,7 @@ class BarMeter:
 
     def _draw(self) -> None:
         if self._new_bar is not None:
-            bar = self._new_bar()
+            bar = self._new_bar(self._total_bytes > 0)
             task = bar.add_task("reading", total=self._total_bytes or None, completed=self._read_bytes)
             bar.start()
             self._bar = bar, task
@@ -158,11 +158,21 @@ def metered(total_bytes: int, quiet: bool) -> Iterator[BarMeter]:
         meter.stop()
 
 
-def _new_bar() -> "Progress":
+def _new_bar(has_total: bool) -> "Progress":
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        FileSizeColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
 
-    phase = TextColumn("{task.description}")
-    columns = (phase, BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    columns: list[ProgressColumn] = [TextColumn("{task.description}"), FileSizeColumn(), TransferSpeedColumn()]
+    if has_total:  # what nobody knows the end of has no bar
+        columns[1:] = BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
     # Rows are not to go through the bar's console, which writes to stderr.
     return Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
