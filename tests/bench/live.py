@@ -10,12 +10,13 @@ import argparse
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from live_broker import Broker
+from live_broker import Broker, until_listening
 
 DAY_S = 86_400
 
@@ -36,8 +37,7 @@ def main() -> None:
         command += ["-d", f"tcp.port=={broker.port},blipmq", "-c", str(asked.messages)]
         show = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert show.stdout is not None
-        time.sleep(2)
-        import threading
+        until_listening(show.pid)
 
         talk = threading.Thread(target=broker.ask, args=(asked.messages // 2, asked.each_ms / 1000), daemon=True)
         talk.start()

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from live_broker import Broker
+from live_broker import Broker, until_listening
 from running import COMMAND, ROOT, environment, run
 
 QOS1 = ROOT / "pcaps/blipmq/qos1.pcap"
@@ -331,21 +331,6 @@ def asked(broker: Broker, show: "subprocess.Popen[bytes]", exchange_count: int) 
     """Have a conversation as soon as somebody listens."""
     until_listening(show.pid)
     broker.ask(exchange_count)
-
-
-def until_listening(pid: int) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not listening(pid) and time.monotonic() < deadline_s:
-        time.sleep(0.05)
-
-
-def listening(pid: int) -> bool:
-    """Whether a process has a packet socket that takes packets."""
-    with suppress(OSError):
-        rows = [row.split() for row in Path("/proc/net/packet").read_text().splitlines()[1:]]
-        sockets = {f"socket:[{row[-1]}]" for row in rows if row[5] == "1"}
-        return any(os.readlink(one) in sockets for one in Path(f"/proc/{pid}/fd").iterdir())
-    return False
 
 
 @listens

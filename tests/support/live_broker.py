@@ -3,13 +3,16 @@
 Frames as protocol notes say: four bytes of length (bytes behind them), a kind, an id of eight bytes, a body.
 """
 
+import os
 import socket
 import struct
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 
 HELLO, AUTH, ACK, PING, PONG = 1, 2, 5, 7, 8
+LISTENING_S = 60
 HEAD = struct.Struct(">IBQ")
 
 
@@ -53,3 +56,19 @@ class Broker:
                 mine.sendall(ask)
                 heard.read(HEAD.unpack(heard.read(HEAD.size))[0] - 9)
                 time.sleep(max(0.0, begin_s + (k + 1) * each_s - time.monotonic()))
+
+
+def until_listening(pid: int) -> None:
+    """Wait until a process listens to an interface, but not for ever."""
+    deadline_s = time.monotonic() + LISTENING_S
+    while not listening(pid) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+
+
+def listening(pid: int) -> bool:
+    """Whether a process has a packet socket that takes packets."""
+    with suppress(OSError):
+        rows = [row.split() for row in Path("/proc/net/packet").read_text().splitlines()[1:]]
+        sockets = {f"socket:[{row[-1]}]" for row in rows if row[5] == "1"}
+        return any(os.readlink(one) in sockets for one in Path(f"/proc/{pid}/fd").iterdir())
+    return False
