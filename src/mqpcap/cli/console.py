@@ -71,9 +71,8 @@ def size(size_bytes: int) -> str:
 
 def coloured(stream: object, when: str = "auto") -> bool:
     """Whether colours are used: ``always``, ``never``, or on a terminal unless NO_COLOR is set."""
-    isatty = getattr(stream, "isatty", None)
-    is_terminal = bool(isatty and isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb")
-    return when == "always" or (when == "auto" and is_terminal)
+    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return when == "always" or (when == "auto" and wanted and width_of(stream) is not None)
 
 
 def width_of(stream: object) -> int | None:
