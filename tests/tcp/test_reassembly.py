@@ -453,6 +453,17 @@ def test_an_acknowledgement_releases_a_start_without_syn() -> None:
     assert sum(shown) == 1
 
 
+def test_who_hurries_gets_a_start_and_what_is_behind_an_acknowledged_hole() -> None:
+    """A hole that nobody acknowledged may be filled yet."""
+    reassembler = Reassembler()
+    reassembler.feed(segments([a(1000, b"ask"), a(1010, b"more"), b(5000, ack=1003)], 0))
+
+    assert reassembler.hurry(reassembler.live).buffer.tobytes() == b"ask"
+    reassembler.feed(segments([b(5000, ack=1014)], 3))
+    assert reassembler.hurry(reassembler.live).buffer.tobytes() == b"more"
+    assert rows(reassembler.gaps()) == [(0, 0, 3, 7)]
+
+
 def test_a_start_without_syn_and_without_acknowledgements_is_released_by_its_bounds() -> None:
     reassembler = Reassembler()
     chunks = reassembler.feed(segments([a(1000 + 10 * i, b"0123456789") for i in range(100)]))
