@@ -136,7 +136,7 @@ def _plain(kind: Any, value: Any) -> Any:
         return items
     if isinstance(kind, fields.Span) and kind.is_text:
         return value.decode("utf-8", "replace")
-    return value
+    return bool(value) if isinstance(kind, fields.Bool) else value
 
 
 # -- the two roads, bare -------------------------------------------------------------------------------

@@ -308,18 +308,28 @@ class U32LE(Number):
     little = True
 
 
+class Untrue(int):
+    """A byte of a ``Bool`` above 1: it counts as false, and is built as it is."""
+
+    def __bool__(self) -> bool:
+        return False
+
+
 class Bool(Number):
     """One byte; exactly 1 is true."""
 
     size = 1
     truth = True
 
+    def any2i(self, pkt: Packet | None, x: Any) -> Any:
+        return Untrue(x) if isinstance(x, int) and x not in (0, 1) else x
+
     def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
         s, value = super().gives(pkt, s)
-        return s, value == 1
+        return s, value == 1 if value in (0, 1) else Untrue(value)
 
     def draw(self) -> Any:
-        return random.random() < 0.5
+        return random.randint(0, 255) if _hostile() else random.random() < 0.5
 
 
 class Length(U32):

@@ -248,7 +248,8 @@ class Message(Packet):
         if not packed or not pay.startswith(packed) or deflate(came) == packed:
             return cast(str, super().command())
         head = f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in self._command())})"
-        return f"{head}/{conf.raw_layer(pay).command()}"
+        padding = self.getlayer(conf.padding_layer)
+        return "/".join([head, conf.raw_layer(pay).command(), *([padding.command()] if padding else [])])
 
     def _command(self, json: bool = False) -> list[tuple[str, Any]]:
         if not json:
