@@ -6,7 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
-from scapy.packet import Packet
+from scapy.layers.inet import IP, TCP
+from scapy.layers.l2 import Ether
+from scapy.packet import Packet, Raw
+from scapy.sendrecv import sniff
+from scapy.sessions import TCPSession
 from scapy.supersocket import StreamSocket
 
 import mqpcap.scapy  # noqa: F401 - it shows the classes what a stream holds
@@ -45,6 +49,8 @@ from mqpcap.protocols.kokaq import (
     Kokaq,
     KokaqAnswer,
     KokaqEntry,
+    KokaqLean,
+    KokaqLeanAnswer,
     KokaqLEAnswer,
     KokaqLEMetadata,
     KokaqLEPayload,
@@ -180,6 +186,7 @@ WHOLE = {
         Kokaq,
         KokaqLEAnswer(opcode="Get") / KokaqLEMetadata(metadata=[KokaqEntry(tag=1, value=b"\0\0\0\3")]),
     ),
+    "kokaq lean": (Kokaq, KokaqLean(opaque=3) / KokaqLeanAnswer(op_opaque=9, namespace=42, queue=7, body=b"42-7")),
     "fq": (FqCommand, FqCommand() / FqError(error_text=b"no")),
     "fq message": (FqMessage, FqMessage(exchange="logging", route_="a", sender="me", hops=["10.0.0.1"], body="hello")),
     "msgq": (MsgQ, MsgQ() / MsgQFlat(tree={"lname": "a"})),
@@ -194,6 +201,26 @@ def test_message_of_a_stream_waits_for_its_last_byte(cls: type[Message], message
     found = cls.tcp_reassemble(raw, {}, {})
     assert found is not None and bytes(found) == raw
     assert type(found.payload) is type(message.payload)
+
+
+@pytest.mark.parametrize("name", [name for name in WHOLE if name != "fq message"])
+def test_message_in_two_segments_comes_whole_from_scapys_tcp_session(name: str) -> None:
+    """But for a message that no header begins, wherever it is cut; those are known behind a client's word only."""
+    cls, message = WHOLE[name]
+    raw = bytes(message)
+    assert cls.of_protocol is not None
+    ends = TCP(sport=cls.of_protocol.ports[0], dport=40000, flags="PA")
+
+    for cut in range(1, len(raw)):
+        packets = []
+        for start, part in ((0, raw[:cut]), (cut, raw[cut:])):
+            ends.seq = 1000 + start
+            packets.append(Ether(bytes(Ether() / IP(src="10.0.0.1", dst="10.0.0.2") / ends / Raw(part))))
+
+        (found,) = sniff(offline=packets, session=TCPSession, quiet=True)
+
+        assert bytes(found[TCP].payload) == raw
+        assert type(found[TCP].payload.payload) is type(message.payload)
 
 
 def test_what_follows_a_message_of_a_stream_is_padding() -> None:

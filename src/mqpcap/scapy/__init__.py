@@ -91,11 +91,13 @@ class MqDispatch(Packet):
                 continue
             if not found.end:
                 return None
-            if found.then:
-                kept[direction] = found.then
             packet = found.message.read(data[: found.end], direction, found.layout)
             if found.end < len(data):
                 packet.add_payload(conf.padding_layer(data[found.end :]))
+            elif not metadata.get("tcp_end") and packet.is_cut():
+                return None
+            if found.then:
+                kept[direction] = found.then
             return packet
         return streamcls(cls.dispatch_hook(data, _underlayer=tcp))(data, metadata, session)
 
@@ -154,8 +156,9 @@ def _first(
     goes_on = None
     for layout in entries:
         read, op, end = _next(program, program.scanner(), layout, data, 0)
-        if read is None or not (end > 0 or ended):
-            if layout in waiting and _front_end(program, layout, data, False)[2]:
+        may_go_on = (read is None or end < len(data)) and _front_end(program, layout, data, False)[2]
+        if read is None or (not ended and (may_go_on or end < 0)):
+            if may_go_on and layout in waiting:
                 goes_on = First(Message, "", 0, "")
             continue
         end = end if end > 0 else len(data)
