@@ -76,7 +76,7 @@ def test_properties_are_the_tables() -> None:
     recording = mqpcap.open(QOS1)
 
     for name in ("messages", "exchanges", "deliveries", "connections", "problems", "captures"):
-        assert getattr(recording, name) is recording.table(name)
+        assert getattr(recording, name).equals(recording.table(name))
     assert recording.protocol("fq").num_rows == 0
     assert recording.protocol("fq").schema == table_schema("fq")
 
@@ -100,6 +100,18 @@ def test_batches_come_while_the_capture_is_read() -> None:
 
     assert 0 < first.num_rows <= sum(batch.num_rows for batch in batches) + first.num_rows
     assert recording._tables is None  # nothing is held
+
+
+def test_tables_and_the_index_take_no_memory_of_their_own() -> None:
+    """They lie in a temporary file that is mapped: what Arrow has allocated does not grow by them."""
+    recording = mqpcap.open(PIPELINING)
+    before = pa.total_allocated_bytes()
+
+    tables = [recording.messages, recording.exchanges, recording.protocol("flymq")]
+
+    size = sum(table.nbytes for table in tables)
+    assert size > 200_000
+    assert pa.total_allocated_bytes() - before < size / 10
 
 
 def test_columns_and_filters_choose() -> None:

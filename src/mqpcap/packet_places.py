@@ -2,8 +2,9 @@
 
 :class:`IndexingPipeline` notes it while it makes the tables: of each packet its place in the file and the key of its
 connection, of each connection the sequence numbers that its streams begin at, of each message which class reads it.
-That is about 50 bytes a packet and 110 a message. :class:`PacketPlaces` then reads single packets, and gathers the
-bytes of a stretch of stream from those that carried it: the first copy of a byte wins, as in the tables.
+That is about 50 bytes a packet in memory and 160 a message in a temporary file. :class:`PacketPlaces` then reads single
+packets, and gathers the bytes of a stretch of stream from those that carried it: the first copy of a byte wins, as in
+the tables.
 
 A compressed file cannot be entered in the middle: it is unpacked to a temporary file when the first packet is asked
 for. A pipe cannot be read again.
@@ -29,6 +30,7 @@ from mqpcap.decode.frames import Frames
 from mqpcap.errors import CaptureError
 from mqpcap.pipeline import CapturePipeline, Emit, Options
 from mqpcap.schema.protocol import DIRECTIONS
+from mqpcap.spilled_rows import SpilledRows
 from mqpcap.tables.messages import Chunk
 from mqpcap.tables.schemas import TABLES
 from mqpcap.tcp.headers import Dissector, Segments, endpoints, ends_of
@@ -255,7 +257,7 @@ def _whole(file: BinaryIO) -> Headed:
 class IndexingPipeline(CapturePipeline):
     """One capture made into tables, with an index of its packets and messages.
 
-    ``columns`` of ``messages`` are kept of each message. ``places`` and ``index`` are whole when the capture is read.
+    ``columns`` of ``messages`` are kept of each message. ``places`` is whole when the capture is read.
     """
 
     def __init__(
@@ -268,17 +270,15 @@ class IndexingPipeline(CapturePipeline):
     ) -> None:
         super().__init__(capture, options, emit, background)
         self.places = PacketPlaces(capture)
-        self._index: list[pa.Table] = []
+        fields = [*(TABLES["messages"].field(name) for name in columns), (LAYOUT, CODED), (READING, CODED)]
+        self._index = SpilledRows(pa.schema(fields))
         self._index_columns = list(columns)
         self._window: Window | None = None
         self._read_as: deque[tuple[pa.Array, pa.Array]] = deque()
 
-    @property
     def index(self) -> pa.Table:
-        """A row for each message: ``columns`` of ``messages``, LAYOUT and READING."""
-        schema = TABLES["messages"]
-        fields = [*(schema.field(name) for name in self._index_columns), (LAYOUT, CODED), (READING, CODED)]
-        return pa.concat_tables([pa.schema(fields).empty_table(), *self._index])
+        """A row for each message of the capture, now that it is read: ``columns`` of ``messages``, LAYOUT, READING."""
+        return self._index.table()
 
     def messages(self, window: Window) -> Iterator[tuple[Frames, Records]]:
         """The messages that the packets of a window complete, after the packets are noted."""

@@ -27,6 +27,7 @@ from mqpcap.protocols import protocols
 from mqpcap.query import Query, Rows, exchanges_of, query
 from mqpcap.schema.protocol import Direction
 from mqpcap.spark.schemas import table_names, table_schema
+from mqpcap.spilled_rows import SpilledRows
 from mqpcap.tables.messages import Policy
 from mqpcap.tables.schemas import TABLES
 
@@ -133,8 +134,8 @@ class _Index:
 class Recording:
     """Captures that were opened: their tables, and the way from any row back to the message and its packets.
 
-    The first table or packet asked for reads the captures once and holds all tables; ``batches`` reads them again and
-    holds none. ``mqpcap.open`` makes one.
+    The first table or packet asked for reads the captures once; all tables are then in a temporary file that is mapped,
+    as large as five times a capture of small messages. ``batches`` reads again and keeps none. ``mqpcap.open`` makes one.
 
     >>> import mqpcap
     >>> capture = mqpcap.open("pcaps/blipmq/qos1.pcap")
@@ -146,7 +147,8 @@ class Recording:
         self._captures = list(found)
         self._options = options
         self._indexes: dict[str, _Index] = {}
-        self._tables: dict[str, pa.Table] | None = None
+        self._tables: dict[str, list[pa.Table]] | None = None
+        """By name the table of each capture."""
         self._info: list[dict[str, Any]] | None = None
         self._first_ns = 0
         """When the first packet of the capture was captured that is being read."""
@@ -197,10 +199,7 @@ class Recording:
 
     def table(self, name: str) -> pa.Table:
         """A table by its name. Raises ValueError for one there is none of."""
-        _known(name)
-        self._load()
-        assert self._tables is not None
-        return self._tables[name]
+        return pa.concat_tables(self._load()[_known(name)])
 
     def batches(
         self, table: str = "messages", filter: "pc.Expression | str | None" = None, columns: Sequence[str] | None = None
@@ -235,37 +234,44 @@ class Recording:
                     mask = wanted.selects(Rows(output.protocol, output.rows, output.fields), self._first_ns)
                     yield rows.filter(pa.array(mask))
             return
-        self._load()
-        assert self._tables is not None
-        for capture, index in self._indexes.items():
-            yield from _selected(self._tables, table, capture, wanted, index.places.first_ts_ns)
+        tables = self._load()
+        for at, index in enumerate(self._indexes.values()):
+            here = {name: parts[at] for name, parts in tables.items()}
+            yield from _selected(here, table, wanted, index.places.first_ts_ns)
 
-    def _load(self) -> None:
-        """Read everything, once."""
-        if self._tables is not None:
-            return
-        parts: dict[str, list[pa.Table]] = {name: [] for name in table_names()}
-        info: list[dict[str, Any]] = []
-        for output in self._outputs(info):
-            for name in {output.table, output.protocol or output.table}:
-                rows = _rows(output, name, table_schema(name))
-                parts[name] += [] if rows is None else [rows]
-        self._info = info
-        self._tables = {name: pa.concat_tables([table_schema(name).empty_table(), *parts[name]]) for name in parts}
+    def _load(self) -> dict[str, list[pa.Table]]:
+        """The tables, read once."""
+        if self._tables is None:
+            tables: dict[str, list[pa.Table]] = {name: [] for name in table_names()}
+            info: list[dict[str, Any]] = []
+            for capture in self._captures:
+                spilled = {name: SpilledRows(table_schema(name)) for name in tables}
+                for output in self._outputs(info, captures=[capture]):
+                    for name in {output.table, output.protocol or output.table}:
+                        rows = _rows(output, name, table_schema(name))
+                        if rows is not None:
+                            spilled[name].append(rows)
+                for name, rows in spilled.items():
+                    tables[name].append(rows.table())
+            self._info, self._tables = info, tables
+        return self._tables
 
     def _outputs(
-        self, info: list[dict[str, Any]] | None = None, tables: Sequence[str] | None = None
+        self,
+        info: list[dict[str, Any]] | None = None,
+        tables: Sequence[str] | None = None,
+        captures: Sequence[Capture] | None = None,
     ) -> Iterator[Output]:
         """What reading the captures gives; the index of a capture is there when it has been read to its end.
 
-        info: gets an entry for each capture. tables: those that are wanted, None for all.
+        info: gets an entry for each capture. tables, captures: those that are wanted, None for all.
         """
         from mqpcap.scapy.session import COLUMNS
 
         options = self._options
         if tables is not None:
             options = replace(options, optional_tables=OPTIONAL_TABLES & set(tables))
-        for capture in self._captures:
+        for capture in captures or self._captures:
             report = None if info is None else _report()
             outputs: deque[Output] = deque()
             size = sum(os.path.getsize(name) for name in capture.files if os.path.isfile(name))
@@ -281,7 +287,7 @@ class Recording:
                         if output.table in TABLES:  # without the numbers of connections, which only the report needs
                             output = replace(output, rows=output.rows.select(TABLES[output.table].names))
                         yield output
-            self._indexes[file_text(capture.files[0])] = _Index(pipeline.places, pipeline.index)
+            self._indexes[file_text(capture.files[0])] = _Index(pipeline.places, pipeline.index())
             if info is not None and report is not None:
                 paired = {name for each in pipeline.correlations.values() for name in each.counts}
                 report.end(capture, {name: n for name, n in pipeline.counts.items() if name not in paired})
@@ -383,11 +389,8 @@ def _rows(output: Output, table: str, schema: pa.Schema) -> pa.Table | None:
     return None if rows is None else rows.cast(schema)
 
 
-def _selected(
-    tables: Mapping[str, pa.Table], table: str, capture: str, wanted: Query, first_ns: int
-) -> Iterator[pa.Table]:
+def _selected(here: Mapping[str, pa.Table], table: str, wanted: Query, first_ns: int) -> Iterator[pa.Table]:
     """The rows of one capture that a filter selects, of a table of messages or of exchanges."""
-    here = {name: rows.filter(pc.field("capture") == capture) for name, rows in tables.items()}
     messages = here["messages"]
     numbered = here["exchanges"].append_column("row", pa.array(np.arange(here["exchanges"].num_rows)))
     of = exchanges_of(messages, numbered)

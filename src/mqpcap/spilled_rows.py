@@ -1,0 +1,43 @@
+"""Rows that are too many for memory, in a temporary file without a name.
+
+Who reads a capture appends rows; who wants them gets a table whose buffers are the mapped file: it takes memory only
+where it is looked at, and that memory the system may take back.
+"""
+
+import mmap
+import tempfile
+from typing import BinaryIO
+
+import pyarrow as pa
+
+
+class SpilledRows:
+    """The rows of one table.
+
+    >>> rows = SpilledRows(pa.schema([("n", pa.int64())]))
+    >>> rows.append(pa.table({"n": [1, 2]}))
+    >>> rows.table()["n"].to_pylist()
+    [1, 2]
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._file: BinaryIO | None = None
+        self._writer: pa.RecordBatchStreamWriter | None = None
+
+    def append(self, rows: pa.Table) -> None:
+        """Add rows, whose columns are those of the schema."""
+        if self._writer is None:
+            self._file = tempfile.TemporaryFile(prefix="mqpcap-rows-")  # noqa: SIM115 - as long as this lives
+            self._writer = pa.ipc.new_stream(self._file, self._schema)
+        self._writer.write_table(rows)
+
+    def table(self) -> pa.Table:
+        """The rows, to which none can be added now."""
+        if self._writer is None or self._file is None:
+            return self._schema.empty_table()
+        self._writer.close()
+        self._file.flush()
+        with self._file as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return pa.ipc.open_stream(pa.py_buffer(mapped)).read_all()
