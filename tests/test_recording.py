@@ -3,6 +3,7 @@
 import doctest
 import gzip
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -99,7 +100,7 @@ def test_batches_come_while_the_capture_is_read() -> None:
     first = next(batches)
 
     assert 0 < first.num_rows <= sum(batch.num_rows for batch in batches) + first.num_rows
-    assert recording._tables is None  # nothing is held
+    assert not any(index.tables for index in recording._indexes.values())  # nothing is held
 
 
 def test_tables_and_the_index_take_no_memory_of_their_own() -> None:
@@ -244,6 +245,24 @@ def test_rows_of_pairs_lead_to_both_messages() -> None:
     silent = next(x for x in recording.exchanges.to_pylist() if x["reply_offset"] is None)
     with pytest.raises(LookupError, match="no reply"):
         recording.packet(silent, "reply")
+
+
+@pytest.mark.parametrize("name", ["blipmq/qos1", "flymq/pipelining", "fq/errors", "kokaq/go1_session", "msgq/split_cpp"])
+def test_messages_of_rows_know_their_pair(name: str) -> None:
+    """As those of a session do, whatever was read before; pickled, too."""
+    recording = mqpcap.open(ROOT / f"pcaps/{name}.pcap")
+    rows = recording.exchanges.to_pylist()
+    answered = [row for row in rows if row["state"] == "answered"][:20]
+    assert answered
+
+    for row, other in zip(answered, [*answered[1:], answered[0]], strict=True):
+        request, reply = recording.packet(row), recording.packet(row, "reply")
+        assert (reply.answers(request), request.answers(reply)) == (True, False)
+        assert request.mq.reply == reply.mq.key
+        assert len(answered) == 1 or not recording.packet(other, "reply").answers(request)
+        assert pickle.loads(pickle.dumps(request)).mq.reply == reply.mq.key
+    alone = next((row for row in rows if row["state"] == "silent"), None)
+    assert alone is None or recording.packet(alone).mq.reply is None
 
 
 def test_a_row_of_connections_leads_to_all_its_packets() -> None:

@@ -7,8 +7,9 @@ import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -34,7 +35,7 @@ from mqpcap.tables.schemas import TABLES
 if TYPE_CHECKING:
     from scapy.packet import Packet
 
-    from mqpcap.scapy.session import Carrier
+    from mqpcap.scapy.session import Carrier, Key
     from mqpcap.schema.message import Message
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -106,12 +107,14 @@ def _known(table: str) -> str:
     return table
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Index:
     """What leads from rows to packets, of one capture: its places, and its messages in order of their keys."""
 
     places: PacketPlaces
     messages: pa.Table
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+    """All tables by name; none until one is asked for."""
     _order: Any = None
     _ids: Any = None
 
@@ -134,8 +137,8 @@ class _Index:
 class Recording:
     """Captures that were opened: their tables, and the way from any row back to the message and its packets.
 
-    The first table or packet asked for reads the captures once; all tables are then in a temporary file that is mapped,
-    as large as five times a capture of small messages. ``batches`` reads again and keeps none. ``mqpcap.open`` makes one.
+    The first table asked for reads the captures once. All tables are then in mapped temporary files, together five
+    times as large as a capture of small messages. ``batches`` reads again and keeps none. ``mqpcap.open`` makes one.
 
     >>> import mqpcap
     >>> capture = mqpcap.open("pcaps/blipmq/qos1.pcap")
@@ -147,8 +150,6 @@ class Recording:
         self._captures = list(found)
         self._options = options
         self._indexes: dict[str, _Index] = {}
-        self._tables: dict[str, list[pa.Table]] | None = None
-        """By name the table of each capture."""
         self._info: list[dict[str, Any]] | None = None
         self._first_ns = 0
         """When the first packet of the capture was captured that is being read."""
@@ -199,7 +200,8 @@ class Recording:
 
     def table(self, name: str) -> pa.Table:
         """A table by its name. Raises ValueError for one there is none of."""
-        return pa.concat_tables(self._load()[_known(name)])
+        empty = table_schema(_known(name)).empty_table()
+        return pa.concat_tables([empty, *(index.tables[name] for index in self._load())])
 
     def batches(
         self, table: str = "messages", filter: "pc.Expression | str | None" = None, columns: Sequence[str] | None = None
@@ -234,27 +236,24 @@ class Recording:
                     mask = wanted.selects(Rows(output.protocol, output.rows, output.fields), self._first_ns)
                     yield rows.filter(pa.array(mask))
             return
-        tables = self._load()
-        for at, index in enumerate(self._indexes.values()):
-            here = {name: parts[at] for name, parts in tables.items()}
-            yield from _selected(here, table, wanted, index.places.first_ts_ns)
+        for index in self._load():
+            yield from _selected(index.tables, table, wanted, index.places.first_ts_ns)
 
-    def _load(self) -> dict[str, list[pa.Table]]:
-        """The tables, read once."""
-        if self._tables is None:
-            tables: dict[str, list[pa.Table]] = {name: [] for name in table_names()}
+    def _load(self) -> "list[_Index]":
+        """The captures with their tables, which are read once."""
+        if self._info is None or not all(index.tables for index in self._indexes.values()):
             info: list[dict[str, Any]] = []
             for capture in self._captures:
-                spilled = {name: SpilledRows(table_schema(name)) for name in tables}
+                spilled = {name: SpilledRows(table_schema(name)) for name in table_names()}
                 for output in self._outputs(info, captures=[capture]):
                     for name in {output.table, output.protocol or output.table}:
                         rows = _rows(output, name, table_schema(name))
                         if rows is not None:
                             spilled[name].append(rows)
-                for name, rows in spilled.items():
-                    tables[name].append(rows.table())
-            self._info, self._tables = info, tables
-        return self._tables
+                index = self._indexes[file_text(capture.files[0])]
+                index.tables = {name: rows.table() for name, rows in spilled.items()}
+            self._info = info
+        return list(self._indexes.values())
 
     def _outputs(
         self,
@@ -287,7 +286,7 @@ class Recording:
                         if output.table in TABLES:  # without the numbers of connections, which only the report needs
                             output = replace(output, rows=output.rows.select(TABLES[output.table].names))
                         yield output
-            self._indexes[file_text(capture.files[0])] = _Index(pipeline.places, pipeline.index())
+            self._indexes.setdefault(file_text(capture.files[0]), _Index(pipeline.places, pipeline.index()))
             if info is not None and report is not None:
                 paired = {name for each in pipeline.correlations.values() for name in each.counts}
                 report.end(capture, {name: n for name, n in pipeline.counts.items() if name not in paired})
@@ -348,18 +347,22 @@ class Recording:
             return next(iter(self._indexes.values()))
         raise LookupError(f"the row is of {row.get('capture', 'some capture')}, not of {', '.join(self._indexes)}")
 
-    def _message(self, index: _Index, key: tuple[int, Direction, int]) -> "Message":
-        from mqpcap.scapy.session import Seen, message
+    def _message(self, index: _Index, key: "Key") -> "Message":
+        from mqpcap.scapy.session import LatePair, Seen, message
 
         row = index.message(*key)
         raw, places = _gathered(index, row)
         layout, reading = row.pop(LAYOUT), row.pop(READING)
-        return message(
-            protocols()[row["protocol"]].layout(layout),
-            raw,
-            reading,
-            Seen(**row, carriers=_carriers(index.places, places)),
-        )
+        pair = LatePair(lambda: self._reply(index, key))
+        seen = Seen(**row, carriers=_carriers(index.places, places), pair=pair)
+        return message(protocols()[row["protocol"]].layout(layout), raw, reading, seen)
+
+    def _reply(self, index: _Index, key: "Key") -> "Key | None":
+        """The key of the message that answers another, by the table of exchanges."""
+        self._load()
+        asked = dict(zip(("connection_id", "request_direction", "request_offset"), key, strict=True))
+        is_it = reduce(and_, (pc.field(name) == value for name, value in asked.items()))
+        return next((_keys(row)[1] for row in index.tables["exchanges"].filter(is_it).to_pylist()), None)
 
 
 @cache
@@ -426,7 +429,7 @@ def _number(value: Any) -> int | None:
     return None if value is None or value != value else int(value)
 
 
-def _keys(row: Mapping[str, Any]) -> list[tuple[int, Direction, int] | None]:
+def _keys(row: Mapping[str, Any]) -> "list[Key | None]":
     """The keys of the messages that a row is of: one, or request and reply, or publish and delivery; else none."""
     if "request_direction" in row:
         asked: Direction = row["request_direction"]
@@ -446,7 +449,7 @@ def _keys(row: Mapping[str, Any]) -> list[tuple[int, Direction, int] | None]:
     return [_key(row["connection_id"], row["direction"], row["stream_offset"])]
 
 
-def _key(connection_id: Any, direction: Direction, offset: Any) -> tuple[int, Direction, int] | None:
+def _key(connection_id: Any, direction: Direction, offset: Any) -> "Key | None":
     at = _number(offset)
     return None if at is None else (int(connection_id), direction, at)
 

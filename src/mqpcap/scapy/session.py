@@ -17,7 +17,7 @@ protocol's rule lets it.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from heapq import heappop, heappush
@@ -72,6 +72,24 @@ class Pair:
     def tell(self, reply: Key | None) -> None:
         """It is decided: this message answers, or none does."""
         self.reply, self.is_known = reply, True
+
+
+class LatePair(Pair):
+    """A pair that is looked up when somebody asks."""
+
+    __slots__ = ("_find",)
+
+    def __init__(self, find: Callable[[], Key | None]) -> None:
+        self._find = find
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("reply", "is_known"):
+            raise AttributeError(name)
+        self.tell(self._find())
+        return getattr(self, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Pair, (self.reply, self.is_known)
 
 
 @dataclass(frozen=True, slots=True)
