@@ -2,19 +2,26 @@
 
 import html
 import json
+import math
 import os
 import re
 import sys
 from collections import Counter
+from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from scapy.layers.inet import TCP
 from scapy.packet import Packet
 from scapy.utils import rdpcap
 
+from mqpcap.spark.queries import SLOWEST
+
 nbformat = pytest.importorskip("nbformat", reason="nbformat is in the test extra")
+pandas = pytest.importorskip("pandas", reason="pandas is in the test extra")
 nbclient = pytest.importorskip("nbclient", reason="nbclient is in the test extra")
 
 FOLDER = Path(__file__).resolve().parent.parent / "notebooks"
@@ -23,61 +30,239 @@ ROOT = FOLDER.parent
 TRUTH = ROOT / "tests" / "truth"
 
 
-def truth_of(*names: str) -> list[dict[str, Any]]:
-    """The messages that clients of FlyMQ logged, as the truth files have them."""
-    files = [json.loads((TRUTH / "flymq" / f"{name}.truth.json").read_text()) for name in names]
-    return [event for file in files for connection in file["connections"] for event in connection["events"]]
+class Frame(NamedTuple):
+    """A message of FlyMQ as its client logged it, and where the capture has its bytes."""
+
+    port: int
+    direction: str
+    op: str | None
+    fields: dict[str, Any]
+    payload: bytes
+    length: int
+    ts_us: int
+    packet: int
+
+    @property
+    def status(self) -> str:
+        """As the table of messages has it for a reply."""
+        return "error" if self.op == "ERROR" or self.fields.get("success") is False else "ok"
+
+
+def frames_of(name: str) -> list[list[Frame]]:
+    """Requests and replies of each connection of a capture, by the truth file; its packets say when and where."""
+    truth = json.loads((TRUTH / "flymq" / f"{name}.truth.json").read_text())
+    packets = rdpcap(str(ROOT / "pcaps" / "flymq" / f"{name}.pcap"))
+    found = []
+    for connection in truth["connections"]:
+        port = connection["client_port"]
+        for direction in ("c2s", "s2c"):
+            sent = [
+                (number, p) for number, p in enumerate(packets, 1)
+                if len(p[TCP].payload) and port == (p[TCP].sport if direction == "c2s" else p[TCP].dport)
+            ]  # fmt: skip
+            by_seq = {p[TCP].seq: bytes(p[TCP].payload) for _, p in reversed(sent)}
+            base, stream = min(by_seq), b"".join(by_seq[seq] for seq in sorted(by_seq))
+            found.append([])
+            at = 0
+            for event in connection["events"]:
+                if event["dir"] != direction:
+                    continue
+                number, first = next(
+                    (n, p) for n, p in sent if p[TCP].seq - base <= at < p[TCP].seq - base + len(p[TCP].payload)
+                )
+                op = None if event["op"] == "0xEE" else event["op_name"]
+                length = 8 + event["payload_len"]
+                payload = stream[at + 8 : at + length]
+                assert sha256(payload).hexdigest() == event["payload_sha256"]
+                us = int(first.time * 1_000_000)
+                found[-1].append(Frame(port, direction, op, event.get("fields", {}), payload, length, us, number))
+                at += length
+    return found
+
+
+def calls_of(*names: str) -> list[tuple[Frame, Frame]]:
+    """Requests with their replies, paired by order, as the truth files ask for."""
+    found = [frames_of(name) for name in names]
+    return [
+        pair
+        for x in found
+        for asked, said in zip(x[::2], x[1::2], strict=True)
+        for pair in zip(asked, said, strict=True)
+    ]
+
+
+def value_of(frame: Frame) -> bytes:
+    """What was produced, behind the topic, the key and their lengths of two and four bytes."""
+    at = 2 + len(frame.fields["topic"].encode()) + 4 + frame.fields["key"]["len"] + 4
+    return frame.payload[at : at + frame.fields["value"]["len"]]
+
+
+def shown(rows: Any, **how: Any) -> str:
+    """What a notebook says of a table with these rows."""
+    return text_of_html(pandas.DataFrame(rows, **how)._repr_html_())
 
 
 def first_look() -> list[str]:
-    """Messages and bytes by operation, the flaws (operations that there are none of), and the answered requests."""
-    events = truth_of("pipelining")
-    pairs = json.loads((TRUTH / "flymq" / "pipelining.truth.json").read_text())["pairs"]
-    count = Counter((event["op_name"], event["dir"]) for event in events)
-    sizes: Counter[tuple[str, str]] = Counter()
-    for event in events:
-        sizes[event["op_name"], event["dir"]] += 8 + event["payload_len"]
-    most = sorted(count, key=lambda key: (-count[key], -sizes[key]))[:8]
-    unknown = sum(event["op"] == "0xEE" for event in events)
-    drawn = [f"{direction} {count[op, direction]} {sizes[op, direction]}" for op, direction in most]
-    return [*drawn, f"with care: {unknown} messages have a flaw", f"answered {pairs['request_reply_pairs']}"]
+    """The first messages, counts by operation, the flaws (operations that there are none of), the slowest request."""
+    calls = calls_of("pipelining")
+    frames = sorted((f for pair in calls for f in pair), key=lambda f: (f.ts_us, f.packet))
+    head = [
+        (pandas.to_datetime(f.ts_us, unit="us", utc=True), f.direction, f.op, f.fields.get("topic"), math.nan,
+         f.status if f.direction == "s2c" else None)
+        for f in frames[:6]
+    ]  # fmt: skip
+    sizes = {
+        key: [f.length for f in frames if (f.op, f.direction) == key] for key in {(f.op, f.direction) for f in frames}
+    }
+    most = sorted((key for key in sizes if key[0]), key=lambda key: (-len(sizes[key]), -sum(sizes[key])))[:8]
+    index = pandas.MultiIndex.from_tuples(most, names=["op", "direction"])
+    produced = [
+        ("c2s", f.fields["topic"], value_of(f), f.fields["partition"], None, math.nan)
+        for f in frames if (f.op, f.direction) == ("PRODUCE", "c2s")
+    ][:4]  # fmt: skip
+    asked, said = max(calls, key=lambda pair: pair[1].ts_us - pair[0].ts_us)
+    topic = asked.fields["topic"]
+    packets = rdpcap(str(ROOT / "pcaps" / "flymq" / "pipelining.pcap"))
+    carriers = [packets[number - 1] for number in (asked.packet, said.packet)]
+    # The reply's header and its body are segments of their own.
+    carriers.append(next(p for p in packets[said.packet :] if p[TCP].dport == asked.port and len(p[TCP].payload)))
+    ends = [f"127.0.0.1:{p[TCP].sport} > 127.0.0.1:{p[TCP].dport}  {len(p[TCP].payload)} bytes" for p in carriers]
+    late = [f"{float(p.time - carriers[0].time) * 1000:.3f} ms" for p in carriers]
+    return [
+        shown(head, columns=["ts", "direction", "op", "destination", "body_len", "status"]),
+        f"'with care: {sum(f.op is None for f, _ in calls)} messages have a flaw'",
+        shown([(len(sizes[x]), sum(sizes[x])) for x in most], columns=["messages", "bytes"], index=index),
+        shown(produced, columns=["direction", "topic", "value", "partition", "offset", "timestamp_ms"]),
+        shown({"requests": [len(calls)]}, index=pandas.Index(["answered"], name="state")),
+        f"127.0.0.1:{asked.port} > 127.0.0.1:9092 FlyMQ {asked.op} {topic} FlyMQ magic {0xAF} version 1"
+        f" opcode {asked.op} (4) flags 1 length {2 + len(topic)} FlyMQ {asked.op} topic_len {len(topic)}"
+        f" topic {topic.encode()!r}",
+        " ".join(f"{when} {end}" for when, end in zip(late, ends, strict=True)).replace("  ", " "),
+    ]
 
 
 def follow_a_message() -> list[str]:
     """The largest message: its bytes where the payloads of each side hold them, told by sequence numbers alone."""
     path = ROOT / "pcaps" / "msgq" / "split_cpp.pcap"
-    streams: dict[tuple[int, int], dict[int, Packet]] = {}
-    for packet in rdpcap(str(path)):
+    streams: dict[tuple[int, int], dict[int, tuple[int, Packet]]] = {}
+    for number, packet in enumerate(rdpcap(str(path)), 1):
         if len(packet[TCP].payload):
-            streams.setdefault((packet[TCP].sport, packet[TCP].dport), {}).setdefault(packet[TCP].seq, packet)
-    size = 4 + 70110  # the length in front does not count itself
-    said, times = [], []
-    for ports, packets in streams.items():
+            streams.setdefault((packet[TCP].sport, packet[TCP].dport), {}).setdefault(packet[TCP].seq, (number, packet))
+    truth = json.loads((TRUTH / "msgq" / "split_cpp.truth.json").read_text())["events"]
+    event = max(truth, key=lambda x: x.get("length", 0))
+    header, text = event["header"], "y" * event["body"]["data"]["len"]
+    assert sha256(text.encode()).hexdigest() == event["body"]["data"]["sha256"]
+    body, header_len = f'{{"data":"{text}"}}', event["header_length"]
+    # A length of four bytes that does not count itself, one of two, the header, the body.
+    size, body_len = 4 + event["length"], event["length"] - 2 - header_len
+    name = f"BIND 10 msgq send {header['group']} client={header['from']} id={header['seq']} {body_len} B"
+    said, times, carried = [], [], []
+    for ports, packets in sorted(streams.items(), reverse=True):
         in_order = sorted(packets)
-        payload = b"".join(bytes(packets[seq][TCP].payload) for seq in in_order)
+        payload = b"".join(bytes(packets[seq][1][TCP].payload) for seq in in_order)
         begin = payload.find((size - 4).to_bytes(4, "big") + b"\0\x5eSkan")
         if begin < 0:
             continue
         carry = [
-            seq for seq in in_order
-            if seq - in_order[0] < begin + size and seq - in_order[0] + len(packets[seq][TCP].payload) > begin
+            packets[seq] for seq in in_order
+            if seq - in_order[0] < begin + size
+            and seq - in_order[0] + len(packets[seq][1][TCP].payload) > begin
         ]  # fmt: skip
-        said.append(f"127.0.0.1:{ports[0]} > 127.0.0.1:{ports[1]} BIND 10 msgq send Config")
-        said.append(f"in {len(carry)} packets, {size} bytes")
-        times.append(packets[carry[0]].time)
-    took_ms = float(abs(times[0] - times[1]) * 1000)
-    return [*said, f"{took_ms:.3f} ms through the broker", "in the packets of the publisher: True"]
+        carried.append(carry)
+        said.append(f"127.0.0.1:{ports[0]} > 127.0.0.1:{ports[1]} {name}")
+        times.append(carry[0][1].time)
+    counts = [f"in {len(carry)} packets, {size} bytes" for carry in carried]
+    took_ms = float((times[1] - times[0]) * 1000)
+    tree = json.dumps(header, sort_keys=True, separators=(",", ":"))
+    row = header | {"msg": body}
+    columns = ["type", "from", "to", "group", "instance", "seq", "msg"]
+    clock = [datetime.fromtimestamp(float(x), UTC).strftime("%H:%M:%S.%fZ") for x in times]
+    (a, b), (c, d) = (re.findall(r":(\d+)", one)[:2] for one in said)
+    line = f"msgq/split {name.removeprefix('BIND 10 msgq ')} [found by search]"
+    return [
+        f"{said[0]} {counts[0]} {said[1]} {counts[1]} {took_ms:.3f} ms through the broker",
+        f"{said[0]} msgq length {size - 4} msgq split header_len {header_len} header magic {int.from_bytes(b'Skan')}"
+        f" tree {tree} body {body[:200]}...",
+        "in the packets of the publisher: True",
+        shown([row[x] for x in columns], index=columns),
+        f"{clock[0]} #1 c1 127.0.0.1:{a} -> 127.0.0.1:{b} {line} => unknown"
+        f" {clock[1]} #{len(carried[0]) + 1} c2 127.0.0.1:{d} <- 127.0.0.1:{c} {line}",
+    ]
+
+
+# Of FlyMQ's operations those by which a client produces and consumes.
+PRODUCES = {"PRODUCE", "PRODUCE_WITH_SCHEMA", "PRODUCE_DELAYED", "PRODUCE_WITH_TTL", "TXN_PRODUCE"}
+CONSUMES = {"CONSUME", "CONSUME_ZERO_COPY", "FETCH", "FETCH_BINARY", "SUBSCRIBE", "COMMIT"}
 
 
 def at_scale() -> list[str]:
-    """Requests by operation, the first seven by name, as the clients logged them: all were answered."""
-    events = truth_of("pipelining", "groups", "fetch")
-    asked = Counter(x["op_name"] for x in events if x["dir"] == "c2s" and x["op"] != "0xEE")
-    return [f"flymq {op} {n} {n} 0 0" for op, n in sorted(asked.items())[:7]]
+    """Who talks, latencies and the slowest requests, all answered; percentiles are interpolated."""
+    calls = calls_of("pipelining", "groups", "fetch")
+    talks: dict[tuple[str, str], list[Frame]] = {}
+    for asked, _ in calls:
+        if asked.op in PRODUCES | CONSUMES:
+            role = "producer" if asked.op in PRODUCES else "consumer"
+            talks.setdefault((asked.fields["topic"], role), []).append(asked)
+    groups = {
+        key: sorted({f.fields["group_id"] for f in found if f.fields.get("group_id")}) for key, found in talks.items()
+    }
+    latencies: dict[str | None, list[float]] = {}
+    for asked, said in calls:
+        latencies.setdefault(asked.op, []).append(said.ts_us - asked.ts_us)
+    errors = Counter(asked.op for asked, said in calls if said.status == "error")
+    by_op = [
+        ("flymq", op, len(us), len(us), 0, 0, 0, 0, 0, errors[op],
+         *(round(float(np.percentile(us, share)), 6) for share in (50, 95, 99, 99.9)), float(max(us)))
+        for op, us in sorted(latencies.items(), key=lambda x: x[0] or "")
+    ]  # fmt: skip
+    slow = [
+        (a.op, a.fields.get("topic"), float(b.ts_us - a.ts_us), b.status, a.length, b.length, a.packet, b.packet)
+        for a, b in sorted(calls, key=lambda pair: pair[0].ts_us - pair[1].ts_us)[:5]
+    ]
+    return [
+        shown([(role, topic, groups[topic, role], len(talks[topic, role])) for topic, role in sorted(talks)[:8]],
+              columns=["role", "destination", "group_names", "requests"]),
+        shown(by_op[:8], columns=[
+            "protocol", "op", "requests", "answered", "silent", "not_expected", "unanswered", "lost", "unknown",
+            "errors", "p50_us", "p95_us", "p99_us", "p999_us", "max_us",
+        ]),
+        " ".join(SLOWEST.split()),
+        shown(slow, columns=[
+            "op", "destination", "latency_us", "status", "request_len", "reply_len", "request_first_packet",
+            "reply_first_packet",
+        ]),
+    ]  # fmt: skip
 
 
 def add_a_protocol() -> list[str]:
-    return ["problems: 0"]
+    """Kafka's sizes and ids, as the packets have them: one message each, the last byte of the session in one."""
+    packets = [p for p in rdpcap(str(ROOT / "pcaps" / "strangers" / "kafka_9092.pcap")) if len(p[TCP].payload)]
+    ops = {18: "ApiVersions", 3: "Metadata", 0: "Produce", 1: "Fetch"}
+    rows, asked, offsets = [], [], {"c2s": 0, "s2c": 0}
+    exchanges = []
+    for packet in packets:
+        raw = bytes(packet[TCP].payload)
+        if packet[TCP].dport == 9092:
+            client = raw[14 : 14 + int.from_bytes(raw[12:14])].decode()
+            op = ops[int.from_bytes(raw[4:6])]
+            rows.append(("c2s", op, client, str(int.from_bytes(raw[8:12])), len(raw) - 14 - len(client), math.nan))
+            asked.append((op, client, offsets["c2s"], packet.time))
+            offsets["c2s"] += len(raw)
+        else:
+            op, client, offset, time = asked[int.from_bytes(raw[4:8]) - 1]
+            rows.append(("s2c", "Reply", math.nan, str(int.from_bytes(raw[4:8])), len(raw) - 8, math.nan))
+            exchanges.append((op, client, offset, offsets["s2c"], int((packet.time - time) * 10**9), "answered"))
+            offsets["s2c"] += len(raw)
+    return [
+        "verdict nothing ours: connections are 1 Kafka connections 1: 1 not ours messages none; 0 found by search"
+        " connection client server speaks as messages errors community id",
+        shown(rows, columns=["direction", "op", "client_name", "correlation_id", "body_len", "flaw"]),
+        "problems: 0",
+        shown(exchanges, columns=["op", "client_name", "request_offset", "reply_offset", "latency_ns", "state"]),
+        # A size that does not count itself, key 0, version 1, id 7, a name of two bytes, a body of one.
+        "00 00 00 0d 00 00 00 01 00 00 00 07 00 02 6d 65 3f ###[ Kafka request ]### size = 13 api_key = Produce (0)"
+        " api_version= 1 correlation_id= 7 ###[ Kafka request body ]### client_id_len= 2 client_id = b'me' body = b'?'",
+    ]
 
 
 TOLD = {
@@ -86,7 +271,7 @@ TOLD = {
     "at_scale": at_scale,
     "add_a_protocol": add_a_protocol,
 }
-"""What each one says, from what the clients logged or by arithmetic."""
+"""All that each one prints, from what the clients logged and the packets of the captures, or by arithmetic."""
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -108,22 +293,25 @@ def test_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = {"metadata": {"path": str(FOLDER)}}
     nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources=where).execute()
 
-    shown = [out for cell in notebook.cells if cell.cell_type == "code" for out in cell.outputs]
-    assert not [out for out in shown if out.output_type == "error"]
-    assert any("image/png" in out.get("data", {}) for out in shown)
-    told = " ".join(words(out) for out in shown)
-    for said in TOLD[path.stem]():
-        assert said in told
+    outputs = [out for cell in notebook.cells if cell.cell_type == "code" for out in cell.outputs]
+    assert not [out for out in outputs if out.output_type == "error"]
+    assert any("image/png" in out.get("data", {}) for out in outputs)
+    printed = [out for out in outputs if out.get("name") != "stderr" and "image/png" not in out.get("data", {})]
+    told = [said for said in map(words, printed) if not said.startswith("Writing ")]
+    assert told == TOLD[path.stem]()
 
 
 def words(out: Any) -> str:
     """What an output says, tables without their tags."""
     found = out.get("data", {})
-    text = (
-        re.sub(r"<style.*?</style>|<[^>]*>", " ", found["text/html"], flags=re.DOTALL) if "text/html" in found else ""
-    )
-    text = text or out.get("text") or found.get("text/plain", "")
-    return " ".join(html.unescape(text).split())
+    if "text/html" in found:
+        return text_of_html(found["text/html"])
+    return " ".join((out.get("text") or found.get("text/plain", "")).split())
+
+
+def text_of_html(source: str) -> str:
+    """The words between the tags."""
+    return " ".join(html.unescape(re.sub(r"<style.*?</style>|<[^>]*>", " ", source, flags=re.DOTALL)).split())
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
