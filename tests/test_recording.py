@@ -247,7 +247,9 @@ def test_rows_of_pairs_lead_to_both_messages() -> None:
         recording.packet(silent, "reply")
 
 
-@pytest.mark.parametrize("name", ["blipmq/qos1", "flymq/pipelining", "fq/errors", "kokaq/go1_session", "msgq/split_cpp"])
+@pytest.mark.parametrize(
+    "name", ["blipmq/qos1", "flymq/pipelining", "fq/errors", "kokaq/go1_session", "msgq/split_cpp"]
+)
 def test_messages_of_rows_know_their_pair(name: str) -> None:
     """As those of a session do, whatever was read before; pickled, too."""
     recording = mqpcap.open(ROOT / f"pcaps/{name}.pcap")

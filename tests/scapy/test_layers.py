@@ -26,7 +26,7 @@ from scapy.layers.l2 import CookedLinux, Ether
 from scapy.packet import Packet, Padding, Raw, bind_bottom_up, fuzz, split_bottom_up
 from scapy.sendrecv import AsyncSniffer, sniff
 from scapy.sessions import TCPSession
-from scapy.utils import rdpcap, wrpcap
+from scapy.utils import rdpcap, wrpcap, wrpcapng
 from scapy.volatile import RandBin, RandInt, RandIP, RandNum, RandString
 
 import mqpcap.scapy as face
@@ -895,7 +895,7 @@ def test_messages_are_written_as_the_packets_that_carried_them(tmp_path: Path) -
     found = messages(whole)
     path = tmp_path / "written.pcap"
 
-    face.wrpcap(str(path), found)
+    wrpcap(str(path), found)  # Scapy's own
     again = rdpcap(str(path))
 
     assert [bytes(p) for p in again] == [bytes(p) for p in whole[1:]]  # not the SYN
@@ -903,8 +903,11 @@ def test_messages_are_written_as_the_packets_that_carried_them(tmp_path: Path) -
     assert [bytes(m) for m in messages(again)] == [bytes(m) for m in found]
     # Bytes 0-19, 19-32, 32-51, 51-70, 70-89 of segments that end at 30, 60 and 89.
     assert [len(m.mq.packets) for m in found] == [1, 2, 1, 2, 1]
-    face.wrpcap(str(path), [found[0], IP() / TCP()])
+    wrpcap(str(path), [found[0], IP() / TCP()])
     assert len(rdpcap(str(path))) == 2
+    wrpcapng(str(path), found[:2])
+    assert [bytes(p) for p in rdpcap(str(path))] == [bytes(p) for p in whole[1:3]]
+    assert face.wrpcap is wrpcap
 
 
 def test_closed_connections_leave_a_session(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,7 @@ from mqpcap.protocols.kokaq import (
     KokaqEntry,
     KokaqLean,
     KokaqLeanAnswer,
+    KokaqLeanRequest,
     KokaqLEAnswer,
     KokaqLEMetadata,
     KokaqLEPayload,
@@ -190,6 +191,10 @@ WHOLE = {
     "fq": (FqCommand, FqCommand() / FqError(error_text=b"no")),
     "fq message": (FqMessage, FqMessage(exchange="logging", route_="a", sender="me", hops=["10.0.0.1"], body="hello")),
     "msgq": (MsgQ, MsgQ() / MsgQFlat(tree={"lname": "a"})),
+    # As daemons of these forms answer (captures split_session, json_session): getlname, and the name in the body.
+    "msgq split": (MsgQ, MsgQ(bytes(MsgQ() / MsgQLname(form="split", lname="a@b")))),
+    "msgq json": (MsgQ, MsgQ(bytes(MsgQ() / MsgQLname(form="json", lname="a@b")))),
+    "blipmq deliver": (BlipMQ, BlipMQ(correlation_id=1) / BlipMQDeliver(topic="t", body="hi")),
 }
 
 
@@ -347,7 +352,13 @@ ASKED: dict[str, tuple[type[Message], Packet, Packet]] = {
         KokaqLEAnswer(opaque=3, opcode="Pop", status=1, reason=1)
         / KokaqLEPayload(namespace=42, queue=7, body=b"hello"),
     ),
+    "kokaq lean": (
+        Kokaq,
+        KokaqLean(opaque=7, opcode="Pop") / KokaqLeanRequest(op_opaque=2),
+        KokaqLean(opaque=7, opcode="Pop") / KokaqLeanAnswer(op_opaque=2, status=1, body=b"x:y"),
+    ),
     "msgq": (MsgQ, MsgQ() / MsgQGetlname(), MsgQ() / MsgQLname(lname="a@b")),
+    "msgq json": (MsgQ, MsgQ() / MsgQGetlname(form="json"), MsgQ() / MsgQLname(form="json", lname="a@b")),
 }
 
 

@@ -22,13 +22,14 @@ from scapy.config import conf
 from scapy.layers.inet import TCP
 from scapy.packet import Packet, bind_bottom_up, bind_top_down
 from scapy.sessions import streamcls
+from scapy.utils import wrpcap
 
 from mqpcap.decode import bytecode
 from mqpcap.errors import ProtocolError
 from mqpcap.protocols import names as protocol_names
 from mqpcap.protocols import protocols
-from mqpcap.scapy import display
-from mqpcap.scapy.session import MqSession, Seen, bodies, top, wrpcap
+from mqpcap.scapy import display, session
+from mqpcap.scapy.session import MqSession, Seen, bodies, top
 from mqpcap.schema.compiler import Program, compiled
 from mqpcap.schema.fields import Broken
 from mqpcap.schema.message import Cut, Message
@@ -209,7 +210,8 @@ def front(cls: type[Message], data: bytes, direction: str) -> tuple[str | None, 
             read, end, known = _front_end(program, layout, data, ended)
             is_whole = end > 0 and (not ended or end == len(data))
             if is_whole and not (ended and cls.read(data, direction, read).is_cut()):
-                return read, end
+                # A header says where the message ends; by which layout its body is read, the body shows.
+                return None if layout.header is not None and layout.splitter is None else read, end
             goes_on |= known or is_whole
     return None, 0 if goes_on else -1
 
@@ -293,6 +295,7 @@ def bind() -> None:
     Message.cuts = cuts
     Message.front = front
     display.install()
+    session.install()
     for protocol in protocols().values():
         for cls in {top(layout.header) for layout in protocol.layouts if layout.header} | _headerless(protocol):
             _bind_port(cls, protocol.ports[0])

@@ -11,6 +11,7 @@ from typing import Any
 from scapy.config import conf
 from scapy.packet import NoPayload, Packet
 from scapy.plist import PacketList, QueryAnswer, SndRcvList
+from scapy.volatile import VolatileValue
 
 from mqpcap.schema.fields import Prefix
 from mqpcap.schema.message import Message
@@ -88,17 +89,21 @@ def _operation(message: Message) -> str | None:
 
 
 def _said(message: Message, name: str) -> Any:
-    """A column of ``messages``: the tables' of a message of a session, else from the fields."""
+    """A column of ``messages``: the tables' of a message of a session, else from the fields, one of a volatile."""
     if message.mq is not None:
         return getattr(message.mq, name)
     protocol = message.of_protocol
     assert protocol is not None
     if name == "body_len":
-        values = (message.column(x) for x in _names(protocol.envelope.body))
+        values = (_one(message.column(x)) for x in _names(protocol.envelope.body))
         return next((len(x) for x in values if isinstance(x, bytes | str)), None)
-    values = (message.column(x) for x in (*_names(getattr(protocol.envelope, name)), name))
+    values = (_one(message.column(x)) for x in (*_names(getattr(protocol.envelope, name)), name))
     found = next((x for x in values if x is not None), None)
     return found.hex() if name == "message_id" and isinstance(found, bytes) else found
+
+
+def _one(value: Any) -> Any:
+    return value._fix() if isinstance(value, VolatileValue) else value
 
 
 def _names(names: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -30,8 +30,7 @@ from scapy.data import MTU
 from scapy.packet import Packet
 from scapy.sessions import DefaultSession
 from scapy.supersocket import IterSocket, SuperSocket
-from scapy.utils import EDecimal
-from scapy.utils import wrpcap as scapy_wrpcap
+from scapy.utils import EDecimal, GenericRawPcapWriter
 
 from mqpcap.capture import Window
 from mqpcap.decode.columns import Records
@@ -343,16 +342,26 @@ class _Source:
         return tuple(self._carriers[n] for n in numbers if self.tables.ends.get(n) == ends and n in self._carriers)
 
 
-def wrpcap(filename: Any, packets: Any, *args: Any, **scapy: Any) -> None:
-    """Scapy's ``wrpcap``; of messages of a session it writes the packets that carried them, each once."""
-    some = [packets] if isinstance(packets, Packet) else list(packets)
+def install() -> None:
+    """Have Scapy's writers (``wrpcap``, ``wireshark``) write the packets that carried the messages of a session."""
+    GenericRawPcapWriter.write = _write
+
+
+_write_packets = GenericRawPcapWriter.write
+
+
+def _write(writer: GenericRawPcapWriter, packets: Any) -> None:
+    """Scapy's ``write``; of messages of a session the packets that carried them are written, each once."""
+    if isinstance(packets, bytes):
+        _write_packets(writer, packets)
+        return
     written: dict[Carrier | int, Packet] = {}
-    for number, one in enumerate(some):
+    for number, one in enumerate(IterSocket(packets).iter):
         carriers = one.mq.carriers if isinstance(one, Message) and one.mq is not None else ()
         written.update({carrier: carrier.packet() for carrier in carriers if carrier not in written})
         if not carriers:
             written[number] = one
-    scapy_wrpcap(filename, list(written.values()), *args, **scapy)
+    _write_packets(writer, list(written.values()))
 
 
 def _next(packets: IterSocket) -> Packet:
