@@ -5,6 +5,7 @@ Every ``console`` block is run from a folder with the samples in it, each comman
 the blocks anew.
 """
 
+import os
 import re
 import shlex
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from live_broker import Broker
 from running import ROOT, environment, run
 
 README = ROOT / "README.md"
@@ -95,6 +97,31 @@ def test_python_and_scapy_examples_run(page: Path, place: Path) -> None:
         compile(code, str(page), "exec")
         if re.search(r"^(import mqpcap|from mqpcap.scapy import \*)$", code, re.MULTILINE):
             subprocess.run([sys.executable, "-c", code], cwd=place, env=environment(), check=True)
+
+
+SCAPY_PAGES = [README, ROOT / "src" / "mqpcap" / "scapy" / "README.md"]
+PIECES = [
+    code
+    for page in SCAPY_PAGES
+    for code in re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    if not re.search(r"^(import mqpcap|from mqpcap.scapy import \*)$", code, re.MULTILINE)
+    and re.search(r"sniff\(|StreamSocket\(", code)
+]
+
+
+@pytest.mark.parametrize("code", PIECES, ids=lambda code: code.partition("\n")[0])
+def test_pieces_that_listen_and_ask_run(code: str, place: Path) -> None:
+    """Behind the imports of Scapy and of the layers, with a broker that answers; who listens waits a second."""
+    if "iface=" in code and os.geteuid() != 0:
+        pytest.skip("to listen on an interface needs rights")
+    with Broker() as broker:
+        lines = "import socket\nfrom scapy.all import *\nfrom mqpcap.scapy import *\n" + code
+        lines = lines.replace("5555", str(broker.port)).replace("timeout=10", "timeout=1")
+        ended = subprocess.run(
+            [sys.executable, "-c", lines], cwd=place, env=environment(), check=True, stdout=subprocess.PIPE, text=True
+        )
+
+    assert ("got 1 answers" in ended.stdout) == ("sr1(" in code)
 
 
 if __name__ == "__main__":
