@@ -67,7 +67,7 @@ from mqpcap.protocols.kokaq import (
     KokaqRequest,
     KokaqRequestLsb,
 )
-from mqpcap.protocols.msgq import MsgQ, MsgQGetlname
+from mqpcap.protocols.msgq import MsgQ, MsgQGetlname, MsgQSend
 from mqpcap.scapy import session as session_module
 from mqpcap.scapy.session import MqSession, Seen
 from mqpcap.schema import fields
@@ -447,7 +447,9 @@ def test_fuzz_builds_what_the_interpreter_reads(
 
 def test_fuzz_draws_anew_for_each_build_and_copy() -> None:
     random.seed(1)
-    for message in (fuzz(BlipMQ() / BlipMQPublish()), fuzz(FqMessage()), fuzz(FlyMQListTopicsReply())):
+    drawn = (BlipMQ() / BlipMQPublish(), FqMessage(), FlyMQListTopicsReply(), MsgQ() / MsgQSend(), BlipMQ())
+    for message in map(fuzz, drawn):
+        assert message.summary()
         for one in (message, message.copy(), pickle.loads(pickle.dumps(message))):
             assert len({bytes(one) for _ in range(20)}) > 10
 
@@ -468,6 +470,17 @@ def test_fuzz_leaves_what_was_given() -> None:
     assert (built.correlation_id, built.topic) == (7, b"t")
 
 
+@pytest.mark.parametrize("form", ["flat", "typed", "split", "json"])
+def test_fuzz_draws_the_words_of_a_message(form: str) -> None:
+    random.seed(4)
+    drawn = [bytes(MsgQ() / fuzz(MsgQSend(form=form, to="*"))) for _ in range(50)]
+    read = [MsgQ(raw) for raw in drawn]
+
+    assert not any(Raw in message for message in read)
+    assert {(message.payload.type, message.payload.to) for message in read} == {("send", "*")}
+    assert len({message.payload.group for message in read}) > 40
+
+
 def test_random_keeps_the_bounds() -> None:
     class Bounded(Message):
         name = "bounded"
@@ -475,12 +488,13 @@ def test_random_keeps_the_bounds() -> None:
             fields.U8("number", at_least=5, at_most=6),
             fields.Bytes("key", prefix=1, at_least=20, at_most=21),
             fields.Bytes("none", prefix=1, at_most=0),
+            fields.Bool("no", equals=0),
         ]
 
     random.seed(3)
     for _ in range(200):
         drawn = Bounded.random()
-        assert (drawn.number in (5, 6), len(drawn.key) in (20, 21), drawn.none) == (True, True, b"")
+        assert (drawn.number in (5, 6), len(drawn.key) in (20, 21), drawn.none, drawn.no) == (True, True, b"", False)
 
 
 def test_flags_given_beside_their_parts_are_sent_as_given() -> None:

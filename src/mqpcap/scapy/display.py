@@ -11,7 +11,6 @@ from typing import Any
 from scapy.config import conf
 from scapy.packet import NoPayload, Packet
 from scapy.plist import PacketList, QueryAnswer, SndRcvList
-from scapy.volatile import VolatileValue
 
 from mqpcap.schema.fields import Prefix
 from mqpcap.schema.message import Message
@@ -32,10 +31,13 @@ _LABELS = (
 
 def mysummary(message: Message) -> str:
     """What a message is, in a line; empty for a class that is part of others."""
-    if message.of_protocol is None:
+    protocol = message.of_protocol
+    if protocol is None:
         return ""
-    title, operation = message.of_protocol.title, _operation(message)
-    said = [title, *([] if operation is None else [operation])]
+    if not message.explicit:
+        message = next(iter(message))  # with one value for each that is volatile
+    operation = _operation(message)
+    said = [protocol.title, *([] if operation is None else [operation])]
     for name, label in _LABELS:
         value = _said(message, name)
         if value not in (None, "", b""):
@@ -89,21 +91,17 @@ def _operation(message: Message) -> str | None:
 
 
 def _said(message: Message, name: str) -> Any:
-    """A column of ``messages``: the tables' of a message of a session, else from the fields, one of a volatile."""
+    """A column of ``messages``: the tables' of a message of a session, else from the fields."""
     if message.mq is not None:
         return getattr(message.mq, name)
     protocol = message.of_protocol
     assert protocol is not None
     if name == "body_len":
-        values = (_one(message.column(x)) for x in _names(protocol.envelope.body))
+        values = (message.column(x) for x in _names(protocol.envelope.body))
         return next((len(x) for x in values if isinstance(x, bytes | str)), None)
-    values = (_one(message.column(x)) for x in (*_names(getattr(protocol.envelope, name)), name))
-    found = next((x for x in values if x is not None), None)
+    values = (message.column(x) for x in (*_names(getattr(protocol.envelope, name)), name))
+    found = next((x for x in values if x not in (None, "")), None)
     return found.hex() if name == "message_id" and isinstance(found, bytes) else found
-
-
-def _one(value: Any) -> Any:
-    return value._fix() if isinstance(value, VolatileValue) else value
 
 
 def _names(names: str | tuple[str, ...]) -> tuple[str, ...]:

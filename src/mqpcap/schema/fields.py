@@ -329,6 +329,8 @@ class Bool(Number):
         return s, value == 1 if value in (0, 1) else Untrue(value)
 
     def draw(self) -> Any:
+        if self.equals is not None:
+            return self.equals == 1
         return random.randint(0, 255) if _hostile() else random.random() < 0.5
 
 

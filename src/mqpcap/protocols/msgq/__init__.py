@@ -17,6 +17,7 @@ message malformed. With --bodies, a ``msg`` that is cut is null inside ``documen
 """
 
 import json
+import random
 from collections.abc import Mapping
 from contextlib import suppress
 from copy import deepcopy
@@ -32,7 +33,7 @@ from mqpcap.arrays import case_when, is_in, true
 from mqpcap.protocols.msgq import tree
 from mqpcap.protocols.msgq.documents import ROUTING, columns, of_json, of_tree
 from mqpcap.protocols.msgq.kinds import Json, Tree
-from mqpcap.schema.fields import U16, U32, Broken, Kind, Length, Nested
+from mqpcap.schema.fields import HOSTILE_SHARE, U16, U32, Broken, Drawn, Kind, Length, Nested
 from mqpcap.schema.message import Message, message_class
 from mqpcap.schema.protocol import ANY, Claim, Derived, Direction, Envelope, Layout, MessageQueue, Opening, Raw, Verdict
 from mqpcap.schema.requests import (
@@ -172,15 +173,23 @@ def _object(text: str | None) -> Mapping[str, object]:
 
 
 class Word(Kind):
-    """A word of a message: a value under its name; the form says how it is written."""
+    """A word of a message: a value under its name; the form says how it is written. Empty by default it is absent."""
+
+    def __init__(self, name: str, default: str = "") -> None:
+        super().__init__(name, default)
 
     def takes(self, pkt: Message, value: object) -> bytes:
         """Nothing by itself."""
         return b""
 
-    def randval(self) -> None:
-        """None: a word is what its sender says."""
-        return None
+    def randval(self) -> Drawn | None:
+        """A text; None for a word that says what the message is."""
+        return None if self.default else Drawn(self)
+
+    def draw(self) -> str:
+        """A text, now and then one that is empty, long or not ASCII."""
+        n = random.choice((0, 1, 12, 255)) if random.randrange(HOSTILE_SHARE) == 0 else random.randint(1, 12)
+        return "".join(random.choices('abcdefghij *@/_0123456789\u00fc"', k=n))
 
 
 FORMS: Mapping[str, type[MsgQForm]] = {"flat": MsgQFlat, "split": MsgQSplit, "json": MsgQJson}
@@ -191,8 +200,8 @@ class MsgQMessage(Message):
     """A message of the document by its words, in one of the forms ``flat``, ``typed``, ``split`` and ``json``.
 
     ``MsgQ() / MsgQSend(from_="a", to="*", group="g", instance="*", seq=1, msg={"a": 1}, form="json")``. Words that are
-    None are left out. ``msg`` of a flat message, given as a dict, is a message of its own, as the libraries wrote it.
-    Read from the wire it is one of the forms, whose words have the same names.
+    None or not given are left out. ``msg`` of a flat message, given as a dict, is a message of its own, as the
+    libraries wrote it. Read from the wire it is one of the forms, whose words have the same names.
     """
 
     name = "msgq message"
@@ -205,8 +214,12 @@ class MsgQMessage(Message):
     def in_form(self) -> MsgQForm:
         """The same message as its form has it. Raises ValueError for a form that there is not."""
         form = self.getfieldval("form")
-        said = {f.name.removesuffix("_"): self.getfieldval(f.name) for f in self.fields_desc if f is not _FORM}
-        words = {name: value for name, value in said.items() if value is not None}
+        said = {f.name: self.getfieldval(f.name) for f in self.fields_desc if f is not _FORM}
+        words = {
+            name.removesuffix("_"): value
+            for name, value in said.items()
+            if value is not None and (value != "" or name in self.fields)
+        }
         if form in ("flat", "typed"):
             if isinstance(words.get("msg"), dict):
                 words["msg"] = tree.message(words["msg"], form == "typed")
@@ -230,7 +243,7 @@ class MsgQMessage(Message):
             with suppress(Broken):
                 read, left = cls.begin(s)
                 asked = self.default_fields["type"]
-                if left or asked not in (None, read.type):
+                if left or asked not in ("", read.type):
                     continue
                 self.fields = {f.name: getattr(read, f.name) for f in self.fields_desc if f is not _FORM}
                 self.fields["form"] = "typed" if tree.has_typed_items(s) and form == "flat" else form
@@ -242,7 +255,7 @@ class MsgQMessage(Message):
 
 def _words(title: str, about: str, *words: str, **own: Any) -> type[Message]:
     """A message with these words; ``type=getlname`` has a value where none is given."""
-    fields = [Word(name, value or None) for name, _, value in (word.partition("=") for word in words)]
+    fields = [Word(name, value) for name, _, value in (word.partition("=") for word in words)]
     name = "MsgQ" + title.title().replace(" ", "")
     return message_class(__name__, name, f"msgq {title}", about, _FORM, *fields, like=MsgQMessage, **own)
 
