@@ -22,8 +22,8 @@ SCAPY_ONLY = frozenset(
     {
         "_command", "_raw_packet_cache_field_value", "add_payload", "answers", "clone_with", "command", "copy",
         "default_fields", "dissect", "do_build", "do_build_payload", "do_dissect_payload", "explicit", "fieldtype",
-        "get_field", "getfield_and_val", "hashret", "init_fields", "lastlayer", "payload", "raw_packet_cache",
-        "raw_packet_cache_fields", "setfieldval", "underlayer",
+        "get_field", "getfield_and_val", "getlayer", "hashret", "init_fields", "lastlayer", "payload",
+        "raw_packet_cache", "raw_packet_cache_fields", "setfieldval", "underlayer",
     }
 )  # fmt: skip
 """What a message uses of ``Packet`` to be built or dissected: here it raises ImportError."""
