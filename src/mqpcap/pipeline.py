@@ -604,8 +604,46 @@ class CapturePipeline(Tables):
                 self.emit(Output("captures", table))
 
 
+class NamedTables:
+    """What has tables by name has the common ones as attributes, too."""
+
+    def table(self, name: str) -> pa.Table:
+        """A table by its name."""
+        raise NotImplementedError
+
+    @property
+    def messages(self) -> pa.Table:
+        """One row per message of any protocol."""
+        return self.table("messages")
+
+    @property
+    def exchanges(self) -> pa.Table:
+        """One row per request, and per reply without one."""
+        return self.table("exchanges")
+
+    @property
+    def deliveries(self) -> pa.Table:
+        """One row per delivery whose publish was found."""
+        return self.table("deliveries")
+
+    @property
+    def connections(self) -> pa.Table:
+        """One row per TCP connection."""
+        return self.table("connections")
+
+    @property
+    def problems(self) -> pa.Table:
+        """One row per stretch of stream that became no message."""
+        return self.table("problems")
+
+    @property
+    def captures(self) -> pa.Table:
+        """One row per file."""
+        return self.table("captures")
+
+
 @dataclass(slots=True)
-class Dissection:
+class Dissection(NamedTables):
     """A dissected capture in memory: every table, and what was met on the way that no row tells.
 
     counts: packets that are no TCP, memory caps that bit. failure: why the rest of the capture could not be read.
@@ -624,26 +662,6 @@ class Dissection:
         else:
             parts = self._tables.get(name, [])
         return pa.concat_tables([TABLES[name].empty_table(), *parts])
-
-    @property
-    def connections(self) -> pa.Table:
-        """One row per TCP connection."""
-        return self.table("connections")
-
-    @property
-    def problems(self) -> pa.Table:
-        """One row per stretch of stream that became no message."""
-        return self.table("problems")
-
-    @property
-    def exchanges(self) -> pa.Table:
-        """One row per request, and per reply without one."""
-        return self.table("exchanges")
-
-    @property
-    def deliveries(self) -> pa.Table:
-        """One row per delivery whose publish was found."""
-        return self.table("deliveries")
 
     def take(self, output: Output) -> None:
         """Take rows in."""

@@ -23,7 +23,7 @@ from mqpcap.capture import Capture, captures
 from mqpcap.decode.detection import DecodeAs
 from mqpcap.errors import CaptureError
 from mqpcap.packet_places import LAYOUT, READING, IndexingPipeline, PacketPlaces
-from mqpcap.pipeline import OPTIONAL_TABLES, Options, Output
+from mqpcap.pipeline import OPTIONAL_TABLES, NamedTables, Options, Output
 from mqpcap.protocols import protocols
 from mqpcap.query import Query, Rows, exchanges_of, query
 from mqpcap.schema.protocol import Direction
@@ -134,7 +134,7 @@ class _Index:
         raise LookupError(f"no message of connection {connection_id} begins at {direction} offset {offset}")
 
 
-class Recording:
+class Recording(NamedTables):
     """Captures that were opened: their tables, and the way from any row back to the message and its packets.
 
     The first table asked for reads the captures once. All tables are then in mapped temporary files, together five
@@ -163,36 +163,6 @@ class Recording:
         return tuple(name for capture in self._captures for name in capture.files)
 
     # -- tables --------------------------------------------------------------------------------------------
-
-    @property
-    def messages(self) -> pa.Table:
-        """One row per message of any protocol."""
-        return self.table("messages")
-
-    @property
-    def exchanges(self) -> pa.Table:
-        """One row per request, and per reply without one."""
-        return self.table("exchanges")
-
-    @property
-    def deliveries(self) -> pa.Table:
-        """One row per delivery whose publish was found."""
-        return self.table("deliveries")
-
-    @property
-    def connections(self) -> pa.Table:
-        """One row per TCP connection."""
-        return self.table("connections")
-
-    @property
-    def problems(self) -> pa.Table:
-        """One row per stretch of stream that became no message."""
-        return self.table("problems")
-
-    @property
-    def captures(self) -> pa.Table:
-        """One row per file."""
-        return self.table("captures")
 
     def protocol(self, name: str) -> pa.Table:
         """The messages of a protocol with all its fields. Raises ValueError for a protocol there is none of."""
