@@ -89,14 +89,14 @@ def _why_not(sought: "Sequence[Choice]", all_found: "Sequence[Chosen]") -> str:
 
 def _converse(capture: "Capture", one: "Chosen", as_json: bool, utc: bool, outcome: Outcome, meter: Meter) -> None:
     from mqpcap.cli.filters import Filter
-    from mqpcap.cli.show import json_lines
+    from mqpcap.cli.show import json_line
     from mqpcap.cli.time_merge import TimeMerge
 
     if as_json:
 
         def write(rows: "Iterator[Row]") -> None:
             for row in rows:
-                sys.stdout.write("".join(f"{line}\n" for line in json_lines(row)))
+                sys.stdout.write(json_line(row))
 
         TimeMerge([capture], Filter(one.query(), left_out=[NUMBER, "ts"]), outcome, write, False).run(meter)
         return

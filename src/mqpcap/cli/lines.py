@@ -4,7 +4,7 @@ Nothing is said by colour alone: a flaw and an error are words. Bytes of a captu
 unescaped.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -28,8 +28,8 @@ ROOMY_WIDTH = 110
 CLIENT_WIDTH, OPERATION_WIDTH = 21, 12
 """So wide are columns of a terminal at least: an address of IPv4 with its port, and most operations."""
 _NAMES = (
-    ("partition_id", "partition"), ("group_name", "group"), ("client_name", "client"), ("correlation_id", "id"),
-    ("message_id", "message"),
+    ("partition_id", "partition="), ("group_name", "group="), ("client_name", "client="), ("correlation_id", "id="),
+    ("message_id", "message="),
 )  # fmt: skip
 _COLOURS = {"dim": "\x1b[2m", "red": "\x1b[31m", "green": "\x1b[32m", "cyan": "\x1b[36m", "bold": "\x1b[1m"}
 _PLAIN = "\x1b[0m"
@@ -73,6 +73,19 @@ class Part(NamedTuple):
     """Whether it is told whole or not at all."""
 
 
+_PLACE = (
+    Part("time", "dim", is_fixed=True), Part("packet", is_fixed=True), Part("connection", is_fixed=True),
+    Part("ends", is_fixed=True), Part("protocol", rank=9),
+)  # fmt: skip
+_SAID = (
+    Part("operation", "cyan"), Part("destination", "bold"),
+    *(Part(label, rank=rank) for rank, (_, label) in enumerate(_NAMES, 3)),
+    Part("length"), Part("body", rank=2), Part("ok", "green"), Part("error", "red"), Part("gap", "red"),
+    Part("resynced", "red"), Part("flaw", "red"), Part("outcome", "dim"), Part("failure", "red"),
+)  # fmt: skip
+"""The parts that a line may have, in their order, each with its name for a text."""
+
+
 def clock(ts_ns: int, utc: bool, dated: bool) -> str:
     """A time of day with microseconds and its zone, the date in front if asked.
 
@@ -110,10 +123,26 @@ def common_words(message: Mapping[str, object]) -> tuple[str, str]:
 
 def line(message: Mapping[str, object], body: object, style: Style, exchange: "Exchange | None" = None) -> str:
     """The line of a message: when, packet, who to whom, what, about what, and how it went."""
-    parts = [part for part in _parts(message, body, style, exchange) if part.text]
+    texts = [*_place(message, style), *_said(message, body, exchange, style.width is not None)]
+    if style.width is None and not style.paint.coloured:
+        return "  ".join(filter(None, texts)).rstrip()
+    parts = _parts(texts, _PLACE + _SAID)
     if style.width is not None:
         parts = fitted(parts, style.width)
-    return "  ".join(style.paint(part.colour, part.text) if part.colour else part.text for part in parts).rstrip()
+    return "  ".join(_painted(parts, style.paint)).rstrip()
+
+
+def about(message: Mapping[str, object], body: object, paint: Paint, exchange: "Exchange | None" = None) -> list[str]:
+    """The words of a message behind its place and ends: the operation first."""
+    return _painted(_parts(_said(message, body, exchange, False), _SAID), paint)
+
+
+def _parts(texts: Sequence[str], kinds: Sequence[Part]) -> list[Part]:
+    return [kind._replace(text=text) for text, kind in zip(texts, kinds, strict=True) if text]
+
+
+def _painted(parts: Sequence[Part], paint: Paint) -> list[str]:
+    return [paint(part.colour, part.text) if part.colour else part.text for part in parts]
 
 
 def fitted(parts: Sequence[Part], width: int) -> list[Part]:
@@ -142,65 +171,85 @@ def _shortened(text: str, length: int) -> str:
     return (behind_word or kept) + "..."
 
 
-def _parts(message: Mapping[str, object], body: object, style: Style, exchange: "Exchange | None") -> Iterator[Part]:
-    words = common_words(message)
-    is_narrow = style.width is not None
-    yield Part(clock(int(str(message["ts_ns"])), style.utc, style.dated), "dim", is_fixed=True)
+def _place(message: Mapping[str, object], style: Style) -> tuple[str, ...]:
+    """The texts of _PLACE."""
     packet = f"#{message['first_packet']}"
     if style.filed:
         packet = shown(str(message["capture_file"])) + packet
-    yield Part(f"{packet:<6}", is_fixed=True)
-    if NUMBER in message:
-        yield Part(f"{short_name(int(str(message[NUMBER]))):<3}", is_fixed=True)
+    when = clock(message["ts_ns"], style.utc, style.dated)  # type: ignore[arg-type]  # of MESSAGES
+    ends = _ends(message.get(NUMBER), *map(message.__getitem__, _ENDS), style.width, style.common)
+    return when, f"{packet:<6}", *ends
+
+
+_ENDS = "direction", "src_ip", "src_port", "dst_ip", "dst_port", "protocol", "dialect"
+
+
+@lru_cache
+def _ends(
+    number: int | None, direction: object, src_ip: object, src_port: object, dst_ip: object, dst_port: object,
+    protocol: object, dialect: object, width: int | None, common: tuple[str, str] | None,
+) -> tuple[str, str, str]:  # fmt: skip
     # The client stands left, so the arrow shows the direction at a glance.
-    end = "src" if message["direction"] == "c2s" else "dst"
-    client, arrow = endpoint(message[f"{end}_ip"], message[f"{end}_port"]), "->" if end == "src" else "<-"
-    ends = f"{client:<{CLIENT_WIDTH}} {arrow}" if is_narrow else f"{client} {arrow}"
-    if style.width is not None and style.width < ROOMY_WIDTH and NUMBER in message:
-        ends = arrow  # the connection has a name, and info says its ends
-    yield Part(ends if words == style.common else f"{ends} {words[1]}", is_fixed=True)
-    yield Part("" if words == style.common else words[0], rank=9)
-    yield from _said(message, body, exchange, is_narrow)
+    ends, arrow = [endpoint(src_ip, src_port), endpoint(dst_ip, dst_port)], "->"
+    if direction != "c2s":
+        ends, arrow = ends[::-1], "<-"
+    client, server = ends
+    told = f"{client} {arrow}" if width is None else f"{client:<{CLIENT_WIDTH}} {arrow}"
+    name = "" if number is None else f"{short_name(number):<3}"
+    if width is not None and width < ROOMY_WIDTH and name:
+        told = arrow  # the connection has a name, and info says its ends
+    spoken = f"{protocol}/{dialect}"
+    return (name, told, "") if (spoken, server) == common else (name, f"{told} {server}", spoken)
 
 
-def about(message: Mapping[str, object], body: object, paint: Paint, exchange: "Exchange | None" = None) -> list[str]:
-    """The words of a message behind its place and ends: the operation first."""
-    parts = _said(message, body, exchange, is_narrow=False)
-    return [paint(part.colour, part.text) if part.colour else part.text for part in parts if part.text]
+def _said(message: Mapping[str, object], body: object, exchange: "Exchange | None", is_narrow: bool) -> list[str]:
+    """The texts of _SAID."""
+    operation, destination, length = message["op"], message["destination"], message["body_len"]
+    what = f"operation {message['op_code']}" if operation is None else _word(operation, False)
+    size = "" if length is None else f"{length} B"
+    preview = "" if length is None or body is None else value_text(body, PREVIEW_BYTES)
+    if not is_narrow and preview:
+        size, preview = f"{size} {preview}", ""
+    gap, flaw = message["gap_before_bytes"], message["flaw"]
+    return [
+        f"{what:<{OPERATION_WIDTH}}" if is_narrow else what,
+        "" if destination is None else _word(destination),
+        *["" if (value := message[name]) is None else label + _word(value) for name, label in _NAMES],
+        size,
+        preview,
+        "ok" if message["status"] == "ok" else "",
+        _error(message["status"], message["error_code"], message["error_text"]),
+        f"[{gap} bytes missing before]" if gap else "",
+        "[found by search]" if message["resynced"] else "",
+        "" if flaw is None else f"[flaw: {flaw}]",
+        *_outcome(exchange),
+    ]
 
 
-def _said(message: Mapping[str, object], body: object, exchange: "Exchange | None", is_narrow: bool) -> Iterator[Part]:
-    operation = _cut(str(message["op"]), shown) if message["op"] is not None else f"operation {message['op_code']}"
-    yield Part(f"{operation:<{OPERATION_WIDTH}}" if is_narrow else operation, "cyan")
-    if message["destination"] is not None:
-        yield Part(_word(message["destination"]), "bold")
-    for rank, (name, label) in enumerate(_NAMES, 3):
-        if message[name] is not None:
-            yield Part(f"{label}={_word(message[name])}", rank=rank)
-    if message["body_len"] is not None:
-        length, preview = f"{message['body_len']} B", "" if body is None else value_text(body, PREVIEW_BYTES)
-        yield from [Part(length), Part(preview, rank=2)] if is_narrow else [Part(f"{length} {preview}".rstrip())]
-    yield from _verdicts(message)
-    yield from _outcome(exchange)
+def _error(status: object, code: object, text: object) -> str:
+    if status == "ok" or status is code is text is None:
+        return ""
+    said = [str(status or "error"), "" if code is None else str(code), "" if text is None else value_text(text, 200)]
+    return " ".join(filter(None, said))
 
 
-def _outcome(exchange: "Exchange | None") -> Iterator[Part]:
-    """What became of a request, or which request a reply answers; nothing where no answer is expected."""
+def _outcome(exchange: "Exchange | None") -> tuple[str, str]:
+    """What became of a request, or which request a reply answers, and the same where it failed; nothing where no answer
+    is expected."""
     if exchange is None or exchange.state == "not_expected":
-        return
-    state, other = exchange.state, f"{shown(exchange.file or '')}#{exchange.packet}"
-    took = "" if exchange.latency_ns is None else f"in {latency(exchange.latency_ns)}"
+        return "", ""
+    is_request, state, latency_ns, packet, file, status, error_code, _ = exchange
     if state == "orphan":
-        yield Part("<= request not captured", "dim")
-    elif not exchange.is_request:
-        yield Part(f"<= {other} {took}" if exchange.packet is not None else f"<= {state}", "dim")
-    elif state == "answered":
-        words = [str(x) for x in (exchange.status, exchange.error_code) if x is not None]
-        yield Part(" ".join([f"=> {other}", *words, took]), "red" if exchange.status == "error" else "dim")
-    elif state == "unanswered":
-        yield Part("=> UNANSWERED", "red")
-    else:
-        yield Part(f"=> {state}", "dim")
+        return "<= request not captured", ""
+    if not is_request and packet is None:
+        return f"<= {state}", ""
+    if is_request and state != "answered":
+        return ("", "=> UNANSWERED") if state == "unanswered" else (f"=> {state}", "")
+    said = f"{'=>' if is_request else '<='} {shown(file) if file else ''}#{packet}"
+    for word in (status, error_code) if is_request else ():
+        said += "" if word is None else f" {word}"
+    said += "" if latency_ns is None else f" in {latency(latency_ns)}"
+    return ("", said) if is_request and status == "error" else (said, "")
 
 
 def latency(time_ns: int) -> str:
@@ -210,29 +259,12 @@ def latency(time_ns: int) -> str:
     return f"{sign}{ms}.{ns // 1000:03d} ms" if ns % 1000 == 0 else f"{sign}{ms}.{ns:06d} ms"
 
 
-def _verdicts(message: Mapping[str, object]) -> Iterator[Part]:
-    if message["status"] == "ok":
-        yield Part("ok", "green")
-    elif message["status"] is not None or message["error_code"] is not None or message["error_text"] is not None:
-        said = [str(message["status"] or "error")]
-        said += [str(message["error_code"])] if message["error_code"] is not None else []
-        said += [value_text(message["error_text"], 200)] if message["error_text"] is not None else []
-        yield Part(" ".join(said), "red")
-    if message["gap_before_bytes"]:
-        yield Part(f"[{message['gap_before_bytes']} bytes missing before]", "red")
-    if message["resynced"]:
-        yield Part("[found by search]", "red")
-    if message["flaw"] is not None:
-        yield Part(f"[flaw: {message['flaw']}]", "red")
-
-
-def _word(value: object) -> str:
+def _word(value: object, quoted: bool = True) -> str:
     """A name as it is, in quotes where it would not stand as one word; a long one is cut, with its length."""
     text = str(value)
-    return _cut(text, shown if text and " " not in text and '"' not in text else _in_quotes)
-
-
-def _cut(text: str, form: Callable[[str], str]) -> str:
+    if text.isalnum() and text.isascii() and len(text) <= NAME_LENGTH:
+        return text
+    form = _in_quotes if quoted and (not text or " " in text or '"' in text) else shown
     if len(text) <= NAME_LENGTH:
         return form(text)
     return f"{form(text[:NAME_LENGTH])}... ({len(text):,} characters)"
@@ -240,8 +272,9 @@ def _cut(text: str, form: Callable[[str], str]) -> str:
 
 def _in_quotes(text: str) -> str:
     # repr would choose its quotes by what is inside.
-    inside = shown(text.replace("\\", "\\\\").replace('"', '\\"'))
-    return f'"{inside}"'
+    if "\\" in text or '"' in text:
+        text = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{shown(text)}"'
 
 
 def value_text(value: object, at_most: int = MAX_SHOWN_BYTES) -> str:
@@ -251,7 +284,7 @@ def value_text(value: object, at_most: int = MAX_SHOWN_BYTES) -> str:
             text = value.decode()
         except UnicodeDecodeError:
             return _cut_hex(value, at_most)
-        return _quoted(text, at_most) if _readable(text) else _cut_hex(value, at_most)
+        return _quoted(text, at_most) if text.isprintable() or _readable(text) else _cut_hex(value, at_most)
     if isinstance(value, str):
         return _quoted(value, at_most)
     if isinstance(value, Decimal):
@@ -262,12 +295,12 @@ def value_text(value: object, at_most: int = MAX_SHOWN_BYTES) -> str:
 
 
 def _readable(text: str) -> bool:
-    return text.isprintable() or all(c.isprintable() or c in "\n\t\r" for c in text)
+    return all(c.isprintable() or c in "\n\t\r" for c in text)
 
 
 def _quoted(text: str, at_most: int) -> str:
     more = len(text) - at_most
-    return _in_quotes(text[:at_most]) + (f" and {more} more" if more > 0 else "")
+    return f"{_in_quotes(text[:at_most])} and {more} more" if more > 0 else _in_quotes(text)
 
 
 def _cut_hex(value: bytes, at_most: int) -> str:

@@ -130,7 +130,7 @@ def _keys(connection_id: I64, offset: I64, from_server: NDArray[np.bool_]) -> I6
 class _Part:
     """Rows of one protocol in order of time, with what is known of their exchanges."""
 
-    _COLUMNS = ("is_request", "state", "latency_ns", "packet", "packet_ts_ns", "status", "error_code", "offset")
+    COLUMNS = ("is_request", "state", "latency_ns", "packet", "packet_ts_ns", "status", "error_code", "offset")
 
     def __init__(self, chunk: Chunk) -> None:
         ts_ns = chunk.messages["ts_ns"].to_numpy()
@@ -146,7 +146,7 @@ class _Part:
         keys = _keys(ids, offset, from_server)
         self._order = np.argsort(keys)
         self._keys = keys[self._order]
-        self.known = {name: np.full(len(keys), _NONE, np.int64) for name in self._COLUMNS}
+        self.known = {name: np.full(len(keys), _NONE, np.int64) for name in self.COLUMNS}
         self.row_bytes = (chunk.messages.nbytes + chunk.fields.nbytes) // max(len(keys), 1)
         self.arrived_ns = time.monotonic_ns()
 
@@ -276,33 +276,36 @@ class HeldRows:
 
     def _rows(self, part: _Part, start: int, stop: int, at_once: int) -> Iterator[Row]:
         protocol, shown = part.chunk.protocol, part.chunk.messages.drop_columns(self._wanted.left_out)
-        words = {code: word for word, code in self._words.items()}
         own = [name for name in part.chunk.fields.column_names if name not in KEYS]
         its = part.chunk.fields.select(own or ["op"])  # without a column it would have no rows
         for a in range(start, stop, at_once):
             n = min(at_once, stop - a)
             messages, fields = _dicts(shown.slice(a, n)), _dicts(its.slice(a, n))
-            known = zip(*(part.known[name][a : a + n].tolist() for name in _Part._COLUMNS), strict=True)
-            for message, values, one in zip(messages, fields, known, strict=True):
-                exchange = None if one[1] == _NONE else self._exchange(message, one, words)
+            exchanges = self._exchanges(messages, {name: part.known[name][a : a + n] for name in _Part.COLUMNS})
+            for message, values, exchange in zip(messages, fields, exchanges, strict=True):
                 yield Row(self._number, protocol, message, values, exchange)
 
-    def _exchange(self, message: Mapping[str, object], known: Sequence[int], words: Mapping[int, str]) -> Exchange:
-        is_request, state, latency_ns, packet, packet_ts_ns, status, error_code, offset = known
-        file = None
-        if self._begins and packet != _NONE:
-            file = max(
-                (f for f, t in self._begins.items() if t <= packet_ts_ns), key=self._begins.__getitem__, default=None
-            )
-            file = None if file == message["capture_file"] else file
-        return Exchange(
-            bool(is_request), words[state], _number(latency_ns), _number(packet), file, words.get(status),
-            _number(error_code), _number(offset),
-        )  # fmt: skip
+    def _exchanges(
+        self, messages: Sequence[Mapping[str, object]], known: Mapping[str, I64]
+    ) -> Iterator[Exchange | None]:
+        """What is known of the exchange of each message."""
+        words: dict[int, str | None] = {code: word for word, code in self._words.items()} | {_NONE: None}
+        columns = {name: [None if x == _NONE else x for x in values.tolist()] for name, values in known.items()}
+        columns["is_request"] = (known["is_request"] == 1).tolist()
+        columns |= {name: [words[code] for code in known[name].tolist()] for name in ("state", "status")}
+        times = columns.pop("packet_ts_ns")
+        columns["file"] = [None] * len(messages)
+        if self._begins:
+            columns["file"] = [self._other_file(*one) for one in zip(messages, times, strict=True)]
+        rows = zip(*(columns[name] for name in Exchange._fields), strict=True)
+        return (None if row[1] is None else Exchange._make(row) for row in rows)
 
-
-def _number(value: int) -> int | None:
-    return None if value == _NONE else value
+    def _other_file(self, message: Mapping[str, object], ts_ns: int | None) -> str | None:
+        """The file of a packet, by its time, if it is not the message's."""
+        if ts_ns is None:
+            return None
+        file = max((f for f, t in self._begins.items() if t <= ts_ns), key=self._begins.__getitem__, default=None)
+        return None if file == message["capture_file"] else file
 
 
 def _joined(chunks: Sequence[Chunk]) -> Chunk:
@@ -311,20 +314,38 @@ def _joined(chunks: Sequence[Chunk]) -> Chunk:
     return Chunk(chunks[0].protocol, *(unified(pa.concat_tables(part)).combine_chunks() for part in parts))
 
 
-def _dicts(table: pa.Table) -> Iterator[dict[str, object]]:
+def _dicts(table: pa.Table) -> list[dict[str, object]]:
     """What ``to_pylist`` gives."""
-    names = table.column_names
-    return (dict(zip(names, row, strict=True)) for row in zip(*map(_values, table.columns), strict=True))
+    names, columns = [], []
+    same: dict[str, object] = dict.fromkeys(table.column_names)
+    """What all rows have."""
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        values = _values(column)
+        if isinstance(values, list):
+            names.append(name)
+            columns.append(values)
+        else:
+            same[name] = values
+    out = [same.copy() for _ in range(table.num_rows)]
+    for one, row in zip(out, zip(*columns, strict=True), strict=bool(columns)):
+        one.update(zip(names, row, strict=True))
+    return out
 
 
-def _values(column: pa.ChunkedArray) -> list[object]:
-    """What ``to_pylist`` gives, without a scalar object for each value where that can be spared."""
-    if column.null_count == len(column):
-        return [None] * len(column)
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pa.types.is_integer(column.type) and not column.null_count:
-        return column.to_numpy().tolist()  # type: ignore[no-any-return]  # pyarrow is untyped
-    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
-        return column.to_numpy().tolist()  # type: ignore[no-any-return]
-    return column.to_pylist()  # type: ignore[no-any-return]
+def _values(column: pa.ChunkedArray) -> object:
+    """What ``to_pylist`` gives, without a scalar object for each value where that can be spared; one value, which is no
+    list, that all of them are where that is seen at once."""
+    n, type_ = len(column), column.type
+    if column.null_count == n:
+        return None
+    if pa.types.is_dictionary(type_):
+        array = whole(column)
+        words = [*array.dictionary.to_pylist(), None]
+        codes = pc.fill_null(array.indices, len(words) - 1) if array.null_count else array.indices
+        return words[0] if len(words) == 2 and not array.null_count else [words[x] for x in codes.to_numpy().tolist()]
+    if (pa.types.is_integer(type_) or pa.types.is_boolean(type_)) and not column.null_count:
+        values = column.to_numpy()
+        return values.tolist() if (values != values[0]).any() else values[0].item()
+    if pa.types.is_string(type_) or pa.types.is_binary(type_):
+        return column.to_numpy().tolist()
+    return column.to_pylist()

@@ -21,6 +21,7 @@ from mqpcap.cli.wanted import filter_options
 if TYPE_CHECKING:
     from mqpcap.cli.outcomes import Row
     from mqpcap.query import Query
+    from mqpcap.tables.json_lines import Json
 
 ROWS_AT_ONCE = 512
 NOT_IN_LINES = ["capture", "connection_id", "stream_offset", "ts", "end_ts_ns", "last_packet"]
@@ -83,9 +84,9 @@ def show(
     # Rows and a bar on one terminal would run into each other.
     quiet = choices.quiet or sys.stdout.isatty() or is_live
     with end if is_live else nullcontext(), opened(inputs, interface, bpf, follow, end, outcome) as captures:
-        lines = json_lines if as_json else _Lines(outcome, utc, color, verbose, as_hex)
+        text = json_line if as_json else _Lines(outcome, utc, color, verbose, as_hex)
         with metered(size_bytes(captures), quiet) as meter, suppress(_Enough):
-            TimeMerge(captures, only, outcome, _Writer(lines, count), as_hex, end.is_over).run(meter)
+            TimeMerge(captures, only, outcome, _Writer(text, count), as_hex, end.is_over).run(meter)
             outcome.is_whole = wanted is None
     if tally is not None and tally.note is not None:
         outcome.notes.append(tally.note)
@@ -102,8 +103,8 @@ class _Enough(Exception):
 class _Writer:
     """Writes rows to stdout until there are ``count`` of them; then raises _Enough."""
 
-    def __init__(self, lines: "Callable[[Row], Iterator[str]]", count: int | None) -> None:
-        self._lines = lines
+    def __init__(self, text: "Callable[[Row], str]", count: int | None) -> None:
+        self._text = text
         self._left = count
         if count == 0:
             raise _Enough
@@ -111,7 +112,7 @@ class _Writer:
     def __call__(self, rows: "Iterator[Row]") -> None:
         rows = islice(rows, self._left)
         while some := list(islice(rows, ROWS_AT_ONCE)):
-            sys.stdout.write("".join(f"{line}\n" for row in some for line in self._lines(row)))
+            sys.stdout.write("".join(map(self._text, some)))
             if self._left is not None:
                 self._left -= len(some)
         sys.stdout.flush()
@@ -119,22 +120,23 @@ class _Writer:
             raise _Enough
 
 
-def json_lines(row: "Row") -> Iterator[str]:
+def json_line(row: "Row") -> str:
     """The message as one JSON object: its columns, the fields that they do not say, and its exchange."""
     from mqpcap.cli.outcomes import exchange_object
     from mqpcap.tables.json_lines import json_object, json_text, json_time
 
     message, exchange = row.message, row.exchange
-    out = json_object(message)
+    out: dict[str, Json] = {name: value for name, value in message.items() if value is not None}  # type: ignore[misc]  # numbers and text
+    out["connection_id"] = str(out["connection_id"])
     out["ts"] = json_time(message["ts_ns"])  # type: ignore[arg-type]  # of MESSAGES
     fields = json_object(row.fields)
-    for name in fields.keys() & out.keys():
+    for name in [name for name in fields if name in out]:
         if str(fields[name]) == str(out[name]):
             del fields[name]
     out["fields"] = fields
     if exchange is not None:
         out["exchange"] = exchange_object(exchange)
-    yield json_text(out)
+    return json_text(out) + "\n"
 
 
 class _Lines:
@@ -151,31 +153,38 @@ class _Lines:
         self._common_words = lines.common_words
         self._dated = replace(self._plain, dated=True)
         self._first_day: str | None = None
+        self._second, self._style = -1, self._plain
         self._bodies = _Bodies()
         self._names: dict[str, Mapping[str, Mapping[int, str]]] = {}
 
-    def __call__(self, row: "Row") -> Iterator[str]:
-        today = self._day(row.message["ts_ns"], self._plain.utc)  # type: ignore[arg-type]  # of MESSAGES
-        if self._first_day is None:
-            self._first_day = today
-            if self._plain.width is not None:
-                yield from self._heading(row)
-        body = None
+    def __call__(self, row: "Row") -> str:
+        message, body = row.message, None
         for name in self._bodies[row.protocol]:
             if body is None:
                 body = row.fields.get(name)
-        yield self._line(row.message, body, self._plain if today == self._first_day else self._dated, row.exchange)
+        second = message["ts_ns"] // 1_000_000_000  # type: ignore[operator]  # of MESSAGES
+        before = "" if second == self._second else self._turned(row, second)
+        text = f"{before}{self._line(message, body, self._style, row.exchange)}\n"
         if self._verbose:
-            yield from self._fields(row)
-        if self._as_hex:
-            yield from self._bytes(row)
+            text += "".join(f"{line}\n" for line in self._fields(row))
+        return text + "".join(f"{line}\n" for line in self._bytes(row)) if self._as_hex else text
 
-    def _heading(self, row: "Row") -> Iterator[str]:
+    def _turned(self, row: "Row", second: int) -> str:
+        """Take the style for another second; returns what stands in front of the first row."""
+        self._second, heading = second, ""
+        today = self._day(second * 1_000_000_000, self._plain.utc)
+        if self._first_day is None:
+            self._first_day = today
+            heading = "" if self._plain.width is None else f"{self._heading(row)}\n"
+        self._style = self._plain if today == self._first_day else self._dated
+        return heading
+
+    def _heading(self, row: "Row") -> str:
         """What lines on a terminal do not say again."""
         protocol, server = common = self._common_words(row.message)
         self._plain = replace(self._plain, common=common)
         self._dated = replace(self._plain, dated=True)
-        yield self._plain.paint("dim", f"{protocol} at {server}, where a line says no other")
+        return self._plain.paint("dim", f"{protocol} at {server}, where a line says no other")
 
     def _fields(self, row: "Row") -> Iterator[str]:
         from mqpcap.tables.schemas import KEYS

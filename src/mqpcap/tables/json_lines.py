@@ -1,6 +1,5 @@
 """Rows to JSON, one object on one line, for people's tools; safe to show on a terminal."""
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -8,6 +7,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import TypeAlias
+
+import msgspec
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
@@ -48,7 +49,7 @@ def _put_bytes(out: dict[str, Json], name: str, value: bytes) -> None:
 
 def json_text(value: Json) -> str:
     """The value as JSON on one line, with every character escaped that a terminal would obey."""
-    text = _encode(value)
+    text = msgspec.json.encode(value).decode()
     if text.isascii() and "\x7f" not in text:
         return text
     return _OBEYED.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
@@ -107,6 +108,5 @@ def _hex(value: object) -> Json:
     return value.hex() if isinstance(value, bytes) else json_value(value)
 
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 # DEL, the C1 controls (0x9b begins an escape sequence), direction marks and line separators of Unicode.
 _OBEYED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
