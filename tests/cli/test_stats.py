@@ -206,6 +206,15 @@ def test_errors_tell_code_and_text_and_where_the_first_is() -> None:
         break
 
 
+def test_a_connection_is_selected_by_its_short_name() -> None:
+    for number, connection in enumerate(truth("flymq/groups")["connections"], 1):
+        found = rows("--connection", f"c{number}", "--by", "direction", "--metric", "bytes", "pcaps/flymq/groups.pcap")
+
+        assert {row["direction"]: row["bytes"] for row in found} == {
+            "c2s": connection["c2s_bytes"], "s2c": connection["s2c_bytes"]
+        }  # fmt: skip
+
+
 def test_talkers_are_all_connections_with_their_payload() -> None:
     found = rows("--talkers", "pcaps/flymq/core.pcap")
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from mqpcap.arrays import constant
 from mqpcap.capture import Capture
-from mqpcap.cli.connections import NUMBER, STRANGER
+from mqpcap.cli.connections import STRANGER
 from mqpcap.cli.console import Meter, shown
 from mqpcap.cli.filters import Tally
 from mqpcap.cli.lines import endpoint
@@ -22,6 +22,7 @@ from mqpcap.errors import MqpcapError
 from mqpcap.pipeline import Output
 from mqpcap.protocols import protocols
 from mqpcap.query import And, Comparison, Query, Rows, Selection, of_tree
+from mqpcap.query.columns import NUMBER
 from mqpcap.schema.protocol import Evidence
 
 MOST_NAMED = 8

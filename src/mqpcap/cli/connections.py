@@ -14,8 +14,6 @@ import click
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NUMBER = "connection_number"
-"""The column of ``messages`` and ``connections`` with the number in the short name of the connection."""
 STRANGER = "stranger"
 """The column of ``connections`` with what one speaks that is not ours, as far as that is known."""
 _SHORT = r"c(\d{1,18})"
@@ -39,6 +37,8 @@ class ConnectionName:
     def mask(self, messages: "pa.Table") -> "pa.ChunkedArray":
         """The rows of ``messages`` with NUMBER that are the connection's."""
         import pyarrow.compute as pc
+
+        from mqpcap.query.columns import NUMBER
 
         if self.number is not None:
             return pc.equal(messages[NUMBER], self.number)

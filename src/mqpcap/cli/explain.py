@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.completion import files, protocols
-from mqpcap.cli.connections import NUMBER, connection_name, short_name
+from mqpcap.cli.connections import connection_name, short_name
 from mqpcap.cli.console import coloured, metered, plural, shown
 from mqpcap.cli.options import Choices, color_option, common, protocol_name, utc_option
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
@@ -211,6 +211,7 @@ def _value_of(item: "Item", veil: "Hidden | None", choices: Choices) -> object:
 def _as_json(told: "Explanation", row: "Row | None", veil: "Hidden | None", choices: Choices) -> "Mapping[str, Json]":
     from mqpcap.cli.outcomes import exchange_object
     from mqpcap.message_bytes import BYTES
+    from mqpcap.query.columns import NUMBER
     from mqpcap.tables.json_lines import json_object
 
     best = told.best
@@ -263,6 +264,7 @@ def _as_text(
 ) -> Iterator[str]:
     from mqpcap.cli.dumps import dump
     from mqpcap.cli.lines import Paint, Style, line, value_text
+    from mqpcap.query.columns import NUMBER
 
     best, choices = told.best, outcome.choices
     paint = Paint(coloured(sys.stdout, look.color))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.completion import files
-from mqpcap.cli.connections import NUMBER
 from mqpcap.cli.console import Meter, coloured, metered, plural, shown
 from mqpcap.cli.options import Choices, common, utc_option
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
@@ -91,6 +90,7 @@ def _converse(capture: "Capture", one: "Chosen", as_json: bool, utc: bool, outco
     from mqpcap.cli.filters import Filter
     from mqpcap.cli.show import json_line
     from mqpcap.cli.time_merge import TimeMerge
+    from mqpcap.query.columns import NUMBER
 
     if as_json:
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mqpcap.cli.completion import files
-from mqpcap.cli.connections import NUMBER, STRANGER, short_name
+from mqpcap.cli.connections import STRANGER, short_name
 from mqpcap.cli.console import Meter, metered, plural, shown, size
 from mqpcap.cli.options import Choices, common, utc_option
 from mqpcap.cli.reading import Outcome, background, caps, finish, found, read, size_bytes, told_of_speed
@@ -101,6 +101,8 @@ class Report:
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        from mqpcap.query.columns import NUMBER
+
         self.messages[rows["protocol"][0].as_py()] += rows.num_rows
         self.resynced_count += pc.sum(rows["resynced"]).as_py()
         if rows["client_name"].null_count < rows.num_rows:
@@ -131,6 +133,7 @@ class Report:
 
     def _list(self, row: Mapping[str, Any]) -> None:
         from mqpcap.cli.lines import endpoint
+        from mqpcap.query.columns import NUMBER
 
         number = row[NUMBER]
         is_silent = not row["bytes_c2s"] + row["bytes_s2c"]

@@ -11,8 +11,9 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from mqpcap.cli.connections import NUMBER, short_name
+from mqpcap.cli.connections import short_name
 from mqpcap.cli.console import shown
+from mqpcap.query.columns import NUMBER
 
 if TYPE_CHECKING:
     from mqpcap.cli.outcomes import Exchange

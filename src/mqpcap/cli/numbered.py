@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from mqpcap.background import Background
 from mqpcap.capture import Capture
-from mqpcap.cli.connections import NUMBER, STRANGER
+from mqpcap.cli.connections import STRANGER
 from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
 from mqpcap.message_bytes import BytesPipeline
 from mqpcap.pipeline import CapturePipeline, Emit, Options, Output
+from mqpcap.query.columns import NUMBER
 from mqpcap.tables.messages import Chunk
 
 

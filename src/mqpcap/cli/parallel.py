@@ -103,10 +103,11 @@ def _pipeline(
 
     if choices.wanted is None:
         return CapturePipeline(capture, choices.dissection(), write, behind), lambda: None
-    from mqpcap.cli.connections import NUMBER, STRANGER
+    from mqpcap.cli.connections import STRANGER
     from mqpcap.cli.filters import Tally
     from mqpcap.cli.numbered import NumberedPipeline
     from mqpcap.query import Rows, Selection
+    from mqpcap.query.columns import NUMBER
 
     tally = told.tally = told.tally or Tally(choices.wanted)
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.completion import files
-from mqpcap.cli.connections import NUMBER
 from mqpcap.cli.console import coloured, metered, plural, say, width_of
 from mqpcap.cli.live import EndOfInput, check_sources, comes_live, interface_options, opened, summary
 from mqpcap.cli.messages import bytes_behind_a_hole, hidden
@@ -69,6 +68,7 @@ def show(
     """
     from mqpcap.cli.filters import Filter, Tally
     from mqpcap.cli.time_merge import TimeMerge
+    from mqpcap.query.columns import NUMBER
 
     if as_json and (verbose or as_hex):
         raise click.UsageError("--json holds all fields already; it goes with neither -v nor -x")

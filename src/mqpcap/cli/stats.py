@@ -14,9 +14,10 @@ from mqpcap.cli.rows import Form, write
 from mqpcap.cli.wanted import filter_options
 
 if TYPE_CHECKING:
+    from mqpcap.background import Background
     from mqpcap.capture import Capture
     from mqpcap.cli.filters import Tally
-    from mqpcap.pipeline import CapturePipeline, Output
+    from mqpcap.pipeline import CapturePipeline, Options, Output
     from mqpcap.query import Query
     from mqpcap.statistics.counters import Counters
 
@@ -148,8 +149,6 @@ def counted(
     captures: "Sequence[Capture]", outcome: Outcome, counters: "Counters", meter: Meter, wanted: "Query | None" = None
 ) -> None:
     """Have captures counted, one after the other; only what is wanted of them."""
-    from mqpcap.statistics.counters import SegmentPipeline
-
     tally = None
     options = outcome.choices.dissection(only=counters.optional_tables)
     if wanted is not None:
@@ -164,26 +163,31 @@ def counted(
         )
     with background(outcome.choices, size_bytes(captures)) as behind:
         for capture in captures:
-            pipeline = SegmentPipeline(capture, options, counters.take, behind, counters)
-            _count_one(pipeline, outcome, counters, meter, tally)
+            _count_one(capture, options, behind, outcome, counters, meter, tally)
     if tally is not None and tally.note is not None:
         outcome.notes.append(tally.note)
 
 
 def _count_one(
-    pipeline: "CapturePipeline", outcome: Outcome, counters: "Counters", meter: Meter, tally: "Tally | None"
-) -> None:
-    take = counters.take
-    if tally is not None:
-        from mqpcap.cli.selection import Selection
+    capture: "Capture", options: "Options", behind: "Background", outcome: Outcome, counters: "Counters", meter: Meter,
+    tally: "Tally | None",
+) -> None:  # fmt: skip
+    from mqpcap.statistics.counters import SegmentPipeline
 
-        take = Selection(tally.query, tally, counters, pipeline).take
+    take = counters.take
 
     def noted(output: "Output") -> None:
         if output.table == "messages":
             outcome.take(output.rows)
         take(output)
 
-    pipeline.emit = noted
+    if tally is None:
+        pipeline: CapturePipeline = SegmentPipeline(capture, options, noted, behind, counters)
+    else:
+        from mqpcap.cli.numbered import NumberedPipeline
+        from mqpcap.cli.selection import Selection
+
+        pipeline = NumberedPipeline(capture, options, noted, behind)
+        take = Selection(tally.query, tally, counters, pipeline).take
     read(pipeline, outcome, meter)
     counters.end_of_capture()
