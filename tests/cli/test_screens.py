@@ -9,6 +9,7 @@ import subprocess
 import sys
 import termios
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from running import COMMAND, ROOT, environment, run
@@ -147,6 +148,35 @@ def test_fields_are_completed() -> None:
     names = {item.value for item in fields(context, main.params[0], "")}
     assert {"op", "destination", "latency_ns", "flymq.key", "fq.route", "msgq.lname"} <= names
     assert {item.value for item in fields(context, main.params[0], "kokaq.meta")} == {"kokaq.metadata"}
+
+
+def test_bash_completes_rules_and_closed_sets(tmp_path: Path) -> None:
+    """Bash cuts words at = before it asks, and puts what is offered behind the last one."""
+    script = tmp_path / "mqpcap"
+    script.write_text(f"#!{sys.executable}\nfrom mqpcap.cli import main\nmain(prog_name='mqpcap')\n")
+    script.chmod(0o755)
+
+    def offered(*words: str) -> list[str]:
+        code = (
+            'compopt() { :; }; eval "$(_MQPCAP_COMPLETE=bash_source mqpcap)"; COMP_WORDS=("$@");'
+            'COMP_CWORD=$(($# - 1)); _mqpcap_completion mqpcap; printf "%s\\n" "${COMPREPLY[@]}"'
+        )
+        env = environment(PATH=f"{tmp_path}:{os.environ['PATH']}")
+        call = ["bash", "-c", code, "-", "mqpcap", *words]
+        return subprocess.run(call, cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout.split()
+
+    assert offered("show", "-d", "tcp.port", "==", "7000,f") == ["7000,flymq", "7000,fq"]
+    assert offered("show", "-d", "tcp.port", "==", "909") == ["9092,flymq"]
+    assert offered("show", "--decode-as", "=", "tcp.port", "==", "7000,m") == ["7000,msgq"]
+    assert offered("show", "-d", "tcp.port", "==", "7000,fq", "--op", "stat") == ["status", "status_request"]
+    assert offered("show", "--bodies", "n") == ["none"]
+    assert offered("stats", "--by", "op,to") == ["op,topic"]
+    assert offered("stats", "--metric", "co") == ["count"]
+    assert offered("follow", "--raw", "c") == ["c2s"]
+    assert offered("explain", "--protocol", "kokaq", "--dialect", "l") == ["lean"]
+    for command in ("extract", "report"):
+        assert completed(command, "--out", "x") == {"file,x"}
+    assert completed("spark", "export", "pc") == {"file,pc"}
 
 
 def test_the_completion_script_is_there_for_three_shells() -> None:

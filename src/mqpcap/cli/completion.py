@@ -1,9 +1,38 @@
 """What a shell offers where a word is completed: files, interfaces, protocols, operations, names of fields."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 
 from click import Context, Parameter
-from click.shell_completion import CompletionItem
+from click.shell_completion import BashComplete, CompletionItem, add_completion_class
+
+Complete = Callable[[Context, Parameter, str], list[CompletionItem]]
+
+
+@add_completion_class
+class _Bash(BashComplete):
+    """Bash takes ``tcp.port==9092,f`` for three words, of which it replaces the last."""
+
+    name = "bash"
+    _kept = ""
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """The words before the one that is completed, and that one, as they were typed."""
+        words: list[str] = []
+        args, incomplete = super().get_completion_args()
+        for word in (*args, incomplete):
+            if words and (re.fullmatch("=+", word) or words[-1].endswith("=")):
+                words[-1] += word
+            else:
+                words.append(word)
+        self._kept = words[-1][: words[-1].rfind("=") + 1]
+        return words[:-1], words[-1]
+
+    def format_completion(self, item: CompletionItem) -> str:
+        """What stands for the last of bash's words."""
+        # Of --name=value the name is not part of what is completed.
+        kept = self._kept if item.value.startswith(self._kept) else self._kept.partition("=")[2]
+        return f"{item.type},{item.value.removeprefix(kept)}"
 
 
 def files(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:
@@ -28,6 +57,38 @@ def protocols(ctx: Context, param: Parameter, incomplete: str) -> list[Completio
     from mqpcap import protocols as known
 
     return _beginning(known.protocols(), incomplete)
+
+
+def rules(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:
+    """Rules of Decode As: the protocols for a port; before that, the ports that protocols are known by."""
+    from mqpcap import protocols as known
+
+    port, comma, name = incomplete.rpartition(",")
+    if comma:
+        return [CompletionItem(f"{port},{x.value}") for x in protocols(ctx, param, name)]
+    return _beginning(
+        (f"tcp.port=={port},{x.name}" for x in known.protocols().values() for port in x.ports), incomplete
+    )
+
+
+def dialects(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of dialects, of the protocol that ``--protocol`` names, or of all."""
+    from mqpcap import protocols as known
+    from mqpcap.schema.compiler import compiled
+
+    some = [x for x in known.protocols().values() if ctx.params.get("protocol") in (None, x.name)]
+    names = {name for x in some for name in (*(y.dialect for y in x.layouts), *compiled(x).alt_dialect) if name}
+    return _beginning(names, incomplete)
+
+
+def one_of(names: Sequence[str]) -> Complete:
+    """Some names, each once in a list with commas between."""
+
+    def offered(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:
+        before, comma, last = incomplete.rpartition(",")
+        return _beginning((f"{before}{comma}{x}" for x in names if x not in before.split(",")), before + comma + last)
+
+    return offered
 
 
 def operations(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqpcap.cli.completion import files, protocols
+from mqpcap.cli.completion import dialects, files, protocols
 from mqpcap.cli.connections import connection_name, short_name
 from mqpcap.cli.console import coloured, metered, plural, shown
 from mqpcap.cli.options import Choices, color_option, common, protocol_name, utc_option
@@ -54,7 +54,7 @@ OTHER_READINGS = 8
 )
 @click.option("--hex", "hex_text", metavar="HEX", help="The message's bytes, in place of a capture; with --protocol.")
 @click.option("--protocol", metavar="NAME", shell_complete=protocols, help="The protocol of the bytes of --hex.")
-@click.option("--dialect", metavar="NAME", help="Only this dialect of it.")
+@click.option("--dialect", metavar="NAME", shell_complete=dialects, help="Only this dialect of it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per message.")
 @click.option("--readings", is_flag=True, help="Also the other readings, and why they do not fit.")
 @utc_option

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 @click.command(epilog="Example: mqpcap extract pcaps/blipmq/qos1.pcap --op PING --out ping.pcapng")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", shell_complete=files)
-@click.option("--out", required=True, metavar="FILE", help="The new capture, pcapng; - is standard output.")
+@click.option(
+    "--out", required=True, metavar="FILE", shell_complete=files, help="The new capture, pcapng; - is standard output."
+)
 @click.option("--connections", "whole", is_flag=True, help="All packets of the connections that the messages are of.")
 @utc_option
 @filter_options

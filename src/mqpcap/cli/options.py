@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import click
 
+from mqpcap.cli.completion import one_of, rules
+
 if TYPE_CHECKING:
     from mqpcap.decode.detection import DecodeAs
     from mqpcap.pipeline import Options
@@ -171,9 +173,11 @@ def common(command: Callable[P, R]) -> Callable[..., R]:
     """The command with the common options in front, given to it as ``choices``."""
 
     @click.option("-d", "--decode-as", "decode_as", callback=_decode_as, multiple=True, metavar="RULE",
+                  shell_complete=rules,
                   help="Read a server port as a protocol: tcp.port==9092,flymq (repeatable).")  # fmt: skip
     @click.option("--show-secrets", is_flag=True, help="Show passwords and keys instead of ***.")
     @click.option("--bodies", callback=_bodies, default="full", show_default=True, metavar="full|none|N",
+                  shell_complete=one_of(("full", "none")),
                   help="How much of each body to keep: all, nothing, the first N bytes.")  # fmt: skip
     @click.option("--jobs", type=click.IntRange(min=1), metavar="N",
                   help="Cores to use; captures are read side by side.  [default: all]")  # fmt: skip

@@ -32,7 +32,13 @@ NO_DRAWING = "there is no matplotlib to draw with: pip install 'mqpcap[report]'"
 
 @click.command(epilog="Example: mqpcap report pcaps/fq/session.pcap --out report.html")
 @click.argument("capture", metavar="CAPTURE", shell_complete=files)
-@click.option("--out", required=True, metavar="FILE", help="The HTML file; an earlier report there is replaced.")
+@click.option(
+    "--out",
+    required=True,
+    metavar="FILE",
+    shell_complete=files,
+    help="The HTML file; an earlier report there is replaced.",
+)
 @common
 def report(capture: str, out: str, choices: Choices) -> None:
     """Write one HTML file that tells what was going on in a capture, and how far it can be trusted.

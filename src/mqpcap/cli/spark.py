@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqpcap.cli.completion import files, folders
 from mqpcap.cli.console import plural, say
 from mqpcap.cli.options import Choices, allow_missing, common
 from mqpcap.cli.process import NoPandas
@@ -26,8 +27,8 @@ def spark() -> None:
 
 
 @spark.command(epilog=EXAMPLE)
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@click.option("--out", required=True, metavar="DIR",
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", shell_complete=files)
+@click.option("--out", required=True, metavar="DIR", shell_complete=folders,
               help="Where the tables go: a path that all machines see, or a URI as s3://bucket/tables.")  # fmt: skip
 @click.option("--master", metavar="URL",
               help="local[N], spark://HOST:PORT, yarn, k8s://..., sc://HOST.  [default: local[*]]")  # fmt: skip

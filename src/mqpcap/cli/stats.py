@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from mqpcap.cli.completion import files
+from mqpcap.cli.completion import files, one_of
 from mqpcap.cli.console import Meter, metered, plural, say
 from mqpcap.cli.options import Choices, common, duration_ns, utc_option
 from mqpcap.cli.reading import Outcome, background, finish, found, read, size_bytes, told_of_speed
@@ -61,9 +61,9 @@ def _ask(name: str, about: str) -> Callable[[F], F]:
 
 @click.command(epilog="Example: mqpcap stats --by op,topic pcaps/flymq/core.pcap")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", shell_complete=files)
-@click.option("--by", callback=_words(BY), metavar="NAMES",
+@click.option("--by", callback=_words(BY), metavar="NAMES", shell_complete=one_of(BY),
               help=f"What to group by, with commas between: {', '.join(BY)}.  [default: protocol,op]")  # fmt: skip
-@click.option("--metric", "metrics", callback=_words(METRICS), metavar="NAMES",
+@click.option("--metric", "metrics", callback=_words(METRICS), metavar="NAMES", shell_complete=one_of(METRICS),
               help="What to tell of each group: count, bytes, errors, latency; rows are sorted by the first.  "
                    "[default: all]")  # fmt: skip
 @click.option("--interval", "interval_ns", callback=_interval, metavar="TIME",
