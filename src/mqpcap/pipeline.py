@@ -130,7 +130,7 @@ class Pipeline:
         yield from self._framed(self.assembler.feed(self._segments(segments)))
 
     def _framed(self, chunks: StreamChunks) -> Iterator[tuple[Frames, Records]]:
-        found, consumed, wanted = self.framer.feed(chunks, self.assembler.flows)
+        found, consumed, wanted = self.framer.feed(self._chunks(chunks), self.assembler.flows)
         self.assembler.keep(chunks, consumed, wanted)
         self._unrecognised.update(np.unique(chunks.flow).tolist())
         known = self.framer.connections
@@ -144,6 +144,10 @@ class Pipeline:
             return segments
         rows = self._muted.left(segments, self.options.connections)
         return segments if len(rows) == len(segments.key) else taken(segments, rows)
+
+    def _chunks(self, chunks: StreamChunks) -> StreamChunks:
+        """The bytes that are read."""
+        return chunks
 
     def _mute(self, flows: NDArray[np.int64]) -> None:
         """Leave connections out that are not wanted and have told what they can."""
@@ -163,14 +167,14 @@ class Pipeline:
 
     def last_messages(self) -> Iterator[tuple[Frames, Records]]:
         """What was still open at the end of the input."""
-        found, _, _ = self.framer.feed(self.assembler.finish(), self.assembler.flows)
+        found, _, _ = self.framer.feed(self._chunks(self.assembler.finish()), self.assembler.flows)
         yield from self._read(found)
         yield from self._read(self.framer.finish(self.assembler.flows))
         yield from self._released(None)
 
     def last_of(self, flows: NDArray[np.int64]) -> Iterator[tuple[Frames, Records]]:
         """What was still open of connections that are over."""
-        found, _, _ = self.framer.feed(self.assembler.end(flows), self.assembler.flows)
+        found, _, _ = self.framer.feed(self._chunks(self.assembler.end(flows)), self.assembler.flows)
         yield from self._read(found)
         yield from self._read(self.framer.finish(self.assembler.flows, flows.tolist()))
         yield from self._released(flows.tolist())

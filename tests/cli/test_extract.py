@@ -137,6 +137,16 @@ def test_packets_are_those_that_carry_the_messages(tmp_path: Path) -> None:
     assert whole._packets[0].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9]
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_is_extracted_is_found_in_one_reading(whole: bool) -> None:
+    read_bytes: list[int] = []
+    (capture,) = captures([str(ROOT / QOS1)]).captures
+
+    Extraction(capture, query("op == PING"), whole).find(Outcome(Choices()), read_bytes.append)
+
+    assert sum(read_bytes) <= (ROOT / QOS1).stat().st_size
+
+
 @needs_tshark
 @pytest.mark.tshark
 def test_tshark_reads_the_packets_and_the_comments(tmp_path: Path) -> None:

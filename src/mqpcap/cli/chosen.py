@@ -19,7 +19,7 @@ from mqpcap.cli.numbered import NumberedPipeline
 from mqpcap.cli.reading import Outcome, read
 from mqpcap.decode.shared_facts import Fact, SharedFacts
 from mqpcap.errors import MqpcapError
-from mqpcap.pipeline import Output
+from mqpcap.pipeline import Emit, Options, Output
 from mqpcap.protocols import protocols
 from mqpcap.query import And, Comparison, Query, Rows, Selection, of_tree
 from mqpcap.query.columns import NUMBER
@@ -67,10 +67,16 @@ class Choice:
     Where the filter asks for ends only, also connections that are not ours.
     """
 
-    def __init__(self, capture: Capture, query: Query, keep: Callable[[Output], None] | None = None) -> None:
-        self.capture, self.query = capture, query
+    def __init__(
+        self,
+        capture: Capture,
+        query: Query,
+        keep: Callable[[Output], None] | None = None,
+        pipeline: Callable[[Capture, Options, Emit], NumberedPipeline] = NumberedPipeline,
+    ) -> None:
+        self.capture, self.query, self._pipeline = capture, query, pipeline
         self.tally = Tally(query)
-        self.connection_count = self.fragment_count = 0
+        self.connection_count = 0
         self._keep = keep
         self._counts: Counter[int] = Counter()
         self._rows: list[tuple[int, Mapping[str, object]]] = []
@@ -96,10 +102,9 @@ class Choice:
                 self._note(output.rows.drop_columns([NUMBER, STRANGER]), output.rows[NUMBER].to_pylist(), first_ns)
             selection.take(output, first_ns)
 
-        pipeline = NumberedPipeline(self.capture, options, take)
+        pipeline = self._pipeline(self.capture, options, take)
         pipeline.shared.update(self._asked)
         read(pipeline, outcome, meter)
-        self.fragment_count = pipeline.counts.get("fragment", 0)
         ids = self._counts.keys()
         rows = [(n, row) for n, row in self._rows if self._by_ends or row["connection_id"] in ids]
         return [Chosen(row, number) for number, row in sorted(rows, key=lambda pair: pair[0])]

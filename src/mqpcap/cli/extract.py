@@ -36,7 +36,7 @@ def extract(
     The first packet of each message has a comment that says what it is. With --connections all packets of these
     connections are there, so that an export has the same rows again but for packet numbers and file names; those of
     other connections are added where one of these is recognised or named by them. Packets stay as they were captured,
-    passwords in them too. FILE must not exist. Inputs are read three times.
+    passwords in them too. FILE must not exist. Inputs are read twice.
     """
     from mqpcap.cli.chosen import read_again
     from mqpcap.cli.extraction import Extraction
@@ -49,7 +49,7 @@ def extract(
     if out != "-" and os.path.lexists(out):
         raise OutputError(f"{out} exists; extract replaces no file")
     asked = wanted if wanted is not None else query("protocol exists")
-    with metered(3 * size_bytes(captures), choices.quiet) as meter:
+    with metered(2 * size_bytes(captures), choices.quiet) as meter:
         parts = [Extraction(capture, asked, whole) for capture in captures]
         for part in parts:
             part.find(outcome, meter)

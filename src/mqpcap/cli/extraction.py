@@ -1,7 +1,7 @@
 """The packets of selected messages, found in one capture, and written.
 
-A capture is read for the messages that a filter selects, again for the packets that brought their bytes, as the
-reassembly of their streams tells, and a third time to copy these.
+A capture is read for the messages that a filter selects; which packets brought which bytes, as the reassembly of the
+streams tells, is noted meanwhile, about 30 bytes a packet. It is read again to copy those of the messages.
 """
 
 import heapq
@@ -21,11 +21,15 @@ from mqpcap.capture.pcapng import PacketFile
 from mqpcap.cli.chosen import Choice, Chosen
 from mqpcap.cli.console import Meter
 from mqpcap.cli.lines import Paint, about, endpoint
+from mqpcap.cli.numbered import NumberedPipeline
 from mqpcap.cli.reading import Outcome
-from mqpcap.cli.streams import Streams, keys
-from mqpcap.pipeline import Output
+from mqpcap.cli.streams import keys
+from mqpcap.decode.columns import Records
+from mqpcap.decode.frames import Frames
+from mqpcap.pipeline import Emit, Options, Output
 from mqpcap.query import Query
-from mqpcap.tcp.headers import Dissector, connections_of
+from mqpcap.tcp.chunks import StreamChunks
+from mqpcap.tcp.headers import Segments, connections_of
 
 I64 = NDArray[np.int64]
 MAX_COMMENTS = 64
@@ -45,10 +49,14 @@ class Extraction:
         self._messages: list[pa.Table] = []
         self._look: Callable[[pa.Table], None] = lambda rows: None
         """Is shown the messages, for their flaws."""
-        self._choice = Choice(capture, asked, self._keep)
+        self._choice = Choice(capture, asked, self._keep, self._noting)
         self._packets: list[I64] = [np.zeros(0, np.int64) for _ in capture.files]
         """By file the numbers of packets that are taken."""
         self.message_count = self.connection_count = self.teller_count = 0
+
+    def _noting(self, capture: Capture, options: Options, emit: Emit) -> NumberedPipeline:
+        self._notes = _NotingPipeline(capture, options, emit, self._whole)
+        return self._notes
 
     def _keep(self, output: Output) -> None:
         self._look(output.rows)
@@ -75,36 +83,14 @@ class Extraction:
         if self._whole:
             others = self._choice.tellers(connections)
             self.teller_count = len(others)
-            found = _of_connections(self._capture, [*connections, *others], meter)
+            found = self._notes.of_connections([*connections, *others])
         else:
-            found = self._of_messages(connections, meter)
+            found = self._notes.of_messages(_Spans(self._messages))
         for file, numbers in enumerate(found):
-            self._packets[file] = np.unique(numbers)
-        self._add_fragments()
-
-    def _of_messages(self, connections: Sequence[Chosen], meter: Meter) -> list[I64]:
-        """The packets that brought bytes of the messages."""
-        spans = _Spans(self._messages)
-        found: list[list[I64]] = [[] for _ in self._capture.files]
-        for run in Streams(self._capture, connections, meter).runs():
-            hit = spans.meet(run.connection_id, run.direction, run.piece_offset, run.piece_length)
-            for file in np.unique(run.piece_file[hit]).tolist():
-                found[file].append(run.piece_number[hit & (run.piece_file == file)])
-        return [np.concatenate([np.zeros(0, np.int64), *some]) for some in found]
-
-    def _add_fragments(self) -> None:
-        """Take all fragments of datagrams where one is taken: no row tells which are of the same."""
-        if not self._choice.fragment_count:
-            return
-        fragments: list[I64] = [np.zeros(0, np.int64) for _ in self._packets]
-        dissector = Dissector()
-        for window in self._capture.windows():
-            if dissector.segments(window).counts.get("fragment"):
-                numbers = window.number[connections_of(window)[2]]
-                fragments[window.file] = np.union1d(fragments[window.file], numbers)
-        for file, numbers in enumerate(fragments):
-            if np.isin(numbers, self._packets[file]).any():
-                self._packets[file] = np.union1d(self._packets[file], numbers)
+            # All fragments of datagrams where one is taken: no row tells which are of the same.
+            fragments = self._notes.fragments[file]
+            with_them = np.isin(numbers, fragments).any()
+            self._packets[file] = np.union1d(numbers, fragments) if with_them else np.unique(numbers)
 
     def packets(self, place: int, meter: Meter) -> Iterator[_Packet]:
         """The packets that are taken, in the order of the capture."""
@@ -138,21 +124,82 @@ def read_bytes(window: Window) -> int:
     return int(window.caplen.sum())
 
 
-def _of_connections(capture: Capture, connections: Sequence[Chosen], meter: Meter) -> list[I64]:
-    """The packets of whole connections, by file."""
-    spans: dict[int, list[tuple[int, int]]] = {}
-    for key, one in zip(keys(connections).tolist(), connections, strict=True):
-        spans.setdefault(key, []).append((int(str(one.row["first_ts_ns"])), int(str(one.row["last_ts_ns"]))))
-    known = np.array(sorted(spans), np.int64)
-    found: list[list[I64]] = [[] for _ in capture.files]
-    dissector = Dissector()
-    for window in capture.windows():
-        segments = dissector.segments(window)
-        rows = np.flatnonzero(np.isin(segments.key, known))
-        if len(rows):
-            found[window.file].append(segments.number[rows[_in_time(segments.key[rows], segments.ts_ns[rows], spans)]])
-        meter(read_bytes(window))
-    return [np.concatenate([np.zeros(0, np.int64), *some]) for some in found]
+class _NotingPipeline(NumberedPipeline):
+    """A pipeline that notes packets: the connection and the time of each, or (not ``whole``) which bytes it brought."""
+
+    def __init__(self, capture: Capture, options: Options, emit: Emit, whole: bool) -> None:
+        super().__init__(capture, options, emit)
+        self._whole = whole
+        self._window: Window | None = None
+        self._notes: list[tuple[NDArray[np.integer], ...]] = []
+        self._clients: dict[int, tuple[int, int]] = {}
+        """By flow its connection_id, and the side that is the client."""
+        self.fragments: list[I64] = [np.zeros(0, np.int64) for _ in capture.files]
+        """By file the numbers of packets that are fragments."""
+
+    def messages(self, window: Window) -> Iterator[tuple[Frames, Records]]:
+        """The messages that the packets of a window complete."""
+        self._window = window
+        yield from super().messages(window)
+
+    def _segments(self, segments: Segments) -> Segments:
+        assert self._window is not None
+        file = self._window.file
+        if segments.counts.get("fragment"):
+            numbers = self._window.number[connections_of(self._window)[2]]
+            self.fragments[file] = np.union1d(self.fragments[file], numbers)
+        if self._whole:
+            files = np.full(len(segments.key), file, np.int16)
+            self._notes.append((files, segments.number.copy(), segments.key.copy(), segments.ts_ns.copy()))
+        self._window = None
+        return super()._segments(segments)
+
+    def _chunks(self, chunks: StreamChunks) -> StreamChunks:
+        if not self._whole:
+            side = np.repeat(2 * chunks.flow + chunks.side, np.diff(chunks.piece_first))
+            of = chunks.piece_file.astype(np.int16), chunks.piece_number.copy(), side
+            self._notes.append((*of, chunks.piece_offset.copy(), chunks.piece_length.astype(np.int32)))
+        return super()._chunks(chunks)
+
+    def close(self, flows: I64, files: Sequence[str], of_others: bool) -> None:
+        """Connections are over."""
+        ids = self.assembler.flows.columns(flows).connection_ids().tolist()
+        for flow, connection_id in zip(flows.tolist(), ids, strict=True):
+            state = self.framer.talks.get(flow)
+            self._clients[flow] = connection_id, 0 if state is None else state.client
+        super().close(flows, files, of_others)
+
+    def of_connections(self, connections: Sequence[Chosen]) -> list[I64]:
+        """The packets of whole connections, by file."""
+        spans: dict[int, list[tuple[int, int]]] = {}
+        for key, one in zip(keys(connections).tolist(), connections, strict=True):
+            spans.setdefault(key, []).append((int(str(one.row["first_ts_ns"])), int(str(one.row["last_ts_ns"]))))
+        file, number, key, ts_ns = self._noted(np.array(sorted(spans), np.int64))
+        rows = np.flatnonzero(_in_time(key, ts_ns, spans)) if len(key) else np.zeros(0, np.intp)
+        return self._by_file(file[rows], number[rows])
+
+    def of_messages(self, spans: "_Spans") -> list[I64]:
+        """The packets that brought bytes of messages, by file."""
+        sides = {
+            2 * flow + side: (connection_id, "c2s" if side == client else "s2c")
+            for flow, (connection_id, client) in self._clients.items()
+            for side in (0, 1)
+        }
+        wanted = sorted(side for side, one in sides.items() if one in spans)
+        file, number, of, offset, length = self._noted(np.array(wanted, np.int64))
+        hit = np.zeros(len(of), np.bool_)
+        order = np.argsort(of, kind="stable")
+        for rows in np.split(order, np.flatnonzero(np.diff(of[order])) + 1) if len(of) else ():
+            hit[rows] = spans.meet(sides[int(of[rows[0]])], offset[rows], length[rows])
+        return self._by_file(file[hit], number[hit])
+
+    def _noted(self, of: I64) -> tuple[I64, ...]:
+        """What is noted of some connections or sides, the third column, of the whole capture."""
+        some = [tuple(column[np.isin(part[2], of)] for column in part) for part in self._notes]
+        return tuple(np.concatenate(columns).astype(np.int64) for columns in zip(*some, strict=True))
+
+    def _by_file(self, file: I64, number: I64) -> list[I64]:
+        return [number[file == at] for at in range(len(self.capture.files))]
 
 
 def _in_time(key: I64, ts_ns: I64, spans: dict[int, list[tuple[int, int]]]) -> NDArray[np.bool_]:
@@ -181,9 +228,12 @@ class _Spans:
             for a, b in zip(starts, [*borders.tolist(), len(ids)], strict=False)
         }
 
-    def meet(self, connection_id: int, direction: str, offset: I64, length: I64) -> NDArray[np.bool_]:
-        """Which pieces of a side have bytes of a message."""
-        begin, end = self._spans.get((connection_id, direction), (offset[:0], offset[:0]))
+    def __contains__(self, side: tuple[int, str]) -> bool:
+        return side in self._spans
+
+    def meet(self, side: tuple[int, str], offset: I64, length: I64) -> NDArray[np.bool_]:
+        """Which pieces of a side, a connection_id and a direction, have bytes of a message."""
+        begin, end = self._spans[side]
         at = np.searchsorted(end, offset, "right")
         hit: NDArray[np.bool_] = np.append(begin, np.iinfo(np.int64).max)[at] < offset + length
         return hit
