@@ -77,7 +77,7 @@ def dialects(ctx: Context, param: Parameter, incomplete: str) -> list[Completion
     from mqpcap.schema.compiler import compiled
 
     some = [x for x in known.protocols().values() if ctx.params.get("protocol") in (None, x.name)]
-    names = {name for x in some for name in (*(y.dialect for y in x.layouts), *compiled(x).alt_dialect) if name}
+    names = {name for x in some for name in (*(y.dialect for y in x.layouts), *compiled(x).variant_dialect) if name}
     return _beginning(names, incomplete)
 
 

@@ -165,7 +165,7 @@ class _NotingPipeline(NumberedPipeline):
         """Connections are over."""
         ids = self.assembler.flows.columns(flows).connection_ids().tolist()
         for flow, connection_id in zip(flows.tolist(), ids, strict=True):
-            state = self.framer.talks.get(flow)
+            state = self.framer.connections.get(flow)
             self._clients[flow] = connection_id, 0 if state is None else state.client
         super().close(flows, files, of_others)
 
