@@ -338,7 +338,7 @@ class Recording(NamedTables):
 @cache
 def _numbered_pipeline() -> "type[IndexingPipeline]":
     """The pipeline that makes an index, and whose rows have the numbers of their connections."""
-    from mqpcap.cli.numbered import NumberedPipeline
+    from mqpcap.cli.numbered_pipeline import NumberedPipeline
 
     class Numbered(NumberedPipeline, IndexingPipeline):
         pass

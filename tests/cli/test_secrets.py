@@ -272,8 +272,8 @@ def run(*arguments: str | Path) -> bytes:
 def explanations(path: Path, options: Sequence[str]) -> bytes:
     """``explain`` of every message, as text and as JSON, in one pass over the capture."""
     from mqpcap.capture import captures
+    from mqpcap.cli.dumps import explained, hidden
     from mqpcap.cli.explain import Look, _tell
-    from mqpcap.cli.messages import explained, hidden
     from mqpcap.cli.options import Choices
     from mqpcap.cli.outcomes import Row
     from mqpcap.cli.reading import Outcome

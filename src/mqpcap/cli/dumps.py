@@ -1,6 +1,14 @@
-"""Bytes as people read them: offset, hex, text; what must not be seen is ``**``."""
+"""The bytes of a message as people read them: offset, hex, text; what must not be seen is ``**``."""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from mqpcap.cli.options import Choices
+
+if TYPE_CHECKING:
+    from mqpcap.cli.outcomes import Row
+    from mqpcap.explain import Explanation, Hidden
+    from mqpcap.schema.protocol import Direction
 
 WIDTH = 16
 
@@ -20,3 +28,47 @@ def dump(data: bytes, hidden: Sequence[tuple[int, int]] = (), offset: int = 0, i
         text = "".join("*" if covered[at + i] else chr(byte) if 32 <= byte < 127 else "." for i, byte in enumerate(row))
         left, right = " ".join(cells[:8]), " ".join(cells[8:])
         yield f"{' ' * indent}{offset + at:04x}  {left:<23}  {right:<23}  {text}"
+
+
+def hidden(row: "Row", choices: Choices) -> "Hidden | None":
+    """What must not be shown of the bytes of a row, None if all may be.
+
+    A row with a flaw is hidden behind its header in a protocol with secrets, and in any if Decode As may have named
+    the wrong one.
+    """
+    from mqpcap import explain as explanation
+    from mqpcap.protocols import protocols
+    from mqpcap.schema.protocol import ANY
+    from mqpcap.tables.messages import SECRET
+
+    if choices.show_secrets:
+        return None
+    protocol = protocols()[row.protocol]
+    code = row.message["op_code"]
+    op = ANY if code is None else int(str(code))
+    if row.message["flaw"] is not None:
+        if not choices.decode_as and not explanation.holds_secrets(protocol):
+            return None
+        return explanation.behind_header(protocol, str(row.message["direction"]), op)
+    if any(row.fields.get(name) == SECRET.encode() for name in protocol.spare):
+        return explanation.behind_header(protocol, str(row.message["direction"]), op)
+    if not explanation.holds_secrets(protocol, op):
+        return None
+    return explanation.hidden(protocol, row.data, explained(row, inside=False).best)
+
+
+def explained(row: "Row", inside: bool = True) -> "Explanation":
+    """The explanation of a row's bytes that agrees with the row; ``inside`` as there."""
+    from mqpcap.explain import explanation
+    from mqpcap.protocols import protocols
+    from mqpcap.tables.schemas import KEYS
+
+    direction: Direction = "c2s" if row.message["direction"] == "c2s" else "s2c"
+    fields = {name: value for name, value in row.fields.items() if name not in KEYS}
+    dialect = None if row.message["flaw"] is not None else str(row.message["dialect"])
+    return explanation(protocols()[row.protocol], row.data, direction, dialect, fields, inside)
+
+
+def bytes_behind_a_hole(row: "Row") -> int:
+    """Bytes of a message that were captured behind the first that is missing, and are not in the row's."""
+    return int(str(row.message["frame_len"])) - len(row.data)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.completion import dialects, files, protocols
-from mqpcap.cli.connections import connection_name, short_name
+from mqpcap.cli.connection_names import connection_name, short_name
 from mqpcap.cli.console import coloured, metered, plural, shown
 from mqpcap.cli.options import Choices, color_option, common, protocol_name, utc_option
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
 
 if TYPE_CHECKING:
-    from mqpcap.cli.connections import ConnectionName
+    from mqpcap.cli.connection_names import ConnectionName
     from mqpcap.cli.outcomes import Row
     from mqpcap.explain import Attempt, Explanation, Hidden, Item
     from mqpcap.schema.protocol import Direction
@@ -138,7 +138,7 @@ def _explain_captured(
     look: Look,
     outcome: Outcome,
 ) -> None:
-    from mqpcap.cli.search import PacketSearch, PlaceSearch
+    from mqpcap.cli.message_search import PacketSearch, PlaceSearch
 
     captures = found((name,), outcome).captures
     told_of_speed(outcome)
@@ -159,7 +159,7 @@ def _explain_captured(
 
 
 def _tell_row(row: "Row", look: Look, outcome: Outcome) -> None:
-    from mqpcap.cli.messages import bytes_behind_a_hole, explained, hidden
+    from mqpcap.cli.dumps import bytes_behind_a_hole, explained, hidden
 
     _tell(explained(row), row, hidden(row, outcome.choices), look, outcome)
     behind = bytes_behind_a_hole(row)

@@ -9,10 +9,10 @@ import click
 
 from mqpcap.cli.completion import files, folders
 from mqpcap.cli.console import Meter, metered, plural, say, size
+from mqpcap.cli.filter_options import filter_options
 from mqpcap.cli.live import EndOfInput, captures_of, check_sources, interface_options, listening
 from mqpcap.cli.options import Choices, allow_missing, common, period_s, utc_option
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
-from mqpcap.cli.wanted import filter_options
 
 if TYPE_CHECKING:
     from pathlib import Path

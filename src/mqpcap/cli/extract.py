@@ -10,9 +10,9 @@ import click
 
 from mqpcap.cli.completion import files
 from mqpcap.cli.console import metered, plural, say, size
+from mqpcap.cli.filter_options import filter_options
 from mqpcap.cli.options import Choices, common, utc_option
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
-from mqpcap.cli.wanted import filter_options
 from mqpcap.errors import MqpcapError, OutputError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def extract(
     other connections are added where one of these is recognised or named by them. Packets stay as they were captured,
     passwords in them too. FILE must not exist. Inputs are read twice.
     """
-    from mqpcap.cli.chosen import read_again
+    from mqpcap.cli.connection_search import read_again
     from mqpcap.cli.extraction import Extraction
     from mqpcap.query import query
 

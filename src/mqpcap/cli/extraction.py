@@ -18,12 +18,11 @@ from mqpcap import __version__
 from mqpcap.arrays import dictionary, file_text, unified
 from mqpcap.capture import Capture, Window
 from mqpcap.capture.pcapng import PacketFile
-from mqpcap.cli.chosen import Choice, Chosen
+from mqpcap.cli.connection_search import Choice, Chosen, keys
 from mqpcap.cli.console import Meter
 from mqpcap.cli.lines import Paint, about, endpoint
-from mqpcap.cli.numbered import NumberedPipeline
+from mqpcap.cli.numbered_pipeline import NumberedPipeline
 from mqpcap.cli.reading import Outcome
-from mqpcap.cli.streams import keys
 from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
 from mqpcap.pipeline import Emit, Options, Output

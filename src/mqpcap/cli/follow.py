@@ -11,13 +11,13 @@ import click
 
 from mqpcap.cli.completion import files
 from mqpcap.cli.console import Meter, coloured, metered, plural, shown
+from mqpcap.cli.filter_options import filter_options
 from mqpcap.cli.options import Choices, common, utc_option
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
-from mqpcap.cli.wanted import filter_options
 
 if TYPE_CHECKING:
     from mqpcap.capture import Capture
-    from mqpcap.cli.chosen import Choice, Chosen
+    from mqpcap.cli.connection_search import Choice, Chosen
     from mqpcap.cli.outcomes import Row
     from mqpcap.query import Query
 
@@ -45,7 +45,7 @@ def follow(capture: str, raw: str | None, as_json: bool, utc: bool, wanted: "Que
     The connection is named by --connection, or is the only one of which a filter selects messages. The capture is read
     twice.
     """
-    from mqpcap.cli.chosen import Choice, read_again
+    from mqpcap.cli.connection_search import Choice, read_again
     from mqpcap.errors import MqpcapError
 
     if raw is not None and as_json:
@@ -77,7 +77,7 @@ def follow(capture: str, raw: str | None, as_json: bool, utc: bool, wanted: "Que
 
 def _why_not(sought: "Sequence[Choice]", all_found: "Sequence[Chosen]") -> str:
     """Why there is no one connection to follow."""
-    from mqpcap.cli.chosen import listed
+    from mqpcap.cli.connection_search import listed
 
     if all_found:
         return f"{len(all_found):,} connections match; say which with --connection: {listed(all_found)}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mqpcap.cli.completion import files
-from mqpcap.cli.connections import STRANGER, short_name
+from mqpcap.cli.connection_names import STRANGER, short_name
 from mqpcap.cli.console import Meter, metered, plural, shown, size
 from mqpcap.cli.options import Choices, common, utc_option
 from mqpcap.cli.reading import Outcome, background, caps, finish, found, read, size_bytes, told_of_speed
@@ -262,7 +262,7 @@ def info(inputs: tuple[str, ...], as_json: bool, max_loss: float | None, utc: bo
 
 def _report(capture: "Capture", outcome: Outcome, meter: Meter, behind: "Background") -> Report | None:
     """The numbers of a capture; None if nothing of it can be read."""
-    from mqpcap.cli.numbered import NumberedPipeline
+    from mqpcap.cli.numbered_pipeline import NumberedPipeline
 
     report = Report()
 

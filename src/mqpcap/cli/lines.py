@@ -11,7 +11,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from mqpcap.cli.connections import short_name
+from mqpcap.cli.connection_names import short_name
 from mqpcap.cli.console import shown
 from mqpcap.query.columns import NUMBER
 

@@ -103,9 +103,9 @@ def _pipeline(
 
     if choices.wanted is None:
         return CapturePipeline(capture, choices.dissection(), write, behind), lambda: None
-    from mqpcap.cli.connections import STRANGER
+    from mqpcap.cli.connection_names import STRANGER
     from mqpcap.cli.filters import Tally
-    from mqpcap.cli.numbered import NumberedPipeline
+    from mqpcap.cli.numbered_pipeline import NumberedPipeline
     from mqpcap.query import Rows, Selection
     from mqpcap.query.columns import NUMBER
 

@@ -7,14 +7,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.capture import Capture
-from mqpcap.cli.chosen import Chosen
+from mqpcap.cli.connection_search import Chosen, keys
 from mqpcap.cli.console import Meter, plural
+from mqpcap.cli.dumps import hidden
 from mqpcap.cli.filters import Filter
-from mqpcap.cli.messages import hidden
 from mqpcap.cli.outcomes import Row
 from mqpcap.cli.reading import Outcome
-from mqpcap.cli.streams import Streams
 from mqpcap.cli.time_merge import TimeMerge
+from mqpcap.pipeline import taken
+from mqpcap.tcp.chunks import StreamChunks
+from mqpcap.tcp.headers import Dissector
+from mqpcap.tcp.reassembly import Reassembler
 
 Span = tuple[int, int]
 
@@ -23,12 +26,10 @@ def write_raw(capture: Capture, one: Chosen, direction: str, outcome: Outcome, m
     """Write the bytes of a side to stdout, in order; what was never captured is left out and told."""
     shows = _Shows(capture, one, direction, outcome, meter)
     missing = hidden_count = at = 0
-    for run in Streams(capture, [one], meter).runs():
-        if run.direction != direction:
-            continue
-        missing += run.offset - at
-        at = run.offset + len(run.data)
-        data, count = shows.veiled(run.offset, run.data)
+    for offset, run in _runs(capture, one, direction, meter):
+        missing += offset - at
+        at = offset + len(run)
+        data, count = shows.veiled(offset, run)
         hidden_count += count
         sys.stdout.buffer.write(data.tobytes())
     sys.stdout.buffer.flush()
@@ -36,6 +37,29 @@ def write_raw(capture: Capture, one: Chosen, direction: str, outcome: Outcome, m
         outcome.notes.append(f"{plural(missing, 'byte')} were never captured; the output goes on behind them")
     if hidden_count:
         outcome.notes.append(f"{plural(hidden_count, 'byte')} may be secret and are *; --show-secrets shows them")
+
+
+def _runs(capture: Capture, one: Chosen, direction: str, meter: Meter) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+    """The bytes of a side that follow each other, with the offset of the first, each given once, in order."""
+    dissector, assembler, key = Dissector(), Reassembler(), keys([one])
+    for window in capture.windows():
+        segments = dissector.segments(window)
+        some = taken(segments, np.flatnonzero(np.isin(segments.key, key)))
+        yield from _of_side(assembler, assembler.feed(some), one, direction)
+        meter(int(window.caplen.sum()))
+    yield from _of_side(assembler, assembler.finish(), one, direction)
+
+
+def _of_side(
+    assembler: Reassembler, chunks: StreamChunks, one: Chosen, direction: str
+) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+    client, first = (one.row["client_ip"], one.row["client_port"]), np.zeros(1, np.int64)
+    for i in np.flatnonzero(chunks.length).tolist():
+        of = assembler.flows.columns(chunks.flow[i : i + 1])
+        is_first = (of.ips(first)[0], int(of.ports(first)[0])) == client
+        if of.connection_ids()[0] == one.id and (chunks.side[i] != is_first) == (direction == "c2s"):
+            start = int(chunks.start[i])
+            yield int(chunks.offset[i]), chunks.buffer[start : start + int(chunks.length[i])]
 
 
 class _Shows:

@@ -130,7 +130,7 @@ class _Made:
     def take(self, capture: "Capture", meter: Meter) -> None:
         """Read a capture."""
         from mqpcap.cli.info import Report
-        from mqpcap.cli.numbered import NumberedPipeline
+        from mqpcap.cli.numbered_pipeline import NumberedPipeline
 
         told = Report()
 

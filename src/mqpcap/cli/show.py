@@ -11,11 +11,11 @@ import click
 
 from mqpcap.cli.completion import files
 from mqpcap.cli.console import coloured, metered, plural, say, width_of
+from mqpcap.cli.dumps import bytes_behind_a_hole, hidden
+from mqpcap.cli.filter_options import filter_options
 from mqpcap.cli.live import EndOfInput, check_sources, comes_live, interface_options, opened, summary
-from mqpcap.cli.messages import bytes_behind_a_hole, hidden
 from mqpcap.cli.options import Choices, color_option, common, utc_option
 from mqpcap.cli.reading import Outcome, finish, size_bytes, told_of_speed
-from mqpcap.cli.wanted import filter_options
 
 if TYPE_CHECKING:
     from mqpcap.cli.outcomes import Row

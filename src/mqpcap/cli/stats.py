@@ -8,10 +8,10 @@ import click
 
 from mqpcap.cli.completion import files, one_of
 from mqpcap.cli.console import Meter, metered, plural, say
+from mqpcap.cli.filter_options import filter_options
 from mqpcap.cli.options import Choices, common, duration_ns, utc_option
 from mqpcap.cli.reading import Outcome, background, finish, found, read, size_bytes, told_of_speed
 from mqpcap.cli.rows import Form, write
-from mqpcap.cli.wanted import filter_options
 
 if TYPE_CHECKING:
     from mqpcap.background import Background
@@ -184,8 +184,8 @@ def _count_one(
     if tally is None:
         pipeline: CapturePipeline = SegmentPipeline(capture, options, noted, behind, counters)
     else:
-        from mqpcap.cli.numbered import NumberedPipeline
-        from mqpcap.cli.selection import Selection
+        from mqpcap.cli.filtered_counts import Selection
+        from mqpcap.cli.numbered_pipeline import NumberedPipeline
 
         pipeline = NumberedPipeline(capture, options, noted, behind)
         take = Selection(tally.query, tally, counters, pipeline).take

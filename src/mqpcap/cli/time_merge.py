@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from mqpcap.capture import Capture, Reader, Waiting, Window
 from mqpcap.cli.console import Meter
-from mqpcap.cli.numbered import NumberedBytesPipeline, NumberedPipeline
+from mqpcap.cli.numbered_pipeline import NumberedBytesPipeline, NumberedPipeline
 from mqpcap.cli.outcomes import LIVE_NS, HeldRows, Row
 from mqpcap.cli.reading import Outcome, size_bytes, steps
 from mqpcap.errors import CaptureError

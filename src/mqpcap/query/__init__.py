@@ -10,7 +10,7 @@ from mqpcap.query.evaluation import Rows
 from mqpcap.query.exchange_rows import exchanges_of
 from mqpcap.query.grammar import And, Comparison, Not, Or, Tree
 from mqpcap.query.queries import Needs, Query, of_tree, query
-from mqpcap.query.selection import Selection
+from mqpcap.query.selected_tables import Selection
 from mqpcap.query.values import Moment
 
 __all__ = [

@@ -1,5 +1,6 @@
 """The connections that a filter selects, found by reading a capture once."""
 
+import ipaddress
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -8,14 +9,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from mqpcap.arrays import constant
 from mqpcap.capture import Capture
-from mqpcap.cli.connections import STRANGER
+from mqpcap.cli.connection_names import STRANGER
 from mqpcap.cli.console import Meter, shown
 from mqpcap.cli.filters import Tally
 from mqpcap.cli.lines import endpoint
-from mqpcap.cli.numbered import NumberedPipeline
+from mqpcap.cli.numbered_pipeline import NumberedPipeline
 from mqpcap.cli.reading import Outcome, read
 from mqpcap.decode.shared_facts import Fact, SharedFacts
 from mqpcap.errors import MqpcapError
@@ -24,7 +26,9 @@ from mqpcap.protocols import protocols
 from mqpcap.query import And, Comparison, Query, Rows, Selection, of_tree
 from mqpcap.query.columns import NUMBER
 from mqpcap.schema.protocol import Evidence
+from mqpcap.tcp.headers import endpoints, keys_of
 
+I64 = NDArray[np.int64]
 MOST_NAMED = 8
 """So many connections are named where one was asked for."""
 _OF_CONNECTIONS = frozenset(
@@ -180,3 +184,17 @@ def listed(connections: Sequence[Chosen]) -> str:
     names = [f"c{one.number} ({one.end('client')} -> {one.end('server')})" for one in connections[:MOST_NAMED]]
     more = f", and {len(connections) - MOST_NAMED:,} more" if len(connections) > MOST_NAMED else ""
     return shown(", ".join(names)) + more
+
+
+def keys(connections: Sequence[Chosen]) -> I64:
+    """``Segments.key`` of connections."""
+    ends = []
+    for end in ("client", "server"):
+        ips = [int(ipaddress.ip_address(str(one.row[f"{end}_ip"]))) for one in connections]
+        ports = np.array([int(str(one.row[f"{end}_port"])) for one in connections], np.int64)
+        ends.append(endpoints(_halves([ip >> 64 for ip in ips]), _halves(ips), ports))
+    return keys_of((ends[0], ends[1]))
+
+
+def _halves(numbers: Sequence[int]) -> I64:
+    return np.array([number & (1 << 64) - 1 for number in numbers], np.uint64).view(np.int64)

@@ -8,9 +8,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.capture import Capture
-from mqpcap.cli.connections import STRANGER, ConnectionName
+from mqpcap.cli.connection_names import STRANGER, ConnectionName
 from mqpcap.cli.console import Meter
-from mqpcap.cli.numbered import NumberedBytesPipeline
+from mqpcap.cli.numbered_pipeline import NumberedBytesPipeline
 from mqpcap.cli.outcomes import Exchange, Row
 from mqpcap.cli.reading import Outcome, steps
 from mqpcap.decode.strangers import TLS

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mqpcap.background import Background
 from mqpcap.capture import Capture
-from mqpcap.cli.connections import STRANGER
+from mqpcap.cli.connection_names import STRANGER
 from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
 from mqpcap.message_bytes import BytesPipeline
