@@ -48,6 +48,11 @@ class Commands(click.Group):
         try:
             result: object = super().invoke(ctx)
             sys.stdout.flush()
+        except click.UsageError as error:
+            if "\n" in error.format_message():  # help, where nothing was asked
+                raise
+            say(f"mqpcap: {error.format_message()}")
+            ctx.exit(2)
         except BrokenPipeError:
             # Whoever read our rows has enough of them.
             _to_nowhere(sys.stdout)
