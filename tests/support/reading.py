@@ -156,7 +156,10 @@ class _Bare:
 def _reader(protocol: MessageQueue) -> Reader:
     program = compiled(protocol)
     shown = replace(program, columns=tuple(replace(c, hidden=False) for c in program.columns))
-    return Reader(_Bare(protocol.name, protocol.layouts), shown)  # type: ignore[arg-type]  # all a Reader asks of one
+    reader = Reader(protocol)
+    reader.protocol = _Bare(protocol.name, protocol.layouts)  # type: ignore[assignment]  # all a Reader asks of one
+    reader.program = shown
+    return reader
 
 
 def by_program(protocol: MessageQueue, name: str, frame: bytes) -> Said:
