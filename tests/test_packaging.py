@@ -122,7 +122,6 @@ def test_no_tracked_file_names_a_registry_host() -> None:
     assert naming == []
 
 
-@pytest.mark.skipif(importlib.util.find_spec("mqpcap.cli") is None, reason="there is no cli yet")
 @pytest.mark.parametrize("arguments", ["--help", "export --help"])
 def test_help_loads_neither_scapy_nor_arrow(arguments: str) -> None:
     script = (

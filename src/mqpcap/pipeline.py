@@ -40,7 +40,7 @@ from mqpcap.tcp.muting import ConnectionTest, Muted, wanted_flows
 from mqpcap.tcp.reassembly import MAX_BYTES, Reassembler
 
 LOOKAHEAD_MESSAGES = 256
-"""Messages of a connection that wait until its dialect or login is known; with more it is resolved as it is known."""
+"""Messages of a connection that wait until its dialect or login is known; then what is known so far decides."""
 LOOKAHEAD_BYTES = 1 << 20
 """Bytes of them; a connection with more is resolved as it is known."""
 WAITING_BYTES = 64 << 20

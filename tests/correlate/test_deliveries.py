@@ -6,13 +6,13 @@ import pytest
 from batches import LENGTH, PRINTS, SERVER, End, Row, batch, closing, placed
 
 from mqpcap.correlate import Behind
-from mqpcap.correlate import deliveries as room
+from mqpcap.correlate import deliveries as module
 from mqpcap.correlate.deliveries import LOOKAHEAD_NS
 from mqpcap.correlate.ends import Ends
 from mqpcap.schema.requests import DeliveryRule, Keys, Prints
 
 
-class Deliveries(room.Deliveries):
+class Deliveries(module.Deliveries):
     """With what is known of ends, as in a `Correlation`."""
 
     def __init__(self, protocol: str, rule: DeliveryRule, prints: Prints) -> None:
@@ -84,7 +84,7 @@ def test_publishes_to_another_server_count_where_the_rule_says_so(across: bool) 
 
 
 def test_keys_that_were_pushed_out_stay_doubtful(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "MAX_PUBLISHES", 8)
+    monkeypatch.setattr(module, "MAX_PUBLISHES", 8)
     made = Deliveries("test", rule(), PRINTS)
     first = [message("c2s", 100 + k, k) for k in range(12)]  # 100 to 103 go
     assert found(made, *first) == []
@@ -95,7 +95,7 @@ def test_keys_that_were_pushed_out_stay_doubtful(monkeypatch: pytest.MonkeyPatch
 
 
 def test_publishes_of_one_time_are_no_more_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "MAX_PUBLISHES", 8)
+    monkeypatch.setattr(module, "MAX_PUBLISHES", 8)
     made = Deliveries("test", rule(), PRINTS)
 
     assert found(made, *(message("c2s", k, 5) for k in range(12)), message("s2c", 3, 6)) == []
@@ -129,7 +129,7 @@ def test_a_delivery_is_looked_up_a_little_later() -> None:
 def test_deliveries_that_are_too_many_to_wait_are_looked_up_and_counted(
     bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, bound, 3)
+    monkeypatch.setattr(module, bound, 3)
     made = Deliveries("test", rule(), PRINTS)
     rows = [message("c2s", 1, 10), *(message("s2c", 1, 20 + k) for k in range(4))]
 
@@ -195,7 +195,7 @@ def test_bytes_that_are_missing_at_the_end_of_a_connection_count() -> None:
 
 
 def test_too_many_gaps_become_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "MAX_STRETCHES", 4)
+    monkeypatch.setattr(module, "MAX_STRETCHES", 4)
     made = Deliveries("test", rule(lifetime_ns=100), PRINTS)
     rows = [message("c2s", k, 10 * k, stream_offset=200 * k, broken=k > 0) for k in range(9)]
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mqpcap.correlate import dialogue as room
+from mqpcap.correlate import dialogue as module
 from mqpcap.correlate.asked import Reply, Request
 from mqpcap.correlate.dialogue import (
     ANSWERED,
@@ -177,7 +177,7 @@ def test_a_tie_starts_the_counting_again() -> None:
     said = script.s(SAID, tie=6)
 
     assert script.pairs[-1] == (ask, said)
-    assert script.end()[lost] == room.LOST
+    assert script.end()[lost] == module.LOST
 
 
 def test_an_answer_nobody_asked_for_is_an_orphan_where_requests_are_missing() -> None:
@@ -232,8 +232,8 @@ def test_a_request_that_expects_nothing_may_have_got_its_reply_in_a_gap(gap_behi
 
 def test_what_was_not_captured_whole_ties_nothing() -> None:
     script = Script(tables(ties=True), started=False)
-    script.c(ASK, tie=room.NO_TIE)
-    alone = script.s(SAID, tie=room.NO_TIE)
+    script.c(ASK, tie=module.NO_TIE)
+    alone = script.s(SAID, tie=module.NO_TIE)
 
     assert script.pairs == []
     assert script.end()[alone] == UNKNOWN
@@ -251,7 +251,7 @@ def test_a_request_without_a_tie_is_answered_in_step_between_the_same_ids() -> N
 
 
 def test_too_many_open_requests_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "MAX_OPEN", 8)
+    monkeypatch.setattr(module, "MAX_OPEN", 8)
     script = Script(tables())
     asked = [script.c(ASK) for _ in range(9)]
     script.s(SAID)
@@ -275,7 +275,7 @@ def test_a_name_that_is_used_again_says_nothing_more() -> None:
     script.s(SAID, tie=1)
 
     assert script.pairs == []
-    assert script.end() == {one: UNKNOWN, again: UNKNOWN, 2: room.NO_ROW}
+    assert script.end() == {one: UNKNOWN, again: UNKNOWN, 2: module.NO_ROW}
 
 
 def test_only_the_first_reply_to_a_name_counts() -> None:
@@ -285,4 +285,4 @@ def test_only_the_first_reply_to_a_name_counts() -> None:
     more = script.s(SAID, tie=1)
 
     assert script.pairs == [(one, first)]
-    assert script.end() == {one: ANSWERED, more: room.NO_ROW}
+    assert script.end() == {one: ANSWERED, more: module.NO_ROW}

@@ -1,4 +1,4 @@
-"""The streams room forgets connections that are over, and is none the wiser for it: the rest is read as before."""
+"""Reassembly forgets connections that are over: the rest is read as before."""
 
 import pickle
 from dataclasses import fields

@@ -48,7 +48,7 @@ _OPTIONS = (
     click.option("--status", "only_status", type=click.Choice(["ok", "error"]), help="Only replies that say so."),
     click.option("--grep", "grep", multiple=True, metavar="TEXT", help="Only bodies with this text (repeatable)."),
     click.option("--since", metavar="TIME",
-                 help="Only from then on: 05:24:10 of the capture's first day, +30s from its begin, or ISO 8601."),
+                 help="Only from then on: 05:24:10 of the capture's first day, +30s from its start, or ISO 8601."),
     click.option("--until", metavar="TIME", help="Only before then; +30s counts from --since."),
     click.option("--flawed", "only_flawed", is_flag=True, help="Only messages with a flaw."),
     click.option("--unanswered", "only_unanswered", is_flag=True,

@@ -40,7 +40,7 @@ MAX_HELD_BYTES = 32 << 20
 MAX_STRETCHES = 256
 """Stretches of bytes that were not captured, of a server; with more, the older half becomes one."""
 _WHERE = ["connection_id", "server_ip", "server_port"]
-"""What of a publish's row is asked for, beside its key."""
+"""Columns that are read of a publish's row, beside its key."""
 UNSEEN = -1
 """The offset of what is no publish but such a stretch: sent between ts_ns and end_ns, ``note`` bytes to the server
 that ``key`` names."""

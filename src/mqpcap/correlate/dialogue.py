@@ -23,7 +23,7 @@ import numpy as np
 from mqpcap.correlate.asked import NO_TIE, Asked, Given, Reply, Request, Requests
 from mqpcap.schema.requests import I64, RequestKind, RequestTables, State
 
-SILENT, FIXED, OPTIONAL, IGNORED, BREAKS, NOTHING, CUT = map(int, RequestKind)
+_, FIXED, OPTIONAL, IGNORED, BREAKS, NOTHING, CUT = map(int, RequestKind)
 ANSWERED, SILENT, NOT_EXPECTED, UNANSWERED, LOST, ORPHAN, UNKNOWN = map(int, State)
 NO_ROW = len(State)
 """Behind the states: a reply that has no row of its own."""
@@ -38,7 +38,7 @@ MAX_OPEN = 1 << 14
 MAX_PLACES = 4096
 """Places that are tried for the replies behind a gap; with more they stay unpaired."""
 HANDLING_NS = 50_000_000
-"""An older request is out where a later one was sent so much behind it: TCP holds an answer back for 40 ms."""
+"""A request is given up where a later one came so much after it: TCP holds an answer back for 40 ms."""
 
 
 _GAP = Reply(-1, 0, NO_TIE, 0, 0)

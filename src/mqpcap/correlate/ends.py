@@ -1,4 +1,4 @@
-"""Where the messages of each connection end that were captured, and what its client sent that was not.
+"""Where each connection's captured messages end, and what its client sent that was not captured.
 
 :class:`Ends` is fed with messages as they come. A publish may lie in bytes of a client that nobody saw: with
 ``early_ns`` it gives a row for each stretch of such bytes, as STRETCHES. They were sent between ``since_ns`` and

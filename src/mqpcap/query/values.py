@@ -128,7 +128,7 @@ _DATE = r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(\.\d{1,9})?)?\s*(Z|[+-]\
 
 
 def moment(word: str, utc: bool) -> Moment:
-    """A time: ISO 8601, ``05:24:10`` of the capture's first day, ``+30s`` from its begin, or nanoseconds since 1970.
+    """A time: ISO 8601, ``05:24:10`` of the capture's first day, ``+30s`` from its start, or nanoseconds since 1970.
 
     Without a zone it is local time, or UTC where ``utc`` says so.
 

@@ -71,7 +71,7 @@ class RequestTables(NamedTuple):
     next_state    (state, code of a request, code of its reply) -> the state that follows
     silence       by code of a request: what became of one that was handled and got no reply
     ties          whether replies repeat values of their requests
-    timed         whether an older OPTIONAL request is out where a later one was captured long after it
+    timed         whether an OPTIONAL request gets no reply any more once a much later one was captured
     start, late   the state of a connection whose start was captured, and was not
     named         whether replies come in any order, each to the request that it names
     gaps          codes of replies that cannot be read: as good as missing bytes
