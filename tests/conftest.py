@@ -22,7 +22,7 @@ SLOW = frozenset(
         "cli/test_filters.py",
         "cli/test_follow.py",
         "cli/test_kept_exports.py",
-        "cli/test_outcomes.py",
+        "cli/test_held_rows.py",
         "cli/test_parallel.py",
         "cli/test_questions.py",
         "cli/test_readme.py",

@@ -274,8 +274,8 @@ def explanations(path: Path, options: Sequence[str]) -> bytes:
     from mqpcap.capture import captures
     from mqpcap.cli.dumps import explained, hidden
     from mqpcap.cli.explain import Look, _tell
+    from mqpcap.cli.held_rows import Row
     from mqpcap.cli.options import Choices
-    from mqpcap.cli.outcomes import Row
     from mqpcap.cli.reading import Outcome
     from mqpcap.decode.detection import DecodeAs
     from mqpcap.message_bytes import BytesPipeline

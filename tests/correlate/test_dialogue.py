@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from mqpcap.correlate import dialogue as module
-from mqpcap.correlate.asked import Reply, Request
+from mqpcap.correlate.conversation import Reply, Request
 from mqpcap.correlate.dialogue import (
     ANSWERED,
     FIXED,
@@ -17,7 +17,7 @@ from mqpcap.correlate.dialogue import (
     Dialogue,
     Found,
 )
-from mqpcap.correlate.named import NamedRequests
+from mqpcap.correlate.named_requests import NamedRequests
 from mqpcap.schema.requests import RequestTables, State
 
 ASK, MAYBE, QUIET, SAID, OTHER = range(5)

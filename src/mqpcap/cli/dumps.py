@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from mqpcap.cli.options import Choices
 
 if TYPE_CHECKING:
-    from mqpcap.cli.outcomes import Row
+    from mqpcap.cli.held_rows import Row
     from mqpcap.explain import Explanation, Hidden
     from mqpcap.schema.protocol import Direction
 

@@ -16,7 +16,7 @@ from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
 
 if TYPE_CHECKING:
     from mqpcap.cli.connection_names import ConnectionName
-    from mqpcap.cli.outcomes import Row
+    from mqpcap.cli.held_rows import Row
     from mqpcap.explain import Attempt, Explanation, Hidden, Item
     from mqpcap.schema.protocol import Direction
     from mqpcap.tables.json_lines import Json
@@ -209,7 +209,7 @@ def _value_of(item: "Item", veil: "Hidden | None", choices: Choices) -> object:
 
 
 def _as_json(told: "Explanation", row: "Row | None", veil: "Hidden | None", choices: Choices) -> "Mapping[str, Json]":
-    from mqpcap.cli.outcomes import exchange_object
+    from mqpcap.cli.held_rows import exchange_object
     from mqpcap.message_bytes import BYTES
     from mqpcap.query.columns import NUMBER
     from mqpcap.tables.json_lines import json_object

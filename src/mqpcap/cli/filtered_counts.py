@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap.cli.filters import Filter, Tally
-from mqpcap.cli.outcomes import HeldRows
+from mqpcap.cli.held_rows import HeldRows
 from mqpcap.statistics.keys import message_places, reply_places, request_places
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
 if TYPE_CHECKING:
     from mqpcap.capture import Capture
     from mqpcap.cli.connection_search import Choice, Chosen
-    from mqpcap.cli.outcomes import Row
+    from mqpcap.cli.held_rows import Row
     from mqpcap.query import Query
 
 MAX_WAITING = 1 << 12

@@ -16,7 +16,7 @@ from mqpcap.cli.console import shown
 from mqpcap.query.columns import NUMBER
 
 if TYPE_CHECKING:
-    from mqpcap.cli.outcomes import Exchange
+    from mqpcap.cli.held_rows import Exchange
 
 PREVIEW_BYTES = 48
 NAME_LENGTH = 120

@@ -136,7 +136,7 @@ def opened(
                 outcome.notes.append(f"{interface}: {plural(dropped, 'packet')} came too fast and were dropped")
     elif follow:
         from mqpcap.capture import Waiting
-        from mqpcap.capture.following import followed
+        from mqpcap.capture.rotation import followed
 
         def told(words: str) -> None:
             if not outcome.choices.quiet:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from mqpcap.capture import Capture
 from mqpcap.cli.connection_names import STRANGER, ConnectionName
 from mqpcap.cli.console import Meter
+from mqpcap.cli.held_rows import Exchange, Row
 from mqpcap.cli.numbered_pipeline import NumberedBytesPipeline
-from mqpcap.cli.outcomes import Exchange, Row
 from mqpcap.cli.reading import Outcome, steps
 from mqpcap.decode.strangers import TLS
 from mqpcap.message_bytes import Place

@@ -11,7 +11,7 @@ from mqpcap.cli.connection_search import Chosen, keys
 from mqpcap.cli.console import Meter, plural
 from mqpcap.cli.dumps import hidden
 from mqpcap.cli.filters import Filter
-from mqpcap.cli.outcomes import Row
+from mqpcap.cli.held_rows import Row
 from mqpcap.cli.reading import Outcome
 from mqpcap.cli.time_merge import TimeMerge
 from mqpcap.pipeline import taken

@@ -18,7 +18,7 @@ from mqpcap.cli.options import Choices, color_option, common, utc_option
 from mqpcap.cli.reading import Outcome, finish, size_bytes, told_of_speed
 
 if TYPE_CHECKING:
-    from mqpcap.cli.outcomes import Row
+    from mqpcap.cli.held_rows import Row
     from mqpcap.query import Query
     from mqpcap.tables.json_lines import Json
 
@@ -122,7 +122,7 @@ class _Writer:
 
 def json_line(row: "Row") -> str:
     """The message as one JSON object: its columns, the fields that they do not say, and its exchange."""
-    from mqpcap.cli.outcomes import exchange_object
+    from mqpcap.cli.held_rows import exchange_object
     from mqpcap.tables.json_lines import json_object, json_text, json_time
 
     message, exchange = row.message, row.exchange

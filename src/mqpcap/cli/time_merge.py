@@ -1,7 +1,7 @@
 """Captures to rows in order of time, while they are read.
 
 Each capture is read window by window, the one that is behind the others first, so that rows of all of them come in one
-order without a second look at any. A row waits for its look-ahead only (``outcomes``): one that completes later than
+order without a second look at any. A row waits for its look-ahead only (``held_rows``): one that completes later than
 that comes out of order. The look-ahead of a pipe in which packets come as they happen is short, and goes by our own
 clock where nothing comes.
 """
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from mqpcap.capture import Capture, Reader, Waiting, Window
 from mqpcap.cli.console import Meter
+from mqpcap.cli.held_rows import LIVE_NS, HeldRows, Row
 from mqpcap.cli.numbered_pipeline import NumberedBytesPipeline, NumberedPipeline
-from mqpcap.cli.outcomes import LIVE_NS, HeldRows, Row
 from mqpcap.cli.reading import Outcome, size_bytes, steps
 from mqpcap.errors import CaptureError
 from mqpcap.pipeline import Options

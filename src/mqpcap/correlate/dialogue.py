@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from mqpcap.correlate.asked import NO_TIE, Asked, Given, Reply, Request, Requests
+from mqpcap.correlate.conversation import NO_TIE, Asked, Given, Reply, Request, Requests
 from mqpcap.schema.requests import I64, RequestKind, RequestTables, State
 
 _, FIXED, OPTIONAL, IGNORED, BREAKS, NOTHING, CUT = map(int, RequestKind)

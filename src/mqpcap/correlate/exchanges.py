@@ -3,8 +3,8 @@
 :class:`Exchanges` is fed with the rows of a protocol, window by window, and gives the rows of the table ``exchanges``
 that became certain. The order in which a server handled requests is known by connection only. Where the k-th reply of a
 connection simply answers its k-th request, `turns` pairs whole windows at once; every other connection has a
-:class:`~mqpcap.correlate.dialogue.Dialogue`, and its requests that may get a reply and its replies go through that, one
-by one. Requests that never get one (BlipMQ publishes) are settled by whole columns: they were handled when a later
+:class:`~mqpcap.correlate.dialogue.Dialogue`, which takes its requests that may get a reply and its replies one by one.
+Requests that never get one (BlipMQ publishes) are settled by whole columns: they were handled when a later
 request of their connection was, or when the server closed behind them.
 """
 
@@ -20,10 +20,10 @@ from mqpcap.arrays import CODED, ascend, constant, dictionary
 from mqpcap.correlate.batch import KEPT, Batch, Closing, in_groups
 from mqpcap.correlate.dialogue import NO_ROW, Dialogue, Found
 from mqpcap.correlate.ends import Ended
-from mqpcap.correlate.named import NamedRequests
+from mqpcap.correlate.named_requests import NamedRequests
 from mqpcap.correlate.rules import lanes
 from mqpcap.correlate.turns import Turns
-from mqpcap.correlate.waiting import PENDING, Block, WaitingRows
+from mqpcap.correlate.waiting_rows import PENDING, Block, WaitingRows
 from mqpcap.schema.requests import I64, Lane, Prints, RequestKind, Rule, State
 
 MAX_HELD_ROWS = 1 << 16

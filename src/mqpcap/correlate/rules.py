@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import dictionary, is_in, true, whole
-from mqpcap.correlate.asked import NO_TIE
+from mqpcap.correlate.conversation import NO_TIE
 from mqpcap.schema.requests import Lane, RequestKind, RequestRule, RequestTables, Rule, State
 
 _KINDS = {"always": RequestKind.FIXED, "maybe": RequestKind.OPTIONAL, "ignored": RequestKind.IGNORED}

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mqpcap.correlate.asked import NO_TIE, Requests, Talk, converse
 from mqpcap.correlate.batch import Batch
+from mqpcap.correlate.conversation import NO_TIE, Requests, Talk, converse
 from mqpcap.correlate.dialogue import FIXED, Dialogue, Found
-from mqpcap.correlate.named import NamedRequests
-from mqpcap.correlate.waiting import PENDING, Block
+from mqpcap.correlate.named_requests import NamedRequests
+from mqpcap.correlate.waiting_rows import PENDING, Block
 from mqpcap.schema.requests import I64, Lane, Prints, RequestKind, State
 
 FEW = 64

@@ -35,10 +35,6 @@ IDLE_NS = 3600 * 1_000_000_000
 """A flow without packets for so long loses its history and gives up its holes."""
 HISTORY_OVERHEAD = 256
 """What a side's history costs besides its bytes."""
-SWEEP_PACKETS = 1 << 20
-"""Packets after which flows that are idle are looked for."""
-LOOKED_BACK = 256
-"""Pieces that ``recent`` goes through."""
 FIRST_ROOM = 1024
 """Flows, and pieces, that a new table has room for."""
 SECRET = np.frombuffer(os.urandom(11 * 8), np.uint64)
@@ -54,7 +50,9 @@ _SEQUENCE_MASK = cython.declare(cython.const[cython.longlong], 0xFFFFFFFF)
 _LOW_HALF = cython.declare(cython.const[cython.longlong], 0xFFFFFFFF)
 _IDLE_NS = cython.declare(cython.longlong, IDLE_NS)
 _HISTORY_OVERHEAD = cython.declare(cython.const[cython.longlong], 256)
+# Packets after which flows that are idle are looked for.
 _SWEEP_PACKETS = cython.declare(cython.const[cython.longlong], 1048576)
+# Pieces that ``recent`` goes through.
 _LOOKED_BACK = cython.declare(cython.const[cython.longlong], 256)
 _DONE = cython.declare(cython.const[cython.longlong], 0)
 _JUDGE = cython.declare(cython.const[cython.longlong], 1)
@@ -808,7 +806,7 @@ class FlowTable(_Lookup):
     def recent(self, q: int, low: int, high: int) -> list[int] | None:
         """The rows, newest first, of this feed's pieces of a side that hold stream offsets from low to below high.
 
-        None if they are not among the newest LOOKED_BACK pieces.
+        None if they are not among the newest pieces that it goes through.
         """
         found: list = []
         steps: cython.longlong = 0

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mqpcap.correlate.asked import Reply, Request
+from mqpcap.correlate.conversation import Reply, Request
 from mqpcap.correlate.dialogue import FIXED, NO_ROW, OPTIONAL, UNANSWERED, UNKNOWN, Found
 from mqpcap.schema.requests import RequestTables
 

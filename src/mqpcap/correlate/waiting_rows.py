@@ -1,4 +1,4 @@
-"""Rows of ``exchanges`` that wait for their state, in blocks of narrow columns; the oldest blocks go to a temporary file."""
+"""Rows of ``exchanges`` that wait for their state: blocks of narrow columns, the oldest in a temporary file."""
 
 import tempfile
 import weakref
