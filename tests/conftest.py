@@ -1,6 +1,5 @@
 """What every test shares: its markers, where captures and their truth lie, and Hypothesis without a clock."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -81,12 +80,6 @@ def _unit(nodeid: str) -> str:
     """What one worker runs: a file, or all that share the Spark session."""
     file = nodeid.partition("::")[0]
     return SESSION if file.removeprefix("tests/") in IN_SESSION else file
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One more than there are cores: a third of the time a test waits for a process or a signal."""
-    return len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.hookimpl(optionalhook=True)
