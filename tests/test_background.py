@@ -1,6 +1,7 @@
-"""Work done behind who gives it."""
+"""Work on a background thread."""
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -50,3 +51,21 @@ def test_what_a_piece_raises_is_raised() -> None:
         with pytest.raises(ValueError, match="of the piece"):
             for _ in range(AHEAD):
                 behind.do(lambda: None)
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_items_are_made_ahead_one_at_a_time(threads: int) -> None:
+    made: list[int] = []
+
+    def items() -> Iterator[int]:
+        for k in range(5):
+            made.append(k)
+            yield k
+        raise ValueError("no more")
+
+    used: list[int] = []
+    with ThreadPoolExecutor(1) as pool, pytest.raises(ValueError, match="no more"):
+        for item in Background(pool if threads else None).ahead(items()):
+            used.append(item)
+            assert len(made) <= len(used) + threads
+    assert used == made == [0, 1, 2, 3, 4]

@@ -1,14 +1,15 @@
-"""Runs work on a background thread, one item ahead."""
+"""Runs work on a background thread, a window ahead."""
 
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar, cast
 
 if TYPE_CHECKING:  # a short command needs no pool
     from concurrent.futures import Executor, Future
 
-AHEAD = 1
-"""Items that wait or run; a further one waits for the oldest. More would take memory and save no time."""
+AHEAD = 2
+"""Items that wait or run, a window's rows and its pairs; a further one waits for the oldest. More would take memory."""
+Item = TypeVar("Item")
 
 
 class Background:
@@ -39,6 +40,17 @@ class Background:
         while len(self._under_way) >= AHEAD:
             self._under_way.popleft().result()
         self._under_way.append(self._pool.submit(work))
+
+    def ahead(self, items: Iterator[Item]) -> Iterator[Item]:
+        """The items, each made in the pool while the one before it is used."""
+        if self._pool is None:
+            yield from items
+            return
+        end = object()
+        following = self._pool.submit(next, items, end)
+        while (item := following.result()) is not end:
+            following = self._pool.submit(next, items, end)
+            yield cast(Item, item)
 
     def wait(self) -> None:
         """Return when all is done."""

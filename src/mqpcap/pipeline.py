@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.arrays import constant, factorize, file_text
+from mqpcap.arrays import ascend, constant, factorize, file_text
 from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
 from mqpcap.correlate import Batch, Behind, Closing, Correlation
@@ -30,7 +30,7 @@ from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import ConnectionFacts, Evidence, EvidenceRule, MessageQueue, Raw, Seen
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.connections import connections
-from mqpcap.tables.messages import Chunk, Connections, Policy, message_rows, prints
+from mqpcap.tables.messages import Chunk, Connections, Policy, fields_read, message_rows, prints
 from mqpcap.tables.problems import problems
 from mqpcap.tables.schemas import TABLES
 from mqpcap.tcp.chunks import StreamChunks, StreamRanges
@@ -77,6 +77,11 @@ class Options:
     began before are complete; replies to them may not have been read."""
     optional_tables: frozenset[str] = OPTIONAL_TABLES
     """Which of OPTIONAL_TABLES are made."""
+
+    @property
+    def row_policy(self) -> Policy:
+        """The policy of rows, with the columns that other tables are made of."""
+        return self.policy.with_pairs() if self.pairs_up else self.policy
 
     @property
     def pairs_up(self) -> bool:
@@ -132,7 +137,7 @@ class Pipeline:
     def _framed(self, chunks: StreamChunks) -> Iterator[tuple[Frames, Records]]:
         found, consumed, wanted = self.framer.feed(self._chunks(chunks), self.assembler.flows)
         self.assembler.keep(chunks, consumed, wanted)
-        self._unrecognised.update(np.unique(chunks.flow).tolist())
+        self._unrecognised.update(factorize(chunks.flow)[0].tolist())
         known = self.framer.connections
         self._unrecognised = {f for f in self._unrecognised if f in known and not known[f].decided}
         self._mute(chunks.flow)
@@ -233,7 +238,9 @@ class Pipeline:
     def reader(self, protocol: MessageQueue) -> Reader:
         """The reader of a protocol, one for all its messages."""
         if protocol.name not in self.readers:
-            self.readers[protocol.name] = Reader(protocol)
+            self.readers[protocol.name] = Reader(
+                protocol, fields_read(protocol, self.options.row_policy, self.options.pairs_up)
+            )
         return self.readers[protocol.name]
 
     def _laid_out(self, protocol: MessageQueue, reader: Reader, frames: Frames) -> Frames:
@@ -269,6 +276,9 @@ class Pipeline:
         if not all(connection.is_fixed for connection in known):
             self._observe(protocol, rule, frames)
         waiting = self._waiting.setdefault(protocol.name, {})
+        if not waiting and all(connection.is_fixed for connection in known):
+            yield frames
+            return
         waits = np.zeros(len(flows), np.bool_)
         telling = self._telling(protocol, rule, frames, place, len(flows))
         counts = np.bincount(place, minlength=len(flows))
@@ -393,7 +403,8 @@ class Tables(Pipeline):
             protocol = self.protocols[frames.protocol]
             known = self._connections(protocol, frames)
             self.background.do(partial(self._rows_made, protocol, frames, records, known, files, batches))
-        self.background.do(partial(self._correlated, batches, self._behind(), files))
+        if self.options.pairs_up:
+            self.background.do(partial(self._correlated, batches, self._behind(), files))
 
     def _behind(self) -> Behind:
         """How far the capture was read, server by server."""
@@ -419,9 +430,11 @@ class Tables(Pipeline):
         batches: dict[str, list[Batch]],
     ) -> None:
         program = self.readers[protocol.name].program
-        chunk, batch = message_rows(protocol, program, frames, records, known, files, self.options.policy)
+        chunk, batch = message_rows(
+            protocol, program, frames, records, known, files, self.options.row_policy, self.options.pairs_up
+        )
         self.give_messages(chunk)
-        if batch is not None and self.options.pairs_up:
+        if batch is not None:
             batches.setdefault(protocol.name, []).append(batch)
 
     def _correlated(self, batches: Mapping[str, list[Batch]], behind: Behind, files: Sequence[str]) -> None:
@@ -534,7 +547,7 @@ class CapturePipeline(Tables):
         """The same window by window."""
         any_read = False
         try:
-            for window in self.capture.windows(self._window_times()):
+            for window in self._windows():
                 if self.first_ns is None:
                     self.first_ns = int(window.ts_ns[0])
                 if self.rows_of_captures is not None:
@@ -553,6 +566,12 @@ class CapturePipeline(Tables):
             self.failure = error
         self._finish()
         yield
+
+    def _windows(self) -> Iterator[Window]:
+        """The capture's windows; those of a file that is whole are read ahead."""
+        grows = self.capture.is_pipe or self.capture.following is not None
+        windows = self.capture.windows(self._window_times())
+        return windows if grows else self.background.ahead(windows)
 
     def _is_enough(self, now_ns: int) -> bool:
         """Whether nothing that is wanted can follow; ``now_ns``: the time of packets."""
@@ -729,10 +748,14 @@ def _joined(parts: Sequence[Frames]) -> Frames:
 def _in_time(frames: Frames) -> Frames:
     """The rows in order of time, so that what is read of them needs no sorting: bytes are moved once."""
     ts_ns, packet = frames.ts_ns, frames.first_packet
-    step = np.diff(ts_ns)
-    if not ((step < 0) | ((step == 0) & (packet[1:] < packet[:-1]))).any():
+    if ascend((ts_ns, packet)):
         return frames
-    return taken_frames(frames, np.lexsort((frames.offset, packet, ts_ns)))
+    order = np.argsort(packet, kind="stable")
+    if not ascend(
+        (ts_ns[order], packet[order], frames.offset[order])
+    ):  # packets are out of order, as some captures are
+        order = np.lexsort((frames.offset, packet, ts_ns))
+    return taken_frames(frames, order)
 
 
 def with_capture(table: str, rows: pa.Table, capture: str) -> pa.Table:

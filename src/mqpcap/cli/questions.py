@@ -139,8 +139,9 @@ class ByGroup(Question):
     """Metrics by group."""
 
     def __init__(self, by: Sequence[str], metrics: Sequence[str]) -> None:
-        self._by, self._metrics, self._groups = by, metrics, Groups(by)
-        self.counters = Counters(self._groups, without=() if EXCHANGES_FOR & {*metrics} else ("exchanges",))
+        pairs = not EXCHANGES_FOR.isdisjoint(metrics)
+        self._by, self._metrics, self._groups = by, metrics, Groups(by, errors=pairs)
+        self.counters = Counters(self._groups, without=() if pairs else ("exchanges",))
 
     @property
     def columns(self) -> Sequence[Column]:
@@ -164,8 +165,9 @@ class ByInterval(Question):
 
     def __init__(self, by: Sequence[str], metrics: Sequence[str], interval_ns: int) -> None:
         self._by, self._metrics, self._interval_ns = by, metrics, interval_ns
-        self._cells = Groups(by, interval_ns, MAX_CELLS)
-        self.counters = Counters(self._cells, without=() if EXCHANGES_FOR & {*metrics} else ("exchanges",))
+        pairs = not EXCHANGES_FOR.isdisjoint(metrics)
+        self._cells = Groups(by, interval_ns, MAX_CELLS, errors=pairs)
+        self.counters = Counters(self._cells, without=() if pairs else ("exchanges",))
 
     @property
     def columns(self) -> Sequence[Column]:

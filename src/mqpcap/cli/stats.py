@@ -151,7 +151,9 @@ def counted(
     """Have captures counted, one after the other; only what is wanted of them."""
     tally = None
     options = outcome.choices.dissection(only=counters.optional_tables)
-    if wanted is not None:
+    if wanted is None and not outcome.choices.decode_as:
+        options = replace(options, policy=replace(options.policy, columns=counters.columns))
+    elif wanted is not None:
         from mqpcap.cli.filters import Tally
 
         tally = Tally(wanted)

@@ -87,9 +87,9 @@ MAX_LIST_ITEMS = cython.declare(cython.const[cython.int], 16_777_216)  # also bo
 # Compiled, the names above are C integers; this makes them the module's attributes too.
 globals().update(
     {
-        "W_REG": W_REG, "W_JUMP": W_JUMP, "OP_WORDS": OP_WORDS, "OP_END": OP_END, "OP_INT": OP_INT, "OP_BITS": OP_BITS,
-        "OP_SPAN": OP_SPAN, "OP_LIST": OP_LIST, "OP_IF": OP_IF, "OP_NESTED": OP_NESTED, "BY_FIXED": BY_FIXED,
-        "BY_PREFIX": BY_PREFIX, "BY_REGISTER": BY_REGISTER, "BY_REST": BY_REST, "BY_UNTIL": BY_UNTIL,
+        "W_COL": W_COL, "W_REG": W_REG, "W_JUMP": W_JUMP, "OP_WORDS": OP_WORDS,
+        "OP_END": OP_END, "OP_INT": OP_INT, "OP_BITS": OP_BITS, "OP_SPAN": OP_SPAN, "OP_LIST": OP_LIST, "OP_IF": OP_IF,
+        "OP_NESTED": OP_NESTED, "BY_FIXED": BY_FIXED, "BY_PREFIX": BY_PREFIX, "BY_REGISTER": BY_REGISTER, "BY_REST": BY_REST, "BY_UNTIL": BY_UNTIL,
         "BY_ZERO": BY_ZERO, "SIGNED": SIGNED, "LITTLE": LITTLE, "TRUTH": TRUTH, "FRAME_LENGTH": FRAME_LENGTH,
         "CHECKED": CHECKED, "UTF8": UTF8, "PRINTABLE": PRINTABLE,
         "IF_EQUALS": IF_EQUALS, "IF_HAS": IF_HAS, "IF_LEFT": IF_LEFT,

@@ -5,7 +5,7 @@ becomes Arrow columns, one per field of the protocol. There is one row per messa
 decodes wholly or not at all: one with a flaw has only its header's fields.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -81,9 +81,13 @@ class Records:
 class Reader:
     """A protocol's Program with its tape, reused from batch to batch."""
 
-    def __init__(self, protocol: MessageQueue) -> None:
+    def __init__(self, protocol: MessageQueue, columns: Collection[str] | None = None) -> None:
+        """``columns``: those of the protocol's table that are made; None: all."""
         self.protocol = protocol
+        self._made = columns
         self.program = compiled(protocol)
+        # What a layer's ``derive`` reads of the tape nobody knows.
+        self._shortest = self.program if columns is None or protocol.derive is not None else self.program.only(columns)
         self._tape = _tape(TAPE_ENTRIES)
         self._by_column = _tape(TAPE_ENTRIES)[1:]
         layouts = self.program.layouts
@@ -108,10 +112,10 @@ class Reader:
 
     def raw(self, spans: Spans) -> Iterator[Raw]:
         """The batches before they become Arrow. A column is made when it is asked for; ask before the next batch."""
-        return (self._read(batch, None)[0] for batch in self._bounded(spans))
+        return (self._read(self.program, batch, None)[0] for batch in self._bounded(spans))
 
     def _records(self, bodies: "_Bodies", keep_bodies: int | None) -> Records:
-        raw, columns, variant = self._read(bodies, keep_bodies)
+        raw, columns, variant = self._read(self._shortest, bodies, keep_bodies)
         # ``derive`` may still find a flaw in a span; the row then loses its columns.
         late: Mapping[str, pa.Array] = {}
         if self.protocol.derive is not None:
@@ -120,14 +124,16 @@ class Reader:
             columns.drop(np.flatnonzero(raw.flaw != before), self._header_columns())
         return Records(self._table(columns, late), raw.flaw, variant)
 
-    def _read(self, bodies: "_Bodies", keep_bodies: int | None) -> "tuple[Raw, _TapeColumns, NDArray[np.int32]]":
-        program, spans, flaw = self.program, bodies.spans, bodies.flaw
+    def _read(
+        self, program: Program, bodies: "_Bodies", keep_bodies: int | None
+    ) -> "tuple[Raw, _TapeColumns, NDArray[np.int32]]":
+        spans, flaw = bodies.spans, bodies.flaw
         words = np.vstack([self._header_pc[spans.layout], self._variants(spans, flaw)])
         n = len(spans.start)
         variant = np.full(n, -1, np.int32)
         if len(self._tape[0]) > KEPT_ENTRIES:
             self._tape, self._by_column = _tape(TAPE_ENTRIES), _tape(TAPE_ENTRIES)[1:]
-        tape = self._run(bodies, words, variant)
+        tape = self._run(program, bodies, words, variant)
         if len(self._by_column[0]) < len(tape[0]):
             self._by_column = _tape(len(self._tape[0]))[1:]
         columns = _TapeColumns(program, bodies.buffer, tape, self._by_column, n)
@@ -148,11 +154,15 @@ class Reader:
     def _table(self, columns: "_TapeColumns", late: Mapping[str, pa.Array]) -> pa.Table:
         arrays: dict[str, pa.Array] = {}
         for column in self.program.columns:
-            if column.parent < 0 and not column.hidden:
+            if column.parent < 0 and not column.hidden and self._makes(column.name):
                 arrays[column.name] = columns.array(column.name)
         for derived in self.protocol.derived:
-            arrays[derived.name] = late[derived.name]
-        return pa.table(arrays)
+            if self._makes(derived.name):
+                arrays[derived.name] = late[derived.name]
+        return pa.table(arrays) if arrays else pa.table({"": pa.nulls(columns.n)}).drop_columns("")
+
+    def _makes(self, name: str) -> bool:
+        return self._made is None or name in self._made
 
     def _bounded(self, spans: Spans) -> "Iterator[_Bodies]":
         """The spans in order, in batches of at most BATCH_ROWS and BATCH_BYTES."""
@@ -208,9 +218,11 @@ class Reader:
         variants[1, flaw != Flaw.NONE] = -1
         return variants
 
-    def _run(self, bodies: "_Bodies", words: NDArray[np.int32], variant: NDArray[np.int32]) -> "_Tape":
+    def _run(
+        self, program: Program, bodies: "_Bodies", words: NDArray[np.int32], variant: NDArray[np.int32]
+    ) -> "_Tape":
         """Decode all rows; returns the tape. ``variant`` gets the variant of each row, ``bodies.flaw`` its flaw."""
-        decoder = self.program.decoder()
+        decoder = program.decoder()
         decoder.tape(*_views(self._tape), 0)
         spans = np.stack([bodies.spans.start, bodies.spans.end, bodies.body_start, bodies.body_end])
         row, n = 0, len(variant)

@@ -972,6 +972,7 @@ PROTOCOL = MessageQueue(
         body="value",
         error_code="code",
         derive=envelope,
+        reads=("value", "records", "message", "success"),
     ),
     rule=RULE,
     roles=Roles(

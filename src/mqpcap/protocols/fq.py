@@ -559,7 +559,13 @@ PROTOCOL = MessageQueue(
     layouts=LAYOUTS,
     claims=claims,
     recognised="the client's first four bytes: cc50cafe, cc50face, cc50feed or cc50fade",
-    envelope=Envelope(destination="exchange", body="body", error_text="error_text", derive=envelope),
+    envelope=Envelope(
+        destination="exchange",
+        body="body",
+        error_text="error_text",
+        derive=envelope,
+        reads=("binding_id", "message_id"),
+    ),
     rule=RULE,
     roles=Roles(
         publish=frozenset({"message"}),

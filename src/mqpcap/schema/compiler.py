@@ -6,7 +6,7 @@ compiler accepts a kind by its exact type. It refuses anything else at import, n
 """
 
 import keyword
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -115,6 +115,15 @@ class Program:
         """A decoder bound to this Program: it reads the fields of messages."""
         variants = memoryview(self.variant_pc), memoryview(self.variant_extra)
         return bytecode.Decoder(*self._bound(), *variants)  # type: ignore[no-untyped-call]  # a compiled class
+
+    def only(self, names: Collection[str]) -> "Program":
+        """The same, of which only these columns of the table, and what is inside them, go to the tape."""
+        wanted: list[bool] = []
+        for column in self.columns:
+            wanted.append(column.name in names if column.parent < 0 else wanted[column.parent])
+        ops = self.ops.reshape(-1, bytecode.OP_WORDS).copy()
+        ops[np.isin(ops[:, bytecode.W_COL], np.flatnonzero(~np.array(wanted))), bytecode.W_COL] = -1
+        return replace(self, ops=ops.reshape(-1))
 
     def _bound(self) -> tuple[memoryview, memoryview, memoryview, memoryview]:
         registers = np.zeros(self.register_count + 2, np.int64)

@@ -303,7 +303,8 @@ class Envelope:
     """Where the columns of ``messages`` come from: names of columns of the protocol's table.
 
     A tuple means the first that is not null. ``derive`` makes what names cannot say: it gets the protocol's Arrow
-    table, with ``op``, ``op_code`` and ``direction``, and returns columns of ``messages``.
+    table, with ``op``, ``op_code`` and ``direction``, and returns columns of ``messages``. ``reads``: the columns of
+    the protocol's table that it looks at.
     """
 
     destination: str | tuple[str, ...] = ()
@@ -316,6 +317,7 @@ class Envelope:
     error_code: str | tuple[str, ...] = ()
     error_text: str | tuple[str, ...] = ()
     derive: Callable[[pa.Table], Mapping[str, pa.Array]] | None = None
+    reads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -23,6 +23,10 @@ class Counters:
             if table not in without
         }
         self._ends = [counter.end_of_capture for counter in counters if hasattr(counter, "end_of_capture")]
+        read = [getattr(counter, "columns", None) for counter in counters if hasattr(counter, "take_messages")]
+        known = [names for names in read if names is not None]
+        self.columns: frozenset[str] | None = frozenset().union(*known) if len(known) == len(read) else None
+        """The columns of ``messages`` that are read, None if not all counters say so."""
         self.segments = [counter.take_segments for counter in counters if hasattr(counter, "take_segments")]
         """Are given the packets' TCP segments, too."""
 
@@ -32,6 +36,7 @@ class Counters:
         both._takes = {table: [*self._takes.get(table, ()), *other._takes.get(table, ())] for table in self.tables}
         both._ends = [*self._ends, *other._ends]
         both.segments = [*self.segments, *other.segments]
+        both.columns = None if self.columns is None or other.columns is None else self.columns | other.columns
         return both
 
     @property

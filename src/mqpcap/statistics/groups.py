@@ -17,6 +17,7 @@ from mqpcap.arrays import factorize, is_in, whole
 from mqpcap.statistics.keys import (
     OF_EXCHANGES,
     OF_MESSAGES,
+    READ_OF_MESSAGES,
     Coded,
     Columns,
     Value,
@@ -34,6 +35,9 @@ MAX_CELLS = 1 << 17
 """The same where they are told apart by time, too."""
 MAX_OPEN = 1 << 18
 """Replies that wait for the request that they belong to; the oldest of more count in their own group."""
+_COUNTED = frozenset({"frame_len", "ts_ns"})
+_OF_ERRORS = frozenset({"connection_id", "direction", "stream_offset", "status"})
+"""The columns of ``messages`` that are read whatever rows are grouped by, and those of errors."""
 OTHER: Key = ("(other)",)
 """The key of what belongs to no group that is told apart."""
 PERCENTS = (50, 95, 99, 100)
@@ -141,8 +145,13 @@ class Row:
 class Groups:
     """Messages, bytes, errors and latencies by group."""
 
-    def __init__(self, by: Sequence[str], interval_ns: int | None = None, most: int = MAX_GROUPS) -> None:
+    def __init__(self, by: Sequence[str], interval_ns: int | None = None, most: int = MAX_GROUPS,
+                 errors: bool = True) -> None:  # fmt: skip
         self.sums = Sums(by, ("messages", "bytes", "errors"), interval_ns, most)
+        read = _COUNTED | _OF_ERRORS if errors else _COUNTED
+        self.columns = read.union(*(READ_OF_MESSAGES[name] for name in by))
+        """The columns of ``messages`` that are read."""
+        self._counts_errors = errors
         self._latencies = Latencies()
         self._errors = Waiting(1)
 
@@ -153,7 +162,8 @@ class Groups:
         groups = self.sums.groups(OF_MESSAGES, rows, rows["ts_ns"].to_numpy())
         self.sums.add("messages", groups)
         self.sums.add("bytes", groups, rows["frame_len"].to_numpy())
-        self._wait(rows, groups, 1)
+        if self._counts_errors:
+            self._wait(rows, groups, 1)
 
     def take_others(self, rows: pa.Table) -> None:
         """Take rows of ``messages`` that are not counted: errors among them may answer requests that are."""

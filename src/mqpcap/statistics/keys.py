@@ -102,6 +102,19 @@ OF_MESSAGES: Columns = {
     "direction": partial(text, "direction"),
 }
 """What rows of ``messages`` are grouped by."""
+_BOTH_ENDS = frozenset({"direction", "src_ip", "dst_ip", "src_port", "dst_port"})
+READ_OF_MESSAGES: Mapping[str, frozenset[str]] = {
+    "protocol": frozenset({"protocol"}),
+    "op": frozenset({"op"}),
+    "topic": frozenset({"destination"}),
+    "client": _BOTH_ENDS,
+    "server": _BOTH_ENDS,
+    "status": frozenset({"status"}),
+    "name": frozenset({"client_name"}),
+    "connection": _BOTH_ENDS,
+    "direction": frozenset({"direction"}),
+}
+"""The columns that each of them reads."""
 OF_EXCHANGES: Columns = {
     "protocol": partial(text, "protocol"),
     "op": partial(text, "op"),

@@ -7,8 +7,8 @@ for row, and, before secrets are masked and bodies cut, what the room ``correlat
 
 import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import numpy as np
@@ -58,12 +58,22 @@ def _print_keys(bases: tuple[int, int]) -> NDArray[np.uint64]:
 class Policy:
     """What may be shown: ``show_secrets``, and how many bytes of each body are kept (None: all).
 
-    Bodies can be compared by their fingerprints where ``bases`` are the same.
+    Bodies can be compared by their fingerprints where ``bases`` are the same. ``columns`` of ``messages`` are made,
+    others are null and the protocol's table has none; None: all are made.
     """
 
     show_secrets: bool = False
     bodies: int | None = None
     bases: tuple[int, int] = _BASES
+    columns: frozenset[str] | None = None
+
+    def with_pairs(self) -> "Policy":
+        """The same with the columns that requests and replies are paired by."""
+        return self if self.columns is None else replace(self, columns=self.columns.union(_OF_BATCH, ENDS))
+
+    def wants(self, names: Collection[str]) -> bool:
+        """Whether one of these columns is made."""
+        return self.columns is None or not self.columns.isdisjoint(names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +111,7 @@ def message_rows(
     known: Connections,
     files: Sequence[str],
     policy: Policy,
+    pairs_up: bool,
 ) -> tuple[Chunk, Batch | None]:
     """Rows of ``messages`` and of the protocol's table, and what ``correlate`` looks at where the protocol has a rule.
 
@@ -125,18 +136,31 @@ def message_rows(
         "gap_before_bytes": pa.array(frames.gap_before),
         "resynced": pa.array(frames.resynced),
     }
-    columns |= _endpoints(known.of, place, frames.side)
+    if policy.wants(ENDS):
+        columns |= _endpoints(known.of, place, frames.side)
     columns |= _operations(protocol, program, frames, records)
-    shown = _shown(protocol, program, records.table, policy)
-    columns |= _envelope(protocol, columns, records.table)
-    columns |= {f"f.{name}": array for name, array in shown.items()}
+    columns |= _envelope(protocol, columns, records.table, policy)
+    if policy.columns is None:
+        shown = _shown(protocol, program, records.table, policy)
+        columns |= {f"f.{name}": array for name, array in shown.items()}
     columns |= _said(columns, known.facts, place)
     for name in REPEATING & columns.keys():
         columns[name] = _repeating(columns[name])
-    messages = pa.table({name: columns[name] for name in MESSAGES.names}, TABLES["messages"])
     fields = {name[2:]: array for name, array in columns.items() if name.startswith("f.")}
-    chunk = Chunk(protocol.name, messages, pa.table({name: columns[name] for name in KEYS} | fields))
+    schema = TABLES["messages"]
+    every = {field.name: columns[field.name] if field.name in columns else pa.nulls(n, field.type) for field in schema}
+    chunk = Chunk(protocol.name, pa.table(every, schema), pa.table({name: columns[name] for name in KEYS} | fields))
+    if not pairs_up:
+        return chunk, None
     return chunk, _batch(protocol, columns, records.table, frames, from_client, np.asarray(known.of.syn.all(1))[place])
+
+
+ENDS = ("src_ip", "dst_ip", "src_port", "dst_port")
+_OF_BATCH = (
+    "connection_id", "direction", "first_packet", "op", "op_code", "destination", "client_name", "status",
+    "error_code", "flaw",
+)  # fmt: skip
+"""The columns of ``messages`` that requests and replies are paired by, and that their rows have."""
 
 
 def _batch(
@@ -157,16 +181,12 @@ def _batch(
         for one, mine, other in (("client", "src", "dst"), ("server", "dst", "src"))
         for what in ("ip", "port")
     }
-    names = (
-        "connection_id", "direction", "first_packet", "op", "op_code", "destination", "client_name", "status",
-        "error_code", "flaw",
-    )  # fmt: skip
     fields = {
         f"f.{name}": _column(table, name) if name.split(".")[0] in table.column_names else columns[name]
         for name in rule.needed
     }
     return Batch(
-        pa.table({name: columns[name] for name in names} | ends | fields),
+        pa.table({name: columns[name] for name in _OF_BATCH} | ends | fields),
         frames.flow, from_client, frames.offset, frames.captured, frames.ts_ns, frames.end_ts_ns,
         frames.resynced | (frames.gap_before > 0), frames.flaw == Flaw.TRUNCATED, started,
     )  # fmt: skip
@@ -224,7 +244,9 @@ def _coded(values: Sequence[str | int | None], type_: pa.DataType, at: NDArray[n
     place: dict[str | int | None, int] = {value: i for i, value in enumerate(distinct)}
     codes = np.array([place.get(value, -1) for value in values], np.int32)[at]
     null = codes < 0 if None in values else None
-    return pa.DictionaryArray.from_arrays(pa.array(np.maximum(codes, 0), mask=null), pa.array(distinct, type_))
+    if null is not None:
+        codes[null] = 0
+    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=null), pa.array(distinct, type_))
 
 
 def _operations(protocol: MessageQueue, program: Program, frames: Frames, records: Records) -> dict[str, pa.Array]:
@@ -252,21 +274,35 @@ def _operations(protocol: MessageQueue, program: Program, frames: Frames, record
     }  # fmt: skip
 
 
-def _envelope(protocol: MessageQueue, columns: Mapping[str, pa.Array], table: pa.Table) -> dict[str, pa.Array]:
+def _envelope(
+    protocol: MessageQueue, columns: Mapping[str, pa.Array], table: pa.Table, policy: Policy
+) -> dict[str, pa.Array]:
     """The columns of ``messages`` that come from the protocol's own."""
     envelope = protocol.envelope
     out: dict[str, pa.Array] = {
         name: coalesced(table, getattr(envelope, name), type_)
         for name, type_ in ENVELOPE_TYPES.items()
-        if name not in ("body_len", "status")
+        if name not in ("body_len", "status") and policy.wants((name,))
     }
-    out["body_len"] = _body_len(table, envelope.body)
+    if policy.wants(("body_len",)):
+        out["body_len"] = _body_len(table, envelope.body)
     out["status"] = pa.nulls(table.num_rows, pa.string())
     if envelope.derive is not None:
         for name in ("op", "op_code", "direction", "flaw"):
             table = table.append_column(name, columns[name])
-        out |= envelope.derive(table)
+        out |= {name: array for name, array in envelope.derive(table).items() if policy.wants((name,))}
     return {name: whole(array) for name, array in out.items()}
+
+
+def fields_read(protocol: MessageQueue, policy: Policy, pairs_up: bool) -> frozenset[str] | None:
+    """The protocol's columns that rows are made of, None for all."""
+    if policy.columns is None:
+        return None
+    envelope, rule = protocol.envelope, protocol.rule
+    names = ("body" if name == "body_len" else name for name in policy.columns & ENVELOPE_TYPES.keys() - {"status"})
+    named = (getattr(envelope, name) for name in names)
+    paired = (name.split(".")[0] for name in rule.needed) if rule is not None and pairs_up else ()
+    return frozenset(envelope.reads).union(paired, *((one,) if isinstance(one, str) else one for one in named))
 
 
 def _body_len(table: pa.Table, names: str | Sequence[str]) -> pa.Array:
@@ -358,7 +394,7 @@ def _said(
     """The columns in which the connections as a whole have a say."""
     at = pa.array(place)
     out: dict[str, pa.Array] = {}
-    for name in ("dialect", "group_name", "client_name"):
+    for name in {"dialect", "group_name", "client_name"} & columns.keys():
         said = [getattr(k, name) for k in known]
         own = columns[name]
         if not own.null_count or all(x is None for x in said):

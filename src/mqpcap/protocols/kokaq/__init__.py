@@ -908,7 +908,12 @@ PROTOCOL = MessageQueue(
     layouts=_LAYOUTS,
     claims=claims,
     recognised="magic 0x0420 in either byte order, version 1, and a component that repeats it or an echoing answer",
-    envelope=Envelope(client_name="client_name", body="body", derive=envelope),
+    envelope=Envelope(
+        client_name="client_name",
+        body="body",
+        derive=envelope,
+        reads=("status", "status_name", "namespace", "queue", "opaque", "op_opaque", "reason", "reason_name"),
+    ),
     rule=RULE,
     roles=Roles(
         publish=frozenset({"Push"}),

@@ -522,7 +522,11 @@ PROTOCOL = MessageQueue(
     claims=claims,
     recognised="the magic Skan at byte 4 or 6 behind plausible lengths, or a JSON header with a type",
     envelope=Envelope(
-        destination="group", client_name="from", correlation_id=("reply", "repl", "seq"), derive=envelope
+        destination="group",
+        client_name="from",
+        correlation_id=("reply", "repl", "seq"),
+        derive=envelope,
+        reads=("type", "lname", "reply", "repl", "has_stats", "msg_len"),
     ),
     derived=(
         *(Derived(name, pa.string()) for name in ROUTING),

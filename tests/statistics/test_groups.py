@@ -1,0 +1,37 @@
+"""Rows counted by group: what a counter says that it reads is enough for it."""
+
+from pathlib import Path
+
+import pytest
+
+from mqpcap.capture import captures
+from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline, Options
+from mqpcap.statistics.counters import Counters
+from mqpcap.statistics.groups import Groups, Row
+from mqpcap.statistics.keys import OF_MESSAGES
+from mqpcap.tables.messages import Policy
+
+PCAPS = Path(__file__).parents[2] / "pcaps"
+SAMPLES = (
+    "blipmq/qos1.pcap", "flymq/core.pcap", "flymq/groups.pcap", "fq/session.pcap",
+    "kokaq/go1_session.pcap", "msgq/split_session.pcap",
+)  # fmt: skip
+
+
+def counted(name: str, by: str, errors: bool, columns: frozenset[str] | None) -> list[Row]:
+    groups = Groups((by,), errors=errors)
+    tables = OPTIONAL_TABLES if errors else frozenset()
+    counters = Counters(groups, without=() if errors else ("exchanges",))
+    (capture,) = captures([str(PCAPS / name)]).captures
+    options = Options(policy=Policy(columns=columns), optional_tables=tables)
+    CapturePipeline(capture, options, counters.take).run()
+    counters.end_of_capture()
+    return groups.rows()
+
+
+@pytest.mark.parametrize("by", OF_MESSAGES)
+@pytest.mark.parametrize("errors", [True, False], ids=["errors", "count"])
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_columns_that_are_read_are_enough(name: str, errors: bool, by: str) -> None:
+    whole = counted(name, by, errors, None)
+    assert whole and counted(name, by, errors, Groups((by,), errors=errors).columns) == whole
