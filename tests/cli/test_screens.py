@@ -11,6 +11,7 @@ import termios
 from contextlib import suppress
 from pathlib import Path
 
+import click
 import pytest
 from running import COMMAND, ROOT, environment, run
 
@@ -37,6 +38,36 @@ def on_terminal(width: int, *arguments: str, colours: bool = False) -> list[str]
     os.close(ours)
     assert command.wait(60) == 0
     return said.decode().replace("\r", "").splitlines()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("info", "-q", "-u", QOS1), ("protocols",), ("explain", "-q", "-u", "pcaps/flymq/core.pcap", "--at", "10"),
+        ("stats", "-q", "--delays", "pcaps/flymq/core.pcap"), ("stats", "-q", "--talkers", "pcaps/flymq"),
+        ("stats", "-q", "--by", "op,topic,client,server,status", "pcaps/flymq/core.pcap"),
+        ("show", "--op", "PUBLIS", QOS1),
+    ],
+    ids=lambda command: " ".join(command[:3]),
+)  # fmt: skip
+def test_every_screen_fits_80_columns(command: tuple[str, ...]) -> None:
+    """What is wider a terminal breaks inside of words."""
+    said = on_terminal(80, *command)
+
+    assert said
+    assert max(map(len, said)) <= 80
+
+
+def test_a_line_without_room_has_no_half_of_a_latency() -> None:
+    parts = [Part("12:00", is_fixed=True), Part("bind"), Part("=> #110 ok in 100.658 ms")]
+
+    assert [part.text for part in fitted(parts, 30)] == ["12:00", "bind", "=> #110 ok"]
+
+
+def test_one_long_name_does_not_pull_a_table_apart() -> None:
+    said = on_terminal(160, "stats", "-q", "--producers", "pcaps/fq/session.pcap")
+
+    assert max(map(len, said)) < 120
 
 
 @pytest.mark.parametrize("width", [80, 160])
@@ -138,6 +169,17 @@ def test_protocols_operations_and_interfaces_are_completed() -> None:
     assert {"plain,show", "plain,spark"} <= completed("s")
 
 
+def test_what_was_typed_in_capitals_stays() -> None:
+    """PU is the beginning of PUBLISH and PURGE_DLQ; with Push a shell would leave only P of it."""
+    from mqpcap.cli.completion import one_of
+
+    offered = one_of(("PUBLISH", "PURGE_DLQ", "Push", "Ping"))
+    context, option = click.Context(click.Command("show")), click.Option(["--op"])
+
+    assert [x.value for x in offered(context, option, "PU")] == ["PUBLISH", "PURGE_DLQ"]
+    assert [x.value for x in offered(context, option, "pin")] == ["Ping"]
+
+
 def test_fields_are_completed() -> None:
     from click import Context
 
@@ -185,3 +227,4 @@ def test_the_completion_script_is_there_for_three_shells() -> None:
         env = environment(_MQPCAP_COMPLETE=f"{shell}_source")
         said = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
         assert "mqpcap" in said.stdout
+    assert 'split -m 1 ","' in said.stdout, "in fish, too, values have commas"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from click import Context, Parameter
-from click.shell_completion import BashComplete, CompletionItem, add_completion_class
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, add_completion_class
 
 Complete = Callable[[Context, Parameter, str], list[CompletionItem]]
 
@@ -33,6 +33,13 @@ class _Bash(BashComplete):
         # Of --name=value the name is not part of what is completed.
         kept = self._kept if item.value.startswith(self._kept) else self._kept.partition("=")[2]
         return f"{item.type},{item.value.removeprefix(kept)}"
+
+
+@add_completion_class
+class _Fish(FishComplete):
+    """Values as ``tcp.port==9092,flymq``, and descriptions, may have commas."""
+
+    source_template = FishComplete.source_template.replace('string split ","', 'string split -m 1 ","')
 
 
 def files(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:
@@ -115,5 +122,7 @@ def fields(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionIt
 
 
 def _beginning(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """Those that begin so, whatever the case."""
-    return [CompletionItem(name) for name in sorted(names) if name.lower().startswith(incomplete.lower())]
+    """Those that begin so; whatever the case where none does, as a shell would take away what was typed in another."""
+    some = sorted(names)
+    same = [name for name in some if name.startswith(incomplete)]
+    return [CompletionItem(x) for x in same or some if x.lower().startswith(incomplete.lower())]

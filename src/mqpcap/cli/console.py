@@ -4,8 +4,10 @@ Names and texts from captures pass `shown` before a terminal sees them.
 """
 
 import os
+import re
 import shutil
 import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,7 +32,7 @@ def shown(text: str) -> str:
 
 def say(line: str) -> None:
     """One line on stderr."""
-    sys.stderr.write(shown(line) + "\n")
+    sys.stderr.write(folded(shown(line), sys.stderr) + "\n")
     sys.stderr.flush()
 
 
@@ -79,6 +81,14 @@ def width_of(stream: object) -> int | None:
     """The columns of a terminal, None where it is none."""
     isatty = getattr(stream, "isatty", None)
     return shutil.get_terminal_size().columns if isatty and isatty() else None
+
+
+def folded(line: str, stream: object, indent: int = 2) -> str:
+    """The line; where it is wider than a terminal several, which end behind a word and begin with blanks."""
+    width = width_of(stream)
+    if width is None or len(re.sub(r"\x1b\[\d*m", "", line)) <= width:
+        return line
+    return textwrap.fill(line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
 
 
 Meter = Callable[[int], None]

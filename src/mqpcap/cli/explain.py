@@ -10,7 +10,7 @@ import click
 
 from mqpcap.cli.completion import dialects, files, protocols
 from mqpcap.cli.connection_names import connection_name, short_name
-from mqpcap.cli.console import coloured, metered, plural, shown
+from mqpcap.cli.console import coloured, folded, metered, plural, shown
 from mqpcap.cli.options import Choices, color_option, common, protocol_name, utc_option
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
 
@@ -174,7 +174,7 @@ def _tell(told: "Explanation", row: "Row | None", veil: "Hidden | None", look: L
         click.echo(json_text(_as_json(told, row, veil, outcome.choices)))
     else:
         for line in _as_text(told, row, veil, look, outcome):
-            click.echo(line, color=True)  # what is coloured is decided already
+            click.echo(folded(line, sys.stdout), color=True)  # what is coloured is decided already
 
 
 def _is_hidden(item: "Item", veil: "Hidden | None") -> bool:

@@ -1,6 +1,7 @@
 """``mqpcap info``: what a capture is, and how far it can be trusted."""
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ import click
 
 from mqpcap.cli.completion import files
 from mqpcap.cli.connection_names import STRANGER, short_name
-from mqpcap.cli.console import Meter, metered, plural, shown, size
+from mqpcap.cli.console import Meter, folded, metered, plural, shown, size, width_of
 from mqpcap.cli.options import Choices, common, utc_option
 from mqpcap.cli.reading import Outcome, background, caps, finish, found, read, size_bytes, told_of_speed
 
@@ -250,7 +251,7 @@ def info(inputs: tuple[str, ...], as_json: bool, max_loss: float | None, utc: bo
                 continue
             with meter.aside():
                 for line in _as_text(report, utc):
-                    click.echo(line)
+                    click.echo(folded(line, sys.stdout, 16), color=True)
     if as_json:
         strangers = {
             name: [{"file": file, "reason": reason} for file, reason in some]
@@ -375,20 +376,25 @@ def _remarks_as_text(report: Report) -> Iterator[str]:
 
 def _list_as_text(report: Report) -> Iterator[str]:
     """A line for each of the first connections, columns aligned."""
-    rows = [("connection", "client", "server", "speaks", "as", "messages", "errors", "community id")]
-    for one in report.listed[:CONNECTIONS_SHOWN]:
-        name = shown(one.client_name[:40]) if one.client_name is not None else "-"
-        counts = f"{one.message_count:,}", f"{one.error_count:,}"
-        rows.append((short_name(one.number), one.client, one.server, one.kind, name, *counts, one.community_id))
-    if len(rows) == 1:
-        return
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [
-            f"{cell:>{w}}" if at in (5, 6) else f"{cell:<{w}}"
-            for at, (cell, w) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield f"  {'  '.join(cells)}".rstrip()
+    from mqpcap.cli.rows import Column, text_lines
+
+    columns = (
+        Column("connection", "connection", "plain"), Column("client", "client", "plain"),
+        Column("server", "server", "plain"), Column("kind", "speaks", "plain"), Column("name", "as", "plain"),
+        Column("messages", "messages", "number"), Column("errors", "errors", "number"),
+        Column("id", "community id", "plain", is_spare=True),
+    )  # fmt: skip
+    rows = [
+        {
+            "connection": short_name(one.number), "client": one.client, "server": one.server, "kind": one.kind,
+            "name": None if one.client_name is None else shown(one.client_name[:40]),
+            "messages": one.message_count, "errors": one.error_count, "id": one.community_id,
+        }
+        for one in report.listed[:CONNECTIONS_SHOWN]
+    ]  # fmt: skip
+    width = width_of(sys.stdout)
+    for line in text_lines(columns, rows, room=None if width is None else width - 2):
+        yield f"  {line}"
     total = sum(report.connections.values())
     if total > CONNECTIONS_SHOWN:
         yield f"  and {total - CONNECTIONS_SHOWN:,} more; --json has them"

@@ -155,6 +155,9 @@ def fitted(parts: Sequence[Part], width: int) -> list[Part]:
     left = list(parts)
     while _width(left) > width and (ranked := [part for part in left if part.rank]):
         left.remove(max(ranked, key=lambda part: part.rank))
+    for at, part in enumerate(left):
+        if _width(left) > width and part.text.startswith(("=> ", "<= ")):
+            left[at] = part._replace(text=part.text.partition(" in ")[0])  # better no latency than half of it
     while (over := _width(left) - width) > 0 and (loose := [part for part in left if not part.is_fixed]):
         longest = max(loose, key=lambda part: len(part.text))
         at, text = left.index(longest), _shortened(longest.text, len(longest.text) - over)

@@ -1,9 +1,12 @@
 """``mqpcap protocols``: what can be read, and how it is recognised."""
 
+import sys
 import textwrap
 from typing import TYPE_CHECKING
 
 import click
+
+from mqpcap.cli.console import width_of
 
 if TYPE_CHECKING:
     from mqpcap.schema.protocol import MessageQueue
@@ -35,6 +38,7 @@ def protocols(as_json: bool) -> None:
             )
         )
         return
+    width = min(width_of(sys.stdout) or WIDTH, WIDTH)
     for p in known().values():
         click.echo(f"{p.name}: {p.title}, TCP port {', '.join(str(port) for port in p.ports) or 'of no fixed number'}")
         for head, text in (
@@ -42,7 +46,7 @@ def protocols(as_json: bool) -> None:
             ("operations", ", ".join(operations(p)) or "as each message names them"),
             ("recognised", p.recognised),
         ):
-            click.echo(textwrap.fill(text, WIDTH, initial_indent=f"  {head:<12}", subsequent_indent=" " * 14))
+            click.echo(textwrap.fill(text, width, initial_indent=f"  {head:<12}", subsequent_indent=" " * 14))
 
 
 def operations(protocol: "MessageQueue") -> list[str]:

@@ -23,16 +23,16 @@ LEAST_BARS, MOST_BARS = 10, 120
 NUMBERS_WIDTH = 14
 """What a column takes beside the bars, about."""
 LATENCY = (
-    Column("answered", "answered", "number"),
-    Column("latency_p50_ns", "p50 ms", "ms"),
+    Column("answered", "answered", "number", is_spare=True),
+    Column("latency_p50_ns", "p50 ms", "ms", is_spare=True),
     Column("latency_p95_ns", "p95 ms", "ms"),
     Column("latency_p99_ns", "p99 ms", "ms"),
-    Column("latency_max_ns", "max ms", "ms"),
+    Column("latency_max_ns", "max ms", "ms", is_spare=True),
     Column("latency_exact", "", "flag"),
 )
 COLUMNS: Mapping[str, tuple[Column, ...]] = {
     "count": (Column("messages", "messages", "number"),),
-    "bytes": (Column("bytes", "bytes", "number"),),
+    "bytes": (Column("bytes", "bytes", "number", is_spare=True),),
     "errors": (Column("errors", "errors", "number"),),
     "latency": LATENCY,
 }
@@ -330,8 +330,9 @@ class OfTalkers(Question):
     """Who talks to whom."""
 
     columns = (
-        *key_columns(("protocol", "client", "server")), Column("connections", "connections", "number"),
-        Column("messages_c2s", "messages ->", "number"), Column("messages_s2c", "messages <-", "number"),
+        *key_columns(("protocol", "client", "server")), Column("connections", "connections", "number", is_spare=True),
+        Column("messages_c2s", "messages ->", "number", is_spare=True),
+        Column("messages_s2c", "messages <-", "number", is_spare=True),
         Column("bytes_c2s", "bytes ->", "number"), Column("bytes_s2c", "bytes <-", "number"),
     )  # fmt: skip
 

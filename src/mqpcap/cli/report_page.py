@@ -44,14 +44,14 @@ p { margin: .3rem 0; }
 .verdict { padding: .7rem 1rem; border-left: .4rem solid var(--p95); background: var(--card); margin: 1rem 0; }
 .verdict.whole { border-color: var(--good); }
 figure { margin: 0; overflow-x: auto; }
-svg { max-width: 100%; height: auto; }
+svg { width: 100%; min-width: 40rem; height: auto; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; }
 th, td { padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--line); text-align: left;
   vertical-align: top; }
 th { color: var(--soft); font-weight: 600; white-space: nowrap; }
 td.word, th.word { white-space: nowrap; }
-td.free { min-width: 8rem; overflow-wrap: anywhere; }
+td.free { min-width: 10rem; overflow-wrap: anywhere; }
 figcaption { margin: .2rem 0 .8rem; }
 td.number, th.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 </style>

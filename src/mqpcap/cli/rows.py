@@ -4,18 +4,19 @@ On a terminal lines fit its width: dates go, what is the same in all rows is tol
 spare columns go, texts are cut, never numbers. Elsewhere nothing is cut but text of more than ``MAX_CELL`` characters.
 """
 
-import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mqpcap.cli.console import coloured, shown
+from mqpcap.cli.console import coloured, shown, width_of
 
 MAX_CELL = 120
 """So many characters of one value are shown as text; JSON and CSV have all."""
 LEAST_CELL = 8
 """A column of text is not cut below this width."""
+LONG_CELL = 40
+"""Nor is it wider than this, or a third of a terminal: one long name would pull the others' columns apart."""
 GAP = "  "
 ONCE = ("protocol", "server", "client", "name")
 """Columns that are told once above the rows, where all rows say the same and lines would not fit."""
@@ -62,14 +63,21 @@ def _csv(columns: Sequence[Column], rows: Sequence[Cells], utc: bool) -> None:
 
 
 def _text(columns: Sequence[Column], rows: Sequence[Cells], utc: bool) -> None:
+    for line in text_lines(columns, rows, utc, width_of(sys.stdout)):
+        sys.stdout.write(f"{line}\n")
+
+
+def text_lines(
+    columns: Sequence[Column], rows: Sequence[Cells], utc: bool = False, room: int | None = None
+) -> Iterator[str]:
+    """The titles and the rows, columns aligned; ``room``: how wide a line may be."""
     if not rows:
         return
-    columns, dated = shown_columns(columns, rows), True
-    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    titles, lines = _cells(columns, rows, utc, dated)
+    columns = shown_columns(columns, rows)
+    titles, lines = _cells(columns, rows, utc, dated=True)
     if room is not None and _width(titles, lines) > room:
         titles, lines = _cells(columns, rows, utc, dated=False)
-    if room is not None and _width(titles, lines) > room and len(rows) > 1:
+    if room is not None and _width(titles, lines) > room:
         columns, same = _told_once(columns, rows)
         titles, lines = _cells(columns, rows, utc, dated=False)
         while _width(titles, lines) > room and (spare := [column for column in columns if column.is_spare]):
@@ -77,13 +85,13 @@ def _text(columns: Sequence[Column], rows: Sequence[Cells], utc: bool) -> None:
             titles, lines = _cells(columns, rows, utc, dated=False)
         if same:
             said = (f"{column.title} {cell(column, rows[0][column.name], utc)}" for column in same)
-            sys.stdout.write(f"all: {', '.join(said)}\n")
+            yield f"all: {', '.join(said)}"
     widths = [max(map(cell_width, texts)) for texts in zip(titles, *lines, strict=True)]
     widths = widths if room is None else fitted(columns, widths, room)
     for i, line in enumerate([titles, *lines]):
         cells = [_aligned(text, width, column) for text, width, column in zip(line, widths, columns, strict=True)]
         words = GAP.join(cells).rstrip()
-        sys.stdout.write((f"\x1b[1m{words}\x1b[0m" if i == 0 and coloured(sys.stdout) else words) + "\n")
+        yield f"\x1b[1m{words}\x1b[0m" if i == 0 and coloured(sys.stdout) else words
 
 
 def shown_columns(columns: Sequence[Column], rows: Sequence[Cells]) -> list[Column]:
@@ -125,8 +133,9 @@ def _told_once(columns: Sequence[Column], rows: Sequence[Cells]) -> tuple[list[C
 
 def fitted(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
     """The widths, those of the widest columns of text made less so that a line fits."""
-    out = list(widths)
     texts = [i for i, column in enumerate(columns) if column.kind in ("text", "file")]
+    most = max(LONG_CELL, room // 3)
+    out = [min(width, most) if i in texts else width for i, width in enumerate(widths)]
     while sum(out) + len(GAP) * (len(out) - 1) > room:
         widest = max(texts, key=lambda i: out[i], default=None)
         if widest is None or out[widest] <= max(LEAST_CELL, cell_width(columns[widest].title)):
