@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.completion import dialects, files, protocols
-from mqpcap.cli.connection_names import connection_name, short_name
+from mqpcap.cli.connection_names import short_name
 from mqpcap.cli.console import coloured, folded, metered, plural, shown
+from mqpcap.cli.filter_options import misuse_of
 from mqpcap.cli.options import Choices, color_option, common, protocol_name, utc_option
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
 
 if TYPE_CHECKING:
-    from mqpcap.cli.connection_names import ConnectionName
     from mqpcap.cli.held_rows import Row
     from mqpcap.explain import Attempt, Explanation, Hidden, Item
     from mqpcap.schema.protocol import Direction
@@ -44,7 +44,6 @@ OTHER_READINGS = 8
 )
 @click.option(
     "--connection",
-    callback=connection_name,
     metavar="NAME",
     help="The connection of the message, with --direction and --offset: c7 as lines say, IP:PORT, or a connection_id.",
 )
@@ -63,7 +62,7 @@ OTHER_READINGS = 8
 def explain(
     capture: str | None,
     at: int | None,
-    connection: "ConnectionName | None",
+    connection: str | None,
     direction: "Direction | None",
     offset: int | None,
     hex_text: str | None,
@@ -134,12 +133,16 @@ def _explain_bytes(
 def _explain_captured(
     name: str,
     at: int | None,
-    key: "tuple[ConnectionName | None, Direction | None, int]",
+    key: "tuple[str | None, Direction | None, int]",
     look: Look,
     outcome: Outcome,
 ) -> None:
     from mqpcap.cli.message_search import PacketSearch, PlaceSearch
+    from mqpcap.query import Comparison, of_tree
 
+    if key[0] is not None:
+        with misuse_of("--connection"):
+            of_tree(Comparison("connection", "==", (key[0].strip(),)))
     captures = found((name,), outcome).captures
     told_of_speed(outcome)
     rows: list[Row] = []

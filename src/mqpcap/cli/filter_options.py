@@ -89,7 +89,7 @@ def _query(given: dict[str, Any], utc: bool, bodies_are_whole: bool) -> "Query |
 
     made: Query | None = None
     for option, test in _tests(given, utc):
-        with _named(option):
+        with misuse_of(option):
             one = query(test, utc) if isinstance(test, str) else of_tree(test, utc)
         made = one if made is None else made & one
     assert made is not None
@@ -99,7 +99,7 @@ def _query(given: dict[str, Any], utc: bool, bodies_are_whole: bool) -> "Query |
 
 
 @contextmanager
-def _named(option: str) -> Iterator[None]:
+def misuse_of(option: str) -> Iterator[None]:
     """A QueryError inside is misuse of the option."""
     try:
         yield
@@ -155,11 +155,11 @@ def _times(given: dict[str, Any], utc: bool) -> "Iterator[tuple[str, str, Moment
 
     since = until = None
     if given["since"] is not None:
-        with _named("--since"):
+        with misuse_of("--since"):
             since = moment(given["since"].strip(), utc)
         yield "--since", ">=", since
     if given["until"] is not None:
-        with _named("--until"):
+        with misuse_of("--until"):
             until = moment(given["until"].strip(), utc)
         if since is not None and until.origin == "begin":
             until = since.later(until.ns)

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.capture import Capture
-from mqpcap.cli.connection_names import STRANGER, ConnectionName
+from mqpcap.cli.connection_names import STRANGER
 from mqpcap.cli.console import Meter
 from mqpcap.cli.held_rows import Exchange, Row
 from mqpcap.cli.numbered_pipeline import NumberedBytesPipeline
@@ -16,6 +16,7 @@ from mqpcap.cli.reading import Outcome, steps
 from mqpcap.decode.strangers import TLS
 from mqpcap.message_bytes import Place
 from mqpcap.pipeline import Output
+from mqpcap.query import Comparison, Rows, of_tree
 from mqpcap.schema.protocol import Direction
 
 
@@ -97,10 +98,9 @@ class _Search:
 class PlaceSearch(_Search):
     """The message that holds a byte of a stream."""
 
-    def __init__(
-        self, number: int, connection: ConnectionName | None, direction: Direction | None, offset: int
-    ) -> None:
+    def __init__(self, number: int, connection: str | None, direction: Direction | None, offset: int) -> None:
         super().__init__(number)
+        self._query = of_tree(Comparison("connection", "==", ((connection or "").strip(),)))
         self._connection, self._direction, self._offset = connection, direction, offset
 
     def found(self, output: Output) -> NDArray[np.bool_]:
@@ -108,8 +108,8 @@ class PlaceSearch(_Search):
         m = output.rows
         begin: NDArray[np.int64] = m["stream_offset"].to_numpy()
         here: NDArray[np.bool_] = (begin <= self._offset) & (begin + m["frame_len"].to_numpy() > self._offset)
-        assert self._connection is not None
-        here &= self._connection.mask(m).to_numpy()
+        assert output.protocol is not None and output.fields is not None
+        here &= self._query.selects(Rows(output.protocol, m, output.fields))
         return here & _is(output, "direction", self._direction)
 
     @property
