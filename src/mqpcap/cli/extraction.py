@@ -36,7 +36,7 @@ MAX_COMMENTS = 64
 _FILE_SHIFT = 48
 """Numbers of packets are below it, numbers of files above."""
 _LEFT_OUT = ("capture", "ts", "end_ts_ns")
-_Packet = tuple[int, int, int, bytes, int, list[str]]
+_TakenPacket = tuple[int, int, int, bytes, int, list[str]]
 """Time, number of the capture, link type, bytes, length on the wire, comments."""
 
 
@@ -91,7 +91,7 @@ class Extraction:
             with_them = np.isin(numbers, fragments).any()
             self._packets[file] = np.union1d(numbers, fragments) if with_them else np.unique(numbers)
 
-    def packets(self, place: int, meter: Meter) -> Iterator[_Packet]:
+    def packets(self, place: int, meter: Meter) -> Iterator[_TakenPacket]:
         """The packets that are taken, in the order of the capture."""
         if not self.packet_count:
             return

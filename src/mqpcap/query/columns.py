@@ -33,7 +33,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class FilterColumn:
     """A name and its places: a message has the value at those of its own protocol."""
 
     name: str
@@ -83,7 +83,7 @@ def field_kind(type_: pa.DataType) -> Kind:
 
 
 @cache
-def _common() -> Mapping[str, Column]:
+def _common() -> Mapping[str, FilterColumn]:
     """Columns that messages of every protocol have."""
     places: dict[str, Place] = {}
     for name in _OF_EXCHANGES:
@@ -100,11 +100,11 @@ def _common() -> Mapping[str, Column]:
         places[f"{end}_ip"] = Place("messages", (f"{end}_ip",), Kind.ADDRESS, ("direction", "src_ip", "dst_ip"))
         places[f"{end}_port"] = Place("messages", (f"{end}_port",), Kind.INTEGER, ("direction", "src_port", "dst_port"))
     places |= {alias: places[name] for alias, name in _ALIASES.items()}
-    return {name: Column(name, (place,)) for name, place in places.items()}
+    return {name: FilterColumn(name, (place,)) for name, place in places.items()}
 
 
 @cache
-def _fields() -> Mapping[str, Column]:
+def _fields() -> Mapping[str, FilterColumn]:
     """Fields of protocols, under both their names."""
     found: dict[str, list[Place]] = {}
     for protocol in protocols():
@@ -113,7 +113,7 @@ def _fields() -> Mapping[str, Column]:
             found.setdefault(f"{protocol}.{name}", []).append(place)
             found.setdefault(name, []).append(place)
         found.setdefault(PAYLOAD, []).extend(Place(protocol, *body) for body in bodies(protocol))
-    return {name: Column(name, tuple(places)) for name, places in found.items()}
+    return {name: FilterColumn(name, tuple(places)) for name, places in found.items()}
 
 
 def _paths(protocol: str) -> Iterator[tuple[tuple[str, ...], Kind]]:
@@ -156,7 +156,7 @@ def names() -> list[str]:
     return sorted({*_common(), *_fields()})
 
 
-def column(name: str) -> Column:
+def column(name: str) -> FilterColumn:
     """The column of a name; raises QueryError with the nearest names if there is none."""
     found = _common().get(name) or _fields().get(name)
     if found is not None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import dictionary, whole
 from mqpcap.errors import QueryError
-from mqpcap.query.columns import NUMBER, Column, Place
+from mqpcap.query.columns import NUMBER, FilterColumn, Place
 from mqpcap.query.values import ConnectionNumber, Endpoint, Kind, Moment, Network, Value
 
 ADDRESSES = 1 << 14
@@ -64,7 +64,7 @@ class Rows:
 class Condition:
     """A test whose column and values are understood; values by the kind of the place they are compared with."""
 
-    column: Column
+    column: FilterColumn
     relation: str
     values: Mapping[Kind, tuple[Value, ...]]
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import true
 from mqpcap.errors import QueryError
 from mqpcap.query import evaluation, grammar
-from mqpcap.query.columns import Column, bodies, column
+from mqpcap.query.columns import FilterColumn, bodies, column
 from mqpcap.query.evaluation import All, Any, Bound, Condition, Inverse, Rows, checked_pattern
 from mqpcap.query.grammar import And, Comparison, Not, Or, Tree
 from mqpcap.query.preselection import preselection
@@ -155,7 +155,7 @@ def _condition(test: Comparison, utc: bool) -> Condition:
     if not values and wrong is not None:
         raise QueryError(f"{test.name}: {wrong}")
     places = tuple(place for place in found.places if place.kind in values)
-    return Condition(Column(found.name, places), test.relation, values)
+    return Condition(FilterColumn(found.name, places), test.relation, values)
 
 
 def _value(word: str | Moment, kind: Kind, relation: str, utc: bool) -> Value:
