@@ -14,7 +14,8 @@ from mqpcap.schema.message import Message, message_class
 def test_every_class_stands_under_its_own_name(protocol: str) -> None:
     """Names are made of operations and variants; pickle and ``import *`` go by them."""
     module = importlib.import_module(f"mqpcap.protocols.{protocol}")
-    classes = {name: x for name, x in vars(module).items() if isinstance(x, type) and issubclass(x, Message)}
+    public = {name: x for name, x in vars(module).items() if not name.startswith("_")}
+    classes = {name: x for name, x in public.items() if isinstance(x, type) and issubclass(x, Message)}
 
     assert {name: cls.__name__ for name, cls in classes.items()} == {name: name for name in classes}
     assert [pickle.loads(pickle.dumps(cls)) for cls in classes.values()] == list(classes.values())

@@ -45,7 +45,7 @@ WRAPPED_FROM = 65_536  # server.go:1651-1754: from this value length on a zero-c
 FLAG_COMPRESSED = 0x02
 
 
-class OpCode(IntEnum):
+class Op(IntEnum):
     """Operations under the document's names; CLUSTER_METADATA and AUDIT_* are the code's (protocol.go)."""
 
     PRODUCE = 0x01
@@ -108,7 +108,7 @@ class OpCode(IntEnum):
 
 
 # Python and Java number the audit operations 0xA0 and 0xA1; the name is the same.
-NAMES = {int(op): op.name.removeprefix("SDK_") for op in OpCode}
+NAMES = {int(op): op.name.removeprefix("SDK_") for op in Op}
 
 
 class FlyMQ(Message):
@@ -134,15 +134,15 @@ class FlyMQRequest(FlyMQ):
 
 # -- how the bodies are described
 #
-# Each call makes a layer class: its operation, what it is, its fields in wire order. The class is named after the
-# operation; Reply and the variant are appended. Variants of an operation are tried in the order of this file: the
-# server's, the SDKs', then the server's with bytes behind the last field (protocol notes, 9).
+# Each call makes a layer class: its operation, what it is, its fields in wire order. The class stands in this module
+# under the name of the operation, with Reply and the variant behind it. Variants of an operation are tried in the order
+# of this file: the server's, the SDKs', then the server's with bytes behind the last field (protocol notes, 9).
 
 Bodies = dict[int, list[Variant | type]]
 _REQUESTS: Bodies = {}
 _REPLIES: Bodies = {}
-_CLIENT_ONLY = frozenset({OpCode.AUTH})
-_SERVER_ONLY = frozenset({OpCode.AUTH_RESPONSE, OpCode.ERROR})
+_CLIENT_ONLY = frozenset({Op.AUTH})
+_SERVER_ONLY = frozenset({Op.AUTH_RESPONSE, Op.ERROR})
 _VARIANTS = {
     "doc": ("Doc", " of the document"),
     "legacy": ("Legacy", " of an older server"),
@@ -152,12 +152,15 @@ _VARIANTS = {
 """What the names and titles of a dialect's classes end with."""
 
 
-_message = partial(message_class, __name__)
+def _part(title: str, about: str, *fields: Kind, name: str | None = None) -> type[Message]:
+    """The class of a part of bodies, or of what the bodies of several operations are."""
+    name = name or title.title().replace(" ", "")
+    return message_class(__name__, f"FlyMQ{name}", f"FlyMQ {title}", about, *fields)
 
 
 def _body(
     bodies: Bodies,
-    ops: OpCode | Sequence[OpCode],
+    ops: Op | Sequence[Op],
     about: str,
     *fields: Kind,
     dialect: str | None = None,
@@ -166,12 +169,12 @@ def _body(
     **more: Any,
 ) -> type[Message]:
     """The class of a body, appended to the variants of its operations. The first operation gives the name."""
-    ops = [ops] if isinstance(ops, OpCode) else ops
+    ops = [ops] if isinstance(ops, Op) else ops
     word, title = NAMES[ops[0]].title().replace("_", ""), NAMES[ops[0]]
     if bodies is _REPLIES and ops[0] not in _SERVER_ONLY:
         word, title = f"{word}Reply", f"{title} reply"
     end, words = variant if any(variant) or dialect is None else _VARIANTS[dialect]
-    made = _message(name or f"FlyMQ{word}{end}", f"FlyMQ {title}{words}", about, *fields, **more)
+    made = message_class(__name__, name or f"FlyMQ{word}{end}", f"FlyMQ {title}{words}", about, *fields, **more)
     for op in ops:
         bodies.setdefault(op, []).append(made if dialect is None else Variant(made, dialect))
     return made
@@ -179,6 +182,7 @@ def _body(
 
 _request = partial(_body, _REQUESTS)
 _reply = partial(_body, _REPLIES)
+_python, _java = partial(_request, dialect="python"), partial(_request, dialect="java")
 
 _TOPIC = Text("topic", prefix=2)
 _GROUP = Text("group_id", prefix=2)
@@ -191,10 +195,10 @@ _DATA = Bytes("data", prefix=4, body=True)
 _SUCCESS, _REFUSED = Bool("success", 1), Bool("success", equals=0)
 _MESSAGE = Text("message", prefix=2)
 _ERROR = Text("error", prefix=2)
-_MODE = Text("mode", prefix=1)  # binary.go:920-922: one byte of length, the document has two
+_MODE, _MODE_DOC = Text("mode", prefix=1), Text("mode", prefix=2)  # binary.go:920-922: one byte of length
 _TXN_ID = Text("txn_id", prefix=2)
 _VERSION = U32("version")
-_SCHEMA = (Text("name_", prefix=2), Text("type", prefix=1))
+_ID, _NAME, _TYPE = Text("id", prefix=2), Text("name_", prefix=2), Text("type", prefix=1)
 _USERNAME = Text("username", prefix=2)
 _ROLES, _ROLES_SHORT = (Array("roles", Text("role", prefix=n), prefix=4) for n in (2, 1))
 _PERMISSIONS = Array("permissions", Text("permission", prefix=2), prefix=4)
@@ -204,451 +208,196 @@ _ALLOWED = (
 )
 _FORMAT = Text("format", prefix=2)
 
-FlyMQEmpty = _message("FlyMQEmpty", "FlyMQ empty", "No fields; the server ignores a payload.")
-FlyMQSuccess = _message("FlyMQSuccess", "FlyMQ success", "One byte; failures come as ERROR.", _SUCCESS)
-FlyMQOutcome = _message(
-    "FlyMQOutcome", "FlyMQ outcome", "Whether it was done, and a word or a reason.", _SUCCESS, _MESSAGE
-)
-FlyMQTxnOutcome = _message(
-    "FlyMQTxnOutcome", "FlyMQ transaction outcome", "A transaction, and whether the step was done.", _TXN_ID, _SUCCESS
-)
+_EMPTY = _part("empty", "No fields; the server ignores a payload.")
+_ONE_BYTE = _part("success", "One byte; failures come as ERROR.", _SUCCESS)
+_OUTCOME = _part("outcome", "Whether it was done, and a word or a reason.", _SUCCESS, _MESSAGE)
+
+for _op in Op.LIST_TOPICS, Op.TXN_BEGIN, Op.LIST_GROUPS, Op.USER_LIST, Op.ACL_LIST, Op.ROLE_LIST:
+    _request(_op, "Asks without saying more.", like=_EMPTY)
+for _op in Op.CREATE_TOPIC, Op.COMMIT, Op.DELETE_TOPIC, Op.RESET_OFFSET, Op.DELETE_GROUP:
+    _reply(_op, "One byte (binary.go:872-877).", like=_ONE_BYTE)
+for _op in Op.DELETE_SCHEMA, Op.REPLAY_DLQ, Op.PURGE_DLQ, Op.USER_DELETE, Op.USER_UPDATE, Op.PASSWORD_CHANGE:
+    _reply(_op, "Done, or why not; the message of a change to a user is the user's name.", like=_OUTCOME)
 
 # -- messages and topics
 
-FlyMQProduce = _request(OpCode.PRODUCE, "A message for a topic.", _TOPIC, _KEY, _VALUE, I32("partition", -1))
-FlyMQProduceReply = _reply(
-    OpCode.PRODUCE,
-    "RecordMetadata: where and when the message was stored.",
-    _TOPIC,
-    _PARTITION,
-    _OFFSET,
-    I64("timestamp_ms", unit="ms"),
-    I32("key_size", -1),
-    I32("value_size"),
-)
-FlyMQConsume = _request(OpCode.CONSUME, "Asks for the message at an offset.", _TOPIC, _PARTITION, _OFFSET)
-FlyMQConsumeReply = _reply(OpCode.CONSUME, "The message; a key of no bytes is no key.", _KEY, _VALUE)
-FlyMQCreateTopic = _request(OpCode.CREATE_TOPIC, "Makes a topic.", _TOPIC, I32("partitions", 1))
-FlyMQCreateTopicReply = _reply(OpCode.CREATE_TOPIC, "One byte (binary.go:872-877).", like=FlyMQSuccess)
-FlyMQCreateTopicReplyDoc = _reply(
-    OpCode.CREATE_TOPIC, "With the message that only the document has.", _SUCCESS, _MESSAGE, dialect="doc"
-)
-FlyMQMetadata = _request(OpCode.METADATA, "No server handles it; its reply has no layout.", _TOPIC)
-FlyMQSubscribe = _request(
-    OpCode.SUBSCRIBE, "Joins a group and asks where to start; nothing is pushed.", _TOPIC, _GROUP, _PARTITION, _MODE
-)
-FlyMQSubscribeDoc = _request(
-    OpCode.SUBSCRIBE,
-    "With the two-byte length of the document; the server takes it as an empty mode and extra bytes.",
-    _TOPIC,
-    _GROUP,
-    _PARTITION,
-    Text("mode", prefix=2),
-    dialect="doc",
-)
-FlyMQSubscribeReply = _reply(OpCode.SUBSCRIBE, "Where to start fetching.", _OFFSET)
-FlyMQCommit = _request(OpCode.COMMIT, "Stores a group's offset.", _TOPIC, _GROUP, _PARTITION, _OFFSET)
-FlyMQCommitReply = _reply(OpCode.COMMIT, "One byte.", like=FlyMQSuccess)
+_request(Op.PRODUCE, "A message for a topic.", _TOPIC, _KEY, _VALUE, I32("partition", -1))
+_STORED_AT = (_TOPIC, _PARTITION, _OFFSET, I64("timestamp_ms", unit="ms"), I32("key_size", -1), I32("value_size"))
+_stored = _reply(Op.PRODUCE, "RecordMetadata: where and when the message was stored.", *_STORED_AT)
+_consume = _request(Op.CONSUME, "Asks for the message at an offset.", _TOPIC, _PARTITION, _OFFSET)
+_consumed = _reply(Op.CONSUME, "The message; a key of no bytes is no key.", _KEY, _VALUE)
+_request(Op.CREATE_TOPIC, "Makes a topic.", _TOPIC, I32("partitions", 1))
+_reply(Op.CREATE_TOPIC, "With the message that only the document has.", _SUCCESS, _MESSAGE, dialect="doc")
+_request(Op.METADATA, "No server handles it; its reply has no layout.", _TOPIC)
+_SUBSCRIBE = (_TOPIC, _GROUP, _PARTITION)
+_request(Op.SUBSCRIBE, "Joins a group and asks where to start; nothing is pushed.", *_SUBSCRIBE, _MODE)
+_request(Op.SUBSCRIBE, "For the server an empty mode and extra bytes.", *_SUBSCRIBE, _MODE_DOC, dialect="doc")
+_reply(Op.SUBSCRIBE, "Where to start fetching.", _OFFSET)
+_request(Op.COMMIT, "Stores a group's offset.", _TOPIC, _GROUP, _PARTITION, _OFFSET)
 
 _FETCH = (_TOPIC, _PARTITION, _OFFSET, _MAX_MESSAGES)
-FlyMQFetch = _request(
-    OpCode.FETCH,
-    "Asks for messages from an offset on; clients before d40a4ea send no filter.",
-    *_FETCH,
-    If(Text("filter", prefix=2), left=2),
-)
-FlyMQFetchBinary = _request(OpCode.FETCH_BINARY, "FETCH under another number.", like=FlyMQFetch)
-FlyMQFetchUnfiltered = _request(
-    (OpCode.FETCH, OpCode.FETCH_BINARY),
-    "binary.go:688-695: a filter that overruns the payload is ignored.",
-    *_FETCH,
+_FETCHES = (Op.FETCH, Op.FETCH_BINARY)
+_fetch = _request(Op.FETCH, "Clients before d40a4ea send no filter.", *_FETCH, If(Text("filter", prefix=2), left=2))
+_request(Op.FETCH_BINARY, "FETCH under another number.", like=_fetch)
+_request(
+    _FETCHES, "A filter that overruns is ignored (binary.go:688-695).", *_FETCH,
     variant=("Unfiltered", " without a filter"),
-)
-FlyMQRecord = _message(
-    "FlyMQRecord",
-    "FlyMQ record",
-    "A message of a fetch reply: its offset comes first (binary.go:713-760).",
-    _OFFSET,
-    _KEY,
-    _VALUE,
-)
-FlyMQRecordDoc = _message(
-    "FlyMQRecordDoc",
-    "FlyMQ record of the document",
-    "A message of a fetch reply as the document has it: its offset comes last.",
-    _KEY,
-    _VALUE,
-    _OFFSET,
-)
-FlyMQFetchReply = _reply(
-    OpCode.FETCH,
-    "Messages; where to go on comes before them (binary.go:713-760).",
-    U32("message_count"),
-    U64("next_offset"),
-    Array("records", FlyMQRecord, count="message_count"),
-)
-FlyMQFetchBinaryReply = _reply(OpCode.FETCH_BINARY, "Messages, as in FETCH.", like=FlyMQFetchReply)
-FlyMQFetchReplyDoc = _reply(
-    (OpCode.FETCH, OpCode.FETCH_BINARY),
-    "Messages in the order of the document, which no server writes.",
-    U32("message_count"),
-    Array("records", FlyMQRecordDoc, count="message_count"),
-    U64("next_offset"),
-    dialect="doc",
-)
+)  # fmt: skip
+_RECORD = _part("record", "A message of a fetch reply: its offset comes first.", _OFFSET, _KEY, _VALUE)
+_RECORD_DOC = _part("record of the document", "Its offset comes last.", _KEY, _VALUE, _OFFSET, name="RecordDoc")
+_COUNT, _NEXT_OFFSET = U32("message_count"), U64("next_offset")
+_RECORDS, _RECORDS_DOC = (Array("records", record, count="message_count") for record in (_RECORD, _RECORD_DOC))
+_fetched = _reply(Op.FETCH, "Where to go on comes first (binary.go:713-760).", _COUNT, _NEXT_OFFSET, _RECORDS)
+_reply(Op.FETCH_BINARY, "Messages, as in FETCH.", like=_fetched)
+_reply(_FETCHES, "In an order that no server writes.", _COUNT, _RECORDS_DOC, _NEXT_OFFSET, dialect="doc")
 
-FlyMQListTopics = _request(OpCode.LIST_TOPICS, "Asks without saying more.", like=FlyMQEmpty)
-FlyMQListTopicsReply = _reply(OpCode.LIST_TOPICS, "Names, sorted.", Array("topics", Text("topic", prefix=2), prefix=4))
-FlyMQDeleteTopic = _request(OpCode.DELETE_TOPIC, "Removes a topic.", _TOPIC)
-FlyMQDeleteTopicReply = _reply(OpCode.DELETE_TOPIC, "One byte.", like=FlyMQSuccess)
-FlyMQConsumeZeroCopy = _request(OpCode.CONSUME_ZERO_COPY, "CONSUME for large values.", like=FlyMQConsume)
-FlyMQConsumeZeroCopyReply = _reply(
-    OpCode.CONSUME_ZERO_COPY,
-    "The message; from 65,536 bytes on the value holds the stored record, see ``derive``.",
-    like=FlyMQConsumeReply,
-)
+_reply(Op.LIST_TOPICS, "Names, sorted.", Array("topics", Text("topic", prefix=2), prefix=4))
+_request(Op.DELETE_TOPIC, "Removes a topic.", _TOPIC)
+_request(Op.CONSUME_ZERO_COPY, "CONSUME for large values.", like=_consume)
+_reply(Op.CONSUME_ZERO_COPY, "From 65,536 bytes on the value holds the stored record, see ``derive``.", like=_consumed)
 # By content, never by flags: the text form takes whatever the two with lengths do not fill.
-FlyMQErrorCoded = _reply(
-    OpCode.ERROR,
-    "An error with a code (server.go:3341-3347).",
-    I32("code", 1),
-    _MESSAGE,
-    variant=("Coded", " with a code"),
-)
-FlyMQErrorDoc = _reply(
-    OpCode.ERROR, "An error as the document has it, from servers before 426e750.", _REFUSED, _MESSAGE, dialect="doc"
-)
-FlyMQError = _reply(OpCode.ERROR, "An error as bare text: most are.", GreedyText("message"))
+_reply(Op.ERROR, "server.go:3341-3347.", I32("code", 1), _MESSAGE, variant=("Coded", " with a code"))
+_reply(Op.ERROR, "As the document has it, from servers before 426e750.", _REFUSED, _MESSAGE, dialect="doc")
+_reply(Op.ERROR, "An error as bare text: most are.", GreedyText("message"))
 
 # -- schemas
 
-FlyMQRegisterSchema = _request(
-    OpCode.REGISTER_SCHEMA, "Stores a schema under a name.", *_SCHEMA, Bytes("schema", prefix=4)
-)
-FlyMQRegisterSchemaReply = _reply(OpCode.REGISTER_SCHEMA, "What was stored, and its version.", *_SCHEMA, _VERSION)
-FlyMQGetSchema = _request(OpCode.GET_SCHEMA, "Asks for a version of a schema, 0 for the latest.", _TOPIC, _VERSION)
-FlyMQGetSchemaReply = _reply(
-    OpCode.GET_SCHEMA,
-    "A schema.",
-    Text("id", prefix=2),
-    _TOPIC,
-    _VERSION,
-    Text("type", prefix=1),
-    Text("definition", prefix=4),
-    Text("compatibility", prefix=1),
-)
-FlyMQListSchemas = _request(
-    OpCode.LIST_SCHEMAS, "Asks for the schemas of a topic, or all.", If(Text("topic", prefix=2), left=2)
-)
-FlyMQListSchemasAll = _request(
-    OpCode.LIST_SCHEMAS,
-    "binary.go:1675-1684: a topic that cannot be read means all.",
-    like=FlyMQEmpty,
+_request(Op.REGISTER_SCHEMA, "Stores a schema under a name.", _NAME, _TYPE, Bytes("schema", prefix=4))
+_reply(Op.REGISTER_SCHEMA, "What was stored, and its version.", _NAME, _TYPE, _VERSION)
+_request(Op.GET_SCHEMA, "Asks for a version of a schema, 0 for the latest.", _TOPIC, _VERSION)
+_DEFINITION = (Text("definition", prefix=4), Text("compatibility", prefix=1))
+_reply(Op.GET_SCHEMA, "A schema.", _ID, _TOPIC, _VERSION, _TYPE, *_DEFINITION)
+_request(Op.LIST_SCHEMAS, "Asks for the schemas of a topic, or all.", If(Text("topic", prefix=2), left=2))
+_request(
+    Op.LIST_SCHEMAS, "A topic that cannot be read means all (binary.go:1675-1684).", like=_EMPTY,
     variant=("All", " without a topic"),
-)
-FlyMQSchema = _message("FlyMQSchema", "FlyMQ schema", "A schema of a list; the name is its id.", *_SCHEMA, _VERSION)
-FlyMQListSchemasReply = _reply(OpCode.LIST_SCHEMAS, "Schemas.", Array("schemas", FlyMQSchema, prefix=4))
-FlyMQValidateSchema = _request(
-    OpCode.VALIDATE_SCHEMA,
-    "Asks whether a message fits a schema.",
-    Text("name_", prefix=2),
-    Bytes("message", prefix=4, column="data", body=True),
-)
-FlyMQValidateSchemaReply = _reply(
-    OpCode.VALIDATE_SCHEMA,
-    "Whether it fits, and why not.",
-    Bool("valid"),
-    Array("errors", Text("error", prefix=2), prefix=4),
-)
+)  # fmt: skip
+_LISTED = _part("schema", "A schema of a list; the name is its id.", _NAME, _TYPE, _VERSION)
+_reply(Op.LIST_SCHEMAS, "Schemas.", Array("schemas", _LISTED, prefix=4))
+_CHECKED = Bytes("message", prefix=4, column="data", body=True)
+_request(Op.VALIDATE_SCHEMA, "Asks whether a message fits a schema.", _NAME, _CHECKED)
+_ERRORS = Array("errors", Text("error", prefix=2), prefix=4)
+_reply(Op.VALIDATE_SCHEMA, "Whether it fits, and why not.", Bool("valid"), _ERRORS)
 _SCHEMA_NAME = Text("schema_name", prefix=2)
-FlyMQProduceWithSchema = _request(
-    OpCode.PRODUCE_WITH_SCHEMA, "A message to be checked first.", _TOPIC, _SCHEMA_NAME, _DATA
-)
-FlyMQProduceWithSchemaPython = _request(
-    OpCode.PRODUCE_WITH_SCHEMA,
-    "As the Python and Java SDKs write it (py binary.py:920-933); the server refuses it.",
-    _TOPIC,
-    _DATA,
-    _SCHEMA_NAME,
-    dialect="python",
-)
-FlyMQProduceWithSchemaReply = _reply(
-    OpCode.PRODUCE_WITH_SCHEMA, "RecordMetadata; the partition is always 0.", like=FlyMQProduceReply
-)
-FlyMQDeleteSchema = _request(OpCode.DELETE_SCHEMA, "Removes a version of a schema.", _TOPIC, _VERSION)
-FlyMQDeleteSchemaReply = _reply(OpCode.DELETE_SCHEMA, "Done.", like=FlyMQOutcome)
+_request(Op.PRODUCE_WITH_SCHEMA, "A message to be checked first.", _TOPIC, _SCHEMA_NAME, _DATA)
+_python(Op.PRODUCE_WITH_SCHEMA, "The server refuses it (py binary.py:920-933).", _TOPIC, _DATA, _SCHEMA_NAME)
+_reply(Op.PRODUCE_WITH_SCHEMA, "RecordMetadata; the partition is always 0.", like=_stored)
+_request(Op.DELETE_SCHEMA, "Removes a version of a schema.", _TOPIC, _VERSION)
 
 # -- dead letters, delays, transactions
 
-FlyMQFetchDlq = _request(OpCode.FETCH_DLQ, "Asks for the dead letters of a topic.", _TOPIC, _MAX_MESSAGES)
-FlyMQDeadLetter = _message(
-    "FlyMQDeadLetter",
-    "FlyMQ dead letter",
-    "A dead letter.",
-    Text("id", prefix=2),
-    Bytes("data", prefix=4),
-    _ERROR,
-    I32("retries"),
-)
-FlyMQFetchDlqReply = _reply(OpCode.FETCH_DLQ, "Dead letters.", Array("messages", FlyMQDeadLetter, prefix=4))
-FlyMQReplayDlq = _request(OpCode.REPLAY_DLQ, "Sends a dead letter again.", _TOPIC, Text("message_id", prefix=2))
-FlyMQReplayDlqPython = _request(
-    OpCode.REPLAY_DLQ,
-    "re_inject_dlq of Python and Java (py client.py:384-403): by offset, where the server reads an empty id.",
-    _TOPIC,
-    U64("offset", at_most=MAX_REINJECTED_OFFSET),
-    dialect="python",
-    variant=("Python", " by offset"),
-)
-FlyMQReplayDlqReply = _reply(OpCode.REPLAY_DLQ, "Done, or why not.", like=FlyMQOutcome)
-FlyMQPurgeDlq = _request(OpCode.PURGE_DLQ, "Drops the dead letters of a topic.", _TOPIC)
-FlyMQPurgeDlqReply = _reply(OpCode.PURGE_DLQ, "Done, or why not.", like=FlyMQOutcome)
-FlyMQProduceDelayed = _request(
-    OpCode.PRODUCE_DELAYED, "A message for later.", _TOPIC, _DATA, I64("delay_ms", unit="ms")
-)
-FlyMQProduceDelayedReply = _reply(
-    OpCode.PRODUCE_DELAYED, "RecordMetadata; the offset is 0 while it is not known.", like=FlyMQProduceReply
-)
-FlyMQProduceWithTtl = _request(
-    OpCode.PRODUCE_WITH_TTL, "A message that expires.", _TOPIC, _DATA, I64("ttl_ms", unit="ms")
-)
-FlyMQProduceWithTtlReply = _reply(OpCode.PRODUCE_WITH_TTL, "RecordMetadata.", like=FlyMQProduceReply)
-FlyMQTxnBegin = _request(OpCode.TXN_BEGIN, "Asks without saying more.", like=FlyMQEmpty)
-FlyMQTxnBeginReply = _reply(OpCode.TXN_BEGIN, "The new transaction.", like=FlyMQTxnOutcome)
-FlyMQTxnCommit = _request(OpCode.TXN_COMMIT, "Ends a transaction.", _TXN_ID)
-FlyMQTxnCommitReply = _reply(OpCode.TXN_COMMIT, "Whether it was committed.", like=FlyMQTxnOutcome)
-FlyMQTxnRollback = _request(OpCode.TXN_ROLLBACK, "Takes a transaction back.", _TXN_ID)
-FlyMQTxnRollbackReply = _reply(OpCode.TXN_ROLLBACK, "Whether it was taken back.", like=FlyMQTxnOutcome)
-FlyMQTxnProduce = _request(OpCode.TXN_PRODUCE, "A message of a transaction.", _TXN_ID, _TOPIC, _DATA)
-FlyMQTxnProduceReply = _reply(
-    OpCode.TXN_PRODUCE, "RecordMetadata; the offset is 0 until the commit.", like=FlyMQProduceReply
-)
-FlyMQProduceReplyLegacy = _reply(
-    (OpCode.PRODUCE, OpCode.PRODUCE_WITH_SCHEMA, OpCode.PRODUCE_DELAYED, OpCode.PRODUCE_WITH_TTL, OpCode.TXN_PRODUCE),
-    "What servers before 60a0b57 answer: RecordMetadata is never this short.",
-    _OFFSET,
-    _PARTITION,
-    dialect="legacy",
-)
+_request(Op.FETCH_DLQ, "Asks for the dead letters of a topic.", _TOPIC, _MAX_MESSAGES)
+_DEAD_LETTER = _part("dead letter", "A message of a reply.", _ID, Bytes("data", prefix=4), _ERROR, I32("retries"))
+_reply(Op.FETCH_DLQ, "Dead letters.", Array("messages", _DEAD_LETTER, prefix=4))
+_request(Op.REPLAY_DLQ, "Sends a dead letter again.", _TOPIC, Text("message_id", prefix=2))
+_python(
+    Op.REPLAY_DLQ, "re_inject_dlq of Python and Java (py client.py:384-403), where the server reads an empty id.",
+    _TOPIC, U64("offset", at_most=MAX_REINJECTED_OFFSET), variant=("Python", " by offset"),
+)  # fmt: skip
+_request(Op.PURGE_DLQ, "Drops the dead letters of a topic.", _TOPIC)
+_request(Op.PRODUCE_DELAYED, "A message for later.", _TOPIC, _DATA, I64("delay_ms", unit="ms"))
+_reply(Op.PRODUCE_DELAYED, "RecordMetadata; the offset is 0 while it is not known.", like=_stored)
+_request(Op.PRODUCE_WITH_TTL, "A message that expires.", _TOPIC, _DATA, I64("ttl_ms", unit="ms"))
+_reply(Op.PRODUCE_WITH_TTL, "RecordMetadata.", like=_stored)
+_TXN_OUTCOME = _part("transaction outcome", "Whether a step was done.", _TXN_ID, _SUCCESS, name="TxnOutcome")
+for _op in Op.TXN_BEGIN, Op.TXN_COMMIT, Op.TXN_ROLLBACK:
+    _reply(_op, "A transaction, and whether the step was done.", like=_TXN_OUTCOME)
+_request(Op.TXN_COMMIT, "Ends a transaction.", _TXN_ID)
+_request(Op.TXN_ROLLBACK, "Takes a transaction back.", _TXN_ID)
+_request(Op.TXN_PRODUCE, "A message of a transaction.", _TXN_ID, _TOPIC, _DATA)
+_reply(Op.TXN_PRODUCE, "RecordMetadata; the offset is 0 until the commit.", like=_stored)
+_PRODUCING = (Op.PRODUCE, Op.PRODUCE_WITH_SCHEMA, Op.PRODUCE_DELAYED, Op.PRODUCE_WITH_TTL, Op.TXN_PRODUCE)
+_reply(_PRODUCING, "Servers before 60a0b57; RecordMetadata is longer.", _OFFSET, _PARTITION, dialect="legacy")
 
 # -- cluster and groups
 
-FlyMQClusterJoin = _request(OpCode.CLUSTER_JOIN, "No server handles it.", Text("peer", prefix=2))
-FlyMQClusterLeave = _request(OpCode.CLUSTER_LEAVE, "Empty; no server handles it.", like=FlyMQEmpty)
-FlyMQClusterMetadata = _request(
-    OpCode.CLUSTER_METADATA, "Asks who leads what; an empty topic or none is all.", If(Text("topic", prefix=2), left=1)
-)
-FlyMQPartition = _message(
-    "FlyMQPartition",
-    "FlyMQ partition",
-    "A partition and its nodes.",
-    _PARTITION,
-    Text("leader_id", prefix=2),
-    Text("leader_addr", prefix=2),
-    U64("epoch"),
-    Text("state", prefix=2),
-    Array("replicas", Text("node_id", prefix=2), prefix=4),
-    Array("isr", Text("node_id", prefix=2), prefix=4),
-)
-FlyMQTopicPartitions = _message(
-    "FlyMQTopicPartitions",
-    "FlyMQ topic partitions",
-    "A topic and its partitions.",
-    _TOPIC,
-    Array("partitions", FlyMQPartition, prefix=4),
-)
-FlyMQClusterMetadataReply = _reply(
-    OpCode.CLUSTER_METADATA,
-    "Topics with their partitions; the names alone are in ``topics``, see ``derive``.",
-    Text("cluster_id", prefix=2),
-    Array("topics", FlyMQTopicPartitions, prefix=4, column="topic_partitions"),
-)
-FlyMQGetOffset = _request(OpCode.GET_OFFSET, "Asks for a group's offset.", _TOPIC, _GROUP, _PARTITION)
-FlyMQGetOffsetReply = _reply(OpCode.GET_OFFSET, "The committed offset.", _OFFSET)
-FlyMQResetOffset = _request(
-    OpCode.RESET_OFFSET,
-    "Moves a group.",
-    _TOPIC,
-    _GROUP,
-    _PARTITION,
-    _MODE,
-    If(U64("offset"), when="mode", equals=b"offset"),
-)
-FlyMQResetOffsetJava = _request(
-    OpCode.RESET_OFFSET,
-    "With the offset whatever the mode (java BinaryProtocol.java:899-914); the server ignores it.",
-    _TOPIC,
-    _GROUP,
-    _PARTITION,
-    _MODE,
-    _OFFSET,
-    dialect="java",
-)
-FlyMQResetOffsetReply = _reply(OpCode.RESET_OFFSET, "One byte.", like=FlyMQSuccess)
-FlyMQGroupOffset = _message("FlyMQGroupOffset", "FlyMQ group offset", "A committed offset.", _PARTITION, _OFFSET)
-FlyMQGroup = _message(
-    "FlyMQGroup",
-    "FlyMQ group",
-    "A group; its members are open connections.",
-    _TOPIC,
-    _GROUP,
-    U32("members"),
-    Array("offsets", FlyMQGroupOffset, prefix=4),
-)
-FlyMQListGroups = _request(OpCode.LIST_GROUPS, "Asks without saying more.", like=FlyMQEmpty)
-FlyMQListGroupsReply = _reply(OpCode.LIST_GROUPS, "Groups.", Array("groups", FlyMQGroup, prefix=4))
-FlyMQDescribeGroup = _request(OpCode.DESCRIBE_GROUP, "Asks for one group.", _TOPIC, _GROUP)
-FlyMQDescribeGroupJava = _request(
-    OpCode.DESCRIBE_GROUP,
-    "Without a topic (java BinaryProtocol.java:971-973); the server refuses it.",
-    _GROUP,
-    dialect="java",
-)
-FlyMQDescribeGroupReply = _reply(OpCode.DESCRIBE_GROUP, "The group.", like=FlyMQGroup)
-FlyMQGetLag = _request(OpCode.GET_LAG, "Asks how far a group is behind.", _TOPIC, _GROUP, _PARTITION)
-FlyMQGetLagReply = _reply(
-    OpCode.GET_LAG,
-    "How far a group is behind.",
-    U64("current_offset"),
-    U64("committed_offset"),
-    U64("latest_offset"),
-    U64("lag"),
-)
-FlyMQDeleteGroup = _request(OpCode.DELETE_GROUP, "Removes a group.", _TOPIC, _GROUP)
-FlyMQDeleteGroupJava = _request(
-    OpCode.DELETE_GROUP,
-    "Without a topic (java BinaryProtocol.java:1001-1003); the server refuses it.",
-    _GROUP,
-    dialect="java",
-)
-FlyMQDeleteGroupReply = _reply(OpCode.DELETE_GROUP, "One byte.", like=FlyMQSuccess)
+_request(Op.CLUSTER_JOIN, "No server handles it.", Text("peer", prefix=2))
+_request(Op.CLUSTER_LEAVE, "Empty; no server handles it.", like=_EMPTY)
+_request(Op.CLUSTER_METADATA, "Who leads what; an empty topic or none is all.", If(Text("topic", prefix=2), left=1))
+_LEADER = (Text("leader_id", prefix=2), Text("leader_addr", prefix=2), U64("epoch"), Text("state", prefix=2))
+_NODES = (Array(name, Text("node_id", prefix=2), prefix=4) for name in ("replicas", "isr"))
+_NODES_OF = _part("partition", "A partition and its nodes.", _PARTITION, *_LEADER, *_NODES)
+_PARTITIONS = Array("partitions", _NODES_OF, prefix=4)
+_PARTITIONS_OF = _part("topic partitions", "A topic and its partitions.", _TOPIC, _PARTITIONS)
+_TOPICS = Array("topics", _PARTITIONS_OF, prefix=4, column="topic_partitions")  # names alone: topics, see ``derive``
+_reply(Op.CLUSTER_METADATA, "Topics with their partitions.", Text("cluster_id", prefix=2), _TOPICS)
+_request(Op.GET_OFFSET, "Asks for a group's offset.", _TOPIC, _GROUP, _PARTITION)
+_reply(Op.GET_OFFSET, "The committed offset.", _OFFSET)
+_RESET = (_TOPIC, _GROUP, _PARTITION, _MODE)
+_request(Op.RESET_OFFSET, "Moves a group.", *_RESET, If(U64("offset"), when="mode", equals=b"offset"))
+_java(Op.RESET_OFFSET, "The offset whatever the mode (BinaryProtocol.java:899-914); it is ignored.", *_RESET, _OFFSET)
+_OFFSETS = Array("offsets", _part("group offset", "A committed offset.", _PARTITION, _OFFSET), prefix=4)
+_GROUPS = _part("group", "A group; its members are open connections.", _TOPIC, _GROUP, U32("members"), _OFFSETS)
+_reply(Op.LIST_GROUPS, "Groups.", Array("groups", _GROUPS, prefix=4))
+_request(Op.DESCRIBE_GROUP, "Asks for one group.", _TOPIC, _GROUP)
+_reply(Op.DESCRIBE_GROUP, "The group.", like=_GROUPS)
+_request(Op.GET_LAG, "Asks how far a group is behind.", _TOPIC, _GROUP, _PARTITION)
+_LAG = (U64("current_offset"), U64("committed_offset"), U64("latest_offset"), U64("lag"))
+_reply(Op.GET_LAG, "How far a group is behind.", *_LAG)
+_request(Op.DELETE_GROUP, "Removes a group.", _TOPIC, _GROUP)
+for _op in Op.DESCRIBE_GROUP, Op.DELETE_GROUP:
+    _java(_op, "Without a topic (BinaryProtocol.java:971-973, 1001-1003); the server refuses it.", _GROUP)
 
 # -- logins
 
-_AS_LOGIN = {"opcode": OpCode.AUTH_RESPONSE}
 # The document lists the reply under AUTH; the code sends AUTH_RESPONSE (server.go:2602).
-_LOGIN = (OpCode.AUTH_RESPONSE, OpCode.AUTH)
-FlyMQAuth = _request(OpCode.AUTH, "The password, in the clear.", _USERNAME, Text("password", prefix=2, secret=True))
-FlyMQAuthRefused = _reply(
-    _LOGIN,
-    "A refused login names no user. Tried first: the document's refusal would else give its error as a name.",
-    _REFUSED,
-    Text("username", prefix=2, at_most=0),
-    _ROLES_SHORT,
-    _ERROR,
-    name="FlyMQAuthRefused",
-    variant=("", ", refused"),
-    announced=_AS_LOGIN,
-)
-FlyMQAuthRefusedDoc = _reply(
-    _LOGIN[::-1],
-    "A refused login in the order of the document.",
-    _REFUSED,
-    _ERROR,
-    _USERNAME,
-    _ROLES,
-    name="FlyMQAuthRefusedDoc",
-    dialect="doc",
-    variant=("", " of the document, refused"),
-    announced=_AS_LOGIN,
-)
-FlyMQAuthResponse = _reply(
-    _LOGIN,
-    "Who one is now; the error is the last field and the roles have lengths of one byte (binary.go:1364-1403).",
-    _SUCCESS,
-    _USERNAME,
-    _ROLES_SHORT,
-    _ERROR,
-    announced=_AS_LOGIN,
-)
-FlyMQAuthResponseDoc = _reply(
-    _LOGIN[::-1],
-    "In the order of the document, which no server writes.",
-    _SUCCESS,
-    _ERROR,
-    _USERNAME,
-    _ROLES,
-    name="FlyMQAuthResponseDoc",
-    dialect="doc",
-    announced=_AS_LOGIN,
-)
-FlyMQWhoAmI = _request(OpCode.WHOAMI, "Asks without saying more.", name="FlyMQWhoAmI", like=FlyMQEmpty)
-FlyMQWhoAmIReply = _reply(
-    OpCode.WHOAMI, "Who one is; no success means nobody.", name="FlyMQWhoAmIReply", like=FlyMQAuthResponse
-)
+_LOGIN = (Op.AUTH_RESPONSE, Op.AUTH)
+_login_reply = partial(_reply, announced={"opcode": Op.AUTH_RESPONSE})
+_PASSWORD = Text("password", prefix=2, secret=True)
+_request(Op.AUTH, "The password, in the clear.", _USERNAME, _PASSWORD)
+_login_reply(
+    _LOGIN, "It names no user. Tried first: the document's refusal would else give its error as a name.",
+    _REFUSED, Text("username", prefix=2, at_most=0), _ROLES_SHORT, _ERROR,
+    name="FlyMQAuthRefused", variant=("", ", refused"),
+)  # fmt: skip
+_login_reply(
+    _LOGIN[::-1], "A refused login in the order of the document.", _REFUSED, _ERROR, _USERNAME, _ROLES,
+    name="FlyMQAuthRefusedDoc", dialect="doc", variant=("", " of the document, refused"),
+)  # fmt: skip
+_auth_response = _login_reply(
+    _LOGIN, "The error is the last field and the roles have lengths of one byte (binary.go:1364-1403).",
+    _SUCCESS, _USERNAME, _ROLES_SHORT, _ERROR,
+)  # fmt: skip
+_login_reply(
+    _LOGIN[::-1], "In an order that no server writes.", _SUCCESS, _ERROR, _USERNAME, _ROLES,
+    name="FlyMQAuthResponseDoc", dialect="doc",
+)  # fmt: skip
+_request(Op.WHOAMI, "Asks without saying more.", name="FlyMQWhoAmI", like=_EMPTY)
+_reply(Op.WHOAMI, "Who one is; no success means nobody.", name="FlyMQWhoAmIReply", like=_auth_response)
 
 # -- accounts and rights
 
-_ACCOUNT = (_USERNAME, Text("password", prefix=2, secret=True), Text("old_password", prefix=2, secret=True))
-_NO_ENABLED = ("Short", " without enabled")
-FlyMQUser = _message(
-    "FlyMQUser",
-    "FlyMQ user",
-    "An account.",
-    _USERNAME,
-    _ROLES,
-    _PERMISSIONS,
-    Bool("enabled", 1),
-    I64("created_at_s", unit="s"),
-    I64("updated_at_s", unit="s"),
-)
-FlyMQUserCreate = _request(OpCode.USER_CREATE, "A new account.", *_ACCOUNT, _ROLES, Bool("enabled", 1))
-FlyMQUserCreateShort = _request(
-    OpCode.USER_CREATE,
-    "binary.go:2131: the last byte may be absent, but only behind a role.",
-    *_ACCOUNT,
-    Array("roles", Text("role", prefix=2), prefix=4, not_empty=True),
-    variant=_NO_ENABLED,
-)
-FlyMQUserCreateReply = _reply(OpCode.USER_CREATE, "The account.", like=FlyMQUser)
-FlyMQUserDelete = _request(OpCode.USER_DELETE, "Removes an account.", _USERNAME)
-FlyMQUserDeleteReply = _reply(OpCode.USER_DELETE, "The message is the user's name.", like=FlyMQOutcome)
-FlyMQUserUpdate = _request(OpCode.USER_UPDATE, "Other roles, or switched on or off.", like=FlyMQUserCreate)
-FlyMQUserUpdateShort = _request(
-    OpCode.USER_UPDATE, "As FlyMQUserCreateShort.", like=FlyMQUserCreateShort, variant=_NO_ENABLED
-)
-FlyMQUserUpdateReply = _reply(OpCode.USER_UPDATE, "The message is the user's name.", like=FlyMQOutcome)
-FlyMQUserList = _request(OpCode.USER_LIST, "Asks without saying more.", like=FlyMQEmpty)
-FlyMQUserListReply = _reply(OpCode.USER_LIST, "Accounts.", Array("users", FlyMQUser, prefix=4))
-FlyMQUserGet = _request(OpCode.USER_GET, "Asks for an account.", _USERNAME)
-FlyMQUserGetReply = _reply(OpCode.USER_GET, "The account, with its permissions.", like=FlyMQUser)
-FlyMQAclSet = _request(OpCode.ACL_SET, "Who may use a topic.", _TOPIC, Bool("public"), *_ALLOWED)
-FlyMQAclSetReply = _reply(OpCode.ACL_SET, "Done.", _SUCCESS, _TOPIC)
-FlyMQAclGet = _request(OpCode.ACL_GET, "Asks who may use a topic.", _TOPIC)
-FlyMQAclGetReply = _reply(
-    OpCode.ACL_GET, "Who may use a topic.", _TOPIC, Bool("exists"), Bool("public"), Bool("default_public"), *_ALLOWED
-)
-FlyMQAclDelete = _request(OpCode.ACL_DELETE, "Back to the default.", _TOPIC)
-FlyMQAclDeleteReply = _reply(OpCode.ACL_DELETE, "Done.", _SUCCESS, _TOPIC)
-FlyMQAcl = _message(
-    "FlyMQAcl", "FlyMQ ACL", "The rights on a topic.", _TOPIC, Bool("exists", 1), Bool("public"), *_ALLOWED
-)
-FlyMQAclList = _request(OpCode.ACL_LIST, "Asks without saying more.", like=FlyMQEmpty)
-FlyMQAclListReply = _reply(
-    OpCode.ACL_LIST,
-    "All rights that are stored, and the default.",
-    Array("acls", FlyMQAcl, prefix=4),
-    Bool("default_public"),
-)
-FlyMQPasswordChange = _request(OpCode.PASSWORD_CHANGE, "``password`` is the new one.", like=FlyMQUserCreate)
-FlyMQPasswordChangeShort = _request(
-    OpCode.PASSWORD_CHANGE, "As FlyMQUserCreateShort.", like=FlyMQUserCreateShort, variant=_NO_ENABLED
-)
-FlyMQPasswordChangeReply = _reply(OpCode.PASSWORD_CHANGE, "The message is the user's name.", like=FlyMQOutcome)
-FlyMQRole = _message(
-    "FlyMQRole",
-    "FlyMQ role",
-    "A role and what it may.",
-    Text("name_", prefix=2),
-    _PERMISSIONS,
-    Text("description", prefix=2),
-)
-FlyMQRoleList = _request(OpCode.ROLE_LIST, "Asks without saying more.", like=FlyMQEmpty)
-FlyMQRoleListReply = _reply(
-    OpCode.ROLE_LIST,
-    "Roles; the names alone are in ``roles``, see ``derive``.",
-    Array("roles", FlyMQRole, prefix=4, column="role_list"),
-)
+_ACCOUNT = (_USERNAME, _PASSWORD, Text("old_password", prefix=2, secret=True))
+_SOME_ROLES = Array("roles", Text("role", prefix=2), prefix=4, not_empty=True)
+_ENABLED = Bool("enabled", 1)
+_TIMES = (I64("created_at_s", unit="s"), I64("updated_at_s", unit="s"))
+_USER = _part("user", "An account.", _USERNAME, _ROLES, _PERMISSIONS, _ENABLED, *_TIMES)
+_create = _request(Op.USER_CREATE, "A new account.", *_ACCOUNT, _ROLES, _ENABLED)
+# binary.go:2131: the last byte may be absent, but only behind a role.
+_short = partial(_request, variant=("Short", " without enabled"))
+_create_short = _short(Op.USER_CREATE, "Without the last byte.", *_ACCOUNT, _SOME_ROLES)
+_reply(Op.USER_CREATE, "The account.", like=_USER)
+_request(Op.USER_DELETE, "Removes an account.", _USERNAME)
+_request(Op.USER_UPDATE, "Other roles, or switched on or off.", like=_create)
+_short(Op.USER_UPDATE, "Without the last byte.", like=_create_short)
+_reply(Op.USER_LIST, "Accounts.", Array("users", _USER, prefix=4))
+_request(Op.USER_GET, "Asks for an account.", _USERNAME)
+_reply(Op.USER_GET, "The account, with its permissions.", like=_USER)
+_request(Op.ACL_SET, "Who may use a topic.", _TOPIC, Bool("public"), *_ALLOWED)
+_reply(Op.ACL_SET, "Done.", _SUCCESS, _TOPIC)
+_request(Op.ACL_GET, "Asks who may use a topic.", _TOPIC)
+_FOUND = (_TOPIC, Bool("exists"), Bool("public"), Bool("default_public"), *_ALLOWED)
+_reply(Op.ACL_GET, "Who may use a topic.", *_FOUND)
+_request(Op.ACL_DELETE, "Back to the default.", _TOPIC)
+_reply(Op.ACL_DELETE, "Done.", _SUCCESS, _TOPIC)
+_ACL = _part("ACL", "The rights on a topic.", _TOPIC, Bool("exists", 1), Bool("public"), *_ALLOWED)
+_ACLS = Array("acls", _ACL, prefix=4)
+_reply(Op.ACL_LIST, "All rights that are stored, and the default.", _ACLS, Bool("default_public"))
+_request(Op.PASSWORD_CHANGE, "``password`` is the new one.", like=_create)
+_short(Op.PASSWORD_CHANGE, "Without the last byte.", like=_create_short)
+_ROLE = _part("role", "A role and what it may.", _NAME, _PERMISSIONS, Text("description", prefix=2))
+_ROLE_LIST = Array("roles", _ROLE, prefix=4, column="role_list")
+_reply(Op.ROLE_LIST, "Roles; the names alone are in ``roles``, see ``derive``.", _ROLE_LIST)
 
 # -- the audit log
 
@@ -657,69 +406,34 @@ _EVENT_TYPES, _EVENT_TYPES_JAVA = (Array("event_types", Text("type", prefix=2), 
 _FILTER = (Text("user", prefix=2), Text("resource", prefix=2), Text("result", prefix=2), Text("search", prefix=2))
 # The offset is shown as ``offset``, see derive. Java's limit is a u32, in the column of the server's i32.
 _PAGE = (I32("limit"), I32("offset", column="page_offset"))
-
-FlyMQAuditQuery = _request(
-    OpCode.AUDIT_QUERY, "Asks for events; times are seconds, 0 is open.", *_PERIOD, _EVENT_TYPES, *_FILTER, *_PAGE
-)
-FlyMQAuditQueryJava = _request(
-    OpCode.SDK_AUDIT_QUERY,  # Java writes these; Python builds the same bytes and fails before it sends them
-    "As Java numbers and writes it (java FlyMQClient.java:1370-1419); no server handles it.",
-    *_PERIOD,
-    _EVENT_TYPES_JAVA,
-    *_FILTER,
-    *_PAGE,
-    dialect="java",
-)
-FlyMQDetail = _message(
-    "FlyMQDetail", "FlyMQ detail", "A detail of an event.", Text("key", prefix=2), Text("value", prefix=2)
-)
-FlyMQEvent = _message(
-    "FlyMQEvent",
-    "FlyMQ event",
-    "What happened.",
-    Text("id", prefix=2),
-    I64("timestamp_ms", unit="ms"),
-    Text("type", prefix=2),
-    Text("user", prefix=2),
-    Text("client_ip", prefix=2),
-    Text("resource", prefix=2),
-    Text("action", prefix=2),
-    Text("result", prefix=2),
-    Text("node_id", prefix=2),
-    Array("details", FlyMQDetail, prefix=4),
-)
-FlyMQEventEntry = _message(
-    "FlyMQEventEntry", "FlyMQ event entry", "An event behind its length.", Nested("event", FlyMQEvent, prefix=4)
-)
-FlyMQAuditQueryReply = _reply(
-    OpCode.AUDIT_QUERY,
-    "Events, newest first.",
-    Array("events", FlyMQEventEntry, prefix=4),
-    I32("total_count"),
-    Bool("has_more"),
-)
-FlyMQAuditExport = _request(
-    OpCode.AUDIT_EXPORT,
-    "Asks for events as text; limit and offset of the query are ignored.",
-    Nested("query", FlyMQAuditQuery, prefix=4),
-    _FORMAT,
-)
-FlyMQAuditExportJava = _request(
-    OpCode.SDK_AUDIT_EXPORT,
-    "As Java numbers and writes it (java FlyMQClient.java:1496-1546); no server handles it.",
-    _FORMAT,
-    *_PERIOD,
-    _EVENT_TYPES_JAVA,
-    *_FILTER,
-    dialect="java",
-)
-FlyMQAuditExportReply = _reply(OpCode.AUDIT_EXPORT, "Events as CSV or JSON.", _FORMAT, _DATA)
+_query = _request(Op.AUDIT_QUERY, "Times are seconds, 0 is open.", *_PERIOD, _EVENT_TYPES, *_FILTER, *_PAGE)
+# Java writes 0xA0 and 0xA1; Python builds the same bytes and fails before it sends them.
+_java(
+    Op.SDK_AUDIT_QUERY, "FlyMQClient.java:1370-1419; no server handles it.",
+    *_PERIOD, _EVENT_TYPES_JAVA, *_FILTER, *_PAGE,
+)  # fmt: skip
+_DETAIL = _part("detail", "A detail of an event.", Text("key", prefix=2), Text("value", prefix=2))
+_EVENT = _part(
+    "event", "What happened.", _ID, I64("timestamp_ms", unit="ms"),
+    *(Text(x, prefix=2) for x in ("type", "user", "client_ip", "resource", "action", "result", "node_id")),
+    Array("details", _DETAIL, prefix=4),
+)  # fmt: skip
+_ENTRY = _part("event entry", "An event behind its length.", Nested("event", _EVENT, prefix=4))
+_EVENTS = Array("events", _ENTRY, prefix=4)
+_reply(Op.AUDIT_QUERY, "Events, newest first.", _EVENTS, I32("total_count"), Bool("has_more"))
+_QUERY = Nested("query", _query, prefix=4)
+_request(Op.AUDIT_EXPORT, "Asks for text; limit and offset of the query are ignored.", _QUERY, _FORMAT)
+_java(
+    Op.SDK_AUDIT_EXPORT, "FlyMQClient.java:1496-1546; no server handles it.",
+    _FORMAT, *_PERIOD, _EVENT_TYPES_JAVA, *_FILTER,
+)  # fmt: skip
+_reply(Op.AUDIT_EXPORT, "Events as CSV or JSON.", _FORMAT, _DATA)
 
 
 def _layout(direction: Direction, header: type[Message], bodies: Bodies) -> Layout:
     from_client = direction == "c2s"
     return Layout(
-        direction, direction, {int(op): bodies[op] for op in OpCode if op in bodies}, header=header, op="opcode",
+        direction, direction, {int(op): bodies[op] for op in Op if op in bodies}, header=header, op="opcode",
         names=NAMES, dialect="go", extra_column="extra" if from_client else None,
         on_bad="stop" if from_client else "search", packed=("flags", FLAG_COMPRESSED),
     )  # fmt: skip
@@ -728,10 +442,8 @@ def _layout(direction: Direction, header: type[Message], bodies: Bodies) -> Layo
 _MAGIC = b"\xaf\x01"
 _HEADER_SIZE = 8
 _FLAGS_SEEN = (0, 1, 3)  # the SDKs' and the server's; others are served too, but prove less
-_ONE_BYTE_REPLIES = frozenset(
-    {OpCode.CREATE_TOPIC, OpCode.COMMIT, OpCode.DELETE_TOPIC, OpCode.RESET_OFFSET, OpCode.DELETE_GROUP}
-)
-_EIGHT_BYTE_REPLIES = frozenset({OpCode.SUBSCRIBE, OpCode.GET_OFFSET})
+_ONE_BYTE_REPLIES = frozenset({Op.CREATE_TOPIC, Op.COMMIT, Op.DELETE_TOPIC, Op.RESET_OFFSET, Op.DELETE_GROUP})
+_EIGHT_BYTE_REPLIES = frozenset({Op.SUBSCRIBE, Op.GET_OFFSET})
 _PLAUSIBLE_MS = range(946_684_800_000, 4_102_444_800_000)  # the years 2000 to 2099
 
 
@@ -766,7 +478,7 @@ def _speaker(data: bytes, at: int) -> Direction | None:
             return "s2c"
         if (len(body) == 1 and op in _ONE_BYTE_REPLIES) or (len(body) == 8 and op in _EIGHT_BYTE_REPLIES):
             return "s2c"
-        if op == OpCode.PRODUCE and _answers_produce(body):
+        if op == Op.PRODUCE and _answers_produce(body):
             return "s2c"
     return None
 
@@ -839,7 +551,7 @@ def _inner_values(raw: Raw) -> pa.Array:
     start, length = raw.spans("value")
     key_start, key_length = raw.spans("key")
     replies = raw.layout == list(raw.layout_names).index("s2c")
-    large = replies & (op == OpCode.CONSUME_ZERO_COPY) & (length >= WRAPPED_FROM + 8)
+    large = replies & (op == Op.CONSUME_ZERO_COPY) & (length >= WRAPPED_FROM + 8)
     rows = np.flatnonzero(large).tolist()
     if not rows:
         return pa.nulls(raw.n, pa.binary())
@@ -886,7 +598,7 @@ def envelope(table: pa.Table) -> Mapping[str, pa.Array]:
     """status, error_text, and the bytes of the values carried."""
     columns = {name: table[name].combine_chunks() for name in ("value", "records", "message", "success")}
     replies = is_in(table["direction"], "s2c")
-    is_error = replies & is_in(table["op_code"], int(OpCode.ERROR))
+    is_error = replies & is_in(table["op_code"], int(Op.ERROR))
     refused = replies & true(pc.invert(columns["success"]))
     return {
         "status": case_when({"ok": replies, "error": is_error | refused}),
@@ -904,15 +616,15 @@ def keys(requests: pa.Table, replies: pa.Table, prints: Prints) -> tuple[Keys, K
     granted = is_in(replies["status"], "ok") & true(pc.is_valid(requests["f.topic"]))
     topic = prints(requests["f.topic"])
 
-    def lanes(wanted: Sequence[OpCode], partitions: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def lanes(wanted: Sequence[Op], partitions: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         known = true(pc.is_valid(partitions["f.partition"]))
         rows = np.flatnonzero(granted & known & is_in(requests["op"], *(NAMES[op] for op in wanted)))
         number = pc.fill_null(partitions["f.partition"].combine_chunks(), -1).cast(pa.int64()).to_numpy()
         return rows, (topic * 1_000_003 + number)[rows]
 
-    produce, produced = lanes([OpCode.PRODUCE], replies)
-    consume, consumed = lanes([OpCode.CONSUME, OpCode.CONSUME_ZERO_COPY], requests)
-    fetch, fetched = lanes([OpCode.FETCH, OpCode.FETCH_BINARY], requests)
+    produce, produced = lanes([Op.PRODUCE], replies)
+    consume, consumed = lanes([Op.CONSUME, Op.CONSUME_ZERO_COPY], requests)
+    fetch, fetched = lanes([Op.FETCH, Op.FETCH_BINARY], requests)
     place, asked = replies["f.offset"].combine_chunks(), requests["f.offset"].combine_chunks()
     records = replies["f.records.offset"].combine_chunks().take(pa.array(fetch))
     counts = pc.fill_null(pc.list_value_length(records), 0).to_numpy(zero_copy_only=False)
@@ -941,16 +653,16 @@ def place_text(offset: pa.Array, partition: NDArray[np.int64]) -> pa.Array:
     return pc.binary_join_element_wise(pa.array(partition).cast(pa.string()), offset, ":")
 
 
-def _op_names(*ops: OpCode) -> frozenset[str]:
+def _op_names(*ops: Op) -> frozenset[str]:
     return frozenset(NAMES[op] for op in ops)
 
 
-_AUTH_REPLIES = _op_names(OpCode.AUTH_RESPONSE, OpCode.AUTH)
+_AUTH_REPLIES = _op_names(Op.AUTH_RESPONSE, Op.AUTH)
 RULE = Rule(
     asks={name: RequestRule("always", frozenset({name})) for name in NAMES.values()}
-    | {NAMES[OpCode.AUTH]: RequestRule("always", _AUTH_REPLIES)},
-    otherwise=RequestRule("always", frozenset({NAMES[OpCode.ERROR]})),
-    errors=frozenset({NAMES[OpCode.ERROR]}),
+    | {NAMES[Op.AUTH]: RequestRule("always", _AUTH_REPLIES)},
+    otherwise=RequestRule("always", frozenset({NAMES[Op.ERROR]})),
+    errors=frozenset({NAMES[Op.ERROR]}),
     columns=("topic", "partition", "offset", "records.offset"),
     deliveries=DeliveryRule("offset", keys, offset_text, of_pairs=True, whole=place_text),
 )
@@ -977,21 +689,19 @@ PROTOCOL = MessageQueue(
     rule=RULE,
     roles=Roles(
         publish=_op_names(
-            OpCode.PRODUCE,
-            OpCode.PRODUCE_WITH_SCHEMA,
-            OpCode.PRODUCE_DELAYED,
-            OpCode.PRODUCE_WITH_TTL,
-            OpCode.TXN_PRODUCE,
+            Op.PRODUCE,
+            Op.PRODUCE_WITH_SCHEMA,
+            Op.PRODUCE_DELAYED,
+            Op.PRODUCE_WITH_TTL,
+            Op.TXN_PRODUCE,
         ),
-        deferred=_op_names(OpCode.PRODUCE_DELAYED, OpCode.TXN_PRODUCE),
-        poll=_op_names(OpCode.CONSUME, OpCode.CONSUME_ZERO_COPY, OpCode.FETCH, OpCode.FETCH_BINARY),
-        subscribe=_op_names(OpCode.SUBSCRIBE),
-        ack=_op_names(OpCode.COMMIT),
-        position=_op_names(OpCode.GET_OFFSET, OpCode.RESET_OFFSET),
-        login=_op_names(OpCode.AUTH),
-        account=_op_names(
-            OpCode.USER_CREATE, OpCode.USER_DELETE, OpCode.USER_UPDATE, OpCode.USER_GET, OpCode.PASSWORD_CHANGE
-        ),
+        deferred=_op_names(Op.PRODUCE_DELAYED, Op.TXN_PRODUCE),
+        poll=_op_names(Op.CONSUME, Op.CONSUME_ZERO_COPY, Op.FETCH, Op.FETCH_BINARY),
+        subscribe=_op_names(Op.SUBSCRIBE),
+        ack=_op_names(Op.COMMIT),
+        position=_op_names(Op.GET_OFFSET, Op.RESET_OFFSET),
+        login=_op_names(Op.AUTH),
+        account=_op_names(Op.USER_CREATE, Op.USER_DELETE, Op.USER_UPDATE, Op.USER_GET, Op.PASSWORD_CHANGE),
         empty=frozenset({"EOF"}),
     ),
     derived=(

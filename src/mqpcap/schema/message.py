@@ -523,6 +523,8 @@ def message_class(
 ) -> type[Message]:
     """A layer class without a class statement: its name, title, docstring and fields in wire order.
 
+    It stands in its module under its name, as a class statement would have put it there: pickle and imports find it.
+
     For protocols with families of classes, so that each says only what is its own. ``like`` is the class it derives
     from, and has the fields of if none are given; who looks for that one in a packet finds it, too. ``own`` are further
     class attributes.
@@ -534,7 +536,9 @@ def message_class(
     own |= {"__doc__": about, "__module__": module, "name": title}
     if fields or like is Message:
         own["fields_desc"] = list(fields)
-    return new_class(name, (like,), exec_body=lambda body: body.update(own))
+    made = new_class(name, (like,), exec_body=lambda body: body.update(own))
+    setattr(sys.modules[module], name, made)
+    return made
 
 
 def attach(layout: "Layout") -> None:
