@@ -19,6 +19,7 @@ none was wrong.
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import case_when, is_in, relisted, true
 from mqpcap.schema.fields import U8, U16, U32, Address, Array, Bytes, GreedyText, If, Kind, Nested, Text
-from mqpcap.schema.message import Message
+from mqpcap.schema.message import Message, message_class
 from mqpcap.schema.protocol import (
     ANY,
     DIRECTIONS,
@@ -88,233 +89,27 @@ VERBS = (b"GET ", b"PUT ", b"POST", b"HEAD")  # fq.h:45-49
 BIND_FLAGS = {0: "none", 1: "peer", 0x0100: "transient", 0x0110: "permanent", 0x0111: "peer, permanent"}
 
 
-class FqConnect(Message):
-    """The word a client opens a connection with (fqd_listener.c:80-139)."""
-
-    name = "fq"
-    fields_desc = [U32("word", Word.COMMAND, column=None, names={int(w): w.name for w in Word})]
-
-
-class FqConnectCommand(Message):
-    """A command connection: the login follows at once."""
-
-    name = "fq connect command"
-    fields_desc: list[Kind] = []
-
-
+_message = partial(message_class, __name__)
 _CLIENT_KEY = Bytes("client_key", prefix=2, at_least=1, at_most=MAX_KEY_LEN, secret=True)
-
-
-class FqConnectData(Message):
-    """A data connection: the key its command connection was given."""
-
-    name = "fq connect data"
-    fields_desc = [_CLIENT_KEY]
-
-
-class FqConnectPeer(Message):
-    """A data connection of another broker."""
-
-    name = "fq connect peer"
-    fields_desc = [
-        Address("node_id"),  # fq_client.c:423-427: the peer's identity, an IPv4 address; not in the document
-        _CLIENT_KEY,
-    ]
-
-
-class FqConnectPeerOld(Message):
-    """A data connection of another broker, in the document's form: it does not say which broker."""
-
-    name = "fq connect old peer"
-    fields_desc = [_CLIENT_KEY]
-
-
-class FqCommand(Message):
-    """The code every command begins with."""
-
-    name = "fq command"
-    fields_desc = [U16("code", column=None, names=CODE_NAMES)]
-
-
-class FqQueueDetail(Message):
-    """Queue name, zero byte, type, colon, parameters (fqd_ccs.c:98-121); without a delimiter the rest is absent."""
-
-    name = "fq queue detail"
-    fields_desc = [Text("queue", until=0), Text("queue_type", until=0x3A), GreedyText("queue_params")]
-
-
-class FqAuth(Message):
-    """The login; the broker reads the password and ignores it (fqd_ccs.c:147-154)."""
-
-    name = "fq auth"
-    fields_desc = [
-        U16("method", equals=0, column=None),  # "plain", the only one (fqd_ccs.c:78)
-        Text("user", prefix=2),
-        Nested("queue_detail", FqQueueDetail, prefix=2),
-        Text("password", prefix=2, secret=True),
-    ]
-
-
-class FqAuthResponse(Message):
-    """The login is granted: the key for the data connections, always 127 bytes (fqd_ccs.c:185-198)."""
-
-    name = "fq auth_response"
-    fields_desc = [_CLIENT_KEY]
-
-
-class FqBindRequest(Message):
-    """Asks for the messages of an exchange that a program selects."""
-
-    name = "fq bind_request"
-    fields_desc = [
-        U16("bind_flags", names=BIND_FLAGS),  # fq.h:51-53; the document calls it Peer Mode
-        Text("exchange", prefix=2),
-        Text("program", prefix=2),
-    ]
-
-
-_BINDING_ID = U32("binding_id", names={REFUSED: "refused"})
-
-
-class FqBind(Message):
-    """The answer to a bind request; all bits set is a refusal."""
-
-    name = "fq bind"
-    fields_desc = [_BINDING_ID]
-
-
-class FqUnbindRequest(Message):
-    """Gives a binding up."""
-
-    name = "fq unbind_request"
-    fields_desc = [U32("binding_id"), Text("exchange", prefix=2)]
-
-
-class FqUnbind(Message):
-    """The answer to an unbind request: the same id, or all bits set when nothing was removed."""
-
-    name = "fq unbind"
-    fields_desc = [_BINDING_ID]
-
-
-class FqStatusRequest(Message):
-    """Asks for the counters of the session."""
-
-    name = "fq status_request"
-    fields_desc = [
-        # node-fq lib/command.js:51, 355: its buffer is two bytes too long, and they are sent. No command is 0000.
-        If(Bytes("spare", size=2, column=None), follows=b"\0\0"),
-    ]
-
-
-class FqStatusValue(Message):
-    """One counter."""
-
-    name = "fq status value"
-    fields_desc = [Text("name_", prefix=2), U32("value")]
-
-
-class FqStatus(Message):
-    """The counters of the session, up to an empty name (fqd_ccs.c:226-243)."""
-
-    name = "fq status"
-    fields_desc = [Array("status_values", FqStatusValue, until_zero=2)]
-
-
-class FqHeartbeatRequest(Message):
-    """Asks for heartbeats at an interval, 0 for none."""
-
-    name = "fq heartbeat_request"
-    fields_desc = [U16("interval_ms", unit="ms")]
-
-
-class FqHeartbeat(Message):
-    """A sign of life; nothing answers it."""
-
-    name = "fq heartbeat"
-    fields_desc: list[Kind] = []
-
-
-class FqError(Message):
-    """Why the broker ends the session; the document gives it no layout (fqd.h.in:224-227)."""
-
-    name = "fq error"
-    fields_desc = [Text("error_text", prefix=2)]
-
-
-def _name(name: str, is_found: bool, *, at_least: int | None = None) -> Text:
-    """A name of a data frame; a search wants text that people write."""
-    if not is_found:
-        return Text(name, prefix=1, at_most=MAX_NAME_LEN)
-    return Text(name, prefix=1, at_least=at_least, at_most=MAX_NAME_LEN, strict=True, printable=True)
-
-
-def _frame(is_full: bool, is_found: bool = False) -> list[Kind]:
-    """The fields of a data frame. ``is_full``: sender and hops are in it. ``is_found``: what a search takes for one."""
-    peer = [
-        _name("sender", is_found),
-        U8("hop_count", at_most=MAX_HOPS),
-        Array("hops", Address("address"), count="hop_count"),  # IPv4, newest first (fqd_peer.c:166-185)
-    ]
-    return [
-        _name("exchange", is_found, at_least=1),
-        _name("route_", is_found),
-        Bytes("message_id", size=16),
-        *(peer if is_full else []),
-        U32("payload_len", at_most=MAX_SEARCHED_PAYLOAD_LEN if is_found else MAX_PAYLOAD_LEN),
-        Bytes("body", length="payload_len", body=True),
-    ]
-
-
-class FqMessageShort(Message):
-    """A data frame from the client of an ordinary data connection."""
-
-    name = "fq message, short"
-    fields_desc = _frame(is_full=False)
-
-
-class FqMessage(Message):
-    """A data frame from the broker to anybody (fqd_dss.c:348), or from a peer."""
-
-    name = "fq message"
-    fields_desc = _frame(is_full=True)
-
-
-class FqMessageShortFound(Message):
-    """What a search takes for a short frame."""
-
-    name = "fq message, short, found"
-    fields_desc = _frame(is_full=False, is_found=True)
-
-
-class FqMessageFound(Message):
-    """What a search takes for a full frame."""
-
-    name = "fq message, found"
-    fields_desc = _frame(is_full=True, is_found=True)
-
-
+_WORDS = U32("word", Word.COMMAND, column=None, names={int(w): w.name for w in Word})
+
+FqConnect = _message("FqConnect", "fq", "The word a client opens a connection with (fqd_listener.c:80-139).", _WORDS)
+FqConnectCommand = _message("FqConnectCommand", "fq connect command", "A command connection: the login follows.")
+FqConnectData = _message(
+    "FqConnectData", "fq connect data", "A data connection: the key its command connection was given.", _CLIENT_KEY
+)
+# fq_client.c:423-427: the peer's identity, an IPv4 address; not in the document.
+FqConnectPeer = _message(
+    "FqConnectPeer", "fq connect peer", "A data connection of another broker.", Address("node_id"), _CLIENT_KEY
+)
+FqConnectPeerOld = _message(
+    "FqConnectPeerOld", "fq connect old peer", "The document's form: it does not say which broker.", _CLIENT_KEY
+)
 _CONNECT = {
     int(Word.COMMAND): (FqConnectCommand,),
     int(Word.DATA): (FqConnectData,),
     int(Word.PEER): (FqConnectPeer,),
     int(Word.PEER_OLD): (FqConnectPeerOld,),
-}
-_REQUESTS = {
-    int(Code.AUTH): (FqAuth,),
-    int(Code.BIND_REQUEST): (FqBindRequest,),
-    int(Code.UNBIND_REQUEST): (FqUnbindRequest,),
-    int(Code.STATUS_REQUEST): (FqStatusRequest,),
-    int(Code.HEARTBEAT_REQUEST): (FqHeartbeatRequest,),
-    int(Code.HEARTBEAT): (FqHeartbeat,),
-}
-_ANSWERS = {
-    int(Code.AUTH_RESPONSE): (FqAuthResponse,),
-    int(Code.BIND): (FqBind,),
-    int(Code.UNBIND): (FqUnbind,),
-    int(Code.STATUS): (FqStatus,),
-    int(Code.HEARTBEAT): (FqHeartbeat,),
-    int(Code.ERROR): (FqError,),
 }
 _AFTER_CONNECT = {
     int(Word.COMMAND): "command_c2s",
@@ -322,6 +117,85 @@ _AFTER_CONNECT = {
     int(Word.PEER): "full_c2s",
     int(Word.PEER_OLD): "full_c2s",
 }
+
+# -- commands
+
+FqCommand = _message(
+    "FqCommand", "fq command", "The code every command begins with.", U16("code", column=None, names=CODE_NAMES)
+)
+_REQUESTS: dict[int, tuple[type[Message]]] = {}
+_ANSWERS: dict[int, tuple[type[Message]]] = {}
+
+
+def _command(bodies: dict[int, tuple[type[Message]]], code: Code, about: str, *fields: Kind) -> None:
+    """The class of what follows a code; the code gives the name."""
+    name = CODE_NAMES[code]
+    bodies[int(code)] = (_message("Fq" + name.title().replace("_", ""), f"fq {name}", about, *fields),)
+
+
+FqQueueDetail = _message(
+    "FqQueueDetail", "fq queue detail", "Without a delimiter the rest is absent (fqd_ccs.c:98-121).",
+    Text("queue", until=0), Text("queue_type", until=ord(":")), GreedyText("queue_params"),
+)  # fmt: skip
+_command(
+    _REQUESTS, Code.AUTH, "The login; the broker reads the password and ignores it (fqd_ccs.c:147-154).",
+    U16("method", equals=0, column=None),  # "plain", the only one (fqd_ccs.c:78)
+    Text("user", prefix=2), Nested("queue_detail", FqQueueDetail, prefix=2), Text("password", prefix=2, secret=True),
+)  # fmt: skip
+_command(
+    _ANSWERS, Code.AUTH_RESPONSE, "Granted: the key for data connections, always 127 bytes (fqd_ccs.c:185-198).",
+    _CLIENT_KEY,
+)  # fmt: skip
+_command(
+    _REQUESTS, Code.BIND_REQUEST, "Asks for the messages of an exchange that a program selects.",
+    U16("bind_flags", names=BIND_FLAGS),  # fq.h:51-53; the document calls it Peer Mode
+    Text("exchange", prefix=2), Text("program", prefix=2),
+)  # fmt: skip
+_BINDING_ID = U32("binding_id", names={REFUSED: "refused"})
+_command(_ANSWERS, Code.BIND, "The answer to a bind request; all bits set is a refusal.", _BINDING_ID)
+_EXCHANGE = Text("exchange", prefix=2)
+_command(_REQUESTS, Code.UNBIND_REQUEST, "Gives a binding up.", U32("binding_id"), _EXCHANGE)
+_command(_ANSWERS, Code.UNBIND, "The same id, or all bits set when nothing was removed.", _BINDING_ID)
+# node-fq lib/command.js:51, 355: its buffer is two bytes too long, and they are sent. No command is 0000.
+_SPARE = If(Bytes("spare", size=2, column=None), follows=b"\0\0")
+_command(_REQUESTS, Code.STATUS_REQUEST, "Asks for the counters of the session.", _SPARE)
+FqStatusValue = _message("FqStatusValue", "fq status value", "One counter.", Text("name_", prefix=2), U32("value"))
+_VALUES = Array("status_values", FqStatusValue, until_zero=2)
+_command(_ANSWERS, Code.STATUS, "The counters, up to an empty name (fqd_ccs.c:226-243).", _VALUES)
+_INTERVAL = U16("interval_ms", unit="ms")
+_command(_REQUESTS, Code.HEARTBEAT_REQUEST, "Asks for heartbeats at an interval, 0 for none.", _INTERVAL)
+_command(_REQUESTS, Code.HEARTBEAT, "A sign of life; nothing answers it.")
+_ANSWERS[Code.HEARTBEAT] = _REQUESTS[Code.HEARTBEAT]
+_ERROR_TEXT = Text("error_text", prefix=2)
+_command(_ANSWERS, Code.ERROR, "Why the broker ends the session; not in the document (fqd.h.in:224-227).", _ERROR_TEXT)
+
+# -- data frames
+
+
+def _frame(name: str, title: str, about: str, is_full: bool, is_found: bool = False) -> type[Message]:
+    """A data frame. ``is_full``: sender and hops are in it. ``is_found``: what a search takes for one, of names that
+    people write."""
+    text = partial(Text, prefix=1, at_most=MAX_NAME_LEN, strict=is_found, printable=is_found)
+    peer = [
+        text("sender"),
+        U8("hop_count", at_most=MAX_HOPS),
+        Array("hops", Address("address"), count="hop_count"),  # IPv4, newest first (fqd_peer.c:166-185)
+    ]
+    fields = [
+        text("exchange", at_least=1 if is_found else None),
+        text("route_"),
+        Bytes("message_id", size=16),
+        *(peer if is_full else []),
+        U32("payload_len", at_most=MAX_SEARCHED_PAYLOAD_LEN if is_found else MAX_PAYLOAD_LEN),
+        Bytes("body", length="payload_len", body=True),
+    ]
+    return _message(name, title, about, *fields)
+
+
+FqMessageShort = _frame("FqMessageShort", "fq message, short", "From the client of a data connection.", False)
+FqMessage = _frame("FqMessage", "fq message", "From the broker to anybody (fqd_dss.c:348), or from a peer.", True)
+FqMessageShortFound = _frame("FqMessageShortFound", "fq message, short, found", "For a search.", False, True)
+FqMessageFound = _frame("FqMessageFound", "fq message, found", "For a search.", True, True)
 
 
 def _commands(name: str, direction: Direction, bodies: Mapping[int, Sequence[type]]) -> Layout:
