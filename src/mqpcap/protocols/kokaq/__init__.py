@@ -162,13 +162,13 @@ class Kokaq(Message):
     def dispatch_hook(cls, _pkt: bytes = b"", *args: Any, **fields: Any) -> type[Message]:
         """The header class of the bytes."""
         if len(_pkt) < HEADER_BYTES:
-            return KokaqRequest
+            return _HEADERS[0]
         answers = _pkt[3] & 0x03 == 1 if _pkt[:2] == MAGIC.to_bytes(2, "big") else _pkt[9] >= 0x11
         known = read_direction()
         direction: Direction = "s2c" if known == "s2c" or (known is None and answers) else "c2s"
         name = SPLITS[direction](memoryview(_pkt), 0, len(_pkt), True).layout
         header = PROTOCOL.layout(name).header if name else None
-        return KokaqRequest if header is None else cast(type[Message], header)
+        return _HEADERS[0] if header is None else cast(type[Message], header)
 
     def extract_padding(self, s: bytes) -> tuple[bytes, bytes | None]:
         """The frame's own bytes and what follows it. No field says how long a frame is: the splitter finds its end."""
@@ -179,69 +179,44 @@ class Kokaq(Message):
         return (s[:at], s[at:] or None) if at >= 0 else (s, None)
 
 
-def _headers(
-    name: str,
-    title: str,
-    about: str,
-    begins: Sequence[Kind] = (*_BEGINS, *_TYPE, U32("opaque")),
-    ends: Sequence[Kind] = _TAGGED,
-    type_rq: tuple[int, int] = (0x06, 0x05),
-    **own: Any,
-) -> tuple[type[Message], ...]:
-    """The headers of requests and of answers in one form: what stands before and behind the operation, and byte 3."""
+class _Begin(NamedTuple):
+    """What stands before the operation; byte 3 of requests and of answers; other names of numbers."""
 
-    return tuple(
-        message_class(
-            __name__, name.format(side), f"Kokaq {title.format(side.lower())}",
-            f"What {side.lower()}s begin with: {about}.", *begins, *operation, *ends, like=Kokaq, type_rq=byte_3,
-            **own,
-        )
-        for side, operation, byte_3 in (("Request", _REQUEST, type_rq[0]), ("Answer", _ANSWER, type_rq[1]))
-    )  # fmt: skip
+    fields: tuple[Kind, ...]
+    byte_3: tuple[int, int] = (0x06, 0x05)
+    named: Mapping[str, Mapping[int, str]] = {}
 
 
-_LSB = (*_BEGINS, *_TYPE_LSB, U32("opaque"))
-_LITTLE = (*_BEGINS_LE, *_TYPE, U32LE("opaque"))
-_SIZED = (*_BEGINS, *_TYPE, U32("size"), U32("opaque"))
-
-_HEADERS = KokaqRequest, KokaqAnswer = _headers("Kokaq{}", "{}", "12 bytes, as pictures and codecs have them")
-_HEADERS_LSB = KokaqRequestLsb, KokaqAnswerLsb = _headers(
-    "Kokaq{}Lsb", "{}, lsb", "the bits of byte 3 are counted from the right", _LSB, type_rq=(0x81, 0x41)
-)
-_HEADERS_16 = KokaqRequest16, KokaqAnswer16 = _headers(
-    "Kokaq{}16",
-    "{}, 16-bit opaque",
-    'as "Simple Request" draws it, one opaque of 16 bits and nothing behind',
-    ends=_WIDE,
-)
-_HEADERS_16_LSB = KokaqRequest16Lsb, KokaqAnswer16Lsb = _headers(
-    "Kokaq{}16Lsb", "{}, 16-bit opaque, lsb", "the same, bits counted from the right", _LSB, _WIDE, type_rq=(0x81, 0x41)
-)
 # const.go:20-22: two-way is 1, as response is. What the codecs wrote has the codec's numbers, also in Scapy.
 _CODEC_WORDS = {
     "opcode": CODEC_OPS, "client": CODEC_CLIENTS, "status": CODEC_STATUSES, "reason": CODEC_REASONS,
     "rq": {1: "Response or TwoWay", 3: "OneWay"},
 }  # fmt: skip
-_HEADERS_LE = KokaqLERequest, KokaqLEAnswer = _headers(
-    "KokaqLE{}",
-    "go1 {}",
-    "the first codec's 12 bytes, little-endian",
-    _LITTLE,
-    type_rq=(0x05, 0x05),
-    named=_CODEC_WORDS,
-)
-_HEADERS_LE_16 = KokaqLERequest16, KokaqLEAnswer16 = _headers(
-    "KokaqLE{}16",
-    "go1 {}, 16-bit opaque",
-    "the same with one opaque at the end",
-    _LITTLE,
-    _WIDE_LE,
-    (0x05, 0x05),
-    named=_CODEC_WORDS,
-)
-_HEADERS_SIZED = KokaqSizedRequest, KokaqSizedAnswer = _headers(
-    "KokaqSized{}", "sized {}", "with the message's size, as the older draft has it; never seen sent", _SIZED
-)
+_MSB = _Begin((*_BEGINS, *_TYPE, U32("opaque")))
+_LSB = _Begin((*_BEGINS, *_TYPE_LSB, U32("opaque")), (0x81, 0x41))
+_LITTLE = _Begin((*_BEGINS_LE, *_TYPE, U32LE("opaque")), (0x05, 0x05), _CODEC_WORDS)
+_SIZED = _Begin((*_BEGINS, *_TYPE, U32("size"), U32("opaque")))
+
+
+def _headers(name: str, title: str, about: str, begin: _Begin, ends: Sequence[Kind] = _TAGGED) -> list[type[Message]]:
+    """The headers of requests and of answers in one form."""
+    return [
+        message_class(
+            __name__, f"Kokaq{name.format(side.title())}", f"Kokaq {title.format(side)}",
+            f"What {side}s begin with: {about}.", *begin.fields, *operation, *ends,
+            like=Kokaq, type_rq=byte_3, named=begin.named,
+        )
+        for side, operation, byte_3 in zip(("request", "answer"), (_REQUEST, _ANSWER), begin.byte_3, strict=True)
+    ]  # fmt: skip
+
+
+_HEADERS = _headers("{}", "{}", "12 bytes, as pictures and codecs have them", _MSB)
+_HEADERS_LSB = _headers("{}Lsb", "{}, lsb", "the bits of byte 3 are counted from the right", _LSB)
+_HEADERS_16 = _headers("{}16", "{}, 16-bit opaque", 'one opaque, as "Simple Request" draws it', _MSB, _WIDE)
+_HEADERS_16_LSB = _headers("{}16Lsb", "{}, 16-bit opaque, lsb", "the same, bits counted from the right", _LSB, _WIDE)
+_HEADERS_LE = _headers("LE{}", "go1 {}", "the first codec's 12 bytes, little-endian", _LITTLE)
+_HEADERS_LE_16 = _headers("LE{}16", "go1 {}, 16-bit opaque", "the same with one opaque", _LITTLE, _WIDE_LE)
+_HEADERS_SIZED = _headers("Sized{}", "sized {}", "with a size, as the older draft has it; never seen sent", _SIZED)
 
 
 def _component(
@@ -249,103 +224,55 @@ def _component(
 ) -> type[Message]:
     """A component: it repeats tag and magic of the header."""
     begins = U8("component_tag", equals=tag, column=None), magic("component_magic", equals=MAGIC, column=None)
-    return message_class(
-        __name__,
-        f"Kokaq{name}",
-        f"Kokaq {title}",
-        about,
-        *begins,
-        U8("component_opaque"),
-        *fields,
-        announced={"tag": tag},
-    )
+    fields = (*begins, U8("component_opaque"), *fields)
+    return message_class(__name__, f"Kokaq{name}", f"Kokaq {title}", about, *fields, announced={"tag": tag})
 
 
 _NAME_LENGTHS = (U8("namespace_len"), U8("queue_len"))
-_BYTES = (
+_BODY = Bytes("body", length="payload_len", body=True)
+_NAMES = (
     Bytes("namespace", length="namespace_len", column="namespace_raw"),
     Bytes("queue", length="queue_len", column="queue_raw"),
-    Bytes("body", length="payload_len", body=True),
 )
 # Zeros taken as padding or tail; the splitter has looked at them.
 _TRAILER = If(GreedyBytes("trailer"), left=1)
 _TRAILER_LE = If(GreedyBytes("trailer", bytes(TRAILER_BYTES)), left=1)  # request.go:130,158: the codec always writes it
-_PAYLOAD = (*_NAME_LENGTHS, U16("payload_len"), *_BYTES, _TRAILER)
+_PAYLOAD = (*_NAME_LENGTHS, U16("payload_len"), *_NAMES, _BODY, _TRAILER)
 
 KokaqSimple = message_class(__name__, "KokaqSimple", "Kokaq simple", "No component.")
 KokaqPayload = _component(
     "Payload", "payload", "A namespace, a queue and data; lengths count bytes.", PAYLOAD, *_PAYLOAD
 )
-KokaqPayloadSwapped = _component(
-    "PayloadSwapped",
-    "payload, tag 1",
-    "A payload under tag 1, as the captions of the document's component pictures have it.",
-    METADATA,
-    *_PAYLOAD,
-)
+# Under the other tag, as the captions of the document's component pictures have it.
+KokaqPayloadSwapped = _component("PayloadSwapped", "payload, tag 1", "A payload under tag 1.", METADATA, *_PAYLOAD)
 KokaqLEPayload = _component(
-    "LEPayload",
-    "go1 payload",
-    "The first codec's payload: a name is a 32-bit number wherever its length is not 0 (request.go:139-146).",
-    PAYLOAD,
-    U8("namespace_len", 4),
-    U8("queue_len", 4),
-    U16LE("payload_len"),
+    "LEPayload", "go1 payload", "A name is a 32-bit number wherever its length is not 0 (request.go:139-146).", PAYLOAD,
+    U8("namespace_len", 4), U8("queue_len", 4), U16LE("payload_len"),
     If(U32LE("namespace", column="namespace_id"), when="namespace_len"),
-    If(U32LE("queue", column="queue_id"), when="queue_len"),
-    _BYTES[2],
-    _TRAILER_LE,
-    magic=U16LE,
-)
+    If(U32LE("queue", column="queue_id"), when="queue_len"), _BODY, _TRAILER_LE, magic=U16LE,
+)  # fmt: skip
 KokaqLEPlainPayload = _component(
-    "LEPlainPayload",
-    "little-endian payload",
-    "A little-endian payload without the codec's tail, so not its writing: lengths count bytes.",
-    PAYLOAD,
-    *_NAME_LENGTHS,
-    U16LE("payload_len"),
-    *_BYTES,
-    magic=U16LE,
-)
+    "LEPlainPayload", "little-endian payload", "Without the codec's tail, so not its writing: lengths count bytes.",
+    PAYLOAD, *_NAME_LENGTHS, U16LE("payload_len"), *_NAMES, _BODY, magic=U16LE,
+)  # fmt: skip
 
-KokaqEntry = message_class(
-    __name__,
-    "KokaqEntry",
-    "Kokaq metadata entry",
-    "One metadata field.",
-    U8("tag", words=_either(DOC_METADATA, CODEC_METADATA)),
-    U8("size"),
-    Bytes("value", length="size"),
-)
+_ENTRY_TAG = U8("tag", words=_either(DOC_METADATA, CODEC_METADATA))
+_ENTRY_FIELDS = (_ENTRY_TAG, U8("size"), Bytes("value", length="size"))
+KokaqEntry = message_class(__name__, "KokaqEntry", "Kokaq metadata entry", "One metadata field.", *_ENTRY_FIELDS)
 _ENTRIES = Array("metadata", KokaqEntry, count="field_count", column="entries")
 _COUNTED = (U32("field_count", at_most=MAX_METADATA_ENTRIES), _ENTRIES, _TRAILER)
 KokaqMetadata = _component("Metadata", "metadata", "So many metadata entries.", METADATA, *_COUNTED)
 KokaqMetadataSwapped = _component("MetadataSwapped", "metadata, tag 2", "Metadata under tag 2.", PAYLOAD, *_COUNTED)
-KokaqEntries = message_class(
-    __name__,
-    "KokaqEntries",
-    "Kokaq metadata entries",
-    "Metadata entries that fill their block.",
-    Array("metadata", KokaqEntry, column="entries"),
-)
+_FILLING = Array("metadata", KokaqEntry, column="entries")
+KokaqEntries = message_class(__name__, "KokaqEntries", "Kokaq metadata entries", "They fill their block.", _FILLING)
 KokaqMetadataBytes = _component(
-    "MetadataBytes",
-    "metadata, length in bytes",
-    'Metadata whose "fieldcount len" is the length of the block in bytes.',
-    METADATA,
-    U32("field_count", column=None),
-    Nested("block", KokaqEntries, length="field_count", at_most=MAX_METADATA_BYTES),
-)
+    "MetadataBytes", "metadata, length in bytes", '"fieldcount len" is the length of the block in bytes.', METADATA,
+    U32("field_count", column=None), Nested("block", KokaqEntries, length="field_count", at_most=MAX_METADATA_BYTES),
+)  # fmt: skip
 KokaqLEMetadata = _component(
-    "LEMetadata",
-    "go1 metadata",
-    "The first codec's metadata; a value may be longer than its size says and run on into the tail.",
-    METADATA,
-    U32LE("field_count", at_most=MAX_METADATA_ENTRIES),
-    _ENTRIES,
-    _TRAILER_LE,
-    magic=U16LE,
-)
+    "LEMetadata", "go1 metadata", "A value may be longer than its size says and run on into the tail.", METADATA,
+    U32LE("field_count", at_most=MAX_METADATA_ENTRIES), _ENTRIES, _TRAILER_LE, magic=U16LE,
+)  # fmt: skip
 
 
 class KokaqLean(Kokaq):
@@ -366,24 +293,17 @@ _LEAN = [
 ]
 
 
-class KokaqLeanRequest(Message):
-    """The rest of a lean request (tcp/request.go:94-109)."""
-
-    name = "Kokaq lean request"
-    named = _CODEC_WORDS
-    fields_desc = [U8("client"), *_LEAN]
-
-
-class KokaqLeanAnswer(Message):
-    """The rest of a lean answer: the status is the whole byte, there is no reason (tcp/reponse.go:83-97)."""
-
-    name = "Kokaq lean answer"
-    fields_desc = [U8("status"), *_LEAN]
+# tcp/request.go:94-109; tcp/reponse.go:83-97: the status is the whole byte, there is no reason.
+KokaqLeanRequest = message_class(
+    __name__, "KokaqLeanRequest", "Kokaq lean request", "The rest of a lean request.", U8("client"), *_LEAN,
+    named=_CODEC_WORDS,
+)  # fmt: skip
+KokaqLeanAnswer = message_class(
+    __name__, "KokaqLeanAnswer", "Kokaq lean answer", "The rest of a lean answer.", U8("status"), *_LEAN
+)
 
 
 # -- where a frame ends ----------------------------------------------------------------------------------
-
-_VERDICTS: tuple[Literal["more", "message", "bad"], ...] = ("more", "message", "bad")  # by the splitter's numbers
 
 FORMS = ("doc", "doc_swapped", "doc_bytes", "doc_simple16", "go1", "go1_plain", "go1_simple16", "lean")
 """What a frame may be read as; each direction has a layout for each."""
@@ -437,15 +357,13 @@ def _words() -> memoryview:
 _WORDS = _words()
 
 
-def _frames(buf: memoryview, limit: int, ended: bool) -> Frames:
-    return Frames(_WORDS, buf, limit, ended)
+_VERDICTS: tuple[Literal["more", "message", "bad"], ...] = ("more", "message", "bad")  # by the splitter's numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Splits:
     """Finds the frames of a direction by the rule; ``layouts`` are those that it names."""
 
-    direction: Direction
     layouts: tuple[str, ...]
 
     def __call__(self, buf: memoryview, at: int, limit: int, ended: bool) -> Split:
@@ -453,23 +371,21 @@ class Splits:
 
         ``more`` names a layout once the 12 bytes of the header are here: such a frame, cut by the end, is truncated.
         """
-        verdict, end, known_end, form, op, flaw = _frames(buf, limit, ended).one(at)
+        verdict, end, known_end, form, op, flaw = Frames(_WORDS, buf, limit, ended).one(at)
         return Split(_VERDICTS[verdict], end, known_end, "" if form < 0 else self.layouts[form], op, flaw)
 
     def scan(
         self, buf: memoryview, at: int, limit: int, ended: bool, rows: tuple[memoryview, ...]
     ) -> tuple[int, int, int, int, int]:
         """The frames from ``at`` on; see `mqpcap.schema.protocol.Splitter`."""
-        found: tuple[int, int, int, int, int] = _frames(buf, limit, ended).scan(at, *rows)
-        return found
+        return Frames(_WORDS, buf, limit, ended).scan(at, *rows)
 
     def search(self, buf: memoryview, at: int, limit: int, ended: bool, in_a_row: int) -> tuple[int, bool]:
         """Where frames follow each other; see `mqpcap.schema.protocol.Splitter`."""
-        found: tuple[int, bool] = _frames(buf, limit, ended).search(at, in_a_row)
-        return found
+        return Frames(_WORDS, buf, limit, ended).search(at, in_a_row)
 
 
-SPLITS: Mapping[Direction, Splits] = {d: Splits(d, tuple(f"{d}_{form}" for form in FORMS)) for d in DIRECTIONS}
+SPLITS: Mapping[Direction, Splits] = {d: Splits(tuple(f"{d}_{form}" for form in FORMS)) for d in DIRECTIONS}
 
 
 # -- whose connection it is ------------------------------------------------------------------------------
@@ -513,7 +429,7 @@ def _judged(buf: memoryview, at: int, ended: bool, direction: Direction, on_port
         return _First(Verdict.NO)
     plausible = _plausible(buf, at, first)
     whole = first.verdict == "message"
-    follows = _frames(buf, limit, ended).follows(first.end) if whole else splitter.WAIT
+    follows = Frames(_WORDS, buf, limit, ended).follows(first.end) if whole else splitter.WAIT
     echoes, votes, repeats = _chained(direction, buf, at, ended)
     if plausible and (repeats or _repeats(buf, at, first)):
         verdict = Verdict.YES
@@ -703,12 +619,13 @@ def derive(raw: Raw) -> dict[str, pa.Array]:
     codec = _each(forms, raw.layout, lambda form: form.startswith(("go1", "lean")))
     codec |= is_doc & _each(meanings, raw.of, lambda meaning: meaning.numbering == "codec")
     little = _each(forms, raw.layout, lambda form: form.startswith("go1"))
+    lsb = _each(forms, raw.layout, lambda form: form.endswith("lsb"))
     client, status, reason = raw.numbers("client"), raw.numbers("status"), raw.numbers("reason")
     return {
-        "byte_order": _picked(little, ("big", "little")),
-        "numbering": _picked(codec, ("doc", "codec")),
+        "byte_order": pc.if_else(pa.array(little), "little", "big"),
+        "numbering": pc.if_else(pa.array(codec), "codec", "doc"),
         "type_reading": pa.repeat("legend", raw.n),  # else as the evidence says
-        "bit_order": _picked(_each(forms, raw.layout, lambda form: form.endswith("lsb")), ("msb", "lsb")),
+        "bit_order": pc.if_else(pa.array(lsb), "lsb", "msb"),
         "client_name": _named(client, codec, DOC_CLIENTS, CODEC_CLIENTS),
         "status_name": _named(status, codec, DOC_STATUSES, CODEC_STATUSES),
         "reason_name": _named(reason, codec, DOC_REASONS, CODEC_REASONS),
@@ -723,10 +640,6 @@ def _each(values: Sequence[Any], place: NDArray[Any], holds: Callable[[Any], boo
     """For each row whether something holds of the value at its place."""
     said: NDArray[np.bool_] = np.array([holds(value) for value in values], np.bool_)[place]
     return said
-
-
-def _picked(which: NDArray[np.bool_], words: tuple[str, str]) -> pa.Array:
-    return pa.array(words, pa.string()).take(pa.array(which.astype(np.int8)))
 
 
 def _named(
@@ -871,19 +784,18 @@ def _layouts() -> Iterator[Layout]:
     for i, d in enumerate(DIRECTIONS):
         for form, bodies in _DOC_BODIES.items():
             headers = (_HEADERS_16, _HEADERS_16_LSB) if form == "doc_simple16" else (_HEADERS, _HEADERS_LSB)
-            for bits, header in zip(("", "_lsb"), headers, strict=True):
-                splits = SPLITS[d] if form + bits == "doc" else None
-                yield _layout(f"{d}_{form}{bits}", d, header[i], bodies, "doc", DOC_OPS, splits)
-        yield _layout(f"{d}_go1", d, _HEADERS_LE[i], (KokaqSimple, KokaqLEPayload, KokaqLEMetadata), "go1")
-        yield _layout(f"{d}_go1_plain", d, _HEADERS_LE[i], (KokaqLEPlainPayload,), "go1")
-        yield _layout(f"{d}_go1_simple16", d, _HEADERS_LE_16[i], (KokaqSimple,), "go1")
-        yield _layout(f"{d}_lean", d, KokaqLean, ((KokaqLeanRequest, KokaqLeanAnswer)[i],), "lean")
-        yield _layout(f"{d}_sized", d, _HEADERS_SIZED[i], _DOC_BODIES["doc"], "sized", DOC_OPS)
+            for name, header in zip((form, f"{form}_lsb"), headers, strict=True):
+                yield _layout(d, name, header[i], bodies, "doc", DOC_OPS, SPLITS[d] if name == "doc" else None)
+        yield _layout(d, "go1", _HEADERS_LE[i], (KokaqSimple, KokaqLEPayload, KokaqLEMetadata), "go1")
+        yield _layout(d, "go1_plain", _HEADERS_LE[i], (KokaqLEPlainPayload,), "go1")
+        yield _layout(d, "go1_simple16", _HEADERS_LE_16[i], (KokaqSimple,), "go1")
+        yield _layout(d, "lean", KokaqLean, ((KokaqLeanRequest, KokaqLeanAnswer)[i],), "lean")
+        yield _layout(d, "sized", _HEADERS_SIZED[i], _DOC_BODIES["doc"], "sized", DOC_OPS)
 
 
 def _layout(
-    name: str,
     direction: Direction,
+    form: str,
     header: type[Message],
     bodies: Sequence[type[Message]],
     dialect: str,
@@ -891,8 +803,9 @@ def _layout(
     splits: Splits | None = None,
 ) -> Layout:
     return Layout(
-        name, direction, {ANY: bodies}, header=header, op="opcode", names=names, dialect=dialect, splitter=splits
-    )
+        f"{direction}_{form}", direction, {ANY: bodies}, header=header, op="opcode", names=names, dialect=dialect,
+        splitter=splits,
+    )  # fmt: skip
 
 
 _LAYOUTS = tuple(_layouts())
