@@ -25,6 +25,9 @@ from numpy.typing import NDArray
 from mqpcap.arrays import case_when, factorize, relisted, true
 from mqpcap.protocols.kokaq import splitter
 from mqpcap.protocols.kokaq.splitter import (
+    ENDS,
+    FOLLOWED_BY,
+    FORMS,
     HEADER_BYTES,
     MAX_LEAN_PAYLOAD_BYTES,
     MAX_METADATA_BYTES,
@@ -305,11 +308,8 @@ KokaqLeanAnswer = message_class(
 
 # -- where a frame ends ----------------------------------------------------------------------------------
 
-FORMS = ("doc", "doc_swapped", "doc_bytes", "doc_simple16", "go1", "go1_plain", "go1_simple16", "lean")
-"""What a frame may be read as; each direction has a layout for each."""
-
-# Variants by magic and tag: the form, how its end is computed, what must follow. The first that fits is taken, the last
-# without a condition (2.7, 2.8, 2.11, 2.12, 2.15). The document reads a component's tags in two ways.
+# Variants by magic and tag, in this order: the form, how its end is computed, what must follow. The first that fits is
+# taken, the last without a condition (2.7, 2.8, 2.11, 2.12, 2.15). The document reads a component's tags in two ways.
 RULE_OF_ENDS: Mapping[tuple[str, int], tuple[tuple[str, str, str], ...]] = {
     ("big", 0): (("lean", "lean", "anything"), ("doc", "header", "anything")),
     ("big", METADATA): (
@@ -342,21 +342,11 @@ RULE_OF_ENDS: Mapping[tuple[str, int], tuple[tuple[str, str, str], ...]] = {
 }
 
 
-def _words() -> memoryview:
-    """The rule as `Frames` takes it."""
-    places: list[int] = []
-    rows: list[int] = []
-    for key in product(("big", "little"), range(OTHER + 1)):
-        places.append(splitter.FIRST_ROW + len(rows))
-        for form, end, follower in RULE_OF_ENDS[key]:
-            rows += [FORMS.index(form), splitter.ENDS.index(end), splitter.FOLLOWED_BY.index(follower)]
-    undecided = FORMS.index("doc"), FORMS.index("go1")
-    return memoryview(np.array([*places, splitter.FIRST_ROW + len(rows), *undecided, *rows], np.int32))
-
-
-_WORDS = _words()
-
-
+_WORDS = np.full((len(RULE_OF_ENDS), max(map(len, RULE_OF_ENDS.values())), 3), -1, np.int32)
+for _i, _variants in enumerate(RULE_OF_ENDS.values()):
+    for _k, (_form, _end, _follower) in enumerate(_variants):
+        _WORDS[_i, _k] = FORMS.index(_form), ENDS.index(_end), FOLLOWED_BY.index(_follower)
+_RULE = memoryview(_WORDS)
 _VERDICTS: tuple[Literal["more", "message", "bad"], ...] = ("more", "message", "bad")  # by the splitter's numbers
 
 
@@ -371,18 +361,18 @@ class Splits:
 
         ``more`` names a layout once the 12 bytes of the header are here: such a frame, cut by the end, is truncated.
         """
-        verdict, end, known_end, form, op, flaw = Frames(_WORDS, buf, limit, ended).one(at)
+        verdict, end, known_end, form, op, flaw = Frames(_RULE, buf, limit, ended).one(at)
         return Split(_VERDICTS[verdict], end, known_end, "" if form < 0 else self.layouts[form], op, flaw)
 
     def scan(
         self, buf: memoryview, at: int, limit: int, ended: bool, rows: tuple[memoryview, ...]
     ) -> tuple[int, int, int, int, int]:
         """The frames from ``at`` on; see `mqpcap.schema.protocol.Splitter`."""
-        return Frames(_WORDS, buf, limit, ended).scan(at, *rows)
+        return Frames(_RULE, buf, limit, ended).scan(at, *rows)
 
     def search(self, buf: memoryview, at: int, limit: int, ended: bool, in_a_row: int) -> tuple[int, bool]:
         """Where frames follow each other; see `mqpcap.schema.protocol.Splitter`."""
-        return Frames(_WORDS, buf, limit, ended).search(at, in_a_row)
+        return Frames(_RULE, buf, limit, ended).search(at, in_a_row)
 
 
 SPLITS: Mapping[Direction, Splits] = {d: Splits(tuple(f"{d}_{form}" for form in FORMS)) for d in DIRECTIONS}
@@ -429,7 +419,7 @@ def _judged(buf: memoryview, at: int, ended: bool, direction: Direction, on_port
         return _First(Verdict.NO)
     plausible = _plausible(buf, at, first)
     whole = first.verdict == "message"
-    follows = Frames(_WORDS, buf, limit, ended).follows(first.end) if whole else splitter.WAIT
+    follows = Frames(_RULE, buf, limit, ended).follows(first.end) if whole else splitter.WAIT
     echoes, votes, repeats = _chained(direction, buf, at, ended)
     if plausible and (repeats or _repeats(buf, at, first)):
         verdict = Verdict.YES

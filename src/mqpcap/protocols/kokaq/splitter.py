@@ -13,6 +13,8 @@ import cython
 
 from mqpcap.schema.flaws import Flaw
 
+FORMS = ("doc", "doc_swapped", "doc_bytes", "doc_simple16", "go1", "go1_plain", "go1_simple16", "lean")
+"""What a frame may be read as; each direction has a layout for each."""
 ENDS = ("header", "lean", "payload", "odd payload", "numbered", "entries", "block", "next header")
 """How the end of a variant is computed.
 
@@ -69,7 +71,9 @@ UNDECIDED = cython.declare(cython.const[cython.longlong], -2)  # the bytes to te
 CUT = cython.declare(cython.const[cython.longlong], -3)  # the same, and the variant is known to be this one
 NO_VARIANT = cython.declare(cython.const[cython.longlong], -4)  # no variant fits
 
-# Indices into ENDS and FOLLOWED_BY.
+# Indices into FORMS, ENDS and FOLLOWED_BY. A frame is DOC or GO1, by its magic, until its variant is decided.
+DOC = cython.declare(cython.const[cython.int], 0)
+GO1 = cython.declare(cython.const[cython.int], 4)
 HEADER = cython.declare(cython.const[cython.int], 0)
 LEAN = cython.declare(cython.const[cython.int], 1)
 ODD_PAYLOAD = cython.declare(cython.const[cython.int], 3)
@@ -83,7 +87,6 @@ UNCUT = cython.declare(cython.const[cython.int], 3)
 PADDING = cython.declare(cython.const[cython.int], 4)
 TAIL = cython.declare(cython.const[cython.int], 5)
 
-FIRST_ROW = cython.declare(cython.const[cython.int], 11)  # of a rule: nine offsets of rows and two forms come first
 UNKNOWN = cython.declare(cython.int, int(Flaw.UNKNOWN))
 
 # Compiled, the names above are C integers. This adds those that the package imports to the module's attributes.
@@ -91,8 +94,7 @@ globals().update(
     {
         "HEADER_BYTES": HEADER_BYTES, "TRAILER_BYTES": TRAILER_BYTES, "MAX_METADATA_ENTRIES": MAX_METADATA_ENTRIES,
         "MAX_METADATA_BYTES": MAX_METADATA_BYTES, "MAX_LEAN_PAYLOAD_BYTES": MAX_LEAN_PAYLOAD_BYTES,
-        "METADATA": METADATA, "PAYLOAD": PAYLOAD, "OTHER": OTHER, "VERSION": VERSION, "FIRST_ROW": FIRST_ROW,
-        "WAIT": WAIT, "YES": YES,
+        "METADATA": METADATA, "PAYLOAD": PAYLOAD, "OTHER": OTHER, "VERSION": VERSION, "WAIT": WAIT, "YES": YES,
     }
 )  # fmt: skip
 
@@ -113,15 +115,13 @@ class Frames:
     """The bytes of one direction up to ``limit``, and the last frame found in them.
 
     ended    no byte can follow ``limit``
-    rule     int32: rows of a form, an index into ENDS and one into FOLLOWED_BY. Before the rows stand the offset of the
-             first row of each magic and tag, the offset behind the last row, and the forms that a big- and a
-             little-endian frame have until they are decided
+    rule     int32: by magic and tag the variants, each a form, an index into ENDS and one into FOLLOWED_BY, or -1
 
     The result of a search: ``verdict``, ``end``, ``known_end`` (of a frame that is not all here; -1 if unknown),
     ``form`` (-1 for none), ``op`` and ``flaw``. ``at`` is the offset of the frame.
     """
 
-    rule: cython.const[cython.int][::1]
+    rule: cython.const[cython.int][:, :, ::1]
     buf: cython.const[cython.uchar][::1]
     limit: cython.longlong
     ended: cython.bint
@@ -356,8 +356,7 @@ class Frames:
         """Finds the frame at ``at``. MORE has a form once the 12 bytes of the header are here: cut, it is truncated."""
         here: cython.longlong = self.limit - at
         tag: cython.int
-        row: cython.int
-        last: cython.int
+        k: cython.Py_ssize_t
         undecided: cython.int
         follower: cython.int
         answer: cython.int
@@ -375,20 +374,21 @@ class Frames:
             return
         self.op = self.buf[at + 8]
         tag = min(self.buf[at + 11], OTHER) + (OTHER + 1 if self.little else 0)
-        undecided = self.rule[FIRST_ROW - (1 if self.little else 2)]
-        row, last = self.rule[tag], self.rule[tag + 1]
-        while row < last and end != NO_VARIANT:
-            end, follower = self._variant_end(self.rule[row + 1]), self.rule[row + 2]
+        undecided = GO1 if self.little else DOC
+        for k in range(self.rule.shape[1]):
+            if self.rule[tag, k, 0] < 0 or end == NO_VARIANT:
+                break
+            end, follower = self._variant_end(self.rule[tag, k, 1]), self.rule[tag, k, 2]
             if end >= 0:
                 answer = self._is_followed_by(follower, end)
                 if answer == YES:
-                    self._set_result(MESSAGE, self.rule[row], -1)
+                    self._set_result(MESSAGE, self.rule[tag, k, 0], -1)
                     return
                 if answer == WAIT:
                     self._set_result(MORE, undecided, -1)
                     return
             elif end == CUT:
-                self._set_result(MORE, self.rule[row], self.known_end)
+                self._set_result(MORE, self.rule[tag, k, 0], self.known_end)
                 return
             elif end == UNDECIDED and not self.ended:
                 # Only the first variant knows how many bytes are needed; the others are tried where it fails.
@@ -396,7 +396,6 @@ class Frames:
                 return
             elif end == UNDECIDED and follower == PADDING:
                 self.is_cut = True
-            row += 3
         if end == UNDECIDED:
             self._set_result(MORE, undecided, self.known_end)
         else:
