@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 from mqpcap.protocols.msgq import tree
@@ -35,7 +36,7 @@ class Tree(Late):
 
     def inside(self, data: bytes) -> Iterator[Inside]:
         """The pairs of the tree; they stop where none is."""
-        return _pairs(data, 0, len(data), 0)
+        return _parts(data, 0, len(data))
 
 
 class Json(Late):
@@ -55,11 +56,8 @@ _LENGTH_SIZES = {0x00: 4, 0x10: 2, 0x20: 1}
 _HASH, _LIST, _NULL = 2, 3, 4
 
 
-_Head = tuple[int, int, int]
-"""An item of a tree: its type, where its data begins and ends."""
-
-
-def _head(data: bytes, at: int, end: int) -> _Head | None:
+def _head(data: bytes, at: int, end: int) -> tuple[int, int, int] | None:
+    """The type of the item at a place, and where its data begins and ends; None where no item is."""
     if at >= end:
         return None
     kind, size = data[at] & 0x0F, _LENGTH_SIZES.get(data[at] & 0x30)
@@ -72,30 +70,22 @@ def _head(data: bytes, at: int, end: int) -> _Head | None:
     return (kind, start, start + length) if start + length <= end else None
 
 
-def _pairs(data: bytes, at: int, end: int, depth: int) -> Iterator[Inside]:
-    """The pairs between two places; stops where no pair is."""
-    while at < end:
-        key_end = at + 1 + data[at]
-        head = _head(data, key_end, end)
+def _parts(data: bytes, at: int, end: int, depth: int = 0, is_hash: bool = True) -> Iterator[Inside]:
+    """The pairs of a hash or the items of a list between two places; they stop where none is."""
+    for index in count():
+        item = at + 1 + data[at] if is_hash and at < end else at
+        head = _head(data, item, end)
         if head is None:
             return
-        name = data[at + 1 : key_end].decode("utf-8", "replace")
-        yield Inside(at, key_end - at, depth, "key", name, None, named=False)
-        yield from _item(data, key_end, head, depth, name)
-        at = head[2]
-
-
-def _item(data: bytes, at: int, head: _Head, depth: int, name: str) -> Iterator[Inside]:
-    kind, start, end = head
-    if kind not in (_HASH, _LIST) or depth > MAX_SHOWN_DEPTH:
-        value = data[start:end] if kind != _NULL else None
-        yield Inside(at, end - at, depth, name, value, _TYPES[kind], named=True)
-        return
-    yield Inside(at, end - at, depth, name, None, f"{_TYPES[kind]} of {end - start} bytes", named=True)
-    if kind == _HASH:
-        yield from _pairs(data, start, end, depth + 1)
-        return
-    index = 0
-    while (inner := _head(data, start, end)) is not None:
-        yield from _item(data, start, inner, depth + 1, f"[{index}]")
-        start, index = inner[2], index + 1
+        kind, start, stop = head
+        name = data[at + 1 : item].decode("utf-8", "replace") if is_hash else f"[{index}]"
+        if is_hash:
+            yield Inside(at, item - at, depth, "key", name, None, named=False)
+        if kind in (_HASH, _LIST) and depth <= MAX_SHOWN_DEPTH:
+            meaning = f"{_TYPES[kind]} of {stop - start} bytes"
+            yield Inside(item, stop - item, depth, name, None, meaning, named=True)
+            yield from _parts(data, start, stop, depth + 1, kind == _HASH)
+        else:
+            value = data[start:stop] if kind != _NULL else None
+            yield Inside(item, stop - item, depth, name, value, _TYPES[kind], named=True)
+        at = stop
