@@ -1,4 +1,4 @@
-"""A message read field by field: where each stands, what it says, and why other readings do not fit.
+"""A message read field by field: where each stands, what it says, and why other variants do not fit.
 
 ``mqpcap explain`` gives it the bytes of one message. It walks the classes that the interpreter is compiled from,
 slowly, and keeps every offset. Values, and why they do not fit, come from the kinds' own ``gives``, so they are what a
@@ -51,7 +51,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One reading of the message: its items up to the end, or up to what did not fit (``why``).
+    """One variant tried on the message: its items up to the end, or up to what did not fit (``why``).
 
     operation    its name, or number
     frame_len    length in bytes that the message claims, None if it claims none
@@ -85,12 +85,12 @@ class Explanation:
 
     @property
     def best(self) -> Attempt | None:
-        """The reading to show, None if not even a header has its bytes."""
+        """The attempt to show, None if not even a header has its bytes."""
         return self.attempts[0] if self.attempts else None
 
     @property
     def left(self) -> int:
-        """Bytes behind the end of the message as the best reading has it."""
+        """Bytes behind the end of the message as the best attempt has it."""
         end = self.best.frame_len if self.best else None
         return 0 if end is None else max(len(self.data) - end, 0)
 
@@ -126,10 +126,10 @@ def explanation(
     row: Mapping[str, object] | None = None,
     inside: bool = True,
 ) -> Explanation:
-    """Every reading of one message's bytes, the best first.
+    """Every attempt to read one message's bytes, the best first.
 
-    ``row`` is the message's row of the protocol's table: of several readings that fit, the one that made the row is
-    best. Without a row it is the first that the interpreter tries. ``inside``: whether a reading must also decode
+    ``row`` is the message's row of the protocol's table: of several variants that fit, the one that made the row is
+    best. Without a row it is the first that the interpreter tries. ``inside``: whether an attempt must also decode
     inside its fields, which takes most of the time.
 
     >>> from mqpcap.protocols import protocols

@@ -38,7 +38,7 @@ from mqpcap.tcp.sequence_numbers import ahead, wrapped
 
 I64 = NDArray[np.int64]
 
-LAYOUT, READING = "layout", "reading"
+LAYOUT, VARIANT = "layout", "variant"
 """Columns of the index beside those of ``messages``: the names of the layout and of the class of the body."""
 SYN = 2
 """The flag that takes a sequence number before the first byte."""
@@ -270,14 +270,14 @@ class IndexingPipeline(CapturePipeline):
     ) -> None:
         super().__init__(capture, options, emit, background)
         self.places = PacketPlaces(capture)
-        fields = [*(TABLES["messages"].field(name) for name in columns), (LAYOUT, CODED), (READING, CODED)]
+        fields = [*(TABLES["messages"].field(name) for name in columns), (LAYOUT, CODED), (VARIANT, CODED)]
         self._index = SpilledRows(pa.schema(fields))
         self._index_columns = list(columns)
         self._window: Window | None = None
         self._read_as: deque[tuple[pa.Array, pa.Array]] = deque()
 
     def index(self) -> pa.Table:
-        """A row for each message of the capture, now that it is read: ``columns`` of ``messages``, LAYOUT, READING."""
+        """A row for each message of the capture, now that it is read: ``columns`` of ``messages``, LAYOUT, VARIANT."""
         return self._index.table()
 
     def messages(self, window: Window) -> Iterator[tuple[Frames, Records]]:
@@ -304,9 +304,9 @@ class IndexingPipeline(CapturePipeline):
 
     def give_messages(self, chunk: Chunk) -> None:
         """Rows of ``messages`` are final."""
-        layout, reading = self._read_as.popleft()
+        layout, variant = self._read_as.popleft()
         rows = chunk.messages.select(self._index_columns)
-        self._index.append(rows.append_column(LAYOUT, layout).append_column(READING, reading))
+        self._index.append(rows.append_column(LAYOUT, layout).append_column(VARIANT, variant))
         super().give_messages(chunk)
 
     def close(self, flows: I64, files: Sequence[str], of_others: bool) -> None:

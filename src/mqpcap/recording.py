@@ -22,7 +22,7 @@ from mqpcap.background import Background
 from mqpcap.capture import Capture, captures
 from mqpcap.decode.detection import DecodeAs
 from mqpcap.errors import CaptureError
-from mqpcap.packet_places import LAYOUT, READING, IndexingPipeline, PacketPlaces
+from mqpcap.packet_places import LAYOUT, VARIANT, IndexingPipeline, PacketPlaces
 from mqpcap.pipeline import OPTIONAL_TABLES, NamedTables, Options, Output
 from mqpcap.protocols import protocols
 from mqpcap.query import Query, Rows, exchanges_of, query
@@ -322,10 +322,10 @@ class Recording(NamedTables):
 
         row = index.message(*key)
         raw, places = _gathered(index, row)
-        layout, reading = row.pop(LAYOUT), row.pop(READING)
+        layout, variant = row.pop(LAYOUT), row.pop(VARIANT)
         pair = LatePair(lambda: self._reply(index, key))
         seen = Seen(**row, carriers=_carriers(index.places, places), pair=pair)
-        return message(protocols()[row["protocol"]].layout(layout), raw, reading, seen)
+        return message(protocols()[row["protocol"]].layout(layout), raw, variant, seen)
 
     def _reply(self, index: _Index, key: "Key") -> "Key | None":
         """The key of the message that answers another, by the table of exchanges."""
