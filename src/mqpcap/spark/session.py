@@ -4,9 +4,11 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from subprocess import Popen
+from traceback import walk_tb
 from typing import TYPE_CHECKING
 
-from mqpcap.spark.java import SparkError, java_home
+from mqpcap.spark.java import SparkError, environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,9 +47,7 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
     local = not submitted and (master is None or master.startswith("local"))
     remote = master is not None and master.startswith("sc://")
     if not submitted and not remote:
-        home = java_home()
-        if home is not None:
-            os.environ["JAVA_HOME"] = str(home)
+        os.environ.update(environment())
     if local:
         # Spark would take whatever python3 is on PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -61,5 +61,11 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
         builder = builder.config(name, value)
     try:
         return builder.getOrCreate()
+    except KeyboardInterrupt as error:
+        # A JVM that is left while it starts would never end; nothing else knows of it yet.
+        for frame, _ in walk_tb(error.__traceback__):
+            if isinstance(starting := frame.f_locals.get("proc"), Popen):
+                starting.terminate()
+        raise
     except (PySparkException, OSError) as error:
         raise SparkError(f"Spark does not start: {' '.join(str(error).split())[:300]}") from error
