@@ -314,7 +314,7 @@ def test_earlier_export_stays_where_an_input_failed_and_the_next_run_goes_on(
     kept = job.export(None, found, "tables", Options(), share_count=share_count)
     stayed = everything(tmp_path / "tables") == before
     again = job.export(None, found, "tables", Options(), share_count=share_count, allow_missing=True)
-    without = of_export(tmp_path / "tables")
+    without, rows = of_export(tmp_path / "tables"), pq.read_table(tmp_path / "tables/captures").to_pylist()
     Path("away").rename("core.pcap")
     whole = job.export(None, found, "tables", Options(), share_count=share_count)
 
@@ -323,6 +323,7 @@ def test_earlier_export_stays_where_an_input_failed_and_the_next_run_goes_on(
     assert stayed
     assert again.resumed_count > 0 or share_count == 1
     assert "blipmq" in without and "flymq" not in without
+    assert sorted((row["path"], row["status"]) for row in rows) == [("core.pcap", "unreadable"), ("qos1.pcap", "read")]
     assert whole.unreadable == [] and of_export(tmp_path / "tables") == expected
     assert not (tmp_path / ".tables.mqpcap-spark").exists()
 

@@ -17,7 +17,7 @@ import socket
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -128,8 +128,9 @@ def export(
         outcome = job.run()
         publication.only_new = (is_missing or bool(outcome.unreadable)) and not allow_missing
         if job.has_read:
+            rows = _unread_rows([*((name, name, reason) for name, reason in unread), *job.unread()], staging)
             try:
-                outcome.summary = publication.publish(staging, [*job.files(), *_unread_rows(unread, staging)])
+                outcome.summary = publication.publish(staging, [*job.files(), *rows])
             except OutputError as error:
                 if not outcome.unreadable:
                     raise
@@ -141,12 +142,12 @@ def export(
     return outcome
 
 
-def _unread_rows(unread: Sequence[tuple[str, str]], staging: Storage) -> list[File]:
-    """The files with the rows of what is no capture or could not be read."""
+def _unread_rows(unread: Iterable[tuple[str, str, str]], staging: Storage) -> list[File]:
+    """The files with the rows of what (capture, path, reason) is no capture or could not be read."""
     files = TaskFiles(staging, f"unread-{uuid.uuid4().hex[:12]}")
-    for name, reason in unread:
+    for capture, path, reason in unread:
         status = "no capture" if is_no_capture(reason) else "unreadable"
-        files.write("captures", unread_files(name, [(name, reason)], status))
+        files.write("captures", unread_files(capture, [(path, reason)], status))
     return files.close()
 
 
@@ -179,8 +180,8 @@ class _Job:
         self.kept: dict[str, Result] = {}
         self.outcome = Outcome(None)
         self.units: list[WorkUnit] = []
-        self.failed: set[int] = set()
-        """Numbers of captures that could not be read, or not to their end."""
+        self.failed: dict[int, dict[str, str]] = {}
+        """Captures that could not be read, or not to their end, by number: their files left out, with the reasons."""
 
     def begin(self, share_count: int | None, slot_count: int) -> None:
         """Takes up an unfinished job of the same inputs and options, or begins a new one."""
@@ -247,7 +248,7 @@ class _Job:
             try:
                 distributions[number] = Distribution(capture, unit.cut)
             except CaptureError as error:
-                failed = number, capture.files[0], one_line(error)
+                failed = number, one_line(error), [*capture.files]
                 self._keep(Result(f"distribute-{number:05d}", failed=[failed]))
         for turn in count():
             todo = [
@@ -278,10 +279,10 @@ class _Job:
 
     def _keep(self, one: Result) -> None:
         """Counts a result that is published."""
-        for number, name, reason in one.failed:
-            self.failed.add(number)
-            if (name, reason) not in self.outcome.unreadable:
-                self.outcome.unreadable.append((name, reason))
+        for number, reason, files in one.failed:
+            self.failed[number] = dict.fromkeys(files, reason) | self.failed.get(number, {})
+            if (told := (self.captures[number].files[0], reason)) not in self.outcome.unreadable:
+                self.outcome.unreadable.append(told)
         self.kept[one.id] = one
         self.outcome.flaws.update(one.flaws)
         self.outcome.problem_bytes.update(one.problem_bytes)
@@ -291,6 +292,11 @@ class _Job:
     def has_read(self) -> bool:
         """Whether there is something to publish: a capture was read to its end, or rows of another."""
         return len(self.failed) < len(self.captures) or bool(self.files())
+
+    def unread(self) -> Iterator[tuple[str, str, str]]:
+        """Captures and their files of which nothing was read, with the reason."""
+        for number, files in self.failed.items():
+            yield from ((self.captures[number].files[0], file, reason) for file, reason in files.items())
 
     def files(self) -> list[File]:
         """What is published: files of the results that count, but for captures that were not read to their end."""

@@ -87,7 +87,8 @@ class Result:
     """What a task came to; travels as JSON.
 
     told, doubted, asked: what a share knows for others, and asks of them. keys: what it left for joins. messages: how
-    many began in each file. failed: (number, name, reason) of captures that could not be read.
+    many began in each file. failed: captures that could not be read, by number, with the reason and their files of
+    which nothing was.
     """
 
     id: str
@@ -101,7 +102,7 @@ class Result:
     flaws: dict[str, int] = field(default_factory=dict)
     problem_bytes: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    failed: list[tuple[int, str, str]] = field(default_factory=list)
+    failed: list[tuple[int, str, list[str]]] = field(default_factory=list)
 
     @property
     def left(self) -> list[str]:
@@ -133,7 +134,7 @@ def run(task: Task, options: Options, storage: Storage) -> Result:
                     folder = f"packets/{stem}"
                     made.ranges = distribute.distribute(task.capture, task.ranges, task.cut, storage, folder)
             except CaptureError as error:
-                made.failed.append((task.number, task.capture.files[0], one_line(error)))
+                made.failed.append((task.number, one_line(error), [*task.capture.files]))
         case Dissect():
             for number, capture in task.unit.captures:
                 _TaskShare(task, capture, options, storage, files, made).dissect(number)
@@ -178,10 +179,13 @@ class _TaskShare(Share):
         try:
             self.run()
         except CaptureError as error:
-            made.failed.append((number, name, one_line(error)))
+            self.failure = error
             return
-        if self.failure is not None:
-            made.failed.append((number, name, one_line(self.failure)))
+        finally:
+            if self.failure is not None:
+                read = {facts.file for facts in self.capture.facts if self.is_whole}
+                unread = [file for file in self.capture.files if file not in read]
+                made.failed.append((number, one_line(self.failure), unread))
         if self.is_whole:
             made.notes += map(str, self.capture.notes)
         else:
