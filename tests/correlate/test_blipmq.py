@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from batches import PRINTS, End, batch, correlated
+from batches import End, correlated
 from blipmq_broker import (
     ACK,
     AUTH,
@@ -30,8 +30,6 @@ from blipmq_broker import (
 )
 
 from mqpcap.capture import captures
-from mqpcap.correlate.dialogue import Dialogue
-from mqpcap.correlate.exchanges import Exchanges
 from mqpcap.pipeline import dissect
 from mqpcap.protocols.blipmq import PROTOCOL
 
@@ -394,23 +392,6 @@ def test_a_late_client_that_counts_is_paired_by_its_numbers() -> None:
     states = script.states(started=False)
 
     assert [states[a] for a, _ in polls] == [("answered", b) for _, b in polls]
-
-
-def test_requests_that_wait_together_keep_no_window_in_memory() -> None:
-    """A slice of an array keeps the whole of it."""
-    script = Script().ready()
-    for k in range(3, 203):
-        script.c(PUBLISH, k, topic="a", qos=1, body=k)
-    made = Exchanges("blipmq", RULE, PRINTS)
-
-    for part in (rows(script.frames)[:4], rows(script.frames)[4:]):
-        made.feed(batch(part, TYPES, {}), {})
-
-    (dialogue,) = made._dialogues[0].values()
-    assert isinstance(dialogue, Dialogue)
-    arrays = [x for some in dialogue.later.parts for x in some if not isinstance(x, list)]
-    assert len(arrays) > 0
-    assert all(x.base is None for x in arrays)
 
 
 def test_a_message_that_was_there_answers_the_first_poll_of_its_subscription() -> None:

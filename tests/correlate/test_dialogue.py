@@ -5,32 +5,29 @@ from dataclasses import dataclass, field
 import pytest
 
 from mqpcap.correlate import dialogue as module
-from mqpcap.correlate.conversation import Reply, Request
-from mqpcap.correlate.dialogue import (
-    ANSWERED,
-    FIXED,
-    OPTIONAL,
-    ORPHAN,
-    SILENT,
-    UNANSWERED,
-    UNKNOWN,
-    Dialogue,
-    Found,
-)
-from mqpcap.correlate.named_requests import NamedRequests
-from mqpcap.schema.requests import RequestTables, State
+from mqpcap.correlate.dialogue import Dialogue, Found, NamedRequests, Reply, Request
+from mqpcap.schema.requests import NO_TIE, RequestKind, RequestTables, State
 
+ANSWERED, UNANSWERED, LOST = map(int, (State.ANSWERED, State.UNANSWERED, State.LOST))
+ORPHAN, UNKNOWN = map(int, (State.ORPHAN, State.UNKNOWN))
 ASK, MAYBE, QUIET, SAID, OTHER = range(5)
 MS = 1_000_000
+
+
+KINDS = bytes([RequestKind.FIXED, RequestKind.OPTIONAL, *[RequestKind.SILENT] * 3])
 
 
 def tables(ties: bool = False, timed: bool = False, named: bool = False) -> RequestTables:
     """ASK gets SAID or OTHER, MAYBE may get SAID, QUIET nothing."""
     return RequestTables(
-        kind=[[FIXED, OPTIONAL, SILENT, SILENT, SILENT]], wants=[[3, 1, 0, 0, 0]], says=[0, 0, 0, 1, 2],
+        kind=[KINDS], wants=[[3, 1, 0, 0, 0]], says=[0, 0, 0, 1, 2],
         first_only=[False] * 5, untied=[False] * 5, next_state={}, silence=[State.SILENT] * 5,
         ties=ties, timed=timed, named=named,
     )  # fmt: skip
+
+
+def couples(flat: list[int]) -> list[tuple[int, int]]:
+    return list(zip(flat[::2], flat[1::2], strict=True))
 
 
 @dataclass
@@ -49,8 +46,8 @@ class Script:
     def c(self, code: int, tie: int = 0, after_ns: int = 0, number: int = -1) -> int:
         self.row += 1
         ts = self.row * MS + after_ns
-        q = Request(self.row, code, tie, 0, ts, ts, self.row * 20, False)
-        self.dialogue.request(q, (number,) if self.tables.ties or self.tables.named else ())
+        numbers = (number,) if self.tables.ties or self.tables.named else ()
+        self.dialogue.request(Request(self.row, code, tie, 0, ts, ts, self.row * 20, numbers))
         return self.row
 
     def s(self, code: int, tie: int = 0, after_ns: int = 0) -> int:
@@ -63,13 +60,13 @@ class Script:
 
     def end(self, ended: bool = True, whole: bool = True) -> dict[int, int]:
         """The state of each row; rows of OPTIONAL requests without one were handled and got no reply."""
-        self.dialogue.close(ended, whole)
-        said = dict(reversed(self.found.states))
-        return said | {q: ANSWERED for q, _ in self.found.pairs}
+        self.dialogue.close(ended, whole, False)
+        said = dict(reversed(couples(self.found.states)))
+        return said | {q: ANSWERED for q, _ in self.pairs}
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        return self.found.pairs
+        return couples(self.found.pairs)
 
 
 def test_replies_come_in_the_order_of_the_requests() -> None:
@@ -177,7 +174,7 @@ def test_a_tie_starts_the_counting_again() -> None:
     said = script.s(SAID, tie=6)
 
     assert script.pairs[-1] == (ask, said)
-    assert script.end()[lost] == module.LOST
+    assert script.end()[lost] == LOST
 
 
 def test_an_answer_nobody_asked_for_is_an_orphan_where_requests_are_missing() -> None:
@@ -232,8 +229,8 @@ def test_a_request_that_expects_nothing_may_have_got_its_reply_in_a_gap(gap_behi
 
 def test_what_was_not_captured_whole_ties_nothing() -> None:
     script = Script(tables(ties=True), started=False)
-    script.c(ASK, tie=module.NO_TIE)
-    alone = script.s(SAID, tie=module.NO_TIE)
+    script.c(ASK, tie=NO_TIE)
+    alone = script.s(SAID, tie=NO_TIE)
 
     assert script.pairs == []
     assert script.end()[alone] == UNKNOWN

@@ -1,9 +1,8 @@
 """Which reply answers which request, and which publish a delivery came from.
 
 :class:`Correlation` runs along with the messages of one protocol: it is fed with rows as they are decoded and gives
-rows of ``exchanges`` and ``deliveries`` as soon as they are certain. ``turns`` pairs connections in step a window at
-once, ``dialogue`` decides on any other connection, ``named_requests`` where replies name their request. ``exchanges``
-makes the rows and keeps those that wait, ``deliveries`` looks publishes up.
+rows of ``exchanges`` and ``deliveries`` as soon as they are certain. ``dialogue`` decides connection by connection,
+``exchanges`` makes the rows and keeps those that wait, ``deliveries`` looks publishes up.
 """
 
 from collections.abc import Iterator

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap.arrays import ascend, factorize, unified
-from mqpcap.schema.requests import I64
+from mqpcap.schema.requests import I64, RequestKind
 
 KEPT = (
     "connection_id", "op", "destination", "client_name", "status", "error_code", "first_packet", "client_ip",
@@ -102,6 +102,43 @@ class Batch(Columns):
             rows = by_side[ends[k - 1] if k else 0 : ends[k]]
             when[rows] = np.maximum.accumulate(when[rows])
         return when
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Messages:
+    """Rows of a window as dialogues are told them, an entry each.
+
+    order        the rows by connection, in order of time
+    place        of each row among those that take part, -1 for others
+    numbers      see `Lane.numbers`
+    first_row    the number of the first that takes part; kinds and states are of those
+    """
+
+    order: NDArray[np.intp]
+    place: I64
+    flow: I64
+    code: I64
+    tie: I64
+    item: I64
+    ts_ns: I64
+    end_ns: I64
+    offset: I64
+    client: NDArray[np.bool_]
+    broken: NDArray[np.bool_]
+    cut: NDArray[np.bool_]
+    started: NDArray[np.bool_]
+    numbers: Sequence[I64]
+    first_row: int
+    kinds: NDArray[np.int8]
+    states: NDArray[np.int8]
+
+    def columns(self, start: int, end: int, kinds: bytes) -> I64:
+        """The requests of a stretch of ``order`` that may get a reply, a column each; ``kinds`` by code."""
+        rows = self.order[start:end]
+        may_get = np.isin(np.frombuffer(kinds, np.int8), (RequestKind.FIXED, RequestKind.OPTIONAL))
+        rows = rows[(self.place[rows] >= 0) & may_get[self.code[rows]]]
+        of = (self.code, self.tie, self.item, self.ts_ns, self.end_ns, self.offset, *self.numbers)
+        return np.stack([self.first_row + self.place[rows], *(column[rows] for column in of)])
 
 
 @dataclass(frozen=True, slots=True)

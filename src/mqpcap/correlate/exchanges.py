@@ -1,8 +1,7 @@
 """Messages to exchanges, as they complete.
 
 :class:`Exchanges` is fed with the rows of a protocol, window by window, and gives the rows of the table ``exchanges``
-that became certain. The order in which a server handled requests is known by connection only. Where the k-th reply of a
-connection simply answers its k-th request, `turns` pairs whole windows at once; every other connection has a
+that became certain. The order in which a server handled requests is known by connection only: each has a
 :class:`~mqpcap.correlate.dialogue.Dialogue`, which takes its requests that may get a reply and its replies one by one.
 Requests that never get one (BlipMQ publishes) are settled by whole columns: they were handled when a later
 request of their connection was, or when the server closed behind them.
@@ -17,20 +16,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import CODED, ascend, constant, dictionary
-from mqpcap.correlate.batch import KEPT, Batch, Closing, in_groups
-from mqpcap.correlate.dialogue import NO_ROW, Dialogue, Found
+from mqpcap.correlate.batch import KEPT, Batch, Closing, Messages, in_groups
+from mqpcap.correlate.dialogue import NO_ROW, Dialogue, Found, converse
 from mqpcap.correlate.ends import Ended
-from mqpcap.correlate.named_requests import NamedRequests
 from mqpcap.correlate.rules import lanes
-from mqpcap.correlate.turns import Turns
 from mqpcap.correlate.waiting_rows import PENDING, Block, WaitingRows
 from mqpcap.schema.requests import I64, Lane, Prints, RequestKind, Rule, State
 
 MAX_HELD_ROWS = 1 << 16
 """Rows of connections of which a side waits for missing bytes; with more the pairs are looked for all the same."""
 STATES = pa.array([s.name.lower() for s in State], pa.string())
-_HEARD = [RequestKind.FIXED, RequestKind.OPTIONAL, RequestKind.BREAKS, RequestKind.CUT]
-"""Kinds of request that go through a dialogue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +46,7 @@ class Exchanges:
         self.protocol, self.prints = protocol, prints
         self.lanes = lanes(rule)
         self.found = Found()
-        self._dialogues: list[dict[int, Dialogue | NamedRequests]] = [{} for _ in self.lanes]
+        self._talks: list[dict[int, Dialogue]] = [{} for _ in self.lanes]
         self._held: Batch | None = None
         """Rows of connections of which a side is behind."""
         self._rows = WaitingRows()
@@ -92,20 +87,26 @@ class Exchanges:
 
     def _take(self, batch: Batch) -> None:
         order = _causal(batch)
-        for lane, dialogues in zip(self.lanes, self._dialogues, strict=True):
+        for lane, talks in zip(self.lanes, self._talks, strict=True):
             codes = lane.codes(batch.table)
             rows = _taking_part(lane, codes, batch.from_client)
-            if len(rows) or batch.broken.any():  # bytes are missing in front of rows of another lane, too
-                block = self._block(batch, lane, codes, rows)
-                place = np.full(len(batch), -1, np.int64)
-                place[rows] = np.arange(len(rows))
-                heard = order[_heard(batch, lane, dialogues, codes, place)[order]]
-                if len(heard):
-                    Turns.of(batch, heard, lane, codes, place, self.prints).tell(dialogues, block, self.found)
-                self._rows.add(block)
+            if not len(rows) and not batch.broken.any():  # bytes are missing in front of rows of another lane, too
+                continue
+            block = self._block(batch, lane, codes, rows)
+            place = np.full(len(batch), -1, np.int64)
+            place[rows] = np.arange(len(rows))
+            ties, numbers = lane.ties(batch.table, self.prints), lane.numbers(batch.table)
+            items = np.zeros(len(batch), np.int64) if lane.items is None else lane.items(batch.table, self.prints)
+            messages = Messages(
+                order, place, batch.flow, codes, ties, items, batch.ts_ns, batch.end_ns, batch.offset,
+                batch.from_client, batch.broken, batch.cut, batch.started, numbers, block.first_row, block.kind,
+                block.state,
+            )  # fmt: skip
+            converse(talks, lane.tables, self.found, messages)
+            self._rows.add(block)
 
     def _block(self, batch: Batch, lane: Lane, codes: I64, rows: NDArray[np.intp]) -> Block:
-        kinds = np.array(lane.tables.kind[lane.tables.late], np.int8)[codes[rows]]
+        kinds = np.frombuffer(lane.tables.kind[lane.tables.late], np.int8)[codes[rows]]
         kinds[~batch.from_client[rows]] = RequestKind.NOTHING
         state = np.full(len(rows), PENDING, np.int8)
         state[(kinds == RequestKind.IGNORED) & ~self._is_unsure(lane, batch)[rows]] = State.NOT_EXPECTED
@@ -123,7 +124,7 @@ class Exchanges:
         if not lane.tables.proofs or (batch.started.all() and not self._unsure):
             return np.zeros(len(batch), np.bool_)
         begun = np.unique(batch.flow[~batch.started]).tolist()
-        self._unsure.update(flow for flow in begun if flow not in self._dialogues[0])
+        self._unsure.update(flow for flow in begun if flow not in self._talks[0])
         return np.isin(batch.flow, np.fromiter(self._unsure, np.int64))
 
     # -- the end of connections ----------------------------------------------------------------------------
@@ -141,14 +142,13 @@ class Exchanges:
             zip(*(x.tolist() for x in columns), strict=True)
         ):
             has_all_replies = no_reply_at < max(ended[i].server, 0)
-            talks = [talk for dialogues in self._dialogues if (talk := dialogues.pop(flow, None)) is not None]
-            for dialogue in talks:
-                if no_request_at >= ended[i].client and isinstance(dialogue, Dialogue):
-                    dialogue.requests_missing = True
-                dialogue.close(has_ended, has_all_replies)
+            denied = False
+            for talks in self._talks:
+                if (talk := talks.pop(flow, None)) is not None:
+                    denied |= talk.close(has_ended, has_all_replies, no_request_at >= ended[i].client)
             if flow in self._unsure:
                 # All was handled, and nothing refused: so it was ready.
-                covered[i] &= has_all_replies and not any(isinstance(x, Dialogue) and x.denied for x in talks)
+                covered[i] &= has_all_replies and not denied
                 self._unsure.discard(flow)
                 if covered[i]:
                     self.found.proved[flow] = 0
@@ -161,13 +161,13 @@ class Exchanges:
         found = self.found
         pairs = self._paired()
         if found.states:
-            rows, states = np.array(found.states, np.int64).T
+            rows, states = np.array(found.states, np.int64).reshape(-1, 2).T
             rows, first = np.unique(rows, return_index=True)  # what was said first counts
             for block, at, which in self._rows.located(rows):
                 is_free = block.state[at] == PENDING
                 block.state[at[is_free]] = states[first[which[is_free]]]
         if found.kinds:
-            rows, kinds = np.array(found.kinds, np.int64).T
+            rows, kinds = np.array(found.kinds, np.int64).reshape(-1, 2).T
             for block, at, which in self._rows.located(rows):
                 block.kind[at] = kinds[which]
                 is_free = (kinds[which] == RequestKind.IGNORED) & (block.state[at] == PENDING)
@@ -180,10 +180,9 @@ class Exchanges:
         return self._given_out(pairs), pairs
 
     def _paired(self) -> Pairs | None:
-        found = self.found
-        if not (found.pairs or found.many):
+        if not self.found.pairs:
             return None
-        rows = np.concatenate([np.array(found.pairs, np.int64).reshape(-1, 2), *found.many])
+        rows = np.array(self.found.pairs, np.int64).reshape(-1, 2)
         return Pairs(self._rows.take(rows[:, 0], NO_ROW), self._rows.take(rows[:, 1], NO_ROW))
 
     def _settle_proved(self, proved: Mapping[int, int]) -> None:
@@ -268,35 +267,12 @@ class Exchanges:
         return pa.table(columns)
 
 
-def _heard(
-    batch: Batch, lane: Lane, dialogues: Mapping[int, Dialogue | NamedRequests], codes: I64, place: I64
-) -> NDArray[np.bool_]:
-    """The rows that may be or get a reply, or have missing bytes in front. ``place``: -1 for rows of no interest."""
-    tables = lane.tables
-    may_get_reply = np.isin(np.array(tables.kind[tables.late]), _HEARD)
-    heard: NDArray[np.bool_] = may_get_reply[codes] | ~batch.from_client | batch.broken
-    if len(tables.kind) > 1:
-        flows, first = np.unique(batch.flow, return_index=True)
-        begun = zip(flows.tolist(), batch.started[first].tolist(), strict=True)
-        unready = [f for f, started in begun if not _is_ready(dialogues.get(f), started)]
-        if unready:
-            heard |= np.isin(batch.flow, np.array(unready, np.int64))
-    return heard & ((place >= 0) | batch.broken)
-
-
 def _taking_part(lane: Lane, codes: I64, from_client: NDArray[np.bool_]) -> NDArray[np.intp]:
     """The rows that are requests in some state of the connection, or replies."""
     tables = lane.tables
-    request = (np.array(tables.kind) != RequestKind.NOTHING).any(0)
+    request = (np.array([np.frombuffer(kind, np.int8) for kind in tables.kind]) != RequestKind.NOTHING).any(0)
     reply = np.array([bool(s) or c in tables.gaps or c in tables.moves for c, s in enumerate(tables.says)], np.bool_)
     return np.flatnonzero(np.where(from_client, request[codes], reply[codes]))
-
-
-def _is_ready(dialogue: Dialogue | NamedRequests | None, started: bool) -> bool:
-    """Whether requests of a connection are of the kinds that they are in the state of a late start."""
-    if dialogue is None:
-        return not started
-    return isinstance(dialogue, NamedRequests) or dialogue.state == dialogue.tables.late
 
 
 def _causal(batch: Batch) -> NDArray[np.intp]:

@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import dictionary, is_in, true, whole
-from mqpcap.correlate.conversation import NO_TIE
-from mqpcap.schema.requests import Lane, RequestKind, RequestRule, RequestTables, Rule, State
+from mqpcap.schema.requests import NO_TIE, Lane, RequestKind, RequestRule, RequestTables, Rule, State
 
 _KINDS = {"always": RequestKind.FIXED, "maybe": RequestKind.OPTIONAL, "ignored": RequestKind.IGNORED}
 
@@ -43,7 +42,7 @@ def _declared(rule: Rule, others: bool) -> Lane:
     bits = [0 if name in rule.unasked else 1 << i for i, name in enumerate(names)] + [others << count]
     none = [0] * count
     tables = RequestTables(
-        kind=[[*kind, *one_way, *[RequestKind.NOTHING] * count]],
+        kind=[bytes([*kind, *one_way, *[RequestKind.NOTHING] * count])],
         wants=[[*wants, *wants, *none]],
         says=[*none, *none, *bits],
         first_only=[False] * (2 * count) + [name in rule.first_only for name in [*names, ""]],

@@ -15,6 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 I64 = NDArray[np.int64]
+NO_TIE = -(1 << 63)
+"""Of a message that was not captured whole, so that it is not known what it repeats."""
 
 
 class State(IntEnum):
@@ -64,7 +66,8 @@ class RequestRule:
 class RequestTables(NamedTuple):
     """A rule as tables by *code*, a number for each kind of message.
 
-    kind, wants   by state of the connection and code of a request: its RequestKind, and a bit for each reply it may get
+    kind, wants   by state of the connection and code of a request: its RequestKind, as bytes; a bit for each reply
+                  it may get
     says          by code of a reply: its bit, 0 if it answers nothing
     first_only    by code of a reply: it answers only a request that wants it, or the first of the connection
     untied        by code of a reply: it repeats nothing of its request
@@ -83,7 +86,7 @@ class RequestTables(NamedTuple):
     numbered      the bits of replies that can only repeat a number by which clients count
     """
 
-    kind: Sequence[Sequence[int]]
+    kind: Sequence[bytes]
     wants: Sequence[Sequence[int]]
     says: Sequence[int]
     first_only: Sequence[bool]

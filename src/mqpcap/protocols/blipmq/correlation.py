@@ -172,7 +172,7 @@ def _says(bits: Says) -> list[int]:
 
 
 TABLES = RequestTables(
-    kind=[kind for kind, _ in _STATES],
+    kind=[bytes(kind) for kind, _ in _STATES],
     wants=[wants for _, wants in _STATES],
     says=_BITS,
     first_only=[False] * CODES,

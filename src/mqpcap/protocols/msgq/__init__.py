@@ -450,8 +450,8 @@ def _named(rows: pa.Table, prints: Prints) -> I64:
 def _lane() -> Lane:
     kinds = [RequestKind.NOTHING, RequestKind.OPTIONAL, RequestKind.FIXED, RequestKind.NOTHING, RequestKind.IGNORED]
     rules = RequestTables(
-        kind=[kinds], wants=[[0] * 5], says=[0, 0, 0, 1, 0], first_only=[False] * 5, untied=[False] * 5, next_state={},
-        silence=[State.UNKNOWN] * 5, ties=True, timed=False, named=True,
+        kind=[bytes(kinds)], wants=[[0] * 5], says=[0, 0, 0, 1, 0], first_only=[False] * 5, untied=[False] * 5,
+        next_state={}, silence=[State.UNKNOWN] * 5, ties=True, timed=False, named=True,
     )  # fmt: skip
     return Lane(rules, _codes, _named, lambda rows: [is_in(rows["f.to"], "*").astype(np.int64)])
 
