@@ -188,7 +188,7 @@ def test_bytes_that_are_missing_at_the_end_of_a_connection_count() -> None:
     late = Behind(since_ns={SERVER: 11})
     assert found(made, message("c2s", 1, 10), message("s2c", 1, 50), behind=late) == []
 
-    made.feed(None, None, made.ends.close(closing({1: End(requests_missing_at=LENGTH, last_ns=60)}))[1])
+    made.feed(None, None, made.ends.close(closing({1: End(requests_missing_at=LENGTH, last_ns=60)}))[2])
 
     assert found(made) == []
     assert made.doubtful_count == 1

@@ -3,7 +3,7 @@
 import numpy as np
 from batches import End, batch, closing, placed
 
-from mqpcap.correlate.ends import ANY_LENGTH, Ended, Ends
+from mqpcap.correlate.ends import ANY_LENGTH, Ends
 
 CLIENT = {"direction": "c2s", "op": "m"}
 SERVER = {"direction": "s2c", "op": "m"}
@@ -19,13 +19,15 @@ def test_the_end_of_each_side_is_that_of_its_last_message() -> None:
 
     for row in rows:
         assert ends.feed(batch([row], {}, {})).num_rows == 0
-    ended, _ = ends.close(closing({1: End()}))
+    client, server, _ = ends.close(closing({1: End()}))
 
-    assert [(x.client, x.client_ns, x.server) for x in ended] == [(40, 3, 20)]
+    assert (client.tolist(), server.tolist()) == ([40], [20])
 
 
 def test_a_connection_without_messages_ended_at_its_start() -> None:
-    assert Ends(None).close(closing({7: End()}))[0] == [Ended()]
+    client, server, _ = Ends(None).close(closing({7: End()}))
+
+    assert (client.tolist(), server.tolist()) == ([0], [-1])
 
 
 def test_bytes_between_two_messages_of_a_client_are_a_stretch_however_they_are_fed() -> None:
@@ -41,7 +43,7 @@ def test_what_came_before_a_late_start_and_behind_the_last_message_may_be_any_le
     ends = Ends(100)
 
     early = ends.feed(batch(placed([CLIENT | {"ts_ns": 500}]), {}, {1: False}))
-    _, late = ends.close(closing({1: End(requests_missing_at=20, last_ns=700)}))
+    *_, late = ends.close(closing({1: End(requests_missing_at=20, last_ns=700)}))
 
     assert stretches(early) == [(400, 500, ANY_LENGTH)]
     assert stretches(late) == [(500, 700, ANY_LENGTH)]

@@ -59,8 +59,8 @@ class Correlation:
 
     def close(self, closing: Closing) -> Iterator[tuple[str, pa.Table]]:
         """The same for what is left of connections that are over."""
-        ended, stretches = self._ends.close(closing)
-        tables, pairs = self._exchanges.close(closing, ended)
+        *ends, stretches = self._ends.close(closing)
+        tables, pairs = self._exchanges.close(closing, *ends)
         yield from (("exchanges", table) for table in tables)
         if self.deliveries is not None:
             self.deliveries.feed(None, pairs, stretches)

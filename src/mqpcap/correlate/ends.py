@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.correlate.batch import Batch, Closing
+from mqpcap.correlate.batch import Batch, Closing, Columns
+from mqpcap.schema.requests import I64
 
 ANY_LENGTH = (1 << 63) - 1
 """Of bytes that may be as many as they like: nobody saw how many."""
@@ -23,16 +24,19 @@ STRETCHES = pa.schema(
     ]
 )  # fmt: skip
 _WHERE = STRETCHES.names[:3]
+_WHERE_TYPES = pa.schema([STRETCHES.field(name) for name in _WHERE])
 
 
-@dataclass(slots=True)
-class Ended:
-    """Where the last message of the client ends and when it came, and where that of the server ends, -1 without one."""
+@dataclass(frozen=True)
+class Ended(Columns):
+    """Of connections in order of flow: where the last message of the client ends and when it came, where that of the
+    server ends, -1 without one, and where they are."""
 
-    client: int = 0
-    client_ns: int = 0
-    server: int = -1
-    where: dict[str, object] | None = None
+    flow: I64
+    client: I64
+    client_ns: I64
+    server: I64
+    where: pa.Table
 
 
 class Ends:
@@ -40,68 +44,84 @@ class Ends:
 
     def __init__(self, early_ns: int | None) -> None:
         self._early_ns = early_ns
-        self._known: dict[int, Ended] = {}
+        self._known: Ended | None = None
 
     def feed(self, batch: Batch) -> pa.Table:
         """Take messages in; gives the stretches in front of them."""
         order, until = batch.by_side, batch.side_ends
         first = np.append(0, until)[:-1]
-        rows = order[first]
-        stretches = self._begun(batch, rows)
+        rows, of_client = order[first], batch.from_client[order[first]]
+        stretches = [STRETCHES.empty_table(), self._begun(batch, rows)]
+        known = self._known
+        assert known is not None
         start, cut = batch.offset[order], batch.cut[order]
         # What was not captured whole is not captured.
         end, end_ns = np.where(cut, start, start + batch.length[order]), batch.end_ns[order]
         before, before_ns = (np.append(0, x)[: len(order)] for x in (end, end_ns))
-        columns = (batch.flow[rows], batch.from_client[rows], first, np.maximum.reduceat(end, first), end_ns[until - 1])
-        for flow, from_client, at, last, last_ns in zip(*(x.tolist() for x in columns), strict=True):
-            known = self._known[flow]
-            if from_client:
-                before[at], before_ns[at] = known.client, known.client_ns
-                known.client, known.client_ns = max(known.client, last), last_ns
-            else:
-                known.server = max(known.server, last)
+        last, last_ns, at = (
+            np.maximum.reduceat(end, first),
+            end_ns[until - 1],
+            known.flow.searchsorted(batch.flow[rows]),
+        )
+        mine, others = at[of_client], at[~of_client]
+        before[first[of_client]], before_ns[first[of_client]] = known.client[mine], known.client_ns[mine]
+        known.client[mine] = np.maximum(known.client[mine], last[of_client])
+        known.client_ns[mine] = last_ns[of_client]
+        known.server[others] = np.maximum(known.server[others], last[~of_client])
         if self._early_ns is not None:
             client = batch.from_client[order]
-            for at in np.flatnonzero(client & (start > before)).tolist():
-                missing = int(start[at] - before[at])
-                stretches.append(self._stretch(batch.flow[order[at]], before_ns[at], end_ns[at], missing))
-            for at in np.flatnonzero(client & cut).tolist():  # before the connection is over: a delivery may be due
-                stretches.append(self._stretch(batch.flow[order[at]], before_ns[at], end_ns[at], ANY_LENGTH))
-        return pa.Table.from_pylist(stretches, STRETCHES)
+            gaps, cuts = np.flatnonzero(client & (start > before)), np.flatnonzero(client & cut)
+            stretches.append(
+                _stretches(batch.table, order[gaps], before_ns[gaps], end_ns[gaps], (start - before)[gaps])
+            )
+            # Before the connection is over: a delivery may be due.
+            stretches.append(_stretches(batch.table, order[cuts], before_ns[cuts], end_ns[cuts]))
+        return pa.concat_tables(stretches)
 
-    def _begun(self, batch: Batch, rows: NDArray[np.intp]) -> list[dict[str, object]]:
+    def _begun(self, batch: Batch, rows: NDArray[np.intp]) -> pa.Table:
         """Get to know new connections by the first row of each side; what late ones sent before the capture."""
-        stretches = []
-        new: dict[int, int] = {}
-        for flow, row, ts_ns in zip(batch.flow[rows].tolist(), rows.tolist(), batch.ts_ns[rows].tolist(), strict=True):
-            if flow in new:
-                self._known[flow].client_ns = min(self._known[flow].client_ns, ts_ns)
-            elif flow not in self._known:
-                new[flow] = row
-                self._known[flow] = Ended(client_ns=ts_ns)
-        flows, rows = list(new), np.array([*new.values()], np.intp)
-        if self._early_ns is not None:
-            where = batch.table.select(_WHERE).take(pa.array(rows)).to_pylist()
-            for flow, one, started in zip(flows, where, batch.started[rows].tolist(), strict=True):
-                known = self._known[flow]
-                known.where = one
-                if not started:
-                    since_ns = known.client_ns - self._early_ns
-                    stretches.append(self._stretch(flow, since_ns, known.client_ns, ANY_LENGTH))
-        return stretches
+        known = self._known
+        if known is not None:
+            rows = rows[~np.isin(batch.flow[rows], known.flow)]
+        flow, first, of = np.unique(batch.flow[rows], return_index=True, return_inverse=True)
+        since_ns = np.full(len(flow), ANY_LENGTH)
+        np.minimum.at(since_ns, of.reshape(-1), batch.ts_ns[rows])
+        rows = rows[first]
+        none = np.zeros(len(flow), np.int64)
+        # As plain text: the dictionaries of all windows would add up.
+        where = batch.table.select(_WHERE).take(pa.array(rows)).cast(_WHERE_TYPES)
+        new = Ended(flow, none, since_ns, none - 1, where)
+        if known is None:
+            self._known = new
+        elif len(flow):
+            both = Ended.joined([known, new])
+            self._known = both.taken(np.argsort(both.flow))
+        late = np.flatnonzero(~batch.started[rows]) if self._early_ns is not None else rows[:0]
+        return _stretches(new.where, late, since_ns[late] - (self._early_ns or 0), since_ns[late])
 
-    def _stretch(self, flow: int, since_ns: int, until_ns: int, length: int) -> dict[str, object]:
-        times = {"since_ns": int(since_ns), "until_ns": max(int(since_ns), int(until_ns)), "length": length}
-        return (self._known[int(flow)].where or {}) | times
+    def close(self, closing: Closing) -> tuple[I64, I64, pa.Table]:
+        """Let connections go; gives the ends of client and server of each, and what clients sent behind them."""
+        client, server = np.zeros(len(closing.flow), np.int64), np.full(len(closing.flow), -1)
+        known = self._known
+        if known is None or not len(known.flow):
+            return client, server, STRETCHES.empty_table()
+        at = np.minimum(known.flow.searchsorted(closing.flow), len(known.flow) - 1)
+        here = np.flatnonzero(known.flow[at] == closing.flow)
+        client[here], server[here] = known.client[at[here]], known.server[at[here]]
+        late = here[closing.requests_missing_at[here] >= client[here]] if self._early_ns is not None else here[:0]
+        stretches = _stretches(known.where, at[late], known.client_ns[at[late]], closing.last_ns[late])
+        lives = np.ones(len(known.flow), np.bool_)
+        lives[at[here]] = False
+        self._known = known.taken(np.flatnonzero(lives))
+        return client, server, stretches
 
-    def close(self, closing: Closing) -> tuple[list[Ended], pa.Table]:
-        """Let connections go; gives the ends of each, and what their clients sent behind the last message."""
-        stretches, ended = [], []
-        columns = (closing.flow, closing.requests_missing_at, closing.last_ns)
-        for flow, missing_at, last_ns in zip(*(x.tolist() for x in columns), strict=True):
-            known = self._known.get(flow) or Ended()
-            if known.where is not None and missing_at >= known.client:
-                stretches.append(self._stretch(flow, known.client_ns, last_ns, ANY_LENGTH))
-            self._known.pop(flow, None)
-            ended.append(known)
-        return ended, pa.Table.from_pylist(stretches, STRETCHES)
+
+def _stretches(
+    where: pa.Table, rows: NDArray[np.intp], since_ns: I64, until_ns: I64, length: I64 | None = None
+) -> pa.Table:
+    """Bytes that clients of some rows sent, of any length if it is not said."""
+    if not len(rows):
+        return STRETCHES.empty_table()
+    times = since_ns, np.maximum(since_ns, until_ns), np.full(len(rows), ANY_LENGTH) if length is None else length
+    columns = [*where.select(_WHERE).take(pa.array(rows)).columns, *times]
+    return pa.table(columns, STRETCHES.names).cast(STRETCHES)

@@ -7,7 +7,7 @@ Requests that never get one (BlipMQ publishes) are settled by whole columns: the
 request of their connection was, or when the server closed behind them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from mqpcap.arrays import CODED, ascend, constant, dictionary
 from mqpcap.correlate.batch import KEPT, Batch, Closing, Messages, in_groups
 from mqpcap.correlate.dialogue import NO_ROW, Dialogue, Found, converse
-from mqpcap.correlate.ends import Ended
 from mqpcap.correlate.rules import lanes
 from mqpcap.correlate.waiting_rows import PENDING, Block, WaitingRows
 from mqpcap.schema.requests import I64, Lane, Prints, RequestKind, Rule, State
@@ -129,26 +128,25 @@ class Exchanges:
 
     # -- the end of connections ----------------------------------------------------------------------------
 
-    def close(self, closing: Closing, ended: Sequence[Ended]) -> "tuple[Iterator[pa.Table], Pairs | None]":
-        """The rest of some connections, whose messages ended there; returns what ``feed`` does."""
+    def close(self, closing: Closing, client_end: I64, server_end: I64) -> "tuple[Iterator[pa.Table], Pairs | None]":
+        """The rest of some connections, and where their last messages end; returns what ``feed`` does."""
         if self._held is not None:
             over = np.isin(self._held.flow, closing.flow)
             if over.any():
                 self._take(self._held.taken(np.flatnonzero(over)))
                 self._held = None if over.all() else self._held.taken(np.flatnonzero(~over))
         covered = closing.covered.copy()
-        columns = (closing.flow, closing.ended, closing.requests_missing_at, closing.replies_missing_at)
-        for i, (flow, has_ended, no_request_at, no_reply_at) in enumerate(
-            zip(*(x.tolist() for x in columns), strict=True)
-        ):
-            has_all_replies = no_reply_at < max(ended[i].server, 0)
+        whole_replies = closing.replies_missing_at < np.maximum(server_end, 0)
+        requests_missing = closing.requests_missing_at >= client_end
+        columns = (x.tolist() for x in (closing.flow, closing.ended, whole_replies, requests_missing))
+        for i, (flow, *end) in enumerate(zip(*columns, strict=True)):
             denied = False
             for talks in self._talks:
                 if (talk := talks.pop(flow, None)) is not None:
-                    denied |= talk.close(has_ended, has_all_replies, no_request_at >= ended[i].client)
+                    denied |= talk.close(*end)
             if flow in self._unsure:
                 # All was handled, and nothing refused: so it was ready.
-                covered[i] &= has_all_replies and not denied
+                covered[i] &= whole_replies[i] and not denied
                 self._unsure.discard(flow)
                 if covered[i]:
                     self.found.proved[flow] = 0
