@@ -196,7 +196,7 @@ def test_of_connections_that_closed_only_the_keys_of_publishes_stay(
         reader.batch(1)
         sizes.append(reader.kept()[1])
 
-    assert sizes[-1] - sizes[0] < 5 * 150 * bytes_per_publish + 0.02 * sizes[0]
+    assert sizes[-1] - sizes[0] < 5 * 150 * bytes_per_publish + 5_000  # what the first turns settle to
 
 
 def test_publish_is_found_when_its_connection_is_long_forgotten(files: Files) -> None:
