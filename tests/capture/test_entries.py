@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from capture_files import block, enhanced, interface, option, packets, pcap, section
 
-from mqpcap.capture import Entry, Reader, entries
+from mqpcap.capture import Entry, Reader, entries, records_index
 from mqpcap.capture.inputs import span
 from mqpcap.capture.sources import Headed, plain_bytes
 
@@ -133,7 +133,7 @@ def test_search_ends_where_nothing_is_found() -> None:
     file = Counted(content)
 
     assert entries.entry("x", plain_bytes(file, len(content)), 1000) is None
-    assert file.byte_count < entries.SEARCH_BYTES + entries.CHAIN_BYTES + 2 * entries.HEAD_BYTES
+    assert file.byte_count < records_index.SEARCH_BYTES + records_index.CHAIN_BYTES + 2 * entries.HEAD_BYTES
 
 
 def test_search_is_bounded_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +174,7 @@ def test_end_that_does_not_tell_the_time_is_not_believed(make) -> None:
 def test_capture_that_fills_the_end_of_a_file_is_doubted() -> None:
     """Two chains come to the end, and what they say differs."""
     sent, inner = noise(9000), pcap(noise(3, seed=9))[24:]
-    room = entries.LONGEST_BYTES // 2
+    room = records_index.LONGEST_BYTES // 2
     outer = pcap([*sent[:8000], (sent[8000][0], bytes(room) + inner)])
     reaching = struct.pack("<IIII", START_NS // 10**9, 0, len(pcap(sent[8001:])) - 24 + 0, 1)
     content = outer[: -len(inner)] + reaching.ljust(len(inner), b"\0") + pcap(sent[8001:])[24:]

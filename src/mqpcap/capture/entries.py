@@ -14,21 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.capture import records_index
+from mqpcap.capture.records_index import CHAIN_BYTES, LONGEST_BYTES, SEARCH_BYTES
 from mqpcap.capture.sources import Headed
 from mqpcap.capture.windows import Entry, FileFacts, Reader
 
-LONGEST_BYTES = 1 << 18
-"""A record in a chain is not longer: what tcpdump captures of a packet at most."""
-SEARCH_BYTES = 1 << 20
-"""So many bytes are tried for a border."""
-CHAIN_BYTES = 2 * LONGEST_BYTES
-"""A chain of so many bytes does not lie within one packet."""
-CHAIN_RECORDS = 4
-"""It has no fewer records than these."""
 CHAIN_STEPS = 1 << 22
 """Records looked at in one search, whatever the bytes are."""
-STEP_S = 86_400
-"""Packets of a pcap file that follow one another in a chain are no further apart."""
 HEAD_BYTES = 1 << 16
 """Bytes at the beginning of a file that are read for its interfaces and its first packet."""
 TAIL_BYTES = LONGEST_BYTES + CHAIN_BYTES
@@ -50,16 +41,10 @@ def entry(name: str, source: Headed, position: int) -> Entry | None:
     is_end = position + len(buffer) == source.size_bytes
     big = facts.byte_order == "big"
     if facts.format == "pcap":
-        found = records_index.pcap_border(
-            buffer.data, len(buffer), is_end, big, SEARCH_BYTES, LONGEST_BYTES, STEP_S, CHAIN_RECORDS, CHAIN_BYTES,
-            CHAIN_STEPS,
-        )  # fmt: skip
+        found = records_index.pcap_border(buffer.data, is_end, big, CHAIN_STEPS)
     else:
         # The lengths of blocks are multiples of four.
-        found = records_index.pcapng_border(
-            buffer.data, -position % 4, len(buffer), is_end, big, SEARCH_BYTES, LONGEST_BYTES, CHAIN_RECORDS,
-            CHAIN_BYTES, CHAIN_STEPS,
-        )  # fmt: skip
+        found = records_index.pcapng_border(buffer.data, -position % 4, is_end, big, CHAIN_STEPS)
     return None if found < 0 else replace(state, position=position + found)
 
 

@@ -33,7 +33,24 @@ LINES = ("offset", "caplen", "wirelen", "ts_ns", "number", "link_type")
 INTERFACE_WIDTH = 6
 """Numbers in a row of the interface table: link type, multiplier, divisor, shift, offset in ns, snap length."""
 
-_INTERFACE_WIDTH = cython.declare(cython.longlong, 6)
+LONGEST_BYTES = 1 << 18
+"""A record in a chain is not longer: what tcpdump captures of a packet at most."""
+SEARCH_BYTES = 1 << 20
+"""So many bytes are tried for a border."""
+CHAIN_BYTES = 2 * LONGEST_BYTES
+"""A chain of so many bytes does not lie within one packet."""
+CHAIN_RECORDS = 4
+"""It has no fewer records than these."""
+STEP_S = 86_400
+"""Packets of a pcap file that follow one another in a chain are no further apart."""
+
+# The same for C.
+_INTERFACE_WIDTH = cython.declare(cython.longlong, INTERFACE_WIDTH)
+_LONGEST_BYTES = cython.declare(cython.longlong, LONGEST_BYTES)
+_SEARCH_BYTES = cython.declare(cython.Py_ssize_t, SEARCH_BYTES)
+_CHAIN_BYTES = cython.declare(cython.Py_ssize_t, CHAIN_BYTES)
+_CHAIN_RECORDS = cython.declare(cython.Py_ssize_t, CHAIN_RECORDS)
+_STEP_S = cython.declare(cython.longlong, STEP_S)
 # Numbers over 31 bits are Python objects in compiled code unless they are declared.
 _HALF_RANGE = cython.declare(cython.longlong, 0x80000000)
 _RANGE = cython.declare(cython.longlong, 0x100000000)
@@ -101,23 +118,15 @@ def pcap_records(
 
 
 def pcap_border(
-    buffer: cython.const[cython.uchar][::1],
-    end: cython.Py_ssize_t,
-    is_end: cython.bint,
-    big: cython.bint,
-    tries: cython.Py_ssize_t,
-    longest: cython.longlong,
-    step_s: cython.longlong,
-    chain_records: cython.Py_ssize_t,
-    chain_bytes: cython.Py_ssize_t,
-    steps: cython.longlong,
+    buffer: cython.const[cython.uchar][::1], is_end: cython.bint, big: cython.bint, steps: cython.longlong
 ) -> int:
-    """The first of the positions below tries from which on records follow one another, -1 for none.
+    """The first position below SEARCH_BYTES from which on records follow one another, -1 for none.
 
-    Each is of 1 to longest bytes, captured and sent, and at most step_s seconds apart from the one before. It takes so
-    many of them over so many bytes, or all up to the end of the file, if it is_end; steps is how many records are
-    looked at in all.
+    Each is of 1 to LONGEST_BYTES bytes, captured and sent, and at most STEP_S seconds apart from the one before. It
+    takes CHAIN_RECORDS of them over CHAIN_BYTES, or all up to the end of the file, if it is_end; steps is how many
+    records are looked at in all.
     """
+    end: cython.Py_ssize_t = buffer.shape[0]
     start: cython.Py_ssize_t
     at: cython.Py_ssize_t
     count: cython.Py_ssize_t
@@ -125,18 +134,18 @@ def pcap_border(
     sent: cython.longlong
     seconds: cython.longlong
     before: cython.longlong
-    for start in range(min(tries, end + 1)):
+    for start in range(min(_SEARCH_BYTES, end + 1)):
         at = start
         count = 0
         before = 0
         while True:
-            if count >= chain_records and at - start >= chain_bytes:
+            if count >= _CHAIN_RECORDS and at - start >= _CHAIN_BYTES:
                 return start
             if at == end and is_end:
                 return start
             if end - at < 16:
                 # A file that is cut off ends within a record.
-                if is_end and count >= chain_records:
+                if is_end and count >= _CHAIN_RECORDS:
                     return start
                 break
             steps -= 1
@@ -145,10 +154,10 @@ def pcap_border(
             captured = _u32(buffer, at + 8, big)
             # Both lengths: where they are equal, a chain of the second ones begins four bytes behind each border.
             sent = _u32(buffer, at + 12, big)
-            if captured < 1 or captured > sent or sent > longest:
+            if captured < 1 or captured > sent or sent > _LONGEST_BYTES:
                 break
             seconds = _u32(buffer, at, big)
-            if count > 0 and (seconds - before > step_s or before - seconds > step_s):
+            if count > 0 and (seconds - before > _STEP_S or before - seconds > _STEP_S):
                 break
             before = seconds
             count += 1
@@ -159,39 +168,35 @@ def pcap_border(
 def pcapng_border(
     buffer: cython.const[cython.uchar][::1],
     start: cython.Py_ssize_t,
-    end: cython.Py_ssize_t,
     is_end: cython.bint,
     big: cython.bint,
-    tries: cython.Py_ssize_t,
-    longest: cython.longlong,
-    chain_blocks: cython.Py_ssize_t,
-    chain_bytes: cython.Py_ssize_t,
     steps: cython.longlong,
 ) -> int:
     """The same for blocks, which repeat their length; every fourth byte from start on may be the first of one."""
+    end: cython.Py_ssize_t = buffer.shape[0]
     at: cython.Py_ssize_t
     count: cython.Py_ssize_t
     length: cython.longlong
-    while start < tries and start <= end:
+    while start < _SEARCH_BYTES and start <= end:
         at = start
         count = 0
         while True:
-            if count >= chain_blocks and at - start >= chain_bytes:
+            if count >= _CHAIN_RECORDS and at - start >= _CHAIN_BYTES:
                 return start
             if at == end and is_end:
                 return start
             if end - at < 12:
-                if is_end and count >= chain_blocks:
+                if is_end and count >= _CHAIN_RECORDS:
                     return start
                 break
             steps -= 1
             if steps < 0:
                 return -1
             length = _u32(buffer, at + 4, big)
-            if length < 12 or length % 4 != 0 or length > longest:
+            if length < 12 or length % 4 != 0 or length > _LONGEST_BYTES:
                 break
             if length > end - at:
-                if count >= chain_blocks and (is_end or at - start + length >= chain_bytes):
+                if count >= _CHAIN_RECORDS and (is_end or at - start + length >= _CHAIN_BYTES):
                     return start
                 break
             if _u32(buffer, at + length - 4, big) != length:
