@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,42 +135,41 @@ class FileFacts:
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """Where a walk over a buffer stopped, and the rows it found."""
+    """Where a walk over a buffer stopped, and a line of `records_index.LINES` for each packet found."""
 
-    offset: NDArray[np.int64]
-    caplen: NDArray[np.int64]
-    wirelen: NDArray[np.int64]
-    ts_ns: NDArray[np.int64]
-    link_type: NDArray[np.int32]
-    number: NDArray[np.int64]
+    rows: NDArray[np.int64]
     position: int
     stop: int
     need: int
 
 
-class _Records(Protocol):
-    """A file format: a walk over its records, and what it says of itself."""
+class _Records:
+    """A file format: a walk over its records, and what the file says of itself."""
+
+    format: Literal["pcap", "pcapng"]
+
+    def __init__(self) -> None:
+        self.order: Order = "little"
+        self.first_order: Order | None = None
+        """That of a pcapng file's first section; others may follow in another."""
+        self.number_count = 0
+        """Numbers given to packets by now, also to what Wireshark counts as one."""
+        self.tick_ns = self.snaplen = 0
+        self.link_types: dict[int, None] = {}
+        self.names: dict[str, None] = {}
+        self.received: dict[tuple[int, int], int] = {}
+        self.dropped: dict[tuple[int, int], int] = {}
 
     def walk(self, buffer: NDArray[np.uint8], start: int, end: int) -> _Walk:
         """Rows from start on, which is the border of a record."""
-        ...
+        raise NotImplementedError
 
     def enter(self, entry: Entry) -> None:
         """Go on from there instead of from the beginning."""
-        ...
 
     def entry(self, position: int) -> Entry:
         """The border that was come to."""
-        ...
-
-    @property
-    def number_count(self) -> int:
-        """Numbers given to packets by now, also to what Wireshark counts as one."""
-        ...
-
-    def facts(self, counts: _Counts, name: str, compression: str | None) -> FileFacts:
-        """The facts of the file, as far as it was read."""
-        ...
+        return Entry(position)
 
 
 @dataclass(slots=True)
@@ -182,14 +181,12 @@ class _Counts:
     first_ts_ns: int | None = None
     last_ts_ns: int | None = None
 
-    def add(self, walk: _Walk) -> None:
-        if not len(walk.offset):
-            return
-        self.packet_count += len(walk.offset)
-        self.captured_bytes += int(walk.caplen.sum())
+    def add(self, caplen: NDArray[np.int64], ts_ns: NDArray[np.int64]) -> None:
+        self.packet_count += len(caplen)
+        self.captured_bytes += int(caplen.sum())
         if self.first_ts_ns is None:
-            self.first_ts_ns = int(walk.ts_ns[0])
-        self.last_ts_ns = int(walk.ts_ns[-1])
+            self.first_ts_ns = int(ts_ns[0])
+        self.last_ts_ns = int(ts_ns[-1])
 
 
 def capture_format(head: bytes) -> Literal["pcap", "pcapng"] | None:
@@ -226,9 +223,25 @@ class Reader:
     @property
     def facts(self) -> FileFacts | None:
         """The facts of the file as far as it was read; None if not even its header was there."""
-        if self._records is None:
+        said, counts = self._records, self._counts
+        if said is None:
             return None
-        return self._records.facts(self._counts, self.name, self._source.compression)
+        return FileFacts(
+            file=self.name,
+            format=said.format,
+            byte_order=said.first_order or said.order,
+            compression=self._source.compression,
+            tick_ns=said.tick_ns,
+            snaplen=said.snaplen,
+            link_types=tuple(said.link_types),
+            interfaces=tuple(said.names),
+            packet_count=counts.packet_count,
+            captured_bytes=counts.captured_bytes,
+            first_ts_ns=counts.first_ts_ns,
+            last_ts_ns=counts.last_ts_ns,
+            received_count=sum(said.received.values()) if said.received else None,
+            drop_count=sum(said.dropped.values()) if said.dropped else None,
+        )
 
     @property
     def exit(self) -> Entry:
@@ -259,8 +272,8 @@ class Reader:
             at, walk = 0, None
             while walk is None or walk.stop == records_index.FULL:
                 walk = self._records.walk(buffer, at, filled)
-                if len(walk.offset):
-                    yield self._window(buffer, walk)
+                if walk.rows.shape[1]:
+                    yield self._window(buffer, walk.rows)
                 at = walk.position
             self._base += at
             held = filled - at
@@ -303,19 +316,11 @@ class Reader:
             records.enter(self._entry)
         return records
 
-    def _window(self, buffer: NDArray[np.uint8], walk: _Walk) -> Window:
-        self._counts.add(walk)
-        return Window(
-            buffer,
-            walk.offset,
-            walk.caplen,
-            walk.wirelen,
-            walk.ts_ns,
-            walk.link_type,
-            walk.number,
-            self._file,
-            self._base,
-        )
+    def _window(self, buffer: NDArray[np.uint8], rows: NDArray[np.int64]) -> Window:
+        offset, caplen, wirelen, ts_ns, number, link_type = rows
+        self._counts.add(caplen, ts_ns)
+        link_types = link_type.astype(np.int32)
+        return Window(buffer, offset, caplen, wirelen, ts_ns, link_types, number, self._file, self._base)
 
     def _end(self, left: int, walk: _Walk) -> None:
         failure = self._source.failure
@@ -334,100 +339,61 @@ def _fresh_rows(start: int, end: int) -> NDArray[np.int64]:
     return np.empty((len(records_index.LINES), min(MAX_WINDOW_PACKETS, (end - start) // 16 + 1)), np.int64)
 
 
-def _walked(rows: NDArray[np.int64], position: int, stop: int, need: int) -> _Walk:
-    offset, caplen, wirelen, ts_ns, number, link_type = rows
-    return _Walk(offset, caplen, wirelen, ts_ns, link_type.astype(np.int32), number, position, stop, need)
-
-
-class _Pcap:
+class _Pcap(_Records):
     """The records of a pcap file."""
 
+    format = "pcap"
+
     def __init__(self, head: bytes) -> None:
-        self._order, self._tick_ns = _PCAP_MAGICS[head[:4]]
-        self._snaplen, network = struct.unpack(_ORDERS[self._order] + "II", head[16:24])
+        super().__init__()
+        self.order, self.tick_ns = _PCAP_MAGICS[head[:4]]
+        self.snaplen, network = struct.unpack(_ORDERS[self.order] + "II", head[16:24])
         # The upper half holds the length of the frame check sequence.
         self._link_type = network & 0xFFFF
-        self._count = 0
+        self.link_types[self._link_type] = None
 
     def walk(self, buffer: NDArray[np.uint8], start: int, end: int) -> _Walk:
         """Rows from start on, which is the border of a record."""
         rows = _fresh_rows(start, end)
         count, position, stop, need = records_index.pcap_records(
-            buffer.data, start, end, self._order == "big", self._tick_ns, MAX_RECORD_BYTES, rows.data
+            buffer.data, start, end, self.order == "big", self.tick_ns, MAX_RECORD_BYTES, rows.data
         )
-        rows[4, :count] = np.arange(self._count + 1, self._count + 1 + count)
+        rows[4, :count] = np.arange(self.number_count + 1, self.number_count + 1 + count)
         rows[5, :count] = self._link_type
-        self._count += count
-        return _walked(rows[:, :count], position, stop, need)
-
-    def enter(self, entry: Entry) -> None:
-        """Nothing before a record matters to it."""
-
-    def entry(self, position: int) -> Entry:
-        """The border that was come to."""
-        return Entry(position)
-
-    @property
-    def number_count(self) -> int:
-        """Numbers given to packets by now."""
-        return self._count
-
-    def facts(self, counts: _Counts, name: str, compression: str | None) -> FileFacts:
-        """The facts of the file, as far as it was read."""
-        return FileFacts(
-            file=name,
-            format="pcap",
-            byte_order=self._order,
-            compression=compression,
-            tick_ns=self._tick_ns,
-            snaplen=self._snaplen,
-            link_types=(self._link_type,),
-            interfaces=(),
-            packet_count=counts.packet_count,
-            captured_bytes=counts.captured_bytes,
-            first_ts_ns=counts.first_ts_ns,
-            last_ts_ns=counts.last_ts_ns,
-            received_count=None,
-            drop_count=None,
-        )
+        self.number_count += count
+        return _Walk(rows[:, :count], position, stop, need)
 
 
-class _Pcapng:
+class _Pcapng(_Records):
     """The blocks of a pcapng file, over all its sections."""
 
+    format = "pcapng"
+
     def __init__(self) -> None:
-        self._order: Order = "little"
-        self._first_order: Order | None = None
+        super().__init__()
         self._table = np.zeros(16 * records_index.INTERFACE_WIDTH, np.int64)
         self._count = 0
         self._section = 0
         self._last_ts_ns = 0
-        self._last_number = 0
-        self._names: dict[str, None] = {}
-        self._link_types: dict[int, None] = {}
-        self._snaplen = 0
-        self._tick_ns = 0
-        self._received: dict[tuple[int, int], int] = {}
-        self._dropped: dict[tuple[int, int], int] = {}
 
     def walk(self, buffer: NDArray[np.uint8], start: int, end: int) -> _Walk:
         """Rows from start on, which is the border of a block."""
         rows = _fresh_rows(start, end)
-        walk = records_index.BlockWalk(buffer.data, rows.data, start, self._last_ts_ns, self._last_number)
+        walk = records_index.BlockWalk(buffer.data, rows.data, start, self._last_ts_ns, self.number_count)
         while True:
             interfaces = self._table[: self._count * records_index.INTERFACE_WIDTH]
-            stop = walk.blocks(end, self._order == "big", MAX_RECORD_BYTES, interfaces.data)
+            stop = walk.blocks(end, self.order == "big", MAX_RECORD_BYTES, interfaces.data)
             if stop == records_index.SPECIAL:
                 walk.at, stop, walk.need = self._special(buffer, walk.at, end)
                 if stop == records_index.FULL:
                     continue
-            self._last_ts_ns, self._last_number = walk.last_ts_ns, walk.last_number
-            return _walked(rows[:, : walk.row], walk.at, stop, walk.need)
+            self._last_ts_ns, self.number_count = walk.last_ts_ns, walk.last_number
+            return _Walk(rows[:, : walk.row], walk.at, stop, walk.need)
 
     def enter(self, entry: Entry) -> None:
         """Go on in the middle of a section; what is said of its interfaces besides is not known."""
         width = records_index.INTERFACE_WIDTH
-        self._order = entry.order
+        self.order = entry.order
         self._count = len(entry.interfaces) // width
         self._table = np.zeros(max(16, self._count) * width, np.int64)
         self._table[: len(entry.interfaces)] = entry.interfaces
@@ -436,23 +402,18 @@ class _Pcapng:
     def entry(self, position: int) -> Entry:
         """The border that was come to."""
         described = self._table[: self._count * records_index.INTERFACE_WIDTH]
-        return Entry(position, self._order, tuple(described.tolist()), self._last_ts_ns)
-
-    @property
-    def number_count(self) -> int:
-        """Numbers given to packets by now, also to what Wireshark counts as one."""
-        return self._last_number
+        return Entry(position, self.order, tuple(described.tolist()), self._last_ts_ns)
 
     def _special(self, buffer: NDArray[np.uint8], at: int, end: int) -> tuple[int, int, int]:
         """Read the block at a position; (position, stop, need), stop FULL for going on behind it."""
         head = bytes(buffer[at : min(at + 12, end)])
-        order = _ORDERS[self._order]
+        order = _ORDERS[self.order]
         is_section = head[:4] == _SECTION_HEADER
         if is_section:
             if head[8:12] not in _SECTION_ORDERS:
                 return at, records_index.BAD_LENGTH, int.from_bytes(head[4:8], "little")
-            self._order = _SECTION_ORDERS[head[8:12]]
-            order = _ORDERS[self._order]
+            self.order = _SECTION_ORDERS[head[8:12]]
+            order = _ORDERS[self.order]
         kind, length = struct.unpack(order + "II", head[:8])
         if length % 4 or length < (28 if is_section else 20 if kind == _INTERFACE_BLOCK else 24):
             return at, records_index.BAD_LENGTH, length
@@ -474,7 +435,7 @@ class _Pcapng:
         return at + length, records_index.FULL, 0
 
     def _begin_section(self) -> None:
-        self._first_order = self._first_order or self._order
+        self.first_order = self.first_order or self.order
         self._section += 1
         self._count = 0
 
@@ -492,39 +453,20 @@ class _Pcapng:
         row = (link_type, multiplier, divisor, shift, offset_ns, snaplen)
         self._table[self._count * width : (self._count + 1) * width] = row
         name = options.get(2, b"").decode("utf-8", "replace") or f"{self._section}:{self._count}"
-        self._names.setdefault(name)
-        self._link_types.setdefault(link_type)
-        self._snaplen = max(self._snaplen, snaplen)
-        self._tick_ns = max(self._tick_ns, multiplier if shift < 0 else 1_000_000_000 >> shift)
+        self.names.setdefault(name)
+        self.link_types.setdefault(link_type)
+        self.snaplen = max(self.snaplen, snaplen)
+        self.tick_ns = max(self.tick_ns, multiplier if shift < 0 else 1_000_000_000 >> shift)
         self._count += 1
 
     def _add_statistics(self, block: bytes, order: str) -> None:
         interface = (self._section, struct.unpack(order + "I", block[8:12])[0])
         options = _options(block[20:-4], order)
         # The counters run on, so the last block of an interface holds them all.
-        for code, totals in ((4, self._received), (5, self._dropped), (7, self._dropped)):
+        for code, totals in ((4, self.received), (5, self.dropped), (7, self.dropped)):
             if len(options.get(code, b"")) == 8:
                 count = struct.unpack(order + "Q", options[code])[0]
                 totals[interface] = max(count, totals.get(interface, 0)) if code == 7 else count
-
-    def facts(self, counts: _Counts, name: str, compression: str | None) -> FileFacts:
-        """The facts of the file, as far as it was read."""
-        return FileFacts(
-            file=name,
-            format="pcapng",
-            byte_order=self._first_order or self._order,
-            compression=compression,
-            tick_ns=self._tick_ns,
-            snaplen=self._snaplen,
-            link_types=tuple(self._link_types),
-            interfaces=tuple(self._names),
-            packet_count=counts.packet_count,
-            captured_bytes=counts.captured_bytes,
-            first_ts_ns=counts.first_ts_ns,
-            last_ts_ns=counts.last_ts_ns,
-            received_count=sum(self._received.values()) if self._received else None,
-            drop_count=sum(self._dropped.values()) if self._dropped else None,
-        )
 
 
 def _options(area: bytes, order: str) -> dict[int, bytes]:
