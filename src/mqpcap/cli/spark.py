@@ -59,7 +59,7 @@ def export(
     from mqpcap.spark.remote import shown
     from mqpcap.spark.session import session
 
-    logging.disable(logging.ERROR)  # py4j logs a traceback of what it raises, too
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs a traceback of what it raises, too
     conf = _conf(settings)
     if "-" in inputs:
         raise click.BadParameter("standard input cannot be read by a cluster", param_hint="INPUT")
