@@ -751,9 +751,8 @@ def _in_time(frames: Frames) -> Frames:
     if ascend((ts_ns, packet)):
         return frames
     order = np.argsort(packet, kind="stable")
-    if not ascend(
-        (ts_ns[order], packet[order], frames.offset[order])
-    ):  # packets are out of order, as some captures are
+    # Some captures have packets out of order of time.
+    if not ascend((ts_ns[order], packet[order], frames.offset[order])):
         order = np.lexsort((frames.offset, packet, ts_ns))
     return taken_frames(frames, order)
 
