@@ -52,7 +52,8 @@ SLOW = frozenset(
 """Files of more than six seconds of CPU together, but for reassembly; most start a process for each test."""
 SESSION = "spark session"
 IN_SESSION = frozenset(
-    f"spark/test_{name}.py" for name in ("job", "queries", "readers", "readme", "remote", "source", "streaming")
+    f"spark/test_{name}.py"
+    for name in ("job", "queries", "readers", "readme", "remote", "rich_protocol", "source", "streaming")
 )
 """Files whose tests ask for the Spark session: one worker runs them all, so that there is one session to start."""
 

@@ -25,6 +25,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.adaptive.enabled": "false",  # tables this small are slower to plan again than to join
             "spark.default.parallelism": "2",
+            # A query of a few hundred rows is read sooner than its code is compiled.
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.driver.memory": "1g",
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.local.dir": str(folder / "local"),
