@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal, Protocol
+from typing import BinaryIO, Literal
 
 import pyarrow as pa
 
@@ -61,28 +61,38 @@ class Waiting:
     is_over: Callable[[], bool] = bool
 
 
-class Bytes(Protocol):
-    """A one-way stream of plain bytes."""
+class Bytes:
+    """A one-way stream of plain bytes; ``failure`` is what broke it off, None while nothing did."""
 
-    @property
-    def failure(self) -> str | None:
-        """What broke the stream off, None while nothing did."""
-        ...
+    failure: str | None = None
 
     def read(self, length: int) -> bytes:
         """Up to length bytes; empty at the end only."""
-        ...
+        room = bytearray(length)
+        got = self.readinto(memoryview(room))
+        return bytes(room[:got])
 
     def readinto(self, view: memoryview) -> int:
         """Fill the view; the count is smaller than the view at the end only."""
-        ...
+        raise NotImplementedError
 
     def close(self) -> None:
         """Give the file back."""
-        ...
+        raise NotImplementedError
 
 
-class Plain:
+class _Unpacked(Bytes):
+    """Plain bytes out of compressed ones."""
+
+    def __init__(self, inner: Headed) -> None:
+        self._inner = inner
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._inner.close()
+
+
+class Plain(Bytes):
     """Bytes of a file object, up to the size it had when opened if it is a regular file."""
 
     def __init__(self, file: BinaryIO, size_bytes: int | None, owned: bool) -> None:
@@ -90,19 +100,12 @@ class Plain:
         self._left = size_bytes
         self._owned = owned
         self.size_bytes = size_bytes
-        self.failure: str | None = None
 
     def seek(self, position: int) -> None:
         """Go to a byte of a regular file; reading begins there."""
         assert self.size_bytes is not None
         self._file.seek(position)
         self._left = max(0, self.size_bytes - position)
-
-    def read(self, length: int) -> bytes:
-        """Up to length bytes; empty at the end only."""
-        room = bytearray(length)
-        got = self.readinto(memoryview(room))
-        return bytes(room[:got])
 
     def readinto(self, view: memoryview) -> int:
         """Fill the view; the count is smaller than the view at the end only."""
@@ -234,20 +237,19 @@ class Headed:
         self._inner.close()
 
 
-class _Decompressed:
+class _Decompressed(_Unpacked):
     """What gzip and bz2 share: members one after the other, plain bytes held until asked for."""
 
     name = ""
     magic = b""
 
-    def __init__(self, inner: Bytes) -> None:
-        self._inner = inner
+    def __init__(self, inner: Headed) -> None:
+        super().__init__(inner)
         self._waiting = b""
         self._ready = memoryview(b"")
         self._ended = False
         self._member_open = False
         self._barren = 0
-        self.failure: str | None = None
 
     def _begin(self) -> None:
         raise NotImplementedError
@@ -306,16 +308,6 @@ class _Decompressed:
             got += taken
         return got
 
-    def read(self, length: int) -> bytes:
-        """Up to length bytes; empty at the end only."""
-        room = bytearray(length)
-        got = self.readinto(memoryview(room))
-        return bytes(room[:got])
-
-    def close(self) -> None:
-        """Give the file back."""
-        self._inner.close()
-
 
 class _Gzip(_Decompressed):
     name = "gzip"
@@ -370,7 +362,7 @@ class _Bz2(_Decompressed):
 class _Readable(io.RawIOBase):
     """The little of a Python file that pyarrow asks for."""
 
-    def __init__(self, inner: Bytes) -> None:
+    def __init__(self, inner: Headed) -> None:
         super().__init__()
         self._inner = inner
 
@@ -381,21 +373,14 @@ class _Readable(io.RawIOBase):
         return True
 
 
-class _Arrow:
+class _Arrow(_Unpacked):
     """zstd and lz4 frames, by pyarrow."""
 
-    def __init__(self, inner: Bytes, name: Literal["lz4", "zstd"]) -> None:
-        self._inner = inner
+    def __init__(self, inner: Headed, name: Literal["lz4", "zstd"]) -> None:
+        super().__init__(inner)
         self._name = name
         self._stream = pa.CompressedInputStream(pa.PythonFile(_Readable(inner), mode="r"), name)
         self._ended = False
-        self.failure: str | None = None
-
-    def read(self, length: int) -> bytes:
-        """Up to length bytes; empty at the end only."""
-        room = bytearray(length)
-        got = self.readinto(memoryview(room))
-        return bytes(room[:got])
 
     def readinto(self, view: memoryview) -> int:
         """Fill the view; the count is smaller than the view at the end only."""
@@ -414,10 +399,6 @@ class _Arrow:
             view[got : got + len(piece)] = piece
             got += len(piece)
         return got
-
-    def close(self) -> None:
-        """Give the file back."""
-        self._inner.close()
 
 
 def _comes(file: BinaryIO, time_s: float) -> bool:
