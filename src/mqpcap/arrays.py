@@ -1,6 +1,6 @@
 """Columns of Arrow and numpy: their dictionaries, masks of rows, and equal values found across rows."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +12,6 @@ MAX_LOOKUP_SPAN = 1 << 16
 """Numbers this close together are told apart by a table of them; others, unless they are many, by sorting."""
 
 CODED = pa.dictionary(pa.int32(), pa.string())
-
-
-def compact(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
-    """The schema with some columns of text as dictionaries."""
-    return pa.schema([field.with_type(CODED) if field.name in names else field for field in schema])
 
 
 def file_text(name: str) -> str:

@@ -3,8 +3,6 @@
 Text of which there is little that differs is a dictionary while it travels (``compact``); in the files it is text.
 """
 
-from collections.abc import Collection
-
 import pyarrow as pa
 
 from mqpcap.arrays import CODED
@@ -158,9 +156,9 @@ REPEATING = frozenset(
 """Text of which a batch has few: dictionaries all the way to the file, where they are dictionaries too."""
 
 
-def compact(schema: pa.Schema, names: Collection[str] = REPEATING) -> pa.Schema:
-    """The schema with some columns of text as dictionaries."""
-    return pa.schema([field.with_type(CODED) if field.name in names else field for field in schema])
+def compact(schema: pa.Schema) -> pa.Schema:
+    """The schema with the columns of text that repeats as dictionaries."""
+    return pa.schema([field.with_type(CODED) if field.name in REPEATING else field for field in schema])
 
 
 TABLES = {
