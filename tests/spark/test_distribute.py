@@ -314,7 +314,7 @@ def test_another_run_reads_no_span_again(tmp_path: Path, monkeypatch: pytest.Mon
     found = captures([str(PCAPS / "fq/session.pcap")]).captures
     monkeypatch.setattr(distribute, "RANGE_BYTES", 5000)
     staging = tmp_path / ".tables.mqpcap-spark"
-    killed = job._Job(None, found, Options(), Storage(str(staging)), None)
+    killed = job._Job(None, found, Options(), Storage(str(staging)))
     killed.begin(3, 2)
     killed._distributed()
     left = sorted((staging / "packets").iterdir())
@@ -333,7 +333,7 @@ def test_packets_wait_where_others_do_not_look(tmp_path: Path) -> None:
     found = captures([str(PCAPS / "fq/session.pcap")]).captures
     staging = tmp_path / ".tables.mqpcap-spark"
 
-    job._Job(None, found, Options(), Storage(str(staging)), None).begin(3, 2)
+    job._Job(None, found, Options(), Storage(str(staging))).begin(3, 2)
 
     assert staging.stat().st_mode & 0o007 == 0
 

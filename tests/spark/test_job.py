@@ -202,7 +202,7 @@ def test_another_run_takes_up_what_a_killed_one_left(of_twenty: Known, tmp_path:
     found = of_twenty.captures
     out = tmp_path / "tables"
     staging = tmp_path / ".tables.mqpcap-spark"
-    first = job._Job(None, found, Options(), job.Storage(str(staging)), None)
+    first = job._Job(None, found, Options(), job.Storage(str(staging)))
     first.begin(3, 2)
     task_count = first.run().task_count
     done = sorted((staging / "done").iterdir())
@@ -224,7 +224,7 @@ def test_another_run_takes_up_what_a_killed_one_left(of_twenty: Known, tmp_path:
 
 def test_other_options_begin_anew(tmp_path: Path) -> None:
     found = captures([str(PCAPS / "flymq/core.pcap")]).captures
-    first = job._Job(None, found, Options(), job.Storage(str(tmp_path / ".tables.mqpcap-spark")), None)
+    first = job._Job(None, found, Options(), job.Storage(str(tmp_path / ".tables.mqpcap-spark")))
     first.begin(None, 2)
     first.run()
 
@@ -373,7 +373,7 @@ def test_staging_directory_that_holds_something_else_is_refused(tmp_path: Path, 
     found = captures([str(PCAPS / "flymq/core.pcap")]).captures
     staging = tmp_path / ".tables.mqpcap-spark"
     if is_job:
-        first = job._Job(None, found, Options(), job.Storage(str(staging)), None)
+        first = job._Job(None, found, Options(), job.Storage(str(staging)))
         first.begin(None, 2)
         first.run()
     (staging / name).parent.mkdir(parents=True, exist_ok=True)
@@ -423,7 +423,7 @@ def test_local_path_as_a_uri_is_published_as_a_local_one(tmp_path: Path) -> None
 def test_staging_of_a_running_process_is_left_alone(tmp_path: Path) -> None:
     found = captures([str(PCAPS / "flymq/core.pcap")]).captures
     staging = tmp_path / ".tables.mqpcap-spark"
-    job._Job(None, found, Options(), job.Storage(str(staging)), None).begin(None, 2)
+    job._Job(None, found, Options(), job.Storage(str(staging))).begin(None, 2)
     manifest = staging / job.JOB
     manifest.write_text(manifest.read_text().replace(f'"pid": {os.getpid()}', f'"pid": {os.getppid()}'))
 

@@ -1,7 +1,6 @@
 """``mqpcap spark export``: captures to tables, made by Spark."""
 
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -60,7 +59,8 @@ def export(
     from mqpcap.spark.session import session
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs a traceback of what it raises, too
-    conf = _conf(settings)
+    shows_progress = not choices.quiet and sys.stderr.isatty()
+    conf = {"spark.ui.showConsoleProgress": str(shows_progress).lower(), **_conf(settings)}
     if "-" in inputs:
         raise click.BadParameter("standard input cannot be read by a cluster", param_hint="INPUT")
     outcome = Outcome(choices)
@@ -77,7 +77,6 @@ def export(
     made = job.export(
         session(master, conf), found.captures, out, _options(choices), share_count=shares,
         unread=[*found.unreadable, *found.skipped], is_missing=bool(found.unreadable), allow_missing=allow_missing,
-        progress=_progress(choices),
     )  # fmt: skip
     outcome.flaws.update(made.flaws)
     outcome.notes += made.notes
@@ -109,17 +108,6 @@ def _options(choices: Choices) -> "Options":
 
     memory_bytes = choices.max_memory_bytes or TASK_MEMORY_BYTES
     return replace(choices.dissection(), max_memory_bytes=memory_bytes)
-
-
-def _progress(choices: Choices) -> "Callable[[str, int, int], None] | None":
-    if choices.quiet or not sys.stderr.isatty():
-        return None
-
-    def tell(stage: str, done: int, count: int) -> None:
-        sys.stderr.write(f"\r{stage}: {done} of {plural(count, 'task')} \r")
-        sys.stderr.flush()
-
-    return tell
 
 
 def _tell(made: "job.Outcome", summary: "Summary", outcome: Outcome, out: str) -> None:

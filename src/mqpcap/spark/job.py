@@ -14,10 +14,9 @@ import json
 import os
 import re
 import socket
-import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -61,7 +60,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JOB = "job.json"
-POLL_S = 1.0
 LOOKS = 16
 """So many files of an object store are looked at side by side."""
 _STEM = r"[\w-]+-[0-9a-f]{12}"
@@ -70,9 +68,6 @@ _WRITTEN = re.compile(
     rf"shares/\d{{5,}}-\d{{3,}}|keys/{_STEM}/\w+|data/[^/.][^/]*/date=[\d-]+/part-{_STEM}-\d{{5,}}\.parquet"
 )
 """What a job leaves in its staging directory; with anything else in it, it is none."""
-
-Progress = Callable[[str, int, int], None]
-"""Is told a stage's name, tasks done, tasks in all."""
 
 
 @dataclass(slots=True)
@@ -102,7 +97,6 @@ def export(
     allow_missing: bool = False,
     share_count: int | None = None,
     slot_count: int | None = None,
-    progress: Progress | None = None,
 ) -> Outcome:
     """The tables of captures below ``out``, a local path that all machines share, or a URI of pyarrow.fs.
 
@@ -123,7 +117,7 @@ def export(
     publication = _Local(Path(path), only_new=only_new, keep=keep) if is_local else _Remote(storage, only_new)
     staging = storage.beside(".", ".mqpcap-spark")
     try:
-        job = _Job(spark, captures, options, staging, progress)
+        job = _Job(spark, captures, options, staging)
         job.begin(share_count, slot_count or slots(spark))
         outcome = job.run()
         publication.only_new = (is_missing or bool(outcome.unreadable)) and not allow_missing
@@ -167,16 +161,11 @@ class _Job:
     """The stages of a job, from its plan to the files that are published."""
 
     def __init__(
-        self,
-        spark: "SparkSession | None",
-        captures: Sequence[Capture],
-        options: Options,
-        staging: Storage,
-        progress: Progress | None,
+        self, spark: "SparkSession | None", captures: Sequence[Capture], options: Options, staging: Storage
     ) -> None:
         self.captures = captures
         self.staging = staging
-        self.stages = _Stages(spark, options, staging, progress)
+        self.stages = _Stages(spark, options, staging)
         self.kept: dict[str, Result] = {}
         self.outcome = Outcome(None)
         self.units: list[WorkUnit] = []
@@ -211,10 +200,10 @@ class _Job:
         """All stages; what is to be published is in ``files`` then."""
         todo = [Dissect(f"dissect-{i:05d}", unit) for i, unit in self._distributed().items()]
         shares: dict[int, list[tuple[Dissect, Result]]] = {}
-        for task, one in zip(todo, self.stages.run("dissect", todo), strict=True):
+        for task, one in zip(todo, self.stages.run(todo), strict=True):
             shares.setdefault(task.unit.captures[0][0], []).append((task, one))
         again = [task for mine in shares.values() if len(mine) > 1 for task in _again(mine)]
-        redone = {one.id: one for one in self.stages.run("dissect again", again)}
+        redone = {one.id: one for one in self.stages.run(again)}
         last: list[Task] = []
         for number, mine in shares.items():
             # What other shares made of a capture that one could not read is no result.
@@ -224,7 +213,7 @@ class _Job:
                 self._keep(Result(one.id, failed=one.failed) if is_lost else one)
             if len(mine) > 1 and not is_lost:
                 last += self._of_all_shares(number, results)
-        for one in self.stages.run("join", last):
+        for one in self.stages.run(last):
             self._keep(one)
         self.outcome.task_count = len(self.kept)
         return self.outcome
@@ -258,7 +247,7 @@ class _Job:
             if not todo:
                 break
             made: dict[int, list[RangeResult]] = {}
-            for task, one in zip(todo, self.stages.run("distribute", todo), strict=True):
+            for task, one in zip(todo, self.stages.run(todo), strict=True):
                 self._keep(one)
                 made.setdefault(task.number, []).extend(one.ranges)
             for number, ranges in made.items():
@@ -364,27 +353,16 @@ def _finished(staging: Storage) -> dict[str, Result]:
 class _Stages:
     """Runs the tasks of a stage on Spark, or here without a session; those that an earlier run finished are taken."""
 
-    def __init__(
-        self, spark: "SparkSession | None", options: Options, staging: Storage, progress: Progress | None
-    ) -> None:
+    def __init__(self, spark: "SparkSession | None", options: Options, staging: Storage) -> None:
         self.options = options
         self.done: dict[str, Result] = {}
-        self._spark, self._staging, self._progress = spark, staging, progress
+        self._spark, self._staging = spark, staging
 
-    def run(self, name: str, wanted: Sequence[Task]) -> list[Result]:
+    def run(self, wanted: Sequence[Task]) -> list[Result]:
         """The results of tasks, in their order."""
         todo = [task for task in wanted if task.id not in self.done]
         if todo:
-            stop = threading.Event()
-            watch = threading.Thread(target=self._watch, args=(name, len(todo), stop), daemon=True)
-            if self._progress is not None:
-                watch.start()
-            try:
-                for text in self._texts(todo):
-                    one = tasks.result(text)
-                    self.done[one.id] = one
-            finally:
-                stop.set()
+            self.done |= {one.id: one for one in map(tasks.result, self._texts(todo))}
         return [self.done[task.id] for task in wanted]
 
     def _texts(self, todo: Sequence[Task]) -> list[str]:
@@ -405,13 +383,6 @@ class _Stages:
         except (PySparkException, Py4JError) as error:
             raise SparkError(f"the job failed: {_cause(str(error))}; run it again to go on") from error
         return [row.result for row in rows]
-
-    def _watch(self, name: str, count: int, stop: threading.Event) -> None:
-        assert self._progress is not None
-        before = len(self._staging.sizes("done"))
-        while not stop.wait(POLL_S):
-            with suppress(OSError):
-                self._progress(name, min(count, len(self._staging.sizes("done")) - before), count)
 
 
 def _cause(text: str) -> str:
