@@ -5,7 +5,7 @@ whatever it does (measured), so one should have seconds of work. Few shares read
 many the job distributes the packets first (`mqpcap.spark.distribute`).
 
 Connections go to shares by a hash, the largest of them by their size so that the shares are even. How large they are
-is guessed from a look at some places of the capture; nothing depends on the guess but the time.
+is guessed from the beginnings of some files; nothing depends on the guess but the time.
 """
 
 import difflib
@@ -13,7 +13,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
@@ -21,7 +21,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mqpcap.capture import Capture, Found, Reader, Window, captures, entries
+from mqpcap.capture import Capture, Found, Reader, Window, captures
 from mqpcap.errors import CaptureError
 from mqpcap.spark import remote
 from mqpcap.tcp.headers import Dissector
@@ -46,8 +46,7 @@ PINNED_PER_SHARE = 16
 PACKET_BYTES = 66
 """What the headers of a packet count."""
 LOOKS = 8
-LOOK_BYTES = 2 << 20
-"""So many places of a capture are looked at, and so much there."""
+"""So many windows of a capture are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +196,7 @@ def _shares(number: int, capture: Capture, n: int) -> list[WorkUnit]:
 
 
 def cut(capture: Capture, n: int) -> Cut:
-    """A capture in n shares of about the same work, as far as a look at some places of it tells."""
+    """A capture in n shares of about the same work, as far as a look at it tells."""
     loads = _loads(capture) if n > 1 else {}
     shares = [0.0] * n
     least = sum(loads.values()) / n / PINNED_PER_SHARE
@@ -225,30 +224,8 @@ def _loads(capture: Capture) -> dict[int, float]:
 
 
 def _looks(capture: Capture) -> Iterator[Window]:
-    """Packets from some places of a capture, in proportion to its files; those of a small one from its beginning."""
-    ends = np.cumsum(_sizes(capture))
-    with suppress(CaptureError):
-        if ends[-1] <= LOOKS * LOOK_BYTES:
-            yield from islice(capture.windows(), LOOKS)
-            return
-        for at in (ends[-1] * np.arange(LOOKS) // LOOKS).tolist():
-            file = int(np.searchsorted(ends, at, "right"))
-            window = _look(capture, file, at - int(ends[file - 1] if file else 0))
-            if window is not None:
-                yield window
-
-
-def _look(capture: Capture, file: int, begin: int) -> Window | None:
-    name, source = capture.files[file], capture.source(file)
-    try:
-        entry = None
-        if source.size_bytes is None:
-            begin = 0
-        if begin:
-            entry = entries.entry(name, source, begin)
-            if entry is None:
-                return None
-            begin = entry.position
-        return next(Reader(name, file, source, entry, begin + LOOK_BYTES).windows(), None)
-    finally:
-        source.close()
+    """Packets from the beginning of some files of a capture, the more from each the fewer there are."""
+    numbers = np.unique(np.linspace(0, len(capture.files) - 1, LOOKS).astype(int)).tolist()
+    for number in numbers:
+        with suppress(CaptureError), closing(capture.source(number)) as source:
+            yield from islice(Reader(capture.files[number], number, source).windows(), LOOKS // len(numbers))
