@@ -81,7 +81,8 @@ class Options:
     @property
     def row_policy(self) -> Policy:
         """The policy of rows, with the columns that other tables are made of."""
-        return self.policy.with_pairs() if self.pairs_up else self.policy
+        policy = self.policy.with_pairs() if self.pairs_up else self.policy
+        return policy.also(("capture_file",)) if "captures" in self.optional_tables else policy
 
     @property
     def pairs_up(self) -> bool:
@@ -127,12 +128,16 @@ class Pipeline:
 
     def messages(self, window: Window) -> Iterator[tuple[Frames, Records]]:
         """The messages that the packets of a window complete, by protocol, each as soon as its reading is final."""
-        segments = self.dissector.segments(window)
+        segments = self._dissected(window)
         for name, count in segments.counts.items():
             self.counts[name] = self.counts.get(name, 0) + count
         if len(window.ts_ns):
             self.span_ns = int(window.ts_ns.min()), int(window.ts_ns.max())
         yield from self._framed(self.assembler.feed(self._segments(segments)))
+
+    def _dissected(self, window: Window) -> Segments:
+        """The segments of a window."""
+        return self.dissector.segments(window)
 
     def _framed(self, chunks: StreamChunks) -> Iterator[tuple[Frames, Records]]:
         found, consumed, wanted = self.framer.feed(self._chunks(chunks), self.assembler.flows)
@@ -466,7 +471,7 @@ class Tables(Pipeline):
         numbers, place = factorize(frames.flow)
         of = self.assembler.flows.columns(numbers)
         client = np.array([self.framer.connections[f].client for f in numbers.tolist()], np.int64)
-        return Connections(numbers, place, of, of.connection_ids(), client, self.facts(protocol, numbers.tolist()))
+        return Connections(place, of, client, self.facts(protocol, numbers.tolist()))
 
     def close(self, flows: NDArray[np.int64], files: Sequence[str], of_others: bool) -> None:
         """Connections are over: what is known of them becomes rows, and they leave memory.
@@ -536,6 +541,8 @@ class CapturePipeline(Tables):
         self.failure: CaptureError | None = None
         self.first_ns: int | None = None
         """The time of the first packet."""
+        self._segments_read: Segments | None = None
+        """Of the window at hand; those of the next are made on the background thread."""
         self.rows_of_captures = CaptureRows(capture) if "captures" in options.optional_tables else None
 
     def run(self, progress: Callable[[int], None] | None = None) -> None:
@@ -547,7 +554,8 @@ class CapturePipeline(Tables):
         """The same window by window."""
         any_read = False
         try:
-            for window in self._windows():
+            for window, segments in self._windows():
+                self._segments_read = segments
                 if self.first_ns is None:
                     self.first_ns = int(window.ts_ns[0])
                 if self.rows_of_captures is not None:
@@ -567,11 +575,16 @@ class CapturePipeline(Tables):
         self._finish()
         yield
 
-    def _windows(self) -> Iterator[Window]:
-        """The capture's windows; those of a file that is whole are read ahead."""
+    def _windows(self) -> Iterator[tuple[Window, Segments]]:
+        """The capture's windows with their segments; those of a file that is whole are read ahead."""
         grows = self.capture.is_pipe or self.capture.following is not None
         windows = self.capture.windows(self._window_times())
-        return windows if grows else self.background.ahead(windows)
+        dissected = ((window, self.dissector.segments(window)) for window in windows)
+        return dissected if grows else self.background.ahead(dissected)
+
+    def _dissected(self, window: Window) -> Segments:
+        assert self._segments_read is not None
+        return self._segments_read
 
     def _is_enough(self, now_ns: int) -> bool:
         """Whether nothing that is wanted can follow; ``now_ns``: the time of packets."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mqpcap.cli.connection_names import short_name
 from mqpcap.cli.console import shown
-from mqpcap.query.columns import NUMBER
+from mqpcap.tables.schemas import NUMBER
 
 if TYPE_CHECKING:
     from mqpcap.cli.held_rows import Exchange

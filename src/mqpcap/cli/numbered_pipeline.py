@@ -15,8 +15,8 @@ from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
 from mqpcap.message_bytes import BytesPipeline
 from mqpcap.pipeline import CapturePipeline, Emit, Options, Output
-from mqpcap.query.columns import NUMBER
 from mqpcap.tables.messages import Chunk
+from mqpcap.tables.schemas import NUMBER
 
 
 class NumberedPipeline(CapturePipeline):

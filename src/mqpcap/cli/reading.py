@@ -29,6 +29,10 @@ MAX_NOTES = 20
 """So many notes are said one by one; the rest is counted."""
 
 
+READ_FOR_NOTES = frozenset({"protocol", "flaw"})
+"""The columns of ``messages`` that notes are made of where no Decode As was asked for."""
+
+
 @dataclass(slots=True)
 class Outcome:
     """What happened to the inputs, for notes and exit code."""

@@ -10,7 +10,7 @@ from mqpcap.cli.completion import files, one_of
 from mqpcap.cli.console import Meter, metered, plural, say
 from mqpcap.cli.filter_options import filter_options
 from mqpcap.cli.options import Choices, common, duration_ns, utc_option
-from mqpcap.cli.reading import Outcome, background, finish, found, read, size_bytes, told_of_speed
+from mqpcap.cli.reading import READ_FOR_NOTES, Outcome, background, finish, found, read, size_bytes, told_of_speed
 from mqpcap.cli.rows import Form, write
 
 if TYPE_CHECKING:
@@ -151,8 +151,9 @@ def counted(
     """Have captures counted, one after the other; only what is wanted of them."""
     tally = None
     options = outcome.choices.dissection(only=counters.optional_tables)
-    if wanted is None and not outcome.choices.decode_as:
-        options = replace(options, policy=replace(options.policy, columns=counters.columns))
+    if wanted is None and not outcome.choices.decode_as and counters.columns is not None:
+        columns = counters.columns | READ_FOR_NOTES
+        options = replace(options, policy=replace(options.policy, columns=columns))
     elif wanted is not None:
         from mqpcap.cli.filters import Tally
 

@@ -684,6 +684,7 @@ PROTOCOL = MessageQueue(
         body="value",
         error_code="code",
         derive=envelope,
+        derives=("status", "error_text", "body_len"),
         reads=("value", "records", "message", "success"),
     ),
     rule=RULE,

@@ -438,6 +438,7 @@ PROTOCOL = MessageQueue(
         body="body",
         error_text="error_text",
         derive=envelope,
+        derives=("status", "message_id"),
         reads=("binding_id", "message_id"),
     ),
     rule=RULE,

@@ -49,9 +49,6 @@ _WORDS = frozenset({"direction", "request_direction", "protocol", "dialect", "op
 _ENDS = ("direction", "src_ip", "src_port", "dst_ip", "dst_port")
 _ALIASES = {"topic": "destination", "latency": "latency_ns", "connection": "connection_id"}
 """``topic`` is what each protocol calls topic, queue, exchange or group; the field of that name is ``flymq.topic``."""
-NUMBER = "connection_number"
-"""The column of ``messages`` and ``connections`` with the number in the short name of the connection, which some
-pipelines add: its place among those of its capture, from 1."""
 _OF_EXCHANGES = (
     "state", "latency_ns", "request_packet", "reply_packet", "request_ts_ns", "reply_ts_ns", "status", "error_code",
 )  # fmt: skip

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import dictionary, whole
 from mqpcap.errors import QueryError
-from mqpcap.query.columns import NUMBER, FilterColumn, Place
+from mqpcap.query.columns import FilterColumn, Place
 from mqpcap.query.values import ConnectionNumber, Endpoint, Kind, Moment, Network, Value
+from mqpcap.tables.schemas import NUMBER
 
 ADDRESSES = 1 << 14
 """Addresses that are remembered as numbers."""

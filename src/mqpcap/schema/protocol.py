@@ -304,7 +304,7 @@ class Envelope:
 
     A tuple means the first that is not null. ``derive`` makes what names cannot say: it gets the protocol's Arrow
     table, with ``op``, ``op_code`` and ``direction``, and returns columns of ``messages``. ``reads``: the columns of
-    the protocol's table that it looks at.
+    the protocol's table that it looks at; ``derives``: those that it makes.
     """
 
     destination: str | tuple[str, ...] = ()
@@ -318,6 +318,7 @@ class Envelope:
     error_text: str | tuple[str, ...] = ()
     derive: Callable[[pa.Table], Mapping[str, pa.Array]] | None = None
     reads: tuple[str, ...] = ()
+    derives: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

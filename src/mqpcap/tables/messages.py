@@ -7,7 +7,7 @@ for row, and, before secrets are masked and bodies cut, what the room ``correlat
 
 import hashlib
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -59,7 +59,7 @@ class Policy:
     """What may be shown: ``show_secrets``, and how many bytes of each body are kept (None: all).
 
     Bodies can be compared by their fingerprints where ``bases`` are the same. ``columns`` of ``messages`` are made,
-    others are null and the protocol's table has none; None: all are made.
+    others are not there and the protocol's table has none; None: all are made.
     """
 
     show_secrets: bool = False
@@ -69,7 +69,11 @@ class Policy:
 
     def with_pairs(self) -> "Policy":
         """The same with the columns that requests and replies are paired by."""
-        return self if self.columns is None else replace(self, columns=self.columns.union(_OF_BATCH, ENDS))
+        return self.also((*_OF_BATCH, *ENDS))
+
+    def also(self, names: Collection[str]) -> "Policy":
+        """The same with more columns."""
+        return self if self.columns is None else replace(self, columns=self.columns.union(names))
 
     def wants(self, names: Collection[str]) -> bool:
         """Whether one of these columns is made."""
@@ -92,13 +96,11 @@ class Chunk:
 class Connections:
     """The connections of a batch of rows: ``place`` says for each row which of them it is of.
 
-    numbers and ids (int64), client (the side that is the client) and facts have an entry each; ``of`` their flows.
+    client (the side that is the client) and facts have an entry each; ``of`` their flows.
     """
 
-    numbers: I64
     place: I64
     of: FlowColumns
-    ids: I64
     client: I64
     facts: Sequence[ConnectionFacts]
 
@@ -119,26 +121,29 @@ def message_rows(
     """
     place, n = known.place, len(frames.start)
     from_client: NDArray[np.bool_] = np.asarray(known.client[place] == frames.side)
-    columns: dict[str, pa.Array] = {
-        "capture": constant(file_text(files[0]), n),
-        "capture_file": _coded([file_text(name) for name in files], pa.string(), frames.first_file),
-        "connection_id": pa.array(known.ids[place]),
-        "direction": _coded(DIRECTIONS, pa.string(), np.where(from_client, 0, 1)),
-        "stream_offset": pa.array(frames.offset),
-        "frame_len": pa.array(frames.captured),
-        "ts": pa.array(frames.ts_ns // 1000).cast(US),
-        "ts_ns": pa.array(frames.ts_ns),
-        "end_ts_ns": pa.array(frames.end_ts_ns),
-        "first_packet": pa.array(frames.first_packet),
-        "last_packet": pa.array(frames.last_packet),
-        "protocol": constant(protocol.name, n),
-        "flaw": _coded(FLAW_NAMES, pa.string(), records.flaw),
-        "gap_before_bytes": pa.array(frames.gap_before),
-        "resynced": pa.array(frames.resynced),
+    if policy.wants(protocol.envelope.derives) or any(k.op_names is not None for k in known.facts):
+        policy = policy.also(READ_BY_DERIVE)
+    makers: dict[str, Callable[[], pa.Array]] = {
+        "capture": lambda: constant(file_text(files[0]), n),
+        "capture_file": lambda: _coded([file_text(name) for name in files], pa.string(), frames.first_file),
+        "connection_id": lambda: pa.array(known.of.connection_ids()[place]),
+        "direction": lambda: _coded(DIRECTIONS, pa.string(), np.where(from_client, 0, 1)),
+        "stream_offset": lambda: pa.array(frames.offset),
+        "frame_len": lambda: pa.array(frames.captured),
+        "ts": lambda: pa.array(frames.ts_ns // 1000).cast(US),
+        "ts_ns": lambda: pa.array(frames.ts_ns),
+        "end_ts_ns": lambda: pa.array(frames.end_ts_ns),
+        "first_packet": lambda: pa.array(frames.first_packet),
+        "last_packet": lambda: pa.array(frames.last_packet),
+        "protocol": lambda: constant(protocol.name, n),
+        "flaw": lambda: _coded(FLAW_NAMES, pa.string(), records.flaw),
+        "gap_before_bytes": lambda: pa.array(frames.gap_before),
+        "resynced": lambda: pa.array(frames.resynced),
     }
+    columns = {name: make() for name, make in makers.items() if policy.wants((name,))}
     if policy.wants(ENDS):
         columns |= _endpoints(known.of, place, frames.side)
-    columns |= _operations(protocol, program, frames, records)
+    columns |= _operations(protocol, program, frames, records, policy)
     columns |= _envelope(protocol, columns, records.table, policy)
     if policy.columns is None:
         shown = _shown(protocol, program, records.table, policy)
@@ -147,14 +152,17 @@ def message_rows(
     for name in REPEATING & columns.keys():
         columns[name] = _repeating(columns[name])
     fields = {name[2:]: array for name, array in columns.items() if name.startswith("f.")}
-    schema = TABLES["messages"]
-    every = {field.name: columns[field.name] if field.name in columns else pa.nulls(n, field.type) for field in schema}
-    chunk = Chunk(protocol.name, pa.table(every, schema), pa.table({name: columns[name] for name in KEYS} | fields))
+    schema = pa.schema([field for field in TABLES["messages"] if policy.wants((field.name,))])
+    every = [columns[field.name] if field.name in columns else pa.nulls(n, field.type) for field in schema]
+    keys = {name: columns[name] for name in KEYS if name in columns}
+    chunk = Chunk(protocol.name, pa.table(every, schema=schema), pa.table(keys | fields))
     if not pairs_up:
         return chunk, None
     return chunk, _batch(protocol, columns, records.table, frames, from_client, np.asarray(known.of.syn.all(1))[place])
 
 
+READ_BY_DERIVE = ("op", "op_code", "direction", "flaw")
+"""The columns of ``messages`` that an envelope's ``derive`` and names of operations look at."""
 ENDS = ("src_ip", "dst_ip", "src_port", "dst_port")
 _OF_BATCH = (
     "connection_id", "direction", "first_packet", "op", "op_code", "destination", "client_name", "status",
@@ -249,7 +257,9 @@ def _coded(values: Sequence[str | int | None], type_: pa.DataType, at: NDArray[n
     return pa.DictionaryArray.from_arrays(pa.array(codes, mask=null), pa.array(distinct, type_))
 
 
-def _operations(protocol: MessageQueue, program: Program, frames: Frames, records: Records) -> dict[str, pa.Array]:
+def _operations(
+    protocol: MessageQueue, program: Program, frames: Frames, records: Records, policy: Policy
+) -> dict[str, pa.Array]:
     """op_code, op and dialect, from layout, operation and the variant taken."""
     ops, op_place = factorize(frames.op)
     variants = len(program.variant_dialect) + 1
@@ -271,6 +281,7 @@ def _operations(protocol: MessageQueue, program: Program, frames: Frames, record
         for name, values, type_ in (
             ("op_code", codes, pa.int64()), ("op", names, pa.string()), ("dialect", dialects, pa.string())
         )
+        if policy.wants((name,))
     }  # fmt: skip
 
 
@@ -286,11 +297,15 @@ def _envelope(
     }
     if policy.wants(("body_len",)):
         out["body_len"] = _body_len(table, envelope.body)
-    out["status"] = pa.nulls(table.num_rows, pa.string())
-    if envelope.derive is not None:
-        for name in ("op", "op_code", "direction", "flaw"):
+    if policy.wants(("status",)):
+        out["status"] = pa.nulls(table.num_rows, pa.string())
+    if envelope.derive is not None and policy.wants(envelope.derives):
+        for name in READ_BY_DERIVE:
             table = table.append_column(name, columns[name])
-        out |= {name: array for name, array in envelope.derive(table).items() if policy.wants((name,))}
+        derived = envelope.derive(table)
+        if derived.keys() != set(envelope.derives):
+            raise ValueError(f"{protocol.name}: derive makes {sorted(derived)}, derives says {envelope.derives}")
+        out |= {name: array for name, array in derived.items() if policy.wants((name,))}
     return {name: whole(array) for name, array in out.items()}
 
 
@@ -302,7 +317,8 @@ def fields_read(protocol: MessageQueue, policy: Policy, pairs_up: bool) -> froze
     names = ("body" if name == "body_len" else name for name in policy.columns & ENVELOPE_TYPES.keys() - {"status"})
     named = (getattr(envelope, name) for name in names)
     paired = (name.split(".")[0] for name in rule.needed) if rule is not None and pairs_up else ()
-    return frozenset(envelope.reads).union(paired, *((one,) if isinstance(one, str) else one for one in named))
+    read = envelope.reads if policy.wants(envelope.derives) else ()
+    return frozenset(read).union(paired, *((one,) if isinstance(one, str) else one for one in named))
 
 
 def _body_len(table: pa.Table, names: str | Sequence[str]) -> pa.Array:
@@ -409,7 +425,7 @@ def _said(
             # A connection that says nothing leaves the rows' own value, whatever others in the batch say.
             speaks = pa.array([name in k.columns for k in known]).take(at)
             out[f"f.{name}"] = pc.if_else(speaks, out[f"f.{name}"], columns[f"f.{name}"].cast(pa.string()))
-    if any(k.op_names is not None for k in known):
+    if "op" in columns and any(k.op_names is not None for k in known):
         out["op"] = _renamed(columns, known, place)
     return out
 

@@ -48,6 +48,9 @@ MESSAGES = pa.schema(
         ("resynced", pa.bool_()),
     ]
 )
+NUMBER = "connection_number"
+"""The column of ``messages`` and ``connections`` with the number in the short name of the connection, which some
+pipelines add: its place among those of its capture, from 1."""
 EXCHANGES = pa.schema(
     [
         ("capture", pa.string()),

@@ -165,7 +165,8 @@ PROTOCOL = MessageQueue(
     claims=claims,
     recognised="the first byte",
     envelope=Envelope(
-        destination="shelf", correlation_id="ticket", body="goods", error_code="code", error_text="why", derive=envelope
+        destination="shelf", correlation_id="ticket", body="goods", error_code="code", error_text="why",
+        derive=envelope, derives=("status",),
     ),
     evidence=EvidenceRule(frozenset({1}), observe, resolve, is_final=lambda connection: "user" in connection.shown),
     rule=Rule(

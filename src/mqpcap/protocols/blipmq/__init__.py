@@ -411,6 +411,7 @@ PROTOCOL = MessageQueue(
         error_code="error_code",
         error_text="error_text",
         derive=envelope,
+        derives=("status",),
     ),
     evidence=EvidenceRule(
         frozenset({FrameType.HELLO, FrameType.ACK}), observe, resolve, select_layout, is_final=is_final

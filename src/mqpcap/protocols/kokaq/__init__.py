@@ -815,6 +815,7 @@ PROTOCOL = MessageQueue(
         client_name="client_name",
         body="body",
         derive=envelope,
+        derives=("destination", "correlation_id", "status", "error_code", "error_text"),
         reads=("status", "status_name", "namespace", "queue", "opaque", "op_opaque", "reason", "reason_name"),
     ),
     rule=RULE,

@@ -526,6 +526,7 @@ PROTOCOL = MessageQueue(
         client_name="from",
         correlation_id=("reply", "repl", "seq"),
         derive=envelope,
+        derives=("op", "body_len", "status"),
         reads=("type", "lname", "reply", "repl", "has_stats", "msg_len"),
     ),
     derived=(
