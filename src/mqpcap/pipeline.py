@@ -189,11 +189,11 @@ class Pipeline:
         yield from self._read(self.framer.finish(self.assembler.flows, flows.tolist()))
         yield from self._released(flows.tolist())
 
-    def behind(self) -> dict[int, int]:
-        """Connections of which a side waits for missing bytes, and since when (ns): from then on the other is ahead."""
+    def behind(self) -> dict[tuple[int, int], int]:
+        """Sides (connection, 0 or 1) that wait for bytes, and since when (ns): from then on the other is ahead."""
         since = self.assembler.out_of_order()
-        for flow, ns in self.framer.unsettled.items():
-            since[flow] = min(ns, since.get(flow, ns))
+        for side, ns in self.framer.unsettled.items():
+            since[side] = min(ns, since.get(side, ns))
         return since
 
     def late(self) -> dict[int, int]:
@@ -202,8 +202,8 @@ class Pipeline:
         unseen = (f for f, side in self.assembler.flows.unseen_sides() if self._may_be_client(f, side))
         late = {*self._unrecognised, *waiting, *unseen}
         self._late_since = {flow: self._late_since.get(flow, self.span_ns[0]) for flow in late}
-        since = self.behind()
-        for flow, ns in self._late_since.items():
+        since = dict(self._late_since)
+        for (flow, _), ns in self.behind().items():
             since[flow] = min(ns, since.get(flow, ns))
         return since
 
@@ -329,12 +329,12 @@ class Pipeline:
     def waiting_flows(self) -> frozenset[int]:
         """Connections whose messages wait until more is known of them, or for packets that may be out of order."""
         return frozenset(flow for waiting in self._waiting.values() for flow in waiting).union(
-            self.assembler.out_of_order()
+            flow for flow, _ in self.assembler.out_of_order()
         )
 
     def early_messages(self, flows: Collection[int]) -> Iterator[tuple[Frames, Records]]:
         """What waits of these connections, read as is known by now; later messages may be read otherwise."""
-        late = [flow for flow in self.assembler.out_of_order() if flow in flows]
+        late = sorted({flow for flow, _ in self.assembler.out_of_order() if flow in flows})
         if late:
             yield from self._framed(self.assembler.hurry(np.array(late, np.int64)))
         for name, waiting in self._waiting.items():
@@ -423,7 +423,9 @@ class Tables(Pipeline):
                 if self._may_be_client(flow, 1 - side):
                     server = end[0], end[1]
                     since_ns[server] = min(since_ns.get(server, since), since)
-        return Behind(self.behind(), since_ns, self.span_ns[1])
+        clients = {f: self.framer.connections[f].client for f, _ in self.behind() if f in self.framer.connections}
+        sides = {(f, side == clients.get(f)): since for (f, side), since in self.behind().items()}
+        return Behind(sides, since_ns, self.span_ns[1])
 
     def _rows_made(
         self,
@@ -593,7 +595,7 @@ class CapturePipeline(Tables):
 
     def _open_before(self, time_ns: int) -> bool:
         """Whether a message that began before a time may still come."""
-        late = {flow for flow, since_ns in self.behind().items() if since_ns < time_ns}
+        late = {flow for (flow, _), since_ns in self.behind().items() if since_ns < time_ns}
         late |= {f for waiting in self._waiting.values() for f, parts in waiting.items() if parts[0].ts_ns[0] < time_ns}
         late |= {flow for flow, state in self.framer.connections.items() if not state.decided}
         if not late:

@@ -24,8 +24,8 @@ from mqpcap.errors import MqpcapError
 from mqpcap.pipeline import Emit, Options, Output
 from mqpcap.protocols import protocols
 from mqpcap.query import And, Comparison, Query, Rows, Selection, of_tree
-from mqpcap.query.columns import NUMBER
 from mqpcap.schema.protocol import Evidence
+from mqpcap.tables.schemas import NUMBER
 from mqpcap.tcp.headers import endpoints, keys_of
 
 I64 = NDArray[np.int64]

@@ -214,8 +214,8 @@ def _value_of(item: "Item", veil: "Hidden | None", choices: Choices) -> object:
 def _as_json(told: "Explanation", row: "Row | None", veil: "Hidden | None", choices: Choices) -> "Mapping[str, Json]":
     from mqpcap.cli.held_rows import exchange_object
     from mqpcap.message_bytes import BYTES
-    from mqpcap.query.columns import NUMBER
     from mqpcap.tables.json_lines import json_object
+    from mqpcap.tables.schemas import NUMBER
 
     best = told.best
     out: dict[str, Json] = {}
@@ -267,7 +267,7 @@ def _as_text(
 ) -> Iterator[str]:
     from mqpcap.cli.dumps import dump
     from mqpcap.cli.lines import Paint, Style, line, value_text
-    from mqpcap.query.columns import NUMBER
+    from mqpcap.tables.schemas import NUMBER
 
     best, choices = told.best, outcome.choices
     paint = Paint(coloured(sys.stdout, look.color))

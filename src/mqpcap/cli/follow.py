@@ -90,7 +90,7 @@ def _converse(capture: "Capture", one: "Chosen", as_json: bool, utc: bool, outco
     from mqpcap.cli.filters import Filter
     from mqpcap.cli.show import json_line
     from mqpcap.cli.time_merge import TimeMerge
-    from mqpcap.query.columns import NUMBER
+    from mqpcap.tables.schemas import NUMBER
 
     if as_json:
 

@@ -102,7 +102,7 @@ class Report:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        from mqpcap.query.columns import NUMBER
+        from mqpcap.tables.schemas import NUMBER
 
         self.messages[rows["protocol"][0].as_py()] += rows.num_rows
         self.resynced_count += pc.sum(rows["resynced"]).as_py()
@@ -134,7 +134,7 @@ class Report:
 
     def _list(self, row: Mapping[str, Any]) -> None:
         from mqpcap.cli.lines import endpoint
-        from mqpcap.query.columns import NUMBER
+        from mqpcap.tables.schemas import NUMBER
 
         number = row[NUMBER]
         is_silent = not row["bytes_c2s"] + row["bytes_s2c"]

@@ -107,7 +107,7 @@ def _pipeline(
     from mqpcap.cli.filters import Tally
     from mqpcap.cli.numbered_pipeline import NumberedPipeline
     from mqpcap.query import Rows, Selection
-    from mqpcap.query.columns import NUMBER
+    from mqpcap.tables.schemas import NUMBER
 
     tally = told.tally = told.tally or Tally(choices.wanted)
 

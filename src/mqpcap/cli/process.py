@@ -6,7 +6,7 @@ import signal
 import sys
 from types import ModuleType
 
-GARBAGE_OBJECTS = 100_000
+GARBAGE_OBJECTS = 300_000
 """So many new objects are looked through for garbage at a time."""
 
 

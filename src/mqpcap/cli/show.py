@@ -68,7 +68,7 @@ def show(
     """
     from mqpcap.cli.filters import Filter, Tally
     from mqpcap.cli.time_merge import TimeMerge
-    from mqpcap.query.columns import NUMBER
+    from mqpcap.tables.schemas import NUMBER
 
     if as_json and (verbose or as_hex):
         raise click.UsageError("--json holds all fields already; it goes with neither -v nor -x")

@@ -50,7 +50,7 @@ class Correlation:
         pairs, stretches = None, None
         if batch is not None:
             stretches = self._ends.feed(batch)
-            tables, pairs = self._exchanges.feed(batch, behind.flows)
+            tables, pairs = self._exchanges.feed(batch, behind.sides)
         yield from (("exchanges", table) for table in tables)
         if self.deliveries is not None:
             self.deliveries.feed(batch, pairs, stretches)

@@ -145,12 +145,12 @@ class Messages:
 class Behind:
     """How far the capture was read; as it stands, to its end.
 
-    flows      connections of which a side waits for bytes, so that the other is ahead of it, and since when
+    sides      sides (connection, whether the client's) that wait for bytes, so that the other is ahead, and since when
     since_ns   by server (address, port): from when on messages of its clients are still to come
     now_ns     the time of the newest packet
     """
 
-    flows: Mapping[int, int] = field(default_factory=dict)
+    sides: Mapping[tuple[int, bool], int] = field(default_factory=dict)
     since_ns: Mapping[tuple[str, int], int] = field(default_factory=dict)
     now_ns: int = END_NS
 

@@ -83,6 +83,8 @@ class Ends:
         known = self._known
         if known is not None:
             rows = rows[~np.isin(batch.flow[rows], known.flow)]
+            if not len(rows):
+                return STRETCHES.empty_table()
         flow, first, of = np.unique(batch.flow[rows], return_index=True, return_inverse=True)
         since_ns = np.full(len(flow), ANY_LENGTH)
         np.minimum.at(since_ns, of.reshape(-1), batch.ts_ns[rows])
@@ -93,7 +95,7 @@ class Ends:
         new = Ended(flow, none, since_ns, none - 1, where)
         if known is None:
             self._known = new
-        elif len(flow):
+        else:
             both = Ended.joined([known, new])
             self._known = both.taken(np.argsort(both.flow))
         late = np.flatnonzero(~batch.started[rows]) if self._early_ns is not None else rows[:0]

@@ -56,32 +56,29 @@ class Exchanges:
 
     # -- rows in -------------------------------------------------------------------------------------------
 
-    def feed(self, batch: Batch, behind: Mapping[int, int]) -> "tuple[Iterator[pa.Table], Pairs | None]":
+    def feed(self, batch: Batch, behind: Mapping[tuple[int, bool], int]) -> "tuple[Iterator[pa.Table], Pairs | None]":
         """Take rows in; returns rows of ``exchanges`` that are certain now, and the pairs that were found.
 
-        ``behind``: flows a side of which waits for bytes, so that the other is ahead of it, and since when.
+        ``behind``: sides (flow, whether the client's) that wait for bytes, and since when; the other is ahead of them.
         """
         batch = self._in_turn(batch, behind)
         if len(batch):
             self._take(batch)
         return self._settled()
 
-    def _in_turn(self, batch: Batch, behind: Mapping[int, int]) -> Batch:
-        """The rows whose turn it is: where a side of a connection is behind, those before the bytes it waits for."""
+    def _in_turn(self, batch: Batch, behind: Mapping[tuple[int, bool], int]) -> Batch:
+        """The rows whose turn it is: not those of a connection from when on a side of it is ahead of the other."""
         if self._held is not None:
             batch, self._held = Batch.joined([self._held, batch]), None
-        flows = np.array([*behind], np.int64)
-        late = np.flatnonzero(np.isin(batch.flow, flows))
-        if not len(late):
-            return batch
-        order = np.argsort(flows)
-        since = np.array([*behind.values()], np.int64)[order]
-        late = late[batch.when[late] >= since[np.searchsorted(flows[order], batch.flow[late])]]
-        if not 0 < len(late) <= MAX_HELD_ROWS:
-            return batch
         waits = np.zeros(len(batch), np.bool_)
-        waits[late] = True
-        self._held = batch.taken(late)
+        for of_client in (True, False):
+            since = {flow: ns for (flow, client), ns in behind.items() if client == of_client}
+            late = _from_then_on(batch, since)
+            ahead = batch.flow[late[batch.from_client[late] != of_client]]
+            waits[late[np.isin(batch.flow[late], ahead)]] = True
+        if not 0 < np.count_nonzero(waits) <= MAX_HELD_ROWS:
+            return batch
+        self._held = batch.taken(np.flatnonzero(waits))
         return batch.taken(np.flatnonzero(~waits))
 
     def _take(self, batch: Batch) -> None:
@@ -263,6 +260,16 @@ class Exchanges:
             "reply_packet": of(said, "first_packet"),
         }
         return pa.table(columns)
+
+
+def _from_then_on(batch: Batch, since_ns: Mapping[int, int]) -> NDArray[np.intp]:
+    """The rows of some flows from a time on, each flow's own."""
+    flows = np.array(sorted(since_ns), np.int64)
+    rows = np.flatnonzero(np.isin(batch.flow, flows))
+    if not len(rows):
+        return rows
+    times = np.array([since_ns[flow] for flow in flows.tolist()], np.int64)
+    return rows[batch.when[rows] >= times[np.searchsorted(flows, batch.flow[rows])]]
 
 
 def _taking_part(lane: Lane, codes: I64, from_client: NDArray[np.bool_]) -> NDArray[np.intp]:

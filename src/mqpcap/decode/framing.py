@@ -49,15 +49,6 @@ class ConnectionState:
         """How many messages each side sent so far."""
         return self.sides[0].messages, self.sides[1].messages
 
-    def unsettled_since_ns(self) -> int | None:
-        """Since when a side holds bytes that may become a message older than others given out; None if none does."""
-        since_ns: int | None = None
-        for side in self.sides if self.protocol is not None else ():
-            for time in (side.open_since_ns, None if side.cut is None else side.cut.first[0]):
-                if time is not None and (since_ns is None or time < since_ns):
-                    since_ns = time
-        return since_ns
-
 
 class Framer:
     """Every connection's two directions, from chunks of stream bytes to messages.
@@ -73,8 +64,9 @@ class Framer:
         self.found = Found()
         self._scanners = Scanners()
         self.detector = Detector(protocols, decode_as, servers, self._scanners)
-        self.unsettled: dict[int, int] = {}
-        """By connection, since when (ns) a side holds bytes that may become a message older than others given out."""
+        self.unsettled: dict[tuple[int, int], int] = {}
+        """Sides (connection, 0 or 1) that hold bytes which may become a message older than others given out, and since
+        when (ns)."""
 
     def feed(self, chunks: StreamChunks, flows: Flows) -> tuple[list[Frames], I64, I64]:
         """The messages in the new bytes, by protocol and buffer; and what the reassembly keeps (``Reassembler.keep``).
@@ -124,14 +116,18 @@ class Framer:
         for connection in ending:
             for side in connection.sides:
                 side.end(self.found)
-            self.unsettled.pop(connection.flow, None)
+            self._settle(connection.flow)
         return self.found.taken(np.empty(0, np.uint8))
 
     def forget(self, flows: I64) -> None:
         """Drop connections that were finished. Servers stay known: others are recognised by them."""
         for number in flows.tolist():
             self.connections.pop(number, None)
-            self.unsettled.pop(number, None)
+            self._settle(number)
+
+    def _settle(self, number: int) -> None:
+        for side in (0, 1):
+            self.unsettled.pop((number, side), None)
 
     def _take(
         self, connection: ConnectionState, new: list[StreamChunk], consumed: list[int], wanted: list[int]
@@ -147,11 +143,12 @@ class Framer:
             consumed.append(done)
             wanted.append(more if more > 0 else 0)
             side.open_since_ns = side.since_ns(chunk, done) if more <= 0 and done < chunk.length else None
-        since_ns = connection.unsettled_since_ns()
-        if since_ns is not None:
-            self.unsettled[connection.flow] = since_ns
-        elif self.unsettled:
-            self.unsettled.pop(connection.flow, None)
+        for side in connection.sides if connection.protocol is not None else ():
+            since_ns = side.unsettled_since_ns
+            if since_ns is not None:
+                self.unsettled[side.flow, side.number] = since_ns
+            elif self.unsettled:
+                self.unsettled.pop((side.flow, side.number), None)
 
     def _detected(self, connection: ConnectionState, of: Origin, new: list[StreamChunk]) -> bool:
         """Ask the protocols about a connection with these new chunks; when False they are held."""

@@ -81,6 +81,13 @@ class Side:
     until: int = 0
     open_since_ns: int | None = None
 
+    @property
+    def unsettled_since_ns(self) -> int | None:
+        """Since when it holds bytes that may become a message older than others given out; None if it does not."""
+        if self.cut is None:
+            return self.open_since_ns
+        return self.cut.first[0] if self.open_since_ns is None else min(self.cut.first[0], self.open_since_ns)
+
     def begin(self, layout: int, start_seen: bool) -> None:
         """Read what comes in a layout; where the start was not captured, a message must be searched for first."""
         self.layout = layout

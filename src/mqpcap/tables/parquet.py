@@ -80,9 +80,9 @@ _VERSION: Final = b"mqpcap.version"
 ZSTD_LEVEL: Final = 3  # 9 costs 1.5 times the time and is no smaller
 DAY_NS: Final = 86_400 * 1_000_000_000
 
-PAGE_ROW_COUNT: Final = 64 * 1024
-"""A page of a table without bodies holds so many rows at most: a row group is few pages, and bounds of each are taken
-once."""
+PAGE_ROW_COUNT: Final = MAX_GROUP_ROW_COUNT
+"""A page of a table without bodies holds a row group: a quarter of it takes a tenth more of the time to write, and a
+sixth more room."""
 
 CODES: Final = frozenset({"op_code", "error_code", "flags", "qos", "type", "subscription_id"})
 """Few values, many rows. Other int64 columns count or grow, so they are stored as differences."""
@@ -498,10 +498,10 @@ def in_time(rows: pa.Table, date_column: DateColumn) -> pa.Table:
     out of order are copied.
     """
     at: NDArray[np.int64] = _times(rows, date_column).cast(pa.int64()).to_numpy()
+    if (at[1:] >= at[:-1]).all():
+        return rows
     # In its place is a row that nothing before it is later than, and nothing behind it earlier.
     fixed = (np.maximum.accumulate(at) == at) & (np.minimum.accumulate(at[::-1])[::-1] == at)
-    if fixed.all():
-        return rows
     bounds = [0, *(np.flatnonzero(np.diff(fixed)) + 1).tolist(), len(at)]
     if len(bounds) > MAX_STRETCHES:
         return rows.take(pa.array(np.argsort(at, kind="stable")))

@@ -88,14 +88,11 @@ class Reassembler:
         """Bytes of segments that came too early and wait, with their cost."""
         return self._out_of_order.held_bytes
 
-    def out_of_order(self) -> dict[int, int]:
-        """Connections with bytes that came too early, and since when (ns) they wait for those before them."""
+    def out_of_order(self) -> dict[tuple[int, int], int]:
+        """Sides (connection, 0 or 1) with bytes that came too early, and since when (ns) they wait for those before."""
         queues = self._out_of_order.queues
         flows = self._numbers.of(np.array([side >> 1 for side in queues], np.int64)).tolist()
-        since: dict[int, int] = {}
-        for flow, queue in zip(flows, queues.values(), strict=True):
-            since[flow] = min(queue.since_ns, since.get(flow, queue.since_ns))
-        return since
+        return {(flow, side & 1): queue.since_ns for flow, (side, queue) in zip(flows, queues.items(), strict=True)}
 
     # The way of a window
 
