@@ -16,6 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 
 import hostile
+from flows import flows_of
 from segments import ACK, RST, SYN, A, B, Packet, a, b, segments
 
 from mqpcap.decode.framing import Framer
@@ -62,7 +63,7 @@ def told(secret: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> tuple[object, .
     ]
     assembler = Reassembler()
     stretches = assembler.feed(segments(said))
-    return list(assembler.flows), stretches.buffer.tobytes(), stretches.flow.tolist(), pickle.dumps(assembler)
+    return flows_of(assembler), stretches.buffer.tobytes(), stretches.flow.tolist(), pickle.dumps(assembler)
 
 
 def test_rows_and_state_do_not_depend_on_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,8 +96,8 @@ def test_flows_of_one_tuple_and_time_are_numbered_whatever_came_between(times: l
     assembler = Reassembler()
     assembler.feed(segments([a(1000 * i, flags=SYN, ts_ns=ts) for i, ts in enumerate(times)]))
 
-    assert [flow.equal for flow in assembler.flows] == equal
-    assert len({flow.connection_id for flow in assembler.flows}) == len(times)
+    assert [flow.equal for flow in flows_of(assembler)] == equal
+    assert len({flow.connection_id for flow in flows_of(assembler)}) == len(times)
 
 
 def test_numbers_stay_apart_when_some_are_forgotten() -> None:

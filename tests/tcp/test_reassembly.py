@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
+from flows import Flow, connection_id, flows_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from segments import ACK, FIN, RST, SYN, A, B, Packet, a, b, segments
@@ -13,7 +14,6 @@ from mqpcap.tcp import chunks as stream_chunks
 from mqpcap.tcp import history, out_of_order, reassembly
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.flow_records import FLOW, SIDE
-from mqpcap.tcp.flows import Flow, connection_id
 from mqpcap.tcp.reassembly import Reassembler
 
 # Five messages of 24 bytes: four of length, twenty of body, as in the torture table.
@@ -34,7 +34,7 @@ class Seen:
 
     @property
     def flows(self) -> list[Flow]:
-        return list(self.reassembler.flows)
+        return flows_of(self.reassembler)
 
     def side(self, side: int = 0, flow: int = 0) -> list[tuple[int, bytes]]:
         return self.runs.get((flow, side), [])
@@ -74,7 +74,7 @@ def read(
     chunks = seen.reassembler.finish()
     assert all(chunks.ended | chunks.gap_after)
     _take(seen, chunks, chunks.length, 0)
-    for flow in seen.reassembler.flows:
+    for flow in seen.flows:
         for side in (0, 1):
             delivered = sum(len(body) for _, body in seen.side(side, flow.index))
             late = sum(row[3] for row in seen.late() if row[:2] == (flow.index, side))
@@ -263,7 +263,7 @@ def test_the_memory_cap_gives_up_the_oldest_holes() -> None:
     assert reassembler.held_bytes <= 200_000
     assert reassembler.counts["held_cap"] > 0
     reassembler.finish()
-    assert sum(flow.bytes[0] for flow in reassembler.flows) == 500_000
+    assert sum(flow.bytes[0] for flow in flows_of(reassembler)) == 500_000
     assert reassembler.held_bytes == 0
 
 
@@ -365,7 +365,7 @@ def test_a_conflict_far_behind_is_not_compared_but_counted() -> None:
     assert seen.reassembler.counts["uncompared_bytes"] == 1000
 
 
-@pytest.mark.parametrize("back", [100, 30_000, reassembly.HISTORY_BYTES])
+@pytest.mark.parametrize("back", [100, 30_000, history.HISTORY_BYTES])
 def test_a_conflict_within_the_history_is_found(back: int, window: int) -> None:
     body = np.random.default_rng(1).bytes(100_000)
     other = bytes([body[-back] ^ 1]) + body[100_000 - back + 1 : 100_000 - back + 50]

@@ -93,22 +93,6 @@ def stream_ranges(rows: Iterable[Range], numbers: Callable[[I64], I64]) -> Strea
     )
 
 
-def distinct(numbers: I64) -> I64:
-    """The numbers in order, each once."""
-    numbers = np.sort(numbers)
-    once: I64 = numbers[np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)]]
-    return once
-
-
-def is_among(numbers: I64, ordered: I64) -> NDArray[np.bool_]:
-    """Whether each number is among the ordered ones."""
-    if len(ordered) == 0:
-        return np.zeros(len(numbers), np.bool_)
-    at = np.minimum(np.searchsorted(ordered, numbers), len(ordered) - 1)
-    found: NDArray[np.bool_] = ordered[at] == numbers
-    return found
-
-
 def run_starts(pieces: NDArray[np.void]) -> I64:
     """The first of each run of pieces that continue each other."""
     if len(pieces) == 0:

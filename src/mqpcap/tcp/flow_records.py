@@ -15,7 +15,6 @@ NONE = -(1 << 62)
 """No stream offset."""
 
 Wide = Annotated[int, ctypes.c_int64]
-Port = Annotated[int, ctypes.c_int32]
 Flag = Annotated[int, ctypes.c_int16]
 
 _Record = TypeVar("_Record", bound=type[ctypes.Structure])
@@ -32,17 +31,13 @@ class FlowRecord(ctypes.Structure):
     """A connection; its sides are the records 2 * place and 2 * place + 1 of the table's sides."""
 
     key: Wide
-    a_hi: Wide
-    a_lo: Wide
-    b_hi: Wide
-    b_lo: Wide
+    number: Wide  # connections are numbered in the order of their first packets
+    id: Wide  # connection_id, 0 before somebody asked for it
     first_ts_ns: Wide
     last_ts_ns: Wide
     first_packet: Wide
     before: Wide  # place of the flow that used the tuple before, -1
     equal: Wide  # number among flows of this tuple and first time
-    a_port: Port
-    b_port: Port
     version: Flag
     oriented: Flag  # A is the client
     closed: Flag  # by RST, or both FINs are acknowledged
@@ -51,8 +46,11 @@ class FlowRecord(ctypes.Structure):
 
 @_record
 class SideRecord(ctypes.Structure):
-    """What one end of a connection sent."""
+    """One end of a connection, and what it sent."""
 
+    hi: Wide  # of its address, as Segments has it
+    lo: Wide
+    port: Wide
     base: Wide  # sequence number of stream offset 0, -1 unknown
     next: Wide  # stream offset of the next byte in order
     max_seen: Wide  # bytes are known to exist below this stream offset
@@ -71,7 +69,6 @@ class SideRecord(ctypes.Structure):
     wake_at: Wide  # not shown to the reader before it reaches this stream offset
     last_packet: Wide  # number of the packet with the byte before next, or with the SYN; 0 none
     last_piece: Wide  # number of its last piece
-    slot: Wide  # its place among those with news, if last_piece is of this feed
     ended: Flag
     syn_seen: Flag
     rst_seen: Flag
@@ -90,7 +87,6 @@ class PieceRecord(ctypes.Structure):
     number: Wide
     file: Wide
     before: Wide  # number of the piece before, of the same side
-    slot: Wide
 
 
 FLOW, SIDE, PIECE = (cast("np.dtype[np.void]", np.dtype(record)) for record in (FlowRecord, SideRecord, PieceRecord))

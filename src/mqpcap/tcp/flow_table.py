@@ -33,15 +33,13 @@ COMPILED = cython.compiled
 
 IDLE_NS = 3600 * 1_000_000_000
 """A flow without packets for so long loses its history and gives up its holes."""
-HISTORY_OVERHEAD = 256
-"""What a side's history costs besides its bytes."""
 FIRST_ROOM = 1024
 """Flows, and pieces, that a new table has room for."""
 SECRET = np.frombuffer(os.urandom(11 * 8), np.uint64)
 """What places flows in the table of this process."""
 
 # What walk needs.
-DONE, JUDGE, GROW, SWEEP = range(4)
+DONE, JUDGE, GROW = range(3)
 
 # The same for C.
 _NONE = cython.declare(cython.longlong, NONE)
@@ -49,15 +47,9 @@ _MAX_WINDOW = cython.declare(cython.const[cython.longlong], 1073741824)
 _SEQUENCE_MASK = cython.declare(cython.const[cython.longlong], 0xFFFFFFFF)
 _LOW_HALF = cython.declare(cython.const[cython.longlong], 0xFFFFFFFF)
 _IDLE_NS = cython.declare(cython.longlong, IDLE_NS)
-_HISTORY_OVERHEAD = cython.declare(cython.const[cython.longlong], 256)
-# Packets after which flows that are idle are looked for.
-_SWEEP_PACKETS = cython.declare(cython.const[cython.longlong], 1048576)
-# Pieces that ``recent`` goes through.
-_LOOKED_BACK = cython.declare(cython.const[cython.longlong], 256)
 _DONE = cython.declare(cython.const[cython.longlong], 0)
 _JUDGE = cython.declare(cython.const[cython.longlong], 1)
 _GROW = cython.declare(cython.const[cython.longlong], 2)
-_SWEEP = cython.declare(cython.const[cython.longlong], 3)
 _FIN = cython.declare(cython.const[cython.longlong], 1)
 _SYN = cython.declare(cython.const[cython.longlong], 2)
 _RST = cython.declare(cython.const[cython.longlong], 4)
@@ -66,23 +58,22 @@ _ACK = cython.declare(cython.const[cython.longlong], 16)
 # The records of flow_records, field by field.
 _Flow = cython.struct(
     key=cython.longlong,
-    a_hi=cython.longlong,
-    a_lo=cython.longlong,
-    b_hi=cython.longlong,
-    b_lo=cython.longlong,
+    number=cython.longlong,
+    id=cython.longlong,
     first_ts_ns=cython.longlong,
     last_ts_ns=cython.longlong,
     first_packet=cython.longlong,
     before=cython.longlong,
     equal=cython.longlong,
-    a_port=cython.int,
-    b_port=cython.int,
     version=cython.short,
     oriented=cython.short,
     closed=cython.short,
     out_of_order=cython.short,
 )
 _Side = cython.struct(
+    hi=cython.longlong,
+    lo=cython.longlong,
+    port=cython.longlong,
     base=cython.longlong,
     next=cython.longlong,
     max_seen=cython.longlong,
@@ -101,7 +92,6 @@ _Side = cython.struct(
     wake_at=cython.longlong,
     last_packet=cython.longlong,
     last_piece=cython.longlong,
-    slot=cython.longlong,
     ended=cython.short,
     syn_seen=cython.short,
     rst_seen=cython.short,
@@ -116,7 +106,6 @@ _Piece = cython.struct(
     number=cython.longlong,
     file=cython.longlong,
     before=cython.longlong,
-    slot=cython.longlong,
 )
 
 
@@ -148,9 +137,16 @@ def _product(
     return (one + first) * (two + second)
 
 
+@cython.final
 @cython.cclass
-class _Room:
-    """The records of a flow table, its counts, and the columns of the segments that are walked over."""
+class FlowTable:
+    """Connections, and what the segments of one feed brought: pieces and ended sides.
+
+    flows, sides and pieces are the records for Python, flow_array, side_array and piece_array the same for NumPy. A
+    record taken out of them must not be used once the table has grown. opened: connections so far, also forgotten ones.
+
+    needs, at_flow, at_side: why the walk stopped, and at which connection.
+    """
 
     flows = cython.declare(object, visibility="public")
     sides = cython.declare(object, visibility="public")
@@ -158,20 +154,13 @@ class _Room:
     flow_array = cython.declare(object, visibility="public")
     side_array = cython.declare(object, visibility="public")
     piece_array = cython.declare(object, visibility="public")
-    touched = cython.declare(object, visibility="public")
     ended = cython.declare(object, visibility="public")
     slots = cython.declare(object, visibility="public")
     flow_count = cython.declare(cython.longlong, visibility="public")
+    opened = cython.declare(cython.longlong, visibility="public")
     piece_count = cython.declare(cython.longlong, visibility="public")
     piece_first = cython.declare(cython.longlong, visibility="public")
-    touched_count = cython.declare(cython.longlong, visibility="public")
     ended_count = cython.declare(cython.longlong, visibility="public")
-    packet_count = cython.declare(cython.longlong, visibility="public")
-    swept_at = cython.declare(cython.longlong, visibility="public")
-    history_bytes = cython.declare(cython.longlong, visibility="public")
-    history_cap = cython.declare(cython.longlong, visibility="public")
-    allowance = cython.declare(cython.longlong, visibility="public")
-    shrunk = cython.declare(cython.longlong, visibility="public")
     needs = cython.declare(cython.longlong, visibility="public")
     at_flow = cython.declare(cython.longlong, visibility="public")
     at_side = cython.declare(cython.longlong, visibility="public")
@@ -179,10 +168,11 @@ class _Room:
     _flows: _Flow[::1]
     _sides: _Side[::1]
     _pieces: _Piece[::1]
-    _touched: cython.longlong[::1]
     _ended: cython.longlong[::1]
     _slots: cython.longlong[::1]
     _secret: cython.const[cython.ulonglong][::1]
+    _mask: cython.longlong
+    _room: cython.longlong
     _rows: cython.longlong
     _key: cython.const[cython.longlong][::1]
     _src_hi: cython.const[cython.longlong][::1]
@@ -202,39 +192,34 @@ class _Room:
     _number: cython.const[cython.longlong][::1]
     _file: cython.const[cython.int][::1]
 
-    def __init__(self, allowance: int, history_cap: int) -> None:
-        self.allowance, self.history_cap = allowance, history_cap
-        self.flow_count = self.piece_count = self.piece_first = self.touched_count = self.ended_count = 0
-        self.packet_count = self.swept_at = self.history_bytes = self.shrunk = 0
+    def __init__(self) -> None:
+        self.opened = self.piece_count = self.piece_first = self.ended_count = 0
         self.needs = self.at_flow = self.at_side = self._rows = 0
-        self._take_secret()
-        self.piece_array = np.zeros(FIRST_ROOM, PIECE)
-        self.touched = np.zeros(FIRST_ROOM, np.int64)
-        self.ended = np.zeros(FIRST_ROOM, np.int64)
+        self._secret = SECRET if cython.compiled else memoryview(SECRET)
+        self.piece_array, self.ended = np.zeros(FIRST_ROOM, PIECE), np.zeros(FIRST_ROOM, np.int64)
         self._bind_news()
+        self.set_flows(np.zeros(0, FLOW), np.zeros(0, SIDE))
 
     def __reduce__(self) -> tuple[object, ...]:
         """What must be kept between two feeds: no room, no secret, and nothing that can be made anew."""
-        counts = (self.piece_first, self.packet_count, self.swept_at, self.history_bytes, self.shrunk)
         flows, sides = self.flow_array[: self.flow_count].copy(), self.side_array[: self.flow_count * 2].copy()
-        return _restored, (int(self.allowance), int(self.history_cap), counts, flows, sides)
+        return _restored, (int(self.piece_first), int(self.opened), flows, sides)
 
-    def _take_secret(self) -> None:
-        self._secret = SECRET if cython.compiled else memoryview(SECRET)
+    # Room
 
     def make_room(self, rows: int) -> None:
         """Make room for the news of so many more packets."""
         pieces: int = self.piece_count + rows + 2
-        sides: int = max(self.touched_count, self.ended_count) + rows + 4
-        if pieces <= len(self.piece_array) and sides <= len(self.touched):
+        sides: int = self.ended_count + rows + 4
+        if pieces <= len(self.piece_array) and sides <= len(self.ended):
             return
-        self.piece_array = _longer(self.piece_array, pieces)
-        self.touched, self.ended = _longer(self.touched, sides), _longer(self.ended, sides)
+        self.piece_array, self.ended = _longer(self.piece_array, pieces), _longer(self.ended, sides)
         self._bind_news()
 
     def _bind_flows(self) -> None:
         self.flows = (FlowRecord * len(self.flow_array)).from_buffer(self.flow_array)
         self.sides = (SideRecord * len(self.side_array)).from_buffer(self.side_array)
+        self._room, self._mask = len(self.flow_array), len(self.slots) - 1
         if cython.compiled:
             self._flows, self._sides, self._slots = self.flow_array, self.side_array, self.slots
         else:
@@ -243,9 +228,9 @@ class _Room:
     def _bind_news(self) -> None:
         self.pieces = (PieceRecord * len(self.piece_array)).from_buffer(self.piece_array)
         if cython.compiled:
-            self._pieces, self._touched, self._ended = self.piece_array, self.touched, self.ended
+            self._pieces, self._ended = self.piece_array, self.ended
         else:
-            self._pieces, self._touched, self._ended = self.pieces, memoryview(self.touched), memoryview(self.ended)
+            self._pieces, self._ended = self.pieces, memoryview(self.ended)
 
     def begin(self, segments: Segments) -> None:
         """Take in the segments of a window."""
@@ -260,28 +245,15 @@ class _Room:
         self._rows = len(segments.key)
         self.make_room(self._rows)
 
-
-@cython.cclass
-class _Lookup(_Room):
-    """Finds the connection of a packet by its addresses and ports, and opens new ones."""
-
-    def __init__(self, allowance: int, history_cap: int) -> None:
-        _Room.__init__(self, allowance, history_cap)
-        self.set_flows(np.zeros(0, FLOW), np.zeros(0, SIDE))
-
     def set_flows(self, flows: NDArray[np.void], sides: NDArray[np.void]) -> None:
         """Let these be the flows, with little room for more; the table that finds them is made anew."""
         count: int = len(flows)
         room: int = FIRST_ROOM + count + count // 8
-        size: int = FIRST_ROOM * 2
-        while size < room * 3 // 2:
-            size *= 2
         self.flow_array, self.side_array = np.zeros(room, FLOW), np.zeros(room * 2, SIDE)
         self.flow_array[:count], self.side_array[: count * 2] = flows, sides
-        self.slots = np.zeros(size, np.int64)
+        self.slots = np.zeros(FIRST_ROOM, np.int64)
         self.flow_count = count
-        self._bind_flows()
-        self._rehash()
+        self._bind_slots(room)
 
     def grow(self) -> None:
         """Make room for more flows; little more than needed, as the room is filled with zeros at once."""
@@ -290,26 +262,28 @@ class _Lookup(_Room):
         self.flows = self.sides = None
         self.flow_array.resize(room, refcheck=False)
         self.side_array.resize(room * 2, refcheck=False)
-        more: bool = len(self.slots) < room * 3 // 2
-        if more:
-            self.slots = np.zeros(len(self.slots) * 2, np.int64)
-        self._bind_flows()
-        if more:
-            self._rehash()
+        self._bind_slots(room)
 
-    def _rehash(self) -> None:
-        """Enter the newest flow of every tuple into an empty table."""
-        mask: cython.longlong = (self._slots.shape[0] if cython.compiled else len(self._slots)) - 1
+    def _bind_slots(self, room: int) -> None:
+        """Enter the newest flow of every tuple into a table that has places enough."""
+        size: int = len(self.slots)
+        while size < room * 3 // 2:
+            size *= 2
+        is_new: bool = size > len(self.slots)
+        if is_new:
+            self.slots = np.zeros(size, np.int64)
+        self._bind_flows()
         flow: cython.longlong
         slot: cython.longlong
-        for flow in range(self.flow_count):
-            slot = self._slot_of(mask, flow)
-            # A flow that used the tuple before is replaced; it was entered earlier, its number being lower.
+        for flow in range(self.flow_count if is_new else 0):
+            slot = self._slot_of(flow)
+            # A flow that used the tuple before is replaced; it was entered earlier, its place being lower.
             while self._slots[slot] != 0 and self._slots[slot] != self._flows[flow].before + 1:
-                slot = (slot + 1) & mask
+                slot = (slot + 1) & self._mask
             self._slots[slot] = flow + 1
 
-    @cython.final
+    # Which connection a packet is of
+
     @cython.cfunc
     @cython.inline
     @cython.nogil
@@ -317,66 +291,47 @@ class _Lookup(_Room):
     def _find(self, i: cython.longlong) -> cython.longlong:
         """Let at_flow and at_side be those of a packet; 0 if there is no room for a new flow."""
         r: cython.longlong
-        mask: cython.longlong = (self._slots.shape[0] if cython.compiled else len(self._slots)) - 1
         slot: cython.longlong = self._slot(
-            mask, self._src_hi[i], self._src_lo[i], self._dst_hi[i], self._dst_lo[i], self._sport[i], self._dport[i],
+            self._src_hi[i], self._src_lo[i], self._dst_hi[i], self._dst_lo[i], self._sport[i], self._dport[i],
             self._version[i],
         )  # fmt: skip
         while self._slots[slot] != 0:
             r = self._slots[slot] - 1
             if self._flows[r].key == self._key[i] and self._flows[r].version == self._version[i]:
-                if self._is_from_a(i, r):
-                    self.at_flow = r
-                    self.at_side = 0
+                self.at_flow = r
+                self.at_side = 0
+                if self._is_sent_by(i, r * 2):
                     return 1
-                if self._is_from_b(i, r):
-                    self.at_flow = r
-                    self.at_side = 1
+                self.at_side = 1
+                if self._is_sent_by(i, r * 2 + 1):
                     return 1
-            slot = (slot + 1) & mask
-        if self.flow_count >= (self._flows.shape[0] if cython.compiled else len(self._flows)):
+            slot = (slot + 1) & self._mask
+        if self.flow_count >= self._room:
             return 0
         self._open(i, slot)
         return 1
 
-    @cython.final
     @cython.cfunc
     @cython.inline
     @cython.nogil
     @cython.exceptval(-1)
-    def _is_from_a(self, i: cython.longlong, r: cython.longlong) -> cython.bint:
+    def _is_sent_by(self, i: cython.longlong, q: cython.longlong) -> cython.bint:
+        o: cython.longlong = q ^ 1
         return (
-            self._flows[r].a_lo == self._src_lo[i]
-            and self._flows[r].b_lo == self._dst_lo[i]
-            and self._flows[r].a_port == self._sport[i]
-            and self._flows[r].b_port == self._dport[i]
-            and self._flows[r].a_hi == self._src_hi[i]
-            and self._flows[r].b_hi == self._dst_hi[i]
+            self._sides[q].lo == self._src_lo[i]
+            and self._sides[o].lo == self._dst_lo[i]
+            and self._sides[q].port == self._sport[i]
+            and self._sides[o].port == self._dport[i]
+            and self._sides[q].hi == self._src_hi[i]
+            and self._sides[o].hi == self._dst_hi[i]
         )
 
-    @cython.final
-    @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(-1)
-    def _is_from_b(self, i: cython.longlong, r: cython.longlong) -> cython.bint:
-        return (
-            self._flows[r].b_lo == self._src_lo[i]
-            and self._flows[r].a_lo == self._dst_lo[i]
-            and self._flows[r].b_port == self._sport[i]
-            and self._flows[r].a_port == self._dport[i]
-            and self._flows[r].b_hi == self._src_hi[i]
-            and self._flows[r].a_hi == self._dst_hi[i]
-        )
-
-    @cython.final
     @cython.cfunc
     @cython.inline
     @cython.nogil
     @cython.exceptval(-1)
     def _slot(
         self,
-        mask: cython.longlong,
         a_hi: cython.longlong,
         a_lo: cython.longlong,
         b_hi: cython.longlong,
@@ -398,41 +353,38 @@ class _Lookup(_Room):
         h += _product(self._secret[5], (b_hi >> 32) & _LOW_HALF, self._secret[6], b_hi & _LOW_HALF)
         h += _product(self._secret[7], (b_lo >> 32) & _LOW_HALF, self._secret[8], b_lo & _LOW_HALF)
         h += _product(self._secret[9], (a_port << 16) | b_port, self._secret[10], version)
-        return (h >> 32) & mask
+        return (h >> 32) & self._mask
 
-    @cython.final
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1)
-    def _slot_of(self, mask: cython.longlong, r: cython.longlong) -> cython.longlong:
+    def _slot_of(self, r: cython.longlong) -> cython.longlong:
+        a: cython.longlong = r * 2
+        b: cython.longlong = a + 1
         return self._slot(
-            mask, self._flows[r].a_hi, self._flows[r].a_lo, self._flows[r].b_hi, self._flows[r].b_lo,
-            self._flows[r].a_port, self._flows[r].b_port, self._flows[r].version,
+            self._sides[a].hi, self._sides[a].lo, self._sides[b].hi, self._sides[b].lo, self._sides[a].port,
+            self._sides[b].port, self._flows[r].version,
         )  # fmt: skip
 
-    @cython.final
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1)
     def _open(self, i: cython.longlong, slot: cython.longlong) -> cython.longlong:
         """A new flow for a packet; its endpoint A is who sent it, or asked for it where it is the answer to a SYN."""
         flow: cython.longlong = self._new(slot, -1, self._ts_ns[i], self._number[i])
+        q: cython.longlong
+        o: cython.longlong
         self.at_flow = flow
         self.at_side = 1 if self._flags[i] & _SYN and self._flags[i] & _ACK else 0
         self._flows[flow].oriented = 1 if self._flags[i] & _SYN else 0
         self._flows[flow].key = self._key[i]
         self._flows[flow].version = self._version[i]
-        if self.at_side == 0:
-            self._flows[flow].a_hi, self._flows[flow].b_hi = self._src_hi[i], self._dst_hi[i]
-            self._flows[flow].a_lo, self._flows[flow].b_lo = self._src_lo[i], self._dst_lo[i]
-            self._flows[flow].a_port, self._flows[flow].b_port = self._sport[i], self._dport[i]
-        else:
-            self._flows[flow].a_hi, self._flows[flow].b_hi = self._dst_hi[i], self._src_hi[i]
-            self._flows[flow].a_lo, self._flows[flow].b_lo = self._dst_lo[i], self._src_lo[i]
-            self._flows[flow].a_port, self._flows[flow].b_port = self._dport[i], self._sport[i]
+        q = flow * 2 + self.at_side
+        o = q ^ 1
+        self._sides[q].hi, self._sides[q].lo, self._sides[q].port = self._src_hi[i], self._src_lo[i], self._sport[i]
+        self._sides[o].hi, self._sides[o].lo, self._sides[o].port = self._dst_hi[i], self._dst_lo[i], self._dport[i]
         return 0
 
-    @cython.final
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1)
@@ -442,6 +394,7 @@ class _Lookup(_Room):
         """The place of a new flow without a tuple yet, its record being zeros; the caller has made room."""
         flow: cython.longlong = self.flow_count
         q: cython.longlong
+        self._flows[flow].number = self.opened
         self._flows[flow].first_ts_ns = ts_ns
         self._flows[flow].last_ts_ns = ts_ns
         self._flows[flow].first_packet = number
@@ -454,6 +407,7 @@ class _Lookup(_Room):
             self._sides[q].last_piece = -1
         self._slots[slot] = flow + 1
         self.flow_count += 1
+        self.opened += 1
         return flow
 
     def replace(self, flow: int, side: int, ts_ns: int, number: int) -> int:
@@ -464,47 +418,32 @@ class _Lookup(_Room):
         if self.flow_count >= len(self.flow_array):
             self.grow()
         old: cython.longlong = flow
-        mask: cython.longlong = (self._slots.shape[0] if cython.compiled else len(self._slots)) - 1
-        slot: cython.longlong = self._slot_of(mask, old)
+        first: cython.longlong = side
+        slot: cython.longlong = self._slot_of(old)
         new: cython.longlong
+        to: cython.longlong
+        of: cython.longlong
         while self._slots[slot] != old + 1:
             if self._slots[slot] == 0:
                 raise KeyError(flow)
-            slot = (slot + 1) & mask
+            slot = (slot + 1) & self._mask
         new = self._new(slot, old, ts_ns, number)
         self._flows[new].key = self._flows[old].key
         self._flows[new].version = self._flows[old].version
         self._flows[new].oriented = 1
-        if side == 0:
-            self._flows[new].a_hi, self._flows[new].b_hi = self._flows[old].a_hi, self._flows[old].b_hi
-            self._flows[new].a_lo, self._flows[new].b_lo = self._flows[old].a_lo, self._flows[old].b_lo
-            self._flows[new].a_port, self._flows[new].b_port = self._flows[old].a_port, self._flows[old].b_port
-        else:
-            self._flows[new].a_hi, self._flows[new].b_hi = self._flows[old].b_hi, self._flows[old].a_hi
-            self._flows[new].a_lo, self._flows[new].b_lo = self._flows[old].b_lo, self._flows[old].a_lo
-            self._flows[new].a_port, self._flows[new].b_port = self._flows[old].b_port, self._flows[old].a_port
+        for to in range(new * 2, new * 2 + 2):
+            of = old * 2 + ((to & 1) ^ first)
+            self._sides[to].hi, self._sides[to].lo = self._sides[of].hi, self._sides[of].lo
+            self._sides[to].port = self._sides[of].port
         return int(new)
-
-
-@cython.final
-@cython.cclass
-class FlowTable(_Lookup):
-    """Connections, what the segments of one feed brought (pieces, touched and ended sides), and counts.
-
-    flows, sides and pieces are the records for Python, flow_array, side_array and piece_array the same for NumPy. A
-    record taken out of them must not be used once the table has grown.
-
-    needs, at_flow, at_side: why the walk stopped, and at which connection. history_bytes: what histories may hold by
-    now, at most history_cap; allowance: what one side may hold, halved as often as shrunk says.
-    """
 
     # The walk
 
     def walk(self, first: int) -> int:
         """The row of the first packet the caller must judge, or the number of rows.
 
-        needs is DONE, JUDGE (at_flow and at_side name the flow), GROW or SWEEP. There is room for two more pieces than
-        rows are left.
+        needs is DONE, JUDGE (at_flow and at_side name the flow) or GROW. There is room for two more pieces than rows
+        are left.
         """
         row: cython.longlong = first
         with cython.nogil:
@@ -516,9 +455,6 @@ class FlowTable(_Lookup):
     @cython.exceptval(-1)
     def _walk(self, row: cython.longlong) -> cython.longlong:
         while row < self._rows:
-            if self.packet_count - self.swept_at >= _SWEEP_PACKETS:
-                self.needs = _SWEEP
-                return row
             if self._find(row) == 0:
                 self.needs = _GROW
                 return row
@@ -547,8 +483,7 @@ class FlowTable(_Lookup):
                 return 0
             self._sides[q].rst_seen = 1
             self._flows[flow].closed = 1
-            self._stop_comparing(q)
-            self._stop_comparing(o)
+            self.stop_comparing(flow)
             self._count(flow, q, self._ts_ns[i])
             return 1
         if flag & _SYN:
@@ -575,9 +510,9 @@ class FlowTable(_Lookup):
             if off == self._sides[q].next:
                 self._end(q)
         if flag & _ACK:
-            self._acknowledge(q, self._ack[i])
+            self.acknowledge(q, self._ack[i])
             if self._sides[q].fin != _NONE or self._sides[o].fin != _NONE:
-                self._close(flow)
+                self.close(flow)
         return 1
 
     @cython.cfunc
@@ -621,7 +556,6 @@ class FlowTable(_Lookup):
     def _count(self, flow: cython.longlong, q: cython.longlong, ts_ns: cython.longlong) -> cython.longlong:
         self._sides[q].packets += 1
         self._flows[flow].last_ts_ns = ts_ns
-        self.packet_count += 1
         return 0
 
     @cython.cfunc
@@ -636,56 +570,24 @@ class FlowTable(_Lookup):
 
     # What changes a record
 
-    @cython.cfunc
-    @cython.inline
+    @cython.ccall
     @cython.nogil
     @cython.exceptval(-1)
-    def _held(self, q: cython.longlong) -> cython.longlong:
-        """What the history of a side may hold: its bytes since the floor, up to the allowance."""
-        n: cython.longlong = self._sides[q].next - self._sides[q].floor
-        if n <= 0 or self.allowance == 0:
-            return 0
-        if n > self.allowance:
-            n = self.allowance
-        return n + _HISTORY_OVERHEAD
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1)
-    def _shrink(self) -> cython.longlong:
-        """Halve what each side may hold until all fit under the cap."""
+    def stop_comparing(self, flow: cython.longlong) -> cython.longlong:
+        """Compare no byte of a flow any more that was captured by now."""
         q: cython.longlong
-        total: cython.longlong
-        while self.history_bytes > self.history_cap and self.allowance > 0:
-            self.allowance = self.allowance // 2 if self.allowance > _HISTORY_OVERHEAD else 0
-            self.shrunk += 1
-            total = 0
-            for q in range(self.flow_count * 2):
-                total += self._held(q)
-            self.history_bytes = total
-        return 0
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1)
-    def _stop_comparing(self, q: cython.longlong) -> cython.longlong:
-        if self._sides[q].floor < self._sides[q].next:
-            self.history_bytes -= self._held(q)
+        for q in range(flow * 2, flow * 2 + 2):
             self._sides[q].floor = self._sides[q].next
         return 0
 
-    @cython.cfunc
-    @cython.inline
+    @cython.ccall
     @cython.nogil
     @cython.exceptval(-1)
-    def _advance(self, q: cython.longlong, length: cython.longlong) -> cython.longlong:
-        before: cython.longlong = self._held(q)
+    def advance(self, q: cython.longlong, length: cython.longlong) -> cython.longlong:
+        """Move a side over bytes that are given out or given up."""
         self._sides[q].next += length
         if self._sides[q].max_seen < self._sides[q].next:
             self._sides[q].max_seen = self._sides[q].next
-        self.history_bytes += self._held(q) - before
-        if self.history_bytes > self.history_cap:
-            self._shrink()
         return 0
 
     @cython.cfunc
@@ -711,10 +613,6 @@ class FlowTable(_Lookup):
         file: cython.longlong,
     ) -> cython.longlong:
         p: cython.longlong = self.piece_count
-        if self._sides[q].last_piece < self.piece_first:
-            self._sides[q].slot = self.touched_count
-            self._touched[self.touched_count] = q
-            self.touched_count += 1
         self._pieces[p].side = q
         self._pieces[p].offset = self._sides[q].next
         self._pieces[p].length = length
@@ -723,20 +621,19 @@ class FlowTable(_Lookup):
         self._pieces[p].number = number
         self._pieces[p].file = file
         self._pieces[p].before = self._sides[q].last_piece
-        self._pieces[p].slot = self._sides[q].slot
         self._sides[q].last_piece = self.piece_first + p
         self._sides[q].last_packet = number
         self.piece_count += 1
-        self._advance(q, length)
+        self.advance(q, length)
         if self._sides[q].fin == self._sides[q].next and not self._sides[q].ended:
             self._end(q)
         return 0
 
-    @cython.cfunc
-    @cython.inline
+    @cython.ccall
     @cython.nogil
     @cython.exceptval(-1)
-    def _acknowledge(self, q: cython.longlong, ack: cython.longlong) -> cython.longlong:
+    def acknowledge(self, q: cython.longlong, ack: cython.longlong) -> cython.longlong:
+        """Take an acknowledgement number that a side sent."""
         if self._sides[q].ack < 0:
             self._sides[q].first_ack = ack
             self._sides[q].ack = ack
@@ -744,10 +641,11 @@ class FlowTable(_Lookup):
             self._sides[q].ack = ack
         return 0
 
-    @cython.cfunc
+    @cython.ccall
     @cython.nogil
     @cython.exceptval(-1)
-    def _close(self, flow: cython.longlong) -> cython.longlong:
+    def close(self, flow: cython.longlong) -> cython.longlong:
+        """Mark the flow closed if both FINs are acknowledged, and stop comparing its bytes."""
         a: cython.longlong = flow * 2
         b: cython.longlong = a + 1
         if self._sides[a].fin == _NONE or self._sides[b].fin == _NONE or self._flows[flow].closed:
@@ -759,8 +657,7 @@ class FlowTable(_Lookup):
             and _ahead(self._sides[a].ack, self._sides[b].base + self._sides[b].fin + 1) >= 0
         ):
             self._flows[flow].closed = 1
-            self._stop_comparing(a)
-            self._stop_comparing(b)
+            self.stop_comparing(flow)
         return 0
 
     # The same for the caller
@@ -775,55 +672,7 @@ class FlowTable(_Lookup):
         self.make_room(0)
         self._end(q)
 
-    def advance(self, q: int, length: int) -> None:
-        """Move a side over bytes that are given up."""
-        self._advance(q, length)
-
-    def acknowledge(self, q: int, ack: int) -> None:
-        """Take an acknowledgement number that a side sent."""
-        self._acknowledge(q, ack)
-
-    def close(self, flow: int) -> None:
-        """Mark the flow closed if both FINs are acknowledged, and stop comparing its bytes."""
-        self._close(flow)
-
-    def stop_comparing(self, flow: int) -> None:
-        """Compare no byte of a flow any more that was captured by now."""
-        self._stop_comparing(flow * 2)
-        self._stop_comparing(flow * 2 + 1)
-
-    def stop_comparing_idle(self, before_ns: int) -> None:
-        """The same for flows whose last packet is older than before_ns."""
-        flow: cython.longlong
-        limit: cython.longlong = before_ns
-        for flow in range(self.flow_count):
-            if self._flows[flow].last_ts_ns < limit:
-                self._stop_comparing(flow * 2)
-                self._stop_comparing(flow * 2 + 1)
-
     # Pieces of this feed
-
-    def recent(self, q: int, low: int, high: int) -> list[int] | None:
-        """The rows, newest first, of this feed's pieces of a side that hold stream offsets from low to below high.
-
-        None if they are not among the newest pieces that it goes through.
-        """
-        found: list = []
-        steps: cython.longlong = 0
-        bottom: cython.longlong = low
-        top: cython.longlong = high
-        side: cython.longlong = q
-        row: cython.longlong = self._sides[side].last_piece - self.piece_first
-        while row >= 0:
-            if self._pieces[row].offset + self._pieces[row].length <= bottom:
-                break
-            if self._pieces[row].offset < top:
-                found.append(int(row))
-            row = self._pieces[row].before - self.piece_first
-            steps += 1
-            if steps > _LOOKED_BACK:
-                return None
-        return found
 
     def since(self, q: int, last: int) -> list[int]:
         """The rows, newest first, of this feed's pieces of a side behind a row, -1 for all."""
@@ -839,14 +688,12 @@ class FlowTable(_Lookup):
     def clear_news(self) -> None:
         """Go on to the next feed."""
         self.piece_first += self.piece_count
-        self.piece_count = self.touched_count = self.ended_count = 0
+        self.piece_count = self.ended_count = 0
 
 
-def _restored(
-    allowance: int, history_cap: int, counts: tuple, flows: NDArray[np.void], sides: NDArray[np.void]
-) -> FlowTable:
-    table = FlowTable(allowance, history_cap)
-    table.piece_first, table.packet_count, table.swept_at, table.history_bytes, table.shrunk = counts
+def _restored(piece_first: int, opened: int, flows: NDArray[np.void], sides: NDArray[np.void]) -> FlowTable:
+    table = FlowTable()
+    table.piece_first, table.opened = piece_first, opened
     table.set_flows(flows, sides)
     return table
 

@@ -91,10 +91,6 @@ class Handshakes:
         if a.next or b.next or a.ended or b.ended:
             return False
         self._table.side_array[[flow * 2, flow * 2 + 1]] = self._table.side_array[[flow * 2 + 1, flow * 2]]
-        of: FlowRecord = self._table.flows[flow]
-        of.a_hi, of.b_hi = of.b_hi, of.a_hi
-        of.a_lo, of.b_lo = of.b_lo, of.a_lo
-        of.a_port, of.b_port = of.b_port, of.a_port
         queues = self._out_of_order.queues
         one, two = queues.pop(flow * 2, None), queues.pop(flow * 2 + 1, None)
         if two is not None:

@@ -8,8 +8,12 @@ from numpy.typing import NDArray
 
 from mqpcap.tcp.chunks import Range
 from mqpcap.tcp.flow_records import Packet, PieceRecord, SideRecord
-from mqpcap.tcp.flow_table import HISTORY_OVERHEAD, FlowTable
+from mqpcap.tcp.flow_table import FlowTable
 
+HISTORY_BYTES = 64 * 1024
+"""A retransmission is compared with at most this many of the latest bytes of its side."""
+HISTORY_OVERHEAD = 256
+"""What a side's history costs besides its bytes."""
 CONFLICT_ROWS = 64
 """Rows of one retransmission with other bytes; the last row spans what is left."""
 
@@ -27,12 +31,16 @@ class FeedBytes:
 
 
 class History:
-    """Compares second copies of bytes with the first ones; `conflicts` and `late` are rows not told yet."""
+    """Compares second copies of bytes with the first ones; `conflicts` and `late` are rows not told yet.
 
-    def __init__(self, table: FlowTable, fed: FeedBytes, counts: dict[str, int]) -> None:
+    cap: bytes that all sides may take; above it the sides that are remembered for longest are forgotten.
+    """
+
+    def __init__(self, table: FlowTable, fed: FeedBytes, counts: dict[str, int], cap: int) -> None:
         self._table = table
         self._fed = fed
         self._counts = counts
+        self._cap = cap
         self.blocks: dict[int, list[tuple[int, bytes]]] = {}
         """By side: (offset, bytes) in order, as far as they are remembered."""
         self.byte_count = 0
@@ -54,7 +62,7 @@ class History:
     def _horizon(self, side: int) -> int:
         """Bytes below are not compared."""
         mine: SideRecord = self._table.sides[side]
-        return max(mine.floor, mine.next - int(self._table.allowance))
+        return max(mine.floor, mine.next - HISTORY_BYTES)
 
     def compare_copy(self, packet: Packet, side: int, offset: int, body: bytes) -> None:
         """Compare a second copy with the first one, as far as it is remembered."""
@@ -68,8 +76,7 @@ class History:
             return
         high = offset + len(body)
         first, known = bytearray(body), bytearray(len(body))
-        rows = self._table.recent(side, offset, high)
-        for row in self._indexed_rows(side, offset, high) if rows is None else rows:
+        for row in self._indexed_rows(side, offset, high):
             piece: PieceRecord = self._table.pieces[row]
             start = piece.start
             source = self._fed.window if start >= 0 else self._fed.released
@@ -116,16 +123,18 @@ class History:
         side, offsets, starts = pieces["side"][runs], pieces["offset"][runs], pieces["start"][runs]
         records = self._table.side_array
         reached = records["next"][side]
-        horizons = np.maximum(records["floor"][side], reached - self._table.allowance)
+        horizons = np.maximum(records["floor"][side], reached - HISTORY_BYTES)
         lows = np.maximum(np.maximum(offsets, horizons), records["history_end"][side])
         live = np.flatnonzero(offsets + ends - starts > lows)
         records["history_end"][side] = reached
         columns = (side, lows, starts + lows - offsets, ends, horizons)
         for one, low, start, end, horizon in zip(*(column[live].tolist() for column in columns), strict=True):
             self._append(one, low, buffer[start:end].tobytes(), horizon)
-        if self.byte_count + len(self.blocks) * HISTORY_OVERHEAD > self._table.history_cap:
-            for one in list(self.blocks):
-                self._trim(one, self._horizon(one))
+        while self.byte_count + len(self.blocks) * HISTORY_OVERHEAD > self._cap:
+            self._counts["history_shrunk"] += 1
+            oldest = next(iter(self.blocks))
+            records["floor"][oldest] = records["next"][oldest]
+            self.drop(oldest)
 
     def _append(self, side: int, low: int, new: bytes, horizon: int) -> None:
         """Remember new bytes of a side, and forget what lies below the horizon."""
@@ -142,20 +151,14 @@ class History:
             new, low, at = old[cut:] + new, old_at + cut, at - 1
         blocks.insert(at, (low, new))
 
-    def _trim(self, side: int, horizon: int) -> None:
-        left: list[tuple[int, bytes]] = []
-        for at, block in self.blocks.pop(side):
-            self.byte_count -= len(block)
-            if at + len(block) > horizon:
-                cut = max(horizon - at, 0)
-                left.append((at + cut, block[cut:]))
-                self.byte_count += len(block) - cut
-        if left:
-            self.blocks[side] = left
-
     def drop(self, side: int) -> None:
         """Know nothing more of a side."""
         self.byte_count -= sum(len(block) for _, block in self.blocks.pop(side, ()))
+
+    def drop_silent(self, before_ns: int) -> None:
+        """The same of the sides of connections whose last packet is older: their next one is not compared."""
+        for side in [side for side in self.blocks if self._table.flows[side >> 1].last_ts_ns < before_ns]:
+            self.drop(side)
 
     def clear_news(self) -> None:
         """Go on to the next feed."""

@@ -25,11 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.tcp import eviction
-from mqpcap.tcp.chunks import I64, Range, StreamChunks, StreamRanges, distinct, is_among, run_starts, stream_ranges
+from mqpcap.tcp.chunks import I64, Range, StreamChunks, StreamRanges, run_starts, stream_ranges
 from mqpcap.tcp.eviction import CLOSED_NS
 from mqpcap.tcp.flow_records import NONE, FlowRecord, Packet, SideRecord
-from mqpcap.tcp.flow_table import GROW, IDLE_NS, SWEEP, FlowTable, gather
-from mqpcap.tcp.flows import Flows, Numbers
+from mqpcap.tcp.flow_table import GROW, IDLE_NS, FlowTable, gather
+from mqpcap.tcp.flows import Flows
 from mqpcap.tcp.gaps import Gap, Gaps
 from mqpcap.tcp.handshake import ACK, FIN, RST, SYN, Handshakes
 from mqpcap.tcp.headers import Segments
@@ -46,8 +46,8 @@ HISTORY_SHARE = 4
 """One part in this may hold bytes to compare retransmissions with."""
 KEPT_SHARE = 4
 """One part in this may hold what readers left over; above it those bytes live in a temporary file."""
-HISTORY_BYTES = 64 * 1024
-"""A retransmission is compared with at most this many of the latest bytes of its side."""
+SWEEP_PACKETS = 1 << 20
+"""After so many packets flows that are idle are looked for."""
 
 _Known = TypeVar("_Known")
 
@@ -64,24 +64,24 @@ class Reassembler:
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         words = ("held_cap", "crowded_out", "uncompared_bytes", "history_shrunk", "rst_payload_bytes")
         self.counts: dict[str, int] = dict.fromkeys(words, 0)
-        self._table = FlowTable(HISTORY_BYTES, max_bytes // HISTORY_SHARE)
+        self._table = FlowTable()
         self._fed = FeedBytes()
         self._gaps = Gaps()
-        self._history = History(self._table, self._fed, self.counts)
+        self._history = History(self._table, self._fed, self.counts, max_bytes // HISTORY_SHARE)
         self._out_of_order = OutOfOrder(
             self._table, self._fed, self._history, self._gaps, self.counts, max_bytes // HELD_SHARE
         )
         self._handshakes = Handshakes(self._table, self._out_of_order)
         self._leftovers = Leftovers(max_bytes // KEPT_SHARE, self.counts)
-        self._numbers = Numbers()
         self._finished = False
         self._now_ns = 0
-        self.flows = Flows(self._table, self._numbers)
+        self._packets_unswept = 0
+        self.flows = Flows(self._table)
 
     @property
     def live(self) -> I64:
         """The numbers of the connections that are not forgotten."""
-        return self._numbers.of(np.arange(self._table.flow_count))
+        return self.flows.numbers(np.arange(self._table.flow_count))
 
     @property
     def held_bytes(self) -> int:
@@ -91,7 +91,7 @@ class Reassembler:
     def out_of_order(self) -> dict[tuple[int, int], int]:
         """Sides (connection, 0 or 1) with bytes that came too early, and since when (ns) they wait for those before."""
         queues = self._out_of_order.queues
-        flows = self._numbers.of(np.array([side >> 1 for side in queues], np.int64)).tolist()
+        flows = self.flows.numbers(np.array([side >> 1 for side in queues], np.int64)).tolist()
         return {(flow, side & 1): queue.since_ns for flow, (side, queue) in zip(flows, queues.items(), strict=True)}
 
     # The way of a window
@@ -108,12 +108,13 @@ class Reassembler:
         self._fed.window = memoryview(segments.buffer)
         if count:
             self._now_ns = int(segments.ts_ns[-1])
+        self._packets_unswept += count
+        if self._packets_unswept >= SWEEP_PACKETS:
+            self._sweep(int(segments.ts_ns[0]))
         table.begin(segments)
         while (row := table.walk(row)) < count:
             if table.needs == GROW:
                 table.grow()
-            elif table.needs == SWEEP:
-                self._sweep(int(segments.ts_ns[row]))
             elif self._judge(_packet(segments, row), table.at_flow * 2 + table.at_side):
                 row += 1
             table.make_room(count - row)
@@ -121,7 +122,7 @@ class Reassembler:
 
     def hurry(self, flows: I64) -> StreamChunks:
         """The chunks with news where nobody waits longer for packets that may have been captured out of order."""
-        for flow in self._numbers.places(flows).tolist():
+        for flow in self.flows.places(flows).tolist():
             self._out_of_order.hurry_flow(flow)
         return self._chunks(np.zeros(0, np.uint8))
 
@@ -133,7 +134,7 @@ class Reassembler:
     def end(self, flows: I64) -> StreamChunks:
         """The same where nothing more comes of some connections, before they are forgotten."""
         wanted = np.zeros(self._table.flow_count, np.bool_)
-        wanted[self._numbers.places(flows)] = True
+        wanted[self.flows.places(flows)] = True
         return self._ended(wanted)
 
     def _ended(self, wanted: NDArray[np.bool_]) -> StreamChunks:
@@ -199,7 +200,6 @@ class Reassembler:
     def _count(self, packet: Packet, side: int) -> None:
         self._table.sides[side].packets += 1
         self._table.flows[side >> 1].last_ts_ns = packet.ts_ns
-        self._table.packet_count += 1
 
     def _take(self, packet: Packet, side: int, seq: int) -> None:
         """Take the payload and the FIN of a packet."""
@@ -295,17 +295,18 @@ class Reassembler:
     def _chunks(self, window: NDArray[np.uint8]) -> StreamChunks:
         """Group the pieces of this feed by flow and side, behind what was kept of theirs, in one copy."""
         table, kept = self._table, self._leftovers.pieces
-        pieces, touched = table.piece_array[: table.piece_count], table.touched[: table.touched_count]
-        news = distinct(np.concatenate([touched, table.ended[: table.ended_count]]))
+        pieces = table.piece_array[: table.piece_count]
+        is_news = np.zeros(table.flow_count * 2, np.bool_)
+        is_news[pieces["side"]] = is_news[table.ended[: table.ended_count]] = True
+        news = np.flatnonzero(is_news)
         reached = table.side_array["next"][news]
         show = (table.side_array["ended"][news] != 0) | (table.side_array["wake_at"][news] <= reached)
-        shown, back = news[show], news[~show]
+        shown = news[show]
 
-        taken = is_among(kept["side"], shown)
-        slot_rank = np.searchsorted(shown, touched)
-        held_back = is_among(touched, back)
-        slot_rank[held_back] = len(shown) + np.searchsorted(back, touched[held_back])
-        rank = np.concatenate([np.searchsorted(shown, kept["side"][taken]), slot_rank[pieces["slot"]]])
+        rank_of = np.full(len(is_news), len(news))
+        rank_of[np.append(shown, news[~show])] = np.arange(len(news))
+        taken = rank_of[kept["side"]] < len(shown)
+        rank = rank_of[np.append(kept["side"][taken], pieces["side"])]
         narrow = rank.astype(np.uint16) if len(news) <= 0xFFFF else rank  # numpy sorts 16 bits in linear time
         order = np.argsort(narrow, kind="stable")
         rows = np.concatenate([kept[taken], pieces])
@@ -317,7 +318,8 @@ class Reassembler:
 
         runs = run_starts(rows)
         self._history.remember(rows, runs, buffer)
-        for side in news[table.side_array["floor"][news] >= reached].tolist():  # a closed connection's
+        closed = news[table.side_array["floor"][news] >= reached]
+        for side in self._history.blocks.keys() & closed.tolist():
             self._history.drop(side)
         shown_rows = int(np.searchsorted(rank[order], len(shown)))
         self._leftovers.put(rows[shown_rows:], buffer)
@@ -327,7 +329,6 @@ class Reassembler:
         for part in (table, self._gaps, self._history):
             part.clear_news()
         self._fed.clear()
-        self.counts["history_shrunk"] = int(table.shrunk)
         return result
 
     def _gathered(
@@ -352,7 +353,7 @@ class Reassembler:
         total = np.append(rows["start"], rows["length"].sum())
         length = total[bounds[1:]] - start
         trailing = np.fromiter(self._gaps.trailing, np.int64)
-        empty = shown[(sides["ended"][shown] != 0) & ~is_among(shown, side)]
+        empty = shown[(sides["ended"][shown] != 0) & ~np.isin(shown, side)]
         empty = empty[(sides["next"][empty] > 0) | np.isin(empty, trailing)]
         if len(empty):
             at = np.searchsorted(side, empty)
@@ -372,7 +373,7 @@ class Reassembler:
         sides["wake_at"][side[last]] = 0
         return StreamChunks(
             buffer=buffer,
-            flow=self._numbers.of(side >> 1),
+            flow=self.flows.numbers(side >> 1),
             side=(side & 1).astype(np.int8),
             offset=offset,
             start=start,
@@ -401,7 +402,7 @@ class Reassembler:
         rows = np.flatnonzero(~(chunks.gap_after | chunks.ended) & (consumed < chunks.length))
         if len(rows) == 0:
             return
-        side = self._numbers.places(chunks.flow[rows]) * 2 + chunks.side[rows]
+        side = self.flows.places(chunks.flow[rows]) * 2 + chunks.side[rows]
         done = consumed[rows]
         cut = chunks.offset[rows] + done
         self._table.side_array["delivered"][side] = np.where(done == 0, cut - chunks.gap_before[rows], cut)
@@ -413,21 +414,20 @@ class Reassembler:
 
     def expired(self) -> I64:
         """Connections of which nothing more is expected, by the time of the newest packet; see eviction."""
-        return self._numbers.of(np.flatnonzero(eviction.expired(self._table, self._now_ns)))
+        return self.flows.numbers(np.flatnonzero(eviction.expired(self._table, self._now_ns)))
 
     def eviction_candidates(self, few: int, most: int) -> I64:
         """Connections to be ended so that those in the table stay few; see eviction."""
         candidates, crowded_out = eviction.eviction_candidates(self._table, self._now_ns, few, most)
         self.counts["crowded_out"] += crowded_out
-        return self._numbers.of(np.flatnonzero(candidates))
+        return self.flows.numbers(np.flatnonzero(candidates))
 
     def _sweep(self, now_ns: int) -> None:
         """Drop the heavy state of flows that are idle or closed for long."""
-        table = self._table
-        table.swept_at = table.packet_count
-        table.stop_comparing_idle(now_ns - IDLE_NS)
+        self._packets_unswept = 0
+        self._history.drop_silent(now_ns - IDLE_NS)
         for side in list(self._out_of_order.queues):
-            flow: FlowRecord = table.flows[side >> 1]
+            flow: FlowRecord = self._table.flows[side >> 1]
             limit_ns = CLOSED_NS if flow.closed else IDLE_NS
             if flow.last_ts_ns < now_ns - limit_ns:
                 self._out_of_order.give_up_flow(side >> 1)
@@ -443,13 +443,10 @@ class Reassembler:
         history.late.clear()
         for side in [side for side, of in gaps.items() if of.drop(self._final_below(side))]:
             del gaps[side]
-        table.stop_comparing_idle(self._now_ns - IDLE_NS)
-        idle = self._now_ns - table.flow_array["last_ts_ns"][: table.flow_count] > IDLE_NS
-        for side in [side for side in history.blocks if idle[side >> 1]]:
-            history.drop(side)
+        history.drop_silent(self._now_ns - IDLE_NS)
         if len(flows) == 0:
             return
-        places = self._numbers.places(flows)
+        places = self.flows.places(flows)
         for flow in places.tolist():
             table.stop_comparing(flow)
             for side in (flow * 2, flow * 2 + 1):
@@ -462,7 +459,6 @@ class Reassembler:
         count = self._table.flow_count
         stays = np.ones(count, np.bool_)
         stays[places] = False
-        self._numbers.leave_out(stays)
         flows = self._table.flow_array[:count][stays]
         before = flows["before"]
         flows["before"] = np.where((before >= 0) & stays[before], _moved(before, places), -1)
@@ -483,7 +479,7 @@ class Reassembler:
 
     def final_gaps(self, flows: I64) -> StreamRanges:
         """Those of some connections, which are over, and of the others those that no packet can fill any more."""
-        over = {*self._numbers.places(flows).tolist()}
+        over = {*self.flows.places(flows).tolist()}
         return self._ranges(
             [
                 gap
@@ -501,7 +497,7 @@ class Reassembler:
         return self._ranges(self._history.late)
 
     def _ranges(self, rows: list[Range]) -> StreamRanges:
-        return stream_ranges(rows, self._numbers.of)
+        return stream_ranges(rows, self.flows.numbers)
 
     def _final_below(self, side: int) -> int:
         """Up to where no packet can fill a gap of a side any more: it lies further back than TCP sends again."""
