@@ -33,7 +33,7 @@ from mqpcap.tables.connections import connections
 from mqpcap.tables.messages import Chunk, Connections, Policy, fields_read, message_rows, prints
 from mqpcap.tables.problems import problems
 from mqpcap.tables.schemas import TABLES
-from mqpcap.tcp.chunks import StreamChunks, StreamRanges
+from mqpcap.tcp.chunks import Range, StreamChunks
 from mqpcap.tcp.flow_records import NONE
 from mqpcap.tcp.headers import Dissector, Segments
 from mqpcap.tcp.muting import ConnectionTest, Muted, wanted_flows
@@ -778,18 +778,15 @@ def with_capture(table: str, rows: pa.Table, capture: str) -> pa.Table:
     return pa.table({name: whole[name] for name in schema.names}).cast(schema)
 
 
-def not_read(assembler: Reassembler, gaps: StreamRanges) -> list[Problem]:
+def not_read(assembler: Reassembler, gaps: list[Range]) -> list[Problem]:
     """What never came to a reader: these gaps, and what was late or in conflict since connections were forgotten."""
     found = _problems(gaps, "gap", "lost")
     found += _problems(assembler.conflicts(), "conflict", "retransmitted with other bytes")
     return found + _problems(assembler.late(), "undecoded", "late")
 
 
-def _problems(ranges: StreamRanges, kind: str, reason: str) -> list[Problem]:
+def _problems(ranges: list[Range], kind: str, reason: str) -> list[Problem]:
     return [
-        Problem(f, s, o, n, kind, "snap length" if snapped else reason, ts, packet)
-        for f, s, o, n, ts, snapped, packet in zip(
-            ranges.flow.tolist(), ranges.side.tolist(), ranges.offset.tolist(), ranges.length.tolist(),
-            ranges.ts_ns.tolist(), ranges.snapped.tolist(), ranges.packet.tolist(), strict=True,
-        )
-    ]  # fmt: skip
+        Problem(r.flow, r.side, r.offset, r.length, kind, "snap length" if r.snapped else reason, r.ts_ns, r.packet)
+        for r in ranges
+    ]

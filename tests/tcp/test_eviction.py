@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from segments import ACK, FIN, RST, SYN, B, Packet, segments
 
-from mqpcap.tcp.chunks import StreamChunks, StreamRanges
+from mqpcap.tcp.chunks import Range, StreamChunks
 from mqpcap.tcp.eviction import CLOSED_NS, SILENT_NS
 from mqpcap.tcp.flow_table import IDLE_NS
 from mqpcap.tcp.flows import FlowColumns
@@ -130,10 +130,8 @@ def _row(columns: FlowColumns, flow: int) -> tuple[object, ...]:
     return tuple(getattr(columns, field.name)[flow].tolist() for field in fields(columns))
 
 
-def _spots(ranges: StreamRanges) -> list[tuple[int, tuple[object, ...]]]:
-    names = ("side", "offset", "length", "ts_ns", "snapped", "packet")
-    rows = zip(*(getattr(ranges, name).tolist() for name in names), strict=True)
-    return list(zip(ranges.flow.tolist(), rows, strict=True))
+def _spots(ranges: list[Range]) -> list[tuple[int, tuple[object, ...]]]:
+    return [(row.flow, row[1:]) for row in ranges]
 
 
 @settings(max_examples=40, deadline=None)
@@ -270,6 +268,6 @@ def test_gaps_of_a_connection_that_goes_on_are_told_once_nothing_can_fill_them()
     final = reassembler.final_gaps(none)
     reassembler.forget(none)
 
-    assert list(zip(final.offset.tolist(), final.length.tolist(), strict=True)) == [(0, 1)]
+    assert [(row.offset, row.length) for row in final] == [(0, 1)]
     left = reassembler.gaps()
-    assert list(zip(left.offset.tolist(), left.length.tolist(), strict=True)) == [(2, (1 << 30) - 2)]
+    assert [(row.offset, row.length) for row in left] == [(2, (1 << 30) - 2)]

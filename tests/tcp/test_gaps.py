@@ -5,7 +5,7 @@ import random
 import pytest
 from segments import ACK, SYN, Packet, a, b, segments
 
-from mqpcap.tcp.chunks import StreamRanges
+from mqpcap.tcp.chunks import Range
 from mqpcap.tcp.gaps import GAP_BLOCK, Gap, SideGaps
 from mqpcap.tcp.reassembly import Reassembler
 
@@ -22,10 +22,9 @@ def ends(packets: list[Packet], window: int = 1000) -> Reassembler:
     return reassembler
 
 
-def told(ranges: StreamRanges) -> list[tuple[int, int, int, int]]:
+def told(ranges: list[Range]) -> list[tuple[int, int, int, int]]:
     """Side, offset, length and packet of each."""
-    columns = (ranges.side, ranges.offset, ranges.length, ranges.packet)
-    return list(zip(*(column.tolist() for column in columns), strict=True))
+    return [(row.side, row.offset, row.length, row.packet) for row in ranges]
 
 
 @pytest.fixture(params=[1, 2, 1000])
@@ -89,7 +88,7 @@ def test_a_gap_of_the_snap_length_is_told_with_the_packet_that_was_cut(window: i
     reassembler = ends(packets, window)
 
     assert told(reassembler.gaps()) == [(0, 3, 5, 4)]
-    assert reassembler.gaps().snapped.tolist() == [True]
+    assert [row.snapped for row in reassembler.gaps()] == [True]
 
 
 def test_gaps_are_those_of_a_list() -> None:

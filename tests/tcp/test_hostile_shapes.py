@@ -138,7 +138,7 @@ def test_a_byte_sent_again_long_after_is_compared() -> None:
     assembler.feed(segments(said))
 
     conflicts = assembler.conflicts()
-    assert sorted(conflicts.offset.tolist()) == [0, 7, 7, 2500]
+    assert sorted(row.offset for row in conflicts) == [0, 7, 7, 2500]
     assert assembler.counts["uncompared_bytes"] == 0
 
 

@@ -1,6 +1,5 @@
 """What a reader is given: runs of stream bytes, and places of streams."""
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -46,51 +45,22 @@ class StreamChunks:
 
 
 class Range(NamedTuple):
-    """A place of a stream, by place of its side in the flow table."""
+    """A place of a stream.
 
+    flow is the number of the connection; its place in the flow table until the range is told. ts_ns of a gap is that of
+    the first byte captured behind it, or of the flow's last packet; else of the packet with the bytes. packet is the
+    number of the packet at or before the first byte: that with the bytes; of a gap that with the byte (or the SYN)
+    before it, or if none was captured there the first one behind it, or the first of the flow. snapped: a gap cut by
+    the snap length.
+    """
+
+    flow: int
     side: int
     offset: int
     length: int
     ts_ns: int
     snapped: bool
     packet: int
-
-
-@dataclass(frozen=True, slots=True)
-class StreamRanges:
-    """Places of streams, one row each, in order of flow, side and offset.
-
-    flow, offset, length, ts_ns, packet: int64, side: int8, snapped: bool (a gap cut by the snap length). ts_ns of a gap
-    is that of the first byte captured behind it, or of the flow's last packet; else of the packet with the bytes.
-    packet is the number of the packet at or before the first byte: that with the bytes; of a gap that with the byte
-    (or the SYN) before it, or if none was captured there the first one behind it, or the first of the flow.
-    """
-
-    flow: I64
-    side: NDArray[np.int8]
-    offset: I64
-    length: I64
-    ts_ns: I64
-    snapped: NDArray[np.bool_]
-    packet: I64
-
-    def __len__(self) -> int:
-        return len(self.flow)
-
-
-def stream_ranges(rows: Iterable[Range], numbers: Callable[[I64], I64]) -> StreamRanges:
-    """``numbers`` of the connections at places."""
-    rows = sorted(rows, key=lambda row: row[:2])
-    table = np.array(rows, np.int64).reshape(-1, len(Range._fields))
-    return StreamRanges(
-        flow=numbers(table[:, 0] >> 1),
-        side=(table[:, 0] & 1).astype(np.int8),
-        offset=table[:, 1].copy(),
-        length=table[:, 2].copy(),
-        ts_ns=table[:, 3].copy(),
-        snapped=table[:, 4] != 0,
-        packet=table[:, 5].copy(),
-    )
 
 
 def run_starts(pieces: NDArray[np.void]) -> I64:

@@ -12,11 +12,7 @@ GAP_BLOCK = 512
 
 @dataclass(slots=True)
 class Gap:
-    """A hole that was given up: where it was, and what is still missing of it.
-
-    ts_ns is that of the first byte captured behind it, or of the flow's last packet. packet is the one with the byte
-    before it; where none was captured there, the first behind it.
-    """
+    """A hole that was given up, as far as it is still missing; ts_ns and packet are those of `Range`."""
 
     low: int
     high: int
@@ -103,4 +99,4 @@ class Gaps:
     def __iter__(self) -> Iterator[Range]:
         for side, gaps in self.of.items():
             for gap in gaps:
-                yield Range(side, gap.low, gap.high - gap.low, gap.ts_ns, gap.snapped, gap.packet)
+                yield Range(side >> 1, side & 1, gap.low, gap.high - gap.low, gap.ts_ns, gap.snapped, gap.packet)

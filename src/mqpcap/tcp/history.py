@@ -51,7 +51,7 @@ class History:
 
     def add_late(self, side: int, offset: int, length: int, ts_ns: int, packet: int) -> None:
         """Note bytes that came after their gap had been given up, or behind a FIN."""
-        self.late.append(Range(side, offset, length, ts_ns, False, packet))
+        self.late.append(Range(side >> 1, side & 1, offset, length, ts_ns, False, packet))
 
     def add(self, side: int, offset: int, body: bytes) -> None:
         """Remember bytes that came late, if what is around them still is."""
@@ -113,7 +113,8 @@ class History:
             highs[CONFLICT_ROWS - 1] = highs[-1]
             del lows[CONFLICT_ROWS:], highs[CONFLICT_ROWS:]
         for low, high in zip(lows, highs, strict=True):
-            self.conflicts.append(Range(side, offset + low, high - low, packet.ts_ns, False, packet.number))
+            place = side >> 1, side & 1, offset + low, high - low
+            self.conflicts.append(Range(*place, packet.ts_ns, False, packet.number))
 
     def remember(self, pieces: NDArray[np.void], runs: NDArray[np.int64], buffer: NDArray[np.uint8]) -> None:
         """Copy the latest bytes of each side, out of runs of pieces in buffer, to compare retransmissions with."""

@@ -19,13 +19,14 @@ Stream offsets are int64 and never wrap. Without a SYN offset 0 is the lowest se
 first byte was given out; bytes below that come later have negative offsets, and are in gaps and late bytes only.
 """
 
+from collections.abc import Iterable
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.tcp import eviction
-from mqpcap.tcp.chunks import I64, Range, StreamChunks, StreamRanges, run_starts, stream_ranges
+from mqpcap.tcp.chunks import I64, Range, StreamChunks, run_starts
 from mqpcap.tcp.eviction import CLOSED_NS
 from mqpcap.tcp.flow_records import NONE, FlowRecord, Packet, SideRecord
 from mqpcap.tcp.flow_table import GROW, IDLE_NS, FlowTable, gather
@@ -473,31 +474,29 @@ class Reassembler:
 
     # What was not captured, or not as it was sent
 
-    def gaps(self) -> StreamRanges:
+    def gaps(self) -> list[Range]:
         """What was never captured, as far as it is given up; final after finish."""
-        return self._ranges(list(self._gaps))
+        return self._told(self._gaps)
 
-    def final_gaps(self, flows: I64) -> StreamRanges:
+    def final_gaps(self, flows: I64) -> list[Range]:
         """Those of some connections, which are over, and of the others those that no packet can fill any more."""
         over = {*self.flows.places(flows).tolist()}
-        return self._ranges(
-            [
-                gap
-                for gap in self._gaps
-                if gap.side >> 1 in over or gap.offset + gap.length <= self._final_below(gap.side)
-            ]
-        )
+        below = self._final_below
+        return self._told(r for r in self._gaps if r.flow in over or r.offset + r.length <= below(r.flow * 2 + r.side))
 
-    def conflicts(self) -> StreamRanges:
+    def conflicts(self) -> list[Range]:
         """Where a retransmission had other bytes than the first copy."""
-        return self._ranges(self._history.conflicts)
+        return self._told(self._history.conflicts)
 
-    def late(self) -> StreamRanges:
+    def late(self) -> list[Range]:
         """Bytes captured after their gap had been given up, or behind a FIN: counted, but in no chunk."""
-        return self._ranges(self._history.late)
+        return self._told(self._history.late)
 
-    def _ranges(self, rows: list[Range]) -> StreamRanges:
-        return stream_ranges(rows, self.flows.numbers)
+    def _told(self, rows: Iterable[Range]) -> list[Range]:
+        """Ranges in order of flow, side and offset, with the numbers of their connections."""
+        rows = sorted(rows, key=lambda row: row[:3])
+        numbers = self.flows.numbers(np.array([row.flow for row in rows], np.int64)).tolist()
+        return [row._replace(flow=number) for row, number in zip(rows, numbers, strict=True)]
 
     def _final_below(self, side: int) -> int:
         """Up to where no packet can fill a gap of a side any more: it lies further back than TCP sends again."""
