@@ -159,41 +159,47 @@ def test_times_are_those_of_both_ends(make) -> None:
 
 
 @pytest.mark.parametrize("make", [pcap, pcapng])
-def test_end_that_does_not_tell_the_time_is_not_believed(make) -> None:
+def test_end_of_a_file_is_read_as_the_whole_would_be(make) -> None:
     """Cut off, or with a packet at its end that is the end of a capture itself."""
     sent = noise(9000)
     cut_off = make(sent)[:-3]
     inner = make([(ts_ns + 10**9, data) for ts_ns, data in noise(3)])
     carried = make([*sent, (sent[-1][0] + 1, inner + bytes(-len(inner) % 4))])
 
-    assert entries.times("x", opened(cut_off)) is None
-    assert span("x", lambda: opened(cut_off)) == (sent[0][0], sent[-2][0])
-    assert span("x", lambda: opened(carried)) == (sent[0][0], (sent[-1][0] + 1) // 1000 * 1000)
+    for content, last_ns in ((cut_off, sent[-2][0]), (carried, (sent[-1][0] + 1) // 1000 * 1000)):
+        assert entries.times("x", opened(content)) == (sent[0][0], last_ns)
+        assert span("x", lambda content=content: opened(content)) == (sent[0][0], last_ns)
 
 
-def test_capture_that_fills_the_end_of_a_file_is_doubted() -> None:
-    """Two chains come to the end, and what they say differs."""
+def test_record_within_a_packet_that_reaches_to_the_end_is_not_the_last_one() -> None:
     sent, inner = noise(9000), pcap(noise(3, seed=9))[24:]
     room = records_index.LONGEST_BYTES // 2
     outer = pcap([*sent[:8000], (sent[8000][0], bytes(room) + inner)])
-    reaching = struct.pack("<IIII", START_NS // 10**9, 0, len(pcap(sent[8001:])) - 24 + 0, 1)
-    content = outer[: -len(inner)] + reaching.ljust(len(inner), b"\0") + pcap(sent[8001:])[24:]
-    content = content[: len(outer) - len(inner)] + struct.pack(
-        "<IIII", START_NS // 10**9, 0, len(content) - (len(outer) - len(inner)) - 16, 1
-    ) + content[len(outer) - len(inner) + 16 :]  # fmt: skip
+    rest = pcap(sent[8001:])[24:]
+    reaching = struct.pack("<IIII", START_NS // 10**9, 0, len(inner) - 16 + len(rest), 1)
+    content = outer[: -len(inner)] + reaching.ljust(len(inner), b"\0") + rest
 
-    assert entries.times("x", opened(content)) is None
+    assert entries.times("x", opened(content)) == (sent[0][0], sent[-1][0])
     assert span("x", lambda: opened(content)) == (sent[0][0], sent[-1][0])
 
 
-def test_last_packet_without_a_time_or_behind_an_interface_is_read_for() -> None:
+def test_last_packet_without_a_time_or_behind_an_interface() -> None:
+    """A simple packet has the time of the one before. Interfaces are counted from the first, so the file is read."""
     sent = noise(9000)
     simple = pcapng(sent) + block(3, struct.pack("<I", 4) + b"abcd")
     late = pcapng(sent) + interface(options=option(9, b"\x09")) + enhanced(1, START_NS + 10**10, b"x")
 
-    assert entries.times("x", opened(simple)) is None
+    assert entries.times("x", opened(simple)) == (sent[0][0], sent[-1][0])
     assert entries.times("x", opened(late)) is None
     assert span("x", lambda: opened(late)) == (sent[0][0], START_NS + 10**10)
+
+
+@pytest.mark.parametrize("make", [pcap, pcapng])
+def test_end_that_is_no_record_is_not_believed(make) -> None:
+    sent = noise(9000)
+    content = make(sent) + random.Random(5).randbytes(entries.TAIL_BYTES)
+
+    assert entries.times("x", opened(content)) is None
 
 
 @pytest.mark.parametrize("size", [0, 10, 24, 100])

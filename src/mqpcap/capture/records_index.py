@@ -117,24 +117,49 @@ def pcap_records(
     return row, at, 0, 0
 
 
-def pcap_border(
-    buffer: cython.const[cython.uchar][::1], is_end: cython.bint, big: cython.bint, steps: cython.longlong
-) -> int:
-    """The first position below SEARCH_BYTES from which on records follow one another, -1 for none.
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-1, check=False)
+def _chained_bytes(
+    buffer: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, is_pcap: cython.bint, big: cython.bint
+) -> cython.longlong:
+    """The length of the record or block at a place, of which the header is there; 0 if it is none for a chain."""
+    length: cython.longlong
+    sent: cython.longlong
+    if is_pcap:
+        length = _u32(buffer, at + 8, big)
+        # Both lengths: where they are equal, a chain of the second ones begins four bytes behind each border.
+        sent = _u32(buffer, at + 12, big)
+        return 0 if length < 1 or length > sent or sent > _LONGEST_BYTES else length + 16
+    length = _u32(buffer, at + 4, big)
+    if length < 12 or length % 4 != 0 or length > _LONGEST_BYTES:
+        return 0
+    if length <= buffer.shape[0] - at and _u32(buffer, at + length - 4, big) != length:
+        return 0
+    return length
 
-    Each is of 1 to LONGEST_BYTES bytes, captured and sent, and at most STEP_S seconds apart from the one before. It
-    takes CHAIN_RECORDS of them over CHAIN_BYTES, or all up to the end of the file, if it is_end; steps is how many
-    records are looked at in all.
+
+def border(
+    buffer: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    is_pcap: cython.bint,
+    is_end: cython.bint,
+    big: cython.bint,
+    steps: cython.longlong,
+) -> int:
+    """The first position below SEARCH_BYTES from which on records or blocks follow one another, -1 for none.
+
+    Records are of 1 to LONGEST_BYTES bytes, captured and sent, and at most STEP_S seconds apart from the one before;
+    blocks repeat their length, and every fourth byte from start on may be the first of one. It takes CHAIN_RECORDS of
+    them over CHAIN_BYTES, or all up to the end of the file, if it is_end; steps is how many are looked at in all.
     """
     end: cython.Py_ssize_t = buffer.shape[0]
-    start: cython.Py_ssize_t
     at: cython.Py_ssize_t
     count: cython.Py_ssize_t
-    captured: cython.longlong
-    sent: cython.longlong
+    length: cython.longlong
     seconds: cython.longlong
     before: cython.longlong
-    for start in range(min(_SEARCH_BYTES, end + 1)):
+    while start < _SEARCH_BYTES and start <= end:
         at = start
         count = 0
         before = 0
@@ -143,7 +168,7 @@ def pcap_border(
                 return start
             if at == end and is_end:
                 return start
-            if end - at < 16:
+            if end - at < (16 if is_pcap else 12):
                 # A file that is cut off ends within a record.
                 if is_end and count >= _CHAIN_RECORDS:
                     return start
@@ -151,133 +176,18 @@ def pcap_border(
             steps -= 1
             if steps < 0:
                 return -1
-            captured = _u32(buffer, at + 8, big)
-            # Both lengths: where they are equal, a chain of the second ones begins four bytes behind each border.
-            sent = _u32(buffer, at + 12, big)
-            if captured < 1 or captured > sent or sent > _LONGEST_BYTES:
+            length = _chained_bytes(buffer, at, is_pcap, big)
+            if length == 0:
                 break
-            seconds = _u32(buffer, at, big)
-            if count > 0 and (seconds - before > _STEP_S or before - seconds > _STEP_S):
-                break
-            before = seconds
-            count += 1
-            at += 16 + captured
-    return -1
-
-
-def pcapng_border(
-    buffer: cython.const[cython.uchar][::1],
-    start: cython.Py_ssize_t,
-    is_end: cython.bint,
-    big: cython.bint,
-    steps: cython.longlong,
-) -> int:
-    """The same for blocks, which repeat their length; every fourth byte from start on may be the first of one."""
-    end: cython.Py_ssize_t = buffer.shape[0]
-    at: cython.Py_ssize_t
-    count: cython.Py_ssize_t
-    length: cython.longlong
-    while start < _SEARCH_BYTES and start <= end:
-        at = start
-        count = 0
-        while True:
-            if count >= _CHAIN_RECORDS and at - start >= _CHAIN_BYTES:
-                return start
-            if at == end and is_end:
-                return start
-            if end - at < 12:
-                if is_end and count >= _CHAIN_RECORDS:
-                    return start
-                break
-            steps -= 1
-            if steps < 0:
-                return -1
-            length = _u32(buffer, at + 4, big)
-            if length < 12 or length % 4 != 0 or length > _LONGEST_BYTES:
-                break
-            if length > end - at:
-                if count >= _CHAIN_RECORDS and (is_end or at - start + length >= _CHAIN_BYTES):
-                    return start
-                break
-            if _u32(buffer, at + length - 4, big) != length:
-                break
+            if is_pcap:
+                seconds = _u32(buffer, at, big)
+                if count > 0 and (seconds - before > _STEP_S or before - seconds > _STEP_S):
+                    break
+                before = seconds
             count += 1
             at += length
-        start += 4
+        start += 1 if is_pcap else 4
     return -1
-
-
-def last_pcap_record(
-    buffer: cython.const[cython.uchar][::1],
-    end: cython.Py_ssize_t,
-    big: cython.bint,
-    tries: cython.Py_ssize_t,
-    last: cython.int[::1],
-) -> int:
-    """Where the last record of a file begins, if the buffer ends with it and begins anywhere; -1 if that is in doubt.
-
-    Every position below tries, of which one must be the border of a record, is followed from record to record; those
-    that come to the end must agree on the last. ``last`` is room for a number a byte.
-    """
-    at: cython.Py_ssize_t
-    after: cython.longlong
-    found: cython.longlong = -1
-    for at in range(end - 1, -1, -1):
-        last[at] = -1
-        if end - at < 16:
-            continue
-        after = at + 16 + _u32(buffer, at + 8, big)
-        if after == end:
-            last[at] = at
-        elif after < end:
-            last[at] = last[after]
-        if at < tries and last[at] >= 0:
-            if found >= 0 and found != last[at]:
-                return -1
-            found = last[at]
-    return found
-
-
-def last_pcapng_packet(
-    buffer: cython.const[cython.uchar][::1],
-    start: cython.Py_ssize_t,
-    end: cython.Py_ssize_t,
-    big: cython.bint,
-    tries: cython.Py_ssize_t,
-    last: cython.int[::1],
-) -> int:
-    """The same for the last packet block with a time; in doubt also where a section or an interface begins."""
-    at: cython.Py_ssize_t
-    after: cython.Py_ssize_t
-    length: cython.longlong
-    kind: cython.longlong
-    found: cython.longlong = -3
-    at = end - (end - start) % 4
-    while at > start:
-        at -= 4
-        last[at] = -1
-        if end - at < 12:
-            continue
-        length = _u32(buffer, at + 4, big)
-        if length < 12 or length % 4 != 0 or length > end - at:
-            continue
-        after = at + length
-        if _u32(buffer, after - 4, big) != length:
-            continue
-        # -1 leads nowhere, -2 to the end without a packet, -3 in doubt.
-        last[at] = -2 if after == end else last[after]
-        kind = _u32(buffer, at, big)
-        if last[at] == -2 and (kind == 6 or kind == 2):
-            last[at] = at
-        elif (last[at] == -2 and kind == 3) or (last[at] != -1 and (kind == 1 or kind == 0x0A0D0D0A)):
-            last[at] = -3
-        if at < tries and last[at] != -1:
-            if found != -3 and found != last[at]:
-                return -1
-            found = last[at]
-            if found < 0:
-                return -1
-    return found if found >= 0 else -1
 
 
 @cython.cfunc
