@@ -10,11 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from mqpcap.capture.sources import Headed
+from mqpcap.capture.windows import MAX_RECORD_BYTES, options
 
 MAX_REMARKS = 1000
 """So many comments and names of a file are kept."""
 MAX_TEXT_BYTES = 1 << 16
-MAX_BLOCK_BYTES = 256 << 20
 READ_BYTES = 1 << 20
 _ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 _SECTION, _INTERFACE, _PACKET, _NAMES = 0x0A0D0D0A, 1, 6, 4
@@ -48,7 +48,8 @@ def remarks(source: Headed) -> Remarks:
                 at = 28 + (struct.unpack_from(order + "I", block, 20)[0] + 3) // 4 * 4
             if at is not None:
                 where = {_SECTION: "file", _INTERFACE: "interface"}.get(kind, f"packet {packets}")
-                found.comments += [(where, text) for text in _comments(block[at:-4], order)]
+                texts = (text[:MAX_TEXT_BYTES] for code, text in options(block[at:-4], order) if code == _COMMENT)
+                found.comments += [(where, text.decode("utf-8", "replace")) for text in texts]
     return found
 
 
@@ -70,34 +71,17 @@ def _blocks(source: Headed) -> Iterator[tuple[str, int, bytes]]:
         if kind == _SECTION:
             order = _ORDERS.get(held[at + 8 : at + 12], order)
             length = struct.unpack_from(order + "I", held, at + 4)[0]
-        if not 12 <= length <= MAX_BLOCK_BYTES or not there(length):
+        if not 12 <= length <= MAX_RECORD_BYTES or not there(length):
             return
         yield order, kind, held[at : at + length]
         at += length
 
 
-def _comments(area: bytes, order: str) -> Iterator[str]:
-    at = 0
-    while len(area) - at >= 4:
-        code, length = struct.unpack_from(order + "HH", area, at)
-        if code == 0 or length > len(area) - at - 4:
-            return
-        if code == _COMMENT:
-            yield area[at + 4 : at + 4 + min(length, MAX_TEXT_BYTES)].decode("utf-8", "replace")
-        at += 4 + (length + 3) // 4 * 4
-
-
 def _take_names(found: Remarks, area: bytes, order: str) -> None:
     """Records of a block of names: an address of IPv4 (1) or IPv6 (2), and names that end in a zero each."""
-    at = 0
-    while len(area) - at >= 4:
-        kind, length = struct.unpack_from(order + "HH", area, at)
-        if kind == 0 or length > len(area) - at - 4:
-            return
-        record = area[at + 4 : at + 4 + length]
+    for kind, record in options(area, order):
         address_len = {1: 4, 2: 16}.get(kind)
-        if address_len is not None and length > address_len:
+        if address_len is not None and len(record) > address_len:
             address = str(ipaddress.ip_address(record[:address_len]))
             names = [one.decode("utf-8", "replace") for one in record[address_len:].split(b"\0") if one]
             found.names.setdefault(address, []).extend(names)
-        at += 4 + (length + 3) // 4 * 4

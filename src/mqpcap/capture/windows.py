@@ -16,6 +16,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -159,6 +160,9 @@ class _Records:
         self.names: dict[str, None] = {}
         self.received: dict[tuple[int, int], int] = {}
         self.dropped: dict[tuple[int, int], int] = {}
+        self.packet_count = self.captured_bytes = 0
+        self.first_ts_ns: int | None = None
+        self.last_ts_ns: int | None = None
 
     def walk(self, buffer: NDArray[np.uint8], start: int, end: int) -> _Walk:
         """Rows from start on, which is the border of a record."""
@@ -170,23 +174,6 @@ class _Records:
     def entry(self, position: int) -> Entry:
         """The border that was come to."""
         return Entry(position)
-
-
-@dataclass(slots=True)
-class _Counts:
-    """Counted while reading."""
-
-    packet_count: int = 0
-    captured_bytes: int = 0
-    first_ts_ns: int | None = None
-    last_ts_ns: int | None = None
-
-    def add(self, caplen: NDArray[np.int64], ts_ns: NDArray[np.int64]) -> None:
-        self.packet_count += len(caplen)
-        self.captured_bytes += int(caplen.sum())
-        if self.first_ts_ns is None:
-            self.first_ts_ns = int(ts_ns[0])
-        self.last_ts_ns = int(ts_ns[-1])
 
 
 def capture_format(head: bytes) -> Literal["pcap", "pcapng"] | None:
@@ -216,14 +203,13 @@ class Reader:
         self._until = until
         # Bytes are asked for up to here: to the end of the last record, once it is known.
         self._limit = until
-        self._counts = _Counts()
         self._base = 0
         self._records: _Records | None = None
 
     @property
     def facts(self) -> FileFacts | None:
         """The facts of the file as far as it was read; None if not even its header was there."""
-        said, counts = self._records, self._counts
+        said = self._records
         if said is None:
             return None
         return FileFacts(
@@ -235,10 +221,10 @@ class Reader:
             snaplen=said.snaplen,
             link_types=tuple(said.link_types),
             interfaces=tuple(said.names),
-            packet_count=counts.packet_count,
-            captured_bytes=counts.captured_bytes,
-            first_ts_ns=counts.first_ts_ns,
-            last_ts_ns=counts.last_ts_ns,
+            packet_count=said.packet_count,
+            captured_bytes=said.captured_bytes,
+            first_ts_ns=said.first_ts_ns,
+            last_ts_ns=said.last_ts_ns,
             received_count=sum(said.received.values()) if said.received else None,
             drop_count=sum(said.dropped.values()) if said.dropped else None,
         )
@@ -258,8 +244,8 @@ class Reader:
 
         ``waiting``: who waits where a pipe has nothing more at hand; then a window of a pipe is what came until then.
         """
-        self._records = self._opened()
-        if self._records is None:
+        self._records = records = self._opened()
+        if records is None:
             return
         window_bytes = times * WINDOW_BYTES
         buffer = np.empty(window_bytes, np.uint8)
@@ -271,9 +257,9 @@ class Reader:
             filled = held + count
             at, walk = 0, None
             while walk is None or walk.stop == records_index.FULL:
-                walk = self._records.walk(buffer, at, filled)
+                walk = records.walk(buffer, at, filled)
                 if walk.rows.shape[1]:
-                    yield self._window(buffer, walk.rows)
+                    yield self._window(buffer, walk.rows, records)
                 at = walk.position
             self._base += at
             held = filled - at
@@ -316,9 +302,12 @@ class Reader:
             records.enter(self._entry)
         return records
 
-    def _window(self, buffer: NDArray[np.uint8], rows: NDArray[np.int64]) -> Window:
+    def _window(self, buffer: NDArray[np.uint8], rows: NDArray[np.int64], records: _Records) -> Window:
         offset, caplen, wirelen, ts_ns, number, link_type = rows
-        self._counts.add(caplen, ts_ns)
+        records.packet_count += len(caplen)
+        records.captured_bytes += int(caplen.sum())
+        records.first_ts_ns = int(ts_ns[0]) if records.first_ts_ns is None else records.first_ts_ns
+        records.last_ts_ns = int(ts_ns[-1])
         link_types = link_type.astype(np.int32)
         return Window(buffer, offset, caplen, wirelen, ts_ns, link_types, number, self._file, self._base)
 
@@ -374,12 +363,12 @@ class _Pcapng(_Records):
         self._table = np.zeros(16 * records_index.INTERFACE_WIDTH, np.int64)
         self._count = 0
         self._section = 0
-        self._last_ts_ns = 0
+        self._clock_ns = 0
 
     def walk(self, buffer: NDArray[np.uint8], start: int, end: int) -> _Walk:
         """Rows from start on, which is the border of a block."""
         rows = _fresh_rows(start, end)
-        walk = records_index.BlockWalk(buffer.data, rows.data, start, self._last_ts_ns, self.number_count)
+        walk = records_index.BlockWalk(buffer.data, rows.data, start, self._clock_ns, self.number_count)
         while True:
             interfaces = self._table[: self._count * records_index.INTERFACE_WIDTH]
             stop = walk.blocks(end, self.order == "big", MAX_RECORD_BYTES, interfaces.data)
@@ -387,7 +376,7 @@ class _Pcapng(_Records):
                 walk.at, stop, walk.need = self._special(buffer, walk.at, end)
                 if stop == records_index.FULL:
                     continue
-            self._last_ts_ns, self.number_count = walk.last_ts_ns, walk.last_number
+            self._clock_ns, self.number_count = walk.last_ts_ns, walk.last_number
             return _Walk(rows[:, : walk.row], walk.at, stop, walk.need)
 
     def enter(self, entry: Entry) -> None:
@@ -397,12 +386,12 @@ class _Pcapng(_Records):
         self._count = len(entry.interfaces) // width
         self._table = np.zeros(max(16, self._count) * width, np.int64)
         self._table[: len(entry.interfaces)] = entry.interfaces
-        self._last_ts_ns = entry.last_ts_ns
+        self._clock_ns = entry.last_ts_ns
 
     def entry(self, position: int) -> Entry:
         """The border that was come to."""
         described = self._table[: self._count * records_index.INTERFACE_WIDTH]
-        return Entry(position, self.order, tuple(described.tolist()), self._last_ts_ns)
+        return Entry(position, self.order, tuple(described.tolist()), self._clock_ns)
 
     def _special(self, buffer: NDArray[np.uint8], at: int, end: int) -> tuple[int, int, int]:
         """Read the block at a position; (position, stop, need), stop FULL for going on behind it."""
@@ -441,9 +430,9 @@ class _Pcapng(_Records):
 
     def _add_interface(self, block: bytes, order: str) -> None:
         link_type, _, snaplen = struct.unpack(order + "HHI", block[8:16])
-        options = _options(block[16:-4], order)
-        resolution = options[9][0] if options.get(9) else 6
-        offset_s = struct.unpack(order + "q", options[14])[0] if len(options.get(14, b"")) == 8 else 0
+        found = _first_options(block[16:-4], order)
+        resolution = found[9][0] if found.get(9) else 6
+        offset_s = struct.unpack(order + "q", found[14])[0] if len(found.get(14, b"")) == 8 else 0
         multiplier, divisor, shift = _ticks(resolution)
         # Times beyond the range of the table's type are held at its border by the walk.
         offset_ns = max(-(1 << 62), min(offset_s * 1_000_000_000, 1 << 62))
@@ -452,7 +441,7 @@ class _Pcapng(_Records):
             self._table = np.concatenate([self._table, np.zeros_like(self._table)])
         row = (link_type, multiplier, divisor, shift, offset_ns, snaplen)
         self._table[self._count * width : (self._count + 1) * width] = row
-        name = options.get(2, b"").decode("utf-8", "replace") or f"{self._section}:{self._count}"
+        name = found.get(2, b"").decode("utf-8", "replace") or f"{self._section}:{self._count}"
         self.names.setdefault(name)
         self.link_types.setdefault(link_type)
         self.snaplen = max(self.snaplen, snaplen)
@@ -461,27 +450,28 @@ class _Pcapng(_Records):
 
     def _add_statistics(self, block: bytes, order: str) -> None:
         interface = (self._section, struct.unpack(order + "I", block[8:12])[0])
-        options = _options(block[20:-4], order)
+        found = _first_options(block[20:-4], order)
         # The counters run on, so the last block of an interface holds them all.
         for code, totals in ((4, self.received), (5, self.dropped), (7, self.dropped)):
-            if len(options.get(code, b"")) == 8:
-                count = struct.unpack(order + "Q", options[code])[0]
+            if len(found.get(code, b"")) == 8:
+                count = struct.unpack(order + "Q", found[code])[0]
                 totals[interface] = max(count, totals.get(interface, 0)) if code == 7 else count
 
 
-def _options(area: bytes, order: str) -> dict[int, bytes]:
-    """The options of a block, the first of each code; stops at the first that does not fit."""
-    options: dict[int, bytes] = {}
+def options(area: bytes, order: str) -> Iterator[tuple[int, bytes]]:
+    """Code and value of each option of a block, or record of a block of names; stops at the first that does not fit."""
     at = 0
-    for _ in range(MAX_OPTIONS):
-        if len(area) - at < 4:
-            break
+    while len(area) - at >= 4:
         code, length = struct.unpack_from(order + "HH", area, at)
         if code == 0 or length > len(area) - at - 4:
-            break
-        options.setdefault(code, area[at + 4 : at + 4 + length])
+            return
+        yield code, area[at + 4 : at + 4 + length]
         at += 4 + (length + 3) // 4 * 4
-    return options
+
+
+def _first_options(area: bytes, order: str) -> dict[int, bytes]:
+    """The first option of each code."""
+    return dict(reversed([*islice(options(area, order), MAX_OPTIONS)]))
 
 
 def _ticks(resolution: int) -> tuple[int, int, int]:

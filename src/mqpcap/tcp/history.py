@@ -18,27 +18,15 @@ CONFLICT_ROWS = 64
 """Rows of one retransmission with other bytes; the last row spans what is left."""
 
 
-class FeedBytes:
-    """Where the pieces of one feed have their bytes: the window, and held segments that came into order."""
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Go on to the next feed."""
-        self.window: memoryview | bytes = b""
-        self.released = bytearray()
-
-
 class History:
     """Compares second copies of bytes with the first ones; `conflicts` and `late` are rows not told yet.
 
-    cap: bytes that all sides may take; above it the sides that are remembered for longest are forgotten.
+    cap: bytes that all sides may take; above it the sides that are remembered for longest are forgotten. window and
+    released: where the pieces of one feed have their bytes, the latter for held segments that came into order.
     """
 
-    def __init__(self, table: FlowTable, fed: FeedBytes, counts: dict[str, int], cap: int) -> None:
+    def __init__(self, table: FlowTable, counts: dict[str, int], cap: int) -> None:
         self._table = table
-        self._fed = fed
         self._counts = counts
         self._cap = cap
         self.blocks: dict[int, list[tuple[int, bytes]]] = {}
@@ -48,6 +36,8 @@ class History:
         self.late: list[Range] = []
         self._indexed: dict[int, tuple[list[int], list[int]]] = {}
         """Of some sides the offsets and the rows of this feed's pieces."""
+        self.window: memoryview | bytes = b""
+        self.released = bytearray()
 
     def add_late(self, side: int, offset: int, length: int, ts_ns: int, packet: int) -> None:
         """Note bytes that came after their gap had been given up, or behind a FIN."""
@@ -78,12 +68,11 @@ class History:
         first, known = bytearray(body), bytearray(len(body))
         for row in self._indexed_rows(side, offset, high):
             piece: PieceRecord = self._table.pieces[row]
-            start = piece.start
-            source = self._fed.window if start >= 0 else self._fed.released
-            _overlay(first, known, offset, piece.offset, source, start if start >= 0 else -1 - start, piece.length)
+            source, start = (self.window, piece.start) if piece.start >= 0 else (self.released, -1 - piece.start)
+            _overlay(first, known, offset, piece.offset, source[start : start + piece.length])
         blocks = self.blocks.get(side, [])
         for at, block in blocks[max(bisect_left(blocks, (offset,)) - 1, 0) : bisect_left(blocks, (high,))]:
-            _overlay(first, known, offset, at, block, 0, len(block))
+            _overlay(first, known, offset, at, block)
         unknown = len(body) - sum(known)
         if unknown:
             self._counts["uncompared_bytes"] += unknown
@@ -164,19 +153,12 @@ class History:
     def clear_news(self) -> None:
         """Go on to the next feed."""
         self._indexed.clear()
+        self.window, self.released = b"", bytearray()
 
 
-def _overlay(
-    first: bytearray,
-    known: bytearray,
-    offset: int,
-    at: int,
-    source: memoryview | bytearray | bytes,
-    start: int,
-    length: int,
-) -> None:
-    """Copy into first, which begins at offset, the bytes of a piece at that are not known yet."""
-    low, high = max(offset, at), min(offset + len(first), at + length)
+def _overlay(first: bytearray, known: bytearray, offset: int, at: int, body: memoryview | bytearray | bytes) -> None:
+    """Copy into first, which begins at offset, what it shares with a body that begins at another."""
+    low, high = max(offset, at), min(offset + len(first), at + len(body))
     if low < high:
-        first[low - offset : high - offset] = source[start + low - at : start + high - at]
+        first[low - offset : high - offset] = body[low - at : high - at]
         known[low - offset : high - offset] = b"\1" * (high - low)

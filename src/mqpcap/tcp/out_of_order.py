@@ -12,7 +12,7 @@ from collections import deque
 from mqpcap.tcp.flow_records import NONE, FlowRecord, Packet, SideRecord
 from mqpcap.tcp.flow_table import FlowTable
 from mqpcap.tcp.gaps import Gap, Gaps
-from mqpcap.tcp.history import FeedBytes, History
+from mqpcap.tcp.history import History
 from mqpcap.tcp.sequence_numbers import MAX_WINDOW, unwrapped, wrapped
 
 HELD_BYTES = 4 * 1024 * 1024
@@ -82,11 +82,8 @@ class OutOfOrderQueue:
 class OutOfOrder:
     """The queues of all sides that are not in order, by place of the side in the flow table."""
 
-    def __init__(
-        self, table: FlowTable, fed: FeedBytes, history: History, gaps: Gaps, counts: dict[str, int], cap: int
-    ) -> None:
+    def __init__(self, table: FlowTable, history: History, gaps: Gaps, counts: dict[str, int], cap: int) -> None:
         self._table = table
-        self._fed = fed
         self._history = history
         self._gaps = gaps
         self._counts = counts
@@ -156,7 +153,7 @@ class OutOfOrder:
                 break
             if queue.held:
                 self._counts["held_cap"] += 1
-                self._give_up_all(side, queue)
+                self._resolve_holes(side, queue, give_up=True)
                 self._mark(side >> 1)
 
     def _mark(self, flow: int) -> None:
@@ -172,23 +169,23 @@ class OutOfOrder:
                 queue.last_ack = ack
                 queue.acks.append((self.packets(side >> 1), ack))
 
-    def _resolve_holes(self, side: int, queue: OutOfOrderQueue) -> None:
+    def _resolve_holes(self, side: int, queue: OutOfOrderQueue, give_up: bool = False) -> None:
+        """Give out what is in order, and give up the holes of which it is time, or all."""
         self._note_ack(side, queue)
         now = self.packets(side >> 1)
         while queue.acks and now - queue.acks[0][0] >= SETTLE_PACKETS:
             queue.settled = queue.acks.popleft()[1]
         if queue.starting:
-            safe = queue.settled >= queue.low
+            safe = queue.settled >= queue.low or now - queue.began >= START_PACKETS
             full = queue.bytes > START_BYTES or len(queue.held) > START_SEGMENTS
-            if not safe and not full and now - queue.began < START_PACKETS:
+            if not (safe or full or give_up):
                 return
             self.release_start(side, queue)
         self._drain(side, queue)
         while queue.held:
-            full = queue.bytes > HELD_BYTES or len(queue.held) > HELD_SEGMENTS
-            if queue.held[0][0] > queue.settled and not full:
-                break
-            if queue.held[0][0] > queue.settled:
+            if not give_up and queue.held[0][0] > queue.settled:
+                if queue.bytes <= HELD_BYTES and len(queue.held) <= HELD_SEGMENTS:
+                    break
                 self._counts["held_cap"] += 1
             self._give_up(side, queue)
             self._drain(side, queue)
@@ -222,8 +219,8 @@ class OutOfOrder:
             if offset != mine.next or mine.ended:
                 break
             count += 1
-            start = -1 - len(self._fed.released)
-            self._fed.released += body
+            start = -1 - len(self._history.released)
+            self._history.released += body
             queue.bytes -= len(body)
             self.held_bytes -= len(body) + HELD_OVERHEAD
             self._table.accept(side, start, len(body), ts_ns, number, file)
@@ -248,21 +245,12 @@ class OutOfOrder:
         mine.wake_at = 0
         self._table.advance(side, high - low)
 
-    def _give_up_all(self, side: int, queue: OutOfOrderQueue) -> None:
-        if queue.starting:
-            self.release_start(side, queue)
-        self._drain(side, queue)
-        while queue.held:
-            self._give_up(side, queue)
-            self._drain(side, queue)
-        self._close_if_in_order(side, queue)
-
     def give_up_flow(self, flow: int) -> None:
         """Give up all holes of a flow that was silent for long."""
         for side in (flow * 2, flow * 2 + 1):
             queue = self.queues.get(side)
             if queue is not None:
-                self._give_up_all(side, queue)
+                self._resolve_holes(side, queue, give_up=True)
                 self.settle(flow)
 
     def hurry_flow(self, flow: int) -> None:
@@ -291,7 +279,7 @@ class OutOfOrder:
         other: SideRecord = self._table.sides[side ^ 1]
         queue = self.queues.get(side)
         if queue is not None:
-            self._give_up_all(side, queue)
+            self._resolve_holes(side, queue, give_up=True)
             self.queues.pop(side, None)
         if mine.ended:
             return

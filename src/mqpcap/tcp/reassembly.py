@@ -34,7 +34,7 @@ from mqpcap.tcp.flows import Flows
 from mqpcap.tcp.gaps import Gap, Gaps
 from mqpcap.tcp.handshake import ACK, FIN, RST, SYN, Handshakes
 from mqpcap.tcp.headers import Segments
-from mqpcap.tcp.history import FeedBytes, History
+from mqpcap.tcp.history import History
 from mqpcap.tcp.leftovers import Leftovers
 from mqpcap.tcp.out_of_order import OutOfOrder
 from mqpcap.tcp.sequence_numbers import MAX_WINDOW, unwrapped, wrapped
@@ -66,12 +66,9 @@ class Reassembler:
         words = ("held_cap", "crowded_out", "uncompared_bytes", "history_shrunk", "rst_payload_bytes")
         self.counts: dict[str, int] = dict.fromkeys(words, 0)
         self._table = FlowTable()
-        self._fed = FeedBytes()
         self._gaps = Gaps()
-        self._history = History(self._table, self._fed, self.counts, max_bytes // HISTORY_SHARE)
-        self._out_of_order = OutOfOrder(
-            self._table, self._fed, self._history, self._gaps, self.counts, max_bytes // HELD_SHARE
-        )
+        self._history = History(self._table, self.counts, max_bytes // HISTORY_SHARE)
+        self._out_of_order = OutOfOrder(self._table, self._history, self._gaps, self.counts, max_bytes // HELD_SHARE)
         self._handshakes = Handshakes(self._table, self._out_of_order)
         self._leftovers = Leftovers(max_bytes // KEPT_SHARE, self.counts)
         self._finished = False
@@ -106,7 +103,7 @@ class Reassembler:
         if self._finished:
             raise ValueError("segments came after finish()")
         table, row, count = self._table, 0, len(segments.key)
-        self._fed.window = memoryview(segments.buffer)
+        self._history.window = memoryview(segments.buffer)
         if count:
             self._now_ns = int(segments.ts_ns[-1])
         self._packets_unswept += count
@@ -231,7 +228,7 @@ class Reassembler:
         waiting = self._out_of_order
         queue = waiting.queues.get(side)
         starting = queue is not None and queue.starting
-        body = self._fed.window[packet.start : packet.start + packet.length]
+        body = self._history.window[packet.start : packet.start + packet.length]
         high, wire_high, expected = offset + packet.length, offset + packet.wire_length, mine.next
         if queue is not None and starting:
             queue.low = min(queue.low, offset)
@@ -329,7 +326,6 @@ class Reassembler:
         result = self._shown(rows[:shown_rows], runs, buffer, shown, given_out)
         for part in (table, self._gaps, self._history):
             part.clear_news()
-        self._fed.clear()
         return result
 
     def _gathered(
@@ -338,10 +334,8 @@ class Reassembler:
         """The bytes of pieces in an order; the first kept_count are among the leftovers."""
         starts, lengths = np.ascontiguousarray(rows["start"]), np.ascontiguousarray(rows["length"])
         buffer = np.empty(int(lengths.sum()), np.uint8)
-        gather(
-            memoryview(buffer), memoryview(window), memoryview(self._fed.released), memoryview(self._leftovers.bytes),
-            memoryview(order), kept_count, memoryview(starts), memoryview(lengths),
-        )  # fmt: skip
+        sources = map(memoryview, (window, self._history.released, self._leftovers.bytes))
+        gather(memoryview(buffer), *sources, memoryview(order), kept_count, memoryview(starts), memoryview(lengths))
         return buffer
 
     def _shown(
