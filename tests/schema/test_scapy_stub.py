@@ -1,23 +1,14 @@
 """The layers without Scapy: what the command line reads captures with."""
 
-import ast
-import inspect
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import scapy.fields
-import scapy.packet
 from click.testing import CliRunner
 
-from mqpcap import explain as explanation
 from mqpcap.cli import main
 from mqpcap.protocols import protocols
-from mqpcap.schema import fields as wire
-from mqpcap.schema import message
-from mqpcap.schema import scapy_stub as plain
 from mqpcap.schema.compiler import compiled
 
 PROGRAMS = """
@@ -96,61 +87,6 @@ def test_a_class_without_scapy_says_so_when_used() -> None:
     )
 
     assert "BlipMQPublish" in said_by(tried) and "without Scapy" in said_by(tried)
-
-
-# -- what the descriptions take from the base classes ---------------------------------------------------------
-
-
-def taken(tree: ast.AST, *names: str) -> Iterator[str]:
-    """Attributes of the variables of these names, and of super()."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            of = ast.unparse(node.value)
-            if of in names or of == "super()":
-                yield node.attr
-
-
-def taken_from_packet() -> set[str]:
-    """What the kinds and ``explain`` take of the message they are given, and ``Message`` of itself and its base."""
-    every = {*taken(ast.parse(inspect.getsource(wire) + inspect.getsource(message)), "pkt")}
-    every |= {*taken(ast.parse(inspect.getsource(explanation)), "pkt", "cls()")}
-    itself = ast.parse(inspect.getsource(message.Message))
-    every |= {*taken(itself, "self", "cls", "pkt", "packet", "clone", "body", "layer", "item", "inner")}
-    own = message.Message.__dict__.keys() - scapy.packet.Packet.__dict__.keys()
-    beneath = {*taken(itself)} - {"__init__", "__init_subclass__"}
-    kinds = {"randval", "__init__", "gives"}  # super() of a kind, not of a message
-    return {x for x in every if not x.startswith("__")} - own - kinds - {"until"} | beneath
-
-
-def taken_from_field() -> set[str]:
-    """What those that have a kind take of it and no kind defines."""
-    kinds = [x for x in vars(wire).values() if isinstance(x, type) and issubclass(x, wire.Kind)]
-    defined = {name for cls in kinds for name in vars(cls)}
-    both = ast.parse(inspect.getsource(wire) + inspect.getsource(message))
-    every = {*taken(both, "field", "f", "kind", "measured", "part", "inner")}
-    return every & {*vars(scapy.fields.Field), *vars(plain.Field)} - defined - {"copy"}  # of a message
-
-
-def test_the_lists_are_what_the_descriptions_take() -> None:
-    assert taken_from_packet() == plain.PACKET | plain.SCAPY_ONLY
-    assert taken_from_field() == plain.FIELD
-
-
-def test_scapy_has_what_the_lists_say() -> None:
-    packet, field = scapy.packet.Packet(), scapy.fields.Field("a", None)
-
-    assert {x for x in plain.PACKET | plain.SCAPY_ONLY if not hasattr(packet, x)} == set()
-    assert {x for x in plain.FIELD if not hasattr(field, x)} == set()
-
-
-def test_the_stand_in_has_what_the_lists_say() -> None:
-    packet, field = plain.Packet(), plain.Field[object, object]("a", None, "!B")
-
-    assert {x for x in plain.PACKET if not hasattr(packet, x)} == set()
-    assert {x for x in plain.FIELD if not hasattr(field, x)} == set()
-    for name in plain.SCAPY_ONLY:
-        with pytest.raises(ImportError, match="Packet can do nothing here"):
-            getattr(packet, name)
 
 
 VALUES = """

@@ -6,8 +6,7 @@ read their fields (:class:`Decoder`). Any bytes give a result code, never an exc
 
 Theory of operation. A Program is rows of eight int32 words (see OP_* and W_*) over a pool of int64 constants. ``_run``
 walks the rows. A list or a nested message calls it again for rows of its own, so the depth is that of the description,
-not of the input. Integers that later rows refer to live in registers. A row IF writes to register REG whether the
-field behind it is present, and -1 to the field's own register where it is not: no length and no count is negative.
+not of the input. Integers that later rows refer to live in registers.
 Values go to a *tape* of (column, row, a, b): a and b are a value, or start and length of a span, or first element and
 count of a list. The entries of a message that fails are taken back, so a row decodes wholly or not at all.
 
@@ -63,7 +62,6 @@ IF_HAS = cython.declare(cython.const[cython.int], 1)
 IF_LEFT = cython.declare(cython.const[cython.int], 2)  # at least const Z bytes are left in the region
 IF_FOLLOWS = cython.declare(cython.const[cython.int], 3)  # the next Y bytes are the big-endian const Z
 IF_TEXT = cython.declare(cython.const[cython.int], 4)  # registers Y, Y + 1 span the text const Z + 1.. of const Z bytes
-IF_NOT_ZERO = cython.declare(cython.const[cython.int], 5)
 
 # Results of a run.
 DONE = cython.declare(cython.const[cython.int], 0)
@@ -94,7 +92,7 @@ globals().update(
         "BY_ZERO": BY_ZERO, "SIGNED": SIGNED, "LITTLE": LITTLE, "TRUTH": TRUTH, "FRAME_LENGTH": FRAME_LENGTH,
         "CHECKED": CHECKED, "UTF8": UTF8, "PRINTABLE": PRINTABLE,
         "IF_EQUALS": IF_EQUALS, "IF_HAS": IF_HAS, "IF_LEFT": IF_LEFT,
-        "IF_FOLLOWS": IF_FOLLOWS, "IF_TEXT": IF_TEXT, "IF_NOT_ZERO": IF_NOT_ZERO, "DONE": DONE, "SHORT": SHORT,
+        "IF_FOLLOWS": IF_FOLLOWS, "IF_TEXT": IF_TEXT, "DONE": DONE, "SHORT": SHORT,
         "WRONG": WRONG, "LONG": LONG, "SCAN_MORE": SCAN_MORE, "SCAN_FULL": SCAN_FULL, "SCAN_BAD": SCAN_BAD,
         "MAX_LIST_ITEMS": MAX_LIST_ITEMS,
     }
@@ -263,8 +261,6 @@ class Interpreter:
             return self.regs[reg] == self.consts[const]
         if kind == IF_HAS:
             return (self.regs[reg] & self.consts[const]) != 0
-        if kind == IF_NOT_ZERO:
-            return self.regs[reg] != 0
         if kind == IF_LEFT:
             return end - self.pos >= self.consts[const]
         if kind == IF_FOLLOWS:
@@ -448,7 +444,6 @@ class Interpreter:
     def _run(self, pc: cython.Py_ssize_t, end: cython.longlong, row: cython.longlong) -> cython.int:
         """Run rows from ``pc`` to their END over bytes from ``self.pos`` to ``end``."""
         op: cython.int
-        reg: cython.int
         result: cython.int
         value: cython.longlong
         while True:
@@ -471,11 +466,6 @@ class Interpreter:
                 result = self._test(pc, end)
                 if result < 0:
                     return SHORT
-                reg = self.ops[pc + W_REG]
-                if reg >= 0:
-                    self.regs[reg] = result
-                    if not result:
-                        self.regs[reg + 1] = -1
                 pc = pc + OP_WORDS if result else self.ops[pc + W_JUMP]
                 continue
             elif op == OP_LIST:

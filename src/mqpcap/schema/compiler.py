@@ -39,8 +39,6 @@ SPANS: dict[type, pa.DataType] = {
     fields.Address: pa.binary(),
     fields.GreedyBytes: pa.binary(),
 }
-REFERENCES = ("when", "of", "sized_by")
-"""Attributes of a kind that name an earlier field."""
 MIN_I64, MAX_I64 = -(1 << 63), (1 << 63) - 1
 NO_ROOM = memoryview(np.zeros(0, np.int64))
 
@@ -140,14 +138,10 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class _Register:
-    """The register ``at`` that holds a number; for a span (``is_span``) its start, and the next one its length.
-
-    there: the register that says whether the field is present, -1 where it always is or nothing refers to it.
-    """
+    """The register ``at`` that holds a number; for a span (``is_span``) its start, and the next one its length."""
 
     at: int
     is_span: bool
-    there: int = -1
 
 
 @dataclass(slots=True)
@@ -244,29 +238,15 @@ class _Compiler:
     def message(self, cls: type, parent: int) -> dict[str, _Register]:
         """Add the rows of a class, without its END; returns the registers of its fields by name."""
         registers: dict[str, _Register] = {}
-        kinds = fields.wire_fields(cls)
-        named = {getattr(x, word, None) for f in kinds for x in (f, fields.bare(f)) for word in REFERENCES}
-        for f in kinds:
+        for f in fields.wire_fields(cls):
             self.at = f"{cls.__name__}.{f.name}"
             self.check_name(f)
-            rows = self.conditions(f, registers)
-            there = -1
-            if rows and f.name in named:
-                there, self.registers = self.registers, self.registers + 1  # in front of the field's own
+            row = self.condition(f, registers) if isinstance(f, fields.If) else -1
             self.kind(fields.bare(f), parent, registers, f.column)
-            if f.name in registers:
-                registers[f.name] = replace(registers[f.name], there=there)
-            for row in rows:
-                self.ops[row][bytecode.W_REG] = there
+            if row >= 0:
                 self.ops[row][bytecode.W_JUMP] = len(self.ops) * bytecode.OP_WORDS
+                registers.pop(f.name, None)  # what may be absent is not referred to
         return registers
-
-    def conditions(self, f: fields.Kind, registers: dict[str, _Register]) -> list[int]:
-        """Add rows that skip a field where what it refers to is absent or its condition does not hold."""
-        names = (getattr(f, "when", None), getattr(fields.bare(f), "of", None))
-        needed = [registers[x].there for x in names if x in registers and registers[x].there >= 0]
-        rows = [self.test(bytecode.IF_NOT_ZERO, there) for there in needed]
-        return [*rows, self.condition(f, registers)] if isinstance(f, fields.If) else rows
 
     def check_name(self, f: object) -> None:
         name = getattr(f, "name", "")
@@ -283,7 +263,7 @@ class _Compiler:
 
     def of(self, registers: dict[str, _Register], name: str | None, is_span: bool = False) -> int:
         if name is None or name not in registers:
-            raise self.refuse(f"refers to {name}, which is not an earlier field")
+            raise self.refuse(f"refers to {name}, which is no earlier field that is always there")
         if registers[name].is_span != is_span:
             raise self.refuse(f"refers to {name}, which is no {'text' if is_span else 'number'}")
         return registers[name].at
@@ -293,14 +273,11 @@ class _Compiler:
             return self.test(bytecode.IF_LEFT, 0, f.left)
         if f.follows is not None:
             return self.test(bytecode.IF_FOLLOWS, len(f.follows), int.from_bytes(f.follows, "big"))
-        if f.has is not None:
-            return self.test(bytecode.IF_HAS, self.of(registers, f.when), f.has)
         if isinstance(f.equals, bytes):
             return self.test(bytecode.IF_TEXT, self.of(registers, f.when, True), len(f.equals), *f.equals)
         if f.equals is not None:
             return self.test(bytecode.IF_EQUALS, self.of(registers, f.when), f.equals)
-        is_span = f.when in registers and registers[f.when].is_span  # then its length must not be zero
-        return self.test(bytecode.IF_NOT_ZERO, self.of(registers, f.when, is_span) + is_span)
+        return self.test(bytecode.IF_HAS, self.of(registers, f.when), -1 if f.has is None else f.has)
 
     def test(self, kind: int, y: int, *consts: int) -> int:
         """Add a row that skips a field where a test fails."""

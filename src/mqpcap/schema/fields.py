@@ -169,8 +169,6 @@ class Sized(Kind):
         if self.sized_by is None:
             return None, s
         n = pkt.fields[self.sized_by]
-        if n is None:
-            raise Broken(f"{self.sized_by}, which measures it, is absent")
         if n < 0:
             raise Broken(f"{self.sized_by}, which measures it, is {{}}", n)
         return n, s
@@ -343,7 +341,7 @@ class Length(U32):
 
 
 class Bits(Kind):
-    """Part of the integer ``of``: ``(of >> shift) & mask``, absent where that is.
+    """Part of the integer ``of``: ``(of >> shift) & mask``.
 
     Takes no bytes of its own; built, it goes into ``of``.
     """
@@ -355,8 +353,7 @@ class Bits(Kind):
         self.shift = shift
 
     def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
-        number = pkt.fields[self.of]
-        return s, None if number is None else number >> self.shift & self.mask
+        return s, pkt.fields[self.of] >> self.shift & self.mask
 
     def takes(self, pkt: Packet, value: Any) -> bytes:
         return b""
@@ -412,8 +409,7 @@ class Span(Sized):
     """Bytes with a length: from the field ``length``, from a ``prefix`` of so many bytes, or ``size`` fixed.
 
     ``until`` ends the span at that byte, which belongs to neither side. Without it the span goes to the end of the
-    region, and the fields behind it are absent. ``at_least`` and ``at_most`` bound the length that is read. A span
-    whose length is in an absent field does not fit.
+    region, and the fields behind it are absent. ``at_least`` and ``at_most`` bound the length that is read.
     """
 
     is_text: ClassVar[bool] = False
@@ -720,7 +716,7 @@ class If(Kind):
     """A field that is there only under a condition; otherwise its value is None and it takes no bytes.
 
     ``when`` names an earlier field: with ``equals`` (an integer or a text) its value must be that, with ``has``
-    a bit of it must be set, alone it must not be zero; nothing holds of an absent one.
+    a bit of it must be set, alone it must not be zero.
     ``left``: at least so many bytes of the region are left. ``follows``: these bytes come next.
     When built, a field given a value sets its bit and one given None clears it. If the integer was given too, both are
     sent as given.

@@ -3,30 +3,13 @@
 Importing Scapy takes longer than reading a small capture. A process that needs none (the command line) imports this
 module before any layer; ``fields`` and ``message`` then derive from these classes. The descriptions and their Programs
 are the same, but nothing can be built or dissected.
-
-Three lists say what the descriptions use of either base class; a test checks them against ``fields``, ``message``,
-Scapy and this module.
 """
 
 from copy import copy
-from typing import Any, Generic, Never, TypeVar
+from typing import Any, Generic, TypeVar
 
 I = TypeVar("I")  # noqa: E741 - Scapy's names: the internal and the machine value
 M = TypeVar("M")
-
-FIELD = frozenset({"default", "holds_packets", "islist", "name"})
-"""What a kind uses of ``Field``."""
-PACKET = frozenset({"fields", "fields_desc", "getfieldval", "name"})
-"""What a message uses of ``Packet`` to be read: it does the same here."""
-SCAPY_ONLY = frozenset(
-    {
-        "_command", "_raw_packet_cache_field_value", "add_payload", "answers", "clone_with", "command", "copy",
-        "default_fields", "dissect", "do_build", "do_build_payload", "do_dissect_payload", "explicit", "fieldtype",
-        "get_field", "getfield_and_val", "getlayer", "hashret", "init_fields", "lastlayer", "payload",
-        "raw_packet_cache", "raw_packet_cache_fields", "setfieldval", "underlayer",
-    }
-)  # fmt: skip
-"""What a message uses of ``Packet`` to be built or dissected: here it raises ImportError."""
 
 
 class Field(Generic[I, M]):
@@ -47,20 +30,6 @@ class EnumField(Field[M, M]):
     __slots__ = ()
 
 
-class _ScapyOnly:
-    """An attribute that raises ImportError."""
-
-    def __get__(self, packet: object, owner: type) -> Never:
-        raise _without_scapy(owner)
-
-    def __set__(self, packet: object, value: object) -> Never:
-        raise _without_scapy(type(packet))
-
-
-def _without_scapy(cls: type) -> ImportError:
-    return ImportError(f"{cls.__name__} can do nothing here: this process has its layers without Scapy")
-
-
 class Packet:
     """A class that lists its fields, and the values read of them."""
 
@@ -78,7 +47,7 @@ class Packet:
 
     def __init__(self, *values: object, **fields: object) -> None:
         if values or fields:
-            raise _without_scapy(type(self))
+            raise ImportError(f"{type(self).__name__} takes no values: this process has its layers without Scapy")
         self.name = self.name or type(self).__name__
         self.fields: dict[str, object] = {}
 
@@ -90,10 +59,6 @@ class Packet:
             if field.name == attr:
                 return field.default
         raise AttributeError(attr)
-
-
-for _name in SCAPY_ONLY:
-    setattr(Packet, _name, _ScapyOnly())
 
 
 def bind_top_down(*classes: type, **fields: int) -> None:
