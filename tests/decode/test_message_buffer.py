@@ -26,8 +26,9 @@ def view(*values: int) -> memoryview:
 def put(rows: MessageBuffer, spans: list[tuple[int, int]], gap: int = 0, resynced: bool = False) -> None:
     """Messages from and to stream offsets: 1000 less in the buffer they were found in, 5 more in that of the rows."""
     n = len(spans)
-    starts, ends = (view(*(at - 1000 for at in side)) for side in zip(*spans, strict=True))
-    found = ScanHits(starts, ends, view(*range(n)), view(*range(7, 7 + n)), view(*[0] * n), view(*range(40, 40 + n)))
+    starts, ends = ([at - 1000 for at in side] for side in zip(*spans, strict=True))
+    cells = np.array([starts, ends, range(n), range(7, 7 + n), [0] * n], np.int64)
+    found = ScanHits(memoryview(cells), view(*range(40, 40 + n)))
     rows.put(found, n, packets(PACKETS), -1000, 5, 3, 1)
     rows.mark(len(rows) - n, gap, resynced)
 

@@ -676,7 +676,7 @@ def opening(
     def find_run(direction: Direction, layout: str, n: int) -> int | None:
         program = compiled(PROTOCOL)
         data = sides[direction]
-        at, found = program.scanner().search(program.target(layout), memoryview(data), 0, len(data), ended, n)
+        at, found = program.scanner(layout).search(memoryview(data), 0, len(data), ended, n)
         return at if found else None
 
     return Opening(c2s, s2c, start, start, ended, ended, on_port, decode_as, find_run)
@@ -824,11 +824,10 @@ def test_every_operation_of_the_table_has_its_readings() -> None:
 def test_compressed_requests_are_found_in_the_middle() -> None:
     packed = framed(1, gzip.compress(PRODUCE_BODY), 3)
     plain = framed(1, PRODUCE_BODY, 3)  # the flag without gzip proves nothing
-    program = compiled(PROTOCOL)
-    scanner, target = program.scanner(), program.target("c2s")
+    scanner = compiled(PROTOCOL).scanner("c2s")
 
     for data, found in ((b"tail" + 2 * packed, (4, True)), (b"tail" + 2 * plain, (4 + 2 * len(plain), False))):
-        assert found == scanner.search(target, memoryview(data), 0, len(data), True, 2)
+        assert found == scanner.search(memoryview(data), 0, len(data), True, 2)
 
 
 # -- gzip by classes -----------------------------------------------------------------------------------

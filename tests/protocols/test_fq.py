@@ -368,7 +368,7 @@ def opening(
 
     def find_run(direction: Direction, layout: str, n: int) -> int | None:
         side = c2s if direction == "c2s" else s2c
-        at, found = program.scanner().search(program.target(layout), memoryview(side), 0, len(side), ended, n)
+        at, found = program.scanner(layout).search(memoryview(side), 0, len(side), ended, n)
         return at if found else None
 
     return Opening(c2s, s2c, start, start, ended, ended, on_port, False, find_run)

@@ -71,7 +71,7 @@ from mqpcap.protocols.msgq import MsgQ, MsgQGetlname, MsgQSend
 from mqpcap.scapy import session as session_module
 from mqpcap.scapy.session import MqSession, Seen
 from mqpcap.schema import fields
-from mqpcap.schema.compiler import RESERVED, compile
+from mqpcap.schema.compiler import RESERVED, compiled
 from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import ANY, Claim, Envelope, Layout, MessageQueue, Verdict
 
@@ -157,7 +157,7 @@ def test_compiler_refuses_a_field_that_scapy_or_python_owns(name: str) -> None:
     )
 
     with pytest.raises(ProtocolError, match=rf"Bad\.{name}: .*{name}"):
-        compile(protocol)
+        compiled(protocol)
     assert name in RESERVED
 
 
@@ -177,7 +177,7 @@ def test_stock_scapy_fields_are_refused() -> None:
     )
 
     with pytest.raises(ProtocolError, match="StrLenField is not in the vocabulary"):
-        compile(protocol)
+        compiled(protocol)
 
 
 # -- building ------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from mqpcap.decode.columns import Reader, Spans
 from mqpcap.errors import ProtocolError
 from mqpcap.explain import explanation
 from mqpcap.schema import fields as wire
-from mqpcap.schema.compiler import compile, compiled
+from mqpcap.schema.compiler import compiled
 from mqpcap.schema.fields import I32, U8, Array, Bits, Bytes, GreedyBytes, If, Nested, Text
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.message import Message
@@ -115,14 +115,12 @@ def test_what_an_earlier_message_said_is_not_said_of_the_next(shape: str) -> Non
 def test_where_a_message_ends_is_not_told_by_an_earlier_one() -> None:
     """The scan that finds messages in a stream runs the same rows: one of three bytes, one of one, one of two."""
     toy = protocol(toy=message("stream", U8("a"), If(U8("x"), when="a"), If(U8("y"), when="a", has=2)))
-    starts, ends, ops = (np.zeros(9, np.int64) for _ in range(3))
-    program = compiled(toy)
+    hits = np.zeros((5, 9), np.int64)
     stream = bytes.fromhex("030507 00 0100")
 
-    target = program.target("toy", memoryview(starts), memoryview(ends), memoryview(ops))
-    n, *_ = program.scanner().scan(target, memoryview(stream), 0, len(stream), True)
+    n, *_ = compiled(toy).scanner("toy", hits).scan(memoryview(stream), 0, len(stream), True)
 
-    assert ends[:n].tolist() == [3, 4, 6]
+    assert hits[1, :n].tolist() == [3, 4, 6]
 
 
 @pytest.mark.parametrize(
@@ -139,14 +137,14 @@ def test_where_a_message_ends_is_not_told_by_an_earlier_one() -> None:
 )
 def test_what_refers_to_no_field_of_its_kind_is_refused(fields: tuple[wire.Kind, ...], why: str) -> None:
     with pytest.raises(ProtocolError, match=why):
-        compile(protocol(toy=message("bad", *fields)))
+        compiled(protocol(toy=message("bad", *fields)))
 
 
 def test_a_condition_of_another_class_is_refused() -> None:
     unknown = type("Unless", (If,), {})(U8("y"), when="n")
 
     with pytest.raises(ProtocolError, match="Unless is not in the vocabulary"):
-        compile(protocol(toy=message("bad", U8("n"), unknown)))
+        compiled(protocol(toy=message("bad", U8("n"), unknown)))
 
 
 def test_a_header_of_no_fixed_size_is_refused() -> None:
@@ -155,7 +153,7 @@ def test_a_header_of_no_fixed_size_is_refused() -> None:
     layout = Layout("toy", "c2s", {ANY: (message("body", GreedyBytes("rest")),)}, header, "op")
 
     with pytest.raises(ProtocolError, match="a header's fields have a fixed size"):
-        compile(MessageQueue("toy", "Toy", (1,), ("v",), (layout,), lambda _: Claim(Verdict.NO), "", Envelope()))
+        compiled(MessageQueue("toy", "Toy", (1,), ("v",), (layout,), lambda _: Claim(Verdict.NO), "", Envelope()))
 
 
 # -- building --------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def row(
     compiled = program.layouts[index]
     op = ANY
     if compiled.op_reg >= 0:
-        result, op = program.scanner().header(program.target(layout), memoryview(frame), 0, len(frame))
+        result, op = program.scanner(layout).header(memoryview(frame), 0, len(frame))
         assert result == bytecode.DONE, f"no header: {result}"
     n = np.zeros(1, np.int64)
     records = reader.records(
@@ -80,10 +80,9 @@ def observe(
 def end_of(protocol: MessageQueue, layout: str, stream: bytes, ended: bool = True) -> list[tuple[int, int]]:
     """Where the messages of a stream begin and end, by the interpreter's scan."""
     program = Reader(protocol).program
-    starts, ends, ops = (np.zeros(1000, np.int64) for _ in range(3))
-    target = program.target(layout, memoryview(starts), memoryview(ends), memoryview(ops))
-    n, *_ = program.scanner().scan(target, memoryview(stream), 0, len(stream), ended)
-    return list(zip(starts[:n].tolist(), ends[:n].tolist(), strict=True))
+    hits = np.zeros((5, 1000), np.int64)
+    n, *_ = program.scanner(layout, hits).scan(memoryview(stream), 0, len(stream), ended)
+    return list(zip(*hits[:2, :n].tolist(), strict=True))
 
 
 def scapy_row(
@@ -174,7 +173,7 @@ def by_program(protocol: MessageQueue, name: str, frame: bytes) -> Said:
     words = program.layouts[index]
     op, known = ANY, Flaw.NONE
     if words.header_pc >= 0:
-        result, op = program.scanner().header(program.target(name), memoryview(frame), 0, len(frame))
+        result, op = program.scanner(name).header(memoryview(frame), 0, len(frame))
         if result != bytecode.DONE:
             return {}, Flaw.MALFORMED
         if any(isinstance(f, fields.Length) for f in protocol.layout(name).header.fields_desc):

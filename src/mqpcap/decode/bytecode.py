@@ -1,4 +1,5 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=False, cdivision=True
+# cython: legacy_implicit_noexcept=True
 """The one interpreter: a compiled description (Program) run over captured bytes.
 
 ``framing`` gives it stream bytes to find where messages end (:class:`Scanner`); ``columns`` gives it message spans to
@@ -125,7 +126,6 @@ class Interpreter:
     tape_b: cython.longlong[::1]
     tape_n: cython.Py_ssize_t
     tape_room: cython.Py_ssize_t
-    has_tape: cython.bint
     full: cython.bint
     soft: cython.bint
     known_end: cython.longlong
@@ -139,17 +139,10 @@ class Interpreter:
         self.lists = lists
         self.tape_n = 0
         self.tape_room = 0
-        self.has_tape = False
-        self.full = False
-        self.soft = False
-        self.pos = 0
-        self.known_end = -1
-        self.frame_length = -1
 
     @cython.final
     @cython.cfunc
     @cython.nogil
-    @cython.exceptval(check=False)
     def _integer(self, at: cython.longlong, size: cython.int, flags: cython.int) -> cython.longlong:
         """The integer of ``size`` bytes at ``at``; 8 unsigned bytes keep their bits in a signed one."""
         first: cython.longlong = self.buf[at]
@@ -170,7 +163,6 @@ class Interpreter:
     @cython.final
     @cython.cfunc
     @cython.nogil
-    @cython.exceptval(check=False)
     def _utf8(self, at: cython.longlong, length: cython.longlong) -> cython.bint:
         """Whether the span is valid UTF-8 (RFC 3629: no overlong forms, no surrogates)."""
         end: cython.longlong = at + length
@@ -210,7 +202,6 @@ class Interpreter:
     @cython.final
     @cython.cfunc
     @cython.nogil
-    @cython.exceptval(check=False)
     def _printable(self, at: cython.longlong, length: cython.longlong) -> cython.bint:
         """Whether the span has no control character."""
         end: cython.longlong = at + length
@@ -221,7 +212,6 @@ class Interpreter:
     @cython.final
     @cython.cfunc
     @cython.nogil
-    @cython.exceptval(check=False)
     def _until(self, end: cython.longlong, byte: cython.int) -> cython.longlong:
         """How many bytes there are before the first ``byte``, or before ``end``."""
         i: cython.longlong = self.pos
@@ -234,12 +224,11 @@ class Interpreter:
     @cython.inline
     @cython.nogil
     @cython.boundscheck(False)
-    @cython.exceptval(check=False)
     def _put(self, col: cython.int, row: cython.longlong, a: cython.longlong, b: cython.longlong) -> cython.void:
-        if col < 0 or not self.has_tape:
+        if col < 0:
             return
         if self.tape_n >= self.tape_room:
-            self.full = True
+            self.full = True  # or there is no tape
             return
         self.tape_col[self.tape_n] = col
         self.tape_row[self.tape_n] = row
@@ -250,7 +239,6 @@ class Interpreter:
     @cython.final
     @cython.cfunc
     @cython.nogil
-    @cython.exceptval(check=False)
     def _test(self, pc: cython.Py_ssize_t, end: cython.longlong) -> cython.int:
         """Whether the condition at ``pc`` holds: 1 or 0, or -1 when the bytes to tell are not here yet."""
         kind: cython.int = self.ops[pc + W_X]
@@ -278,7 +266,6 @@ class Interpreter:
     @cython.cfunc
     @cython.nogil
     @cython.boundscheck(False)
-    @cython.exceptval(check=False)
     def _measure(self, pc: cython.Py_ssize_t, end: cython.longlong) -> cython.longlong:
         """The length or count an op asks for, its prefix taken; -SHORT - 1 and so on for a failure."""
         by: cython.int = self.ops[pc + W_X]
@@ -301,7 +288,6 @@ class Interpreter:
     @cython.cfunc
     @cython.nogil
     @cython.boundscheck(False)
-    @cython.exceptval(check=False)
     def _span(self, pc: cython.Py_ssize_t, end: cython.longlong, row: cython.longlong) -> cython.int:
         length: cython.longlong
         taken: cython.longlong
@@ -342,7 +328,6 @@ class Interpreter:
     @cython.final
     @cython.cfunc
     @cython.nogil
-    @cython.exceptval(check=False)
     def _list(self, pc: cython.Py_ssize_t, end: cython.longlong, row: cython.longlong) -> cython.int:
         """Items of a list: by count, to the end of the region, or until a zero."""
         by: cython.int = self.ops[pc + W_X]
@@ -388,7 +373,6 @@ class Interpreter:
     @cython.final
     @cython.cfunc
     @cython.nogil
-    @cython.exceptval(check=False)
     def _nested(self, pc: cython.Py_ssize_t, end: cython.longlong, row: cython.longlong) -> cython.int:
         """A region with a declared length, which must be read to its last byte."""
         length: cython.longlong = self._measure(pc, end)
@@ -415,7 +399,6 @@ class Interpreter:
     @cython.cfunc
     @cython.nogil
     @cython.boundscheck(False)
-    @cython.exceptval(check=False)
     def _number(self, pc: cython.Py_ssize_t, end: cython.longlong, row: cython.longlong) -> cython.int:
         size: cython.int = self.ops[pc + W_X]
         flags: cython.int = self.ops[pc + W_FLAGS]
@@ -440,7 +423,6 @@ class Interpreter:
     @cython.cfunc
     @cython.nogil
     @cython.boundscheck(False)
-    @cython.exceptval(check=False)
     def _run(self, pc: cython.Py_ssize_t, end: cython.longlong, row: cython.longlong) -> cython.int:
         """Run rows from ``pc`` to their END over bytes from ``self.pos`` to ``end``."""
         op: cython.int
@@ -515,7 +497,6 @@ class Decoder(Interpreter):
         self.tape_b = b
         self.tape_room = len(col)
         self.tape_n = filled
-        self.has_tape = True
 
     def filled(self) -> int:
         """How many tape entries are in use."""
@@ -558,7 +539,6 @@ class Decoder(Interpreter):
 
     @cython.cfunc
     @cython.nogil
-    @cython.exceptval(check=False)
     def _decode_row(self, row: cython.Py_ssize_t) -> cython.void:
         mark: cython.Py_ssize_t
         worst: cython.int = WRONG
@@ -598,7 +578,6 @@ class Decoder(Interpreter):
     @cython.cfunc
     @cython.nogil
     @cython.boundscheck(False)
-    @cython.exceptval(check=False)
     def _mark(self) -> cython.void:
         i: cython.Py_ssize_t
         for i in range(self.list_count):
@@ -607,7 +586,6 @@ class Decoder(Interpreter):
     @cython.cfunc
     @cython.nogil
     @cython.boundscheck(False)
-    @cython.exceptval(check=False)
     def _rewind(self, tape_n: cython.Py_ssize_t) -> cython.void:
         i: cython.Py_ssize_t
         self.tape_n = tape_n
@@ -617,10 +595,10 @@ class Decoder(Interpreter):
 
 @cython.final
 @cython.cclass
-class Target:
-    """A layout to scan for, and where the scan puts start, end and operation of each message it finds.
+class Scanner(Interpreter):
+    """Finds where messages of one layout begin and end. It writes no tape.
 
-    The arrays are bound once; binding them takes as long as a scan.
+    hits: a column for each message found, with its start, end, form (0), operation and flaw (0).
     """
 
     header_pc: cython.int
@@ -629,32 +607,21 @@ class Target:
     packed_mask: cython.int
     table: cython.longlong[::1]
     variant_pc: cython.int[::1]
-    starts: cython.longlong[::1]
-    ends: cython.longlong[::1]
-    ops: cython.longlong[::1]
+    hits: cython.longlong[:, ::1]
 
-    def __init__(self, layout, variant_pc, starts, ends, ops):
-        """Of a CompiledLayout, the variants of its Program, and memoryviews of int64 of equal length."""
+    def __init__(self, ops, consts, regs, lists, layout, variant_pc, hits):
+        """As an Interpreter, with a CompiledLayout, the Program's variants and a memoryview of int64 (5 by room)."""
+        super().__init__(ops, consts, regs, lists)
         self.header_pc = layout.header_pc
         self.op_reg = layout.op_reg
         self.packed_at = layout.packed_at
         self.packed_mask = layout.packed_mask
         self.table = memoryview(layout.table)
         self.variant_pc = variant_pc
-        self.starts = starts
-        self.ends = ends
-        self.ops = ops
-
-
-@cython.final
-@cython.cclass
-class Scanner(Interpreter):
-    """Finds where messages begin and end. It writes no tape."""
-
-    target: Target
+        self.hits = hits
 
     def header(
-        self, target: Target, buf: cython.const[cython.uchar][::1], at: cython.longlong, limit: cython.longlong
+        self, buf: cython.const[cython.uchar][::1], at: cython.longlong, limit: cython.longlong
     ) -> tuple[int, int]:
         """Read one header: DONE, SHORT, WRONG or LONG, and the operation, -1 without one.
 
@@ -664,31 +631,29 @@ class Scanner(Interpreter):
         self.buf = buf
         self.soft = True
         self.pos = at
-        if target.header_pc >= 0:
-            result = self._run(target.header_pc, limit, 0)
+        if self.header_pc >= 0:
+            result = self._run(self.header_pc, limit, 0)
         self.buf = _NOTHING
-        return result, self.regs[target.op_reg] if target.op_reg >= 0 else -1
+        return result, self._op()
 
     def scan(
         self,
-        target: Target,
         buf: cython.const[cython.uchar][::1],
         at: cython.longlong,
         limit: cython.longlong,
         ended: cython.bint,
     ) -> tuple[int, int, int, int]:
-        """Find messages one after the other from ``at``, as many as the target has room for.
+        """Find messages one after the other from ``at``, as many as there is room for.
 
-        Returns how many were put into the target (operation -1: none), one of SCAN_*, where the next one begins, and
+        Returns how many were put into ``hits`` (operation -1: none), one of SCAN_*, where the next one begins, and
         the end it claims, -1 if unknown. ``ended``: no byte can follow ``limit``, so a look ahead past it finds
         nothing.
         """
         n: cython.Py_ssize_t = 0
-        room: cython.Py_ssize_t = len(target.starts)
-        op_reg: cython.int = target.op_reg
+        room: cython.Py_ssize_t = self.hits.shape[1]
         result: cython.int = DONE
         code: cython.int = SCAN_MORE
-        self.buf, self.target = buf, target
+        self.buf = buf
         with cython.nogil:
             while at < limit:
                 if n >= room:
@@ -700,9 +665,11 @@ class Scanner(Interpreter):
                 if result != DONE or self.pos <= at:
                     code = SCAN_BAD
                     break
-                target.starts[n] = at
-                target.ends[n] = self.pos
-                target.ops[n] = self.regs[op_reg] if op_reg >= 0 else -1
+                self.hits[0, n] = at
+                self.hits[1, n] = self.pos
+                self.hits[2, n] = 0
+                self.hits[3, n] = self._op()
+                self.hits[4, n] = 0
                 n += 1
                 at = self.pos
         self.buf = _NOTHING
@@ -710,7 +677,6 @@ class Scanner(Interpreter):
 
     def search(
         self,
-        target: Target,
         buf: cython.const[cython.uchar][::1],
         at: cython.longlong,
         limit: cython.longlong,
@@ -724,7 +690,7 @@ class Scanner(Interpreter):
         bytes to tell are not here yet; what lies before it is certainly none.
         """
         found: cython.int = NOT_HERE
-        self.buf, self.target = buf, target
+        self.buf = buf
         with cython.nogil:
             while at < limit:
                 found = self._follow(at, limit, ended, in_a_row)
@@ -736,7 +702,12 @@ class Scanner(Interpreter):
 
     @cython.cfunc
     @cython.nogil
-    @cython.exceptval(check=False)
+    def _op(self) -> cython.longlong:
+        """The operation of the message whose header was read last, -1 without one."""
+        return self.regs[self.op_reg] if self.op_reg >= 0 else -1
+
+    @cython.cfunc
+    @cython.nogil
     def _follow(
         self, at: cython.longlong, limit: cython.longlong, ended: cython.bint, in_a_row: cython.int
     ) -> cython.int:
@@ -760,7 +731,6 @@ class Scanner(Interpreter):
 
     @cython.cfunc
     @cython.nogil
-    @cython.exceptval(check=False)
     def _message(
         self, at: cython.longlong, limit: cython.longlong, ended: cython.bint, strict: cython.bint
     ) -> cython.int:
@@ -777,7 +747,6 @@ class Scanner(Interpreter):
 
     @cython.cfunc
     @cython.nogil
-    @cython.exceptval(check=False)
     def _read(self, at: cython.longlong, limit: cython.longlong, soft: cython.bint, strict: cython.bint) -> cython.int:
         i: cython.Py_ssize_t
         first: cython.int
@@ -789,8 +758,8 @@ class Scanner(Interpreter):
         self.known_end = -1
         self.frame_length = -1
         self.soft = soft
-        if self.target.header_pc >= 0:
-            result = self._run(self.target.header_pc, limit, 0)
+        if self.header_pc >= 0:
+            result = self._run(self.header_pc, limit, 0)
             if result != DONE:
                 self.known_end = -1
                 return result
@@ -802,14 +771,14 @@ class Scanner(Interpreter):
                 return SHORT
             self.pos = finish
             return DONE
-        i = self._entry(self.regs[self.target.op_reg] if self.target.op_reg >= 0 else -1)
+        i = self._entry(self._op())
         if i < 0:
             return WRONG
-        first = cython.cast(cython.int, self.target.table[i + 1])
-        count = cython.cast(cython.int, self.target.table[i + 2])
+        first = cython.cast(cython.int, self.table[i + 1])
+        count = cython.cast(cython.int, self.table[i + 2])
         if self.frame_length < 0:
             return self._body(body, limit, first, count, False)
-        if self.target.packed_mask and self.buf[at + self.target.packed_at] & self.target.packed_mask:
+        if self.packed_mask and self.buf[at + self.packed_at] & self.packed_mask:
             return self._packed(body, limit)
         if finish > limit:
             # Not all here: still refuse what cannot become a message.
@@ -822,7 +791,6 @@ class Scanner(Interpreter):
 
     @cython.cfunc
     @cython.nogil
-    @cython.exceptval(check=False)
     def _body(
         self,
         at: cython.longlong,
@@ -839,7 +807,7 @@ class Scanner(Interpreter):
         for variant in range(first, first + count):
             self.pos = at
             self.known_end = -1
-            result = self._run(self.target.variant_pc[variant], end, 0)
+            result = self._run(self.variant_pc[variant], end, 0)
             if result == DONE and (not exact or self.pos == end):
                 return DONE
             if result == SHORT and best != SHORT:
@@ -852,7 +820,6 @@ class Scanner(Interpreter):
 
     @cython.cfunc
     @cython.nogil
-    @cython.exceptval(check=False)
     def _packed(self, body: cython.longlong, limit: cython.longlong) -> cython.int:
         """For a search: a compressed body is believed from its gzip header (RFC 1952), it is not opened here."""
         finish: cython.longlong = body + self.frame_length
@@ -871,11 +838,10 @@ class Scanner(Interpreter):
 
     @cython.cfunc
     @cython.nogil
-    @cython.exceptval(check=False)
     def _entry(self, op: cython.longlong) -> cython.Py_ssize_t:
         """Where in a table of (op, first variant, count) an operation stands, -1 if nowhere."""
         i: cython.Py_ssize_t
-        for i in range(0, len(self.target.table), 3):
-            if self.target.table[i] == op or self.target.table[i] == -1:
+        for i in range(0, len(self.table), 3):
+            if self.table[i] == op or self.table[i] == -1:
                 return i
         return -1

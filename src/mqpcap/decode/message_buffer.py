@@ -24,24 +24,7 @@ NAMES = (
     "start", "end", "layout", "op", "flaw", "flow", "side", "offset", "captured", "ts_ns", "end_ts_ns",
     "first_packet", "last_packet", "first_file", "gap_before", "resynced",
 )  # fmt: skip
-"""What is known of a message: rows of ``MessageBuffer``; M_* are their places."""
-M_START = cython.declare(cython.const[cython.int], 0)
-M_END = cython.declare(cython.const[cython.int], 1)
-M_LAYOUT = cython.declare(cython.const[cython.int], 2)
-M_OP = cython.declare(cython.const[cython.int], 3)
-M_FLAW = cython.declare(cython.const[cython.int], 4)
-M_FLOW = cython.declare(cython.const[cython.int], 5)
-M_SIDE = cython.declare(cython.const[cython.int], 6)
-M_OFFSET = cython.declare(cython.const[cython.int], 7)
-M_CAPTURED = cython.declare(cython.const[cython.int], 8)
-M_TS_NS = cython.declare(cython.const[cython.int], 9)
-M_END_TS_NS = cython.declare(cython.const[cython.int], 10)
-M_FIRST_PACKET = cython.declare(cython.const[cython.int], 11)
-M_LAST_PACKET = cython.declare(cython.const[cython.int], 12)
-M_FIRST_FILE = cython.declare(cython.const[cython.int], 13)
-M_GAP_BEFORE = cython.declare(cython.const[cython.int], 14)
-M_RESYNCED = cython.declare(cython.const[cython.int], 15)
-MESSAGE_ROWS = cython.declare(cython.const[cython.int], 16)
+"""What is known of a message: rows of ``MessageBuffer``."""
 TYPES = {"layout": np.int32, "flaw": np.uint8, "side": np.int8, "resynced": np.bool_}
 """Types of the arrays by name; the others are int64."""
 FIRST_ROOM = 256
@@ -91,13 +74,9 @@ class ChunkPackets:
     def __len__(self) -> int:
         return self.count
 
-    def array(self, count: int | None = None) -> NDArray[np.int64]:
-        """The rows AT to ORDER of these packets, or of ``count`` from the first of them on: a view."""
-        return self.index.array[:, self.first : self.first + (self.count if count is None else count)]
-
-    def place(self) -> int:
-        """Where in the index they begin."""
-        return self.first
+    def array(self) -> NDArray[np.int64]:
+        """The rows AT to ORDER of these packets: a view."""
+        return self.index.array[:, self.first : self.first + self.count]
 
     def value(self, row: cython.int, k: cython.Py_ssize_t) -> int:
         """What is known of the k-th packet: ``row`` is one of AT to ORDER."""
@@ -138,23 +117,18 @@ class ChunkPackets:
 @cython.final
 @cython.cclass
 class ScanHits:
-    """Where a scan puts what it finds, as ``MessageBuffer`` takes it.
+    """What a scan found: a column for each message, with its start, end, form (an index into ``layouts``), op, flaw.
 
-    Of each message: start, end, operation, flaw and form, an index into ``layouts``. The arrays are bound once, as that
-    takes longer than reading a message.
+    The arrays are bound once, as that takes longer than reading a message.
     """
 
-    starts: cython.const[cython.longlong][::1]
-    ends: cython.const[cython.longlong][::1]
-    forms: cython.const[cython.longlong][::1]
-    ops: cython.const[cython.longlong][::1]
-    flaws: cython.const[cython.longlong][::1]
+    cells: cython.const[cython.longlong][:, ::1]
     layouts: cython.const[cython.longlong][::1]
 
-    def __init__(self, starts, ends, forms, ops, flaws, layouts) -> None:
+    def __init__(self, cells, layouts) -> None:
         """Of memoryviews of int64."""
-        self.starts, self.ends, self.forms = starts, ends, forms
-        self.ops, self.flaws, self.layouts = ops, flaws, layouts
+        self.cells = cells
+        self.layouts = layouts
 
 
 @cython.final
@@ -175,7 +149,7 @@ class MessageBuffer:
 
     def _grow(self, room: cython.Py_ssize_t):
         # A message is written to all rows at once. Rows a power of two apart would evict each other from the cache.
-        grown = np.empty((MESSAGE_ROWS, room + CACHE_LINE), np.int64)
+        grown = np.empty((len(NAMES), room + CACHE_LINE), np.int64)
         if self.count:
             grown[:, : self.count] = self.array[:, : self.count]
         self.array = grown
@@ -214,13 +188,13 @@ class MessageBuffer:
             self._grow(max(2 * self.room, self.count + n))
         with cython.nogil:
             i = self.count
-            first = packets.first + packets.holding(hits.starts[0] - base) if n > 0 else 0
+            first = packets.first + packets.holding(hits.cells[0, 0] - base) if n > 0 else 0
             for k in range(n):
-                start = hits.starts[k]
-                end = hits.ends[k]
-                layout = hits.layouts[hits.forms[k]]
-                op = hits.ops[k]
-                flaw = hits.flaws[k]
+                start = hits.cells[0, k]
+                end = hits.cells[1, k]
+                layout = hits.layouts[hits.cells[2, k]]
+                op = hits.cells[3, k]
+                flaw = hits.cells[4, k]
                 with cython.boundscheck(False):  # the packets are there, and there is room for the messages
                     while first + 1 < two and index.cells[AT, first + 1] <= start - base:
                         first += 1
@@ -230,22 +204,23 @@ class MessageBuffer:
                     newest = last
                     if last > first:
                         newest = packets.first + packets.newest(first - packets.first, last - packets.first)
-                    self.cells[M_START, i] = start + shift
-                    self.cells[M_END, i] = end + shift
-                    self.cells[M_LAYOUT, i] = layout
-                    self.cells[M_OP, i] = op
-                    self.cells[M_FLAW, i] = flaw
-                    self.cells[M_FLOW, i] = flow
-                    self.cells[M_SIDE, i] = side
-                    self.cells[M_OFFSET, i] = start - base
-                    self.cells[M_CAPTURED, i] = end - start
-                    self.cells[M_TS_NS, i] = index.cells[TS_NS, first]
-                    self.cells[M_END_TS_NS, i] = index.cells[TS_NS, newest]
-                    self.cells[M_FIRST_PACKET, i] = index.cells[NUMBER, first]
-                    self.cells[M_LAST_PACKET, i] = index.cells[NUMBER, newest]
-                    self.cells[M_FIRST_FILE, i] = index.cells[FILE, first]
-                    self.cells[M_GAP_BEFORE, i] = 0
-                    self.cells[M_RESYNCED, i] = 0
+                    # In the order of NAMES.
+                    self.cells[0, i] = start + shift
+                    self.cells[1, i] = end + shift
+                    self.cells[2, i] = layout
+                    self.cells[3, i] = op
+                    self.cells[4, i] = flaw
+                    self.cells[5, i] = flow
+                    self.cells[6, i] = side
+                    self.cells[7, i] = start - base
+                    self.cells[8, i] = end - start
+                    self.cells[9, i] = index.cells[TS_NS, first]
+                    self.cells[10, i] = index.cells[TS_NS, newest]
+                    self.cells[11, i] = index.cells[NUMBER, first]
+                    self.cells[12, i] = index.cells[NUMBER, newest]
+                    self.cells[13, i] = index.cells[FILE, first]
+                    self.cells[14, i] = 0
+                    self.cells[15, i] = 0
                 i += 1
             self.count = i
 
@@ -253,8 +228,8 @@ class MessageBuffer:
         """Say of the k-th message that ``gap`` bytes are missing before it, and whether a search found it."""
         if not 0 <= k < self.count:
             raise IndexError(f"message {k} of {self.count}")
-        self.cells[M_GAP_BEFORE, k] = gap
-        self.cells[M_RESYNCED, k] = resynced
+        self.array[NAMES.index("gap_before"), k] = gap
+        self.array[NAMES.index("resynced"), k] = resynced
 
     def add(self, row: tuple[int, ...]):
         """Add one message, its values in the order of NAMES."""

@@ -6,6 +6,7 @@ connection.
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mqpcap.decode import bytecode
 from mqpcap.decode.message_buffer import ScanHits
@@ -18,24 +19,13 @@ SCAN_ROOM = 4096
 """Messages found by one call of a scan."""
 
 
-class _Arrays:
-    """Where a scan puts what it finds. ``same``: the form and the flaw of messages that a Program finds, zeros."""
-
-    def __init__(self) -> None:
-        arrays = (memoryview(np.zeros(SCAN_ROOM, np.int64)) for _ in range(6))
-        self.starts, self.ends, self.forms, self.ops, self.flaws, self.same = arrays
-        self.split = self.starts, self.ends, self.forms, self.ops, self.flaws
-
-
 class LayoutScanner:
     """The messages of one layout, and by their places in the Program the layouts that go with it.
 
     then: by operation, the layout of what follows. searched: the one that a search looks for.
     """
 
-    def __init__(
-        self, protocol: MessageQueue, program: Program, name: str, scanner: bytecode.Scanner, arrays: _Arrays
-    ) -> None:
+    def __init__(self, protocol: MessageQueue, program: Program, name: str, hits: NDArray[np.int64]) -> None:
         index = {layout.name: i for i, layout in enumerate(program.layouts)}
         self.protocol = protocol.name
         self.described = protocol.layout(name)
@@ -43,16 +33,13 @@ class LayoutScanner:
         self.then = {op: index[following] for op, following in self.described.then.items()}
         self.place = index[name]
         self.searched = index[self.described.searched or name]
-        self._scanner = scanner
-        self._arrays = arrays
-        self._splitter = self.described.splitter
-        self._layouts = [index[x] for x in (self._splitter.layouts if self._splitter is not None else [name])]
         # What follows an operation is read by another layout: the scan ends with each message.
-        room = 1 if self.then else SCAN_ROOM
-        self._target = program.target(name, arrays.starts[:room], arrays.ends[:room], arrays.ops[:room])
-        forms, flaws = (arrays.same, arrays.same) if self._splitter is None else (arrays.forms, arrays.flaws)
-        layouts = memoryview(np.array(self._layouts, np.int64))
-        self.hits = ScanHits(arrays.starts, arrays.ends, forms, arrays.ops, flaws, layouts)
+        self._hits = np.zeros((5, 1), np.int64) if self.then else hits
+        self._scanner = program.scanner(name, self._hits)
+        self._splitter = self.described.splitter
+        self._split_rows = tuple(map(memoryview, self._hits))
+        self._layouts = [index[x] for x in (self._splitter.layouts if self._splitter is not None else [name])]
+        self.hits = ScanHits(memoryview(self._hits), memoryview(np.array(self._layouts, np.int64)))
 
     def scan(self, view: memoryview | bytes, at: int, stop: int, ended: bool) -> tuple[int, int, int, int, int]:
         """Find messages one after the other from ``at``; they are then in ``hits``.
@@ -61,15 +48,15 @@ class LayoutScanner:
         the place of its layout. ``ended``: no byte can follow ``stop``.
         """
         if self._splitter is None:
-            n, code, at, known_end = self._scanner.scan(self._target, view, at, stop, ended)
+            n, code, at, known_end = self._scanner.scan(view, at, stop, ended)
             return n, code, at, known_end, self.place
         view = view if isinstance(view, memoryview) else memoryview(view)
-        n, code, at, known_end, form = self._splitter.scan(view, at, stop, ended, self._arrays.split)
+        n, code, at, known_end, form = self._splitter.scan(view, at, stop, ended, self._split_rows)
         return n, code, at, known_end, self._layouts[form] if form >= 0 else self.place
 
     def last_op(self, n: int) -> int:
         """The operation of the last of the ``n`` messages that the last scan found."""
-        return self._arrays.ops[n - 1]
+        return int(self._hits[3, n - 1])
 
     def search(self, view: memoryview | bytes, at: int, stop: int, ended: bool, in_a_row: int) -> tuple[int, bool]:
         """The first position from which ``in_a_row`` messages follow, or fewer that end exactly at the end, and True.
@@ -78,21 +65,20 @@ class LayoutScanner:
         """
         if self._splitter is not None:
             return self._splitter.search(memoryview(view), at, stop, ended, in_a_row)
-        return self._scanner.search(self._target, view, at, stop, ended, in_a_row)
+        return self._scanner.search(view, at, stop, ended, in_a_row)
 
     def header(self, view: memoryview | bytes, at: int, stop: int) -> tuple[bool, int]:
         """Whether the whole header is there, and the operation, -1 without one."""
-        result, op = self._scanner.header(self._target, view, at, stop)
+        result, op = self._scanner.header(view, at, stop)
         return result == bytecode.DONE, op
 
 
 class ProtocolScanner:
     """The scanners of a protocol's layouts, in the order of its Program; ``places``: by name where each stands."""
 
-    def __init__(self, protocol: MessageQueue, arrays: _Arrays) -> None:
+    def __init__(self, protocol: MessageQueue, hits: NDArray[np.int64]) -> None:
         program = compiled(protocol)
-        scanner = program.scanner()
-        self.layouts = [LayoutScanner(protocol, program, x.name, scanner, arrays) for x in program.layouts]
+        self.layouts = [LayoutScanner(protocol, program, x.name, hits) for x in program.layouts]
         self.places = {x.name: i for i, x in enumerate(program.layouts)}
 
 
@@ -100,7 +86,7 @@ class Scanners:
     """The scanners of all protocols, made when a connection first needs those of its protocol."""
 
     def __init__(self) -> None:
-        self._arrays = _Arrays()
+        self._hits = np.zeros((5, SCAN_ROOM), np.int64)
         self._made: dict[str, ProtocolScanner] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -111,5 +97,5 @@ class Scanners:
         """The scanners of a protocol."""
         made = self._made.get(protocol.name)
         if made is None:
-            made = self._made[protocol.name] = ProtocolScanner(protocol, self._arrays)
+            made = self._made[protocol.name] = ProtocolScanner(protocol, self._hits)
         return made

@@ -156,7 +156,7 @@ def _first(
     program = compiled(protocol)
     goes_on = None
     for layout in entries:
-        read, op, end = _next(program, program.scanner(), layout, data, 0)
+        read, op, end = _next(program, layout, data, 0)
         may_go_on = (read is None or end < len(data)) and _front_end(program, layout, data, False)[2]
         if read is None or (not ended and (may_go_on or end < 0)):
             if may_go_on and layout in waiting:
@@ -172,11 +172,10 @@ def _first(
 def _cuts(protocol: MessageQueue, layout: Layout, payload: bytes) -> tuple[list[Cut], bool]:
     """The messages from the front of the payload on, and whether they fill it whole."""
     program = compiled(protocol)
-    scanner = program.scanner()
     at = 0
     found: list[Cut] = []
     while at < len(payload) and len(found) < MAX_MESSAGES:
-        read, op, end = _next(program, scanner, layout, payload, at)
+        read, op, end = _next(program, layout, payload, at)
         is_whole = end > 0
         end = end if is_whole else len(payload)
         if read is None or (not found and not _known(protocol.layout(read), op, payload[at:end])):
@@ -222,28 +221,25 @@ def _front_end(program: Program, layout: Layout, data: bytes, ended: bool) -> tu
         split = layout.splitter(memoryview(data), 0, len(data), ended)
         is_whole = split.verdict == "message" and not (ended and split.flaw)
         return split.layout or None, split.end if is_whole else -1, split.verdict == "more"
-    starts, ends, ops = (memoryview(np.zeros(1, np.int64)) for _ in range(3))
-    target = program.target(layout.name, starts, ends, ops)
-    n, code, *_ = program.scanner().scan(target, memoryview(data), 0, len(data), ended)
-    return layout.name, ends[0] if n else -1, not n and code != bytecode.SCAN_BAD
+    hits = np.zeros((5, 1), np.int64)
+    n, code, *_ = program.scanner(layout.name, hits).scan(memoryview(data), 0, len(data), ended)
+    return layout.name, int(hits[1, 0]) if n else -1, not n and code != bytecode.SCAN_BAD
 
 
-def _next(
-    program: Program, scanner: bytecode.Scanner, layout: Layout, payload: bytes, at: int
-) -> tuple[str | None, int, int]:
+def _next(program: Program, layout: Layout, payload: bytes, at: int) -> tuple[str | None, int, int]:
     """The message at a position: layout (None: there is none), operation, end (-1: it goes on in the next packet)."""
     limit = len(payload)
     if layout.splitter is not None:
         split = layout.splitter(memoryview(payload), at, limit, True)
         return (split.layout or None) if split.verdict != "bad" else None, split.op, split.end
-    starts, ends, ops = (memoryview(np.zeros(1, np.int64)) for _ in range(3))
-    target = program.target(layout.name, starts, ends, ops)
-    n, code, *_ = scanner.scan(target, memoryview(payload), at, limit, True)
+    hits = np.zeros((5, 1), np.int64)
+    scanner = program.scanner(layout.name, hits)
+    n, code, *_ = scanner.scan(memoryview(payload), at, limit, True)
     if n:
-        return layout.name, ops[0], ends[0]
+        return layout.name, int(hits[3, 0]), int(hits[1, 0])
     if code == bytecode.SCAN_BAD or layout.header is None:
         return None, ANY, -1
-    result, op = scanner.header(target, memoryview(payload), at, limit)
+    result, op = scanner.header(memoryview(payload), at, limit)
     return (layout.name, op, -1) if result == bytecode.DONE else (None, ANY, -1)
 
 

@@ -1,6 +1,6 @@
 """The compiler: the classes of a description to a Program, which is plain data.
 
-:func:`compile` reads the classes of a :class:`~mqpcap.schema.protocol.MessageQueue` and returns a :class:`Program`:
+:func:`compiled` reads the classes of a :class:`~mqpcap.schema.protocol.MessageQueue` and returns a :class:`Program`:
 rows of int32 words, a pool of constants and a list of columns. ``decode.bytecode`` says what the words mean. The
 compiler accepts a kind by its exact type. It refuses anything else at import, naming the field.
 """
@@ -40,7 +40,7 @@ SPANS: dict[type, pa.DataType] = {
     fields.GreedyBytes: pa.binary(),
 }
 MIN_I64, MAX_I64 = -(1 << 63), (1 << 63) - 1
-NO_ROOM = memoryview(np.zeros(0, np.int64))
+NO_ROOM = np.zeros((5, 0), np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +105,16 @@ class Program:
     variant_dialect: tuple[str | None, ...]
     variant_class: tuple[str, ...]
 
-    def scanner(self) -> bytecode.Scanner:
-        """A scanner bound to this Program: it finds where messages end."""
-        return bytecode.Scanner(*self._bound())  # type: ignore[no-untyped-call]  # a compiled class
+    def scanner(self, layout: str, hits: NDArray[np.int64] = NO_ROOM) -> bytecode.Scanner:
+        """What finds where messages of a layout end, and puts them into ``hits``: see ``bytecode.Scanner``."""
+        words = next(x for x in self.layouts if x.name == layout)
+        own = words, memoryview(self.variant_pc), memoryview(hits)
+        return bytecode.Scanner(*self._bound(), *own)  # type: ignore[no-untyped-call]  # a compiled class
 
     def decoder(self) -> bytecode.Decoder:
-        """A decoder bound to this Program: it reads the fields of messages."""
+        """What reads the fields of messages."""
         variants = memoryview(self.variant_pc), memoryview(self.variant_extra)
-        return bytecode.Decoder(*self._bound(), *variants)  # type: ignore[no-untyped-call]  # a compiled class
+        return bytecode.Decoder(*self._bound(), *variants)  # type: ignore[no-untyped-call]  # so is this
 
     def only(self, names: Collection[str]) -> "Program":
         """The same, of which only these columns of the table, and what is inside them, go to the tape."""
@@ -127,13 +129,6 @@ class Program:
         registers = np.zeros(self.register_count + 2, np.int64)
         lists = np.zeros(2 * len(self.lists), np.int64)
         return memoryview(self.ops), memoryview(self.consts), memoryview(registers), memoryview(lists)
-
-    def target(
-        self, layout: str, starts: memoryview = NO_ROOM, ends: memoryview = NO_ROOM, ops: memoryview = NO_ROOM
-    ) -> bytecode.Target:
-        """A layout for a scanner, which puts start, end and operation of each message (int64) into the arrays."""
-        words = next(x for x in self.layouts if x.name == layout)
-        return bytecode.Target(words, memoryview(self.variant_pc), starts, ends, ops)  # type: ignore[no-untyped-call]  # so is this
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,8 +363,9 @@ RESERVED = frozenset(dir(Message)) | frozenset(keyword.kwlist)
 """Names that Scapy or Python own: a field called so would be silently shadowed (pkt.payload, pkt.time)."""
 
 
-def compile(protocol: MessageQueue) -> Program:
-    """The Program of a protocol. Raises ProtocolError naming the field that breaks the vocabulary."""
+@cache
+def compiled(protocol: MessageQueue) -> Program:
+    """The Program of a protocol, compiled once. Raises ProtocolError naming the field that breaks the vocabulary."""
     c = _Compiler(protocol)
     layouts = tuple(c.layout(layout) for layout in protocol.layouts)
     pc, extra, dialect, names = zip(*c.variants, strict=True) if c.variants else ((), (), (), ())
@@ -377,12 +373,6 @@ def compile(protocol: MessageQueue) -> Program:
         protocol.name, _words([word for row in c.ops for word in row]), np.array(c.consts or [0], np.int64),
         c.registers, tuple(c.columns), tuple(c.lists), layouts, _words(pc), _words(extra), dialect, names,
     )  # fmt: skip
-
-
-@cache
-def compiled(protocol: MessageQueue) -> Program:
-    """The protocol's Program, compiled once."""
-    return compile(protocol)
 
 
 def _words(values: Sequence[int]) -> NDArray[np.int32]:
