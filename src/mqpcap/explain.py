@@ -1,8 +1,8 @@
 """A message read field by field: where each stands, what it says, and why other variants do not fit.
 
 ``mqpcap explain`` gives it the bytes of one message. It walks the classes that the interpreter is compiled from,
-slowly, and keeps every offset. Values, and why they do not fit, come from the kinds' own ``gives``, so they are what a
-Scapy user gets. Bytes that fit nothing get an answer too.
+slowly, and keeps every offset. Values, and why they do not fit, come from the kinds' own ``getfield``, so they are what
+a Scapy user gets. Bytes that fit nothing get an answer too.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -387,7 +387,7 @@ class _Walk:
 
     def leaf(self, kind: fields.Kind, pkt: object, depth: int) -> object:
         start = self.at
-        left, value = kind.gives(pkt, self.region)
+        left, value = kind.getfield(pkt, self.region)
         if value is None:
             return None  # bits of an absent integer
         end = self.end - len(left)

@@ -42,7 +42,7 @@ def test_what_nobody_claims_is_held_and_then_foreign() -> None:
     assert isinstance(hold, Hold)
     assert asked.look(hold, origin(443), [said(b"\x16\x03\x01")]) is None
 
-    choice = asked.last_look(hold, origin(443))
+    choice = asked.held_choice(hold, origin(443))
 
     assert choice is not None
     assert (choice.protocol, choice.stranger) == (None, "TLS")

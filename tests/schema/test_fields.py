@@ -36,7 +36,7 @@ class Pair(Message):
 def test_why_bytes_do_not_fit(kind: Kind, raw: str, why: str) -> None:
     """Numbers that are bytes of the message stay apart from the text: they may be those of a secret."""
     with pytest.raises(Broken) as broken:
-        kind.gives(Pair(), bytes.fromhex(raw))
+        kind.getfield(Pair(), bytes.fromhex(raw))
 
     assert broken.value.why == why
     assert len(broken.value.numbers) == why.count("{}")

@@ -38,7 +38,8 @@ class Spans:
 
     start, end (int64) in ``buffer``; layout (int32) index into ``Program.layouts``; op (int64) the operation, ANY
     without one; flaw (uint8) what is known already: only the header of such a row is read. of (int64) index into
-    ``facts``, what the rows' connections say, for a layer's ``derive``; None: all rows share the first.
+    ``facts``, what the rows' connections say, for a layer's ``derive``; None: all rows share the first. bodies (2 by n,
+    int64): where the bodies start and end, once they are opened.
     """
 
     buffer: NDArray[np.uint8]
@@ -49,6 +50,7 @@ class Spans:
     flaw: NDArray[np.uint8]
     of: I64 | None = None
     facts: Sequence[ConnectionFacts] = (ConnectionFacts(),)
+    bodies: I64 | None = None
 
     def part(self, one: int, two: int) -> "Spans":
         """The rows from ``one`` to ``two``, over the same buffer."""
@@ -114,8 +116,8 @@ class Reader:
         """The batches before they become Arrow. A column is made when it is asked for; ask before the next batch."""
         return (self._read(self.program, batch, None)[0] for batch in self._bounded(spans))
 
-    def _records(self, bodies: "_Bodies", keep_bodies: int | None) -> Records:
-        raw, columns, variant = self._read(self._shortest, bodies, keep_bodies)
+    def _records(self, spans: Spans, keep_bodies: int | None) -> Records:
+        raw, columns, variant = self._read(self._shortest, spans, keep_bodies)
         # ``derive`` may still find a flaw in a span; the row then loses its columns.
         late: Mapping[str, pa.Array] = {}
         if self.protocol.derive is not None:
@@ -125,22 +127,21 @@ class Reader:
         return Records(self._table(columns, late), raw.flaw, variant)
 
     def _read(
-        self, program: Program, bodies: "_Bodies", keep_bodies: int | None
+        self, program: Program, spans: Spans, keep_bodies: int | None
     ) -> "tuple[Raw, _TapeColumns, NDArray[np.int32]]":
-        spans, flaw = bodies.spans, bodies.flaw
-        words = np.vstack([self._header_pc[spans.layout], self._variants(spans, flaw)])
+        words = np.vstack([self._header_pc[spans.layout], self._variants(spans)])
         n = len(spans.start)
         variant = np.full(n, -1, np.int32)
         if len(self._tape[0]) > KEPT_ENTRIES:
             self._tape, self._by_column = _tape(TAPE_ENTRIES), _tape(TAPE_ENTRIES)[1:]
-        tape = self._run(program, bodies, words, variant)
+        tape = self._run(program, spans, words, variant)
         if len(self._by_column[0]) < len(tape[0]):
             self._by_column = _tape(len(self._tape[0]))[1:]
-        columns = _TapeColumns(program, bodies.buffer, tape, self._by_column, n)
+        columns = _TapeColumns(program, spans.buffer, tape, self._by_column, n)
         of = np.zeros(n, np.int64) if spans.of is None else spans.of
         raw = Raw(
-            n, bodies.buffer, spans.layout, [x.name for x in program.layouts], flaw, columns.spans, columns.numbers,
-            keep_bodies, columns.array, columns.items, spans.facts, of,
+            n, spans.buffer, spans.layout, [x.name for x in program.layouts], spans.flaw, columns.spans,
+            columns.numbers, keep_bodies, columns.array, columns.items, spans.facts, of,
         )  # fmt: skip
         return raw, columns, variant
 
@@ -164,7 +165,7 @@ class Reader:
     def _makes(self, name: str) -> bool:
         return self._made is None or name in self._made
 
-    def _bounded(self, spans: Spans) -> "Iterator[_Bodies]":
+    def _bounded(self, spans: Spans) -> Iterator[Spans]:
         """The spans in order, in batches of at most BATCH_ROWS and BATCH_BYTES."""
         sizes = np.cumsum(spans.end - spans.start)
         one = 0
@@ -173,9 +174,9 @@ class Reader:
             fit = int(np.searchsorted(sizes, before + BATCH_BYTES, "right"))
             batch = self._opened(spans.part(one, min(max(fit, one + 1), one + BATCH_ROWS)), BATCH_BYTES)
             yield batch
-            one += len(batch.spans.start)
+            one += len(batch.start)
 
-    def _opened(self, spans: Spans, at_most_bytes: int | None = None) -> "_Bodies":
+    def _opened(self, spans: Spans, at_most_bytes: int | None = None) -> Spans:
         """Where the bodies are: behind the headers, or inflated behind the buffer.
 
         Fewer rows come back where more than ``at_most_bytes`` were inflated.
@@ -206,30 +207,29 @@ class Reader:
             which = np.array([row for row, _ in opened], np.int64)
             body_end[which] = len(spans.buffer) + np.cumsum([len(data) for _, data in opened])
             body_start[which] = body_end[which] - [len(data) for _, data in opened]
-        return _Bodies(spans, buffer, body_start, body_end, flaw)
+        return replace(spans, buffer=buffer, bodies=np.stack([body_start, body_end]), flaw=flaw)
 
-    def _variants(self, spans: Spans, flaw: NDArray[np.uint8]) -> NDArray[np.int32]:
+    def _variants(self, spans: Spans) -> NDArray[np.int32]:
         """First and count of the variants of each row (2 by n); count -1 for a row whose body is not read."""
         # A batch has few operations: each is looked up once a layout.
         ops, place = factorize(spans.op)
         known = [own.get(op, own.get(ANY, (0, -1))) for own in self._variants_by_op for op in ops.tolist()]
         variants = np.array(known, np.int32).reshape(-1, 2).take(spans.layout * len(ops) + place, axis=0).T.copy()
-        flaw[(variants[1] < 0) & (flaw == Flaw.NONE)] = Flaw.UNKNOWN
-        variants[1, flaw != Flaw.NONE] = -1
+        spans.flaw[(variants[1] < 0) & (spans.flaw == Flaw.NONE)] = Flaw.UNKNOWN
+        variants[1, spans.flaw != Flaw.NONE] = -1
         return variants
 
-    def _run(
-        self, program: Program, bodies: "_Bodies", words: NDArray[np.int32], variant: NDArray[np.int32]
-    ) -> "_Tape":
-        """Decode all rows; returns the tape. ``variant`` gets the variant of each row, ``bodies.flaw`` its flaw."""
+    def _run(self, program: Program, spans: Spans, words: NDArray[np.int32], variant: NDArray[np.int32]) -> "_Tape":
+        """Decode all rows; returns the tape. ``variant`` gets the variant of each row, ``spans.flaw`` its flaw."""
         decoder = program.decoder()
         decoder.tape(*_views(self._tape), 0)
-        spans = np.stack([bodies.spans.start, bodies.spans.end, bodies.body_start, bodies.body_end])
+        assert spans.bodies is not None
+        places = np.vstack([spans.start, spans.end, spans.bodies])
         row, n = 0, len(variant)
         results = np.zeros(n, np.uint8)
         while row < n:
             row = decoder.decode(
-                memoryview(bodies.buffer), memoryview(spans), memoryview(words), memoryview(variant),
+                memoryview(spans.buffer), memoryview(places), memoryview(words), memoryview(variant),
                 memoryview(results), row,
             )  # fmt: skip
             if row < n:
@@ -239,22 +239,11 @@ class Reader:
                     grown[i][:filled] = self._tape[i][:filled]
                 self._tape = grown
                 decoder.tape(*_views(grown), filled)
-        bodies.flaw[results == bytecode.WRONG] = Flaw.MALFORMED
-        bodies.flaw[results == bytecode.LONG] = Flaw.TOO_LONG
+        spans.flaw[results == bytecode.WRONG] = Flaw.MALFORMED
+        spans.flaw[results == bytecode.LONG] = Flaw.TOO_LONG
         filled = decoder.filled()
         col, at, a, b = self._tape
         return col[:filled], at[:filled], a[:filled], b[:filled]
-
-
-@dataclass(frozen=True, slots=True)
-class _Bodies:
-    """Rows to read, and where their bodies are (int64) in ``buffer``; ``flaw`` is what is known of the rows by now."""
-
-    spans: Spans
-    buffer: NDArray[np.uint8]
-    body_start: I64
-    body_end: I64
-    flaw: NDArray[np.uint8]
 
 
 _Tape = tuple[NDArray[np.int32], NDArray[np.int32], I64, I64]

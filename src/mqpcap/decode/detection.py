@@ -6,8 +6,7 @@ copied until a protocol claims it or none can. One that merely fits a protocol o
 taken if another connection proves that its server speaks it.
 """
 
-import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -239,7 +238,7 @@ class Detector:
 
         There may be very many connections, and nearly all are decided here: so nothing is copied or noted.
         """
-        chunk = _earliest(new)
+        chunk = min((x for x in new if len(x.packets)), key=StreamChunk.order, default=None)
         length = 0 if chunk is None else chunk.packets.value(SIZE, 0)
         if chunk is None or not 0 < length < OPENING_BYTES:
             return Hold()
@@ -257,7 +256,9 @@ class Detector:
 
     def look(self, hold: Hold, of: Origin, new: Sequence[StreamChunk]) -> Choice | None:
         """Who takes a connection by all that was captured of it; None: nobody yet, and the new chunks are held."""
-        for chunk, k in _packets(new):
+        # In the order of the input.
+        for _, i, k in sorted((x.order(k), i, k) for i, x in enumerate(new) for k in range(len(x.packets))):
+            chunk = new[i]
             hold.ts_ns = chunk.packets.value(TS_NS, k)
             side = hold.sides[chunk.side]
             was_closed = side.is_closed
@@ -266,7 +267,7 @@ class Detector:
             so_far = hold.sides[0].seen_bytes + hold.sides[1].seen_bytes
             if hold.is_full or so_far >= hold.ask_at_bytes or side.is_closed != was_closed:
                 hold.ask_at_bytes = _next_look(so_far)
-                choice = self._held_choice(hold, of, hold.is_full)
+                choice = self.held_choice(hold, of, hold.is_full)
                 if choice is None and hold.is_full and not hold.likely:
                     choice = self._nobody(of, hold.openings(of, True))
                 if choice is not None:
@@ -275,14 +276,10 @@ class Detector:
                     break
         for chunk in new:
             hold.ended[chunk.side] = hold.ended[chunk.side] or chunk.ended
-        choice = self.last_look(hold, of) if all(hold.ended) and not hold.is_full else None
+        choice = self.held_choice(hold, of) if all(hold.ended) and not hold.is_full else None
         if choice is None and not self._keep(hold, new):
-            choice = self.last_look(hold, of) or self.by_peer(hold, of)
+            choice = self.held_choice(hold, of) or self.by_peer(hold, of)
         return choice
-
-    def last_look(self, hold: Hold, of: Origin) -> Choice | None:
-        """Who takes a connection of which nothing more comes; None: only its server may tell."""
-        return self._held_choice(hold, of, True)
 
     def release(self, hold: Hold) -> None:
         """Its connection was decided."""
@@ -303,8 +300,9 @@ class Detector:
 
     # -- what the protocols say ------------------------------------------------------------------------
 
-    def _held_choice(self, hold: Hold, of: Origin, final: bool) -> Choice | None:
-        """Who takes a connection by what is held of it; None to wait. ``final``: nothing follows."""
+    def held_choice(self, hold: Hold, of: Origin, final: bool = True) -> Choice | None:
+        """Who takes a connection by what is held of it; None to wait. ``final``: nothing follows, only its server may
+        tell more."""
         hold.likely = []
         return self._choice(of, hold.openings(of, final), hold.likely, final, hold)
 
@@ -409,22 +407,3 @@ class Detector:
 def _next_look(so_far: int) -> int:
     """How many bytes of both sides must have been seen when the protocols are asked again."""
     return so_far + (1 if so_far < EAGER_BYTES else so_far // 2)
-
-
-def _earliest(new: Sequence[StreamChunk]) -> StreamChunk | None:
-    """The chunk with the first packet of all, None if there are only ends."""
-    first: StreamChunk | None = None
-    for chunk in new:
-        if len(chunk.packets) and (first is None or chunk.order() < first.order()):
-            first = chunk
-    return first
-
-
-def _packets(new: Sequence[StreamChunk]) -> Iterator[tuple[StreamChunk, int]]:
-    """Chunk and place of each packet of some chunks, merged in the order of the input."""
-
-    def of(i: int) -> Iterator[tuple[int, int, int]]:
-        return ((new[i].order(k), i, k) for k in range(len(new[i].packets)))
-
-    for _, i, k in heapq.merge(*(of(i) for i in range(len(new)))):
-        yield new[i], k

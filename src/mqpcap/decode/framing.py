@@ -109,7 +109,7 @@ class Framer:
             for connection in waiting:
                 hold = connection.hold
                 if hold is not None:
-                    ask = self.detector.by_peer if by_peer else self.detector.last_look
+                    ask = self.detector.by_peer if by_peer else self.detector.held_choice
                     choice = ask(hold, of[connection.flow])
                     if choice is not None:
                         self._decide(connection, of[connection.flow], choice)

@@ -131,12 +131,8 @@ class Program:
         return memoryview(self.ops), memoryview(self.consts), memoryview(registers), memoryview(lists)
 
 
-@dataclass(frozen=True, slots=True)
-class _Register:
-    """The register ``at`` that holds a number; for a span (``is_span``) its start, and the next one its length."""
-
-    at: int
-    is_span: bool
+_Registers = dict[str, tuple[int, bool]]
+"""By field the register of a number, or (True) the two of a span: its start and its length."""
 
 
 @dataclass(slots=True)
@@ -190,7 +186,7 @@ class _Compiler:
             if layout.packed and f.name == layout.packed[0]:
                 packed_at = length
             length += fields.smallest(f)
-        return pc, registers[layout.op].at if layout.op else -1, length, packed_at
+        return pc, registers[layout.op][0] if layout.op else -1, length, packed_at
 
     def body(self, cls: type) -> int:
         """Where the rows of a body begin; a class that several layouts have is compiled once."""
@@ -230,9 +226,9 @@ class _Compiler:
         self.ops.append([*words, *[0] * (bytecode.OP_WORDS - len(words))])
         return len(self.ops) - 1
 
-    def message(self, cls: type, parent: int) -> dict[str, _Register]:
+    def message(self, cls: type, parent: int) -> _Registers:
         """Add the rows of a class, without its END; returns the registers of its fields by name."""
-        registers: dict[str, _Register] = {}
+        registers: _Registers = {}
         for f in fields.wire_fields(cls):
             self.at = f"{cls.__name__}.{f.name}"
             self.check_name(f)
@@ -250,20 +246,21 @@ class _Compiler:
         if name in RESERVED:
             raise self.refuse(f"the name {name} is Scapy's or Python's; use {name}_")
 
-    def register(self, registers: dict[str, _Register], name: str, is_span: bool = False) -> int:
+    def register(self, registers: _Registers, name: str, is_span: bool = False) -> int:
         at = self.registers
-        registers[name] = _Register(at, is_span)
+        registers[name] = at, is_span
         self.registers += 1 + is_span
         return at
 
-    def of(self, registers: dict[str, _Register], name: str | None, is_span: bool = False) -> int:
+    def of(self, registers: _Registers, name: str | None, is_span: bool = False) -> int:
         if name is None or name not in registers:
             raise self.refuse(f"refers to {name}, which is no earlier field that is always there")
-        if registers[name].is_span != is_span:
+        at, is_text = registers[name]
+        if is_text != is_span:
             raise self.refuse(f"refers to {name}, which is no {'text' if is_span else 'number'}")
-        return registers[name].at
+        return at
 
-    def condition(self, f: fields.If, registers: dict[str, _Register]) -> int:
+    def condition(self, f: fields.If, registers: _Registers) -> int:
         if f.left is not None:
             return self.test(bytecode.IF_LEFT, 0, f.left)
         if f.follows is not None:
@@ -278,7 +275,7 @@ class _Compiler:
         """Add a row that skips a field where a test fails."""
         return self.emit(bytecode.OP_IF, -1, -1, kind, y, self.const(*consts) if consts else 0)
 
-    def kind(self, f: fields.Kind, parent: int, registers: dict[str, _Register], name: str | None) -> None:
+    def kind(self, f: fields.Kind, parent: int, registers: _Registers, name: str | None) -> None:
         if type(f) in NUMBERS:
             self.number(f, parent, registers, name)  # a Number, by exact type
         elif type(f) in SPANS or isinstance(f, fields.Late):
@@ -294,7 +291,7 @@ class _Compiler:
         else:
             raise self.refuse(f"{type(f).__name__} is not in the vocabulary")
 
-    def number(self, f: fields.Number, parent: int, registers: dict[str, _Register], name: str | None) -> None:
+    def number(self, f: fields.Number, parent: int, registers: _Registers, name: str | None) -> None:
         col = self.column(f, "number", NUMBERS[type(f)], parent, name)
         less, frame_length = (f.less, bytecode.FRAME_LENGTH) if isinstance(f, fields.Length) else (0, 0)
         reg = self.register(registers, f.name)
@@ -309,7 +306,7 @@ class _Compiler:
         least, most = (f.at_least if f.at_least is not None else low), (MAX_I64 if f.at_most is None else f.at_most)
         return bytecode.CHECKED, self.const(least, most)
 
-    def measure(self, f: fields.Sized, registers: dict[str, _Register]) -> tuple[int, int]:
+    def measure(self, f: fields.Sized, registers: _Registers) -> tuple[int, int]:
         """Words X and Y: how the length or count is learnt."""
         if f.sized_by is not None:
             return bytecode.BY_REGISTER, self.of(registers, f.sized_by)
@@ -323,14 +320,14 @@ class _Compiler:
             return bytecode.BY_ZERO, f.until_zero
         return bytecode.BY_REST, 0
 
-    def span(self, f: fields.Span, parent: int, registers: dict[str, _Register], name: str | None) -> None:
+    def span(self, f: fields.Span, parent: int, registers: _Registers, name: str | None) -> None:
         col = self.column(f, "span", SPANS.get(type(f), pa.binary()), parent, name)
         x, y = self.measure(f, registers)
         checked, bounds = self.bounds(f, 0)
         flags = bytecode.UTF8 * f.strict | bytecode.PRINTABLE * f.printable | checked
         self.emit(bytecode.OP_SPAN, col, self.register(registers, f.name, is_span=True), x, y, bounds, 0, flags)
 
-    def array(self, f: fields.Array, parent: int, registers: dict[str, _Register], name: str | None) -> None:
+    def array(self, f: fields.Array, parent: int, registers: _Registers, name: str | None) -> None:
         item = f.item
         if isinstance(item, fields.Array | fields.If | fields.Nested):
             raise self.refuse("an item must be a plain kind or a Message class")
@@ -349,7 +346,7 @@ class _Compiler:
         self.emit(bytecode.OP_END)
         self.ops[row][bytecode.W_JUMP] = len(self.ops) * bytecode.OP_WORDS
 
-    def nested(self, f: fields.Nested, parent: int, registers: dict[str, _Register]) -> None:
+    def nested(self, f: fields.Nested, parent: int, registers: _Registers) -> None:
         x, y = self.measure(f, registers)
         flags = 0 if f.at_most is None else bytecode.CHECKED
         bounds = -1 if f.at_most is None else self.const(0, f.at_most)

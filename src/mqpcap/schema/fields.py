@@ -66,9 +66,6 @@ class Drawn(RandNum):
         """Itself: Scapy would copy a value drawn."""
         return self
 
-    def __repr__(self) -> str:
-        return f"<{self.kind.name} drawn>"
-
 
 def _hostile() -> bool:
     return random.randrange(HOSTILE_SHARE) == 0
@@ -124,7 +121,7 @@ class Kind(EnumField[Any]):  # an EnumField, so that ls(verbose=True) lists name
         """The bytes of a value, for building. Raises ValueError for one that does not fit."""
         raise NotImplementedError
 
-    def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
         """Read a value: what is left of the region behind it, and the value. Raises Broken."""
         raise NotImplementedError
 
@@ -137,9 +134,6 @@ class Kind(EnumField[Any]):  # an EnumField, so that ls(verbose=True) lists name
 
     def addfield(self, pkt: Packet, s: bytes, val: Any) -> bytes:
         return s + self.takes(pkt, val)
-
-    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
-        return self.gives(pkt, s)
 
     def i2repr(self, pkt: Packet | None, x: Any) -> str:
         name = self.named(pkt).get(x) if isinstance(x, int) else None
@@ -233,7 +227,7 @@ class Number(Kind):
     def any2i(self, pkt: Packet | None, x: Any) -> Any:
         return self.number(pkt, x) if isinstance(x, str) else x
 
-    def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
         if len(s) < self.size:
             raise Broken(f"it has {self.size} bytes, {len(s)} are left")
         value = int.from_bytes(s[: self.size], "little" if self.little else "big", signed=self.signed)
@@ -322,8 +316,8 @@ class Bool(Number):
     def any2i(self, pkt: Packet | None, x: Any) -> Any:
         return Untrue(x) if isinstance(x, int) and x not in (0, 1) else x
 
-    def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
-        s, value = super().gives(pkt, s)
+    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+        s, value = super().getfield(pkt, s)
         return s, value == 1 if value in (0, 1) else Untrue(value)
 
     def draw(self) -> Any:
@@ -352,7 +346,7 @@ class Bits(Kind):
         self.mask = mask
         self.shift = shift
 
-    def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
         return s, pkt.fields[self.of] >> self.shift & self.mask
 
     def takes(self, pkt: Packet, value: Any) -> bytes:
@@ -385,7 +379,7 @@ class Prefix(Kind):
         super().__init__(prefix_name(of), None, column=None)
         self.of = of.name
 
-    def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
         return s, None
 
     def takes(self, pkt: Packet, value: Any) -> bytes:
@@ -462,7 +456,7 @@ class Span(Sized):
                 return cast(bytes, value) + bytes([self.until])
         return self.prefixed(pkt, len(value), value)
 
-    def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
         if self.until is not None:
             value, _, rest = s.partition(bytes([self.until]))
             self._checks(value)
@@ -617,11 +611,11 @@ class Array(Sized):
 
     def _one(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
         if isinstance(self.item, Kind):
-            return self.item.gives(pkt, s)
+            return self.item.getfield(pkt, s)
         item, left = self.item.begin(s)
         return left, item
 
-    def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
         n, s = self.said(pkt, s)
         self.bounds(n, s)
         items: list[Any] = []
@@ -689,7 +683,7 @@ class Nested(Sized):
         body = b"" if value is None else bytes(value)
         return self.prefixed(pkt, len(body), body)
 
-    def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
         n, s = self.said(pkt, s)
         n = self.bounds(n, s)
         inner, left = self.message.begin(s[:n])
@@ -777,8 +771,8 @@ class If(Kind):
             return b""
         return self.kind.takes(pkt, value)
 
-    def gives(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
-        return self.kind.gives(pkt, s) if self.holds(pkt, s) else (s, None)
+    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+        return self.kind.getfield(pkt, s) if self.holds(pkt, s) else (s, None)
 
     def randval(self) -> Any:
         return None

@@ -179,7 +179,7 @@ class Message(Packet):
         whole = s
         for field in wire_fields(type(self)):
             left = len(s)
-            s, value = field.gives(self, s)
+            s, value = field.getfield(self, s)
             self.fields[field.name] = value
             if bare(field).is_last(value, left):
                 break
