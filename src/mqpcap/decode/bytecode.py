@@ -174,15 +174,8 @@ class Interpreter:
             at += 1
             if c < 0x80:
                 continue
-            if 0xC2 <= c <= 0xDF:
-                more = 1
-            elif 0xE0 <= c <= 0xEF:
-                more = 2
-            elif 0xF0 <= c <= 0xF4:
-                more = 3
-            else:
-                return False
-            if at + more > end:
+            more = 1 if c < 0xE0 else 2 if c < 0xF0 else 3
+            if c < 0xC2 or c > 0xF4 or at + more > end:
                 return False
             d = self.buf[at]
             if (
@@ -198,26 +191,6 @@ class Interpreter:
                 at += 1
                 more -= 1
         return True
-
-    @cython.final
-    @cython.cfunc
-    @cython.nogil
-    def _printable(self, at: cython.longlong, length: cython.longlong) -> cython.bint:
-        """Whether the span has no control character."""
-        end: cython.longlong = at + length
-        while at < end and self.buf[at] >= 0x20 and self.buf[at] != 0x7F:
-            at += 1
-        return at >= end
-
-    @cython.final
-    @cython.cfunc
-    @cython.nogil
-    def _until(self, end: cython.longlong, byte: cython.int) -> cython.longlong:
-        """How many bytes there are before the first ``byte``, or before ``end``."""
-        i: cython.longlong = self.pos
-        while i < end and self.buf[i] != byte:
-            i += 1
-        return i - self.pos
 
     @cython.final
     @cython.cfunc
@@ -289,22 +262,19 @@ class Interpreter:
     @cython.nogil
     @cython.boundscheck(False)
     def _span(self, pc: cython.Py_ssize_t, end: cython.longlong, row: cython.longlong) -> cython.int:
-        length: cython.longlong
-        taken: cython.longlong
+        length: cython.longlong = 0
+        i: cython.longlong
         reg: cython.int = self.ops[pc + W_REG]
         found: cython.int = DONE
         if self.ops[pc + W_X] == BY_UNTIL:
-            length = self._until(end, self.ops[pc + W_Y])
-            taken = length
-            if self.pos + length < end:
-                taken += 1
-            else:
+            while self.pos + length < end and self.buf[self.pos + length] != self.ops[pc + W_Y]:
+                length += 1
+            if self.pos + length == end:
                 found = -1  # no delimiter: the fields behind it are absent
         else:
             length = self._measure(pc, end)
             if length < 0:
                 return cython.cast(cython.int, -length - 1)
-            taken = length
         if self.ops[pc + W_FLAGS] & CHECKED:
             if length < self.consts[self.ops[pc + W_Z]]:
                 return WRONG
@@ -316,13 +286,17 @@ class Interpreter:
             return SHORT
         if self.ops[pc + W_FLAGS] & UTF8 and not self._utf8(self.pos, length):
             return WRONG
-        if self.ops[pc + W_FLAGS] & PRINTABLE and not self._printable(self.pos, length):
-            return WRONG
+        if self.ops[pc + W_FLAGS] & PRINTABLE:
+            for i in range(self.pos, self.pos + length):
+                if self.buf[i] < 0x20 or self.buf[i] == 0x7F:
+                    return WRONG
         if reg >= 0:
             self.regs[reg] = self.pos
             self.regs[reg + 1] = length
         self._put(self.ops[pc + W_COL], row, self.pos, length)
-        self.pos += taken
+        self.pos += length
+        if self.ops[pc + W_X] == BY_UNTIL and found == DONE:
+            self.pos += 1
         return found
 
     @cython.final
@@ -771,8 +745,10 @@ class Scanner(Interpreter):
                 return SHORT
             self.pos = finish
             return DONE
-        i = self._entry(self._op())
-        if i < 0:
+        i = 0
+        while i < len(self.table) and self.table[i] != self._op() and self.table[i] != -1:
+            i += 3
+        if i >= len(self.table):
             return WRONG
         first = cython.cast(cython.int, self.table[i + 1])
         count = cython.cast(cython.int, self.table[i + 2])
@@ -835,13 +811,3 @@ class Scanner(Interpreter):
             return SHORT
         self.pos = finish
         return DONE
-
-    @cython.cfunc
-    @cython.nogil
-    def _entry(self, op: cython.longlong) -> cython.Py_ssize_t:
-        """Where in a table of (op, first variant, count) an operation stands, -1 if nowhere."""
-        i: cython.Py_ssize_t
-        for i in range(0, len(self.table), 3):
-            if self.table[i] == op or self.table[i] == -1:
-                return i
-        return -1
