@@ -13,11 +13,12 @@ from mqpcap.schema.flaws import Flaw
 POLL = bytes.fromhex("00000011 09 0000000000000009 00000000 00000003")
 STREAM = POLL * 4
 BLIPMQ = Scanners().of(protocols()["blipmq"])
+LAYOUTS = [*BLIPMQ.values()]
 
 
 def begun() -> Side:
     side = Side(7, 0)
-    side.begin(BLIPMQ.places["c2s"], start_seen=True)
+    side.begin(BLIPMQ["c2s"].place, start_seen=True)
     return side
 
 
@@ -31,7 +32,7 @@ def chunk(one: int, two: int, gap_after: bool = False) -> StreamChunk:
 def test_what_is_no_whole_message_comes_again() -> None:
     side, found = begun(), Found()
 
-    assert side.take(chunk(0, 36), BLIPMQ.layouts, found) == 21
+    assert side.take(chunk(0, 36), LAYOUTS, found) == 21
     assert (side.messages, side.until) == (1, 42)
     assert side.since_ns(chunk(0, 36), 21) == 1000
 
@@ -39,8 +40,8 @@ def test_what_is_no_whole_message_comes_again() -> None:
 def test_message_with_a_hole_ends_where_its_length_says_and_the_next_is_in_step() -> None:
     side, found = begun(), Found()
 
-    side.take(chunk(0, 36, gap_after=True), BLIPMQ.layouts, found)
-    side.take(chunk(40, 84), BLIPMQ.layouts, found)
+    side.take(chunk(0, 36, gap_after=True), LAYOUTS, found)
+    side.take(chunk(40, 84), LAYOUTS, found)
 
     (in_window, in_copies) = found.taken(np.frombuffer(STREAM, np.uint8))
     assert in_window.offset.tolist() == [0, 42, 63]
@@ -53,8 +54,8 @@ def test_message_with_a_hole_ends_where_its_length_says_and_the_next_is_in_step(
 def test_after_a_gap_between_messages_a_message_is_searched_for() -> None:
     side, found = begun(), Found()
 
-    side.take(chunk(0, 21, gap_after=True), BLIPMQ.layouts, found)
-    side.take(chunk(30, 84), BLIPMQ.layouts, found)
+    side.take(chunk(0, 21, gap_after=True), LAYOUTS, found)
+    side.take(chunk(30, 84), LAYOUTS, found)
 
     (frames,) = found.taken(np.frombuffer(STREAM, np.uint8))
     assert frames.offset.tolist() == [0, 42, 63]
@@ -66,7 +67,7 @@ def test_after_a_gap_between_messages_a_message_is_searched_for() -> None:
 
 def test_where_the_start_was_not_captured_a_message_is_searched_for() -> None:
     side = Side(7, 0)
-    side.begin(BLIPMQ.places["c2s"], start_seen=False)
+    side.begin(BLIPMQ["c2s"].place, start_seen=False)
 
     assert side.step is SEARCH
 

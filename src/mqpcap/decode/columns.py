@@ -123,7 +123,7 @@ class Reader:
         if self.protocol.derive is not None:
             before = raw.flaw.copy()
             late = self.protocol.derive(raw)
-            columns.drop(np.flatnonzero(raw.flaw != before), self._header_columns())
+            columns.dropped, columns.kept = np.flatnonzero(raw.flaw != before), self._header_columns()
         return Records(self._table(columns, late), raw.flaw, variant)
 
     def _read(
@@ -262,7 +262,10 @@ def _tape(entries: int) -> _Tape:
 
 
 class _TapeColumns:
-    """The tape by column, turned into arrays on demand; ``room`` takes the sorted tape."""
+    """The tape by column, turned into arrays on demand; ``room`` takes the sorted tape.
+
+    dropped: rows without values but in the columns ``kept``.
+    """
 
     def __init__(self, program: Program, buffer: NDArray[np.uint8], tape: _Tape, room: _Sorted, n: int) -> None:
         self.program = program
@@ -276,10 +279,6 @@ class _TapeColumns:
         self.dropped: I64 = np.empty(0, np.int64)
         self.kept: frozenset[str] = frozenset()
         self.index = {(c.parent, c.name): i for i, c in enumerate(program.columns)}
-
-    def drop(self, rows: I64, kept: frozenset[str]) -> None:
-        """Drop the values of ``rows``, except in the columns ``kept``."""
-        self.dropped, self.kept = rows, kept
 
     def entries(self, c: int) -> tuple[NDArray[np.int32], I64, I64]:
         """Rows, a and b of a column's entries, in the order of rows. Copy them before the next batch is read."""

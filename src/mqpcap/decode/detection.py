@@ -384,8 +384,8 @@ class Detector:
         at, found, before = side.looked.get(key, (0, False, (0, False)))
         if not found and before != now:
             start = at if now > before and not before[1] else 0
-            scanner = self._scanners.of(protocol)
-            at, found = scanner.layouts[scanner.places[layout]].search(side.data, start, now[0], side.ended, in_a_row)
+            scanner = self._scanners.of(protocol)[layout]
+            at, found = scanner.search(side.data, start, now[0], side.ended, in_a_row)
             side.looked[key] = at, found, now
         return at if found else None
 

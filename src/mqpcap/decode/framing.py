@@ -188,17 +188,17 @@ class Framer:
 
     def _layouts(self, connection: ConnectionState) -> list[LayoutScanner]:
         """The layouts of a connection's protocol; none where nobody took it."""
-        return self._scanners.of(connection.protocol).layouts if connection.protocol is not None else []
+        return [*self._scanners.of(connection.protocol).values()] if connection.protocol is not None else []
 
     def _begin(self, connection: ConnectionState, of: Origin, choice: Choice, server: Server) -> None:
         """Set the layouts that the directions begin with, as the protocol claimed."""
         assert choice.protocol is not None
         began = [choice.claim.c2s or "", choice.claim.s2c or ""]
         connection.evidence = Evidence(of.connection_id, server[1], server[2], of.first_ts_ns, layouts=began)
-        places = self._scanners.of(choice.protocol).places
+        layouts = self._scanners.of(choice.protocol)
         for number, side in enumerate(connection.sides):
             layout = began[number != connection.client]
             if layout:
-                side.begin(places[layout], of.syn[number])
+                side.begin(layouts[layout].place, of.syn[number])
             else:
                 side.give_up("bad_framing")

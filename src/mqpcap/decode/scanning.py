@@ -73,29 +73,22 @@ class LayoutScanner:
         return result == bytecode.DONE, op
 
 
-class ProtocolScanner:
-    """The scanners of a protocol's layouts, in the order of its Program; ``places``: by name where each stands."""
-
-    def __init__(self, protocol: MessageQueue, hits: NDArray[np.int64]) -> None:
-        program = compiled(protocol)
-        self.layouts = [LayoutScanner(protocol, program, x.name, hits) for x in program.layouts]
-        self.places = {x.name: i for i, x in enumerate(program.layouts)}
-
-
 class Scanners:
     """The scanners of all protocols, made when a connection first needs those of its protocol."""
 
     def __init__(self) -> None:
         self._hits = np.zeros((5, SCAN_ROOM), np.int64)
-        self._made: dict[str, ProtocolScanner] = {}
+        self._made: dict[str, dict[str, LayoutScanner]] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickled as nothing: they are made anew."""
         return Scanners, ()
 
-    def of(self, protocol: MessageQueue) -> ProtocolScanner:
-        """The scanners of a protocol."""
+    def of(self, protocol: MessageQueue) -> dict[str, LayoutScanner]:
+        """The scanners of a protocol's layouts by name, in the order of its Program."""
         made = self._made.get(protocol.name)
         if made is None:
-            made = self._made[protocol.name] = ProtocolScanner(protocol, self._hits)
+            program = compiled(protocol)
+            made = {x.name: LayoutScanner(protocol, program, x.name, self._hits) for x in program.layouts}
+            self._made[protocol.name] = made
         return made

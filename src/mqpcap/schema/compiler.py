@@ -6,7 +6,7 @@ compiler accepts a kind by its exact type. It refuses anything else at import, n
 """
 
 import keyword
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -367,10 +367,6 @@ def compiled(protocol: MessageQueue) -> Program:
     layouts = tuple(c.layout(layout) for layout in protocol.layouts)
     pc, extra, dialect, names = zip(*c.variants, strict=True) if c.variants else ((), (), (), ())
     return Program(
-        protocol.name, _words([word for row in c.ops for word in row]), np.array(c.consts or [0], np.int64),
-        c.registers, tuple(c.columns), tuple(c.lists), layouts, _words(pc), _words(extra), dialect, names,
+        protocol.name, np.array(c.ops, np.int32).reshape(-1), np.array(c.consts or [0], np.int64),
+        c.registers, tuple(c.columns), tuple(c.lists), layouts, np.array(pc, np.int32), np.array(extra, np.int32), dialect, names,
     )  # fmt: skip
-
-
-def _words(values: Sequence[int]) -> NDArray[np.int32]:
-    return np.array(values, np.int32)

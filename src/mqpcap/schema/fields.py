@@ -364,9 +364,6 @@ class Bits(Kind):
     def any2i(self, pkt: Packet | None, x: Any) -> Any:
         return self.number(pkt, x) if isinstance(x, str) else x
 
-    def randval(self) -> Any:
-        return None
-
 
 class Prefix(Kind):
     """The length or count that a field has in front, for who builds: None is the right one.
@@ -389,9 +386,6 @@ class Prefix(Kind):
         if x is not None or pkt is None or pkt.getfieldval(self.of) is None:
             return repr(x)
         return repr(pkt.get_field(self.of).measure(pkt))
-
-    def randval(self) -> Any:
-        return None
 
 
 def prefix_name(of: Kind) -> str:
@@ -528,9 +522,6 @@ class Address(Bytes):
 
 class GreedyBytes(Bytes):
     """What is left of the region, possibly nothing."""
-
-    def __init__(self, name: str, default: bytes = b"", **about: Any) -> None:
-        super().__init__(name, default, **about)
 
 
 class GreedyText(Text):
