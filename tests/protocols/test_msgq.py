@@ -27,7 +27,7 @@ from mqpcap.protocols.msgq import (
     MsgQSubscribe,
     MsgQUnsubscribe,
     claims,
-    tree,
+    kinds,
 )
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import Claim, Opening, Verdict
@@ -117,18 +117,18 @@ def test_the_documents_example_corrected() -> None:
 
 
 def test_the_example_is_what_encode_gives() -> None:
-    value: dict[str, tree.Value] = {
+    value: dict[str, kinds.Value] = {
         "from": "sender@host",
         "to": "recipient@host",
         "seq": 1234,
         "data": {"list": [1, 2, None, "this"], "description": "Fun for all"},
     }
 
-    assert bytes(MsgQ() / MsgQFlat(tree=tree.encode(value))) == EXAMPLE
+    assert bytes(MsgQ() / MsgQFlat(tree=kinds.encode(value))) == EXAMPLE
 
 
 def test_scapy_builds_a_split_message() -> None:
-    header = MsgQHeader(tree=tree.encode({"type": "getlname"}, typed=True))
+    header = MsgQHeader(tree=kinds.encode({"type": "getlname"}, typed=True))
 
     assert bytes(MsgQ() / MsgQSplit(header=header)) == GETLNAME_SPLIT
 
@@ -291,7 +291,7 @@ def test_lname_of_the_flat_daemon() -> None:
 
 
 def test_lname_comes_from_the_body_of_a_split_answer() -> None:
-    frame = split(tree.message({"type": "getlname"}, True), tree.message({"lname": "1_1@h"}, True))
+    frame = split(kinds.message({"type": "getlname"}, True), kinds.message({"lname": "1_1@h"}, True))
 
     assert columns("split_s2c", frame) == {
         "type": "getlname",
@@ -310,13 +310,13 @@ def test_lname_comes_from_the_body_of_a_json_answer() -> None:
 
 
 def test_lname_of_any_other_body_is_no_column() -> None:
-    frame = split(tree.message({"type": "send"}, True), tree.message({"lname": "x"}, True))
+    frame = split(kinds.message({"type": "send"}, True), kinds.message({"lname": "x"}, True))
 
     assert "lname" not in columns("split_s2c", frame)
 
 
 def test_routing_keys_as_text() -> None:
-    content = tree.encode(
+    content = kinds.encode(
         {"type": "send", "seq": 7, "reply": -1, "to": None, "group": [1, {"a": True}], "instance": b"\xff"}, True
     )
 
@@ -331,8 +331,8 @@ def test_routing_keys_as_text() -> None:
 
 
 def test_sybtype_fills_subtype() -> None:
-    assert columns("flat_c2s", flat(tree.encode({"sybtype": "normal"})))["subtype"] == "normal"
-    both = tree.encode({"sybtype": "normal", "subtype": "meonly"})
+    assert columns("flat_c2s", flat(kinds.encode({"sybtype": "normal"})))["subtype"] == "normal"
+    both = kinds.encode({"sybtype": "normal", "subtype": "meonly"})
     assert columns("flat_c2s", flat(both))["subtype"] == "meonly"
 
 
@@ -357,7 +357,7 @@ def test_msg_of_a_flat_message(item: str, msg: str, length: int) -> None:
     ],
 )
 def test_split_bodies(body: bytes, msg: str) -> None:
-    found = columns("split_c2s", split(tree.message({"type": "send"}), body))
+    found = columns("split_c2s", split(kinds.message({"type": "send"}), body))
 
     assert (found["msg"], found["msg_len"]) == (msg, len(body))
     assert found["document"] == '{"header":{"type":"send"},"body":' + msg + "}"
@@ -465,12 +465,12 @@ def test_msg_is_cut_at_a_character() -> None:
 
 def test_op_status_and_body_len_of_replies() -> None:
     rows = [
-        flat(tree.encode({"lname": "c1@host"})),
+        flat(kinds.encode({"lname": "c1@host"})),
         LNAME_FLAT,
-        flat(tree.encode({"stats": {"clients": 3}})),
-        flat(tree.encode({"type": "send", "msg": "abc"})),
-        flat(tree.encode({"type": "send", "reply": "2", "msg": None})),
-        flat(tree.encode({"type": "send", "repl": "2"})),
+        flat(kinds.encode({"stats": {"clients": 3}})),
+        flat(kinds.encode({"type": "send", "msg": "abc"})),
+        flat(kinds.encode({"type": "send", "reply": "2", "msg": None})),
+        flat(kinds.encode({"type": "send", "repl": "2"})),
         EXAMPLE,
         EXAMPLE_AS_PRINTED,
     ]
@@ -507,7 +507,7 @@ def test_first_message_tells_the_layout_on_any_port(first: bytes, layouts: tuple
 
 
 def test_each_side_may_have_its_own_layout() -> None:
-    claim = claims(opening(GETLNAME_FLAT, split(tree.message({"type": "getlname"}), b"Skan")))
+    claim = claims(opening(GETLNAME_FLAT, split(kinds.message({"type": "getlname"}), b"Skan")))
 
     assert (claim.c2s, claim.s2c) == ("flat_c2s", "split_s2c")
 
@@ -561,7 +561,7 @@ def test_without_a_start_the_first_message_tells_the_client() -> None:
 _FRAMES = [
     ("flat_c2s", GETLNAME_FLAT),
     ("flat_c2s", EXAMPLE),
-    ("split_c2s", split(tree.message({"type": "send", "seq": 1}, True), tree.message({"a": [None]}))),
+    ("split_c2s", split(kinds.message({"type": "send", "seq": 1}, True), kinds.message({"a": [None]}))),
     ("json_c2s", split(b'{"type": "send"}', b"[1]")),
 ]
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mqpcap.protocols.msgq import tree
+from mqpcap.protocols.msgq import kinds
 from mqpcap.protocols.msgq.documents import MAX_DEPTH, MAX_TOKENS, checked, columns, rewritten
 from mqpcap.schema.flaws import Flaw
 
@@ -223,14 +223,14 @@ def test_stats_may_be_null() -> None:
 
 
 def test_generations_side_by_side() -> None:
-    inner = tree.MAGIC + tree.encode({"lname": "1_1@h"}, True)
+    inner = kinds.MAGIC + kinds.encode({"lname": "1_1@h"}, True)
     rows: list[Parts] = [
-        {"tree": tree.encode({"type": "send", "msg": "abc", "stats": 1})},
-        {"tree": tree.encode({"type": "getlname"}), "body": inner},
+        {"tree": kinds.encode({"type": "send", "msg": "abc", "stats": 1})},
+        {"tree": kinds.encode({"type": "getlname"}), "body": inner},
         {"header": b'{"type": "getlname", "want_answer": true, "stats": 2}', "body": b'{"lname": "2_2@h"}'},
         {"tree": b"\1"},
-        {"tree": tree.encode({"type": "getlname"}), "body": b"[1]"},
-        {"tree": tree.encode({"type": "send"}), "body": inner[:-1]},
+        {"tree": kinds.encode({"type": "getlname"}), "body": b"[1]"},
+        {"tree": kinds.encode({"type": "send"}), "body": inner[:-1]},
         {"header": b"{", "body": b"1"},
     ]
 

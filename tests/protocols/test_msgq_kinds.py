@@ -2,14 +2,16 @@
 
 import json
 
-from mqpcap.protocols.msgq import tree
+from running import script
+
+from mqpcap.protocols.msgq import kinds, tree
 from mqpcap.protocols.msgq.kinds import Json, Tree
 
 
 def test_a_tree_is_shown_as_json_and_what_is_none_as_bytes() -> None:
-    pairs = tree.encode({"a": [1]}, True)
+    pairs = kinds.encode({"a": [1]}, True)
 
-    assert Tree("tree").i2repr(None, pairs) == Tree("tree").i2repr(None, tree.MAGIC + pairs) == '{"a":[1]}'
+    assert Tree("tree").i2repr(None, pairs) == Tree("tree").i2repr(None, kinds.MAGIC + pairs) == '{"a":[1]}'
     assert Tree("tree").i2repr(None, b"\1") == repr(b"\1")
 
 
@@ -36,3 +38,12 @@ def test_inside_a_tree() -> None:
 
 def test_inside_stops_where_no_pair_is() -> None:
     assert [x.name for x in Tree("tree").inside(bytes.fromhex("0161 04 05"))] == ["key", "a"]
+
+
+def test_readers_and_their_library_are_imported_with_the_first_message() -> None:
+    code = (
+        "import sys; from mqpcap.protocols import protocols; protocols()\n"
+        "print([m for m in sys.modules if m.split('.')[-1] in ('msgspec', 'tree', 'documents')])"
+    )
+
+    assert script(code).stdout == "[]\n"

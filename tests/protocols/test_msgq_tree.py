@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqpcap.protocols.msgq import tree
+from mqpcap.protocols.msgq import kinds, tree
 from mqpcap.protocols.msgq.documents import columns
 from mqpcap.schema.flaws import Flaw
 
@@ -132,13 +132,13 @@ def test_duplicates_among_many_tags() -> None:
 
 
 def test_embedded_message_stands_as_its_object() -> None:
-    inner = tree.message({"q": "1"})
+    inner = kinds.message({"q": "1"})
 
-    assert tree.text(tree.encode({"msg": inner, "n": "2"})) == '{"msg":{"q":"1"},"n":"2"}'
+    assert tree.text(kinds.encode({"msg": inner, "n": "2"})) == '{"msg":{"q":"1"},"n":"2"}'
 
 
 def test_embedded_message_that_is_broken_stands_as_text() -> None:
-    assert tree.text(tree.encode({"msg": b"Skan\x05ab"})) == '{"msg":"Skan\\u0005ab"}'
+    assert tree.text(kinds.encode({"msg": b"Skan\x05ab"})) == '{"msg":"Skan\\u0005ab"}'
 
 
 def test_explicit_top_hash_is_tried_first() -> None:
@@ -171,9 +171,9 @@ def test_depth_is_bounded() -> None:
 
 def test_embedded_messages_count_in_the_depth() -> None:
     def inside(times: int) -> bytes:
-        message = tree.MAGIC
+        message = kinds.MAGIC
         for _ in range(times - 1):
-            message = tree.MAGIC + b"\x01k\x01" + len(message).to_bytes(4, "big") + message
+            message = kinds.MAGIC + b"\x01k\x01" + len(message).to_bytes(4, "big") + message
         return message[4:]
 
     assert flaw_of(inside(LEVELS)) is Flaw.NONE
@@ -182,9 +182,9 @@ def test_embedded_messages_count_in_the_depth() -> None:
 
 def test_hostile_messages_take_linear_time() -> None:
     """Embedded messages that each have four readings, and a hash of many equal tags."""
-    message = tree.MAGIC + b"\x01a\x24\x01"
+    message = kinds.MAGIC + b"\x01a\x24\x01"
     for _ in range(300):
-        message = tree.MAGIC + b"\x01n\x24\x01k\x01" + len(message).to_bytes(4, "big") + message
+        message = kinds.MAGIC + b"\x01n\x24\x01k\x01" + len(message).to_bytes(4, "big") + message
     same = b"\x01a\x04" * 20_000
     began = time.perf_counter()
 
@@ -198,7 +198,7 @@ def test_hostile_messages_take_linear_time() -> None:
 def test_escapes_are_those_of_json_dumps() -> None:
     text = "".join(map(chr, range(0x100))) + "€😀"
 
-    assert tree.text(tree.encode({"k": text})) == json.dumps({"k": text}, ensure_ascii=False, separators=(",", ":"))
+    assert tree.text(kinds.encode({"k": text})) == json.dumps({"k": text}, ensure_ascii=False, separators=(",", ":"))
 
 
 def test_items_of_a_message_are_bounded() -> None:
@@ -208,15 +208,15 @@ def test_items_of_a_message_are_bounded() -> None:
 
 
 def test_string_set_aside_gives_way_to_a_later_item_of_its_tag() -> None:
-    content = tree.encode({"k": tree.message({"q": "1"})}) + tree.encode({"k": "2"})
+    content = kinds.encode({"k": kinds.message({"q": "1"})}) + kinds.encode({"k": "2"})
 
     assert tree.text(content) == '{"k":"2"}'
 
 
 def test_documents_leave_a_long_msg_out_and_the_msg_stays_whole() -> None:
     """The msg is compared with others before it is cut; the second row is cut off, the third has no msg."""
-    whole = tree.encode({"msg": "a€b", "seq": 5}, typed=True)
-    content = whole + whole[:-1] + tree.encode({"seq": 6}, typed=True)
+    whole = kinds.encode({"msg": "a€b", "seq": 5}, typed=True)
+    content = whole + whole[:-1] + kinds.encode({"seq": 6}, typed=True)
     ends = np.array([len(whole), 2 * len(whole) - 1, len(content)], np.int64)
     places = np.array([0, *ends[:-1]], np.int64), np.diff(ends, prepend=0)
     none = np.zeros(3, np.int64), np.full(3, -1, np.int64)
@@ -235,17 +235,17 @@ def test_documents_leave_a_long_msg_out_and_the_msg_stays_whole() -> None:
 
 
 def test_encode_takes_the_shortest_lengths() -> None:
-    assert tree.encode({"k": "x" * 255})[2:4] == b"\x21\xff"
-    assert tree.encode({"k": "x" * 256})[2:5] == b"\x11\x01\x00"
-    assert tree.encode({"k": "x" * 65536})[2:7] == b"\x01\x00\x01\x00\x00"
-    assert tree.encode({"a": None, "t": True, "i": -7, "r": 1.5, "s": "u"}, typed=True) == pairs(
+    assert kinds.encode({"k": "x" * 255})[2:4] == b"\x21\xff"
+    assert kinds.encode({"k": "x" * 256})[2:5] == b"\x11\x01\x00"
+    assert kinds.encode({"k": "x" * 65536})[2:7] == b"\x01\x00\x01\x00\x00"
+    assert kinds.encode({"a": None, "t": True, "i": -7, "r": 1.5, "s": "u"}, typed=True) == pairs(
         (b"a", "04"), (b"t", "250131"), (b"i", "26022d37"), (b"r", "2703312e35"), (b"s", "280175")
     )
 
 
 def test_typed_items_are_seen_inside_lists() -> None:
-    assert tree.has_typed_items(tree.message({"a": [True]}, typed=True))
-    assert not tree.has_typed_items(tree.message({"a": [True, None, {"b": b"x"}]}))
+    assert tree.has_typed_items(kinds.message({"a": [True]}, typed=True))
+    assert not tree.has_typed_items(kinds.message({"a": [True, None, {"b": b"x"}]}))
     assert not tree.has_typed_items(b"no message")
 
 
@@ -257,8 +257,8 @@ _plain = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=5), _plain, max_size=5))
-def test_what_is_encoded_typed_comes_back(value: dict[str, tree.Value]) -> None:
-    text = tree.text(tree.encode(value, typed=True))
+def test_what_is_encoded_typed_comes_back(value: dict[str, kinds.Value]) -> None:
+    text = tree.text(kinds.encode(value, typed=True))
 
     assert text is not None and json.loads(text) == value
 

@@ -30,9 +30,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import case_when, is_in, true
-from mqpcap.protocols.msgq import tree
-from mqpcap.protocols.msgq.documents import ROUTING, columns, of_json, of_tree
-from mqpcap.protocols.msgq.kinds import Json, Tree
+from mqpcap.protocols.msgq.kinds import MAGIC, ROUTING, Json, Tree, encode, message
 from mqpcap.schema.fields import HOSTILE_SHARE, U16, U32, Broken, Drawn, Kind, Length, Nested
 from mqpcap.schema.message import Message, message_class
 from mqpcap.schema.protocol import ANY, Claim, Derived, Direction, Envelope, Layout, MessageQueue, Opening, Raw, Verdict
@@ -51,7 +49,6 @@ from mqpcap.schema.requests import (
 
 I64 = NDArray[np.int64]
 MAX_MESSAGE_SIZE = 64 * 1024 * 1024
-MAGIC = 0x536B616E  # "Skan"
 
 
 class MsgQ(Message):
@@ -104,19 +101,19 @@ class MsgQFlat(MsgQForm):
     """The magic, then the pairs of the outer hash without a TyLen of their own (Message.py:39-40)."""
 
     name = "msgq flat"
-    fields_desc = [U32("magic", equals=MAGIC, column=None), Tree("tree")]
+    fields_desc = [U32("magic", equals=int.from_bytes(MAGIC), column=None), Tree("tree")]
 
     @property
     def words(self) -> Mapping[str, object]:
         """The outer hash."""
-        return _object(tree.text(self.getfieldval("tree")))
+        return _object(_text(self.getfieldval("tree")))
 
 
 class MsgQHeader(Message):
     """The header of a split message: a message of its own."""
 
     name = "msgq header"
-    fields_desc = [U32("magic", equals=MAGIC, column=None), Tree("tree", with_types=True)]
+    fields_desc = [U32("magic", equals=int.from_bytes(MAGIC), column=None), Tree("tree", with_types=True)]
 
 
 class MsgQSplit(MsgQForm):
@@ -132,13 +129,13 @@ class MsgQSplit(MsgQForm):
     @property
     def words(self) -> Mapping[str, object]:
         """The header."""
-        return _object(tree.text(self.getfieldval("header").getfieldval("tree")))
+        return _object(_text(self.getfieldval("header").getfieldval("tree")))
 
     @property
     def content(self) -> object:
         """The body."""
         body: bytes = self.getfieldval("body")
-        told = tree.text(body[len(tree.MAGIC) :]) if body.startswith(tree.MAGIC) else None
+        told = _text(body[len(MAGIC) :]) if body.startswith(MAGIC) else None
         return (body or None) if told is None else json.loads(told)
 
 
@@ -161,6 +158,20 @@ class MsgQJson(MsgQForm):
             return json.loads(body)
         except (ValueError, RecursionError):
             return body or None
+
+
+def _text(pairs: bytes) -> str | None:
+    """``tree.text``."""
+    from mqpcap.protocols.msgq import tree  # late, see kinds
+
+    return tree.text(pairs)
+
+
+def _is_typed(whole: bytes) -> bool:
+    """``tree.has_typed_items``."""
+    from mqpcap.protocols.msgq import tree
+
+    return tree.has_typed_items(whole)
 
 
 def _object(text: str | None) -> Mapping[str, object]:
@@ -222,8 +233,8 @@ class MsgQMessage(Message):
         }
         if form in ("flat", "typed"):
             if isinstance(words.get("msg"), dict):
-                words["msg"] = tree.message(words["msg"], form == "typed")
-            return MsgQFlat(tree=tree.encode(words, form == "typed"))
+                words["msg"] = message(words["msg"], form == "typed")
+            return MsgQFlat(tree=encode(words, form == "typed"))
         if form not in FORMS:
             raise ValueError(f"a msgq message has no form {form!r}, but flat, typed, split or json")
         inner = {name: words.pop(name) for name in self.in_body if name in words}
@@ -246,7 +257,7 @@ class MsgQMessage(Message):
                 if left or asked not in ("", read.type):
                     continue
                 self.fields = {f.name: getattr(read, f.name) for f in self.fields_desc if f is not _FORM}
-                self.fields["form"] = "typed" if tree.has_typed_items(s) and form == "flat" else form
+                self.fields["form"] = "typed" if form == "flat" and _is_typed(s) else form
                 self.raw_packet_cache, self.raw_packet_cache_fields = s, deepcopy(self.fields)
                 self.explicit = 1
                 return b""
@@ -301,6 +312,8 @@ _WORDS = frozenset({*ROUTING, "msg", "stats", "want_answer", "sybtype"})
 
 def derive(raw: Raw) -> Mapping[str, pa.Array]:
     """The columns, from the pairs, JSON headers and bodies of the rows; a row that does not decode gets its flaw."""
+    from mqpcap.protocols.msgq.documents import columns
+
     spans = (raw.spans("tree"), raw.spans("header"), raw.spans("body"))
     return columns(raw.buffer, *spans, raw.flaw, raw.keep_bodies)
 
@@ -339,10 +352,10 @@ def _generation(data: bytes) -> str | None:
         return None
     if len(data) < 10:
         # Ten bytes tell all generations apart; the smallest message of the first has eight.
-        return "flat" if data[4:8] == tree.MAGIC and length == 4 else ""
-    if data[4:8] == tree.MAGIC:
+        return "flat" if data[4:8] == MAGIC and length == 4 else ""
+    if data[4:8] == MAGIC:
         return "flat" if length >= 4 else None
-    if data[6:10] == tree.MAGIC:
+    if data[6:10] == MAGIC:
         # The C++ library of December 2009 wrote header_len == length (session.cc:71-90 at 6383f1fda).
         return "split" if 4 <= header_len <= length - 2 or header_len == length else None
     return "json" if data[6:7] == b"{" and 2 <= header_len <= length - 2 else None
@@ -371,6 +384,8 @@ def _side(opening: Opening, direction: Direction) -> _SideVerdict:
 
 def _speaker(side: _SideVerdict) -> Direction | None:
     """Who says a message, where it can only be one of the two."""
+    from mqpcap.protocols.msgq.documents import of_json, of_tree
+
     first, head = side.first, 6 + int.from_bytes(side.first[4:6], "big")
     if not first:
         return None
@@ -413,7 +428,7 @@ def claims(opening: Opening) -> Claim:
 
     def layout(side: _SideVerdict, direction: Direction) -> str:
         generation = side.generation if side.verdict in sure else told.generation
-        is_typed = generation == "flat" and tree.has_typed_items(told.first[4:])
+        is_typed = generation == "flat" and _is_typed(told.first[4:])
         return f"{'typed' if is_typed else generation}_{direction}"
 
     return Claim(max(client.verdict, server.verdict), layout(client, "c2s"), layout(server, "s2c"))

@@ -23,14 +23,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.protocols.msgq.tree import MAGIC, TooLong, TreeReader, to_json
+from mqpcap.protocols.msgq.kinds import MAGIC, ROUTING
+from mqpcap.protocols.msgq.tree import TooLong, TreeReader, to_json
 from mqpcap.schema.flaws import Flaw
 
 MAX_DEPTH = 500
 """Arrays and objects in one another, as in `tree`."""
 MAX_TOKENS = 2_097_152
 """Strings, brackets and commas of a JSON text: each takes up to a hundred bytes of memory while it is read."""
-ROUTING = ("type", "from", "to", "group", "instance", "seq", "repl", "reply", "lname", "subtype")
 
 Places = tuple[NDArray[np.int64], NDArray[np.int64]]
 

@@ -1,13 +1,18 @@
-"""The kinds of field that only msgq has: a typed tree and a JSON text, as they are shown, drawn and explained."""
+"""The kinds of field that only msgq has, a typed tree and a JSON text: as they are written, shown, drawn and explained.
+
+Every protocol is imported for every capture. So this module does without the readers and their library (``tree``,
+``documents``), which are imported when the first msgq message is read.
+"""
 
 import json
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-from mqpcap.protocols.msgq import tree
 from mqpcap.schema.fields import Inside, Late
 
+MAGIC = b"Skan"
+ROUTING = ("type", "from", "to", "group", "instance", "seq", "repl", "reply", "lname", "subtype")
 MAX_SHOWN_DEPTH = 32
 
 
@@ -19,16 +24,18 @@ class Tree(Late):
 
     def __init__(self, name: str, *, with_types: bool = False, with_magic: bool = False, **about: Any) -> None:
         self.with_types = with_types
-        self.magic = tree.MAGIC if with_magic else b""
+        self.magic = MAGIC if with_magic else b""
         super().__init__(name, **about)
 
     def any2i(self, pkt: Any, x: Any) -> Any:
         """The bytes of a tree given as a dict; other values are kept."""
-        return self.magic + tree.encode(x, self.with_types) if isinstance(x, dict) else super().any2i(pkt, x)
+        return self.magic + encode(x, self.with_types) if isinstance(x, dict) else super().any2i(pkt, x)
 
     def i2repr(self, pkt: Any, x: Any) -> str:
         """The tree as JSON, its bytes where it does not decode."""
-        return (x and tree.text(x.removeprefix(tree.MAGIC))) or repr(x)
+        from mqpcap.protocols.msgq.tree import text
+
+        return (x and text(x.removeprefix(MAGIC))) or repr(x)
 
     def draw(self) -> Any:
         """A tree of two words."""
@@ -53,7 +60,7 @@ class Json(Late):
 
 _TYPES = {1: "DATA", 2: "HASH", 3: "LIST", 4: "NULL", 5: "BOOL", 6: "INT", 7: "REAL", 8: "UTF8"}
 _LENGTH_SIZES = {0x00: 4, 0x10: 2, 0x20: 1}
-_HASH, _LIST, _NULL = 2, 3, 4
+_DATA, _HASH, _LIST, _NULL, _BOOL, _INT, _REAL, _UTF8 = _TYPES
 
 
 def _head(data: bytes, at: int, end: int) -> tuple[int, int, int] | None:
@@ -89,3 +96,55 @@ def _parts(data: bytes, at: int, end: int, depth: int = 0, is_hash: bool = True)
             value = data[start:stop] if kind != _NULL else None
             yield Inside(item, stop - item, depth, name, value, _TYPES[kind], named=True)
         at = stop
+
+
+Value = None | bool | int | float | str | bytes | list["Value"] | dict[str, "Value"]
+
+
+def encode(value: dict[str, Value], typed: bool = False) -> bytes:
+    """The pairs of a hash, with the shortest lengths: what stands behind the magic.
+
+    Untyped, every scalar is text in a DATA item, as the first generation wrote it; ``typed`` writes UTF8, INT, REAL
+    and BOOL (one digit). Bytes are DATA, None is NULL.
+
+    >>> encode({"type": "getlname"}).hex(" ")
+    '04 74 79 70 65 21 08 67 65 74 6c 6e 61 6d 65'
+    """
+    out = b""
+    for key, item in value.items():
+        tag = key.encode()
+        out += bytes([len(tag)]) + tag + _item(item, typed)
+    return out
+
+
+def message(value: dict[str, Value], typed: bool = False) -> bytes:
+    """A whole message: the magic and the pairs; what stands in ``msg`` or in a body."""
+    return MAGIC + encode(value, typed)
+
+
+def _item(value: Value, typed: bool) -> bytes:
+    if value is None:
+        return bytes([_NULL])
+    kind, content = _content(value, typed)
+    for code, size in ((0x20, 1), (0x10, 2)):
+        if len(content) < 1 << 8 * size:
+            return bytes([kind | code]) + len(content).to_bytes(size, "big") + content
+    return bytes([kind]) + len(content).to_bytes(4, "big") + content
+
+
+def _content(value: Value, typed: bool) -> tuple[int, bytes]:
+    if isinstance(value, bytes):
+        return _DATA, value
+    if isinstance(value, dict):
+        return _HASH, encode(value, typed)
+    if isinstance(value, list):
+        return _LIST, b"".join(_item(x, typed) for x in value)
+    if not typed:
+        return _DATA, str(value).encode()
+    if isinstance(value, bool):
+        return _BOOL, b"1" if value else b"0"
+    if isinstance(value, int):
+        return _INT, str(value).encode()
+    if isinstance(value, float):
+        return _REAL, repr(value).encode()
+    return _UTF8, str(value).encode()

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-"""Typed trees, msgq's binary encoding of hashes, lists and scalars: read into values, written from values.
+"""Typed trees, msgq's binary encoding of hashes, lists and scalars, read into values.
 
 ``TreeReader`` reads what follows the magic of a message. Numbers keep their digits and bytes that are no text become
-``{"hex": ...}``, so ``to_json`` can write every value. ``encode`` writes a tree.
+``{"hex": ...}``, so ``to_json`` can write every value.
 
 A message is read in the readings of section 11 of the protocol notes, in their order: an explicit HASH item after the
 magic, plain pairs, and both again with a length field behind NULL. A string that begins with the magic is set aside
@@ -18,7 +18,8 @@ import re
 import cython
 import msgspec
 
-MAGIC = b"Skan"
+from mqpcap.protocols.msgq.kinds import MAGIC
+
 MAX_DEPTH = cython.declare(cython.const[cython.int], 500)  # hashes, lists and messages; the Python peers read about 497
 MAX_ITEMS = cython.declare(cython.const[cython.longlong], 2_097_152)  # each takes up to a hundred bytes of memory
 MAX_REAL_BYTES = cython.declare(cython.const[cython.int], 400)  # a longer REAL stays a string
@@ -275,55 +276,3 @@ def has_typed_items(message: bytes) -> bool:
     except ValueError:
         return False
     return reader.kinds >> BOOL != 0
-
-
-Value = None | bool | int | float | str | bytes | list["Value"] | dict[str, "Value"]
-
-
-def encode(value: dict[str, Value], typed: bool = False) -> bytes:
-    """The pairs of a hash, with the shortest lengths: what stands behind the magic.
-
-    Untyped, every scalar is text in a DATA item, as the first generation wrote it; ``typed`` writes UTF8, INT, REAL
-    and BOOL (one digit). Bytes are DATA, None is NULL.
-
-    >>> encode({"type": "getlname"}).hex(" ")
-    '04 74 79 70 65 21 08 67 65 74 6c 6e 61 6d 65'
-    """
-    out = b""
-    for key, item in value.items():
-        tag = key.encode()
-        out += bytes([len(tag)]) + tag + _item(item, typed)
-    return out
-
-
-def message(value: dict[str, Value], typed: bool = False) -> bytes:
-    """A whole message: the magic and the pairs; what stands in ``msg`` or in a body."""
-    return MAGIC + encode(value, typed)
-
-
-def _item(value: Value, typed: bool) -> bytes:
-    if value is None:
-        return bytes([NULL])
-    kind, content = _content(value, typed)
-    for code, size in ((0x20, 1), (0x10, 2)):
-        if len(content) < 1 << 8 * size:
-            return bytes([kind | code]) + len(content).to_bytes(size, "big") + content
-    return bytes([kind]) + len(content).to_bytes(4, "big") + content
-
-
-def _content(value: Value, typed: bool) -> tuple[int, bytes]:
-    if isinstance(value, bytes):
-        return DATA, value
-    if isinstance(value, dict):
-        return HASH, encode(value, typed)
-    if isinstance(value, list):
-        return LIST, b"".join(_item(x, typed) for x in value)
-    if not typed:
-        return DATA, str(value).encode()
-    if isinstance(value, bool):
-        return BOOL, b"1" if value else b"0"
-    if isinstance(value, int):
-        return INT, str(value).encode()
-    if isinstance(value, float):
-        return REAL, repr(value).encode()
-    return UTF8, str(value).encode()
