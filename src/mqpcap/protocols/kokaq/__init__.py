@@ -381,89 +381,69 @@ SPLITS: Mapping[Direction, Splits] = {d: Splits(tuple(f"{d}_{form}" for form in 
 # -- whose connection it is ------------------------------------------------------------------------------
 
 
+MAX_VOTES = 32
+_BEGINNINGS = {(magic + bytes([VERSION]))[:n] for magic in (BIG, LITTLE) for n in range(4)}
 Echo = tuple[bytes, bytes, int]
 """What an answer repeats: magic, opaque, opcode."""
 
 
-@dataclass(frozen=True, slots=True)
-class _First:
-    """What the first frames of a direction say: MAX_VOTES at most.
+class _First(NamedTuple):
+    """What the first frames of a direction say, MAX_VOTES at most.
 
     echoes         what answers repeat of them
-    server_votes   the frames that only a server sends, minus those that only a client sends
+    server_votes   where the stream began earlier, the frames that only a server sends minus those that only a client
+                   sends
     """
 
     verdict: Verdict
-    echoes: tuple[Echo, ...] = ()
+    echoes: Sequence[Echo] = ()
     server_votes: int = 0
 
 
 def _first(opening: Opening, direction: Direction) -> _First:
-    """The first frame of a direction."""
+    """What the first frames of a direction say."""
     data, started, ended = opening.side(direction)
     at = 0 if started else opening.find_run(direction, f"{direction}_doc", 2)
-    if not data or at is None:
-        return _First(Verdict.NO if ended else Verdict.WAIT)
-    return _judged(memoryview(data), at, ended, direction, opening.on_port, not started)
-
-
-def _judged(buf: memoryview, at: int, ended: bool, direction: Direction, on_port: bool, found: bool) -> _First:
-    limit = len(buf)
-    begins = bytes(buf[at : at + 3])
-    if not any((magic + b"\x01").startswith(begins) for magic in (BIG, LITTLE)):
+    if at is not None and data[at : at + 3] not in _BEGINNINGS:
         return _First(Verdict.NO)
-    if limit - at < HEADER_BYTES:
+    if at is None or len(data) - at < HEADER_BYTES:
         return _First(Verdict.NO if ended else Verdict.WAIT)
-    first = SPLITS[direction](buf, at, limit, ended)
-    if first.verdict == "bad":
-        return _First(Verdict.NO)
-    plausible = _plausible(buf, at, first)
-    whole = first.verdict == "message"
-    follows = Frames(_RULE, buf, limit, ended).follows(first.end) if whole else splitter.WAIT
-    echoes, votes, repeats = _chained(direction, buf, at, ended)
-    if plausible and (repeats or _repeats(buf, at, first)):
-        verdict = Verdict.YES
-    elif found and plausible and follows == splitter.YES and first.end < limit:
-        verdict = Verdict.YES  # found by a search, and another follows it
-    elif follows == splitter.YES and (plausible or on_port):
-        # On the port magic and version are enough: the codec sends any opcode and type it is given.
-        verdict = Verdict.LIKELY
-    else:
-        verdict = Verdict.WAIT if follows == splitter.WAIT and not ended else Verdict.NO
-    return _First(verdict, echoes, votes if found else 0)
-
-
-def _plausible(buf: memoryview, at: int, frame: Split) -> bool:
-    return legal(buf[at + 3], buf[at] == LITTLE[0]) and frame.op <= 8
-
-
-def _repeats(buf: memoryview, at: int, frame: Split) -> bool:
-    """Whether a component follows the header: it repeats tag and magic, so about 60 bits are known."""
-    tag, little = buf[at + 11], buf[at] == LITTLE[0]
-    repeats = bytes(buf[at + 12 : at + 15]) == bytes([tag]) + bytes(buf[at : at + 2])
-    return repeats and not frame.layout.endswith("lean") and (little or tag in (METADATA, PAYLOAD))
-
-
-MAX_VOTES = 32
-
-
-def _chained(direction: Direction, buf: memoryview, at: int, ended: bool) -> tuple[tuple[Echo, ...], int, bool]:
-    """Of the frames from an offset on: their echoes, their server votes, and whether one has a component."""
+    frames = Frames(_RULE, data, len(data), ended)
     echoes: list[Echo] = []
-    votes, repeats = 0, False
-    for _ in range(MAX_VOTES):
-        frame = SPLITS[direction](buf, at, len(buf), ended)
-        if frame.verdict == "bad" or not frame.layout:
+    votes, is_plausible, is_proven, first_end = 0, False, False, -1
+    while len(echoes) < MAX_VOTES:
+        _, end, _, form, op, _ = frames.one(at)
+        if form < 0:
             break
-        head = bytes(buf[at : at + HEADER_BYTES])
-        echoes.append((head[:2], head[4:8], frame.op))
-        if frame.verdict != "message":
+        head, is_lean = data[at : at + HEADER_BYTES], FORMS[form] == "lean"
+        fits = op <= 8 and legal(head[3], head[0] == LITTLE[0])
+        if not echoes:
+            is_plausible, first_end = fits, end
+        echoes.append((head[:2], head[4:8], op))
+        is_proven = is_proven or (fits and not is_lean and _repeats(data, at))
+        if end < 0 or (started and is_plausible and is_proven):
             break
         # A lean reply copies byte 3, and its status has a client's numbers.
-        votes += 0 if frame.layout.endswith("lean") else _server_vote(head)
-        repeats = repeats or (_plausible(buf, at, frame) and _repeats(buf, at, frame))
-        at = frame.end
-    return tuple(echoes), votes, repeats
+        votes += 0 if started or is_lean else _server_vote(head)
+        at = end
+    if not echoes:
+        return _First(Verdict.NO)
+    follows = frames.follows(first_end) if first_end >= 0 else splitter.WAIT
+    # Found by a search, it is ours if another follows it.
+    if is_plausible and (is_proven or (not started and follows == splitter.YES and first_end < len(data))):
+        judged = Verdict.YES
+    elif follows == splitter.YES and (is_plausible or opening.on_port):
+        # On the port magic and version are enough: the codec sends any opcode and type it is given.
+        judged = Verdict.LIKELY
+    else:
+        judged = Verdict.WAIT if follows == splitter.WAIT and not ended else Verdict.NO
+    return _First(judged, echoes, votes)
+
+
+def _repeats(data: bytes, at: int) -> bool:
+    """Whether a component follows the header: it repeats tag and magic, so about 60 bits are known."""
+    tag, magic = data[at + 11], data[at : at + 2]
+    return data[at + 12 : at + 15] == bytes([tag]) + magic and (magic == LITTLE or tag in (METADATA, PAYLOAD))
 
 
 def _server_vote(head: bytes) -> int:
@@ -484,10 +464,13 @@ def claims(opening: Opening) -> Claim:
     """A header, and a component that repeats it; or the answer that repeats opaque and opcode (protocol notes, 9)."""
     if opening.c2s.startswith(b"PRI * HTTP/2.0"):
         return Claim(Verdict.NO)
-    one, two = _first(opening, "c2s"), _first(opening, "s2c")
+    one = _first(opening, "c2s")
     if opening.c2s_start and opening.c2s and one.verdict is Verdict.NO:
         return Claim(Verdict.NO)
     oriented = opening.c2s_start or opening.s2c_start
+    if oriented and one.verdict is Verdict.YES:
+        return Claim(Verdict.YES, "c2s_doc", "s2c_doc")
+    two = _first(opening, "s2c")
     # A lone frame without a component may look as if the other side sent it; the port or a known server outweighs that.
     lone = max(one.verdict, two.verdict) is Verdict.LIKELY and abs(one.server_votes) + abs(two.server_votes) == 1
     if not oriented and not lone and (one.server_votes > 0 or two.server_votes < 0):
