@@ -5,7 +5,7 @@ Source: net/src/connection.rs, net/src/server.rs of bravo1goingdark/blipmq at 1d
 
 import hashlib
 from collections.abc import Mapping
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 
 import numpy as np
 import pyarrow as pa
@@ -22,60 +22,22 @@ LIFETIME_NS = 61_000_000_000
 """A message that nobody fetched for 60 s goes with the next tick, 0.2 s later at most."""
 
 
-class Says(IntFlag):
-    """Contents of replies, one bit each; a request has those that it may get."""
-
-    ZERO = 1
-    """ACK of HELLO or AUTH."""
-    SUBSCRIBED = 2
-    PONG = 4
-    OTHER = 8
-    PERFORMED = 16
-    BAD_HELLO = 32
-    NOT_PERFORMED = 64
-    ALREADY = 128
-    BAD_AUTH = 256
-    BAD_PUBLISH = 512
-    BAD_SUBSCRIBE = 1024
-    BAD_ACK = 2048
-    BAD_POLL = 4096
-    EMPTY_TOPIC = 8192
-    BAD_QOS = 1 << 14
-    ZERO_ID = 1 << 15
-    UNAUTHENTICATED = 1 << 16
-    BAD_KEY = 1 << 17
-    BAD_VERSION = 1 << 18
-    TOPIC = 1 << 19
-    GROUP = 1 << 20
-    NOT_FOUND = 1 << 21
-    REFUSED = 1 << 22
-    DELIVERY = 1 << 23
-    """A delivery under the id of its POLL (QoS 0)."""
-    TAGGED = 1 << 24
-    """A delivery under a tag of the broker's (QoS 1)."""
-
-
-TEXTS: Mapping[str, Says] = {
-    "HELLO already performed": Says.PERFORMED,
-    "invalid HELLO payload": Says.BAD_HELLO,
-    "HELLO not performed": Says.NOT_PERFORMED,
-    "already authenticated": Says.ALREADY,
-    "invalid AUTH payload": Says.BAD_AUTH,
-    "invalid PUBLISH payload": Says.BAD_PUBLISH,
-    "invalid SUBSCRIBE payload": Says.BAD_SUBSCRIBE,
-    "invalid ACK payload": Says.BAD_ACK,
-    "invalid POLL payload": Says.BAD_POLL,
-    "empty topic": Says.EMPTY_TOPIC,
-    "invalid QoS value": Says.BAD_QOS,
-    "subscription_id must be non-zero": Says.ZERO_ID,
-    "unauthenticated": Says.UNAUTHENTICATED,
-    "invalid API key": Says.BAD_KEY,
-    "unsupported protocol version": Says.BAD_VERSION,
-    "topic contains NUL byte": Says.TOPIC,
-    "topic too long": Says.TOPIC,
-    "empty consumer group name": Says.GROUP,
-}
+TEXTS = (
+    "HELLO already performed", "invalid HELLO payload", "HELLO not performed", "already authenticated",
+    "invalid AUTH payload", "invalid PUBLISH payload", "invalid SUBSCRIBE payload", "invalid ACK payload",
+    "invalid POLL payload", "empty topic", "invalid QoS value", "subscription_id must be non-zero", "unauthenticated",
+    "invalid API key", "unsupported protocol version", "topic contains NUL byte", "topic too long",
+    "empty consumer group name",
+)  # fmt: skip
 """The texts of NACKs that answer fixed frames (versions 1 and 2)."""
+REPLIES = ("zero", "subscribed", "pong", "delivery", "tagged", "not found", "refused", "other", *TEXTS)
+"""What a reply says; a request has a bit for each that it may get.
+
+zero      ACK of HELLO or AUTH
+delivery  a message under the id of its POLL (QoS 0)
+tagged    a message under a tag of the broker's (QoS 1)
+other     a NACK with another text
+"""
 
 
 class Code(IntEnum):
@@ -96,7 +58,7 @@ class Code(IntEnum):
     CUT = 29
     UNKNOWN = 30
     REPLY = 32
-    """REPLY + the number of a bit of Says."""
+    """REPLY + a place in REPLIES."""
     PUSH = 60
     ODD_REPLY = 61
 
@@ -105,70 +67,81 @@ CODES = 64
 NEW, GREETED, GREETED_TWO, READY, READY_TWO = range(5)
 
 
+def _bits(*words: str) -> int:
+    """A bit for each of some replies."""
+    return sum(1 << REPLIES.index(word) for word in words)
+
+
+# What a frame to a connection that is ready gets. Version 2 may find another fault first.
+_TOPIC_FAULTS = ("topic contains NUL byte", "topic too long", "other")
+_SUBSCRIBE_FAULTS = ("invalid QoS value", *_TOPIC_FAULTS, "empty consumer group name")
+_FIXED: Mapping[int, str] = {
+    HELLO: "HELLO already performed", Code.HELLO_TWO: "HELLO already performed",
+    Code.BAD + HELLO: "HELLO already performed", AUTH: "already authenticated",
+    Code.BAD + AUTH: "already authenticated",
+    PING: "pong", Code.BAD + PING: "pong", SUBSCRIBE: "subscribed", Code.BAD + PUBLISH: "invalid PUBLISH payload",
+    Code.BAD + SUBSCRIBE: "invalid SUBSCRIBE payload", Code.BAD + ACK: "invalid ACK payload",
+    Code.BAD + POLL: "invalid POLL payload", Code.EMPTY_TOPIC: "empty topic",
+    Code.BAD_QOS_PUBLISH: "invalid QoS value", Code.BAD_QOS_SUBSCRIBE: "invalid QoS value",
+    Code.ZERO_ID: "subscription_id must be non-zero",
+}  # fmt: skip
+_FAULTS_TWO: Mapping[int, tuple[str, ...]] = {
+    SUBSCRIBE: _SUBSCRIBE_FAULTS, Code.BAD_QOS_SUBSCRIBE: ("subscribed", *_SUBSCRIBE_FAULTS),
+    Code.ODD_PUBLISH: ("invalid PUBLISH payload", "invalid QoS value", *_TOPIC_FAULTS),
+} | dict.fromkeys(
+    (Code.BAD + PUBLISH, Code.BAD + SUBSCRIBE, Code.EMPTY_TOPIC, Code.BAD_QOS_PUBLISH), _TOPIC_FAULTS
+)  # fmt: skip
+_OPTIONAL = {Code.PUBLISH_ONCE: _bits("refused"), ACK: _bits("not found"), POLL: _bits("delivery", "tagged")}
+
+
 def _ready(two: bool) -> tuple[list[int], list[int]]:
     """RequestKind and possible replies of each code in a connection that is ready."""
     kind: list[int] = [RequestKind.NOTHING] * CODES
     wants = [0] * CODES
-    wide = Says.TOPIC | Says.OTHER if two else Says(0)
-    subscribe = Says.SUBSCRIBED | Says.BAD_QOS | Says.TOPIC | Says.GROUP | Says.OTHER if two else Says.SUBSCRIBED
-    fixed = {
-        HELLO: Says.PERFORMED, Code.HELLO_TWO: Says.PERFORMED, Code.BAD + HELLO: Says.PERFORMED,
-        AUTH: Says.ALREADY, Code.BAD + AUTH: Says.ALREADY, PING: Says.PONG, SUBSCRIBE: subscribe,
-        Code.BAD + PUBLISH: Says.BAD_PUBLISH | wide, Code.BAD + SUBSCRIBE: Says.BAD_SUBSCRIBE | wide,
-        Code.BAD + ACK: Says.BAD_ACK, Code.BAD + POLL: Says.BAD_POLL, Code.BAD + PING: Says.PONG,
-        Code.EMPTY_TOPIC: Says.EMPTY_TOPIC | wide, Code.BAD_QOS_PUBLISH: Says.BAD_QOS | wide,
-        Code.BAD_QOS_SUBSCRIBE: Says.BAD_QOS | (wide | subscribe if two else Says(0)), Code.ZERO_ID: Says.ZERO_ID,
-        Code.ODD_PUBLISH: Says.OTHER | Says.BAD_PUBLISH | Says.TOPIC | Says.BAD_QOS,
-    }  # fmt: skip
-    for code, says in fixed.items():
-        kind[code], wants[code] = RequestKind.FIXED, int(says)
-    if not two:
-        kind[Code.ODD_PUBLISH], wants[Code.ODD_PUBLISH] = RequestKind.SILENT, 0
-    kind[PUBLISH] = RequestKind.SILENT
-    kind[Code.PUBLISH_ONCE], wants[Code.PUBLISH_ONCE] = RequestKind.OPTIONAL, int(Says.REFUSED)
-    kind[ACK], wants[ACK] = RequestKind.OPTIONAL, int(Says.NOT_FOUND)
-    kind[POLL], wants[POLL] = (
-        (RequestKind.SILENT, 0) if two else (RequestKind.OPTIONAL, int(Says.DELIVERY | Says.TAGGED))
-    )
+    for code in _FIXED:
+        kind[code], wants[code] = RequestKind.FIXED, _bits(_FIXED[code])
+    for code in _FAULTS_TWO if two else ():
+        kind[code], wants[code] = RequestKind.FIXED, wants[code] | _bits(*_FAULTS_TWO[code])
+    for code, bits in _OPTIONAL.items():
+        kind[code], wants[code] = RequestKind.OPTIONAL, bits
+    for code in (PUBLISH, POLL) if two else (PUBLISH, Code.ODD_PUBLISH):
+        kind[code], wants[code] = RequestKind.SILENT, 0
     for code in (NACK, PONG, Code.BAD + NACK, Code.BAD + PONG):
         kind[code] = RequestKind.IGNORED
-    kind[Code.UNKNOWN], kind[Code.CUT] = RequestKind.BREAKS, RequestKind.CUT
-    if not two:
-        kind[DELIVER] = RequestKind.BREAKS
+    for code in (Code.UNKNOWN,) if two else (Code.UNKNOWN, DELIVER):
+        kind[code] = RequestKind.BREAKS
+    kind[Code.CUT] = RequestKind.CUT
     return kind, wants
 
 
-def _greeting(state: int) -> tuple[list[int], list[int]]:
+def _greeting(is_new: bool) -> tuple[list[int], list[int]]:
     """The same before the connection is ready: every frame gets one reply."""
     kind, wants = _ready(False)
     for code in range(Code.CUT):
-        if kind[code] != RequestKind.NOTHING or code == DELIVER:
-            kind[code], wants[code] = RequestKind.FIXED, int(Says.UNAUTHENTICATED)
-    hellos = (HELLO, Code.HELLO_TWO)
-    if state == NEW:
-        says = dict.fromkeys(hellos, Says.ZERO | Says.BAD_VERSION | Says.OTHER) | {Code.BAD + HELLO: Says.BAD_HELLO}
-        says |= {AUTH: Says.NOT_PERFORMED, Code.BAD + AUTH: Says.NOT_PERFORMED}
-    else:
-        says = dict.fromkeys((*hellos, Code.BAD + HELLO), Says.PERFORMED)
-        says |= {AUTH: Says.ZERO | Says.BAD_KEY | Says.OTHER, Code.BAD + AUTH: Says.BAD_AUTH}
-    for code, what in says.items():
-        wants[code] = int(what)
+        if kind[code] != RequestKind.NOTHING:
+            kind[code], wants[code] = RequestKind.FIXED, _bits("unauthenticated")
+    opening = ("zero", "unsupported protocol version", "other") if is_new else ("HELLO already performed",)
+    wants[HELLO] = wants[Code.HELLO_TWO] = _bits(*opening)
+    wants[Code.BAD + HELLO] = _bits("invalid HELLO payload" if is_new else "HELLO already performed")
+    wants[AUTH] = _bits("HELLO not performed") if is_new else _bits("zero", "invalid API key", "other")
+    wants[Code.BAD + AUTH] = _bits("HELLO not performed" if is_new else "invalid AUTH payload")
     return kind, wants
 
 
-_STATES = [_greeting(NEW), _greeting(GREETED), _greeting(GREETED_TWO), _ready(False), _ready(True)]
-_ZERO = Code.REPLY + Says.ZERO.bit_length() - 1
-_BITS = [1 << (c - Code.REPLY) if Code.REPLY <= c < Code.REPLY + len(Says) else 0 for c in range(CODES)]
-_ONLY_READY = (
-    Says.SUBSCRIBED | Says.PONG | Says.ALREADY | Says.BAD_PUBLISH | Says.BAD_SUBSCRIBE | Says.BAD_ACK | Says.BAD_POLL
-    | Says.EMPTY_TOPIC | Says.BAD_QOS | Says.ZERO_ID | Says.TOPIC | Says.GROUP | Says.NOT_FOUND | Says.REFUSED
-    | Says.DELIVERY | Says.TAGGED
+_STATES = [_greeting(True), _greeting(False), _greeting(False), _ready(False), _ready(True)]
+_CODE_OF = {word: Code.REPLY + i for i, word in enumerate(REPLIES)}
+_BITS = [1 << (c - Code.REPLY) if Code.REPLY <= c < Code.REPLY + len(REPLIES) else 0 for c in range(CODES)]
+_ZERO = _CODE_OF["zero"]
+_LOGIN = ("invalid AUTH payload", "invalid API key")
+_NOT_READY = (
+    "zero", "other", "unauthenticated", "HELLO not performed", "invalid HELLO payload", "unsupported protocol version",
+    *_LOGIN,
 )  # fmt: skip
-
-
-def _says(bits: Says) -> list[int]:
-    """The codes of replies."""
-    return [Code.REPLY + i for i, bit in enumerate(Says) if bit & bits]
+_ONLY_READY = [_CODE_OF[word] for word in REPLIES if word not in (*_NOT_READY, "HELLO already performed")]
+# Any of these may answer an ACK, whose id is the broker's.
+_OF_ACKS = (
+    "invalid ACK payload", "subscription_id must be non-zero", "unauthenticated", "not found", "tagged", "other",
+)  # fmt: skip
 
 
 TABLES = RequestTables(
@@ -176,7 +149,7 @@ TABLES = RequestTables(
     wants=[wants for _, wants in _STATES],
     says=_BITS,
     first_only=[False] * CODES,
-    untied=[bit == Says.TAGGED for bit in _BITS],
+    untied=[c == _CODE_OF["tagged"] for c in range(CODES)],
     next_state={
         (NEW, HELLO, _ZERO): GREETED,
         (NEW, Code.HELLO_TWO, _ZERO): GREETED_TWO,
@@ -190,14 +163,13 @@ TABLES = RequestTables(
     late=READY,
     gaps=frozenset({Code.ODD_REPLY}),
     moves=(
-        {code: {NEW: READY, GREETED: READY, GREETED_TWO: READY_TWO} for code in _says(_ONLY_READY)}
-        | {code: {NEW: GREETED} for code in _says(Says.BAD_AUTH | Says.BAD_KEY)}
+        {code: {NEW: READY, GREETED: READY, GREETED_TWO: READY_TWO} for code in _ONLY_READY}
+        | {_CODE_OF[word]: {NEW: GREETED} for word in _LOGIN}
         | {Code.PUSH: dict.fromkeys((NEW, GREETED, GREETED_TWO, READY), READY_TWO)}
     ),
-    proofs=frozenset({Code.PUSH, *_says(_ONLY_READY)}),
-    denials=frozenset({Code.ODD_REPLY, *_says(~_ONLY_READY & ~Says.PERFORMED)}),
-    # Any of the others may answer an ACK, whose id is the broker's.
-    numbered=int(~(Says.BAD_ACK | Says.ZERO_ID | Says.UNAUTHENTICATED | Says.NOT_FOUND | Says.TAGGED | Says.OTHER)),
+    proofs=frozenset({Code.PUSH, *_ONLY_READY}),
+    denials=frozenset({Code.ODD_REPLY, *(_CODE_OF[word] for word in _NOT_READY)}),
+    numbered=~_bits(*_OF_ACKS),
 )
 
 
@@ -262,25 +234,23 @@ def codes(rows: pa.Table) -> I64:
 def _replies(rows: pa.Table, op: I64, qos: I64, sub: I64, odd: NDArray[np.bool_]) -> I64:
     """The codes of rows as replies."""
     texts = dictionary(rows["f.error_text"])
-    said = np.array([*(int(TEXTS.get(x, Says.OTHER)) for x in texts.dictionary.to_pylist()), int(Says.OTHER)], np.int64)
+    said = [_CODE_OF[text if text in TEXTS else "other"] for text in (*texts.dictionary.to_pylist(), None)]
+    text = pc.fill_null(texts.indices, len(said) - 1).to_numpy(zero_copy_only=False)
     error = numbers(rows["error_code"], -1)
-    ack, nack, publish = op == ACK, op == NACK, op == PUBLISH
-    bits = np.zeros(len(op), np.int64)
+    nack, publish = op == NACK, op == PUBLISH
+    code = np.where(nack, np.array(said, np.int64)[text], int(Code.ODD_REPLY))
     for where, what in (
-        (op == PONG, Says.PONG),
-        (ack & (sub == 0), Says.ZERO),
-        (ack & (sub != 0), Says.SUBSCRIBED),
-        (publish & (qos != 1), Says.DELIVERY),
-        (publish & (qos == 1), Says.TAGGED),
+        (nack & (error == 404), _CODE_OF["not found"]),
+        (nack & ((error == 500) | (error == 503)), _CODE_OF["refused"]),
+        (op == PONG, _CODE_OF["pong"]),
+        ((op == ACK) & (sub == 0), _CODE_OF["zero"]),
+        ((op == ACK) & (sub != 0), _CODE_OF["subscribed"]),
+        (publish & (qos != 1), _CODE_OF["delivery"]),
+        (publish & (qos == 1), _CODE_OF["tagged"]),
+        (op == DELIVER, int(Code.PUSH)),
+        (odd, int(Code.ODD_REPLY)),
     ):
-        bits[where] = int(what)
-    bits[nack] = said[pc.fill_null(texts.indices, len(said) - 1).to_numpy(zero_copy_only=False)[nack]]
-    bits[nack & (error == 404)] = int(Says.NOT_FOUND)
-    bits[nack & ((error == 500) | (error == 503))] = int(Says.REFUSED)
-    code = np.full(len(op), int(Code.ODD_REPLY), np.int64)
-    some = (bits > 0) & ~odd
-    code[some] = Code.REPLY + np.log2(bits[some]).astype(np.int64)
-    code[(op == DELIVER) & ~odd] = Code.PUSH
+        code[where] = what
     return code
 
 
