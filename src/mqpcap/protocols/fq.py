@@ -344,24 +344,9 @@ def derive(raw: Raw) -> dict[str, pa.Array]:
     }
 
 
-def _places(n: int, rows: NDArray[np.int64]) -> pa.Array:
-    """For each of n rows the place of its value among those of ``rows``, null for the others."""
-    place, absent = np.zeros(n, np.int64), np.ones(n, np.bool_)
-    place[rows], absent[rows] = np.arange(len(rows)), False
-    return pa.array(place, mask=absent)
-
-
-_HEX = np.frombuffer(b"".join(b"%02x" % x for x in range(256)), np.uint8).reshape(256, 2)
-
-
 def _hex(ids: pa.Array) -> pa.Array:
-    """16-byte ids as 32 hex digits."""
-    present = ids.drop_null().cast(pa.binary(16))
-    raw = np.frombuffer(present.buffers()[1] or b"", np.uint8, 16 * len(present), 16 * present.offset)
-    digits = np.ascontiguousarray(_HEX[raw])
-    offsets = np.arange(len(present) + 1, dtype=np.int32) * 32
-    text = pa.Array.from_buffers(pa.string(), len(present), [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
-    return text.take(_places(len(ids), np.flatnonzero(pc.is_valid(ids).to_numpy(zero_copy_only=False))))
+    """Ids as hex digits."""
+    return pa.array([x if x is None else x.hex() for x in ids.to_pylist()], pa.string())
 
 
 _REPLIES = tuple(CODE_NAMES[code] for code in _ANSWERS if code not in (Code.HEARTBEAT, Code.ERROR))
