@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from mqpcap.arrays import case_when, is_in
 from mqpcap.protocols.blipmq import correlation
-from mqpcap.schema.fields import U8, U16, U32, U64, Bits, Bytes, GreedyBytes, If, Length, Text
-from mqpcap.schema.message import Message
+from mqpcap.schema.fields import U8, U16, U32, U64, Bits, Bytes, GreedyBytes, If, Kind, Length, Text
+from mqpcap.schema.message import Message, message_class
 from mqpcap.schema.protocol import (
     Claim,
     ConnectionFacts,
@@ -75,124 +75,52 @@ class BlipMQ(Message):
     ]
 
 
-class BlipMQHello(Message):
-    """Opens the connection with the version the client speaks."""
-
-    name = "BlipMQ HELLO"
-    fields_desc = [U16("protocol_version", 1)]
-
-
-class BlipMQAuth(Message):
-    """The API key, in the clear."""
-
-    name = "BlipMQ AUTH"
-    fields_desc = [U16("key_len"), Text("api_key", length="key_len", strict=True, secret=True)]
+def _body(title: str, about: str, *fields: Kind, **own: Any) -> type[Message]:
+    """The class of a body: of version 1 or of both, where the title does not say version 2."""
+    name = f"BlipMQ{title.title().replace(' ', '')}"
+    return message_class(__name__, name, f"BlipMQ {title}", about, *fields, **own)
 
 
-class BlipMQPublish(Message):
-    """A message, published or delivered; version 1 and every delivery."""
+_TOPIC = (U16("topic_len"), Text("topic", length="topic_len", strict=True))
+_BODY = GreedyBytes("body", body=True)
+_TRAILING = GreedyBytes("trailing_bytes")
+_QOS = U8("qos", names=QOS_NAMES)
+# Version 2: the high bits say which fields follow.
+_FLAGS = (U8("qos_flags"), Bits("qos", of="qos_flags", mask=0x03, names=QOS_NAMES))
 
-    name = "BlipMQ PUBLISH"
-    fields_desc = [
-        U8("qos", names=QOS_NAMES),
-        U16("topic_len"),
-        Text("topic", length="topic_len", strict=True),
-        GreedyBytes("body", body=True),
-    ]
-
-
-class BlipMQPublishV2(BlipMQPublish):
-    """A message published in version 2: the high bits of the qos byte say which fields follow it."""
-
-    name = "BlipMQ PUBLISH v2"
-    fields_desc = [
-        U8("qos_flags"),
-        Bits("qos", of="qos_flags", mask=0x03, names=QOS_NAMES),
-        If(U32("ttl_ms", unit="ms"), when="qos_flags", has=0x80),
-        If(Bytes("partition_key", prefix=2), when="qos_flags", has=0x40),
-        U16("topic_len"),
-        Text("topic", length="topic_len", strict=True),
-        GreedyBytes("body", body=True),
-    ]
-
-
-class BlipMQSubscribe(Message):
-    """A subscription, version 1; the server ignores what follows the qos (frame.rs:278-297)."""
-
-    name = "BlipMQ SUBSCRIBE"
-    fields_desc = [
-        U16("topic_len"),
-        Text("topic", length="topic_len", strict=True),
-        U8("qos", names=QOS_NAMES),
-        GreedyBytes("trailing_bytes"),
-    ]
-
-
-class BlipMQSubscribeV2(BlipMQSubscribe):
-    """A subscription, version 2: the high bits of the qos byte say which fields follow it."""
-
-    name = "BlipMQ SUBSCRIBE v2"
-    fields_desc = [
-        U16("topic_len"),
-        Text("topic", length="topic_len", strict=True),
-        U8("qos_flags"),
-        Bits("qos", of="qos_flags", mask=0x03, names=QOS_NAMES),
-        If(Text("group", prefix=2, strict=True), when="qos_flags", has=0x80),
-        If(U64("from_offset"), when="qos_flags", has=0x40),
-        GreedyBytes("trailing_bytes"),
-    ]
-
-
-class BlipMQAck(Message):
-    """From the server: HELLO, AUTH (0) or SUBSCRIBE (the new id) succeeded. From the client: delivery processed."""
-
-    name = "BlipMQ ACK"
-    fields_desc = [U64("subscription_id")]
-
-
-class BlipMQNack(Message):
-    """An error; the id is the offending frame's."""
-
-    name = "BlipMQ NACK"
-    fields_desc = [
-        U16("error_code"),
-        U16("message_len"),
-        Text("error_text", length="message_len", strict=True),
-    ]
-
-
-class BlipMQPing(Message):
-    """Are you there; the server ignores a payload (server.rs:155-162)."""
-
-    name = "BlipMQ PING"
-    fields_desc = [GreedyBytes("trailing_bytes")]
-
-
-class BlipMQPong(Message):
-    """The answer to PING."""
-
-    name = "BlipMQ PONG"
-    fields_desc = [GreedyBytes("trailing_bytes")]
-
-
-class BlipMQPoll(Message):
-    """Asks for the next message of a subscription."""
-
-    name = "BlipMQ POLL"
-    fields_desc = [U64("subscription_id")]
-
-
-class BlipMQDeliver(Message):
-    """A message pushed by a version 2 server."""
-
-    name = "BlipMQ DELIVER"
-    fields_desc = [
-        U8("qos", names=QOS_NAMES),
-        U64("delivery_tag"),
-        U16("topic_len"),
-        Text("topic", length="topic_len", strict=True),
-        GreedyBytes("body", body=True),
-    ]
+BlipMQHello = _body("HELLO", "Opens the connection with the version the client speaks.", U16("protocol_version", 1))
+BlipMQAuth = _body(
+    "AUTH", "The API key, in the clear.", U16("key_len"), Text("api_key", length="key_len", strict=True, secret=True)
+)
+BlipMQPublish = _body(
+    "PUBLISH", "A message, published or delivered; version 1 and every delivery.", _QOS, *_TOPIC, _BODY
+)
+BlipMQPublishV2 = _body(
+    "PUBLISH v2", "A message published in version 2.",
+    *_FLAGS, If(U32("ttl_ms", unit="ms"), when="qos_flags", has=0x80),
+    If(Bytes("partition_key", prefix=2), when="qos_flags", has=0x40), *_TOPIC, _BODY, like=BlipMQPublish,
+)  # fmt: skip
+BlipMQSubscribe = _body(
+    "SUBSCRIBE", "A subscription; the server ignores what follows the qos (frame.rs:278-297).", *_TOPIC, _QOS, _TRAILING
+)
+BlipMQSubscribeV2 = _body(
+    "SUBSCRIBE v2", "A subscription, version 2.",
+    *_TOPIC, *_FLAGS, If(Text("group", prefix=2, strict=True), when="qos_flags", has=0x80),
+    If(U64("from_offset"), when="qos_flags", has=0x40), _TRAILING, like=BlipMQSubscribe,
+)  # fmt: skip
+BlipMQAck = _body(
+    "ACK",
+    "From the server: HELLO, AUTH (0) or SUBSCRIBE (the new id) succeeded. From the client: delivery processed.",
+    U64("subscription_id"),
+)
+BlipMQNack = _body(
+    "NACK", "An error; the id is the offending frame's.",
+    U16("error_code"), U16("message_len"), Text("error_text", length="message_len", strict=True),
+)  # fmt: skip
+BlipMQPing = _body("PING", "Are you there; the server ignores a payload (server.rs:155-162).", _TRAILING)
+BlipMQPong = _body("PONG", "The answer to PING.", _TRAILING)
+BlipMQPoll = _body("POLL", "Asks for the next message of a subscription.", U64("subscription_id"))
+BlipMQDeliver = _body("DELIVER", "A message pushed by a version 2 server.", _QOS, U64("delivery_tag"), *_TOPIC, _BODY)
 
 
 _COMMON = {
