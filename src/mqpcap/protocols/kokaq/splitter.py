@@ -455,46 +455,38 @@ class Frames:
             at = self.end
         return n, self.verdict, at, self.known_end, self.form
 
-    def search(self, at: cython.longlong, in_a_row: cython.int) -> tuple[int, bool]:
-        """The first offset from which ``in_a_row`` frames follow, or fewer that end exactly at the end of the stream.
+    @cython.cfunc
+    def _run_at(self, at: cython.longlong, in_a_row: cython.int) -> cython.int:
+        """Whether so many frames follow each other there, or fewer that end exactly at the end of the stream.
 
-        The end may cut the last of them. If there is no such offset (False), the first at which frames may still begin
-        when more bytes come.
+        The end may cut the last of them.
         """
-        p: cython.longlong = at
-        q: cython.longlong
-        k: cython.int
-        more: cython.bint = False
-        found: cython.bint = False
-        while p + 2 < self.limit:
-            if self.buf[p + 2] != VERSION or not (
-                (self.buf[p] == BIG_0 and self.buf[p + 1] == BIG_1)
-                or (self.buf[p] == BIG_1 and self.buf[p + 1] == BIG_0)
+        k: cython.int = 0
+        while at < self.limit:
+            self._find_frame(at)
+            k += 1
+            if self.verdict == MORE and self.ended and k > 1 and in_a_row <= k and self.known_end >= 0:
+                return YES
+            if self.verdict != MESSAGE:
+                return WAIT if self.verdict == MORE else NO
+            at = self.end
+            if k >= in_a_row or (self.ended and at == self.limit):
+                return YES
+        return WAIT
+
+    def search(self, at: cython.longlong, in_a_row: cython.int) -> tuple[int, bool]:
+        """The first offset from which ``in_a_row`` frames follow, see ``_run_at``.
+
+        If there is no such offset (False), the first at which frames may still begin when more bytes come.
+        """
+        answer: cython.int
+        while at + 2 < self.limit:
+            if self.buf[at + 2] == VERSION and (
+                (self.buf[at] == BIG_0 and self.buf[at + 1] == BIG_1)
+                or (self.buf[at] == BIG_1 and self.buf[at + 1] == BIG_0)
             ):
-                p += 1
-                continue
-            q = p
-            k = 0
-            more = False
-            while True:
-                self._find_frame(q)
-                if self.verdict == MORE and self.ended and k > 0 and k + 1 >= in_a_row and self.known_end >= 0:
-                    found = True
-                    break
-                if self.verdict != MESSAGE:
-                    more = self.verdict == MORE
-                    break
-                q = self.end
-                k += 1
-                if k >= in_a_row or (self.ended and q == self.limit):
-                    found = True
-                    break
-                if q >= self.limit:
-                    more = True
-                    break
-            if found or (more and not self.ended):
-                break
-            p += 1
-        if found or (more and not self.ended):
-            return p, found
-        return (self.limit if self.ended else max(at, self.limit - 2)), False
+                answer = self._run_at(at, in_a_row)
+                if answer == YES or (answer == WAIT and not self.ended):
+                    return at, answer == YES
+            at += 1
+        return (self.limit if self.ended else at), False
