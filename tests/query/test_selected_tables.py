@@ -6,7 +6,7 @@ import pytest
 
 from mqpcap.capture import captures, windows
 from mqpcap.pipeline import CapturePipeline, Options, Output
-from mqpcap.query import Query, Selection, query, selected_tables
+from mqpcap.query import Query, Selection, query, selected_messages
 from mqpcap.tables.messages import Policy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,7 +60,7 @@ def test_a_selection_is_the_rows_of_the_selected_messages(
     path: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(windows, "WINDOW_BYTES", 3000)
-    monkeypatch.setattr(selected_tables, "MAX_PARTS", 2)
+    monkeypatch.setattr(selected_messages, "MAX_PARTS", 2)
     whole, some = tables(path, None), tables(path, query(text))
     wanted = {key(row) for row in some["messages"]}
     connections = {row["connection_id"] for row in some["messages"]}

@@ -23,7 +23,7 @@ from mqpcap.decode.shared_facts import Fact, SharedFacts
 from mqpcap.errors import MqpcapError
 from mqpcap.pipeline import Emit, Options, Output
 from mqpcap.protocols import protocols
-from mqpcap.query import And, Comparison, Query, Rows, Selection, of_tree
+from mqpcap.query import And, Comparison, Query, Rows, SelectedMessages, of_tree
 from mqpcap.schema.protocol import Evidence
 from mqpcap.tables.schemas import NUMBER
 from mqpcap.tcp.headers import endpoints, keys_of
@@ -94,17 +94,16 @@ class Choice:
 
     def run(self, outcome: Outcome, meter: Meter) -> "list[Chosen]":
         """Read the capture; the connections in order of their first packets."""
-        selection = Selection(self.query, self._count)
+        selected = SelectedMessages(self.query, self._count)
         tables = frozenset({"exchanges"}) if self.query.needs.exchanges else frozenset[str]()
         options = replace(outcome.choices.dissection(only=tables), connections=self.query.connections)
 
         def take(output: Output) -> None:
             first_ns = pipeline.first_ns or 0
-            if output.protocol is not None and output.fields is not None:
-                self.tally.look(Rows(output.protocol, output.rows, output.fields), first_ns)
-            elif output.table == "connections":
+            self.tally.look(output, first_ns)
+            if output.table == "connections":
                 self._note(output.rows.drop_columns([NUMBER, STRANGER]), output.rows[NUMBER].to_pylist(), first_ns)
-            selection.take(output, first_ns)
+            selected.take(output, first_ns)
 
         pipeline = self._pipeline(self.capture, options, take)
         pipeline.shared.update(self._asked)
@@ -128,8 +127,6 @@ class Choice:
         return [Chosen(row) for number, row in found.items() if number not in known]
 
     def _count(self, output: Output) -> None:
-        if output.fields is None:
-            return
         for pair in output.rows["connection_id"].value_counts().to_pylist():
             self._counts[pair["values"]] += pair["counts"]
         if self._keep is not None:
@@ -138,7 +135,6 @@ class Choice:
     def _note(self, rows: pa.Table, numbers: list[int], first_ns: int) -> None:
         """Take rows of ``connections`` with their numbers."""
         self.connection_count += rows.num_rows
-        self.tally.look_at_connections(rows)
         alone = rows.filter(pc.and_(pc.is_valid(rows["protocol"]), pc.not_equal(rows["identified_by"], "peer")))
         for row in alone.to_pylist():
             before = self._first.setdefault(_server(row), row)

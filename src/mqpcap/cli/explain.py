@@ -151,7 +151,7 @@ def _explain_captured(
         search = PlaceSearch(number, *key) if at is None else PacketSearch(number, at, len(capture.files))
         with metered(size_bytes([capture]), outcome.choices.quiet) as meter:
             search.run(capture, outcome, meter)
-        rows += search.rows
+        rows += search.rows()
         misses.append(search.miss)
     for row in sorted(rows, key=lambda row: row.order):
         outcome.flaws.update([str(row.message["flaw"])] if row.message["flaw"] is not None else [])

@@ -1,20 +1,15 @@
 """The messages that are wanted, batch by batch, and what to say where there are none."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from mqpcap.cli.console import plural
 from mqpcap.cli.lines import endpoint
+from mqpcap.pipeline import Output
 from mqpcap.query import Query, Rows
-from mqpcap.tables.messages import Chunk
 
-NONE = -(1 << 63)
-"""No number, in arrays of what is known of exchanges."""
 MOST_WORDS = 12
 """So many values of a column are named where none of them was wanted."""
 MAX_WORDS = 1 << 12
@@ -38,20 +33,19 @@ class Tally:
     _words: dict[int, set[str]] = field(default_factory=dict)
     _ends: dict[str, set[str]] = field(default_factory=dict)
 
-    def look_at_connections(self, rows: pa.Table) -> None:
-        """Take rows of ``connections``: of those that cannot be wanted no message is looked at."""
-        if self.match_count or self.query.connections is None:
-            return
-        ours = rows.filter(pc.is_valid(rows["protocol"]))
-        for end in ("client", "server"):
-            both = (ours[f"{end}_{what}"].to_pylist() for what in ("ip", "port"))
-            self._ends.setdefault(end, set()).update(map(endpoint, *both))
+    def look(self, output: Output, first_ns: int) -> None:
+        """Take messages that are looked at; of connections that cannot be wanted no message is."""
+        if output.fields is not None and output.protocol is not None:
+            self.message_count += output.rows.num_rows
+            if not self.match_count:
+                self._look_at_messages(Rows(output.protocol, output.rows, output.fields), first_ns)
+        elif output.table == "connections" and not self.match_count and self.query.connections is not None:
+            ours = output.rows.filter(pc.is_valid(output.rows["protocol"]))
+            for end in ("client", "server"):
+                both = (ours[f"{end}_{what}"].to_pylist() for what in ("ip", "port"))
+                self._ends.setdefault(end, set()).update(map(endpoint, *both))
 
-    def look(self, rows: Rows, first_ns: int) -> None:
-        """Take messages that are looked at."""
-        self.message_count += len(rows)
-        if self.match_count:
-            return
+    def _look_at_messages(self, rows: Rows, first_ns: int) -> None:
         for i, part in enumerate(self.query.parts):
             mask = pc.fill_null(part.mask(rows, first_ns), part.needs.exchanges)
             self._met[i] = self._met.get(i, 0) + (pc.sum(mask).as_py() or 0)
@@ -102,62 +96,10 @@ class Filter:
     left_out: Sequence[str] = ()
     tally: Tally | None = None
 
-    def sorted(self, chunk: Chunk, first_ns: int) -> tuple[Chunk, Chunk]:
-        """The rows that are wanted, and those of which their exchange will tell."""
-        rows = Rows(chunk.protocol, chunk.messages, chunk.fields)
-        fields = chunk.fields
-        if self.columns is not None:
-            asked = self.query.needs.fields.get(chunk.protocol, frozenset()) if self.query is not None else ()
-            kept = [x for x in fields.column_names if x in self.columns[chunk.protocol] or x in asked]
-            fields = fields.select(["op", *(x for x in kept if x != "op")])  # without a column a table has no rows
-        slim = Chunk(chunk.protocol, chunk.messages, fields)
-        if self.query is None:
-            return slim, _some(slim, pa.array(np.zeros(len(rows), np.bool_)))
-        if self.tally is not None:
-            self.tally.look(rows, first_ns)
-        mask = self.query.mask(rows, first_ns)
-        waits = pc.is_null(mask) if self.query.needs.exchanges else pa.array(np.zeros(len(rows), np.bool_))
-        return self.counted(_some(slim, mask)), _some(slim, waits)
-
-    def told(
-        self, chunk: Chunk, known: Mapping[str, NDArray[np.int64]], words: Mapping[int, str],
-        over: NDArray[np.bool_], first_ns: int,
-    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:  # fmt: skip
-        """Of rows that wait for their exchanges: which are wanted, and which wait on.
-
-        ``known``: what is known of their exchanges, words as numbers; ``over``: rows that have none.
-        """
-        assert self.query is not None
-        unsettled = (known["state"] == NONE) & ~over
-        rows = Rows(chunk.protocol, chunk.messages, chunk.fields, _exchanges(chunk, known, words), unsettled)
-        mask = self.query.mask(rows, first_ns)
-        wanted: NDArray[np.bool_] = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
-        return wanted, pc.is_null(mask).to_numpy(zero_copy_only=False) & unsettled
-
-    def counted(self, chunk: Chunk) -> Chunk:
-        """The rows, counted as wanted."""
-        if self.tally is not None:
-            self.tally.match_count += chunk.messages.num_rows
-        return chunk
-
-
-def _some(chunk: Chunk, mask: pa.BooleanArray) -> Chunk:
-    return Chunk(chunk.protocol, chunk.messages.filter(mask), chunk.fields.filter(mask))
-
-
-def _exchanges(chunk: Chunk, known: Mapping[str, NDArray[np.int64]], words: Mapping[int, str]) -> pa.Table:
-    """What is known of exchanges as a filter asks for it."""
-    asks, state = known["is_request"] == 1, known["state"]
-    own = {"packet": chunk.messages["first_packet"].to_numpy(), "ts_ns": chunk.messages["ts_ns"].to_numpy()}
-    other = {"packet": known["packet"], "ts_ns": known["packet_ts_ns"]}
-    columns: dict[str, pa.Array] = {name: _numbers(known[name]) for name in ("latency_ns", "error_code")}
-    for what in ("packet", "ts_ns"):
-        for end, is_own in (("request", asks), ("reply", ~asks)):
-            columns[f"{end}_{what}"] = _numbers(np.where(state == NONE, NONE, np.where(is_own, own[what], other[what])))
-    for name in ("state", "status"):
-        columns[name] = pa.array([words.get(code) for code in known[name].tolist()], pa.string())
-    return pa.table(columns | {"is_request": pa.array(asks, mask=state == NONE)})
-
-
-def _numbers(values: NDArray[np.int64]) -> pa.Array:
-    return pa.array(values, mask=values == NONE)
+    def slim(self, output: Output) -> Output:
+        """The messages without columns that nobody looks at."""
+        if self.columns is None or output.fields is None or output.protocol is None:
+            return output
+        asked = self.query.needs.fields.get(output.protocol, frozenset()) if self.query is not None else frozenset()
+        kept = {"op", *self.columns[output.protocol], *asked}  # without a column a table has no rows
+        return replace(output, fields=output.fields.select([x for x in output.fields.column_names if x in kept]))

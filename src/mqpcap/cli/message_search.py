@@ -1,6 +1,7 @@
 """The messages that ``explain`` is asked for, looked for while a capture is read; reading stops at the last one."""
 
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 from mqpcap.capture import Capture
 from mqpcap.cli.connection_names import STRANGER
 from mqpcap.cli.console import Meter
-from mqpcap.cli.held_rows import Exchange, Row
+from mqpcap.cli.filters import Filter
+from mqpcap.cli.held_rows import HeldRows, Row
 from mqpcap.cli.numbered_pipeline import NumberedBytesPipeline
 from mqpcap.cli.reading import Outcome, steps
 from mqpcap.decode.strangers import TLS
@@ -26,11 +28,9 @@ class _Search:
     packet: int | None = None
 
     def __init__(self, number: int) -> None:
-        self.rows: list[Row] = []
         self.places: list[Place] = []
-        self._number = number
+        self._held = HeldRows(number, Filter(), 1)
         self._waiting: list[Output] = []
-        self._exchanges: list[pa.Table] = []
 
     def run(self, capture: Capture, outcome: Outcome, meter: Meter) -> None:
         """Read until everything is found."""
@@ -40,45 +40,30 @@ class _Search:
         with closing(steps(pipeline, outcome, meter)) as windows:
             for _ in windows:
                 for output in self._waiting:
-                    self.look(output)
-                for exchanges in self._exchanges:
-                    self._link(exchanges)
-                self._waiting, self._exchanges = [], []
+                    self._look(output)
+                self._waiting = []
                 if self.is_over:
                     return
 
     def _take(self, output: Output) -> None:
         # Where a packet is is known when its window is over.
-        if output.fields is not None:
+        if output.fields is not None or output.table == "exchanges":
             self._waiting.append(output)
-        elif output.table == "exchanges":
-            self._exchanges.append(output.rows)
         elif output.table == "connections":
             self.look_at_connections(output)
-
-    def _link(self, exchanges: pa.Table) -> None:
-        """Tell the rows which exchange they are of."""
-        for i, row in enumerate(self.rows):
-            message = row.message
-            mine = pc.equal(exchanges["connection_id"], message["connection_id"])
-            for one in exchanges.filter(mine).to_pylist():
-                asks = one["request_direction"] == message["direction"]
-                if one["request_offset" if asks else "reply_offset"] == message["stream_offset"]:
-                    packet = one["reply_packet" if asks else "request_packet"]
-                    how = (one[name] for name in ("status", "error_code"))
-                    exchange = Exchange(asks, one["state"], one["latency_ns"], packet, None, *how)
-                    self.rows[i] = row._replace(exchange=exchange)
 
     def look_at_connections(self, output: Output) -> None:
         """Take in what is known of connections that are over."""
 
-    def look(self, output: Output) -> None:
-        """Take the rows that are looked for."""
-        rows = np.flatnonzero(self.found(output))
-        for at in rows.tolist():
-            assert output.fields is not None and output.protocol is not None
-            message, fields = (table.slice(at, 1).to_pylist()[0] for table in (output.rows, output.fields))
-            self.rows.append(Row(self._number, output.protocol, message, fields))
+    def _look(self, output: Output) -> None:
+        if output.fields is not None:
+            rows = pa.array(self.found(output))
+            output = replace(output, rows=output.rows.filter(rows), fields=output.fields.filter(rows))
+        self._held.take(output, 0)
+
+    def rows(self) -> list[Row]:
+        """The rows that were looked for."""
+        return [row for part in self._held.released((1 << 63) - 1) for row in part]
 
     def found(self, output: Output) -> NDArray[np.bool_]:
         """Which rows are looked for."""
@@ -115,7 +100,7 @@ class PlaceSearch(_Search):
     @property
     def is_over(self) -> bool:
         """Whether no other row can be looked for."""
-        return bool(self.rows)
+        return len(self._held) > 0
 
     @property
     def miss(self) -> str:

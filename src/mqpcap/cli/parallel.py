@@ -106,7 +106,7 @@ def _pipeline(
     from mqpcap.cli.connection_names import STRANGER
     from mqpcap.cli.filters import Tally
     from mqpcap.cli.numbered_pipeline import NumberedPipeline
-    from mqpcap.query import Rows, Selection
+    from mqpcap.query import Selection
     from mqpcap.tables.schemas import NUMBER
 
     tally = told.tally = told.tally or Tally(choices.wanted)
@@ -118,10 +118,7 @@ def _pipeline(
 
     def take(output: "Output") -> None:
         first_ns = pipeline.first_ns or 0
-        if output.protocol is not None and output.fields is not None:
-            tally.look(Rows(output.protocol, output.rows, output.fields), first_ns)
-        elif output.table == "connections":
-            tally.look_at_connections(output.rows)
+        tally.look(output, first_ns)
         selection.take(output, first_ns)
 
     selection = Selection(choices.wanted, give)

@@ -187,10 +187,10 @@ def _count_one(
     if tally is None:
         pipeline: CapturePipeline = SegmentPipeline(capture, options, noted, behind, counters)
     else:
-        from mqpcap.cli.filtered_counts import Selection
+        from mqpcap.cli.filtered_counts import SelectedCounts
         from mqpcap.cli.numbered_pipeline import NumberedPipeline
 
         pipeline = NumberedPipeline(capture, options, noted, behind)
-        take = Selection(tally.query, tally, counters, pipeline).take
+        take = SelectedCounts(tally, counters, pipeline).take
     read(pipeline, outcome, meter)
     counters.end_of_capture()

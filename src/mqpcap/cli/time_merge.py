@@ -86,11 +86,9 @@ class Source:
         if self._pipeline is None:
 
             def take(output: "Output") -> None:
-                if output.table == "messages":
-                    assert self._pipeline is not None and self._pipeline.first_ns is not None
-                    self.held.first_ns = self._pipeline.first_ns
+                assert self._pipeline is not None
                 outcome.look(output)
-                self.held.take(output)
+                self.held.take(output, self._pipeline.first_ns or 0)
 
             self._pipeline = (_ClockWithBytes if with_bytes else _Clock)(self.capture, options, take)
             self._steps = steps(self._pipeline, outcome, meter)

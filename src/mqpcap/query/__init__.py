@@ -10,6 +10,7 @@ from mqpcap.query.evaluation import Rows
 from mqpcap.query.exchange_rows import exchanges_of
 from mqpcap.query.grammar import And, Comparison, Not, Or, Tree
 from mqpcap.query.queries import Needs, Query, of_tree, query
+from mqpcap.query.selected_messages import SelectedMessages
 from mqpcap.query.selected_tables import Selection
 from mqpcap.query.values import Moment
 
@@ -21,10 +22,12 @@ __all__ = [
     "Not",
     "Or",
     "Query",
-    "Rows", "Selection",
+    "Rows",
+    "SelectedMessages",
+    "Selection",
     "Tree",
     "exchanges_of",
     "names",
     "of_tree",
     "query",
-]  # fmt: skip
+]

@@ -1,11 +1,14 @@
-"""Rows of ``exchanges`` laid beside the messages that they are of."""
+"""Rows of ``exchanges`` laid beside the messages that they are of, by numbers for places in streams."""
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import I64, factorize, whole
+from mqpcap.arrays import I64, is_in, true
+
+NONE = -(1 << 63)
+"""The place of no message."""
 
 
 def exchanges_of(messages: pa.Table, exchanges: pa.Table) -> pa.Table:
@@ -13,38 +16,37 @@ def exchanges_of(messages: pa.Table, exchanges: pa.Table) -> pa.Table:
 
     Both tables are of one capture; where two rows are of one message, one of them is given.
     """
-    from_server = _from_server(exchanges["request_direction"])
-    ids, n, m = whole(exchanges["connection_id"]).to_numpy(), messages.num_rows, exchanges.num_rows
-    offsets = [whole(exchanges[name]) for name in ("reply_offset", "request_offset")]
-    keys = _keys(
-        np.concatenate([messages["connection_id"].to_numpy(), ids, ids]),
-        np.concatenate([messages["stream_offset"].to_numpy(), *(pc.fill_null(x, 0).to_numpy() for x in offsets)]),
-        np.concatenate([_from_server(messages["direction"]), ~from_server, from_server]),
-    )
-    there = np.flatnonzero(np.concatenate([x.is_valid().to_numpy(zero_copy_only=False) for x in offsets]))
-    theirs = keys[n:][there]
+    theirs = np.concatenate([reply_places(exchanges), request_places(exchanges)])
     order = np.argsort(theirs, kind="stable")
-    theirs, there = theirs[order], there[order]
-    if not len(theirs):
-        return _taken(exchanges, np.full(n, -1)).append_column("is_request", pa.nulls(n, pa.bool_()))
-    place = np.minimum(np.searchsorted(theirs, keys[:n]), len(theirs) - 1)
-    hit = theirs[place] == keys[:n]
-    at = np.where(hit, there[place], 0)
-    is_request = pa.array(at >= m, mask=~hit)
-    return _taken(exchanges, np.where(hit, at % max(m, 1), -1)).append_column("is_request", is_request)
+    place, n = message_places(messages), exchanges.num_rows
+    at = order[np.minimum(np.searchsorted(theirs, place, sorter=order), 2 * n - 1)] if n else np.zeros_like(place)
+    hit = theirs[at] == place if n else np.zeros(len(place), np.bool_)
+    found = exchanges.combine_chunks().take(pa.array(at % max(n, 1), mask=~hit))
+    return found.append_column("is_request", pa.array(at >= n, mask=~hit))
 
 
-def _taken(table: pa.Table, at: I64) -> pa.Table:
-    return table.combine_chunks().take(pa.array(at, mask=at < 0))
+def message_places(rows: pa.Table) -> I64:
+    """A number for each message, the same as `request_places` or `reply_places` has for it."""
+    return places(rows["connection_id"], rows["stream_offset"], is_in(rows["direction"], "s2c"))
 
 
-def _from_server(direction: pa.ChunkedArray) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = pc.equal(whole(direction.cast(pa.string())), "s2c").to_numpy(zero_copy_only=False)
-    return found
+def request_places(rows: pa.Table) -> I64:
+    """A number for the request of each exchange; NONE where it has none."""
+    return _end_places(rows, rows["request_offset"], is_in(rows["request_direction"], "s2c"))
 
 
-def _keys(connection_id: I64, offset: I64, from_server: NDArray[np.bool_]) -> I64:
-    """A number for each place in a direction of a connection, different for different ones."""
-    _, connection = factorize(connection_id)
-    places, place = factorize(2 * offset + from_server)
-    return connection * len(places) + place
+def reply_places(rows: pa.Table) -> I64:
+    """A number for the reply of each exchange; NONE where it has none."""
+    return _end_places(rows, rows["reply_offset"], ~is_in(rows["request_direction"], "s2c"))
+
+
+def _end_places(rows: pa.Table, offset: pa.ChunkedArray, from_server: NDArray[np.bool_]) -> I64:
+    found = places(rows["connection_id"], pc.fill_null(offset, 0), from_server)
+    return np.where(true(offset.is_valid()), found, NONE)
+
+
+def places(connection_id: pa.ChunkedArray, offset: pa.ChunkedArray, from_server: NDArray[np.bool_]) -> I64:
+    """A number for each place in a direction of a connection: different within one, as good as so among them."""
+    with np.errstate(over="ignore"):
+        spread: I64 = connection_id.to_numpy() ^ ((2 * offset.to_numpy() + from_server) * np.int64(0x1E3779B97F4A7C15))
+    return spread

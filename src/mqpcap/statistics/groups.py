@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import factorize, is_in, whole
+from mqpcap.query.exchange_rows import message_places, reply_places
 from mqpcap.statistics.keys import (
     OF_EXCHANGES,
     OF_MESSAGES,
@@ -21,9 +22,7 @@ from mqpcap.statistics.keys import (
     Coded,
     Columns,
     Value,
-    message_places,
     mixed,
-    reply_places,
 )
 from mqpcap.statistics.latencies import Latencies, Summary
 

@@ -14,7 +14,6 @@ from mqpcap.arrays import dictionary, factorize, group_ids, is_in
 I64 = NDArray[np.int64]
 Value = str | int | None
 MAX_MIXED = 1 << 62
-NONE = -(1 << 63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,30 +139,3 @@ OF_CONNECTIONS: Columns = {
     "connection": partial(_of_table, "client"),
 }
 """The same of ``connections``."""
-
-
-def message_places(rows: pa.Table) -> I64:
-    """A number for each message, the same as `request_places` or `reply_places` has for it."""
-    return _places(rows["connection_id"], rows["stream_offset"], is_in(rows["direction"], "s2c"))
-
-
-def request_places(rows: pa.Table) -> I64:
-    """A number for the request of each exchange; NONE where it has none."""
-    places = _places(rows["connection_id"], pc.fill_null(rows["request_offset"], 0), _by_server(rows))
-    return np.where(pc.is_valid(rows["request_offset"]).to_numpy(), places, NONE)
-
-
-def reply_places(rows: pa.Table) -> I64:
-    """A number for the reply of each exchange; NONE where it has none."""
-    places = _places(rows["connection_id"], pc.fill_null(rows["reply_offset"], 0), ~_by_server(rows))
-    return np.where(pc.is_valid(rows["reply_offset"]).to_numpy(), places, NONE)
-
-
-def _by_server(rows: pa.Table) -> NDArray[np.bool_]:
-    return is_in(rows["request_direction"], "s2c")
-
-
-def _places(connection_id: pa.ChunkedArray, offset: pa.ChunkedArray, from_server: NDArray[np.bool_]) -> I64:
-    with np.errstate(over="ignore"):
-        spread: I64 = connection_id.to_numpy() ^ ((2 * offset.to_numpy() + from_server) * np.int64(0x1E3779B97F4A7C15))
-    return spread

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import is_in
+from mqpcap.query.exchange_rows import message_places, reply_places
 from mqpcap.statistics.groups import MAX_OPEN, OTHER, PERCENTS, Key, Sums
 from mqpcap.statistics.keys import (
     OF_CONNECTIONS,
@@ -17,8 +18,6 @@ from mqpcap.statistics.keys import (
     OF_EXCHANGES,
     OF_MESSAGES,
     Columns,
-    message_places,
-    reply_places,
 )
 from mqpcap.statistics.latencies import Latencies, Summary
 from mqpcap.tables.schemas import EXCHANGES
