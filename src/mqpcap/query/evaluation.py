@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache, reduce
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import dictionary, whole
 from mqpcap.errors import QueryError
 from mqpcap.query.columns import FilterColumn, Place
+from mqpcap.query.grammar import And, Not, Or, TreeOf
 from mqpcap.query.values import ConnectionNumber, Endpoint, Kind, Moment, Network, Value
 from mqpcap.tables.schemas import NUMBER
 
@@ -122,28 +123,7 @@ class Condition:
         return pc.invert(found) if self.relation == "!=" else found
 
 
-@dataclass(frozen=True, slots=True)
-class Inverse:
-    """What is false; what is not known stays so."""
-
-    part: "Bound"
-
-
-@dataclass(frozen=True, slots=True)
-class All:
-    """All parts."""
-
-    parts: "tuple[Bound, ...]"
-
-
-@dataclass(frozen=True, slots=True)
-class Any:
-    """Any part."""
-
-    parts: "tuple[Bound, ...]"
-
-
-Bound = Condition | Inverse | All | Any
+Bound: TypeAlias = TreeOf[Condition]
 
 
 def mask(tree: Bound, rows: Rows, first_ns: int) -> pa.BooleanArray:
@@ -151,11 +131,11 @@ def mask(tree: Bound, rows: Rows, first_ns: int) -> pa.BooleanArray:
     match tree:
         case Condition():
             return tree.mask(rows, first_ns)
-        case Inverse():
+        case Not():
             return pc.invert(mask(tree.part, rows, first_ns))
-        case All():
+        case And():
             return reduce(pc.and_kleene, (mask(part, rows, first_ns) for part in tree.parts))
-        case Any():
+        case Or():
             return reduce(pc.or_kleene, (mask(part, rows, first_ns) for part in tree.parts))
         case _:
             assert_never(tree)

@@ -12,7 +12,7 @@ here. Nesting and lengths are bounded, as a filter may come from another program
 
 import re
 from dataclasses import dataclass
-from typing import NoReturn, TypeAlias
+from typing import Generic, NoReturn, TypeAlias, TypeVar
 
 from mqpcap.errors import QueryError
 from mqpcap.query.values import Moment
@@ -28,6 +28,7 @@ _TOKEN = re.compile(
     r"""|(?P<word>[^\s"'()<>=!,&|]+))""",
     re.DOTALL,
 )
+T = TypeVar("T")
 _WORDS = {"&&": "and", "||": "or", "!": "not"}
 
 
@@ -41,27 +42,28 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class Not(Generic[T]):
     """The opposite, as far as it is known."""
 
-    part: "Tree"
+    part: "TreeOf[T]"
 
 
 @dataclass(frozen=True, slots=True)
-class And:
+class And(Generic[T]):
     """All of them."""
 
-    parts: "tuple[Tree, ...]"
+    parts: "tuple[TreeOf[T], ...]"
 
 
 @dataclass(frozen=True, slots=True)
-class Or:
+class Or(Generic[T]):
     """Any of them."""
 
-    parts: "tuple[Tree, ...]"
+    parts: "tuple[TreeOf[T], ...]"
 
 
-Tree: TypeAlias = "Comparison | Not | And | Or"
+TreeOf: TypeAlias = T | Not[T] | And[T] | Or[T]
+Tree: TypeAlias = TreeOf[Comparison]
 
 
 def parsed(text: str) -> Tree:

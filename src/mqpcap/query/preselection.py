@@ -14,7 +14,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mqpcap.query.evaluation import All, Any, Bound, Condition
+from mqpcap.query.evaluation import Bound, Condition
+from mqpcap.query.grammar import And, Or
 from mqpcap.query.values import Endpoint, Kind, Moment, Network
 from mqpcap.tcp.muting import End
 
@@ -76,7 +77,7 @@ class Preselection:
 
 def preselection(bound: Bound) -> Preselection | None:
     """What a filter says of connections and time, None if nothing."""
-    parts = bound.parts if isinstance(bound, All) else (bound,)
+    parts = bound.parts if isinstance(bound, And) else (bound,)
     tests = tuple(test for part in parts if (test := _tests(part)) is not None)
     until = tuple(time for part in parts for time in _until(part))
     return Preselection(tests, until) if tests or until else None
@@ -84,7 +85,7 @@ def preselection(bound: Bound) -> Preselection | None:
 
 def _tests(bound: Bound) -> "tuple[_Test, ...] | None":
     """Tests one of which is true of an end wherever the condition is true; None where nothing can be said."""
-    if isinstance(bound, Any):
+    if isinstance(bound, Or):
         each = [_tests(part) for part in bound.parts]
         known = [some for some in each if some is not None]
         return sum(known, ()) if len(known) == len(each) else None

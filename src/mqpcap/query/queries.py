@@ -13,7 +13,7 @@ from mqpcap.arrays import true
 from mqpcap.errors import QueryError
 from mqpcap.query import evaluation, grammar
 from mqpcap.query.columns import FilterColumn, bodies, column
-from mqpcap.query.evaluation import All, Any, Bound, Condition, Inverse, Rows, checked_pattern
+from mqpcap.query.evaluation import Bound, Condition, Rows, checked_pattern
 from mqpcap.query.grammar import And, Comparison, Not, Or, Tree
 from mqpcap.query.preselection import preselection
 from mqpcap.query.values import Kind, Moment, Value, value
@@ -48,12 +48,12 @@ class Query:
 
     def __and__(self, other: "Query") -> "Query":
         """Both."""
-        return Query(All(tuple(part.bound for part in (*self.parts, *other.parts))))
+        return Query(And(tuple(part.bound for part in (*self.parts, *other.parts))))
 
     @property
     def parts(self) -> "tuple[Query, ...]":
         """Filters all of which must be true."""
-        return tuple(map(Query, self.bound.parts)) if isinstance(self.bound, All) else (self,)
+        return tuple(map(Query, self.bound.parts)) if isinstance(self.bound, And) else (self,)
 
     @property
     def conditions(self) -> Iterator[Condition]:
@@ -128,11 +128,11 @@ def _bound(tree: Tree, utc: bool) -> Bound:
         case Comparison():
             return _condition(tree, utc)
         case Not():
-            return Inverse(_bound(tree.part, utc))
+            return Not(_bound(tree.part, utc))
         case And():
-            return All(tuple(_bound(part, utc) for part in tree.parts))
+            return And(tuple(_bound(part, utc) for part in tree.parts))
         case Or():
-            return Any(tuple(_bound(part, utc) for part in tree.parts))
+            return Or(tuple(_bound(part, utc) for part in tree.parts))
         case _:
             assert_never(tree)
 
@@ -173,9 +173,9 @@ def _conditions(bound: Bound) -> Iterator[Condition]:
     match bound:
         case Condition():
             yield bound
-        case Inverse():
+        case Not():
             yield from _conditions(bound.part)
-        case All() | Any():
+        case And() | Or():
             for part in bound.parts:
                 yield from _conditions(part)
         case _:
@@ -190,12 +190,12 @@ def _protocols(bound: Bound) -> frozenset[str] | None:
                 return frozenset(str(v) for v in bound.values[Kind.WORD])
             tables = frozenset(place.table for place in bound.column.places)
             return None if tables & {"messages", "exchanges"} else tables
-        case Inverse():
+        case Not():
             return None
-        case All() | Any():
+        case And() | Or():
             each = [_protocols(part) for part in bound.parts]
             known = [some for some in each if some is not None]
-            if isinstance(bound, Any):
+            if isinstance(bound, Or):
                 return frozenset().union(*known) if len(known) == len(each) else None
             return frozenset.intersection(*known) if known else None
         case _:
