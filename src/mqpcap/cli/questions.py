@@ -2,16 +2,16 @@
 
 import shutil
 import sys
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mqpcap.cli.console import plural
-from mqpcap.cli.lines import clock
+from mqpcap.cli.lines import clock, endpoint
 from mqpcap.cli.rows import Cells, Column, Form, sparkline
 from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.delays import Delays
-from mqpcap.statistics.groups import MAX_CELLS, PERCENTS, Groups, Key, Row, Sums
+from mqpcap.statistics.groups import MAX_CELLS, MAX_GROUPS, PERCENTS, Groups, Key, Row, Sums
 from mqpcap.statistics.latencies import Summary
 from mqpcap.statistics.lists import Deliveries, Errors, Slowest, Talkers
 from mqpcap.statistics.roles import BY as WHO
@@ -38,28 +38,26 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
 }
 FIRST = {"count": "messages", "bytes": "bytes", "errors": "errors", "latency": "latency_p99_ns"}
 """What a metric sorts by."""
-TITLES = {"op": "operation", "name": "client name", "latency_p99_ns": "largest p99"}
+TITLES = {
+    "op": "operation", "name": "client name", "latency_p99_ns": "largest p99", "body_bytes": "body bytes",
+    "asked": "asked for",
+}  # fmt: skip
 METRICS = tuple(COLUMNS)
 EXCHANGES_FOR = frozenset({"errors", "latency"})
 
 
-class Question(ABC):
-    """What is counted, and the rows that tell it."""
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is counted, the columns and the rows that tell it, in a total order, and the groups that are bounded."""
 
     counters: Counters
-
-    @property
-    @abstractmethod
-    def columns(self) -> Sequence[Column]:
-        """The columns of the rows."""
-
-    @abstractmethod
-    def rows(self) -> list[Cells]:
-        """The rows in a total order."""
+    columns: Sequence[Column]
+    rows: Callable[[], list[Cells]]
+    sums: Sums | None = None
 
     def notes(self) -> list[str]:
         """What else the user has to know."""
-        return []
+        return [] if self.sums is None else beyond(self.sums)
 
 
 def grouped(
@@ -67,28 +65,22 @@ def grouped(
 ) -> Question:
     """Metrics by group, all of them unless some are named; with an interval over time."""
     if interval_ns is None:
-        return ByGroup(by, metrics or METRICS)
+        return by_group(by, metrics or METRICS)
     if form is None and sys.stdout.isatty():
-        return Bars(by, metrics or METRICS[:1], interval_ns, utc)  # more leave bars no room
-    return ByInterval(by, metrics or METRICS, interval_ns)
+        return bars(by, metrics or METRICS[:1], interval_ns, utc)  # more leave bars no room
+    return by_interval(by, metrics or METRICS, interval_ns)
 
 
 def ready_made(asked: str, by: Sequence[str], most: int) -> Question:
     """A question that has a name."""
     match asked:
         case "producers":
-            return OfRole(Producers(by or WHO))
+            return of_role(Producers(by or WHO))
         case "consumers":
-            return OfRole(Consumers(by or WHO))
-        case "errors":
-            return OfErrors()
-        case "deliveries":
-            return OfDeliveries()
-        case "delays":
-            return OfDelays()
-        case "talkers":
-            return OfTalkers()
-    return OfSlowest(most)
+            return of_role(Consumers(by or WHO))
+        case "slowest":
+            return of_slowest(most)
+    return {"errors": of_errors, "deliveries": of_deliveries, "delays": of_delays, "talkers": of_talkers}[asked]()
 
 
 def key_columns(by: Sequence[str]) -> list[Column]:
@@ -116,6 +108,11 @@ def _number(row: Cells, name: str) -> int:
     return -1 if value is None else int(value)
 
 
+def _summed(sums: Sums) -> list[dict[str, object]]:
+    """The key and the sums of each group."""
+    return [_named(sums.by, key) | amounts for key, amounts in sums.sums().items()]
+
+
 def _counted(row: Row) -> dict[str, object]:
     """The metrics of a group as cells."""
     return {**row.sums, "answered": row.latency.count, **_latencies(row.latency)}
@@ -135,106 +132,79 @@ def beyond(sums: Sums) -> list[str]:
     return [f"{len(sums) - 1:,} groups are told apart; {rows} of further ones count in (other)"]
 
 
-class ByGroup(Question):
-    """Metrics by group."""
+def _groups(by: Sequence[str], metrics: Sequence[str], interval_ns: int | None = None) -> tuple[Groups, Counters]:
+    """The groups, and what counts in them: exchanges only where a metric takes them."""
+    pairs = not EXCHANGES_FOR.isdisjoint(metrics)
+    groups = Groups(by, interval_ns, MAX_GROUPS if interval_ns is None else MAX_CELLS, errors=pairs)
+    return groups, Counters(groups, without=() if pairs else ("exchanges",))
 
-    def __init__(self, by: Sequence[str], metrics: Sequence[str]) -> None:
-        pairs = not EXCHANGES_FOR.isdisjoint(metrics)
-        self._by, self._metrics, self._groups = by, metrics, Groups(by, errors=pairs)
-        self.counters = Counters(self._groups, without=() if pairs else ("exchanges",))
 
-    @property
-    def columns(self) -> Sequence[Column]:
-        """Key and metrics."""
-        return [*key_columns(self._by), *(column for metric in self._metrics for column in COLUMNS[metric])]
+def by_group(by: Sequence[str], metrics: Sequence[str]) -> Question:
+    """Metrics by group, sorted by the first metric, the most first."""
+    groups, counters = _groups(by, metrics)
 
-    def rows(self) -> list[Cells]:
-        """Sorted by the first metric, the most first."""
+    def rows() -> list[Cells]:
         # A filter may select a reply and not its request: then only its exchange is in the request's group.
-        some = (row for row in self._groups.rows() if row.sums["messages"] or row.sums["errors"])
-        rows = [_named(self._by, row.key) | _counted(row) for row in some]
-        return _sorted(rows, [FIRST[metric] for metric in self._metrics], self._by)
+        some = (row for row in groups.rows() if row.sums["messages"] or row.sums["errors"])
+        return _sorted([_named(by, row.key) | _counted(row) for row in some], [FIRST[x] for x in metrics], by)
 
-    def notes(self) -> list[str]:
-        """Groups beyond the bound."""
-        return beyond(self._groups.sums)
+    columns = [*key_columns(by), *(column for metric in metrics for column in COLUMNS[metric])]
+    return Question(counters, columns, rows, groups.sums)
 
 
-class ByInterval(Question):
-    """Metrics by interval and group."""
+def by_interval(by: Sequence[str], metrics: Sequence[str], interval_ns: int) -> Question:
+    """Metrics by interval and group, in order of time; ungrouped, intervals without a message are there, too."""
+    cells, counters = _groups(by, metrics, interval_ns)
 
-    def __init__(self, by: Sequence[str], metrics: Sequence[str], interval_ns: int) -> None:
-        self._by, self._metrics, self._interval_ns = by, metrics, interval_ns
-        pairs = not EXCHANGES_FOR.isdisjoint(metrics)
-        self._cells = Groups(by, interval_ns, MAX_CELLS, errors=pairs)
-        self.counters = Counters(self._cells, without=() if pairs else ("exchanges",))
+    def rows() -> list[Cells]:
+        names = (*by, "start_ns")
+        found: list[Cells] = [_named(names, row.key) | _counted(row) for row in cells.rows()]
+        found += [] if by else _empty(found, interval_ns)
+        return sorted(found, key=lambda row: (_number(row, "start_ns"), _order(by, row)))
 
-    @property
-    def columns(self) -> Sequence[Column]:
-        """When the interval begins, key and metrics."""
-        metrics = (column for metric in self._metrics for column in COLUMNS[metric])
-        return [Column("start_ns", "from", "clock"), *key_columns(self._by), *metrics]
-
-    def rows(self) -> list[Cells]:
-        """In order of time; where nothing is grouped, intervals without a message are there, too."""
-        names = (*self._by, "start_ns")
-        rows: list[Cells] = [_named(names, row.key) | _counted(row) for row in self._cells.rows()]
-        if not self._by:
-            rows = self._with_empty(rows)
-        return sorted(rows, key=lambda row: (_number(row, "start_ns"), _order(self._by, row)))
-
-    def _with_empty(self, rows: list[Cells]) -> list[Cells]:
-        there = {_number(row, "start_ns") for row in rows}
-        if not there or (max(there) - min(there)) // self._interval_ns >= MAX_EMPTY_INTERVALS:
-            return rows
-        zeros = {"messages": 0, "bytes": 0, "errors": 0, "answered": 0}
-        every = range(min(there), max(there), self._interval_ns)
-        return rows + [{"start_ns": start_ns, **zeros} for start_ns in every if start_ns not in there]
-
-    def notes(self) -> list[str]:
-        """Intervals beyond the bound."""
-        return beyond(self._cells.sums)
+    columns = (column for metric in metrics for column in COLUMNS[metric])
+    return Question(counters, [Column("start_ns", "from", "clock"), *key_columns(by), *columns], rows, cells.sums)
 
 
-class Bars(ByGroup):
+def _empty(rows: Sequence[Cells], interval_ns: int) -> list[Cells]:
+    """The intervals between others that have no row."""
+    there = {_number(row, "start_ns") for row in rows}
+    if not there or (max(there) - min(there)) // interval_ns >= MAX_EMPTY_INTERVALS:
+        return []
+    zeros = {"messages": 0, "bytes": 0, "errors": 0, "answered": 0}
+    every = range(min(there), max(there), interval_ns)
+    return [{"start_ns": start_ns, **zeros} for start_ns in every if start_ns not in there]
+
+
+def bars(by: Sequence[str], metrics: Sequence[str], interval_ns: int, utc: bool) -> Question:
     """Metrics by group, with a bar for each interval behind them."""
+    groups, series = by_group(by, metrics), by_interval(by, metrics, interval_ns)
+    first, columns = FIRST[metrics[0]], list(groups.columns)
 
-    def __init__(self, by: Sequence[str], metrics: Sequence[str], interval_ns: int, utc: bool) -> None:
-        super().__init__(by, metrics)
-        self._series, self._interval_ns, self._utc = ByInterval(by, metrics, interval_ns), interval_ns, utc
-        self._title = ""
-        self.counters += self._series.counters
-
-    @property
-    def columns(self) -> Sequence[Column]:
-        """Key, metrics and bars."""
-        return [*super().columns, Column("bars", self._title, "plain")]
-
-    def rows(self) -> list[Cells]:
-        """Sorted by the first metric, the most first."""
-        first = FIRST[self._metrics[0]]
-        rows, cells = super().rows(), self._series.rows()
-        if not rows:
-            return rows
+    def rows() -> list[Cells]:
+        found, cells = groups.rows(), series.rows()
+        if not found:
+            return found
         times = [_number(row, "start_ns") for row in cells]
-        begin_ns, end_ns = min(times), max(times) + self._interval_ns
-        count = (end_ns - begin_ns) // self._interval_ns
-        room = shutil.get_terminal_size().columns - NUMBERS_WIDTH * len(super().columns)
+        begin_ns, end_ns = min(times), max(times) + interval_ns
+        count = (end_ns - begin_ns) // interval_ns
+        room = shutil.get_terminal_size().columns - NUMBERS_WIDTH * len(columns)
         together = -(-count // max(LEAST_BARS, min(MOST_BARS, room)))
-        step_ns = together * self._interval_ns
-        ends = f"{clock(begin_ns, self._utc, False)} to {clock(end_ns, self._utc, False)}"
-        self._title = f"{TITLES.get(first, first)} per {_span(step_ns)}, {ends}"
+        step_ns = together * interval_ns
+        ends = f"{clock(begin_ns, utc, False)} to {clock(end_ns, utc, False)}"
+        columns.append(Column("bars", f"{TITLES.get(first, first)} per {_span(step_ns)}, {ends}", "plain"))
         heights: dict[tuple[object, ...], list[int]] = {}
         for row in cells:
-            bars = heights.setdefault(tuple(row.get(name) for name in self._by), [0] * (-(-count // together)))
+            high = heights.setdefault(tuple(row.get(name) for name in by), [0] * (-(-count // together)))
             at = (_number(row, "start_ns") - begin_ns) // step_ns
             value = max(_number(row, first), 0)
-            bars[at] = max(bars[at], value) if first.endswith("_ns") else bars[at] + value
+            high[at] = max(high[at], value) if first.endswith("_ns") else high[at] + value
         plain = "utf" not in (sys.stdout.encoding or "").lower()
         return [
-            {**row, "bars": sparkline(heights.get(tuple(row.get(name) for name in self._by), []), plain)}
-            for row in rows
+            {**row, "bars": sparkline(heights.get(tuple(row.get(name) for name in by), []), plain)} for row in found
         ]
+
+    return Question(groups.counters + series.counters, columns, rows, groups.sums)
 
 
 def _span(time_ns: int) -> str:
@@ -245,50 +215,23 @@ def _span(time_ns: int) -> str:
     return f"{time_ns:,}ns"
 
 
-class OfRole(Question):
-    """What producers or consumers do."""
+def of_role(role: Producers | Consumers) -> Question:
+    """What producers or consumers do, those who do most first."""
+    sums, names = role.sums, role.names
 
-    _TITLES = {"messages": "messages", "body_bytes": "body bytes", "errors": "errors", "asked": "asked for",
-               "received": "received"}  # fmt: skip
+    def rows() -> list[Cells]:
+        return _sorted([row for row in _summed(sums) if any(row[name] for name in names)], names, sums.by)
 
-    def __init__(self, role: Producers | Consumers) -> None:
-        self._role = role
-        self.counters = Counters(role)
-
-    @property
-    def columns(self) -> Sequence[Column]:
-        """Key and counts."""
-        counts = [Column(name, self._TITLES[name], "number") for name in self._role.names]
-        return [*key_columns(self._role.sums.by), *counts]
-
-    def rows(self) -> list[Cells]:
-        """Those who do most first."""
-        by, names = self._role.sums.by, self._role.names
-        rows = [_named(by, key) | sums for key, sums in self._role.sums.sums().items() if any(sums.values())]
-        return _sorted(rows, names, by)
-
-    def notes(self) -> list[str]:
-        """Groups beyond the bound."""
-        return beyond(self._role.sums)
+    counts = [Column(name, TITLES.get(name, name), "number") for name in names]
+    return Question(Counters(role), [*key_columns(sums.by), *counts], rows, sums)
 
 
-class OfErrors(Question):
-    """What failed."""
+def of_errors() -> Question:
+    """What failed, the most frequent first."""
+    errors, names = Errors(), (*Errors.by, "error_code", "error_text")
 
-    columns = (
-        *key_columns(Errors.by), Column("error_code", "code"), Column("error_text", "text"),
-        Column("errors", "errors", "number"), Column("capture_file", "file", "file"),
-        Column("first_packet", "first", "packet"), Column("first_ts_ns", "at", "clock", is_spare=True),
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self._errors = Errors()
-        self.counters = Counters(self._errors)
-
-    def rows(self) -> list[Cells]:
-        """The most frequent first."""
-        names = (*Errors.by, "error_code", "error_text")
-        rows = [
+    def rows() -> list[Cells]:
+        found = [
             _named(names, key)
             | {
                 "errors": e.count,
@@ -296,13 +239,27 @@ class OfErrors(Question):
                 "first_packet": e.packet,
                 "first_ts_ns": e.first_ts_ns,
             }
-            for key, e in self._errors.rows().items()
+            for key, e in errors.rows().items()
         ]
-        return _sorted(rows, ["errors"], names)
+        return _sorted(found, ["errors"], names)
+
+    columns = (
+        *key_columns(Errors.by), Column("error_code", "code"), Column("error_text", "text"),
+        Column("errors", "errors", "number"), Column("capture_file", "file", "file"),
+        Column("first_packet", "first", "packet"), Column("first_ts_ns", "at", "clock", is_spare=True),
+    )  # fmt: skip
+    return Question(Counters(errors), columns, rows)
 
 
-class OfSlowest(Question):
-    """The slowest requests."""
+def of_slowest(most: int) -> Question:
+    """The slowest requests, the slowest first."""
+    slowest = Slowest(most)
+
+    def rows() -> list[Cells]:
+        return [
+            row | {end: endpoint(row[f"{end}_ip"], row[f"{end}_port"]) for end in ("client", "server")}
+            for row in slowest.rows()
+        ]
 
     columns = (
         Column("latency_ns", "latency ms", "ms"), Column("protocol", "protocol"), Column("op", "operation"),
@@ -311,103 +268,68 @@ class OfSlowest(Question):
         Column("reply_packet", "reply", "packet"), Column("request_ts_ns", "asked at", "clock", is_spare=True),
         Column("capture", "capture", "file"), Column("connection_id", "", "flag"),
     )  # fmt: skip
-
-    def __init__(self, most: int) -> None:
-        self._slowest = Slowest(most)
-        self.counters = Counters(self._slowest)
-
-    def rows(self) -> list[Cells]:
-        """The slowest first."""
-        from mqpcap.statistics.keys import endpoint
-
-        return [
-            row | {end: endpoint(row[f"{end}_ip"], _number(row, f"{end}_port")) for end in ("client", "server")}
-            for row in self._slowest.rows()
-        ]
+    return Question(Counters(slowest), columns, rows)
 
 
-class OfTalkers(Question):
-    """Who talks to whom."""
+def of_talkers() -> Question:
+    """Who talks to whom, those with the most payload first."""
+    talkers = Talkers()
+    sums = talkers.sums
+
+    def rows() -> list[Cells]:
+        found = _summed(sums)
+        for row in found:
+            row["payload"] = _number(row, "bytes_c2s") + _number(row, "bytes_s2c")
+        return _sorted(found, ["payload"], sums.by)
 
     columns = (
-        *key_columns(("protocol", "client", "server")), Column("connections", "connections", "number", is_spare=True),
+        *key_columns(sums.by), Column("connections", "connections", "number", is_spare=True),
         Column("messages_c2s", "messages ->", "number", is_spare=True),
         Column("messages_s2c", "messages <-", "number", is_spare=True),
         Column("bytes_c2s", "bytes ->", "number"), Column("bytes_s2c", "bytes <-", "number"),
     )  # fmt: skip
-
-    def __init__(self) -> None:
-        self._talkers = Talkers()
-        self.counters = Counters(self._talkers)
-
-    def rows(self) -> list[Cells]:
-        """Those with the most payload first."""
-        by = self._talkers.sums.by
-        rows = [
-            _named(by, key) | sums | {"payload": sums["bytes_c2s"] + sums["bytes_s2c"]}
-            for key, sums in self._talkers.sums.sums().items()
-        ]
-        return _sorted(rows, ["payload"], by)
-
-    def notes(self) -> list[str]:
-        """Groups beyond the bound."""
-        return beyond(self._talkers.sums)
+    return Question(Counters(talkers), columns, rows, sums)
 
 
-class OfDeliveries(Question):
-    """How long messages take through the server."""
+def of_deliveries() -> Question:
+    """How long messages take through the server, the topics with the most deliveries first."""
+    deliveries = Deliveries()
+    sums = deliveries.sums
+
+    def rows() -> list[Cells]:
+        both = zip(_summed(sums), deliveries.summaries(), strict=True)
+        return _sorted([row | _latencies(of) for row, of in both], ["delivered"], sums.by)
 
     columns = (
         *key_columns(("protocol", "topic")), Column("how", "told by"), Column("delivered", "delivered", "number"),
         Column("again", "again", "number"), *LATENCY[1:],
     )  # fmt: skip
-
-    def __init__(self) -> None:
-        self._deliveries = Deliveries()
-        self.counters = Counters(self._deliveries)
-
-    def rows(self) -> list[Cells]:
-        """The topics with the most deliveries first."""
-        by, sums = self._deliveries.sums.by, self._deliveries.sums.sums().items()
-        both = zip(sums, self._deliveries.summaries(), strict=True)
-        return _sorted([_named(by, key) | some | _latencies(of) for (key, some), of in both], ["delivered"], by)
-
-    def notes(self) -> list[str]:
-        """Groups beyond the bound."""
-        return beyond(self._deliveries.sums)
+    return Question(Counters(deliveries), columns, rows, sums)
 
 
-class OfDelays(Question):
-    """Where time goes."""
+def of_delays() -> Question:
+    """Where time goes, the slowest replies first. The server's part is the median reply without the round trip."""
+    delays = Delays()
+    sums = delays.sums
+
+    def rows() -> list[Cells]:
+        some, out = delays.summaries(), []
+        for i, row in enumerate(_summed(sums)):
+            medians = {what: of[i].percentiles[50] for what, of in some.items()}
+            reply, trip = medians["reply"], medians["to_server"]
+            out.append(row | {
+                "rtt_to_client_ns": medians["to_client"], "rtt_to_server_ns": trip,
+                "answered": some["reply"][i].count, "reply_p50_ns": reply,
+                "reply_p95_ns": some["reply"][i].percentiles[95], "client_p50_ns": medians["client"],
+                "server_p50_ns": None if reply is None or trip is None else max(reply - trip, 0),
+            })  # fmt: skip
+        return _sorted(out, ["reply_p50_ns", "connections"], sums.by)
 
     columns = (
-        *key_columns(("client", "server")), Column("connections", "handshakes", "number", is_spare=True),
+        *key_columns(sums.by), Column("connections", "handshakes", "number", is_spare=True),
         Column("rtt_to_client_ns", "client rtt ms", "ms"), Column("rtt_to_server_ns", "server rtt ms", "ms"),
         Column("answered", "answered", "number", is_spare=True), Column("reply_p50_ns", "reply ms", "ms"),
         Column("reply_p95_ns", "p95 ms", "ms", is_spare=True), Column("server_p50_ns", "server ms", "ms"),
         Column("client_p50_ns", "client ms", "ms"),
     )  # fmt: skip
-
-    def __init__(self) -> None:
-        self._delays = Delays()
-        self.counters = Counters(self._delays)
-
-    def rows(self) -> list[Cells]:
-        """The slowest replies first. The server's part is the median reply without the median round trip to it."""
-        by, some = self._delays.sums.by, self._delays.summaries()
-        out: list[Cells] = []
-        for i, (key, sums) in enumerate(self._delays.sums.sums().items()):
-            medians = {what: of[i].percentiles[50] for what, of in some.items()}
-            reply, trip = medians["reply"], medians["to_server"]
-            delays = {
-                "rtt_to_client_ns": medians["to_client"], "rtt_to_server_ns": trip,
-                "answered": some["reply"][i].count, "reply_p50_ns": reply,
-                "reply_p95_ns": some["reply"][i].percentiles[95], "client_p50_ns": medians["client"],
-                "server_p50_ns": None if reply is None or trip is None else max(reply - trip, 0),
-            }  # fmt: skip
-            out.append(_named(by, key) | sums | delays)
-        return _sorted(out, ["reply_p50_ns", "connections"], by)
-
-    def notes(self) -> list[str]:
-        """Groups beyond the bound."""
-        return beyond(self._delays.sums)
+    return Question(Counters(delays), columns, rows, sums)

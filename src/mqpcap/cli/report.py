@@ -111,7 +111,7 @@ class _Made:
     """What is counted for a report."""
 
     def __init__(self, outcome: Outcome) -> None:
-        from mqpcap.cli.questions import ByGroup, OfErrors, OfRole, OfSlowest
+        from mqpcap.cli.questions import by_group, of_errors, of_role, of_slowest
         from mqpcap.statistics.counters import Counters
         from mqpcap.statistics.overview import Overview
         from mqpcap.statistics.roles import Consumers, Producers
@@ -119,9 +119,9 @@ class _Made:
 
         self._outcome = outcome
         self._timeline, self._overview = Timeline(), Overview()
-        self._operations = ByGroup(("protocol", "op"), ("latency", "count", "errors"))
-        self._producers, self._consumers = OfRole(Producers()), OfRole(Consumers())
-        self._errors, self._slowest = OfErrors(), OfSlowest(SLOWEST)
+        self._operations = by_group(("protocol", "op"), ("latency", "count", "errors"))
+        self._producers, self._consumers = of_role(Producers()), of_role(Consumers())
+        self._errors, self._slowest = of_errors(), of_slowest(SLOWEST)
         self._counters = Counters(self._timeline, self._overview)
         for question in (self._operations, self._producers, self._consumers, self._errors, self._slowest):
             self._counters += question.counters
