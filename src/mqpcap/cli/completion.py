@@ -102,7 +102,7 @@ def operations(ctx: Context, param: Parameter, incomplete: str) -> list[Completi
     """Names of operations, of the protocols that ``--protocol`` names, or of all."""
     from mqpcap import protocols as known
 
-    only = ctx.params.get("only_protocol") or ()
+    only = ctx.params.get("protocol") or ()
     some = [x for x in known.protocols().values() if not only or x.name in only]
     names = {name for x in some for layout in x.layouts for name in layout.names.values() if name}
     return _beginning(names, incomplete)

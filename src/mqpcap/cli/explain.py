@@ -141,7 +141,7 @@ def _explain_captured(
     from mqpcap.query import Comparison, of_tree
 
     if key[0] is not None:
-        with misuse_of("--connection"):
+        with misuse_of("--connection", "connection"):
             of_tree(Comparison("connection", "==", (key[0].strip(),)))
     captures = found((name,), outcome).captures
     told_of_speed(outcome)

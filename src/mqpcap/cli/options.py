@@ -22,8 +22,6 @@ R = TypeVar("R")
 # Compiled when an option is given, not for every start.
 _DECODE_AS = r"tcp\.port\s*==\s*(\d{1,5})\s*,\s*(\S+)"
 _SIZE = r"(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)(i?)[bB]?"
-_TIME = r"(\d+(?:\.\d+)?)\s*([a-zA-Zµμ]*)"
-_UNITS_NS = {"ns": 1, "us": 1000, "µs": 1000, "μs": 1000, "ms": 1_000_000, "s": 1_000_000_000}
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 SMALLEST_MEMORY_BYTES = 1 << 20
 
@@ -105,25 +103,6 @@ def _size_bytes(ctx: click.Context, param: click.Parameter, word: str | None) ->
     if size_bytes < SMALLEST_MEMORY_BYTES:
         raise click.BadParameter(f"{word} is too little; the least is {SMALLEST_MEMORY_BYTES} bytes", ctx, param)
     return size_bytes
-
-
-def duration_ns(ctx: click.Context, param: click.Parameter, word: str | None) -> int | None:
-    """``50ms``, ``1.5s``: nanoseconds; a fraction of one is left off."""
-    if word is None:
-        return None
-    found = re.fullmatch(_TIME, word.strip(), re.ASCII)
-    if found is None:
-        raise click.BadParameter(f"{word!r} is no time like 50ms; the units are ns, us, ms and s", ctx, param)
-    if not found[2]:
-        raise click.BadParameter(f"{word} of what? Say {found[1]}ms; the units are ns, us, ms and s", ctx, param)
-    if found[2].lower() not in _UNITS_NS:
-        raise click.BadParameter(f"{found[2]!r} is no unit; the units are ns, us, ms and s, as in 50ms", ctx, param)
-    from decimal import Decimal
-
-    time_ns = int(Decimal(found[1]) * _UNITS_NS[found[2].lower()])
-    if time_ns >= 1 << 63:
-        raise click.BadParameter(f"{word} is more than 292 years", ctx, param)
-    return time_ns
 
 
 def period_s(ctx: click.Context, param: click.Parameter, word: str | None) -> int | None:

@@ -8,8 +8,8 @@ import click
 
 from mqpcap.cli.completion import files, one_of
 from mqpcap.cli.console import Meter, metered, plural, say
-from mqpcap.cli.filter_options import filter_options
-from mqpcap.cli.options import Choices, common, duration_ns, utc_option
+from mqpcap.cli.filter_options import filter_options, misuse_of
+from mqpcap.cli.options import Choices, common, utc_option
 from mqpcap.cli.reading import READ_FOR_NOTES, Outcome, background, finish, found, read, size_bytes, told_of_speed
 from mqpcap.cli.rows import Form, write
 
@@ -43,8 +43,13 @@ def _words(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, st
 
 
 def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> int | None:
-    interval_ns = duration_ns(ctx, param, word)
-    if interval_ns is not None and interval_ns < 1:
+    if word is None:
+        return None
+    from mqpcap.query.values import duration_ns
+
+    with misuse_of("--interval"):
+        interval_ns = duration_ns(word.strip())
+    if not interval_ns:
         raise click.BadParameter("an interval is longer than nothing", ctx, param)
     return interval_ns
 

@@ -88,7 +88,7 @@ def duration_ns(word: str) -> int:
     >>> duration_ns("1.5us")
     1500
     """
-    found = re.fullmatch(r"(\d{1,20}(?:\.\d{1,20})?)\s*([a-zA-Zµμ]*)", word, re.ASCII)
+    found = re.fullmatch(r"(\d{1,40}(?:\.\d{1,20})?)\s*([a-zA-Zµμ]*)", word, re.ASCII)
     if found is None:
         raise QueryError(f"{word!r} is no time like 50ms; the units are ns, us, ms, s, min and h")
     if not found[2] and int(Decimal(found[1])):
