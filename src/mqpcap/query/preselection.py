@@ -5,11 +5,11 @@ a port is asked of both ends of a connection, so that no connection with a selec
 """
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from operator import and_, eq, ge, gt, le, lt, or_
-from typing import Protocol
+from operator import and_, or_
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,54 +20,40 @@ from mqpcap.query.values import Endpoint, Kind, Moment, Network
 from mqpcap.tcp.muting import End
 
 _PORTS = frozenset({"src_port", "dst_port", "client_port", "server_port"})
-_COMPARED = {"==": eq, "<": lt, "<=": le, ">": gt, ">=": ge}
+_MOST = 65535
+_RANGES: Mapping[str, Callable[[int], tuple[int, int]]] = {
+    "==": lambda port: (port, port), "in": lambda port: (port, port),
+    "<": lambda port: (0, port - 1), "<=": lambda port: (0, port),
+    ">": lambda port: (port + 1, _MOST), ">=": lambda port: (port, _MOST),
+}  # fmt: skip
+"""The ports that compare so with another."""
 _HALF = (1 << 64) - 1
 
 
-class _Test(Protocol):
-    def __call__(self, version: NDArray[np.integer], end: End) -> NDArray[np.bool_]: ...
+class _EndTest(NamedTuple):
+    """An end whose address is in a network, any where it is None, and whose port is from one to another."""
 
+    network: Network | None = None
+    first_port: int = 0
+    last_port: int = _MOST
 
-@dataclass(frozen=True, slots=True)
-class _AnyEnd:
-    """An end is one of these."""
-
-    endpoints: tuple[Endpoint, ...]
-
-    def __call__(self, version: NDArray[np.integer], end: End) -> NDArray[np.bool_]:
-        found = np.zeros(len(version), np.bool_)
-        for one in self.endpoints:
-            here = np.ones(len(version), np.bool_) if one.network is None else _inside(one.network, version, end)
-            found |= here if one.port is None else here & (end.port == one.port)
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class _PortIs:
-    """The port compares so with any of these."""
-
-    relation: str
-    ports: tuple[int, ...]
-
-    def __call__(self, version: NDArray[np.integer], end: End) -> NDArray[np.bool_]:
-        if self.relation == "in":
-            return np.isin(end.port, self.ports)
-        found: NDArray[np.bool_] = _COMPARED[self.relation](end.port, self.ports[0])
-        return found
+    def mask(self, version: NDArray[np.integer], end: End) -> NDArray[np.bool_]:
+        here: NDArray[np.bool_] = (end.port >= self.first_port) & (end.port <= self.last_port)
+        return here if self.network is None else here & _inside(self.network, version, end)
 
 
 @dataclass(frozen=True, slots=True)
 class Preselection:
     """Whom a filter can select rows of; can be sent to other processes."""
 
-    tests: "tuple[tuple[_Test, ...], ...]"
+    tests: tuple[tuple[_EndTest, ...], ...]
     """Of each a test must be true of an end."""
     until: tuple[tuple[Moment, bool], ...] = ()
     """Times at which selected messages have begun, True where that time itself still counts."""
 
     def connections(self, version: NDArray[np.integer], one: End, other: End) -> NDArray[np.bool_]:
         """Which connections may have selected rows, given both ends in either order."""
-        found = [reduce(or_, (test(version, end) for test in some for end in (one, other))) for some in self.tests]
+        found = [reduce(or_, (test.mask(version, end) for test in some for end in (one, other))) for some in self.tests]
         return reduce(and_, found, np.ones(len(version), np.bool_))
 
     def until_ns(self, first_ns: int) -> int | None:
@@ -83,33 +69,28 @@ def preselection(bound: Bound) -> Preselection | None:
     return Preselection(tests, until) if tests or until else None
 
 
-def _tests(bound: Bound) -> "tuple[_Test, ...] | None":
+def _tests(bound: Bound) -> tuple[_EndTest, ...] | None:
     """Tests one of which is true of an end wherever the condition is true; None where nothing can be said."""
     if isinstance(bound, Or):
         each = [_tests(part) for part in bound.parts]
         known = [some for some in each if some is not None]
         return sum(known, ()) if len(known) == len(each) else None
-    if not isinstance(bound, Condition) or bound.relation not in ("in", *_COMPARED):
+    if not isinstance(bound, Condition) or bound.relation not in _RANGES:
         return None
-    name = bound.column.name
-    if name in _PORTS:
-        return (_PortIs(bound.relation, _numbers(bound.values)),)
-    ends: list[Endpoint] = []
-    for kind, values in bound.values.items():
-        if kind not in (Kind.ADDRESS, Kind.ENDPOINT, Kind.CONNECTION):
+    if any(place.table != "messages" for place in bound.column.places):
+        return None
+    ports_of = _RANGES[bound.relation] if bound.column.name in _PORTS else None
+    tests = []
+    for value in (value for values in bound.values.values() for value in values):
+        if isinstance(value, ipaddress.IPv4Network | ipaddress.IPv6Network):
+            tests.append(_EndTest(value))
+        elif isinstance(value, Endpoint):
+            tests.append(_EndTest(value.network, *(() if value.port is None else (value.port, value.port))))
+        elif isinstance(value, int) and ports_of is not None:
+            tests.append(_EndTest(None, *ports_of(value)))
+        else:
             return None
-        for value in values:
-            if isinstance(value, ipaddress.IPv4Network | ipaddress.IPv6Network):
-                ends.append(Endpoint(value))
-            elif isinstance(value, Endpoint):
-                ends.append(value)
-            else:
-                return None
-    return (_AnyEnd(tuple(ends)),) if all(place.table == "messages" for place in bound.column.places) else None
-
-
-def _numbers(values: Mapping[Kind, tuple[object, ...]]) -> tuple[int, ...]:
-    return tuple(value for value in values[Kind.INTEGER] if isinstance(value, int))
+    return tuple(tests)
 
 
 def _until(bound: Bound) -> list[tuple[Moment, bool]]:
