@@ -1,7 +1,9 @@
 """The messages that are wanted, batch by batch, and what to say where there are none."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pyarrow.compute as pc
 
@@ -28,10 +30,10 @@ class Tally:
     query: Query
     message_count: int = 0
     match_count: int = 0
-    _met: dict[int, int] = field(default_factory=dict)
+    _met: Counter[int] = field(default_factory=Counter)
     """By its place in the filter, how many messages a condition may be true of."""
-    _words: dict[int, set[str]] = field(default_factory=dict)
-    _ends: dict[str, set[str]] = field(default_factory=dict)
+    _words: defaultdict[int | str, set[str]] = field(default_factory=partial(defaultdict, set))
+    """By the same, the texts that its column has, and by an end of connections those there."""
 
     def look(self, output: Output, first_ns: int) -> None:
         """Take messages that are looked at; of connections that cannot be wanted no message is."""
@@ -43,26 +45,22 @@ class Tally:
             ours = output.rows.filter(pc.is_valid(output.rows["protocol"]))
             for end in ("client", "server"):
                 both = (ours[f"{end}_{what}"].to_pylist() for what in ("ip", "port"))
-                self._ends.setdefault(end, set()).update(map(endpoint, *both))
+                self._words[end].update(map(endpoint, *both))
 
     def _look_at_messages(self, rows: Rows, first_ns: int) -> None:
         for i, part in enumerate(self.query.parts):
             mask = pc.fill_null(part.mask(rows, first_ns), part.needs.exchanges)
-            self._met[i] = self._met.get(i, 0) + (pc.sum(mask).as_py() or 0)
-            words = self._words.setdefault(i, set())
-            if not self._met[i] and len(words) < MAX_WORDS:
-                words.update(next(part.conditions).words(rows))
+            self._met[i] += pc.sum(mask).as_py() or 0
+            if not self._met[i] and len(self._words[i]) < MAX_WORDS:
+                self._words[i].update(next(part.conditions).words(rows))
 
     def added(self, other: "Tally") -> "Tally":
         """Both."""
         self.message_count += other.message_count
         self.match_count += other.match_count
-        for i, count in other._met.items():
-            self._met[i] = self._met.get(i, 0) + count
-        for i, words in other._words.items():
-            self._words.setdefault(i, set()).update(words)
-        for end, words in other._ends.items():
-            self._ends.setdefault(end, set()).update(words)
+        self._met += other._met
+        for place, words in other._words.items():
+            self._words[place] |= words
         return self
 
     @property
@@ -71,19 +69,19 @@ class Tally:
         if self.match_count:
             return None
         if not self.message_count:
-            ends = [f"{end}s {_listed(sorted(words))}" for end, words in self._ends.items() if words]
+            ends = [f"{end}s {_listed(self._words[end])}" for end in ("client", "server") if self._words[end]]
             return f"no connection matches; here are {', '.join(ends)}" if ends else None
         said = f"0 of {plural(self.message_count, 'message')} match"
         for i, part in enumerate(self.query.parts):
-            words = sorted(self._words.get(i, ()))
-            if not self._met.get(i) and words:
+            if not self._met[i] and self._words[i]:
                 name = next(part.conditions).column.name
-                return f"{said}; {_PLURALS.get(name, name)} here: {_listed(words)}"
+                return f"{said}; {_PLURALS.get(name, name)} here: {_listed(self._words[i])}"
         return said
 
 
-def _listed(words: Sequence[str]) -> str:
-    return ", ".join([*(word or '""' for word in words[:MOST_WORDS]), *(["..."] if len(words) > MOST_WORDS else [])])
+def _listed(words: Collection[str]) -> str:
+    some = [word or '""' for word in sorted(words)[:MOST_WORDS]]
+    return ", ".join([*some, *(["..."] if len(words) > MOST_WORDS else [])])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The messages that ``explain`` is asked for, looked for while a capture is read; reading stops at the last one."""
 
+from abc import ABC, abstractmethod
 from contextlib import closing
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from mqpcap.arrays import is_in
 from mqpcap.capture import Capture
 from mqpcap.cli.connection_names import STRANGER
 from mqpcap.cli.console import Meter
@@ -22,7 +24,7 @@ from mqpcap.query import Comparison, Rows, of_tree
 from mqpcap.schema.protocol import Direction
 
 
-class _Search:
+class _Search(ABC):
     """Rows of one capture that are looked for."""
 
     packet: int | None = None
@@ -49,11 +51,6 @@ class _Search:
         # Where a packet is is known when its window is over.
         if output.fields is not None or output.table == "exchanges":
             self._waiting.append(output)
-        elif output.table == "connections":
-            self.look_at_connections(output)
-
-    def look_at_connections(self, output: Output) -> None:
-        """Take in what is known of connections that are over."""
 
     def _look(self, output: Output) -> None:
         if output.fields is not None:
@@ -65,19 +62,14 @@ class _Search:
         """The rows that were looked for."""
         return [row for part in self._held.released((1 << 63) - 1) for row in part]
 
+    @abstractmethod
     def found(self, output: Output) -> NDArray[np.bool_]:
         """Which rows are looked for."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def is_over(self) -> bool:
         """Whether no other row can be looked for."""
-        raise NotImplementedError
-
-    @property
-    def miss(self) -> str:
-        """Why there may be no row."""
-        raise NotImplementedError
 
 
 class PlaceSearch(_Search):
@@ -95,7 +87,7 @@ class PlaceSearch(_Search):
         here: NDArray[np.bool_] = (begin <= self._offset) & (begin + m["frame_len"].to_numpy() > self._offset)
         assert output.protocol is not None and output.fields is not None
         here &= self._query.selects(Rows(output.protocol, m, output.fields))
-        return here & _is(output, "direction", self._direction)
+        return here & is_in(m["direction"], self._direction)
 
     @property
     def is_over(self) -> bool:
@@ -130,7 +122,7 @@ class PacketSearch(_Search):
         for place in self.places:
             same = np.ones(m.num_rows, np.bool_)
             for name in ("src_ip", "src_port", "dst_ip", "dst_port"):
-                same &= _is(output, name, getattr(place, name))
+                same &= is_in(m[name], getattr(place, name))
             # A retransmission has the number of no message's packet; one that began later may use the ports again.
             mask |= (
                 same
@@ -143,9 +135,9 @@ class PacketSearch(_Search):
                 self._behind.add(place)
         return mask
 
-    def look_at_connections(self, output: Output) -> None:
-        """Note whether the packet's connection is a stranger's."""
-        for place in self.places:
+    def _take(self, output: Output) -> None:
+        super()._take(output)
+        for place in self.places if output.table == "connections" else ():
             ends = {(place.src_ip, place.src_port), (place.dst_ip, place.dst_port)}
             for row in output.rows.filter(pc.is_null(output.rows["protocol"])).to_pylist():
                 both = {(row["client_ip"], row["client_port"]), (row["server_ip"], row["server_port"])}
@@ -171,8 +163,3 @@ class PacketSearch(_Search):
         if self._stranger is not None:
             return f"packet {self.packet} is of a connection that {self._stranger}"
         return f"no message has bytes of packet {self.packet}; export has it in problems, or it is a retransmission"
-
-
-def _is(output: Output, name: str, value: object) -> NDArray[np.bool_]:
-    equal: NDArray[np.bool_] = pc.fill_null(pc.equal(output.rows[name], value), False).to_numpy()
-    return equal

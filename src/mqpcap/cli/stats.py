@@ -14,10 +14,8 @@ from mqpcap.cli.reading import READ_FOR_NOTES, Outcome, background, finish, foun
 from mqpcap.cli.rows import Form, write
 
 if TYPE_CHECKING:
-    from mqpcap.background import Background
     from mqpcap.capture import Capture
-    from mqpcap.cli.filters import Tally
-    from mqpcap.pipeline import CapturePipeline, Options, Output
+    from mqpcap.pipeline import CapturePipeline, Output
     from mqpcap.query import Query
     from mqpcap.statistics.counters import Counters
 
@@ -119,7 +117,10 @@ def stats(
     else:
         question = ready_made(asked, by, slowest or 0)
     outcome = Outcome(choices)
-    _count(inputs, outcome, question.counters, wanted)
+    captures = found(inputs, outcome).captures
+    told_of_speed(outcome)
+    with metered(size_bytes(captures), choices.quiet) as meter:
+        counted(captures, outcome, question.counters, meter, wanted)
     rows = question.rows()
     write(question.columns, rows[:top], form or "text", utc)
     if not choices.quiet:
@@ -142,60 +143,41 @@ def _check(several: Sequence[str], by: Sequence[str], metrics: Sequence[str], in
         raise click.UsageError(f"--{several[0]} has groups of its own; it does not go with --by")
 
 
-def _count(inputs: Sequence[str], outcome: Outcome, counters: "Counters", wanted: "Query | None") -> None:
-    """Have all captures of the inputs counted."""
-    captures = found(inputs, outcome).captures
-    told_of_speed(outcome)
-    with metered(size_bytes(captures), outcome.choices.quiet) as meter:
-        counted(captures, outcome, counters, meter, wanted)
-
-
 def counted(
     captures: "Sequence[Capture]", outcome: Outcome, counters: "Counters", meter: Meter, wanted: "Query | None" = None
 ) -> None:
     """Have captures counted, one after the other; only what is wanted of them."""
+    from mqpcap.statistics.counters import SegmentPipeline
+
     tally = None
+    take = counters.take
     options = outcome.choices.dissection(only=counters.optional_tables)
     if wanted is None and not outcome.choices.decode_as and counters.columns is not None:
         columns = counters.columns | READ_FOR_NOTES
         options = replace(options, policy=replace(options.policy, columns=columns))
     elif wanted is not None:
+        from mqpcap.cli.filtered_counts import SelectedCounts
         from mqpcap.cli.filters import Tally
+        from mqpcap.cli.numbered_pipeline import NumberedPipeline
 
         tally = Tally(wanted)
         pairs = {"exchanges"} if wanted.needs.exchanges else set()
-        options = replace(
-            options,
-            optional_tables=options.optional_tables | pairs,
-            connections=None if outcome.choices.strict else wanted.connections,
-        )
-    with background(outcome.choices, size_bytes(captures)) as behind:
-        for capture in captures:
-            _count_one(capture, options, behind, outcome, counters, meter, tally)
-    if tally is not None and tally.note is not None:
-        outcome.notes.append(tally.note)
-
-
-def _count_one(
-    capture: "Capture", options: "Options", behind: "Background", outcome: Outcome, counters: "Counters", meter: Meter,
-    tally: "Tally | None",
-) -> None:  # fmt: skip
-    from mqpcap.statistics.counters import SegmentPipeline
-
-    take = counters.take
+        ours = None if outcome.choices.strict else wanted.connections
+        options = replace(options, optional_tables=options.optional_tables | pairs, connections=ours)
 
     def noted(output: "Output") -> None:
         if output.table == "messages":
             outcome.take(output.rows)
         take(output)
 
-    if tally is None:
-        pipeline: CapturePipeline = SegmentPipeline(capture, options, noted, behind, counters)
-    else:
-        from mqpcap.cli.filtered_counts import SelectedCounts
-        from mqpcap.cli.numbered_pipeline import NumberedPipeline
-
-        pipeline = NumberedPipeline(capture, options, noted, behind)
-        take = SelectedCounts(tally, counters, pipeline).take
-    read(pipeline, outcome, meter)
-    counters.end_of_capture()
+    with background(outcome.choices, size_bytes(captures)) as behind:
+        for capture in captures:
+            if tally is None:
+                pipeline: CapturePipeline = SegmentPipeline(capture, options, noted, behind, counters)
+            else:
+                pipeline = NumberedPipeline(capture, options, noted, behind)
+                take = SelectedCounts(tally, counters, pipeline).take
+            read(pipeline, outcome, meter)
+            counters.end_of_capture()
+    if tally is not None and tally.note is not None:
+        outcome.notes.append(tally.note)
