@@ -17,12 +17,16 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from live_broker import Broker, until_listening
+from live_broker import PONG, Broker, frame, until_listening
 from running import COMMAND, ROOT, environment, run
+
+from mqpcap.capture import Window
+from mqpcap.cli.live import EndOfInput, captures_of, listening
 
 QOS1 = ROOT / "pcaps/blipmq/qos1.pcap"
 DIALECTS = ROOT / "pcaps/kokaq/doc_session.pcap"
@@ -404,6 +408,28 @@ def test_an_interface_is_exported_in_folders(ending: signal.Signals, tmp_path: P
 
 def finished(out: Path) -> list[Path]:
     return sorted(one for one in out.iterdir() if not one.name.startswith(".")) if out.is_dir() else []
+
+
+@listens
+@pytest.mark.parametrize("period_s", [0.1, None])
+def test_what_came_before_the_end_is_read(period_s: float | None) -> None:
+    """Also what the kernel still holds, and what came while the folder of the period before was written."""
+    answer = frame(PONG, 3)
+    with Broker() as broker, listening("lo", f"tcp port {broker.port}") as listener:
+        captures = captures_of(listener, EndOfInput(), period_s)
+        first = next(captures).windows()
+        if period_s is not None:
+            assert sum(len(window.number) for window in first) == 0, "the first period is over"
+        broker.ask(3)
+        listener.stop()
+        rest = chain(first, *(one.windows() for one in captures))
+        seen = [window.buffer[at : at + size].tobytes() for window in rest for at, size in packets_of(window)]
+
+    assert sum(answer in packet for packet in seen) == 1
+
+
+def packets_of(window: Window) -> list[tuple[int, int]]:
+    return list(zip(window.offset.tolist(), window.caplen.tolist(), strict=True))
 
 
 def test_rotate_goes_with_an_interface(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ RING_BYTES = 64 << 20
 """So much the kernel keeps for us; what comes beyond it is dropped, and counted."""
 HOLD_MS = 10
 """The kernel hands packets over after so long, or when a block of the ring is full."""
+RETIRED_S = 0.04
+"""After so long it has handed over what came before: its timer goes twice, a tick of the kernel late."""
 PIPE_BYTES = 1 << 20
 PERMISSION_DENIED = -8
 """PCAP_ERROR_PERM_DENIED."""
@@ -42,7 +44,7 @@ class Interface:
         self.name = name
         self.failure: str | None = None
         self._lib = _libpcap(name)
-        self._stopping = False
+        self._stopping = self._is_drained = False
         self._thread: threading.Thread | None = None
         self._reader: BinaryIO | None = None
         self._pcap = self._opened()
@@ -116,7 +118,10 @@ class Interface:
         last = False
         try:
             while not last:
-                last = self._stopping or (until_s is not None and time.monotonic() >= until_s)
+                stopping = self._stopping
+                if stopping:
+                    time.sleep(RETIRED_S)
+                last = stopping or (until_s is not None and time.monotonic() >= until_s)
                 if not select.select([self._ready], [], [], 0 if last else TICK_S)[0] and not last:
                     continue
                 if lib.pcap_dispatch(self._pcap, -1, each, user) < 0:
@@ -124,6 +129,7 @@ class Interface:
                     return
                 if lib.pcap_dump_flush(dumper) < 0:
                     return
+            self._is_drained = stopping
         finally:
             lib.pcap_dump_close(dumper)
 
@@ -140,8 +146,8 @@ class Interface:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether nothing comes any more."""
-        return self._stopping or self.failure is not None
+        """Whether nothing comes any more: ``stop`` was called, and a capture ended by that."""
+        return self._is_drained or self.failure is not None
 
     def close(self) -> None:
         """Listen no more."""
