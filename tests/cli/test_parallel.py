@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from mqpcap.capture import captures, windows
 from mqpcap.cli import parallel as groups
 from mqpcap.cli.options import Choices
+from mqpcap.cli.reading import Outcome
 from mqpcap.errors import MqpcapError, OutputError
 from mqpcap.tables.parquet import MANIFEST, Export
 
@@ -16,13 +18,13 @@ PCAPS = Path(__file__).parents[2] / "pcaps"
 SOME = ["blipmq/qos1.pcap", "flymq/fetch.pcap", "fq/session.pcap", "kokaq/go1_session.pcap"]
 
 
-def exported(out: Path, jobs: int, names: list[str]) -> tuple[dict[str, bytes], list[groups.Told], list[int]]:
+def exported(out: Path, jobs: int, names: list[str]) -> tuple[dict[str, bytes], list[Outcome], list[int]]:
     read: list[int] = []
     each = [[capture] for capture in captures(names).captures]
     with Export(out) as tables:
         told = []
         for folder, one in groups.written_in_groups(each, Choices(jobs=jobs), tables.scratch, read.append):
-            told.append(one)
+            told.append(replace(one, choices=Choices()))
             tables.adopt_all(folder)
         tables.commit()
     return {p.relative_to(out).as_posix(): p.read_bytes() for p in out.rglob("*.parquet")}, told, read
@@ -105,7 +107,7 @@ def test_a_capture_is_written_the_same_whether_rows_are_finished_behind_or_not(
     files = []
     for jobs in (1, 3):
         with Export(tmp_path / str(jobs), threads=jobs) as tables:
-            groups.written(captures([str(PCAPS / name)]).captures, Choices(jobs=jobs), tables, lambda n: None)
+            groups.written(captures([str(PCAPS / name)]).captures, Outcome(Choices(jobs=jobs)), tables, lambda n: None)
             tables.commit()
         files.append({p.relative_to(tmp_path / str(jobs)): p.read_bytes() for p in tmp_path.rglob(f"{jobs}/*/*/*")})
 
@@ -120,6 +122,6 @@ def test_a_failure_behind_the_reading_ends_the_export(tmp_path: Path, monkeypatc
     monkeypatch.setattr("mqpcap.tables.parquet.MAX_WAITING_BYTES", 0)
     found = captures([str(PCAPS / "blipmq/wal500.pcap")]).captures
     with pytest.raises(OutputError, match="no space left"), Export(tmp_path / "out", threads=2) as tables:
-        groups.written(found, Choices(jobs=2), tables, lambda n: None)
+        groups.written(found, Outcome(Choices(jobs=2)), tables, lambda n: None)
         tables.commit()
     assert not os.listdir(tmp_path)

@@ -1,7 +1,6 @@
 """``mqpcap export``: captures to tables."""
 
 import signal
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mqpcap.capture import Capture
-    from mqpcap.cli.parallel import Told
     from mqpcap.query import Query
     from mqpcap.tables.parquet import Export, Summary
 
@@ -83,12 +81,8 @@ def export(
     try:
         with Export(Path(out), only_new=only_new, keep=files, threads=choices.core_count) as tables:
             with metered(size_bytes(captures), choices.quiet) as meter:
-                told = _written(grouped(captures), outcome.choices, tables, meter)
-            outcome.flaws, outcome.notes = told.flaws, told.notes
-            if told.tally is not None and told.tally.note is not None:
-                outcome.notes.append(told.tally.note)
-            outcome.unreadable += told.unreadable
-            if not told.dissected_count:
+                _write(grouped(captures), outcome, tables, meter)
+            if not outcome.dissected_count:
                 finish(outcome)  # what was there stays: it is worth more than nothing
             write_unread(tables, [x for x in missing if not is_no_capture(x[1])], "unreadable")
             write_unread(tables, [x for x in (*missing, *outcome.skipped) if is_no_capture(x[1])], "no capture")
@@ -98,7 +92,7 @@ def export(
         outcome.close()  # what cannot be read is told all the same
         raise
     if not choices.quiet:
-        tell(summary, outcome, told.problem_bytes, out)
+        tell(summary, outcome, out)
     finish(outcome)
 
 
@@ -117,35 +111,33 @@ def _listened(interface: str, bpf: str | None, out: "Path", rotate_s: int | None
         for capture in captures_of(listener, end, rotate_s):
             name = capture.files[0]
             folder = out if rotate_s is None else out / name.rpartition("@")[2]
+            one = Outcome(outcome.choices, capture_count=1, file_count=1)
             with Export(folder, threads=outcome.choices.core_count) as tables:
-                told = written([capture], outcome.choices, tables, meter)
+                written([capture], one, tables, meter)
                 summary = tables.commit()
-            outcome.flaws, outcome.capture_count, outcome.file_count = told.flaws, 1, 1
-            outcome.notes += told.notes
-            outcome.unreadable += told.unreadable
             dropped = sum(facts.drop_count or 0 for facts in capture.facts)
             if dropped:
-                outcome.notes.append(f"{name}: {plural(dropped, 'packet')} came too fast and were dropped")
+                one.notes.append(f"{name}: {plural(dropped, 'packet')} came too fast and were dropped")
             if not outcome.choices.quiet:
                 with meter.aside():
-                    tell(summary, outcome, told.problem_bytes, str(folder))
+                    tell(summary, one, str(folder))
+            outcome.add(one)
         if listener.failure is not None:
             outcome.unreadable.append((interface, listener.failure))
 
 
-def _written(groups: "list[list[Capture]]", choices: Choices, tables: "Export", meter: Meter) -> "Told":
-    from mqpcap.cli.parallel import Told, written, written_in_groups
+def _write(groups: "list[list[Capture]]", outcome: Outcome, tables: "Export", meter: Meter) -> None:
+    from mqpcap.cli.parallel import written, written_in_groups
 
     if len(groups) == 1:
-        return written(groups[0], choices, tables, meter)
-    told = Told()
-    for folder, one in written_in_groups(groups, choices, tables.scratch, meter):
-        told.add(one)
+        written(groups[0], outcome, tables, meter)
+        return
+    for folder, one in written_in_groups(groups, outcome.choices, tables.scratch, meter):
+        outcome.add(one)
         tables.adopt_all(folder)
-    return told
 
 
-def tell(summary: "Summary", outcome: Outcome, problem_bytes: Counter[str], out: str) -> None:
+def tell(summary: "Summary", outcome: Outcome, out: str) -> None:
     """Say on stderr what an export came to."""
     read = f"{plural(outcome.capture_count, 'capture')} ({plural(outcome.file_count, 'file')})"
     say(f"{out}: {plural(summary.row_count, 'row')} in {plural(summary.file_count, 'file')}, "
@@ -154,5 +146,6 @@ def tell(summary: "Summary", outcome: Outcome, problem_bytes: Counter[str], out:
     for table in summary.tables:
         say(f"  {table.name:<{width}}  {plural(table.row_count, 'row')}")
     flaws = ", ".join(f"{count:,} {flaw}" for flaw, count in sorted(outcome.flaws.items()))
+    problem_bytes = outcome.problem_bytes
     say(f"flaws: {flaws or 'none'}; undecoded: {size(problem_bytes['undecoded'])}; "
         f"gaps: {size(problem_bytes['gap'])}; conflicts: {size(problem_bytes['conflict'])}")  # fmt: skip

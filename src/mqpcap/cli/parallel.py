@@ -6,10 +6,10 @@ captures are grouped by their sizes alone.
 """
 
 import signal
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mqpcap.cli.console import Meter
@@ -24,35 +24,11 @@ if TYPE_CHECKING:
 
     from mqpcap.background import Background
     from mqpcap.capture import Capture
-    from mqpcap.cli.filters import Tally
     from mqpcap.pipeline import CapturePipeline, Emit, Output
     from mqpcap.tables.parquet import Export
 
 GROUP_BYTES = 64 << 20
 """Captures are grouped until they are so large together: two seconds of work, four times what a process costs."""
-
-
-@dataclass(slots=True)
-class Told:
-    """What the export of a group has to tell, beside its files."""
-
-    dissected_count: int = 0
-    flaws: Counter[str] = field(default_factory=Counter)
-    problem_bytes: Counter[str] = field(default_factory=Counter)
-    notes: list[str] = field(default_factory=list)
-    tally: "Tally | None" = None
-    """With a filter, what it came to."""
-    unreadable: list[tuple[str, str]] = field(default_factory=list)
-
-    def add(self, other: "Told") -> None:
-        """Take in what another group has to tell."""
-        self.dissected_count += other.dissected_count
-        self.flaws += other.flaws
-        self.problem_bytes += other.problem_bytes
-        self.notes += other.notes
-        if other.tally is not None:
-            self.tally = other.tally if self.tally is None else self.tally.added(other.tally)
-        self.unreadable += other.unreadable
 
 
 def grouped(captures: "Sequence[Capture]") -> "list[list[Capture]]":
@@ -68,11 +44,9 @@ def grouped(captures: "Sequence[Capture]") -> "list[list[Capture]]":
     return groups
 
 
-def written(captures: "Sequence[Capture]", choices: Choices, tables: "Export", meter: Meter) -> Told:
-    """All tables of the captures, written."""
+def written(captures: "Sequence[Capture]", outcome: Outcome, tables: "Export", meter: Meter) -> None:
+    """Write all tables of the captures."""
     from mqpcap.tables.parquet import DATES
-
-    told, outcome = Told(), Outcome(choices)
 
     def write(output: "Output") -> None:
         outcome.look(output)
@@ -80,27 +54,26 @@ def written(captures: "Sequence[Capture]", choices: Choices, tables: "Export", m
             tables.write(output.protocol, output.fields, "ts_ns")
         elif output.table == "problems":
             for row in output.rows.select(["kind", "length"]).to_pylist():
-                told.problem_bytes[row["kind"]] += row["length"]
+                outcome.problem_bytes[row["kind"]] += row["length"]
         tables.write(output.table, output.rows, DATES.get(output.table, "ts_ns"))
 
-    with background(choices, None) as behind:
+    with background(outcome.choices, None) as behind:
         for capture in captures:
             failed_count = len(outcome.unreadable)
-            pipeline, finished = _pipeline(capture, choices, write, behind, told)
-            told.dissected_count += read(pipeline, outcome, meter)
+            pipeline, finished = _pipeline(capture, outcome, write, behind)
+            outcome.dissected_count += read(pipeline, outcome, meter)
             finished()
             if len(outcome.unreadable) > failed_count:
                 write_unread(tables, _unread(capture, outcome.unreadable[-1][1]), "unreadable", capture.files[0])
-    told.flaws, told.notes, told.unreadable = outcome.flaws, outcome.notes, outcome.unreadable
-    return told
 
 
 def _pipeline(
-    capture: "Capture", choices: Choices, write: "Emit", behind: "Background", told: Told
+    capture: "Capture", outcome: Outcome, write: "Emit", behind: "Background"
 ) -> "tuple[CapturePipeline, Callable[[], None]]":
     """A pipeline that writes the rows that are wanted, and what is to be called behind its end."""
     from mqpcap.pipeline import CapturePipeline
 
+    choices = outcome.choices
     if choices.wanted is None:
         return CapturePipeline(capture, choices.dissection(), write, behind), lambda: None
     from mqpcap.cli.connection_names import STRANGER
@@ -109,7 +82,7 @@ def _pipeline(
     from mqpcap.query import Selection
     from mqpcap.tables.schemas import NUMBER
 
-    tally = told.tally = told.tally or Tally(choices.wanted)
+    tally = outcome.tally = outcome.tally or Tally(choices.wanted)
 
     def give(output: "Output") -> None:
         tally.match_count += output.rows.num_rows if output.fields is not None else 0
@@ -149,19 +122,20 @@ class _Task:
     choices: Choices
     folder: "Path"
 
-    def done(self, meter: Meter) -> Told:
+    def done(self, meter: Meter) -> Outcome:
         from mqpcap.tables.parquet import Export
 
+        outcome = Outcome(self.choices)
         with Export(self.folder, threads=self.choices.jobs or 1) as tables:
-            told = written(self.captures, self.choices, tables, meter)
+            written(self.captures, outcome, tables, meter)
             tables.commit()
-        return told
+        return outcome
 
 
 def written_in_groups(
     groups: "Sequence[list[Capture]]", choices: Choices, folder: "Path", meter: Meter
-) -> "Iterator[tuple[Path, Told]]":
-    """The folder of tables of each group and what there is to tell, in order; groups are done side by side."""
+) -> "Iterator[tuple[Path, Outcome]]":
+    """The folder of tables of each group and what it came to, in order; groups are done side by side."""
     jobs = choices.core_count
     process_count = min(jobs, len(groups)) if all("-" not in c.files for group in groups for c in group) else 1
     memory_bytes = choices.dissection(process_count).max_memory_bytes
@@ -176,13 +150,13 @@ def written_in_groups(
         yield task.folder, told[k]
 
 
-def _side_by_side(tasks: Sequence[_Task], process_count: int, meter: Meter) -> dict[int, Told]:
+def _side_by_side(tasks: Sequence[_Task], process_count: int, meter: Meter) -> dict[int, Outcome]:
     from multiprocessing import get_context
     from multiprocessing.connection import wait
 
     context = get_context("spawn")  # a fork would copy threads that it does not have
     waiting = deque(enumerate(tasks))
-    told: dict[int, Told] = {}
+    told: dict[int, Outcome] = {}
     pipes: list[Connection] = []
     processes = []
     try:
@@ -209,10 +183,10 @@ def _side_by_side(tasks: Sequence[_Task], process_count: int, meter: Meter) -> d
     return told
 
 
-def _heard(pipe: "Connection", meter: Meter) -> tuple[int, Told] | None:
+def _heard(pipe: "Connection", meter: Meter) -> tuple[int, Outcome] | None:
     """The number of a group that is done, and what it has to tell; None if more was read. Raises a process's error."""
     try:
-        message: int | MqpcapError | tuple[int, Told] = pipe.recv()
+        message: int | MqpcapError | tuple[int, Outcome] = pipe.recv()
     except EOFError:
         raise MqpcapError("a process of the export ended before its work; --jobs 1 needs none") from None
     if isinstance(message, int):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from mqpcap.background import Background
     from mqpcap.capture import Capture, Found
+    from mqpcap.cli.filters import Tally
     from mqpcap.pipeline import CapturePipeline, Output
 
 NOT_COMPILED = "the byte loops are not compiled: about 8 times slower; an install with a C compiler compiles them"
@@ -52,9 +53,25 @@ class Outcome:
     notes: list[str] = field(default_factory=list)
     capture_count: int = 0
     file_count: int = 0
+    dissected_count: int = 0
+    """Captures of which an export read anything."""
+    problem_bytes: Counter[str] = field(default_factory=Counter)
+    """In an export, by kind."""
+    tally: "Tally | None" = None
+    """In an export, what its filter came to."""
     read_as: Counter[int] = field(default_factory=Counter)
     """Connections by server port that Decode As had read as a protocol, and ports of messages that did decode."""
     sound_ports: set[int] = field(default_factory=set)
+
+    def add(self, other: "Outcome") -> None:
+        """Take in what a part of an export came to."""
+        self.dissected_count += other.dissected_count
+        self.flaws += other.flaws
+        self.problem_bytes += other.problem_bytes
+        self.notes += other.notes
+        self.unreadable += other.unreadable
+        if other.tally is not None:
+            self.tally = other.tally if self.tally is None else self.tally.added(other.tally)
 
     def look(self, output: "Output") -> None:
         """Take in rows of any table."""
@@ -98,6 +115,7 @@ class Outcome:
         """The exit code, after saying what the user has to know."""
         if not self.choices.quiet and self.tells_notes:
             self.notes += self.notes_of_nothing() if self.is_whole else []
+            self.notes += [self.tally.note] if self.tally is not None and self.tally.note is not None else []
             for note in self.notes[:MAX_NOTES]:
                 say(f"note: {note}")
             if len(self.notes) > MAX_NOTES:

@@ -79,6 +79,7 @@ def export(
         unread=[*found.unreadable, *found.skipped], is_missing=bool(found.unreadable), allow_missing=allow_missing,
     )  # fmt: skip
     outcome.flaws.update(made.flaws)
+    outcome.problem_bytes.update(made.problem_bytes)
     outcome.notes += made.notes
     outcome.unreadable += made.unreadable
     if made.refusal is not None:
@@ -113,6 +114,6 @@ def _options(choices: Choices) -> "Options":
 def _tell(made: "job.Outcome", summary: "Summary", outcome: Outcome, out: str) -> None:
     from mqpcap.cli.export import tell
 
-    tell(summary, outcome, made.problem_bytes, out)
+    tell(summary, outcome, out)
     resumed = f", {made.resumed_count:,} of them by an earlier run" if made.resumed_count else ""
     say(f"{plural(made.task_count, 'task')}{resumed}")
