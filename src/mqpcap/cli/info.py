@@ -4,7 +4,9 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,20 +33,11 @@ MAX_CONNECTIONS = 10_000
 REMARKS_SHOWN = 20
 
 
-@dataclass(slots=True)
-class Listed:
-    """What the list of connections says of one."""
-
-    number: int
-    client: str
-    server: str
-    kind: str
-    """Its protocol, the stranger's name, or unknown."""
-    client_name: str | None
-    message_count: int
-    error_count: int
-    community_id: str
-    connection_id: int
+SUMS = (
+    "late_start_count", "one_sided_count", "resynced_count", "payload_bytes", "decoded_bytes", "flawed_bytes",
+    "undecoded_bytes", "late_bytes", "gap_count", "gap_bytes", "snapped_bytes", "conflict_bytes", "retransmitted_bytes",
+)  # fmt: skip
+"""What is added up of our protocols' connections; bytes are those of payloads."""
 
 
 @dataclass(slots=True)
@@ -52,38 +45,26 @@ class Report:
     """The numbers of one capture."""
 
     files: list["FileFacts"] = field(default_factory=list)
-    packets: dict[str, int] = field(default_factory=dict)
+    packets: Mapping[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    caps: list[str] = field(default_factory=list)
     connections: Counter[str] = field(default_factory=Counter)
-    tls_count: int = 0
-    late_start_count: int = 0
-    one_sided_count: int = 0
     messages: Counter[str] = field(default_factory=Counter)
     flaws: Counter[str] = field(default_factory=Counter)
-    resynced_count: int = 0
-    our_bytes: int = 0
-    decoded_bytes: int = 0
-    flawed_bytes: int = 0
-    undecoded_bytes: int = 0
-    late_bytes: int = 0
-    gap_count: int = 0
-    gap_bytes: int = 0
-    snapped_bytes: int = 0
-    conflict_bytes: int = 0
-    retransmitted_bytes: int = 0
-    remarks: list[tuple[str, "Remarks"]] = field(default_factory=list)
-    listed: list[Listed] = field(default_factory=list)
     strangers: Counter[str] = field(default_factory=Counter)
+    sums: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SUMS, 0))
+    tls_count: int = 0
+    remarks: list[tuple[str, "Remarks"]] = field(default_factory=list)
+    listed: "dict[int, dict[str, Json]]" = field(default_factory=dict)
+    """What the list of connections says of each, by its number."""
     _errors: Counter[int] = field(default_factory=Counter)
     """By number of the connection, while it lives."""
     _names: dict[int, str] = field(default_factory=dict)
 
     def end(self, capture: "Capture", counts: Mapping[str, int]) -> None:
         """Take what is known when a capture has been read to its end."""
-        self.files, self.packets = list(capture.facts), dict(counts)
-        self.notes, self.caps = [str(note) for note in capture.notes], caps(capture.files[0], counts)
-        self.listed.sort(key=lambda one: one.number)
+        self.files, self.packets = list(capture.facts), counts
+        self.notes = [*map(str, capture.notes), *caps(capture.files[0], counts)]
+        self.listed = dict(sorted(self.listed.items()))
         self.remarks = _remarks(capture)
 
     def take(self, output: "Output") -> None:
@@ -105,7 +86,6 @@ class Report:
         from mqpcap.tables.schemas import NUMBER
 
         self.messages[rows["protocol"][0].as_py()] += rows.num_rows
-        self.resynced_count += pc.sum(rows["resynced"]).as_py()
         if rows["client_name"].null_count < rows.num_rows:
             pairs = pa.table({NUMBER: rows[NUMBER], "name": rows["client_name"].cast(pa.string())}).drop_null()
             for pair in pairs.group_by([NUMBER, "name"]).aggregate([]).to_pylist():
@@ -114,8 +94,11 @@ class Report:
         self._errors.update({pair["values"]: pair["counts"] for pair in errors.value_counts().to_pylist()})
         flaws, lengths = rows["flaw"].cast(pa.string()), rows["frame_len"]
         sound = pc.sum(lengths.filter(pc.is_null(flaws))).as_py() or 0
-        self.decoded_bytes += sound
-        self.flawed_bytes += pc.sum(lengths).as_py() - sound
+        self._add(
+            resynced_count=pc.sum(rows["resynced"]).as_py(),
+            decoded_bytes=sound,
+            flawed_bytes=pc.sum(lengths).as_py() - sound,
+        )
         for pair in pc.value_counts(flaws.drop_null()).to_pylist():
             self.flaws[pair["values"]] += pair["counts"]
 
@@ -126,11 +109,13 @@ class Report:
         self.connections[row["protocol"] or ("tls" if is_tls else "other")] += 1
         if row["protocol"] is None:
             return
-        self.late_start_count += not row["syn_seen"]
-        self.one_sided_count += 0 in (row["packets_c2s"], row["packets_s2c"])
-        self.our_bytes += row["bytes_c2s"] + row["bytes_s2c"]
-        self.conflict_bytes += row["conflict_bytes_c2s"] + row["conflict_bytes_s2c"]
-        self.retransmitted_bytes += row["retransmitted_bytes_c2s"] + row["retransmitted_bytes_s2c"]
+        self._add(
+            late_start_count=not row["syn_seen"],
+            one_sided_count=0 in (row["packets_c2s"], row["packets_s2c"]),
+            payload_bytes=row["bytes_c2s"] + row["bytes_s2c"],
+            conflict_bytes=row["conflict_bytes_c2s"] + row["conflict_bytes_s2c"],
+            retransmitted_bytes=row["retransmitted_bytes_c2s"] + row["retransmitted_bytes_s2c"],
+        )
 
     def _list(self, row: Mapping[str, Any]) -> None:
         from mqpcap.cli.lines import endpoint
@@ -144,28 +129,30 @@ class Report:
             self.strangers[kind] += 1
         if len(self.listed) < MAX_CONNECTIONS:
             client, server = (endpoint(row[f"{end}_ip"], row[f"{end}_port"]) for end in ("client", "server"))
-            count = row["messages_c2s"] + row["messages_s2c"]
-            ids = str(row["community_id"]), int(row["connection_id"])
-            self.listed.append(Listed(number, client, server, kind, name, count, error_count, *ids))
+            self.listed[number] = {
+                "connection": short_name(number), "connection_id": str(row["connection_id"]), "client": client,
+                "server": server, "speaks": kind, "client_name": name,
+                "messages": row["messages_c2s"] + row["messages_s2c"], "errors": error_count,
+                "community_id": str(row["community_id"]),
+            }  # fmt: skip
 
     def _take_problem(self, row: Mapping[str, Any]) -> None:
         """A stretch of one of our connections."""
+        length, reason = row["length"], row["reason"]
         if row["kind"] == "undecoded":
-            self.undecoded_bytes += row["length"]
-            self.late_bytes += row["length"] if row["reason"] == "late" else 0
+            self._add(undecoded_bytes=length, late_bytes=length * (reason == "late"))
         elif row["kind"] == "gap":
-            self.gap_count += 1
-            self.gap_bytes += row["length"]
-            self.snapped_bytes += row["length"] if row["reason"] == "snap length" else 0
+            self._add(gap_count=1, gap_bytes=length, snapped_bytes=length * (reason == "snap length"))
 
-    def as_json(self) -> "Mapping[str, Json]":
-        """The numbers as ``--json`` writes them."""
-        return _as_json(self)
+    def _add(self, **counts: int) -> None:
+        for name, count in counts.items():
+            self.sums[name] += count
 
     @property
     def decoded_share(self) -> float | None:
         """Of the payload bytes captured of our protocols, those in messages without a flaw; None without any."""
-        return self.decoded_bytes / self.our_bytes if self.our_bytes else None
+        payload_bytes = self.sums["payload_bytes"]
+        return self.sums["decoded_bytes"] / payload_bytes if payload_bytes else None
 
     @property
     def dropped_count(self) -> int | None:
@@ -174,48 +161,114 @@ class Report:
         return sum(said) if said else None
 
     @property
+    def packet_count(self) -> int:
+        """Packets of all files."""
+        return sum(facts.packet_count for facts in self.files)
+
+    @property
     def loss_percent(self) -> float:
         """Bytes of our protocols that were never captured, or are in no sound message, in percent of all; or dropped
         packets in percent of all, if they are more."""
-        all_bytes = self.our_bytes + self.gap_bytes
-        lost = self.gap_bytes + self.undecoded_bytes + self.flawed_bytes
-        packets, dropped = sum(facts.packet_count for facts in self.files), self.dropped_count or 0
-        shares = [lost / all_bytes if all_bytes else 0.0, dropped / (packets + dropped) if dropped else 0.0]
+        all_bytes = self.sums["payload_bytes"] + self.sums["gap_bytes"]
+        lost = sum(self.sums[name] for name in ("gap_bytes", "undecoded_bytes", "flawed_bytes"))
+        dropped = self.dropped_count or 0
+        shares = [lost / all_bytes if all_bytes else 0.0, dropped / (self.packet_count + dropped) if dropped else 0.0]
         return 100 * max(shares)
 
     def verdict(self) -> str:
         """One line: whether all is there and decoded, and if not what stands against it."""
-        if not any(facts.packet_count for facts in self.files):
+        if not self.packet_count:
             return "empty: there is no packet"
-        if not self.our_bytes:
+        if not self.sums["payload_bytes"]:
             said = ", ".join(f"{count:,} {name}" for name, count in self.strangers.most_common())
             return f"nothing ours: {f'connections are {said}' if said else 'there is no TCP connection'}"
-        against = list(self._against())
+        against = [words for count, words in self._against() if count]
         if not against:
             return "whole: every captured byte of our protocols was decoded, and none is missing"
         return "with care: " + ", ".join(against)
 
-    def _against(self) -> Iterator[str]:
-        if self.dropped_count:
-            yield f"the capturing system dropped {plural(self.dropped_count, 'packet')}"
-        if self.snapped_bytes:
-            yield f"the snap length cut {size(self.snapped_bytes)}"
-        if self.gap_bytes > self.snapped_bytes:
-            yield f"{size(self.gap_bytes - self.snapped_bytes)} were never captured"
-        if self.conflict_bytes:
-            yield f"{size(self.conflict_bytes)} were sent again with other content"
-        if self.late_start_count:
-            yield f"{plural(self.late_start_count, 'connection')} began before the capture"
-        if self.one_sided_count:
-            yield f"{plural(self.one_sided_count, 'connection was', 'connections were')} captured on one side only"
-        if self.flaws:
-            yield f"{plural(sum(self.flaws.values()), 'message has', 'messages have')} a flaw"
-        if self.undecoded_bytes:
-            yield f"{size(self.undecoded_bytes)} are no message"
-        if self.tls_count:
-            yield f"{plural(self.tls_count, 'connection is', 'connections are')} encrypted"
-        if self.notes or self.caps:
-            yield "see the notes"
+    def _against(self) -> Iterator[tuple[int, str]]:
+        """What may stand against a capture, with how much of it there is."""
+        sums, flaw_count, dropped = self.sums, self.flaws.total(), self.dropped_count or 0
+        yield dropped, f"the capturing system dropped {plural(dropped, 'packet')}"
+        yield sums["snapped_bytes"], f"the snap length cut {size(sums['snapped_bytes'])}"
+        lost, late, one_sided = (
+            sums["gap_bytes"] - sums["snapped_bytes"], sums["late_start_count"], sums["one_sided_count"]
+        )  # fmt: skip
+        yield lost, f"{size(lost)} were never captured"
+        yield sums["conflict_bytes"], f"{size(sums['conflict_bytes'])} were sent again with other content"
+        yield late, f"{plural(late, 'connection')} began before the capture"
+        yield one_sided, f"{plural(one_sided, 'connection was', 'connections were')} captured on one side only"
+        yield flaw_count, f"{plural(flaw_count, 'message has', 'messages have')} a flaw"
+        yield sums["undecoded_bytes"], f"{size(sums['undecoded_bytes'])} are no message"
+        yield self.tls_count, f"{plural(self.tls_count, 'connection is', 'connections are')} encrypted"
+        yield len(self.notes), "see the notes"
+
+    def facts(self, utc: bool) -> Iterator[tuple[str, str]]:
+        """The numbers in words, for people: what they are of, and what they say."""
+        from mqpcap.cli.lines import clock
+
+        sums = self.sums
+        packets = {words: self.packets.get(key, 0) for key, words in _PACKETS.items()}
+        yield "packets", f"{self.packet_count:,}: {_counted({words: n for words, n in packets.items() if n})}"
+        times = [t for facts in self.files for t in (facts.first_ts_ns, facts.last_ts_ns) if t is not None]
+        if times:
+            first, last = (clock(t, utc, True) for t in (min(times), max(times)))
+            yield "time", f"{first} to {last}, {(max(times) - min(times)) / 1e9:,.3f} s"
+        dropped = self.dropped_count
+        yield "dropped", "the files do not say" if dropped is None else f"{dropped:,} by the capturing system"
+        named = {"other": "not ours", "tls": "TLS"}
+        kinds = {named.get(name, name): n for name, n in sorted(self.connections.items())}
+        yield "connections", f"{self.connections.total():,}" + (f": {_counted(kinds)}" if kinds else "")
+        begun, one_sided = sums["late_start_count"], sums["one_sided_count"]
+        yield "of ours", f"started before the capture: {begun:,}; captured on one side only: {one_sided:,}"
+        messages = _counted(dict(sorted(self.messages.items())))
+        yield "messages", f"{messages}; {sums['resynced_count']:,} found by search"
+        yield "flaws", _counted(dict(sorted(self.flaws.items())))
+        payload, flawed, undecoded, late, gaps, snapped, conflict = (
+            size(sums[f"{name}_bytes"])
+            for name in ("payload", "flawed", "undecoded", "late", "gap", "snapped", "conflict")
+        )
+        if self.decoded_share is not None:
+            # Rounded down: 100% means every byte.
+            share = f"{int(self.decoded_share * 1000) / 10:.1f}% of {payload} payload"
+            yield "decoded", f"{share}; {flawed} in messages with a flaw, {undecoded} in none ({late} late)"
+        yield "missing", f"{gaps} in {plural(sums['gap_count'], 'gap')}, {snapped} of it by the snap length"
+        again = size(sums["retransmitted_bytes"] + sums["conflict_bytes"])
+        yield "sent again", f"{again}, {conflict} of it with other content"
+        for note in self.notes:
+            yield "note", note
+
+    def as_json(self) -> "Mapping[str, Json]":
+        """The numbers as ``--json`` writes them."""
+        files = [{key: list(x) if isinstance(x, tuple) else x for key, x in asdict(f).items()} for f in self.files]
+        counters = ("packets", "connections", "messages", "flaws", "strangers")
+        return {
+            "files": files,
+            "notes": self.notes,
+            **{name: dict(sorted(getattr(self, name).items())) for name in counters},
+            **self.sums,
+            "decoded_share": self.decoded_share,
+            "drop_count": self.dropped_count,
+            "loss_percent": self.loss_percent,
+            "comments": [
+                {"file": file, "of": where, "text": text} for file, x in self.remarks for where, text in x.comments
+            ],
+            "names": {address: names for _, x in self.remarks for address, names in x.names.items()},
+            "connection_list": list(self.listed.values()),
+            "verdict": self.verdict(),
+        }
+
+
+_PACKETS = {
+    "tcp": "TCP", "fragment": "fragments", "not_tcp": "other IP", "not_ip": "not IP",
+    "truncated_header": "with a cut header", "bad_header": "with a bad header",
+    "unknown_link_type": "of an unknown link type", "too_deep": "nested too deep",
+}  # fmt: skip
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "none"
 
 
 @click.command(epilog="Example: mqpcap info pcaps/faults/blipmq_lost.pcap")
@@ -285,77 +338,38 @@ def _remarks(capture: "Capture") -> "list[tuple[str, Remarks]]":
     found = []
     for index, facts in enumerate(capture.facts):
         if facts.format == "pcapng" and os.path.isfile(facts.file):
-            source = capture.source(index)
-            try:
+            with closing(capture.source(index)) as source:
                 found.append((facts.file, remarks(source)))
-            finally:
-                source.close()
     return found
 
 
-def _precision(tick_ns: int) -> str:
-    known = {0: "finer than nanoseconds", 1: "nanoseconds", 1000: "microseconds", 1_000_000: "milliseconds"}
-    return known.get(tick_ns, f"ticks of {tick_ns} ns")
-
-
-def _links(facts: "FileFacts") -> str:
+def _format(facts: "FileFacts") -> str:
     from mqpcap.tables.captures import LINK_TYPES
 
-    return ", ".join(LINK_TYPES.get(number, f"link type {number}") for number in facts.link_types) or "no interface"
+    ticks = {0: "finer than nanoseconds", 1: "nanoseconds", 1000: "microseconds", 1_000_000: "milliseconds"}
+    links = [LINK_TYPES.get(number, f"link type {number}") for number in facts.link_types]
+    return ", ".join(
+        [
+            facts.format,
+            *([facts.compression] if facts.compression else []),
+            f"{facts.byte_order}-endian",
+            ticks.get(facts.tick_ns, f"ticks of {facts.tick_ns} ns"),
+            f"snap length {facts.snaplen}" if facts.snaplen else "no snap length",
+            *(links or ["no interface"]),
+        ]
+    )
 
 
 def _as_text(report: Report, utc: bool) -> Iterator[str]:
-    from mqpcap.cli.lines import clock
-
     for facts in report.files[:FILES_SHOWN]:
-        snap = f"snap length {facts.snaplen}" if facts.snaplen else "no snap length"
-        packed = f", {facts.compression}" if facts.compression else ""
         yield shown(facts.file)
         if facts is report.files[0]:
             yield f"  verdict       {report.verdict()}"
-        yield (
-            f"  format        {facts.format}{packed}, {facts.byte_order}-endian, {_precision(facts.tick_ns)}, {snap}, "
-            f"{_links(facts)}"
-        )
+        yield f"  format        {_format(facts)}"
     if len(report.files) > FILES_SHOWN:
         yield f"and {plural(len(report.files) - FILES_SHOWN, 'more file')} of the same capture"
-    packet_count = sum(facts.packet_count for facts in report.files)
-    others = ", ".join(f"{count:,} {words}" for key, words in _PACKETS.items() if (count := report.packets.get(key, 0)))
-    yield f"  packets       {packet_count:,}: {others or 'none'}"
-    times = [t for facts in report.files for t in (facts.first_ts_ns, facts.last_ts_ns) if t is not None]
-    if times:
-        span_ns = max(times) - min(times)
-        yield (
-            f"  time          {clock(min(times), utc, True)} to {clock(max(times), utc, True)}, {span_ns / 1e9:,.3f} s"
-        )
-    dropped = report.dropped_count
-    yield f"  dropped       {'the files do not say' if dropped is None else f'{dropped:,} by the capturing system'}"
-    total = sum(report.connections.values())
-    named = {"other": "not ours", "tls": "TLS"}
-    kinds = ", ".join(f"{n:,} {named.get(name, name)}" for name, n in sorted(report.connections.items()))
-    yield f"  connections   {total:,}{': ' if kinds else ''}{kinds}"
-    late, one_sided = report.late_start_count, report.one_sided_count
-    yield f"  of ours       started before the capture: {late:,}; captured on one side only: {one_sided:,}"
-    messages = ", ".join(f"{n:,} {name}" for name, n in sorted(report.messages.items()))
-    yield f"  messages      {messages or 'none'}; {report.resynced_count:,} found by search"
-    flaws = ", ".join(f"{n:,} {name}" for name, n in sorted(report.flaws.items()))
-    yield f"  flaws         {flaws or 'none'}"
-    share = report.decoded_share
-    if share is not None:
-        # Rounded down: 100% means every byte.
-        yield (
-            f"  decoded       {int(share * 1000) / 10:.1f}% of {size(report.our_bytes)} payload; "
-            f"{size(report.flawed_bytes)} in messages with a flaw, "
-            f"{size(report.undecoded_bytes)} in none ({size(report.late_bytes)} late)"
-        )
-    yield (
-        f"  missing       {size(report.gap_bytes)} in {plural(report.gap_count, 'gap')}, "
-        f"{size(report.snapped_bytes)} of it by the snap length"
-    )
-    again = report.retransmitted_bytes + report.conflict_bytes
-    yield f"  sent again    {size(again)}, {size(report.conflict_bytes)} of it with other content"
-    for note in (*report.notes, *report.caps):
-        yield f"  note          {shown(note)}"
+    for name, words in report.facts(utc):
+        yield f"  {name:<13} {shown(words)}"
     yield from _remarks_as_text(report)
     yield from _list_as_text(report)
 
@@ -380,78 +394,17 @@ def _list_as_text(report: Report) -> Iterator[str]:
 
     columns = (
         Column("connection", "connection", "plain"), Column("client", "client", "plain"),
-        Column("server", "server", "plain"), Column("kind", "speaks", "plain"), Column("name", "as", "plain"),
+        Column("server", "server", "plain"), Column("speaks", "speaks", "plain"), Column("client_name", "as", "plain"),
         Column("messages", "messages", "number"), Column("errors", "errors", "number"),
-        Column("id", "community id", "plain", is_spare=True),
+        Column("community_id", "community id", "plain", is_spare=True),
     )  # fmt: skip
     rows = [
-        {
-            "connection": short_name(one.number), "client": one.client, "server": one.server, "kind": one.kind,
-            "name": None if one.client_name is None else shown(one.client_name[:40]),
-            "messages": one.message_count, "errors": one.error_count, "id": one.community_id,
-        }
-        for one in report.listed[:CONNECTIONS_SHOWN]
-    ]  # fmt: skip
+        row if row["client_name"] is None else {**row, "client_name": shown(str(row["client_name"])[:40])}
+        for row in islice(report.listed.values(), CONNECTIONS_SHOWN)
+    ]
     width = width_of(sys.stdout)
     for line in text_lines(columns, rows, room=None if width is None else width - 2):
         yield f"  {line}"
-    total = sum(report.connections.values())
+    total = report.connections.total()
     if total > CONNECTIONS_SHOWN:
         yield f"  and {total - CONNECTIONS_SHOWN:,} more; --json has them"
-
-
-_PACKETS = {
-    "tcp": "TCP", "fragment": "fragments", "not_tcp": "other IP", "not_ip": "not IP",
-    "truncated_header": "with a cut header", "bad_header": "with a bad header",
-    "unknown_link_type": "of an unknown link type", "too_deep": "nested too deep",
-}  # fmt: skip
-
-
-def _as_json(report: Report) -> "Mapping[str, Json]":
-    return {
-        "files": [
-            {
-                "file": f.file, "format": f.format, "byte_order": f.byte_order, "compression": f.compression,
-                "tick_ns": f.tick_ns, "snaplen": f.snaplen, "link_types": list(f.link_types),
-                "interfaces": list(f.interfaces), "packet_count": f.packet_count, "captured_bytes": f.captured_bytes,
-                "first_ts_ns": f.first_ts_ns, "last_ts_ns": f.last_ts_ns, "received_count": f.received_count,
-                "drop_count": f.drop_count,
-            }
-            for f in report.files
-        ],
-        "packets": dict(sorted(report.packets.items())),
-        "notes": report.notes + report.caps,
-        "connections": dict(sorted(report.connections.items())),
-        "late_start_count": report.late_start_count,
-        "one_sided_count": report.one_sided_count,
-        "messages": dict(sorted(report.messages.items())),
-        "flaws": dict(sorted(report.flaws.items())),
-        "resynced_count": report.resynced_count,
-        "payload_bytes": report.our_bytes,
-        "decoded_bytes": report.decoded_bytes,
-        "flawed_bytes": report.flawed_bytes,
-        "undecoded_bytes": report.undecoded_bytes,
-        "late_bytes": report.late_bytes,
-        "decoded_share": report.decoded_share,
-        "gap_count": report.gap_count,
-        "gap_bytes": report.gap_bytes,
-        "snapped_bytes": report.snapped_bytes,
-        "conflict_bytes": report.conflict_bytes,
-        "retransmitted_bytes": report.retransmitted_bytes,
-        "drop_count": report.dropped_count,
-        "loss_percent": report.loss_percent,
-        "strangers": dict(sorted(report.strangers.items())),
-        "comments": [
-            {"file": file, "of": where, "text": text} for file, one in report.remarks for where, text in one.comments
-        ],
-        "names": {address: names for _, one in report.remarks for address, names in one.names.items()},
-        "connection_list": [
-            {
-                "connection": short_name(one.number), "connection_id": str(one.connection_id), "client": one.client,
-                "server": one.server, "speaks": one.kind, "client_name": one.client_name,
-                "messages": one.message_count, "errors": one.error_count, "community_id": one.community_id,
-            }
-            for one in report.listed
-        ],
-        "verdict": report.verdict(),
-    }  # fmt: skip

@@ -218,33 +218,8 @@ class _Made:
         from mqpcap.cli.rows import Column
 
         columns = [Column("what", "what"), Column("told", "told")]
-        return "".join(
-            table(columns, [{"what": what, "told": words} for what, words in trust(told)], MOST_ROWS)
-            for told in self.reports[:MOST_ROWS]
-        )
-
-
-def trust(told: "Report") -> Iterator[tuple[str, str]]:
-    """What stands for and against a capture."""
-    yield "capture", ", ".join(facts.file for facts in told.files)
-    packets = sum(facts.packet_count for facts in told.files)
-    yield "packets", f"{packets:,}"
-    dropped = told.dropped_count
-    yield "dropped while capturing", "the files do not say" if dropped is None else plural(dropped, "packet")
-    kinds = {"other": "not ours", "tls": "TLS"}
-    yield "connections", _counts({kinds.get(name, name): count for name, count in told.connections.items()})
-    yield "began before the capture", plural(told.late_start_count, "connection")
-    yield "captured on one side only", plural(told.one_sided_count, "connection")
-    yield "messages", _counts(told.messages)
-    yield "messages with a flaw", _counts(told.flaws)
-    yield "payload of our protocols", size(told.our_bytes)
-    yield "undecoded", size(told.undecoded_bytes)
-    yield "never captured", f"{size(told.gap_bytes)} in {plural(told.gap_count, 'gap')}"
-    yield "cut by the snap length", size(told.snapped_bytes)
-    yield "sent again with other content", size(told.conflict_bytes)
-    for note in (*told.notes, *told.caps):
-        yield "note", note
-
-
-def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items())) or "none"
+        tables = []
+        for one in self.reports[:MOST_ROWS]:
+            facts = [("capture", ", ".join(x.file for x in one.files)), *one.facts(utc=True)]
+            tables.append(table(columns, [{"what": what, "told": words} for what, words in facts], MOST_ROWS))
+        return "".join(tables)
