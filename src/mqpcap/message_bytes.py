@@ -5,9 +5,8 @@ row of ``messages``, in a column more, and says where the packet is that somebod
 commands that show bytes. Of a message with a hole it has the bytes in front of the hole.
 """
 
-from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +15,6 @@ from mqpcap.capture import Capture, Window
 from mqpcap.decode.columns import Records, Spans
 from mqpcap.decode.frames import Frames
 from mqpcap.pipeline import CapturePipeline, Emit, Options
-from mqpcap.tables.messages import Chunk
 from mqpcap.tcp.headers import Segments, address_text
 
 BYTES = "bytes"
@@ -46,43 +44,32 @@ class BytesPipeline(CapturePipeline):
         super().__init__(capture, options, emit)
         self.places: list[Place] = []
         self._packet = packet
-        self._bytes: deque[pa.Array] = deque()
 
-    def take(self, found: Iterator[tuple[Frames, Records]], files: Sequence[str]) -> None:
-        """Have messages made into rows, with their bytes kept until then."""
-        super().take(self._kept(found), files)
+    def more_columns(self, frames: Frames, records: Records) -> Mapping[str, pa.Array]:
+        """The bytes, beside what others add."""
+        return {**super().more_columns(frames, records), BYTES: _bytes_of(frames)}
 
-    def _kept(self, found: Iterator[tuple[Frames, Records]]) -> Iterator[tuple[Frames, Records]]:
-        for frames, records in found:
-            self._bytes.append(_bytes_of(frames))
-            yield frames, records
+    def _dissected(self, window: Window) -> Segments:
+        segments = super()._dissected(window)
+        if self._packet is not None:
+            self.places += _places(window, segments, self._packet)
+        return segments
 
-    def give_messages(self, chunk: Chunk) -> None:
-        """Rows of ``messages`` are final."""
-        with_bytes = chunk.messages.append_column(BYTES, self._bytes.popleft())
-        super().give_messages(replace(chunk, messages=with_bytes))
 
-    def messages(self, window: Window) -> Iterator[tuple[Frames, Records]]:
-        """The messages that the packets of a window complete, after a look for the packet."""
-        here = np.flatnonzero(window.number == self._packet) if self._packet is not None else np.arange(0)
-        before = len(self.places)
-        yield from super().messages(window)
-        if len(here) and len(self.places) == before:
-            self.places.append(Place(window.file, int(window.ts_ns[here[0]])))
-
-    def _segments(self, segments: Segments) -> Segments:
-        rows = np.flatnonzero(segments.number == self._packet) if self._packet is not None else np.arange(0)
-        for i in rows.tolist():
-            self.places.append(
-                Place(
-                    int(segments.file[i]), int(segments.ts_ns[i]),
-                    address_text(int(segments.version[i]), int(segments.src_hi[i]), int(segments.src_lo[i])),
-                    int(segments.sport[i]),
-                    address_text(int(segments.version[i]), int(segments.dst_hi[i]), int(segments.dst_lo[i])),
-                    int(segments.dport[i]), int(segments.length[i]),
-                )
-            )  # fmt: skip
-        return super()._segments(segments)
+def _places(window: Window, segments: Segments, packet: int) -> Iterator[Place]:
+    """Where a packet of a window is: once for each segment in it, or once without ports."""
+    rows = np.flatnonzero(segments.number == packet).tolist()
+    for i in rows:
+        src, dst = (
+            address_text(int(segments.version[i]), int(high[i]), int(low[i]))
+            for high, low in ((segments.src_hi, segments.src_lo), (segments.dst_hi, segments.dst_lo))
+        )
+        file, ts_ns, sport, dport, size = (
+            int(x[i]) for x in (segments.file, segments.ts_ns, segments.sport, segments.dport, segments.length)
+        )
+        yield Place(file, ts_ns, src, sport, dst, dport, size)
+    for ts_ns in () if rows else window.ts_ns[window.number == packet].tolist():
+        yield Place(window.file, ts_ns)
 
 
 def _bytes_of(frames: Frames) -> pa.Array:

@@ -12,8 +12,7 @@ for. A pipe cannot be read again.
 
 import tempfile
 import weakref
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Literal
 
@@ -21,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.arrays import CODED, file_text
+from mqpcap.arrays import file_text
 from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
 from mqpcap.capture.sources import Headed, plain_bytes
@@ -30,16 +29,13 @@ from mqpcap.decode.frames import Frames
 from mqpcap.errors import CaptureError
 from mqpcap.pipeline import CapturePipeline, Emit, Options
 from mqpcap.schema.protocol import DIRECTIONS
-from mqpcap.spilled_rows import SpilledRows
-from mqpcap.tables.messages import Chunk
-from mqpcap.tables.schemas import TABLES
 from mqpcap.tcp.headers import Dissector, Segments, endpoints, ends_of
 from mqpcap.tcp.sequence_numbers import ahead, wrapped
 
 I64 = NDArray[np.int64]
 
 LAYOUT, VARIANT = "layout", "variant"
-"""Columns of the index beside those of ``messages``: the names of the layout and of the class of the body."""
+"""The names of the layout and of the class of the body."""
 SYN = 2
 """The flag that takes a sequence number before the first byte."""
 COPY_BYTES = 1 << 20
@@ -81,16 +77,12 @@ class PacketPlaces:
         self._closed: list[tuple[I64, ...]] = []
         self._columns: dict[str, I64] = {}
         self._has_fragments = False
-        self.first_ts_ns = 0
-        """When the first packet was captured."""
         self._unpacked: dict[int, BinaryIO] = {}
 
     def take(self, window: Window, segments: Segments) -> None:
         """Take the packets of a window."""
         key = np.zeros(len(window.number), np.int64)
         key[np.searchsorted(window.number, segments.number)] = segments.key
-        if not self._windows and len(window.ts_ns):
-            self.first_ts_ns = int(window.ts_ns[0])
         self._has_fragments |= bool(segments.counts.get("fragment"))
         columns: dict[str, NDArray[np.generic]] = {
             "number": window.number.copy(),
@@ -255,59 +247,26 @@ def _whole(file: BinaryIO) -> Headed:
 
 
 class IndexingPipeline(CapturePipeline):
-    """One capture made into tables, with an index of its packets and messages.
+    """One capture made into tables, with an index of its packets; ``messages`` have the columns LAYOUT and VARIANT.
 
-    ``columns`` of ``messages`` are kept of each message. ``places`` is whole when the capture is read.
+    ``places`` is whole when the capture is read.
     """
 
-    def __init__(
-        self,
-        capture: Capture,
-        options: Options,
-        emit: Emit,
-        columns: Sequence[str],
-        background: Background | None = None,
-    ) -> None:
+    def __init__(self, capture: Capture, options: Options, emit: Emit, background: Background | None = None) -> None:
         super().__init__(capture, options, emit, background)
         self.places = PacketPlaces(capture)
-        fields = [*(TABLES["messages"].field(name) for name in columns), (LAYOUT, CODED), (VARIANT, CODED)]
-        self._index = SpilledRows(pa.schema(fields))
-        self._index_columns = list(columns)
-        self._window: Window | None = None
-        self._read_as: deque[tuple[pa.Array, pa.Array]] = deque()
 
-    def index(self) -> pa.Table:
-        """A row for each message of the capture, now that it is read: ``columns`` of ``messages``, LAYOUT, VARIANT."""
-        return self._index.table()
+    def _dissected(self, window: Window) -> Segments:
+        segments = super()._dissected(window)
+        self.places.take(window, segments)
+        return segments
 
-    def messages(self, window: Window) -> Iterator[tuple[Frames, Records]]:
-        """The messages that the packets of a window complete, after the packets are noted."""
-        self._window = window
-        yield from super().messages(window)
-
-    def _segments(self, segments: Segments) -> Segments:
-        assert self._window is not None
-        self.places.take(self._window, segments)
-        self._window = None
-        return super()._segments(segments)
-
-    def take(self, found: Iterator[tuple[Frames, Records]], files: Sequence[str]) -> None:
-        """Have messages made into rows, and note how they were read until then."""
-        super().take(self._noted(found), files)
-
-    def _noted(self, found: Iterator[tuple[Frames, Records]]) -> Iterator[tuple[Frames, Records]]:
-        for frames, records in found:
-            program = self.reader(self.protocols[frames.protocol]).program
-            layout = _words([x.name for x in program.layouts], frames.layout)
-            self._read_as.append((layout, _words(program.variant_class, records.variant)))
-            yield frames, records
-
-    def give_messages(self, chunk: Chunk) -> None:
-        """Rows of ``messages`` are final."""
-        layout, variant = self._read_as.popleft()
-        rows = chunk.messages.select(self._index_columns)
-        self._index.append(rows.append_column(LAYOUT, layout).append_column(VARIANT, variant))
-        super().give_messages(chunk)
+    def more_columns(self, frames: Frames, records: Records) -> Mapping[str, pa.Array]:
+        """How the messages were read, beside what others add."""
+        program = self.readers[frames.protocol].program
+        layout = _words([x.name for x in program.layouts], frames.layout)
+        variant = _words(program.variant_class, records.variant)
+        return {**super().more_columns(frames, records), LAYOUT: layout, VARIANT: variant}
 
     def close(self, flows: I64, files: Sequence[str], of_others: bool) -> None:
         """Connections are over: where their streams begin is noted."""

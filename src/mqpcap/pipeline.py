@@ -440,9 +440,15 @@ class Tables(Pipeline):
         chunk, batch = message_rows(
             protocol, program, frames, records, known, files, self.options.row_policy, self.options.pairs_up
         )
+        for name, column in self.more_columns(frames, records).items():
+            chunk = replace(chunk, messages=chunk.messages.append_column(name, column))
         self.give_messages(chunk)
         if batch is not None:
             batches.setdefault(protocol.name, []).append(batch)
+
+    def more_columns(self, frames: Frames, records: Records) -> Mapping[str, pa.Array]:
+        """What rows of ``messages`` have beside the usual columns: nothing, unless a pipeline adds to it."""
+        return {}
 
     def _correlated(self, batches: Mapping[str, list[Batch]], behind: Behind, files: Sequence[str]) -> None:
         """All of a window together: messages with a hole come behind others of their connection."""

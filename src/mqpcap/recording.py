@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import file_text
+from mqpcap.arrays import CODED, file_text
 from mqpcap.background import Background
 from mqpcap.capture import Capture, captures
 from mqpcap.decode.detection import DecodeAs
@@ -25,7 +25,7 @@ from mqpcap.errors import CaptureError
 from mqpcap.packet_places import LAYOUT, VARIANT, IndexingPipeline, PacketPlaces
 from mqpcap.pipeline import OPTIONAL_TABLES, NamedTables, Options, Output
 from mqpcap.protocols import protocols
-from mqpcap.query import Query, Rows, exchanges_of, query
+from mqpcap.query import Query, Selection, query
 from mqpcap.schema.protocol import Direction
 from mqpcap.spark.schemas import table_names, table_schema
 from mqpcap.spilled_rows import SpilledRows
@@ -57,9 +57,9 @@ def read(
     """A table of a capture, or of several.
 
     table: ``messages``, ``exchanges``, ``deliveries``, ``connections``, ``problems``, ``captures`` or a protocol.
-    filter: rows that are wanted, a text as ``mqpcap show -Y`` takes it (of messages, protocols and exchanges) or a
-    ``pyarrow.compute.Expression``; columns: those that are wanted. Only what is wanted is held in memory, but for
-    texts that ask of exchanges. ``options`` are those of ``open``. Raises QueryError for a text that is no filter.
+    filter: rows that are wanted, a text as ``mqpcap export -Y`` takes it, which selects messages and what belongs to
+    them, or a ``pyarrow.compute.Expression``; columns: those that are wanted. Only what is wanted is held in memory.
+    ``options`` are those of ``open``. Raises QueryError for a text that is no filter.
 
     >>> import mqpcap
     >>> rows = mqpcap.read("pcaps/blipmq/qos1.pcap", filter='op == "PUBLISH"', columns=["op", "body_len"])
@@ -109,26 +109,19 @@ def _known(table: str) -> str:
 
 @dataclass(slots=True, eq=False)
 class _Index:
-    """What leads from rows to packets, of one capture: its places, and its messages in order of their keys."""
+    """What is known of one capture that was read: where packets are, its messages, its entry in ``info``."""
 
     places: PacketPlaces
     messages: pa.Table
+    info: dict[str, Any]
     tables: dict[str, pa.Table] = field(default_factory=dict)
     """All tables by name; none until one is asked for."""
-    _order: Any = None
-    _ids: Any = None
 
     def message(self, connection_id: int, direction: str, offset: int) -> dict[str, Any]:
         """The row of a message. Raises LookupError for one there is none of."""
-        if self._order is None:
-            ids, offsets = (self.messages[name].to_numpy() for name in ("connection_id", "stream_offset"))
-            self._order = np.lexsort((offsets, ids))
-            self._ids = ids[self._order]
-        low, high = np.searchsorted(self._ids, (connection_id, connection_id + 1))
-        rows = self._order[low:high]
-        offsets = self.messages["stream_offset"].take(pa.array(rows)).to_numpy()
-        for at in rows[np.searchsorted(offsets, offset) : np.searchsorted(offsets, offset, "right")].tolist():
-            (row,) = self.messages.slice(at, 1).to_pylist()
+        ids, offsets = (self.messages[name] for name in ("connection_id", "stream_offset"))
+        here = self.messages.filter(pc.and_(pc.equal(ids, connection_id), pc.equal(offsets, offset)))
+        for row in here.to_pylist():
             if row["direction"] == direction:
                 return dict(row)
         raise LookupError(f"no message of connection {connection_id} begins at {direction} offset {offset}")
@@ -150,9 +143,6 @@ class Recording(NamedTables):
         self._captures = list(found)
         self._options = options
         self._indexes: dict[str, _Index] = {}
-        self._info: list[dict[str, Any]] | None = None
-        self._first_ns = 0
-        """When the first packet of the capture was captured that is being read."""
 
     def __repr__(self) -> str:
         return f"<mqpcap.Recording of {', '.join(self.files)}>"
@@ -181,96 +171,55 @@ class Recording(NamedTables):
         missing = [name for name in columns or () if name not in schema.names]
         if missing:
             raise ValueError(f"{table} has no column {missing[0]!r}; there are {', '.join(schema.names)}")
-        made = self._filtered(table, filter) if isinstance(filter, str) else self._as_they_come(table, filter)
-        for rows in made:
-            chosen = rows.cast(schema) if columns is None else rows.select(list(columns))
-            yield from chosen.combine_chunks().to_batches()
-
-    def _as_they_come(self, table: str, filter: "pc.Expression | None") -> Iterator[pa.Table]:
-        schema = table_schema(table)
-        for output in self._outputs(tables=[table]):
+        only = query(filter) if isinstance(filter, str) else None
+        for output in (x for capture in self._captures for x in self._outputs(capture, [table], only)):
             rows = _rows(output, table, schema)
             if rows is not None:
-                yield rows if filter is None else rows.filter(filter)
-
-    def _filtered(self, table: str, text: str) -> Iterator[pa.Table]:
-        """The rows of messages that a filter selects, and of their exchanges."""
-        wanted, schema = query(text), table_schema(table)
-        if table in ("deliveries", "connections", "problems", "captures"):
-            raise ValueError(f"a text selects messages and their exchanges; filter {table} by a pyarrow expression")
-        if table != "exchanges" and not wanted.needs.exchanges:
-            for output in self._outputs(tables=[table]):
-                if output.fields is not None and output.protocol is not None and table in ("messages", output.protocol):
-                    rows = _rows(output, table, schema)
-                    assert rows is not None
-                    mask = wanted.selects(Rows(output.protocol, output.rows, output.fields), self._first_ns)
-                    yield rows.filter(pa.array(mask))
-            return
-        for index in self._load():
-            yield from _selected(index.tables, table, wanted, index.places.first_ts_ns)
+                rows = rows if filter is None or only is not None else rows.filter(filter)
+                yield from rows.select(schema.names if columns is None else list(columns)).combine_chunks().to_batches()
 
     def _load(self) -> "list[_Index]":
         """The captures with their tables, which are read once."""
-        if self._info is None or not all(index.tables for index in self._indexes.values()):
-            info: list[dict[str, Any]] = []
-            for capture in self._captures:
+        for capture in self._captures:
+            index = self._indexes.get(file_text(capture.files[0]))
+            if index is None or not index.tables:
                 spilled = {name: SpilledRows(table_schema(name)) for name in table_names()}
-                for output in self._outputs(info, captures=[capture]):
+                for output in self._outputs(capture):
                     for name in {output.table, output.protocol or output.table}:
                         rows = _rows(output, name, table_schema(name))
                         if rows is not None:
                             spilled[name].append(rows)
                 index = self._indexes[file_text(capture.files[0])]
                 index.tables = {name: rows.table() for name, rows in spilled.items()}
-            self._info = info
         return list(self._indexes.values())
 
     def _outputs(
-        self,
-        info: list[dict[str, Any]] | None = None,
-        tables: Sequence[str] | None = None,
-        captures: Sequence[Capture] | None = None,
+        self, capture: Capture, tables: Sequence[str] | None = None, only: Query | None = None
     ) -> Iterator[Output]:
-        """What reading the captures gives; the index of a capture is there when it has been read to its end.
+        """What reading a capture gives; its index is there when it has been read to its end.
 
-        info: gets an entry for each capture. tables, captures: those that are wanted, None for all.
+        tables: those that are wanted, None for all. only: of the tables what ``mqpcap export`` writes with this filter.
         """
-        from mqpcap.scapy.session import COLUMNS
-
         options = self._options
         if tables is not None:
-            options = replace(options, optional_tables=OPTIONAL_TABLES & set(tables))
-        for capture in captures or self._captures:
-            report = None if info is None else _report()
-            outputs: deque[Output] = deque()
-            size = sum(os.path.getsize(name) for name in capture.files if os.path.isfile(name))
-            with ThreadPoolExecutor(1, "mqpcap-finish") as pool:
-                background = Background(pool if size > SMALL_BYTES and (os.cpu_count() or 1) > 1 else None)
-                pipeline = _numbered_pipeline()(capture, options, outputs.append, COLUMNS, background)
-                for _ in pipeline.steps():
-                    self._first_ns = pipeline.places.first_ts_ns
-                    while outputs:
-                        output = outputs.popleft()
-                        if report is not None:
-                            report.take(output)
-                        if output.table in TABLES:  # without the numbers of connections, which only the report needs
-                            output = replace(output, rows=output.rows.select(TABLES[output.table].names))
-                        yield output
-            self._indexes.setdefault(file_text(capture.files[0]), _Index(pipeline.places, pipeline.index()))
-            if info is not None and report is not None:
-                paired = {name for each in pipeline.correlations.values() for name in each.counts}
-                report.end(capture, {name: n for name, n in pipeline.counts.items() if name not in paired})
-                info.append(dict(report.as_json()))
+            options = replace(options, optional_tables=OPTIONAL_TABLES & {*tables, "exchanges" if only else ""})
+        reading = _Reading(capture, options, only)
+        yield from reading.outputs()
+        self._indexes.setdefault(file_text(capture.files[0]), reading.index())
+
+    def _indexed(self) -> "Mapping[str, _Index]":
+        """What is known of each capture, by the name of its first file."""
+        for capture in self._captures:
+            if file_text(capture.files[0]) not in self._indexes:
+                for _ in self._outputs(capture, tables=()):
+                    pass
+        return self._indexes
 
     @property
     def info(self) -> list[dict[str, Any]]:
         """What each capture is and how far it can be trusted: an entry per capture as ``mqpcap info --json`` has it."""
-        if self._info is None:
-            info: list[dict[str, Any]] = []
-            for _ in self._outputs(info):
-                pass
-            self._info = info
-        return self._info
+        known = self._indexed()
+        return [known[file_text(capture.files[0])].info for capture in self._captures]
 
     # -- packets -------------------------------------------------------------------------------------------
 
@@ -308,14 +257,12 @@ class Recording(NamedTables):
 
     def _index(self, row: Mapping[str, Any]) -> _Index:
         """The index of the capture that a row is of."""
-        if len(self._indexes) < len(self._captures):
-            for _ in self._outputs(tables=()):
-                pass
-        if "capture" in row and row["capture"] in self._indexes:
-            return self._indexes[row["capture"]]
-        if "capture" not in row and len(self._indexes) == 1:
-            return next(iter(self._indexes.values()))
-        raise LookupError(f"the row is of {row.get('capture', 'some capture')}, not of {', '.join(self._indexes)}")
+        known = self._indexed()
+        if "capture" in row and row["capture"] in known:
+            return known[row["capture"]]
+        if "capture" not in row and len(known) == 1:
+            return next(iter(known.values()))
+        raise LookupError(f"the row is of {row.get('capture', 'some capture')}, not of {', '.join(known)}")
 
     def _message(self, index: _Index, key: "Key") -> "Message":
         from mqpcap.scapy.session import LatePair, Seen, message
@@ -335,6 +282,48 @@ class Recording(NamedTables):
         return next((_keys(row)[1] for row in index.tables["exchanges"].filter(is_it).to_pylist()), None)
 
 
+class _Reading:
+    """One capture read once: its rows as they come, and then its index."""
+
+    def __init__(self, capture: Capture, options: Options, only: Query | None) -> None:
+        from mqpcap.cli.info import Report  # what the command says is what Python says; only there is it counted
+
+        self._report = Report()
+        self._messages = SpilledRows(_index_schema())
+        self._ready: deque[Output] = deque()
+        self._selection = None if only is None else Selection(only, self._ready.append)
+        self._capture, self._options = capture, options
+
+    def outputs(self) -> Iterator[Output]:
+        """What the pipeline gives; of a filter what it selects."""
+        size = sum(os.path.getsize(name) for name in self._capture.files if os.path.isfile(name))
+        with ThreadPoolExecutor(1, "mqpcap-finish") as pool:
+            background = Background(pool if size > SMALL_BYTES and (os.cpu_count() or 1) > 1 else None)
+            self._pipeline = _numbered_pipeline()(self._capture, self._options, self._take, background)
+            for _ in self._pipeline.steps():
+                while self._ready:
+                    yield self._ready.popleft()
+        if self._selection is not None:
+            self._selection.finish()
+            yield from self._ready
+
+    def _take(self, output: Output) -> None:
+        self._report.take(output)
+        if output.table == "messages":
+            self._messages.append(output.rows.select(_index_schema().names))
+        if self._selection is None:
+            self._ready.append(output)
+        else:
+            self._selection.take(output, self._pipeline.first_ns or 0)
+
+    def index(self) -> _Index:
+        """What is known of the capture, now that it was read."""
+        paired = {name for each in self._pipeline.correlations.values() for name in each.counts}
+        counts = self._pipeline.counts.items()
+        self._report.end(self._capture, {name: n for name, n in counts if name not in paired})
+        return _Index(self._pipeline.places, self._messages.table(), dict(self._report.as_json()))
+
+
 @cache
 def _numbered_pipeline() -> "type[IndexingPipeline]":
     """The pipeline that makes an index, and whose rows have the numbers of their connections."""
@@ -346,11 +335,12 @@ def _numbered_pipeline() -> "type[IndexingPipeline]":
     return Numbered
 
 
-def _report() -> Any:
-    # What the command says is what Python says; only there is it counted.
-    from mqpcap.cli.info import Report
+@cache
+def _index_schema() -> pa.Schema:
+    """Of each message what its Scapy packet says of itself, and how it was read."""
+    from mqpcap.scapy.session import COLUMNS
 
-    return Report()
+    return pa.schema([*map(TABLES["messages"].field, COLUMNS), (LAYOUT, CODED), (VARIANT, CODED)])
 
 
 _PARTS = {"request": 0, "publish": 0, "reply": 1, "delivery": 1}
@@ -359,26 +349,7 @@ _PARTS = {"request": 0, "publish": 0, "reply": 1, "delivery": 1}
 def _rows(output: Output, table: str, schema: pa.Schema) -> pa.Table | None:
     """The rows of a table, its text as text; None if the output has none."""
     rows = output.rows if output.table == table else output.fields if output.protocol == table else None
-    return None if rows is None else rows.cast(schema)
-
-
-def _selected(here: Mapping[str, pa.Table], table: str, wanted: Query, first_ns: int) -> Iterator[pa.Table]:
-    """The rows of one capture that a filter selects, of a table of messages or of exchanges."""
-    messages = here["messages"]
-    numbered = here["exchanges"].append_column("row", pa.array(np.arange(here["exchanges"].num_rows)))
-    of = exchanges_of(messages, numbered)
-    mask = np.zeros(messages.num_rows, np.bool_)
-    for protocol in pc.unique(messages["protocol"]).to_pylist():
-        # The rows of a protocol's table come in the order of its messages.
-        at = np.flatnonzero(pc.equal(messages["protocol"], protocol).to_numpy())
-        rows = Rows(protocol, messages.take(at), here[protocol], of.drop_columns("row").take(at))
-        mask[at] = wanted.selects(rows, first_ns)
-        if table == protocol:
-            yield here[protocol].filter(pa.array(mask[at]))
-    if table == "messages":
-        yield messages.filter(pa.array(mask))
-    elif table == "exchanges":
-        yield here["exchanges"].take(of["row"].filter(pa.array(mask)).drop_null().unique().sort())
+    return None if rows is None else rows.select(schema.names).cast(schema)
 
 
 def _as_mapping(row: Row) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
 """Pipelines whose ``messages`` and ``connections`` have the number in the short name of each row's connection."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +15,6 @@ from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
 from mqpcap.message_bytes import BytesPipeline
 from mqpcap.pipeline import CapturePipeline, Emit, Options, Output
-from mqpcap.tables.messages import Chunk
 from mqpcap.tables.schemas import NUMBER
 
 
@@ -24,24 +23,13 @@ class NumberedPipeline(CapturePipeline):
 
     def __init__(self, capture: Capture, options: Options, emit: Emit, *others: Background | int | None) -> None:
         super().__init__(capture, options, emit, *others)  # type: ignore[arg-type]  # of the class behind this one
-        self._numbers: deque[NDArray[np.int64]] = deque()
         self._closed: deque[tuple[int, str | None]] = deque()
         self._give = emit
         self.emit = self._numbered_connections
 
-    def take(self, found: Iterator[tuple[Frames, Records]], files: Sequence[str]) -> None:
-        """Have messages made into rows, the numbers of their connections kept until then."""
-        super().take(self._numbered(found), files)
-
-    def _numbered(self, found: Iterator[tuple[Frames, Records]]) -> Iterator[tuple[Frames, Records]]:
-        for frames, records in found:
-            self._numbers.append(frames.flow + 1)
-            yield frames, records
-
-    def give_messages(self, chunk: Chunk) -> None:
-        """Rows of ``messages`` are final."""
-        numbered = chunk.messages.append_column(NUMBER, pa.array(self._numbers.popleft()))
-        super().give_messages(replace(chunk, messages=numbered))
+    def more_columns(self, frames: Frames, records: Records) -> Mapping[str, pa.Array]:
+        """The numbers of the connections, beside what others add."""
+        return {**super().more_columns(frames, records), NUMBER: pa.array(frames.flow + 1)}
 
     def close(self, flows: NDArray[np.int64], files: Sequence[str], of_others: bool) -> None:
         """Connections are over."""
