@@ -202,7 +202,8 @@ class Recording(NamedTables):
         """
         options = self._options
         if tables is not None:
-            options = replace(options, optional_tables=OPTIONAL_TABLES & {*tables, "exchanges" if only else ""})
+            asked = {"exchanges"} if only is not None and only.needs.exchanges else set()
+            options = replace(options, optional_tables=OPTIONAL_TABLES & {*tables, *asked})
         reading = _Reading(capture, options, only)
         yield from reading.outputs()
         self._indexes.setdefault(file_text(capture.files[0]), reading.index())
