@@ -125,6 +125,19 @@ def test_colour_is_always_auto_or_never(command: tuple[str, ...]) -> None:
     assert "\x1b[" not in "".join(on_terminal(120, *command, "--color", "never", colours=True))
 
 
+@pytest.mark.parametrize(
+    "command", [("explain", "-q", "-u", "--readings", QOS1, "--at", "12"), ("info", "-q", "-u", QOS1),
+                ("show", "-q", "-u", "-c", "5", QOS1)], ids=lambda command: command[0],
+)  # fmt: skip
+def test_coloured_lines_break_where_plain_ones_do(command: tuple[str, ...]) -> None:
+    coloured = on_terminal(60, *command, colours=True)
+    plain = on_terminal(60, *command)
+
+    assert "\x1b[" in "".join(coloured) and "\x1b[" not in "".join(plain)
+    assert [ESCAPES.sub("", line).rstrip() for line in coloured] == [line.rstrip() for line in plain]
+    assert max(map(len, plain)) <= 60
+
+
 def test_explain_names_the_reply_and_the_request() -> None:
     """qos1: packet 13 is a POLL that packet 15 answers with a message."""
     assert "  => #15 ok in 0.056 ms" in run("explain", "-u", QOS1, "--at", "13").stdout.splitlines()[0]

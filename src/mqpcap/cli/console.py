@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import sys
-import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -86,9 +85,20 @@ def width_of(stream: object) -> int | None:
 def folded(line: str, stream: object, indent: int = 2) -> str:
     """The line; where it is wider than a terminal several, which end behind a word and begin with blanks."""
     width = width_of(stream)
-    if width is None or len(re.sub(r"\x1b\[\d*m", "", line)) <= width:
+    if width is None or _length(line) <= width:
         return line
-    return textwrap.fill(line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    lines = [""]
+    for word in re.findall(r" *[^ ]+", line):
+        if _length(lines[-1] + word) > width and lines[-1].strip():
+            lines.append(" " * indent + word.lstrip())
+        else:
+            lines[-1] += word
+    return "\n".join(lines)
+
+
+def _length(text: str) -> int:
+    """How many characters a terminal shows; colours are none."""
+    return len(re.sub(r"\x1b\[\d*m", "", text))
 
 
 Meter = Callable[[int], None]
