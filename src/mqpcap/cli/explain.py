@@ -17,6 +17,7 @@ from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
 
 if TYPE_CHECKING:
     from mqpcap.cli.held_rows import Row
+    from mqpcap.cli.lines import Paint
     from mqpcap.explain import Attempt, Explanation, Hidden, Item
     from mqpcap.schema.protocol import Direction
     from mqpcap.tables.json_lines import Json
@@ -31,7 +32,6 @@ class Look:
     color: str
 
 
-SECRET = "***"
 HEX_BYTES = 12
 """So many bytes of a field are shown in hex; ``--json`` has all."""
 OTHER_READINGS = 8
@@ -124,7 +124,7 @@ def _explain_bytes(
         raise click.BadParameter(said, param_hint="'--dialect'")
     told = explanation(protocol, data, direction, dialect)
     shows_all = outcome.choices.show_secrets or not holds_secrets(protocol)
-    _tell(told, None, None if shows_all else hidden(protocol, data, told.best), look, outcome)
+    _Told(told, None, None if shows_all else hidden(protocol, data, told.best), look, outcome).write()
     if told.best is None or not told.best.fits:
         outcome.flaws["malformed"] += 1
     finish(outcome)
@@ -164,147 +164,139 @@ def _explain_captured(
 def _tell_row(row: "Row", look: Look, outcome: Outcome) -> None:
     from mqpcap.cli.dumps import bytes_behind_a_hole, explained, hidden
 
-    _tell(explained(row), row, hidden(row, outcome.choices), look, outcome)
+    _Told(explained(row), row, hidden(row, outcome.choices), look, outcome).write()
     behind = bytes_behind_a_hole(row)
     if behind and not look.as_json:
         click.echo(f"a hole: {plural(behind, 'more byte')} of the message were captured behind missing ones")
 
 
-def _tell(told: "Explanation", row: "Row | None", veil: "Hidden | None", look: Look, outcome: Outcome) -> None:
-    from mqpcap.tables.json_lines import json_text
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """The explanation of a message, the row that it is of, and what of it must not be shown."""
 
-    if look.as_json:
-        click.echo(json_text(_as_json(told, row, veil, outcome.choices)))
-    else:
-        for line in _as_text(told, row, veil, look, outcome):
-            click.echo(folded(line, sys.stdout), color=True)  # what is coloured is decided already
+    told: "Explanation"
+    row: "Row | None"
+    veil: "Hidden | None"
+    look: Look
+    outcome: Outcome
 
+    def write(self) -> None:
+        """Write it to stdout."""
+        from mqpcap.tables.json_lines import json_text
 
-def _is_hidden(item: "Item", veil: "Hidden | None") -> bool:
-    return veil is not None and veil.covers(item)
+        if self.look.as_json:
+            click.echo(json_text(self._as_json()))
+        else:
+            for line in self._as_text():
+                click.echo(folded(line, sys.stdout), color=True)  # what is coloured is decided already
 
+    def _shown(self, item: "Item") -> tuple[str, str, object]:
+        """The name of a field, its bytes in hex and its value, as far as they may be seen and are kept."""
+        from mqpcap.tables.messages import SECRET
 
-def _name_of(item: "Item", veil: "Hidden | None") -> str:
-    return SECRET if item.named and _is_hidden(item, veil) else item.name
+        value = None if isinstance(item.value, list | tuple) else item.value
+        if self.veil is not None and self.veil.covers(item):
+            return SECRET if item.named else item.name, SECRET, None if value is None else SECRET
+        kept = self.outcome.choices.bodies if item.body else None
+        if kept is not None and isinstance(value, bytes):
+            value = value[:kept] if kept else None
+        length = 0 if item.inflated or item.value is None else item.length if kept is None else min(item.length, kept)
+        return item.name, self.told.data[item.offset : item.offset + length].hex(), value
 
+    def _why(self, attempt: "Attempt") -> str | None:
+        return attempt.veiled_why if self.veil is not None and self.veil.spans else attempt.why
 
-def _why(attempt: "Attempt", veil: "Hidden | None") -> str | None:
-    return attempt.veiled_why if veil is not None and veil.spans else attempt.why
+    def _as_json(self) -> "Mapping[str, Json]":
+        from mqpcap.cli.held_rows import exchange_object
+        from mqpcap.message_bytes import BYTES
+        from mqpcap.tables.json_lines import json_object
+        from mqpcap.tables.schemas import NUMBER
 
+        told, best, row = self.told, self.told.best, self.row
+        out: dict[str, Json] = {}
+        if row is not None:
+            out = json_object({name: value for name, value in row.message.items() if name not in (BYTES, NUMBER)})
+            if row.exchange is not None:
+                out["exchange"] = exchange_object(row.exchange)
+        out["protocol"] = told.protocol
+        if best is not None:
+            length = best.frame_len if best.frame_len is not None else len(told.data)
+            out["direction"] = best.direction
+            for name, value in (("dialect", best.dialect), ("op", best.operation), ("frame_len", length)):
+                out[name] = out.get(name) or value
+        return {
+            **out,
+            "fits": best is not None and best.fits,
+            "why": self._why(best) if best is not None else "no header fits",
+            "layout": best.layout if best is not None else None,
+            "message": best.message if best is not None else None,
+            "bytes_left": told.left,
+            "fields": [self._field(item) for item in (best.items if best is not None else ())],
+            "readings": [
+                {
+                    "layout": x.layout, "direction": x.direction, "header": x.header, "message": x.message,
+                    "dialect": x.dialect, "fits": x.fits, "why": self._why(x),
+                }
+                for x in told.attempts
+            ],
+        }  # fmt: skip
 
-def _hex_of(item: "Item", told: "Explanation", veil: "Hidden | None", choices: Choices) -> str:
-    if _is_hidden(item, veil):
-        return SECRET
-    if item.inflated or item.value is None:
-        return ""
-    kept = choices.bodies if item.body and choices.bodies is not None else item.length
-    return told.data[item.offset : item.offset + min(item.length, kept)].hex()
+    def _field(self, item: "Item") -> "Mapping[str, Json]":
+        from mqpcap.tables.json_lines import json_object
 
+        name, digits, value = self._shown(item)
+        return {
+            "offset": item.offset, "length": item.length, "hex": digits, "depth": item.depth, "name": name,
+            **json_object({"value": value}),
+            "meaning": item.meaning, "column": item.column, "inflated": item.inflated,
+        }  # fmt: skip
 
-def _value_of(item: "Item", veil: "Hidden | None", choices: Choices) -> object:
-    if item.value is None or isinstance(item.value, list | tuple):
-        return None
-    if _is_hidden(item, veil):
-        return SECRET
-    if item.body and choices.bodies is not None and isinstance(item.value, bytes):
-        return item.value[: choices.bodies] if choices.bodies else None
-    return item.value
+    def _as_text(self) -> Iterator[str]:
+        from mqpcap.cli.dumps import dump
+        from mqpcap.cli.lines import Paint, Style, line
+        from mqpcap.tables.schemas import NUMBER
 
+        told, best, row = self.told, self.told.best, self.row
+        paint = Paint(coloured(sys.stdout, self.look.color))
+        if row is not None:
+            connection_id, direction, offset = (row.message[x] for x in ("connection_id", "direction", "stream_offset"))
+            yield line(row.message, None, Style(self.outcome.utc, dated=True, paint=paint), row.exchange)
+            name = f"{short_name(int(str(row.message[NUMBER])))} " if NUMBER in row.message else ""
+            yield f"connection {name}{connection_id} {direction} offset {offset}, {row.message['frame_len']} bytes"
+        if best is None:
+            yield f"{len(told.data)} bytes fit no header of {told.protocol}"
+        else:
+            yield paint("bold", _title(best))
+            yield paint("dim", "offset  length  bytes                     field")
+            yield from (self._line(item, paint) for item in best.items)
+            if any(item.inflated for item in best.items):
+                yield "offsets with + are in the inflated body"
+            if best.why is not None:
+                yield paint("red", f"does not fit: {shown(str(self._why(best)))}")
+                yield from dump(told.data, () if self.veil is None else self.veil.spans)
+            if told.left:
+                yield f"{told.left} bytes follow the message"
+        others = [x for x in told.attempts[1:] if self.look.readings or x.fits or best is None or not best.fits]
+        for attempt in others[:OTHER_READINGS]:
+            yield f"{'also fits' if attempt.fits else 'not'}: {_title(attempt)}" + (
+                f": {shown(str(self._why(attempt)))}" if attempt.why else ""
+            )
+        if len(others) > OTHER_READINGS:
+            yield f"and {len(others) - OTHER_READINGS} more readings; --json lists all"
 
-def _as_json(told: "Explanation", row: "Row | None", veil: "Hidden | None", choices: Choices) -> "Mapping[str, Json]":
-    from mqpcap.cli.held_rows import exchange_object
-    from mqpcap.message_bytes import BYTES
-    from mqpcap.tables.json_lines import json_object
-    from mqpcap.tables.schemas import NUMBER
+    def _line(self, item: "Item", paint: "Paint") -> str:
+        from mqpcap.cli.lines import value_text
+        from mqpcap.tables.messages import SECRET
 
-    best = told.best
-    out: dict[str, Json] = {}
-    if row is not None:
-        out = json_object({name: value for name, value in row.message.items() if name not in (BYTES, NUMBER)})
-        if row.exchange is not None:
-            out["exchange"] = exchange_object(row.exchange)
-    out["protocol"] = told.protocol
-    if best is not None:
-        out |= {
-            "direction": best.direction,
-            "dialect": out.get("dialect") or best.dialect,
-            "op": out.get("op") or best.operation,
-            "frame_len": out.get("frame_len", best.frame_len if best.frame_len is not None else len(told.data)),
-        }
-    out |= {
-        "fits": best is not None and best.fits,
-        "why": _why(best, veil) if best is not None else "no header fits",
-        "layout": best.layout if best is not None else None,
-        "message": best.message if best is not None else None,
-        "bytes_left": told.left,
-        "fields": [
-            {
-                "offset": item.offset,
-                "length": item.length,
-                "hex": _hex_of(item, told, veil, choices),
-                "depth": item.depth,
-                "name": _name_of(item, veil),
-                **json_object({"value": _value_of(item, veil, choices)}),
-                "meaning": item.meaning,
-                "column": item.column,
-                "inflated": item.inflated,
-            }
-            for item in (best.items if best is not None else ())
-        ],
-        "readings": [
-            {
-                "layout": x.layout, "direction": x.direction, "header": x.header, "message": x.message,
-                "dialect": x.dialect, "fits": x.fits, "why": _why(x, veil),
-            }
-            for x in told.attempts
-        ],
-    }  # fmt: skip
-    return out
-
-
-def _as_text(
-    told: "Explanation", row: "Row | None", veil: "Hidden | None", look: Look, outcome: Outcome
-) -> Iterator[str]:
-    from mqpcap.cli.dumps import dump
-    from mqpcap.cli.lines import Paint, Style, line, value_text
-    from mqpcap.tables.schemas import NUMBER
-
-    best, choices = told.best, outcome.choices
-    paint = Paint(coloured(sys.stdout, look.color))
-    if row is not None:
-        connection_id, direction, offset = (row.message[x] for x in ("connection_id", "direction", "stream_offset"))
-        yield line(row.message, None, Style(outcome.utc, dated=True, paint=paint), row.exchange)
-        name = f"{short_name(int(str(row.message[NUMBER])))} " if NUMBER in row.message else ""
-        yield f"connection {name}{connection_id} {direction} offset {offset}, {row.message['frame_len']} bytes"
-    if best is None:
-        yield f"{len(told.data)} bytes fit no header of {told.protocol}"
-    else:
-        yield paint("bold", _title(best))
-        yield paint("dim", "offset  length  bytes                     field")
-        for item in best.items:
-            said = _value_of(item, veil, choices)
-            value = "" if said is None else " = " + (SECRET if said == SECRET else value_text(said, 120))
-            digits = _hex_of(item, told, veil, choices)
-            digits = digits if len(digits) <= 2 * HEX_BYTES else digits[: 2 * HEX_BYTES - 2] + ".."
-            place = f"+{item.offset}" if item.inflated else str(item.offset)
-            meaning = f"  ({item.meaning})" if item.meaning else ""
-            name = "  " * item.depth + paint("cyan", shown(_name_of(item, veil)))
-            cell, meant = paint("dim", f"{digits:<24}"), paint("dim", shown(meaning))
-            yield f"{place:>6}  {item.length:>6}  {cell}  {name}{value}{meant}"
-        if any(item.inflated for item in best.items):
-            yield "offsets with + are in the inflated body"
-        if best.why is not None:
-            yield paint("red", f"does not fit: {shown(str(_why(best, veil)))}")
-            yield from dump(told.data, () if veil is None else veil.spans)
-        if told.left:
-            yield f"{told.left} bytes follow the message"
-    others = [x for x in told.attempts[1:] if look.readings or x.fits or best is None or not best.fits]
-    for attempt in others[:OTHER_READINGS]:
-        yield f"{'also fits' if attempt.fits else 'not'}: {_title(attempt)}" + (
-            f": {shown(str(_why(attempt, veil)))}" if attempt.why else ""
+        name, digits, value = self._shown(item)
+        said = "" if value is None else " = " + (SECRET if value == SECRET else value_text(value, 120))
+        digits = digits if len(digits) <= 2 * HEX_BYTES else digits[: 2 * HEX_BYTES - 2] + ".."
+        place = f"+{item.offset}" if item.inflated else str(item.offset)
+        meaning = f"  ({item.meaning})" if item.meaning else ""
+        name = "  " * item.depth + paint("cyan", shown(name))
+        return (
+            f"{place:>6}  {item.length:>6}  {paint('dim', f'{digits:<24}')}  {name}{said}{paint('dim', shown(meaning))}"
         )
-    if len(others) > OTHER_READINGS:
-        yield f"and {len(others) - OTHER_READINGS} more readings; --json lists all"
 
 
 def _title(attempt: "Attempt") -> str:
