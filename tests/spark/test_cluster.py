@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -67,7 +66,7 @@ def _parent(path: Path) -> int:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A master and two workers of one core; no test needs two that another might have killed one of."""
+    """A master and two workers of one core."""
     folder = tmp_path_factory.mktemp("cluster")
     environment = importable(dict(os.environ)) | {
         "SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable,
@@ -118,13 +117,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def test_job_survives_a_worker_killed_with_its_executor(cluster: Cluster, tmp_path: Path) -> None:
+    """Inputs and output by names relative to the command: executors work in folders of their own.
+
+    The export that is there is replaced by one of as many rows.
+    """
     names = ["fq/session", "flymq/pipelining", "blipmq/qos1", "kokaq/go1_session", "msgq/split_session"]
     whole = merged([PCAPS / f"{name}.pcap" for name in names], tmp_path / "whole")
+    here, events = tmp_path / "here", tmp_path / "events"
     for chain in "abc":
-        folder = tmp_path / "captures" / chain
+        folder = here / "captures" / chain
         folder.mkdir(parents=True)
         rotated(whole, folder, 20)
-    out, events = tmp_path / "tables", tmp_path / "events"
     events.mkdir()
     settings = {
         "spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{events}", "spark.eventLog.compress": "false",
@@ -134,13 +137,15 @@ def test_job_survives_a_worker_killed_with_its_executor(cluster: Cluster, tmp_pa
         "spark.scheduler.minRegisteredResourcesRatio": "1.0", "spark.cores.max": "2",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
     }  # fmt: skip
-    command = [sys.executable, "-c", "from mqpcap.cli import main; main()"]
+    command, words = [sys.executable, "-m", "mqpcap"], ["captures", "--out", "tables"]
+    subprocess.run([*command, "export", "-q", *words], cwd=here, env=cluster.environment, check=True)
+    local = of_export(here / "tables")
     job = subprocess.Popen(
-        [*command, "spark", "export", str(tmp_path / "captures"), "--out", str(out), "--master", cluster.url,
-         "--shares", "12", *(word for key, value in settings.items() for word in ("--conf", f"{key}={value}"))],
-        env=cluster.environment, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        [*command, "spark", "export", *words, "--master", cluster.url, "--shares", "6",
+         *(word for key, value in settings.items() for word in ("--conf", f"{key}={value}"))],
+        cwd=here, env=cluster.environment, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
-    done = tmp_path / ".tables.mqpcap-spark" / "done"
+    done = here / ".tables.mqpcap-spark" / "done"
     try:
         until(lambda: job.poll() is not None or (done.is_dir() and len(list(done.iterdir())) >= 4), "finished task")
         victim = cluster.workers[0].pid
@@ -151,13 +156,10 @@ def test_job_survives_a_worker_killed_with_its_executor(cluster: Cluster, tmp_pa
         for pid in (*children(job.pid), job.pid):
             if job.poll() is None:
                 os.kill(pid, signal.SIGKILL)
-    subprocess.run(
-        [*command, "export", "-q", str(tmp_path / "captures"), "--out", str(tmp_path / "local")],
-        env=cluster.environment, check=True,
-    )  # fmt: skip
 
     assert job.returncode == 0, told
-    assert of_export(out) == of_export(tmp_path / "local")
+    assert of_export(here / "tables") == local
+    assert sorted(path.name for path in here.iterdir()) == ["captures", "tables"]
     ended = list(_events(events))
     assert [e for e in ended if e["Event"] == "SparkListenerExecutorRemoved"]
     failed = [e for e in ended if e["Event"] == "SparkListenerTaskEnd" and e["Task Info"]["Failed"]]
@@ -170,32 +172,6 @@ def test_job_survives_a_worker_killed_with_its_executor(cluster: Cluster, tmp_pa
         and e["Task Info"]["Attempt"] > 0 and e["Task End Reason"]["Reason"] == "Success"
     ]  # fmt: skip
     assert {(e["Stage ID"], e["Task Info"]["Index"]) for e in redone} == again
-
-
-def test_cluster_reads_inputs_by_names_relative_to_the_command(cluster: Cluster, tmp_path: Path) -> None:
-    """Executors work in folders of their own; an export that is there is replaced by one of as many rows."""
-    here = tmp_path / "here"
-    here.mkdir()
-    shutil.copy(PCAPS / "fq/session.pcap", here)
-    settings = {
-        "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "1",
-        "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.executor.extraJavaOptions": QUICK,
-    }  # fmt: skip
-
-    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "mqpcap", *arguments, "session.pcap", "--out", "good"], cwd=here, timeout=BUDGET_S,
-            env=cluster.environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-
-    local = run("export")
-    expected = of_export(here / "good")
-    made = run("spark", "export", "--master", cluster.url,
-               *(word for key, value in settings.items() for word in ("--conf", f"{key}={value}")))  # fmt: skip
-
-    assert (local.returncode, made.returncode) == (0, 0), made.stderr
-    assert of_export(here / "good") == expected
-    assert sorted(path.name for path in here.iterdir()) == ["good", "session.pcap"]
 
 
 def _events(folder: Path) -> Iterator[dict[str, Any]]:

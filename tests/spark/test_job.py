@@ -18,7 +18,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from rows import Rows, importable, merged, moved, of_export, records, rotated, schemas
 
 from mqpcap import pipeline as dissection
@@ -446,57 +446,56 @@ def test_small_captures_are_packed_and_large_ones_cut(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-c", "from mqpcap.cli import main; main()", "spark", "export", *arguments]
-    return subprocess.run(program, capture_output=True, text=True, env=importable(dict(os.environ)), timeout=280)
+def command(*arguments: str) -> Result:
+    """Spark's part is done by the session of all tests: a Java takes seconds to start."""
+    return CliRunner().invoke(main, ["spark", "export", *arguments])
 
 
-def test_command_tells_unreadable_names_first_and_flaws_at_the_end(tmp_path: Path) -> None:
+def test_command_tells_unreadable_names_first_and_flaws_at_the_end(spark: "SparkSession", tmp_path: Path) -> None:
     """A capture cut short is a note and no failure; a name that is none is."""
     short = tmp_path / "short.pcap"
     short.write_bytes((PCAPS / "flymq/core.pcap").read_bytes()[:-7])
     (tmp_path / "short.txt").write_text("no capture")
 
-    made = command(str(tmp_path), "--out", str(tmp_path / "tables"), "--master", "local[1]", "--strict")
+    made = command(str(tmp_path), "--out", str(tmp_path / "tables"), "--strict")
     none = command(str(tmp_path / "gone.pcap"), "--out", str(tmp_path / "none"))
 
     told = made.stderr.splitlines()
-    assert made.returncode == 1, made.stderr
+    assert made.exit_code == 1, made.stderr
     assert any("short.pcap: at byte" in line for line in told)
     assert told[-1].startswith("mqpcap: --strict:") and "1 skipped file" in told[-1]
     assert of_export(tmp_path / "tables")["messages"]
-    assert (none.returncode, none.stderr) == (1, f"mqpcap: {tmp_path}/gone.pcap: no such file\n")
+    assert (none.exit_code, none.stderr) == (1, f"mqpcap: {tmp_path}/gone.pcap: no such file\n")
 
 
-def test_command_leaves_an_earlier_export_where_an_input_cannot_be_read(tmp_path: Path) -> None:
-    """A process of its own, on the road of a cluster, started where its inputs are."""
+def test_command_leaves_an_earlier_export_where_an_input_cannot_be_read(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the road of a cluster: the command is where its inputs are, Spark and its workers are not."""
     shutil.copy(PCAPS / "blipmq/qos1.pcap", tmp_path)
-    program = [sys.executable, "-m", "mqpcap", "spark", "export", "-q", "qos1.pcap"]
+    monkeypatch.chdir(tmp_path)
+    arguments = ["-q", "qos1.pcap", "--out", "good"]
 
-    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [*program, *arguments, "--out", "good", "--master", "local[1]"], cwd=tmp_path, timeout=280,
-            env=importable(dict(os.environ)), capture_output=True, text=True, check=False,
-        )  # fmt: skip
-
-    first = run("gone.pcap")
+    first = command(*arguments, "gone.pcap")
     before = everything(tmp_path)
-    kept = run("gone.pcap")
+    kept = command(*arguments, "gone.pcap")
     after = everything(tmp_path)
-    misused = run("--overwrite")
+    misused = command(*arguments, "--overwrite")
 
-    assert first.returncode == 1 and len(of_export(tmp_path / "good")["blipmq"]) == 242
-    assert kept.returncode == 1
+    assert first.exit_code == 1 and len(of_export(tmp_path / "good")["blipmq"]) == 242
+    assert kept.exit_code == 1
     told = [line for line in kept.stderr.splitlines() if line.startswith("mqpcap:")]
     assert told[0] == "mqpcap: gone.pcap: no such file"
     assert told[1].startswith("mqpcap: good stays as it was")
     assert after == before
-    assert misused.returncode == 2
+    assert misused.exit_code == 2
 
 
-def test_killed_command_is_finished_by_the_next(twenty: Path, of_twenty: Known, tmp_path: Path) -> None:
-    arguments = [str(twenty), "--out", str(tmp_path / "tables"), "--master", "local[1]", "--shares", "7"]
-    program = [sys.executable, "-c", "from mqpcap.cli import main; main()", "spark", "export", *arguments]
+def test_killed_command_is_finished_by_the_next(
+    spark: "SparkSession", twenty: Path, of_twenty: Known, tmp_path: Path
+) -> None:
+    arguments = [str(twenty), "--out", str(tmp_path / "tables"), "--shares", "7"]
+    program = [sys.executable, "-m", "mqpcap", "spark", "export", *arguments, "--master", "local[1]"]
     environment = importable(dict(os.environ))
     running = subprocess.Popen(program, stderr=subprocess.PIPE, env=environment, start_new_session=True)
     done = tmp_path / ".tables.mqpcap-spark/done"
@@ -508,6 +507,6 @@ def test_killed_command_is_finished_by_the_next(twenty: Path, of_twenty: Known, 
 
     finished = command(*arguments)
 
-    assert finished.returncode == 0, finished.stderr
+    assert finished.exit_code == 0, finished.stderr
     assert "by an earlier run" in finished.stderr
     assert of_export(tmp_path / "tables") == of_twenty.rows
