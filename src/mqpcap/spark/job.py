@@ -163,9 +163,8 @@ class _Job:
     def __init__(
         self, spark: "SparkSession | None", captures: Sequence[Capture], options: Options, staging: Storage
     ) -> None:
-        self.captures = captures
-        self.staging = staging
-        self.stages = _Stages(spark, options, staging)
+        self.spark, self.captures, self.options, self.staging = spark, captures, options, staging
+        self.done: dict[str, Result] = {}
         self.kept: dict[str, Result] = {}
         self.outcome = Outcome(None)
         self.units: list[WorkUnit] = []
@@ -174,7 +173,7 @@ class _Job:
 
     def begin(self, share_count: int | None, slot_count: int) -> None:
         """Takes up an unfinished job of the same inputs and options, or begins a new one."""
-        options, staging = self.stages.options, self.staging
+        options, staging = self.options, self.staging
         named = _named(self.captures, options, share_count)
         found = _unfinished(staging)
         stranger = staging.stranger(_WRITTEN)
@@ -182,13 +181,13 @@ class _Job:
             raise holds(staging.name, stranger)
         if found is not None and found.get("job") == named:
             slot_count, bases = int(found["slots"]), (found["bases"][0], found["bases"][1])
-            self.stages.done = _finished(staging)
-            self.outcome.resumed_count = len(self.stages.done)
+            self.done = _finished(staging)
+            self.outcome.resumed_count = len(self.done)
         else:
             staging.remove(_WRITTEN)
             bases = fingerprint_bases()
         self.units = partitions.units(self.captures, slot_count, share_count)
-        self.stages.options = replace(options, policy=replace(options.policy, bases=bases))
+        self.options = replace(options, policy=replace(options.policy, bases=bases))
         told = {
             "tool": "mqpcap", "state": "unfinished", "host": socket.gethostname(), "pid": os.getpid(),
             "job": named, "slots": slot_count, "bases": bases,
@@ -200,10 +199,10 @@ class _Job:
         """All stages; what is to be published is in ``files`` then."""
         todo = [Dissect(f"dissect-{i:05d}", unit) for i, unit in self._distributed().items()]
         shares: dict[int, list[tuple[Dissect, Result]]] = {}
-        for task, one in zip(todo, self.stages.run(todo), strict=True):
+        for task, one in zip(todo, self._stage(todo), strict=True):
             shares.setdefault(task.unit.captures[0][0], []).append((task, one))
         again = [task for mine in shares.values() if len(mine) > 1 for task in _again(mine)]
-        redone = {one.id: one for one in self.stages.run(again)}
+        redone = {one.id: one for one in self._stage(again)}
         last: list[Task] = []
         for number, mine in shares.items():
             # What other shares made of a capture that one could not read is no result.
@@ -213,7 +212,7 @@ class _Job:
                 self._keep(Result(one.id, failed=one.failed) if is_lost else one)
             if len(mine) > 1 and not is_lost:
                 last += self._of_all_shares(number, results)
-        for one in self.stages.run(last):
+        for one in self._stage(last):
             self._keep(one)
         self.outcome.task_count = len(self.kept)
         return self.outcome
@@ -247,7 +246,7 @@ class _Job:
             if not todo:
                 break
             made: dict[int, list[RangeResult]] = {}
-            for task, one in zip(todo, self.stages.run(todo), strict=True):
+            for task, one in zip(todo, self._stage(todo), strict=True):
                 self._keep(one)
                 made.setdefault(task.number, []).extend(one.ranges)
             for number, ranges in made.items():
@@ -265,6 +264,32 @@ class _Job:
             elif number not in self.failed:
                 units[i] = unit
         return units
+
+    def _stage(self, wanted: Sequence[Task]) -> list[Result]:
+        """The results of tasks, in their order; those that an earlier run finished are taken."""
+        todo = [task for task in wanted if task.id not in self.done]
+        if todo:
+            self.done |= {one.id: one for one in map(tasks.result, self._texts(todo))}
+        return [self.done[task.id] for task in wanted]
+
+    def _texts(self, todo: Sequence[Task]) -> list[str]:
+        if self.spark is None:
+            return [tasks.run(task, self.options, self.staging).text() for task in todo]
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        count, options, staging = len(todo), self.options, self.staging
+
+        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+                yield pa.RecordBatch.from_pydict({"result": [tasks.run(todo[number], options, staging).text()]})
+
+        try:
+            # One row, so one task, in each partition; no RDD, so that it runs over Spark Connect too.
+            rows = self.spark.range(0, count, 1, count).mapInArrow(work, "result string").collect()
+        except (PySparkException, Py4JError) as error:
+            raise SparkError(f"the job failed: {_cause(str(error))}; run it again to go on") from error
+        return [row.result for row in rows]
 
     def _keep(self, one: Result) -> None:
         """Counts a result that is published."""
@@ -345,44 +370,6 @@ def _finished(staging: Storage) -> dict[str, Result]:
             if whole and not one.failed:
                 found.setdefault(one.id, one)
     return found
-
-
-# Tasks on Spark
-
-
-class _Stages:
-    """Runs the tasks of a stage on Spark, or here without a session; those that an earlier run finished are taken."""
-
-    def __init__(self, spark: "SparkSession | None", options: Options, staging: Storage) -> None:
-        self.options = options
-        self.done: dict[str, Result] = {}
-        self._spark, self._staging = spark, staging
-
-    def run(self, wanted: Sequence[Task]) -> list[Result]:
-        """The results of tasks, in their order."""
-        todo = [task for task in wanted if task.id not in self.done]
-        if todo:
-            self.done |= {one.id: one for one in map(tasks.result, self._texts(todo))}
-        return [self.done[task.id] for task in wanted]
-
-    def _texts(self, todo: Sequence[Task]) -> list[str]:
-        if self._spark is None:
-            return [tasks.run(task, self.options, self._staging).text() for task in todo]
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
-        count, options, staging = len(todo), self.options, self._staging
-
-        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for number in (number for batch in batches for number in batch.column(0).to_pylist()):
-                yield pa.RecordBatch.from_pydict({"result": [tasks.run(todo[number], options, staging).text()]})
-
-        try:
-            # One row, so one task, in each partition; no RDD, so that it runs over Spark Connect too.
-            rows = self._spark.range(0, count, 1, count).mapInArrow(work, "result string").collect()
-        except (PySparkException, Py4JError) as error:
-            raise SparkError(f"the job failed: {_cause(str(error))}; run it again to go on") from error
-        return [row.result for row in rows]
 
 
 def _cause(text: str) -> str:

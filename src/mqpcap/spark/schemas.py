@@ -22,14 +22,7 @@ if TYPE_CHECKING:
 BATCH_ROW_COUNT = 32_768
 BATCH_BYTES = 16 << 20
 """A batch for Spark ends at whichever is reached first."""
-COMMON = {
-    "messages": tables.MESSAGES,
-    "exchanges": tables.EXCHANGES,
-    "deliveries": tables.DELIVERIES,
-    "connections": tables.CONNECTIONS,
-    "problems": tables.PROBLEMS,
-    "captures": tables.CAPTURES,
-}
+COMMON = tables.TABLES | {"messages": tables.MESSAGES, "exchanges": tables.EXCHANGES}
 
 
 def table_names() -> tuple[str, ...]:
