@@ -22,7 +22,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     made = session(
         "local[2]",
         {
-            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.shuffle.partitions": "1",
             "spark.sql.adaptive.enabled": "false",  # tables this small are slower to plan again than to join
             "spark.default.parallelism": "2",
             # A query of a few hundred rows is read sooner than its code is compiled.

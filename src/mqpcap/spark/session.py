@@ -17,7 +17,9 @@ NO_SPARK = "there is no pyspark: pip install 'mqpcap[spark]'"
 _LOGGING = Path(__file__).parent / "log4j2.properties"
 _LOCAL = {
     # The JVM only hands out tasks: compiling it well and collecting in parallel cost more than they give.
-    "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile={_LOGGING}",
+    # With one compiler Java keeps 48 MB of code, too little for Spark: it would be swept out and compiled again.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC "
+    f"-Dlog4j2.configurationFile={_LOGGING}",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
