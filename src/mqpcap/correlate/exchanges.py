@@ -110,7 +110,7 @@ class Exchanges:
         if self._needed:
             table = table.append_column("end_ns", pa.array(batch.end_ns))
         return Block(
-            self._rows.row_count + np.arange(len(rows)), batch.flow[rows].astype(np.int32), batch.offset[rows], kinds,
+            self._rows.row_count, np.arange(len(rows), dtype=np.int32), batch.flow[rows].astype(np.int32), batch.offset[rows], kinds,
             np.array(lane.tables.silence, np.int8)[codes[rows]], state, batch.from_client[rows],
             table if len(rows) == len(batch) else table.take(pa.array(rows)),
         )  # fmt: skip
@@ -187,7 +187,10 @@ class Exchanges:
             for block in self._rows.of_flows([flow]):
                 mine = (block.flow == flow) & block.from_client
                 block.settle(mine & (block.kind == RequestKind.IGNORED), State.NOT_EXPECTED)
-                block.settle(mine & (block.rows < first_row) & (block.kind != RequestKind.FIXED), State.UNKNOWN)
+                block.settle(
+                    mine & (block.first_row + block.behind < first_row) & (block.kind != RequestKind.FIXED),
+                    State.UNKNOWN,
+                )
 
     def _settle_handled(self, handled: Mapping[int, int]) -> None:
         """Requests in front of one that was answered were handled: without a reply, that is their state."""

@@ -14,7 +14,7 @@ from mqpcap.arrays import factorize, unified
 from mqpcap.errors import let_go
 from mqpcap.schema.requests import I64
 
-MAX_WAITING_BYTES = 16 << 20
+MAX_WAITING_BYTES = 4 << 20
 """Rows that wait for their state are in memory up to here; more wait in a temporary file."""
 PENDING = -1
 """The state of a row that has none yet."""
@@ -22,9 +22,13 @@ PENDING = -1
 
 @dataclass(slots=True)
 class Block:
-    """Rows that wait, with little of each in memory; ``rows`` are their numbers, ascending."""
+    """Rows that wait, with little of each in memory.
 
-    rows: I64
+    ``first_row`` is the number of the first that came; ``behind`` how many came between it and each that waits.
+    """
+
+    first_row: int
+    behind: NDArray[np.int32]
     flow: NDArray[np.int32]
     offset: I64
     kind: NDArray[np.int8]
@@ -36,10 +40,8 @@ class Block:
     """Of ``table``, while it is in memory."""
     place: tuple[int, int] = (0, 0)
 
-    @property
-    def first_row(self) -> int:
-        """The number of the first row, while none has left."""
-        return int(self.rows[0]) if len(self.rows) else 0
+    def __len__(self) -> int:
+        return len(self.behind)
 
     def settle(self, which: NDArray[np.bool_], state: int | NDArray[np.int8]) -> None:
         """Give some rows a state, those that have none yet."""
@@ -67,11 +69,11 @@ class WaitingRows:
         """Take a block in, with the next numbers."""
         assert block.table is not None
         block.size_bytes = block.table.nbytes
-        if not len(block.rows):
+        if not len(block):
             return
         number, self._block_count = self._block_count, self._block_count + 1
         self._blocks[number] = block
-        self.row_count += len(block.rows)
+        self.row_count += len(block)
         self._touched.add(number)
         for flow in np.unique(block.flow[block.state == PENDING]).tolist():
             self._by_flow.setdefault(flow, set()).add(number)
@@ -85,14 +87,15 @@ class WaitingRows:
     def located(self, rows: I64) -> Iterator[tuple[Block, NDArray[np.intp], NDArray[np.intp]]]:
         """Rows by the block they are in: places in it, and which of ``rows`` they are, but for those that left."""
         numbers = list(self._blocks)
-        firsts = np.array([block.rows[0] for block in self._blocks.values()], np.int64)
+        firsts = np.array([block.first_row for block in self._blocks.values()], np.int64)
         places, group = factorize(np.searchsorted(firsts, rows, "right") - 1)
         for k, place in enumerate(places.tolist()):
             if place < 0:
                 continue
             block, which = self._blocks[numbers[place]], np.flatnonzero(group == k)
-            at = np.searchsorted(block.rows, rows[which])
-            is_left = block.rows[np.minimum(at, len(block.rows) - 1)] == rows[which]
+            behind = rows[which] - block.first_row
+            at = np.searchsorted(block.behind, behind)
+            is_left = block.behind[np.minimum(at, len(block) - 1)] == behind
             if is_left.any():
                 self._touched.add(numbers[place])
                 yield block, at[is_left], which[is_left]
@@ -112,7 +115,7 @@ class WaitingRows:
     def columns(self, block: Block, at: NDArray[np.intp]) -> pa.Table:
         """The columns of some rows of a block."""
         table = self._table(block)
-        table = table if len(at) == len(block.rows) and (np.diff(at) == 1).all() else table.take(pa.array(at))
+        table = table if len(at) == len(block) and (np.diff(at) == 1).all() else table.take(pa.array(at))
         return table.append_column("offset", pa.array(block.offset[at]))
 
     def settled(self) -> Iterator[Block]:
@@ -137,7 +140,7 @@ class WaitingRows:
             return
         block.table = self._table(block).take(pa.array(left)).combine_chunks()
         block.size_bytes = block.table.nbytes
-        for name in ("rows", "flow", "offset", "kind", "silence", "state", "from_client"):
+        for name in ("behind", "flow", "offset", "kind", "silence", "state", "from_client"):
             setattr(block, name, getattr(block, name)[left])
 
     def _table(self, block: Block) -> pa.Table:
