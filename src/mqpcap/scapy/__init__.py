@@ -33,7 +33,7 @@ from mqpcap.scapy.session import MqSession, Seen, bodies, top
 from mqpcap.schema.compiler import Program, compiled
 from mqpcap.schema.fields import Broken
 from mqpcap.schema.message import Cut, Message
-from mqpcap.schema.protocol import ANY, Layout, MessageQueue
+from mqpcap.schema.protocol import ANY, Layout, MessageQueue, Split
 
 MAX_MESSAGES = 65536
 """Of one packet; an IP packet has no more bytes."""
@@ -156,16 +156,16 @@ def _first(
     program = compiled(protocol)
     goes_on = None
     for layout in entries:
-        read, op, end = _next(program, layout, data, 0)
-        may_go_on = (read is None or end < len(data)) and _front_end(program, layout, data, False)[2]
-        if read is None or (not ended and (may_go_on or end < 0)):
+        split = _split(program, layout, data, 0, True)
+        may_go_on = split.end < len(data) and _split(program, layout, data, 0, False).verdict == "more"
+        if not split.layout or (not ended and (may_go_on or split.end < 0)):
             if may_go_on and layout in waiting:
                 goes_on = First(Message, "", 0, "")
             continue
-        end = end if end > 0 else len(data)
-        reading = protocol.layout(read)
-        if _known(reading, op, data[:end]):
-            return First(_front(reading, data[:end]), read, end, layout.then.get(op, ""))
+        end = split.end if split.end > 0 else len(data)
+        reading = protocol.layout(split.layout)
+        if _known(reading, split.op, data[:end]):
+            return First(_front(reading, data[:end]), split.layout, end, layout.then.get(split.op, ""))
     return goes_on
 
 
@@ -175,16 +175,17 @@ def _cuts(protocol: MessageQueue, layout: Layout, payload: bytes) -> tuple[list[
     at = 0
     found: list[Cut] = []
     while at < len(payload) and len(found) < MAX_MESSAGES:
-        read, op, end = _next(program, layout, payload, at)
-        is_whole = end > 0
-        end = end if is_whole else len(payload)
-        if read is None or (not found and not _known(protocol.layout(read), op, payload[at:end])):
+        split = _split(program, layout, payload, at, True)
+        end = split.end if split.end > 0 else len(payload)
+        if not split.layout:
             return found, False
-        reading = protocol.layout(read)
-        found.append(Cut(_front(reading, payload[at:end]), reading.direction, read, at, end))
-        if not is_whole:
+        reading = protocol.layout(split.layout)
+        if not found and not _known(reading, split.op, payload[at:end]):
             return found, False
-        layout = protocol.layout(layout.then[op]) if op in layout.then else layout
+        found.append(Cut(_front(reading, payload[at:end]), reading.direction, reading.name, at, end))
+        if split.end < 0:
+            return found, False
+        layout = protocol.layout(layout.then.get(split.op, layout.name))
         at = end
     return found, True
 
@@ -206,41 +207,29 @@ def front(cls: type[Message], data: bytes, direction: str) -> tuple[str | None, 
     goes_on = False
     for ended in (False, True):
         for layout in entries:
-            read, end, known = _front_end(program, layout, data, ended)
-            is_whole = end > 0 and (not ended or end == len(data))
-            if is_whole and not (ended and cls.read(data, direction, read).is_cut()):
+            split = _split(program, layout, data, 0, ended)
+            is_whole = split.end > 0 and (not ended or (not split.flaw and split.end == len(data)))
+            if is_whole and not (ended and cls.read(data, direction, split.layout).is_cut()):
                 # A header says where the message ends; by which layout its body is read, the body shows.
-                return None if layout.header is not None and layout.splitter is None else read, end
-            goes_on |= known or is_whole
+                return None if layout.header is not None and layout.splitter is None else split.layout, split.end
+            goes_on |= split.verdict == "more" or is_whole
     return None, 0 if goes_on else -1
 
 
-def _front_end(program: Program, layout: Layout, data: bytes, ended: bool) -> tuple[str | None, int, bool]:
-    """Layout and end (-1: none yet) of the message at the begin, and whether it is one that goes on."""
+def _split(program: Program, layout: Layout, data: bytes, at: int, ended: bool) -> Split:
+    """The message at a place; without a layout where not even a header is read."""
+    view, limit = memoryview(data), len(data)
     if layout.splitter is not None:
-        split = layout.splitter(memoryview(data), 0, len(data), ended)
-        is_whole = split.verdict == "message" and not (ended and split.flaw)
-        return split.layout or None, split.end if is_whole else -1, split.verdict == "more"
-    hits = np.zeros((5, 1), np.int64)
-    n, code, *_ = program.scanner(layout.name, hits).scan(memoryview(data), 0, len(data), ended)
-    return layout.name, int(hits[1, 0]) if n else -1, not n and code != bytecode.SCAN_BAD
-
-
-def _next(program: Program, layout: Layout, payload: bytes, at: int) -> tuple[str | None, int, int]:
-    """The message at a position: layout (None: there is none), operation, end (-1: it goes on in the next packet)."""
-    limit = len(payload)
-    if layout.splitter is not None:
-        split = layout.splitter(memoryview(payload), at, limit, True)
-        return (split.layout or None) if split.verdict != "bad" else None, split.op, split.end
+        return layout.splitter(view, at, limit, ended)
     hits = np.zeros((5, 1), np.int64)
     scanner = program.scanner(layout.name, hits)
-    n, code, *_ = scanner.scan(memoryview(payload), at, limit, True)
+    n, code, *_ = scanner.scan(view, at, limit, ended)
     if n:
-        return layout.name, int(hits[3, 0]), int(hits[1, 0])
+        return Split("message", int(hits[1, 0]), layout=layout.name, op=int(hits[3, 0]))
     if code == bytecode.SCAN_BAD or layout.header is None:
-        return None, ANY, -1
-    result, op = scanner.header(memoryview(payload), at, limit)
-    return (layout.name, op, -1) if result == bytecode.DONE else (None, ANY, -1)
+        return Split("bad" if code == bytecode.SCAN_BAD else "more")
+    result, op = scanner.header(view, at, limit)
+    return Split("more", layout=layout.name if result == bytecode.DONE else "", op=op)
 
 
 def _known(layout: Layout, op: int, raw: bytes) -> bool:
