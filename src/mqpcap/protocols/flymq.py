@@ -214,7 +214,8 @@ _OUTCOME = _part("outcome", "Whether it was done, and a word or a reason.", _SUC
 
 for _op in Op.LIST_TOPICS, Op.TXN_BEGIN, Op.LIST_GROUPS, Op.USER_LIST, Op.ACL_LIST, Op.ROLE_LIST:
     _request(_op, "Asks without saying more.", like=_EMPTY)
-for _op in Op.CREATE_TOPIC, Op.COMMIT, Op.DELETE_TOPIC, Op.RESET_OFFSET, Op.DELETE_GROUP:
+_ONE_BYTE_REPLIES = (Op.CREATE_TOPIC, Op.COMMIT, Op.DELETE_TOPIC, Op.RESET_OFFSET, Op.DELETE_GROUP)
+for _op in _ONE_BYTE_REPLIES:
     _reply(_op, "One byte (binary.go:872-877).", like=_ONE_BYTE)
 for _op in Op.DELETE_SCHEMA, Op.REPLAY_DLQ, Op.PURGE_DLQ, Op.USER_DELETE, Op.USER_UPDATE, Op.PASSWORD_CHANGE:
     _reply(_op, "Done, or why not; the message of a change to a user is the user's name.", like=_OUTCOME)
@@ -442,7 +443,6 @@ def _layout(direction: Direction, header: type[Message], bodies: Bodies) -> Layo
 _MAGIC = b"\xaf\x01"
 _HEADER_SIZE = 8
 _FLAGS_SEEN = (0, 1, 3)  # the SDKs' and the server's; others are served too, but prove less
-_ONE_BYTE_REPLIES = frozenset({Op.CREATE_TOPIC, Op.COMMIT, Op.DELETE_TOPIC, Op.RESET_OFFSET, Op.DELETE_GROUP})
 _EIGHT_BYTE_REPLIES = frozenset({Op.SUBSCRIBE, Op.GET_OFFSET})
 _PLAUSIBLE_MS = range(946_684_800_000, 4_102_444_800_000)  # the years 2000 to 2099
 
@@ -657,10 +657,9 @@ def _op_names(*ops: Op) -> frozenset[str]:
     return frozenset(NAMES[op] for op in ops)
 
 
-_AUTH_REPLIES = _op_names(Op.AUTH_RESPONSE, Op.AUTH)
 RULE = Rule(
     asks={name: RequestRule("always", frozenset({name})) for name in NAMES.values()}
-    | {NAMES[Op.AUTH]: RequestRule("always", _AUTH_REPLIES)},
+    | {NAMES[Op.AUTH]: RequestRule("always", _op_names(*_LOGIN))},
     otherwise=RequestRule("always", frozenset({NAMES[Op.ERROR]})),
     errors=frozenset({NAMES[Op.ERROR]}),
     columns=("topic", "partition", "offset", "records.offset"),
@@ -689,13 +688,7 @@ PROTOCOL = MessageQueue(
     ),
     rule=RULE,
     roles=Roles(
-        publish=_op_names(
-            Op.PRODUCE,
-            Op.PRODUCE_WITH_SCHEMA,
-            Op.PRODUCE_DELAYED,
-            Op.PRODUCE_WITH_TTL,
-            Op.TXN_PRODUCE,
-        ),
+        publish=_op_names(*_PRODUCING),
         deferred=_op_names(Op.PRODUCE_DELAYED, Op.TXN_PRODUCE),
         poll=_op_names(Op.CONSUME, Op.CONSUME_ZERO_COPY, Op.FETCH, Op.FETCH_BINARY),
         subscribe=_op_names(Op.SUBSCRIBE),

@@ -94,29 +94,27 @@ _CLIENT_KEY = Bytes("client_key", prefix=2, at_least=1, at_most=MAX_KEY_LEN, sec
 _WORDS = U32("word", Word.COMMAND, column=None, names={int(w): w.name for w in Word})
 
 FqConnect = _message("FqConnect", "fq", "The word a client opens a connection with (fqd_listener.c:80-139).", _WORDS)
-FqConnectCommand = _message("FqConnectCommand", "fq connect command", "A command connection: the login follows.")
-FqConnectData = _message(
-    "FqConnectData", "fq connect data", "A data connection: the key its command connection was given.", _CLIENT_KEY
+_CONNECT: dict[int, tuple[type[Message]]] = {}
+_AFTER_CONNECT: dict[int, str] = {}
+
+
+def _opening(word: Word, then: str, title: str, about: str, *fields: Kind) -> None:
+    """The class of what follows a word, and the layout of what follows that."""
+    name = "FqConnect" + KINDS[word].title().replace("_", "")
+    _CONNECT[int(word)], _AFTER_CONNECT[int(word)] = (_message(name, title, about, *fields),), then
+
+
+_opening(Word.COMMAND, "command_c2s", "fq connect command", "A command connection: the login follows.")
+_opening(
+    Word.DATA, "short", "fq connect data", "A data connection: the key its command connection was given.", _CLIENT_KEY
 )
 # fq_client.c:423-427: the peer's identity, an IPv4 address; not in the document.
-FqConnectPeer = _message(
-    "FqConnectPeer", "fq connect peer", "A data connection of another broker.", Address("node_id"), _CLIENT_KEY
+_opening(
+    Word.PEER, "full_c2s", "fq connect peer", "A data connection of another broker.", Address("node_id"), _CLIENT_KEY
 )
-FqConnectPeerOld = _message(
-    "FqConnectPeerOld", "fq connect old peer", "The document's form: it does not say which broker.", _CLIENT_KEY
+_opening(
+    Word.PEER_OLD, "full_c2s", "fq connect old peer", "The document's form: it does not say which broker.", _CLIENT_KEY
 )
-_CONNECT = {
-    int(Word.COMMAND): (FqConnectCommand,),
-    int(Word.DATA): (FqConnectData,),
-    int(Word.PEER): (FqConnectPeer,),
-    int(Word.PEER_OLD): (FqConnectPeerOld,),
-}
-_AFTER_CONNECT = {
-    int(Word.COMMAND): "command_c2s",
-    int(Word.DATA): "short",
-    int(Word.PEER): "full_c2s",
-    int(Word.PEER_OLD): "full_c2s",
-}
 
 # -- commands
 

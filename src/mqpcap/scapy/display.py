@@ -201,18 +201,13 @@ def sprintf(message: Message, fmt: str, relax: int = 1) -> str:
     """Scapy's ``sprintf``, with the ends of a message of a session."""
     if not _has_ends(message):
         return str(Packet.sprintf(message, fmt, relax))
-    under = ends(message)
+    under = ends(message) / message
     under.time = message.time
-    under.lastlayer().payload = message
-    message.__dict__["_alone"] = True
-    try:
-        return str(under.sprintf(fmt, relax))
-    finally:
-        del message.__dict__["_alone"]
+    return str(under.sprintf(fmt, relax))
 
 
 def _has_ends(message: Message) -> bool:
-    return message.mq is not None and message.underlayer is None and "_alone" not in message.__dict__
+    return message.mq is not None and message.underlayer is None
 
 
 def install() -> None:

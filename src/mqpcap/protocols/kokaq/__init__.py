@@ -510,7 +510,6 @@ def observe(seen: Seen) -> None:
     bytes_3 = (numbers["message_type"][0] << 2 | numbers["rq"][0])[rows]
     for key in factorize(seen.of << 8 | bytes_3)[0].tolist():
         shown = seen.evidence[key >> 8].shown
-        shown["frames"] = True
         shown["bytes_3"] = shown.get("bytes_3", 0) | 1 << (key & 0xFF)
 
     def says(name: str, value: int) -> NDArray[np.bool_]:
@@ -574,7 +573,7 @@ def select_layout(evidence: Evidence, layout: str) -> str:
 
 def resolve(evidence: Evidence) -> ConnectionFacts:
     """Names of operations, the reading of the types, and of what `derive` names."""
-    if "frames" not in evidence.shown:
+    if "bytes_3" not in evidence.shown:
         return ConnectionFacts()
     found = Meaning(numbering(evidence), bit_order(evidence))
     names = CODEC_NAMED if found.numbering == "codec" else DOC_NAMED
