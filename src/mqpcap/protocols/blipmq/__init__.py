@@ -7,9 +7,8 @@ The version is that of the HELLO answered by ACK; it decides whether the high bi
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -150,8 +149,7 @@ def _layout(name: str, direction: Direction, bodies: Mapping[Any, Any]) -> Layou
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
+class _Side(NamedTuple):
     """What one side sends: how many frames in a row, whether only a client or rather a server says them."""
 
     frames: int
@@ -165,8 +163,7 @@ _FROM_SERVER = (FrameType.NACK, FrameType.PONG, FrameType.DELIVER)
 
 def _side(opening: Opening, direction: Direction) -> _Side:
     """The frames of a side that follow each other, and who says such (notes, Frame types and directions)."""
-    data = opening.c2s if direction == "c2s" else opening.s2c
-    ended = opening.c2s_ended if direction == "c2s" else opening.s2c_ended
+    data, _, ended = opening.side(direction)
     at = opening.find_run(direction, direction, 2 if opening.on_port else IN_A_ROW)
     if at is None and ended and not opening.on_port:
         # A lone frame, or one with another that is cut; strangers end in a chance frame now and then.

@@ -743,41 +743,33 @@ def envelope(table: pa.Table) -> dict[str, pa.Array]:
 
 # -- the protocol ----------------------------------------------------------------------------------------
 
-_DOC_BODIES: Mapping[str, tuple[type[Message], ...]] = {
-    "doc": (KokaqSimple, KokaqPayload, KokaqMetadata),
-    "doc_swapped": (KokaqPayloadSwapped, KokaqMetadataSwapped),
-    "doc_bytes": (KokaqMetadataBytes,),
-    "doc_simple16": (KokaqSimple,),
-}
+_BODIES = (KokaqSimple, KokaqPayload, KokaqMetadata)
+_SWAPPED_BODIES = (KokaqPayloadSwapped, KokaqMetadataSwapped)
 
 
 def _layouts() -> Iterator[Layout]:
     """By direction and form; a connection begins in those that have the splitter."""
     for i, d in enumerate(DIRECTIONS):
-        for form, bodies in _DOC_BODIES.items():
-            headers = (_HEADERS_16, _HEADERS_16_LSB) if form == "doc_simple16" else (_HEADERS, _HEADERS_LSB)
-            for name, header in zip((form, f"{form}_lsb"), headers, strict=True):
-                yield _layout(d, name, header[i], bodies, "doc", DOC_OPS, SPLITS[d] if name == "doc" else None)
-        yield _layout(d, "go1", _HEADERS_LE[i], (KokaqSimple, KokaqLEPayload, KokaqLEMetadata), "go1")
-        yield _layout(d, "go1_plain", _HEADERS_LE[i], (KokaqLEPlainPayload,), "go1")
-        yield _layout(d, "go1_simple16", _HEADERS_LE_16[i], (KokaqSimple,), "go1")
-        yield _layout(d, "lean", KokaqLean, ((KokaqLeanRequest, KokaqLeanAnswer)[i],), "lean")
-        yield _layout(d, "sized", _HEADERS_SIZED[i], _DOC_BODIES["doc"], "sized", DOC_OPS)
-
-
-def _layout(
-    direction: Direction,
-    form: str,
-    header: type[Message],
-    bodies: Sequence[type[Message]],
-    dialect: str,
-    names: Mapping[int, str] = CODEC_OPS,
-    splits: Splits | None = None,
-) -> Layout:
-    return Layout(
-        f"{direction}_{form}", direction, {ANY: bodies}, header=header, op="opcode", names=names, dialect=dialect,
-        splitter=splits,
-    )  # fmt: skip
+        for dialect, form, header, *bodies in (
+            ("doc", "doc", _HEADERS, *_BODIES),
+            ("doc", "doc_lsb", _HEADERS_LSB, *_BODIES),
+            ("doc", "doc_swapped", _HEADERS, *_SWAPPED_BODIES),
+            ("doc", "doc_swapped_lsb", _HEADERS_LSB, *_SWAPPED_BODIES),
+            ("doc", "doc_bytes", _HEADERS, KokaqMetadataBytes),
+            ("doc", "doc_bytes_lsb", _HEADERS_LSB, KokaqMetadataBytes),
+            ("doc", "doc_simple16", _HEADERS_16, KokaqSimple),
+            ("doc", "doc_simple16_lsb", _HEADERS_16_LSB, KokaqSimple),
+            ("go1", "go1", _HEADERS_LE, KokaqSimple, KokaqLEPayload, KokaqLEMetadata),
+            ("go1", "go1_plain", _HEADERS_LE, KokaqLEPlainPayload),
+            ("go1", "go1_simple16", _HEADERS_LE_16, KokaqSimple),
+            ("lean", "lean", (KokaqLean, KokaqLean), (KokaqLeanRequest, KokaqLeanAnswer)[i]),
+            ("sized", "sized", _HEADERS_SIZED, *_BODIES),
+        ):
+            yield Layout(
+                f"{d}_{form}", d, {ANY: bodies}, header=header[i], op="opcode", dialect=dialect,
+                names=DOC_OPS if dialect in ("doc", "sized") else CODEC_OPS,
+                splitter=SPLITS[d] if form == "doc" else None,
+            )  # fmt: skip
 
 
 _LAYOUTS = tuple(_layouts())
