@@ -14,7 +14,6 @@ byte 3 has layouts of its own, as its Scapy classes differ. ``ambiguities`` name
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
@@ -664,59 +663,46 @@ def _metadata(entries: pa.Array, codec: NDArray[np.bool_]) -> pa.Array:
     return relisted(entries, named)
 
 
-# Numbers that the document and the codec read differently, and those the document itself gives twice. Of metadata they
-# are tags.
-_AMBIGUOUS: Mapping[Numbering, Mapping[str, tuple[int, ...]]] = {
-    "open": {
-        "opcode": (5, 7, 8),
-        "client": (1, 2, 3, 4),
-        "status": (1, 2, 3),
-        "reason": (3,),
-        "metadata": (6, 7, 8, 9),
-    },
-    "doc": {"opcode": (5,), "reason": (3,)},
-    "codec": {},
-}
+# Numbers that the document and the codec read differently, and among them those the document itself gives twice.
+_AMBIGUOUS = {"opcode": (5, 7, 8), "client": (1, 2, 3, 4), "status": (1, 2, 3), "reason": (3,)}
+_AMBIGUOUS_TAGS = (6, 7, 8, 9)
+_GIVEN_TWICE = {("opcode", 5), ("reason", 3)}
 
 
 def _ambiguities(raw: Raw, forms: Sequence[str], meanings: Sequence[Meaning], is_doc: NDArray[np.bool_]) -> pa.Array:
     """``field:number`` for every number of a big-endian frame whose meaning rests on an unproven choice."""
     if not is_doc.any():
         return pa.repeat(pa.scalar([], pa.list_(pa.string())), raw.n)
-    words: list[str] = []
-    rows: list[NDArray[np.int64]] = []
-    codes: list[NDArray[np.int64]] = []
+    is_open = is_doc & _each(meanings, raw.of, lambda x: x.numbering == "open")
+    no_codec = is_doc & _each(meanings, raw.of, lambda x: x.numbering != "codec")
+    words = [f"metadata:{number}" for number in range(max(_AMBIGUOUS_TAGS) + 1)]
+    said: list[tuple[NDArray[np.int64], Any]] = []  # rows, and the index of the word of all or of each
 
-    def say(word: str, *conditions: NDArray[np.bool_]) -> None:
-        rows.append(np.flatnonzero(np.logical_and.reduce([is_doc, *conditions])))
-        codes.append(np.full(len(rows[-1]), len(words)))
+    def say(word: str, where: NDArray[np.bool_]) -> None:
+        said.append((np.flatnonzero(where), len(words)))
         words.append(word)
 
-    numbering_of = np.array([list(_AMBIGUOUS).index(x.numbering) for x in meanings], np.int64)[raw.of]
-    by_numbering = {name: numbering_of == i for i, name in enumerate(_AMBIGUOUS)}
-    for name, (numbering, fields) in product(("opcode", "client", "status", "reason"), _AMBIGUOUS.items()):
+    for name, numbers in _AMBIGUOUS.items():
         value, present = raw.numbers(name)
-        for number in fields.get(name, ()):
-            say(f"{name}:{number}", by_numbering[numbering], present, value == number)
-    doubtful = _AMBIGUOUS["open"]["metadata"]
+        for number in numbers:
+            doubtful = no_codec if (name, number) in _GIVEN_TWICE else is_open
+            say(f"{name}:{number}", doubtful & present & (value == number))
     row, tag = raw.items("entries", "tag")
-    at = np.flatnonzero(np.isin(tag, doubtful) & (is_doc & by_numbering["open"])[row])
+    at = np.flatnonzero(np.isin(tag, _AMBIGUOUS_TAGS) & is_open[row])
     at = at[np.sort(np.unique(row[at] << 8 | tag[at], return_index=True)[1])]  # each tag once, where it is first
-    rows.append(row[at])
-    codes.append(len(words) + tag[at] - doubtful[0])
-    words += [f"metadata:{number}" for number in doubtful]
+    said.append((row[at], tag[at]))
     # Bytes 1 to 3 read the other way round: type 1 to 3, rq 0.
     (message_type, has_type), (rq, _) = raw.numbers("message_type"), raw.numbers("rq")
-    either = _each(meanings, raw.of, lambda x: x.order == "open") & has_type & (message_type == 0)
-    say("message_type:0", either, rq > 0)
+    either = is_doc & _each(meanings, raw.of, lambda x: x.order == "open") & has_type & (message_type == 0)
+    say("message_type:0", either & (rq > 0))
     for number in (1, 2, 3):
-        say(f"rq:{number}", either, rq == number)
+        say(f"rq:{number}", either & (rq == number))
     say("tag", _each(forms, raw.layout, lambda form: form.startswith("doc_swapped")))
     say("field_count", _each(forms, raw.layout, lambda form: form.startswith("doc_bytes")))
-    of = np.concatenate(rows)
-    said = np.concatenate(codes)[np.argsort(of, kind="stable")]
+    of = np.concatenate([rows for rows, _ in said])
+    word = np.concatenate([np.broadcast_to(code, rows.shape) for rows, code in said])[np.argsort(of, kind="stable")]
     offsets = np.concatenate([[0], np.cumsum(np.bincount(of, minlength=raw.n))]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(words, pa.string()).take(pa.array(said)))
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(words).take(pa.array(word)))
 
 
 def envelope(table: pa.Table) -> dict[str, pa.Array]:
