@@ -33,19 +33,7 @@ from mqpcap.arrays import case_when, is_in, true
 from mqpcap.protocols.msgq.kinds import MAGIC, ROUTING, Json, Tree, encode, message
 from mqpcap.schema.fields import HOSTILE_SHARE, U16, U32, Broken, Drawn, Kind, Length, Nested
 from mqpcap.schema.message import Message, message_class
-from mqpcap.schema.protocol import (
-    ANY,
-    DIRECTIONS,
-    Claim,
-    Derived,
-    Direction,
-    Envelope,
-    Layout,
-    MessageQueue,
-    Opening,
-    Raw,
-    Verdict,
-)
+from mqpcap.schema.protocol import ANY, Claim, Derived, Direction, Envelope, Layout, MessageQueue, Opening, Raw, Verdict
 from mqpcap.schema.requests import (
     DeliveryRule,
     Keys,
@@ -313,10 +301,11 @@ MsgQStop = _words("stop", "Ends the later Python daemon (2012 on, json).", "type
 
 def _layouts(name: str, message: type[Message]) -> tuple[Layout, ...]:
     return tuple(
-        Layout(f"{name}_{d}", d, {ANY: (message,)}, header=MsgQ, dialect=name, on_bad="search") for d in DIRECTIONS
+        Layout(f"{name}_{d}", d, {ANY: (message,)}, header=MsgQ, dialect=name, on_bad="search") for d in _DIRECTIONS
     )
 
 
+_DIRECTIONS: tuple[Direction, Direction] = ("c2s", "s2c")
 _ANSWERS = ("lname", "stats")
 _WORDS = frozenset({*ROUTING, "msg", "stats", "want_answer", "sybtype"})
 
