@@ -615,32 +615,25 @@ def keys(requests: pa.Table, replies: pa.Table, prints: Prints) -> tuple[Keys, K
     """
     granted = is_in(replies["status"], "ok") & true(pc.is_valid(requests["f.topic"]))
     topic = prints(requests["f.topic"])
+    asked, stored = (
+        pc.fill_null(side["f.partition"].combine_chunks(), -1).cast(pa.int64()).to_numpy()
+        for side in (requests, replies)
+    )
 
-    def lanes(wanted: Sequence[Op], partitions: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        known = true(pc.is_valid(partitions["f.partition"]))
-        rows = np.flatnonzero(granted & known & is_in(requests["op"], *(NAMES[op] for op in wanted)))
-        number = pc.fill_null(partitions["f.partition"].combine_chunks(), -1).cast(pa.int64()).to_numpy()
-        return rows, (topic * 1_000_003 + number)[rows]
+    def named(ops: Sequence[Op], side: pa.Table, offset: pa.ChunkedArray) -> NDArray[np.int64]:
+        there = granted & true(pc.is_valid(side["f.partition"])) & true(pc.is_valid(offset))
+        return np.flatnonzero(there & is_in(requests["op"], *_op_names(*ops)))
 
-    produce, produced = lanes([Op.PRODUCE], replies)
-    consume, consumed = lanes([Op.CONSUME, Op.CONSUME_ZERO_COPY], requests)
-    fetch, fetched = lanes([Op.FETCH, Op.FETCH_BINARY], requests)
-    place, asked = replies["f.offset"].combine_chunks(), requests["f.offset"].combine_chunks()
+    produce = named([Op.PRODUCE], replies, replies["f.offset"])
+    consume = named([Op.CONSUME, Op.CONSUME_ZERO_COPY], requests, requests["f.offset"])
+    fetch = named([Op.FETCH, Op.FETCH_BINARY], requests, replies["f.records.offset"])
     records = replies["f.records.offset"].combine_chunks().take(pa.array(fetch))
-    counts = pc.fill_null(pc.list_value_length(records), 0).to_numpy(zero_copy_only=False)
-    offsets = [low_words(place.take(pa.array(produce))), low_words(asked.take(pa.array(consume)))]
-    published = np.flatnonzero(true(pc.is_valid(place.take(pa.array(produce)))))
-    named = np.flatnonzero(true(pc.is_valid(asked.take(pa.array(consume)))))
-    partition = pc.fill_null(replies["f.partition"].combine_chunks(), 0).cast(pa.int64()).to_numpy()
-    out = Keys(produce[published], _placed(produced, offsets[0])[published], partition[produce[published]])
-    fetched_at = low_words(records.flatten())
-    rows = np.concatenate([consume[named], np.repeat(fetch, counts)])
-    key = np.concatenate([_placed(consumed, offsets[1])[named], _placed(np.repeat(fetched, counts), fetched_at)])
-    return out, Keys(rows, key, np.concatenate([offsets[1][named], fetched_at]))
-
-
-def _placed(lane: NDArray[np.int64], offset: NDArray[np.int64]) -> NDArray[np.int64]:
-    return lane * 1_000_003 + offset
+    place = low_words(replies["f.offset"].combine_chunks().take(pa.array(produce)))
+    consumed = low_words(requests["f.offset"].combine_chunks().take(pa.array(consume)))
+    rows = np.concatenate([consume, np.repeat(fetch, pc.list_value_length(records).to_numpy(zero_copy_only=False))])
+    offset = np.concatenate([consumed, low_words(records.flatten())])
+    lane, lanes = ((topic * 1_000_003 + partition) * 1_000_003 for partition in (stored, asked))
+    return Keys(produce, lane[produce] + place, stored[produce]), Keys(rows, lanes[rows] + offset, offset)
 
 
 def offset_text(_: pa.Table, offset: NDArray[np.int64]) -> pa.Array:
