@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mqpcap.cli.filters import Filter
 from mqpcap.cli.held_rows import MAX_ASKING_BYTES
 from mqpcap.query import SelectedMessages
-from mqpcap.query.exchange_rows import message_places, reply_places, request_places
+from mqpcap.tables.places import message_places, reply_places, request_places
 
 if TYPE_CHECKING:
     from mqpcap.cli.filters import Tally

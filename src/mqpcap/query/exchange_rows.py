@@ -1,14 +1,9 @@
-"""Rows of ``exchanges`` laid beside the messages that they are of, by numbers for places in streams."""
+"""Rows of ``exchanges`` laid beside the messages that they are of."""
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from mqpcap.arrays import I64, is_in, true
-
-NONE = -(1 << 63)
-"""The place of no message."""
+from mqpcap.tables.places import message_places, reply_places, request_places
 
 
 def exchanges_of(messages: pa.Table, exchanges: pa.Table) -> pa.Table:
@@ -23,30 +18,3 @@ def exchanges_of(messages: pa.Table, exchanges: pa.Table) -> pa.Table:
     hit = theirs[at] == place if n else np.zeros(len(place), np.bool_)
     found = exchanges.combine_chunks().take(pa.array(at % max(n, 1), mask=~hit))
     return found.append_column("is_request", pa.array(at >= n, mask=~hit))
-
-
-def message_places(rows: pa.Table) -> I64:
-    """A number for each message, the same as `request_places` or `reply_places` has for it."""
-    return places(rows["connection_id"], rows["stream_offset"], is_in(rows["direction"], "s2c"))
-
-
-def request_places(rows: pa.Table) -> I64:
-    """A number for the request of each exchange; NONE where it has none."""
-    return _end_places(rows, rows["request_offset"], is_in(rows["request_direction"], "s2c"))
-
-
-def reply_places(rows: pa.Table) -> I64:
-    """A number for the reply of each exchange; NONE where it has none."""
-    return _end_places(rows, rows["reply_offset"], ~is_in(rows["request_direction"], "s2c"))
-
-
-def _end_places(rows: pa.Table, offset: pa.ChunkedArray, from_server: NDArray[np.bool_]) -> I64:
-    found = places(rows["connection_id"], pc.fill_null(offset, 0), from_server)
-    return np.where(true(offset.is_valid()), found, NONE)
-
-
-def places(connection_id: pa.ChunkedArray, offset: pa.ChunkedArray, from_server: NDArray[np.bool_]) -> I64:
-    """A number for each place in a direction of a connection: different within one, as good as so among them."""
-    with np.errstate(over="ignore"):
-        spread: I64 = connection_id.to_numpy() ^ ((2 * offset.to_numpy() + from_server) * np.int64(0x1E3779B97F4A7C15))
-    return spread

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import I64
 from mqpcap.pipeline import Output
-from mqpcap.query.exchange_rows import message_places, places, reply_places, request_places
 from mqpcap.query.queries import Query
 from mqpcap.query.selected_messages import SelectedMessages, some
+from mqpcap.tables.places import message_places, places, reply_places, request_places
 
 
 class Selection:

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import factorize, is_in, whole
-from mqpcap.query.exchange_rows import message_places, reply_places
 from mqpcap.statistics.keys import (
     OF_EXCHANGES,
     OF_MESSAGES,
@@ -25,6 +24,7 @@ from mqpcap.statistics.keys import (
     mixed,
 )
 from mqpcap.statistics.latencies import Latencies, Summary
+from mqpcap.tables.places import message_places, reply_places
 
 I64 = NDArray[np.int64]
 Key = tuple[Value, ...]

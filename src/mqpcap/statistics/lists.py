@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import is_in
-from mqpcap.query.exchange_rows import message_places, reply_places
 from mqpcap.statistics.groups import MAX_OPEN, OTHER, PERCENTS, Key, Sums
 from mqpcap.statistics.keys import (
     OF_CONNECTIONS,
@@ -20,6 +19,7 @@ from mqpcap.statistics.keys import (
     Columns,
 )
 from mqpcap.statistics.latencies import Latencies, Summary
+from mqpcap.tables.places import message_places, reply_places
 from mqpcap.tables.schemas import EXCHANGES
 
 MAX_KNOWN = 1 << 18

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import is_in
 from mqpcap.protocols import protocols
-from mqpcap.query.exchange_rows import message_places, reply_places
 from mqpcap.statistics.groups import MAX_OPEN, Sums, Waiting
 from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES
+from mqpcap.tables.places import message_places, reply_places
 
 ASKS = ("poll", "lock", "subscribe")
 """The roles by which a client asks for messages."""
