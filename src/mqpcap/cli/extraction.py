@@ -5,7 +5,7 @@ streams tells, is noted meanwhile, about 30 bytes a packet. It is read again to 
 """
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import BinaryIO
 
@@ -44,28 +44,17 @@ class Extraction:
     """What is taken of one capture."""
 
     def __init__(self, capture: Capture, asked: Query, whole: bool) -> None:
-        self._capture, self._whole = capture, whole
+        self._capture, self._asked, self._whole = capture, asked, whole
         self._messages: list[pa.Table] = []
-        self._look: Callable[[pa.Table], None] = lambda rows: None
-        """Is shown the messages, for their flaws."""
-        self._choice = Choice(capture, asked, self._keep, self._noting)
         self._packets: list[I64] = [np.zeros(0, np.int64) for _ in capture.files]
         """By file the numbers of packets that are taken."""
         self.message_count = self.connection_count = self.teller_count = 0
+        self.note: str | None = None
+        """Why nothing was found."""
 
     def _noting(self, capture: Capture, options: Options, emit: Emit) -> NumberedPipeline:
         self._notes = _NotingPipeline(capture, options, emit, self._whole)
         return self._notes
-
-    def _keep(self, output: Output) -> None:
-        self._look(output.rows)
-        self._messages.append(output.rows.drop_columns(list(_LEFT_OUT)))
-        self.message_count += output.rows.num_rows
-
-    @property
-    def note(self) -> str | None:
-        """Why nothing was found."""
-        return self._choice.tally.note
 
     @property
     def packet_count(self) -> int:
@@ -74,13 +63,20 @@ class Extraction:
 
     def find(self, outcome: Outcome, meter: Meter) -> None:
         """Look for the messages and their packets."""
-        self._look = outcome.take
-        connections = self._choice.run(outcome, meter)
+
+        def keep(output: Output) -> None:
+            outcome.take(output.rows)
+            self._messages.append(output.rows.drop_columns(list(_LEFT_OUT)))
+            self.message_count += output.rows.num_rows
+
+        choice = Choice(self._capture, self._asked, keep, self._noting)
+        connections = choice.run(outcome, meter)
+        self.note = choice.tally.note
         if not connections:
             return
         self.connection_count = len(connections)
         if self._whole:
-            others = self._choice.tellers(connections)
+            others = choice.tellers(connections)
             self.teller_count = len(others)
             found = self._notes.of_connections([*connections, *others])
         else:

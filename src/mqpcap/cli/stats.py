@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 METRICS = ("count", "bytes", "errors", "latency")
 BY = ("protocol", "op", "topic", "client", "server", "status", "name", "connection", "direction")
 DEFAULT_BY = ("protocol", "op")
-ASKED = "mqpcap.cli.stats.asked"
-"""Where the context of the command has the questions that were asked."""
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _words(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, str | None], tuple[str, ...]]:
@@ -52,16 +49,6 @@ def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> i
     return interval_ns
 
 
-def _ask(name: str, about: str) -> Callable[[F], F]:
-    """An option that asks a question; what was asked is in the context."""
-
-    def noted(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-        if value:
-            ctx.meta.setdefault(ASKED, []).append(name)
-
-    return click.option(f"--{name}", is_flag=True, expose_value=False, callback=noted, help=about)
-
-
 @click.command(epilog="Example: mqpcap stats --by op,topic pcaps/flymq/core.pcap")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", shell_complete=files)
 @click.option("--by", callback=_words(BY), metavar="NAMES", shell_complete=one_of(BY),
@@ -72,14 +59,14 @@ def _ask(name: str, about: str) -> Callable[[F], F]:
 @click.option("--interval", "interval_ns", callback=_interval, metavar="TIME",
               help="Over time, as 1s or 500ms: a row per interval, on a terminal a bar chart per group.")  # fmt: skip
 @click.option("--top", type=click.IntRange(min=1), metavar="N", help="Only the first N rows.")
-@_ask("producers", "Who publishes what: by topic and client.")
-@_ask("consumers", "Who asks for what, and gets it.")
-@_ask("errors", "What failed: by request, code and text.")
+@click.option("--producers", is_flag=True, help="Who publishes what: by topic and client.")
+@click.option("--consumers", is_flag=True, help="Who asks for what, and gets it.")
+@click.option("--errors", is_flag=True, help="What failed: by request, code and text.")
 @click.option("--slowest", type=click.IntRange(1, 100_000), metavar="N",
               help="The N slowest requests, with both packets and both ends.")  # fmt: skip
-@_ask("deliveries", "How long messages take from publish to delivery, by topic.")
-@_ask("delays", "Where time goes by client and server: network, server or client.")
-@_ask("talkers", "Who talks to whom, of any protocol.")
+@click.option("--deliveries", is_flag=True, help="How long messages take from publish to delivery, by topic.")
+@click.option("--delays", is_flag=True, help="Where time goes by client and server: network, server or client.")
+@click.option("--talkers", is_flag=True, help="Who talks to whom, of any protocol.")
 @click.option("--json", "form", flag_value="json", help="One JSON object per row; times in nanoseconds.")
 @click.option("--csv", "form", flag_value="csv", help="Comma-separated values with a line of names.")
 @utc_option
@@ -96,6 +83,7 @@ def stats(
     utc: bool,
     wanted: "Query | None",
     choices: Choices,
+    **asking: bool,
 ) -> None:
     """Count messages, bytes, errors and latencies of captures.
 
@@ -106,7 +94,7 @@ def stats(
     """
     from mqpcap.cli.questions import grouped, ready_made
 
-    several = [*click.get_current_context().meta.get(ASKED, ()), *(["slowest"] if slowest is not None else [])]
+    several = [*(name for name, is_asked in asking.items() if is_asked), *(["slowest"] if slowest is not None else [])]
     asked = several[0] if several else None
     _check(several, by, metrics, interval_ns)
     if asked in ("talkers", "deliveries", "delays") and wanted is not None:

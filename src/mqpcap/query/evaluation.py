@@ -29,18 +29,10 @@ _COMPARED: Mapping[str, Callable[..., pa.Array]] = {
     "==": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
 }  # fmt: skip
 _ORDERED = ("==", "!=", "<", "<=", ">", ">=", "in")
-_EQUAL = ("==", "!=", "in")
 RELATIONS_OF: Mapping[Kind, tuple[str, ...]] = {
-    Kind.TEXT: (*_ORDERED, "contains", "matches"),
-    Kind.WORD: (*_ORDERED, "contains", "matches"),
-    Kind.BYTES: (*_ORDERED, "contains", "matches"),
-    Kind.INTEGER: _ORDERED,
-    Kind.DURATION: _ORDERED,
-    Kind.TIME: _ORDERED,
-    Kind.TRUTH: _EQUAL,
-    Kind.ADDRESS: _EQUAL,
-    Kind.ENDPOINT: _EQUAL,
-    Kind.CONNECTION: _EQUAL,
+    **dict.fromkeys((Kind.TEXT, Kind.WORD, Kind.BYTES), (*_ORDERED, "contains", "matches")),
+    **dict.fromkeys((Kind.INTEGER, Kind.DURATION, Kind.TIME), _ORDERED),
+    **dict.fromkeys((Kind.TRUTH, Kind.ADDRESS, Kind.ENDPOINT, Kind.CONNECTION), ("==", "!=", "in")),
 }
 
 
