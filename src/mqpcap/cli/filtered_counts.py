@@ -3,7 +3,6 @@
 An exchange is selected where its request or its reply is.
 """
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +28,7 @@ class SelectedCounts:
 
     def __init__(self, tally: "Tally", counters: "Counters", pipeline: "CapturePipeline") -> None:
         self._tally, self._counters, self._pipeline = tally, counters, pipeline
-        self._slim = Filter(tally.query, defaultdict(tuple)).slim
+        self._slim = Filter(tally.query, lambda protocol: ()).slim
         self._selected = SelectedMessages(tally.query, self._count, MAX_ASKING_BYTES)
         self._open: NDArray[np.int64] = np.empty(0, np.int64)
         self._pairs = "exchanges" in counters.optional_tables

@@ -1,7 +1,7 @@
 """The messages that are wanted, batch by batch, and what to say where there are none."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -86,11 +86,11 @@ def _listed(words: Collection[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a message must be to be shown, None for anything. ``columns`` are those of the protocol that are kept, None
+    """What a message must be to be shown, None for anything. ``columns`` gives those of a protocol that are kept, None
     for all, and ``left_out`` those of ``messages`` that nobody looks at."""
 
     query: Query | None = None
-    columns: Mapping[str, tuple[str, ...]] | None = None
+    columns: Callable[[str], tuple[str, ...]] | None = None
     left_out: Sequence[str] = ()
     tally: Tally | None = None
 
@@ -99,5 +99,5 @@ class Filter:
         if self.columns is None or output.fields is None or output.protocol is None:
             return output
         asked = self.query.needs.fields.get(output.protocol, frozenset()) if self.query is not None else frozenset()
-        kept = {"op", *self.columns[output.protocol], *asked}  # without a column a table has no rows
+        kept = {"op", *self.columns(output.protocol), *asked}  # without a column a table has no rows
         return replace(output, fields=output.fields.select([x for x in output.fields.column_names if x in kept]))

@@ -4,19 +4,22 @@ Nothing is said by colour alone: a flaw and an error are words. Bytes of a captu
 unescaped.
 """
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from mqpcap.cli.connection_names import short_name
-from mqpcap.cli.console import shown
+from mqpcap.cli.console import coloured, plural, shown, width_of
+from mqpcap.cli.dumps import bytes_behind_a_hole, dump, hidden
 from mqpcap.tables.schemas import NUMBER
 
 if TYPE_CHECKING:
-    from mqpcap.cli.held_rows import Exchange
+    from mqpcap.cli.held_rows import Exchange, Row
+    from mqpcap.cli.reading import Outcome
 
 PREVIEW_BYTES = 48
 NAME_LENGTH = 120
@@ -336,3 +339,72 @@ def _branch(name: str, value: object, names: Mapping[str, Mapping[int, str]], in
     else:
         meaning = names.get(name, {}).get(value) if isinstance(value, int) else None
         yield f"{pad}{name}: {value_text(value)}" + (f" ({meaning})" if meaning else "")
+
+
+class Lines:
+    """Lines for people of each row. Dates stand where the day is not that of the first line, names of files where there
+    is more than one."""
+
+    def __init__(self, outcome: "Outcome", utc: bool, color: str, verbose: bool, as_hex: bool) -> None:
+        self._choices, self._verbose, self._as_hex = outcome.choices, verbose, as_hex
+        paint = Paint(coloured(sys.stdout, color))
+        self._style = Style(utc, False, outcome.file_count > 1, paint, width_of(sys.stdout))
+        self._first_day = ""
+        self._second = -1
+
+    def __call__(self, row: "Row") -> str:
+        """The lines of a row."""
+        message, body = row.message, None
+        for name in body_columns(row.protocol):
+            if body is None:
+                body = row.fields.get(name)
+        second = message["ts_ns"] // 1_000_000_000  # type: ignore[operator]  # of MESSAGES
+        before = "" if second == self._second else self._turned(row, second)
+        text = f"{before}{line(message, body, self._style, row.exchange)}\n"
+        if self._verbose:
+            text += "".join(f"{one}\n" for one in self._fields(row))
+        return text + "".join(f"{one}\n" for one in self._bytes(row)) if self._as_hex else text
+
+    def _turned(self, row: "Row", second: int) -> str:
+        """Take the style for another second; returns what stands in front of the first row: what lines on a terminal
+        do not say again."""
+        style = self._style
+        self._second, heading = second, ""
+        today = day(second * 1_000_000_000, style.utc)
+        if not self._first_day and style.width is not None:
+            protocol, server = common = common_words(row.message)
+            style = replace(style, common=common)
+            heading = style.paint("dim", f"{protocol} at {server}, where a line says no other") + "\n"
+        self._first_day = self._first_day or today
+        self._style = replace(style, dated=today != self._first_day)
+        return heading
+
+    def _fields(self, row: "Row") -> Iterator[str]:
+        from mqpcap.tables.schemas import KEYS
+
+        yield from tree({k: v for k, v in row.fields.items() if k not in KEYS}, enum_names(row.protocol))
+
+    def _bytes(self, row: "Row") -> Iterator[str]:
+        veil = hidden(row, self._choices)
+        yield from dump(row.data, () if veil is None else veil.spans)
+        behind = bytes_behind_a_hole(row)
+        if behind:
+            yield f"    and {plural(behind, 'byte')} behind missing ones"
+
+
+@cache
+def body_columns(protocol: str) -> tuple[str, ...]:
+    """The columns of a protocol's table of which the first that is there has the user's payload."""
+    from mqpcap.protocols import protocols
+
+    columns = protocols()[protocol].envelope.body
+    return (columns,) if isinstance(columns, str) else tuple(columns)
+
+
+@cache
+def enum_names(protocol: str) -> Mapping[str, Mapping[int, str]]:
+    """The names of the numbers of each column."""
+    from mqpcap.protocols import protocols
+    from mqpcap.schema.compiler import compiled
+
+    return {column.name: dict(column.names) for column in compiled(protocols()[protocol]).columns if column.names}

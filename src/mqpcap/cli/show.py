@@ -1,17 +1,15 @@
 """``mqpcap show``: one line per message."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
 
 from mqpcap.cli.completion import files
-from mqpcap.cli.console import coloured, metered, plural, say, width_of
-from mqpcap.cli.dumps import bytes_behind_a_hole, hidden
+from mqpcap.cli.console import metered, say
 from mqpcap.cli.filter_options import filter_options
 from mqpcap.cli.live import EndOfInput, check_sources, comes_live, interface_options, opened, summary
 from mqpcap.cli.options import Choices, color_option, common, utc_option
@@ -67,6 +65,7 @@ def show(
     What comes as it happens (-i, --follow, a pipe) is shown as it comes; Ctrl-C is its end.
     """
     from mqpcap.cli.filters import Filter, Tally
+    from mqpcap.cli.lines import Lines, body_columns
     from mqpcap.cli.time_merge import TimeMerge
     from mqpcap.tables.schemas import NUMBER
 
@@ -77,14 +76,14 @@ def show(
     whole = as_json or verbose or as_hex
     tally = None if wanted is None else Tally(wanted)
     left_out = [NUMBER, "ts"] if as_json else NOT_IN_LINES if as_hex else [*NOT_IN_LINES, "frame_len"]
-    only = Filter(wanted, None if whole else _Bodies(), left_out, tally)
+    only = Filter(wanted, None if whole else body_columns, left_out, tally)
     told_of_speed(outcome)
     is_live = comes_live(inputs, interface, follow)
     end = EndOfInput()
     # Rows and a bar on one terminal would run into each other.
     quiet = choices.quiet or sys.stdout.isatty() or is_live
     with end if is_live else nullcontext(), opened(inputs, interface, bpf, follow, end, outcome) as captures:
-        text = json_line if as_json else _Lines(outcome, utc, color, verbose, as_hex)
+        text = json_line if as_json else Lines(outcome, utc, color, verbose, as_hex)
         with metered(size_bytes(captures), quiet) as meter, suppress(_Enough):
             TimeMerge(captures, only, outcome, _Writer(text, count), as_hex, end.is_over).run(meter)
             outcome.is_whole = wanted is None
@@ -137,86 +136,3 @@ def json_line(row: "Row") -> str:
     if exchange is not None:
         out["exchange"] = exchange_object(exchange)
     return json_text(out) + "\n"
-
-
-class _Lines:
-    """Lines for people of each row. Dates stand where the day is not that of the first line, names of files where there
-    is more than one."""
-
-    def __init__(self, outcome: Outcome, utc: bool, color: str, verbose: bool, as_hex: bool) -> None:
-        from mqpcap.cli import lines
-
-        self._choices, self._verbose, self._as_hex = outcome.choices, verbose, as_hex
-        self._day, self._line, self._tree = lines.day, lines.line, lines.tree
-        self._plain = lines.Style(utc, False, outcome.file_count > 1, lines.Paint(coloured(sys.stdout, color)),
-                                  width_of(sys.stdout))  # fmt: skip
-        self._common_words = lines.common_words
-        self._dated = replace(self._plain, dated=True)
-        self._first_day: str | None = None
-        self._second, self._style = -1, self._plain
-        self._bodies = _Bodies()
-        self._names: dict[str, Mapping[str, Mapping[int, str]]] = {}
-
-    def __call__(self, row: "Row") -> str:
-        message, body = row.message, None
-        for name in self._bodies[row.protocol]:
-            if body is None:
-                body = row.fields.get(name)
-        second = message["ts_ns"] // 1_000_000_000  # type: ignore[operator]  # of MESSAGES
-        before = "" if second == self._second else self._turned(row, second)
-        text = f"{before}{self._line(message, body, self._style, row.exchange)}\n"
-        if self._verbose:
-            text += "".join(f"{line}\n" for line in self._fields(row))
-        return text + "".join(f"{line}\n" for line in self._bytes(row)) if self._as_hex else text
-
-    def _turned(self, row: "Row", second: int) -> str:
-        """Take the style for another second; returns what stands in front of the first row."""
-        self._second, heading = second, ""
-        today = self._day(second * 1_000_000_000, self._plain.utc)
-        if self._first_day is None:
-            self._first_day = today
-            heading = "" if self._plain.width is None else f"{self._heading(row)}\n"
-        self._style = self._plain if today == self._first_day else self._dated
-        return heading
-
-    def _heading(self, row: "Row") -> str:
-        """What lines on a terminal do not say again."""
-        protocol, server = common = self._common_words(row.message)
-        self._plain = replace(self._plain, common=common)
-        self._dated = replace(self._plain, dated=True)
-        return self._plain.paint("dim", f"{protocol} at {server}, where a line says no other")
-
-    def _fields(self, row: "Row") -> Iterator[str]:
-        from mqpcap.tables.schemas import KEYS
-
-        if row.protocol not in self._names:
-            self._names[row.protocol] = enum_names(row.protocol)
-        yield from self._tree({k: v for k, v in row.fields.items() if k not in KEYS}, self._names[row.protocol])
-
-    def _bytes(self, row: "Row") -> Iterator[str]:
-        from mqpcap.cli.dumps import dump
-
-        veil = hidden(row, self._choices)
-        yield from dump(row.data, () if veil is None else veil.spans)
-        behind = bytes_behind_a_hole(row)
-        if behind:
-            yield f"    and {plural(behind, 'byte')} behind missing ones"
-
-
-class _Bodies(dict[str, tuple[str, ...]]):
-    """By protocol the columns of its table of which the first that is there has the user's payload."""
-
-    def __missing__(self, protocol: str) -> tuple[str, ...]:
-        from mqpcap.protocols import protocols
-
-        columns = protocols()[protocol].envelope.body
-        self[protocol] = (columns,) if isinstance(columns, str) else tuple(columns)
-        return self[protocol]
-
-
-def enum_names(protocol: str) -> Mapping[str, Mapping[int, str]]:
-    """The names of the numbers of each column."""
-    from mqpcap.protocols import protocols
-    from mqpcap.schema.compiler import compiled
-
-    return {column.name: dict(column.names) for column in compiled(protocols()[protocol]).columns if column.names}
