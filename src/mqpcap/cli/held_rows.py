@@ -5,8 +5,8 @@ look-ahead; what is known of its exchange by then goes with it.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Iterator, Mapping
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -196,32 +196,36 @@ class HeldRows:
         shown = part.messages.drop_columns(self._wanted.left_out)
         own = [name for name in part.fields.column_names if name not in KEYS]
         its = part.fields.select(own or ["op"])  # without a column it would have no rows
+        exchanges = self._exchanges(part, start, stop - start)
         for a in range(start, stop, at_once):
             n = min(at_once, stop - a)
-            messages = _dicts(shown.slice(a, n))
-            exchanges: Iterator[Exchange | None] = repeat(None, n)
-            if part.exchanges is not None:
-                exchanges = self._exchanges(messages, part.exchanges.slice(a, n))
-            for message, values, exchange in zip(messages, _dicts(its.slice(a, n)), exchanges, strict=True):
+            messages, fields = _dicts(shown.slice(a, n)), _dicts(its.slice(a, n))
+            for message, values, exchange in zip(messages, fields, islice(exchanges, n), strict=True):
                 yield Row(self._number, part.protocol, message, values, exchange)
 
-    def _exchanges(self, messages: Sequence[Mapping[str, object]], known: pa.Table) -> Iterator[Exchange | None]:
+    def _exchanges(self, part: _Part, start: int, n: int) -> Iterator[Exchange | None]:
         """What is known of the exchange of each message."""
+        if part.exchanges is None:
+            return repeat(None, n)
+        known = part.exchanges.slice(start, n)
         asks = known["is_request"]
         packet, offset, ts_ns = (
             pc.if_else(asks, known[f"reply_{what}"], known[f"request_{what}"]) for what in ("packet", "offset", "ts_ns")
         )
         columns = asks, *(known[name] for name in ("state", "latency_ns")), packet, known["status"], known["error_code"]
         listed = [values if isinstance(values := _values(x), list) else repeat(values) for x in (*columns, offset)]
-        files = map(self._other_file, messages, ts_ns.to_pylist()) if self._begins else repeat(None, len(messages))
+        files: Iterator[str | None] = repeat(None, n)
+        if self._begins:
+            own = part.messages["capture_file"].slice(start, n)
+            files = map(self._other_file, own.to_pylist(), ts_ns.to_pylist())
         return (None if row[0] is None else Exchange._make(row) for row in zip(*listed, files, strict=False))
 
-    def _other_file(self, message: Mapping[str, object], ts_ns: int | None) -> str | None:
+    def _other_file(self, own: str, ts_ns: int | None) -> str | None:
         """The file of a packet, by its time, if it is not the message's."""
         if ts_ns is None:
             return None
         file = max((f for f, t in self._begins.items() if t <= ts_ns), key=self._begins.__getitem__, default=None)
-        return None if file == message["capture_file"] else file
+        return None if file == own else file
 
 
 def _dicts(table: pa.Table) -> list[dict[str, object]]:
@@ -256,6 +260,9 @@ def _values(column: pa.ChunkedArray) -> object:
     if (pa.types.is_integer(type_) or pa.types.is_boolean(type_)) and not column.null_count:
         values = column.to_numpy()
         return values.tolist() if (values != values[0]).any() else values[0].item()
+    if pa.types.is_integer(type_):
+        pairs = zip(pc.fill_null(column, 0).to_numpy().tolist(), column.is_valid().to_numpy().tolist(), strict=True)
+        return [value if is_there else None for value, is_there in pairs]
     if pa.types.is_string(type_) or pa.types.is_binary(type_):
         return column.to_numpy().tolist()
     return column.to_pylist()
