@@ -5,9 +5,8 @@ slowly, and keeps every offset. Values, and why they do not fit, come from the k
 a Scapy user gets. Bytes that fit nothing get an answer too.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from functools import cache
 from typing import cast
 
@@ -54,6 +53,7 @@ class Attempt:
     """One variant tried on the message: its items up to the end, or up to what did not fit (``why``).
 
     operation    its name, or number
+    variant      the class of its body
     frame_len    length in bytes that the message claims, None if it claims none
     veiled_why   ``why`` with ``***`` for numbers that are bytes of the message, as they may be those of a secret
     """
@@ -68,6 +68,7 @@ class Attempt:
     frame_len: int | None
     why: str | None = None
     veiled_why: str | None = None
+    variant: str | None = None
 
     @property
     def fits(self) -> bool:
@@ -123,13 +124,13 @@ def explanation(
     data: bytes,
     direction: Direction | None = None,
     dialect: str | None = None,
-    row: Mapping[str, object] | None = None,
+    read_as: tuple[str, str] | None = None,
     inside: bool = True,
 ) -> Explanation:
     """Every attempt to read one message's bytes, the best first.
 
-    ``row`` is the message's row of the protocol's table: of several variants that fit, the one that made the row is
-    best. Without a row it is the first that the interpreter tries. ``inside``: whether an attempt must also decode
+    ``read_as``: names of the layout and of the body's class that the engine read it as, the best of several that fit;
+    without them it is the first that the interpreter tries. ``inside``: whether an attempt must also decode
     inside its fields, which takes most of the time.
 
     >>> from mqpcap.protocols import protocols
@@ -145,8 +146,8 @@ def explanation(
         if dialect is None or attempt.dialect in (None, dialect)
     ]
 
-    def rank(attempt: Attempt) -> tuple[bool, bool, int, bool, int]:
-        differs = _differences(attempt, row) if row is not None else 0
+    def rank(attempt: Attempt) -> tuple[bool, bool, bool, bool, int]:
+        differs = read_as is not None and (attempt.layout, attempt.variant) != read_as
         other = dialect is not None and attempt.dialect is None and not attempt.layout.endswith(f"_{dialect}")
         reach = max((i.offset + i.length for i in attempt.items if not i.inflated), default=0)
         return not attempt.fits, attempt.message is None, differs, other, -reach
@@ -203,40 +204,16 @@ def holds_secrets(protocol: MessageQueue, op: int | None = None) -> bool:
     )
 
 
-def _may_hold_secret(cls: type) -> bool:
-    for kind in fields.flat_fields(cls):
-        if kind.secret:
-            return True
-        inner = getattr(kind, "message", None) or getattr(kind, "item", None)
-        if isinstance(inner, fields.Kind):
-            if inner.secret:
-                return True
-        elif isinstance(inner, type) and _may_hold_secret(inner):
-            return True
-    return False
-
-
-def _differences(attempt: Attempt, row: Mapping[str, object]) -> int:
-    """How many columns of the row the attempt contradicts."""
-    items = [i for i in attempt.items if i.column is not None and not i.secret]
-    shown, inside = {i.column: i.value for i in items if i.depth == 0}, {i.column for i in items}
-    said = {column: value for column, value in row.items() if value is not None}
-    others = sum(column in inside and column not in shown for column in said)
-    return others + sum(
-        column in shown and _plain(shown[column]) != _plain(value)
-        for column, value in said.items()
-        if not isinstance(value, list | tuple)
-    )
+def _may_hold_secret(of: object) -> bool:
+    """Whether a kind of field, or a class of messages, has something that must not be shown."""
+    if isinstance(of, fields.Kind):
+        inner = getattr(of, "message", None) or getattr(of, "item", None)
+        return of.secret or (inner is not None and _may_hold_secret(inner))
+    return isinstance(of, type) and any(map(_may_hold_secret, fields.flat_fields(of)))
 
 
 def _title(cls: type) -> str:
     return str(cls().name)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return int(value) if isinstance(value, Decimal | bool) else value
 
 
 def _attempts(protocol: MessageQueue, layout: Layout, data: bytes, inside: bool) -> Iterator[Attempt]:
@@ -261,7 +238,12 @@ def _attempts(protocol: MessageQueue, layout: Layout, data: bytes, inside: bool)
         yield _failed(begun, f"the layout has no operation {op}")
     packed = layout.packed is not None and bool(int(str(walk.values[layout.packed[0]])) & layout.packed[1])
     for variant in variants:
-        attempt = replace(begun, message=_title(variant.message), dialect=variant.dialect or layout.dialect)
+        attempt = replace(
+            begun,
+            message=_title(variant.message),
+            dialect=variant.dialect or layout.dialect,
+            variant=variant.message.__name__,
+        )
         if frame_len is not None and frame_len > len(data):
             attempt = _failed(attempt, f"its length says {frame_len} bytes, {len(data)} are here")
         attempt = _with_body(protocol, layout, variant, attempt, data[:frame_len], walk.at, packed)

@@ -15,8 +15,11 @@ from mqpcap.capture import Capture, Window
 from mqpcap.decode.columns import Records, Spans
 from mqpcap.decode.frames import Frames
 from mqpcap.pipeline import CapturePipeline, Emit, Options
+from mqpcap.schema.compiler import Program
 from mqpcap.tcp.headers import Segments, address_text
 
+LAYOUT, VARIANT = "layout", "variant"
+"""Columns of ``messages`` with the names of the layout and of the class of the body that one was read as."""
 BYTES = "bytes"
 """The column of ``messages`` with what was captured of a message, up to its first hole."""
 
@@ -35,7 +38,7 @@ class Place:
 
 
 class BytesPipeline(CapturePipeline):
-    """One capture made into tables; ``messages`` have the column BYTES.
+    """One capture made into tables; ``messages`` have the columns BYTES, LAYOUT and VARIANT.
 
     packet: the number of a packet; ``places`` says where it is in each file read so far that has one.
     """
@@ -46,8 +49,9 @@ class BytesPipeline(CapturePipeline):
         self._packet = packet
 
     def more_columns(self, frames: Frames, records: Records) -> Mapping[str, pa.Array]:
-        """The bytes, beside what others add."""
-        return {**super().more_columns(frames, records), BYTES: _bytes_of(frames)}
+        """The bytes and how they were read, beside what others add."""
+        read = read_as(self.readers[frames.protocol].program, frames, records)
+        return {**super().more_columns(frames, records), BYTES: _bytes_of(frames), **read}
 
     def _dissected(self, window: Window) -> Segments:
         segments = super()._dissected(window)
@@ -79,3 +83,17 @@ def _bytes_of(frames: Frames) -> pa.Array:
     return pa.BinaryArray.from_buffers(
         pa.binary(), len(frames.start), [None, pa.py_buffer(offsets), pa.py_buffer(spans.buffer)]
     )
+
+
+def read_as(program: Program, frames: Frames, records: Records) -> dict[str, pa.Array]:
+    """The columns LAYOUT and VARIANT of messages; null where none was found."""
+    words = {
+        LAYOUT: ([x.name for x in program.layouts], frames.layout),
+        VARIANT: (program.variant_class, records.variant),
+    }
+    return {
+        name: pa.DictionaryArray.from_arrays(
+            pa.array(codes.astype(np.int32), mask=codes < 0), pa.array(list(known), pa.string())
+        )
+        for name, (known, codes) in words.items()
+    }

@@ -27,6 +27,7 @@ from mqpcap.capture.sources import Headed, plain_bytes
 from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
 from mqpcap.errors import CaptureError
+from mqpcap.message_bytes import read_as
 from mqpcap.pipeline import CapturePipeline, Emit, Options
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.tcp.headers import Dissector, Segments, endpoints, ends_of
@@ -34,8 +35,6 @@ from mqpcap.tcp.sequence_numbers import ahead, wrapped
 
 I64 = NDArray[np.int64]
 
-LAYOUT, VARIANT = "layout", "variant"
-"""The names of the layout and of the class of the body."""
 SYN = 2
 """The flag that takes a sequence number before the first byte."""
 COPY_BYTES = 1 << 20
@@ -49,10 +48,8 @@ Search = Literal["none", "wider", "all"]
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """A packet as it is in its file; ``number`` counts from 1 in it."""
+    """A packet as it is in its file."""
 
-    file: int
-    number: int
     raw: bytes
     wire_len: int
     ts_ns: int
@@ -206,9 +203,8 @@ class PacketPlaces:
         files: dict[int, Headed] = {}
         try:
             for row in rows.tolist():
-                file, number, position, caplen, wirelen, ts_ns, link_type = (
-                    int(table[name][row])
-                    for name in ("file", "number", "position", "caplen", "wirelen", "ts_ns", "link_type")
+                file, position, caplen, wirelen, ts_ns, link_type = (
+                    int(table[name][row]) for name in ("file", "position", "caplen", "wirelen", "ts_ns", "link_type")
                 )
                 if file not in files:
                     files[file] = self._opened(file)
@@ -216,7 +212,7 @@ class PacketPlaces:
                 raw = files[file].read(caplen)
                 if len(raw) < caplen:
                     raise CaptureError(f"{self._capture.files[file]} is shorter than when it was read")
-                found.append(Packet(file, number, raw, wirelen, ts_ns, link_type))
+                found.append(Packet(raw, wirelen, ts_ns, link_type))
         finally:
             for file, source in files.items():
                 if file not in self._unpacked:
@@ -263,10 +259,8 @@ class IndexingPipeline(CapturePipeline):
 
     def more_columns(self, frames: Frames, records: Records) -> Mapping[str, pa.Array]:
         """How the messages were read, beside what others add."""
-        program = self.readers[frames.protocol].program
-        layout = _words([x.name for x in program.layouts], frames.layout)
-        variant = _words(program.variant_class, records.variant)
-        return {**super().more_columns(frames, records), LAYOUT: layout, VARIANT: variant}
+        read = read_as(self.readers[frames.protocol].program, frames, records)
+        return {**super().more_columns(frames, records), **read}
 
     def close(self, flows: I64, files: Sequence[str], of_others: bool) -> None:
         """Connections are over: where their streams begin is noted."""
@@ -276,9 +270,3 @@ class IndexingPipeline(CapturePipeline):
         clients = np.array([state.client if state else 0 for state in states], np.int64)
         self.places.close(of.connection_ids(), keys, bases, np.column_stack(senders), clients)
         super().close(flows, files, of_others)
-
-
-def _words(words: Sequence[str], codes: NDArray[np.integer]) -> pa.DictionaryArray:
-    """A word for each code, null below zero."""
-    at = pa.array(codes.astype(np.int32), mask=codes < 0)
-    return pa.DictionaryArray.from_arrays(at, pa.array(list(words), pa.string()))

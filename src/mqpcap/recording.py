@@ -22,7 +22,8 @@ from mqpcap.background import Background
 from mqpcap.capture import Capture, captures
 from mqpcap.decode.detection import DecodeAs
 from mqpcap.errors import CaptureError
-from mqpcap.packet_places import LAYOUT, VARIANT, IndexingPipeline, PacketPlaces
+from mqpcap.message_bytes import LAYOUT, VARIANT
+from mqpcap.packet_places import IndexingPipeline, PacketPlaces
 from mqpcap.pipeline import OPTIONAL_TABLES, NamedTables, Options, Output
 from mqpcap.protocols import protocols
 from mqpcap.query import Query, Selection, query

@@ -273,7 +273,7 @@ def explanations(path: Path, options: Sequence[str]) -> bytes:
     """``explain`` of every message, as text and as JSON, in one pass over the capture."""
     from mqpcap.capture import captures
     from mqpcap.cli.dumps import explained, hidden
-    from mqpcap.cli.explain import Look, _tell
+    from mqpcap.cli.explain import Look, Telling
     from mqpcap.cli.held_rows import Row
     from mqpcap.cli.options import Choices
     from mqpcap.cli.reading import Outcome
@@ -292,7 +292,7 @@ def explanations(path: Path, options: Sequence[str]) -> bytes:
             row = Row(0, output.protocol, message, fields)
             for as_json in (False, True):
                 look = Look(as_json, True, "never")
-                _tell(explained(row, inside=False), row, hidden(row, outcome.choices), look, outcome)
+                Telling(explained(row, inside=False), row, hidden(row, outcome.choices), look, outcome).write()
 
     with redirect_stdout(said):
         for capture in captures([str(path)]).captures:

@@ -60,13 +60,13 @@ def hidden(row: "Row", choices: Choices) -> "Hidden | None":
 def explained(row: "Row", inside: bool = True) -> "Explanation":
     """The explanation of a row's bytes that agrees with the row; ``inside`` as there."""
     from mqpcap.explain import explanation
+    from mqpcap.message_bytes import LAYOUT, VARIANT
     from mqpcap.protocols import protocols
-    from mqpcap.tables.schemas import KEYS
 
     direction: Direction = "c2s" if row.message["direction"] == "c2s" else "s2c"
-    fields = {name: value for name, value in row.fields.items() if name not in KEYS}
+    read_as = str(row.message[LAYOUT]), str(row.message[VARIANT])
     dialect = None if row.message["flaw"] is not None else str(row.message["dialect"])
-    return explanation(protocols()[row.protocol], row.data, direction, dialect, fields, inside)
+    return explanation(protocols()[row.protocol], row.data, direction, dialect, read_as, inside)
 
 
 def bytes_behind_a_hole(row: "Row") -> int:

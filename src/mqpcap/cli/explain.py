@@ -124,7 +124,7 @@ def _explain_bytes(
         raise click.BadParameter(said, param_hint="'--dialect'")
     told = explanation(protocol, data, direction, dialect)
     shows_all = outcome.choices.show_secrets or not holds_secrets(protocol)
-    _Told(told, None, None if shows_all else hidden(protocol, data, told.best), look, outcome).write()
+    Telling(told, None, None if shows_all else hidden(protocol, data, told.best), look, outcome).write()
     if told.best is None or not told.best.fits:
         outcome.flaws["malformed"] += 1
     finish(outcome)
@@ -164,14 +164,14 @@ def _explain_captured(
 def _tell_row(row: "Row", look: Look, outcome: Outcome) -> None:
     from mqpcap.cli.dumps import bytes_behind_a_hole, explained, hidden
 
-    _Told(explained(row), row, hidden(row, outcome.choices), look, outcome).write()
+    Telling(explained(row), row, hidden(row, outcome.choices), look, outcome).write()
     behind = bytes_behind_a_hole(row)
     if behind and not look.as_json:
         click.echo(f"a hole: {plural(behind, 'more byte')} of the message were captured behind missing ones")
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class Telling:
     """The explanation of a message, the row that it is of, and what of it must not be shown."""
 
     told: "Explanation"
@@ -208,14 +208,15 @@ class _Told:
 
     def _as_json(self) -> "Mapping[str, Json]":
         from mqpcap.cli.held_rows import exchange_object
-        from mqpcap.message_bytes import BYTES
+        from mqpcap.message_bytes import BYTES, LAYOUT, VARIANT
         from mqpcap.tables.json_lines import json_object
         from mqpcap.tables.schemas import NUMBER
 
         told, best, row = self.told, self.told.best, self.row
         out: dict[str, Json] = {}
         if row is not None:
-            out = json_object({name: value for name, value in row.message.items() if name not in (BYTES, NUMBER)})
+            ours = (BYTES, LAYOUT, VARIANT, NUMBER)
+            out = json_object({name: value for name, value in row.message.items() if name not in ours})
             if row.exchange is not None:
                 out["exchange"] = exchange_object(row.exchange)
         out["protocol"] = told.protocol
