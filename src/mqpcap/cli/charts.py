@@ -7,7 +7,6 @@ and dark. Names of operations may come from a capture: they are text and nothing
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from io import StringIO
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 INK, LINE, MESSAGES, ERRORS, P50, P95, P99 = (f"#0102{n:02x}" for n in range(1, 8))
 VARIABLES = {INK: "ink", LINE: "line", MESSAGES: "messages", ERRORS: "errors", P50: "p50", P95: "p95", P99: "p99"}
 WIDTH_INCHES = 9.6
-LABEL_LENGTH = 40
 _SETTINGS = {
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -37,18 +35,6 @@ _SETTINGS = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Latency:
-    """The latencies of one operation in milliseconds."""
-
-    name: str
-    answered: int
-    p50: float
-    p95: float
-    p99: float
-    largest: float
 
 
 def timeline(step_s: float, messages: NDArray[np.int64], errors: NDArray[np.int64]) -> str:
@@ -72,8 +58,11 @@ def timeline(step_s: float, messages: NDArray[np.int64], errors: NDArray[np.int6
         return _svg(figure, "timeline")
 
 
-def latencies(some: Sequence[Latency]) -> str:
-    """A line from the median to the largest latency of each operation, on a logarithmic scale."""
+def latencies(some: Sequence[tuple[str, Sequence[float]]]) -> str:
+    """A line from the median to the largest latency of each operation, on a logarithmic scale.
+
+    some: names, and p50, p95, p99 and the largest in milliseconds.
+    """
     import matplotlib
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, NullFormatter
@@ -82,18 +71,18 @@ def latencies(some: Sequence[Latency]) -> str:
         figure = Figure(figsize=(WIDTH_INCHES, 1.1 + 0.3 * len(some)), layout="constrained")
         axes: Axes = figure.subplots()
         least = 0.001  # a microsecond: a logarithm needs more than nothing
-        for y, one in enumerate(some):
-            points = [max(x, least) for x in (one.p50, one.p95, one.p99, one.largest)]
+        for y, (_, values) in enumerate(some):
+            points = [max(x, least) for x in values]
             axes.plot([points[0], points[-1]], [y, y], color=LINE, linewidth=2, zorder=1)
             for x, colour, marker, word in zip(
                 points, (P50, P95, P99, INK), "osD|", ("p50", "p95", "p99", "largest"), strict=True
             ):
                 axes.plot([x], [y], marker, color=colour, markersize=6, label=word if y == 0 else None, zorder=2)
         axes.set_xscale("log")
-        axes.set_xlim(*_decades([point for one in some for point in (one.p50, one.largest)], least))
+        axes.set_xlim(*_decades([x for _, values in some for x in values], least))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_yticks(range(len(some)), [_label(one) for one in some])
+        axes.set_yticks(range(len(some)), [name for name, _ in some])
         axes.set_ylim(len(some) - 0.5, -0.5)
         axes.set_xlabel("milliseconds from request to reply")
         axes.grid(axis="x")
@@ -111,14 +100,6 @@ def _decades(values: Sequence[float], least: float) -> tuple[float, float]:
     low = math.floor(math.log10(max(min(values), least)))
     high = math.ceil(math.log10(max(max(values), least)))
     return 10.0**low, 10.0 ** max(high, low + 1)
-
-
-def _label(one: Latency) -> str:
-    from mqpcap.cli.console import shown
-
-    name = shown(one.name)
-    name = name if len(name) <= LABEL_LENGTH else name[: LABEL_LENGTH - 1] + "…"
-    return f"{name} ({one.answered:,})"
 
 
 def _svg(figure: "Figure", name: str) -> str:

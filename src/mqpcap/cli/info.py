@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mqpcap.background import Background
     from mqpcap.capture import Capture, FileFacts
     from mqpcap.capture.remarks import Remarks
-    from mqpcap.pipeline import Output
+    from mqpcap.pipeline import Emit, Output
     from mqpcap.tables.json_lines import Json
 
 FILES_SHOWN = 12
@@ -52,7 +52,6 @@ class Report:
     flaws: Counter[str] = field(default_factory=Counter)
     strangers: Counter[str] = field(default_factory=Counter)
     sums: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SUMS, 0))
-    tls_count: int = 0
     remarks: list[tuple[str, "Remarks"]] = field(default_factory=list)
     listed: "dict[int, dict[str, Json]]" = field(default_factory=dict)
     """What the list of connections says of each, by its number."""
@@ -104,9 +103,7 @@ class Report:
 
     def _take_connection(self, row: Mapping[str, Any]) -> None:
         self._list(row)
-        is_tls = row["tls"] is not None
-        self.tls_count += is_tls and row["protocol"] is None
-        self.connections[row["protocol"] or ("tls" if is_tls else "other")] += 1
+        self.connections[row["protocol"] or ("other" if row["tls"] is None else "tls")] += 1
         if row["protocol"] is None:
             return
         self._add(
@@ -201,7 +198,8 @@ class Report:
         yield one_sided, f"{plural(one_sided, 'connection was', 'connections were')} captured on one side only"
         yield flaw_count, f"{plural(flaw_count, 'message has', 'messages have')} a flaw"
         yield sums["undecoded_bytes"], f"{size(sums['undecoded_bytes'])} are no message"
-        yield self.tls_count, f"{plural(self.tls_count, 'connection is', 'connections are')} encrypted"
+        tls = self.connections["tls"]
+        yield tls, f"{plural(tls, 'connection is', 'connections are')} encrypted"
         yield len(self.notes), "see the notes"
 
     def facts(self, utc: bool) -> Iterator[tuple[str, str]]:
@@ -293,7 +291,7 @@ def info(inputs: tuple[str, ...], as_json: bool, max_loss: float | None, utc: bo
     total = size_bytes(captures)
     with metered(total, choices.quiet) as meter, background(choices, total) as behind:
         for capture in captures:
-            report = _report(capture, outcome, meter, behind)
+            report = report_of(capture, outcome, meter, behind)
             if report is None:
                 continue
             if max_loss is not None and report.loss_percent > max_loss:
@@ -314,8 +312,15 @@ def info(inputs: tuple[str, ...], as_json: bool, max_loss: float | None, utc: bo
     finish(outcome)
 
 
-def _report(capture: "Capture", outcome: Outcome, meter: Meter, behind: "Background") -> Report | None:
-    """The numbers of a capture; None if nothing of it can be read."""
+def report_of(
+    capture: "Capture",
+    outcome: Outcome,
+    meter: Meter,
+    behind: "Background",
+    also: "Emit" = lambda output: None,
+    tables: frozenset[str] = frozenset(),
+) -> Report | None:
+    """The numbers of a capture, None if nothing of it can be read; ``also`` is given its rows, also of ``tables``."""
     from mqpcap.cli.numbered_pipeline import NumberedPipeline
 
     report = Report()
@@ -323,8 +328,9 @@ def _report(capture: "Capture", outcome: Outcome, meter: Meter, behind: "Backgro
     def take(output: "Output") -> None:
         outcome.look(output)
         report.take(output)
+        also(output)
 
-    pipeline = NumberedPipeline(capture, outcome.choices.dissection(only=frozenset()), take, behind)
+    pipeline = NumberedPipeline(capture, outcome.choices.dissection(only=tables), take, behind)
     if not read(pipeline, outcome, meter):
         return None
     report.end(capture, pipeline.counts)

@@ -12,20 +12,20 @@ from mqpcap.cli.completion import files
 from mqpcap.cli.console import Meter, metered, plural, say, shown, size
 from mqpcap.cli.options import Choices, common
 from mqpcap.cli.process import NoPandas
-from mqpcap.cli.reading import Outcome, background, finish, found, read, size_bytes, told_of_speed
+from mqpcap.cli.reading import Outcome, background, finish, found, size_bytes, told_of_speed
 from mqpcap.errors import OutputError
 
 if TYPE_CHECKING:
     from mqpcap.capture import Capture
     from mqpcap.cli.info import Report
     from mqpcap.cli.report_page import Section
-    from mqpcap.pipeline import Output
 
 MOST_BARS = 160
 MOST_ROWS = 50
 """So many rows of a table are shown; the rest is counted."""
 MOST_LINES = 20
 """Operations in the drawing of latencies."""
+LABEL_LENGTH = 40
 SLOWEST = 20
 NO_DRAWING = "there is no matplotlib to draw with: pip install 'mqpcap[report]'"
 
@@ -129,24 +129,12 @@ class _Made:
 
     def take(self, capture: "Capture", meter: Meter) -> None:
         """Read a capture."""
-        from mqpcap.cli.info import Report
-        from mqpcap.cli.numbered_pipeline import NumberedPipeline
+        from mqpcap.cli.info import report_of
 
-        told = Report()
-
-        def take(output: "Output") -> None:
-            if output.table == "messages":
-                self._outcome.take(output.rows)
-            told.take(output)
-            self._counters.take(output)
-
-        choices = self._outcome.choices
-        with background(choices, size_bytes([capture])) as behind:
-            pipeline = NumberedPipeline(capture, choices.dissection(only=frozenset({"exchanges"})), take, behind)
-            whole = read(pipeline, self._outcome, meter)
+        with background(self._outcome.choices, size_bytes([capture])) as behind:
+            told = report_of(capture, self._outcome, meter, behind, self._counters.take, frozenset({"exchanges"}))
         self._counters.end_of_capture()
-        if whole:
-            told.end(capture, pipeline.counts)
+        if told is not None:
             self.reports.append(told)
 
     def page(self, name: str) -> Iterator[str]:
@@ -199,18 +187,15 @@ class _Made:
         return Section("Messages over time", "", figure(drawn, caption))
 
     def _drawn_latencies(self, operations: "Sequence[Mapping[str, object]]") -> str:
-        from mqpcap.cli.charts import Latency, latencies
+        from mqpcap.cli.charts import latencies
         from mqpcap.cli.report_page import figure
 
-        some = [row for row in operations if row["answered"]]
         names = ("latency_p50_ns", "latency_p95_ns", "latency_p99_ns", "latency_max_ns")
-        points = [
-            Latency(
-                f"{row.get('protocol')} {row.get('op')}", int(str(row["answered"])),
-                *(int(str(row[name])) / 1e6 for name in names),
-            )
-            for row in some[:MOST_LINES]
-        ]  # fmt: skip
+        points = []
+        for row in [row for row in operations if row["answered"]][:MOST_LINES]:
+            name = shown(f"{row.get('protocol')} {row.get('op')}")
+            name = name if len(name) <= LABEL_LENGTH else name[: LABEL_LENGTH - 1] + "…"
+            points.append((f"{name} ({row['answered']:,})", [int(str(row[x])) / 1e6 for x in names]))
         return figure(latencies(points), "in brackets: requests with a reply") if points else ""
 
     def _trust(self) -> str:
