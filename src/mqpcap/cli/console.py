@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from mqpcap.errors import one_line
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress
 
 
 def shown(text: str) -> str:
@@ -112,44 +112,34 @@ class Stopped(BaseException):
 class BarMeter:
     """Counts bytes of all threads, and draws a bar if it has one; ``stop`` ends it and what still reads."""
 
-    def __init__(self, new_bar: "Callable[[bool], Progress] | None" = None, total_bytes: int = 0) -> None:
-        self._new_bar = new_bar
-        self._bar: tuple[Progress, TaskID] | None = None
+    def __init__(self, bar: "Progress | None" = None, total_bytes: int = 0) -> None:
+        self._bar = bar
+        self._task = None if bar is None else bar.add_task("reading", total=total_bytes or None)
         self._total_bytes = total_bytes
         self._read_bytes = 0
         self._lock = threading.Lock()
         self._stopping = False
-        self._draw()
+        self._draw(True)
 
-    def _draw(self) -> None:
-        if self._new_bar is not None:
-            bar = self._new_bar(self._total_bytes > 0)
-            task = bar.add_task("reading", total=self._total_bytes or None, completed=self._read_bytes)
-            bar.start()
-            self._bar = bar, task
-
-    def _erase(self) -> None:
+    def _draw(self, is_drawn: bool) -> None:
         if self._bar is not None:
-            self._bar[0].stop()
-            self._bar = None
+            with self._lock:
+                (self._bar.start if is_drawn else self._bar.stop)()
 
     def stop(self) -> None:
         """Erase the bar; whoever reads on ends at its next window."""
         self._stopping = True
-        with self._lock:
-            self._erase()
+        self._draw(False)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
         """No bar for as long as rows are written: on one terminal they would run into each other."""
-        with self._lock:
-            self._erase()
+        self._draw(False)
         try:
             yield
         finally:
             sys.stdout.flush()
-            with self._lock:
-                self._draw()
+            self._draw(True)
 
     def __call__(self, read_bytes: int) -> None:
         """So many bytes more were read."""
@@ -157,20 +147,19 @@ class BarMeter:
             raise Stopped
         with self._lock:
             self._read_bytes += read_bytes
-            if self._bar is None:
+            if self._bar is None or self._task is None:
                 return
-            progress, task = self._bar
             # A compressed file gives more bytes than it has: then nobody knows how many are to come. What is left to do
             # when all is read has no measure either.
             total = self._total_bytes if self._read_bytes < self._total_bytes else None
             phase = "finishing" if self._read_bytes == self._total_bytes else "reading"
-            progress.update(task, completed=self._read_bytes, total=total, description=phase)
+            self._bar.update(self._task, completed=self._read_bytes, total=total, description=phase)
 
 
 @contextmanager
 def metered(total_bytes: int, quiet: bool) -> Iterator[BarMeter]:
     """A meter that draws a bar when stderr is a terminal; leaving stops what still reads."""
-    meter = BarMeter(None if quiet or not sys.stderr.isatty() else _new_bar, total_bytes)
+    meter = BarMeter(None if quiet or not sys.stderr.isatty() else _new_bar(total_bytes > 0), total_bytes)
     try:
         yield meter
     finally:

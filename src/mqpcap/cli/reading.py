@@ -106,11 +106,6 @@ class Outcome:
             if pair["values"] is not None:
                 self.flaws[pair["values"]] += pair["counts"]
 
-    @property
-    def flaw_count(self) -> int:
-        """Messages with a flaw."""
-        return sum(self.flaws.values())
-
     def close(self) -> int:
         """The exit code, after saying what the user has to know."""
         if not self.choices.quiet and self.tells_notes:
@@ -126,7 +121,7 @@ class Outcome:
             say(f"mqpcap: {name}: {reason}")
         strict = self.choices.strict and bool(self.flaws or self.skipped)
         if strict:
-            found = [plural(self.flaw_count, "message") + " with a flaw"] if self.flaws else []
+            found = [plural(self.flaws.total(), "message") + " with a flaw"] if self.flaws else []
             found += [plural(len(self.skipped), "skipped file")] if self.skipped else []
             say(f"mqpcap: --strict: {' and '.join(found)}")
         return 1 if self.unreadable or strict else 0
@@ -180,13 +175,12 @@ def background(choices: Choices, total: int | None) -> "Iterator[Background]":
         yield Background(pool)
 
 
-def told_of_speed(outcome: Outcome) -> bool:
-    """Whether the byte loops are compiled; says so if they are not."""
+def told_of_speed(outcome: Outcome) -> None:
+    """Says so if the byte loops are not compiled."""
     from mqpcap.decode.bytecode import COMPILED
 
     if not COMPILED and not outcome.choices.quiet:
         say(f"note: {NOT_COMPILED}")
-    return COMPILED
 
 
 def size_bytes(captures: "Sequence[Capture]") -> int:
