@@ -25,13 +25,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How an explanation is told: as JSON or text, with the other readings or without, and ``--color``."""
+    """How an explanation is told: as JSON or text, with the other readings or without, ``--color``, times in UTC."""
 
     as_json: bool
     readings: bool
     color: str
+    utc: bool = True
 
 
+READING = ("layout", "direction", "header", "message", "dialect", "fits")
+"""What JSON tells of each reading, beside why it does not fit."""
 HEX_BYTES = 12
 """So many bytes of a field are shown in hex; ``--json`` has all."""
 OTHER_READINGS = 8
@@ -80,8 +83,7 @@ def explain(
     of --hex. Of a message in a capture its reply or request is named. --readings lists the readings that do not fit,
     with the reason; without it they are listed where none fits.
     """
-    outcome = Outcome(choices, utc=utc)
-    look = Look(as_json, readings, color)
+    outcome, look = Outcome(choices), Look(as_json, readings, color, utc)
     if hex_text is not None:
         if capture is not None or at is not None or connection is not None or offset is not None:
             raise click.UsageError(
@@ -234,11 +236,7 @@ class Telling:
             "bytes_left": told.left,
             "fields": [self._field(item) for item in (best.items if best is not None else ())],
             "readings": [
-                {
-                    "layout": x.layout, "direction": x.direction, "header": x.header, "message": x.message,
-                    "dialect": x.dialect, "fits": x.fits, "why": self._why(x),
-                }
-                for x in told.attempts
+                {**{name: getattr(x, name) for name in READING}, "why": self._why(x)} for x in told.attempts
             ],
         }  # fmt: skip
 
@@ -261,7 +259,7 @@ class Telling:
         paint = Paint(coloured(sys.stdout, self.look.color))
         if row is not None:
             connection_id, direction, offset = (row.message[x] for x in ("connection_id", "direction", "stream_offset"))
-            yield line(row.message, None, Style(self.outcome.utc, dated=True, paint=paint), row.exchange)
+            yield line(row.message, None, Style(self.look.utc, dated=True, paint=paint), row.exchange)
             name = f"{short_name(int(str(row.message[NUMBER])))} " if NUMBER in row.message else ""
             yield f"connection {name}{connection_id} {direction} offset {offset}, {row.message['frame_len']} bytes"
         if best is None:

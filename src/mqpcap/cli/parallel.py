@@ -9,8 +9,8 @@ import signal
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
 
 from mqpcap.cli.console import Meter
 from mqpcap.cli.options import Choices
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from mqpcap.pipeline import CapturePipeline, Emit, Output
     from mqpcap.tables.parquet import Export
 
+_Task: TypeAlias = "tuple[list[Capture], Choices, Path]"
+"""A group, and the folder where it is to be written."""
 GROUP_BYTES = 64 << 20
 """Captures are grouped until they are so large together: two seconds of work, four times what a process costs."""
 
@@ -114,22 +116,15 @@ def write_unread(tables: "Export", files: Sequence[tuple[str, str]], status: str
         tables.write("captures", unread_files(capture or name, [(name, reason)], status), DATES["captures"])
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """A group to be written to a folder of its own."""
+def _written_apart(captures: "list[Capture]", choices: Choices, folder: "Path", meter: Meter) -> Outcome:
+    """What the tables of captures came to, which were written to a folder of their own."""
+    from mqpcap.tables.parquet import Export
 
-    captures: "list[Capture]"
-    choices: Choices
-    folder: "Path"
-
-    def done(self, meter: Meter) -> Outcome:
-        from mqpcap.tables.parquet import Export
-
-        outcome = Outcome(self.choices)
-        with Export(self.folder, threads=self.choices.jobs or 1) as tables:
-            written(self.captures, outcome, tables, meter)
-            tables.commit()
-        return outcome
+    outcome = Outcome(choices)
+    with Export(folder, threads=choices.jobs or 1) as tables:
+        written(captures, outcome, tables, meter)
+        tables.commit()
+    return outcome
 
 
 def written_in_groups(
@@ -140,17 +135,13 @@ def written_in_groups(
     process_count = min(jobs, len(groups)) if all("-" not in c.files for group in groups for c in group) else 1
     memory_bytes = choices.dissection(process_count).max_memory_bytes
     one = replace(choices, jobs=max(1, jobs // process_count), max_memory_bytes=memory_bytes)
-    tasks = [_Task(group, one, folder / f"{k:05d}") for k, group in enumerate(groups)]
-    if process_count == 1:
-        for task in tasks:
-            yield task.folder, task.done(meter)
-        return
-    told = _side_by_side(tasks, process_count, meter)
+    tasks = [(group, one, folder / f"{k:05d}") for k, group in enumerate(groups)]
+    told = {} if process_count == 1 else _side_by_side(tasks, process_count, meter)
     for k, task in enumerate(tasks):
-        yield task.folder, told[k]
+        yield task[-1], told[k] if told else _written_apart(*task, meter)
 
 
-def _side_by_side(tasks: Sequence[_Task], process_count: int, meter: Meter) -> dict[int, Outcome]:
+def _side_by_side(tasks: "Sequence[_Task]", process_count: int, meter: Meter) -> dict[int, Outcome]:
     from multiprocessing import get_context
     from multiprocessing.connection import wait
 
@@ -203,8 +194,9 @@ def _serve(pipe: "Connection") -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process is told, and ends the others
     with suppress(EOFError, BrokenPipeError):
         while True:
-            number, task = pipe.recv()
+            one: tuple[int, _Task] = pipe.recv()
+            number, task = one
             try:
-                pipe.send((number, task.done(pipe.send)))
+                pipe.send((number, _written_apart(*task, pipe.send)))
             except MqpcapError as error:
                 pipe.send(error)

@@ -43,8 +43,6 @@ class Outcome:
     """False where the rows say them already."""
     is_whole: bool = False
     """Whether all was looked at, so that nothing found is worth a note."""
-    utc: bool = False
-    """Whether times are shown in UTC, else in local time."""
     unreadable: list[tuple[str, str]] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     messages: Counter[str] = field(default_factory=Counter)
