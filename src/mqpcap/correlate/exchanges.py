@@ -110,9 +110,9 @@ class Exchanges:
         if self._needed:
             table = table.append_column("end_ns", pa.array(batch.end_ns))
         return Block(
-            self._rows.row_count, np.arange(len(rows), dtype=np.int32), batch.flow[rows].astype(np.int32), batch.offset[rows], kinds,
-            np.array(lane.tables.silence, np.int8)[codes[rows]], state, batch.from_client[rows],
-            table if len(rows) == len(batch) else table.take(pa.array(rows)),
+            self._rows.row_count, np.arange(len(rows), dtype=np.int32), batch.flow[rows].astype(np.int32),
+            batch.offset[rows], kinds, np.array(lane.tables.silence, np.int8)[codes[rows]], state,
+            batch.from_client[rows], table if len(rows) == len(batch) else table.take(pa.array(rows)),
         )  # fmt: skip
 
     def _is_unsure(self, lane: Lane, batch: Batch) -> NDArray[np.bool_]:
