@@ -66,7 +66,6 @@ def segments(packets: Sequence[Packet], first: int = 0) -> Segments:
         seq=np.array([packet.seq for packet in packets], np.int64),
         ack=np.array([packet.ack for packet in packets], np.int64),
         flags=np.array([packet.flags for packet in packets], np.int32),
-        win=np.full(n, 65535, np.int32),
         start=np.cumsum(length) - length,
         length=length,
         wire_length=np.array(wire, np.int64),

@@ -134,11 +134,6 @@ def captures(inputs: Sequence[str], stdin: BinaryIO | None = None) -> Found:
     return Found(found, search.unreadable, search.skipped)
 
 
-def of_source(name: str, source: Headed) -> Capture:
-    """The capture in plain bytes that can be read once. Raises CaptureError if it is none."""
-    return Capture((file_of_source(name, source),))
-
-
 def file_of_source(name: str, source: Headed) -> File:
     """The file of a capture in plain bytes that can be read once. Raises CaptureError if it is no capture."""
     head = source.peek(24)

@@ -17,7 +17,7 @@ from contextlib import suppress
 from types import ModuleType
 from typing import BinaryIO, cast
 
-from mqpcap.capture.inputs import Capture, of_source
+from mqpcap.capture.inputs import Capture, file_of_source
 from mqpcap.capture.sources import TICK_S, plain_bytes
 from mqpcap.errors import CaptureError
 
@@ -106,7 +106,7 @@ class Interface:
         self._lib.pcap_dump_flush(dumper)
         self._thread = threading.Thread(target=self._write, args=(dumper, until_s), name="mqpcap-listen", daemon=True)
         self._thread.start()
-        capture = of_source(name or self.name, plain_bytes(reader, None, owned=True))
+        capture = Capture((file_of_source(name or self.name, plain_bytes(reader, None, owned=True)),))
         capture.dropped_count = lambda: self.dropped_count() - before
         return capture
 

@@ -65,6 +65,10 @@ class Bytes:
     """A one-way stream of plain bytes; ``failure`` is what broke it off, None while nothing did."""
 
     failure: str | None = None
+    size_bytes: int | None = None
+    """Bytes in all, where reading may begin at any."""
+    is_pipe = False
+    """Whether bytes come when somebody writes them."""
 
     def read(self, length: int) -> bytes:
         """Up to length bytes; empty at the end only."""
@@ -76,16 +80,42 @@ class Bytes:
         """Fill the view; the count is smaller than the view at the end only."""
         raise NotImplementedError
 
+    def read_ready(self, view: memoryview, waiting: Waiting) -> int:
+        """The same; of a pipe what is at hand, waiting for a first byte, and 0 at the end only."""
+        return self.readinto(view)
+
+    def seek(self, position: int) -> None:
+        """Go to a byte, where there is ``size_bytes``; reading begins there. Raises OSError."""
+        raise NotImplementedError
+
     def close(self) -> None:
         """Give the file back."""
         raise NotImplementedError
 
 
 class _Unpacked(Bytes):
-    """Plain bytes out of compressed ones."""
+    """Plain bytes out of compressed ones, held until asked for."""
 
     def __init__(self, inner: Headed) -> None:
         self._inner = inner
+        self._ready = memoryview(b"")
+        self._ended = False
+
+    def _refill(self) -> None:
+        """Have more bytes ready, or end; neither is sure."""
+        raise NotImplementedError
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill the view; the count is smaller than the view at the end only."""
+        got = 0
+        while got < len(view) and (self._ready or not self._ended):
+            if not self._ready:
+                self._refill()
+            taken = min(len(self._ready), len(view) - got)
+            view[got : got + taken] = self._ready[:taken]
+            self._ready = self._ready[taken:]
+            got += taken
+        return got
 
     def close(self) -> None:
         """Give the file back."""
@@ -100,6 +130,7 @@ class Plain(Bytes):
         self._left = size_bytes
         self._owned = owned
         self.size_bytes = size_bytes
+        self.is_pipe = size_bytes is None
 
     def seek(self, position: int) -> None:
         """Go to a byte of a regular file; reading begins there."""
@@ -124,13 +155,10 @@ class Plain(Bytes):
             self._left -= got
         return got
 
-    @property
-    def is_pipe(self) -> bool:
-        """Whether bytes come when somebody writes them."""
-        return self.size_bytes is None
-
     def read_ready(self, view: memoryview, waiting: Waiting) -> int:
-        """Fill the view with what is at hand, waiting for a first byte; 0 at the end only."""
+        """Fill the view; of a pipe with what is at hand, waiting for a first byte: 0 at the end only."""
+        if not self.is_pipe:
+            return self.readinto(view)
         while not waiting.is_over() and not _comes(self._file, TICK_S):
             waiting.idle()
         if waiting.is_over():
@@ -189,11 +217,10 @@ class Headed:
     @property
     def size_bytes(self) -> int | None:
         """Bytes in all, where reading may begin at any; None of compressed files and of pipes."""
-        return self._inner.size_bytes if isinstance(self._inner, Plain) else None
+        return self._inner.size_bytes
 
     def seek(self, position: int) -> None:
         """Go to a byte; only where ``size_bytes`` says so. Raises OSError."""
-        assert isinstance(self._inner, Plain)
         self._head = b""
         self._inner.seek(position)
 
@@ -223,14 +250,13 @@ class Headed:
     @property
     def is_pipe(self) -> bool:
         """Whether bytes come as they are when somebody writes them."""
-        return isinstance(self._inner, Plain) and self._inner.is_pipe
+        return self._inner.is_pipe
 
     def read_ready(self, view: memoryview, waiting: Waiting) -> int:
-        """What `Plain.read_ready` does where this is a pipe, else what ``readinto`` does."""
-        if not self._head and isinstance(self._inner, Plain) and self._inner.is_pipe:
-            return self._inner.read_ready(view, waiting)
-        taken = min(len(self._head), len(view)) if self.is_pipe else len(view)
-        return self.readinto(view[:taken])
+        """What was looked at of a pipe, or what is at hand of it; else what ``readinto`` does."""
+        if self._head:
+            return self.readinto(view[: len(self._head)] if self.is_pipe else view)
+        return self._inner.read_ready(view, waiting)
 
     def close(self) -> None:
         """Give the file back."""
@@ -238,7 +264,7 @@ class Headed:
 
 
 class _Decompressed(_Unpacked):
-    """What gzip and bz2 share: members one after the other, plain bytes held until asked for."""
+    """What gzip and bz2 share: members one after the other."""
 
     name = ""
     magic = b""
@@ -246,8 +272,6 @@ class _Decompressed(_Unpacked):
     def __init__(self, inner: Headed) -> None:
         super().__init__(inner)
         self._waiting = b""
-        self._ready = memoryview(b"")
-        self._ended = False
         self._member_open = False
         self._barren = 0
 
@@ -292,21 +316,6 @@ class _Decompressed(_Unpacked):
         self.failure = why
         self._ended = True
         self._member_open = False
-
-    def readinto(self, view: memoryview) -> int:
-        """Fill the view; the count is smaller than the view at the end only."""
-        got = 0
-        while got < len(view):
-            if not self._ready:
-                if self._ended:
-                    break
-                self._refill()
-                continue
-            taken = min(len(self._ready), len(view) - got)
-            view[got : got + taken] = self._ready[:taken]
-            self._ready = self._ready[taken:]
-            got += taken
-        return got
 
 
 class _Gzip(_Decompressed):
@@ -380,25 +389,14 @@ class _Arrow(_Unpacked):
         super().__init__(inner)
         self._name = name
         self._stream = pa.CompressedInputStream(pa.PythonFile(_Readable(inner), mode="r"), name)
-        self._ended = False
 
-    def readinto(self, view: memoryview) -> int:
-        """Fill the view; the count is smaller than the view at the end only."""
-        got = 0
-        while got < len(view) and not self._ended:
-            try:
-                piece = self._stream.read(min(ARROW_READ_BYTES, len(view) - got))
-            except (OSError, pa.ArrowException) as error:
-                self._ended = True
-                what = f"the {self._name} stream is cut off or damaged ({one_line(error)[:MAX_SAID_LENGTH]})"
-                self.failure = self._inner.failure or what
-                break
-            if not piece:
-                self._ended = True
-                break
-            view[got : got + len(piece)] = piece
-            got += len(piece)
-        return got
+    def _refill(self) -> None:
+        try:
+            self._ready = memoryview(self._stream.read(ARROW_READ_BYTES))
+        except (OSError, pa.ArrowException) as error:
+            what = f"the {self._name} stream is cut off or damaged ({one_line(error)[:MAX_SAID_LENGTH]})"
+            self.failure = self._inner.failure or what
+        self._ended = not self._ready
 
 
 def _comes(file: BinaryIO, time_s: float) -> bool:

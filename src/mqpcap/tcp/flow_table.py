@@ -4,7 +4,7 @@
 Fed by :mod:`mqpcap.tcp.reassembly`, which takes every packet that is not in order. The records are those of
 :mod:`mqpcap.tcp.flow_records`; a connection is found through an open-addressing table over the 5-tuple. Its place there
 is hashed with secret numbers of the process: who makes a capture must not be able to choose it, and no row depends on
-it. ``walk`` stops at the first packet it must not judge (``needs`` says why) and changes nothing for it, so the caller
+it. ``walk`` stops at the first packet it must not judge and changes nothing for it, so the caller
 can judge it and let the walk go on behind it: every decision is made per packet.
 
 Promises: no reference to payload bytes, only to their places; every access is bounds-checked; no Python object per
@@ -38,18 +38,11 @@ FIRST_ROOM = 1024
 SECRET = np.frombuffer(os.urandom(11 * 8), np.uint64)
 """What places flows in the table of this process."""
 
-# What walk needs.
-DONE, JUDGE, GROW = range(3)
-
 # The same for C.
 _NONE = cython.declare(cython.longlong, NONE)
 _MAX_WINDOW = cython.declare(cython.const[cython.longlong], 1073741824)
-_SEQUENCE_MASK = cython.declare(cython.const[cython.longlong], 0xFFFFFFFF)
-_LOW_HALF = cython.declare(cython.const[cython.longlong], 0xFFFFFFFF)
+_MASK_32 = cython.declare(cython.const[cython.longlong], 0xFFFFFFFF)
 _IDLE_NS = cython.declare(cython.longlong, IDLE_NS)
-_DONE = cython.declare(cython.const[cython.longlong], 0)
-_JUDGE = cython.declare(cython.const[cython.longlong], 1)
-_GROW = cython.declare(cython.const[cython.longlong], 2)
 _FIN = cython.declare(cython.const[cython.longlong], 1)
 _SYN = cython.declare(cython.const[cython.longlong], 2)
 _RST = cython.declare(cython.const[cython.longlong], 4)
@@ -115,7 +108,7 @@ _Piece = cython.struct(
 @cython.exceptval(check=False)
 def _ahead(seq: cython.longlong, expected: cython.longlong) -> cython.longlong:
     """As sequence_numbers.ahead."""
-    return ((seq - expected + _MAX_WINDOW) & _SEQUENCE_MASK) - _MAX_WINDOW
+    return ((seq - expected + _MAX_WINDOW) & _MASK_32) - _MAX_WINDOW
 
 
 @cython.cfunc
@@ -145,7 +138,8 @@ class FlowTable:
     flows, sides and pieces are the records for Python, flow_array, side_array and piece_array the same for NumPy. A
     record taken out of them must not be used once the table has grown. opened: connections so far, also forgotten ones.
 
-    needs, at_flow, at_side: why the walk stopped, and at which connection.
+    is_full: the walk stopped because there is no room for another connection; else at a packet of at_flow and at_side
+    that the caller must judge.
     """
 
     flows = cython.declare(object, visibility="public")
@@ -161,7 +155,7 @@ class FlowTable:
     piece_count = cython.declare(cython.longlong, visibility="public")
     piece_first = cython.declare(cython.longlong, visibility="public")
     ended_count = cython.declare(cython.longlong, visibility="public")
-    needs = cython.declare(cython.longlong, visibility="public")
+    is_full = cython.declare(cython.bint, visibility="public")
     at_flow = cython.declare(cython.longlong, visibility="public")
     at_side = cython.declare(cython.longlong, visibility="public")
     # The same memory for the walk, the columns of the segments, and the secret.
@@ -194,7 +188,7 @@ class FlowTable:
 
     def __init__(self) -> None:
         self.opened = self.piece_count = self.piece_first = self.ended_count = 0
-        self.needs = self.at_flow = self.at_side = self._rows = 0
+        self.is_full = self.at_flow = self.at_side = self._rows = 0
         self._secret = SECRET if cython.compiled else memoryview(SECRET)
         self.piece_array, self.ended = np.zeros(FIRST_ROOM, PIECE), np.zeros(FIRST_ROOM, np.int64)
         self._bind_news()
@@ -348,10 +342,10 @@ class FlowTable:
         h: cython.ulonglong = self._secret[0]
         if a_lo > b_lo or (a_lo == b_lo and (a_hi > b_hi or (a_hi == b_hi and a_port > b_port))):
             a_hi, a_lo, a_port, b_hi, b_lo, b_port = b_hi, b_lo, b_port, a_hi, a_lo, a_port
-        h += _product(self._secret[1], (a_hi >> 32) & _LOW_HALF, self._secret[2], a_hi & _LOW_HALF)
-        h += _product(self._secret[3], (a_lo >> 32) & _LOW_HALF, self._secret[4], a_lo & _LOW_HALF)
-        h += _product(self._secret[5], (b_hi >> 32) & _LOW_HALF, self._secret[6], b_hi & _LOW_HALF)
-        h += _product(self._secret[7], (b_lo >> 32) & _LOW_HALF, self._secret[8], b_lo & _LOW_HALF)
+        h += _product(self._secret[1], (a_hi >> 32) & _MASK_32, self._secret[2], a_hi & _MASK_32)
+        h += _product(self._secret[3], (a_lo >> 32) & _MASK_32, self._secret[4], a_lo & _MASK_32)
+        h += _product(self._secret[5], (b_hi >> 32) & _MASK_32, self._secret[6], b_hi & _MASK_32)
+        h += _product(self._secret[7], (b_lo >> 32) & _MASK_32, self._secret[8], b_lo & _MASK_32)
         h += _product(self._secret[9], (a_port << 16) | b_port, self._secret[10], version)
         return (h >> 32) & self._mask
 
@@ -440,10 +434,9 @@ class FlowTable:
     # The walk
 
     def walk(self, first: int) -> int:
-        """The row of the first packet the caller must judge, or the number of rows.
+        """The row of the first packet that it stops at, or the number of rows.
 
-        needs is DONE, JUDGE (at_flow and at_side name the flow) or GROW. There is room for two more pieces than rows
-        are left.
+        There is room for two more pieces than rows are left.
         """
         row: cython.longlong = first
         with cython.nogil:
@@ -455,14 +448,10 @@ class FlowTable:
     @cython.exceptval(-1)
     def _walk(self, row: cython.longlong) -> cython.longlong:
         while row < self._rows:
-            if self._find(row) == 0:
-                self.needs = _GROW
-                return row
-            if self._take(row, self.at_flow, self.at_flow * 2 + self.at_side) == 0:
-                self.needs = _JUDGE
+            self.is_full = self._find(row) == 0
+            if self.is_full or self._take(row, self.at_flow, self.at_flow * 2 + self.at_side) == 0:
                 return row
             row += 1
-        self.needs = _DONE
         return row
 
     @cython.cfunc
@@ -487,7 +476,7 @@ class FlowTable:
             self._count(flow, q, self._ts_ns[i])
             return 1
         if flag & _SYN:
-            seq = (seq + 1) & _SEQUENCE_MASK
+            seq = (seq + 1) & _MASK_32
             if self._take_syn(i, flow, q, seq) == 0:
                 return 0
         elif self._sides[q].base < 0:

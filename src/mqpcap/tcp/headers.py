@@ -98,7 +98,6 @@ class Segments:
     seq: NDArray[np.int64]
     ack: NDArray[np.int64]
     flags: NDArray[np.int32]
-    win: NDArray[np.int32]
     start: NDArray[np.int64]
     length: NDArray[np.int64]
     wire_length: NDArray[np.int64]
@@ -161,7 +160,6 @@ class _Walk:
     seq: cython.longlong
     ack: cython.longlong
     flags: cython.longlong
-    win: cython.longlong
 
     @cython.cfunc
     @cython.nogil
@@ -497,7 +495,6 @@ class _Walk:
         self.seq = self._u32(p + 4)
         self.ack = self._u32(p + 8)
         self.flags = self.buf[p + 13]
-        self.win = self._u16(p + 14)
         self.at = p + head
         # Options cut off by the snap length: the segment is known, no byte of its payload is.
         if self.end < self.at:
@@ -549,7 +546,6 @@ def _walk_packets(
                 narrow[1, row] = cython.cast(cython.int, walk.sport)
                 narrow[2, row] = cython.cast(cython.int, walk.dport)
                 narrow[3, row] = cython.cast(cython.int, walk.flags)
-                narrow[4, row] = cython.cast(cython.int, walk.win)
                 row += 1
             elif found == _FRAGMENT:
                 with cython.gil:
@@ -562,8 +558,10 @@ def _walk_packets(
 
 
 WIDE = ("src_hi", "src_lo", "dst_hi", "dst_lo", "seq", "ack", "start", "length", "wire_length", "packet")
-NARROW = ("version", "sport", "dport", "flags", "win")
+NARROW = ("version", "sport", "dport", "flags")
 """What is known of each row, in 64 and in 32 bits: columns of Segments, and the index of the row's packet."""
+
+_END_COLUMNS = ("src_hi", "src_lo", "sport", "dst_hi", "dst_lo", "dport")
 
 FragmentRow = tuple[int, tuple[int, ...], int, bool, int, int, int]
 """A fragment: its packet, whose datagram it is, offset, more to come, start, end, end on the wire."""
@@ -694,10 +692,7 @@ def endpoints(hi: NDArray[np.int64], lo: NDArray[np.int64], port: NDArray[np.int
 
 def ends_of(segments: Segments) -> Ends:
     """The endpoints of each row."""
-    return (
-        endpoints(segments.src_hi, segments.src_lo, segments.sport),
-        endpoints(segments.dst_hi, segments.dst_lo, segments.dport),
-    )
+    return _ends({name: getattr(segments, name) for name in _END_COLUMNS})
 
 
 def keys_of(ends: Ends) -> NDArray[np.int64]:
@@ -709,8 +704,5 @@ def keys_of(ends: Ends) -> NDArray[np.int64]:
 
 
 def _ends(columns: dict[str, np.ndarray]) -> Ends:
-    one, other = (
-        endpoints(columns[f"{side}_hi"], columns[f"{side}_lo"], columns[port])
-        for side, port in (("src", "sport"), ("dst", "dport"))
-    )
-    return one, other
+    src_hi, src_lo, sport, dst_hi, dst_lo, dport = (columns[name] for name in _END_COLUMNS)
+    return endpoints(src_hi, src_lo, sport), endpoints(dst_hi, dst_lo, dport)

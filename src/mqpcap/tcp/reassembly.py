@@ -29,7 +29,7 @@ from mqpcap.tcp import eviction
 from mqpcap.tcp.chunks import I64, Range, StreamChunks, run_starts
 from mqpcap.tcp.eviction import CLOSED_NS
 from mqpcap.tcp.flow_records import NONE, FlowRecord, Packet, SideRecord
-from mqpcap.tcp.flow_table import GROW, IDLE_NS, FlowTable, gather
+from mqpcap.tcp.flow_table import IDLE_NS, FlowTable, gather
 from mqpcap.tcp.flows import Flows
 from mqpcap.tcp.gaps import Gap, Gaps
 from mqpcap.tcp.handshake import ACK, FIN, RST, SYN, Handshakes
@@ -111,7 +111,7 @@ class Reassembler:
             self._sweep(int(segments.ts_ns[0]))
         table.begin(segments)
         while (row := table.walk(row)) < count:
-            if table.needs == GROW:
+            if table.is_full:
                 table.grow()
             elif self._judge(_packet(segments, row), table.at_flow * 2 + table.at_side):
                 row += 1
@@ -334,8 +334,11 @@ class Reassembler:
         """The bytes of pieces in an order; the first kept_count are among the leftovers."""
         starts, lengths = np.ascontiguousarray(rows["start"]), np.ascontiguousarray(rows["length"])
         buffer = np.empty(int(lengths.sum()), np.uint8)
-        sources = map(memoryview, (window, self._history.released, self._leftovers.bytes))
-        gather(memoryview(buffer), *sources, memoryview(order), kept_count, memoryview(starts), memoryview(lengths))
+        released, left = self._history.released, self._leftovers.bytes
+        gather(
+            memoryview(buffer), memoryview(window), memoryview(released), memoryview(left), memoryview(order),
+            kept_count, memoryview(starts), memoryview(lengths),
+        )  # fmt: skip
         return buffer
 
     def _shown(
