@@ -93,11 +93,8 @@ def chains(places: Sequence[tuple[str, str]], span: Callable[[int], Span | None]
     return sorted(found, key=min)
 
 
-@dataclass(frozen=True, slots=True)
-class _Timed:
-    index: int
-    first_ns: int
-    last_ns: int
+_Timed = tuple[int, int, int]
+"""Times of a file's first and last packet, and its index."""
 
 
 def _timed(ordered: Sequence[int], span: Callable[[int], Span | None]) -> list[_Timed]:
@@ -108,32 +105,32 @@ def _timed(ordered: Sequence[int], span: Callable[[int], Span | None]) -> list[_
     timed: list[_Timed] = []
     for index, each in zip(ordered, spans, strict=True):
         if each is None:
-            timed.append(_Timed(index, place, place))
+            timed.append((place, place, index))
         else:
             place = each[1]
-            timed.append(_Timed(index, *each))
-    return sorted(timed, key=lambda file: (file.first_ns, file.last_ns))
+            timed.append((*each, index))
+    return sorted(timed, key=lambda file: file[:2])
 
 
 def _runs(timed: Sequence[_Timed]) -> list[list[int]]:
     """Split where times overlap: files that overlap stand alone, what is before and after them are captures."""
-    clusters: list[list[_Timed]] = []
+    clusters: list[list[int]] = []
     latest_ns = 0
-    for file in timed:
-        if clusters and file.first_ns < latest_ns:
-            clusters[-1].append(file)
+    for first_ns, last_ns, index in timed:
+        if clusters and first_ns < latest_ns:
+            clusters[-1].append(index)
         else:
-            clusters.append([file])
-        latest_ns = max(latest_ns, file.last_ns) if len(clusters[-1]) > 1 else file.last_ns
+            clusters.append([index])
+        latest_ns = max(latest_ns, last_ns) if len(clusters[-1]) > 1 else last_ns
     runs: list[list[int]] = []
     joined = False
     for cluster in clusters:
         if len(cluster) > 1:
-            runs.extend([file.index] for file in cluster)
+            runs.extend([index] for index in cluster)
             joined = False
         elif joined:
-            runs[-1].append(cluster[0].index)
+            runs[-1].append(cluster[0])
         else:
-            runs.append([cluster[0].index])
+            runs.append([cluster[0]])
             joined = True
     return runs

@@ -5,8 +5,8 @@ Fed by ``windows`` with a piece of a file; fills arrays the caller owns and says
 Promises: no byte outside ``start`` to ``end`` is read, no memory is taken, nothing raises for any bytes.
 
 A walk stops for one of the reasons below. Blocks that change what follows (pcapng section headers, interface
-descriptions) or that only people read (statistics) are rare, so the walk stops before them and the caller reads
-them in Python.
+descriptions) or that only people read (statistics) are rare, so the walk stops before them, once they are wholly
+there and sound, and the caller reads them in Python.
 """
 
 import cython
@@ -18,7 +18,7 @@ MORE = 1
 TOO_LONG = 2
 """The record at the position claims `need` bytes, over the limit."""
 SPECIAL = 3
-"""A section header, interface description or statistics block starts at the position."""
+"""A section header, interface description or statistics block of `need` bytes starts at the position."""
 BAD_LENGTH = 4
 """The block's length is no multiple of four, or too short for its type."""
 UNEQUAL_LENGTHS = 5
@@ -233,7 +233,7 @@ def _time_ns(
 
 @cython.cclass
 class BlockWalk:
-    """A walk over pcapng blocks: where it stands, and time and number of the last packet.
+    """A walk over pcapng blocks: where it stands, the byte order, and time and number of the last packet.
 
     Simple packet blocks carry no time and get that of the packet before. Blocks of unknown type are passed over. So are
     events and custom blocks, but Wireshark counts them as packets.
@@ -244,40 +244,52 @@ class BlockWalk:
     need = cython.declare(cython.longlong, visibility="public")
     last_ts_ns = cython.declare(cython.longlong, visibility="public")
     last_number = cython.declare(cython.longlong, visibility="public")
+    big = cython.declare(cython.bint, visibility="public")
     _buffer: cython.const[cython.uchar][::1]
     _rows: cython.longlong[:, ::1]
     _interfaces: cython.longlong[::1]
-    _big: cython.bint
 
-    def __init__(self, buffer, rows, at: int, last_ts_ns: int, last_number: int) -> None:
+    def __init__(self, buffer, rows, at: int, big: bool, last_ts_ns: int, last_number: int) -> None:
         """``rows`` has a line for each of LINES; ``at`` is the border of a block."""
         self._buffer, self._rows = buffer, rows
-        self.at, self.last_ts_ns, self.last_number = at, last_ts_ns, last_number
+        self.at, self.big, self.last_ts_ns, self.last_number = at, big, last_ts_ns, last_number
         self.row = self.need = 0
 
-    def blocks(self, end: cython.Py_ssize_t, big: cython.bint, limit: cython.longlong, interfaces) -> int:
+    def blocks(self, end: cython.Py_ssize_t, limit: cython.longlong, interfaces) -> int:
         """Why the walk stopped; all that was walked over is in ``rows``."""
         kind: cython.longlong
         length: cython.longlong
+        least: cython.longlong
         stop: cython.longlong
         room: cython.Py_ssize_t = self._rows.shape[1]
-        self._interfaces, self._big = interfaces, big
+        self._interfaces = interfaces
         while self.row < room:
             self.need = 12
             if end - self.at < 12:
                 return 1
-            kind = _u32(self._buffer, self.at, big)
-            if kind == 0x0A0D0D0A or kind == 1 or kind == 5:
-                return 3
-            length = self.need = _u32(self._buffer, self.at + 4, big)
-            if length < 12 or length % 4 != 0:
+            kind = _u32(self._buffer, self.at, self.big)
+            least = 12
+            if kind == 0x0A0D0D0A:
+                least = 28
+                self.big = _u32(self._buffer, self.at + 8, True) == 0x1A2B3C4D
+                if not self.big and _u32(self._buffer, self.at + 8, False) != 0x1A2B3C4D:
+                    self.need = _u32(self._buffer, self.at + 4, False)
+                    return 4
+            elif kind == 1:
+                least = 20
+            elif kind == 5:
+                least = 24
+            length = self.need = _u32(self._buffer, self.at + 4, self.big)
+            if length < least or length % 4 != 0:
                 return 4
             if length > limit:
                 return 2
             if length > end - self.at:
                 return 1
-            if _u32(self._buffer, self.at + length - 4, big) != length:
+            if _u32(self._buffer, self.at + length - 4, self.big) != length:
                 return 5
+            if kind == 0x0A0D0D0A or kind == 1 or kind == 5:
+                return 3
             stop = 0
             if kind == 6 or kind == 2:
                 stop = self._packet(kind, length)
@@ -296,7 +308,7 @@ class BlockWalk:
     def _packet(self, kind: cython.longlong, length: cython.longlong) -> cython.longlong:
         """A packet block of the newer or the older kind."""
         at: cython.Py_ssize_t = self.at
-        big: cython.bint = self._big
+        big: cython.bint = self.big
         captured: cython.longlong
         interface: cython.longlong
         entry: cython.Py_ssize_t
@@ -330,7 +342,7 @@ class BlockWalk:
         if self._interfaces.shape[0] == 0:
             self.need = 0
             return 6
-        original = _u32(self._buffer, self.at + 8, self._big)
+        original = _u32(self._buffer, self.at + 8, self.big)
         snaplen = self._interfaces[5]
         captured = min(length - 16, original)
         if snaplen > 0:

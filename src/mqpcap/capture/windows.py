@@ -368,16 +368,19 @@ class _Pcapng(_Records):
     def walk(self, buffer: NDArray[np.uint8], start: int, end: int) -> _Walk:
         """Rows from start on, which is the border of a block."""
         rows = _fresh_rows(start, end)
-        walk = records_index.BlockWalk(buffer.data, rows.data, start, self._clock_ns, self.number_count)
-        while True:
+        is_big = self.order == "big"
+        walk = records_index.BlockWalk(buffer.data, rows.data, start, is_big, self._clock_ns, self.number_count)
+        stop = records_index.FULL
+        while stop == records_index.FULL:
             interfaces = self._table[: self._count * records_index.INTERFACE_WIDTH]
-            stop = walk.blocks(end, self.order == "big", MAX_RECORD_BYTES, interfaces.data)
-            if stop == records_index.SPECIAL:
-                walk.at, stop, walk.need = self._special(buffer, walk.at, end)
-                if stop == records_index.FULL:
-                    continue
-            self._clock_ns, self.number_count = walk.last_ts_ns, walk.last_number
-            return _Walk(rows[:, : walk.row], walk.at, stop, walk.need)
+            stop = walk.blocks(end, MAX_RECORD_BYTES, interfaces.data)
+            self.order = "big" if walk.big else "little"
+            if stop != records_index.SPECIAL:
+                break
+            stop = self._special(bytes(buffer[walk.at : walk.at + walk.need]))
+            walk.at += walk.need if stop == records_index.FULL else 0
+        self._clock_ns, self.number_count = walk.last_ts_ns, walk.last_number
+        return _Walk(rows[:, : walk.row], walk.at, stop, walk.need)
 
     def enter(self, entry: Entry) -> None:
         """Go on in the middle of a section; what is said of its interfaces besides is not known."""
@@ -393,35 +396,19 @@ class _Pcapng(_Records):
         described = self._table[: self._count * records_index.INTERFACE_WIDTH]
         return Entry(position, self.order, tuple(described.tolist()), self._clock_ns)
 
-    def _special(self, buffer: NDArray[np.uint8], at: int, end: int) -> tuple[int, int, int]:
-        """Read the block at a position; (position, stop, need), stop FULL for going on behind it."""
-        head = bytes(buffer[at : min(at + 12, end)])
+    def _special(self, block: bytes) -> int:
+        """Read a block that says something of packets; FULL for going on behind it."""
         order = _ORDERS[self.order]
-        is_section = head[:4] == _SECTION_HEADER
-        if is_section:
-            if head[8:12] not in _SECTION_ORDERS:
-                return at, records_index.BAD_LENGTH, int.from_bytes(head[4:8], "little")
-            self.order = _SECTION_ORDERS[head[8:12]]
-            order = _ORDERS[self.order]
-        kind, length = struct.unpack(order + "II", head[:8])
-        if length % 4 or length < (28 if is_section else 20 if kind == _INTERFACE_BLOCK else 24):
-            return at, records_index.BAD_LENGTH, length
-        if length > MAX_RECORD_BYTES:
-            return at, records_index.TOO_LONG, length
-        if length > end - at:
-            return at, records_index.MORE, length
-        block = bytes(buffer[at : at + length])
-        if struct.unpack(order + "I", block[-4:])[0] != length:
-            return at, records_index.UNEQUAL_LENGTHS, length
-        if is_section:
+        kind = struct.unpack(order + "I", block[:4])[0]
+        if block[:4] == _SECTION_HEADER:
             self._begin_section()
-        elif kind == _INTERFACE_BLOCK:
-            if self._count >= MAX_INTERFACES:
-                return at, records_index.TOO_LONG, self._count
-            self._add_interface(block, order)
-        else:
+        elif kind != _INTERFACE_BLOCK:
             self._add_statistics(block, order)
-        return at + length, records_index.FULL, 0
+        elif self._count >= MAX_INTERFACES:
+            return records_index.TOO_LONG
+        else:
+            self._add_interface(block, order)
+        return records_index.FULL
 
     def _begin_section(self) -> None:
         self.first_order = self.first_order or self.order

@@ -73,15 +73,9 @@ def _silent(table: FlowTable, now_ns: int) -> Mask:
     return silent
 
 
-def _sides(table: FlowTable) -> NDArray[np.void]:
-    """The two sides of each connection."""
-    sides: NDArray[np.void] = table.side_array[: table.flow_count * 2].reshape(-1, 2)
-    return sides
-
-
 def _closed(table: FlowTable) -> Mask:
     """Which connections are closed on both sides or reset, or their addresses and ports used anew."""
-    sides = _sides(table)
+    sides = table.both_sides()
     closed: Mask = (sides["rst_seen"] != 0).any(axis=1) | (sides["ended"] != 0).all(axis=1)
     closed |= (sides["fin"] != NONE).all(axis=1)
     return closed
@@ -89,7 +83,7 @@ def _closed(table: FlowTable) -> Mask:
 
 def _spoke(table: FlowTable) -> Mask:
     """Which connections carried payload."""
-    spoke: Mask = (_sides(table)["bytes"] != 0).any(axis=1)
+    spoke: Mask = (table.both_sides()["bytes"] != 0).any(axis=1)
     return spoke
 
 

@@ -199,6 +199,11 @@ class FlowTable:
         flows, sides = self.flow_array[: self.flow_count].copy(), self.side_array[: self.flow_count * 2].copy()
         return _restored, (int(self.piece_first), int(self.opened), flows, sides)
 
+    def both_sides(self) -> NDArray[np.void]:
+        """The sides of each flow, two in a row."""
+        sides: NDArray[np.void] = self.side_array[: self.flow_count * 2].reshape(-1, 2)
+        return sides
+
     # Room
 
     def make_room(self, rows: int) -> None:

@@ -171,14 +171,14 @@ class Flows:
     def columns(self, numbers: I64) -> FlowColumns:
         """Many of them at once."""
         places = self._known_places(numbers)
-        of = flow_columns(self._table.flow_array[places], self._sides()[places])
+        of = flow_columns(self._table.flow_array[places], self._table.both_sides()[places])
         self._table.flow_array["id"][places] = of.connection_ids()
         return of
 
     def anchors(self, numbers: I64) -> tuple[I64, I64]:
         """The keys their segments have, and the sequence numbers of stream offset 0 (n by 2, -1 unknown)."""
         places = self._known_places(numbers)
-        return self._table.flow_array["key"][places], self._sides()["base"][places]
+        return self._table.flow_array["key"][places], self._table.both_sides()["base"][places]
 
     def _known_places(self, numbers: I64) -> I64:
         places = self.places(numbers)
@@ -187,13 +187,9 @@ class Flows:
             raise KeyError(int(numbers[gone[0]]))
         return places
 
-    def _sides(self) -> NDArray[np.void]:
-        sides: NDArray[np.void] = self._table.side_array[: self._table.flow_count * 2].reshape(-1, 2)
-        return sides
-
     def unseen_sides(self) -> list[tuple[int, int]]:
         """Connections, and the side of each, of which bytes were acknowledged that were not captured, or not yet."""
-        sides = self._sides()
+        sides = self._table.both_sides()
         ack, ahead = sides["ack"][:, ::-1], wrapped(sides["ack"][:, ::-1] - sides["base"] - sides["next"])
         unseen = (ack >= 0) & (sides["base"] >= 0) & (sides["ended"] == 0) & (ahead > 0) & (ahead < MAX_WINDOW)
         places, which = np.nonzero(unseen)

@@ -140,7 +140,7 @@ class Reassembler:
             if side in self._out_of_order.queues and wanted[side >> 1]:
                 self._out_of_order.end_flow(side >> 1)
         table = self._table
-        sides = table.side_array[: table.flow_count * 2].reshape(-1, 2)
+        sides = table.both_sides()
         for which in (0, 1):
             mine, ack = sides[:, which], sides["ack"][:, 1 - which]
             # Whatever may miss bytes behind the last one is judged alone; the others just end.
