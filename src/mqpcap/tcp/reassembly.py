@@ -9,7 +9,8 @@ Theory of operation. ``FlowTable.walk`` takes every packet that is in order, in 
 order has an ``OutOfOrderQueue`` holding copies of what came too early, and while it has one every packet of its
 connection is judged here. Bytes that come after their hole was given up are counted and recorded as late. All of this
 is decided per packet, never per call of feed, so results do not depend on how the input was cut into windows. Under
-the memory caps (counts say when they bite) results depend on what other connections are in the same Reassembler.
+the memory caps (counts say when they bite) results depend on what other connections are in the same Reassembler, and
+that of histories is looked at once a window.
 
 Connections are numbered in the order of their first packets; a number stays theirs for ever, also when they are over
 and forgotten. Inside, a flow and a side go by their places in the flow table: side 2 * flow is sent by endpoint A, side
