@@ -894,3 +894,18 @@ def test_a_pause_alone_changes_nothing(window: int) -> None:
     assert seen.side() == [(0, b"onetwo")]
     assert len(seen.flows) == 1
     assert seen.late() == seen.gaps() == []
+
+
+def test_histories_fit_under_their_cap_and_the_oldest_go_first() -> None:
+    """40 sides of 1,000 bytes, of which a quarter of 80,000 bytes may hold history: what is forgotten is told."""
+    reassembler = Reassembler(80_000)
+    sides = [Packet((f"10.0.1.{k}", 1), B, 10, 0, ACK, bytes(1000)) for k in range(40)]
+    for k, packet in enumerate(sides):
+        reassembler.feed(segments([packet.but(seq=9, flags=SYN, body=b""), packet], 2 * k))
+    held = reassembler._history
+    reassembler.feed(segments([sides[0].but(body=b"x" * 1000), sides[-1].but(body=b"x" * 1000)], 80))
+
+    assert held.byte_count + len(held.blocks) * history.HISTORY_OVERHEAD <= 20_000
+    assert reassembler.counts["history_shrunk"] == 40 - 20_000 // (1000 + history.HISTORY_OVERHEAD)
+    assert reassembler.counts["uncompared_bytes"] == 1000
+    assert rows(reassembler.conflicts()) == [(39, 0, 0, 1000)]
