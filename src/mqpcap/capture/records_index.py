@@ -59,7 +59,6 @@ _TIME_MAX = cython.declare(cython.longlong, 9223372036854775807)
 
 
 @cython.cfunc
-@cython.inline
 @cython.exceptval(-1, check=False)
 def _u32(buffer: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, big: cython.bint) -> cython.longlong:
     a: cython.longlong = buffer[at]
@@ -72,7 +71,6 @@ def _u32(buffer: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, big: cy
 
 
 @cython.cfunc
-@cython.inline
 @cython.exceptval(-1, check=False)
 def _u16(buffer: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, big: cython.bint) -> cython.longlong:
     a: cython.longlong = buffer[at]
@@ -118,7 +116,6 @@ def pcap_records(
 
 
 @cython.cfunc
-@cython.inline
 @cython.exceptval(-1, check=False)
 def _chained_bytes(
     buffer: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, is_pcap: cython.bint, big: cython.bint
@@ -191,7 +188,6 @@ def border(
 
 
 @cython.cfunc
-@cython.inline
 @cython.exceptval(check=False)
 def _time_ns(
     high: cython.longlong,

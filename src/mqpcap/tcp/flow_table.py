@@ -103,7 +103,6 @@ _Piece = cython.struct(
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def _ahead(seq: cython.longlong, expected: cython.longlong) -> cython.longlong:
@@ -112,7 +111,6 @@ def _ahead(seq: cython.longlong, expected: cython.longlong) -> cython.longlong:
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def _unwrapped(seq: cython.longlong, base: cython.longlong, near: cython.longlong) -> cython.longlong:
@@ -121,7 +119,6 @@ def _unwrapped(seq: cython.longlong, base: cython.longlong, near: cython.longlon
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def _product(
@@ -284,7 +281,6 @@ class FlowTable:
     # Which connection a packet is of
 
     @cython.cfunc
-    @cython.inline
     @cython.nogil
     @cython.exceptval(-1)
     def _find(self, i: cython.longlong) -> cython.longlong:
@@ -311,7 +307,6 @@ class FlowTable:
         return 1
 
     @cython.cfunc
-    @cython.inline
     @cython.nogil
     @cython.exceptval(-1)
     def _is_sent_by(self, i: cython.longlong, q: cython.longlong) -> cython.bint:
@@ -326,7 +321,6 @@ class FlowTable:
         )
 
     @cython.cfunc
-    @cython.inline
     @cython.nogil
     @cython.exceptval(-1)
     def _slot(
@@ -460,7 +454,6 @@ class FlowTable:
         return row
 
     @cython.cfunc
-    @cython.inline
     @cython.nogil
     @cython.exceptval(-1)
     def _take(self, i: cython.longlong, flow: cython.longlong, q: cython.longlong) -> cython.longlong:
@@ -544,7 +537,6 @@ class FlowTable:
         return 1
 
     @cython.cfunc
-    @cython.inline
     @cython.nogil
     @cython.exceptval(-1)
     def _count(self, flow: cython.longlong, q: cython.longlong, ts_ns: cython.longlong) -> cython.longlong:
@@ -553,7 +545,6 @@ class FlowTable:
         return 0
 
     @cython.cfunc
-    @cython.inline
     @cython.nogil
     @cython.exceptval(-1)
     def _see(self, q: cython.longlong, off: cython.longlong) -> cython.longlong:
@@ -594,7 +585,6 @@ class FlowTable:
         return 0
 
     @cython.cfunc
-    @cython.inline
     @cython.nogil
     @cython.exceptval(-1)
     def _accept(
@@ -702,7 +692,6 @@ def _longer(array: NDArray, least: int) -> NDArray:
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(-1)
 def _copy(

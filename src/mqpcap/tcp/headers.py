@@ -163,7 +163,6 @@ class _Walk:
 
     @cython.cfunc
     @cython.nogil
-    @cython.inline
     @cython.exceptval(-1, check=False)
     def _u16(self, p: cython.Py_ssize_t) -> cython.longlong:
         high: cython.longlong = self.buf[p]
@@ -171,7 +170,6 @@ class _Walk:
 
     @cython.cfunc
     @cython.nogil
-    @cython.inline
     @cython.exceptval(-1, check=False)
     def _u32(self, p: cython.Py_ssize_t) -> cython.longlong:
         high: cython.longlong = self.buf[p]
@@ -179,7 +177,6 @@ class _Walk:
 
     @cython.cfunc
     @cython.nogil
-    @cython.inline
     @cython.exceptval(-1, check=True)
     def _s64(self, p: cython.Py_ssize_t) -> cython.longlong:
         high: cython.longlong = self._u32(p)
@@ -189,7 +186,6 @@ class _Walk:
 
     @cython.cfunc
     @cython.nogil
-    @cython.inline
     @cython.exceptval(-1, check=False)
     def _short(self, need: cython.Py_ssize_t) -> cython.int:
         """0 if need bytes are there; else what is wrong: cut by the capture, or sent too short."""
@@ -311,7 +307,6 @@ class _Walk:
 
     @cython.cfunc
     @cython.nogil
-    @cython.inline
     @cython.exceptval(check=False)
     def _bound(self, until: cython.Py_ssize_t) -> cython.void:
         """The innermost packet ends there, whatever the link carries behind it."""
