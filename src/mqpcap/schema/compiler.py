@@ -368,5 +368,6 @@ def compiled(protocol: MessageQueue) -> Program:
     pc, extra, dialect, names = zip(*c.variants, strict=True) if c.variants else ((), (), (), ())
     return Program(
         protocol.name, np.array(c.ops, np.int32).reshape(-1), np.array(c.consts or [0], np.int64),
-        c.registers, tuple(c.columns), tuple(c.lists), layouts, np.array(pc, np.int32), np.array(extra, np.int32), dialect, names,
+        c.registers, tuple(c.columns), tuple(c.lists), layouts, np.array(pc, np.int32), np.array(extra, np.int32),
+        dialect, names,
     )  # fmt: skip
