@@ -14,11 +14,11 @@ def test_messages_in_copies_lie_in_the_joined_copies() -> None:
     found = Found()
     window = np.arange(8, dtype=np.uint8)
     rows, shift = found.rows("toy", memoryview(window))
-    rows.add(tuple((ROW | {"start": shift + 2, "end": shift + 4}).values()))
+    rows.add(ROW | {"start": shift + 2, "end": shift + 4})
     for copy in (b"abc", b"defg"):
         rows, shift = found.rows("toy", copy)
         assert found.rows("toy", copy)[1] == shift  # the same copy is kept once
-        rows.add(tuple((ROW | {"start": shift + 1, "end": shift + 3}).values()))
+        rows.add(ROW | {"start": shift + 1, "end": shift + 3})
 
     in_window, in_copies = found.taken(window)
 

@@ -70,7 +70,7 @@ def test_room_grows_and_what_was_taken_stays() -> None:
     rows = MessageBuffer()
     for k in range(1000):
         put(rows, [(100 + k % 30, 101 + k % 30)])
-    rows.add(tuple(range(len(NAMES))))
+    rows.add(dict(zip(NAMES, range(len(NAMES)), strict=True)))
     first = rows.taken()
     put(rows, [(130, 140)])
 

@@ -231,11 +231,11 @@ class MessageBuffer:
         self.array[NAMES.index("gap_before"), k] = gap
         self.array[NAMES.index("resynced"), k] = resynced
 
-    def add(self, row: tuple[int, ...]):
-        """Add one message, its values in the order of NAMES."""
+    def add(self, row: dict[str, int]):
+        """Add one message, its values by NAMES."""
         if self.count >= self.room:
             self._grow(2 * self.room)
-        self.array[:, self.count] = row
+        self.array[:, self.count] = [row[name] for name in NAMES]
         self.count += 1
 
     def __len__(self) -> int:

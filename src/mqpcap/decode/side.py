@@ -34,22 +34,16 @@ SYNC, SEARCH, STOP = Step
 
 @dataclass(slots=True)
 class _CutMessage:
-    """A message with a hole: ``captured`` bytes of those from ``offset`` to ``end``, -1 if its length is not known.
+    """A message with a hole; ``row`` is what is known of it, as in ``MessageBuffer``.
 
-    head: its first bytes. first: the packet it began in. last: the one captured last. The others as in ``Frames``.
+    end: its stream offset, -1 if its length is not known. head: its first bytes. last: the packet captured last.
     """
 
     protocol: str
-    offset: int
     end: int
     head: bytes
-    captured: int
-    layout: int
-    op: int
-    first: Packet
     last: Packet
-    gap_before: int
-    resynced: bool
+    row: dict[str, int]
 
 
 @dataclass(slots=True)
@@ -86,7 +80,8 @@ class Side:
         """Since when it holds bytes that may become a message older than others given out; None if it does not."""
         if self.cut is None:
             return self.open_since_ns
-        return self.cut.first[0] if self.open_since_ns is None else min(self.cut.first[0], self.open_since_ns)
+        since_ns = self.cut.row["ts_ns"]
+        return since_ns if self.open_since_ns is None else min(since_ns, self.open_since_ns)
 
     def begin(self, layout: int, start_seen: bool) -> None:
         """Read what comes in a layout; where the start was not captured, a message must be searched for first."""
@@ -186,11 +181,14 @@ class Side:
         if not is_known:
             self._skip(chunk, stop, "truncated")
             return
-        self.cut = _CutMessage(
-            scanner.protocol, self.at, self.until or -1,
-            bytes(chunk.buffer[base + self.at : base + min(stop, self.at + HEAD_BYTES)]), stop - self.at,
-            scanner.place, op, chunk.first_packet(self.at), chunk.last_packet(self.at, stop), self.gap, self.resynced,
-        )  # fmt: skip
+        head = bytes(chunk.buffer[base + self.at : base + min(stop, self.at + HEAD_BYTES)])
+        ts_ns, packet, file = chunk.first_packet(self.at)
+        row = {
+            "layout": scanner.place, "op": op, "flaw": Flaw.TRUNCATED, "flow": self.flow, "side": self.number,
+            "offset": self.at, "captured": stop - self.at, "ts_ns": ts_ns, "first_packet": packet, "first_file": file,
+            "gap_before": self.gap, "resynced": self.resynced,
+        }  # fmt: skip
+        self.cut = _CutMessage(scanner.protocol, self.until or -1, head, chunk.last_packet(self.at, stop), row)
         self.gap, self.resynced = 0, False
         self.at = stop
         self.layout = scanner.then.get(op, self.layout)
@@ -200,7 +198,7 @@ class Side:
         to = min(cut.end, chunk.offset + chunk.length)
         if to > self.at:
             cut.last = max(cut.last, chunk.last_packet(self.at, to), key=lambda packet: (packet[2], packet[1]))
-            cut.captured += to - self.at
+            cut.row["captured"] += to - self.at
             self.at = to
         if self.at >= cut.end:
             self._end_cut(found)
@@ -212,14 +210,9 @@ class Side:
             return
         self.messages += 1
         rows, start = found.rows(cut.protocol, cut.head)
-        (ts_ns, packet, file), (end_ts_ns, last_packet, _) = cut.first, cut.last
-        rows.add(
-            (
-                start, start + len(cut.head), cut.layout, cut.op, int(Flaw.TRUNCATED), self.flow, self.number,
-                cut.offset, cut.captured, ts_ns, end_ts_ns, packet, last_packet, file, cut.gap_before,
-                cut.resynced,
-            )
-        )  # fmt: skip
+        end_ts_ns, last_packet, _ = cut.last
+        place = {"start": start, "end": start + len(cut.head)}
+        rows.add(cut.row | place | {"end_ts_ns": end_ts_ns, "last_packet": last_packet})
 
     # -- after a gap -----------------------------------------------------------------------------------
 
