@@ -3,7 +3,7 @@
 import numpy as np
 
 from mqpcap.decode.message_buffer import ChunkPackets, PacketIndex
-from mqpcap.decode.stream_chunk import StreamChunk, join, joined
+from mqpcap.decode.stream_chunk import StreamChunk, copies, join, joined
 
 # Offset, size, time, number, file, order of three packets that carry the stream bytes 100 to 130.
 PACKETS = np.array([[100, 110, 120], [10, 10, 10], [1, 2, 3], [11, 12, 13], [0, 0, 0], [0, 1, 2]], np.int64)
@@ -28,9 +28,12 @@ def test_copy_has_the_packets_of_its_bytes_and_no_others() -> None:
     assert again.packets.array()[3].tolist() == [11, 12, 13]
 
 
-def test_copy_of_a_whole_chunk_is_as_last_as_the_chunk() -> None:
-    assert [chunk(is_last=x).copy(0, 30).is_last for x in (False, True)] == [False, True]
-    assert len(chunk(10, 10, is_last=True).copy(0, 0).packets) == 0
+def test_chunks_of_a_window_share_one_copy() -> None:
+    some = copies([chunk(0, 10), chunk(20, 30, is_last=True)])
+
+    assert [bytes(x.data) for x in some] == [DATA[:10], DATA[20:]]
+    assert some[0].buffer is some[1].buffer
+    assert [x.packets.array()[3].tolist() for x in some] == [[11], [13]]
 
 
 def test_chunks_that_follow_each_other_are_made_one() -> None:

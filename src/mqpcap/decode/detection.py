@@ -15,7 +15,7 @@ import numpy as np
 from mqpcap.decode.message_buffer import AT, SIZE, TS_NS
 from mqpcap.decode.scanning import Scanners
 from mqpcap.decode.strangers import stranger
-from mqpcap.decode.stream_chunk import StreamChunk
+from mqpcap.decode.stream_chunk import StreamChunk, copies
 from mqpcap.schema.protocol import Claim, Direction, MessageQueue, Opening, Verdict
 from mqpcap.tcp.flows import Flows
 
@@ -25,7 +25,7 @@ EAGER_BYTES = 4 << 10
 """Up to here the protocols are asked with every packet; beyond it each time half as much again has come."""
 HELD_BYTES = 128 << 20
 """Bytes held of all connections together; above it a connection is decided by what there is of it."""
-CHUNK_BYTES = 1 << 10
+CHUNK_BYTES = 256
 """Memory of a held chunk besides its bytes; it counts where a connection has more than FEW_CHUNKS of them."""
 FEW_CHUNKS = 64
 YES, LIKELY, WAIT = Verdict.YES, Verdict.LIKELY, Verdict.WAIT
@@ -295,7 +295,7 @@ class Detector:
             return False
         self._held_bytes += size
         hold.held_bytes += size
-        hold.chunks += [chunk.copy(0, chunk.length) for chunk in new if chunk.length or chunk.is_last]
+        hold.chunks += copies(new)
         return True
 
     # -- what the protocols say ------------------------------------------------------------------------

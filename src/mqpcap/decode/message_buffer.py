@@ -74,9 +74,13 @@ class ChunkPackets:
     def __len__(self) -> int:
         return self.count
 
-    def array(self) -> NDArray[np.int64]:
-        """The rows AT to ORDER of these packets: a view."""
-        return self.index.array[:, self.first : self.first + self.count]
+    def array(self, count: int | None = None) -> NDArray[np.int64]:
+        """The rows AT to ORDER of these packets, or of ``count`` from the first of them on: a view."""
+        return self.index.array[:, self.first : self.first + (self.count if count is None else count)]
+
+    def place(self) -> int:
+        """Where in the index they begin."""
+        return self.first
 
     def value(self, row: cython.int, k: cython.Py_ssize_t) -> int:
         """What is known of the k-th packet: ``row`` is one of AT to ORDER."""

@@ -39,12 +39,12 @@ class StreamChunk:
         return self.buffer[self.start : self.start + self.length]
 
     def copy(self, one: int, two: int) -> "StreamChunk":
-        """A copy of the bytes from ``one`` to ``two``; it ends where the chunk does, or the chunk is not the last."""
+        """A copy of the bytes from ``one`` to ``two``, which more may follow."""
         data = bytes(self.buffer[self.start + one : self.start + two])
         first, last = self.packets.holding(self.offset + one), self.packets.holding(self.offset + two - 1)
-        array = self.packets.array()[:, first : last + 1].copy()
-        packets = ChunkPackets(PacketIndex(array), 0, array.shape[1])
-        return replace(self, buffer=data, start=0, length=two - one, offset=self.offset + one, packets=packets)
+        index = PacketIndex(self.packets.array()[:, first : last + 1].copy())
+        packets = ChunkPackets(index, 0, last + 1 - first)
+        return StreamChunk(self.side, data, 0, two - one, self.offset + one, packets, False, False)
 
     def payload(self, k: int, at_most: int) -> bytes:
         """The first ``at_most`` bytes of its k-th packet."""
@@ -96,6 +96,27 @@ def by_connection(chunks: StreamChunks) -> Iterator[tuple[int, list[StreamChunk]
         yield number, new
 
 
+def copies(new: Sequence[StreamChunk]) -> list[StreamChunk]:
+    """The chunks of one window and connection over a buffer of their own, without those that are empty and go on."""
+    some = [chunk for chunk in new if chunk.length or chunk.is_last]
+    full = [chunk for chunk in some if chunk.length]
+    if not full:
+        return [replace(chunk, buffer=b"", packets=_NO_PACKETS) for chunk in some]
+    # Chunks of a connection are side by side in the buffer, and so are their packets.
+    first, last = full[0], full[-1]
+    buffer = bytes(first.buffer[first.start : last.start + last.length])
+    place = first.packets.place()
+    index = PacketIndex(first.packets.array(last.packets.place() + len(last.packets) - place).copy())
+
+    def moved(chunk: StreamChunk) -> StreamChunk:
+        if not chunk.length:
+            return replace(chunk, buffer=buffer, start=0, packets=_NO_PACKETS)
+        packets = ChunkPackets(index, chunk.packets.place() - place, len(chunk.packets))
+        return replace(chunk, buffer=buffer, start=chunk.start - first.start, packets=packets)
+
+    return [moved(chunk) for chunk in some]
+
+
 def joined(held: Sequence[StreamChunk]) -> list[StreamChunk]:
     """Chunks in order of capture, those of a side that go on where the last one ends made one; side by side."""
     runs: list[list[StreamChunk]] = []
@@ -116,3 +137,6 @@ def join(run: Sequence[StreamChunk]) -> StreamChunk:
         run[-1], buffer=data, start=0, length=len(data), offset=run[0].offset,
         packets=ChunkPackets(PacketIndex(packets), 0, packets.shape[1]),
     )  # fmt: skip
+
+
+_NO_PACKETS = ChunkPackets(PacketIndex(np.empty((6, 0), np.int64)), 0, 0)

@@ -59,7 +59,6 @@ class Column:
     parent: int
     secret: bool
     body: bool
-    unit: str | None
     names: tuple[tuple[int, str], ...]
     hidden: bool
 
@@ -75,7 +74,6 @@ class CompiledLayout:
     """
 
     name: str
-    direction: str
     header_pc: int
     op_reg: int
     table: NDArray[np.int64]
@@ -93,7 +91,6 @@ class Program:
     variant_*   by variant: where its rows begin, the column of bytes left over (-1: none), dialect, class name
     """
 
-    name: str
     ops: NDArray[np.int32]
     consts: NDArray[np.int64]
     register_count: int
@@ -166,7 +163,7 @@ class _Compiler:
                 self.variants.append((self.body(v.message), may_leave, v.dialect, v.message.__name__))
         packed_mask = layout.packed[1] if layout.packed else 0
         return CompiledLayout(
-            layout.name, layout.direction, header_pc, op_reg, np.array(table, np.int64), packed_at, packed_mask,
+            layout.name, header_pc, op_reg, np.array(table, np.int64), packed_at, packed_mask,
             header_len,
         )  # fmt: skip
 
@@ -203,8 +200,8 @@ class _Compiler:
         if name is None:
             return -1
         new = Column(
-            name, shape, type_, parent, kind.secret, kind.body, kind.unit,
-            tuple(sorted((kind.names or {}).items())), parent < 0 and name in self.protocol.hidden,
+            name, shape, type_, parent, kind.secret, kind.body, tuple(sorted((kind.names or {}).items())),
+            parent < 0 and name in self.protocol.hidden,
         )  # fmt: skip
         key = (parent, name)
         if key not in self.index:
@@ -367,7 +364,7 @@ def compiled(protocol: MessageQueue) -> Program:
     layouts = tuple(c.layout(layout) for layout in protocol.layouts)
     pc, extra, dialect, names = zip(*c.variants, strict=True) if c.variants else ((), (), (), ())
     return Program(
-        protocol.name, np.array(c.ops, np.int32).reshape(-1), np.array(c.consts or [0], np.int64),
+        np.array(c.ops, np.int32).reshape(-1), np.array(c.consts or [0], np.int64),
         c.registers, tuple(c.columns), tuple(c.lists), layouts, np.array(pc, np.int32), np.array(extra, np.int32),
         dialect, names,
     )  # fmt: skip
