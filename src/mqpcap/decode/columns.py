@@ -54,12 +54,8 @@ class Spans:
 
     def part(self, one: int, two: int) -> "Spans":
         """The rows from ``one`` to ``two``, over the same buffer."""
-        at = slice(one, two)
-        of = None if self.of is None else self.of[at]
-        return replace(
-            self, start=self.start[at], end=self.end[at], layout=self.layout[at], op=self.op[at], flaw=self.flaw[at],
-            of=of,
-        )  # fmt: skip
+        names = ["start", "end", "layout", "op", "flaw"] + ["of"] * (self.of is not None)
+        return replace(self, **{name: getattr(self, name)[one:two] for name in names})
 
     def gathered(self) -> "Spans":
         """The same rows over a buffer that holds nothing else."""

@@ -32,9 +32,8 @@ class Problem:
 class Frames:
     """Spans of messages of one protocol, not decoded yet, over one buffer: n rows.
 
-    start, end (int64) in ``buffer``; layout (int32) index into the Program's layouts; op (int64); flaw (uint8);
-    flow (int64); side (int8: 0 = endpoint A); offset (int64) in the stream; captured (int64) bytes of the message
-    captured; ts_ns, end_ts_ns, first_packet, last_packet, first_file, gap_before (int64); resynced (bool).
+    start, end: in ``buffer``; layout: index into the Program's layouts; side: 0 is endpoint A; offset: in the stream;
+    captured, gap_before: bytes.
     """
 
     protocol: str

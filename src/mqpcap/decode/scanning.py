@@ -42,11 +42,8 @@ class LayoutScanner:
         self.hits = ScanHits(memoryview(self._hits), memoryview(np.array(self._layouts, np.int64)))
 
     def scan(self, view: memoryview | bytes, at: int, stop: int, ended: bool) -> tuple[int, int, int, int, int]:
-        """Find messages one after the other from ``at``; they are then in ``hits``.
-
-        Returns how many, one of ``bytecode.SCAN_*``, where the next one begins, the end it claims (-1 if unknown), and
-        the place of its layout. ``ended``: no byte can follow ``stop``.
-        """
+        """The messages from ``at`` on are then in ``hits``: see ``bytecode.Scanner.scan``; fifth the place of the next
+        one's layout."""
         if self._splitter is None:
             n, code, at, known_end = self._scanner.scan(view, at, stop, ended)
             return n, code, at, known_end, self.place
@@ -59,10 +56,7 @@ class LayoutScanner:
         return int(self._hits[3, n - 1])
 
     def search(self, view: memoryview | bytes, at: int, stop: int, ended: bool, in_a_row: int) -> tuple[int, bool]:
-        """The first position from which ``in_a_row`` messages follow, or fewer that end exactly at the end, and True.
-
-        False: where a message may begin yet; what lies before it is none.
-        """
+        """Where ``in_a_row`` messages follow each other: see ``bytecode.Scanner.search``."""
         if self._splitter is not None:
             return self._splitter.search(memoryview(view), at, stop, ended, in_a_row)
         return self._scanner.search(view, at, stop, ended, in_a_row)

@@ -523,11 +523,8 @@ def message_class(
 ) -> type[Message]:
     """A layer class without a class statement: its name, title, docstring and fields in wire order.
 
-    It stands in its module under its name, as a class statement would have put it there: pickle and imports find it.
-
-    For protocols with families of classes, so that each says only what is its own. ``like`` is the class it derives
-    from, and has the fields of if none are given; who looks for that one in a packet finds it, too. ``own`` are further
-    class attributes.
+    It stands in its module under its name: pickle and imports find it. ``like`` is the class it derives from, and has
+    the fields of if none are given; who looks for that one in a packet finds it, too. ``own``: further attributes.
 
     >>> from mqpcap.schema.fields import U8
     >>> message_class(__name__, "Ping", "my ping", "Says hello.", U8("count"))().name
