@@ -1,9 +1,13 @@
 """Chunks of stream bytes: copies that outlive the window, and chunks made one."""
 
 import numpy as np
+from segments import ACK, FIN, SYN, a, b, segments
 
+from mqpcap.decode.framing import Framer
 from mqpcap.decode.message_buffer import ChunkPackets, PacketIndex
 from mqpcap.decode.stream_chunk import StreamChunk, copies, join, joined
+from mqpcap.protocols import protocols
+from mqpcap.tcp.reassembly import Reassembler
 
 # Offset, size, time, number, file, order of three packets that carry the stream bytes 100 to 130.
 PACKETS = np.array([[100, 110, 120], [10, 10, 10], [1, 2, 3], [11, 12, 13], [0, 0, 0], [0, 1, 2]], np.int64)
@@ -51,3 +55,18 @@ def test_packets_of_a_range() -> None:
     assert shown.first_packet(115) == (2, 12, 0)
     assert shown.last_packet(105, 130) == (9, 19, 0)
     assert shown.last_packet(110, 130) == (3, 13, 0)
+
+
+def test_copies_keep_the_bytes_in_front_of_an_end_without_any() -> None:
+    """Nobody knows the connection yet (fq's word begins so): the client goes on in the window that ends the server."""
+    framer, assembler = Framer(protocols()), Reassembler()
+    said = [a(999, flags=SYN), b(4999, ack=1000, flags=SYN | ACK), a(1000, b"\xcc", ack=5000), b(5000, b"x", ack=1001)]
+    for window in (said, [a(1001, b"\x50", ack=5001), b(5001, ack=1002, flags=FIN | ACK)]):
+        framer.feed(assembler.feed(segments(window, len(said))), assembler.flows)
+
+    hold = framer.connections[0].hold
+    assert hold is not None
+    assert [(x.side, bytes(x.data), len(x.packets), x.ended) for x in hold.chunks[2:]] == [
+        (0, b"\x50", 1, False),
+        (1, b"", 0, True),
+    ]

@@ -98,23 +98,17 @@ def by_connection(chunks: StreamChunks) -> Iterator[tuple[int, list[StreamChunk]
 
 def copies(new: Sequence[StreamChunk]) -> list[StreamChunk]:
     """The chunks of one window and connection over a buffer of their own, without those that are empty and go on."""
-    some = [chunk for chunk in new if chunk.length or chunk.is_last]
-    full = [chunk for chunk in some if chunk.length]
-    if not full:
-        return [replace(chunk, buffer=b"", packets=_NO_PACKETS) for chunk in some]
     # Chunks of a connection are side by side in the buffer, and so are their packets.
-    first, last = full[0], full[-1]
+    first, last = new[0], new[-1]
     buffer = bytes(first.buffer[first.start : last.start + last.length])
     place = first.packets.place()
     index = PacketIndex(first.packets.array(last.packets.place() + len(last.packets) - place).copy())
 
     def moved(chunk: StreamChunk) -> StreamChunk:
-        if not chunk.length:
-            return replace(chunk, buffer=buffer, start=0, packets=_NO_PACKETS)
         packets = ChunkPackets(index, chunk.packets.place() - place, len(chunk.packets))
         return replace(chunk, buffer=buffer, start=chunk.start - first.start, packets=packets)
 
-    return [moved(chunk) for chunk in some]
+    return [moved(chunk) for chunk in new if chunk.length or chunk.is_last]
 
 
 def joined(held: Sequence[StreamChunk]) -> list[StreamChunk]:
@@ -137,6 +131,3 @@ def join(run: Sequence[StreamChunk]) -> StreamChunk:
         run[-1], buffer=data, start=0, length=len(data), offset=run[0].offset,
         packets=ChunkPackets(PacketIndex(packets), 0, packets.shape[1]),
     )  # fmt: skip
-
-
-_NO_PACKETS = ChunkPackets(PacketIndex(np.empty((6, 0), np.int64)), 0, 0)

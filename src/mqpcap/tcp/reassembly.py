@@ -356,7 +356,7 @@ class Reassembler:
         empty = empty[(sides["next"][empty] > 0) | np.isin(empty, trailing)]
         if len(empty):
             at = np.searchsorted(side, empty)
-            offset, start = np.insert(offset, at, sides["next"][empty]), np.insert(start, at, 0)
+            offset, start = np.insert(offset, at, sides["next"][empty]), np.insert(start, at, total[bounds[at]])
             length, bounds = np.insert(length, at, 0), np.insert(bounds, at, bounds[at])
             side = np.insert(side, at, empty)
         first = np.append(True, side[1:] != side[:-1])[: len(side)]
