@@ -37,7 +37,7 @@ class LayoutScanner:
         self._hits = np.zeros((5, 1), np.int64) if self.then else hits
         self._scanner = program.scanner(name, self._hits)
         self._splitter = self.described.splitter
-        self._split_rows = tuple(map(memoryview, self._hits))
+        self._split_rows = tuple(memoryview(row) for row in self._hits)
         self._layouts = [index[x] for x in (self._splitter.layouts if self._splitter is not None else [name])]
         self.hits = ScanHits(memoryview(self._hits), memoryview(np.array(self._layouts, np.int64)))
 
