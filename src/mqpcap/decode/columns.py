@@ -24,7 +24,7 @@ TAPE_ENTRIES = 1 << 16
 """Entries of a new tape; it doubles when a message does not fit."""
 KEPT_ENTRIES = 1 << 22
 """A tape that has grown beyond this is not kept for the next batch."""
-BATCH_ROWS = 1 << 15
+BATCH_ROWS = 1 << 16
 """Messages read at once."""
 BATCH_BYTES = 64 << 20
 """Bytes of messages read at once, inflated ones included; one message more may pass the limit."""
