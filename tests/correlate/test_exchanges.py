@@ -570,3 +570,21 @@ def test_nothing_is_remembered_of_requests_that_are_settled() -> None:
         assert sum(table.num_rows for table in tables) == (row["direction"] == "s2c")
 
     assert (made._rows._blocks, made._rows._by_flow) == ({}, {})
+
+
+def test_rows_wait_where_the_other_side_holds_bytes_that_are_older() -> None:
+    rule = protocols()["flymq"].rule
+    assert rule is not None
+    types = dict.fromkeys(("topic", "partition", "offset"), pa.int64()) | {"records.offset": pa.list_(pa.int64())}
+    asked = {"direction": "c2s", "op": "METADATA", "ts_ns": 1_001}
+    request, reply, other = placed([asked, asked | {"direction": "s2c", "ts_ns": 1_002}, asked | {"connection": 2}])
+    made = Exchanges("flymq", rule, PRINTS)
+
+    def states(row: Row, behind: dict[tuple[int, bool], int]) -> list[str]:
+        tables, _ = made.feed(batch([row], types, {}), behind)
+        return [state for table in tables for state in table["state"].to_pylist()]
+
+    client = {(1, True): 1_000}  # one of its messages began at 1,000 and is not whole yet
+    assert states(request, client) == []
+    assert states(reply, client) == []  # an answer to that one, perhaps
+    assert states(other, {}) == ["answered"]
