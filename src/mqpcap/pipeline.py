@@ -196,14 +196,14 @@ class Pipeline:
             since[side] = min(ns, since.get(side, ns))
         return since
 
-    def late(self) -> dict[int, int]:
+    def late(self, behind: Mapping[tuple[int, int], int]) -> dict[int, int]:
         """Connections of which messages may be read later than what others sent behind them, and since when (ns)."""
         waiting = (flow for waiting in self._waiting.values() for flow in waiting)
         unseen = (f for f, side in self.assembler.flows.unseen_sides() if self._may_be_client(f, side))
         late = {*self._unrecognised, *waiting, *unseen}
         self._late_since = {flow: self._late_since.get(flow, self.span_ns[0]) for flow in late}
         since = dict(self._late_since)
-        for (flow, _), ns in self.behind().items():
+        for (flow, _), ns in behind.items():
             since[flow] = min(ns, since.get(flow, ns))
         return since
 
@@ -413,7 +413,8 @@ class Tables(Pipeline):
 
     def _behind(self) -> Behind:
         """How far the capture was read, server by server."""
-        late = self.late()
+        behind, known = self.behind(), self.framer.connections
+        late = self.late(behind)
         since_ns: dict[tuple[str, int], int] = {}
         of = self.assembler.flows.columns(np.fromiter(late, np.int64))
         for side in (0, 1):
@@ -423,8 +424,7 @@ class Tables(Pipeline):
                 if self._may_be_client(flow, 1 - side):
                     server = end[0], end[1]
                     since_ns[server] = min(since_ns.get(server, since), since)
-        clients = {f: self.framer.connections[f].client for f, _ in self.behind() if f in self.framer.connections}
-        sides = {(f, side == clients.get(f)): since for (f, side), since in self.behind().items()}
+        sides = {(f, f in known and side == known[f].client): since for (f, side), since in behind.items()}
         return Behind(sides, since_ns, self.span_ns[1])
 
     def _rows_made(

@@ -28,8 +28,6 @@ SMALL_BYTES = 1 << 20
 """Captures below this are read sooner than a thread and its modules are loaded."""
 MAX_NOTES = 20
 """So many notes are said one by one; the rest is counted."""
-
-
 READ_FOR_NOTES = frozenset({"protocol", "flaw"})
 """The columns of ``messages`` that notes are made of where no Decode As was asked for."""
 

@@ -74,5 +74,5 @@ class SegmentPipeline(CapturePipeline):
         return super()._segments(segments)
 
     def _window_times(self) -> int:
-        """A window costs a fixed time beside that of its bytes; those of rows alone take less memory."""
+        """Larger ones, as a window costs a fixed time beside that of its bytes; with pairs they take more memory."""
         return 2 if self.options.pairs_up else 4
