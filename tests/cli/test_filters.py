@@ -3,9 +3,15 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from running import ROOT, run
+
+from mqpcap.cli import filters
+from mqpcap.cli.filters import Tally
+from mqpcap.pipeline import Output
+from mqpcap.query import query
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 CORE = "pcaps/flymq/core.pcap"
@@ -164,4 +170,20 @@ def test_rows_come_while_a_pipe_is_open_with_a_filter_too() -> None:
 
     assert len(run("show", "-q", "--op", "PING", "-", stdin=data).stdout.splitlines()) == len(
         keys("--op", "PING", QOS1)
+    )
+
+
+def test_ends_of_connections_are_remembered_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sends packets chooses how many connections there are."""
+    monkeypatch.setattr(filters, "MAX_WORDS", 3)
+    tally = Tally(query("client == 10.0.0.99"))
+    for port in range(10):
+        ends = {
+            f"{end}_{what}": [value] for end in ("client", "server") for what, value in (("ip", "::1"), ("port", port))
+        }
+        tally.look(Output("connections", pa.table({"protocol": ["fq"], **ends})), 0)
+
+    assert (
+        tally.note
+        == "no connection matches; here are clients [::1]:0, [::1]:1, [::1]:2, servers [::1]:0, [::1]:1, [::1]:2"
     )

@@ -43,7 +43,7 @@ class Tally:
                 self._look_at_messages(Rows(output.protocol, output.rows, output.fields), first_ns)
         elif output.table == "connections" and not self.match_count and self.query.connections is not None:
             ours = output.rows.filter(pc.is_valid(output.rows["protocol"]))
-            for end in ("client", "server"):
+            for end in ("client", "server") if len(self._words["client"]) < MAX_WORDS else ():
                 both = (ours[f"{end}_{what}"].to_pylist() for what in ("ip", "port"))
                 self._words[end].update(map(endpoint, *both))
 
