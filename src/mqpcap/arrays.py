@@ -1,6 +1,6 @@
 """Columns of Arrow and numpy: their dictionaries, masks of rows, and equal values found across rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ def file_text(name: str) -> str:
 
 def constant(text: str, n: int) -> pa.DictionaryArray:
     """One text n times, as CODED."""
-    return pa.DictionaryArray.from_arrays(np.zeros(n, np.int32), pa.array([text]))
+    return pa.DictionaryArray.from_arrays(np.zeros(n, np.int32), pa.array([text]), safe=False)
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -76,8 +76,7 @@ def is_in(column: pa.Array | pa.ChunkedArray, *values: object) -> NDArray[np.boo
     """
     encoded = dictionary(column)
     hit = np.array([*(x in values for x in encoded.dictionary.to_pylist()), False])
-    at: NDArray[np.int32] = pc.fill_null(encoded.indices, len(hit) - 1).to_numpy()
-    return hit[at]
+    return hit.take(codes_of(encoded))
 
 
 def case_when(words: Mapping[str, NDArray[np.bool_]]) -> pa.DictionaryArray:
@@ -105,6 +104,13 @@ def dictionary(column: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
     return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
 
 
+def codes_of(column: pa.DictionaryArray) -> NDArray[np.integer]:
+    """For each row the place of its value in the dictionary; a null is behind all others."""
+    at = column.indices
+    filled: NDArray[np.integer] = (pc.fill_null(at, len(column.dictionary)) if at.null_count else at).to_numpy()
+    return filled
+
+
 def group_ids(columns: Sequence[pa.Array | pa.ChunkedArray], n: int) -> I64:
     """A number per row (n of them), equal exactly where all columns are; nulls equal each other.
 
@@ -114,13 +120,12 @@ def group_ids(columns: Sequence[pa.Array | pa.ChunkedArray], n: int) -> I64:
     key = np.zeros(n, np.int64)
     for column in columns:
         encoded = dictionary(column)
-        one = pc.fill_null(encoded.indices, len(encoded.dictionary)).to_numpy(zero_copy_only=False).astype(np.int64)
-        both = pa.array(key * (len(encoded.dictionary) + 1) + one)
+        both = pa.array(key * (len(encoded.dictionary) + 1) + codes_of(encoded))
         key = both.dictionary_encode().indices.to_numpy().astype(np.int64)
     return key
 
 
-def factorize(values: I64) -> tuple[I64, I64]:
+def factorize(values: NDArray[np.signedinteger]) -> tuple[I64, I64]:
     """The different values in ascending order, and for each row which of them it has.
 
     >>> [x.tolist() for x in factorize(np.array([7, 5, 7]))]
@@ -133,16 +138,21 @@ def factorize(values: I64) -> tuple[I64, I64]:
     at = values - low
     there = np.zeros(high - low + 1, np.bool_)
     there[at] = True
-    return np.flatnonzero(there[: len(values) and len(there)]) + low, (np.cumsum(there) - 1)[at]
+    return np.flatnonzero(there[: len(values) and len(there)]) + low, (np.cumsum(there) - 1).take(at)
 
 
-def ascend(keys: Sequence[NDArray[np.generic]]) -> bool:
-    """Whether rows are in order of the first key, where it is equal of the second, and so on."""
-    equal = np.ones(max(len(keys[0]) - 1, 0), np.bool_)
+def ascend(keys: Iterable[NDArray[np.generic]]) -> bool:
+    """Whether rows are in order of the first key, where it is equal of the second, and so on.
+
+    Keys are asked for one by one: the rest decide nothing where one tells all rows apart.
+    """
+    equal: NDArray[np.bool_] | None = None
     for key in keys:
-        if (equal & (key[1:] < key[:-1])).any():  # type: ignore[operator]  # arrays of integers
+        falls = key[1:] < key[:-1]  # type: ignore[operator]  # arrays of integers
+        if (falls if equal is None else equal & falls).any():
             return False
-        equal &= key[1:] == key[:-1]
+        same = key[1:] == key[:-1]
+        equal = same if equal is None else equal & same
         if not equal.any():
             break
     return True

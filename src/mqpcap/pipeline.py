@@ -745,7 +745,8 @@ def _spans(frames: Frames) -> Spans:
 
 def taken_frames(frames: Frames, rows: NDArray[np.intp] | slice) -> Frames:
     """Some of the rows, over the same buffer."""
-    return replace(frames, **{name: getattr(frames, name)[rows] for name in _PER_ROW})
+    columns = ((name, getattr(frames, name)) for name in _PER_ROW)
+    return replace(frames, **{name: x[rows] if isinstance(rows, slice) else x.take(rows) for name, x in columns})
 
 
 def _copied(frames: Frames, rows: NDArray[np.intp]) -> Frames:

@@ -21,22 +21,26 @@ NEVER_NS, END_NS = -(1 << 63), (1 << 63) - 1
 """Times before and behind all others."""
 
 
-def in_groups(numbers: I64) -> NDArray[np.intp]:
-    """The rows in order of a number, and as they were where it is equal."""
-    _, place = factorize(numbers)
+def in_order(numbers: I64, *keys: NDArray[np.generic]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The rows in order of a number, where it is equal of a key, and so on; and where those of each number end."""
+    distinct, place = factorize(numbers)
     # NumPy sorts 16 bits in linear time.
-    narrow = place.astype(np.uint16) if len(place) and place.max() < 1 << 16 else place
-    return np.argsort(narrow, kind="stable")
+    order = np.argsort(place.astype(np.uint16) if len(distinct) <= 1 << 16 else place, kind="stable")
+    if not ascend(key.take(order) for key in (place, *keys)):
+        order = np.lexsort((*keys[::-1], place))
+    return order, np.cumsum(np.bincount(place))
 
 
 @dataclass(frozen=True)
 class Columns:
     """Columns of the same rows, a field each: arrays of NumPy or Arrow, or tables."""
 
-    def taken(self, rows: NDArray[np.intp] | NDArray[np.bool_] | slice) -> Self:
-        """Some of the rows; by number where a column is Arrow's."""
-        columns = (getattr(self, x.name) for x in fields(self))
-        return type(self)(*(x[rows] if isinstance(x, np.ndarray) else x.take(pa.array(rows)) for x in columns))
+    def taken(self, rows: NDArray[np.intp]) -> Self:
+        """Some of the rows, by number; the same object where they are all as they stand."""
+        columns = [getattr(self, x.name) for x in fields(self)]
+        if len(rows) == len(columns[0]) and (np.diff(rows) == 1).all():
+            return self
+        return type(self)(*(x.take(rows if isinstance(x, np.ndarray) else pa.array(rows)) for x in columns))
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
@@ -78,23 +82,15 @@ class Batch(Columns):
         return len(self.flow)
 
     @cached_property
-    def by_side(self) -> NDArray[np.intp]:
-        """The rows side by side of each connection, in order of the bytes."""
-        order = in_groups(self.flow * 2 + ~self.from_client)
-        keys = self.flow, ~self.from_client, self.offset
-        return order if ascend([key[order] for key in keys]) else np.lexsort(keys[::-1])
-
-    @cached_property
-    def side_ends(self) -> NDArray[np.intp]:
-        """Where the rows of each side end in ``by_side``."""
-        side = (self.flow * 2 + ~self.from_client)[self.by_side]
-        return np.flatnonzero(np.diff(side, append=-1)) + 1
+    def by_side(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The rows side by side of each connection, in order of the bytes, and where those of each side end."""
+        return in_order(self.flow * 2 + ~self.from_client, self.offset)
 
     @cached_property
     def when(self) -> I64:
         """When rows came; where bytes of a side came in another order, no row is earlier than those in front of it."""
-        by_side, ends = self.by_side, self.side_ends
-        back = np.flatnonzero(np.diff(self.ts_ns[by_side]) < 0) + 1
+        by_side, ends = self.by_side
+        back = np.flatnonzero(np.diff(self.ts_ns.take(by_side)) < 0) + 1
         sides = np.searchsorted(ends, back, "right")
         sides = sides[back != np.append(0, ends)[sides]]  # the first row of a side comes behind no other
         when = self.ts_ns.copy() if len(sides) else self.ts_ns
@@ -136,9 +132,13 @@ class Messages:
         """The requests of a stretch of ``order`` that may get a reply, a column each; ``kinds`` by code."""
         rows = self.order[start:end]
         may_get = np.isin(np.frombuffer(kinds, np.int8), (RequestKind.FIXED, RequestKind.OPTIONAL))
-        rows = rows[(self.place[rows] >= 0) & may_get[self.code[rows]]]
-        of = (self.code, self.tie, self.item, self.ts_ns, self.end_ns, self.offset, *self.numbers)
-        return np.stack([self.first_row + self.place[rows], *(column[rows] for column in of)])
+        rows = rows[(self.place.take(rows) >= 0) & may_get.take(self.code.take(rows))]
+        of = (self.place, self.code, self.tie, self.item, self.ts_ns, self.end_ns, self.offset, *self.numbers)
+        columns = np.empty((len(of), len(rows)), np.int64)
+        for line, column in zip(columns, of, strict=True):
+            column.take(rows, out=line, mode="clip")  # which needs no buffer; all rows are there
+        columns[0] += self.first_row
+        return columns
 
 
 @dataclass(frozen=True, slots=True)

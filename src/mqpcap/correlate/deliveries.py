@@ -176,8 +176,8 @@ class Deliveries:
         """Take publishes in; the oldest go when there are too many."""
         unseen = published.offset == UNSEEN
         if unseen.any():
-            self._note_stretches(published.taken(unseen))
-            published = published.taken(~unseen)
+            self._note_stretches(published.taken(np.flatnonzero(unseen)))
+            published = published.taken(np.flatnonzero(~unseen))
         if not len(published):
             return
         self._fresh.append(published)
@@ -195,7 +195,7 @@ class Deliveries:
                 old = part.end_ns <= cut
                 if old.any():
                     gone.append(part.key[old])
-                    parts[i] = part.taken(~old)
+                    parts[i] = part.taken(np.flatnonzero(~old))
             parts[:] = [part for part in parts if len(part)]
         self._pushed_out.append(np.sort(np.concatenate(gone)))
         self._count -= len(self._pushed_out[-1])

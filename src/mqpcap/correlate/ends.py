@@ -48,15 +48,15 @@ class Ends:
 
     def feed(self, batch: Batch) -> pa.Table:
         """Take messages in; gives the stretches in front of them."""
-        order, until = batch.by_side, batch.side_ends
+        order, until = batch.by_side
         first = np.append(0, until)[:-1]
         rows, of_client = order[first], batch.from_client[order[first]]
         stretches = [STRETCHES.empty_table(), self._begun(batch, rows)]
         known = self._known
         assert known is not None
-        start, cut = batch.offset[order], batch.cut[order]
         # What was not captured whole is not captured.
-        end, end_ns = np.where(cut, start, start + batch.length[order]), batch.end_ns[order]
+        captured = np.where(batch.cut, 0, batch.length)
+        start, end, end_ns = (x.take(order) for x in (batch.offset, batch.offset + captured, batch.end_ns))
         before, before_ns = (np.append(0, x)[: len(order)] for x in (end, end_ns))
         last, last_ns, at = (
             np.maximum.reduceat(end, first),
@@ -69,8 +69,8 @@ class Ends:
         known.client_ns[mine] = last_ns[of_client]
         known.server[others] = np.maximum(known.server[others], last[~of_client])
         if self._early_ns is not None:
-            client = batch.from_client[order]
-            gaps, cuts = np.flatnonzero(client & (start > before)), np.flatnonzero(client & cut)
+            client = np.repeat(of_client, until - first)
+            gaps, cuts = np.flatnonzero(client & (start > before)), np.flatnonzero(client & batch.cut.take(order))
             stretches.append(
                 _stretches(batch.table, order[gaps], before_ns[gaps], end_ns[gaps], (start - before)[gaps])
             )

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import CODED, ascend, constant, dictionary
-from mqpcap.correlate.batch import KEPT, Batch, Closing, Messages, in_groups
+from mqpcap.arrays import CODED, constant, dictionary
+from mqpcap.correlate.batch import KEPT, Batch, Closing, Messages, in_order
 from mqpcap.correlate.dialogue import NO_ROW, Dialogue, Found, converse
 from mqpcap.correlate.rules import lanes
 from mqpcap.correlate.waiting_rows import PENDING, Block, WaitingRows
@@ -102,17 +102,20 @@ class Exchanges:
             self._rows.add(block)
 
     def _block(self, batch: Batch, lane: Lane, codes: I64, rows: NDArray[np.intp]) -> Block:
-        kinds = np.frombuffer(lane.tables.kind[lane.tables.late], np.int8)[codes[rows]]
-        kinds[~batch.from_client[rows]] = RequestKind.NOTHING
-        state = np.full(len(rows), PENDING, np.int8)
-        state[(kinds == RequestKind.IGNORED) & ~self._is_unsure(lane, batch)[rows]] = State.NOT_EXPECTED
         table = batch.table.select([*KEPT, *self._needed]).append_column("ts_ns", pa.array(batch.ts_ns))
         if self._needed:
             table = table.append_column("end_ns", pa.array(batch.end_ns))
+        unsure, flow, offset, from_client = self._is_unsure(lane, batch), batch.flow, batch.offset, batch.from_client
+        if len(rows) < len(batch):
+            codes, flow, offset = codes[rows], flow[rows], offset[rows]
+            unsure, from_client, table = unsure[rows], from_client[rows], table.take(pa.array(rows))
+        kinds = np.frombuffer(lane.tables.kind[lane.tables.late], np.int8).take(codes)
+        kinds[~from_client] = RequestKind.NOTHING
+        state = np.full(len(rows), PENDING, np.int8)
+        state[(kinds == RequestKind.IGNORED) & ~unsure] = State.NOT_EXPECTED
         return Block(
-            self._rows.row_count, np.arange(len(rows), dtype=np.int32), batch.flow[rows].astype(np.int32),
-            batch.offset[rows], kinds, np.array(lane.tables.silence, np.int8)[codes[rows]], state,
-            batch.from_client[rows], table if len(rows) == len(batch) else table.take(pa.array(rows)),
+            self._rows.row_count, np.arange(len(rows), dtype=np.int32), flow.astype(np.int32), offset, kinds,
+            np.array(lane.tables.silence, np.int8).take(codes), state, from_client, table,
         )  # fmt: skip
 
     def _is_unsure(self, lane: Lane, batch: Batch) -> NDArray[np.bool_]:
@@ -280,11 +283,9 @@ def _taking_part(lane: Lane, codes: I64, from_client: NDArray[np.bool_]) -> NDAr
     tables = lane.tables
     request = (np.array([np.frombuffer(kind, np.int8) for kind in tables.kind]) != RequestKind.NOTHING).any(0)
     reply = np.array([bool(s) or c in tables.gaps or c in tables.moves for c, s in enumerate(tables.says)], np.bool_)
-    return np.flatnonzero(np.where(from_client, request[codes], reply[codes]))
+    return np.flatnonzero(np.where(from_client, request.take(codes), reply.take(codes)))
 
 
 def _causal(batch: Batch) -> NDArray[np.intp]:
     """The rows connection by connection, each in order of time; each side keeps the order of its bytes."""
-    order = in_groups(batch.flow)
-    keys = batch.flow, batch.when, ~batch.from_client, batch.offset
-    return order if ascend([key[order] for key in keys]) else np.lexsort(keys[::-1])
+    return in_order(batch.flow, batch.when, ~batch.from_client, batch.offset)[0]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import dictionary, is_in, true, whole
+from mqpcap.arrays import codes_of, dictionary, is_in, true, whole
 from mqpcap.schema.requests import NO_TIE, Lane, RequestKind, RequestRule, RequestTables, Rule, State
 
 _KINDS = {"always": RequestKind.FIXED, "maybe": RequestKind.OPTIONAL, "ignored": RequestKind.IGNORED}
@@ -71,7 +71,7 @@ def _wants(rule: Rule, ask: RequestRule | None, names: Sequence[str]) -> int:
 def _codes(rule: Rule, rows: pa.Table, place: Mapping[str, int], count: int) -> NDArray[np.int64]:
     ops = dictionary(rows["op"])
     coded = np.array([*(place.get(name, count - 1) for name in ops.dictionary.to_pylist()), count - 1], np.int64)
-    code = coded[pc.fill_null(ops.indices, len(coded) - 1).to_numpy(zero_copy_only=False)]
+    code = coded.take(codes_of(ops))
     server = ~from_client(rows)
     if rule.one_way is not None:
         column, value = rule.one_way
@@ -99,5 +99,6 @@ def _ties(names: Sequence[str], rows: pa.Table) -> NDArray[np.int64]:
 
 def numbers(column: pa.Array | pa.ChunkedArray, null: int = -1) -> NDArray[np.int64]:
     """A column of integers."""
-    found: NDArray[np.int64] = pc.fill_null(whole(column).cast(pa.int64()), null).to_numpy()
+    array = whole(column).cast(pa.int64())
+    found: NDArray[np.int64] = (pc.fill_null(array, null) if array.null_count else array).to_numpy()
     return found

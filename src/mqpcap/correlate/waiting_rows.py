@@ -75,7 +75,7 @@ class WaitingRows:
         self._blocks[number] = block
         self.row_count += len(block)
         self._touched.add(number)
-        for flow in np.unique(block.flow[block.state == PENDING]).tolist():
+        for flow in factorize(block.flow[block.state == PENDING])[0].tolist():
             self._by_flow.setdefault(flow, set()).add(number)
 
     def of_flows(self, flows: Iterable[int]) -> Iterator[Block]:
@@ -115,8 +115,9 @@ class WaitingRows:
     def columns(self, block: Block, at: NDArray[np.intp]) -> pa.Table:
         """The columns of some rows of a block."""
         table = self._table(block)
-        table = table if len(at) == len(block) and (np.diff(at) == 1).all() else table.take(pa.array(at))
-        return table.append_column("offset", pa.array(block.offset[at]))
+        if len(at) == len(block) and (np.diff(at) == 1).all():
+            return table.append_column("offset", pa.array(block.offset))
+        return table.take(pa.array(at)).append_column("offset", pa.array(block.offset[at]))
 
     def settled(self) -> Iterator[Block]:
         """Blocks with rows that were settled since the last time, which leave them behind; one in memory each time."""
@@ -130,7 +131,7 @@ class WaitingRows:
 
     def _leave(self, number: int, block: Block) -> None:
         left = np.flatnonzero(block.state == PENDING)
-        for flow in np.setdiff1d(block.flow, block.flow[left]).tolist():
+        for flow in {*factorize(block.flow)[0].tolist()}.difference(factorize(block.flow[left])[0].tolist()):
             numbers = self._by_flow.get(flow, set())
             numbers.discard(number)
             if not numbers:

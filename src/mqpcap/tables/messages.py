@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import CODED, constant, dictionary, factorize, file_text, whole
+from mqpcap.arrays import CODED, codes_of, constant, dictionary, factorize, file_text, whole
 from mqpcap.correlate.batch import Batch
 from mqpcap.decode import kernels
 from mqpcap.decode.columns import Records, coalesced
@@ -230,9 +230,7 @@ def prints(bases: tuple[int, int]) -> Prints:
 def _prints(bases: tuple[int, int], column: pa.Array | pa.ChunkedArray) -> I64:
     array = whole(column)
     if pa.types.is_dictionary(array.type):
-        of_words = np.append(_prints(bases, array.dictionary), 0)
-        rows: I64 = pc.fill_null(array.indices, len(of_words) - 1).to_numpy(zero_copy_only=False)
-        return of_words[rows]
+        return np.append(_prints(bases, array.dictionary), 0).take(codes_of(array))
     array = array.cast(pa.binary())
     _, offsets, data = array.buffers()
     out = np.zeros(len(array), np.int64)
@@ -250,11 +248,11 @@ def _coded(values: Sequence[str | int | None], type_: pa.DataType, at: NDArray[n
     """For each row the value at its place in ``values``, as a dictionary without a null in it."""
     distinct = [value for value in dict.fromkeys(values) if value is not None]
     place: dict[str | int | None, int] = {value: i for i, value in enumerate(distinct)}
-    codes = np.array([place.get(value, -1) for value in values], np.int32)[at]
-    null = codes < 0 if None in values else None
+    indices = np.array([place.get(value, -1) for value in values], np.int32).take(at)
+    null = indices < 0 if None in values else None
     if null is not None:
-        codes[null] = 0
-    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=null), pa.array(distinct, type_))
+        indices[null] = 0
+    return pa.DictionaryArray.from_arrays(pa.array(indices, mask=null), pa.array(distinct, type_), safe=False)
 
 
 def _operations(
@@ -449,7 +447,7 @@ def _renamed(columns: Mapping[str, pa.Array], known: Sequence[ConnectionFacts], 
     which = np.array([index[id(k.op_names)] for k in known], np.int64)[place]
     encoded = columns["op_code"].dictionary_encode()
     codes = [*encoded.dictionary.to_pylist(), None]
-    code = pc.fill_null(encoded.indices, len(codes) - 1).to_numpy().astype(np.int64)
+    code = codes_of(encoded)
     from_server = pc.equal(columns["direction"].cast(pa.string()), DIRECTIONS[1]).to_numpy(zero_copy_only=False)
     unique, at = factorize((which * 2 + from_server) * len(codes) + code)
     names: list[str | None] = []
