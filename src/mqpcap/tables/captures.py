@@ -5,10 +5,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.arrays import file_text
+from mqpcap.arrays import codes_of, file_text
 from mqpcap.capture import Capture, Window
 from mqpcap.decode.columns import gathered
 from mqpcap.errors import CaptureError, one_line
@@ -42,8 +43,9 @@ class CaptureRows:
 
     def count(self, files: pa.ChunkedArray) -> None:
         """Count messages by the file they began in."""
-        for pair in files.value_counts().to_pylist():
-            self._messages[pair["values"]] += pair["counts"]
+        for part in files.chunks:
+            counts = np.bincount(codes_of(part)).tolist()
+            self._messages.update(dict(zip(part.dictionary.to_pylist(), counts, strict=False)))
 
     def table(self, failure: CaptureError | None) -> pa.Table:
         """The rows, one a file that was read."""

@@ -342,7 +342,8 @@ def _shown(protocol: MessageQueue, program: Program, table: pa.Table, policy: Po
         if derived.body:
             out[derived.name] = shortened(out[derived.name], policy.bodies)
     for name, least in {} if policy.show_secrets else protocol.spare.items():
-        out[name] = veiled(out[name], least)
+        if out[name].null_count < len(out[name]):
+            out[name] = veiled(out[name], least)
     return out
 
 
@@ -460,4 +461,4 @@ def _renamed(columns: Mapping[str, pa.Array], known: Sequence[ConnectionFacts], 
 
 def _repeating(array: pa.Array) -> pa.Array:
     """A column of text as a dictionary."""
-    return pa.nulls(len(array), CODED) if pa.types.is_null(array.type) else dictionary(array)
+    return pa.nulls(len(array), CODED) if array.null_count == len(array) else dictionary(array)
