@@ -255,7 +255,7 @@ class Exchanges:
             "request_ts_ns": of(asked, "ts_ns"),
             "reply_ts_ns": of(said, "ts_ns"),
             "latency_ns": pc.subtract(of(said, "ts_ns"), of(asked, "ts_ns")) if both else pa.nulls(n, pa.int64()),
-            "state": pa.DictionaryArray.from_arrays(pa.array(state.astype(np.int32)), STATES),
+            "state": pa.DictionaryArray.from_arrays(state.astype(np.int32), STATES, safe=False),
             "status": pa.nulls(n, CODED) if said is None else dictionary(said["status"]),
             "error_code": of(said, "error_code"),
             "client_ip": own["client_ip"],

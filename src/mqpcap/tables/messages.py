@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import CODED, codes_of, constant, dictionary, factorize, file_text, whole
+from mqpcap.arrays import CODED, codes_of, constant, dictionary, factorize, file_text, relisted, whole
 from mqpcap.correlate.batch import Batch
 from mqpcap.decode import kernels
 from mqpcap.decode.columns import Records, coalesced
@@ -136,7 +136,7 @@ def message_rows(
         "first_packet": lambda: pa.array(frames.first_packet),
         "last_packet": lambda: pa.array(frames.last_packet),
         "protocol": lambda: constant(protocol.name, n),
-        "flaw": lambda: _coded(FLAW_NAMES, pa.string(), records.flaw),
+        "flaw": lambda: _coded(FLAW_NAMES, pa.string(), records.flaw) if records.flaw.any() else pa.nulls(n, CODED),
         "gap_before_bytes": lambda: pa.array(frames.gap_before),
         "resynced": lambda: pa.array(frames.resynced),
     }
@@ -204,7 +204,8 @@ def _either(client: pa.Array, mine: pa.Array, other: pa.Array) -> pa.Array:
     """One column where rows are the client's, another elsewhere; both have the same dictionary, if any."""
     if not pa.types.is_dictionary(mine.type):
         return pc.if_else(client, mine, other)
-    return pa.DictionaryArray.from_arrays(pc.if_else(client, mine.indices, other.indices), mine.dictionary)
+    indices = pc.if_else(client, mine.indices, other.indices)
+    return pa.DictionaryArray.from_arrays(indices, mine.dictionary, safe=False)
 
 
 def _endpoints(of: FlowColumns, place: I64, side: NDArray[np.int8]) -> dict[str, pa.Array]:
@@ -361,9 +362,7 @@ def _under_policy(program: Program, c: int, column: Column, array: pa.Array, pol
             items = pa.StructArray.from_arrays(fields, names=[x.name for _, x in inner])
         else:
             items = _under_policy(program, *inner[0], items, policy)
-        lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        return pa.ListArray.from_arrays(pa.array(offsets), items, mask=pc.is_null(array) if array.null_count else None)
+        return relisted(array, items)
     return array
 
 
@@ -433,11 +432,7 @@ def _column(table: pa.Table, name: str) -> pa.Array:
     """A column, or with a dot one field of the structs in a list column."""
     outer, _, inner = name.partition(".")
     array = whole(table[outer])
-    if not inner:
-        return array
-    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
-    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
-    return pa.ListArray.from_arrays(offsets, array.flatten().field(inner), mask=pc.is_null(array))
+    return relisted(array, array.flatten().field(inner)) if inner else array
 
 
 def _renamed(columns: Mapping[str, pa.Array], known: Sequence[ConnectionFacts], place: NDArray[np.intp]) -> pa.Array:
