@@ -14,8 +14,8 @@ message that the packet does not end is its header with ``Raw`` behind it.
 
 import importlib
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from scapy.config import conf
@@ -33,7 +33,7 @@ from mqpcap.scapy.session import MqSession, Seen, bodies, top
 from mqpcap.schema.compiler import Program, compiled
 from mqpcap.schema.fields import Broken
 from mqpcap.schema.message import Cut, Message
-from mqpcap.schema.protocol import ANY, Layout, MessageQueue, Split
+from mqpcap.schema.protocol import ANY, Direction, Layout, MessageQueue, Split
 
 MAX_MESSAGES = 65536
 """Of one packet; an IP packet has no more bytes."""
@@ -83,23 +83,17 @@ class MqDispatch(Packet):
         # Scapy forgets the packet before it asks for the second message in it.
         tcp = session["mqpcap tcp"] = metadata["original"][TCP] if "original" in metadata else session["mqpcap tcp"]
         kept: dict[str, str] = session.setdefault("mqpcap", {})
+        ended = bool(metadata.get("tcp_end"))
         for protocol, direction, entries in _entries(tcp):
             entries = [x for x in entries if x.name == kept.get(direction, x.name)]
             # Without a header any bytes may begin a message: such a one is waited for where the client said so.
             waiting = [x for x in entries if kept or x.header is not None]
-            found = _first(protocol, entries, waiting, data, bool(metadata.get("tcp_end")))
-            if found is None:
-                continue
-            if not found.end:
-                return None
-            packet = found.message.read(data[: found.end], direction, found.layout)
-            if found.end < len(data):
-                packet.add_payload(conf.padding_layer(data[found.end :]))
-            elif not metadata.get("tcp_end") and packet.is_cut():
-                return None
-            if found.then:
-                kept[direction] = found.then
-            return packet
+            found = _first(protocol, entries, waiting, data, ended)
+            if found is not None:
+                packet = _whole(found, data, ended)
+                if packet is not None and found.then:
+                    kept[direction] = found.then
+                return packet
         return streamcls(cls.dispatch_hook(data, _underlayer=tcp))(data, metadata, session)
 
 
@@ -126,32 +120,45 @@ def cuts(payload: bytes, tcp: Packet) -> Sequence[Cut]:
     return best
 
 
-def _entries(tcp: Packet) -> Iterator[tuple[MessageQueue, str, list[Layout]]]:
+def _entries(tcp: Packet) -> Iterator[tuple[MessageQueue, Direction, Sequence[Layout]]]:
     """The protocols of a packet's ports, its direction and the layouts that a stream may be read with."""
     for protocol in protocols().values():
         if tcp.dport in protocol.ports or tcp.sport in protocol.ports:
-            direction = "c2s" if tcp.dport in protocol.ports else "s2c"
-            entries = [x for x in protocol.layouts if x.direction == direction]
-            # Where a splitter names the layouts, they are no way in.
-            yield protocol, direction, [x for x in entries if x.splitter] or entries
+            direction: Direction = "c2s" if tcp.dport in protocol.ports else "s2c"
+            yield protocol, direction, _ways_in(protocol, direction)
 
 
-class First(NamedTuple):
-    """The first message of a stream: its class, layout and end (0: it goes on), and the layout of what follows."""
+def _ways_in(protocol: MessageQueue, direction: str) -> Sequence[Layout]:
+    layouts = [x for x in protocol.layouts if x.direction == direction]
+    # Where a splitter names the layouts, they are no way in.
+    return [x for x in layouts if x.splitter] or layouts
 
-    message: type[Message]
-    layout: str
-    end: int
-    then: str
+
+def tcp_reassemble(
+    cls: type[Message], data: bytes, metadata: Mapping[str, Any], session: Mapping[str, Any]
+) -> Message | None:
+    """The first message of a stream, None while it goes on: what Scapy's ``StreamSocket(sock, BlipMQ)`` asks.
+
+    A client's socket receives what the server sends; a server says otherwise with
+    ``socket.streamsession["direction"] = "c2s"``.
+    """
+    direction = session.get("direction", "s2c")
+    protocol = cls.of_protocol
+    if protocol is None or not data:
+        return cls.read(data, direction) if data else None
+    ways = _ways_in(protocol, direction)
+    own = [x for x in ways if x.splitter or x in cls.layouts or (x.header is None and cls in bodies(x))]
+    found = _first(protocol, own, own, data, False)
+    return cls.read(data, direction) if found is None else _whole(found, data, False)
 
 
 def _first(
     protocol: MessageQueue, entries: Sequence[Layout], waiting: Sequence[Layout], data: bytes, ended: bool
-) -> First | None:
+) -> Cut | None:
     """The first message in the bytes of a stream read with one of the layouts, None if there is none.
 
-    One of those that are ``waiting`` may go on. A frame that only its successor would end (kokaq) ends where the bytes
-    received so far do, as in ``front``.
+    One of those that are ``waiting`` may go on: its end is 0. A frame that only its successor would end (kokaq says no
+    length) ends where the bytes received so far do, if they are a whole one.
     """
     program = compiled(protocol)
     goes_on = None
@@ -160,13 +167,23 @@ def _first(
         may_go_on = split.end < len(data) and _split(program, layout, data, 0, False).verdict == "more"
         if not split.layout or (not ended and (may_go_on or split.end < 0)):
             if may_go_on and layout in waiting:
-                goes_on = First(Message, "", 0, "")
+                goes_on = Cut(Message, layout, 0, 0)
             continue
         end = split.end if split.end > 0 else len(data)
         reading = protocol.layout(split.layout)
         if _known(reading, split.op, data[:end]):
-            return First(_front(reading, data[:end]), split.layout, end, layout.then.get(split.op, ""))
+            return Cut(_front(reading, data[:end]), reading, 0, end, layout.then.get(split.op, ""))
     return goes_on
+
+
+def _whole(found: Cut, data: bytes, ended: bool) -> Message | None:
+    """The message found at the front of a stream, what follows as padding; None while it goes on."""
+    if not found.end:
+        return None
+    message = found.read(data)
+    if found.end < len(data):
+        message.add_payload(conf.padding_layer(data[found.end :]))
+    return None if not ended and found.end == len(data) and message.is_cut() else message
 
 
 def _cuts(protocol: MessageQueue, layout: Layout, payload: bytes) -> tuple[list[Cut], bool]:
@@ -182,38 +199,12 @@ def _cuts(protocol: MessageQueue, layout: Layout, payload: bytes) -> tuple[list[
         reading = protocol.layout(split.layout)
         if not found and not _known(reading, split.op, payload[at:end]):
             return found, False
-        found.append(Cut(_front(reading, payload[at:end]), reading.direction, reading.name, at, end))
+        found.append(Cut(_front(reading, payload[at:end]), reading, at, end))
         if split.end < 0:
             return found, False
         layout = protocol.layout(layout.then.get(split.op, layout.name))
         at = end
     return found, True
-
-
-def front(cls: type[Message], data: bytes, direction: str) -> tuple[str | None, int]:
-    """The first message in the bytes of a stream: its layout and end, 0 while it goes on, -1 if there is none."""
-    protocol = cls.of_protocol
-    if protocol is None:
-        return None, -1
-    own = [
-        x
-        for x in protocol.layouts
-        if x.direction == direction
-        and (x.splitter is not None or x in cls.layouts or (x.header is None and cls in bodies(x)))
-    ]
-    # Where a splitter names the layouts, they are no way in.
-    entries = [x for x in own if x.splitter is not None] or own
-    program = compiled(protocol)
-    goes_on = False
-    for ended in (False, True):
-        for layout in entries:
-            split = _split(program, layout, data, 0, ended)
-            is_whole = split.end > 0 and (not ended or (not split.flaw and split.end == len(data)))
-            if is_whole and not (ended and cls.read(data, direction, split.layout).is_cut()):
-                # A header says where the message ends; by which layout its body is read, the body shows.
-                return None if layout.header is not None and layout.splitter is None else split.layout, split.end
-            goes_on |= split.verdict == "more" or is_whole
-    return None, 0 if goes_on else -1
 
 
 def _split(program: Program, layout: Layout, data: bytes, at: int, ended: bool) -> Split:
@@ -278,7 +269,7 @@ def bind() -> None:
     if Message.cuts is cuts:
         return
     Message.cuts = cuts
-    Message.front = front
+    setattr(Message, "tcp_reassemble", classmethod(tcp_reassemble))  # noqa: B010 - to mypy it is no method
     display.install()
     session.install()
     for protocol in protocols().values():

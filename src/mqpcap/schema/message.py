@@ -80,13 +80,20 @@ def _with_prefixes(kinds: Sequence[Kind]) -> Iterator[Kind]:
 
 
 class Cut(NamedTuple):
-    """A message in the payload of a TCP segment: its class and bytes, and how to read them."""
+    """A message in the bytes of a TCP segment or stream: its class, the layout that reads it and its place.
+
+    then: name of the layout of what follows, where it is another.
+    """
 
     message: "type[Message]"
-    direction: str
-    layout: str
+    layout: "Layout"
     start: int
     end: int
+    then: str = ""
+
+    def read(self, data: bytes) -> "Message":
+        """The message, of the bytes it was found in."""
+        return self.message.read(data[self.start : self.end], self.layout.direction, self.layout.name)
 
 
 def read_direction() -> str | None:
@@ -120,10 +127,6 @@ class Message(Packet):
 
     of_protocol: "ClassVar[MessageQueue | None]" = None
     """The protocol whose messages begin with this class."""
-
-    front: "ClassVar[Callable[[type[Message], bytes, str], tuple[str | None, int]] | None]" = None
-    """Finds the first message in a stream: its layout and end, (None, 0) while it goes on, end -1 if there is none. Set
-    with ``cuts``."""
 
     announced: ClassVar[Mapping[str, int]] = {}
     """Fields of the header in front that say that this body follows, where the operation does not."""
@@ -281,19 +284,20 @@ class Message(Packet):
 
     def dissect(self, s: bytes) -> None:
         """Read the bytes; in the payload of a TCP segment all messages that begin there, one behind the other."""
-        cuts = Message.cuts
-        if cuts is None or _as.get() != (None, None) or not hasattr(self.underlayer, "dport"):
+        is_payload = _as.get() == (None, None) and hasattr(self.underlayer, "dport")
+        found = Message.cuts(s, self.underlayer) if is_payload and Message.cuts is not None else ()
+        if not found:
             super().dissect(s)
             return
-        first, *more = cuts(s, self.underlayer) or (Cut(type(self), "", "", 0, len(s)),)
-        token = _as.set((first.direction or None, first.layout or None))
+        first, *more = found
+        token = _as.set((first.layout.direction, first.layout.name))
         try:
             super().dissect(s[: first.end])
         finally:
             _as.reset(token)
         for cut in more:
-            self.add_payload(cut.message.read(s[cut.start : cut.end], cut.direction, cut.layout))
-        behind = s[more[-1].end if more else first.end :]
+            self.add_payload(cut.read(s))
+        behind = s[found[-1].end :]
         if behind:
             last = self.lastlayer()
             self.add_payload(conf.raw_layer(behind))
@@ -322,25 +326,6 @@ class Message(Packet):
             return cls(raw)
         finally:
             _as.reset(token)
-
-    @classmethod
-    def tcp_reassemble(cls, data: bytes, metadata: Mapping[str, Any], session: Mapping[str, Any]) -> "Message | None":
-        """The first message of a stream, None while it goes on: what Scapy's ``StreamSocket(sock, BlipMQ)`` asks.
-
-        A client's socket receives what the server sends; a server says otherwise with
-        ``socket.streamsession["direction"] = "c2s"``. A frame that only its successor would end (kokaq says no length)
-        ends where the bytes received so far do, if they are a whole one.
-        """
-        direction = session.get("direction", "s2c")
-        if Message.front is None:
-            return cls.read(data, direction) if data else None
-        layout, end = Message.front(cls, data, direction)
-        if end == 0:
-            return None
-        packet = cls.read(data[:end] if end > 0 else data, direction, layout)
-        if 0 < end < len(data):
-            packet.add_payload(conf.padding_layer(data[end:]))
-        return packet
 
     def is_cut(self) -> bool:
         """Whether a message that only the bytes received so far end is known to go on."""
