@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 Span = tuple[int, int]
 """Times of a file's first and last packet, ns."""
@@ -123,14 +124,7 @@ def _runs(timed: Sequence[_Timed]) -> list[list[int]]:
             clusters.append([index])
         latest_ns = max(latest_ns, last_ns) if len(clusters[-1]) > 1 else last_ns
     runs: list[list[int]] = []
-    joined = False
-    for cluster in clusters:
-        if len(cluster) > 1:
-            runs.extend([index] for index in cluster)
-            joined = False
-        elif joined:
-            runs[-1].append(cluster[0])
-        else:
-            runs.append([cluster[0]])
-            joined = True
+    for is_alone, group in groupby(clusters, key=lambda cluster: len(cluster) == 1):
+        indices = [index for cluster in group for index in cluster]
+        runs += [indices] if is_alone else [[index] for index in indices]
     return runs

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from pathlib import Path
 from typing import BinaryIO, cast
 
 from mqpcap.capture import chains, entries
@@ -192,21 +191,20 @@ class _Search:
         """One input as the user wrote it."""
         if name == STDIN:
             self._add_stdin()
-        elif _is_directory(name):
+        elif os.path.isdir(name):
             self._add_directory(name)
         elif os.path.lexists(name) or not glob.has_magic(name):
-            self._add_file(name, name, named=True)
+            self._add_file(name, named=True)
         else:
             # Not Path.glob, which would rewrite "./x" to "x": names stay as given.
             matches = sorted(glob.glob(name, recursive=True))
             if not matches:
                 self.unreadable.append((name, "no file matches"))
             for match in matches:
-                if _is_directory(match):
-                    if "**" not in name:
-                        self._add_directory(match)
-                else:
-                    self._add_file(match, match, named=True)
+                if not os.path.isdir(match):
+                    self._add_file(match, named=True)
+                elif "**" not in name:
+                    self._add_directory(match)
 
     def _add_stdin(self) -> None:
         if self._stdin_read:
@@ -218,35 +216,42 @@ class _Search:
 
     def _add_directory(self, name: str) -> None:
         any_capture, known_count = False, len(self.unreadable)
-        for path in self._below(name.rstrip("/") or "/", set()):
-            any_capture = self._add_file(path, path, named=False) or any_capture
+        for path in self._below(name.rstrip("/") or "/"):
+            any_capture = self._add_file(path, named=False) or any_capture
         # What could not be looked into may hold captures, and was told.
         if not any_capture and len(self.unreadable) == known_count:
             self.unreadable.append((name, "no capture in this directory"))
 
-    def _below(self, directory: str, entered: set[tuple[int, int]]) -> Iterator[str]:
-        """Every file below, sorted; no directory is entered twice."""
-        try:
-            status = Path(directory).stat()
-            if (status.st_dev, status.st_ino) in entered:
-                return
-            entered.add((status.st_dev, status.st_ino))
-            names = sorted(path.name for path in Path(directory).iterdir())
-        except OSError as error:
-            self.unreadable.append((directory, _reason(error)))
-            return
-        for name in names:
-            path = f"{directory.rstrip('/')}/{name}"
-            if _is_directory(path):
-                yield from self._below(path, entered)
-            else:
-                yield path
+    def _below(self, directory: str) -> list[str]:
+        """Every file below, in order of the names on its path; no directory is entered twice."""
+        entered: set[str] = set()
+        found: list[str] = []
+        for folder, folders, names in os.walk(directory, onerror=self._cannot_enter, followlinks=True):
+            place = os.path.realpath(folder)
+            if place in entered:
+                folders.clear()
+                continue
+            entered.add(place)
+            folders.sort()  # they are entered in this order
+            found += [os.path.join(folder, name) for name in names]
+        return sorted(found, key=lambda path: path.split("/"))
 
-    def _add_file(self, name: str, path: str, named: bool) -> bool:
+    def _cannot_enter(self, error: OSError) -> None:
+        self.unreadable.append((str(error.filename), _reason(error)))
+
+    def _add_file(self, name: str, named: bool) -> bool:
         """Whether it is a capture, also if it was reached before."""
         strangers = self.unreadable if named else self.skipped
         try:
-            status = Path(path).stat()
+            status = os.stat(name)
+            regular = stat.S_ISREG(status.st_mode)
+            if not regular and not (named and stat.S_ISFIFO(status.st_mode) | stat.S_ISCHR(status.st_mode)):
+                strangers.append((name, "not a file"))
+                return False
+            known = self._seen.get((status.st_dev, status.st_ino))
+            if known is not None:
+                return known
+            source = open_path(name)
         except FileNotFoundError:
             # In a directory: a link to nowhere, or a file that rotation took away meanwhile.
             strangers.append((name, "no such file"))
@@ -254,20 +259,8 @@ class _Search:
         except OSError as error:
             self.unreadable.append((name, _reason(error)))
             return False
-        regular = stat.S_ISREG(status.st_mode)
-        if not regular and not (named and stat.S_ISFIFO(status.st_mode) | stat.S_ISCHR(status.st_mode)):
-            strangers.append((name, "not a file"))
-            return False
-        known = self._seen.get((status.st_dev, status.st_ino))
-        if known is not None:
-            return known
-        try:
-            source = open_path(path)
-        except OSError as error:
-            self.unreadable.append((name, _reason(error)))
-            return False
         # Whoever opens it again may be elsewhere. Not abspath, which leads astray where ".." follows a link.
-        place = path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
+        place = name if os.path.isabs(name) else os.path.join(os.getcwd(), name)
         is_capture = self._add_source(File(name, place), source, once=not regular, named=named)
         self._seen[(status.st_dev, status.st_ino)] = is_capture
         return is_capture
@@ -285,13 +278,6 @@ class _Search:
             source.close()
         self.files.append(file)
         return True
-
-
-def _is_directory(path: str) -> bool:
-    try:
-        return Path(path).is_dir()
-    except OSError:
-        return False
 
 
 def _stranger(head: bytes, source: Headed) -> str:

@@ -165,11 +165,11 @@ class _Records:
         self.last_ts_ns: int | None = None
 
     def walk(self, buffer: NDArray[np.uint8], start: int, end: int) -> _Walk:
-        """Rows from start on, which is the border of a record."""
+        """The packets from start on, which is the border of a record or block."""
         raise NotImplementedError
 
     def enter(self, entry: Entry) -> None:
-        """Go on from there instead of from the beginning."""
+        """Go on from there; what a pcapng file said of its interfaces besides is not known."""
 
     def entry(self, position: int) -> Entry:
         """The border that was come to."""
@@ -232,12 +232,12 @@ class Reader:
     @property
     def exit(self) -> Entry:
         """Where reading ended: an entry for who goes on."""
-        return self._records.entry(self._base) if self._records is not None else Entry(0)
+        return Entry(0) if self._records is None else self._records.entry(self._base)
 
     @property
     def number_count(self) -> int:
         """By how much the numbers of packets behind it move."""
-        return self._records.number_count if self._records is not None else 0
+        return 0 if self._records is None else self._records.number_count
 
     def windows(self, times: int = 1, waiting: Waiting | None = None) -> Iterator[Window]:
         """The windows, in order, so many times as large as usual.
@@ -286,16 +286,12 @@ class Reader:
         kind = capture_format(head[:12])
         if kind is None:
             raise CaptureError(f"{self.name} is not a capture: it begins with {head[:4].hex() or 'nothing'}")
-        if kind == "pcapng":
-            return self._entered(_Pcapng(), 0)
-        if len(head) < _PCAP_HEADER_BYTES:
+        if kind == "pcap" and len(head) < _PCAP_HEADER_BYTES:
             self._note("cut_short", f"the file ends after {len(head)} of the {_PCAP_HEADER_BYTES} header bytes")
             return None
-        return self._entered(_Pcap(head), _PCAP_HEADER_BYTES)
-
-    def _entered(self, records: _Records, first: int) -> _Records:
+        records = _Pcap(head) if kind == "pcap" else _Pcapng()
         if self._entry is None:
-            self._base = len(self._source.read(first))
+            self._base = len(self._source.read(_PCAP_HEADER_BYTES)) if kind == "pcap" else 0
         else:
             self._base = self._entry.position
             self._source.seek(self._base)
@@ -342,7 +338,6 @@ class _Pcap(_Records):
         self.link_types[self._link_type] = None
 
     def walk(self, buffer: NDArray[np.uint8], start: int, end: int) -> _Walk:
-        """Rows from start on, which is the border of a record."""
         rows = _fresh_rows(start, end)
         count, position, stop, need = records_index.pcap_records(
             buffer.data, start, end, self.order == "big", self.tick_ns, MAX_RECORD_BYTES, rows.data
@@ -360,20 +355,19 @@ class _Pcapng(_Records):
 
     def __init__(self) -> None:
         super().__init__()
-        self._table = np.zeros(16 * records_index.INTERFACE_WIDTH, np.int64)
+        # Room for all there may be: of zeros only what is written takes memory.
+        self._table = np.zeros((MAX_INTERFACES, records_index.INTERFACE_WIDTH), np.int64)
         self._count = 0
         self._section = 0
         self._clock_ns = 0
 
     def walk(self, buffer: NDArray[np.uint8], start: int, end: int) -> _Walk:
-        """Rows from start on, which is the border of a block."""
         rows = _fresh_rows(start, end)
         is_big = self.order == "big"
         walk = records_index.BlockWalk(buffer.data, rows.data, start, is_big, self._clock_ns, self.number_count)
         stop = records_index.FULL
         while stop == records_index.FULL:
-            interfaces = self._table[: self._count * records_index.INTERFACE_WIDTH]
-            stop = walk.blocks(end, MAX_RECORD_BYTES, interfaces.data)
+            stop = walk.blocks(end, MAX_RECORD_BYTES, self._table[: self._count].reshape(-1).data)
             self.order = "big" if walk.big else "little"
             if stop != records_index.SPECIAL:
                 break
@@ -383,25 +377,23 @@ class _Pcapng(_Records):
         return _Walk(rows[:, : walk.row], walk.at, stop, walk.need)
 
     def enter(self, entry: Entry) -> None:
-        """Go on in the middle of a section; what is said of its interfaces besides is not known."""
-        width = records_index.INTERFACE_WIDTH
         self.order = entry.order
-        self._count = len(entry.interfaces) // width
-        self._table = np.zeros(max(16, self._count) * width, np.int64)
-        self._table[: len(entry.interfaces)] = entry.interfaces
+        self._count = len(entry.interfaces) // records_index.INTERFACE_WIDTH
+        self._table.reshape(-1)[: len(entry.interfaces)] = entry.interfaces
         self._clock_ns = entry.last_ts_ns
 
     def entry(self, position: int) -> Entry:
-        """The border that was come to."""
-        described = self._table[: self._count * records_index.INTERFACE_WIDTH]
-        return Entry(position, self.order, tuple(described.tolist()), self._clock_ns)
+        described = self._table[: self._count].reshape(-1).tolist()
+        return Entry(position, self.order, tuple(described), self._clock_ns)
 
     def _special(self, block: bytes) -> int:
         """Read a block that says something of packets; FULL for going on behind it."""
         order = _ORDERS[self.order]
         kind = struct.unpack(order + "I", block[:4])[0]
         if block[:4] == _SECTION_HEADER:
-            self._begin_section()
+            self.first_order = self.first_order or self.order
+            self._section += 1
+            self._count = 0
         elif kind != _INTERFACE_BLOCK:
             self._add_statistics(block, order)
         elif self._count >= MAX_INTERFACES:
@@ -409,11 +401,6 @@ class _Pcapng(_Records):
         else:
             self._add_interface(block, order)
         return records_index.FULL
-
-    def _begin_section(self) -> None:
-        self.first_order = self.first_order or self.order
-        self._section += 1
-        self._count = 0
 
     def _add_interface(self, block: bytes, order: str) -> None:
         link_type, _, snaplen = struct.unpack(order + "HHI", block[8:16])
@@ -423,11 +410,7 @@ class _Pcapng(_Records):
         multiplier, divisor, shift = _ticks(resolution)
         # Times beyond the range of the table's type are held at its border by the walk.
         offset_ns = max(-(1 << 62), min(offset_s * 1_000_000_000, 1 << 62))
-        width = records_index.INTERFACE_WIDTH
-        if (self._count + 1) * width > len(self._table):
-            self._table = np.concatenate([self._table, np.zeros_like(self._table)])
-        row = (link_type, multiplier, divisor, shift, offset_ns, snaplen)
-        self._table[self._count * width : (self._count + 1) * width] = row
+        self._table[self._count] = link_type, multiplier, divisor, shift, offset_ns, snaplen
         name = found.get(2, b"").decode("utf-8", "replace") or f"{self._section}:{self._count}"
         self.names.setdefault(name)
         self.link_types.setdefault(link_type)
