@@ -145,7 +145,7 @@ class Reader:
         names: set[str] = set()
         for layout in self.protocol.layouts:
             if layout.header is not None:
-                names |= {f.column for f in layout.header.fields_desc if f.column}  # type: ignore[attr-defined]
+                names |= {f.column for f in layout.header.fields_desc if f.column}
         return frozenset(names)
 
     def _table(self, columns: "_TapeColumns", late: Mapping[str, pa.Array]) -> pa.Table:

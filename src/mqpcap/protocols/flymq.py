@@ -115,7 +115,6 @@ class FlyMQ(Message):
     """The 8 bytes every message begins with."""
 
     name = "FlyMQ"
-    server_ports = frozenset({PORT})
     fields_desc = [
         U8("magic", equals=0xAF, column=None),
         U8("version", equals=1, column=None),

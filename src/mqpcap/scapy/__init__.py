@@ -29,7 +29,7 @@ from mqpcap.errors import ProtocolError
 from mqpcap.protocols import names as protocol_names
 from mqpcap.protocols import protocols
 from mqpcap.scapy import display, session
-from mqpcap.scapy.session import MqSession, Seen, bodies, top
+from mqpcap.scapy.session import MqSession, Seen, top
 from mqpcap.schema.compiler import Program, compiled
 from mqpcap.schema.fields import Broken
 from mqpcap.schema.message import Cut, Message
@@ -147,7 +147,7 @@ def tcp_reassemble(
     if protocol is None or not data:
         return cls.read(data, direction) if data else None
     ways = _ways_in(protocol, direction)
-    own = [x for x in ways if x.splitter or x in cls.layouts or (x.header is None and cls in bodies(x))]
+    own = [x for x in ways if x.splitter or x in cls.layouts or (x.header is None and cls in x.messages())]
     found = _first(protocol, own, own, data, False)
     return cls.read(data, direction) if found is None else _whole(found, data, False)
 
@@ -233,7 +233,7 @@ def _known(layout: Layout, op: int, raw: bytes) -> bool:
         _, behind = top(layout.header).begin(raw)
     except Broken:
         return False
-    return any(_begins(reading, behind) for reading in bodies(layout))
+    return any(_begins(reading, behind) for reading in layout.messages())
 
 
 def _begins(message: type[Message], raw: bytes, exactly: bool = False) -> bool:
@@ -248,13 +248,8 @@ def _front(layout: Layout, raw: bytes) -> type[Message]:
     """The class a message of the layout begins with."""
     if layout.header is not None:
         return top(layout.header)
-    readings = bodies(layout)
+    readings = layout.messages()
     return next((reading for reading in readings if _begins(reading, raw, True)), readings[0])
-
-
-def _headerless(protocol: MessageQueue) -> set[type[Message]]:
-    """The classes of messages without a header."""
-    return {body for layout in protocol.layouts if layout.header is None for body in bodies(layout)}
 
 
 def _bind_port(cls: type[Message], port: int) -> None:
@@ -273,7 +268,8 @@ def bind() -> None:
     display.install()
     session.install()
     for protocol in protocols().values():
-        for cls in {top(layout.header) for layout in protocol.layouts if layout.header} | _headerless(protocol):
+        fronts = ([top(x.header)] if x.header is not None else x.messages() for x in protocol.layouts)
+        for cls in {cls for front in fronts for cls in front}:
             _bind_port(cls, protocol.ports[0])
     for port in sorted({port for protocol in protocols().values() for port in protocol.ports}):
         bind_bottom_up(TCP, MqDispatch, dport=port)

@@ -37,7 +37,7 @@ from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
 from mqpcap.pipeline import FLOW_BYTES, OPEN_SHARE, Emit, Options, Output, Tables
 from mqpcap.schema.fields import Broken
-from mqpcap.schema.message import Message
+from mqpcap.schema.message import Message, above
 from mqpcap.schema.protocol import DIRECTIONS, Direction, Layout
 from mqpcap.tcp.headers import Segments, address_text
 
@@ -287,7 +287,7 @@ class _Source:
         first = self.packet_count + 1
         self.packet_count += len(packets)
         wire = [max(packet.wirelen or 0, len(raw)) for packet, (raw, _) in zip(packets, read, strict=True)]
-        times = [_nanoseconds(packet.time) for packet in packets]
+        times = [round(EDecimal(packet.time) * 1_000_000_000) for packet in packets]
         for i, (raw, link) in enumerate(read):
             self._carriers[first + i] = Carrier(raw, link, times[i], wire[i])
         return Window(
@@ -378,7 +378,7 @@ def _next(packets: IterSocket) -> Packet:
 
 def _bytes(packet: Packet) -> tuple[bytes, int]:
     """A packet as it was captured and its link type, -1 for one that neither has nor carries IP."""
-    link: int | None = _links().get(type(packet))
+    link: int | None = conf.l2types.layer2num.get(type(packet))
     if link is not None:
         return packet.original or bytes(packet), link
     whole_packet = type(packet)(packet.original or bytes(packet))
@@ -388,49 +388,31 @@ def _bytes(packet: Packet) -> tuple[bytes, int]:
     return b"", -1
 
 
-def _links() -> Mapping[type[Packet], int]:
-    numbers: Mapping[type[Packet], int] = conf.l2types.layer2num
-    return numbers
-
-
-def _nanoseconds(time: Any) -> int:
-    """Scapy's time, a decimal of what the file held or a float, as the tables have it."""
-    return round(EDecimal(time) * 1_000_000_000)
-
-
-def bodies(layout: Layout) -> list[type[Message]]:
-    """The classes that may read a body of the layout, whatever its operation."""
-    return [r if isinstance(r, type) else r.message for readings in layout.bodies.values() for r in readings]
-
-
-def top(header: type) -> type[Message]:
+def top(header: type[Message]) -> type[Message]:
     """The class people know a header by: the one that those with narrower bounds derive from.
 
     A class that dispatches (Kokaq) stands for headers of other shapes and reads none itself.
     """
-    above = header.__mro__[: header.__mro__.index(Message)]
-    return [cls for cls in above if "dispatch_hook" not in cls.__dict__][-1]
+    return [cls for cls in above(header) if "dispatch_hook" not in cls.__dict__][-1]
 
 
 def message(layout: Layout, raw: bytes, reading: str, seen: Seen) -> Message:
     """A message as it was seen; ``reading`` is the body's class."""
-    packet = flawed(layout, raw) if seen.flaw else whole(layout, raw, reading)
+    if seen.flaw:
+        packet = _flawed(layout, raw)
+    elif layout.header is not None:
+        packet = top(layout.header).read(raw, layout.direction, layout.name)
+    else:
+        packet = next(cls for cls in layout.messages() if cls.__name__ == reading)(raw)
     packet.mq = seen
     packet.time = EDecimal(seen.ts_ns) / 1_000_000_000
     packet.original = raw
     return packet
 
 
-def whole(layout: Layout, raw: bytes, reading: str) -> Message:
-    """A message that has no flaw, read as its layout says; ``reading`` is the body's class."""
-    if layout.header is not None:
-        return top(layout.header).read(raw, layout.direction, layout.name)
-    return next(r for r in bodies(layout) if r.__name__ == reading)(raw)
-
-
-def flawed(layout: Layout, raw: bytes) -> Message:
+def _flawed(layout: Layout, raw: bytes) -> Message:
     """A message with a flaw: its header and ``Raw`` behind it, as in the tables only the header has columns."""
-    header = top(layout.header) if layout.header is not None else bodies(layout)[0]
+    header = top(layout.header) if layout.header is not None else layout.messages()[0]
     packet: Message = header()
     packet.raw_packet_cache, packet.raw_packet_cache_fields = b"", {}  # it has no bytes of its own
     behind = raw

@@ -176,7 +176,7 @@ class _Compiler:
         registers = self.message(cls, -1)
         self.emit(bytecode.OP_END)
         length, packed_at = 0, -1
-        for f in cls.fields_desc:  # type: ignore[attr-defined]  # a Message class
+        for f in cls.fields_desc:
             self.at = f"{cls.__name__}.{f.name}"
             if not isinstance(f, fields.Number | fields.Bits) and getattr(f, "size", None) is None:
                 raise self.refuse("a header's fields have a fixed size; what has none goes into the bodies")

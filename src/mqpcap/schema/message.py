@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from ipaddress import IPv4Address
 from types import new_class
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from mqpcap.schema.fields import (
     Address,
@@ -245,18 +245,18 @@ class Message(Packet):
         What was not read is the bytes behind it; a body that came packed otherwise than we pack is its bytes.
         """
         if self.raw_packet_cache == b"" and not self.explicit:
-            return cast(str, self.payload.command())
+            return self.payload.command()
         came, packed = self.payload.__dict__.get("_packed", (b"", b"")) if self._is_packed() else (b"", b"")
         pay = self.do_build_payload() if packed else b""
         if not packed or not pay.startswith(packed) or deflate(came) == packed:
-            return cast(str, super().command())
+            return super().command()
         head = f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in self._command())})"
         padding = self.getlayer(conf.padding_layer)
         return "/".join([head, conf.raw_layer(pay).command(), *([padding.command()] if padding else [])])
 
     def _command(self, json: bool = False) -> list[tuple[str, Any]]:
         if not json:
-            return cast("list[tuple[str, Any]]", super()._command())
+            return super()._command()
         told = [f for f in self.fields_desc if not isinstance(f, Prefix) or f.name in self.fields]
         return [(f.name, _as_json(f, self.getfieldval(f.name))) for f in told]
 
@@ -319,7 +319,7 @@ class Message(Packet):
     def read(cls, raw: bytes, direction: str | None = None, layout: str | None = None) -> "Message":
         """The message in ``raw``, read as sent in a direction (``c2s`` or ``s2c``) and in a named layout.
 
-        Without them the ports of an underlying TCP layer tell, else the first variant that fits is taken.
+        Without them the first variant that fits is taken.
         """
         token = _as.set((direction, layout))
         try:
@@ -335,7 +335,7 @@ class Message(Packet):
         """The same for a request and its answer: what the rule's ties say, else one for all of a protocol."""
         protocol = self.of_protocol
         if protocol is None:
-            return cast(bytes, super().hashret())
+            return super().hashret()
         return repr((protocol.name, self._ties())).encode()
 
     def answers(self, other: Packet) -> int:
@@ -413,7 +413,7 @@ class Message(Packet):
     def do_build(self) -> bytes:
         """Build the message from one value of each volatile field."""
         if self.explicit:
-            return cast(bytes, super().do_build())
+            return super().do_build()
         one: Message = next(iter(self))
         built = one.do_build()
         self.__dict__["_next_size"] = one._next_size
@@ -454,18 +454,12 @@ class Message(Packet):
     def _variants(self) -> "Iterator[tuple[Layout, type[Message], bool]]":
         """The classes that may read the body, in the order the interpreter tries them; which may leave bytes over."""
         direction, name = _as.get()
-        if direction is None and isinstance(getattr(self.underlayer, "dport", None), int):
-            ports = self.server_ports
-            if self.underlayer.dport in ports or self.underlayer.sport in ports:
-                direction = "c2s" if self.underlayer.dport in ports else "s2c"
         for layout in self.layouts:
             if (name and layout.name != name) or (direction and layout.direction != direction):
                 continue
             op = self.fields.get(layout.op) if layout.op else -1
             for variant in layout.variants_of(-1 if op is None else op):
-                yield layout, cast("type[Message]", variant.message), layout.may_leave(variant)
-
-    server_ports: ClassVar[frozenset[int]] = frozenset()
+                yield layout, variant.message, layout.may_leave(variant)
 
     def _unpacked(self, layout: "Layout", s: bytes) -> bytes:
         if layout.packed is None or not self.fields[layout.packed[0]] & layout.packed[1]:
@@ -523,6 +517,11 @@ def message_class(
     return made
 
 
+def above(cls: type[Message]) -> "tuple[type[Message], ...]":
+    """A class and those it derives from, short of Message."""
+    return cls.__mro__[: cls.__mro__.index(Message)]
+
+
 def attach(layout: "Layout") -> None:
     """Tell the header class of a layout what may follow it, and the bodies which operation they are.
 
@@ -530,23 +529,22 @@ def attach(layout: "Layout") -> None:
     """
     if layout.header is None:
         return
-    for header in layout.header.__mro__[: layout.header.__mro__.index(Message)]:
-        header.layouts = (*header.__dict__.get("layouts", ()), layout)  # type: ignore[attr-defined]  # a Message class
-        fields = {f.name for f in cast("type[Message]", header).fields_desc}
+    for header in above(layout.header):
+        header.layouts = (*header.__dict__.get("layouts", ()), layout)
+        fields = {f.name for f in header.fields_desc}
         if layout.op is None:
             continue
         for op, variants in layout.variants.items():
             for variant in variants:
-                cls = cast("type[Message]", variant.message)
                 announced = {layout.op: op} if op >= 0 else {}
-                announced |= {k: v for k, v in cls.announced.items() if k in fields}
-                if announced and header not in cls.__dict__.get("_overload_fields", {}):
-                    bind_top_down(header, cls, **announced)  # Message classes
+                announced |= {k: v for k, v in variant.message.announced.items() if k in fields}
+                if announced and header not in variant.message.__dict__.get("_overload_fields", {}):
+                    bind_top_down(header, variant.message, **announced)
 
 
 def adopt(protocol: "MessageQueue") -> None:
     """Tell the classes that messages of a protocol begin with, and those they derive from, whose they are."""
     for layout in protocol.layouts:
         for front in layout.messages() if layout.header is None else [layout.header]:
-            for cls in front.__mro__[: front.__mro__.index(Message)]:
-                cls.of_protocol = protocol  # type: ignore[attr-defined]  # a Message class
+            for cls in above(front):
+                cls.of_protocol = protocol

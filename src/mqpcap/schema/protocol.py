@@ -8,7 +8,7 @@ the columns of ``messages`` come from. Where the vocabulary cannot say something
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from typing import Protocol as Shape
 
 import numpy as np
@@ -16,6 +16,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap.schema.requests import Roles, Rule
+
+if TYPE_CHECKING:
+    from mqpcap.schema.message import Message
 
 Direction = Literal["c2s", "s2c"]
 DIRECTIONS: tuple[Direction, Direction] = ("c2s", "s2c")
@@ -27,7 +30,7 @@ ANY = -1
 class Variant:
     """One way to read a body, and the dialect of a row read so."""
 
-    message: type
+    message: "type[Message]"
     dialect: str | None = None
 
 
@@ -51,8 +54,8 @@ class Layout:
 
     name: str
     direction: Direction
-    bodies: Mapping[int, Sequence[Variant | type]]
-    header: type | None = None
+    bodies: "Mapping[int, Sequence[Variant | type[Message]]]"
+    header: "type[Message] | None" = None
     op: str | None = None
     names: Mapping[int, str] = field(default_factory=dict)
     dialect: str | None = None
@@ -74,9 +77,9 @@ class Layout:
         """The variants of an operation, or else those of any; none for one that the layout does not have."""
         return self.variants.get(op, self.variants.get(ANY, ()))
 
-    def messages(self) -> "set[type]":
-        """The classes of its bodies."""
-        return {variant.message for variants in self.variants.values() for variant in variants}
+    def messages(self) -> "list[type[Message]]":
+        """The classes that may read a body, whatever its operation."""
+        return [variant.message for variants in self.variants.values() for variant in variants]
 
     def may_leave(self, variant: Variant) -> bool:
         """Whether bytes behind the variant's last field go to ``extra_column``: never those of another dialect."""
@@ -354,7 +357,4 @@ class MessageQueue:
 
     def layout(self, name: str) -> Layout:
         """The layout of that name; KeyError if there is none."""
-        for layout in self.layouts:
-            if layout.name == name:
-                return layout
-        raise KeyError(name)
+        return {layout.name: layout for layout in self.layouts}[name]

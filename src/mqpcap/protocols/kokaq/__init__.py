@@ -14,7 +14,7 @@ byte 3 has layouts of its own, as its Scapy classes differ. ``ambiguities`` name
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -170,7 +170,7 @@ class Kokaq(Message):
         direction: Direction = "s2c" if known == "s2c" or (known is None and answers) else "c2s"
         name = SPLITS[direction](memoryview(_pkt), 0, len(_pkt), True).layout
         header = PROTOCOL.layout(name).header if name else None
-        return _HEADERS[0] if header is None else cast(type[Message], header)
+        return _HEADERS[0] if header is None else header
 
     def extract_padding(self, s: bytes) -> tuple[bytes, bytes | None]:
         """The frame's own bytes and what follows it. No field says how long a frame is: the splitter finds its end."""
