@@ -135,10 +135,9 @@ def captures(inputs: Sequence[str], stdin: BinaryIO | None = None) -> Found:
 
 def file_of_source(name: str, source: Headed) -> File:
     """The file of a capture in plain bytes that can be read once. Raises CaptureError if it is no capture."""
-    head = source.peek(24)
-    if capture_format(head[:12]) is None:
+    if (why := _why_none(source)) is not None:
         source.close()
-        raise CaptureError(f"{name}: {_stranger(head, source)}")
+        raise CaptureError(f"{name}: {why}")
     return File(name, name, source)
 
 
@@ -266,21 +265,23 @@ class _Search:
         return is_capture
 
     def _add_source(self, file: File, source: Headed, once: bool, named: bool) -> bool:
-        head = source.peek(24)
-        if capture_format(head[:12]) is None:
-            refused = self.unreadable if named else self.skipped
-            refused.append((file.name, _stranger(head, source)))
-            source.close()
-            return False
-        if once:
+        why = _why_none(source)
+        if why is None and once:
             file.source = source
         else:
             source.close()
-        self.files.append(file)
-        return True
+        if why is None:
+            self.files.append(file)
+        else:
+            (self.unreadable if named else self.skipped).append((file.name, why))
+        return why is None
 
 
-def _stranger(head: bytes, source: Headed) -> str:
+def _why_none(source: Headed) -> str | None:
+    """Why these bytes are no capture, None if they are one."""
+    head = source.peek(24)
+    if capture_format(head[:12]) is not None:
+        return None
     inside = f" (inside {source.compression})" if source.compression else ""
     if source.failure:
         return f"not a capture: {source.failure}"

@@ -62,7 +62,10 @@ class Waiting:
 
 
 class Headed:
-    """A one-way stream of plain bytes, of which the first can be looked at before they are read."""
+    """The bytes of a file object, of which the first can be looked at before they are read.
+
+    A regular file has the size it had when opened, though it may grow. ``owned``: closing the stream closes the file.
+    """
 
     compression: str | None = None
     """What the bytes are unpacked from, None for plain files."""
@@ -74,21 +77,23 @@ class Headed:
     """Whether bytes come when somebody writes them."""
     _head = b""
 
-    def _fill(self, view: memoryview) -> int:
-        """Fill the view with what follows the head; the count is smaller than the view at the end only."""
-        raise NotImplementedError
-
-    def _at_hand(self, view: memoryview, waiting: Waiting) -> int:
-        """Of a pipe what is at hand behind the head, waiting for a first byte; 0 at the end only."""
-        raise NotImplementedError
+    def __init__(self, file: BinaryIO, size_bytes: int | None, owned: bool) -> None:
+        self._file = file
+        self._left = size_bytes
+        self._owned = owned
+        self.size_bytes = size_bytes
+        self.is_pipe = size_bytes is None
 
     def seek(self, position: int) -> None:
         """Go to a byte, where there is ``size_bytes``; reading begins there. Raises OSError."""
-        raise NotImplementedError
+        assert self.size_bytes is not None
+        self._file.seek(position)
+        self._head, self._left = b"", max(0, self.size_bytes - position)
 
     def close(self) -> None:
-        """Give the file back."""
-        raise NotImplementedError
+        """Give the file back, if it is ours."""
+        if self._owned:
+            self._file.close()
 
     def peek(self, length: int) -> bytes:
         """The next bytes, fewer at the end only."""
@@ -115,24 +120,8 @@ class Headed:
             return self.readinto(view)
         return self.readinto(view[: len(self._head)]) if self._head else self._at_hand(view, waiting)
 
-
-class _Plain(Headed):
-    """Bytes of a file object, up to the size it had when opened if it is a regular file."""
-
-    def __init__(self, file: BinaryIO, size_bytes: int | None, owned: bool) -> None:
-        self._file = file
-        self._left = size_bytes
-        self._owned = owned
-        self.size_bytes = size_bytes
-        self.is_pipe = size_bytes is None
-
-    def seek(self, position: int) -> None:
-        """Go to a byte of a regular file; reading begins there."""
-        assert self.size_bytes is not None
-        self._file.seek(position)
-        self._head, self._left = b"", max(0, self.size_bytes - position)
-
     def _fill(self, view: memoryview) -> int:
+        """Fill the view with what follows the head."""
         want = len(view) if self._left is None else min(len(view), self._left)
         got = 0
         while got < want:
@@ -149,6 +138,7 @@ class _Plain(Headed):
         return got
 
     def _at_hand(self, view: memoryview, waiting: Waiting) -> int:
+        """What is at hand of a pipe behind the head, waiting for a first byte."""
         while not waiting.is_over() and not _comes(self._file, TICK_S):
             waiting.idle()
         if waiting.is_over():
@@ -161,14 +151,9 @@ class _Plain(Headed):
             got += count
         return int(got)
 
-    def close(self) -> None:
-        """Give the file back, if it is ours."""
-        if self._owned:
-            self._file.close()
 
-
-class _Growing(_Plain):
-    """Bytes of a regular file that is still being written: the end is where nothing more is wanted, or ``is_left``."""
+class _Growing(Headed):
+    """A regular file that is still being written: the end is where nothing more is wanted, or ``is_left``."""
 
     def __init__(self, file: BinaryIO, waiting: Waiting, is_left: Callable[[BinaryIO], bool]) -> None:
         super().__init__(file, None, owned=True)
@@ -296,12 +281,8 @@ def _comes(file: BinaryIO, time_s: float) -> bool:
 
 
 def plain_bytes(file: BinaryIO, size: int | None, owned: bool = False) -> Headed:
-    """The plain bytes of a file object, decompressed if its content says so.
-
-    owned: closing the bytes closes the file. size is where a regular file ended when it was opened: one that
-    still grows is read up to there.
-    """
-    return _decompressed(_Plain(file, size, owned))
+    """The plain bytes of a file object, decompressed if its content says so; size None for a pipe."""
+    return _decompressed(Headed(file, size, owned))
 
 
 def _decompressed(raw: Headed) -> Headed:
