@@ -15,6 +15,7 @@ from scapy.plist import PacketList, QueryAnswer, SndRcvList
 from mqpcap.schema.fields import Prefix
 from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import ANY
+from mqpcap.statistics.keys import endpoint
 
 NAME_LENGTH = 60
 """So many characters of a name are shown in a line."""
@@ -62,13 +63,9 @@ def do_summary(message: Message) -> tuple[int, str, list[Any]]:
     _, behind, needed = (body.payload if isinstance(body, Message) and body.of_protocol is None else body)._do_summary()
     seen = message.mq
     if seen is not None:
-        line = f"{_end(seen.src_ip, seen.src_port)} > {_end(seen.dst_ip, seen.dst_port)} {line}"
+        line = f"{endpoint(seen.src_ip, seen.src_port)} > {endpoint(seen.dst_ip, seen.dst_port)} {line}"
     # 0: the layers below say who they are, too.
     return 0, f"{line} / {behind}" if behind else line, needed
-
-
-def _end(ip: str, port: int) -> str:
-    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
 
 
 def _operation(message: Message) -> str | None:

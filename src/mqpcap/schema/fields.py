@@ -17,6 +17,7 @@ import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Address
+from types import new_class
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 from mqpcap.errors import ProtocolError
@@ -248,56 +249,20 @@ class Number(Kind):
         return random.choice((low, min(low + 1, high), high)) if _hostile() else random.randint(low, high)
 
 
-class U8(Number):
-    """An unsigned integer of one byte."""
-
-    size = 1
-
-
-class U16(Number):
-    """An unsigned integer of two bytes."""
-
-    size = 2
+def _number(name: str, title: str, size: int, signed: bool = False, little: bool = False) -> type[Number]:
+    """A class for integers of a size: the compiler knows the type of a column by it."""
+    own = {"__doc__": title, "__module__": __name__, "size": size, "signed": signed, "little": little}
+    return new_class(name, (Number,), exec_body=lambda body: body.update(own))
 
 
-class U32(Number):
-    """An unsigned integer of four bytes."""
-
-    size = 4
-
-
-class U64(Number):
-    """An unsigned integer of eight bytes; its column is decimal(20,0), as the top bit may be used."""
-
-    size = 8
-
-
-class I32(Number):
-    """A signed integer of four bytes."""
-
-    size = 4
-    signed = True
-
-
-class I64(Number):
-    """A signed integer of eight bytes."""
-
-    size = 8
-    signed = True
-
-
-class U16LE(Number):
-    """An unsigned integer of two bytes, least significant first."""
-
-    size = 2
-    little = True
-
-
-class U32LE(Number):
-    """An unsigned integer of four bytes, least significant first."""
-
-    size = 4
-    little = True
+U8 = _number("U8", "An unsigned integer of one byte.", 1)
+U16 = _number("U16", "An unsigned integer of two bytes.", 2)
+U32 = _number("U32", "An unsigned integer of four bytes.", 4)
+U64 = _number("U64", "An unsigned integer of eight bytes; its column is decimal(20,0), as the top bit may be used.", 8)
+I32 = _number("I32", "A signed integer of four bytes.", 4, signed=True)
+I64 = _number("I64", "A signed integer of eight bytes.", 8, signed=True)
+U16LE = _number("U16LE", "An unsigned integer of two bytes, least significant first.", 2, little=True)
+U32LE = _number("U32LE", "An unsigned integer of four bytes, least significant first.", 4, little=True)
 
 
 class Untrue(int):
@@ -326,8 +291,10 @@ class Bool(Number):
         return random.randint(0, 255) if _hostile() else random.random() < 0.5
 
 
-class Length(U32):
+class Length(Number):
     """Four bytes that say where the message ends: ``less`` subtracted, the bytes behind the header."""
+
+    size = 4
 
     def __init__(self, name: str, *, less: int = 0, at_most: int | None = None) -> None:
         super().__init__(name, at_least=less, at_most=at_most, column=None)
@@ -718,10 +685,9 @@ class If(Kind):
         follows: bytes | None = None,
     ) -> None:
         self.kind = kind
-        default = kind.default or None if left is not None else None
-        super().__init__(kind.name, default, column=kind.column, secret=kind.secret, body=kind.body)
-        self.names, self.words, self.i2s = kind.names, kind.words, kind.i2s
-        self.unit = kind.unit
+        default = (kind.default or None) if left is not None else None
+        same = {word: getattr(kind, word) for word in ("column", "secret", "body", "unit", "names", "words")}
+        super().__init__(kind.name, default, **same)
         self.when = when
         self.equals = equals
         self.has = has
@@ -734,9 +700,9 @@ class If(Kind):
             return len(s) >= self.left
         if self.follows is not None:
             return s.startswith(self.follows)
+        value = pkt.getfieldval(cast(str, self.when))
         if self.has is not None:
-            return bool((pkt.getfieldval(cast(str, self.when)) or 0) & self.has)
-        value = pkt.fields[self.when] if self.when in pkt.fields else pkt.getfieldval(cast(str, self.when))
+            return bool((value or 0) & self.has)
         return bool(value == self.equals) if self.equals is not None else bool(value)
 
     def into(self, number: int | None, value: Any) -> int | None:

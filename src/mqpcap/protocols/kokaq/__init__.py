@@ -39,7 +39,7 @@ from mqpcap.protocols.kokaq.splitter import (
     Frames,
     legal,
 )
-from mqpcap.schema.fields import U8, U16, U16LE, U32, U32LE, Array, Bits, Bytes, GreedyBytes, If, Kind, Nested
+from mqpcap.schema.fields import U8, U16, U16LE, U32, U32LE, Array, Bits, Bytes, GreedyBytes, If, Kind, Nested, Number
 from mqpcap.schema.message import Message, message_class, read_direction
 from mqpcap.schema.protocol import (
     ANY,
@@ -221,9 +221,7 @@ _HEADERS_LE_16 = _headers("LE{}16", "go1 {}, 16-bit opaque", "the same with one 
 _HEADERS_SIZED = _headers("Sized{}", "sized {}", "with a size, as the older draft has it; never seen sent", _SIZED)
 
 
-def _component(
-    name: str, title: str, about: str, tag: int, *fields: Kind, magic: type[U16] | type[U16LE] = U16
-) -> type[Message]:
+def _component(name: str, title: str, about: str, tag: int, *fields: Kind, magic: type[Number] = U16) -> type[Message]:
     """A component: it repeats tag and magic of the header."""
     begins = U8("component_tag", equals=tag, column=None), magic("component_magic", equals=MAGIC, column=None)
     fields = (*begins, U8("component_opaque"), *fields)
