@@ -34,11 +34,9 @@ _ZONE = r"(?:Z|[+-]\d{4})?"
 _CLOCK_ALONE = rf"{_HOUR}(?P<e>[-_.:]){_SIXTY}(?P=e){_SIXTY}"
 _EPOCH = r"[12]\d{9}"
 _TIME = re.compile(rf"(?<!\d)(?<!\d\.)(?:{_DATE}(?:[-_.T @]?{_CLOCK}{_ZONE})?|{_EPOCH}|{_CLOCK_ALONE})(?!\d)(?!\.\d)")
-_RING = re.compile(r"^(?P<stem>.+)_(?P<counter>\d{5,9})(?P<ending>\.[^.]*)?$")
-_RING_BEFORE_TIME = re.compile(r"^(?P<stem>.+)_(?P<counter>\d{5,9})(?P<rest>_\0(?:\.[^.]*)?)$")
+_RING = re.compile(r"^(?P<stem>.+)_(?P<counter>\d{5,9})(?P<rest>(?:_\0)?(?:\.[^.]*)?)$")
 # The counter of tcpdump -C is the very end of the name; behind a digit and a dot it could be an address.
-_LAST_COUNTER = re.compile(r"^(?P<stem>(?:.*\D)?)(?P<counter>\d{1,9})$", re.DOTALL)
-_ADDRESS_LIKE = re.compile(r"\d\.$")
+_LAST_COUNTER = re.compile(r"^(?P<stem>.*\D)(?<!\d\.)(?P<counter>\d{1,9})$", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +60,9 @@ def rotated_name(name: str) -> RotatedName:
     name = _COMPRESSOR.sub("", name).replace("\0", "")
     times = tuple(match.group() for match in _TIME.finditer(name))
     name = _TIME.sub("\0", name)
-    ring = _RING_BEFORE_TIME.match(name)
-    if ring:
+    if ring := _RING.match(name):
         return RotatedName(f"{ring['stem']}_\1{ring['rest']}", times, int(ring["counter"]))
-    ring = _RING.match(name)
-    if ring:
-        return RotatedName(f"{ring['stem']}_\1{ring['ending'] or ''}", times, int(ring["counter"]))
-    last = _LAST_COUNTER.match(name)
-    if last and last["stem"] and not _ADDRESS_LIKE.search(last["stem"]):
+    if last := _LAST_COUNTER.match(name):
         return RotatedName(last["stem"], times, int(last["counter"]))
     return RotatedName(name, times, -1)
 

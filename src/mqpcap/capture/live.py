@@ -47,20 +47,16 @@ class Interface:
         self._stopping = self._is_drained = False
         self._thread: threading.Thread | None = None
         self._reader: BinaryIO | None = None
-        self._pcap = self._opened()
+        said = ctypes.create_string_buffer(256)
+        self._pcap = self._lib.pcap_create(name.encode(), said)
+        if not self._pcap:
+            raise CaptureError(f"{name}: {said.value.decode('utf-8', 'replace')}")
         try:
             self._start(bpf)
         except BaseException:
             self._lib.pcap_close(self._pcap)
             raise
         self._ready = self._lib.pcap_get_selectable_fd(self._pcap)
-
-    def _opened(self) -> object:
-        said = ctypes.create_string_buffer(256)
-        pcap = self._lib.pcap_create(self.name.encode(), said)
-        if not pcap:
-            raise CaptureError(f"{self.name}: {said.value.decode('utf-8', 'replace')}")
-        return pcap
 
     def _start(self, bpf: str | None) -> None:
         lib, pcap = self._lib, self._pcap

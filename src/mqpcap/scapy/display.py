@@ -76,15 +76,12 @@ def _operation(message: Message) -> str | None:
         name = message.operation(direction) if message._may_be(direction) else None
         if name is not None:
             return name
-    protocol = message.of_protocol
-    assert protocol is not None
-    for layout in protocol.layouts:
-        if layout.op is not None and layout in message.layouts:
+    for layout in message.layouts:
+        if layout.op is not None:
             number = message.getfieldval(layout.op)
             return str(message.get_field(layout.op).named(message).get(number, f"operation {number}"))
-    return next(
-        (layout.names[ANY] for layout in protocol.layouts if ANY in layout.names and layout.header is None), None
-    )
+    layouts = message.of_protocol.layouts if message.of_protocol is not None else ()
+    return next((layout.names[ANY] for layout in layouts if ANY in layout.names and layout.header is None), None)
 
 
 def _said(message: Message, name: str) -> Any:

@@ -1,19 +1,14 @@
 """A Scapy session that yields messages: ``sniff(offline="a.pcap", session=MqSession)``.
 
-Scapy reads the packets; from there they go through the same stages as a capture does for the tables, so messages
-come whole and once, whatever order their segments had, and gaps stay gaps. Scapy's own ``TCPSession`` fills gaps with
-zeros and loses messages where a segment holds several.
+Scapy reads the packets; from there they go through the same stages as a capture does for the tables. Only messages
+come out: a packet that completes none yields nothing, nor does what is no message. Each is its header layer with its
+body behind it (``BlipMQ / BlipMQPublish``), read in the direction and layout of its connection; one with a flaw is its
+header with ``Raw`` behind it. ``packet.time`` is when its first byte was captured, ``packet.mq`` says the rest
+(:class:`Seen`). Messages of a file come in the order of the tables; at its end everything still open comes out. A live
+capture has no end: keep the session and call ``flush``.
 
-Only messages come out: a packet that completes none yields nothing, nor does what is no message. Each is its
-header layer with its body behind it (``BlipMQ / BlipMQPublish``), read in the direction and layout of its connection;
-one with a flaw is its header with ``Raw`` behind it. ``packet.time`` is when its first byte was captured,
-``packet.mq`` says the rest (:class:`Seen`). Messages of a file come in the order of the tables, the earliest first
-byte first; at the end of each file everything still open comes out. A live capture has no end: keep the session and
-call ``flush``.
-
-``sniff(...).sr()`` gives the pairs of the table ``exchanges``. All are known at the end of the file, or when flushed;
-of a request whose pair is not known yet any message of the other direction of its connection may be the answer, if the
-protocol's rule lets it.
+The pairs of the table ``exchanges`` are all known at the end of the file, or when flushed; of a request whose pair is
+not known yet any message of the other direction of its connection may be the answer, if the protocol's rule lets it.
 """
 
 from collections import deque

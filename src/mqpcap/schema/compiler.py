@@ -150,8 +150,14 @@ class _Compiler:
 
     def layout(self, layout: Layout) -> CompiledLayout:
         """The rows of a layout's header and of its variants."""
-        header_pc, op_reg, header_len, packed_at = self.header(layout)
-        extra = -1
+        header_pc = op_reg = packed_at = extra = -1
+        if layout.header is not None:
+            header_pc = len(self.ops) * bytecode.OP_WORDS
+            registers = self.message(layout.header, -1)
+            self.emit(bytecode.OP_END)
+            self.check_header(layout.header)
+            op_reg = registers[layout.op][0] if layout.op else -1
+            packed_at = fields.offset(layout.header, layout.packed[0]) if layout.packed else -1
         if layout.extra_column:
             kind = fields.GreedyBytes(layout.extra_column)
             extra = self.column(kind, "span", pa.binary(), -1, layout.extra_column)
@@ -164,26 +170,14 @@ class _Compiler:
         packed_mask = layout.packed[1] if layout.packed else 0
         return CompiledLayout(
             layout.name, header_pc, op_reg, np.array(table, np.int64), packed_at, packed_mask,
-            header_len,
+            fields.smallest(layout.header) if layout.header is not None else 0,
         )  # fmt: skip
 
-    def header(self, layout: Layout) -> tuple[int, int, int, int]:
-        """Where the rows of a header begin, the operation's register, its length, and the offset of the packed flag."""
-        cls = layout.header
-        if cls is None:
-            return -1, -1, 0, -1
-        pc = len(self.ops) * bytecode.OP_WORDS
-        registers = self.message(cls, -1)
-        self.emit(bytecode.OP_END)
-        length, packed_at = 0, -1
+    def check_header(self, cls: type[Message]) -> None:
         for f in cls.fields_desc:
             self.at = f"{cls.__name__}.{f.name}"
             if not isinstance(f, fields.Number | fields.Bits) and getattr(f, "size", None) is None:
                 raise self.refuse("a header's fields have a fixed size; what has none goes into the bodies")
-            if layout.packed and f.name == layout.packed[0]:
-                packed_at = length
-            length += fields.smallest(f)
-        return pc, registers[layout.op][0] if layout.op else -1, length, packed_at
 
     def body(self, cls: type) -> int:
         """Where the rows of a body begin; a class that several layouts have is compiled once."""
@@ -296,7 +290,7 @@ class _Compiler:
         flags = bytecode.SIGNED * f.signed | bytecode.LITTLE * f.little | bytecode.TRUTH * f.truth
         self.emit(bytecode.OP_INT, col, reg, f.size, less, bounds, 0, flags | checked | frame_length)
 
-    def bounds(self, f: fields.Number | fields.Span, low: int) -> tuple[int, int]:
+    def bounds(self, f: fields.Number | fields.Span | fields.Nested, low: int) -> tuple[int, int]:
         """Flag and constants for the bounds of a number or length, which is at least ``low`` anyway."""
         if f.at_least is None and f.at_most is None:
             return 0, -1
@@ -345,9 +339,8 @@ class _Compiler:
 
     def nested(self, f: fields.Nested, parent: int, registers: _Registers) -> None:
         x, y = self.measure(f, registers)
-        flags = 0 if f.at_most is None else bytecode.CHECKED
-        bounds = -1 if f.at_most is None else self.const(0, f.at_most)
-        row = self.emit(bytecode.OP_NESTED, -1, -1, x, y, bounds, 0, flags)
+        checked, bounds = self.bounds(f, 0)
+        row = self.emit(bytecode.OP_NESTED, -1, -1, x, y, bounds, 0, checked)
         self.message(f.message, parent)
         self.emit(bytecode.OP_END)
         self.ops[row][bytecode.W_JUMP] = len(self.ops) * bytecode.OP_WORDS

@@ -617,6 +617,8 @@ class Array(Sized):
 class Nested(Sized):
     """A region with a declared length whose bytes are one Message, read to the last of them."""
 
+    at_least = None
+
     def __init__(
         self,
         name: str,
@@ -753,6 +755,12 @@ def smallest(item: "Kind | type[Message]") -> int:
             break  # without the delimiter the fields behind it are absent
         total += smallest(field)
     return total
+
+
+def offset(cls: "type[Message]", name: str) -> int:
+    """Where a field begins that only fields of a fixed size stand in front of."""
+    names = [field.name for field in cls.fields_desc]
+    return sum(map(smallest, cls.fields_desc[: names.index(name)]))
 
 
 def bare(field: Kind) -> Kind:

@@ -23,8 +23,8 @@ from mqpcap.schema.fields import (
     Number,
     Prefix,
     bare,
+    offset,
     prefix_name,
-    smallest,
     wire_fields,
 )
 from mqpcap.schema.gzip_body import deflate, inflate
@@ -393,21 +393,16 @@ class Message(Packet):
         ops = [layout.op for layout in self.layouts if layout.op is not None]
         return tuple(self.column(ops[0] if name == "op_code" and ops else name) for name in rule.tie)
 
-    def _length(self) -> "tuple[Length, int] | None":
-        """The field that says where the message ends, and its offset."""
-        offset = 0
-        for f in self.fields_desc:
-            if isinstance(f, Length):
-                return f, offset
-            offset += smallest(f)
-        return None
+    def _length(self) -> Length | None:
+        """The field that says where the message ends."""
+        return next((f for f in self.fields_desc if isinstance(f, Length)), None)
 
     def extract_padding(self, s: bytes) -> tuple[bytes, bytes | None]:
         """The bytes of the message behind its header, and those behind it; a header without a length takes all."""
-        found = self._length()
-        if found is None or found[0].name not in self.fields:
+        length = self._length()
+        if length is None or length.name not in self.fields:
             return s, None
-        n = self.fields[found[0].name] - found[0].less
+        n = self.fields[length.name] - length.less
         return s[:n], s[n:] or None
 
     def do_build(self) -> bytes:
@@ -445,10 +440,10 @@ class Message(Packet):
 
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
         """Header and body, the length computed where it was left out."""
-        found = self._length()
-        if found is not None and self.getfieldval(found[0].name) is None:
-            at, length = found[1], len(pay) - self._next_size + found[0].less
-            pkt = pkt[:at] + length.to_bytes(4, "big") + pkt[at + 4 :]
+        length = self._length()
+        if length is not None and self.getfieldval(length.name) is None:
+            at, n = offset(type(self), length.name), len(pay) - self._next_size + length.less
+            pkt = pkt[:at] + n.to_bytes(4, "big") + pkt[at + 4 :]
         return pkt + pay
 
     def _variants(self) -> "Iterator[tuple[Layout, type[Message], bool]]":
@@ -474,8 +469,8 @@ class Message(Packet):
         if not self.layouts:
             super().do_dissect_payload(s)
             return
-        found = self._length()
-        is_whole = bool(self.fields) and (found is None or len(s) >= self.fields[found[0].name] - found[0].less)
+        length = self._length()
+        is_whole = bool(self.fields) and (length is None or len(s) >= self.fields[length.name] - length.less)
         for exact in (True, False) if is_whole else ():
             for layout, cls, may_leave in self._variants():
                 if not exact and not may_leave:
