@@ -187,46 +187,6 @@ def border(
     return -1
 
 
-@cython.cfunc
-@cython.exceptval(check=False)
-def _time_ns(
-    high: cython.longlong,
-    low: cython.longlong,
-    multiplier: cython.longlong,
-    divisor: cython.longlong,
-    shift: cython.longlong,
-    offset_ns: cython.longlong,
-) -> cython.longlong:
-    """Nanoseconds of a 64-bit count of ticks; what does not fit becomes the last time that does."""
-    ticks: cython.longlong
-    seconds: cython.longlong
-    rest: cython.longlong
-    time_ns: cython.longlong
-    if high >= _HALF_RANGE:
-        return _TIME_MAX
-    ticks = high * _RANGE + low
-    if shift >= 0:
-        # Binary ticks: whole seconds, then the fraction brought to 32 bits so that the product fits.
-        seconds = ticks >> shift
-        rest = ticks - (seconds << shift)
-        if shift > 32:
-            rest = (rest >> (shift - 32)) * 1000000000 >> 32
-        else:
-            rest = rest * 1000000000 >> shift
-        if seconds > _SECONDS_MAX:
-            return _TIME_MAX
-        time_ns = seconds * 1000000000 + rest
-    elif multiplier == 0:
-        time_ns = 0
-    else:
-        if ticks > _TIME_MAX // multiplier:
-            return _TIME_MAX
-        time_ns = ticks * multiplier // divisor
-    if offset_ns > 0 and time_ns > _TIME_MAX - offset_ns:
-        return _TIME_MAX
-    return time_ns + offset_ns
-
-
 @cython.cclass
 class BlockWalk:
     """A walk over pcapng blocks: where it stands, the byte order, and time and number of the last packet.
@@ -319,12 +279,42 @@ class BlockWalk:
         if captured > length - 32:
             self.need = captured
             return 7
-        self.last_ts_ns = _time_ns(
-            _u32(self._buffer, at + 12, big), _u32(self._buffer, at + 16, big), self._interfaces[entry + 1],
-            self._interfaces[entry + 2], self._interfaces[entry + 3], self._interfaces[entry + 4],
-        )  # fmt: skip
-        self._add(at + 28, captured, _u32(self._buffer, at + 24, big), self._interfaces[entry])
+        self.last_ts_ns = self._time_ns(_u32(self._buffer, at + 12, big), _u32(self._buffer, at + 16, big), entry)
+        self._add(at + 28, captured, _u32(self._buffer, at + 24, big), entry)
         return 0
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _time_ns(self, high: cython.longlong, low: cython.longlong, entry: cython.Py_ssize_t) -> cython.longlong:
+        """Nanoseconds of an interface's 64-bit count of ticks; what does not fit becomes the last time that does."""
+        multiplier: cython.longlong = self._interfaces[entry + 1]
+        shift: cython.longlong = self._interfaces[entry + 3]
+        offset_ns: cython.longlong = self._interfaces[entry + 4]
+        ticks: cython.longlong
+        seconds: cython.longlong
+        rest: cython.longlong
+        time_ns: cython.longlong = 0
+        if high >= _HALF_RANGE:
+            return _TIME_MAX
+        ticks = high * _RANGE + low
+        if shift >= 0:
+            # Binary ticks: whole seconds, then the fraction brought to 32 bits so that the product fits.
+            seconds = ticks >> shift
+            rest = ticks - (seconds << shift)
+            if shift > 32:
+                rest = (rest >> (shift - 32)) * 1000000000 >> 32
+            else:
+                rest = rest * 1000000000 >> shift
+            if seconds > _SECONDS_MAX:
+                return _TIME_MAX
+            time_ns = seconds * 1000000000 + rest
+        elif multiplier != 0:
+            if ticks > _TIME_MAX // multiplier:
+                return _TIME_MAX
+            time_ns = ticks * multiplier // self._interfaces[entry + 2]
+        if offset_ns > 0 and time_ns > _TIME_MAX - offset_ns:
+            return _TIME_MAX
+        return time_ns + offset_ns
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -343,7 +333,7 @@ class BlockWalk:
         captured = min(length - 16, original)
         if snaplen > 0:
             captured = min(captured, snaplen)
-        self._add(self.at + 12, captured, original, self._interfaces[0])
+        self._add(self.at + 12, captured, original, 0)
         return 0
 
     @cython.cfunc
@@ -353,14 +343,15 @@ class BlockWalk:
         offset: cython.Py_ssize_t,
         captured: cython.longlong,
         original: cython.longlong,
-        link_type: cython.longlong,
+        entry: cython.Py_ssize_t,
     ) -> cython.longlong:
+        """A packet of the interface whose row of the table begins at ``entry``."""
         self.last_number += 1
         self._rows[0, self.row] = offset
         self._rows[1, self.row] = captured
         self._rows[2, self.row] = original
         self._rows[3, self.row] = self.last_ts_ns
         self._rows[4, self.row] = self.last_number
-        self._rows[5, self.row] = link_type
+        self._rows[5, self.row] = self._interfaces[entry]
         self.row += 1
         return 0
