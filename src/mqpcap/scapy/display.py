@@ -120,9 +120,7 @@ def message_html(message: Message) -> str:
         rows.append(f'<tr><th colspan="2" style="text-align:left">{escape(str(layer.name))}</th></tr>')
         rows += list(_fields(layer, ""))
         layer = layer.payload
-    more = len(rows) - ROWS_SHOWN
-    rows = [*rows[:ROWS_SHOWN], *([f'<tr><td colspan="2">and {more} more</td></tr>'] if more > 0 else [])]
-    return f"<table><caption>{escape(message.summary())}</caption>{''.join(rows)}</table>"
+    return _table(message.summary(), rows, len(rows))
 
 
 def _fields(layer: Packet, indent: str) -> Iterator[str]:
@@ -154,9 +152,12 @@ def list_html(packets: "PacketList | SndRcvList") -> str | None:
     for number, entry in enumerate(found[:ROWS_SHOWN]):
         cells = "".join(f'<td style="text-align:left">{escape(one.summary())}</td>' for one in _of(entry))
         rows.append(f"<tr><td>{number}</td><td>{float(_of(entry)[0].time):.6f}</td>{cells}</tr>")
-    more = len(found) - ROWS_SHOWN
-    rows += [f'<tr><td colspan="4">and {more} more</td></tr>'] if more > 0 else []
-    return f"<table><caption>{escape(packets.listname)}: {len(found)}</caption>{''.join(rows)}</table>"
+    return _table(f"{packets.listname}: {len(found)}", rows, len(found))
+
+
+def _table(caption: str, rows: list[str], count: int) -> str:
+    more = f'<tr><td colspan="4">and {count - ROWS_SHOWN} more</td></tr>' if count > ROWS_SHOWN else ""
+    return f"<table><caption>{escape(caption)}</caption>{''.join(rows[:ROWS_SHOWN])}{more}</table>"
 
 
 def _of(entry: Any) -> tuple[Packet, ...]:

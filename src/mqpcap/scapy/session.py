@@ -277,22 +277,19 @@ class _Source:
 
     def _window(self, packets: list[Packet]) -> Window:
         """The packets' bytes as a file would hold them."""
-        read = [_bytes(packet) for packet in packets]
-        lengths = np.array([len(raw) for raw, _ in read], np.int64)
-        first = self.packet_count + 1
+        carriers = [_carrier(packet) for packet in packets]
+        lengths = np.array([len(x.raw) for x in carriers], np.int64)
+        numbers = np.arange(len(packets), dtype=np.int64) + self.packet_count + 1
+        self._carriers.update(zip(numbers.tolist(), carriers, strict=True))
         self.packet_count += len(packets)
-        wire = [max(packet.wirelen or 0, len(raw)) for packet, (raw, _) in zip(packets, read, strict=True)]
-        times = [round(EDecimal(packet.time) * 1_000_000_000) for packet in packets]
-        for i, (raw, link) in enumerate(read):
-            self._carriers[first + i] = Carrier(raw, link, times[i], wire[i])
         return Window(
-            buffer=np.frombuffer(b"".join(raw for raw, _ in read), np.uint8),
+            buffer=np.frombuffer(b"".join(x.raw for x in carriers), np.uint8),
             offset=np.cumsum(lengths) - lengths,
             caplen=lengths,
-            wirelen=np.array(wire, np.int64),
-            ts_ns=np.array(times, np.int64),
-            link_type=np.array([link for _, link in read], np.int32),
-            number=np.arange(first, first + len(packets), dtype=np.int64),
+            wirelen=np.array([x.wire_len for x in carriers], np.int64),
+            ts_ns=np.array([x.ts_ns for x in carriers], np.int64),
+            link_type=np.array([x.link_type for x in carriers], np.int32),
+            number=numbers,
             file=0,
         )
 
@@ -371,16 +368,17 @@ def _next(packets: IterSocket) -> Packet:
     return packet
 
 
-def _bytes(packet: Packet) -> tuple[bytes, int]:
-    """A packet as it was captured and its link type, -1 for one that neither has nor carries IP."""
-    link: int | None = conf.l2types.layer2num.get(type(packet))
-    if link is not None:
-        return packet.original or bytes(packet), link
-    whole_packet = type(packet)(packet.original or bytes(packet))
-    for layer in ("IP", "IPv6"):
-        if layer in whole_packet:
-            return bytes(whole_packet[layer]), RAW_IP
-    return b"", -1
+def _carrier(packet: Packet) -> Carrier:
+    """A packet as it was captured, its link type -1 where it neither has one nor carries IP."""
+    raw, link = b"", -1
+    if type(packet) in conf.l2types:
+        raw, link = packet.original or bytes(packet), conf.l2types[type(packet)]
+    else:
+        whole_packet = type(packet)(packet.original or bytes(packet))
+        for layer in ("IPv6", "IP"):
+            if layer in whole_packet:
+                raw, link = bytes(whole_packet[layer]), RAW_IP
+    return Carrier(raw, link, round(EDecimal(packet.time) * 1_000_000_000), max(packet.wirelen or 0, len(raw)))
 
 
 def top(header: type[Message]) -> type[Message]:
