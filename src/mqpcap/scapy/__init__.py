@@ -5,11 +5,9 @@
 Gives every layer class of every protocol, as the registry has them, and ``MqSession``; binds the protocols' TCP ports.
 As a Scapy extension: ``conf.exts.load("mqpcap")``, then ``load_contrib("mqpcap")``.
 
-Ports lie (9092 is Kafka's, 5555 is adb's), so the binding declines by content: a payload that does not begin with a
-message of the port's protocol goes to whatever else is bound to the port, else it stays ``Raw``. A packet alone is
-read: what begins in it is seen, what another packet began is not; ``MqSession`` puts streams together. Several
-messages in a packet follow each other as layers, as in Scapy's ``TCPSession``: ``packet[BlipMQ:2]`` is the second. A
-message that the packet does not end is its header with ``Raw`` behind it.
+Ports lie, so the binding goes by content (``MqDispatch``). A packet alone is read: what begins in it is seen, what
+another packet began is not; ``MqSession`` puts streams together. Several messages in a packet follow each other as
+layers. A message that the packet does not end is its header with ``Raw`` behind it.
 """
 
 import importlib
@@ -64,7 +62,7 @@ class MqDispatch(Packet):
         """The class of the message a payload begins with; without one that of another binding of the port, or Raw."""
         tcp: Packet | None = fields.get("_underlayer")
         if tcp is None:
-            return raw_layer()
+            return conf.raw_layer
         found = cuts(_pkt, tcp)
         if found:
             return found[0].message
@@ -72,7 +70,7 @@ class MqDispatch(Packet):
             if other is not cls and all(tcp.getfieldval(name) == value for name, value in bound.items()):
                 hook = getattr(other, "dispatch_hook", None)
                 return hook(_pkt, *args, **fields) if hook is not None else other
-        return raw_layer()
+        return conf.raw_layer
 
     @classmethod
     def tcp_reassemble(cls, data: bytes, metadata: dict[str, Any], session: dict[str, Any]) -> Packet | None:
@@ -95,12 +93,6 @@ class MqDispatch(Packet):
                     kept[direction] = found.then
                 return packet
         return streamcls(cls.dispatch_hook(data, _underlayer=tcp))(data, metadata, session)
-
-
-def raw_layer() -> type[Packet]:
-    """Scapy's class for bytes that nobody reads."""
-    raw: type[Packet] = conf.raw_layer
-    return raw
 
 
 def cuts(payload: bytes, tcp: Packet) -> Sequence[Cut]:
