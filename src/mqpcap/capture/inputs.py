@@ -91,11 +91,9 @@ class Capture:
             finally:
                 source.close()
                 self.notes.extend(reader.notes)
-                if reader.facts is not None:
-                    self.facts.append(self._counted(reader.facts))
-
-    def _counted(self, facts: FileFacts) -> FileFacts:
-        return facts if self.dropped_count is None else replace(facts, drop_count=self.dropped_count())
+                if (facts := reader.facts) is not None:
+                    dropped = facts.drop_count if self.dropped_count is None else self.dropped_count()
+                    self.facts.append(replace(facts, drop_count=dropped))
 
     def source(self, index: int) -> Headed:
         """The plain bytes of one of the files, opened; raises CaptureError if a pipe was read or a file is gone."""

@@ -28,7 +28,7 @@ from mqpcap.protocols import names as protocol_names
 from mqpcap.protocols import protocols
 from mqpcap.scapy import display, session
 from mqpcap.scapy.session import MqSession, Seen, top
-from mqpcap.schema.compiler import Program, compiled
+from mqpcap.schema.compiler import compiled
 from mqpcap.schema.fields import Broken
 from mqpcap.schema.message import Cut, Message
 from mqpcap.schema.protocol import ANY, Direction, Layout, MessageQueue, Split
@@ -152,19 +152,16 @@ def _first(
     One of those that are ``waiting`` may go on: its end is 0. A frame that only its successor would end (kokaq says no
     length) ends where the bytes received so far do, if they are a whole one.
     """
-    program = compiled(protocol)
     goes_on = None
     for layout in entries:
-        split = _split(program, layout, data, 0, True)
-        may_go_on = split.end < len(data) and _split(program, layout, data, 0, False).verdict == "more"
+        split = _split(protocol, layout, data, 0, True)
+        may_go_on = split.end < len(data) and _split(protocol, layout, data, 0, False).verdict == "more"
         if not split.layout or (not ended and (may_go_on or split.end < 0)):
             if may_go_on and layout in waiting:
                 goes_on = Cut(Message, layout, 0, 0)
             continue
-        end = split.end if split.end > 0 else len(data)
-        reading = protocol.layout(split.layout)
-        if _known(reading, split.op, data[:end]):
-            return Cut(_front(reading, data[:end]), reading, 0, end, layout.then.get(split.op, ""))
+        if (found := _cut(protocol, layout, data, 0, split)) is not None:
+            return found
     return goes_on
 
 
@@ -180,32 +177,37 @@ def _whole(found: Cut, data: bytes, ended: bool) -> Message | None:
 
 def _cuts(protocol: MessageQueue, layout: Layout, payload: bytes) -> tuple[list[Cut], bool]:
     """The messages from the front of the payload on, and whether they fill it whole."""
-    program = compiled(protocol)
     at = 0
     found: list[Cut] = []
     while at < len(payload) and len(found) < MAX_MESSAGES:
-        split = _split(program, layout, payload, at, True)
-        end = split.end if split.end > 0 else len(payload)
-        if not split.layout:
+        split = _split(protocol, layout, payload, at, True)
+        cut = _cut(protocol, layout, payload, at, split) if split.layout else None
+        if cut is None:
             return found, False
-        reading = protocol.layout(split.layout)
-        if not found and not _known(reading, split.op, payload[at:end]):
-            return found, False
-        found.append(Cut(_front(reading, payload[at:end]), reading, at, end))
+        found.append(cut)
         if split.end < 0:
             return found, False
-        layout = protocol.layout(layout.then.get(split.op, layout.name))
-        at = end
+        layout = protocol.layout(cut.then or layout.name)
+        at = cut.end
     return found, True
 
 
-def _split(program: Program, layout: Layout, data: bytes, at: int, ended: bool) -> Split:
+def _cut(protocol: MessageQueue, layout: Layout, data: bytes, at: int, split: Split) -> Cut | None:
+    """What was found at a place; the first message of all must prove its layout, else it is None."""
+    end = split.end if split.end > 0 else len(data)
+    reading, raw = protocol.layout(split.layout), data[at:end]
+    if at == 0 and not _known(reading, split.op, raw):
+        return None
+    return Cut(_front(reading, raw), reading, at, end, layout.then.get(split.op, ""))
+
+
+def _split(protocol: MessageQueue, layout: Layout, data: bytes, at: int, ended: bool) -> Split:
     """The message at a place; without a layout where not even a header is read."""
     view, limit = memoryview(data), len(data)
     if layout.splitter is not None:
         return layout.splitter(view, at, limit, ended)
     hits = np.zeros((5, 1), np.int64)
-    scanner = program.scanner(layout.name, hits)
+    scanner = compiled(protocol).scanner(layout.name, hits)
     n, code, *_ = scanner.scan(view, at, limit, ended)
     if n:
         return Split("message", int(hits[1, 0]), layout=layout.name, op=int(hits[3, 0]))

@@ -361,12 +361,8 @@ class Message(Packet):
 
     def _may_be(self, direction: str) -> bool:
         """Whether the message may be sent in a direction, by its header and body; one of no layout may be either."""
-        said: dict[str, set[type]] = {}
-        for layout in self.layouts:
-            said.setdefault(layout.direction, set()).update(layout.messages())
-        body = type(self.payload)
-        by_body = any(body in classes for classes in said.values())
-        return not said or (body in said.get(direction, ()) if by_body else direction in said)
+        layouts = [x for x in self.layouts if type(self.payload) in x.messages()] or self.layouts
+        return not layouts or any(x.direction == direction for x in layouts)
 
     def operation(self, direction: str) -> str | None:
         """The name of the operation, taken as sent in a direction; None without one."""
