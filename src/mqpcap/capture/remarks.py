@@ -3,13 +3,14 @@
 A look of its own, for ``info``: no packet is read for it, and no reader waits for it.
 """
 
+import io
 import ipaddress
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from mqpcap.capture.sources import Headed
+from mqpcap.capture.sources import Headed, PythonFile
 from mqpcap.capture.windows import MAX_RECORD_BYTES, options
 
 MAX_REMARKS = 1000
@@ -55,26 +56,15 @@ def remarks(source: Headed) -> Remarks:
 
 def _blocks(source: Headed) -> Iterator[tuple[str, int, bytes]]:
     """Byte order, type and bytes of each block."""
-    held, at, order = b"", 0, "<"
-
-    def there(length: int) -> bool:
-        nonlocal held, at
-        while len(held) - at < length:
-            more = source.read(READ_BYTES)
-            if not more:
-                return False
-            held, at = held[at:] + more, 0
-        return True
-
-    while there(12):
-        kind, length = struct.unpack_from(order + "II", held, at)
-        if kind == _SECTION:
-            order = _ORDERS.get(held[at + 8 : at + 12], order)
-            length = struct.unpack_from(order + "I", held, at + 4)[0]
-        if not 12 <= length <= MAX_RECORD_BYTES or not there(length):
+    file, order = io.BufferedReader(PythonFile(source), READ_BYTES), "<"
+    while len(head := file.read(12)) == 12:
+        if head[:4] == b"\n\r\r\n":  # a section, in either order
+            order = _ORDERS.get(head[8:], order)
+        kind, length = struct.unpack_from(order + "II", head)
+        block = head + file.read(length - 12) if 12 <= length <= MAX_RECORD_BYTES else b""
+        if len(block) != length:
             return
-        yield order, kind, held[at : at + length]
-        at += length
+        yield order, kind, block
 
 
 def _take_names(found: Remarks, area: bytes, order: str) -> None:

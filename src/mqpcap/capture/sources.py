@@ -22,11 +22,14 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
 
 from mqpcap.errors import one_line
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 COMPRESSED_CHUNK_BYTES = 1 << 16
 """Compressed bytes fed to gzip and bz2 at a time."""
@@ -249,7 +252,7 @@ def _bytewise(member: zlib._Decompress, chunk: bytes) -> bytes:
 
 def _frames(inner: Headed, name: str) -> Iterator[bytes]:
     """Plain bytes, in pieces, of zstd and lz4 frames, by pyarrow. Raises _BrokenOff."""
-    stream = pa.CompressedInputStream(pa.PythonFile(_Readable(inner), mode="r"), name)
+    stream = pa.CompressedInputStream(pa.PythonFile(PythonFile(inner), mode="r"), name)
     try:
         while plain := stream.read(ARROW_READ_BYTES):
             yield plain
@@ -258,17 +261,19 @@ def _frames(inner: Headed, name: str) -> Iterator[bytes]:
         raise _BrokenOff(inner.failure or said) from error
 
 
-class _Readable(io.RawIOBase):
-    """The little of a Python file that pyarrow asks for."""
+class PythonFile(io.RawIOBase):
+    """A stream as pyarrow and Python's own readers take one."""
 
     def __init__(self, inner: Headed) -> None:
         super().__init__()
         self._inner = inner
 
-    def read(self, length: int = -1) -> bytes:
-        return self._inner.read(length if length > 0 else COMPRESSED_CHUNK_BYTES)
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Fill the buffer; the count is smaller than its size at the end only."""
+        return self._inner.readinto(memoryview(buffer))
 
     def readable(self) -> bool:
+        """It is."""
         return True
 
 
