@@ -8,7 +8,7 @@ a Scapy user gets. Bytes that fit nothing get an answer too.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -219,31 +219,28 @@ def _title(cls: type) -> str:
 def _attempts(protocol: MessageQueue, layout: Layout, data: bytes, inside: bool) -> Iterator[Attempt]:
     """What the variants of a layout make of a message."""
     header = None if layout.header is None else _title(layout.header)
-    walk = _Walk(data, 0, False)
+    walk = _Walk(data)
+    values: dict[str, Any] = {}
+    frame_len = None
     begun = Attempt(layout.name, layout.direction, header, None, layout.dialect, None, (), None)
-    op, frame_len = ANY, None
     if layout.header is not None:
         try:
-            walk.message(layout.header, 0)
+            values = walk.message(layout.header, 0)
         except _Misfit as misfit:
-            yield replace(begun, items=tuple(walk.items), why=str(misfit), veiled_why=misfit.veiled)
+            yield _failed(begun, misfit, walk.items)
             return
-        value = walk.values.get(layout.op or "")
-        op = value if isinstance(value, int) else ANY
-        frame_len = _frame_len(layout.header, walk)
+        lengths = (x for x in fields.wire_fields(layout.header) if isinstance(x, fields.Length))
+        frame_len = next((walk.at + values[x.name] - x.less for x in lengths), None)
+    op = values.get(layout.op or "", ANY)
     operation = layout.names.get(op) or (None if op == ANY else f"operation {op}")
     begun = replace(begun, operation=operation, items=tuple(walk.items), frame_len=frame_len)
     variants = layout.variants_of(op)
     if not variants:
         yield _failed(begun, f"the layout has no operation {op}")
-    packed = layout.packed is not None and bool(int(str(walk.values[layout.packed[0]])) & layout.packed[1])
+    packed = layout.packed is not None and bool(values[layout.packed[0]] & layout.packed[1])
     for variant in variants:
-        attempt = replace(
-            begun,
-            message=_title(variant.message),
-            dialect=variant.dialect or layout.dialect,
-            variant=variant.message.__name__,
-        )
+        dialect = variant.dialect or layout.dialect
+        attempt = replace(begun, message=_title(variant.message), dialect=dialect, variant=variant.message.__name__)
         if frame_len is not None and frame_len > len(data):
             attempt = _failed(attempt, f"its length says {frame_len} bytes, {len(data)} are here")
         attempt = _with_body(protocol, layout, variant, attempt, data[:frame_len], walk.at, packed)
@@ -257,38 +254,32 @@ def _with_body(
     protocol: MessageQueue, layout: Layout, variant: Variant, begun: Attempt, frame: bytes, at: int, packed: bool
 ) -> Attempt:
     """The attempt with the body, which begins at ``at`` of the frame, read by a variant."""
-    body = _Walk(frame, at, False)
+    body = _Walk(frame, at)
     if packed:
         inflated, too_long = inflate(frame[at:])
         if inflated is None:
             what = f"grows beyond {MAX_INFLATED_BYTES} bytes" if too_long else "is no whole gzip stream"
             return _failed(begun, f"the body {what}")
-        body = _Walk(inflated, 0, True)
+        body = _Walk(inflated, inflated=True)
     try:
         body.message(variant.message, 0)
         body.ends(layout, variant)
     except _Misfit as misfit:
-        attempt = replace(begun, items=(*begun.items, *body.items))
-        return attempt if not begun.fits else replace(attempt, why=str(misfit), veiled_why=misfit.veiled)
-    return replace(begun, items=(*begun.items, *_spare_veiled(protocol, body.items)))
+        return _failed(begun, misfit if begun.fits else None, body.items)
+    return replace(begun, items=(*begun.items, *(_spare_veiled(protocol, item) for item in body.items)))
 
 
-def _failed(attempt: Attempt, why: str) -> Attempt:
-    return replace(attempt, why=why, veiled_why=why)
+def _failed(attempt: Attempt, why: "_Misfit | str | None", items: Sequence[Item] = ()) -> Attempt:
+    """The attempt with further items, and why it failed, unless that is known."""
+    attempt = replace(attempt, items=(*attempt.items, *items))
+    return attempt if why is None else replace(attempt, why=str(why), veiled_why=getattr(why, "veiled", str(why)))
 
 
-def _spare_veiled(protocol: MessageQueue, items: Sequence[Item]) -> Iterator[Item]:
-    """The items, bytes that the protocol does not describe made secret where they may be one."""
-    for item in items:
-        least = protocol.spare.get(item.column or "")
-        if least is not None and isinstance(item.value, bytes) and may_be_secret(item.value, least):
-            item = replace(item, secret=True)
-        yield item
-
-
-def may_be_secret(spare: bytes, least: int) -> bool:
-    """Whether bytes behind the last field may be a secret: see ``MessageQueue.spare``."""
-    return len(spare) >= least or spare[:1] == b"\0"
+def _spare_veiled(protocol: MessageQueue, item: Item) -> Item:
+    """The item; bytes that the protocol does not describe are secret where they may be one: ``MessageQueue.spare``."""
+    least, spare = protocol.spare.get(item.column or ""), item.value
+    may_be = least is not None and isinstance(spare, bytes) and (len(spare) >= least or spare[:1] == b"\0")
+    return replace(item, secret=True) if may_be else item
 
 
 def _decodes(protocol: MessageQueue, layout: Layout, op: int, data: bytes) -> bool:
@@ -302,24 +293,13 @@ def _decodes(protocol: MessageQueue, layout: Layout, op: int, data: bytes) -> bo
     return not Reader(protocol).records(spans).flaw[0]
 
 
-def _frame_len(header: type, walk: "_Walk") -> int | None:
-    for field in header.fields_desc:  # type: ignore[attr-defined]  # a Message class
-        if isinstance(field, fields.Length):
-            return walk.at + int(str(walk.values[field.name])) - field.less
-    return None
-
-
 class _Walk:
     """Reads a region from ``at`` on and keeps where everything was."""
 
-    def __init__(self, data: bytes, at: int, inflated: bool) -> None:
-        self.data = data
-        self.at = at
-        self.end = len(data)
-        self.inflated = inflated
+    def __init__(self, data: bytes, at: int = 0, inflated: bool = False) -> None:
+        self.data, self.at, self.end, self.inflated = data, at, len(data), inflated
         self.items: list[Item] = []
         self.is_cut = False
-        self.values: dict[str, object] = {}
 
     @property
     def region(self) -> bytes:
@@ -340,8 +320,8 @@ class _Walk:
             rest = self.items[-1]
             self.items[-1] = replace(rest, length=len(self.data) - rest.offset, secret=True)
 
-    def message(self, cls: type, depth: int) -> object:
-        """Walk the fields of a class; ``values`` are then those of the message."""
+    def message(self, cls: type, depth: int) -> dict[str, Any]:
+        """Walk the fields of a class; returns their values."""
         pkt = cls()
         for field in fields.wire_fields(cls):
             if isinstance(field, fields.If) and not field.holds(pkt, self.region):
@@ -352,8 +332,7 @@ class _Walk:
             pkt.fields[field.name] = value = self.field(kind, pkt, depth)
             if kind.is_last(value, left):
                 break
-        self.values = pkt.fields
-        return pkt
+        return cast(dict[str, Any], pkt.fields)
 
     def field(self, kind: fields.Kind, pkt: object, depth: int) -> object:
         """Walk one field; returns its value. Raises _Misfit with the field's offset."""
@@ -368,25 +347,19 @@ class _Walk:
             raise _Misfit(broken, kind.name, start) from None
 
     def leaf(self, kind: fields.Kind, pkt: object, depth: int) -> object:
-        start = self.at
         left, value = kind.getfield(pkt, self.region)
         if value is None:
             return None  # bits of an absent integer
         end = self.end - len(left)
         if isinstance(kind, fields.Sized):
             self.size(kind, pkt, depth)
-        self.add(
-            Item(
-                self.at, end - self.at, depth, kind.name, value, _meaning(kind, pkt, value), kind.column, kind.secret,
-                kind.body,
-            )  # the byte that ends a span belongs to it here
-        )  # fmt: skip
         start, self.at = self.at, end
-        if isinstance(kind, fields.Late):
-            # The parts of a late kind; where they end too early the engine's verdict explains why.
-            for part in kind.inside(self.data[start:end]):
-                offset, inner = start + part.offset, depth + 1 + part.depth
-                self.add(Item(offset, part.length, inner, part.name, part.value, part.meaning, named=part.named))
+        about = _meaning(kind, pkt, value), kind.column, kind.secret, kind.body
+        self.add(Item(start, end - start, depth, kind.name, value, *about))  # the byte that ends a span belongs to it
+        # The parts of a late kind; where they end too early the engine's verdict explains why.
+        for part in kind.inside(self.data[start:end]) if isinstance(kind, fields.Late) else ():
+            offset, inner = start + part.offset, depth + 1 + part.depth
+            self.add(Item(offset, part.length, inner, part.name, part.value, part.meaning, named=part.named))
         return value
 
     def size(self, kind: fields.Sized, pkt: object, depth: int) -> int | None:
@@ -399,18 +372,17 @@ class _Walk:
         return n
 
     def nested(self, kind: fields.Nested, pkt: object, depth: int) -> object:
-        outer_end, outer_values = self.end, self.values
+        outer_end = self.end
         n = self.size(kind, pkt, depth)
         length = kind.bounds(n, self.region)
         self.end = self.at + length
         self.add(Item(self.at, length, depth, kind.name, None, f"{length} bytes"))
         inner = self.message(kind.message, depth + 1)
         kind.ends(self.region)
-        self.end, self.values = outer_end, outer_values
+        self.end = outer_end
         return inner
 
     def array(self, kind: fields.Array, pkt: object, depth: int) -> object:
-        outer = self.values
         count = self.size(kind, pkt, depth)
         kind.bounds(count, self.region)
         values: list[object] = []
@@ -422,7 +394,6 @@ class _Walk:
                 self.at += end
                 break
             values.append(self.element(kind, pkt, len(values), depth))
-        self.values = outer
         kind.fits(values)
         return values
 
