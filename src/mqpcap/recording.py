@@ -7,7 +7,7 @@ import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache, reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -44,8 +44,6 @@ Row: TypeAlias = Mapping[str, Any] | pa.Table | pa.RecordBatch
 """A row of any table: a mapping, a table or batch of one row; a pandas Series or named tuple does, too."""
 Part = Literal["request", "reply", "publish", "delivery"]
 KEY = ("connection_id", "direction", "stream_offset")
-SMALL_BYTES = 1 << 20
-"""Captures below this are read sooner than a thread is started."""
 
 
 def read(
@@ -108,15 +106,70 @@ def _known(table: str) -> str:
     return table
 
 
-@dataclass(slots=True, eq=False)
 class _Index:
     """What is known of one capture that was read: where packets are, its messages, its entry in ``info``."""
 
-    places: PacketPlaces
-    messages: pa.Table
-    info: dict[str, Any]
-    tables: dict[str, pa.Table] = field(default_factory=dict)
-    """All tables by name; none until one is asked for."""
+    def __init__(self, capture: Capture, options: Options) -> None:
+        self._capture, self._options = capture, options
+        self.places: PacketPlaces
+        self.messages: pa.Table
+        self.info: dict[str, Any] = {}
+        self.tables: dict[str, pa.Table] = {}
+        """All tables by name; none until one is asked for."""
+
+    def outputs(self, tables: Sequence[str] | None = None, only: Query | None = None) -> Iterator[Output]:
+        """What reading the capture gives, and then its index is there.
+
+        tables: those that are wanted, None for all. only: of the tables what ``mqpcap export`` writes with this filter.
+        """
+        from mqpcap.cli.info import Report  # what the command says is what Python says; only there is it counted
+
+        options, names = self._options, _index_schema().names
+        if tables is not None:
+            asked = {"exchanges"} if only is not None and only.needs.exchanges else set()
+            options = replace(options, optional_tables=OPTIONAL_TABLES & {*tables, *asked})
+        report, messages = Report(), SpilledRows(_index_schema())
+        ready: deque[Output] = deque()
+        selection = None if only is None else Selection(only, ready.append)
+
+        def take(output: Output) -> None:
+            report.take(output)
+            if output.table == "messages":
+                messages.append(output.rows.select(names))
+            if selection is None:
+                ready.append(output)
+            else:
+                selection.take(output, pipeline.first_ns or 0)
+
+        with ThreadPoolExecutor(1, "mqpcap-finish") as pool:
+            pipeline = _numbered_pipeline()(self._capture, options, take, Background(pool))
+            for _ in pipeline.steps():
+                while ready:
+                    yield ready.popleft()
+        if selection is not None:
+            selection.finish()
+            yield from ready
+        paired = {name for each in pipeline.correlations.values() for name in each.counts}
+        report.end(self._capture, {name: n for name, n in pipeline.counts.items() if name not in paired})
+        self.places, self.messages, self.info = pipeline.places, messages.table(), dict(report.as_json())
+
+    def read(self) -> "_Index":
+        """Itself, when the capture was read."""
+        for _ in () if self.info else self.outputs(tables=()):
+            pass
+        return self
+
+    def load(self) -> Mapping[str, pa.Table]:
+        """The tables, which are read once."""
+        if not self.tables:
+            spilled = {name: SpilledRows(table_schema(name)) for name in table_names()}
+            for output in self.outputs():
+                for name in {output.table, output.protocol or output.table}:
+                    rows = _rows(output, name, table_schema(name))
+                    if rows is not None:
+                        spilled[name].append(rows)
+            self.tables = {name: rows.table() for name, rows in spilled.items()}
+        return self.tables
 
     def message(self, connection_id: int, direction: str, offset: int) -> dict[str, Any]:
         """The row of a message. Raises LookupError for one there is none of."""
@@ -142,8 +195,7 @@ class Recording(NamedTables):
 
     def __init__(self, found: Sequence[Capture], options: Options) -> None:
         self._captures = list(found)
-        self._options = options
-        self._indexes: dict[str, _Index] = {}
+        self._indexes = {file_text(capture.files[0]): _Index(capture, options) for capture in found}
 
     def __repr__(self) -> str:
         return f"<mqpcap.Recording of {', '.join(self.files)}>"
@@ -162,7 +214,7 @@ class Recording(NamedTables):
     def table(self, name: str) -> pa.Table:
         """A table by its name. Raises ValueError for one there is none of."""
         empty = table_schema(_known(name)).empty_table()
-        return pa.concat_tables([empty, *(index.tables[name] for index in self._load())])
+        return pa.concat_tables([empty, *(index.load()[name] for index in self._indexes.values())])
 
     def batches(
         self, table: str = "messages", filter: "pc.Expression | str | None" = None, columns: Sequence[str] | None = None
@@ -173,55 +225,16 @@ class Recording(NamedTables):
         if missing:
             raise ValueError(f"{table} has no column {missing[0]!r}; there are {', '.join(schema.names)}")
         only = query(filter) if isinstance(filter, str) else None
-        for output in (x for capture in self._captures for x in self._outputs(capture, [table], only)):
+        for output in (x for index in self._indexes.values() for x in index.outputs([table], only)):
             rows = _rows(output, table, schema)
             if rows is not None:
                 rows = rows if filter is None or only is not None else rows.filter(filter)
                 yield from rows.select(schema.names if columns is None else list(columns)).combine_chunks().to_batches()
 
-    def _load(self) -> "list[_Index]":
-        """The captures with their tables, which are read once."""
-        for capture in self._captures:
-            index = self._indexes.get(file_text(capture.files[0]))
-            if index is None or not index.tables:
-                spilled = {name: SpilledRows(table_schema(name)) for name in table_names()}
-                for output in self._outputs(capture):
-                    for name in {output.table, output.protocol or output.table}:
-                        rows = _rows(output, name, table_schema(name))
-                        if rows is not None:
-                            spilled[name].append(rows)
-                index = self._indexes[file_text(capture.files[0])]
-                index.tables = {name: rows.table() for name, rows in spilled.items()}
-        return list(self._indexes.values())
-
-    def _outputs(
-        self, capture: Capture, tables: Sequence[str] | None = None, only: Query | None = None
-    ) -> Iterator[Output]:
-        """What reading a capture gives; its index is there when it has been read to its end.
-
-        tables: those that are wanted, None for all. only: of the tables what ``mqpcap export`` writes with this filter.
-        """
-        options = self._options
-        if tables is not None:
-            asked = {"exchanges"} if only is not None and only.needs.exchanges else set()
-            options = replace(options, optional_tables=OPTIONAL_TABLES & {*tables, *asked})
-        reading = _Reading(capture, options, only)
-        yield from reading.outputs()
-        self._indexes.setdefault(file_text(capture.files[0]), reading.index())
-
-    def _indexed(self) -> "Mapping[str, _Index]":
-        """What is known of each capture, by the name of its first file."""
-        for capture in self._captures:
-            if file_text(capture.files[0]) not in self._indexes:
-                for _ in self._outputs(capture, tables=()):
-                    pass
-        return self._indexes
-
     @property
     def info(self) -> list[dict[str, Any]]:
         """What each capture is and how far it can be trusted: an entry per capture as ``mqpcap info --json`` has it."""
-        known = self._indexed()
-        return [known[file_text(capture.files[0])].info for capture in self._captures]
+        return [index.read().info for index in self._indexes.values()]
 
     # -- packets -------------------------------------------------------------------------------------------
 
@@ -259,12 +272,11 @@ class Recording(NamedTables):
 
     def _index(self, row: Mapping[str, Any]) -> _Index:
         """The index of the capture that a row is of."""
-        known = self._indexed()
-        if "capture" in row and row["capture"] in known:
-            return known[row["capture"]]
-        if "capture" not in row and len(known) == 1:
-            return next(iter(known.values()))
-        raise LookupError(f"the row is of {row.get('capture', 'some capture')}, not of {', '.join(known)}")
+        known = self._indexes
+        name = row.get("capture", next(iter(known)) if len(known) == 1 else "some capture")
+        if name not in known:
+            raise LookupError(f"the row is of {name}, not of {', '.join(known)}")
+        return known[name].read()
 
     def _message(self, index: _Index, key: "Key") -> "Message":
         from mqpcap.scapy.session import LatePair, Seen, message
@@ -278,52 +290,9 @@ class Recording(NamedTables):
 
     def _reply(self, index: _Index, key: "Key") -> "Key | None":
         """The key of the message that answers another, by the table of exchanges."""
-        self._load()
         asked = dict(zip(("connection_id", "request_direction", "request_offset"), key, strict=True))
         is_it = reduce(and_, (pc.field(name) == value for name, value in asked.items()))
-        return next((_keys(row)[1] for row in index.tables["exchanges"].filter(is_it).to_pylist()), None)
-
-
-class _Reading:
-    """One capture read once: its rows as they come, and then its index."""
-
-    def __init__(self, capture: Capture, options: Options, only: Query | None) -> None:
-        from mqpcap.cli.info import Report  # what the command says is what Python says; only there is it counted
-
-        self._report = Report()
-        self._messages = SpilledRows(_index_schema())
-        self._ready: deque[Output] = deque()
-        self._selection = None if only is None else Selection(only, self._ready.append)
-        self._capture, self._options = capture, options
-
-    def outputs(self) -> Iterator[Output]:
-        """What the pipeline gives; of a filter what it selects."""
-        size = sum(os.path.getsize(name) for name in self._capture.files if os.path.isfile(name))
-        with ThreadPoolExecutor(1, "mqpcap-finish") as pool:
-            background = Background(pool if size > SMALL_BYTES and (os.cpu_count() or 1) > 1 else None)
-            self._pipeline = _numbered_pipeline()(self._capture, self._options, self._take, background)
-            for _ in self._pipeline.steps():
-                while self._ready:
-                    yield self._ready.popleft()
-        if self._selection is not None:
-            self._selection.finish()
-            yield from self._ready
-
-    def _take(self, output: Output) -> None:
-        self._report.take(output)
-        if output.table == "messages":
-            self._messages.append(output.rows.select(_index_schema().names))
-        if self._selection is None:
-            self._ready.append(output)
-        else:
-            self._selection.take(output, self._pipeline.first_ns or 0)
-
-    def index(self) -> _Index:
-        """What is known of the capture, now that it was read."""
-        paired = {name for each in self._pipeline.correlations.values() for name in each.counts}
-        counts = self._pipeline.counts.items()
-        self._report.end(self._capture, {name: n for name, n in counts if name not in paired})
-        return _Index(self._pipeline.places, self._messages.table(), dict(self._report.as_json()))
+        return next((_keys(row)[1] for row in index.load()["exchanges"].filter(is_it).to_pylist()), None)
 
 
 @cache
@@ -367,11 +336,6 @@ def _as_mapping(row: Row) -> Mapping[str, Any]:
     return dict(made())
 
 
-def _number(value: Any) -> int | None:
-    """A whole number, None for null; pandas has NaN for it."""
-    return None if value is None or value != value else int(value)
-
-
 def _keys(row: Mapping[str, Any]) -> "list[Key | None]":
     """The keys of the messages that a row is of: one, or request and reply, or publish and delivery; else none."""
     if "request_direction" in row:
@@ -393,8 +357,8 @@ def _keys(row: Mapping[str, Any]) -> "list[Key | None]":
 
 
 def _key(connection_id: Any, direction: Direction, offset: Any) -> "Key | None":
-    at = _number(offset)
-    return None if at is None else (int(connection_id), direction, at)
+    is_null = offset is None or offset != offset  # pandas has NaN for null
+    return None if is_null else (int(connection_id), direction, int(offset))
 
 
 def _gathered(index: _Index, row: Mapping[str, Any]) -> tuple[bytes, Any]:
