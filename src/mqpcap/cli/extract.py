@@ -58,7 +58,7 @@ def extract(
                 notes = [part.note for part in parts if part.note is not None]
                 raise MqpcapError("nothing to extract" + (f": {notes[0]}" if notes else ""))
             finish(outcome)
-        with _new_file(out) as file:
+        with new_file(out) as file:
             written_bytes = Extraction.write(parts, file, meter)
     if not choices.quiet:
         messages, packets = (sum(getattr(part, f"{x}_count") for part in parts) for x in ("message", "packet"))
@@ -72,7 +72,7 @@ def extract(
 
 
 @contextmanager
-def _new_file(name: str) -> Iterator[BinaryIO]:
+def new_file(name: str) -> Iterator[BinaryIO]:
     """A file that did not exist; it goes away where writing fails."""
     if name == "-":
         yield sys.stdout.buffer
@@ -81,7 +81,7 @@ def _new_file(name: str) -> Iterator[BinaryIO]:
     try:
         file = open(name, "xb")  # noqa: SIM115 - closed below, before it may be taken away
     except FileExistsError:
-        raise OutputError(f"{name} exists; extract replaces no file") from None
+        raise OutputError(f"{name} exists, and is not replaced") from None
     except OSError as error:
         raise OutputError(f"{name} cannot be written: {error.strerror}") from error
     try:

@@ -5,10 +5,28 @@ Everything that comes from a capture or a command line passes ``escaped``.
 
 import html
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from mqpcap.cli.console import shown
+from mqpcap import __version__
+from mqpcap.capture import Capture
+from mqpcap.cli.charts import latencies, timeline
+from mqpcap.cli.console import Meter, plural, shown
+from mqpcap.cli.info import Report, report_of
+from mqpcap.cli.lines import clock
+from mqpcap.cli.questions import by_group, of_errors, of_role, of_slowest
+from mqpcap.cli.reading import Outcome, background, size_bytes
 from mqpcap.cli.rows import Cells, Column, cell, shown_columns
+from mqpcap.statistics.counters import Counters
+from mqpcap.statistics.overview import Overview
+from mqpcap.statistics.roles import Consumers, Producers
+from mqpcap.statistics.timeline import Timeline
+
+MOST_BARS = 160
+MOST_ROWS = 50
+"""So many rows of a table are shown; the rest is counted."""
+MOST_LINES = 20
+"""Operations in the drawing of latencies."""
+LABEL_LENGTH = 40
+SLOWEST = 20
 
 MARK = "<!doctype html>\n<!-- made by mqpcap report -->\n"
 """How every report begins: only such a file is replaced."""
@@ -58,27 +76,81 @@ td.number, th.number { text-align: right; white-space: nowrap; font-variant-nume
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A part of the page: a title, what it means, then a drawing or a table, or what to say where there is none."""
+class Page:
+    """What is counted for the report of some captures, and its file."""
 
-    title: str
-    about: str
-    body: str
+    def __init__(self, name: str, outcome: Outcome) -> None:
+        self._name, self._outcome = name, outcome
+        self._timeline, self._overview = Timeline(), Overview()
+        self._operations = by_group(("protocol", "op"), ("latency", "count", "errors"))
+        self._questions = [
+            ("Producers", "Who publishes what.", of_role(Producers())),
+            ("Consumers", "Who asks for messages, and gets them.", of_role(Consumers())),
+            ("Errors", "What failed, by request, code and text, and the packet of the first.", of_errors()),
+            ("Slowest requests", "With the packets of request and reply, as Wireshark counts.", of_slowest(SLOWEST)),
+        ]
+        self._counters = Counters(self._timeline, self._overview)
+        for question in (self._operations, *(question for _, _, question in self._questions)):
+            self._counters += question.counters
+        self.reports: list[Report] = []
+
+    def take(self, capture: Capture, meter: Meter) -> None:
+        """Read a capture."""
+        with background(self._outcome.choices, size_bytes([capture])) as behind:
+            told = report_of(capture, self._outcome, meter, behind, self._counters.take, frozenset({"exchanges"}))
+        self._counters.end_of_capture()
+        if told is not None:
+            self.reports.append(told)
+
+    def parts(self) -> Iterator[str]:
+        """The parts of the file."""
+        title, first, last = escaped(self._name), self._overview.first_ns, self._overview.last_ns
+        facts = plural(self._overview.messages, "message")
+        if first is not None and last is not None:
+            facts += f" from {clock(first, True, True)} to {clock(last, True, True)}, {(last - first) / 1e9:,.3f} s"
+        yield MARK + _HEAD
+        yield f"<title>{title}: mqpcap report</title>\n{_STYLE}</head>\n<body>\n<h1>{title}</h1>\n"
+        yield f'<p class="soft">{escaped(facts)}</p>\n'
+        for told in self.reports[:MOST_ROWS]:
+            verdict, named = told.verdict(), f"{told.files[0].file}: " if len(self.reports) > 1 else ""
+            whole = " whole" if verdict.startswith("whole") else ""
+            yield f'<p class="verdict{whole}">{escaped(named + verdict)}</p>\n'
+        for heading, about, body in self._sections():
+            about = f'<p class="soft">{escaped(about)}</p>\n' if about else ""
+            yield f"<h2>{escaped(heading)}</h2>\n{about}{body}\n"
+        yield f'<p class="soft">Made by mqpcap {escaped(__version__)}. Times are UTC.</p>\n</body>\n</html>\n'
+
+    def _sections(self) -> Iterator[tuple[str, str, str]]:
+        """Of each a title, what it means, then drawings and tables."""
+        yield "Messages over time", "", self._drawn_timeline()
+        about = "From a request to its reply, by operation of the request. Percentiles are values that were measured."
+        operations = self._operations.rows()
+        yield "Latencies", about, _drawn_latencies(operations) + table(self._operations.columns, operations)
+        for title, about, question in self._questions:
+            yield title, "; ".join([about, *question.notes()]), table(question.columns, question.rows())
+        columns = [Column("what", "what"), Column("told", "told")]
+        trust = ""
+        for told in self.reports[:MOST_ROWS]:
+            facts = [("capture", ", ".join(x.file for x in told.files)), *told.facts(utc=True)]
+            trust += table(columns, [{"what": what, "told": words} for what, words in facts])
+        yield "Trust", "What was lost, cut, sent again or not understood.", trust
+
+    def _drawn_timeline(self) -> str:
+        _, step_ns, (messages, _, errors) = self._timeline.series(MOST_BARS)
+        if not len(messages):
+            return "<p>None.</p>"
+        caption = f"{int(messages.sum()):,} messages, {int(errors.sum()):,} errors; a bar is {step_ns / 1e6:,g} ms"
+        return figure(timeline(step_ns / 1e9, messages, errors), caption)
 
 
-def page(title: str, verdicts: Sequence[str], facts: str, sections: Sequence[Section], version: str) -> Iterator[str]:
-    """The parts of the file."""
-    yield MARK + _HEAD
-    yield f"<title>{escaped(title)}: mqpcap report</title>\n{_STYLE}</head>\n<body>\n<h1>{escaped(title)}</h1>\n"
-    yield f'<p class="soft">{escaped(facts)}</p>\n'
-    for verdict in verdicts:
-        whole = " whole" if verdict.startswith("whole") else ""
-        yield f'<p class="verdict{whole}">{escaped(verdict)}</p>\n'
-    for section in sections:
-        about = f'<p class="soft">{escaped(section.about)}</p>\n' if section.about else ""
-        yield f"<h2>{escaped(section.title)}</h2>\n{about}{section.body}\n"
-    yield f'<p class="soft">Made by mqpcap {escaped(version)}. Times are UTC.</p>\n</body>\n</html>\n'
+def _drawn_latencies(operations: Sequence[Cells]) -> str:
+    names = ("latency_p50_ns", "latency_p95_ns", "latency_p99_ns", "latency_max_ns")
+    points = []
+    for row in [row for row in operations if row["answered"]][:MOST_LINES]:
+        name = shown(f"{row.get('protocol')} {row.get('op')}")
+        name = name if len(name) <= LABEL_LENGTH else name[: LABEL_LENGTH - 1] + "…"
+        points.append((f"{name} ({row['answered']:,})", [int(str(row[x])) / 1e6 for x in names]))
+    return figure(latencies(points), "in brackets: requests with a reply") if points else ""
 
 
 def escaped(text: object) -> str:
@@ -88,7 +160,7 @@ def escaped(text: object) -> str:
     return html.escape(shown(plain))
 
 
-def table(columns: Sequence[Column], rows: Sequence[Cells], most: int) -> str:
+def table(columns: Sequence[Column], rows: Sequence[Cells]) -> str:
     """A table of the first rows; what is left out is counted."""
     columns = shown_columns(columns, rows)
     if not rows:
@@ -96,9 +168,9 @@ def table(columns: Sequence[Column], rows: Sequence[Cells], most: int) -> str:
     head = "".join(f"<th{_class(column)}>{escaped(column.title)}</th>" for column in columns)
     body = "".join(
         "<tr>" + "".join(f"<td{_class(column)}>{_value(column, row)}</td>" for column in columns) + "</tr>\n"
-        for row in rows[:most]
+        for row in rows[:MOST_ROWS]
     )
-    more = f'<p class="soft">and {len(rows) - most:,} more</p>' if len(rows) > most else ""
+    more = f'<p class="soft">and {len(rows) - MOST_ROWS:,} more</p>' if len(rows) > MOST_ROWS else ""
     return f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table></div>{more}'
 
 
