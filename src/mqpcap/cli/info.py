@@ -51,7 +51,7 @@ class Report:
     messages: Counter[str] = field(default_factory=Counter)
     flaws: Counter[str] = field(default_factory=Counter)
     strangers: Counter[str] = field(default_factory=Counter)
-    sums: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SUMS, 0))
+    sums: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(SUMS, 0)))
     remarks: list[tuple[str, "Remarks"]] = field(default_factory=list)
     listed: "dict[int, dict[str, Json]]" = field(default_factory=dict)
     """What the list of connections says of each, by its number."""
@@ -70,13 +70,10 @@ class Report:
         """Count rows of a table."""
         if output.table == "messages":
             self._take_messages(output.rows)
-        elif output.table == "connections":
+        elif output.table in ("connections", "problems"):
+            take = self._take_connection if output.table == "connections" else self._take_problem
             for row in output.rows.to_pylist():
-                self._take_connection(row)
-        elif output.table == "problems":
-            for row in output.rows.to_pylist():
-                if row["protocol"] is not None:
-                    self._take_problem(row)
+                take(row)
 
     def _take_messages(self, rows: "pa.Table") -> None:
         import pyarrow as pa
@@ -91,39 +88,20 @@ class Report:
                 self._names.setdefault(pair[NUMBER], pair["name"])
         errors = rows.filter(pc.equal(rows["status"].cast(pa.string()), "error"))[NUMBER]
         self._errors.update({pair["values"]: pair["counts"] for pair in errors.value_counts().to_pylist()})
-        flaws, lengths = rows["flaw"].cast(pa.string()), rows["frame_len"]
-        sound = pc.sum(lengths.filter(pc.is_null(flaws))).as_py() or 0
-        self._add(
-            resynced_count=pc.sum(rows["resynced"]).as_py(),
-            decoded_bytes=sound,
-            flawed_bytes=pc.sum(lengths).as_py() - sound,
-        )
-        for pair in pc.value_counts(flaws.drop_null()).to_pylist():
-            self.flaws[pair["values"]] += pair["counts"]
+        flaws = rows["flaw"].cast(pa.string())
+        sound = pc.sum(rows["frame_len"].filter(flaws.is_null())).as_py() or 0
+        resynced_count, all_bytes = (pc.sum(rows[name]).as_py() for name in ("resynced", "frame_len"))
+        self.sums.update(resynced_count=resynced_count, decoded_bytes=sound, flawed_bytes=all_bytes - sound)
+        self.flaws.update({pair["values"]: pair["counts"] for pair in flaws.drop_null().value_counts().to_pylist()})
 
     def _take_connection(self, row: Mapping[str, Any]) -> None:
-        self._list(row)
-        self.connections[row["protocol"] or ("other" if row["tls"] is None else "tls")] += 1
-        if row["protocol"] is None:
-            return
-        self._add(
-            late_start_count=not row["syn_seen"],
-            one_sided_count=0 in (row["packets_c2s"], row["packets_s2c"]),
-            payload_bytes=row["bytes_c2s"] + row["bytes_s2c"],
-            conflict_bytes=row["conflict_bytes_c2s"] + row["conflict_bytes_s2c"],
-            retransmitted_bytes=row["retransmitted_bytes_c2s"] + row["retransmitted_bytes_s2c"],
-        )
-
-    def _list(self, row: Mapping[str, Any]) -> None:
+        """A connection, behind its messages."""
         from mqpcap.cli.lines import endpoint
         from mqpcap.tables.schemas import NUMBER
 
-        number = row[NUMBER]
-        is_silent = not row["bytes_c2s"] + row["bytes_s2c"]
-        kind = row["protocol"] or row[STRANGER] or ("nothing" if is_silent else "unknown")
+        number, payload_bytes = row[NUMBER], row["bytes_c2s"] + row["bytes_s2c"]
+        kind = row["protocol"] or row[STRANGER] or ("unknown" if payload_bytes else "nothing")
         name, error_count = self._names.pop(number, None), self._errors.pop(number, 0)
-        if row["protocol"] is None:
-            self.strangers[kind] += 1
         if len(self.listed) < MAX_CONNECTIONS:
             client, server = (endpoint(row[f"{end}_ip"], row[f"{end}_port"]) for end in ("client", "server"))
             self.listed[number] = {
@@ -132,18 +110,26 @@ class Report:
                 "messages": row["messages_c2s"] + row["messages_s2c"], "errors": error_count,
                 "community_id": str(row["community_id"]),
             }  # fmt: skip
+        self.connections[row["protocol"] or ("other" if row["tls"] is None else "tls")] += 1
+        if row["protocol"] is None:
+            self.strangers[kind] += 1
+            return
+        self.sums.update(
+            late_start_count=not row["syn_seen"],
+            one_sided_count=0 in (row["packets_c2s"], row["packets_s2c"]),
+            payload_bytes=payload_bytes,
+            conflict_bytes=row["conflict_bytes_c2s"] + row["conflict_bytes_s2c"],
+            retransmitted_bytes=row["retransmitted_bytes_c2s"] + row["retransmitted_bytes_s2c"],
+        )
 
     def _take_problem(self, row: Mapping[str, Any]) -> None:
-        """A stretch of one of our connections."""
         length, reason = row["length"], row["reason"]
+        if row["protocol"] is None:
+            return
         if row["kind"] == "undecoded":
-            self._add(undecoded_bytes=length, late_bytes=length * (reason == "late"))
+            self.sums.update(undecoded_bytes=length, late_bytes=length * (reason == "late"))
         elif row["kind"] == "gap":
-            self._add(gap_count=1, gap_bytes=length, snapped_bytes=length * (reason == "snap length"))
-
-    def _add(self, **counts: int) -> None:
-        for name, count in counts.items():
-            self.sums[name] += count
+            self.sums.update(gap_count=1, gap_bytes=length, snapped_bytes=length * (reason == "snap length"))
 
     @property
     def decoded_share(self) -> float | None:
@@ -383,13 +369,12 @@ def _as_text(report: Report, utc: bool) -> Iterator[str]:
 def _remarks_as_text(report: Report) -> Iterator[str]:
     from mqpcap.cli.lines import value_text
 
-    comments = [pair for _, one in report.remarks for pair in one.comments]
-    for where, text in comments[:REMARKS_SHOWN]:
-        yield f"  comment       {where}: {value_text(text, 200)}"
-    names = [pair for _, one in report.remarks for pair in one.names.items()]
-    for address, some in names[:REMARKS_SHOWN]:
-        yield f"  name          {address} is {shown(', '.join(some))}"
-    more = max(len(comments) - REMARKS_SHOWN, 0) + max(len(names) - REMARKS_SHOWN, 0)
+    some = [one for _, one in report.remarks]
+    comments = [f"{where}: {value_text(text, 200)}" for one in some for where, text in one.comments]
+    names = [f"{address} is {shown(', '.join(names))}" for one in some for address, names in one.names.items()]
+    for word, lines in (("comment", comments), ("name", names)):
+        yield from (f"  {word:<13} {line}" for line in lines[:REMARKS_SHOWN])
+    more = sum(max(len(lines) - REMARKS_SHOWN, 0) for lines in (comments, names))
     if more:
         yield f"  and {more:,} more comments and names; --json has them"
 
