@@ -202,7 +202,8 @@ def test_fields_are_completed() -> None:
     context = Context(main)
     names = {item.value for item in fields(context, main.params[0], "")}
     assert {"op", "destination", "latency_ns", "flymq.key", "fq.route", "msgq.lname"} <= names
-    assert {item.value for item in fields(context, main.params[0], "kokaq.meta")} == {"kokaq.metadata"}
+    inside = {f"kokaq.metadata.{name}" for name in ("tag", "name", "value")}
+    assert {item.value for item in fields(context, main.params[0], "kokaq.meta")} == inside
 
 
 def test_bash_completes_rules_and_closed_sets(tmp_path: Path) -> None:

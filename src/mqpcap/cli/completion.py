@@ -2,9 +2,13 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from click import Context, Parameter
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, add_completion_class
+
+if TYPE_CHECKING:
+    from mqpcap.schema.protocol import MessageQueue
 
 Complete = Callable[[Context, Parameter, str], list[CompletionItem]]
 
@@ -80,12 +84,7 @@ def rules(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionIte
 
 def dialects(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of dialects, of the protocol that ``--protocol`` names, or of all."""
-    from mqpcap import protocols as known
-    from mqpcap.schema.compiler import compiled
-
-    some = [x for x in known.protocols().values() if ctx.params.get("protocol") in (None, x.name)]
-    names = {name for x in some for name in (*(y.dialect for y in x.layouts), *compiled(x).variant_dialect) if name}
-    return _beginning(names, incomplete)
+    return _beginning({name for protocol in _named(ctx) for name in protocol.dialects}, incomplete)
 
 
 def one_of(names: Sequence[str]) -> Complete:
@@ -100,25 +99,23 @@ def one_of(names: Sequence[str]) -> Complete:
 
 def operations(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of operations, of the protocols that ``--protocol`` names, or of all."""
-    from mqpcap import protocols as known
-
-    only = ctx.params.get("protocol") or ()
-    some = [x for x in known.protocols().values() if not only or x.name in only]
-    names = {name for x in some for layout in x.layouts for name in layout.names.values() if name}
-    return _beginning(names, incomplete)
+    layouts = [layout for protocol in _named(ctx) for layout in protocol.layouts]
+    return _beginning({name for layout in layouts for name in layout.names.values() if name}, incomplete)
 
 
 def fields(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:
-    """Columns of ``messages`` and of ``exchanges``, and fields of the protocols, as ``flymq.key``."""
-    from mqpcap import protocols as known
-    from mqpcap.schema.compiler import compiled
-    from mqpcap.tables.schemas import TABLES
+    """Names that a filter may use, as ``flymq.key``."""
+    from mqpcap.query import names
 
-    names = {*TABLES["messages"].names, *TABLES["exchanges"].names}
-    for name, protocol in known.protocols().items():
-        names |= {f"{name}.{column.name}" for column in compiled(protocol).columns if column.parent < 0}
-        names |= {f"{name}.{column.name}" for column in protocol.derived if not column.hidden}
-    return _beginning(names, incomplete)
+    return _beginning(names(), incomplete)
+
+
+def _named(ctx: Context) -> "list[MessageQueue]":
+    """The protocols that ``--protocol`` names, or all."""
+    from mqpcap import protocols as known
+
+    named = ctx.params.get("protocol") or known.names()  # one, or several
+    return [x for x in known.protocols().values() if x.name in (named, *named)]
 
 
 def _beginning(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
