@@ -83,11 +83,12 @@ class Page:
         self._name, self._outcome = name, outcome
         self._timeline, self._overview = Timeline(), Overview()
         self._operations = by_group(("protocol", "op"), ("latency", "count", "errors"))
+        slowest = of_slowest(SLOWEST)
         self._questions = [
             ("Producers", "Who publishes what.", of_role(Producers())),
             ("Consumers", "Who asks for messages, and gets them.", of_role(Consumers())),
             ("Errors", "What failed, by request, code and text, and the packet of the first.", of_errors()),
-            ("Slowest requests", "With the packets of request and reply, as Wireshark counts.", of_slowest(SLOWEST)),
+            ("Slowest requests", "With the packets of request and reply, as Wireshark counts them.", slowest),
         ]
         self._counters = Counters(self._timeline, self._overview)
         for question in (self._operations, *(question for _, _, question in self._questions)):
