@@ -27,6 +27,8 @@ from running import COMMAND, ROOT, environment, run
 
 from mqpcap.capture import Window
 from mqpcap.cli.live import EndOfInput, captures_of, listening
+from mqpcap.cli.options import Choices
+from mqpcap.cli.reading import Outcome
 
 QOS1 = ROOT / "pcaps/blipmq/qos1.pcap"
 DIALECTS = ROOT / "pcaps/kokaq/doc_session.pcap"
@@ -415,7 +417,7 @@ def finished(out: Path) -> list[Path]:
 def test_what_came_before_the_end_is_read(period_s: float | None) -> None:
     """Also what the kernel still holds, and what came while the folder of the period before was written."""
     answer = frame(PONG, 3)
-    with Broker() as broker, listening("lo", f"tcp port {broker.port}") as listener:
+    with Broker() as broker, listening("lo", f"tcp port {broker.port}", Outcome(Choices())) as listener:
         captures = captures_of(listener, EndOfInput(), period_s)
         first = next(captures).windows()
         if period_s is not None:

@@ -107,23 +107,17 @@ def _listened(interface: str, bpf: str | None, out: "Path", rotate_s: int | None
             raise OutputError(f"{out} is a symbolic link; give the folder itself")
         out.mkdir(parents=True, exist_ok=True)
     end = EndOfInput(signal.SIGINT, signal.SIGTERM)  # who stops a service loses nothing
-    with end, listening(interface, bpf) as listener, metered(0, outcome.choices.quiet) as meter:
+    with end, listening(interface, bpf, outcome) as listener, metered(0, outcome.choices.quiet) as meter:
         for capture in captures_of(listener, end, rotate_s):
-            name = capture.files[0]
-            folder = out if rotate_s is None else out / name.rpartition("@")[2]
+            folder = out if rotate_s is None else out / capture.files[0].rpartition("@")[2]
             one = Outcome(outcome.choices, capture_count=1, file_count=1)
             with Export(folder, threads=outcome.choices.core_count) as tables:
                 written([capture], one, tables, meter)
                 summary = tables.commit()
-            dropped = sum(facts.drop_count or 0 for facts in capture.facts)
-            if dropped:
-                one.notes.append(f"{name}: {plural(dropped, 'packet')} came too fast and were dropped")
             if not outcome.choices.quiet:
                 with meter.aside():
                     tell(summary, one, str(folder))
             outcome.add(one)
-        if listener.failure is not None:
-            outcome.unreadable.append((interface, listener.failure))
 
 
 def _write(groups: "list[list[Capture]]", outcome: Outcome, tables: "Export", meter: Meter) -> None:

@@ -95,8 +95,8 @@ def _is_pipe(name: str) -> bool:
 
 
 @contextmanager
-def listening(interface: str, bpf: str | None) -> "Iterator[Interface]":
-    """The interface, while it is listened to; exits 2 where the filter is none."""
+def listening(interface: str, bpf: str | None, outcome: Outcome) -> "Iterator[Interface]":
+    """The interface, while it is listened to; exits 2 where the filter is none. What it missed is the outcome's."""
     from mqpcap.capture.live import Interface
 
     try:
@@ -105,6 +105,10 @@ def listening(interface: str, bpf: str | None) -> "Iterator[Interface]":
         raise click.BadParameter(str(error), param_hint="'-f'") from error
     try:
         yield listener
+        if listener.failure is not None:
+            outcome.unreadable.append((interface, listener.failure))
+        if dropped := listener.dropped_count():
+            outcome.notes.append(f"{interface}: {plural(dropped, 'packet')} came too fast and were dropped")
     finally:
         listener.close()
 
@@ -125,15 +129,9 @@ def opened(
 ) -> "Iterator[Sequence[Capture]]":
     """The captures to read; what is none is the outcome's."""
     if interface is not None:
-        with listening(interface, bpf) as listener:
+        with listening(interface, bpf, outcome) as listener:
             end.tell(listener.stop)
-            capture = listener.capture()
-            yield [capture]
-            if listener.failure is not None:
-                outcome.unreadable.append((interface, listener.failure))
-            dropped = listener.dropped_count()
-            if dropped:
-                outcome.notes.append(f"{interface}: {plural(dropped, 'packet')} came too fast and were dropped")
+            yield [listener.capture()]
     elif follow:
         from mqpcap.capture import Waiting
         from mqpcap.capture.rotation import followed
