@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -52,6 +52,15 @@ def plural(count: int, word: str, words: str | None = None) -> str:
     ('1 row', '1,200 rows')
     """
     return f"{count:,} {word if count == 1 else words or word + 's'}"
+
+
+def counted(counts: Iterable[tuple[str, int]]) -> str:
+    """How many there are of each.
+
+    >>> counted({"fq": 1200, "kokaq": 1}.items()), counted([])
+    ('1,200 fq, 1 kokaq', 'none')
+    """
+    return ", ".join(f"{count:,} {name}" for name, count in counts) or "none"
 
 
 def size(size_bytes: int) -> str:
@@ -167,20 +176,17 @@ def metered(total_bytes: int, quiet: bool) -> Iterator[BarMeter]:
 
 
 def _new_bar(has_total: bool) -> "Progress":
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        FileSizeColumn,
-        Progress,
-        ProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
 
-    columns: list[ProgressColumn] = [TextColumn("{task.description}"), FileSizeColumn(), TransferSpeedColumn()]
+    size, speed = progress.FileSizeColumn(), progress.TransferSpeedColumn()
     if has_total:  # what nobody knows the end of has no bar
-        columns[1:] = BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+        columns = progress.BarColumn(), progress.DownloadColumn(), speed, progress.TimeRemainingColumn()
     # Rows are not to go through the bar's console, which writes to stderr.
-    return Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
+    return progress.Progress(
+        progress.TextColumn("{task.description}"),
+        *(columns if has_total else (size, speed)),
+        console=Console(stderr=True),
+        transient=True,
+        redirect_stdout=False,
+    )

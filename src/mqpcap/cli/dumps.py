@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 WIDTH = 16
 
 
-def dump(data: bytes, hidden: Sequence[tuple[int, int]] = (), offset: int = 0, indent: int = 4) -> Iterator[str]:
+def dump(data: bytes, hidden: Sequence[tuple[int, int]] = (), indent: int = 4) -> Iterator[str]:
     """Lines of 16 bytes; the bytes of the (start, end) spans in ``hidden`` show as ``**``.
 
     >>> list(dump(b"ab", [(1, 2)], indent=0))
@@ -27,7 +27,7 @@ def dump(data: bytes, hidden: Sequence[tuple[int, int]] = (), offset: int = 0, i
         cells = ["**" if covered[at + i] else f"{byte:02x}" for i, byte in enumerate(row)]
         text = "".join("*" if covered[at + i] else chr(byte) if 32 <= byte < 127 else "." for i, byte in enumerate(row))
         left, right = " ".join(cells[:8]), " ".join(cells[8:])
-        yield f"{' ' * indent}{offset + at:04x}  {left:<23}  {right:<23}  {text}"
+        yield f"{' ' * indent}{at:04x}  {left:<23}  {right:<23}  {text}"
 
 
 def hidden(row: "Row", choices: Choices) -> "Hidden | None":

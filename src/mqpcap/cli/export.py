@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.completion import files, folders
-from mqpcap.cli.console import Meter, metered, plural, say, size
+from mqpcap.cli.console import Meter, counted, metered, plural, say, size
 from mqpcap.cli.filter_options import filter_options
 from mqpcap.cli.live import EndOfInput, captures_of, check_sources, interface_options, listening
 from mqpcap.cli.options import Choices, allow_missing, common, period_s, utc_option
@@ -139,7 +139,6 @@ def tell(summary: "Summary", outcome: Outcome, out: str) -> None:
     width = max((len(table.name) for table in summary.tables), default=0)
     for table in summary.tables:
         say(f"  {table.name:<{width}}  {plural(table.row_count, 'row')}")
-    flaws = ", ".join(f"{count:,} {flaw}" for flaw, count in sorted(outcome.flaws.items()))
-    problem_bytes = outcome.problem_bytes
-    say(f"flaws: {flaws or 'none'}; undecoded: {size(problem_bytes['undecoded'])}; "
-        f"gaps: {size(problem_bytes['gap'])}; conflicts: {size(problem_bytes['conflict'])}")  # fmt: skip
+    undecoded, gaps, conflicts = (size(outcome.problem_bytes[kind]) for kind in ("undecoded", "gap", "conflict"))
+    flaws = counted(sorted(outcome.flaws.items()))
+    say(f"flaws: {flaws}; undecoded: {undecoded}; gaps: {gaps}; conflicts: {conflicts}")

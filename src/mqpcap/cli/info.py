@@ -13,7 +13,7 @@ import click
 
 from mqpcap.cli.completion import files
 from mqpcap.cli.connection_names import STRANGER, short_name
-from mqpcap.cli.console import Meter, folded, metered, plural, shown, size, width_of
+from mqpcap.cli.console import Meter, counted, folded, metered, plural, shown, size, width_of
 from mqpcap.cli.options import Choices, common, utc_option
 from mqpcap.cli.reading import Outcome, background, caps, finish, found, read, size_bytes, told_of_speed
 
@@ -163,8 +163,8 @@ class Report:
         if not self.packet_count:
             return "empty: there is no packet"
         if not self.sums["payload_bytes"]:
-            said = ", ".join(f"{count:,} {name}" for name, count in self.strangers.most_common())
-            return f"nothing ours: {f'connections are {said}' if said else 'there is no TCP connection'}"
+            said = f"connections are {counted(self.strangers.most_common())}"
+            return f"nothing ours: {said if self.strangers else 'there is no TCP connection'}"
         against = [words for count, words in self._against() if count]
         if not against:
             return "whole: every captured byte of our protocols was decoded, and none is missing"
@@ -193,8 +193,8 @@ class Report:
         from mqpcap.cli.lines import clock
 
         sums = self.sums
-        packets = {words: self.packets.get(key, 0) for key, words in _PACKETS.items()}
-        yield "packets", f"{self.packet_count:,}: {_counted({words: n for words, n in packets.items() if n})}"
+        packets = counted((words, self.packets[key]) for key, words in _PACKETS.items() if self.packets.get(key))
+        yield "packets", f"{self.packet_count:,}: {packets}"
         times = [t for facts in self.files for t in (facts.first_ts_ns, facts.last_ts_ns) if t is not None]
         if times:
             first, last = (clock(t, utc, True) for t in (min(times), max(times)))
@@ -202,13 +202,13 @@ class Report:
         dropped = self.dropped_count
         yield "dropped", "the files do not say" if dropped is None else f"{dropped:,} by the capturing system"
         named = {"other": "not ours", "tls": "TLS"}
-        kinds = {named.get(name, name): n for name, n in sorted(self.connections.items())}
-        yield "connections", f"{self.connections.total():,}" + (f": {_counted(kinds)}" if kinds else "")
+        kinds = [(named.get(name, name), n) for name, n in sorted(self.connections.items())]
+        yield "connections", f"{self.connections.total():,}" + (f": {counted(kinds)}" if kinds else "")
         begun, one_sided = sums["late_start_count"], sums["one_sided_count"]
         yield "of ours", f"started before the capture: {begun:,}; captured on one side only: {one_sided:,}"
-        messages = _counted(dict(sorted(self.messages.items())))
+        messages = counted(sorted(self.messages.items()))
         yield "messages", f"{messages}; {sums['resynced_count']:,} found by search"
-        yield "flaws", _counted(dict(sorted(self.flaws.items())))
+        yield "flaws", counted(sorted(self.flaws.items()))
         payload, flawed, undecoded, late, gaps, snapped, conflict = (
             size(sums[f"{name}_bytes"])
             for name in ("payload", "flawed", "undecoded", "late", "gap", "snapped", "conflict")
@@ -249,10 +249,6 @@ _PACKETS = {
     "truncated_header": "with a cut header", "bad_header": "with a bad header",
     "unknown_link_type": "of an unknown link type", "too_deep": "nested too deep",
 }  # fmt: skip
-
-
-def _counted(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "none"
 
 
 @click.command(epilog="Example: mqpcap info pcaps/faults/blipmq_lost.pcap")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.completion import interfaces
-from mqpcap.cli.console import plural, say
+from mqpcap.cli.console import counted, plural, say
 from mqpcap.cli.options import P, R
 from mqpcap.cli.reading import Outcome, found
 
@@ -149,11 +149,11 @@ def opened(
 def summary(outcome: Outcome, captures: "Sequence[Capture]") -> str:
     """What came, in one line."""
     packets = sum(facts.packet_count for capture in captures for facts in capture.facts)
-    kinds = ", ".join(f"{count:,} {protocol}" for protocol, count in sorted(outcome.messages.items()))
+    kinds = f": {counted(sorted(outcome.messages.items()))}" if outcome.messages else ""
     dropped = [facts.drop_count for capture in captures for facts in capture.facts if facts.drop_count is not None]
     said = [
-        plural(outcome.messages.total(), "message") + (f": {kinds}" if kinds else ""),
-        f"flaws: {', '.join(f'{n:,} {flaw}' for flaw, n in sorted(outcome.flaws.items())) or 'none'}",
+        plural(outcome.messages.total(), "message") + kinds,
+        f"flaws: {counted(sorted(outcome.flaws.items()))}",
         plural(packets, "packet") + (f", {sum(dropped):,} dropped" if dropped else ""),
     ]
     return "; ".join(said)

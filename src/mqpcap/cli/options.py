@@ -135,17 +135,12 @@ allow_missing = click.option(
 )
 
 
-def utc_option(command: Callable[P, R]) -> Callable[P, R]:
-    """The command with ``-u``, given to it as ``utc``: every command that prints times for people has it."""
-    option = click.option("-u", "--utc", is_flag=True, help="Times in UTC, marked Z, not in local time.")
-    return option(command)
-
-
-def color_option(command: Callable[P, R]) -> Callable[P, R]:
-    """The command with ``--color``, given to it as ``color``."""
-    option = click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,
-                          help="Colours: auto is on a terminal, unless NO_COLOR is set.")  # fmt: skip
-    return option(command)
+utc_option = click.option("-u", "--utc", is_flag=True, help="Times in UTC, marked Z, not in local time.")
+"""Every command that prints times for people has it."""
+color_option = click.option(
+    "--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,
+    help="Colours: auto is on a terminal, unless NO_COLOR is set.",
+)  # fmt: skip
 
 
 def common(command: Callable[P, R]) -> Callable[..., R]:

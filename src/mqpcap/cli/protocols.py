@@ -2,7 +2,7 @@
 
 import sys
 import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,31 +21,22 @@ def protocols(as_json: bool) -> None:
     from mqpcap.protocols import protocols as known
     from mqpcap.tables.json_lines import json_text
 
+    facts: list[dict[str, Any]] = [
+        {
+            "name": p.name, "title": p.title, "ports": list(p.ports), "dialects": list(p.dialects),
+            "operations": operations(p), "recognised": p.recognised,
+        }
+        for p in known().values()
+    ]  # fmt: skip
     if as_json:
-        click.echo(
-            json_text(
-                [
-                    {
-                        "name": p.name,
-                        "title": p.title,
-                        "ports": list(p.ports),
-                        "dialects": list(p.dialects),
-                        "operations": operations(p),
-                        "recognised": p.recognised,
-                    }
-                    for p in known().values()
-                ]
-            )
-        )
+        click.echo(json_text(facts))
         return
     width = min(width_of(sys.stdout) or WIDTH, WIDTH)
-    for p in known().values():
-        click.echo(f"{p.name}: {p.title}, TCP port {', '.join(str(port) for port in p.ports) or 'of no fixed number'}")
-        for head, text in (
-            ("dialects", ", ".join(p.dialects)),
-            ("operations", ", ".join(operations(p)) or "as each message names them"),
-            ("recognised", p.recognised),
-        ):
+    for one in facts:
+        ports, dialects, names = (", ".join(map(str, one[key])) for key in ("ports", "dialects", "operations"))
+        click.echo(f"{one['name']}: {one['title']}, TCP port {ports or 'of no fixed number'}")
+        names = names or "as each message names them"
+        for head, text in ("dialects", dialects), ("operations", names), ("recognised", one["recognised"]):
             click.echo(textwrap.fill(text, width, initial_indent=f"  {head:<12}", subsequent_indent=" " * 14))
 
 

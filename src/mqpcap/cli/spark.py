@@ -1,21 +1,16 @@
 """``mqpcap spark export``: captures to tables, made by Spark."""
 
 import sys
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import click
 
 from mqpcap.cli.completion import files, folders
 from mqpcap.cli.console import plural, say
+from mqpcap.cli.export import tell
 from mqpcap.cli.options import Choices, allow_missing, common
 from mqpcap.cli.process import NoPandas
 from mqpcap.cli.reading import Outcome, finish
-
-if TYPE_CHECKING:
-    from mqpcap.pipeline import Options
-    from mqpcap.spark import job
-    from mqpcap.tables.parquet import Summary
-
 
 EXAMPLE = "Example: mqpcap spark export pcaps --out tables --master 'local[2]'"
 
@@ -57,6 +52,7 @@ def export(
     from mqpcap.spark import job, partitions
     from mqpcap.spark.remote import shown
     from mqpcap.spark.session import session
+    from mqpcap.spark.share import TASK_MEMORY_BYTES
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs a traceback of what it raises, too
     shows_progress = not choices.quiet and sys.stderr.isatty()
@@ -74,8 +70,9 @@ def export(
     if not found.captures:
         outcome.close()
         click.get_current_context().exit(1)
+    options = replace(choices, max_memory_bytes=choices.max_memory_bytes or TASK_MEMORY_BYTES).dissection()
     made = job.export(
-        session(master, conf), found.captures, out, _options(choices), share_count=shares,
+        session(master, conf), found.captures, out, options, share_count=shares,
         unread=[*found.unreadable, *found.skipped], is_missing=bool(found.unreadable), allow_missing=allow_missing,
     )  # fmt: skip
     outcome.flaws.update(made.flaws)
@@ -86,7 +83,9 @@ def export(
         outcome.close()
         raise made.refusal
     if made.summary is not None and not choices.quiet:
-        _tell(made, made.summary, outcome, shown(out))
+        tell(made.summary, outcome, shown(out))
+        resumed = f", {made.resumed_count:,} of them by an earlier run" if made.resumed_count else ""
+        say(f"{plural(made.task_count, 'task')}{resumed}")
     if found.unreadable:
         click.get_current_context().exit(max(1, outcome.close()))
     finish(outcome)
@@ -100,20 +99,3 @@ def _conf(settings: tuple[str, ...]) -> dict[str, str]:
             raise click.BadParameter(f"{setting!r} is no KEY=VALUE", param_hint="--conf")
         conf[key] = value
     return conf
-
-
-def _options(choices: Choices) -> "Options":
-    from dataclasses import replace
-
-    from mqpcap.spark.share import TASK_MEMORY_BYTES
-
-    memory_bytes = choices.max_memory_bytes or TASK_MEMORY_BYTES
-    return replace(choices.dissection(), max_memory_bytes=memory_bytes)
-
-
-def _tell(made: "job.Outcome", summary: "Summary", outcome: Outcome, out: str) -> None:
-    from mqpcap.cli.export import tell
-
-    tell(summary, outcome, out)
-    resumed = f", {made.resumed_count:,} of them by an earlier run" if made.resumed_count else ""
-    say(f"{plural(made.task_count, 'task')}{resumed}")
