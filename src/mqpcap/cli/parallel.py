@@ -66,7 +66,9 @@ def written(captures: "Sequence[Capture]", outcome: Outcome, tables: "Export", m
             outcome.dissected_count += read(pipeline, outcome, meter)
             finished()
             if len(outcome.unreadable) > failed_count:
-                write_unread(tables, _unread(capture, outcome.unreadable[-1][1]), "unreadable", capture.files[0])
+                read_files, reason = {facts.file for facts in capture.facts}, outcome.unreadable[-1][1]
+                unread = [(name, reason) for name in capture.files if name not in read_files]
+                write_unread(tables, unread, "unreadable", capture.files[0])
 
 
 def _pipeline(
@@ -100,11 +102,6 @@ def _pipeline(
     options = replace(choices.dissection(), connections=choices.wanted.connections)
     pipeline = NumberedPipeline(capture, options, take, behind)
     return pipeline, selection.finish
-
-
-def _unread(capture: "Capture", reason: str) -> list[tuple[str, str]]:
-    """The files of a capture that were not read, with the reason."""
-    return [(name, reason) for name in capture.files if name not in {facts.file for facts in capture.facts}]
 
 
 def write_unread(tables: "Export", files: Sequence[tuple[str, str]], status: str, capture: str | None = None) -> None:
@@ -142,6 +139,7 @@ def written_in_groups(
 
 
 def _side_by_side(tasks: "Sequence[_Task]", process_count: int, meter: Meter) -> dict[int, Outcome]:
+    """What each task came to, by its number. Raises what a process cannot go on from."""
     from multiprocessing import get_context
     from multiprocessing.connection import wait
 
@@ -162,11 +160,17 @@ def _side_by_side(tasks: "Sequence[_Task]", process_count: int, meter: Meter) ->
         while len(told) < len(tasks):
             heard = wait(pipes)
             for pipe in [pipe for pipe in pipes if pipe in heard]:
-                said = _heard(pipe, meter)
-                if said is not None:
+                said = pipe.recv()
+                if isinstance(said, int):
+                    meter(said)
+                elif isinstance(said, MqpcapError):
+                    raise said
+                else:
                     told[said[0]] = said[1]
                     if waiting:
                         pipe.send(waiting.popleft())
+    except EOFError:
+        raise MqpcapError("a process of the export ended before its work; --jobs 1 needs none") from None
     finally:
         for process in processes:
             process.terminate()
@@ -174,29 +178,14 @@ def _side_by_side(tasks: "Sequence[_Task]", process_count: int, meter: Meter) ->
     return told
 
 
-def _heard(pipe: "Connection", meter: Meter) -> tuple[int, Outcome] | None:
-    """The number of a group that is done, and what it has to tell; None if more was read. Raises a process's error."""
-    try:
-        message: int | MqpcapError | tuple[int, Outcome] = pipe.recv()
-    except EOFError:
-        raise MqpcapError("a process of the export ended before its work; --jobs 1 needs none") from None
-    if isinstance(message, int):
-        meter(message)
-        return None
-    if isinstance(message, MqpcapError):
-        raise message
-    return message
-
-
 def _serve(pipe: "Connection") -> None:
-    """The life of a process: tasks in; bytes read, and what there is to tell, out."""
+    """The life of a process: numbered tasks in; bytes read, what a task came to under its number, or an error out."""
     settle_in()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process is told, and ends the others
     with suppress(EOFError, BrokenPipeError):
         while True:
-            one: tuple[int, _Task] = pipe.recv()
-            number, task = one
+            numbered: tuple[int, _Task] = pipe.recv()
             try:
-                pipe.send((number, _written_apart(*task, pipe.send)))
+                pipe.send((numbered[0], _written_apart(*numbered[1], pipe.send)))
             except MqpcapError as error:
                 pipe.send(error)
