@@ -14,7 +14,7 @@ import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -70,9 +70,8 @@ class PacketPlaces:
 
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
-        self._windows: list[tuple[int, dict[str, NDArray[np.generic]]]] = []
-        self._closed: list[tuple[I64, ...]] = []
-        self._columns: dict[str, I64] = {}
+        self._windows: list[dict[str, I64]] = []
+        self._closed: list[Sequence[I64]] = []
         self._has_fragments = False
         self._unpacked: dict[int, BinaryIO] = {}
 
@@ -81,7 +80,8 @@ class PacketPlaces:
         key = np.zeros(len(window.number), np.int64)
         key[np.searchsorted(window.number, segments.number)] = segments.key
         self._has_fragments |= bool(segments.counts.get("fragment"))
-        columns: dict[str, NDArray[np.generic]] = {
+        columns: dict[str, NDArray[Any]] = {
+            "file": np.full(len(key), window.file, np.int32),
             "number": window.number.copy(),
             "position": window.position + window.offset,
             "caplen": window.caplen.astype(np.int32),
@@ -90,27 +90,23 @@ class PacketPlaces:
             "link_type": window.link_type.copy(),
             "key": key,
         }
-        self._windows.append((window.file, columns))
+        self._windows.append(columns)
 
     def close(self, ids: I64, keys: I64, bases: I64, senders: I64, clients: I64) -> None:
         """Take connections that are over; bases and senders are n by 2, by side."""
         self._closed.append((ids, keys, bases, senders, clients))
 
     def _table(self) -> dict[str, I64]:
-        """The packets of all files as columns, in order."""
-        if not self._columns and self._windows:
-            file = np.concatenate([np.full(len(x["number"]), at, np.int32) for at, x in self._windows])
-            names = self._windows[0][1]
-            self._columns = {name: np.concatenate([x[name] for _, x in self._windows]) for name in names}
-            self._columns["file"] = file
-            self._windows = []
-        return self._columns
+        """The packets of all files as columns, in order. Raises LookupError if there are none."""
+        if len(self._windows) > 1:
+            names = self._windows[0]
+            self._windows = [{name: np.concatenate([x[name] for x in self._windows]) for name in names}]
+        return self._windows[0]
 
     def side(self, connection_id: int, direction: str) -> Side:
         """A direction of a connection. Raises LookupError for one that the capture has not."""
-        if len(self._closed) != 1:
-            parts = zip(*self._closed, strict=True)
-            self._closed = [tuple(np.concatenate(part) for part in parts)] if self._closed else []
+        if len(self._closed) > 1:
+            self._closed = [[np.concatenate(parts) for parts in zip(*self._closed, strict=True)]]
         rows = np.flatnonzero(self._closed[0][0] == connection_id) if self._closed else np.arange(0)
         if not len(rows):
             raise LookupError(f"the capture has no connection {connection_id}")
@@ -120,14 +116,14 @@ class PacketPlaces:
 
     def first_of(self, path: str) -> int:
         """The place of the first packet of a file. Raises LookupError if it has none."""
-        files = [file_text(name) for name in self._capture.files]
-        rows = np.flatnonzero(self._table()["file"] == files.index(path)) if path in files else np.arange(0)
-        if not len(rows):
-            raise LookupError(f"the capture has no packet of {path}")
-        return int(rows[0])
+        file = self._table()["file"]
+        for row in np.unique(file, return_index=True)[1].tolist():
+            if file_text(self._capture.files[file[row]]) == path:
+                return int(row)
+        raise LookupError(f"the capture has no packet of {path}")
 
     def at_time(self, number: int, ts_ns: int) -> int:
-        """The same where only number and time are known."""
+        """The place of a packet by its number in its file and its time. Raises LookupError for one there is none of."""
         table = self._table()
         rows = np.flatnonzero(table["number"] == number)
         if not len(rows):

@@ -8,8 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cache, reduce
-from operator import and_
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -20,6 +19,8 @@ from numpy.typing import NDArray
 from mqpcap.arrays import CODED, file_text
 from mqpcap.background import Background
 from mqpcap.capture import Capture, captures
+from mqpcap.cli.info import Report  # what the command says is what Python says; only there is it counted
+from mqpcap.cli.numbered_pipeline import NumberedPipeline
 from mqpcap.decode.detection import DecodeAs
 from mqpcap.errors import CaptureError
 from mqpcap.message_bytes import LAYOUT, VARIANT
@@ -106,6 +107,10 @@ def _known(table: str) -> str:
     return table
 
 
+class _Pipeline(NumberedPipeline, IndexingPipeline):
+    """The pipeline that makes an index, and whose rows have the numbers of their connections."""
+
+
 class _Index:
     """What is known of one capture that was read: where packets are, its messages, its entry in ``info``."""
 
@@ -122,8 +127,6 @@ class _Index:
 
         tables: those that are wanted, None for all. only: of the tables what ``mqpcap export`` writes with this filter.
         """
-        from mqpcap.cli.info import Report  # what the command says is what Python says; only there is it counted
-
         options, names = self._options, _index_schema().names
         if tables is not None:
             asked = {"exchanges"} if only is not None and only.needs.exchanges else set()
@@ -142,7 +145,7 @@ class _Index:
                 selection.take(output, pipeline.first_ns or 0)
 
         with ThreadPoolExecutor(1, "mqpcap-finish") as pool:
-            pipeline = _numbered_pipeline()(self._capture, options, take, Background(pool))
+            pipeline = _Pipeline(self._capture, options, take, Background(pool))
             for _ in pipeline.steps():
                 while ready:
                     yield ready.popleft()
@@ -249,8 +252,7 @@ class Recording(NamedTables):
         index, keys = self._index(said), _keys(said)
         if not keys:
             return self.packets(said)[0]
-        at = _PARTS.get(part, 0) if part is not None else next(i for i, key in enumerate(keys) if key is not None)
-        key = keys[min(at, len(keys) - 1)]
+        key = next(filter(None, keys)) if part is None else keys[-1 if part in ("reply", "delivery") else 0]
         if key is None:
             raise LookupError(f"the row has no {part}")
         return self._message(index, key)
@@ -290,20 +292,10 @@ class Recording(NamedTables):
 
     def _reply(self, index: _Index, key: "Key") -> "Key | None":
         """The key of the message that answers another, by the table of exchanges."""
-        asked = dict(zip(("connection_id", "request_direction", "request_offset"), key, strict=True))
-        is_it = reduce(and_, (pc.field(name) == value for name, value in asked.items()))
+        connection_id, direction, offset = key
+        is_it = pc.field("connection_id") == connection_id
+        is_it &= (pc.field("request_direction") == direction) & (pc.field("request_offset") == offset)
         return next((_keys(row)[1] for row in index.load()["exchanges"].filter(is_it).to_pylist()), None)
-
-
-@cache
-def _numbered_pipeline() -> "type[IndexingPipeline]":
-    """The pipeline that makes an index, and whose rows have the numbers of their connections."""
-    from mqpcap.cli.numbered_pipeline import NumberedPipeline
-
-    class Numbered(NumberedPipeline, IndexingPipeline):
-        pass
-
-    return Numbered
 
 
 @cache
@@ -312,9 +304,6 @@ def _index_schema() -> pa.Schema:
     from mqpcap.scapy.session import COLUMNS
 
     return pa.schema([*map(TABLES["messages"].field, COLUMNS), (LAYOUT, CODED), (VARIANT, CODED)])
-
-
-_PARTS = {"request": 0, "publish": 0, "reply": 1, "delivery": 1}
 
 
 def _rows(output: Output, table: str, schema: pa.Schema) -> pa.Table | None:
@@ -339,12 +328,9 @@ def _as_mapping(row: Row) -> Mapping[str, Any]:
 def _keys(row: Mapping[str, Any]) -> "list[Key | None]":
     """The keys of the messages that a row is of: one, or request and reply, or publish and delivery; else none."""
     if "request_direction" in row:
-        asked: Direction = row["request_direction"]
+        connection_id, asked = row["connection_id"], row["request_direction"]
         answered: Direction = "c2s" if asked == "s2c" else "s2c"
-        return [
-            _key(row["connection_id"], asked, row["request_offset"]),
-            _key(row["connection_id"], answered, row["reply_offset"]),
-        ]
+        return [_key(connection_id, asked, row["request_offset"]), _key(connection_id, answered, row["reply_offset"])]
     if "publish_offset" in row:
         one = _key(row["publish_connection_id"], "c2s", row["publish_offset"])
         return [one, _key(row["deliver_connection_id"], "s2c", row["deliver_offset"])]
