@@ -5,8 +5,7 @@ The C library keeps what is freed for the next to ask. Between two tasks of one 
 """
 
 import ctypes
-from collections.abc import Callable
-from functools import cache
+from contextlib import suppress
 
 import pyarrow as pa
 
@@ -14,13 +13,5 @@ import pyarrow as pa
 def trim() -> None:
     """Return freed memory to the system, where the C library can (glibc); elsewhere only Arrow's."""
     pa.default_memory_pool().release_unused()
-    _malloc_trim()(0)
-
-
-@cache
-def _malloc_trim() -> Callable[[int], object]:
-    try:
-        found: Callable[[int], object] = ctypes.CDLL(None).malloc_trim
-    except (OSError, AttributeError, TypeError):  # no glibc; no such handle (Windows)
-        return lambda pad: None
-    return found
+    with suppress(OSError, AttributeError, TypeError):  # no glibc; no such handle (Windows)
+        ctypes.CDLL(None).malloc_trim(0)

@@ -90,7 +90,7 @@ def explain(
                 "--hex stands for the capture; give it with --protocol, --direction and --dialect only"
             )
         _explain_bytes(_from_hex(hex_text), protocol, direction, dialect, look, outcome)
-        return
+        finish(outcome)
     if protocol is not None or dialect is not None:
         raise click.UsageError("--protocol and --dialect go with --hex; in a capture the connection tells")
     if capture is None:
@@ -99,6 +99,7 @@ def explain(
     if (at is None) == (not by_offset) or (at is not None and (connection, direction, offset) != (None, None, None)):
         raise click.UsageError("name the message by --at PACKET, or by --connection, --direction and --offset together")
     _explain_captured(capture, at, (connection, direction, offset or 0), look, outcome)
+    finish(outcome)
 
 
 def _from_hex(text: str) -> bytes:
@@ -129,16 +130,12 @@ def _explain_bytes(
     Telling(told, None, None if shows_all else hidden(protocol, data, told.best), look, outcome).write()
     if told.best is None or not told.best.fits:
         outcome.flaws["malformed"] += 1
-    finish(outcome)
 
 
 def _explain_captured(
-    name: str,
-    at: int | None,
-    key: "tuple[str | None, Direction | None, int]",
-    look: Look,
-    outcome: Outcome,
+    name: str, at: int | None, key: "tuple[str | None, Direction | None, int]", look: Look, outcome: Outcome
 ) -> None:
+    from mqpcap.cli.dumps import bytes_behind_a_hole, explained, hidden
     from mqpcap.cli.message_search import PacketSearch, PlaceSearch
     from mqpcap.query import Comparison, of_tree
 
@@ -157,19 +154,12 @@ def _explain_captured(
         misses.append(search.miss)
     for row in sorted(rows, key=lambda row: row.order):
         outcome.flaws.update([str(row.message["flaw"])] if row.message["flaw"] is not None else [])
-        _tell_row(row, look, outcome)
+        Telling(explained(row), row, hidden(row, outcome.choices), look, outcome).write()
+        behind = bytes_behind_a_hole(row)
+        if behind and not look.as_json:
+            click.echo(f"a hole: {plural(behind, 'more byte')} of the message were captured behind missing ones")
     if captures and not rows:
         outcome.unreadable.append((name, misses[0]))
-    finish(outcome)
-
-
-def _tell_row(row: "Row", look: Look, outcome: Outcome) -> None:
-    from mqpcap.cli.dumps import bytes_behind_a_hole, explained, hidden
-
-    Telling(explained(row), row, hidden(row, outcome.choices), look, outcome).write()
-    behind = bytes_behind_a_hole(row)
-    if behind and not look.as_json:
-        click.echo(f"a hole: {plural(behind, 'more byte')} of the message were captured behind missing ones")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +217,14 @@ class Telling:
             out["direction"] = best.direction
             for name, value in (("dialect", best.dialect), ("op", best.operation), ("frame_len", length)):
                 out[name] = out.get(name) or value
+        fields: list[Json] = []
+        for item in best.items if best is not None else ():
+            name, digits, shown_value = self._shown(item)
+            fields.append({
+                "offset": item.offset, "length": item.length, "hex": digits, "depth": item.depth, "name": name,
+                **json_object({"value": shown_value}),
+                "meaning": item.meaning, "column": item.column, "inflated": item.inflated,
+            })  # fmt: skip
         return {
             **out,
             "fits": best is not None and best.fits,
@@ -234,20 +232,10 @@ class Telling:
             "layout": best.layout if best is not None else None,
             "message": best.message if best is not None else None,
             "bytes_left": told.left,
-            "fields": [self._field(item) for item in (best.items if best is not None else ())],
+            "fields": fields,
             "readings": [
                 {**{name: getattr(x, name) for name in READING}, "why": self._why(x)} for x in told.attempts
             ],
-        }  # fmt: skip
-
-    def _field(self, item: "Item") -> "Mapping[str, Json]":
-        from mqpcap.tables.json_lines import json_object
-
-        name, digits, value = self._shown(item)
-        return {
-            "offset": item.offset, "length": item.length, "hex": digits, "depth": item.depth, "name": name,
-            **json_object({"value": value}),
-            "meaning": item.meaning, "column": item.column, "inflated": item.inflated,
         }  # fmt: skip
 
     def _as_text(self) -> Iterator[str]:

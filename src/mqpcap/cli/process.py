@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import sys
+from collections import defaultdict
 from types import ModuleType
 
 GARBAGE_OBJECTS = 300_000
@@ -81,17 +82,7 @@ class NoPandas:
             raise ModuleNotFoundError("the command line does without it", name=name)
 
 
-class _NoSections(dict[str, tuple[()]]):
-    """What was read of a docstring: nothing, in any section."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-
-    def __missing__(self, section: str) -> tuple[()]:
-        return ()
-
-
 # While it is imported, pyarrow.compute reads the docstrings of all options to write those of its functions: a tenth
 # of a short command, for texts that nobody here asks for.
 _NO_DOCUMENTS = ModuleType("pyarrow.vendored.docscrape")
-_NO_DOCUMENTS.NumpyDocString = _NoSections  # type: ignore[attr-defined]  # a module made here
+_NO_DOCUMENTS.NumpyDocString = lambda text: defaultdict(tuple)  # type: ignore[attr-defined]  # no section has anything
