@@ -6,6 +6,7 @@ there at once. Exit code 0 is done, 1 could not, 2 misused.
 
 import os
 import sys
+from contextlib import suppress
 
 import click
 
@@ -38,7 +39,7 @@ class Commands(click.Group):
             return super().__call__(*args, **kwargs)
         except OSError as error:  # of help, which is written before a command runs
             say(f"mqpcap: {error_line(error)}")
-            _to_nowhere(sys.stdout)
+            _drop_stdout()
             sys.exit(1)
         finally:
             leave()
@@ -55,7 +56,7 @@ class Commands(click.Group):
             ctx.exit(2)
         except BrokenPipeError:
             # Whoever read our rows has enough of them.
-            _to_nowhere(sys.stdout)
+            _drop_stdout()
             ctx.exit(0)
         except KeyboardInterrupt as error:
             say(f"mqpcap: {'terminated' if isinstance(error, Terminated) else 'interrupted'}")
@@ -64,7 +65,7 @@ class Commands(click.Group):
             os._exit(1)
         except (MqpcapError, OSError, MemoryError) as error:
             say(f"mqpcap: {error_line(error)}")
-            _to_nowhere(sys.stdout)
+            _drop_stdout()
             ctx.exit(1)
         return result
 
@@ -73,15 +74,12 @@ class Commands(click.Group):
         return list(self.commands)
 
 
-def _to_nowhere(stream: object) -> None:
+def _drop_stdout() -> None:
     """Let what is still buffered go: flushing it at exit would fail again."""
-    try:
-        descriptor = stream.fileno()  # type: ignore[attr-defined]  # a text stream
-    except (OSError, ValueError, AttributeError):
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, descriptor)
-    os.close(nowhere)
+    with suppress(OSError, ValueError, AttributeError):  # where it is none of the system's files
+        descriptor, nowhere = sys.stdout.fileno(), os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, descriptor)
+        os.close(nowhere)
 
 
 @click.group(

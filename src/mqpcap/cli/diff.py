@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.completion import files
-from mqpcap.cli.console import BarMeter, metered, plural, shown
+from mqpcap.cli.console import metered, plural, shown
 from mqpcap.cli.options import Choices, common
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
 from mqpcap.cli.rows import Cells, Column, milliseconds, write
 from mqpcap.cli.stats import counted
 
 if TYPE_CHECKING:
-    from mqpcap.capture import Capture
     from mqpcap.statistics.changes import Change
     from mqpcap.statistics.groups import Row
     from mqpcap.statistics.overview import Overview
@@ -43,6 +42,8 @@ def diff(before: str, after: str, every: bool, as_json: bool, choices: Choices) 
     """
     from mqpcap.cli.questions import beyond
     from mqpcap.statistics.changes import changed, changes
+    from mqpcap.statistics.counters import Counters
+    from mqpcap.statistics.overview import Overview
 
     if before == after == "-":
         raise click.UsageError("only one of A and B can be standard input")
@@ -50,7 +51,9 @@ def diff(before: str, after: str, every: bool, as_json: bool, choices: Choices) 
     told_of_speed(outcome)
     sides = [(name, found([name], outcome).captures) for name in (before, after)]
     with metered(size_bytes([x for _, some in sides for x in some]), choices.quiet) as meter:
-        a, b = (_overview(captures, outcome, meter) for _, captures in sides)
+        a, b = Overview(), Overview()
+        for overview, (_, captures) in zip((a, b), sides, strict=True):
+            counted(captures, outcome, Counters(overview), meter)
     if outcome.unreadable and not (a.messages and b.messages):
         finish(outcome)  # half of a comparison would say that all is gone
     for side, overview in (("A", a), ("B", b)):
@@ -67,15 +70,6 @@ def diff(before: str, after: str, every: bool, as_json: bool, choices: Choices) 
         for name, some in parts.items():
             _tell(name, some if every else changed(some), len(some), getattr(a, name).sums.by)
     finish(outcome)
-
-
-def _overview(captures: "Sequence[Capture]", outcome: Outcome, meter: BarMeter) -> "Overview":
-    from mqpcap.statistics.counters import Counters
-    from mqpcap.statistics.overview import Overview
-
-    overview = Overview()
-    counted(captures, outcome, Counters(overview), meter)
-    return overview
 
 
 def _size(overview: "Overview") -> str:
