@@ -14,7 +14,7 @@ import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -42,8 +42,6 @@ COPY_BYTES = 1 << 20
 FIRST_STEP = 16
 """Packets of the connection that are looked at beyond those a message says, where it is not whole in these; each
 further step is four times as long."""
-Search = Literal["none", "wider", "all"]
-"""Of a connection's packets: only those between two, ever more of them until the bytes are there, or all at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,21 +139,20 @@ class PacketPlaces:
         keys = self._table()["key"]
         return np.flatnonzero((keys == key) | (keys == 0) if self._has_fragments else keys == key)
 
-    def gather(self, side: Side, offset: int, length: int, first: int, last: int, search: Search) -> tuple[bytes, I64]:
+    def gather(
+        self, side: Side, offset: int, length: int, first: int, last: int, is_cut: bool = False
+    ) -> tuple[bytes, I64]:
         """The bytes of a stretch of stream up to the first that is missing, and the places of the packets with them.
 
-        first, last: places of packets it lies between; ``search`` says what else is looked at.
+        first, last: places of packets it lies between; ever more around them are looked at, unless it ``is_cut`` there.
         """
         rows = self._with_key(side.key)
         low, high = np.searchsorted(rows, (first, last + 1)).tolist()
         step = FIRST_STEP
-        if search == "all":
-            low, high = 0, len(rows)
-        while True:
-            body, is_there, used = self._stretch(side, offset, length, rows[low:high])
-            if is_there.all() or search == "none" or (low == 0 and high == len(rows)):
-                break
+        body, is_there, used = self._stretch(side, offset, length, rows[low:high])
+        while not (is_there.all() or is_cut or (low == 0 and high == len(rows))):
             low, high, step = max(0, low - step), min(len(rows), high + step), 4 * step
+            body, is_there, used = self._stretch(side, offset, length, rows[low:high])
         whole = length if is_there.all() else int(np.argmin(is_there))
         return body[:whole].tobytes(), used
 

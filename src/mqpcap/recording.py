@@ -353,8 +353,7 @@ def _gathered(index: _Index, row: Mapping[str, Any]) -> tuple[bytes, Any]:
     side = places.side(row["connection_id"], row["direction"])
     first = places.at_time(row["first_packet"], row["ts_ns"])
     last = max(first, places.at_time(row["last_packet"], row["end_ts_ns"]))
-    search: Literal["none", "wider"] = "none" if row["flaw"] == "truncated" else "wider"
-    return places.gather(side, row["stream_offset"], row["frame_len"], first, last, search)
+    return places.gather(side, row["stream_offset"], row["frame_len"], first, last, row["flaw"] == "truncated")
 
 
 def _places(places: PacketPlaces, row: Mapping[str, Any]) -> list[int]:
@@ -369,8 +368,7 @@ def _places(places: PacketPlaces, row: Mapping[str, Any]) -> list[int]:
     if row["kind"] == "gap":
         offset, length = offset - 1, length + 2
     first = places.at_time(int(row["first_packet"]), int(row["ts"].timestamp() * 1_000_000) * 1000)
-    _, used = places.gather(side, offset, length, first, first, "wider" if row["kind"] == "undecoded" else "all")
-    return list(used.tolist())
+    return list(places.gather(side, offset, length, first, first)[1].tolist())
 
 
 def _carriers(places: PacketPlaces, rows: NDArray[np.int64]) -> "tuple[Carrier, ...]":
