@@ -46,13 +46,11 @@ def hidden(row: "Row", choices: Choices) -> "Hidden | None":
     protocol = protocols()[row.protocol]
     code = row.message["op_code"]
     op = ANY if code is None else int(str(code))
-    if row.message["flaw"] is not None:
-        if not choices.decode_as and not explanation.holds_secrets(protocol):
-            return None
+    has_flaw = row.message["flaw"] is not None
+    is_doubtful = has_flaw and (choices.decode_as or explanation.holds_secrets(protocol))
+    if is_doubtful or any(row.fields.get(name) == SECRET.encode() for name in protocol.spare):
         return explanation.behind_header(protocol, str(row.message["direction"]), op)
-    if any(row.fields.get(name) == SECRET.encode() for name in protocol.spare):
-        return explanation.behind_header(protocol, str(row.message["direction"]), op)
-    if not explanation.holds_secrets(protocol, op):
+    if has_flaw or not explanation.holds_secrets(protocol, op):
         return None
     return explanation.hidden(protocol, row.data, explained(row, inside=False).best)
 

@@ -137,16 +137,15 @@ def found(inputs: Sequence[str], outcome: Outcome) -> "Found":
 
 def steps(pipeline: "CapturePipeline", outcome: Outcome, meter: Meter | None = None) -> Generator[None]:
     """Reads a capture window by window; what the user has to know of it is the outcome's."""
-    name = pipeline.capture.files[0]
+    name, failure = pipeline.capture.files[0], None
     try:
         yield from pipeline.steps(meter)
+        failure = pipeline.failure
+        outcome.notes += [*map(str, pipeline.capture.notes), *caps(name, pipeline.counts)]
     except CaptureError as error:
-        outcome.unreadable.append((name, error_line(error)))
-        return
-    if pipeline.failure is not None:
-        outcome.unreadable.append((name, error_line(pipeline.failure)))
-    outcome.notes += [str(note) for note in pipeline.capture.notes]
-    outcome.notes += caps(name, pipeline.counts)
+        failure = error
+    if failure is not None:
+        outcome.unreadable.append((name, error_line(failure)))
 
 
 def read(pipeline: "CapturePipeline", outcome: Outcome, meter: Meter) -> bool:
