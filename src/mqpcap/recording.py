@@ -168,8 +168,7 @@ class _Index:
             spilled = {name: SpilledRows(table_schema(name)) for name in table_names()}
             for output in self.outputs():
                 for name in {output.table, output.protocol or output.table}:
-                    rows = _rows(output, name, table_schema(name))
-                    if rows is not None:
+                    for rows in _rows(output, name):
                         spilled[name].append(rows)
             self.tables = {name: rows.table() for name, rows in spilled.items()}
         return self.tables
@@ -229,8 +228,7 @@ class Recording(NamedTables):
             raise ValueError(f"{table} has no column {missing[0]!r}; there are {', '.join(schema.names)}")
         only = query(filter) if isinstance(filter, str) else None
         for output in (x for index in self._indexes.values() for x in index.outputs([table], only)):
-            rows = _rows(output, table, schema)
-            if rows is not None:
+            for rows in _rows(output, table):
                 rows = rows if filter is None or only is not None else rows.filter(filter)
                 yield from rows.select(schema.names if columns is None else list(columns)).combine_chunks().to_batches()
 
@@ -306,10 +304,12 @@ def _index_schema() -> pa.Schema:
     return pa.schema([*map(TABLES["messages"].field, COLUMNS), (LAYOUT, CODED), (VARIANT, CODED)])
 
 
-def _rows(output: Output, table: str, schema: pa.Schema) -> pa.Table | None:
-    """The rows of a table, its text as text; None if the output has none."""
-    rows = output.rows if output.table == table else output.fields if output.protocol == table else None
-    return None if rows is None else rows.select(schema.names).cast(schema)
+def _rows(output: Output, table: str) -> Iterator[pa.Table]:
+    """The rows of a table, its text as text, if the output has any."""
+    schema = table_schema(table)
+    for name, rows in ((output.table, output.rows), (output.protocol, output.fields)):
+        if name == table and rows is not None:
+            yield rows.select(schema.names).cast(schema)
 
 
 def _as_mapping(row: Row) -> Mapping[str, Any]:

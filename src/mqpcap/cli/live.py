@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -34,14 +33,14 @@ class EndOfInput:
         """Whether nothing is waited for any more."""
         self._signals = signals or (signal.SIGINT,)
         self._told: Callable[[], None] = lambda: None
-        self._before: list[signal.Handlers | Callable[[int, FrameType | None], object] | int | None] = []
+        self._before: list[tuple[signal.Signals, Any]] = []
 
     def __enter__(self) -> "EndOfInput":
-        self._before = [signal.signal(number, self._hear) for number in self._signals]
+        self._before = [(number, signal.signal(number, self._hear)) for number in self._signals]
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for number, before in zip(self._signals, self._before, strict=True):
+    def __exit__(self, *error: object) -> None:
+        for number, before in self._before:
             signal.signal(number, before)
 
     def tell(self, told: Callable[[], None]) -> None:
@@ -50,7 +49,7 @@ class EndOfInput:
         if self.heard_s is not None:
             told()
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _hear(self, number: int, frame: object) -> None:
         if self.heard_s is not None:
             raise KeyboardInterrupt
         self.heard_s = time.monotonic()
