@@ -5,6 +5,8 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +25,7 @@ from mqpcap.decode.shared_facts import Fact, SharedFacts
 from mqpcap.errors import MqpcapError
 from mqpcap.pipeline import Emit, Options, Output
 from mqpcap.protocols import protocols
-from mqpcap.query import And, Comparison, Query, Rows, SelectedMessages, of_tree
+from mqpcap.query import Comparison, Query, Rows, SelectedMessages, of_tree
 from mqpcap.schema.protocol import Evidence
 from mqpcap.tables.schemas import NUMBER
 from mqpcap.tcp.headers import endpoints, keys_of
@@ -54,8 +56,8 @@ class Chosen:
 
     def query(self) -> Query:
         """All of its messages."""
-        tests = (("connection", str(self.id)), *((which, self.end(which)) for which in ("client", "server")))
-        return of_tree(And(tuple(Comparison(name, "==", (value,)) for name, value in tests)))
+        tests = ("connection", str(self.id)), ("client", self.end("client")), ("server", self.end("server"))
+        return reduce(and_, (of_tree(Comparison(name, "==", (value,))) for name, value in tests))
 
 
 def read_again(captures: Sequence[Capture]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache, reduce
-from typing import TypeAlias, assert_never
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import dictionary, whole
 from mqpcap.errors import QueryError
 from mqpcap.query.columns import FilterColumn, Place
-from mqpcap.query.grammar import And, Not, Or, TreeOf
+from mqpcap.query.grammar import TreeOf
 from mqpcap.query.values import ConnectionNumber, Endpoint, Kind, Moment, Network, Value
 from mqpcap.tables.schemas import NUMBER
 
@@ -66,8 +66,8 @@ class Condition:
         """True, false or null for each row."""
         found = [self._at(place, rows, first_ns) for place in self.column.places if _has(rows, place)]
         if not found:
-            there = any(place.table == "exchanges" for place in self.column.places) or self._asks_values
-            return pa.nulls(len(rows), pa.bool_()) if there else _constant(False, len(rows))
+            is_open = self.relation != "exists" or any(place.table == "exchanges" for place in self.column.places)
+            return pa.nulls(len(rows), pa.bool_()) if is_open else _constant(False, len(rows))
         return reduce(pc.or_kleene, found)
 
     def words(self, rows: Rows) -> list[str]:
@@ -80,10 +80,6 @@ class Condition:
         else:
             return []
         return [str(word) for word in array.unique().to_pylist() if word is not None and not isinstance(word, list)]
-
-    @property
-    def _asks_values(self) -> bool:
-        return self.relation != "exists" and not (self.relation == "is" and Kind.TRUTH not in self.column.kinds)
 
     def _at(self, place: Place, rows: Rows, first_ns: int) -> pa.BooleanArray:
         if place.kind in (Kind.ENDPOINT, Kind.CONNECTION):
@@ -98,7 +94,7 @@ class Condition:
         return _any_inside(array, place.path[1:], lambda leaf: _tested(leaf, place.kind, self.relation, values))
 
     def _of_ends(self, place: Place, rows: Rows) -> pa.BooleanArray:
-        if self.relation in ("exists", "is"):
+        if self.relation == "exists":
             return _constant(True, len(rows))
         found = _constant(False, len(rows))
         for value in self.values[place.kind]:
@@ -116,28 +112,24 @@ class Condition:
 
 
 Bound: TypeAlias = TreeOf[Condition]
+_LOGIC = {"and": pc.and_kleene, "or": pc.or_kleene}
 
 
 def mask(tree: Bound, rows: Rows, first_ns: int) -> pa.BooleanArray:
     """True, false or null (not known) for each row."""
-    match tree:
-        case Condition():
-            return tree.mask(rows, first_ns)
-        case Not():
-            return pc.invert(mask(tree.part, rows, first_ns))
-        case And():
-            return reduce(pc.and_kleene, (mask(part, rows, first_ns) for part in tree.parts))
-        case Or():
-            return reduce(pc.or_kleene, (mask(part, rows, first_ns) for part in tree.parts))
-        case _:
-            assert_never(tree)
+    if isinstance(tree, Condition):
+        return tree.mask(rows, first_ns)
+    parts = (mask(part, rows, first_ns) for part in tree.parts)
+    return pc.invert(*parts) if tree.word == "not" else reduce(_LOGIC[tree.word], parts)
+
+
+def conjuncts(tree: Bound) -> tuple[Bound, ...]:
+    """Trees all of which must be true."""
+    return tree.parts if not isinstance(tree, Condition) and tree.word == "and" else (tree,)
 
 
 def _constant(truth: bool, n: int) -> pa.BooleanArray:
     return pa.array(np.full(n, truth))
-
-
-# -- values of columns -----------------------------------------------------------------------------------
 
 
 def _has(rows: Rows, place: Place) -> bool:
@@ -197,9 +189,6 @@ def _any_inside(array: pa.Array, path: Sequence[str], test: Callable[[pa.Array],
     found = np.zeros(len(array), np.bool_)
     found[np.repeat(np.arange(len(array)), lengths)[inside]] = True
     return pa.array(found, mask=pc.is_null(array).to_numpy(zero_copy_only=False))
-
-
-# -- tests of values -------------------------------------------------------------------------------------
 
 
 def _tested(array: pa.Array, kind: Kind, relation: str, values: Sequence[Value]) -> pa.BooleanArray:

@@ -11,8 +11,9 @@ here. Nesting and lengths are bounded, as a filter may come from another program
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, NoReturn, TypeAlias, TypeVar
+from typing import Generic, Literal, NoReturn, TypeAlias, TypeVar
 
 from mqpcap.errors import QueryError
 from mqpcap.query.values import Moment
@@ -42,36 +43,23 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Not(Generic[T]):
-    """The opposite, as far as it is known."""
+class Logic(Generic[T]):
+    """All of the parts (``and``), any of them (``or``), or the opposite of the only one (``not``)."""
 
-    part: "TreeOf[T]"
-
-
-@dataclass(frozen=True, slots=True)
-class And(Generic[T]):
-    """All of them."""
-
+    word: Literal["and", "or", "not"]
     parts: "tuple[TreeOf[T], ...]"
 
 
-@dataclass(frozen=True, slots=True)
-class Or(Generic[T]):
-    """Any of them."""
-
-    parts: "tuple[TreeOf[T], ...]"
-
-
-TreeOf: TypeAlias = T | Not[T] | And[T] | Or[T]
+TreeOf: TypeAlias = T | Logic[T]
 Tree: TypeAlias = TreeOf[Comparison]
 
 
 def parsed(text: str) -> Tree:
     """The tree of a filter; raises QueryError, which says where it went wrong.
 
-    >>> parsed('op == "PUBLISH" and not topic in (a, b)')  # doctest: +NORMALIZE_WHITESPACE
-    And(parts=(Comparison(name='op', relation='==', values=('PUBLISH',)),
-               Not(part=Comparison(name='topic', relation='in', values=('a', 'b')))))
+    >>> parsed("a or not topic in (b, c)")  # doctest: +NORMALIZE_WHITESPACE
+    Logic(word='or', parts=(Comparison(name='a', relation='is', values=()),
+        Logic(word='not', parts=(Comparison(name='topic', relation='in', values=('b', 'c')),))))
     """
     if len(text) > MAX_CHARACTERS:
         raise QueryError(f"a filter of {len(text):,} characters; the most are {MAX_CHARACTERS:,}")
@@ -83,7 +71,10 @@ def parsed(text: str) -> Tree:
 
 
 class _Parser:
-    """Goes through the tokens of a text, one of which is at hand: ``kind`` (empty at the end) and ``token``."""
+    """Goes through the tokens of a text, one of which is at hand: ``kind`` (empty at the end) and ``token``.
+
+    ``word`` is the token in lower case, empty for what stands in quotes.
+    """
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -92,17 +83,20 @@ class _Parser:
 
     def _next(self) -> None:
         self._at = self._end
+        self.kind = self.token = self.word = ""
         found = _TOKEN.match(self._text, self._end)
         if found is None:
             rest = self._text[self._end :].strip()
             if rest:
                 what = "a quote that is not closed" if rest[0] in "\"'" else f"{rest[0]!r}"
                 raise QueryError(f"{what} at character {len(self._text) - len(rest) + 1}")
-            self.kind = self.token = ""
             return
         self._end = found.end()
-        self.kind, token = found.lastgroup or "", found[found.lastgroup or 0]
-        self.token = re.sub(r"\\([\"'\\])", r"\1", token[1:-1]) if self.kind == "text" else token
+        self.kind, self.token = found.lastgroup or "", found[found.lastgroup or 0]
+        if self.kind == "text":
+            self.token = re.sub(r"\\([\"'\\])", r"\1", self.token[1:-1])
+        else:
+            self.word = _WORDS.get(self.token, self.token.lower())
 
     def fail(self, wanted: str) -> NoReturn:
         """Say what is wanted in place of the token at hand."""
@@ -111,66 +105,58 @@ class _Parser:
         place = f" behind {before[-30:]!r}" if before else ""
         raise QueryError(f"{wanted} is wanted{place}, {here}")
 
-    def _is(self, *words: str) -> bool:
-        token = self.token.lower()
-        return self.kind in ("word", "mark") and _WORDS.get(token, token) in words
+    def _take(self, *words: str) -> str:
+        """The word at hand if it is one of these, and go on; empty if it is none."""
+        word = self.word if self.word in words else ""
+        if word:
+            self._next()
+        return word
 
-    def _take(self, *words: str) -> str | None:
-        """The token at hand if it is one of the words, in lower case; then the next one is."""
-        if not self._is(*words):
-            return None
-        token = self.token.lower()
-        self._next()
-        return _WORDS.get(token, token)
+    def _expect(self, word: str, wanted: str = "") -> None:
+        if not self._take(word):
+            self.fail(wanted or repr(word))
 
     def filter(self, depth: int) -> Tree:
-        """``both {"or" both}``."""
-        parts = [self._both(depth)]
-        while self._take("or"):
-            parts.append(self._both(depth))
-        return parts[0] if len(parts) == 1 else Or(tuple(parts))
+        """The whole of a filter, or what stands in parentheses."""
+        return self._joined("or", lambda: self._joined("and", lambda: self._one(depth)))
 
-    def _both(self, depth: int) -> Tree:
-        parts = [self._one(depth)]
-        while self._take("and"):
-            parts.append(self._one(depth))
-        return parts[0] if len(parts) == 1 else And(tuple(parts))
+    def _joined(self, word: Literal["and", "or"], part: Callable[[], Tree]) -> Tree:
+        parts = [part()]
+        while self._take(word):
+            parts.append(part())
+        return parts[0] if len(parts) == 1 else Logic(word, tuple(parts))
 
     def _one(self, depth: int) -> Tree:
         if depth > MAX_DEPTH:
             raise QueryError(f"more than {MAX_DEPTH} parentheses and 'not' inside each other")
         if self._take("not"):
-            return Not(self._one(depth + 1))
-        if self._take("("):
-            tree = self.filter(depth + 1)
-            if not self._take(")"):
-                self.fail("')'")
-            return tree
-        return self._test()
+            return Logic("not", (self._one(depth + 1),))
+        if not self._take("("):
+            return self._test()
+        tree = self.filter(depth + 1)
+        self._expect(")")
+        return tree
 
     def _test(self) -> Tree:
-        if self.kind != "word" or self._is("and", "or", "in", *RELATIONS):
+        if self.kind != "word" or self.word in ("and", "or", "in", *RELATIONS):
             self.fail("a name")
         name = self.token
         self._next()
         if relation := self._take(*RELATIONS):
             return Comparison(name, relation, (self._value(),))
-        if self._take("in"):
-            return Comparison(name, "in", self._values())
-        if self._take("exists"):
-            return Comparison(name, "exists")
-        if self._take("is"):
-            there = self._take("not") is not None
-            if not self._take("null"):
-                self.fail("'null' or 'not null'")
-            return Comparison(name, "exists") if there else Not(Comparison(name, "exists"))
-        if self._take("not"):
-            if not self._take("in"):
-                self.fail("'in'")
-            return Not(Comparison(name, "in", self._values()))
-        if self._is("="):
-            self.fail("'=='")
-        return Comparison(name, "is")
+        is_denied = self._take("not")
+        if is_denied or self.word == "in":
+            self._expect("in")
+            test = Comparison(name, "in", self._values())
+        elif self._take("is"):
+            is_denied = "" if self._take("not") else "not"
+            self._expect("null", "'null' or 'not null'")
+            test = Comparison(name, "exists")
+        else:
+            if self.word == "=":
+                self.fail("'=='")
+            test = Comparison(name, self._take("exists") or "is")
+        return Logic("not", (test,)) if is_denied else test
 
     def _values(self) -> tuple[str, ...]:
         if not self._take("("):
@@ -178,8 +164,7 @@ class _Parser:
         values = [self._value()]
         while self._take(","):
             values.append(self._value())
-        if not self._take(")"):
-            self.fail("',' or ')'")
+        self._expect(")", "',' or ')'")
         return tuple(values)
 
     def _value(self) -> str:

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mqpcap.query.evaluation import Bound, Condition
-from mqpcap.query.grammar import And, Or
+from mqpcap.query.evaluation import Bound, Condition, conjuncts
+from mqpcap.query.grammar import Logic
 from mqpcap.query.values import Endpoint, Kind, Moment, Network
 from mqpcap.tcp.muting import End
 
@@ -63,15 +63,14 @@ class Preselection:
 
 def preselection(bound: Bound) -> Preselection | None:
     """What a filter says of connections and time, None if nothing."""
-    parts = bound.parts if isinstance(bound, And) else (bound,)
-    tests = tuple(test for part in parts if (test := _tests(part)) is not None)
-    until = tuple(time for part in parts for time in _until(part))
+    tests = tuple(test for part in conjuncts(bound) if (test := _tests(part)) is not None)
+    until = tuple(time for part in conjuncts(bound) for time in _until(part))
     return Preselection(tests, until) if tests or until else None
 
 
 def _tests(bound: Bound) -> tuple[_EndTest, ...] | None:
     """Tests one of which is true of an end wherever the condition is true; None where nothing can be said."""
-    if isinstance(bound, Or):
+    if isinstance(bound, Logic) and bound.word == "or":
         each = [_tests(part) for part in bound.parts]
         known = [some for some in each if some is not None]
         return sum(known, ()) if len(known) == len(each) else None

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import assert_never
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +13,7 @@ from mqpcap.errors import QueryError
 from mqpcap.query import evaluation, grammar
 from mqpcap.query.columns import FilterColumn, bodies, column
 from mqpcap.query.evaluation import Bound, Condition, Rows, checked_pattern
-from mqpcap.query.grammar import And, Comparison, Not, Or, Tree
+from mqpcap.query.grammar import Comparison, Logic, Tree
 from mqpcap.query.preselection import preselection
 from mqpcap.query.values import Kind, Moment, Value, value
 from mqpcap.tcp.muting import ConnectionTest
@@ -48,12 +47,12 @@ class Query:
 
     def __and__(self, other: "Query") -> "Query":
         """Both."""
-        return Query(And(tuple(part.bound for part in (*self.parts, *other.parts))))
+        return Query(Logic("and", tuple(part.bound for part in (*self.parts, *other.parts))))
 
     @property
     def parts(self) -> "tuple[Query, ...]":
         """Filters all of which must be true."""
-        return tuple(map(Query, self.bound.parts)) if isinstance(self.bound, And) else (self,)
+        return tuple(map(Query, evaluation.conjuncts(self.bound)))
 
     @property
     def conditions(self) -> Iterator[Condition]:
@@ -101,12 +100,7 @@ class Query:
     @cached_property
     def protocols(self) -> frozenset[str] | None:
         """The protocols whose messages it can be true of, None for all."""
-        found: frozenset[str] | None = None
-        for part in self.parts:
-            some = _protocols(part.bound)
-            if some is not None:
-                found = some if found is None else found & some
-        return found
+        return _protocols(self.bound)
 
 
 def query(text: str, utc: bool = False) -> Query:
@@ -124,23 +118,15 @@ def of_tree(tree: Tree, utc: bool = False) -> Query:
 
 
 def _bound(tree: Tree, utc: bool) -> Bound:
-    match tree:
-        case Comparison():
-            return _condition(tree, utc)
-        case Not():
-            return Not(_bound(tree.part, utc))
-        case And():
-            return And(tuple(_bound(part, utc) for part in tree.parts))
-        case Or():
-            return Or(tuple(_bound(part, utc) for part in tree.parts))
-        case _:
-            assert_never(tree)
+    if isinstance(tree, Comparison):
+        return _condition(tree, utc)
+    return Logic(tree.word, tuple(_bound(part, utc) for part in tree.parts))
 
 
 def _condition(test: Comparison, utc: bool) -> Condition:
     found = column(test.name)
     if test.relation in ("is", "exists"):
-        return Condition(found, test.relation, {})
+        return Condition(found, test.relation if Kind.TRUTH in found.kinds else "exists", {})
     kinds = [kind for kind in found.kinds if test.relation in evaluation.RELATIONS_OF[kind]]
     if not kinds:
         there = sorted({relation for kind in found.kinds for relation in evaluation.RELATIONS_OF[kind]})
@@ -170,33 +156,22 @@ def _value(word: str | Moment, kind: Kind, relation: str, utc: bool) -> Value:
 
 
 def _conditions(bound: Bound) -> Iterator[Condition]:
-    match bound:
-        case Condition():
-            yield bound
-        case Not():
-            yield from _conditions(bound.part)
-        case And() | Or():
-            for part in bound.parts:
-                yield from _conditions(part)
-        case _:
-            assert_never(bound)
+    if isinstance(bound, Condition):
+        yield bound
+    else:
+        for part in bound.parts:
+            yield from _conditions(part)
 
 
 def _protocols(bound: Bound) -> frozenset[str] | None:
     """The protocols of whose messages a condition can be true, None for all."""
-    match bound:
-        case Condition():
-            if bound.column.name == "protocol" and bound.relation in ("==", "in"):
-                return frozenset(str(v) for v in bound.values[Kind.WORD])
-            tables = frozenset(place.table for place in bound.column.places)
-            return None if tables & {"messages", "exchanges"} else tables
-        case Not():
-            return None
-        case And() | Or():
-            each = [_protocols(part) for part in bound.parts]
-            known = [some for some in each if some is not None]
-            if isinstance(bound, Or):
-                return frozenset().union(*known) if len(known) == len(each) else None
-            return frozenset.intersection(*known) if known else None
-        case _:
-            assert_never(bound)
+    if isinstance(bound, Condition):
+        if bound.column.name == "protocol" and bound.relation in ("==", "in"):
+            return frozenset(str(v) for v in bound.values[Kind.WORD])
+        tables = frozenset(place.table for place in bound.column.places)
+        return None if tables & {"messages", "exchanges"} else tables
+    each = [_protocols(part) for part in bound.parts]
+    known = [some for some in each if some is not None]
+    if bound.word == "and":
+        return frozenset.intersection(*known) if known else None
+    return frozenset().union(*known) if bound.word == "or" and len(known) == len(each) else None
