@@ -7,10 +7,9 @@ needs and, batch by batch, which rows it selects. README.md beside this file say
 
 from mqpcap.query.columns import names
 from mqpcap.query.evaluation import Rows
-from mqpcap.query.exchange_rows import exchanges_of
 from mqpcap.query.grammar import Comparison
 from mqpcap.query.queries import Query, of_tree, query
-from mqpcap.query.selected_messages import SelectedMessages
+from mqpcap.query.selected_messages import SelectedMessages, exchanges_of
 from mqpcap.query.selected_tables import Selection
 from mqpcap.query.values import Moment
 

@@ -45,7 +45,10 @@ class FilterColumn:
         return frozenset(place.kind for place in self.places)
 
 
-_WORDS = frozenset({"direction", "request_direction", "protocol", "dialect", "op", "status", "flaw", "state"})
+_WORDS = ("direction", "request_direction", "protocol", "dialect", "op", "status", "flaw", "state")
+_KINDS = {
+    "connection_id": Kind.CONNECTION, "ts": Kind.TIME, "latency_ns": Kind.DURATION, **dict.fromkeys(_WORDS, Kind.WORD),
+}  # fmt: skip
 _ENDS = ("direction", "src_ip", "src_port", "dst_ip", "dst_port")
 _ALIASES = {"topic": "destination", "latency": "latency_ns", "connection": "connection_id"}
 """``topic`` is what each protocol calls topic, queue, exchange or group; the field of that name is ``flymq.topic``."""
@@ -57,17 +60,11 @@ PAYLOAD = "payload"
 
 
 def _kind(name: str, type_: pa.DataType) -> Kind:
-    if name in ("connection_id",):
-        return Kind.CONNECTION
     if name.endswith("_ip"):
         return Kind.ADDRESS
-    if name == "ts" or name.endswith("ts_ns"):
+    if name.endswith("ts_ns"):
         return Kind.TIME
-    if name == "latency_ns":
-        return Kind.DURATION
-    if name in _WORDS:
-        return Kind.WORD
-    return field_kind(type_)
+    return _KINDS.get(name) or field_kind(type_)
 
 
 def field_kind(type_: pa.DataType) -> Kind:

@@ -8,7 +8,7 @@ import ipaddress
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import lru_cache, reduce
+from functools import reduce
 from typing import TypeAlias
 
 import numpy as np
@@ -23,8 +23,6 @@ from mqpcap.query.grammar import TreeOf
 from mqpcap.query.values import ConnectionNumber, Endpoint, Kind, Moment, Network, Value
 from mqpcap.tables.schemas import NUMBER
 
-ADDRESSES = 1 << 14
-"""Addresses that are remembered as numbers."""
 _COMPARED: Mapping[str, Callable[..., pa.Array]] = {
     "==": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
 }  # fmt: skip
@@ -222,13 +220,9 @@ def _tested(array: pa.Array, kind: Kind, relation: str, values: Sequence[Value])
 
 def _in_networks(array: pa.Array, networks: Sequence[Network]) -> pa.BooleanArray:
     encoded = dictionary(array)
-    hits = [any(_address(text) in network for network in networks) for text in encoded.dictionary.to_pylist()]
+    addresses = map(ipaddress.ip_address, encoded.dictionary.to_pylist())
+    hits = [any(address in network for network in networks) for address in addresses]
     return pa.array(hits, pa.bool_()).take(encoded.indices)
-
-
-@lru_cache(ADDRESSES)
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    return ipaddress.ip_address(text)
 
 
 def checked_pattern(pattern: str) -> None:

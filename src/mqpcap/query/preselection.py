@@ -61,11 +61,11 @@ class Preselection:
         return min((moment.at(first_ns) + inclusive for moment, inclusive in self.until), default=None)
 
 
-def preselection(bound: Bound) -> Preselection | None:
-    """What a filter says of connections and time, None if nothing."""
+def preselection(bound: Bound) -> Preselection:
+    """What a filter says of connections and time."""
     tests = tuple(test for part in conjuncts(bound) if (test := _tests(part)) is not None)
     until = tuple(time for part in conjuncts(bound) for time in _until(part))
-    return Preselection(tests, until) if tests or until else None
+    return Preselection(tests, until)
 
 
 def _tests(bound: Bound) -> tuple[_EndTest, ...] | None:

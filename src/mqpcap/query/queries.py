@@ -79,13 +79,13 @@ class Query:
     def connections(self) -> ConnectionTest | None:
         """Which connections it can be true of, for ``Options.connections``; None for all."""
         found = preselection(self.bound)
-        return found.connections if found is not None and found.tests else None
+        return found.connections if found.tests else None
 
     @property
     def until(self) -> Callable[[int], int | None] | None:
         """From when on no message that begins is selected, for ``Options.until``; None if it asks for exchanges."""
         found = preselection(self.bound)
-        return found.until_ns if found is not None and found.until and not self.needs.exchanges else None
+        return found.until_ns if found.until and not self.needs.exchanges else None
 
     @property
     def asks_bodies(self) -> bool:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from mqpcap.arrays import true, unified, whole
 from mqpcap.pipeline import Output
 from mqpcap.query.evaluation import Rows
-from mqpcap.query.exchange_rows import exchanges_of
 from mqpcap.query.queries import Query
+from mqpcap.tables.places import message_places, reply_places, request_places
 from mqpcap.tables.schemas import EXCHANGES
 
 MAX_PARTS = 64
@@ -40,7 +40,7 @@ class SelectedMessages:
             mask = self._query.mask(Rows(output.protocol, output.rows, output.fields), first_ns)
             self._give(output, true(mask))
             if self._query.needs.exchanges:
-                self._wait([some(output, _unknown(mask))])
+                self._wait([some(output, true(pc.is_null(mask)))])
         elif output.table == "exchanges":
             self._settle(output.rows, pa.array([], pa.int64()), first_ns)
         elif output.table == "connections":
@@ -60,7 +60,7 @@ class SelectedMessages:
             if not unsettled.all():
                 mask = self._query.mask(Rows(output.protocol, output.rows, output.fields, beside, unsettled), first_ns)
                 self._give(output, true(mask))
-                output = some(output, _unknown(mask) & unsettled)
+                output = some(output, true(pc.is_null(mask)) & unsettled)
             left.append(output)
         self._waiting = []
         self._wait(left)
@@ -86,17 +86,26 @@ def some(output: Output, rows: NDArray[np.bool_]) -> Output:
     return replace(output, rows=output.rows.filter(mask), fields=fields)
 
 
-def _unknown(mask: pa.BooleanArray) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = pc.is_null(mask).to_numpy(zero_copy_only=False)
-    return found
-
-
 def _size_bytes(output: Output) -> int:
     return int(output.rows.nbytes) + int(output.fields.nbytes if output.fields is not None else 0)
 
 
 def _joined(outputs: Sequence[Output]) -> Output:
     """Messages of a protocol in one batch."""
-    fields = [output.fields for output in outputs if output.fields is not None]
-    tables = (unified(pa.concat_tables(part)).combine_chunks() for part in ([o.rows for o in outputs], fields))
-    return replace(outputs[0], **dict(zip(("rows", "fields"), tables, strict=True)))
+    both = [output.rows for output in outputs], [output.fields for output in outputs]
+    rows, fields = (unified(pa.concat_tables(tables)).combine_chunks() for tables in both)
+    return replace(outputs[0], rows=rows, fields=fields)
+
+
+def exchanges_of(messages: pa.Table, exchanges: pa.Table) -> pa.Table:
+    """The exchange of each message, row for row: columns of ``exchanges`` and ``is_request``, nulls where it has none.
+
+    Both tables are of one capture; where two rows are of one message, one of them is given.
+    """
+    theirs = np.concatenate([reply_places(exchanges), request_places(exchanges)])
+    order = np.argsort(theirs, kind="stable")
+    place, n = message_places(messages), exchanges.num_rows
+    at = order[np.minimum(np.searchsorted(theirs, place, sorter=order), 2 * n - 1)] if n else np.zeros_like(place)
+    hit = theirs[at] == place if n else np.zeros(len(place), np.bool_)
+    found = exchanges.combine_chunks().take(pa.array(at % max(n, 1), mask=~hit))
+    return found.append_column("is_request", pa.array(at >= n, mask=~hit))

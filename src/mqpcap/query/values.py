@@ -205,6 +205,8 @@ def _bytes(word: str) -> bytes:
 
 
 _READERS: dict[Kind, Callable[[str], Value]] = {
+    Kind.TEXT: str,
+    Kind.WORD: str.lower,
     Kind.BYTES: _bytes,
     Kind.INTEGER: integer,
     Kind.DURATION: duration_ns,
@@ -217,8 +219,4 @@ _READERS: dict[Kind, Callable[[str], Value]] = {
 
 def value(word: str, kind: Kind, utc: bool) -> Value:
     """What a value means for a column of a kind; raises QueryError. ``utc``: times without a zone are UTC."""
-    if kind is Kind.TIME:
-        return moment(word, utc)
-    if kind in _READERS:
-        return _READERS[kind](word)
-    return word.lower() if kind is Kind.WORD else word
+    return moment(word, utc) if kind is Kind.TIME else _READERS[kind](word)
