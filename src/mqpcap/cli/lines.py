@@ -8,14 +8,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from decimal import Decimal
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from mqpcap.cli.connection_names import short_name
 from mqpcap.cli.console import coloured, plural, shown, width_of
 from mqpcap.cli.dumps import bytes_behind_a_hole, dump, hidden
-from mqpcap.tables.schemas import NUMBER
+from mqpcap.tables.schemas import KEYS, NUMBER
 
 if TYPE_CHECKING:
     from mqpcap.cli.held_rows import Exchange, Row
@@ -31,6 +30,7 @@ ROOMY_WIDTH = 110
 """Below it a line on a terminal has no room for addresses."""
 CLIENT_WIDTH, OPERATION_WIDTH = 21, 12
 """So wide are columns of a terminal at least: an address of IPv4 with its port, and most operations."""
+_BLANKS = dict.fromkeys(b"\n\r\t")
 _NAMES = (
     ("partition_id", "partition="), ("group_name", "group="), ("client_name", "client="), ("correlation_id", "id="),
     ("message_id", "message="),
@@ -109,20 +109,9 @@ def _second(seconds: int, utc: bool, dated: bool) -> tuple[str, str]:
     return f"{when:{'%Y-%m-%d ' if dated else ''}%H:%M:%S}", "Z" if utc else when.isoformat()[-6:].removesuffix(":00")
 
 
-def day(ts_ns: int, utc: bool) -> str:
-    """The date of a time."""
-    return _second(ts_ns // 1_000_000_000, utc, True)[0][:10]
-
-
 def endpoint(ip: object, port: object) -> str:
     """``address:port``, IPv6 in brackets."""
     return f"[{ip}]:{port}" if ":" in str(ip) else f"{ip}:{port}"
-
-
-def common_words(message: Mapping[str, object]) -> tuple[str, str]:
-    """What most lines of a capture have in common: protocol and dialect, and the server."""
-    end = "dst" if message["direction"] == "c2s" else "src"
-    return f"{message['protocol']}/{message['dialect']}", endpoint(message[f"{end}_ip"], message[f"{end}_port"])
 
 
 def line(message: Mapping[str, object], body: object, style: Style, exchange: "Exchange | None" = None) -> str:
@@ -287,58 +276,48 @@ def _in_quotes(text: str) -> str:
 def value_text(value: object, at_most: int = MAX_SHOWN_BYTES) -> str:
     """A value on one line: text in quotes, other bytes in hex, cut with the rest counted."""
     if isinstance(value, bytes):
-        try:
-            text = value.decode()
-        except UnicodeDecodeError:
-            return _cut_hex(value, at_most)
-        return _quoted(text, at_most) if text.isprintable() or _readable(text) else _cut_hex(value, at_most)
+        text = readable(value)
+        if text is None:
+            at_most = max(at_most // 2, 1)
+            return f"hex {value[:at_most].hex()}" + _rest(len(value) - at_most)
+        value = text
     if isinstance(value, str):
-        return _quoted(value, at_most)
-    if isinstance(value, Decimal):
-        return str(int(value))
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return shown(str(value))
+        return _in_quotes(value[:at_most]) + _rest(len(value) - at_most)
+    return str(value).lower() if isinstance(value, bool) else shown(str(value))
 
 
-def _readable(text: str) -> bool:
-    return all(c.isprintable() or c in "\n\t\r" for c in text)
+def _rest(more: int) -> str:
+    return f" and {more} more" if more > 0 else ""
 
 
-def _quoted(text: str, at_most: int) -> str:
-    more = len(text) - at_most
-    return f"{_in_quotes(text[:at_most])} and {more} more" if more > 0 else _in_quotes(text)
-
-
-def _cut_hex(value: bytes, at_most: int) -> str:
-    shown_bytes = value[: max(at_most // 2, 1)]
-    more = len(value) - len(shown_bytes)
-    return f"hex {shown_bytes.hex()}" + (f" and {more} more" if more else "")
+def readable(value: bytes) -> str | None:
+    """The text that bytes are, None where a terminal would have to show anything but characters, tabs and new lines."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if text.isprintable() or text.translate(_BLANKS).isprintable() else None
 
 
 def tree(fields: Mapping[str, object], names: Mapping[str, Mapping[int, str]], indent: int = 4) -> Iterator[str]:
     """A line per field that is there; lists one element a line; enum names beside their numbers."""
-    for name, value in fields.items():
-        if value is not None:
-            yield from _branch(name, value, names, indent)
-
-
-def _branch(name: str, value: object, names: Mapping[str, Mapping[int, str]], indent: int) -> Iterator[str]:
     pad = " " * indent
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            yield f"{pad}{name}"
+            yield from tree(value, names, indent + 2)
+        elif isinstance(value, list):
+            yield f"{pad}{name}: {len(value)} in the list"
+            yield from (f"{pad}  [{i}] {_item(item)}" for i, item in enumerate(value))
+        elif value is not None:
+            meaning = names.get(name, {}).get(value) if isinstance(value, int) else None
+            yield f"{pad}{name}: {value_text(value)}" + (f" ({meaning})" if meaning else "")
+
+
+def _item(value: object) -> str:
     if isinstance(value, Mapping):
-        yield f"{pad}{name}"
-        yield from tree(value, names, indent + 2)
-    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        yield f"{pad}{name}: {len(value)} in the list"
-        for i, item in enumerate(value):
-            if isinstance(item, Mapping):
-                inner = ", ".join(f"{k}={value_text(v, 200)}" for k, v in item.items() if v is not None)
-                yield f"{pad}  [{i}] {inner}"
-            else:
-                yield f"{pad}  [{i}] {value_text(item, 200)}"
-    else:
-        meaning = names.get(name, {}).get(value) if isinstance(value, int) else None
-        yield f"{pad}{name}: {value_text(value)}" + (f" ({meaning})" if meaning else "")
+        return ", ".join(f"{k}={value_text(v, 200)}" for k, v in value.items() if v is not None)
+    return value_text(value, 200)
 
 
 class Lines:
@@ -362,7 +341,8 @@ class Lines:
         before = "" if second == self._second else self._turned(row, second)
         text = f"{before}{line(message, body, self._style, row.exchange)}\n"
         if self._verbose:
-            text += "".join(f"{one}\n" for one in self._fields(row))
+            fields = {name: value for name, value in row.fields.items() if name not in KEYS}
+            text += "".join(f"{one}\n" for one in tree(fields, enum_names(row.protocol)))
         return text + "".join(f"{one}\n" for one in self._bytes(row)) if self._as_hex else text
 
     def _turned(self, row: "Row", second: int) -> str:
@@ -370,19 +350,16 @@ class Lines:
         do not say again."""
         style = self._style
         self._second, heading = second, ""
-        today = day(second * 1_000_000_000, style.utc)
+        today = _second(second, style.utc, True)[0][:10]
         if not self._first_day and style.width is not None:
-            protocol, server = common = common_words(row.message)
+            message, end = row.message, "dst" if row.message["direction"] == "c2s" else "src"
+            spoken = f"{message['protocol']}/{message['dialect']}"
+            common = spoken, endpoint(message[f"{end}_ip"], message[f"{end}_port"])
             style = replace(style, common=common)
-            heading = style.paint("dim", f"{protocol} at {server}, where a line says no other") + "\n"
+            heading = style.paint("dim", f"{' at '.join(common)}, where a line says no other") + "\n"
         self._first_day = self._first_day or today
         self._style = replace(style, dated=today != self._first_day)
         return heading
-
-    def _fields(self, row: "Row") -> Iterator[str]:
-        from mqpcap.tables.schemas import KEYS
-
-        yield from tree({k: v for k, v in row.fields.items() if k not in KEYS}, enum_names(row.protocol))
 
     def _bytes(self, row: "Row") -> Iterator[str]:
         veil = hidden(row, self._choices)

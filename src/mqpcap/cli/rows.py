@@ -5,7 +5,7 @@ spare columns go, texts are cut, never numbers. Elsewhere nothing is cut but tex
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -74,23 +74,16 @@ def text_lines(
     if not rows:
         return
     columns = shown_columns(columns, rows)
-    titles, lines = _cells(columns, rows, utc, dated=True)
-    if room is not None and _width(titles, lines) > room:
-        titles, lines = _cells(columns, rows, utc, dated=False)
-    if room is not None and _width(titles, lines) > room:
-        columns, same = _told_once(columns, rows)
-        titles, lines = _cells(columns, rows, utc, dated=False)
-        while _width(titles, lines) > room and (spare := [column for column in columns if column.is_spare]):
-            columns = [column for column in columns if column is not spare[-1]]
-            titles, lines = _cells(columns, rows, utc, dated=False)
-        if same:
-            said = (f"{column.title} {cell(column, rows[0][column.name], utc)}" for column in same)
-            yield f"all: {', '.join(said)}"
-    widths = [max(map(cell_width, texts)) for texts in zip(titles, *lines, strict=True)]
-    widths = widths if room is None else fitted(columns, widths, room)
-    for i, line in enumerate([titles, *lines]):
-        cells = [_aligned(text, width, column) for text, width, column in zip(line, widths, columns, strict=True)]
-        words = GAP.join(cells).rstrip()
+    for left, dated in _narrower(columns, rows):
+        lines = [[column.title for column in left], *([_cell(row, one, utc, dated) for one in left] for row in rows)]
+        widths = [max(map(cell_width, texts)) for texts in zip(*lines, strict=True)]
+        if room is None or _line_width(widths) <= room:
+            break
+    if same := [column for column in columns if column not in left and not column.is_spare]:
+        yield f"all: {', '.join(f'{column.title} {cell(column, rows[0][column.name], utc)}' for column in same)}"
+    widths = widths if room is None else fitted(left, widths, room)
+    for i, line in enumerate(lines):
+        words = GAP.join(map(_aligned, line, widths, left)).rstrip()
         yield f"\x1b[1m{words}\x1b[0m" if i == 0 and coloured(sys.stdout) else words
 
 
@@ -100,35 +93,28 @@ def shown_columns(columns: Sequence[Column], rows: Sequence[Cells]) -> list[Colu
     return [column for column in columns if column.kind != "flag" and (column.kind != "file" or column in several)]
 
 
-def _cells(
-    columns: Sequence[Column], rows: Sequence[Cells], utc: bool, dated: bool
-) -> tuple[list[str], list[list[str]]]:
-    """The titles, and the text of each cell."""
-    lines = [
-        [_marked(row, column, cell(column, row.get(column.name), utc, dated)) for column in columns] for row in rows
-    ]
-    return [column.title for column in columns], lines
+def _narrower(columns: Sequence[Column], rows: Sequence[Cells]) -> Iterator[tuple[Sequence[Column], bool]]:
+    """Columns that lines may have, and whether times have dates, ever less: what is told once goes, then the spare."""
+    yield columns, True
+    yield columns, False
+    first = rows[0]
+    once = {name for name in ONCE if first.get(name) is not None and len({row.get(name) for row in rows}) == 1}
+    columns = [column for column in columns if column.name not in once]
+    yield columns, False
+    for spare in [column for column in reversed(columns) if column.is_spare]:
+        columns = [column for column in columns if column is not spare]
+        yield columns, False
 
 
-def _marked(row: Cells, column: Column, text: str) -> str:
-    """The text, with a sign that a percentile is from a histogram."""
+def _cell(row: Cells, column: Column, utc: bool, dated: bool) -> str:
+    """The text of a cell, with a sign where a percentile is from a histogram."""
+    text = cell(column, row.get(column.name), utc, dated)
     about = column.kind == "ms" and row.get("latency_exact") is False and not column.name.endswith("max_ns")
     return f"~{text}" if about and text != "-" else text
 
 
-def _width(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> int:
-    widths = [max(map(cell_width, texts)) for texts in zip(titles, *lines, strict=True)]
+def _line_width(widths: Sequence[int]) -> int:
     return sum(widths) + len(GAP) * (len(widths) - 1)
-
-
-def _told_once(columns: Sequence[Column], rows: Sequence[Cells]) -> tuple[list[Column], list[Column]]:
-    """The columns without those that say the same of every row, and these."""
-    same = [
-        column for column in columns
-        if column.name in ONCE and rows[0].get(column.name) is not None
-        and len({row.get(column.name) for row in rows}) == 1
-    ]  # fmt: skip
-    return [column for column in columns if column not in same], same
 
 
 def fitted(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
@@ -136,7 +122,7 @@ def fitted(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[
     texts = [i for i, column in enumerate(columns) if column.kind in ("text", "file")]
     most = max(LONG_CELL, room // 3)
     out = [min(width, most) if i in texts else width for i, width in enumerate(widths)]
-    while sum(out) + len(GAP) * (len(out) - 1) > room:
+    while _line_width(out) > room:
         widest = max(texts, key=lambda i: out[i], default=None)
         if widest is None or out[widest] <= max(LEAST_CELL, cell_width(columns[widest].title)):
             break
@@ -144,22 +130,21 @@ def fitted(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[
     return out
 
 
+_FORMS: Mapping[str, Callable[[object], str]] = {
+    "ms": lambda value: milliseconds(int(str(value))), "number": "{:,}".format, "packet": "#{}".format, "plain": str,
+}  # fmt: skip
+
+
 def cell(column: Column, value: object, utc: bool, dated: bool = True) -> str:
     """A value as text."""
     if value is None:
         return "-"
-    if column.kind == "ms":
-        return milliseconds(int(str(value)))
+    if column.kind in _FORMS:
+        return _FORMS[column.kind](value)
     if column.kind == "clock":
         from mqpcap.cli.lines import clock
 
         return clock(int(str(value)), utc, dated)
-    if column.kind == "plain":
-        return str(value)
-    if column.kind == "packet":
-        return f"#{value}"
-    if column.kind == "number":
-        return f"{value:,}"
     text = str(value)
     text = f'"{text}"' if not text or " " in text or text == "-" else text
     text = shown(text)
