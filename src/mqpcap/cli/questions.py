@@ -2,8 +2,9 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mqpcap.cli.console import plural
@@ -40,7 +41,7 @@ FIRST = {"count": "messages", "bytes": "bytes", "errors": "errors", "latency": "
 """What a metric sorts by."""
 TITLES = {
     "op": "operation", "name": "client name", "latency_p99_ns": "largest p99", "body_bytes": "body bytes",
-    "asked": "asked for",
+    "asked": "asked for", "how": "told by",
 }  # fmt: skip
 METRICS = tuple(COLUMNS)
 EXCHANGES_FOR = frozenset({"errors", "latency"})
@@ -73,14 +74,12 @@ def grouped(
 
 def ready_made(asked: str, by: Sequence[str], most: int) -> Question:
     """A question that has a name."""
-    match asked:
-        case "producers":
-            return of_role(Producers(by or WHO))
-        case "consumers":
-            return of_role(Consumers(by or WHO))
-        case "slowest":
-            return of_slowest(most)
-    return {"errors": of_errors, "deliveries": of_deliveries, "delays": of_delays, "talkers": of_talkers}[asked]()
+    made: dict[str, Callable[[], Question]] = {
+        "producers": lambda: of_role(Producers(by or WHO)), "consumers": lambda: of_role(Consumers(by or WHO)),
+        "slowest": lambda: of_slowest(most), "errors": of_errors, "deliveries": of_deliveries, "delays": of_delays,
+        "talkers": of_talkers,
+    }  # fmt: skip
+    return made[asked]()
 
 
 def key_columns(by: Sequence[str]) -> list[Column]:
@@ -106,11 +105,6 @@ def _sorted(rows: Sequence[Cells], first: Sequence[str], by: Sequence[str]) -> l
 def _number(row: Cells, name: str) -> int:
     value: Any = row.get(name)
     return -1 if value is None else int(value)
-
-
-def _summed(sums: Sums) -> list[dict[str, object]]:
-    """The key and the sums of each group."""
-    return [_named(sums.by, key) | amounts for key, amounts in sums.sums().items()]
 
 
 def _counted(row: Row) -> dict[str, object]:
@@ -193,16 +187,13 @@ def bars(by: Sequence[str], metrics: Sequence[str], interval_ns: int, utc: bool)
         step_ns = together * interval_ns
         ends = f"{clock(begin_ns, utc, False)} to {clock(end_ns, utc, False)}"
         columns.append(Column("bars", f"{TITLES.get(first, first)} per {_span(step_ns)}, {ends}", "plain"))
-        heights: dict[tuple[object, ...], list[int]] = {}
+        heights: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (-(-count // together)))
         for row in cells:
-            high = heights.setdefault(tuple(row.get(name) for name in by), [0] * (-(-count // together)))
-            at = (_number(row, "start_ns") - begin_ns) // step_ns
+            high, at = heights[str(_order(by, row))], (_number(row, "start_ns") - begin_ns) // step_ns
             value = max(_number(row, first), 0)
             high[at] = max(high[at], value) if first.endswith("_ns") else high[at] + value
         plain = "utf" not in (sys.stdout.encoding or "").lower()
-        return [
-            {**row, "bars": sparkline(heights.get(tuple(row.get(name) for name in by), []), plain)} for row in found
-        ]
+        return [{**row, "bars": sparkline(heights[str(_order(by, row))], plain)} for row in found]
 
     return Question(groups.counters + series.counters, columns, rows, groups.sums)
 
@@ -215,15 +206,27 @@ def _span(time_ns: int) -> str:
     return f"{time_ns:,}ns"
 
 
-def of_role(role: Producers | Consumers) -> Question:
-    """What producers or consumers do, those who do most first."""
-    sums, names = role.sums, role.names
+def _of_sums(
+    counter: Producers | Consumers | Talkers | Deliveries | Delays,
+    columns: Sequence[Column],
+    most: Sequence[str],
+    more: Callable[[Sequence[Cells]], Iterable[Cells]] = lambda rows: [{}] * len(rows),
+) -> Question:
+    """Sums by group, those with the most in front. ``more`` gives further cells of all groups."""
+    sums = counter.sums
 
     def rows() -> list[Cells]:
-        return _sorted([row for row in _summed(sums) if any(row[name] for name in names)], names, sums.by)
+        found: list[Cells] = [_named(sums.by, key) | amounts for key, amounts in sums.sums().items()]
+        return _sorted([{**row, **cells} for row, cells in zip(found, more(found), strict=True)], most, sums.by)
 
-    counts = [Column(name, TITLES.get(name, name), "number") for name in names]
-    return Question(Counters(role), [*key_columns(sums.by), *counts], rows, sums)
+    return Question(Counters(counter), [*key_columns(sums.by), *columns], rows, sums)
+
+
+def of_role(role: Producers | Consumers) -> Question:
+    """What producers or consumers do, those who do most first."""
+    names = role.names
+    made = _of_sums(role, [Column(name, TITLES.get(name, name), "number") for name in names], names)
+    return replace(made, rows=lambda: [row for row in made.rows() if any(row[name] for name in names)])
 
 
 def of_errors() -> Question:
@@ -232,15 +235,11 @@ def of_errors() -> Question:
 
     def rows() -> list[Cells]:
         found = [
-            _named(names, key)
-            | {
-                "errors": e.count,
-                "capture_file": e.capture_file,
-                "first_packet": e.packet,
+            _named(names, key) | {
+                "errors": e.count, "capture_file": e.capture_file, "first_packet": e.packet,
                 "first_ts_ns": e.first_ts_ns,
-            }
-            for key, e in errors.rows().items()
-        ]
+            } for key, e in errors.rows().items()
+        ]  # fmt: skip
         return _sorted(found, ["errors"], names)
 
     columns = (
@@ -273,63 +272,47 @@ def of_slowest(most: int) -> Question:
 
 def of_talkers() -> Question:
     """Who talks to whom, those with the most payload first."""
-    talkers = Talkers()
-    sums = talkers.sums
-
-    def rows() -> list[Cells]:
-        found = _summed(sums)
-        for row in found:
-            row["payload"] = _number(row, "bytes_c2s") + _number(row, "bytes_s2c")
-        return _sorted(found, ["payload"], sums.by)
-
     columns = (
-        *key_columns(sums.by), Column("connections", "connections", "number", is_spare=True),
+        Column("connections", "connections", "number", is_spare=True),
         Column("messages_c2s", "messages ->", "number", is_spare=True),
         Column("messages_s2c", "messages <-", "number", is_spare=True),
         Column("bytes_c2s", "bytes ->", "number"), Column("bytes_s2c", "bytes <-", "number"),
     )  # fmt: skip
-    return Question(Counters(talkers), columns, rows, sums)
+
+    def more(rows: Sequence[Cells]) -> Iterator[Cells]:
+        return ({"payload": _number(row, "bytes_c2s") + _number(row, "bytes_s2c")} for row in rows)
+
+    return _of_sums(Talkers(), columns, ["payload"], more)
 
 
 def of_deliveries() -> Question:
     """How long messages take through the server, the topics with the most deliveries first."""
     deliveries = Deliveries()
-    sums = deliveries.sums
-
-    def rows() -> list[Cells]:
-        both = zip(_summed(sums), deliveries.summaries(), strict=True)
-        return _sorted([row | _latencies(of) for row, of in both], ["delivered"], sums.by)
-
-    columns = (
-        *key_columns(("protocol", "topic")), Column("how", "told by"), Column("delivered", "delivered", "number"),
-        Column("again", "again", "number"), *LATENCY[1:],
-    )  # fmt: skip
-    return Question(Counters(deliveries), columns, rows, sums)
+    columns = Column("delivered", "delivered", "number"), Column("again", "again", "number"), *LATENCY[1:]
+    return _of_sums(deliveries, columns, ["delivered"], lambda _: map(_latencies, deliveries.summaries()))
 
 
 def of_delays() -> Question:
     """Where time goes, the slowest replies first. The server's part is the median reply without the round trip."""
     delays = Delays()
-    sums = delays.sums
 
-    def rows() -> list[Cells]:
-        some, out = delays.summaries(), []
-        for i, row in enumerate(_summed(sums)):
+    def more(rows: Sequence[Cells]) -> Iterator[Cells]:
+        some = delays.summaries()
+        for i in range(len(rows)):
             medians = {what: of[i].percentiles[50] for what, of in some.items()}
             reply, trip = medians["reply"], medians["to_server"]
-            out.append(row | {
-                "rtt_to_client_ns": medians["to_client"], "rtt_to_server_ns": trip,
-                "answered": some["reply"][i].count, "reply_p50_ns": reply,
-                "reply_p95_ns": some["reply"][i].percentiles[95], "client_p50_ns": medians["client"],
+            yield {
+                "rtt_to_client_ns": medians["to_client"], "rtt_to_server_ns": trip, "reply_p50_ns": reply,
+                "answered": some["reply"][i].count, "reply_p95_ns": some["reply"][i].percentiles[95],
                 "server_p50_ns": None if reply is None or trip is None else max(reply - trip, 0),
-            })  # fmt: skip
-        return _sorted(out, ["reply_p50_ns", "connections"], sums.by)
+                "client_p50_ns": medians["client"],
+            }  # fmt: skip
 
     columns = (
-        *key_columns(sums.by), Column("connections", "handshakes", "number", is_spare=True),
+        Column("connections", "handshakes", "number", is_spare=True),
         Column("rtt_to_client_ns", "client rtt ms", "ms"), Column("rtt_to_server_ns", "server rtt ms", "ms"),
         Column("answered", "answered", "number", is_spare=True), Column("reply_p50_ns", "reply ms", "ms"),
         Column("reply_p95_ns", "p95 ms", "ms", is_spare=True), Column("server_p50_ns", "server ms", "ms"),
         Column("client_p50_ns", "client ms", "ms"),
     )  # fmt: skip
-    return Question(Counters(delays), columns, rows, sums)
+    return _of_sums(delays, columns, ["reply_p50_ns", "connections"], more)
