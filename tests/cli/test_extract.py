@@ -206,6 +206,7 @@ def test_a_file_that_exists_is_never_replaced(tmp_path: Path) -> None:
     ("arguments", "code", "said"),
     [
         ((QOS1, "--op", "NO", "--out", "x.pcapng"), 1, "nothing to extract: 0 of 242 messages match; operations here"),
+        (("pcaps/flymq/tls.pcap", "--connection", "c1", "--out", "x.pcapng"), 1, "nothing to extract: 0 of 1 message"),
         ((QOS1, "--out", "no/x.pcapng"), 1, "no/x.pcapng cannot be written: No such file or directory"),
         ((QOS1, "-Y", "oops == 1", "--out", "x.pcapng"), 2, "mqpcap: -Y: there is no column 'oops'"),
         (("-", "--out", "x.pcapng"), 1, "save it to a file"),

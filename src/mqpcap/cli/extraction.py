@@ -11,7 +11,6 @@ from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap import __version__
@@ -38,6 +37,8 @@ _FILE_SHIFT = 48
 _LEFT_OUT = ("capture", "ts", "end_ts_ns")
 _TakenPacket = tuple[int, int, int, bytes, int, list[str]]
 """Time, number of the capture, link type, bytes, length on the wire, comments."""
+_Spans = dict[tuple[int, str], tuple[I64, I64]]
+"""By connection_id and direction where messages begin in the stream and where they end, in order."""
 
 
 class Extraction:
@@ -72,7 +73,7 @@ class Extraction:
         choice = Choice(self._capture, self._asked, keep, self._noting)
         connections = choice.run(outcome, meter)
         self.note = choice.tally.note
-        if not connections:
+        if not (self._messages or (self._whole and connections)):
             return
         self.connection_count = len(connections)
         if self._whole:
@@ -80,7 +81,7 @@ class Extraction:
             self.teller_count = len(others)
             found = self._notes.of_connections([*connections, *others])
         else:
-            found = self._notes.of_messages(_Spans(self._messages))
+            found = self._notes.of_messages(_spans(self._messages))
         for file, numbers in enumerate(found):
             # All fragments of datagrams where one is taken: no row tells which are of the same.
             fragments = self._notes.fragments[file]
@@ -101,7 +102,7 @@ class Extraction:
                     window.buffer[start : start + int(window.caplen[i])].tobytes(), int(window.wirelen[i]),
                     comments.of(window.file, number) if comments is not None else [],
                 )  # fmt: skip
-            meter(read_bytes(window))
+            meter(int(window.caplen.sum()))
 
     @staticmethod
     def write(parts: "Sequence[Extraction]", file: BinaryIO, meter: Meter) -> int:
@@ -112,11 +113,6 @@ class Extraction:
             made.write(link_type, ts_ns, data, wire_len, comments)
             written_bytes += len(data)
         return written_bytes
-
-
-def read_bytes(window: Window) -> int:
-    """Bytes of packets in a window."""
-    return int(window.caplen.sum())
 
 
 class _NotingPipeline(NumberedPipeline):
@@ -174,7 +170,7 @@ class _NotingPipeline(NumberedPipeline):
         return self._by_file(file[rows], number[rows])
 
     def of_messages(self, spans: "_Spans") -> list[I64]:
-        """The packets that brought bytes of messages, by file."""
+        """The packets that brought bytes of messages, by file; these by side of a connection."""
         sides = {
             2 * flow + side: (connection_id, "c2s" if side == client else "s2c")
             for flow, (connection_id, client) in self._clients.items()
@@ -185,7 +181,9 @@ class _NotingPipeline(NumberedPipeline):
         hit = np.zeros(len(of), np.bool_)
         order = np.argsort(of, kind="stable")
         for rows in np.split(order, np.flatnonzero(np.diff(of[order])) + 1) if len(of) else ():
-            hit[rows] = spans.meet(sides[int(of[rows[0]])], offset[rows], length[rows])
+            begin, end = spans[sides[int(of[rows[0]])]]
+            at = np.searchsorted(end, offset[rows], "right")
+            hit[rows] = np.append(begin, np.iinfo(np.int64).max)[at] < offset[rows] + length[rows]
         return self._by_file(file[hit], number[hit])
 
     def _noted(self, of: I64) -> tuple[I64, ...]:
@@ -208,34 +206,16 @@ def _in_time(key: I64, ts_ns: I64, spans: dict[int, list[tuple[int, int]]]) -> N
     return inside
 
 
-class _Spans:
-    """The stretches of streams that messages take."""
-
-    def __init__(self, messages: Sequence[pa.Table]) -> None:
-        ids, begin, length = (_column(messages, name) for name in ("connection_id", "stream_offset", "frame_len"))
-        server = np.concatenate([pc.equal(t["direction"].cast(pa.string()), "s2c").to_numpy() for t in messages])
-        order = np.lexsort((begin, server, ids))
-        ids, server, begin, end = ids[order], server[order], begin[order], (begin + length)[order]
-        borders = np.flatnonzero((np.diff(ids) != 0) | (np.diff(server.astype(np.int8)) != 0)) + 1
-        starts = [0, *borders.tolist()] if len(ids) else []
-        self._spans = {
-            (int(ids[a]), "s2c" if server[a] else "c2s"): (begin[a:b], end[a:b])
-            for a, b in zip(starts, [*borders.tolist(), len(ids)], strict=False)
-        }
-
-    def __contains__(self, side: tuple[int, str]) -> bool:
-        return side in self._spans
-
-    def meet(self, side: tuple[int, str], offset: I64, length: I64) -> NDArray[np.bool_]:
-        """Which pieces of a side, a connection_id and a direction, have bytes of a message."""
-        begin, end = self._spans[side]
-        at = np.searchsorted(end, offset, "right")
-        hit: NDArray[np.bool_] = np.append(begin, np.iinfo(np.int64).max)[at] < offset + length
-        return hit
-
-
-def _column(tables: Sequence[pa.Table], name: str) -> I64:
-    return np.concatenate([table[name].to_numpy() for table in tables])
+def _spans(messages: Sequence[pa.Table]) -> _Spans:
+    found: _Spans = {}
+    sides = unified(pa.concat_tables(messages)).combine_chunks().group_by(["connection_id", "direction"])
+    for side in sides.aggregate([("stream_offset", "list"), ("frame_len", "list")]).to_batches():
+        keys = zip(side["connection_id"].to_pylist(), side["direction"].to_pylist(), strict=True)
+        for key, begins, lengths in zip(keys, side["stream_offset_list"], side["frame_len_list"], strict=True):
+            begin, length = begins.values.to_numpy(), lengths.values.to_numpy()
+            order = np.argsort(begin)
+            found[key] = begin[order], (begin + length)[order]
+    return found
 
 
 class _Comments:

@@ -1,6 +1,7 @@
 """The options that say which messages are wanted, made one filter: ``-Y`` and the shortcuts for the common ones."""
 
 import functools
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -96,16 +97,14 @@ def _query(given: Mapping[str, Any], utc: bool, bodies_are_whole: bool) -> "Quer
     from mqpcap.query import Comparison, of_tree, query
 
     tests = [(name, Comparison(*test)) for name in _TESTS if name in given for test in _TESTS[name](given[name])]
-    made: Query | None = None
+    all_of: list[Query] = []
     for name, test in (*tests, *_times(given, utc)):
         with misuse_of(f"--{name}".replace("_", "-"), test.name):
-            one = of_tree(test, utc)
-        made = one if made is None else made & one
+            all_of.append(of_tree(test, utc))
     if "filter_text" in given:
         with misuse_of("-Y"):
-            one = query(given["filter_text"], utc)
-        made = one if made is None else made & one
-    assert made is not None
+            all_of.append(query(given["filter_text"], utc))
+    made = functools.reduce(operator.and_, all_of)
     if made.asks_bodies and not bodies_are_whole:
         raise click.UsageError("--grep and filters on bodies need whole bodies: leave --bodies out")
     return made

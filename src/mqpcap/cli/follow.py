@@ -93,18 +93,13 @@ def _converse(capture: "Capture", one: "Chosen", as_json: bool, utc: bool, outco
     from mqpcap.tables.schemas import NUMBER
 
     if as_json:
-
-        def write(rows: "Iterator[Row]") -> None:
-            for row in rows:
-                sys.stdout.write(json_line(row))
-
-        TimeMerge([capture], Filter(one.query(), left_out=[NUMBER, "ts"]), outcome, write, False).run(meter)
+        only = Filter(one.query(), left_out=[NUMBER, "ts"])
+        TimeMerge([capture], only, outcome, lambda rows: sys.stdout.writelines(map(json_line, rows)), False).run(meter)
         return
     talk = Conversation(one, utc)
-    for line in talk.head():
-        sys.stdout.write(f"{line}\n")
-    TimeMerge([capture], Filter(one.query()), outcome, talk, False).run(meter)
-    talk.finish()
+    sys.stdout.writelines(f"{line}\n" for line in talk.head())
+    TimeMerge([capture], Filter(one.query()), outcome, talk.take, False).run(meter)
+    talk.say(0)
 
 
 @dataclass(slots=True)
@@ -143,15 +138,11 @@ class Conversation:
         if missing:
             yield self._paint("red", f"{plural(missing, 'byte')} of it were never captured")
 
-    def __call__(self, rows: "Iterator[Row]") -> None:
+    def take(self, rows: "Iterator[Row]") -> None:
         """Take messages in order of time."""
         for row in rows:
             self._take(row)
-            self._say(MAX_WAITING)
-
-    def finish(self) -> None:
-        """Nothing follows."""
-        self._say(0)
+            self.say(MAX_WAITING)
 
     def _take(self, row: "Row") -> None:
         exchange, side = row.exchange, row.message["direction"]
@@ -166,14 +157,14 @@ class Conversation:
         if turn.waits:
             self._asking[(side, row.message["stream_offset"])] = turn
 
-    def _say(self, at_most: int) -> None:
+    def say(self, at_most: int) -> None:
+        """Write what waits for nothing, and what is more than so many messages."""
         while self._turns and (not self._turns[0].waits or len(self._turns) > at_most):
             turn = self._turns.popleft()
             first = turn.rows[0].message
             self._asking.pop((first["direction"], first["stream_offset"]), None)
             for i, row in enumerate(turn.rows):
-                for line in self._lines(row, "    " * i, len(turn.rows) > 1):
-                    sys.stdout.write(f"{line}\n")
+                sys.stdout.writelines(f"{line}\n" for line in self._lines(row, "    " * i, len(turn.rows) > 1))
 
     def _lines(self, row: "Row", indent: str, is_paired: bool) -> Iterator[str]:
         """``is_paired``: request and reply stand together, so neither says where the other is."""

@@ -57,12 +57,8 @@ class Exchange(NamedTuple):
 def exchange_object(exchange: Exchange) -> dict[str, Json]:
     """What is known of an exchange as an object: state, latency, the other packet, and its file if it is another."""
     other = "reply" if exchange.is_request else "request"
-    return json_object(
-        {
-            "state": exchange.state, "latency_ns": exchange.latency_ns, f"{other}_packet": exchange.packet,
-            f"{other}_file": exchange.file,
-        }
-    )  # fmt: skip
+    known = {f"{other}_packet": exchange.packet, f"{other}_file": exchange.file}
+    return json_object({"state": exchange.state, "latency_ns": exchange.latency_ns, **known})
 
 
 class Row(NamedTuple):
@@ -159,11 +155,10 @@ class HeldRows:
             self._wanted.tally.match_count += output.rows.num_rows
 
     def _note_files(self, messages: pa.Table) -> None:
-        if self._file_count == 1 or not messages.num_rows:
-            return
-        begins = messages.select(["capture_file", "ts_ns"]).group_by("capture_file").aggregate([("ts_ns", "min")])
-        for file, ts_ns in zip(begins["capture_file"].to_pylist(), begins["ts_ns_min"].to_pylist(), strict=True):
-            self._begins[file] = min(ts_ns, self._begins.get(file, ts_ns))
+        if self._file_count > 1:
+            for row in messages.group_by("capture_file").aggregate([("ts_ns", "min")]).to_pylist():
+                file, ts_ns = row["capture_file"], row["ts_ns_min"]
+                self._begins[file] = min(ts_ns, self._begins.get(file, ts_ns))
 
     def overdue_ns(self) -> int:
         """The time before which no row of a live capture waits any longer, by our own clock."""
@@ -249,8 +244,8 @@ def _dicts(table: pa.Table) -> list[dict[str, object]]:
 def _values(column: pa.ChunkedArray) -> object:
     """What ``to_pylist`` gives, without a scalar object for each value where that can be spared; one value, which is no
     list, that all of them are where that is seen at once."""
-    n, type_ = len(column), column.type
-    if column.null_count == n:
+    type_ = column.type
+    if column.null_count == len(column):
         return None
     if pa.types.is_dictionary(type_):
         array = whole(column)
@@ -261,8 +256,7 @@ def _values(column: pa.ChunkedArray) -> object:
         values = column.to_numpy()
         return values.tolist() if (values != values[0]).any() else values[0].item()
     if pa.types.is_integer(type_):
-        pairs = zip(pc.fill_null(column, 0).to_numpy().tolist(), column.is_valid().to_numpy().tolist(), strict=True)
-        return [value if is_there else None for value, is_there in pairs]
+        return np.where(column.is_valid(), pc.fill_null(column, 0).to_numpy().astype(object), None).tolist()
     if pa.types.is_string(type_) or pa.types.is_binary(type_):
         return column.to_numpy().tolist()
     return column.to_pylist()

@@ -2,10 +2,10 @@
 
 from abc import ABC, abstractmethod
 from contextlib import closing
-from dataclasses import replace
+from functools import reduce
+from operator import and_
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -21,6 +21,7 @@ from mqpcap.decode.strangers import TLS
 from mqpcap.message_bytes import Place
 from mqpcap.pipeline import Output
 from mqpcap.query import Comparison, Rows, of_tree
+from mqpcap.query.selected_messages import some
 from mqpcap.schema.protocol import Direction
 
 
@@ -42,9 +43,11 @@ class _Search(ABC):
         with closing(steps(pipeline, outcome, meter)) as windows:
             for _ in windows:
                 for output in self._waiting:
-                    self._look(output)
+                    if output.fields is not None:
+                        output = some(output, self._found(output))
+                    self._held.take(output, 0)
                 self._waiting = []
-                if self.is_over:
+                if self._is_over():
                     return
 
     def _take(self, output: Output) -> None:
@@ -52,23 +55,16 @@ class _Search(ABC):
         if output.fields is not None or output.table == "exchanges":
             self._waiting.append(output)
 
-    def _look(self, output: Output) -> None:
-        if output.fields is not None:
-            rows = pa.array(self.found(output))
-            output = replace(output, rows=output.rows.filter(rows), fields=output.fields.filter(rows))
-        self._held.take(output, 0)
-
     def rows(self) -> list[Row]:
         """The rows that were looked for."""
         return [row for part in self._held.released((1 << 63) - 1) for row in part]
 
     @abstractmethod
-    def found(self, output: Output) -> NDArray[np.bool_]:
+    def _found(self, output: Output) -> NDArray[np.bool_]:
         """Which rows are looked for."""
 
-    @property
     @abstractmethod
-    def is_over(self) -> bool:
+    def _is_over(self) -> bool:
         """Whether no other row can be looked for."""
 
 
@@ -80,8 +76,7 @@ class PlaceSearch(_Search):
         self._query = of_tree(Comparison("connection", "==", ((connection or "").strip(),)))
         self._connection, self._direction, self._offset = connection, direction, offset
 
-    def found(self, output: Output) -> NDArray[np.bool_]:
-        """Which rows are looked for."""
+    def _found(self, output: Output) -> NDArray[np.bool_]:
         m = output.rows
         begin: NDArray[np.int64] = m["stream_offset"].to_numpy()
         here: NDArray[np.bool_] = (begin <= self._offset) & (begin + m["frame_len"].to_numpy() > self._offset)
@@ -89,9 +84,7 @@ class PlaceSearch(_Search):
         here &= self._query.selects(Rows(output.protocol, m, output.fields))
         return here & is_in(m["direction"], self._direction)
 
-    @property
-    def is_over(self) -> bool:
-        """Whether no other row can be looked for."""
+    def _is_over(self) -> bool:
         return len(self._held) > 0
 
     @property
@@ -112,25 +105,17 @@ class PacketSearch(_Search):
         self._behind: set[Place] = set()
         """Packets behind which messages were found: all theirs are complete."""
 
-    def found(self, output: Output) -> NDArray[np.bool_]:
-        """Which rows are looked for."""
+    def _found(self, output: Output) -> NDArray[np.bool_]:
         m = output.rows
-        first, last, begin_ns, end_ns = (
-            m[name].to_numpy() for name in ("first_packet", "last_packet", "ts_ns", "end_ts_ns")
-        )
+        names = "first_packet", "last_packet", "ts_ns", "end_ts_ns"
+        first, last, begin_ns, end_ns = (m[name].to_numpy() for name in names)
+        # A retransmission has the number of no message's packet; one that began later may use the ports again.
+        around = (first <= self.packet) & (last >= self.packet)
         mask = np.zeros(m.num_rows, np.bool_)
         for place in self.places:
-            same = np.ones(m.num_rows, np.bool_)
-            for name in ("src_ip", "src_port", "dst_ip", "dst_port"):
-                same &= is_in(m[name], getattr(place, name))
-            # A retransmission has the number of no message's packet; one that began later may use the ports again.
-            mask |= (
-                same
-                & (first <= self.packet)
-                & (last >= self.packet)
-                & (begin_ns <= place.ts_ns)
-                & (end_ns >= place.ts_ns)
-            )
+            ends = ("src_ip", "src_port", "dst_ip", "dst_port")
+            same = reduce(and_, (is_in(m[name], getattr(place, name)) for name in ends))
+            mask |= same & around & (begin_ns <= place.ts_ns) & (end_ns >= place.ts_ns)
             if (same & (end_ns > place.ts_ns)).any():
                 self._behind.add(place)
         return mask
@@ -146,9 +131,7 @@ class PacketSearch(_Search):
                     words = {None: "is not ours", TLS: "is TLS: encrypted, so nothing of it can be read"}
                     self._stranger = words.get(name, f"is {name}, not ours")
 
-    @property
-    def is_over(self) -> bool:
-        """Whether no other row can be looked for."""
+    def _is_over(self) -> bool:
         return len(self._behind) == self._file_count
 
     @property

@@ -69,9 +69,8 @@ class _Shows:
         from mqpcap.explain import holds_secrets
         from mqpcap.protocols import protocols
 
-        self._begins: NDArray[np.int64] | None = None
-        """Where stretches that may be shown begin, None where all may."""
-        self._ends = np.zeros(0, np.int64)
+        self._begins, self._ends = np.array([0]), np.array([np.iinfo(np.int64).max])
+        """Of the stretches that may be shown."""
         protocol = one.row["protocol"]
         if outcome.choices.show_secrets or protocol is None or not holds_secrets(protocols()[str(protocol)]):
             return
@@ -83,23 +82,13 @@ class _Shows:
                     spans.extend(_shown_spans(row, outcome))
 
         TimeMerge([capture], Filter(one.query()), Outcome(outcome.choices), take, True).run(meter)
-        spans.sort()
-        self._begins = np.array([begin for begin, _ in spans], np.int64)
-        self._ends = np.array([end for _, end in spans], np.int64)
+        self._begins, self._ends = np.array(sorted(spans), np.int64).reshape(-1, 2).T
 
     def veiled(self, offset: int, data: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], int]:
         """The bytes with stars for those that may not be shown, and how many they are."""
-        if self._begins is None:
-            return data, 0
-        out = np.full(len(data), ord("*"), np.uint8)
-        shown_count = 0
-        first = int(np.searchsorted(self._ends, offset, "right"))
-        last = int(np.searchsorted(self._begins, offset + len(data)))
-        for begin, end in zip(self._begins[first:last].tolist(), self._ends[first:last].tolist(), strict=True):
-            a, b = max(begin - offset, 0), min(end - offset, len(data))
-            out[a:b] = data[a:b]
-            shown_count += b - a
-        return out, len(data) - shown_count
+        at = np.arange(offset, offset + len(data))
+        is_shown = np.searchsorted(self._begins, at, "right") > np.searchsorted(self._ends, at, "right")
+        return np.where(is_shown, data, np.uint8(ord("*"))), int((~is_shown).sum())
 
 
 def _shown_spans(row: Row, outcome: Outcome) -> Iterator[Span]:
