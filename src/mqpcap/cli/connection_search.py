@@ -2,7 +2,6 @@
 
 import ipaddress
 import os
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -13,9 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import constant
+from mqpcap.arrays import constant, unified
 from mqpcap.capture import Capture
-from mqpcap.cli.connection_names import STRANGER
 from mqpcap.cli.console import Meter, shown
 from mqpcap.cli.filters import Tally
 from mqpcap.cli.lines import endpoint
@@ -40,15 +38,19 @@ _OF_CONNECTIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A connection: its row of ``connections``, and its number in the capture, 0 where nobody asked for it."""
+    """A connection: its row of ``connections``, with its number in the capture."""
 
     row: Mapping[str, object]
-    number: int = 0
 
     @property
     def id(self) -> int:
         """Its connection_id."""
         return int(str(self.row["connection_id"]))
+
+    @property
+    def number(self) -> int:
+        """Its place among those of the capture."""
+        return int(str(self.row[NUMBER]))
 
     def end(self, which: str) -> str:
         """Address and port of ``client`` or ``server``."""
@@ -84,19 +86,16 @@ class Choice:
         self.tally = Tally(query)
         self.connection_count = 0
         self._keep = keep
-        self._counts: Counter[int] = Counter()
-        self._rows: list[tuple[int, Mapping[str, object]]] = []
+        self._ids: set[int] = set()
+        """Connections with selected messages."""
+        self._rows: list[pa.Table] = []
         needs = query.needs
         self._by_ends = needs.messages <= _OF_CONNECTIONS and not needs.fields and not needs.exchanges
-        self._first: dict[tuple[object, ...], Mapping[str, object]] = {}
-        """By server and protocol the first connection that was recognised by itself."""
-        self._telling: list[pa.Table] = []
-        """Connections of protocols in which one tells another something."""
         self._asked = {name: _Asked() for name, p in protocols().items() if p.evidence is not None and p.evidence.tells}
 
     def run(self, outcome: Outcome, meter: Meter) -> "list[Chosen]":
         """Read the capture; the connections in order of their first packets."""
-        selected = SelectedMessages(self.query, self._count)
+        selected = SelectedMessages(self.query, self._note)
         tables = frozenset({"exchanges"}) if self.query.needs.exchanges else frozenset[str]()
         options = replace(outcome.choices.dissection(only=tables), connections=self.query.connections)
 
@@ -104,49 +103,44 @@ class Choice:
             first_ns = pipeline.first_ns or 0
             self.tally.look(output, first_ns)
             if output.table == "connections":
-                self._note(output.rows.drop_columns([NUMBER, STRANGER]), output.rows[NUMBER].to_pylist(), first_ns)
+                self.connection_count += output.rows.num_rows
+                self._rows.append(output.rows)
             selected.take(output, first_ns)
 
         pipeline = self._pipeline(self.capture, options, take)
         pipeline.shared.update(self._asked)
         read(pipeline, outcome, meter)
-        ids = self._counts.keys()
-        rows = [(n, row) for n, row in self._rows if self._by_ends or row["connection_id"] in ids]
-        return [Chosen(row, number) for number, row in sorted(rows, key=lambda pair: pair[0])]
+        if not self.connection_count:
+            return []
+        rows = self._connections()
+        if self._by_ends:
+            rows = rows.filter(pa.array(self.query.selects(_as_messages(rows), pipeline.first_ns or 0)))
+        else:
+            rows = rows.filter(pc.is_in(rows["connection_id"], pa.array(self._ids, pa.int64())))
+        return list(map(Chosen, rows.sort_by(NUMBER).to_pylist()))
 
     def tellers(self, connections: Sequence[Chosen]) -> list[Chosen]:
         """Other connections without which rows of these would differ: by those they are recognised or named."""
-        known, wanted = {one.id for one in connections}, set[int]()
-        found: dict[int, Mapping[str, object]] = {}
-        for one in connections:
-            first = self._first.get(_server(one.row))
-            if one.row["identified_by"] == "peer" and first is not None:
-                found[int(str(first["connection_id"]))] = first
-            wanted |= {asked.tellers[one.id] for asked in self._asked.values() if one.id in asked.tellers}
-        for table in self._telling:
-            for row in table.filter(pc.is_in(table["connection_id"], pa.array(wanted, pa.int64()))).to_pylist():
-                found[row["connection_id"]] = row
-        return [Chosen(row) for number, row in found.items() if number not in known]
+        rows, known = self._connections(), {one.id for one in connections}
+        wanted = {asked.tellers[one] for asked in self._asked.values() for one in known & asked.tellers.keys()}
+        first: dict[tuple[object, ...], int] = {}  # by server and protocol the first that was recognised by itself
+        alone = rows.filter(pc.and_(pc.is_valid(rows["protocol"]), pc.not_equal(rows["identified_by"], "peer")))
+        for row in alone.sort_by("first_ts_ns").to_pylist():
+            first.setdefault(_server(row), row["connection_id"])
+        servers = {_server(one.row) for one in connections if one.row["identified_by"] == "peer"}
+        wanted |= {first[server] for server in servers & first.keys()}
+        return list(
+            map(Chosen, rows.filter(pc.is_in(rows["connection_id"], pa.array(wanted - known, pa.int64()))).to_pylist())
+        )
 
-    def _count(self, output: Output) -> None:
-        for pair in output.rows["connection_id"].value_counts().to_pylist():
-            self._counts[pair["values"]] += pair["counts"]
+    def _connections(self) -> pa.Table:
+        return unified(pa.concat_tables(self._rows)).combine_chunks()
+
+    def _note(self, output: Output) -> None:
+        """Messages are selected."""
+        self._ids.update(output.rows["connection_id"].unique().to_pylist())
         if self._keep is not None:
             self._keep(output)
-
-    def _note(self, rows: pa.Table, numbers: list[int], first_ns: int) -> None:
-        """Take rows of ``connections`` with their numbers."""
-        self.connection_count += rows.num_rows
-        alone = rows.filter(pc.and_(pc.is_valid(rows["protocol"]), pc.not_equal(rows["identified_by"], "peer")))
-        for row in alone.to_pylist():
-            before = self._first.setdefault(_server(row), row)
-            if row["first_ts_ns"] < before["first_ts_ns"]:
-                self._first[_server(row)] = row
-        self._telling.append(rows.filter(pc.is_in(rows["protocol"], pa.array(self._asked, pa.string()))))
-        kept = np.arange(len(numbers))
-        if self._by_ends:
-            kept = np.flatnonzero(self.query.selects(_as_messages(rows, numbers), first_ns))
-        self._rows += zip((numbers[i] for i in kept.tolist()), rows.take(pa.array(kept)).to_pylist(), strict=True)
 
 
 class _Asked(SharedFacts):
@@ -168,12 +162,12 @@ def _server(row: Mapping[str, object]) -> tuple[object, ...]:
     return row["protocol"], row["server_ip"], row["server_port"]
 
 
-def _as_messages(connections: pa.Table, numbers: Sequence[int]) -> Rows:
+def _as_messages(connections: pa.Table) -> Rows:
     """Connections as messages from their clients, as far as a filter on ends looks at those."""
     named = {"src_ip": "client_ip", "src_port": "client_port", "dst_ip": "server_ip", "dst_port": "server_port"}
-    columns = {name: connections[mine] for name, mine in named.items()}
-    columns |= {name: connections[name] for name in ("connection_id", "protocol")}
-    columns |= {"direction": constant("c2s", len(numbers)), NUMBER: pa.array(numbers, pa.int64())}
+    named |= {name: name for name in ("connection_id", "protocol", NUMBER)}
+    columns = {name: connections[theirs] for name, theirs in named.items()}
+    columns["direction"] = constant("c2s", connections.num_rows)
     return Rows("", pa.table(columns), pa.table({}))
 
 

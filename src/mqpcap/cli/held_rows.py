@@ -256,7 +256,9 @@ def _values(column: pa.ChunkedArray) -> object:
         values = column.to_numpy()
         return values.tolist() if (values != values[0]).any() else values[0].item()
     if pa.types.is_integer(type_):
-        return np.where(column.is_valid(), pc.fill_null(column, 0).to_numpy().astype(object), None).tolist()
+        values = pc.fill_null(column, 0).to_numpy().astype(object)
+        values[true(column.is_null())] = None
+        return values.tolist()
     if pa.types.is_string(type_) or pa.types.is_binary(type_):
         return column.to_numpy().tolist()
     return column.to_pylist()
