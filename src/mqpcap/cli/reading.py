@@ -54,7 +54,7 @@ class Outcome:
     problem_bytes: Counter[str] = field(default_factory=Counter)
     """In an export, by kind."""
     tally: "Tally | None" = None
-    """In an export, what its filter came to."""
+    """What a filter came to."""
     read_as: Counter[int] = field(default_factory=Counter)
     """Connections by server port that Decode As had read as a protocol, and ports of messages that did decode."""
     sound_ports: set[int] = field(default_factory=set)

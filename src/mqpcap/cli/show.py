@@ -17,6 +17,7 @@ from mqpcap.cli.reading import Outcome, finish, size_bytes, told_of_speed
 
 if TYPE_CHECKING:
     from mqpcap.cli.held_rows import Row
+    from mqpcap.cli.time_merge import Write
     from mqpcap.query import Query
     from mqpcap.tables.json_lines import Json
 
@@ -74,9 +75,9 @@ def show(
     check_sources(inputs, interface, bpf, follow)
     outcome = Outcome(choices)
     whole = as_json or verbose or as_hex
-    tally = None if wanted is None else Tally(wanted)
+    outcome.tally = None if wanted is None else Tally(wanted)
     left_out = [NUMBER, "ts"] if as_json else NOT_IN_LINES if as_hex else [*NOT_IN_LINES, "frame_len"]
-    only = Filter(wanted, None if whole else body_columns, left_out, tally)
+    only = Filter(wanted, None if whole else body_columns, left_out, outcome.tally)
     told_of_speed(outcome)
     is_live = comes_live(inputs, interface, follow)
     end = EndOfInput()
@@ -85,10 +86,8 @@ def show(
     with end if is_live else nullcontext(), opened(inputs, interface, bpf, follow, end, outcome) as captures:
         text = json_line if as_json else Lines(outcome, utc, color, verbose, as_hex)
         with metered(size_bytes(captures), quiet) as meter, suppress(_Enough):
-            TimeMerge(captures, only, outcome, _Writer(text, count), as_hex, end.is_over).run(meter)
+            TimeMerge(captures, only, outcome, _writer(text, count), as_hex, end.is_over).run(meter)
             outcome.is_whole = wanted is None
-    if tally is not None and tally.note is not None:
-        outcome.notes.append(tally.note)
     if is_live and not choices.quiet:
         sys.stdout.flush()
         say(summary(outcome, captures))
@@ -99,24 +98,23 @@ class _Enough(Exception):
     """As many messages are shown as were asked for."""
 
 
-class _Writer:
+def _writer(text: "Callable[[Row], str]", count: int | None) -> "Write":
     """Writes rows to stdout until there are ``count`` of them; then raises _Enough."""
+    if count == 0:
+        raise _Enough
+    left = count
 
-    def __init__(self, text: "Callable[[Row], str]", count: int | None) -> None:
-        self._text = text
-        self._left = count
-        if count == 0:
-            raise _Enough
-
-    def __call__(self, rows: "Iterator[Row]") -> None:
-        rows = islice(rows, self._left)
+    def write(rows: "Iterator[Row]") -> None:
+        nonlocal left
+        rows = islice(rows, left)
         while some := list(islice(rows, ROWS_AT_ONCE)):
-            sys.stdout.write("".join(map(self._text, some)))
-            if self._left is not None:
-                self._left -= len(some)
+            sys.stdout.write("".join(map(text, some)))
+            left = None if left is None else left - len(some)
         sys.stdout.flush()
-        if self._left == 0:
+        if left == 0:
             raise _Enough
+
+    return write
 
 
 def json_line(row: "Row") -> str:
@@ -128,11 +126,8 @@ def json_line(row: "Row") -> str:
     out: dict[str, Json] = {name: value for name, value in message.items() if value is not None}  # type: ignore[misc]  # numbers and text
     out["connection_id"] = str(out["connection_id"])
     out["ts"] = json_time(message["ts_ns"])  # type: ignore[arg-type]  # of MESSAGES
-    fields = json_object(row.fields)
-    for name in [name for name in fields if name in out]:
-        if str(fields[name]) == str(out[name]):
-            del fields[name]
-    out["fields"] = fields
+    fields = json_object(row.fields).items()
+    out["fields"] = {name: value for name, value in fields if name not in out or str(value) != str(out[name])}
     if exchange is not None:
         out["exchange"] = exchange_object(exchange)
     return json_text(out) + "\n"

@@ -137,7 +137,6 @@ def counted(
     """Have captures counted, one after the other; only what is wanted of them."""
     from mqpcap.statistics.counters import SegmentPipeline
 
-    tally = None
     take = counters.take
     options = outcome.choices.dissection(only=counters.optional_tables)
     if wanted is None and not outcome.choices.decode_as and counters.columns is not None:
@@ -148,7 +147,7 @@ def counted(
         from mqpcap.cli.filters import Tally
         from mqpcap.cli.numbered_pipeline import NumberedPipeline
 
-        tally = Tally(wanted)
+        outcome.tally = Tally(wanted)
         pairs = {"exchanges"} if wanted.needs.exchanges else set()
         ours = None if outcome.choices.strict else wanted.connections
         options = replace(options, optional_tables=options.optional_tables | pairs, connections=ours)
@@ -160,12 +159,10 @@ def counted(
 
     with background(outcome.choices, size_bytes(captures)) as behind:
         for capture in captures:
-            if tally is None:
+            if outcome.tally is None:
                 pipeline: CapturePipeline = SegmentPipeline(capture, options, noted, behind, counters)
             else:
                 pipeline = NumberedPipeline(capture, options, noted, behind)
-                take = SelectedCounts(tally, counters, pipeline).take
+                take = SelectedCounts(outcome.tally, counters, pipeline).take
             read(pipeline, outcome, meter)
             counters.end_of_capture()
-    if tally is not None and tally.note is not None:
-        outcome.notes.append(tally.note)

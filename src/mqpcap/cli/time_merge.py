@@ -10,9 +10,10 @@ import heapq
 import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -67,37 +68,38 @@ class Source:
         self.held = HeldRows(number, wanted, len(capture.files))
         self.until_ns = begins_ns
         """Rows before it have nothing to wait for."""
-        self.is_small = _is_small(capture)
+        is_file = not capture.is_pipe and all(map(os.path.isfile, capture.files))
+        self._is_small = is_file and size_bytes([capture]) <= SMALL_BYTES
         self._is_pipe = capture.is_pipe
         self._begin: tuple[int, int] | None = None
         """Our own time and that of the capture when it was first looked at."""
         self._heard_ns = self._hurried_ns = 0
         self._waited = frozenset[int]()
         self._pipeline: _Clock | None = None
-        self._steps: Generator[None] = (_ for _ in ())
+        self.windows: Generator[None] = (_ for _ in ())
+        """What is left to read, begun or not."""
 
     @property
     def is_open(self) -> bool:
         """Whether it is being read."""
         return self._pipeline is not None and self.until_ns != _END
 
-    def advance(self, options: Options, outcome: Outcome, meter: Meter, with_bytes: bool) -> None:
-        """Read a window, a small capture whole."""
-        if self._pipeline is None:
+    def read(self, options: Options, outcome: Outcome, meter: Meter, with_bytes: bool) -> Generator[None]:
+        """Reads window by window, a small capture at once."""
 
-            def take(output: "Output") -> None:
-                assert self._pipeline is not None
-                outcome.look(output)
-                self.held.take(output, self._pipeline.first_ns or 0)
+        def take(output: "Output") -> None:
+            outcome.look(output)
+            self.held.take(output, pipeline.first_ns or 0)
 
-            self._pipeline = (_ClockWithBytes if with_bytes else _Clock)(self.capture, options, take)
-            self._steps = steps(self._pipeline, outcome, meter)
-        if any(not self.is_small for _ in self._steps):
-            is_live = self._is_live(self._pipeline.now_ns)
-            if is_live:
-                self._hurry()
-            self.until_ns = self.held.horizon_ns(self._pipeline.now_ns, is_live)
-            return
+        pipeline = self._pipeline = (_ClockWithBytes if with_bytes else _Clock)(self.capture, options, take)
+        with closing(steps(pipeline, outcome, meter)) as windows:
+            for _ in windows:
+                if not self._is_small:
+                    is_live = self._is_live(pipeline.now_ns)
+                    if is_live:
+                        self._hurry()
+                    self.until_ns = self.held.horizon_ns(pipeline.now_ns, is_live)
+                    yield
         self.until_ns = _END
         if self.held.dropped_count:
             outcome.notes.append(
@@ -120,10 +122,6 @@ class Source:
             self._pipeline.take(self._pipeline.early_messages(sorted(early)), self.capture.files)
         self._waited = self._pipeline.waiting_flows()
 
-    def close(self) -> None:
-        """Read no further."""
-        self._steps.close()
-
     def idle(self) -> None:
         """There is nothing more at hand for now."""
         self._hurry()
@@ -145,9 +143,8 @@ class TimeMerge:
         with_bytes: bool,
         is_over: Callable[[], bool] = bool,
     ) -> None:
-        begins = [_begin_ns(capture) for capture in captures] if len(captures) > 1 else [_BEGIN]
-        pairs = enumerate(zip(captures, begins, strict=False))
-        self._sources = [Source(i, capture, wanted, begin_ns) for i, (capture, begin_ns) in pairs]
+        begins = map(_begin_ns, captures) if len(captures) > 1 else [_BEGIN]
+        self._sources = list(map(Source, range(len(captures)), captures, repeat(wanted), begins))
         self._outcome, self._write, self._with_bytes = outcome, write, with_bytes
         jobs = max(1, min(len(captures), outcome.choices.core_count))
         options = outcome.choices.dissection(jobs, only=frozenset({"exchanges"}))
@@ -165,13 +162,15 @@ class TimeMerge:
             self._run(meter)
         finally:
             for source in self._sources:
-                source.close()
+                source.windows.close()
 
     def _run(self, meter: Meter) -> None:
+        for source in self._sources:
+            source.windows = source.read(self._options, self._outcome, meter, self._with_bytes)
         while todo := [source for source in self._sources if source.until_ns != _END]:
             if sum(source.is_open for source in todo) >= MAX_OPEN:
                 todo = [source for source in todo if source.is_open]
-            min(todo, key=attrgetter("until_ns")).advance(self._options, self._outcome, meter, self._with_bytes)
+            next(min(todo, key=attrgetter("until_ns")).windows, None)
             self._release()
             self._sources = [source for source in self._sources if source.until_ns != _END or len(source.held)]
 
@@ -184,10 +183,6 @@ class TimeMerge:
         until_ns = min(source.until_ns for source in self._sources)
         rows = [some for source in self._sources for some in source.held.released(until_ns)]
         self._write(heapq.merge(*rows, key=attrgetter("order")))
-
-
-def _is_small(capture: Capture) -> bool:
-    return not capture.is_pipe and all(map(os.path.isfile, capture.files)) and size_bytes([capture]) <= SMALL_BYTES
 
 
 def _begin_ns(capture: Capture) -> int:
