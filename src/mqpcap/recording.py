@@ -129,7 +129,7 @@ class _Index:
         """
         options, names = self._options, _index_schema().names
         if tables is not None:
-            asked = {"exchanges"} if only is not None and only.needs.exchanges else set()
+            asked = {"exchanges"} if only is not None and only.asks_exchanges else set()
             options = replace(options, optional_tables=OPTIONAL_TABLES & {*tables, *asked})
         report, messages = Report(), SpilledRows(_index_schema())
         ready: deque[Output] = deque()

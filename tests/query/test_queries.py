@@ -233,12 +233,12 @@ def test_any_text_is_a_filter_or_an_error_in_one_line(parts: list[str], joint: s
 
 
 def test_needs_are_the_columns_that_are_looked_at() -> None:
-    needs = query("op == x and (client == 10.0.0.1 or key exists) and ts > +1s").needs
+    asked = query("op == x and (client == 10.0.0.1 or key exists) and ts > +1s")
 
-    assert needs.messages == {"op", "direction", "src_ip", "src_port", "dst_ip", "dst_port", "ts_ns"}
-    assert needs.fields == {"flymq": {"key"}}
-    assert not needs.exchanges
-    assert query("not state == answered").needs.exchanges
+    assert asked.fields("flymq") == {"key"}
+    assert asked.fields("kokaq") == frozenset()
+    assert not asked.asks_exchanges
+    assert query("not state == answered").asks_exchanges
 
 
 def test_protocols_are_those_of_which_it_can_be_true() -> None:

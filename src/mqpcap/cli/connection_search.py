@@ -31,9 +31,6 @@ from mqpcap.tcp.headers import endpoints, keys_of
 I64 = NDArray[np.int64]
 MOST_NAMED = 8
 """So many connections are named where one was asked for."""
-_OF_CONNECTIONS = frozenset(
-    {"connection_id", "direction", "src_ip", "src_port", "dst_ip", "dst_port", "protocol", NUMBER}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +86,12 @@ class Choice:
         self._ids: set[int] = set()
         """Connections with selected messages."""
         self._rows: list[pa.Table] = []
-        needs = query.needs
-        self._by_ends = needs.messages <= _OF_CONNECTIONS and not needs.fields and not needs.exchanges
         self._asked = {name: _Asked() for name, p in protocols().items() if p.evidence is not None and p.evidence.tells}
 
     def run(self, outcome: Outcome, meter: Meter) -> "list[Chosen]":
         """Read the capture; the connections in order of their first packets."""
         selected = SelectedMessages(self.query, self._note)
-        tables = frozenset({"exchanges"}) if self.query.needs.exchanges else frozenset[str]()
+        tables = frozenset({"exchanges"}) if self.query.asks_exchanges else frozenset[str]()
         options = replace(outcome.choices.dissection(only=tables), connections=self.query.connections)
 
         def take(output: Output) -> None:
@@ -113,7 +108,7 @@ class Choice:
         if not self.connection_count:
             return []
         rows = self._connections()
-        if self._by_ends:
+        if self.query.asks_ends_only:
             rows = rows.filter(pa.array(self.query.selects(_as_messages(rows), pipeline.first_ns or 0)))
         else:
             rows = rows.filter(pc.is_in(rows["connection_id"], pa.array(self._ids, pa.int64())))

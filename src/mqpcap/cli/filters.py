@@ -1,21 +1,34 @@
-"""The messages that are wanted, batch by batch, and what to say where there are none."""
+"""The messages that are wanted, batch by batch, to be shown or counted, and what to say where there are none."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
+from mqpcap.arrays import I64
 from mqpcap.cli.console import plural
 from mqpcap.cli.lines import endpoint
-from mqpcap.pipeline import Output
-from mqpcap.query import Query, Rows
+from mqpcap.pipeline import CapturePipeline, Output
+from mqpcap.query import Query, Rows, SelectedMessages
+from mqpcap.tables.places import message_places, reply_places, request_places
+
+if TYPE_CHECKING:
+    from mqpcap.statistics.counters import Counters
+
 
 MOST_WORDS = 12
 """So many values of a column are named where none of them was wanted."""
 MAX_WORDS = 1 << 12
 """So many are remembered."""
+MAX_ASKING_BYTES = 256 << 20
+"""Requests of a capture that wait for their outcome because only those with a certain one are asked for."""
+MAX_OPEN = 1 << 20
+"""Messages that are counted and whose exchange may still come; of older ones it is not counted."""
 _PLURALS = {
     "op": "operations", "destination": "topics", "topic": "topics", "protocol": "protocols", "status": "statuses",
     "client": "clients", "server": "servers", "client_ip": "clients", "server_ip": "servers", "src_ip": "addresses",
@@ -49,7 +62,7 @@ class Tally:
 
     def _look_at_messages(self, rows: Rows, first_ns: int) -> None:
         for i, part in enumerate(self.query.parts):
-            mask = pc.fill_null(part.mask(rows, first_ns), part.needs.exchanges)
+            mask = pc.fill_null(part.mask(rows, first_ns), part.asks_exchanges)
             self._met[i] += pc.sum(mask).as_py() or 0
             if not self._met[i] and len(self._words[i]) < MAX_WORDS:
                 self._words[i].update(next(part.conditions).words(rows))
@@ -98,6 +111,40 @@ class Filter:
         """The messages without columns that nobody looks at."""
         if self.columns is None or output.fields is None or output.protocol is None:
             return output
-        asked = self.query.needs.fields.get(output.protocol, frozenset()) if self.query is not None else frozenset()
+        asked = self.query.fields(output.protocol) if self.query is not None else ()
         kept = {"op", *self.columns(output.protocol), *asked}  # without a column a table has no rows
         return replace(output, fields=output.fields.select([x for x in output.fields.column_names if x in kept]))
+
+
+class SelectedCounts:
+    """What a filter selects of one capture, given to ``counters``: messages, and exchanges with one of them."""
+
+    def __init__(self, tally: Tally, counters: "Counters", pipeline: CapturePipeline) -> None:
+        self._tally, self._counters, self._pipeline = tally, counters, pipeline
+        self._slim = Filter(tally.query, lambda protocol: ()).slim
+        self._selected = SelectedMessages(tally.query, self._count, MAX_ASKING_BYTES)
+        self._open: I64 = np.empty(0, np.int64)
+        self._pairs = "exchanges" in counters.optional_tables
+
+    def take(self, output: Output) -> None:
+        """Take rows of any table."""
+        first_ns = self._pipeline.first_ns or 0
+        if output.table == "messages" and self._pairs:
+            self._counters.count("others", output.rows)
+        self._tally.look(output, first_ns)
+        self._selected.take(self._slim(output), first_ns)
+        if output.table == "exchanges":
+            self._take_exchanges(output.rows)
+
+    def _count(self, output: Output) -> None:
+        """Messages are selected."""
+        self._tally.match_count += output.rows.num_rows
+        self._counters.count("messages", output.rows)
+        if self._pairs:
+            self._open = np.concatenate([self._open, message_places(output.rows)])[-MAX_OPEN:]
+
+    def _take_exchanges(self, rows: pa.Table) -> None:
+        places = np.array([request_places(rows), reply_places(rows)])
+        selected = np.isin(places, self._open).any(0)
+        self._open = self._open[~np.isin(self._open, places[:, selected])]
+        self._counters.count("exchanges", rows.filter(pa.array(selected)))

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqpcap.arrays import I64, true, unified, whole
+from mqpcap.cli.filters import MAX_ASKING_BYTES, Filter
 from mqpcap.message_bytes import BYTES
 from mqpcap.query import SelectedMessages, exchanges_of
 from mqpcap.tables.json_lines import Json, json_object
 from mqpcap.tables.schemas import KEYS
 
 if TYPE_CHECKING:
-    from mqpcap.cli.filters import Filter
     from mqpcap.pipeline import Output
 
 LOOKAHEAD_NS = 1_000_000_000
@@ -31,8 +31,6 @@ LOOKAHEAD_ROWS = 1 << 16
 """Rows of a capture that wait; with more the earliest do not wait any longer."""
 LOOKAHEAD_BYTES = 64 << 20
 """The same in bytes."""
-MAX_ASKING_BYTES = 256 << 20
-"""Requests of a capture that wait for their outcome because only those with a certain one are asked for."""
 SLICE_ROWS = 1024
 """Rows that are made Python's at a time."""
 _BEGIN = -(1 << 63)
@@ -116,7 +114,7 @@ class _Part:
 class HeldRows:
     """The rows of one capture that wait."""
 
-    def __init__(self, number: int, wanted: "Filter", file_count: int) -> None:
+    def __init__(self, number: int, wanted: Filter, file_count: int) -> None:
         self._number, self._wanted, self._file_count = number, wanted, file_count
         self._parts: list[_Part] = []
         self._selected = None

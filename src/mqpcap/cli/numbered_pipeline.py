@@ -41,10 +41,9 @@ class NumberedPipeline(CapturePipeline):
     def _numbered_connections(self, output: Output) -> None:
         if output.table == "connections":
             ours = [self._closed.popleft() for _ in range(output.rows.num_rows)]
-            columns = {NUMBER: pa.array([x[0] for x in ours], pa.int64())}
-            columns[STRANGER] = pa.array([x[1] for x in ours], pa.string())
-            for name, column in columns.items():
-                output = replace(output, rows=output.rows.append_column(name, column))
+            rows = output.rows.append_column(NUMBER, pa.array([number for number, _ in ours], pa.int64()))
+            rows = rows.append_column(STRANGER, pa.array([name for _, name in ours], pa.string()))
+            output = replace(output, rows=rows)
         self._give(output)
 
 

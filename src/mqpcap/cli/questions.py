@@ -65,11 +65,9 @@ def grouped(
     by: Sequence[str], metrics: Sequence[str], interval_ns: int | None, form: Form | None, utc: bool
 ) -> Question:
     """Metrics by group, all of them unless some are named; with an interval over time."""
-    if interval_ns is None:
-        return by_group(by, metrics or METRICS)
-    if form is None and sys.stdout.isatty():
+    if interval_ns is not None and form is None and sys.stdout.isatty():
         return bars(by, metrics or METRICS[:1], interval_ns, utc)  # more leave bars no room
-    return by_interval(by, metrics or METRICS, interval_ns)
+    return by_group(by, metrics or METRICS, interval_ns)
 
 
 def ready_made(asked: str, by: Sequence[str], most: int) -> Question:
@@ -113,8 +111,8 @@ def _counted(row: Row) -> dict[str, object]:
 
 
 def _latencies(of: Summary) -> dict[str, object]:
-    words = {50: "p50", 95: "p95", 99: "p99", 100: "max"}
-    latencies = {f"latency_{words[percent]}_ns": of.percentiles[percent] for percent in PERCENTS}
+    names = (column.name for column in LATENCY[1:-1])
+    latencies = {name: of.percentiles[percent] for name, percent in zip(names, PERCENTS, strict=True)}
     return {**latencies, "latency_exact": None if of.is_exact else False}
 
 
@@ -126,38 +124,28 @@ def beyond(sums: Sums) -> list[str]:
     return [f"{len(sums) - 1:,} groups are told apart; {rows} of further ones count in (other)"]
 
 
-def _groups(by: Sequence[str], metrics: Sequence[str], interval_ns: int | None = None) -> tuple[Groups, Counters]:
-    """The groups, and what counts in them: exchanges only where a metric takes them."""
+def by_group(by: Sequence[str], metrics: Sequence[str], interval_ns: int | None = None) -> Question:
+    """Metrics by group, sorted by the first metric, the most first.
+
+    With an interval in order of time; ungrouped, intervals without a message are there, too.
+    """
     pairs = not EXCHANGES_FOR.isdisjoint(metrics)
     groups = Groups(by, interval_ns, MAX_GROUPS if interval_ns is None else MAX_CELLS, errors=pairs)
-    return groups, Counters(groups, without=() if pairs else ("exchanges",))
-
-
-def by_group(by: Sequence[str], metrics: Sequence[str]) -> Question:
-    """Metrics by group, sorted by the first metric, the most first."""
-    groups, counters = _groups(by, metrics)
+    names = by if interval_ns is None else (*by, "start_ns")
 
     def rows() -> list[Cells]:
-        # A filter may select a reply and not its request: then only its exchange is in the request's group.
-        some = (row for row in groups.rows() if row.sums["messages"] or row.sums["errors"])
-        return _sorted([_named(by, row.key) | _counted(row) for row in some], [FIRST[x] for x in metrics], by)
-
-    columns = [*key_columns(by), *(column for metric in metrics for column in COLUMNS[metric])]
-    return Question(counters, columns, rows, groups.sums)
-
-
-def by_interval(by: Sequence[str], metrics: Sequence[str], interval_ns: int) -> Question:
-    """Metrics by interval and group, in order of time; ungrouped, intervals without a message are there, too."""
-    cells, counters = _groups(by, metrics, interval_ns)
-
-    def rows() -> list[Cells]:
-        names = (*by, "start_ns")
-        found: list[Cells] = [_named(names, row.key) | _counted(row) for row in cells.rows()]
+        found: list[Cells] = [_named(names, row.key) | _counted(row) for row in groups.rows()]
+        if interval_ns is None:
+            # A filter may select a reply and not its request: then only its exchange is in the request's group.
+            return _sorted([row for row in found if row["messages"] or row["errors"]], [FIRST[x] for x in metrics], by)
         found += [] if by else _empty(found, interval_ns)
         return sorted(found, key=lambda row: (_number(row, "start_ns"), _order(by, row)))
 
-    columns = (column for metric in metrics for column in COLUMNS[metric])
-    return Question(counters, [Column("start_ns", "from", "clock"), *key_columns(by), *columns], rows, cells.sums)
+    columns = [*key_columns(by), *(column for metric in metrics for column in COLUMNS[metric])]
+    times = [] if interval_ns is None else [Column("start_ns", "from", "clock")]
+    # Exchanges count only where a metric takes them.
+    counters = Counters(groups, without=() if pairs else ("exchanges",))
+    return Question(counters, [*times, *columns], rows, groups.sums)
 
 
 def _empty(rows: Sequence[Cells], interval_ns: int) -> list[Cells]:
@@ -172,7 +160,7 @@ def _empty(rows: Sequence[Cells], interval_ns: int) -> list[Cells]:
 
 def bars(by: Sequence[str], metrics: Sequence[str], interval_ns: int, utc: bool) -> Question:
     """Metrics by group, with a bar for each interval behind them."""
-    groups, series = by_group(by, metrics), by_interval(by, metrics, interval_ns)
+    groups, series = by_group(by, metrics), by_group(by, metrics, interval_ns)
     first, columns = FIRST[metrics[0]], list(groups.columns)
 
     def rows() -> list[Cells]:

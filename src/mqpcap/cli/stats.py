@@ -143,12 +143,11 @@ def counted(
         columns = counters.columns | READ_FOR_NOTES
         options = replace(options, policy=replace(options.policy, columns=columns))
     elif wanted is not None:
-        from mqpcap.cli.filtered_counts import SelectedCounts
-        from mqpcap.cli.filters import Tally
+        from mqpcap.cli.filters import SelectedCounts, Tally
         from mqpcap.cli.numbered_pipeline import NumberedPipeline
 
         outcome.tally = Tally(wanted)
-        pairs = {"exchanges"} if wanted.needs.exchanges else set()
+        pairs = {"exchanges"} if wanted.asks_exchanges else set()
         ours = None if outcome.choices.strict else wanted.connections
         options = replace(options, optional_tables=options.optional_tables | pairs, connections=ours)
 

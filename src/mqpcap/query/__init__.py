@@ -14,14 +14,6 @@ from mqpcap.query.selected_tables import Selection
 from mqpcap.query.values import Moment
 
 __all__ = [
-    "Comparison",
-    "Moment",
-    "Query",
-    "Rows",
-    "SelectedMessages",
-    "Selection",
-    "exchanges_of",
-    "names",
-    "of_tree",
+    "Comparison", "Moment", "Query", "Rows", "SelectedMessages", "Selection", "exchanges_of", "names", "of_tree",
     "query",
-]
+]  # fmt: skip

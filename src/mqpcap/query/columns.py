@@ -23,13 +23,12 @@ from mqpcap.tables.schemas import EXCHANGES, MESSAGES
 class Place:
     """Where a column has its values: ``table`` is ``messages``, ``exchanges`` or a protocol.
 
-    path: a column, then fields inside of it where it is a list. needs: the columns it is made of, None for itself.
+    path: a column, then fields inside of it where it is a list.
     """
 
     table: str
     path: tuple[str, ...]
     kind: Kind
-    needs: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,6 @@ _WORDS = ("direction", "request_direction", "protocol", "dialect", "op", "status
 _KINDS = {
     "connection_id": Kind.CONNECTION, "ts": Kind.TIME, "latency_ns": Kind.DURATION, **dict.fromkeys(_WORDS, Kind.WORD),
 }  # fmt: skip
-_ENDS = ("direction", "src_ip", "src_port", "dst_ip", "dst_port")
 _ALIASES = {"topic": "destination", "latency": "latency_ns", "connection": "connection_id"}
 """``topic`` is what each protocol calls topic, queue, exchange or group; the field of that name is ``flymq.topic``."""
 _OF_EXCHANGES = (
@@ -87,12 +85,10 @@ def _common() -> Mapping[str, FilterColumn]:
         places[name] = Place("exchanges", (name,), Kind.TRUTH)
     for field in MESSAGES:  # what exchanges have, too, is the message's own
         name = "ts_ns" if field.name == "ts" else field.name
-        needs = (name, *_ENDS) if name == "connection_id" else None
-        places[field.name] = Place("messages", (name,), _kind(field.name, field.type), needs)
+        places[field.name] = Place("messages", (name,), _kind(field.name, field.type))
     for end in ("client", "server"):
-        places[end] = Place("messages", (end,), Kind.ENDPOINT, _ENDS)
-        places[f"{end}_ip"] = Place("messages", (f"{end}_ip",), Kind.ADDRESS, ("direction", "src_ip", "dst_ip"))
-        places[f"{end}_port"] = Place("messages", (f"{end}_port",), Kind.INTEGER, ("direction", "src_port", "dst_port"))
+        for name, kind in ((end, Kind.ENDPOINT), (f"{end}_ip", Kind.ADDRESS), (f"{end}_port", Kind.INTEGER)):
+            places[name] = Place("messages", (name,), kind)
     places |= {alias: places[name] for alias, name in _ALIASES.items()}
     return {name: FilterColumn(name, (place,)) for name, place in places.items()}
 

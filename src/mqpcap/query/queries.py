@@ -1,6 +1,6 @@
 """Filters that are understood: what they need, whom they can be true of, and the rows that they select."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,21 +11,15 @@ from numpy.typing import NDArray
 from mqpcap.arrays import true
 from mqpcap.errors import QueryError
 from mqpcap.query import evaluation, grammar
-from mqpcap.query.columns import FilterColumn, bodies, column
+from mqpcap.query.columns import FilterColumn, Place, bodies, column
 from mqpcap.query.evaluation import Bound, Condition, Rows, checked_pattern
 from mqpcap.query.grammar import Comparison, Logic, Tree
 from mqpcap.query.preselection import preselection
 from mqpcap.query.values import Kind, Moment, Value, value
 from mqpcap.tcp.muting import ConnectionTest
 
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """The columns that a filter looks at: of ``messages``, of protocols' tables, and whether any of ``exchanges``."""
-
-    messages: frozenset[str]
-    fields: Mapping[str, frozenset[str]]
-    exchanges: bool
+_OF_CONNECTIONS = {"connection_id", "direction", "protocol", "client", "server"}
+_OF_CONNECTIONS |= {f"{end}_{what}" for end in ("client", "server", "src", "dst") for what in ("ip", "port")}
 
 
 @dataclass(frozen=True)
@@ -60,20 +54,22 @@ class Query:
         return _conditions(self.bound)
 
     @cached_property
-    def needs(self) -> Needs:
-        """The columns that it looks at."""
-        messages: set[str] = set()
-        fields: dict[str, set[str]] = {}
-        exchanges = False
-        for condition in self.conditions:
-            for place in condition.column.places:
-                if place.table == "messages":
-                    messages.update(place.needs or place.path[:1])
-                elif place.table == "exchanges":
-                    exchanges = True
-                else:
-                    fields.setdefault(place.table, set()).add(place.path[0])
-        return Needs(frozenset(messages), {name: frozenset(some) for name, some in fields.items()}, exchanges)
+    def _places(self) -> tuple[Place, ...]:
+        return tuple(place for condition in self.conditions for place in condition.column.places)
+
+    def fields(self, protocol: str) -> frozenset[str]:
+        """The columns of a protocol's table that it looks at."""
+        return frozenset(place.path[0] for place in self._places if place.table == protocol)
+
+    @cached_property
+    def asks_exchanges(self) -> bool:
+        """Whether it looks at exchanges."""
+        return any(place.table == "exchanges" for place in self._places)
+
+    @property
+    def asks_ends_only(self) -> bool:
+        """Whether it looks at nothing but what a connection has, too."""
+        return all(place.table == "messages" and place.path[0] in _OF_CONNECTIONS for place in self._places)
 
     @property
     def connections(self) -> ConnectionTest | None:
@@ -85,17 +81,13 @@ class Query:
     def until(self) -> Callable[[int], int | None] | None:
         """From when on no message that begins is selected, for ``Options.until``; None if it asks for exchanges."""
         found = preselection(self.bound)
-        return found.until_ns if found.until and not self.needs.exchanges else None
+        return found.until_ns if found.until and not self.asks_exchanges else None
 
     @property
     def asks_bodies(self) -> bool:
         """Whether it looks at what users sent."""
-        return any(
-            (place.path, place.kind) in bodies(place.table)
-            for condition in self.conditions
-            for place in condition.column.places
-            if place.table not in ("messages", "exchanges")
-        )
+        of_protocols = (place for place in self._places if place.table not in ("messages", "exchanges"))
+        return any((place.path, place.kind) in bodies(place.table) for place in of_protocols)
 
     @cached_property
     def protocols(self) -> frozenset[str] | None:
@@ -106,7 +98,7 @@ class Query:
 def query(text: str, utc: bool = False) -> Query:
     """The filter that a text says; raises QueryError. ``utc``: times without a zone are UTC, else local.
 
-    >>> query('op == "PUBLISH" and latency > 50ms').needs.exchanges
+    >>> query('op == "PUBLISH" and latency > 50ms').asks_exchanges
     True
     """
     return of_tree(grammar.parsed(text), utc)

@@ -39,7 +39,7 @@ class SelectedMessages:
         if output.fields is not None and output.protocol is not None:
             mask = self._query.mask(Rows(output.protocol, output.rows, output.fields), first_ns)
             self._give(output, true(mask))
-            if self._query.needs.exchanges:
+            if self._query.asks_exchanges:
                 self._wait([some(output, true(pc.is_null(mask)))])
         elif output.table == "exchanges":
             self._settle(output.rows, pa.array([], pa.int64()), first_ns)
