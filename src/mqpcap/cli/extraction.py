@@ -5,7 +5,7 @@ streams tells, is noted meanwhile, about 30 bytes a packet. It is read again to 
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import BinaryIO
 
@@ -33,12 +33,12 @@ I64 = NDArray[np.int64]
 MAX_COMMENTS = 64
 """Messages that are told of one packet; the rest is counted."""
 _FILE_SHIFT = 48
-"""Numbers of packets are below it, numbers of files above."""
+"""The place of a packet is its number, and from this bit on that of its file."""
 _LEFT_OUT = ("capture", "ts", "end_ts_ns")
 _TakenPacket = tuple[int, int, int, bytes, int, list[str]]
 """Time, number of the capture, link type, bytes, length on the wire, comments."""
-_Spans = dict[tuple[int, str], tuple[I64, I64]]
-"""By connection_id and direction where messages begin in the stream and where they end, in order."""
+_Spans = tuple[I64, I64]
+"""Where stretches begin and where they end, each in order."""
 
 
 class Extraction:
@@ -47,8 +47,8 @@ class Extraction:
     def __init__(self, capture: Capture, asked: Query, whole: bool) -> None:
         self._capture, self._asked, self._whole = capture, asked, whole
         self._messages: list[pa.Table] = []
-        self._packets: list[I64] = [np.zeros(0, np.int64) for _ in capture.files]
-        """By file the numbers of packets that are taken."""
+        self._packets: I64 = np.zeros(0, np.int64)
+        """The places of packets that are taken."""
         self.message_count = self.connection_count = self.teller_count = 0
         self.note: str | None = None
         """Why nothing was found."""
@@ -60,7 +60,7 @@ class Extraction:
     @property
     def packet_count(self) -> int:
         """How many packets are taken."""
-        return sum(len(numbers) for numbers in self._packets)
+        return len(self._packets)
 
     def find(self, outcome: Outcome, meter: Meter) -> None:
         """Look for the messages and their packets."""
@@ -81,12 +81,11 @@ class Extraction:
             self.teller_count = len(others)
             found = self._notes.of_connections([*connections, *others])
         else:
-            found = self._notes.of_messages(_spans(self._messages))
-        for file, numbers in enumerate(found):
-            # All fragments of datagrams where one is taken: no row tells which are of the same.
-            fragments = self._notes.fragments[file]
-            with_them = np.isin(numbers, fragments).any()
-            self._packets[file] = np.union1d(numbers, fragments) if with_them else np.unique(numbers)
+            found = self._notes.of_messages(self._messages)
+        # All fragments of a file where one is taken: no row tells which are of the same datagram.
+        fragments = self._notes.fragments
+        with_them = np.isin(fragments >> _FILE_SHIFT, np.intersect1d(found, fragments) >> _FILE_SHIFT)
+        self._packets = np.union1d(found, fragments[with_them])
 
     def packets(self, place: int, meter: Meter) -> Iterator[_TakenPacket]:
         """The packets that are taken, in the order of the capture."""
@@ -94,13 +93,13 @@ class Extraction:
             return
         comments = _Comments(self._capture, self._messages) if self._messages else None
         for window in self._capture.windows():
-            wanted = np.flatnonzero(np.isin(window.number, self._packets[window.file]))
-            for i in wanted.tolist():
-                start, number = int(window.offset[i]), int(window.number[i])
+            places = _places(window, window.number)
+            for i in np.flatnonzero(np.isin(places, self._packets)).tolist():
+                start = int(window.offset[i])
                 yield (
                     int(window.ts_ns[i]), place, int(window.link_type[i]),
                     window.buffer[start : start + int(window.caplen[i])].tobytes(), int(window.wirelen[i]),
-                    comments.of(window.file, number) if comments is not None else [],
+                    comments.of(int(places[i])) if comments is not None else [],
                 )  # fmt: skip
             meter(int(window.caplen.sum()))
 
@@ -115,6 +114,10 @@ class Extraction:
         return written_bytes
 
 
+def _places(window: Window, numbers: NDArray[np.integer]) -> I64:
+    return numbers.astype(np.int64) | window.file << _FILE_SHIFT
+
+
 class _NotingPipeline(NumberedPipeline):
     """A pipeline that notes packets: the connection and the time of each, or (not ``whole``) which bytes it brought."""
 
@@ -123,10 +126,11 @@ class _NotingPipeline(NumberedPipeline):
         self._whole = whole
         self._window: Window | None = None
         self._notes: list[tuple[NDArray[np.integer], ...]] = []
+        """Places; keys of connections, or numbers of their sides; what begins there, a time or bytes; and how much."""
         self._clients: dict[int, tuple[int, int]] = {}
         """By flow its connection_id, and the side that is the client."""
-        self.fragments: list[I64] = [np.zeros(0, np.int64) for _ in capture.files]
-        """By file the numbers of packets that are fragments."""
+        self.fragments: I64 = np.zeros(0, np.int64)
+        """The places of packets that are fragments."""
 
     def messages(self, window: Window) -> Iterator[tuple[Frames, Records]]:
         """The messages that the packets of a window complete."""
@@ -135,21 +139,20 @@ class _NotingPipeline(NumberedPipeline):
 
     def _segments(self, segments: Segments) -> Segments:
         assert self._window is not None
-        file = self._window.file
         if segments.counts.get("fragment"):
             numbers = self._window.number[connections_of(self._window)[2]]
-            self.fragments[file] = np.union1d(self.fragments[file], numbers)
+            self.fragments = np.union1d(self.fragments, _places(self._window, numbers))
         if self._whole:
-            files = np.full(len(segments.key), file, np.int16)
-            self._notes.append((files, segments.number.copy(), segments.key.copy(), segments.ts_ns.copy()))
+            places, moments = _places(self._window, segments.number), np.ones(len(segments.key), np.int8)
+            self._notes.append((places, segments.key.copy(), segments.ts_ns.copy(), moments))
         self._window = None
         return super()._segments(segments)
 
     def _chunks(self, chunks: StreamChunks) -> StreamChunks:
         if not self._whole:
             side = np.repeat(2 * chunks.flow + chunks.side, np.diff(chunks.piece_first))
-            of = chunks.piece_file.astype(np.int16), chunks.piece_number.copy(), side
-            self._notes.append((*of, chunks.piece_offset.copy(), chunks.piece_length.astype(np.int32)))
+            places = chunks.piece_number.astype(np.int64) | chunks.piece_file.astype(np.int64) << _FILE_SHIFT
+            self._notes.append((places, side, chunks.piece_offset.copy(), chunks.piece_length.astype(np.int32)))
         return super()._chunks(chunks)
 
     def close(self, flows: I64, files: Sequence[str], of_others: bool) -> None:
@@ -160,61 +163,46 @@ class _NotingPipeline(NumberedPipeline):
             self._clients[flow] = connection_id, 0 if state is None else state.client
         super().close(flows, files, of_others)
 
-    def of_connections(self, connections: Sequence[Chosen]) -> list[I64]:
-        """The packets of whole connections, by file."""
-        spans: dict[int, list[tuple[int, int]]] = {}
+    def of_connections(self, connections: Sequence[Chosen]) -> I64:
+        """The packets of whole connections: those between their ends, and not of another there."""
+        times: dict[int, list[tuple[int, int]]] = {}
         for key, one in zip(keys(connections).tolist(), connections, strict=True):
-            spans.setdefault(key, []).append((int(str(one.row["first_ts_ns"])), int(str(one.row["last_ts_ns"]))))
-        file, number, key, ts_ns = self._noted(np.array(sorted(spans), np.int64))
-        rows = np.flatnonzero(_in_time(key, ts_ns, spans)) if len(key) else np.zeros(0, np.intp)
-        return self._by_file(file[rows], number[rows])
+            times.setdefault(key, []).append((int(str(one.row["first_ts_ns"])), int(str(one.row["last_ts_ns"])) + 1))
+        return self._met({key: tuple(np.sort(np.array(spans).T)) for key, spans in times.items()})
 
-    def of_messages(self, spans: "_Spans") -> list[I64]:
-        """The packets that brought bytes of messages, by file; these by side of a connection."""
+    def of_messages(self, messages: Sequence[pa.Table]) -> I64:
+        """The packets that brought bytes of messages."""
+        spans = _spans(messages)
         sides = {
-            2 * flow + side: (connection_id, "c2s" if side == client else "s2c")
+            2 * flow + side: spans.get((connection_id, "c2s" if side == client else "s2c"))
             for flow, (connection_id, client) in self._clients.items()
             for side in (0, 1)
         }
-        wanted = sorted(side for side, one in sides.items() if one in spans)
-        file, number, of, offset, length = self._noted(np.array(wanted, np.int64))
-        hit = np.zeros(len(of), np.bool_)
-        order = np.argsort(of, kind="stable")
-        for rows in np.split(order, np.flatnonzero(np.diff(of[order])) + 1) if len(of) else ():
-            begin, end = spans[sides[int(of[rows[0]])]]
-            at = np.searchsorted(end, offset[rows], "right")
-            hit[rows] = np.append(begin, np.iinfo(np.int64).max)[at] < offset[rows] + length[rows]
-        return self._by_file(file[hit], number[hit])
+        return self._met({side: some for side, some in sides.items() if some is not None})
 
-    def _noted(self, of: I64) -> tuple[I64, ...]:
-        """What is noted of some connections or sides, the third column, of the whole capture."""
-        some = [tuple(column[np.isin(part[2], of)] for column in part) for part in self._notes]
-        return tuple(np.concatenate(columns).astype(np.int64) for columns in zip(*some, strict=True))
-
-    def _by_file(self, file: I64, number: I64) -> list[I64]:
-        return [number[file == at] for at in range(len(self.capture.files))]
+    def _met(self, spans: Mapping[int, _Spans]) -> I64:
+        """The places of packets with something in the stretches, which are by connection or side."""
+        of = np.array(sorted(spans), np.int64)
+        some = [tuple(column[np.isin(part[1], of)] for column in part) for part in self._notes]
+        place, group, begin, length = (np.concatenate(columns) for columns in zip(*some, strict=True))
+        hit = np.zeros(len(place), np.bool_)
+        order = np.argsort(group, kind="stable")
+        for rows in np.split(order, np.flatnonzero(np.diff(group[order])) + 1) if len(group) else ():
+            begins, ends = spans[int(group[rows[0]])]
+            # More stretches have begun before its end than have ended before its begin.
+            begun = np.searchsorted(begins, begin[rows] + length[rows])
+            hit[rows] = begun > np.searchsorted(ends, begin[rows], "right")
+        return place[hit]
 
 
-def _in_time(key: I64, ts_ns: I64, spans: dict[int, list[tuple[int, int]]]) -> NDArray[np.bool_]:
-    """Which segments are of one of the connections between their ends, and not of another there."""
-    order = np.argsort(key, kind="stable")
-    borders = np.flatnonzero(np.diff(key[order], prepend=key[order[0]] ^ 1))
-    inside = np.zeros(len(key), np.bool_)
-    for rows in np.split(order, borders[1:]):
-        for first_ns, last_ns in spans[int(key[rows[0]])]:
-            inside[rows] |= (ts_ns[rows] >= first_ns) & (ts_ns[rows] <= last_ns)
-    return inside
-
-
-def _spans(messages: Sequence[pa.Table]) -> _Spans:
-    found: _Spans = {}
-    sides = unified(pa.concat_tables(messages)).combine_chunks().group_by(["connection_id", "direction"])
-    for side in sides.aggregate([("stream_offset", "list"), ("frame_len", "list")]).to_batches():
-        keys = zip(side["connection_id"].to_pylist(), side["direction"].to_pylist(), strict=True)
-        for key, begins, lengths in zip(keys, side["stream_offset_list"], side["frame_len_list"], strict=True):
-            begin, length = begins.values.to_numpy(), lengths.values.to_numpy()
-            order = np.argsort(begin)
-            found[key] = begin[order], (begin + length)[order]
+def _spans(messages: Sequence[pa.Table]) -> dict[tuple[int, str], _Spans]:
+    """By connection_id and direction the stretches of the stream that messages take."""
+    rows = unified(pa.concat_tables(messages)).combine_chunks().group_by(["connection_id", "direction"])
+    sides = rows.aggregate([("stream_offset", "list"), ("frame_len", "list")])
+    names, found = ("connection_id", "direction", "stream_offset_list", "frame_len_list"), {}
+    for connection_id, direction, begins, lengths in zip(*map(sides.column, names), strict=True):
+        begin, length = begins.values.to_numpy(), lengths.values.to_numpy()
+        found[connection_id.as_py(), direction.as_py()] = np.sort(begin), np.sort(begin + length)
     return found
 
 
@@ -230,10 +218,9 @@ class _Comments:
         self._order = np.argsort(place, kind="stable")
         self._places = place[self._order]
 
-    def of(self, file: int, number: int) -> list[str]:
+    def of(self, place: int) -> list[str]:
         """The comments of a packet."""
-        here = file << _FILE_SHIFT | number
-        first, last = (int(x) for x in np.searchsorted(self._places, [here, here + 1]))
+        first, last = (int(x) for x in np.searchsorted(self._places, [place, place + 1]))
         rows = self._order[first : min(last, first + MAX_COMMENTS)]
         said = [_comment(row) for row in self._messages.take(pa.array(rows)).to_pylist()] if last > first else []
         if last - first > MAX_COMMENTS:

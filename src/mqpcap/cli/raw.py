@@ -1,11 +1,12 @@
 """The reassembled bytes of one side of a connection, secrets hidden."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mqpcap.arrays import I64
 from mqpcap.capture import Capture
 from mqpcap.cli.connection_search import Chosen, keys
 from mqpcap.cli.console import Meter, plural
@@ -24,14 +25,15 @@ Span = tuple[int, int]
 
 def write_raw(capture: Capture, one: Chosen, direction: str, outcome: Outcome, meter: Meter) -> None:
     """Write the bytes of a side to stdout, in order; what was never captured is left out and told."""
-    shows = _Shows(capture, one, direction, outcome, meter)
-    missing = hidden_count = at = 0
+    begins, ends = _shown(capture, one, direction, outcome, meter)
+    missing = hidden_count = behind = 0
     for offset, run in _runs(capture, one, direction, meter):
-        missing += offset - at
-        at = offset + len(run)
-        data, count = shows.veiled(offset, run)
-        hidden_count += count
-        sys.stdout.buffer.write(data.tobytes())
+        missing += offset - behind
+        behind = offset + len(run)
+        at = np.arange(offset, behind)
+        is_hidden = np.searchsorted(begins, at, "right") <= np.searchsorted(ends, at, "right")
+        hidden_count += int(is_hidden.sum())
+        sys.stdout.buffer.write(np.where(is_hidden, np.uint8(ord("*")), run).tobytes())
     sys.stdout.buffer.flush()
     if missing:
         outcome.notes.append(f"{plural(missing, 'byte')} were never captured; the output goes on behind them")
@@ -62,33 +64,23 @@ def _of_side(
             yield int(chunks.offset[i]), chunks.buffer[start : start + int(chunks.length[i])]
 
 
-class _Shows:
-    """Which bytes of a side may be shown: all of them, or those of messages that are no secret."""
+def _shown(capture: Capture, one: Chosen, direction: str, outcome: Outcome, meter: Meter) -> Sequence[I64]:
+    """Where stretches of a side that may be shown begin, and where they end: all, or messages but for their secrets."""
+    from mqpcap.explain import holds_secrets
+    from mqpcap.protocols import protocols
 
-    def __init__(self, capture: Capture, one: Chosen, direction: str, outcome: Outcome, meter: Meter) -> None:
-        from mqpcap.explain import holds_secrets
-        from mqpcap.protocols import protocols
+    protocol = one.row["protocol"]
+    if outcome.choices.show_secrets or protocol is None or not holds_secrets(protocols()[str(protocol)]):
+        return np.array([[0], [np.iinfo(np.int64).max]])  # type: ignore[return-value]  # two rows
+    spans: list[Span] = []
 
-        self._begins, self._ends = np.array([0]), np.array([np.iinfo(np.int64).max])
-        """Of the stretches that may be shown."""
-        protocol = one.row["protocol"]
-        if outcome.choices.show_secrets or protocol is None or not holds_secrets(protocols()[str(protocol)]):
-            return
-        spans: list[Span] = []
+    def take(rows: Iterator[Row]) -> None:
+        for row in rows:
+            if row.message["direction"] == direction:
+                spans.extend(_shown_spans(row, outcome))
 
-        def take(rows: "Iterator[Row]") -> None:
-            for row in rows:
-                if row.message["direction"] == direction:
-                    spans.extend(_shown_spans(row, outcome))
-
-        TimeMerge([capture], Filter(one.query()), Outcome(outcome.choices), take, True).run(meter)
-        self._begins, self._ends = np.array(sorted(spans), np.int64).reshape(-1, 2).T
-
-    def veiled(self, offset: int, data: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], int]:
-        """The bytes with stars for those that may not be shown, and how many they are."""
-        at = np.arange(offset, offset + len(data))
-        is_shown = np.searchsorted(self._begins, at, "right") > np.searchsorted(self._ends, at, "right")
-        return np.where(is_shown, data, np.uint8(ord("*"))), int((~is_shown).sum())
+    TimeMerge([capture], Filter(one.query()), Outcome(outcome.choices), take, True).run(meter)
+    return np.array(sorted(spans), np.int64).reshape(-1, 2).T  # type: ignore[return-value]
 
 
 def _shown_spans(row: Row, outcome: Outcome) -> Iterator[Span]:
