@@ -132,9 +132,9 @@ def test_packets_are_those_that_carry_the_messages(tmp_path: Path) -> None:
     whole = extracted(path, query("op == PUBLISH"), tmp_path / "whole.pcapng", whole=True)
 
     # Numbers from 1: two of the handshake, HELLO, PING, the last third, the first, an ACK, the second, PING.
-    assert publish._packets[0].tolist() == [5, 6, 8]
-    assert ping._packets[0].tolist() == [4, 9]
-    assert whole._packets[0].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert publish._packets.tolist() == [5, 6, 8]
+    assert ping._packets.tolist() == [4, 9]
+    assert whole._packets.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9]
 
 
 @pytest.mark.parametrize("whole", [False, True])

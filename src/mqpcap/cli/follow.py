@@ -1,6 +1,5 @@
 """``mqpcap follow``: one connection as a conversation."""
 
-import shutil
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.completion import files
-from mqpcap.cli.console import Meter, coloured, metered, plural, shown
+from mqpcap.cli.console import Meter, coloured, metered, plural, shown, width_of
 from mqpcap.cli.filter_options import filter_options
 from mqpcap.cli.options import Choices, common, utc_option
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
@@ -89,16 +88,16 @@ def _why_not(sought: "Sequence[Choice]", all_found: "Sequence[Chosen]") -> str:
 def _converse(capture: "Capture", one: "Chosen", as_json: bool, utc: bool, outcome: Outcome, meter: Meter) -> None:
     from mqpcap.cli.filters import Filter
     from mqpcap.cli.show import json_line
-    from mqpcap.cli.time_merge import TimeMerge
+    from mqpcap.cli.time_merge import merge
     from mqpcap.tables.schemas import NUMBER
 
     if as_json:
         only = Filter(one.query(), left_out=[NUMBER, "ts"])
-        TimeMerge([capture], only, outcome, lambda rows: sys.stdout.writelines(map(json_line, rows)), False).run(meter)
+        merge([capture], only, outcome, lambda rows: sys.stdout.writelines(map(json_line, rows)), meter)
         return
     talk = Conversation(one, utc)
     sys.stdout.writelines(f"{line}\n" for line in talk.head())
-    TimeMerge([capture], Filter(one.query()), outcome, talk.take, False).run(meter)
+    merge([capture], Filter(one.query()), outcome, talk.take, meter)
     talk.say(0)
 
 
@@ -120,7 +119,7 @@ class Conversation:
         self._paint = Paint(coloured(sys.stdout))
         self._turns: deque[_Turn] = deque()
         self._asking: dict[tuple[object, object], _Turn] = {}
-        self._width = shutil.get_terminal_size((PLAIN_WIDTH, 24)).columns if sys.stdout.isatty() else PLAIN_WIDTH
+        self._width = width_of(sys.stdout) or PLAIN_WIDTH
 
     def head(self) -> Iterator[str]:
         """Who talks with whom, and how much."""

@@ -12,7 +12,7 @@ from mqpcap.cli.lines import clock, endpoint
 from mqpcap.cli.rows import Cells, Column, Form, sparkline
 from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.delays import Delays
-from mqpcap.statistics.groups import MAX_CELLS, MAX_GROUPS, PERCENTS, Groups, Key, Row, Sums
+from mqpcap.statistics.groups import MAX_CELLS, MAX_GROUPS, PERCENTS, Groups, Key, Sums
 from mqpcap.statistics.latencies import Summary
 from mqpcap.statistics.lists import Deliveries, Errors, Slowest, Talkers
 from mqpcap.statistics.roles import BY as WHO
@@ -105,11 +105,6 @@ def _number(row: Cells, name: str) -> int:
     return -1 if value is None else int(value)
 
 
-def _counted(row: Row) -> dict[str, object]:
-    """The metrics of a group as cells."""
-    return {**row.sums, "answered": row.latency.count, **_latencies(row.latency)}
-
-
 def _latencies(of: Summary) -> dict[str, object]:
     names = (column.name for column in LATENCY[1:-1])
     latencies = {name: of.percentiles[percent] for name, percent in zip(names, PERCENTS, strict=True)}
@@ -134,7 +129,10 @@ def by_group(by: Sequence[str], metrics: Sequence[str], interval_ns: int | None 
     names = by if interval_ns is None else (*by, "start_ns")
 
     def rows() -> list[Cells]:
-        found: list[Cells] = [_named(names, row.key) | _counted(row) for row in groups.rows()]
+        found: list[Cells] = [
+            {**_named(names, row.key), **row.sums, "answered": row.latency.count, **_latencies(row.latency)}
+            for row in groups.rows()
+        ]
         if interval_ns is None:
             # A filter may select a reply and not its request: then only its exchange is in the request's group.
             return _sorted([row for row in found if row["messages"] or row["errors"]], [FIRST[x] for x in metrics], by)

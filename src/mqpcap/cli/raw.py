@@ -14,7 +14,7 @@ from mqpcap.cli.dumps import hidden
 from mqpcap.cli.filters import Filter
 from mqpcap.cli.held_rows import Row
 from mqpcap.cli.reading import Outcome
-from mqpcap.cli.time_merge import TimeMerge
+from mqpcap.cli.time_merge import merge
 from mqpcap.pipeline import taken
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.headers import Dissector
@@ -79,7 +79,7 @@ def _shown(capture: Capture, one: Chosen, direction: str, outcome: Outcome, mete
             if row.message["direction"] == direction:
                 spans.extend(_shown_spans(row, outcome))
 
-    TimeMerge([capture], Filter(one.query()), Outcome(outcome.choices), take, True).run(meter)
+    merge([capture], Filter(one.query()), Outcome(outcome.choices), take, meter, with_bytes=True)
     return np.array(sorted(spans), np.int64).reshape(-1, 2).T  # type: ignore[return-value]
 
 

@@ -41,17 +41,20 @@ class Column:
 
 def write(columns: Sequence[Column], rows: Sequence[Cells], form: Form, utc: bool = False) -> None:
     """Write the rows to stdout."""
-    {"text": _text, "csv": _csv, "json": _json}[form](columns, rows, utc)
+    if form == "text":
+        sys.stdout.writelines(f"{line}\n" for line in text_lines(columns, rows, utc, width_of(sys.stdout)))
+    else:
+        (_csv if form == "csv" else _json)(columns, rows)
 
 
-def _json(columns: Sequence[Column], rows: Sequence[Cells], utc: bool) -> None:
+def _json(columns: Sequence[Column], rows: Sequence[Cells]) -> None:
     from mqpcap.tables.json_lines import json_object, json_text
 
     for row in rows:
         sys.stdout.write(json_text(json_object({column.name: row.get(column.name) for column in columns})) + "\n")
 
 
-def _csv(columns: Sequence[Column], rows: Sequence[Cells], utc: bool) -> None:
+def _csv(columns: Sequence[Column], rows: Sequence[Cells]) -> None:
     import csv
 
     plain = shown if sys.stdout.isatty() else str
@@ -60,11 +63,6 @@ def _csv(columns: Sequence[Column], rows: Sequence[Cells], utc: bool) -> None:
     for row in rows:
         values = [row.get(column.name) for column in columns]
         writer.writerow(["" if value is None else plain(str(value)) for value in values])
-
-
-def _text(columns: Sequence[Column], rows: Sequence[Cells], utc: bool) -> None:
-    for line in text_lines(columns, rows, utc, width_of(sys.stdout)):
-        sys.stdout.write(f"{line}\n")
 
 
 def text_lines(

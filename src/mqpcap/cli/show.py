@@ -67,7 +67,7 @@ def show(
     """
     from mqpcap.cli.filters import Filter, Tally
     from mqpcap.cli.lines import Lines, body_columns
-    from mqpcap.cli.time_merge import TimeMerge
+    from mqpcap.cli.time_merge import merge
     from mqpcap.tables.schemas import NUMBER
 
     if as_json and (verbose or as_hex):
@@ -86,7 +86,7 @@ def show(
     with end if is_live else nullcontext(), opened(inputs, interface, bpf, follow, end, outcome) as captures:
         text = json_line if as_json else Lines(outcome, utc, color, verbose, as_hex)
         with metered(size_bytes(captures), quiet) as meter, suppress(_Enough):
-            TimeMerge(captures, only, outcome, _writer(text, count), as_hex, end.is_over).run(meter)
+            merge(captures, only, outcome, _writer(text, count), meter, as_hex, end.is_over)
             outcome.is_whole = wanted is None
     if is_live and not choices.quiet:
         sys.stdout.flush()

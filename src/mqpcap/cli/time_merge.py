@@ -131,58 +131,47 @@ class Source:
             self.until_ns = max(self.until_ns, self.held.overdue_ns())
 
 
-class TimeMerge:
-    """Rows of captures in order of time, given to ``write``."""
+def merge(
+    captures: Sequence[Capture],
+    wanted: "Filter",
+    outcome: Outcome,
+    write: Write,
+    meter: Meter,
+    with_bytes: bool = False,
+    is_over: Callable[[], bool] = bool,
+) -> None:
+    """Read captures to their ends; ``write`` is given their rows in order of time."""
+    jobs = max(1, min(len(captures), outcome.choices.core_count))
+    options = outcome.choices.dissection(jobs, only=frozenset({"exchanges"}))
+    if wanted.query is not None and not outcome.choices.strict:  # which asks for the flaws of all
+        # Of several captures rows wait for each other, and for what follows meanwhile.
+        until = wanted.query.until if len(captures) == 1 else None
+        options = replace(options, connections=wanted.query.connections, until=until)
+    begins = map(_begin_ns, captures) if len(captures) > 1 else [_BEGIN]
+    sources = list(map(Source, range(len(captures)), captures, repeat(wanted), begins))
 
-    def __init__(
-        self,
-        captures: Sequence[Capture],
-        wanted: "Filter",
-        outcome: Outcome,
-        write: Write,
-        with_bytes: bool,
-        is_over: Callable[[], bool] = bool,
-    ) -> None:
-        begins = map(_begin_ns, captures) if len(captures) > 1 else [_BEGIN]
-        self._sources = list(map(Source, range(len(captures)), captures, repeat(wanted), begins))
-        self._outcome, self._write, self._with_bytes = outcome, write, with_bytes
-        jobs = max(1, min(len(captures), outcome.choices.core_count))
-        options = outcome.choices.dissection(jobs, only=frozenset({"exchanges"}))
-        if wanted.query is not None and not outcome.choices.strict:  # which asks for the flaws of all
-            # Of several captures rows wait for each other, and for what follows meanwhile.
-            until = wanted.query.until if len(captures) == 1 else None
-            options = replace(options, connections=wanted.query.connections, until=until)
-        self._options = options
-        for source in self._sources:
-            source.capture.waiting = Waiting(partial(self._idle, source), is_over)
+    def release() -> None:
+        until_ns = min(source.until_ns for source in sources)
+        rows = [some for source in sources for some in source.held.released(until_ns)]
+        write(heapq.merge(*rows, key=attrgetter("order")))
 
-    def run(self, meter: Meter) -> None:
-        """Read all captures to their ends."""
-        try:
-            self._run(meter)
-        finally:
-            for source in self._sources:
-                source.windows.close()
+    def idle(source: Source) -> None:
+        source.idle()
+        release()
 
-    def _run(self, meter: Meter) -> None:
-        for source in self._sources:
-            source.windows = source.read(self._options, self._outcome, meter, self._with_bytes)
-        while todo := [source for source in self._sources if source.until_ns != _END]:
+    for source in sources:
+        source.capture.waiting = Waiting(partial(idle, source), is_over)
+        source.windows = source.read(options, outcome, meter, with_bytes)
+    try:
+        while todo := [source for source in sources if source.until_ns != _END]:
             if sum(source.is_open for source in todo) >= MAX_OPEN:
                 todo = [source for source in todo if source.is_open]
             next(min(todo, key=attrgetter("until_ns")).windows, None)
-            self._release()
-            self._sources = [source for source in self._sources if source.until_ns != _END or len(source.held)]
-
-    def _idle(self, source: Source) -> None:
-        """An input has nothing more at hand."""
-        source.idle()
-        self._release()
-
-    def _release(self) -> None:
-        until_ns = min(source.until_ns for source in self._sources)
-        rows = [some for source in self._sources for some in source.held.released(until_ns)]
-        self._write(heapq.merge(*rows, key=attrgetter("order")))
+            release()
+            sources[:] = [source for source in sources if source.until_ns != _END or len(source.held)]
+    finally:
+        for source in sources:
+            source.windows.close()
 
 
 def _begin_ns(capture: Capture) -> int:

@@ -57,16 +57,13 @@ PAYLOAD = "payload"
 """What users sent, whatever a protocol calls it: its fields that ``--bodies`` acts on."""
 
 
-def _kind(name: str, type_: pa.DataType) -> Kind:
+def _kind(type_: pa.DataType, name: str = "") -> Kind:
+    if name in _KINDS:
+        return _KINDS[name]
     if name.endswith("_ip"):
         return Kind.ADDRESS
     if name.endswith("ts_ns"):
         return Kind.TIME
-    return _KINDS.get(name) or field_kind(type_)
-
-
-def field_kind(type_: pa.DataType) -> Kind:
-    """What values of an Arrow type are."""
     if pa.types.is_boolean(type_):
         return Kind.TRUTH
     if pa.types.is_string(type_):
@@ -79,13 +76,13 @@ def _common() -> Mapping[str, FilterColumn]:
     """Columns that messages of every protocol have."""
     places: dict[str, Place] = {}
     for name in _OF_EXCHANGES:
-        place = Place("exchanges", (name,), _kind(name, EXCHANGES.field(name).type))
+        place = Place("exchanges", (name,), _kind(EXCHANGES.field(name).type, name))
         places[f"exchange.{name}"] = places[name] = place
     for name in ("is_request", "is_reply"):
         places[name] = Place("exchanges", (name,), Kind.TRUTH)
     for field in MESSAGES:  # what exchanges have, too, is the message's own
         name = "ts_ns" if field.name == "ts" else field.name
-        places[field.name] = Place("messages", (name,), _kind(field.name, field.type))
+        places[field.name] = Place("messages", (name,), _kind(field.type, field.name))
     for end in ("client", "server"):
         for name, kind in ((end, Kind.ENDPOINT), (f"{end}_ip", Kind.ADDRESS), (f"{end}_port", Kind.INTEGER)):
             places[name] = Place("messages", (name,), kind)
@@ -121,7 +118,7 @@ def _leaves(path: tuple[str, ...], type_: pa.DataType) -> Iterator[tuple[tuple[s
     while pa.types.is_list(type_):
         type_ = type_.value_type
     if not pa.types.is_struct(type_):
-        yield path, field_kind(type_)
+        yield path, _kind(type_)
         return
     for field in type_:
         yield from _leaves((*path, field.name), field.type)

@@ -5,9 +5,8 @@ a port is asked of both ends of a connection, so that no connection with a selec
 """
 
 import ipaddress
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
 from operator import and_, or_
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from mqpcap.query.evaluation import Bound, Condition, conjuncts
 from mqpcap.query.grammar import Logic
 from mqpcap.query.values import Endpoint, Kind, Moment, Network
-from mqpcap.tcp.muting import End
+from mqpcap.tcp.muting import ConnectionTest, End
 
 _PORTS = frozenset({"src_port", "dst_port", "client_port", "server_port"})
 _MOST = 65535
@@ -42,30 +41,28 @@ class _EndTest(NamedTuple):
         return here if self.network is None else here & _inside(self.network, version, end)
 
 
-@dataclass(frozen=True, slots=True)
-class Preselection:
-    """Whom a filter can select rows of; can be sent to other processes."""
-
-    tests: tuple[tuple[_EndTest, ...], ...]
-    """Of each a test must be true of an end."""
-    until: tuple[tuple[Moment, bool], ...] = ()
-    """Times at which selected messages have begun, True where that time itself still counts."""
-
-    def connections(self, version: NDArray[np.integer], one: End, other: End) -> NDArray[np.bool_]:
-        """Which connections may have selected rows, given both ends in either order."""
-        found = [reduce(or_, (test.mask(version, end) for test in some for end in (one, other))) for some in self.tests]
-        return reduce(and_, found, np.ones(len(version), np.bool_))
-
-    def until_ns(self, first_ns: int) -> int | None:
-        """The time at which no selected message begins any more, in a capture that begins then; None for none."""
-        return min((moment.at(first_ns) + inclusive for moment, inclusive in self.until), default=None)
+def connection_test(bound: Bound) -> ConnectionTest | None:
+    """Which connections may have selected rows, None for all; can be sent to other processes."""
+    tests = [test for part in conjuncts(bound) if (test := _tests(part)) is not None]
+    return partial(_may_be, tests) if tests else None
 
 
-def preselection(bound: Bound) -> Preselection:
-    """What a filter says of connections and time."""
-    tests = tuple(test for part in conjuncts(bound) if (test := _tests(part)) is not None)
-    until = tuple(time for part in conjuncts(bound) for time in _until(part))
-    return Preselection(tests, until)
+def _may_be(
+    tests: Sequence[Sequence[_EndTest]], version: NDArray[np.integer], one: End, other: End
+) -> NDArray[np.bool_]:
+    """Of each of several tests one must be true of an end."""
+    found = (reduce(or_, (test.mask(version, end) for test in some for end in (one, other))) for some in tests)
+    return reduce(and_, found)
+
+
+def until(bound: Bound) -> Callable[[int], int | None] | None:
+    """The time at which no selected message begins any more, in a capture that begins then; None if nothing says so."""
+    times = [time for part in conjuncts(bound) for time in _times(part)]
+    return partial(_first_of, times) if times else None
+
+
+def _first_of(times: Sequence[tuple[Moment, bool]], first_ns: int) -> int:
+    return min(moment.at(first_ns) + inclusive for moment, inclusive in times)
 
 
 def _tests(bound: Bound) -> tuple[_EndTest, ...] | None:
@@ -92,7 +89,8 @@ def _tests(bound: Bound) -> tuple[_EndTest, ...] | None:
     return tuple(tests)
 
 
-def _until(bound: Bound) -> list[tuple[Moment, bool]]:
+def _times(bound: Bound) -> list[tuple[Moment, bool]]:
+    """Times at which selected messages have begun, True where that time itself still counts."""
     if not isinstance(bound, Condition) or bound.relation not in ("<", "<="):
         return []
     if [place.path for place in bound.column.places] != [("ts_ns",)]:

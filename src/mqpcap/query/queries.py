@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import true
 from mqpcap.errors import QueryError
-from mqpcap.query import evaluation, grammar
+from mqpcap.query import evaluation, grammar, preselection
 from mqpcap.query.columns import FilterColumn, Place, bodies, column
 from mqpcap.query.evaluation import Bound, Condition, Rows, checked_pattern
 from mqpcap.query.grammar import Comparison, Logic, Tree
-from mqpcap.query.preselection import preselection
 from mqpcap.query.values import Kind, Moment, Value, value
 from mqpcap.tcp.muting import ConnectionTest
 
@@ -74,14 +73,12 @@ class Query:
     @property
     def connections(self) -> ConnectionTest | None:
         """Which connections it can be true of, for ``Options.connections``; None for all."""
-        found = preselection(self.bound)
-        return found.connections if found.tests else None
+        return preselection.connection_test(self.bound)
 
     @property
     def until(self) -> Callable[[int], int | None] | None:
         """From when on no message that begins is selected, for ``Options.until``; None if it asks for exchanges."""
-        found = preselection(self.bound)
-        return found.until_ns if found.until and not self.asks_exchanges else None
+        return None if self.asks_exchanges else preselection.until(self.bound)
 
     @property
     def asks_bodies(self) -> bool:
