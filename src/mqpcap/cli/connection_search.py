@@ -132,7 +132,6 @@ class Choice:
         return unified(pa.concat_tables(self._rows)).combine_chunks()
 
     def _note(self, output: Output) -> None:
-        """Messages are selected."""
         self._ids.update(output.rows["connection_id"].unique().to_pylist())
         if self._keep is not None:
             self._keep(output)

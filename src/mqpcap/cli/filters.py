@@ -137,7 +137,6 @@ class SelectedCounts:
             self._take_exchanges(output.rows)
 
     def _count(self, output: Output) -> None:
-        """Messages are selected."""
         self._tally.match_count += output.rows.num_rows
         self._counters.count("messages", output.rows)
         if self._pairs:

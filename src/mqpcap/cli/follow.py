@@ -3,7 +3,6 @@
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import click
@@ -75,7 +74,6 @@ def follow(capture: str, raw: str | None, as_json: bool, utc: bool, wanted: "Que
 
 
 def _why_not(sought: "Sequence[Choice]", all_found: "Sequence[Chosen]") -> str:
-    """Why there is no one connection to follow."""
     from mqpcap.cli.connection_search import listed
 
     if all_found:
@@ -101,24 +99,21 @@ def _converse(capture: "Capture", one: "Chosen", as_json: bool, utc: bool, outco
     talk.say(0)
 
 
-@dataclass(slots=True)
-class _Turn:
-    """A message, or a request with its reply; ``waits`` for that."""
-
-    rows: "list[Row]" = field(default_factory=list)
-    waits: bool = False
+def _waits(turn: "Sequence[Row]") -> bool:
+    exchange = turn[0].exchange
+    return len(turn) == 1 and exchange is not None and exchange.is_request and exchange.state == "answered"
 
 
 class Conversation:
-    """Writes the messages of a connection in order of time, each reply behind its request."""
+    """Writes the messages of a connection in order of time, each reply behind its request: in one turn."""
 
     def __init__(self, one: "Chosen", utc: bool) -> None:
         from mqpcap.cli.lines import Paint
 
         self._one, self._utc = one, utc
         self._paint = Paint(coloured(sys.stdout))
-        self._turns: deque[_Turn] = deque()
-        self._asking: dict[tuple[object, object], _Turn] = {}
+        self._turns: deque[list[Row]] = deque()
+        self._asking: dict[tuple[object, object], list[Row]] = {}
         self._width = width_of(sys.stdout) or PLAIN_WIDTH
 
     def head(self) -> Iterator[str]:
@@ -148,22 +143,20 @@ class Conversation:
         if exchange is not None and not exchange.is_request:
             turn = self._asking.pop(("s2c" if side == "c2s" else "c2s", exchange.offset), None)
             if turn is not None:
-                turn.rows.append(row)
-                turn.waits = False
+                turn.append(row)
                 return
-        turn = _Turn([row], exchange is not None and exchange.is_request and exchange.state == "answered")
-        self._turns.append(turn)
-        if turn.waits:
-            self._asking[(side, row.message["stream_offset"])] = turn
+        self._turns.append([row])
+        if _waits([row]):
+            self._asking[(side, row.message["stream_offset"])] = self._turns[-1]
 
     def say(self, at_most: int) -> None:
         """Write what waits for nothing, and what is more than so many messages."""
-        while self._turns and (not self._turns[0].waits or len(self._turns) > at_most):
+        while self._turns and (not _waits(self._turns[0]) or len(self._turns) > at_most):
             turn = self._turns.popleft()
-            first = turn.rows[0].message
+            first = turn[0].message
             self._asking.pop((first["direction"], first["stream_offset"]), None)
-            for i, row in enumerate(turn.rows):
-                sys.stdout.writelines(f"{line}\n" for line in self._lines(row, "    " * i, len(turn.rows) > 1))
+            for i, row in enumerate(turn):
+                sys.stdout.writelines(f"{line}\n" for line in self._lines(row, "    " * i, len(turn) > 1))
 
     def _lines(self, row: "Row", indent: str, is_paired: bool) -> Iterator[str]:
         """``is_paired``: request and reply stand together, so neither says where the other is."""
@@ -190,11 +183,11 @@ def body_lines(row: "Row", width: int) -> Iterator[str]:
 
     for path, _ in bodies(row.protocol):
         values = list(_inside(row.fields.get(path[0]), path[1:]))
-        for i, (value, label) in enumerate(values[:BODY_ITEMS]):
-            lines = list(_wrapped(value, width - len(label)))
-            yield from ((label if k == 0 else " " * len(label)) + line for k, line in enumerate(lines))
-            if i + 1 == BODY_ITEMS and len(values) > BODY_ITEMS:
-                yield f"and {len(values) - BODY_ITEMS:,} more"
+        for value, label in values[:BODY_ITEMS]:
+            for i, line in enumerate(_wrapped(value, width - len(label))):
+                yield (" " * len(label) if i else label) + line
+        if len(values) > BODY_ITEMS:
+            yield f"and {len(values) - BODY_ITEMS:,} more"
 
 
 def _inside(value: object, path: tuple[str, ...]) -> Iterator[tuple[bytes, str]]:

@@ -147,7 +147,6 @@ class HeldRows:
                 part.note(output.rows.select(_KNOWN))
 
     def _keep(self, output: "Output") -> None:
-        """Messages are wanted."""
         self._parts.append(_Part(output))
         if self._wanted.tally is not None:
             self._wanted.tally.match_count += output.rows.num_rows

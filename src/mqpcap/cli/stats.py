@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.completion import files, one_of
-from mqpcap.cli.console import Meter, metered, plural, say
+from mqpcap.cli.console import Meter, metered, plural
 from mqpcap.cli.filter_options import filter_options, misuse_of
 from mqpcap.cli.options import Choices, common, utc_option
 from mqpcap.cli.reading import READ_FOR_NOTES, Outcome, background, finish, found, read, size_bytes, told_of_speed
@@ -25,8 +25,6 @@ DEFAULT_BY = ("protocol", "op")
 
 
 def _words(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, str | None], tuple[str, ...]]:
-    """A list of known words with commas between."""
-
     def parsed(ctx: click.Context, param: click.Parameter, word: str | None) -> tuple[str, ...]:
         words = [] if word is None else [one.strip().lower() for one in word.split(",")]
         for one in words:
@@ -94,7 +92,7 @@ def stats(
     """
     from mqpcap.cli.questions import grouped, ready_made
 
-    several = [*(name for name, is_asked in asking.items() if is_asked), *(["slowest"] if slowest is not None else [])]
+    several = [name for name, is_asked in {**asking, "slowest": slowest is not None}.items() if is_asked]
     asked = several[0] if several else None
     _check(several, by, metrics, interval_ns)
     if asked in ("talkers", "deliveries", "delays") and wanted is not None:
@@ -111,13 +109,9 @@ def stats(
         counted(captures, outcome, question.counters, meter, wanted)
     rows = question.rows()
     write(question.columns, rows[:top], form or "text", utc)
-    if not choices.quiet:
-        if not rows and wanted is None:
-            say("note: nothing to count; info says what there is")
-        if top is not None and len(rows) > top:
-            say(f"note: {plural(len(rows) - top, 'more row')}")
-        for note in question.notes():
-            say(f"note: {note}")
+    notes = [] if rows or wanted is not None else ["nothing to count; info says what there is"]
+    notes += [plural(len(rows) - top, "more row")] if top is not None and len(rows) > top else []
+    outcome.notes[:0] = [*notes, *question.notes()]
     finish(outcome)
 
 

@@ -39,7 +39,6 @@ class Query:
         return true(self.mask(rows, first_ns))
 
     def __and__(self, other: "Query") -> "Query":
-        """Both."""
         return Query(Logic("and", tuple(part.bound for part in (*self.parts, *other.parts))))
 
     @property

@@ -56,7 +56,6 @@ class Selection:
             self._emit(some(output, rows))
 
     def _give(self, output: Output) -> None:
-        """Selected messages."""
         rows = output.rows
         self._places.add(message_places(rows))
         self._connections.update(rows["connection_id"].unique().to_pylist())
