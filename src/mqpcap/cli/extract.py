@@ -40,7 +40,7 @@ def extract(
     """
     from mqpcap.cli.connection_search import read_again
     from mqpcap.cli.extraction import Extraction
-    from mqpcap.query import query
+    from mqpcap.query import EVERYTHING
 
     outcome = Outcome(choices)
     captures = found(inputs, outcome).captures
@@ -48,9 +48,8 @@ def extract(
     read_again(captures)
     if out != "-" and os.path.lexists(out):
         raise OutputError(f"{out} exists; extract replaces no file")
-    asked = wanted if wanted is not None else query("protocol exists")
     with metered(2 * size_bytes(captures), choices.quiet) as meter:
-        parts = [Extraction(capture, asked, whole) for capture in captures]
+        parts = [Extraction(capture, wanted or EVERYTHING, whole) for capture in captures]
         for part in parts:
             part.find(outcome, meter)
         if not any(part.packet_count for part in parts):

@@ -14,7 +14,7 @@ from mqpcap.arrays import I64
 from mqpcap.cli.console import plural
 from mqpcap.cli.lines import endpoint
 from mqpcap.pipeline import CapturePipeline, Output
-from mqpcap.query import Query, Rows, SelectedMessages
+from mqpcap.query import EVERYTHING, Query, Rows, SelectedMessages
 from mqpcap.tables.places import message_places, reply_places, request_places
 
 if TYPE_CHECKING:
@@ -99,10 +99,10 @@ def _listed(words: Collection[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a message must be to be shown, None for anything. ``columns`` gives those of a protocol that are kept, None
-    for all, and ``left_out`` those of ``messages`` that nobody looks at."""
+    """What a message must be to be shown. ``columns`` gives those of a protocol that are kept, None for all, and
+    ``left_out`` those of ``messages`` that nobody looks at."""
 
-    query: Query | None = None
+    query: Query = EVERYTHING
     columns: Callable[[str], tuple[str, ...]] | None = None
     left_out: Sequence[str] = ()
     tally: Tally | None = None
@@ -111,8 +111,8 @@ class Filter:
         """The messages without columns that nobody looks at."""
         if self.columns is None or output.fields is None or output.protocol is None:
             return output
-        asked = self.query.fields(output.protocol) if self.query is not None else ()
-        kept = {"op", *self.columns(output.protocol), *asked}  # without a column a table has no rows
+        # Without a column a table has no rows.
+        kept = {"op", *self.columns(output.protocol), *self.query.fields(output.protocol)}
         return replace(output, fields=output.fields.select([x for x in output.fields.column_names if x in kept]))
 
 

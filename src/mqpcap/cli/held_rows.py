@@ -117,9 +117,7 @@ class HeldRows:
     def __init__(self, number: int, wanted: Filter, file_count: int) -> None:
         self._number, self._wanted, self._file_count = number, wanted, file_count
         self._parts: list[_Part] = []
-        self._selected = None
-        if wanted.query is not None:
-            self._selected = SelectedMessages(wanted.query, self._keep, MAX_ASKING_BYTES)
+        self._selected = SelectedMessages(wanted.query, self._keep, MAX_ASKING_BYTES)
         self._begins: dict[str, int] = {}
         """When the messages of each file begin."""
 
@@ -129,7 +127,7 @@ class HeldRows:
     @property
     def dropped_count(self) -> int:
         """Requests that waited for their outcome and were too many."""
-        return 0 if self._selected is None else self._selected.dropped_count
+        return self._selected.dropped_count
 
     def take(self, output: "Output", first_ns: int) -> None:
         """Take rows of any table in, of a capture that begins at a time."""
@@ -138,10 +136,7 @@ class HeldRows:
         if output.fields is not None:
             self._note_files(output.rows)
             output = self._wanted.slim(output)
-        if self._selected is not None:
-            self._selected.take(output, first_ns)
-        elif output.fields is not None and output.rows.num_rows:
-            self._parts.append(_Part(output))
+        self._selected.take(output, first_ns)
         if output.table == "exchanges":
             for part in self._parts:
                 part.note(output.rows.select(_KNOWN))

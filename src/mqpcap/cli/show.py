@@ -68,6 +68,7 @@ def show(
     from mqpcap.cli.filters import Filter, Tally
     from mqpcap.cli.lines import Lines, body_columns
     from mqpcap.cli.time_merge import merge
+    from mqpcap.query import EVERYTHING
     from mqpcap.tables.schemas import NUMBER
 
     if as_json and (verbose or as_hex):
@@ -77,7 +78,7 @@ def show(
     whole = as_json or verbose or as_hex
     outcome.tally = None if wanted is None else Tally(wanted)
     left_out = [NUMBER, "ts"] if as_json else NOT_IN_LINES if as_hex else [*NOT_IN_LINES, "frame_len"]
-    only = Filter(wanted, None if whole else body_columns, left_out, outcome.tally)
+    only = Filter(wanted or EVERYTHING, None if whole else body_columns, left_out, outcome.tally)
     told_of_speed(outcome)
     is_live = comes_live(inputs, interface, follow)
     end = EndOfInput()

@@ -143,7 +143,7 @@ def merge(
     """Read captures to their ends; ``write`` is given their rows in order of time."""
     jobs = max(1, min(len(captures), outcome.choices.core_count))
     options = outcome.choices.dissection(jobs, only=frozenset({"exchanges"}))
-    if wanted.query is not None and not outcome.choices.strict:  # which asks for the flaws of all
+    if not outcome.choices.strict:  # which asks for the flaws of all
         # Of several captures rows wait for each other, and for what follows meanwhile.
         until = wanted.query.until if len(captures) == 1 else None
         options = replace(options, connections=wanted.query.connections, until=until)

@@ -8,12 +8,12 @@ needs and, batch by batch, which rows it selects. README.md beside this file say
 from mqpcap.query.columns import names
 from mqpcap.query.evaluation import Rows
 from mqpcap.query.grammar import Comparison
-from mqpcap.query.queries import Query, of_tree, query
+from mqpcap.query.queries import EVERYTHING, Query, of_tree, query
 from mqpcap.query.selected_messages import SelectedMessages, exchanges_of
 from mqpcap.query.selected_tables import Selection
 from mqpcap.query.values import Moment
 
 __all__ = [
-    "Comparison", "Moment", "Query", "Rows", "SelectedMessages", "Selection", "exchanges_of", "names", "of_tree",
-    "query",
+    "EVERYTHING", "Comparison", "Moment", "Query", "Rows", "SelectedMessages", "Selection", "exchanges_of", "names",
+    "of_tree", "query",
 ]  # fmt: skip

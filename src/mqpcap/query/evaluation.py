@@ -118,7 +118,9 @@ def mask(tree: Bound, rows: Rows, first_ns: int) -> pa.BooleanArray:
     if isinstance(tree, Condition):
         return tree.mask(rows, first_ns)
     parts = (mask(part, rows, first_ns) for part in tree.parts)
-    return pc.invert(*parts) if tree.word == "not" else reduce(_LOGIC[tree.word], parts)
+    if tree.word == "not":
+        return pc.invert(*parts)
+    return reduce(_LOGIC[tree.word], parts, _constant(tree.word == "and", len(rows)))
 
 
 def conjuncts(tree: Bound) -> tuple[Bound, ...]:

@@ -91,6 +91,10 @@ class Query:
         return _protocols(self.bound)
 
 
+EVERYTHING = Query(Logic("and", ()))
+"""The filter that is true of every message."""
+
+
 def query(text: str, utc: bool = False) -> Query:
     """The filter that a text says; raises QueryError. ``utc``: times without a zone are UTC, else local.
 
