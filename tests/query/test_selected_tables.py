@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mqpcap.capture import captures, windows
 from mqpcap.pipeline import CapturePipeline, Options, Output
-from mqpcap.query import Query, Selection, query, selected_messages
+from mqpcap.query import Query, Selection, query, selected_messages, selected_tables
 from mqpcap.tables.messages import Policy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,3 +91,14 @@ def test_a_delivery_is_there_with_both_its_messages() -> None:
 
     assert by_key(tables(path, query("op == message"))["deliveries"]) == by_key(whole["deliveries"])
     assert "deliveries" not in tables(path, query("op == message and direction == c2s"))
+
+
+def test_of_too_many_messages_the_oldest_are_forgotten() -> None:
+    places = selected_tables._Places(most=8)
+
+    for number in range(0, 100, 2):
+        places.add(np.array([number, number + 1]))
+
+    known = np.flatnonzero(places.have(np.arange(100))).tolist()
+    assert known[-2:] == [98, 99]
+    assert known[0] > 80

@@ -6,16 +6,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqpcap.arrays import I64
 from mqpcap.cli.console import plural
 from mqpcap.cli.lines import endpoint
 from mqpcap.pipeline import CapturePipeline, Output
-from mqpcap.query import EVERYTHING, Query, Rows, SelectedMessages
-from mqpcap.tables.places import message_places, reply_places, request_places
+from mqpcap.query import EVERYTHING, Query, Rows, Selection
 
 if TYPE_CHECKING:
     from mqpcap.statistics.counters import Counters
@@ -27,7 +23,7 @@ MAX_WORDS = 1 << 12
 """So many are remembered."""
 MAX_ASKING_BYTES = 256 << 20
 """Requests of a capture that wait for their outcome because only those with a certain one are asked for."""
-MAX_OPEN = 1 << 20
+MAX_OPEN = 1 << 21
 """Messages that are counted and whose exchange may still come; of older ones it is not counted."""
 _PLURALS = {
     "op": "operations", "destination": "topics", "topic": "topics", "protocol": "protocols", "status": "statuses",
@@ -116,34 +112,22 @@ class Filter:
         return replace(output, fields=output.fields.select([x for x in output.fields.column_names if x in kept]))
 
 
-class SelectedCounts:
-    """What a filter selects of one capture, given to ``counters``: messages, and exchanges with one of them."""
+def selected_counts(tally: Tally, counters: "Counters", pipeline: CapturePipeline) -> Callable[[Output], None]:
+    """Takes rows of any table, has those counted that the filter selects: messages, and exchanges with one of them."""
+    slim = Filter(tally.query, lambda protocol: ()).slim
+    pairs = "exchanges" in counters.optional_tables
 
-    def __init__(self, tally: Tally, counters: "Counters", pipeline: CapturePipeline) -> None:
-        self._tally, self._counters, self._pipeline = tally, counters, pipeline
-        self._slim = Filter(tally.query, lambda protocol: ()).slim
-        self._selected = SelectedMessages(tally.query, self._count, MAX_ASKING_BYTES)
-        self._open: I64 = np.empty(0, np.int64)
-        self._pairs = "exchanges" in counters.optional_tables
+    def count(output: Output) -> None:
+        tally.match_count += output.rows.num_rows if output.table == "messages" else 0
+        counters.take(output)
 
-    def take(self, output: Output) -> None:
-        """Take rows of any table."""
-        first_ns = self._pipeline.first_ns or 0
-        if output.table == "messages" and self._pairs:
-            self._counters.count("others", output.rows)
-        self._tally.look(output, first_ns)
-        self._selected.take(self._slim(output), first_ns)
-        if output.table == "exchanges":
-            self._take_exchanges(output.rows)
+    selection = Selection(tally.query, count, MAX_OPEN, MAX_ASKING_BYTES)
 
-    def _count(self, output: Output) -> None:
-        self._tally.match_count += output.rows.num_rows
-        self._counters.count("messages", output.rows)
-        if self._pairs:
-            self._open = np.concatenate([self._open, message_places(output.rows)])[-MAX_OPEN:]
+    def take(output: Output) -> None:
+        first_ns = pipeline.first_ns or 0
+        if output.table == "messages" and pairs:
+            counters.count("others", output.rows)
+        tally.look(output, first_ns)
+        selection.take(slim(output), first_ns)
 
-    def _take_exchanges(self, rows: pa.Table) -> None:
-        places = np.array([request_places(rows), reply_places(rows)])
-        selected = np.isin(places, self._open).any(0)
-        self._open = self._open[~np.isin(self._open, places[:, selected])]
-        self._counters.count("exchanges", rows.filter(pa.array(selected)))
+    return take

@@ -131,13 +131,13 @@ def counted(
     """Have captures counted, one after the other; only what is wanted of them."""
     from mqpcap.statistics.counters import SegmentPipeline
 
-    take = counters.take
+    take: Callable[[Output], None] = counters.take
     options = outcome.choices.dissection(only=counters.optional_tables)
     if wanted is None and not outcome.choices.decode_as and counters.columns is not None:
         columns = counters.columns | READ_FOR_NOTES
         options = replace(options, policy=replace(options.policy, columns=columns))
     elif wanted is not None:
-        from mqpcap.cli.filters import SelectedCounts, Tally
+        from mqpcap.cli.filters import Tally, selected_counts
         from mqpcap.cli.numbered_pipeline import NumberedPipeline
 
         outcome.tally = Tally(wanted)
@@ -156,6 +156,6 @@ def counted(
                 pipeline: CapturePipeline = SegmentPipeline(capture, options, noted, behind, counters)
             else:
                 pipeline = NumberedPipeline(capture, options, noted, behind)
-                take = SelectedCounts(outcome.tally, counters, pipeline).take
+                take = selected_counts(outcome.tally, counters, pipeline)
             read(pipeline, outcome, meter)
             counters.end_of_capture()

@@ -21,12 +21,18 @@ from mqpcap.tables.places import message_places, places, reply_places, request_p
 
 
 class Selection:
-    """The selected rows of one capture; ``emit`` is given them. Of each selected message it keeps eight bytes."""
+    """The selected rows of one capture; ``emit`` is given them. Of each selected message it keeps eight bytes.
 
-    def __init__(self, query: Query, emit: Callable[[Output], None]) -> None:
-        self._selected, self._emit = SelectedMessages(query, self._give), emit
+    most: so many selected messages are remembered, or up to twice as many; None: all. most_bytes: as in
+    `SelectedMessages`.
+    """
+
+    def __init__(
+        self, query: Query, emit: Callable[[Output], None], most: int | None = None, most_bytes: int | None = None
+    ) -> None:
+        self._selected, self._emit = SelectedMessages(query, self._give, most_bytes), emit
         self._problems: list[Output] = []
-        self._places = _Places()
+        self._places = _Places(most)
         self._connections: set[int] = set()
         self._counts: Counter[str] = Counter()
 
@@ -83,7 +89,8 @@ class Selection:
 class _Places:
     """A set of numbers as sorted arrays, each at least twice as long as the next."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None) -> None:
+        self._most = most
         self._runs: list[I64] = []
 
     def add(self, numbers: I64) -> None:
@@ -91,6 +98,8 @@ class _Places:
         while self._runs and len(self._runs[-1]) < 2 * len(run):
             run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
         self._runs.append(run)
+        if self._most is not None and sum(map(len, self._runs)) > self._most and len(self._runs) > 1:
+            del self._runs[0]
 
     def have(self, numbers: I64) -> NDArray[np.bool_]:
         found = np.zeros(len(numbers), np.bool_)
