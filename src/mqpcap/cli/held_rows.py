@@ -7,7 +7,7 @@ look-ahead; what is known of its exchange by then goes with it.
 import time
 from collections.abc import Iterator, Mapping
 from itertools import islice, repeat
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +16,10 @@ import pyarrow.compute as pc
 from mqpcap.arrays import I64, true, unified, whole
 from mqpcap.cli.filters import MAX_ASKING_BYTES, Filter
 from mqpcap.message_bytes import BYTES
+from mqpcap.pipeline import Output
 from mqpcap.query import SelectedMessages, exchanges_of
 from mqpcap.tables.json_lines import Json, json_object
 from mqpcap.tables.schemas import KEYS
-
-if TYPE_CHECKING:
-    from mqpcap.pipeline import Output
 
 LOOKAHEAD_NS = 1_000_000_000
 """Rows wait until the capture is so much later."""
@@ -82,7 +80,7 @@ class Row(NamedTuple):
 class _Part:
     """Messages of one protocol in order of time, with what is known of their exchanges."""
 
-    def __init__(self, output: "Output") -> None:
+    def __init__(self, output: Output) -> None:
         assert output.fields is not None and output.protocol is not None
         messages, fields = output.rows, output.fields
         ts_ns = messages["ts_ns"].to_numpy()
@@ -129,7 +127,7 @@ class HeldRows:
         """Requests that waited for their outcome and were too many."""
         return self._selected.dropped_count
 
-    def take(self, output: "Output", first_ns: int) -> None:
+    def take(self, output: Output, first_ns: int) -> None:
         """Take rows of any table in, of a capture that begins at a time."""
         if self._wanted.tally is not None:
             self._wanted.tally.look(output, first_ns)
@@ -141,7 +139,7 @@ class HeldRows:
             for part in self._parts:
                 part.note(output.rows.select(_KNOWN))
 
-    def _keep(self, output: "Output") -> None:
+    def _keep(self, output: Output) -> None:
         self._parts.append(_Part(output))
         if self._wanted.tally is not None:
             self._wanted.tally.match_count += output.rows.num_rows

@@ -1,7 +1,7 @@
 """Pipelines whose ``messages`` and ``connections`` have the number in the short name of each row's connection."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap.background import Background
-from mqpcap.capture import Capture
+from mqpcap.capture import Capture, Window
 from mqpcap.cli.connection_names import STRANGER
 from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
@@ -21,11 +21,19 @@ from mqpcap.tables.schemas import NUMBER
 class NumberedPipeline(CapturePipeline):
     """One capture made into tables; ``messages`` have the column NUMBER, ``connections`` that and STRANGER."""
 
+    now_ns = -(1 << 63)
+    """The time in the capture."""
+
     def __init__(self, capture: Capture, options: Options, emit: Emit, *others: Background | int | None) -> None:
         super().__init__(capture, options, emit, *others)  # type: ignore[arg-type]  # of the class behind this one
         self._closed: deque[tuple[int, str | None]] = deque()
         self._give = emit
         self.emit = self._numbered_connections
+
+    def messages(self, window: Window) -> Iterator[tuple[Frames, Records]]:
+        """The messages that the packets of a window complete."""
+        self.now_ns = int(window.ts_ns.max(initial=self.now_ns))
+        return super().messages(window)
 
     def more_columns(self, frames: Frames, records: Records) -> Mapping[str, pa.Array]:
         """The numbers of the connections, beside what others add."""

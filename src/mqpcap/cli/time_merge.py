@@ -15,21 +15,15 @@ from dataclasses import replace
 from functools import partial
 from itertools import repeat
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
-from mqpcap.capture import Capture, Reader, Waiting, Window
+from mqpcap.capture import Capture, Reader, Waiting
 from mqpcap.cli.console import Meter
+from mqpcap.cli.filters import Filter
 from mqpcap.cli.held_rows import LIVE_NS, HeldRows, Row
 from mqpcap.cli.numbered_pipeline import NumberedBytesPipeline, NumberedPipeline
 from mqpcap.cli.reading import Outcome, size_bytes, steps
 from mqpcap.errors import CaptureError
-from mqpcap.pipeline import Options
-
-if TYPE_CHECKING:
-    from mqpcap.cli.filters import Filter
-    from mqpcap.decode.columns import Records
-    from mqpcap.decode.frames import Frames
-    from mqpcap.pipeline import Output
+from mqpcap.pipeline import Options, Output
 
 HURRY_NS = LIVE_NS // 2
 """A message of a live capture waits at most twice as long until its connection's dialect or login is known."""
@@ -45,25 +39,10 @@ Write = Callable[[Iterator[Row]], None]
 """Is given rows in order; what it raises ends the reading."""
 
 
-class _Clock(NumberedPipeline):
-    """A pipeline that knows what time it is in the capture."""
-
-    now_ns = _BEGIN
-
-    def messages(self, window: Window) -> "Iterator[tuple[Frames, Records]]":
-        """The messages that the packets of a window complete."""
-        self.now_ns = max(self.now_ns, int(window.ts_ns.max()))
-        return super().messages(window)
-
-
-class _ClockWithBytes(_Clock, NumberedBytesPipeline):
-    """The same with the bytes of messages."""
-
-
 class Source:
     """One capture on its way, and its rows that wait."""
 
-    def __init__(self, number: int, capture: Capture, wanted: "Filter", begins_ns: int) -> None:
+    def __init__(self, number: int, capture: Capture, wanted: Filter, begins_ns: int) -> None:
         self.capture = capture
         self.held = HeldRows(number, wanted, len(capture.files))
         self.until_ns = begins_ns
@@ -75,7 +54,7 @@ class Source:
         """Our own time and that of the capture when it was first looked at."""
         self._heard_ns = self._hurried_ns = 0
         self._waited = frozenset[int]()
-        self._pipeline: _Clock | None = None
+        self._pipeline: NumberedPipeline | None = None
         self.windows: Generator[None] = (_ for _ in ())
         """What is left to read, begun or not."""
 
@@ -87,11 +66,12 @@ class Source:
     def read(self, options: Options, outcome: Outcome, meter: Meter, with_bytes: bool) -> Generator[None]:
         """Reads window by window, a small capture at once."""
 
-        def take(output: "Output") -> None:
+        def take(output: Output) -> None:
             outcome.look(output)
             self.held.take(output, pipeline.first_ns or 0)
 
-        pipeline = self._pipeline = (_ClockWithBytes if with_bytes else _Clock)(self.capture, options, take)
+        kind = NumberedBytesPipeline if with_bytes else NumberedPipeline
+        pipeline = self._pipeline = kind(self.capture, options, take)
         with closing(steps(pipeline, outcome, meter)) as windows:
             for _ in windows:
                 if not self._is_small:
@@ -133,7 +113,7 @@ class Source:
 
 def merge(
     captures: Sequence[Capture],
-    wanted: "Filter",
+    wanted: Filter,
     outcome: Outcome,
     write: Write,
     meter: Meter,
