@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mqpcap.statistics import latencies
-from mqpcap.statistics.latencies import HISTOGRAM_ERROR, Latencies, bucket, middle_ns
+from mqpcap.statistics.latencies import HISTOGRAM_ERROR, Latencies, rounded
 
 PERCENTS = (50, 95, 99, 100)
 
@@ -80,11 +80,11 @@ def test_memory_is_bounded_where_every_group_is_small() -> None:
 def test_a_bucket_is_no_wider_than_the_error() -> None:
     values = np.array([0, 1, 127, 128, 129, 999, 10**6, 10**9, 2**40 + 12345, 2**62 + 1], np.int64)
 
-    middles = [middle_ns(number) for number in bucket(values).tolist()]
+    middles = rounded(values).tolist()
 
     for middle, value in zip(middles, values.tolist(), strict=True):
         assert abs(middle - value) <= value * HISTOGRAM_ERROR
 
 
 def test_a_reply_before_its_request_counts_as_nothing_in_the_histogram() -> None:
-    assert bucket(np.array([-5])).tolist() == [0]
+    assert rounded(np.array([-5])).tolist() == [0]

@@ -53,7 +53,7 @@ def diff(before: str, after: str, every: bool, as_json: bool, choices: Choices) 
     with metered(size_bytes([x for _, some in sides for x in some]), choices.quiet) as meter:
         a, b = Overview(), Overview()
         for overview, (_, captures) in zip((a, b), sides, strict=True):
-            counted(captures, outcome, Counters(overview), meter)
+            counted(captures, outcome, Counters(overview, *overview.groups), meter)
     if outcome.unreadable and not (a.messages and b.messages):
         finish(outcome)  # half of a comparison would say that all is gone
     for side, overview in (("A", a), ("B", b)):

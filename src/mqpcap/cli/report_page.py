@@ -90,7 +90,7 @@ class Page:
             ("Errors", "What failed, by request, code and text, and the packet of the first.", of_errors()),
             ("Slowest requests", "With the packets of request and reply, as Wireshark counts them.", slowest),
         ]
-        self._counters = Counters(self._timeline, self._overview)
+        self._counters = Counters(self._timeline, self._overview, *self._overview.groups)
         for question in (self._operations, *(question for _, _, question in self._questions)):
             self._counters += question.counters
         self.reports: list[Report] = []

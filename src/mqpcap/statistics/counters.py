@@ -13,49 +13,42 @@ from mqpcap.tcp.headers import Segments
 class Counters:
     """What counts rows: each is given those of the tables that it has a ``take_TABLE`` for."""
 
-    tables = ("messages", "others", "exchanges", "deliveries", "connections", "problems")
-    """``others`` are rows of ``messages`` that are not selected, though their exchange may be."""
+    tables = ("messages", "others", "exchanges", "deliveries", "connections", "problems", "segments")
+    """``others`` are rows of ``messages`` that are not selected, though their exchange may be; ``segments`` those of
+    the packets."""
 
     def __init__(self, *counters: object, without: Collection[str] = ()) -> None:
-        self._takes = {
-            table: [getattr(counter, f"take_{table}") for counter in counters if hasattr(counter, f"take_{table}")]
-            for table in self.tables
-            if table not in without
-        }
-        self._ends = [counter.end_of_capture for counter in counters if hasattr(counter, "end_of_capture")]
-        read = [getattr(counter, "columns", None) for counter in counters if hasattr(counter, "take_messages")]
+        names = [*(f"take_{table}" for table in self.tables if table not in without), "end_of_capture"]
+        self._calls = {name: [getattr(x, name) for x in counters if hasattr(x, name)] for name in names}
+        read = [getattr(x, "columns", None) for x in counters if hasattr(x, "take_messages")]
         known = [names for names in read if names is not None]
         self.columns: frozenset[str] | None = frozenset().union(*known) if len(known) == len(read) else None
         """The columns of ``messages`` that are read, None if not all counters say so."""
-        self.segments = [counter.take_segments for counter in counters if hasattr(counter, "take_segments")]
-        """Are given the packets' TCP segments, too."""
 
     def __add__(self, other: "Counters") -> "Counters":
         """Both."""
         both = Counters()
-        both._takes = {table: [*self._takes.get(table, ()), *other._takes.get(table, ())] for table in self.tables}
-        both._ends = [*self._ends, *other._ends]
-        both.segments = [*self.segments, *other.segments]
+        both._calls = {name: [*self._calls.get(name, ()), *other._calls.get(name, ())] for name in both._calls}
         both.columns = None if self.columns is None or other.columns is None else self.columns | other.columns
         return both
 
     @property
     def optional_tables(self) -> frozenset[str]:
         """The tables of OPTIONAL_TABLES that somebody counts."""
-        return OPTIONAL_TABLES & {table for table, takes in self._takes.items() if takes}
+        return frozenset(table for table in OPTIONAL_TABLES if self._calls.get(f"take_{table}"))
 
     def take(self, output: Output) -> None:
         """Have rows of any table counted."""
         self.count(output.table, output.rows)
 
-    def count(self, table: str, rows: pa.Table) -> None:
+    def count(self, table: str, rows: pa.Table | Segments) -> None:
         """The same."""
-        for take in self._takes.get(table, ()):
+        for take in self._calls.get(f"take_{table}", ()):
             take(rows)
 
     def end_of_capture(self) -> None:
         """Tell that all rows of a capture were given."""
-        for end in self._ends:
+        for end in self._calls["end_of_capture"]:
             end()
 
 
@@ -69,8 +62,7 @@ class SegmentPipeline(CapturePipeline):
         self._counters = counters
 
     def _segments(self, segments: Segments) -> Segments:
-        for take in self._counters.segments:
-            take(segments)
+        self._counters.count("segments", segments)
         return super()._segments(segments)
 
     def _window_times(self) -> int:

@@ -13,16 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import factorize, is_in, whole
-from mqpcap.statistics.keys import (
-    OF_EXCHANGES,
-    OF_MESSAGES,
-    READ_OF_MESSAGES,
-    Coded,
-    Columns,
-    Value,
-    mixed,
-)
+from mqpcap.arrays import factorize, is_in, true, whole
+from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES, READ_OF_MESSAGES, Coded, Columns, Value, mixed
 from mqpcap.statistics.latencies import Latencies, Summary
 from mqpcap.tables.places import message_places, reply_places
 
@@ -37,6 +29,7 @@ MAX_OPEN = 1 << 18
 _COUNTED = frozenset({"frame_len", "ts_ns"})
 _OF_ERRORS = frozenset({"connection_id", "direction", "stream_offset", "status"})
 """The columns of ``messages`` that are read whatever rows are grouped by, and those of errors."""
+NO_GROUP = -1
 OTHER: Key = ("(other)",)
 """The key of what belongs to no group that is told apart."""
 PERCENTS = (50, 95, 99, 100)
@@ -52,7 +45,7 @@ class Sums:
         """Rows that count in OTHER."""
         self._most = most
         self._ids: dict[Key, int] = {}
-        self._sums = np.zeros((len(self.names), 64), np.int64)
+        self._sums = dict.fromkeys(names, np.empty(0, np.int64))
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -84,51 +77,46 @@ class Sums:
 
     def add(self, name: str, groups: I64, amounts: I64 | None = None) -> None:
         """Add amounts, or one each, to a sum of groups."""
-        if not len(groups):
-            return
-        sums = np.bincount(groups, amounts)  # as doubles: exact, for no window holds 2**53 bytes
-        while len(sums) > self._sums.shape[1]:
-            self._sums = np.concatenate([self._sums, np.zeros_like(self._sums)], 1)
-        self._sums[self.names.index(name), : len(sums)] += sums.astype(np.int64)
+        # As doubles: exact, for no window holds 2**53 bytes.
+        sums = np.bincount(groups, amounts, len(self)).astype(np.int64)
+        sums[: len(self._sums[name])] += self._sums[name]
+        self._sums[name] = sums
 
     def sums(self) -> "dict[Key, dict[str, int]]":
         """The sums of each group, in the order in which groups were met."""
-        width = self._sums.shape[1]
-        columns = {key: self._sums[:, at] if at < width else np.zeros(len(self.names)) for key, at in self._ids.items()}
-        return {
-            key: {name: int(x) for name, x in zip(self.names, column.tolist(), strict=True)}
-            for key, column in columns.items()
-        }
+        columns = (np.append(x, np.zeros(len(self) - len(x), np.int64)).tolist() for x in self._sums.values())
+        rows = zip(*columns, strict=True)
+        return {key: dict(zip(self.names, row, strict=True)) for key, row in zip(self._ids, rows, strict=True)}
 
 
 class Waiting:
-    """Replies that wait for their request: their place, the group that they are in without one, and amounts."""
+    """Replies that wait for their request: their place, the group that they are in without one, and an amount."""
 
-    def __init__(self, amount_count: int) -> None:
-        self._rows = np.empty((2 + amount_count, 0), np.int64)
+    def __init__(self) -> None:
+        self._rows = np.empty((3, 0), np.int64)
 
-    def add(self, places: I64, groups: I64, *amounts: I64) -> None:
-        """Have more of them wait."""
-        self._rows = np.concatenate([self._rows, np.array([places, groups, *amounts], np.int64)], 1)
+    def add(self, places: I64, groups: I64, amounts: I64) -> None:
+        """Have more of them wait; those in the group NO_GROUP count only with their request."""
+        self._rows = np.concatenate([self._rows, np.array([places, groups, amounts])], 1)
 
-    def found(self, places: I64) -> tuple[NDArray[np.intp], list[I64]]:
+    def found(self, places: I64) -> tuple[NDArray[np.intp], I64]:
         """Which of some places are of those that wait, with their amounts; they wait no longer."""
         if not self._rows.shape[1] or not len(places):
-            return np.empty(0, np.intp), list(np.empty((len(self._rows) - 2, 0), np.int64))
+            return np.empty(0, np.intp), np.empty(0, np.int64)
         order = np.argsort(places)
         at = order[np.minimum(np.searchsorted(places, self._rows[0], sorter=order), len(places) - 1)]
         hit = places[at] == self._rows[0]
         found, first = np.unique(at[hit], return_index=True)  # one that was selected waits twice
-        amounts = self._rows[2:, hit][:, first]
+        amounts = self._rows[2, hit][first]
         self._rows = self._rows[:, ~hit]
-        return found, list(amounts)
+        return found, amounts
 
-    def given_up(self, most: int) -> tuple[I64, list[I64]]:
+    def given_up(self, most: int) -> tuple[I64, I64]:
         """The groups and amounts of the oldest that are more than ``most``."""
-        count = max(self._rows.shape[1] - most, 0)
-        out = self._rows[1, :count], list(self._rows[2:, :count])
-        self._rows = self._rows[:, count:]
-        return out
+        _, groups, amounts = self._rows[:, : max(self._rows.shape[1] - most, 0)]
+        self._rows = self._rows[:, len(groups) :]
+        has_group = groups != NO_GROUP
+        return groups[has_group], amounts[has_group]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +140,7 @@ class Groups:
         """The columns of ``messages`` that are read."""
         self._counts_errors = errors
         self._latencies = Latencies()
-        self._errors = Waiting(1)
+        self._errors = Waiting()
 
     def take_messages(self, rows: pa.Table) -> None:
         """Count rows of ``messages``."""
@@ -162,46 +150,31 @@ class Groups:
         self.sums.add("messages", groups)
         self.sums.add("bytes", groups, rows["frame_len"].to_numpy())
         if self._counts_errors:
-            self._wait(rows, groups, 1)
-
-    def take_others(self, rows: pa.Table) -> None:
-        """Take rows of ``messages`` that are not counted: errors among them may answer requests that are."""
-        rows = rows.filter(pa.array(is_in(rows["status"], "error")))
-        if rows.num_rows:
-            self._wait(rows, np.zeros(rows.num_rows, np.int64), 0)
-
-    def _wait(self, rows: pa.Table, groups: I64, counts: int) -> None:
-        failed = np.flatnonzero(is_in(rows["status"], "error"))
-        if len(failed):
-            self._errors.add(message_places(rows)[failed], groups[failed], np.full(len(failed), counts))
+            failed = is_in(rows["status"], "error")
             self._give_up(MAX_OPEN)
+            self._errors.add(message_places(rows)[failed], groups[failed], np.ones(failed.sum(), np.int64))
 
     def take_exchanges(self, rows: pa.Table) -> None:
         """Count failures and latencies of rows of ``exchanges``."""
         if not rows.num_rows:
             return
-        groups = self.sums.groups(OF_EXCHANGES, rows, asked_ns(rows))
-        taken = np.flatnonzero(pc.is_valid(rows["latency_ns"]).to_numpy())
-        self._latencies.add(groups[taken], pc.fill_null(rows["latency_ns"], 0).to_numpy()[taken])
-        failed = np.flatnonzero(is_in(rows["status"], "error"))
-        at, _ = self._errors.found(reply_places(rows)[failed])
-        self.sums.add("errors", groups[failed[at]])
+        begun_ns = pc.coalesce(whole(rows["request_ts_ns"]), whole(rows["reply_ts_ns"])).to_numpy()
+        groups = self.sums.groups(OF_EXCHANGES, rows, begun_ns)
+        taken = true(rows["latency_ns"].is_valid())
+        self._latencies.add(groups[taken], rows["latency_ns"].drop_null().to_numpy())
+        failed = is_in(rows["status"], "error")
+        self.sums.add("errors", groups[failed])
+        self._errors.found(reply_places(rows)[failed])
 
     def end_of_capture(self) -> None:
         """What has found no request finds none."""
         self._give_up(0)
 
     def _give_up(self, most: int) -> None:
-        groups, (counts,) = self._errors.given_up(most)
-        self.sums.add("errors", groups[counts > 0])
+        groups, _ = self._errors.given_up(most)
+        self.sums.add("errors", groups)
 
     def rows(self) -> list[Row]:
         """What was counted, in the order in which groups were met."""
         latencies = self._latencies.summaries(PERCENTS, len(self.sums))
         return [Row(key, sums, x) for (key, sums), x in zip(self.sums.sums().items(), latencies, strict=True)]
-
-
-def asked_ns(rows: pa.Table) -> I64:
-    """When the request of each exchange began; without one, its reply."""
-    asked: I64 = pc.coalesce(whole(rows["request_ts_ns"]), whole(rows["reply_ts_ns"])).to_numpy()
-    return asked

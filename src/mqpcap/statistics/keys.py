@@ -69,12 +69,9 @@ def _of_table(name: str, rows: pa.Table) -> Coded:
 
 def _ip(side: str, rows: pa.Table) -> Coded:
     """The address of the client (c2s) or the server (s2c) of each message: of the sender where it sent it."""
-    sent = is_in(rows["direction"], side)
     one, two = text("src_ip", rows), text("dst_ip", rows)
-    values = list(dict.fromkeys([*one.values, *two.values]))
-    place = {value: i for i, value in enumerate(values)}
-    codes = np.array([place[value] for value in (*one.values, *two.values)], np.int64)
-    return Coded(codes[np.where(sent, one.code, two.code + len(one.values))], values)
+    code = np.where(is_in(rows["direction"], side), one.code, two.code + len(one.values))
+    return Coded(code, [*one.values, *two.values])
 
 
 def _end(side: str, rows: pa.Table) -> Coded:
@@ -89,53 +86,24 @@ def _request_direction(rows: pa.Table) -> Coded:
     return Coded(is_in(rows["request_direction"], "s2c").astype(np.int64), ("c2s", "s2c"))
 
 
-OF_MESSAGES: Columns = {
-    "protocol": partial(text, "protocol"),
-    "op": partial(text, "op"),
-    "topic": partial(text, "destination"),
+_TEXTS = {"protocol": "protocol", "op": "op", "topic": "destination", "status": "status", "name": "client_name"}
+_ALIKE = {name: partial(text, column) for name, column in _TEXTS.items()}
+OF_MESSAGES: Columns = _ALIKE | {
     "client": partial(_ip, "c2s"),
     "server": partial(_end, "s2c"),
-    "status": partial(text, "status"),
-    "name": partial(text, "client_name"),
     "connection": partial(_end, "c2s"),
     "direction": partial(text, "direction"),
 }
 """What rows of ``messages`` are grouped by."""
 _BOTH_ENDS = frozenset({"direction", "src_ip", "dst_ip", "src_port", "dst_port"})
-READ_OF_MESSAGES: Mapping[str, frozenset[str]] = {
-    "protocol": frozenset({"protocol"}),
-    "op": frozenset({"op"}),
-    "topic": frozenset({"destination"}),
-    "client": _BOTH_ENDS,
-    "server": _BOTH_ENDS,
-    "status": frozenset({"status"}),
-    "name": frozenset({"client_name"}),
-    "connection": _BOTH_ENDS,
-    "direction": frozenset({"direction"}),
-}
+READ_OF_MESSAGES = {name: frozenset({_TEXTS[name]}) if name in _TEXTS else _BOTH_ENDS for name in OF_MESSAGES}
 """The columns that each of them reads."""
-OF_EXCHANGES: Columns = {
-    "protocol": partial(text, "protocol"),
-    "op": partial(text, "op"),
-    "topic": partial(text, "destination"),
+OF_EXCHANGES: Columns = _ALIKE | {
     "client": partial(text, "client_ip"),
     "server": partial(_of_table, "server"),
-    "status": partial(text, "status"),
-    "name": partial(text, "client_name"),
     "connection": partial(_of_table, "client"),
     "direction": _request_direction,
-}
-"""The same of ``exchanges``."""
-OF_DELIVERIES: Columns = {
-    "protocol": partial(text, "protocol"),
-    "topic": partial(text, "destination"),
     "how": partial(text, "how"),
 }
-"""The same of ``deliveries``."""
-OF_CONNECTIONS: Columns = {
-    "protocol": partial(text, "protocol"),
-    "client": partial(text, "client_ip"),
-    "server": partial(_of_table, "server"),
-    "connection": partial(_of_table, "client"),
-}
-"""The same of ``connections``."""
+"""What rows of ``exchanges`` are grouped by, and those of ``deliveries`` and ``connections``: each table has columns
+for some of it."""

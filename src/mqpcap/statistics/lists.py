@@ -1,6 +1,5 @@
 """Single things worth naming: the slowest requests, the errors by what they say, who talks to whom."""
 
-from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -11,13 +10,7 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import is_in
 from mqpcap.statistics.groups import MAX_OPEN, OTHER, PERCENTS, Key, Sums
-from mqpcap.statistics.keys import (
-    OF_CONNECTIONS,
-    OF_DELIVERIES,
-    OF_EXCHANGES,
-    OF_MESSAGES,
-    Columns,
-)
+from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES, Columns
 from mqpcap.statistics.latencies import Latencies, Summary
 from mqpcap.tables.places import message_places, reply_places
 from mqpcap.tables.schemas import EXCHANGES
@@ -74,7 +67,7 @@ class Errors:
     def __init__(self) -> None:
         self._found: dict[Key, ErrorRow] = {}
         self._open: dict[int, tuple[Key, ErrorRow, bool]] = {}
-        self._order: deque[int] = deque()
+        """By place, those that wait for their requests."""
 
     def take_messages(self, rows: pa.Table) -> None:
         """Have the errors among rows of ``messages`` wait for their requests."""
@@ -93,9 +86,8 @@ class Errors:
             said: Key = (row["error_code"], None if text is None else text[:MAX_TEXT])
             one = ErrorRow(1, row["ts_ns"], row["capture_file"], row["first_packet"])
             self._open[place] = (*request, *said), one, is_own
-            self._order.append(place)
-        while len(self._order) > MAX_OPEN:
-            self._settle(self._order.popleft(), None)
+        while len(self._open) > MAX_OPEN:
+            self._settle(next(iter(self._open)), None)
 
     def take_exchanges(self, rows: pa.Table) -> None:
         """Count those whose request is known, rows of ``exchanges``."""
@@ -107,7 +99,6 @@ class Errors:
         """What has found no request finds none."""
         for place in list(self._open):
             self._settle(place, None)
-        self._order.clear()
 
     def _settle(self, place: int, request: Key | None) -> None:
         if place not in self._open:
@@ -143,7 +134,7 @@ class Deliveries:
 
     def take_deliveries(self, rows: pa.Table) -> None:
         """Count rows of ``deliveries``."""
-        groups = self.sums.groups(OF_DELIVERIES, rows)
+        groups = self.sums.groups(OF_EXCHANGES, rows)
         self.sums.add("delivered", groups)
         self._latencies.add(groups, rows["latency_ns"].to_numpy())
         self.sums.add("again", groups[self._are_known(rows)])
@@ -175,7 +166,7 @@ class Talkers:
 
     def take_connections(self, rows: pa.Table) -> None:
         """Count rows of ``connections``."""
-        groups = self.sums.groups(OF_CONNECTIONS, rows)
+        groups = self.sums.groups(OF_EXCHANGES, rows)
         self.sums.add("connections", groups)
         for name in self.names[1:]:
             self.sums.add(name, groups, rows[name].to_numpy())

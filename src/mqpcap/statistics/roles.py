@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import is_in
+from mqpcap.arrays import is_in, true
 from mqpcap.protocols import protocols
-from mqpcap.statistics.groups import MAX_OPEN, Sums, Waiting
+from mqpcap.statistics.groups import MAX_OPEN, NO_GROUP, Sums, Waiting
 from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES
 from mqpcap.tables.places import message_places, reply_places
 
@@ -40,7 +40,8 @@ class Producers:
 
     def take_exchanges(self, rows: pa.Table) -> None:
         """Count failures, rows of ``exchanges``."""
-        rows = rows.filter(pa.array(_has_role(rows, "publish") & is_in(rows["status"], "error") & _has_request(rows)))
+        has_request = true(rows["request_offset"].is_valid())
+        rows = rows.filter(pa.array(_has_role(rows, "publish") & is_in(rows["status"], "error") & has_request))
         self.sums.add("errors", self.sums.groups(OF_EXCHANGES, rows))
 
 
@@ -51,50 +52,40 @@ class Consumers:
 
     def __init__(self, by: Sequence[str] = BY) -> None:
         self.sums = Sums(by, self.names)
-        self._replies = Waiting(2)
+        self._replies = Waiting()
 
     def take_messages(self, rows: pa.Table) -> None:
         """Count rows of ``messages``: what is asked for, and what is pushed; replies wait for their requests."""
         from_client = is_in(rows["direction"], "c2s")
-        asks = _has_role(rows, *ASKS)
-        carries = pc.is_valid(rows["body_len"]).to_numpy() & ~from_client
-        asked = rows.filter(pa.array(asks & from_client))
+        asked = rows.filter(pa.array(_has_role(rows, *ASKS) & from_client))
         self.sums.add("asked", self.sums.groups(OF_MESSAGES, asked))
-        pushed = rows.filter(pa.array(_has_role(rows, "deliver") & carries))
+        pushed = rows.filter(pa.array(_has_role(rows, "deliver") & ~from_client & _has_body(rows)))
         self._receive(self.sums.groups(OF_MESSAGES, pushed), _body_bytes(pushed))
-        replies = rows.filter(pa.array(asks & carries))
-        if replies.num_rows:
-            self._wait(replies, self.sums.groups(OF_MESSAGES, replies), 1)
+        replies = _replies(rows)
+        self._wait(replies, self.sums.groups(OF_MESSAGES, replies))
 
     def take_others(self, rows: pa.Table) -> None:
         """Take rows of ``messages`` that are not counted: replies among them may be to requests that are."""
-        carries = pc.is_valid(rows["body_len"]).to_numpy() & is_in(rows["direction"], "s2c")
-        replies = rows.filter(pa.array(_has_role(rows, *ASKS) & carries))
-        if replies.num_rows:
-            self._wait(replies, np.zeros(replies.num_rows, np.int64), 0)
+        replies = _replies(rows)
+        self._wait(replies, np.full(replies.num_rows, NO_GROUP))
 
-    def _wait(self, replies: pa.Table, groups: NDArray[np.int64], counts: int) -> None:
-        counted = np.full(replies.num_rows, counts)
-        self._replies.add(message_places(replies), groups, _body_bytes(replies), counted)
-        self._give_up(MAX_OPEN)
+    def _wait(self, replies: pa.Table, groups: NDArray[np.int64]) -> None:
+        self._replies.add(message_places(replies), groups, _body_bytes(replies))
+        self._receive(*self._replies.given_up(MAX_OPEN))
 
     def take_exchanges(self, rows: pa.Table) -> None:
         """Take the replies to what was asked, rows of ``exchanges``."""
         rows = rows.filter(pa.array(_has_role(rows, *ASKS)))
-        at, (sizes, _) = self._replies.found(reply_places(rows))
+        at, sizes = self._replies.found(reply_places(rows))
         self._receive(self.sums.groups(OF_EXCHANGES, rows)[at], sizes)
+
+    def end_of_capture(self) -> None:
+        """What has found no request finds none."""
+        self._receive(*self._replies.given_up(0))
 
     def _receive(self, groups: NDArray[np.int64], body_bytes: NDArray[np.int64]) -> None:
         self.sums.add("received", groups)
         self.sums.add("body_bytes", groups, body_bytes)
-
-    def end_of_capture(self) -> None:
-        """What has found no request finds none."""
-        self._give_up(0)
-
-    def _give_up(self, most: int) -> None:
-        groups, (sizes, counts) = self._replies.given_up(most)
-        self._receive(groups[counts > 0], sizes[counts > 0])
 
 
 def _has_role(rows: pa.Table, *roles: str) -> NDArray[np.bool_]:
@@ -105,9 +96,13 @@ def _has_role(rows: pa.Table, *roles: str) -> NDArray[np.bool_]:
     return is_in(rows["op"], *(op for role in roles for op in getattr(of, role)))
 
 
-def _has_request(rows: pa.Table) -> NDArray[np.bool_]:
-    there: NDArray[np.bool_] = pc.is_valid(rows["request_offset"]).to_numpy()
-    return there
+def _has_body(rows: pa.Table) -> NDArray[np.bool_]:
+    return true(rows["body_len"].is_valid())
+
+
+def _replies(rows: pa.Table) -> pa.Table:
+    """Those that bring what was asked for."""
+    return rows.filter(pa.array(_has_role(rows, *ASKS) & is_in(rows["direction"], "s2c") & _has_body(rows)))
 
 
 def _body_bytes(rows: pa.Table) -> NDArray[np.int64]:
