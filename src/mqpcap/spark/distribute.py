@@ -14,6 +14,7 @@ is read as one range from there.
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from operator import attrgetter, itemgetter
@@ -37,15 +38,8 @@ WINDOW_BYTES = 8 << 20
 WINDOW_PACKETS = 1 << 15
 """Packets in such a window: with many short connections more cost memory and CPU (measured)."""
 
-_SCHEMA = pa.schema(
-    [
-        ("number", pa.int64()),
-        ("ts_ns", pa.int64()),
-        ("wirelen", pa.int64()),
-        ("link_type", pa.int32()),
-        ("packet", pa.binary()),
-    ]
-)
+_NUMBERS = {"number": pa.int64(), "ts_ns": pa.int64(), "wirelen": pa.int64(), "link_type": pa.int32()}
+_SCHEMA = pa.schema(_NUMBERS | {"packet": pa.binary()})
 Batches = tuple[tuple[int, int], ...]
 """Number and bytes of a batch for each share and, last, of one for all."""
 
@@ -109,11 +103,10 @@ def _distributed(
     capture: Capture, file_range: FileRange, cut: Cut, writer: pa.ipc.RecordBatchFileWriter, name: str
 ) -> RangeResult:
     file_name = capture.files[file_range.file]
-    source = capture.source(file_range.file)
     first_ts_ns = None
     written: list[Batches] = []
     held: list[list[pa.RecordBatch]] = []
-    try:
+    with closing(capture.source(file_range.file)) as source:
         entry = file_range.entry
         if entry is None and file_range.begin:
             entry = entries.entry(file_name, source, file_range.begin)
@@ -126,8 +119,6 @@ def _distributed(
             if sum(batch.nbytes for batches in held for batch in batches) >= RANGE_BYTES:
                 written.append(_write(held, writer))
                 held.clear()
-    finally:
-        source.close()
     if held:
         written.append(_write(held, writer))
     notes = tuple(map(str, reader.notes))
@@ -154,8 +145,8 @@ def _by_share(window: Window, cut: Cut) -> list[pa.RecordBatch]:
         return [pa.RecordBatch.from_pylist([], _SCHEMA)] * (cut.share_count + 1)
     each = np.arange(len(rows), dtype=np.int32)
     packets = span_array(window.buffer, len(rows), each, window.offset[rows], window.caplen[rows], pa.binary())
-    columns = [pa.array(getattr(window, name)[rows], _SCHEMA.field(name).type) for name in _SCHEMA.names[:-1]]
-    batch = pa.RecordBatch.from_arrays([*columns, packets], schema=_SCHEMA)
+    columns = {name: getattr(window, name)[rows] for name in _NUMBERS}
+    batch = pa.RecordBatch.from_pydict(columns | {"packet": packets}, _SCHEMA)
     return [batch.slice(one, two - one) for one, two in pairwise(first)]
 
 
@@ -169,10 +160,10 @@ def ranges(capture: Capture) -> list[tuple[FileRange, ...]]:
     """
     found: list[tuple[FileRange, int]] = []
     for file in range(len(capture.files)):
-        source = capture.source(file)
-        size_bytes = RANGE_BYTES if source.size_bytes is None else source.size_bytes
-        count = 1 if source.size_bytes is None else max(1, round(size_bytes / RANGE_BYTES))
-        source.close()
+        with closing(capture.source(file)) as source:
+            size_bytes = source.size_bytes
+        count = 1 if size_bytes is None else max(1, round(size_bytes / RANGE_BYTES))
+        size_bytes = RANGE_BYTES if size_bytes is None else size_bytes
         borders = [size_bytes * i // count for i in range(count)]
         for begin, until in zip(borders, [*borders[1:], None], strict=True):
             found.append((FileRange(file, begin, until), (size_bytes if until is None else until) - begin))
@@ -218,9 +209,9 @@ class Distribution:
     def share_capture(self, share: int, storage: Storage, name: str) -> "ShareCapture":
         """The packets of a share, which a file of that name tells."""
         mine = [
-            ShareBatches(one.file_range.file, one.name, number, batches[share], batches[-1])
+            ShareBatches(one.file_range.file, one.name, number, (own[0], common[0]), own[1] + common[1])
             for one, number in self._right
-            for batches in one.batches
+            for own, common in ((batches[share], batches[-1]) for batches in one.batches)
         ]
         storage.write(name, json.dumps(mine).encode())
         return ShareCapture(self.capture._files, storage=storage, name=name)
@@ -230,21 +221,16 @@ class Distribution:
 
 
 class ShareBatches(NamedTuple):
-    """Packets of one file of a capture for one share: number and bytes of its own batch and of that for all.
+    """Packets of one file of a capture for one share: where its own batch and that for all are in the file ``name``.
 
-    name: of the file that has the batches. number: of packets in the capture's file before the range that they are of.
+    number: of packets in the capture's file before the range that they are of.
     """
 
     file: int
     name: str
     number: int
-    own: tuple[int, int]
-    common: tuple[int, int]
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes to read."""
-        return self.own[1] + self.common[1]
+    places: tuple[int, int]
+    size_bytes: int
 
 
 @dataclass(slots=True)
@@ -265,15 +251,13 @@ class ShareCapture(Capture):
                 tables = []
                 for name, some in groupby(group, attrgetter("name")):
                     with self.storage.input(name) as file, pa.ipc.open_file(file) as reader:
-                        tables += [table for one in some for table in _tables(reader, one)]
+                        tables += [_numbered(reader.get_batch(i), x.number) for x in some for i in x.places]
                 yield from _windows(pa.concat_tables(tables), number)
 
 
-def _tables(reader: pa.ipc.RecordBatchFileReader, batches: ShareBatches) -> Iterator[pa.Table]:
-    for number, size_bytes in (batches.own, batches.common):
-        if size_bytes:
-            table = pa.Table.from_batches([reader.get_batch(number)])
-            yield table.set_column(0, "number", pc.add(table["number"], batches.number))
+def _numbered(batch: pa.RecordBatch, before: int) -> pa.Table:
+    """The packets, behind so many in their file."""
+    return pa.Table.from_batches([batch]).set_column(0, "number", pc.add(batch["number"], before))
 
 
 def _windows(packets: pa.Table, file: int) -> Iterator[Window]:
@@ -290,5 +274,5 @@ def _windows(packets: pa.Table, file: int) -> Iterator[Window]:
         offset = np.frombuffer(column.buffers()[1], np.int32)[column.offset :][: two - one].astype(np.int64)
         # Copies: what reads packets takes arrays that can be written to.
         buffer = np.frombuffer(column.buffers()[2] or b"", np.uint8)[offset[0] :][: caplen[one:two].sum()].copy()
-        columns = {name: some[name].to_numpy().copy() for name in _SCHEMA.names[:-1]}
+        columns = {name: some[name].to_numpy().copy() for name in _NUMBERS}
         yield Window(buffer, offset - offset[0], caplen[one:two], file=file, **columns)
