@@ -24,6 +24,7 @@ from itertools import count, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 from pyarrow import fs
 
@@ -363,7 +364,7 @@ def _finished(staging: Storage) -> dict[str, Result]:
     sizes = staging.sizes()
     found: dict[str, Result] = {}
     for name in sorted(n for n in sizes if n.startswith("done/") and n.endswith(".json")):
-        with suppress(ValueError):
+        with suppress(ValueError, msgspec.ValidationError):
             one = tasks.result(staging.read(name) or b"")
             whole = all(sizes.get(f.path) == f.size_bytes for f in one.files)
             whole = whole and all(name in sizes for name in one.left)

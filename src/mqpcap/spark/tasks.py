@@ -9,13 +9,11 @@ Each task ends by writing its result, after all of its files, under a name no ot
 """
 
 import json
-import types
 import uuid
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, field, replace
 
+import msgspec
 import pyarrow as pa
 
 from mqpcap import memory
@@ -111,13 +109,13 @@ class Result:
 
     def text(self) -> str:
         """As JSON."""
-        return json.dumps(asdict(self), separators=(",", ":"), default=list)
+        # Names of files may be no UTF-8, which msgspec's own JSON refuses.
+        return json.dumps(msgspec.to_builtins(self), separators=(",", ":"))
 
 
 def result(text: str | bytes) -> Result:
-    """A result out of its JSON; raises ValueError if it is none."""
-    made: Result = typed(Result, json.loads(text))
-    return made
+    """A result out of its JSON; raises ValueError or msgspec.ValidationError if it is none."""
+    return msgspec.convert(json.loads(text), Result)
 
 
 def run(task: Task, options: Options, storage: Storage) -> Result:
@@ -204,42 +202,18 @@ class _TaskShare(Share):
         return made
 
     def _take(self, output: Output) -> None:
-        rows = output.rows
+        rows, made = output.rows, self._made
         if output.table == "messages":
-            _count(self._made.flaws, rows["flaw"].value_counts().to_pylist(), "values", "counts")
-            _count(self._made.messages, rows["capture_file"].value_counts().to_pylist(), "values", "counts")
+            _count(made.flaws, *rows["flaw"].value_counts().flatten())
+            _count(made.messages, *rows["capture_file"].value_counts().flatten())
         elif output.table == "problems":
-            lengths = rows.group_by("kind").aggregate([("length", "sum")])
-            _count(self._made.problem_bytes, lengths.to_pylist(), "kind", "length_sum")
+            _count(made.problem_bytes, rows["kind"], rows["length"])
         self._files.write(output.table, rows)
         if output.fields is not None and output.protocol is not None:
             self._files.write(output.protocol, output.fields)
 
 
-def _count(counts: dict[str, int], rows: list[dict[str, Any]], key: str, number: str) -> None:
-    more = {row[key]: row[number] for row in rows if row[key] is not None}
-    counts.update(Counter(counts) + Counter(more))
-
-
-def typed(kind: Any, found: Any) -> Any:
-    """What JSON gave of ``dataclasses.asdict`` as a value of a type; raises ValueError where it is none.
-
-    >>> typed(tuple[tuple[int, str], ...], [[1, "a"], [2, "b"]]), typed(frozenset[int] | None, None)
-    (((1, 'a'), (2, 'b')), None)
-    """
-    origin, inner = get_origin(kind), get_args(kind)
-    try:
-        if is_dataclass(kind):
-            hints = get_type_hints(kind)
-            return kind(**{name: typed(hints[name], value) for name, value in found.items()})  # type: ignore[operator]
-        if origin in (Union, types.UnionType):
-            return None if found is None else typed(inner[0], found)
-        if origin in (dict, Mapping):
-            return {name: typed(inner[1], value) for name, value in found.items()}
-        if origin is tuple and inner[-1] is not ...:
-            return tuple(typed(one, value) for one, value in zip(inner, found, strict=True))
-        if origin in (list, tuple, frozenset):
-            return origin(typed(inner[0], value) for value in found)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"no {kind}: {error}") from error
-    return found
+def _count(counts: dict[str, int], names: pa.Array, numbers: pa.Array) -> None:
+    for name, number in zip(names.to_pylist(), numbers.to_pylist(), strict=True):
+        if name is not None:
+            counts[name] = counts.get(name, 0) + number
