@@ -12,6 +12,7 @@ import difflib
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -136,10 +137,6 @@ def _near_file(name: str) -> str:
     return f": did you mean {meant[0]}?" if meant else ""
 
 
-def _sizes(capture: Capture) -> list[int]:
-    return [size for size, _ in written(capture)]
-
-
 def written(capture: Capture) -> list[tuple[int, int]]:
     """Bytes of each file and when it was last written to (ns), 0 where that cannot be asked."""
     found = []
@@ -154,16 +151,15 @@ def written(capture: Capture) -> list[tuple[int, int]]:
 
 def units(found: Sequence[Capture], slot_count: int, share_count: int | None = None) -> list[WorkUnit]:
     """Units of work, the largest first; ``share_count`` cuts every capture into so many, whatever its size."""
-    sizes = [sum(_sizes(capture)) for capture in found]
-    if share_count is not None and share_count > 1:
-        return [unit for i, capture in enumerate(found) for unit in _shares(i, capture, share_count)]
+    sizes = [sum(size for size, _ in written(capture)) for capture in found]
     each = max(sum(sizes) / max(1, slot_count), SHARE_BYTES)
     large: list[tuple[float, WorkUnit]] = []
     small: list[int] = []
     for i, capture in enumerate(found):
-        n = 1 if share_count == 1 else min(MAX_SHARES, max(1, round(sizes[i] / each)))
+        n = share_count or min(MAX_SHARES, max(1, round(sizes[i] / each)))
         if n > 1 or sizes[i] >= PACK_BYTES:
-            large += [(sizes[i] / n, unit) for unit in _shares(i, capture, n)]
+            how = cut(capture, n)
+            large += [(sizes[i] / n, WorkUnit(((i, capture),), k, how)) for k in range(n)]
         else:
             small.append(i)
     limit = min(PACK_BYTES, max(sum(sizes[i] for i in small) // max(1, slot_count), 1 << 20))
@@ -190,36 +186,30 @@ def packed(items: Iterable[Item], size_bytes: Callable[[Item], int], limit: int)
         yield pack
 
 
-def _shares(number: int, capture: Capture, n: int) -> list[WorkUnit]:
-    how = cut(capture, n)
-    return [WorkUnit(((number, capture),), k, how) for k in range(n)]
-
-
 def cut(capture: Capture, n: int) -> Cut:
     """A capture in n shares of about the same work, as far as a look at it tells."""
-    loads = _loads(capture) if n > 1 else {}
+    loads = _loads(capture) if n > 1 else Counter()
     shares = [0.0] * n
-    least = sum(loads.values()) / n / PINNED_PER_SHARE
+    least = loads.total() / n / PINNED_PER_SHARE
     pinned: list[tuple[int, int]] = []
     for key, load in loads.items():
         if load < least:
             shares[key % (1 << 64) % n] += load
-    for key, load in sorted(loads.items(), key=lambda one: -one[1]):
+    for key, load in loads.most_common():
         if load >= least:
             pinned.append((key, shares.index(min(shares))))
             shares[pinned[-1][1]] += load
     return Cut(n, tuple(pinned))
 
 
-def _loads(capture: Capture) -> dict[int, float]:
+def _loads(capture: Capture) -> Counter[int]:
     """Bytes of connections, by key."""
-    loads: dict[int, float] = {}
+    loads: Counter[int] = Counter()
     for window in _looks(capture):
         segments = Dissector().segments(window)
         keys, place = np.unique(segments.key, return_inverse=True)
-        bytes_ = np.bincount(place.reshape(-1), segments.length + PACKET_BYTES, len(keys))
-        for key, size in zip(keys.tolist(), bytes_.tolist(), strict=True):
-            loads[key] = loads.get(key, 0.0) + size
+        sizes = np.bincount(place.reshape(-1), segments.length + PACKET_BYTES, len(keys)).astype(np.int64)
+        loads.update(dict(zip(keys.tolist(), sizes.tolist(), strict=True)))
     return loads
 
 
