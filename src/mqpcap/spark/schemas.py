@@ -62,17 +62,8 @@ def arrow_schema(schema: "StructType") -> pa.Schema:
 
 
 def batches(table: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The table's rows with the columns of ``schema``, in batches of a size that Spark takes well.
-
-    Columns that the table has not are null.
-    """
-    row_count = table.num_rows
-    columns = [
-        table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(row_count, field.type)
-        for field in schema
-    ]
-    chosen = pa.Table.from_arrays(columns, schema=schema)
-    each = max(1, min(BATCH_ROW_COUNT, int(BATCH_BYTES / max(1, chosen.nbytes) * max(1, row_count))))
-    for at in range(0, row_count, each):
-        part = chosen.slice(at, each).combine_chunks()
-        yield from part.to_batches()
+    """The table's rows with the columns of ``schema``, in batches of a size that Spark takes well."""
+    chosen = table.select(schema.names).cast(schema)
+    each = max(1, min(BATCH_ROW_COUNT, int(BATCH_BYTES / max(1, chosen.nbytes) * chosen.num_rows)))
+    for at in range(0, chosen.num_rows, each):
+        yield from chosen.slice(at, each).combine_chunks().to_batches()

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from mqpcap.capture import Capture
 from mqpcap.decode.columns import Records
@@ -22,7 +21,6 @@ from mqpcap.pipeline import CapturePipeline, Emit, Options, Output, Pipeline, ta
 from mqpcap.protocols import protocols
 from mqpcap.spark.partitions import Cut
 from mqpcap.tcp.headers import Segments
-from mqpcap.tcp.muting import End
 
 TASK_MEMORY_BYTES = 192 << 20
 """Bound of what waits for missing bytes in a task."""
@@ -59,15 +57,10 @@ def told(pipeline: Pipeline) -> Heard:
 
 def heard(capture: Capture, options: Options) -> Heard:
     """What all connections of a capture tell of each other, without reading their messages."""
-    alone = replace(options, optional_tables=frozenset(), connections=_nobody)
-    listener = CapturePipeline(capture, alone, lambda output: None)
+    nobody = replace(options, optional_tables=frozenset(), connections=lambda ips, *_: np.zeros(len(ips), np.bool_))
+    listener = CapturePipeline(capture, nobody, lambda output: None)
     listener.run()
     return told(listener)
-
-
-def _nobody(version: NDArray[np.integer], one: End, other: End) -> NDArray[np.bool_]:
-    """No connection has rows."""
-    return np.zeros(len(version), np.bool_)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -116,39 +115,28 @@ def _described() -> dict[tuple[str, ...], object]:
     found: dict[tuple[str, ...], object] = {}
     for name, protocol in protocols().items():
         found[name, "protocol"] = protocol
-        if protocol.rule is not None:
-            found[name, "rule"], found[name, "deliveries"] = protocol.rule, protocol.rule.deliveries
-            for i, lane in enumerate(lanes(protocol.rule)):
-                found[name, "lane", str(i)], found[name, "tables", str(i)] = lane, lane.tables
+        if (rule := protocol.rule) is not None:
+            found |= {(name, "rule"): rule, (name, "deliveries"): rule.deliveries}
+            for i, lane in enumerate(lanes(rule)):
+                found |= {(name, "lane", str(i)): lane, (name, "tables", str(i)): lane.tables}
     return {name: what for name, what in found.items() if what is not None}
 
 
-class _Pickler(pickle.Pickler):
-    """What is described goes by name."""
-
-    def __init__(self, out: io.BytesIO) -> None:
-        super().__init__(out, protocol=pickle.HIGHEST_PROTOCOL)
-        self._names = {id(what): name for name, what in _described().items()}
-
-    def persistent_id(self, obj: object) -> tuple[str, ...] | None:
-        return self._names.get(id(obj))
-
-
-class _Unpickler(pickle.Unpickler):
-    def persistent_load(self, pid: Any) -> object:
-        return _described()[pid]
-
-
 def frozen(carried: Mapping[str, Carried]) -> bytes:
-    """The connections as bytes; what is only a cache is left out."""
+    """The connections as bytes; what is only a cache is left out, what is described goes by name."""
     out = io.BytesIO()
-    _Pickler(out).dump(dict(carried))
+    names = {id(what): name for name, what in _described().items()}
+    pickler = pickle.Pickler(out, protocol=pickle.HIGHEST_PROTOCOL)
+    pickler.persistent_id = lambda one: names.get(id(one))  # type: ignore[method-assign]
+    pickler.dump(dict(carried))
     return out.getvalue()
 
 
 def thawed(content: bytes) -> dict[str, Carried]:
     """The connections out of bytes that `frozen` gave."""
-    carried: dict[str, Carried] = _Unpickler(io.BytesIO(content)).load()
+    unpickler = pickle.Unpickler(io.BytesIO(content))
+    unpickler.persistent_load = lambda name: _described()[name]  # type: ignore[method-assign]
+    carried: dict[str, Carried] = unpickler.load()
     return carried
 
 
