@@ -4,7 +4,7 @@ A request is slower where its 95th percentile is ``SLOWER_RATIO`` times what it 
 least ``SLOWER_LEAST`` answered ones on either side; faster is the same the other way round.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mqpcap.statistics.groups import Groups, Key, Row
@@ -29,29 +29,24 @@ def changes(a: Groups, b: Groups) -> list[Change]:
     """Every group of either side, in order of its key."""
     one, two = _there(a), _there(b)
     keys = sorted({*one, *two}, key=lambda key: [(value is None, str(value)) for value in key])
-    return [Change(key, one.get(key), two.get(key), tuple(_words(one.get(key), two.get(key)))) for key in keys]
+    return [Change(key, one.get(key), two.get(key), _words(one.get(key), two.get(key))) for key in keys]
 
 
 def _there(groups: Groups) -> Mapping[Key, Row]:
     return {row.key: row for row in groups.rows() if row.sums["messages"] or row.sums["errors"]}
 
 
-def _words(a: Row | None, b: Row | None) -> Iterator[str]:
-    if a is None:
-        yield "new"
-    if b is None:
-        yield "gone"
+def _words(a: Row | None, b: Row | None) -> tuple[str, ...]:
     if a is None or b is None:
-        return
-    if is_slower(a, b):
-        yield "slower"
-    if is_slower(b, a):
-        yield "faster"
+        return ("new",) if a is None else ("gone",)
     before, after = a.sums["errors"], b.sums["errors"]
-    if after and not before:
-        yield "fails"
-    if before and not after:
-        yield "fails no more"
+    words = {
+        "slower": is_slower(a, b),
+        "faster": is_slower(b, a),
+        "fails": after and not before,
+        "fails no more": before and not after,
+    }
+    return tuple(word for word, is_true in words.items() if is_true)
 
 
 def is_slower(a: Row, b: Row) -> bool:
