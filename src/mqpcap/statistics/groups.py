@@ -151,8 +151,9 @@ class Groups:
         self.sums.add("bytes", groups, rows["frame_len"].to_numpy())
         if self._counts_errors:
             failed = is_in(rows["status"], "error")
+            errors = rows.filter(pa.array(failed))
             self._give_up(MAX_OPEN)
-            self._errors.add(message_places(rows)[failed], groups[failed], np.ones(failed.sum(), np.int64))
+            self._errors.add(message_places(errors), groups[failed], np.ones(errors.num_rows, np.int64))
 
     def take_exchanges(self, rows: pa.Table) -> None:
         """Count failures and latencies of rows of ``exchanges``."""
