@@ -36,10 +36,7 @@ from mqpcap.spark import queries
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).resolve().parents[2]
-QUESTIONS = (
-    "who_talks", "rates", "latency", "slowest", "where_the_time_goes", "transit", "backlog", "unanswered", "errors",
-    "repeats", "acks", "churn", "polling", "what_did", "trust",
-)  # fmt: skip
+QUESTIONS = [question.__name__ for question in queries.QUESTIONS]
 OWN = ("fq", "kokaq", "flymq", "blipmq", "msgq")
 ALL_DAYS = {"start": "2020-01-01", "end": "2040-01-01"}
 Row = dict[str, Any]

@@ -16,9 +16,9 @@ guess.
 """
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -26,7 +26,6 @@ from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import MessageQueue
 from mqpcap.spark import schemas
 
-Answer = TypeVar("Answer", bound=Callable[..., DataFrame])
 Own: TypeAlias = DataFrame | None
 """A protocol's own table, if the export has it."""
 
@@ -58,17 +57,6 @@ def _roles(protocol: MessageQueue) -> set[tuple[str, str, str]]:
     return found | {("s2c", reply, "grant") for op in said.login if op in asks for reply in asks[op].by}
 
 
-def _shown(sql: str) -> Callable[[Answer], Answer]:
-    """Append the statement to the docstring of the function that runs it."""
-
-    def shown(answer: Answer) -> Answer:
-        lines = "".join(f"        {line}\n" if line else "\n" for line in sql.strip().splitlines())
-        answer.__doc__ = f"{answer.__doc__ or ''}\n    SQL::\n\n{lines}    "
-        return answer
-
-    return shown
-
-
 def _rows(sql: str, args: Mapping[str, object] | None = None, /, **tables: DataFrame | None) -> DataFrame:
     """The rows of the statement, its table names standing for the DataFrames; a table that is None has no rows."""
     session = next(table.sparkSession for table in tables.values() if table is not None)
@@ -96,10 +84,14 @@ def _moment(when: datetime.datetime | str) -> str:
 # What several statements have in common
 
 
-def _percentiles(of: str, *parts: str, name: str = "") -> str:
-    """Percentiles of nanoseconds in microseconds: of 0.5 the column ``p50_us``."""
-    columns = (f"PERCENTILE({of}, {part}) / 1000 AS {name}p{part[2:]:0<2}_us" for part in parts)
-    return ",\n       ".join(columns)
+def _columns(form: str, *names: str) -> str:
+    """A column for each name, which stands where the form says {}."""
+    return ",\n       ".join(form.replace("{}", name) for name in names)
+
+
+_OF_STATE = "COUNT_IF(state = '{}') AS {}"
+_FILLED = "SUM(COALESCE({}, 0)) AS {}"
+_PERCENTILES = _columns("PERCENTILE(latency_ns, 0.{}) / 1000 AS p{}_us", "50", "95", "99", "999")
 
 
 def _calls(table: str) -> str:
@@ -119,19 +111,24 @@ _TOLD = """told AS (
   LATERAL VIEW STACK(2, e.request_direction, e.request_offset, IF(e.request_direction = 'c2s', 's2c', 'c2s'),
                      e.reply_offset) both_ends AS direction, stream_offset
 )"""
-_CARRIED = f"""{_TOLD},
-carried AS (
-  -- What gives, brings or asks for messages of users, and how many of them it carries.
-  SELECT m.*, r.role, COALESCE(m.destination, e.destination) AS topic, e.client_name AS asked_by,
-         CASE WHEN r.role IN ('publish', 'deliver') THEN 1
-              WHEN r.role <> 'reply' OR m.body_len IS NULL THEN 0
-              WHEN f.records IS NOT NULL THEN SIZE(f.records) ELSE 1 END AS message_count
+_SAID = f"""{_TOLD},
+said AS (
+  -- Whole messages, what they are for, and their exchange.
+  SELECT m.*, r.role, COALESCE(m.destination, e.destination) AS topic, e.client_name AS asked_by, e.state,
+         e.reply_offset, COALESCE(e.status, '') = 'error' AS is_refused
   FROM messages m
   JOIN roles r USING (protocol, direction, op)
   LEFT JOIN told e USING {_KEY}
-  LEFT JOIN flymq f USING {_KEY}
   WHERE m.flaw IS NULL
-    AND r.role IN ('publish', 'deliver', 'poll', 'reply', 'subscribe', 'ack', 'lock', 'unlock', 'grant')
+)"""
+_CARRIED = f"""{_SAID},
+carried AS (
+  -- What gives, brings or asks for messages of users, and how many of them it carries.
+  SELECT s.*, CASE WHEN role IN ('publish', 'deliver') THEN 1
+                   WHEN role <> 'reply' OR body_len IS NULL THEN 0
+                   WHEN f.records IS NOT NULL THEN SIZE(f.records) ELSE 1 END AS message_count
+  FROM said s LEFT JOIN flymq f USING {_KEY}
+  WHERE role IN ('publish', 'deliver', 'poll', 'reply', 'subscribe', 'ack', 'lock', 'unlock', 'grant')
 )"""
 _ASKED = f"""asked AS (
   -- What FlyMQ granted, and what it was for; read_to is where a reader goes on.
@@ -199,7 +196,6 @@ ORDER BY protocol, server_ip, server_port, destination, role, client_ip, client_
 """
 
 
-@_shown(WHO_TALKS)
 def who_talks(messages: DataFrame, exchanges: DataFrame, flymq: Own = None) -> DataFrame:
     """Question 1: who talks to which topic or queue, as producer or consumer.
 
@@ -235,7 +231,6 @@ ORDER BY protocol, destination, flow, window_start
 """
 
 
-@_shown(RATES)
 def rates(
     messages: DataFrame, exchanges: DataFrame, flymq: Own = None, window_s: float = 1.0, top: int = 10
 ) -> DataFrame:
@@ -254,21 +249,15 @@ def rates(
 LATENCY = f"""
 SELECT protocol, op,
        COUNT(request_ts_ns) AS requests,
-       COUNT_IF(state = 'answered') AS answered,
-       COUNT_IF(state = 'silent') AS silent,
-       COUNT_IF(state = 'not_expected') AS not_expected,
-       COUNT_IF(state = 'unanswered') AS unanswered,
-       COUNT_IF(state = 'lost') AS lost,
-       COUNT_IF(state = 'unknown') AS unknown,
+       {_columns(_OF_STATE, "answered", "silent", "not_expected", "unanswered", "lost", "unknown")},
        COUNT_IF(status = 'error') AS errors,
-       {_percentiles("latency_ns", "0.5", "0.95", "0.99", "0.999")},
+       {_PERCENTILES},
        MAX(latency_ns) / 1000 AS max_us
 FROM exchanges GROUP BY ALL
 ORDER BY protocol, op
 """
 
 
-@_shown(LATENCY)
 def latency(exchanges: DataFrame) -> DataFrame:
     """Question 3: how long an operation takes until it is answered.
 
@@ -287,9 +276,9 @@ SELECT e.protocol, e.op, e.destination, e.client_name,
        e.latency_ns / 1000 AS latency_us,
        e.status, e.error_code,
        q.frame_len AS request_len, q.body_len AS request_body_len,
-       a.frame_len AS reply_len, a.body_len AS reply_body_len,
-       q.capture_file, q.first_packet AS request_first_packet, q.last_packet AS request_last_packet,
-       a.first_packet AS reply_first_packet, a.last_packet AS reply_last_packet,
+       a.frame_len AS reply_len, a.body_len AS reply_body_len, q.capture_file,
+       {_columns("q.{} AS request_{}", "first_packet", "last_packet")},
+       {_columns("a.{} AS reply_{}", "first_packet", "last_packet")},
        e.capture, e.connection_id, e.request_offset, e.reply_offset, e.request_ts_ns, e.reply_ts_ns
 FROM {_calls("messages")}
 WHERE e.latency_ns IS NOT NULL
@@ -298,7 +287,6 @@ LIMIT :n
 """
 
 
-@_shown(SLOWEST)
 def slowest(exchanges: DataFrame, messages: DataFrame, n: int = 10) -> DataFrame:
     """Question 4: the ``n`` single requests that took longest, and the packets that prove it.
 
@@ -311,10 +299,7 @@ def slowest(exchanges: DataFrame, messages: DataFrame, n: int = 10) -> DataFrame
     return _rows(SLOWEST, {"n": n}, exchanges=exchanges, messages=messages)
 
 
-def _times(*names: str) -> str:
-    return ",\n       ".join(_percentiles(f"{name}_ns", "0.5", "0.99", name=f"{name}_") for name in names)
-
-
+_MEDIAN_AND_99 = "PERCENTILE({}_ns, 0.5) / 1000 AS {}_p50_us, PERCENTILE({}_ns, 0.99) / 1000 AS {}_p99_us"
 WHERE_THE_TIME_GOES = f"""
 WITH parts AS (
   SELECT e.*, q.end_ts_ns - q.ts_ns AS sending_ns,
@@ -331,7 +316,7 @@ lines AS (
 ),
 sums AS (
   SELECT protocol, server_ip, server_port, client_ip, COUNT(*) AS exchanges,
-       {_times("sending", "waiting", "receiving", "thinking")},
+       {_columns(_MEDIAN_AND_99, "sending", "waiting", "receiving", "thinking")},
          MIN(NULLIF(waiting_ns, 0)) / 1000 AS rtt_at_most_us,
          SUM(sending_ns + receiving_ns) / 1000 AS transfer_us,
          SUM(waiting_ns) / 1000 AS broker_us,
@@ -347,7 +332,6 @@ ORDER BY s.protocol, s.server_ip, s.server_port, s.client_ip
 """
 
 
-@_shown(WHERE_THE_TIME_GOES)
 def where_the_time_goes(exchanges: DataFrame, messages: DataFrame, connections: DataFrame) -> DataFrame:
     """Question 5: is it the network, the broker or the client.
 
@@ -372,14 +356,13 @@ SELECT protocol, destination, how,
        COUNT(*) AS deliveries,
        COUNT(DISTINCT capture, publish_connection_id, publish_offset) AS published,
        MIN(latency_ns) / 1000 AS min_us,
-       {_percentiles("latency_ns", "0.5", "0.95", "0.99", "0.999")},
+       {_PERCENTILES},
        MAX(latency_ns) / 1000 AS max_us
 FROM deliveries GROUP BY ALL
 ORDER BY protocol, destination, how
 """
 
 
-@_shown(TRANSIT)
 def transit(deliveries: DataFrame) -> DataFrame:
     """Question 6: how long from publish to delivery through the broker.
 
@@ -392,7 +375,7 @@ def transit(deliveries: DataFrame) -> DataFrame:
 
 
 BACKLOG = f"""
-WITH {_TOLD},
+WITH {_SAID},
 {_ASKED},
 produced AS (
   SELECT server_ip, server_port, topic, partition, MAX(reply_offset) + 1 AS position FROM asked
@@ -408,30 +391,26 @@ positions AS (
 ),
 sent AS (
   -- What was not refused, where the broker keeps messages and does not number them.
-  SELECT m.protocol, m.capture, n.server_ip, n.server_port, COALESCE(m.destination, e.destination) AS topic, r.role,
-         m.ts_ns, COALESCE(m.queue, CONCAT(n.client_ip, ':', n.client_port)) AS consumer, m.body_len,
+  SELECT m.protocol, m.capture, n.server_ip, n.server_port, m.topic, m.role, m.ts_ns, m.body_len,
+         COALESCE(m.queue, CONCAT(n.client_ip, ':', n.client_port)) AS consumer,
          -- A queue is bound once, however often that is said; a client gets a copy for each of its subscriptions.
          IF(m.queue IS NULL, m.stream_offset, NULL) AS subscription,
          CONCAT_WS(' ', m.capture, m.connection_id,
                    IF(b.qos = 1, STRING(COALESCE(b.delivery_tag, b.correlation_id)), CONCAT('at ', m.stream_offset))
          ) AS thing
-  FROM (SELECT *, IF(protocol = 'blipmq', NULL, group_name) AS queue FROM messages) m
-  JOIN roles r USING (protocol, direction, op)
+  FROM (SELECT *, IF(protocol = 'blipmq', NULL, group_name) AS queue FROM said) m
   JOIN connections n USING (capture, connection_id)
-  LEFT JOIN told e USING {_KEY}
   LEFT JOIN blipmq b USING {_KEY}
-  WHERE m.protocol NOT IN ('flymq', 'msgq') AND m.flaw IS NULL
-    AND COALESCE(e.status, '') <> 'error' AND COALESCE(m.status, '') <> 'error'
+  WHERE m.protocol NOT IN ('flymq', 'msgq') AND NOT m.is_refused AND COALESCE(m.status, '') <> 'error'
 ),
 wanted AS (
   SELECT capture, protocol, server_ip, server_port, topic, consumer, MIN(ts_ns) AS since_ns FROM sent
   WHERE role = 'subscribe' GROUP BY capture, protocol, server_ip, server_port, topic, consumer, subscription
 ),
 offered AS (
-  SELECT w.protocol, w.server_ip, w.server_port, w.topic, w.consumer, COUNT(p.ts_ns) AS produced
-  FROM wanted w LEFT JOIN sent p
-    ON p.role = 'publish' AND p.capture = w.capture AND p.protocol = w.protocol AND p.server_ip = w.server_ip
-   AND p.server_port = w.server_port AND p.topic = w.topic AND p.ts_ns > w.since_ns
+  SELECT protocol, server_ip, server_port, topic, w.consumer, COUNT_IF(p.ts_ns > w.since_ns) AS produced
+  FROM wanted w
+  LEFT JOIN (SELECT * FROM sent WHERE role = 'publish') p USING (capture, protocol, server_ip, server_port, topic)
   GROUP BY ALL
 ),
 received AS (
@@ -470,7 +449,6 @@ ORDER BY protocol, server_ip, server_port, destination, partition_id, consumer, 
 """
 
 
-@_shown(BACKLOG)
 def backlog(
     messages: DataFrame, exchanges: DataFrame, connections: DataFrame, flymq: Own = None, blipmq: Own = None
 ) -> DataFrame:
@@ -502,7 +480,6 @@ ORDER BY ts_ns, capture, connection_id, request_offset, reply_offset
 """
 
 
-@_shown(UNANSWERED)
 def unanswered(exchanges: DataFrame) -> DataFrame:
     """Question 8: which requests got no answer, and which answers have no request.
 
@@ -535,7 +512,6 @@ ORDER BY errors DESC, protocol, op, error_code, error_text, destination, client_
 """
 
 
-@_shown(ERRORS)
 def errors(messages: DataFrame, exchanges: DataFrame, msgq: Own = None) -> DataFrame:
     """Question 9: which errors, how many, per client and operation.
 
@@ -549,7 +525,7 @@ def errors(messages: DataFrame, exchanges: DataFrame, msgq: Own = None) -> DataF
 
 
 REPEATS = f"""
-WITH {_TOLD},
+WITH {_SAID},
 {_ASKED},
 {_TAGGED},
 seen AS (
@@ -587,16 +563,14 @@ FROM seen
 GROUP BY protocol, kind, capture, scope, destination, key
 HAVING COUNT(*) > 1
 UNION ALL
-SELECT m.protocol, 'put back', m.destination, NULL, COUNT(*), m.capture, MIN_BY(m.connection_id, m.ts_ns),
-       MAX_BY(m.connection_id, m.ts_ns), MIN(m.ts_ns), MAX(m.ts_ns)
-FROM messages m JOIN roles r USING (protocol, direction, op)
-WHERE r.role = 'unlock' AND m.flaw IS NULL
-GROUP BY m.protocol, m.capture, m.destination
+SELECT protocol, 'put back', destination, NULL, COUNT(*), capture, MIN_BY(connection_id, ts_ns),
+       MAX_BY(connection_id, ts_ns), MIN(ts_ns), MAX(ts_ns)
+FROM said WHERE role = 'unlock'
+GROUP BY protocol, capture, destination
 ORDER BY protocol, kind, first_ts_ns, destination, key, capture
 """
 
 
-@_shown(REPEATS)
 def repeats(
     messages: DataFrame,
     exchanges: DataFrame,
@@ -626,7 +600,7 @@ def repeats(
 
 
 ACKS = f"""
-WITH {_TOLD},
+WITH {_SAID},
 {_ASKED},
 {_TAGGED},
 events AS (
@@ -643,13 +617,11 @@ events AS (
   WHERE r.protocol = 'blipmq' AND r.role = 'ack' AND COALESCE(e.status, '') <> 'error'
   UNION ALL
   -- A lock is given back, or ends with the message that is taken.
-  SELECT m.protocol, 'peek lock', m.capture, m.connection_id, m.destination,
-         CONCAT_WS(' ', m.dst_ip, m.dst_port, m.destination), IF(r.role = 'lock', 1, -1), m.ts_ns, m.stream_offset
-  FROM messages m
-  JOIN roles r USING (protocol, direction, op)
-  LEFT JOIN told e USING {_KEY}
-  WHERE m.protocol IN (SELECT protocol FROM roles WHERE role = 'lock') AND r.role IN ('lock', 'unlock', 'take')
-    AND m.flaw IS NULL AND COALESCE(e.status, '') <> 'error'
+  SELECT protocol, 'peek lock', capture, connection_id, destination, CONCAT_WS(' ', dst_ip, dst_port, destination),
+         IF(role = 'lock', 1, -1), ts_ns, stream_offset
+  FROM said
+  WHERE protocol IN (SELECT protocol FROM roles WHERE role = 'lock') AND role IN ('lock', 'unlock', 'take')
+    AND NOT is_refused
 ),
 followed AS (
   SELECT *, LEAD(step) OVER w AS next_step, LEAD(ts_ns) OVER w AS next_ts_ns
@@ -681,14 +653,14 @@ commits AS (
 SELECT protocol, kind, server_ip, server_port, client_ip, destination,
        COUNT_IF(change = 1) AS due,
        COUNT(IF(change = 1, late_ns, NULL)) AS acked,
-       {_percentiles("IF(change = 1, late_ns, NULL)", "0.5", "0.95", "0.99")},
+       {_columns("PERCENTILE(IF(change = 1, late_ns, NULL), 0.{}) / 1000 AS p{}_us", "50", "95", "99")},
        MAX(late_ns) / 1000 AS max_us,
        CAST(MAX(held) AS DECIMAL(20,0)) AS most_outstanding
 FROM held GROUP BY ALL
 UNION ALL
 SELECT 'flymq', 'commit', server_ip, server_port, client_ip, topic,
        COUNT(reached_now), COUNT(committed),
-       {_percentiles("late_ns", "0.5", "0.95", "0.99")},
+       {_columns("PERCENTILE(late_ns, 0.{}) / 1000", "50", "95", "99")},
        MAX(late_ns) / 1000,
        TRY_CAST(MAX(reached - committed) AS DECIMAL(20,0))
 FROM commits GROUP BY ALL
@@ -696,7 +668,6 @@ ORDER BY protocol, kind, server_ip, server_port, client_ip, destination
 """
 
 
-@_shown(ACKS)
 def acks(
     messages: DataFrame, exchanges: DataFrame, connections: DataFrame, flymq: Own = None, blipmq: Own = None
 ) -> DataFrame:
@@ -735,8 +706,8 @@ acted AS (
          AND m.protocol NOT IN (SELECT protocol FROM roles WHERE role = 'denied'))
 ),
 acts AS (
-  SELECT capture, connection_id, COUNT_IF(role = 'login') AS logins, COUNT_IF(role = 'denied') AS denied,
-         COUNT_IF(role = 'outdated') AS outdated, COUNT_IF(role = 'heartbeat') AS heartbeats,
+  SELECT capture, connection_id, COUNT_IF(role = 'login') AS logins, COUNT_IF(role = 'denied') AS failed_logins,
+         COUNT_IF(role = 'outdated') AS version_mismatches, COUNT_IF(role = 'heartbeat') AS heartbeats,
          MAX(IF(role = 'heartbeat', gap_ns, NULL)) AS gap_ns
   FROM acted GROUP BY ALL
 ),
@@ -749,21 +720,16 @@ lives AS (
 SELECT protocol, server_ip, server_port, client_ip,
        COUNT(*) AS connections,
        COUNT_IF(first_ts_ns > before_ns) AS reconnects,
-       COUNT_IF(end_state = 'reset') AS reset,
-       COUNT_IF(end_state = 'closed') AS closed,
+       {_columns("COUNT_IF(end_state = '{}') AS {}", "reset", "closed")},
        COUNT_IF(end_state = 'open') AS still_open,
        PERCENTILE(last_ts_ns - first_ts_ns, 0.5) / 1e9D AS median_life_s,
-       SUM(COALESCE(logins, 0)) AS logins,
-       SUM(COALESCE(denied, 0)) AS failed_logins,
-       SUM(COALESCE(outdated, 0)) AS version_mismatches,
-       SUM(COALESCE(heartbeats, 0)) AS heartbeats,
+       {_columns(_FILLED, "logins", "failed_logins", "version_mismatches", "heartbeats")},
        MAX(gap_ns) / 1e9D AS longest_heartbeat_gap_s
 FROM lives LEFT JOIN acts USING (capture, connection_id) GROUP BY ALL
 ORDER BY connections DESC, protocol, server_ip, server_port, client_ip
 """
 
 
-@_shown(CHURN)
 def churn(connections: DataFrame, messages: DataFrame, exchanges: DataFrame) -> DataFrame:
     """Question 12: who reconnects, fails to log in, speaks another version or stops its heartbeats.
 
@@ -777,28 +743,26 @@ def churn(connections: DataFrame, messages: DataFrame, exchanges: DataFrame) -> 
 
 
 POLLING = f"""
-WITH {_TOLD},
+WITH {_SAID},
 asks AS (
-  SELECT m.protocol, r.role AS kind, m.op, COALESCE(m.destination, a.destination) AS destination, m.src_ip AS client_ip,
-         CASE WHEN r.role = 'publish' THEN 1
-              WHEN e.state = 'silent' OR x.role IS NOT NULL THEN 0
-              WHEN e.state IS NULL OR e.state <> 'answered' OR e.status = 'error' THEN NULL
+  SELECT m.protocol, m.role AS kind, m.op, COALESCE(m.destination, a.destination) AS destination, m.src_ip AS client_ip,
+         CASE WHEN m.role = 'publish' THEN 1
+              WHEN m.state = 'silent' OR x.role IS NOT NULL THEN 0
+              WHEN m.state IS NULL OR m.state <> 'answered' OR m.is_refused THEN NULL
               WHEN f.records IS NOT NULL THEN SIZE(f.records)
               WHEN a.body_len IS NOT NULL THEN 1 ELSE 0 END AS message_count,
-         COALESCE(e.status = 'error' AND x.role IS NULL, FALSE) AS refused,
-         CASE WHEN r.role = 'publish' THEN COALESCE(m.body_len, 0)
-              WHEN e.status = 'error' THEN 0 ELSE COALESCE(a.body_len, 0) END AS body_len,
-         r.role = 'publish' AND COALESCE((p.flags & 14) <> 0, FALSE) AS compressed
-  FROM messages m
-  JOIN roles r USING (protocol, direction, op)
-  LEFT JOIN told e USING {_KEY}
+         m.is_refused AND x.role IS NULL AS refused,
+         CASE WHEN m.role = 'publish' THEN COALESCE(m.body_len, 0)
+              WHEN m.is_refused THEN 0 ELSE COALESCE(a.body_len, 0) END AS body_len,
+         m.role = 'publish' AND COALESCE((p.flags & 14) <> 0, FALSE) AS compressed
+  FROM said m
   LEFT JOIN flymq p USING {_KEY}
-  LEFT JOIN messages a ON a.capture = e.capture AND a.connection_id = e.connection_id AND a.direction <> m.direction
-    AND a.stream_offset = e.reply_offset
+  LEFT JOIN messages a ON a.capture = m.capture AND a.connection_id = m.connection_id AND a.direction <> m.direction
+    AND a.stream_offset = m.reply_offset
   LEFT JOIN flymq f ON f.capture = a.capture AND f.connection_id = a.connection_id AND f.direction = a.direction
     AND f.stream_offset = a.stream_offset
   LEFT JOIN roles x ON x.protocol = m.protocol AND x.role = 'empty' AND x.error_text = a.error_text
-  WHERE r.role IN ('poll', 'publish') AND m.flaw IS NULL
+  WHERE m.role IN ('poll', 'publish')
 )
 SELECT protocol, kind, op, destination, client_ip,
        COUNT(*) AS requests,
@@ -815,7 +779,6 @@ ORDER BY protocol, kind, op, destination, client_ip
 """
 
 
-@_shown(POLLING)
 def polling(messages: DataFrame, exchanges: DataFrame, flymq: Own = None) -> DataFrame:
     """Question 13: how wasteful polling and batching are.
 
@@ -854,7 +817,6 @@ ORDER BY m.ts_ns, m.capture, m.capture_file, m.first_packet, m.connection_id, m.
 """
 
 
-@_shown(WHAT_DID)
 def what_did(
     messages: DataFrame, client: str, start: datetime.datetime | str, end: datetime.datetime | str
 ) -> DataFrame:
@@ -870,11 +832,11 @@ def what_did(
     return _rows(WHAT_DID, args, messages=messages)
 
 
-TRUST = """
+TRUST = f"""
 WITH decoded AS (
-  SELECT capture, connection_id, COUNT(*) AS messages, SUM(frame_len) AS frame_bytes,
+  SELECT capture, connection_id, COUNT(*) AS messages, SUM(frame_len) AS decoded_bytes,
          COUNT_IF(flaw IS NOT NULL) AS flawed, COUNT_IF(resynced) AS resynced,
-         COUNT_IF(end_ts_ns < ts_ns OR ts_ns < before_ns) AS backward
+         COUNT_IF(end_ts_ns < ts_ns OR ts_ns < before_ns) AS backward_in_time
   FROM (
     SELECT *, LAG(ts_ns) OVER (PARTITION BY capture, connection_id, direction ORDER BY stream_offset) AS before_ns
     FROM messages
@@ -883,10 +845,8 @@ WITH decoded AS (
 ),
 lost AS (
   SELECT capture, connection_id,
-         SUM(IF(kind = 'gap', length, 0)) AS gap_bytes,
-         SUM(IF(kind = 'undecoded', length, 0)) AS undecoded_bytes,
-         SUM(IF(kind = 'undecoded' AND reason = 'tls', length, 0)) AS encrypted_bytes,
-         SUM(IF(kind = 'conflict', length, 0)) AS conflict_bytes
+         {_columns("SUM(IF(kind = '{}', length, 0)) AS {}_bytes", "gap", "undecoded", "conflict")},
+         SUM(IF(kind = 'undecoded' AND reason = 'tls', length, 0)) AS encrypted_bytes
   FROM problems GROUP BY capture, connection_id
 )
 SELECT c.protocol,
@@ -896,17 +856,11 @@ SELECT c.protocol,
        COUNT_IF(c.packets_c2s = 0 OR c.packets_s2c = 0) AS one_sided,
        COUNT_IF(c.identified_by = 'port') AS by_port_only,
        SUM(c.bytes_c2s + c.bytes_s2c) AS bytes,
-       SUM(COALESCE(d.frame_bytes, 0)) AS decoded_bytes,
-       SUM(COALESCE(d.frame_bytes, 0)) / NULLIF(SUM(c.bytes_c2s + c.bytes_s2c), 0) AS decoded_share,
-       SUM(COALESCE(l.undecoded_bytes, 0)) AS undecoded_bytes,
-       SUM(COALESCE(l.encrypted_bytes, 0)) AS encrypted_bytes,
-       SUM(COALESCE(l.gap_bytes, 0)) AS gap_bytes,
-       SUM(COALESCE(l.conflict_bytes, 0)) AS conflict_bytes,
+       {_columns(_FILLED, "decoded_bytes")},
+       SUM(COALESCE(d.decoded_bytes, 0)) / NULLIF(SUM(c.bytes_c2s + c.bytes_s2c), 0) AS decoded_share,
+       {_columns(_FILLED, "undecoded_bytes", "encrypted_bytes", "gap_bytes", "conflict_bytes")},
        SUM(c.retransmitted_bytes_c2s + c.retransmitted_bytes_s2c) AS retransmitted_bytes,
-       SUM(COALESCE(d.messages, 0)) AS messages,
-       SUM(COALESCE(d.flawed, 0)) AS flawed,
-       SUM(COALESCE(d.resynced, 0)) AS resynced,
-       SUM(COALESCE(d.backward, 0)) AS backward_in_time,
+       {_columns(_FILLED, "messages", "flawed", "resynced", "backward_in_time")},
        SUM(COALESCE(l.gap_bytes, 0) + COALESCE(l.undecoded_bytes, 0) + COALESCE(l.conflict_bytes, 0)
            + COALESCE(d.flawed, 0)) = 0
          AND COUNT_IF(NOT c.syn_seen OR c.packets_c2s = 0 OR c.packets_s2c = 0) = 0 AS whole
@@ -918,7 +872,6 @@ ORDER BY c.protocol
 """
 
 
-@_shown(TRUST)
 def trust(connections: DataFrame, problems: DataFrame, messages: DataFrame) -> DataFrame:
     """Question 15: how far the capture can be trusted.
 
@@ -934,3 +887,12 @@ def trust(connections: DataFrame, problems: DataFrame, messages: DataFrame) -> D
     * ``whole``: no gap, nothing undecoded, flawed or in conflict, both sides of every connection from its SYN on
     """
     return _rows(TRUST, connections=connections, problems=problems, messages=messages)
+
+
+QUESTIONS = (
+    who_talks, rates, latency, slowest, where_the_time_goes, transit, backlog, unanswered, errors, repeats, acks, churn,
+    polling, what_did, trust,
+)  # fmt: skip
+for _question in QUESTIONS:
+    _sql = globals()[_question.__name__.upper()].strip().replace("\n", "\n        ")
+    _question.__doc__ = f"{_question.__doc__}\n    SQL::\n\n        {_sql}\n    "
