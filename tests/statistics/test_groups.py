@@ -9,6 +9,7 @@ from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline, Options
 from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.groups import Groups, Row
 from mqpcap.statistics.keys import OF_MESSAGES
+from mqpcap.statistics.overview import Overview
 from mqpcap.tables.messages import Policy
 
 PCAPS = Path(__file__).parents[2] / "pcaps"
@@ -35,3 +36,20 @@ def counted(name: str, by: str, errors: bool, columns: frozenset[str] | None) ->
 def test_the_columns_that_are_read_are_enough(name: str, errors: bool, by: str) -> None:
     whole = counted(name, by, errors, None)
     assert whole and counted(name, by, errors, Groups((by,), errors=errors).columns) == whole
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_columns_of_an_overview_are_enough(name: str) -> None:
+    def overview(columns: frozenset[str] | None) -> Overview:
+        made = Overview()
+        (capture,) = captures([str(PCAPS / name)]).captures
+        take = Counters(made, *made.groups).take
+        CapturePipeline(capture, Options(policy=Policy(columns=columns)), take).run()
+        return made
+
+    read = Counters(Overview(), *Overview().groups).columns
+    whole, some = overview(None), overview(read)
+
+    assert read is not None and whole.messages > 0
+    assert (some.messages, some.first_ns, some.last_ns) == (whole.messages, whole.first_ns, whole.last_ns)
+    assert [groups.rows() for groups in some.groups] == [groups.rows() for groups in whole.groups]

@@ -12,6 +12,8 @@ class Overview:
     ``groups`` are counters of their own.
     """
 
+    columns = frozenset({"ts_ns"})
+
     def __init__(self) -> None:
         self.operations = Groups(("protocol", "op"))
         self.topics = Groups(("protocol", "topic"))
