@@ -180,7 +180,7 @@ class _Job:
         stranger = staging.stranger(_WRITTEN)
         if stranger is not None:
             raise holds(staging.name, stranger)
-        if found is not None and found.get("job") == named:
+        if found.get("job") == named:
             slot_count, bases = int(found["slots"]), (found["bases"][0], found["bases"][1])
             self.done = _finished(staging)
             self.outcome.resumed_count = len(self.done)
@@ -345,18 +345,16 @@ def _named(captures: Sequence[Capture], options: Options, share_count: int | Non
     return named
 
 
-def _unfinished(staging: Storage) -> "dict[str, Any] | None":
-    content = staging.read(JOB)
-    if content is None:
-        return None
+def _unfinished(staging: Storage) -> dict[str, Any]:
+    """What the job that was begun there says of itself; nothing where there is none."""
     try:
-        found = json.loads(content)
+        found: dict[str, Any] = json.loads(staging.read(JOB) or b"")
         host, pid = found["host"], int(found["pid"])
     except (ValueError, KeyError, TypeError):
         return {}
     if host == socket.gethostname() and pid != os.getpid() and is_running(pid):
         raise OutputError(f"process {pid} is writing there: {staging.name} is its staging directory")
-    return dict(found)
+    return found
 
 
 def _finished(staging: Storage) -> dict[str, Result]:
@@ -366,8 +364,7 @@ def _finished(staging: Storage) -> dict[str, Result]:
     for name in sorted(n for n in sizes if n.startswith("done/") and n.endswith(".json")):
         with suppress(ValueError, msgspec.ValidationError):
             one = tasks.result(staging.read(name) or b"")
-            whole = all(sizes.get(f.path) == f.size_bytes for f in one.files)
-            whole = whole and all(name in sizes for name in one.left)
+            whole = all(sizes.get(f.path) == f.size_bytes for f in one.files) and sizes.keys() >= {*one.left}
             if whole and not one.failed:
                 found.setdefault(one.id, one)
     return found

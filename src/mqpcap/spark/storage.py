@@ -71,12 +71,10 @@ class Storage:
 
     def read(self, name: str) -> bytes | None:
         """A file's bytes, None if there is none."""
-        try:
-            with self.input(name) as file:
-                content: bytes = file.read()
-        except FileNotFoundError:
-            return None
-        return content
+        with suppress(FileNotFoundError), self.input(name) as file:
+            content: bytes = file.read()
+            return content
+        return None
 
     def input(self, name: str) -> pa.NativeFile:
         """A file to read anywhere."""
