@@ -278,10 +278,11 @@ class Pipeline:
         assert rule is not None
         flows, place = factorize(frames.flow)
         known = [self.evidence(f) for f in flows.tolist()]
-        if not all(connection.is_fixed for connection in known):
-            self._observe(protocol, rule, frames)
+        is_open = np.array([not connection.is_fixed for connection in known], np.bool_)
+        if is_open.any():
+            self._observe(protocol, rule, frames, is_open[place])
         waiting = self._waiting.setdefault(protocol.name, {})
-        if not waiting and all(connection.is_fixed for connection in known):
+        if not waiting and not is_open.any():
             yield frames
             return
         waits = np.zeros(len(flows), np.bool_)
@@ -352,9 +353,9 @@ class Pipeline:
             for frames in self._let_go(protocol, over):
                 yield from self._decoded(protocol, self._wanted(frames))
 
-    def _observe(self, protocol: MessageQueue, rule: EvidenceRule, frames: Frames) -> None:
+    def _observe(self, protocol: MessageQueue, rule: EvidenceRule, frames: Frames, is_open: NDArray[np.bool_]) -> None:
         reader = self.reader(protocol)
-        wanted = frames.flaw == Flaw.NONE
+        wanted = is_open & (frames.flaw == Flaw.NONE)
         if rule.ops is not None:
             wanted &= np.isin(frames.op, list(rule.ops))
         if rule.layouts is not None:
@@ -372,8 +373,6 @@ class Pipeline:
         self, protocol: MessageQueue, rule: EvidenceRule, frames: Frames, rows: NDArray[np.intp], raw: Raw
     ) -> None:
         good = np.flatnonzero(raw.flaw == Flaw.NONE)
-        open_ = [not self.evidence(f).is_fixed for f in frames.flow[rows[good]].tolist()]
-        good = good[np.array(open_, np.bool_)]
         rows = rows[good]
         flows, of = factorize(frames.flow[rows])
         client = np.array([self.framer.connections[f].client for f in flows.tolist()], np.int8)
@@ -506,8 +505,8 @@ class Tables(Pipeline):
 
         self.background.do(made)
         self._unrecognised.difference_update(flows.tolist())
-        for flow in flows.tolist():
-            self._missing_at.pop(flow, None)
+        for flow in self._missing_at.keys() & {*flows.tolist()}:
+            del self._missing_at[flow]
         self.framer.forget(flows)
 
     def _note_missing(self, problem: Problem) -> None:
@@ -536,7 +535,9 @@ class Tables(Pipeline):
         fin, acked = of.fin_offset[row, client], of.acked[row, client]
         server_fin = of.fin_offset[row, server] != NONE
         covered = server_fin & (acked != NONE) & (acked >= np.where(fin == NONE, of.end_offset[row, client], fin))
-        missing = np.array([self._missing_at.get(f, (-1, -1)) for f in numbers.tolist()], np.int64).reshape(-1, 2)
+        missing = np.full((len(numbers), 2), -1)
+        for i in np.flatnonzero(np.isin(numbers, list(self._missing_at))).tolist():
+            missing[i] = self._missing_at[int(numbers[i])]
         return Closing(numbers, of.rst.any(1) | server_fin, covered, missing[:, 0], missing[:, 1], of.last_ts_ns)
 
 

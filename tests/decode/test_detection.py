@@ -1,6 +1,7 @@
 """Who takes a connection, and which servers that proves."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from mqpcap.decode.message_buffer import ChunkPackets, PacketIndex
 from mqpcap.decode.scanning import Scanners
 from mqpcap.decode.stream_chunk import StreamChunk
 from mqpcap.protocols import protocols
-from mqpcap.schema.protocol import Claim, MessageQueue, Verdict
+from mqpcap.schema.protocol import Claim, MessageQueue, Opening, Verdict
 
 HELLO = bytes.fromhex("0000000b 01 0000000000000001 0001")
 BLIPMQ = protocols()["blipmq"]
@@ -34,6 +35,26 @@ def test_the_first_packet_decides_nearly_always() -> None:
 
     assert isinstance(choice, Choice)
     assert (choice.protocol, choice.client, choice.identified_by, ts_ns) == (BLIPMQ, 0, "content", 5)
+
+
+def test_connections_that_begin_alike_are_asked_about_once_and_others_anew() -> None:
+    """The same bytes say something else from the server, on another port, and where no SYN was captured."""
+    shown: list[Opening] = []
+
+    def claims(opening: Opening) -> Claim:
+        shown.append(opening)
+        return BLIPMQ.claims(opening)
+
+    asked = detector(of={"blipmq": replace(BLIPMQ, claims=claims)})
+    assert asked.first_look(origin(), [said(HELLO)]) == asked.first_look(origin(7879), [said(HELLO, ts_ns=5)])
+    assert [(x.c2s, x.on_port, x.c2s_start) for x in shown] == [(HELLO, False, True)]
+
+    asked.first_look(origin(5555), [said(HELLO)])
+    assert (shown[-1].on_port, shown[-1].c2s_start) == (True, True)
+    asked.first_look(origin(5555, oriented=False), [said(HELLO)])
+    assert not shown[-1].c2s_start
+    asked.first_look(origin(5555), [said(HELLO, side=1)])
+    assert (shown[-1].c2s, shown[-1].s2c) == (b"", HELLO)
 
 
 def test_what_nobody_claims_is_held_and_then_foreign() -> None:

@@ -28,6 +28,10 @@ HELD_BYTES = 128 << 20
 CHUNK_BYTES = 256
 """Memory of a held chunk besides its bytes; it counts where a connection has more than FEW_CHUNKS of them."""
 FEW_CHUNKS = 64
+ALIKE_BYTES = 512
+"""Of connections whose first packet has the same bytes, so many at most, only the first is asked about."""
+MAX_ALIKE = 1024
+"""Such packets that are remembered; then they are forgotten, and others are."""
 YES, LIKELY, WAIT = Verdict.YES, Verdict.LIKELY, Verdict.WAIT
 
 Server = tuple[str, str, int]
@@ -209,6 +213,7 @@ class Detector:
         self._ports = frozenset(port for p in protocols.values() for port in p.ports)
         self._known_ports = self._ports | {d.port for d in decode_as}
         self._candidates_by_ports: dict[tuple[int, int, bool], list[_Candidate]] = {}
+        self._alike: dict[tuple[object, ...], Choice] = {}
         for server, ts_ns in servers:
             self.learn(server, ts_ns)
 
@@ -216,7 +221,8 @@ class Detector:
 
     def learn(self, server: Server, ts_ns: int) -> None:
         """Remember a server that was proved by a packet of that time."""
-        self.servers[server] = min(self.servers.get(server, ts_ns), ts_ns)
+        if ts_ns < self.servers.get(server, ts_ns + 1):
+            self.servers[server] = ts_ns
 
     def by_peer(self, hold: Hold, of: Origin, until_ns: int | None = None) -> Choice:
         """Who takes a connection that nobody claimed: a protocol that it fits and its server speaks, else nobody.
@@ -236,23 +242,28 @@ class Detector:
     def first_look(self, of: Origin, new: Sequence[StreamChunk]) -> tuple[Choice, int] | Hold:
         """Who takes a connection by its very first packet, and that packet's time; else the hold to look at it with.
 
-        There may be very many connections, and nearly all are decided here: so nothing is copied or noted.
+        There may be very many connections, and nearly all are decided here: so nothing is copied or noted, and what
+        was said of one holds for those that begin alike.
         """
-        chunk = min((x for x in new if len(x.packets)), key=StreamChunk.order, default=None)
+        spoke = [x for x in new if len(x.packets)]
+        chunk = min(spoke, key=StreamChunk.order) if spoke else None
         length = 0 if chunk is None else chunk.packets.value(SIZE, 0)
         if chunk is None or not 0 < length < OPENING_BYTES:
             return Hold()
-        openings = _SideOpening(b"", of.syn[0], False), _SideOpening(b"", of.syn[1], False)
-        spoke = openings[chunk.side]
-        spoke.data = chunk.payload(0, length)
-        spoke.start = spoke.start and chunk.packets.value(AT, 0) <= 0
-        choice = self._choice(of, openings, [], False)
-        if choice is not None:
-            return choice, chunk.packets.value(TS_NS, 0)
-        hold = Hold(_next_look(length))
-        for side, opening in zip(hold.sides, openings, strict=True):
-            side.looked = opening.looked
-        return hold
+        data, side, is_start = chunk.payload(0, length), chunk.side, chunk.packets.value(AT, 0) <= 0
+        starts = of.syn[0] and (is_start or side != 0), of.syn[1] and (is_start or side != 1)
+        alike = data, side, starts, self._client_by_port(of), *self._known_of(of)
+        choice = self._alike.get(alike)
+        if choice is None:
+            one, two = (_SideOpening(data if i == side else b"", starts[i], False) for i in (0, 1))
+            choice = self._choice(of, (one, two), [], False)
+            if choice is None:
+                return Hold(_next_look(length))
+            if length <= ALIKE_BYTES:
+                if len(self._alike) >= MAX_ALIKE:
+                    self._alike.clear()
+                self._alike[alike] = choice
+        return choice, chunk.packets.value(TS_NS, 0)
 
     def look(self, hold: Hold, of: Origin, new: Sequence[StreamChunk]) -> Choice | None:
         """Who takes a connection by all that was captured of it; None: nobody yet, and the new chunks are held."""
@@ -354,8 +365,7 @@ class Detector:
 
     def _candidates(self, of: Origin) -> list[_Candidate]:
         """Who may be asked about a connection; those on their own port come first."""
-        (a, b), known = of.ports, self._known_ports
-        key = a if a in known else -1, b if b in known else -1, of.oriented
+        key = self._known_of(of)
         if key not in self._candidates_by_ports:
             found = []
             for protocol in self._protocols.values():
@@ -367,6 +377,11 @@ class Detector:
                         found.append(_Candidate(protocol, client, on_port, bool(named)))
             self._candidates_by_ports[key] = sorted(found, key=lambda candidate: not candidate.on_port)
         return self._candidates_by_ports[key]
+
+    def _known_of(self, of: Origin) -> tuple[int, int, bool]:
+        """The ports that may be a server's, -1 for others, and whether A is the client: what candidates go by."""
+        (a, b), known = of.ports, self._known_ports
+        return a if a in known else -1, b if b in known else -1, of.oriented
 
     def _opening(self, candidate: _Candidate, openings: Openings) -> Opening:
         """How the sides began, as a protocol is asked about it."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from mqpcap.decode.detection import Choice, DecodeAs, Detector, Hold, Origin, Server, Told, origins
 from mqpcap.decode.frames import I64, Found, Frames
-from mqpcap.decode.scanning import LayoutScanner, Scanners
+from mqpcap.decode.scanning import Scanners
 from mqpcap.decode.side import Side
 from mqpcap.decode.strangers import GRPC, HTTP_2, TLS, is_grpc
 from mqpcap.decode.stream_chunk import StreamChunk, by_connection, joined
@@ -43,11 +43,6 @@ class ConnectionState:
     hold: Hold | None = None
     """Before the decision, unless the first look brings it."""
     evidence: Evidence | None = None
-
-    @property
-    def messages(self) -> tuple[int, int]:
-        """How many messages each side sent so far."""
-        return self.sides[0].messages, self.sides[1].messages
 
 
 class Framer:
@@ -126,14 +121,15 @@ class Framer:
             self._settle(number)
 
     def _settle(self, number: int) -> None:
-        for side in (0, 1):
+        for side in (0, 1) if self.unsettled else ():
             self.unsettled.pop((number, side), None)
 
     def _take(
         self, connection: ConnectionState, new: list[StreamChunk], consumed: list[int], wanted: list[int]
     ) -> None:
         """Frame chunks of a connection that was decided."""
-        layouts = self._layouts(connection)
+        protocol = connection.protocol
+        layouts = self._scanners.in_order(protocol)
         for chunk in new:
             if connection.stranger == HTTP_2 and chunk.offset < GRPC_BYTES and is_grpc(bytes(chunk.data[:GRPC_BYTES])):
                 connection.stranger = GRPC  # its headers came behind the bytes that told HTTP/2
@@ -143,10 +139,9 @@ class Framer:
             consumed.append(done)
             wanted.append(more if more > 0 else 0)
             side.open_since_ns = side.since_ns(chunk, done) if more <= 0 and done < chunk.length else None
-        for side in connection.sides if connection.protocol is not None else ():
-            since_ns = side.unsettled_since_ns
-            if since_ns is not None:
-                self.unsettled[side.flow, side.number] = since_ns
+        for side in connection.sides if protocol is not None else ():
+            if side.cut is not None or side.open_since_ns is not None:
+                self.unsettled[side.flow, side.number] = side.unsettled_since_ns
             elif self.unsettled:
                 self.unsettled.pop((side.flow, side.number), None)
 
@@ -182,13 +177,9 @@ class Framer:
                 self.detector.learn(server, hold.ts_ns if hold is not None else ts_ns)
         if hold is not None:
             self.detector.release(hold)
-            layouts = self._layouts(connection)
+            layouts = self._scanners.in_order(connection.protocol)
             for chunk in joined(hold.chunks):
                 connection.sides[chunk.side].take_held(chunk, layouts, self.found)
-
-    def _layouts(self, connection: ConnectionState) -> list[LayoutScanner]:
-        """The layouts of a connection's protocol; none where nobody took it."""
-        return [*self._scanners.of(connection.protocol).values()] if connection.protocol is not None else []
 
     def _begin(self, connection: ConnectionState, of: Origin, choice: Choice, server: Server) -> None:
         """Set the layouts that the directions begin with, as the protocol claimed."""

@@ -73,6 +73,7 @@ class Scanners:
     def __init__(self) -> None:
         self._hits = np.zeros((5, SCAN_ROOM), np.int64)
         self._made: dict[str, dict[str, LayoutScanner]] = {}
+        self._in_order: dict[str, list[LayoutScanner]] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickled as nothing: they are made anew."""
@@ -86,3 +87,10 @@ class Scanners:
             made = {x.name: LayoutScanner(protocol, program, x.name, self._hits) for x in program.layouts}
             self._made[protocol.name] = made
         return made
+
+    def in_order(self, protocol: MessageQueue | None) -> list[LayoutScanner]:
+        """The same by their places; none of no protocol."""
+        name = "" if protocol is None else protocol.name
+        if name not in self._in_order:
+            self._in_order[name] = [*self.of(protocol).values()] if protocol is not None else []
+        return self._in_order[name]

@@ -76,12 +76,10 @@ class Side:
     open_since_ns: int | None = None
 
     @property
-    def unsettled_since_ns(self) -> int | None:
-        """Since when it holds bytes that may become a message older than others given out; None if it does not."""
-        if self.cut is None:
-            return self.open_since_ns
-        since_ns = self.cut.row["ts_ns"]
-        return since_ns if self.open_since_ns is None else min(since_ns, self.open_since_ns)
+    def unsettled_since_ns(self) -> int:
+        """Since when it holds bytes that may become a message older than others given out: ``cut``, or what is open."""
+        since = [self.open_since_ns, None if self.cut is None else self.cut.row["ts_ns"]]
+        return min(ns for ns in since if ns is not None)
 
     def begin(self, layout: int, start_seen: bool) -> None:
         """Read what comes in a layout; where the start was not captured, a message must be searched for first."""

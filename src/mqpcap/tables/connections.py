@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import file_text
 from mqpcap.decode.framing import ConnectionState
+from mqpcap.decode.side import Side
 from mqpcap.decode.strangers import TLS
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.tables.schemas import CONNECTIONS, SIDES
@@ -23,11 +24,15 @@ def connections(
     """The rows of these connections, a block at a time."""
     for start in range(0, len(numbers), CONNECTION_ROWS):
         some = numbers[start : start + CONNECTION_ROWS]
-        yield _rows(capture, flows.columns(some), [states.get(number) for number in some.tolist()])
+        yield _rows(capture, flows.columns(some), [states.get(number, _SILENT) for number in some.tolist()])
 
 
-def _rows(capture: str, of: FlowColumns, known: list[ConnectionState | None]) -> pa.Table:
-    client = np.array([state.client if state else 0 for state in known], np.int64)
+_SILENT = ConnectionState(-1, (Side(-1, 0), Side(-1, 1)))
+"""Of a connection that carried nothing."""
+
+
+def _rows(capture: str, of: FlowColumns, known: list[ConnectionState]) -> pa.Table:
+    client = np.array([state.client for state in known], np.int64)
     columns: dict[str, object] = {
         "capture": pa.array([file_text(capture)]).take(pa.array(np.zeros(len(of), np.int32))),
         "connection_id": of.connection_ids(),
@@ -40,13 +45,13 @@ def _rows(capture: str, of: FlowColumns, known: list[ConnectionState | None]) ->
         "last_ts": of.last_ts_ns // 1000,
         "first_ts_ns": of.first_ts_ns,
         "last_ts_ns": of.last_ts_ns,
-        "protocol": [state.protocol.name if state and state.protocol else None for state in known],
-        "tls": ["closed" if state and state.stranger == TLS else None for state in known],
-        "identified_by": [state.identified_by if state else None for state in known],
+        "protocol": [state.protocol and state.protocol.name for state in known],
+        "tls": ["closed" if state.stranger == TLS else None for state in known],
+        "identified_by": [state.identified_by for state in known],
         "syn_seen": of.syn.any(axis=1),
         "end_state": pa.array(END_STATES, pa.string()).take(pa.array(of.end_state)),
     }
-    messages = np.array([state.messages if state else (0, 0) for state in known], np.int64)
+    messages = np.array([side.messages for state in known for side in state.sides], np.int64)
     row = np.arange(len(of))
     for side, d in ((client, DIRECTIONS[0]), (1 - client, DIRECTIONS[1])):
         counts = (of.packets, of.bytes, of.retransmitted, of.conflict, of.missing, messages.reshape(-1, 2))
