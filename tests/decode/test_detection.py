@@ -17,7 +17,7 @@ BLIPMQ = protocols()["blipmq"]
 
 
 def origin(port: int = 7878, oriented: bool = True) -> Origin:
-    return Origin(1, 0, oriented, ("10.0.0.1", "10.0.0.2"), (50000, port), (oriented, oriented))
+    return Origin(1, 0, oriented, 4, (0, 0), (0x0A000001, 0x0A000002), (50000, port), (oriented, oriented))
 
 
 def said(data: bytes, side: int = 0, ts_ns: int = 5) -> StreamChunk:

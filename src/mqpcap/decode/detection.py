@@ -18,6 +18,7 @@ from mqpcap.decode.strangers import stranger
 from mqpcap.decode.stream_chunk import StreamChunk, copies
 from mqpcap.schema.protocol import Claim, Direction, MessageQueue, Opening, Verdict
 from mqpcap.tcp.flows import Flows
+from mqpcap.tcp.headers import address_text
 
 OPENING_BYTES = 256 << 10
 """Bytes of each side that are held to recognise a connection; one not claimed by then is not ours."""
@@ -64,13 +65,15 @@ class Choice(NamedTuple):
 class Origin(NamedTuple):
     """How a connection began: its endpoints (A, B), and whether each side's SYN was captured.
 
-    ``oriented``: the handshake says that A is the client.
+    ``oriented``: the handshake says that A is the client. hi and lo are the halves of the addresses.
     """
 
     connection_id: int
     first_ts_ns: int
     oriented: bool
-    ips: tuple[str, str]
+    version: int
+    hi: tuple[int, int]
+    lo: tuple[int, int]
     ports: tuple[int, int]
     syn: tuple[bool, bool]
 
@@ -78,7 +81,7 @@ class Origin(NamedTuple):
         """The server as a choice has it."""
         assert choice.protocol is not None
         side = 1 - choice.client
-        return choice.protocol.name, self.ips[side], self.ports[side]
+        return choice.protocol.name, address_text(self.version, self.hi[side], self.lo[side]), self.ports[side]
 
 
 def origins(flows: Flows, numbers: list[int]) -> dict[int, Origin]:
@@ -86,13 +89,8 @@ def origins(flows: Flows, numbers: list[int]) -> dict[int, Origin]:
     if not numbers:
         return {}
     of = flows.columns(np.array(numbers, np.int64))
-    side = np.zeros(len(numbers), np.int64)
-    ips = zip(of.ips(side), of.ips(1 - side), strict=True)
-    rows = zip(
-        of.connection_ids().tolist(), of.first_ts_ns.tolist(), of.oriented.tolist(), ips, of.port.tolist(),
-        of.syn.tolist(), strict=True,
-    )  # fmt: skip
-    return dict(zip(numbers, map(Origin._make, rows), strict=True))
+    columns = of.known_id, of.first_ts_ns, of.oriented, of.version, of.hi, of.lo, of.port, of.syn
+    return dict(zip(numbers, map(Origin._make, zip(*(x.tolist() for x in columns), strict=True)), strict=True))
 
 
 Looked = dict[tuple[str, str, int], tuple[int, bool, tuple[int, bool]]]

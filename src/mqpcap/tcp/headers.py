@@ -14,7 +14,6 @@ import ipaddress
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
-from socket import inet_ntoa
 
 import cython
 import numpy as np
@@ -30,7 +29,7 @@ MAX_VLAN_TAGS = 8
 MAX_EXTENSION_HEADERS = 16
 """IPv6 extension headers of one packet."""
 ADDRESSES = 1 << 16
-"""So many IPv6 addresses are remembered in both their spellings."""
+"""So many addresses are remembered in both their spellings."""
 
 COUNTS = (
     "tcp",
@@ -114,7 +113,7 @@ Ends = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 # Keys that a capture chooses: Python hashes bytes with a secret of the process, but numbers without one.
-_IPV6_KEY = struct.Struct(">qq").pack
+_ADDRESS_KEY = struct.Struct(">bqq").pack
 
 
 def address_text(version: int, hi: int, lo: int) -> str:
@@ -123,14 +122,16 @@ def address_text(version: int, hi: int, lo: int) -> str:
     >>> address_text(4, 0, 0x0A000001)
     '10.0.0.1'
     """
-    if version == 4:
-        return inet_ntoa((lo & 0xFFFFFFFF).to_bytes(4, "big"))
-    return _ipv6_text(_IPV6_KEY(hi, lo))
+    return _address_text(_ADDRESS_KEY(version, hi, lo))
 
 
 @lru_cache(ADDRESSES)
-def _ipv6_text(key: bytes) -> str:
-    return str(ipaddress.IPv6Address(key))
+def _address_text(key: bytes) -> str:
+    version, hi, lo = struct.unpack(">bqq", key)
+    if version == 4:
+        return f"{lo >> 24 & 255}.{lo >> 16 & 255}.{lo >> 8 & 255}.{lo & 255}"
+    halves = (int(hi) & 0xFFFFFFFFFFFFFFFF, int(lo) & 0xFFFFFFFFFFFFFFFF)
+    return str(ipaddress.IPv6Address((halves[0] << 64) | halves[1]))
 
 
 @cython.cclass
