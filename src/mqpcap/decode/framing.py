@@ -110,7 +110,8 @@ class Framer:
                         self._decide(connection, of[connection.flow], choice)
         for connection in ending:
             for side in connection.sides:
-                side.end(self.found)
+                if side.cut is not None or side.skipped is not None:
+                    side.end(self.found)
             self._settle(connection.flow)
         return self.found.taken(np.empty(0, np.uint8))
 

@@ -114,31 +114,32 @@ def _rows(matrix: NDArray[np.uint8]) -> Iterator[bytes]:
     return (whole[at : at + width] for at in range(0, len(whole), width))
 
 
-def flow_columns(flows: NDArray[np.void], sides: NDArray[np.void]) -> FlowColumns:
-    """Records of the flow table as columns; sides has two columns, one for each side."""
-    fin, rst, base, reached = sides["fin"].copy(), sides["rst_seen"] != 0, sides["base"], sides["next"].copy()
-    ack = sides["ack"][:, ::-1]
+def _columns(table: FlowTable, places: I64) -> FlowColumns:
+    """Records of the flow table as columns."""
+    flows, sides = table.flow_array, table.both_sides()
+    fin, rst, base, reached = (sides[name][places] for name in ("fin", "rst_seen", "base", "next"))
+    ack = sides["ack"][places, ::-1]
     return FlowColumns(
-        version=flows["version"].astype(np.int64),
-        hi=sides["hi"].copy(),
-        lo=sides["lo"].copy(),
-        port=sides["port"].copy(),
-        first_ts_ns=flows["first_ts_ns"].copy(),
-        last_ts_ns=flows["last_ts_ns"].copy(),
-        equal=flows["equal"].copy(),
-        known_id=flows["id"].copy(),
-        oriented=flows["oriented"] != 0,
+        version=flows["version"][places].astype(np.int64),
+        hi=sides["hi"][places],
+        lo=sides["lo"][places],
+        port=sides["port"][places],
+        first_ts_ns=flows["first_ts_ns"][places],
+        last_ts_ns=flows["last_ts_ns"][places],
+        equal=flows["equal"][places],
+        known_id=flows["id"][places],
+        oriented=flows["oriented"][places] != 0,
         end_state=np.where(rst.any(axis=1), 0, np.where((fin != NONE).any(axis=1), 1, 2)),
-        syn=sides["syn_seen"] != 0,
-        rst=rst,
+        syn=sides["syn_seen"][places] != 0,
+        rst=rst != 0,
         fin_offset=fin,
         acked=np.where((base < 0) | (ack < 0), NONE, unwrapped(ack, base, reached)),
         end_offset=reached,
-        packets=sides["packets"].copy(),
-        bytes=sides["bytes"].copy(),
-        retransmitted=sides["retransmitted"].copy(),
-        conflict=sides["conflict"].copy(),
-        missing=sides["missing"].copy(),
+        packets=sides["packets"][places],
+        bytes=sides["bytes"][places],
+        retransmitted=sides["retransmitted"][places],
+        conflict=sides["conflict"][places],
+        missing=sides["missing"][places],
     )
 
 
@@ -171,7 +172,7 @@ class Flows:
     def columns(self, numbers: I64) -> FlowColumns:
         """Many of them at once."""
         places = self._known_places(numbers)
-        of = flow_columns(self._table.flow_array[places], self._table.both_sides()[places])
+        of = _columns(self._table, places)
         self._table.flow_array["id"][places] = of.connection_ids()
         return of
 
