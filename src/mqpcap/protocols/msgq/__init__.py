@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import case_when, is_in, true
+from mqpcap.arrays import case_when, group_ids, is_in, true
 from mqpcap.protocols.msgq.kinds import MAGIC, ROUTING, Json, Tree, encode, message
 from mqpcap.schema.fields import HOSTILE_SHARE, U16, U32, Broken, Drawn, Kind, Length, Nested
 from mqpcap.schema.message import Message, message_class
@@ -311,11 +311,20 @@ _WORDS = frozenset({*ROUTING, "msg", "stats", "want_answer", "sybtype"})
 
 
 def derive(raw: Raw) -> Mapping[str, pa.Array]:
-    """The columns, from the pairs, JSON headers and bodies of the rows; a row that does not decode gets its flaw."""
+    """The columns, from the pairs, JSON headers and bodies of the rows; a row that does not decode gets its flaw.
+
+    A daemon brings a message to every subscriber as it came, so equal rows are read once.
+    """
     from mqpcap.protocols.msgq.documents import columns
 
-    spans = (raw.spans("tree"), raw.spans("header"), raw.spans("body"))
-    return columns(raw.buffer, *spans, raw.flaw, raw.keep_bodies)
+    parts = ("tree", "header", "body")
+    groups = group_ids([*map(raw.array, parts), pa.array(raw.flaw)], raw.n)
+    _, first, place = np.unique(groups, return_index=True, return_inverse=True)
+    flaw = raw.flaw[first]
+    trees, headers, bodies = ((start[first], length[first]) for start, length in map(raw.spans, parts))
+    found = columns(raw.buffer, trees, headers, bodies, flaw, raw.keep_bodies)
+    raw.flaw[:] = flaw[place]
+    return {name: column.take(pa.array(place)) for name, column in found.items()}
 
 
 def envelope(table: pa.Table) -> Mapping[str, pa.Array]:

@@ -74,8 +74,9 @@ def columns(
             value["subtype"] = value["sybtype"]
         write = _tree_text if tree_len >= 0 else _written
         for name, word in value.items():
-            if name in words and word is not None:
-                words[name][row] = word if type(word) is str else _word(word, write)
+            column = words.get(name)
+            if column is not None and word is not None:
+                column[row] = word if type(word) is str else _word(word, write)
         said["msg"][row], said["document"][row] = msg, document
         if msg is not None:
             lengths[row] = length
