@@ -207,9 +207,9 @@ def by_classes(protocol: MessageQueue, name: str, frame: bytes) -> Said:
     if flaw is Flaw.NONE:
         return without_nulls(columns), flaw
     length = head._length()
-    if length is not None and head.fields[length[0].name] - length[0].less > len(behind):
+    if length is not None and head.fields[length.name] - length.less > len(behind):
         flaw = Flaw.TRUNCATED
-    elif length is None or head.fields[length[0].name] - length[0].less == len(behind):
+    elif length is None or head.fields[length.name] - length.less == len(behind):
         op = head.fields[layout.op] if layout.op else ANY
         packed = layout.packed is not None and head.fields[layout.packed[0]] & layout.packed[1]
         unpacks = not packed or inflate(behind)[0] is not None
