@@ -13,12 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import factorize, is_in, true, whole
+from mqpcap.arrays import I64, factorize, is_in, true, whole
 from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES, READ_OF_MESSAGES, Coded, Columns, Value, mixed
 from mqpcap.statistics.latencies import Latencies, Summary
 from mqpcap.tables.places import message_places, reply_places
 
-I64 = NDArray[np.int64]
 Key = tuple[Value, ...]
 MAX_GROUPS = 1 << 16
 """Groups that are told apart; about 300 bytes each."""

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import dictionary, factorize, group_ids, is_in
+from mqpcap.arrays import I64, dictionary, factorize, group_ids, is_in
 
-I64 = NDArray[np.int64]
 Value = str | int | None
 MAX_MIXED = 1 << 62
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-I64 = NDArray[np.int64]
+from mqpcap.arrays import I64
+
 EXACT_VALUES = 1 << 16
 """Values of a group that are kept as they are."""
 MAX_HELD = 1 << 22
