@@ -21,19 +21,23 @@ MAX_OPEN = 1 << 16
 """Handshakes, and connections with a reply, that are remembered; of the oldest beyond nothing is told."""
 PERCENTS = (50, 95, 100)
 SYN, ACK = 2, 16
+SENT_AGAIN = -1
 WHAT = ("to_server", "to_client", "reply", "client")
 
 
 @dataclass(slots=True)
 class _Opening:
-    """A handshake that is not complete: of the SYN time and sequence number (-1: sent twice), then of the SYN-ACK."""
+    """A handshake that is not complete.
 
-    syn_ns: int
+    ts_ns: of the SYN, then of the SYN-ACK. answer_number: the SYN-ACK's packet, 0 until it comes, SENT_AGAIN where it
+    may answer several SYNs.
+    """
+
+    ends: tuple[str, str]
+    client_port: int
+    ts_ns: int
     seq: int
-    client: tuple[str, int]
-    server: str
-    answer_ns: int = -1
-    answer_number: int = -1
+    answer_number: int
 
 
 class Delays:
@@ -52,38 +56,38 @@ class Delays:
         is_syn = (segments.flags & SYN) != 0
         for row in np.flatnonzero(is_syn).tolist():
             self._take_syn(segments, row)
-        waiting = [key for key, opening in self._openings.items() if opening.answer_ns >= 0]
+        waiting = [key for key, opening in self._openings.items() if opening.answer_number > 0]
         if waiting:
-            rows = np.flatnonzero(np.isin(segments.key, waiting) & ~is_syn)
-            self._take_next(segments, rows)
+            self._take_next(segments, np.flatnonzero(np.isin(segments.key, waiting) & ~is_syn))
 
     def _take_syn(self, segments: Segments, row: int) -> None:
-        key, ts_ns = int(segments.key[row]), int(segments.ts_ns[row])
+        key, ts_ns, seq = int(segments.key[row]), int(segments.ts_ns[row]), int(segments.seq[row])
         opening = self._openings.get(key)
         if not segments.flags[row] & ACK:
-            again = opening is not None and opening.seq == int(segments.seq[row])
-            self._openings[key] = _opening(segments, row, is_again=again)
+            ends, client_port = _ends(segments, row), int(segments.sport[row])
+            answer_number = SENT_AGAIN if opening is not None and opening.seq == seq else 0
+            self._openings[key] = _Opening(ends, client_port, ts_ns, seq, answer_number)
             if len(self._openings) > MAX_OPEN:
                 del self._openings[next(iter(self._openings))]
-        elif opening is not None and opening.answer_ns < 0 and _follows(int(segments.ack[row]), opening.seq):
-            opening.answer_ns, opening.answer_number = ts_ns, int(segments.number[row])
-            self._add("to_server", opening, ts_ns - opening.syn_ns)
+        elif opening is not None and opening.answer_number == 0 and segments.ack[row] == (opening.seq + 1) % (1 << 32):
+            self._add("to_server", opening, ts_ns)
+            opening.ts_ns, opening.answer_number = ts_ns, int(segments.number[row])
 
     def _take_next(self, segments: Segments, rows: NDArray[np.intp]) -> None:
         """The first segment of each client behind the SYN-ACK."""
-        ends = segments.key[rows] ^ segments.sport[rows]
-        _, first = np.unique(ends, return_index=True)
+        _, first = np.unique(segments.key[rows] ^ segments.sport[rows], return_index=True)
         for row in rows[np.sort(first)].tolist():
-            opening = self._openings.get(int(segments.key[row]))
-            if opening is None or int(segments.sport[row]) != opening.client[1]:
+            key, number = int(segments.key[row]), int(segments.number[row])
+            opening = self._openings.get(key)
+            if opening is None or int(segments.sport[row]) != opening.client_port:
                 continue
-            if int(segments.number[row]) > opening.answer_number >= 0:
-                self._add("to_client", opening, int(segments.ts_ns[row]) - opening.answer_ns)
-                del self._openings[int(segments.key[row])]
+            if 0 < opening.answer_number < number:
+                self._add("to_client", opening, int(segments.ts_ns[row]))
+                del self._openings[key]
 
-    def _add(self, what: str, opening: _Opening, delay_ns: int) -> None:
-        group = np.array([self.sums.number((opening.client[0], opening.server))], np.int64)
-        self._delays[what].add(group, np.array([delay_ns], np.int64))
+    def _add(self, what: str, opening: _Opening, until_ns: int) -> None:
+        group = np.array([self.sums.number(opening.ends)])
+        self._delays[what].add(group, np.array([until_ns - opening.ts_ns]))
         if what == "to_server":
             self.sums.add("connections", group)
 
@@ -116,14 +120,9 @@ class Delays:
         return {what: delays.summaries(PERCENTS, len(self.sums)) for what, delays in self._delays.items()}
 
 
-def _opening(segments: Segments, row: int, is_again: bool) -> _Opening:
+def _ends(segments: Segments, row: int) -> tuple[str, str]:
+    """The address of the sender, and address and port of the receiver."""
     version = int(segments.version[row])
     source = address_text(version, int(segments.src_hi[row]), int(segments.src_lo[row]))
     target = address_text(version, int(segments.dst_hi[row]), int(segments.dst_lo[row]))
-    seq = -1 if is_again else int(segments.seq[row])
-    client = source, int(segments.sport[row])
-    return _Opening(int(segments.ts_ns[row]), seq, client, endpoint(target, int(segments.dport[row])))
-
-
-def _follows(ack: int, seq: int) -> bool:
-    return seq >= 0 and ack == (seq + 1) % (1 << 32)
+    return source, endpoint(target, int(segments.dport[row]))
