@@ -24,7 +24,8 @@ MAX_GROUPS = 1 << 16
 MAX_CELLS = 1 << 17
 """The same where they are told apart by time, too."""
 MAX_OPEN = 1 << 18
-"""Replies that wait for the request that they belong to; the oldest of more count in their own group."""
+"""Replies that wait for the request that they belong to; the oldest of more count in their own group, and an error in
+that of its request, too, if that is found after all."""
 _COUNTED = frozenset({"frame_len", "ts_ns"})
 _OF_ERRORS = frozenset({"connection_id", "direction", "stream_offset", "status"})
 """The columns of ``messages`` that are read whatever rows are grouped by, and those of errors."""
