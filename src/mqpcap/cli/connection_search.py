@@ -10,9 +10,8 @@ from operator import and_
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from mqpcap.arrays import constant, unified
+from mqpcap.arrays import I64, constant, unified
 from mqpcap.capture import Capture
 from mqpcap.cli.console import Meter, shown
 from mqpcap.cli.filters import Tally
@@ -28,7 +27,6 @@ from mqpcap.schema.protocol import Evidence
 from mqpcap.tables.schemas import NUMBER
 from mqpcap.tcp.headers import endpoints, keys_of
 
-I64 = NDArray[np.int64]
 MOST_NAMED = 8
 """So many connections are named where one was asked for."""
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap import __version__
-from mqpcap.arrays import dictionary, file_text, unified
+from mqpcap.arrays import I64, dictionary, file_text, unified
 from mqpcap.capture import Capture, Window
 from mqpcap.capture.pcapng import PacketFile
 from mqpcap.cli.connection_search import Choice, Chosen, keys
@@ -29,7 +29,6 @@ from mqpcap.query import Query
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.headers import Segments, connections_of
 
-I64 = NDArray[np.int64]
 MAX_COMMENTS = 64
 """Messages that are told of one packet; the rest is counted."""
 _FILE_SHIFT = 48

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from mqpcap.cli.connection_names import short_name
 from mqpcap.cli.console import coloured, plural, shown, width_of
 from mqpcap.cli.dumps import bytes_behind_a_hole, dump, hidden
+from mqpcap.protocols import protocols
+from mqpcap.schema.compiler import compiled
 from mqpcap.tables.schemas import KEYS, NUMBER
 
 if TYPE_CHECKING:
@@ -372,8 +374,6 @@ class Lines:
 @cache
 def body_columns(protocol: str) -> tuple[str, ...]:
     """The columns of a protocol's table of which the first that is there has the user's payload."""
-    from mqpcap.protocols import protocols
-
     columns = protocols()[protocol].envelope.body
     return (columns,) if isinstance(columns, str) else tuple(columns)
 
@@ -381,7 +381,4 @@ def body_columns(protocol: str) -> tuple[str, ...]:
 @cache
 def enum_names(protocol: str) -> Mapping[str, Mapping[int, str]]:
     """The names of the numbers of each column."""
-    from mqpcap.protocols import protocols
-    from mqpcap.schema.compiler import compiled
-
     return {column.name: dict(column.names) for column in compiled(protocols()[protocol]).columns if column.names}

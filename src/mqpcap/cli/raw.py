@@ -15,7 +15,9 @@ from mqpcap.cli.filters import Filter
 from mqpcap.cli.held_rows import Row
 from mqpcap.cli.reading import Outcome
 from mqpcap.cli.time_merge import merge
+from mqpcap.explain import holds_secrets
 from mqpcap.pipeline import taken
+from mqpcap.protocols import protocols
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.headers import Dissector
 from mqpcap.tcp.reassembly import Reassembler
@@ -66,9 +68,6 @@ def _of_side(
 
 def _shown(capture: Capture, one: Chosen, direction: str, outcome: Outcome, meter: Meter) -> Sequence[I64]:
     """Where stretches of a side that may be shown begin, and where they end: all, or messages but for their secrets."""
-    from mqpcap.explain import holds_secrets
-    from mqpcap.protocols import protocols
-
     protocol = one.row["protocol"]
     if outcome.choices.show_secrets or protocol is None or not holds_secrets(protocols()[str(protocol)]):
         return np.array([[0], [np.iinfo(np.int64).max]])  # type: ignore[return-value]  # two rows
