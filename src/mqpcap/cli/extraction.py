@@ -34,8 +34,8 @@ MAX_COMMENTS = 64
 _FILE_SHIFT = 48
 """The place of a packet is its number, and from this bit on that of its file."""
 _LEFT_OUT = ("capture", "ts", "end_ts_ns")
-_TakenPacket = tuple[int, int, int, bytes, int, list[str]]
-"""Time, number of the capture, link type, bytes, length on the wire, comments."""
+_TakenPacket = tuple[int, int, bytes, int, list[str]]
+"""Time, link type, bytes, length on the wire, comments."""
 _Spans = tuple[I64, I64]
 """Where stretches begin and where they end, each in order."""
 
@@ -86,7 +86,7 @@ class Extraction:
         with_them = np.isin(fragments >> _FILE_SHIFT, np.intersect1d(found, fragments) >> _FILE_SHIFT)
         self._packets = np.union1d(found, fragments[with_them])
 
-    def packets(self, place: int, meter: Meter) -> Iterator[_TakenPacket]:
+    def packets(self, meter: Meter) -> Iterator[_TakenPacket]:
         """The packets that are taken, in the order of the capture."""
         if not self.packet_count:
             return
@@ -96,7 +96,7 @@ class Extraction:
             for i in np.flatnonzero(np.isin(places, self._packets)).tolist():
                 start = int(window.offset[i])
                 yield (
-                    int(window.ts_ns[i]), place, int(window.link_type[i]),
+                    int(window.ts_ns[i]), int(window.link_type[i]),
                     window.buffer[start : start + int(window.caplen[i])].tobytes(), int(window.wirelen[i]),
                     comments.of(int(places[i])) if comments is not None else [],
                 )  # fmt: skip
@@ -106,8 +106,8 @@ class Extraction:
     def write(parts: "Sequence[Extraction]", file: BinaryIO, meter: Meter) -> int:
         """Write all packets in order of time, those of one capture in its own order; the bytes of packets written."""
         made, written_bytes = PacketFile(file, f"mqpcap {__version__}"), 0
-        streams = [part.packets(place, meter) for place, part in enumerate(parts)]
-        for ts_ns, _, link_type, data, wire_len, comments in heapq.merge(*streams, key=itemgetter(0)):
+        streams = [part.packets(meter) for part in parts]
+        for ts_ns, link_type, data, wire_len, comments in heapq.merge(*streams, key=itemgetter(0)):
             made.write(link_type, ts_ns, data, wire_len, comments)
             written_bytes += len(data)
         return written_bytes

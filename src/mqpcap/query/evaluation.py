@@ -26,7 +26,7 @@ from mqpcap.tables.schemas import NUMBER
 _COMPARED: Mapping[str, Callable[..., pa.Array]] = {
     "==": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
 }  # fmt: skip
-_ORDERED = ("==", "!=", "<", "<=", ">", ">=", "in")
+_ORDERED = (*_COMPARED, "in")
 RELATIONS_OF: Mapping[Kind, tuple[str, ...]] = {
     **dict.fromkeys((Kind.TEXT, Kind.WORD, Kind.BYTES), (*_ORDERED, "contains", "matches")),
     **dict.fromkeys((Kind.INTEGER, Kind.DURATION, Kind.TIME), _ORDERED),
