@@ -15,7 +15,6 @@ from mqpcap.arrays import I64, constant, unified
 from mqpcap.capture import Capture
 from mqpcap.cli.console import Meter, shown
 from mqpcap.cli.filters import Tally
-from mqpcap.cli.lines import endpoint
 from mqpcap.cli.numbered_pipeline import NumberedPipeline
 from mqpcap.cli.reading import Outcome, read
 from mqpcap.decode.shared_facts import Fact, SharedFacts
@@ -24,6 +23,7 @@ from mqpcap.pipeline import Emit, Options, Output
 from mqpcap.protocols import protocols
 from mqpcap.query import Comparison, Query, Rows, SelectedMessages, of_tree
 from mqpcap.schema.protocol import Evidence
+from mqpcap.statistics.keys import endpoint
 from mqpcap.tables.schemas import NUMBER
 from mqpcap.tcp.headers import endpoints, keys_of
 

@@ -19,13 +19,14 @@ from mqpcap.capture import Capture, Window
 from mqpcap.capture.pcapng import PacketFile
 from mqpcap.cli.connection_search import Choice, Chosen, keys
 from mqpcap.cli.console import Meter
-from mqpcap.cli.lines import Paint, about, endpoint
+from mqpcap.cli.lines import Paint, about
 from mqpcap.cli.numbered_pipeline import NumberedPipeline
 from mqpcap.cli.reading import Outcome
 from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
 from mqpcap.pipeline import Emit, Options, Output
 from mqpcap.query import Query
+from mqpcap.statistics.keys import endpoint
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.headers import Segments, connections_of
 

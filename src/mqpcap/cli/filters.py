@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 from mqpcap.cli.console import plural
-from mqpcap.cli.lines import endpoint
 from mqpcap.pipeline import CapturePipeline, Output
 from mqpcap.query import EVERYTHING, Query, Rows, Selection
+from mqpcap.statistics.keys import endpoint
 
 if TYPE_CHECKING:
     from mqpcap.statistics.counters import Counters

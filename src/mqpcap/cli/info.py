@@ -96,7 +96,7 @@ class Report:
 
     def _take_connection(self, row: Mapping[str, Any]) -> None:
         """A connection, behind its messages."""
-        from mqpcap.cli.lines import endpoint
+        from mqpcap.statistics.keys import endpoint
         from mqpcap.tables.schemas import NUMBER
 
         number, payload_bytes = row[NUMBER], row["bytes_c2s"] + row["bytes_s2c"]

@@ -16,6 +16,7 @@ from mqpcap.cli.console import coloured, plural, shown, width_of
 from mqpcap.cli.dumps import bytes_behind_a_hole, dump, hidden
 from mqpcap.protocols import protocols
 from mqpcap.schema.compiler import compiled
+from mqpcap.statistics.keys import endpoint
 from mqpcap.tables.schemas import KEYS, NUMBER
 
 if TYPE_CHECKING:
@@ -109,11 +110,6 @@ def _second(seconds: int, utc: bool, dated: bool) -> tuple[str, str]:
     when = datetime.fromtimestamp(seconds, UTC)
     when = when if utc else when.astimezone()
     return f"{when:{'%Y-%m-%d ' if dated else ''}%H:%M:%S}", "Z" if utc else when.isoformat()[-6:].removesuffix(":00")
-
-
-def endpoint(ip: object, port: object) -> str:
-    """``address:port``, IPv6 in brackets."""
-    return f"[{ip}]:{port}" if ":" in str(ip) else f"{ip}:{port}"
 
 
 def line(message: Mapping[str, object], body: object, style: Style, exchange: "Exchange | None" = None) -> str:

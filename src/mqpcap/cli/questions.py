@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mqpcap.cli.console import plural
-from mqpcap.cli.lines import clock, endpoint
+from mqpcap.cli.lines import clock
 from mqpcap.cli.rows import Cells, Column, Form, sparkline
 from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.delays import Delays
 from mqpcap.statistics.groups import MAX_CELLS, MAX_GROUPS, PERCENTS, Groups, Key, Sums
+from mqpcap.statistics.keys import endpoint
 from mqpcap.statistics.latencies import Summary
 from mqpcap.statistics.lists import Deliveries, Errors, Slowest, Talkers
 from mqpcap.statistics.roles import BY as WHO

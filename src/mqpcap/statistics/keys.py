@@ -51,7 +51,7 @@ def text(name: str, rows: pa.Table) -> Coded:
     return Coded(code.astype(np.int64), [*array.dictionary.to_pylist(), None])
 
 
-def endpoint(ip: object, port: int) -> str:
+def endpoint(ip: object, port: object) -> str:
     """``address:port``, IPv6 in brackets."""
     return f"[{ip}]:{port}" if ":" in str(ip) else f"{ip}:{port}"
 
