@@ -85,6 +85,14 @@ def test_connections_extracted_give_the_same_rows_again(path: str, tmp_path: Pat
     assert rows(dissected(tmp_path / "out.pcapng"), frozenset(ids)) == rows(whole, frozenset(ids))
 
 
+def test_without_a_filter_only_connections_of_ours_are_taken(tmp_path: Path) -> None:
+    # Four of its five connections are TLS.
+    result = run("extract", "pcaps/flymq/tls.pcap", "--connections", "--out", tmp_path / "out.pcapng")
+
+    assert result.exit_code == 0
+    assert "of 1 message of 1 connection\n" in result.stderr
+
+
 def test_who_told_the_name_of_a_connection_comes_along(tmp_path: Path) -> None:
     """fq: the user of a data connection is told by the login on its command connection."""
     whole = dissected(ROOT / "pcaps/fq/session.pcap")

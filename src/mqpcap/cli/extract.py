@@ -40,7 +40,7 @@ def extract(
     """
     from mqpcap.cli.connection_search import read_again
     from mqpcap.cli.extraction import Extraction
-    from mqpcap.query import EVERYTHING
+    from mqpcap.query import query
 
     outcome = Outcome(choices)
     captures = found(inputs, outcome).captures
@@ -49,7 +49,8 @@ def extract(
     if out != "-" and os.path.lexists(out):
         raise OutputError(f"{out} exists; extract replaces no file")
     with metered(2 * size_bytes(captures), choices.quiet) as meter:
-        parts = [Extraction(capture, wanted or EVERYTHING, whole) for capture in captures]
+        asked = wanted or query("protocol exists")  # of connections, too, those that are ours
+        parts = [Extraction(capture, asked, whole) for capture in captures]
         for part in parts:
             part.find(outcome, meter)
         if not any(part.packet_count for part in parts):
