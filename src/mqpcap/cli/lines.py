@@ -140,7 +140,7 @@ def fitted(parts: Sequence[Part], width: int) -> list[Part]:
     """The parts that there is room for; the last that stays is shortened behind a word, or in it where it is one.
 
     >>> [part.text for part in fitted([Part("PUBLISH"), Part("id=7", rank=1), Part("a long topic")], 18)]
-    ['PUBLISH', 'a long...']
+    ['PUBLISH', 'a...']
     """
     left = list(parts)
     while _width(left) > width and (ranked := [part for part in left if part.rank]):
