@@ -8,6 +8,7 @@ a Scapy user gets. Bytes that fit nothing get an answer too.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import count
 from typing import Any, cast
 
 import numpy as np
@@ -362,39 +363,40 @@ class _Walk:
             self.add(Item(offset, part.length, inner, part.name, part.value, part.meaning, named=part.named))
         return value
 
-    def size(self, kind: fields.Sized, pkt: object, depth: int) -> int | None:
-        """The length or count of a field; one in front of it becomes an item. Raises Broken."""
+    def size(self, kind: fields.Sized, pkt: object, depth: int) -> None:
+        """The length or count in front of a field becomes an item. Raises Broken."""
         n, left = kind.said(pkt, self.region)
         if kind.prefix is not None:
             meaning = f"{_unit(kind)} of {kind.name}"
             self.add(Item(self.at, kind.prefix, depth, f"{kind.name} {kind.count_word}", n, meaning))
             self.at = self.end - len(left)
-        return n
 
     def nested(self, kind: fields.Nested, pkt: object, depth: int) -> object:
-        outer_end = self.end
-        n = self.size(kind, pkt, depth)
-        length = kind.bounds(n, self.region)
-        self.end = self.at + length
-        self.add(Item(self.at, length, depth, kind.name, None, f"{length} bytes"))
-        inner = self.message(kind.message, depth + 1)
-        kind.ends(self.region)
-        self.end = outer_end
-        return inner
+        region = self.region
+        self.size(kind, pkt, depth)
+
+        def read(_: object, s: bytes) -> tuple[bytes, object]:
+            outer_end, self.end = self.end, self.at + len(s)
+            self.add(Item(self.at, len(s), depth, kind.name, None, f"{len(s)} bytes"))
+            inner, left = self.message(kind.message, depth + 1), self.region
+            self.end = outer_end
+            return left, inner
+
+        return kind.getfield(pkt, region, read)[1]
 
     def array(self, kind: fields.Array, pkt: object, depth: int) -> object:
-        count = self.size(kind, pkt, depth)
-        kind.bounds(count, self.region)
-        values: list[object] = []
-        while count is None or len(values) < count:
-            end = kind.ending(self.region) if count is None else None
-            if end is not None:
-                if end:
-                    self.add(Item(self.at, end, depth, f"{kind.name} end", 0, f"end of {kind.name}"))
-                self.at += end
-                break
-            values.append(self.element(kind, pkt, len(values), depth))
-        kind.fits(values)
+        region, index = self.region, count()
+        self.size(kind, pkt, depth)
+
+        def read(_: object, s: bytes) -> tuple[bytes, object]:
+            value = self.element(kind, pkt, next(index), depth)
+            return self.region, value
+
+        left, values = kind.getfield(pkt, region, read)
+        ending = self.end - len(left) - self.at
+        if ending:
+            self.add(Item(self.at, ending, depth, f"{kind.name} end", 0, f"end of {kind.name}"))
+        self.at += ending
         return values
 
     def element(self, kind: fields.Array, pkt: object, index: int, depth: int) -> object:

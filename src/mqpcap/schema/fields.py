@@ -15,7 +15,7 @@ bounds makes the whole message ``Raw``. Nothing is shortened, nothing guessed.
 
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from ipaddress import IPv4Address
 from types import new_class
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
@@ -521,6 +521,10 @@ class Late(GreedyBytes):
         return iter(())
 
 
+Read = Callable[[Packet, bytes], tuple[bytes, Any]]
+"""Reads what is inside a list or a region, for ``explain``: what is left of the bytes behind it, and the value."""
+
+
 class Array(Sized):
     """A list of ``item`` (a kind or a Message class).
 
@@ -573,37 +577,28 @@ class Array(Sized):
         item, left = self.item.begin(s)
         return left, item
 
-    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+    def getfield(self, pkt: Packet, s: bytes, read: Read | None = None) -> tuple[bytes, Any]:
         n, s = self.said(pkt, s)
-        self.bounds(n, s)
-        items: list[Any] = []
-        while n is None or len(items) < n:
-            end = self.ending(s) if n is None else None
-            if end is not None:
-                s = s[end:]
-                break
-            s, value = self._one(pkt, s)
-            items.append(value)
-        self.fits(items)
-        return s, items
-
-    def bounds(self, n: int | None, s: bytes) -> None:
-        """Raises Broken for a count that the bytes left cannot hold, before memory is taken."""
         if n is not None and (n > len(s) // max(smallest(self.item), 1) or n > MAX_LIST_ITEMS):
             raise Broken(f"{{}} elements are claimed, {len(s)} bytes are left", n)
+        items: list[Any] = []
+        while n is None or len(items) < n:
+            if n is None and (end := self._ending(s)) is not None:
+                s = s[end:]
+                break
+            s, value = (read or self._one)(pkt, s)
+            items.append(value)
+        if self.not_empty and not items:
+            raise Broken("the list is empty")
+        return s, items
 
-    def ending(self, s: bytes) -> int | None:
+    def _ending(self, s: bytes) -> int | None:
         """How many bytes end a list without a count, if it ends here; None where an item follows."""
         if self.until_zero is None:
             return None if s else 0
         if len(s) < self.until_zero:
             raise Broken("the list has no end")
         return None if any(s[: self.until_zero]) else self.until_zero
-
-    def fits(self, items: Sequence[Any]) -> None:
-        """Raises Broken for an empty list where none may be."""
-        if self.not_empty and not items:
-            raise Broken("the list is empty")
 
     def draw(self) -> Any:
         n = random.randint(1 if self.not_empty else 0, 3)
@@ -643,24 +638,19 @@ class Nested(Sized):
         body = b"" if value is None else bytes(value)
         return self.prefixed(pkt, len(body), body)
 
-    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+    def getfield(self, pkt: Packet, s: bytes, read: Read | None = None) -> tuple[bytes, Any]:
         n, s = self.said(pkt, s)
-        n = self.bounds(n, s)
-        inner, left = self.message.begin(s[:n])
-        self.ends(left)
-        return s[n:], inner
-
-    def bounds(self, n: int | None, s: bytes) -> int:
-        """The length of the region in the bytes left: all of them where nothing says it. Raises Broken."""
         n = len(s) if n is None else n
         if n > len(s) or (self.at_most is not None and n > self.at_most):
             raise Broken(f"{{}} bytes are claimed, {len(s)} are left", n)
-        return n
-
-    def ends(self, left: bytes) -> None:
-        """Raises Broken where the message leaves bytes of its region over."""
+        left, inner = (read or self._one)(pkt, s[:n])
         if left:
             raise Broken(f"{len(left)} of its bytes are left over")
+        return s[n:], inner
+
+    def _one(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+        inner, left = self.message.begin(s)
+        return left, inner
 
     def draw(self) -> Any:
         return self.message.random()
