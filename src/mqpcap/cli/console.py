@@ -154,10 +154,10 @@ class BarMeter:
         """So many bytes more were read."""
         if self._stopping:
             raise Stopped
+        if self._bar is None or self._task is None:
+            return
         with self._lock:
             self._read_bytes += read_bytes
-            if self._bar is None or self._task is None:
-                return
             # A compressed file gives more bytes than it has: then nobody knows how many are to come. What is left to do
             # when all is read has no measure either.
             total = self._total_bytes if self._read_bytes < self._total_bytes else None

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 PERCENTS = {50: "p50", 95: "p95", 99: "p99", 100: "max"}
 COUNTS = (Column("messages", "messages", "plain"), Column("errors", "errors", "plain"))
-LATENCIES = (
-    Column("p50", "p50 ms", "plain", is_spare=True),
-    Column("p95", "p95 ms", "plain"),
-    Column("p99", "p99 ms", "plain", is_spare=True),
-)
+LATENCIES = tuple(Column(word, f"{word} ms", "plain", is_spare=word != "p95") for word in ("p50", "p95", "p99"))
 
 
 @click.command(epilog="Example: mqpcap diff pcaps/flymq/core.pcap pcaps/flymq/fetch.pcap")
@@ -95,9 +91,8 @@ def _cells(by: Sequence[str], change: "Change", with_latencies: bool) -> Cells:
     cells["change"] = ", ".join(change.words) or None
     for name in ("messages", "errors"):
         cells[name] = _both(*(None if row is None else f"{row.sums[name]:,}" for row in (change.a, change.b)))
-    if with_latencies:
-        for percent, word in PERCENTS.items():
-            cells[word] = _both(*(_ms(row, percent) for row in (change.a, change.b)))
+    for percent, word in PERCENTS.items() if with_latencies else ():
+        cells[word] = _both(*(_ms(row, percent) for row in (change.a, change.b)))
     return cells
 
 
