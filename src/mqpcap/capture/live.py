@@ -60,11 +60,10 @@ class Interface:
 
     def _start(self, bpf: str | None) -> None:
         lib, pcap = self._lib, self._pcap
-        for setting, value in (
-            (lib.pcap_set_snaplen, SNAP_BYTES), (lib.pcap_set_promisc, 1), (lib.pcap_set_timeout, HOLD_MS),
-            (lib.pcap_set_buffer_size, RING_BYTES),
-        ):  # fmt: skip
-            setting(pcap, value)
+        lib.pcap_set_snaplen(pcap, SNAP_BYTES)
+        lib.pcap_set_promisc(pcap, 1)
+        lib.pcap_set_timeout(pcap, HOLD_MS)
+        lib.pcap_set_buffer_size(pcap, RING_BYTES)
         status = lib.pcap_activate(pcap)
         if status < 0:
             raise CaptureError(f"{self.name}: {self._why(status)}")
