@@ -39,6 +39,9 @@ SPANS: dict[type, pa.DataType] = {
     fields.Address: pa.binary(),
     fields.GreedyBytes: pa.binary(),
 }
+MEASURES = {
+    "prefix": bytecode.BY_PREFIX, "size": bytecode.BY_FIXED, "until": bytecode.BY_UNTIL, "until_zero": bytecode.BY_ZERO
+}  # fmt: skip
 MIN_I64, MAX_I64 = -(1 << 63), (1 << 63) - 1
 NO_ROOM = np.zeros((5, 0), np.int64)
 
@@ -301,14 +304,9 @@ class _Compiler:
         """Words X and Y: how the length or count is learnt."""
         if f.sized_by is not None:
             return bytecode.BY_REGISTER, self.of(registers, f.sized_by)
-        if f.prefix is not None:
-            return bytecode.BY_PREFIX, f.prefix
-        if isinstance(f, fields.Span) and f.size is not None:
-            return bytecode.BY_FIXED, f.size
-        if isinstance(f, fields.Span) and f.until is not None:
-            return bytecode.BY_UNTIL, f.until
-        if isinstance(f, fields.Array) and f.until_zero is not None:
-            return bytecode.BY_ZERO, f.until_zero
+        for said_by, word in MEASURES.items():
+            if (n := getattr(f, said_by, None)) is not None:
+                return word, n
         return bytecode.BY_REST, 0
 
     def span(self, f: fields.Span, parent: int, registers: _Registers, name: str | None) -> None:
