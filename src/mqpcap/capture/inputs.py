@@ -212,11 +212,10 @@ class _Search:
         self._add_source(File(STDIN, STDIN), source, once=True, named=True)
 
     def _add_directory(self, name: str) -> None:
-        any_capture, known_count = False, len(self.unreadable)
-        for path in self._below(name.rstrip("/") or "/"):
-            any_capture = self._add_file(path, named=False) or any_capture
+        known_count = len(self.unreadable)
+        are_captures = [self._add_file(path, named=False) for path in self._below(name.rstrip("/") or "/")]
         # What could not be looked into may hold captures, and was told.
-        if not any_capture and len(self.unreadable) == known_count:
+        if not any(are_captures) and len(self.unreadable) == known_count:
             self.unreadable.append((name, "no capture in this directory"))
 
     def _below(self, directory: str) -> list[str]:
