@@ -56,6 +56,11 @@ def test_connections_that_begin_alike_are_asked_about_once_and_others_anew() -> 
     asked.first_look(origin(5555), [said(HELLO, side=1)])
     assert (shown[-1].c2s, shown[-1].s2c) == (b"", HELLO)
 
+    asked_before = len(shown)
+    one, two = (asked.first_look(origin(5555), [said(HELLO[:9])]) for _ in range(2))
+    assert isinstance(one, Hold) and isinstance(two, Hold) and one is not two
+    assert len(shown) == asked_before + 1
+
 
 def test_what_nobody_claims_is_held_and_then_foreign() -> None:
     asked = detector()

@@ -29,9 +29,9 @@ HELD_BYTES = 128 << 20
 CHUNK_BYTES = 256
 """Memory of a held chunk besides its bytes; it counts where a connection has more than FEW_CHUNKS of them."""
 FEW_CHUNKS = 64
-ALIKE_BYTES = 512
+ALIKE_BYTES = 1500
 """Of connections whose first packet has the same bytes, so many at most, only the first is asked about."""
-MAX_ALIKE = 1024
+MAX_ALIKE = 512
 """Such packets that are remembered; then they are forgotten, and others are."""
 YES, LIKELY, WAIT = Verdict.YES, Verdict.LIKELY, Verdict.WAIT
 
@@ -60,6 +60,9 @@ class Choice(NamedTuple):
     """Content fits with either side as the client, and no server is known: only the port numbers say which."""
     stranger: str | None = None
     """What a connection speaks that nobody takes, as far as that is known."""
+
+
+_UNASKED = Choice(None, Claim(Verdict.NO), 0, None)
 
 
 class Origin(NamedTuple):
@@ -211,7 +214,7 @@ class Detector:
         self._ports = frozenset(port for p in protocols.values() for port in p.ports)
         self._known_ports = self._ports | {d.port for d in decode_as}
         self._candidates_by_ports: dict[tuple[int, int, bool], list[_Candidate]] = {}
-        self._alike: dict[tuple[object, ...], Choice] = {}
+        self._alike: dict[tuple[object, ...], Choice | None] = {}
         for server, ts_ns in servers:
             self.learn(server, ts_ns)
 
@@ -251,17 +254,15 @@ class Detector:
         data, side, is_start = chunk.payload(0, length), chunk.side, chunk.packets.value(AT, 0) <= 0
         starts = of.syn[0] and (is_start or side != 0), of.syn[1] and (is_start or side != 1)
         alike = data, side, starts, self._client_by_port(of), *self._known_of(of)
-        choice = self._alike.get(alike)
-        if choice is None:
+        choice = self._alike.get(alike, _UNASKED)
+        if choice is _UNASKED:
             one, two = (_SideOpening(data if i == side else b"", starts[i], False) for i in (0, 1))
             choice = self._choice(of, (one, two), [], False)
-            if choice is None:
-                return Hold(_next_look(length))
             if length <= ALIKE_BYTES:
                 if len(self._alike) >= MAX_ALIKE:
                     self._alike.clear()
                 self._alike[alike] = choice
-        return choice, chunk.packets.value(TS_NS, 0)
+        return Hold(_next_look(length)) if choice is None else (choice, chunk.packets.value(TS_NS, 0))
 
     def look(self, hold: Hold, of: Origin, new: Sequence[StreamChunk]) -> Choice | None:
         """Who takes a connection by all that was captured of it; None: nobody yet, and the new chunks are held."""

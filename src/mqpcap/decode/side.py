@@ -93,14 +93,36 @@ class Side:
 
     def take(self, chunk: StreamChunk, layouts: Sequence[LayoutScanner], found: Found) -> int:
         """Frame a chunk; returns how many of its bytes are done with."""
-        if self.left is None:
-            return self._frame(chunk, layouts, found)
-        left, self.left = self.left, None
+        if self.left is not None:
+            return self._take_behind(self.left, chunk, layouts, found)
+        stop = chunk.offset + chunk.length
+        if chunk.offset > self.at:
+            self._pass_gap(chunk.offset, found)
+        self.until = 0
+        if self.cut is not None:
+            self._pass_cut(self.cut, chunk, found)
+        while self.at < stop:
+            if self.step is STOP:
+                self._skip(chunk, stop, self.stop_reason)
+            elif self.step is SEARCH:
+                if not self._search(chunk, layouts, found):
+                    break
+            elif not self._scan(chunk, layouts, found):
+                break
+        if chunk.ended and (self.cut is not None or self.skipped is not None):
+            self.end(found)
+        return (stop if chunk.is_last else self.at) - chunk.offset
+
+    def _take_behind(
+        self, left: StreamChunk, chunk: StreamChunk, layouts: Sequence[LayoutScanner], found: Found
+    ) -> int:
+        """The same behind what was held."""
+        self.left = None
         if left.offset + left.length != chunk.offset:
-            self._frame(replace(left, is_last=True), layouts, found)  # bytes are missing behind what was left
-            return self._frame(chunk, layouts, found)
+            self.take(replace(left, is_last=True), layouts, found)  # bytes are missing behind what was left
+            return self.take(chunk, layouts, found)
         chunk = join([left, chunk])
-        done = self._frame(chunk, layouts, found)
+        done = self.take(chunk, layouts, found)
         if done < left.length:
             self.left = chunk.copy(done, left.length)
         return max(done - left.length, 0)
@@ -120,25 +142,6 @@ class Side:
         """Nothing more comes: give out the message with a hole and the range that is none."""
         self._end_cut(found)
         self._end_skip(found)
-
-    def _frame(self, chunk: StreamChunk, layouts: Sequence[LayoutScanner], found: Found) -> int:
-        stop = chunk.offset + chunk.length
-        if chunk.offset > self.at:
-            self._pass_gap(chunk.offset, found)
-        self.until = 0
-        if self.cut is not None:
-            self._pass_cut(self.cut, chunk, found)
-        while self.at < stop:
-            if self.step is STOP:
-                self._skip(chunk, stop, self.stop_reason)
-            elif self.step is SEARCH:
-                if not self._search(chunk, layouts, found):
-                    break
-            elif not self._scan(chunk, layouts, found):
-                break
-        if chunk.ended and (self.cut is not None or self.skipped is not None):
-            self.end(found)
-        return (stop if chunk.is_last else self.at) - chunk.offset
 
     # -- in step ---------------------------------------------------------------------------------------
 
