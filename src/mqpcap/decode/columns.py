@@ -323,6 +323,8 @@ class _TapeColumns:
         return number_array(n, rows, a, column)
 
     def _list(self, c: int, n: int, rows: NDArray[np.int32], first: I64, count: I64) -> pa.Array:
+        if not len(rows):
+            return pa.nulls(n, column_type(self.program, c))
         elements = int((first + count).max(initial=0))
         children = [i for i, x in enumerate(self.program.columns) if x.parent == c]
         names = [self.program.columns[i].name for i in children]
