@@ -435,10 +435,11 @@ def claims(opening: Opening) -> Claim:
     if told.verdict not in sure:
         return Claim(Verdict.WAIT if server.verdict is Verdict.WAIT else Verdict.NO)
 
+    is_typed = _is_typed(told.first[4:])
+
     def layout(side: _SideVerdict, direction: Direction) -> str:
         generation = side.generation if side.verdict in sure else told.generation
-        is_typed = generation == "flat" and _is_typed(told.first[4:])
-        return f"{'typed' if is_typed else generation}_{direction}"
+        return f"{'typed' if generation == 'flat' and is_typed else generation}_{direction}"
 
     return Claim(max(client.verdict, server.verdict), layout(client, "c2s"), layout(server, "s2c"))
 
