@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from mqpcap.decode.columns import Reader, Spans
+from mqpcap.decode.columns import ColumnReader, Spans
 from mqpcap.schema import fields
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.gzip_body import MAX_INFLATED_BYTES, inflate
@@ -291,7 +291,7 @@ def _decodes(protocol: MessageQueue, layout: Layout, op: int, data: bytes) -> bo
         np.frombuffer(data, np.uint8).copy(), one, one + len(data), np.array([index], np.int32),
         np.array([op], np.int64), np.zeros(1, np.uint8),
     )  # fmt: skip
-    return not Reader(protocol).records(spans).flaw[0]
+    return not ColumnReader(protocol).records(spans).flaw[0]
 
 
 class _Walk:

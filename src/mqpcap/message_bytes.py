@@ -25,7 +25,7 @@ BYTES = "bytes"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PacketPayload:
     """Where a packet is: who sent it to whom, and the payload bytes it has; ports -1: no TCP."""
 
     file: int
@@ -45,7 +45,7 @@ class BytesPipeline(CapturePipeline):
 
     def __init__(self, capture: Capture, options: Options, emit: Emit, packet: int | None = None) -> None:
         super().__init__(capture, options, emit)
-        self.places: list[Place] = []
+        self.places: list[PacketPayload] = []
         self._packet = packet
 
     def more_columns(self, frames: Frames, records: Records) -> Mapping[str, pa.Array]:
@@ -60,7 +60,7 @@ class BytesPipeline(CapturePipeline):
         return segments
 
 
-def _places(window: Window, segments: Segments, packet: int) -> Iterator[Place]:
+def _places(window: Window, segments: Segments, packet: int) -> Iterator[PacketPayload]:
     """Where a packet of a window is: once for each segment in it, or once without ports."""
     rows = np.flatnonzero(segments.number == packet).tolist()
     for i in rows:
@@ -71,9 +71,9 @@ def _places(window: Window, segments: Segments, packet: int) -> Iterator[Place]:
         file, ts_ns, sport, dport, size = (
             int(x[i]) for x in (segments.file, segments.ts_ns, segments.sport, segments.dport, segments.length)
         )
-        yield Place(file, ts_ns, src, sport, dst, dport, size)
+        yield PacketPayload(file, ts_ns, src, sport, dst, dport, size)
     for ts_ns in () if rows else window.ts_ns[window.number == packet].tolist():
-        yield Place(window.file, ts_ns)
+        yield PacketPayload(window.file, ts_ns)
 
 
 def _bytes_of(frames: Frames) -> pa.Array:

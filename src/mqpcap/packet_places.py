@@ -45,7 +45,7 @@ further step is four times as long."""
 
 
 @dataclass(frozen=True, slots=True)
-class Packet:
+class FilePacket:
     """A packet as it is in its file."""
 
     raw: bytes
@@ -55,7 +55,7 @@ class Packet:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class StreamSide:
     """One direction of a connection: the key of its segments, its sender's hash, the sequence number of offset 0."""
 
     key: int
@@ -101,7 +101,7 @@ class PacketPlaces:
             self._windows = [{name: np.concatenate([x[name] for x in self._windows]) for name in names}]
         return self._windows[0]
 
-    def side(self, connection_id: int, direction: str) -> Side:
+    def side(self, connection_id: int, direction: str) -> StreamSide:
         """A direction of a connection. Raises LookupError for one that the capture has not."""
         if len(self._closed) > 1:
             self._closed = [[np.concatenate(parts) for parts in zip(*self._closed, strict=True)]]
@@ -110,7 +110,7 @@ class PacketPlaces:
             raise LookupError(f"the capture has no connection {connection_id}")
         _, keys, bases, senders, clients = (column[rows[0]] for column in self._closed[0])
         side = int(clients) if direction == DIRECTIONS[0] else 1 - int(clients)
-        return Side(int(keys), int(senders[side]), int(bases[side]))
+        return StreamSide(int(keys), int(senders[side]), int(bases[side]))
 
     def first_of(self, path: str) -> int:
         """The place of the first packet of a file. Raises LookupError if it has none."""
@@ -128,7 +128,7 @@ class PacketPlaces:
             raise LookupError(f"the capture has no packet {number}")
         return int(rows[np.argmin(np.abs(table["ts_ns"][rows] - ts_ns))])
 
-    def of_connection(self, side: Side, first_ts_ns: int, last_ts_ns: int) -> I64:
+    def of_connection(self, side: StreamSide, first_ts_ns: int, last_ts_ns: int) -> I64:
         """Places of the packets of a connection, both directions."""
         rows = self._with_key(side.key)
         times = self._table()["ts_ns"][rows]
@@ -140,7 +140,7 @@ class PacketPlaces:
         return np.flatnonzero((keys == key) | (keys == 0) if self._has_fragments else keys == key)
 
     def gather(
-        self, side: Side, offset: int, length: int, first: int, last: int, is_cut: bool = False
+        self, side: StreamSide, offset: int, length: int, first: int, last: int, is_cut: bool = False
     ) -> tuple[bytes, I64]:
         """The bytes of a stretch of stream up to the first that is missing, and the places of the packets with them.
 
@@ -157,7 +157,7 @@ class PacketPlaces:
         return body[:whole].tobytes(), used
 
     def _stretch(
-        self, side: Side, offset: int, length: int, rows: I64
+        self, side: StreamSide, offset: int, length: int, rows: I64
     ) -> tuple[NDArray[np.uint8], NDArray[np.bool_], I64]:
         """Bytes, where they are there, and the packets that have any of them."""
         segments = self._segments(rows)
@@ -190,7 +190,7 @@ class PacketPlaces:
         )
         return Dissector().segments(window)
 
-    def packets(self, rows: I64) -> list[Packet]:
+    def packets(self, rows: I64) -> list[FilePacket]:
         """The packets at some places, read from their files."""
         table, found = self._table(), []
         files: dict[int, Headed] = {}
@@ -205,7 +205,7 @@ class PacketPlaces:
                 raw = files[file].read(caplen)
                 if len(raw) < caplen:
                     raise CaptureError(f"{self._capture.files[file]} is shorter than when it was read")
-                found.append(Packet(raw, wirelen, ts_ns, link_type))
+                found.append(FilePacket(raw, wirelen, ts_ns, link_type))
         finally:
             for file, source in files.items():
                 if file not in self._unpacked:

@@ -19,7 +19,7 @@ from mqpcap.arrays import ascend, constant, factorize, file_text
 from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
 from mqpcap.correlate import Batch, Behind, Closing, Correlation
-from mqpcap.decode.columns import Reader, Records, Spans
+from mqpcap.decode.columns import ColumnReader, Records, Spans
 from mqpcap.decode.detection import DecodeAs, Told
 from mqpcap.decode.frames import Frames, Problem
 from mqpcap.decode.framing import Framer
@@ -27,7 +27,7 @@ from mqpcap.decode.shared_facts import SharedFacts
 from mqpcap.errors import CaptureError
 from mqpcap.protocols import protocols
 from mqpcap.schema.flaws import Flaw
-from mqpcap.schema.protocol import ConnectionFacts, Evidence, EvidenceRule, MessageQueue, Raw, Seen
+from mqpcap.schema.protocol import ConnectionFacts, Evidence, EvidenceRule, MessageQueue, Observation, Raw
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.connections import connections
 from mqpcap.tables.messages import Chunk, Connections, Policy, fields_read, message_rows, prints
@@ -112,7 +112,7 @@ class Pipeline:
         self.dissector = Dissector()
         self.assembler = Reassembler(options.max_memory_bytes)
         self.framer = Framer(self.protocols, options.decode_as, options.servers)
-        self.readers: dict[str, Reader] = {}
+        self.readers: dict[str, ColumnReader] = {}
         self.counts: dict[str, int] = {}
         self._muted = Muted()
         self.shared: dict[str, SharedFacts] = {}
@@ -240,15 +240,15 @@ class Pipeline:
             yield taken_frames(frames, np.s_[at : at + len(records.flaw)]), records
             at += len(records.flaw)
 
-    def reader(self, protocol: MessageQueue) -> Reader:
+    def reader(self, protocol: MessageQueue) -> ColumnReader:
         """The reader of a protocol, one for all its messages."""
         if protocol.name not in self.readers:
-            self.readers[protocol.name] = Reader(
+            self.readers[protocol.name] = ColumnReader(
                 protocol, fields_read(protocol, self.options.row_policy, self.options.pairs_up)
             )
         return self.readers[protocol.name]
 
-    def _laid_out(self, protocol: MessageQueue, reader: Reader, frames: Frames) -> Frames:
+    def _laid_out(self, protocol: MessageQueue, reader: ColumnReader, frames: Frames) -> Frames:
         """The frames with the layouts that their connections' evidence asks for."""
         rule = protocol.evidence
         if rule is None or rule.select_layout is None:
@@ -378,7 +378,7 @@ class Pipeline:
         client = np.array([self.framer.connections[f].client for f in flows.tolist()], np.int8)
         shared = self.shared.setdefault(protocol.name, SharedFacts())
         rule.observe(
-            Seen(
+            Observation(
                 raw, good, [self.evidence(f) for f in flows.tolist()], of, client[of] == frames.side[rows],
                 frames.op[rows], frames.ts_ns[rows], shared.tell, shared.find,
             )

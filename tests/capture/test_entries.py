@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from capture_files import block, enhanced, interface, option, packets, pcap, section
 
-from mqpcap.capture import Entry, Reader, entries, records_index
+from mqpcap.capture import Entry, WindowReader, entries, records_index
 from mqpcap.capture.inputs import span
 from mqpcap.capture.sources import Headed, plain_bytes
 
@@ -82,12 +82,12 @@ def test_entry_is_the_next_border(name: str) -> None:
 def test_parts_are_the_file(name: str) -> None:
     """Cut anywhere, in a header, in a body, at a border: the packets of all parts are those of the file."""
     content = FILES[name]
-    whole = packets(list(Reader(name, 0, opened(content)).windows()))
+    whole = packets(list(WindowReader(name, 0, opened(content)).windows()))
 
     for cut in range(0, len(content), 3):
-        first = Reader(name, 0, opened(content), until=cut)
+        first = WindowReader(name, 0, opened(content), until=cut)
         found = packets(list(first.windows()))
-        rest = Reader(name, 0, opened(content), first.exit)
+        rest = WindowReader(name, 0, opened(content), first.exit)
         found += packets(list(rest.windows()))
 
         assert found == whole, cut
@@ -99,7 +99,7 @@ def test_part_ends_behind_a_record_larger_than_it() -> None:
     sent = [(START_NS, b"a"), (START_NS, bytes(300_000)), (START_NS, b"b")]
     content = pcap(sent)
 
-    first = Reader("x", 0, opened(content), until=100)
+    first = WindowReader("x", 0, opened(content), until=100)
     found = packets(list(first.windows()))
 
     assert [len(data) for _, data, _, _ in found] == [1, 300_000]
@@ -108,10 +108,10 @@ def test_part_ends_behind_a_record_larger_than_it() -> None:
 
 def test_note_of_a_part_says_where_it_is_in_the_file() -> None:
     content = pcap(noise(3))[:-5]
-    whole = Reader("x", 0, opened(content))
+    whole = WindowReader("x", 0, opened(content))
     list(whole.windows())
 
-    part = Reader("x", 0, opened(content), Entry(borders(pcap(noise(3)))[1]))
+    part = WindowReader("x", 0, opened(content), Entry(borders(pcap(noise(3)))[1]))
     list(part.windows())
 
     assert [str(note) for note in part.notes] == [str(note) for note in whole.notes] != []

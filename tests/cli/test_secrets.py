@@ -274,7 +274,7 @@ def explanations(path: Path, options: Sequence[str]) -> bytes:
     from mqpcap.capture import captures
     from mqpcap.cli.dumps import explained, hidden
     from mqpcap.cli.explain import Look, Telling
-    from mqpcap.cli.held_rows import Row
+    from mqpcap.cli.held_rows import MessageRow
     from mqpcap.cli.options import Choices
     from mqpcap.cli.reading import Outcome
     from mqpcap.decode.detection import DecodeAs
@@ -289,7 +289,7 @@ def explanations(path: Path, options: Sequence[str]) -> bytes:
         if output.fields is None or output.protocol is None:
             return
         for message, fields in zip(output.rows.to_pylist(), output.fields.to_pylist(), strict=True):
-            row = Row(0, output.protocol, message, fields)
+            row = MessageRow(0, output.protocol, message, fields)
             for as_json in (False, True):
                 look = Look(as_json, True, "never")
                 Telling(explained(row, inside=False), row, hidden(row, outcome.choices), look, outcome).write()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from mqpcap.correlate import dialogue as module
-from mqpcap.correlate.dialogue import Dialogue, Found, NamedRequests, Reply, Request
+from mqpcap.correlate.dialogue import Dialogue, Findings, NamedRequests, Reply, Request
 from mqpcap.schema.requests import NO_TIE, RequestKind, RequestTables, State
 
 ANSWERED, UNANSWERED, LOST = map(int, (State.ANSWERED, State.UNANSWERED, State.LOST))
@@ -37,7 +37,7 @@ class Script:
     tables: RequestTables
     started: bool = True
     row: int = -1
-    found: Found = field(default_factory=Found)
+    found: Findings = field(default_factory=Findings)
 
     def __post_init__(self) -> None:
         make = NamedRequests if self.tables.named else Dialogue

@@ -21,7 +21,7 @@ from truths import Export, export, pairs
 
 from mqpcap.correlate.exchanges import Exchanges
 from mqpcap.protocols import protocols
-from mqpcap.schema.requests import RequestRule, Rule, State
+from mqpcap.schema.requests import CorrelationRule, RequestRule, State
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ["MQPCAP_SHARED"]) / "captures" if os.environ.get("MQPCAP_SHARED") else None
@@ -275,7 +275,7 @@ class Talk:
     end: End = field(default_factory=End)
 
 
-def conversation(rule: Rule, dice: random.Random) -> Talk:
+def conversation(rule: CorrelationRule, dice: random.Random) -> Talk:
     """A connection captured in full: answers in order, some requests in flight at once, the last ones left open."""
     talk, clock = Talk(), 1_000
     asks = [(name, ask) for name, ask in rule.asks.items() if ask.answer != "maybe"] or [
@@ -373,7 +373,7 @@ def damaged(talk: Talk, dice: random.Random) -> Talk:
     return talk
 
 
-def presented(talk: Talk, rule: Rule, connection: int = 1) -> list[Row]:
+def presented(talk: Talk, rule: CorrelationRule, connection: int = 1) -> list[Row]:
     """The rows that are left, with the rule's columns."""
     made = []
     for number, row in enumerate(talk.rows):
@@ -386,7 +386,7 @@ def presented(talk: Talk, rule: Rule, connection: int = 1) -> list[Row]:
     return made
 
 
-RULES: dict[str, Rule] = {}
+RULES: dict[str, CorrelationRule] = {}
 for _name, _protocol in sorted(protocols().items()):
     if _protocol.rule is not None:
         _own = [] if _protocol.rule.lane is not None else [_protocol.rule]
@@ -411,7 +411,7 @@ def cut(rows: list[Row], dice: random.Random) -> list[list[Row]]:
     ]  # fmt: skip
 
 
-def run(talk: Talk, rule: Rule, parts: list[list[Row]] | None = None) -> Said:
+def run(talk: Talk, rule: CorrelationRule, parts: list[list[Row]] | None = None) -> Said:
     """What the engine says, in rows of the talk."""
     types = dict.fromkeys(rule.needed, pa.int64())
     place = {(row["direction"], row["stream_offset"]): i for i, row in enumerate(talk.rows)}

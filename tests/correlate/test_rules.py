@@ -3,9 +3,9 @@
 import pyarrow as pa
 
 from mqpcap.correlate.rules import lanes
-from mqpcap.schema.requests import RequestKind, RequestRule, Rule
+from mqpcap.schema.requests import CorrelationRule, RequestKind, RequestRule
 
-RULE = Rule(
+RULE = CorrelationRule(
     asks={
         "Get": RequestRule("always", frozenset({"Got"})),
         "Maybe": RequestRule("maybe", frozenset({"Got"})),
@@ -46,8 +46,8 @@ def test_replies_fit_as_is_declared() -> None:
 
 
 def test_operations_with_an_order_of_their_own_have_a_lane_each() -> None:
-    alone = Rule(asks={"Ping": RequestRule("always", frozenset({"Pong"}))})
-    both = lanes(Rule(asks={}, queues=(alone,)))
+    alone = CorrelationRule(asks={"Ping": RequestRule("always", frozenset({"Pong"}))})
+    both = lanes(CorrelationRule(asks={}, queues=(alone,)))
 
     assert len(both) == 2
     table = pa.table({"direction": ["c2s", "s2c", "s2c"], "op": ["Ping", "Pong", "Else"]})

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from mqpcap.decode import columns
-from mqpcap.decode.columns import Reader, Spans
+from mqpcap.decode.columns import ColumnReader, Spans
 from mqpcap.protocols import protocols
 from mqpcap.schema.flaws import Flaw
 
@@ -27,7 +27,7 @@ def reply(number: int, value_len: int, flags: int = PACKED, damaged: bool = Fals
 
 
 def spans(*frames: bytes) -> Spans:
-    reader = Reader(FLYMQ)
+    reader = ColumnReader(FLYMQ)
     layout = [x.name for x in reader.program.layouts].index("s2c")
     lengths, n = np.array([len(frame) for frame in frames], np.int64), len(frames)
     ends = np.cumsum(lengths)
@@ -41,9 +41,9 @@ FRAMES = (reply(1, 600), reply(2, 600), reply(3, 70, flags=1), reply(4, 600, dam
 
 
 def test_batches_hold_the_rows_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Reader(FLYMQ).records(spans(*FRAMES))
+    whole = ColumnReader(FLYMQ).records(spans(*FRAMES))
     monkeypatch.setattr(columns, "BATCH_BYTES", 1000)
-    parts = list(Reader(FLYMQ).batches(spans(*FRAMES)))
+    parts = list(ColumnReader(FLYMQ).batches(spans(*FRAMES)))
 
     assert len(parts) > 1
     assert pa.concat_tables([part.table for part in parts]).to_pylist() == whole.table.to_pylist()
@@ -57,7 +57,7 @@ def test_what_is_inflated_at_once_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     frames = [reply(k, 600) for k in range(9)]
     assert sum(map(len, frames)) < 1000
 
-    assert [len(part.flaw) for part in Reader(FLYMQ).batches(spans(*frames))] == [2, 2, 2, 2, 1]
+    assert [len(part.flaw) for part in ColumnReader(FLYMQ).batches(spans(*frames))] == [2, 2, 2, 2, 1]
 
 
 def test_batches_have_a_number_of_rows_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,13 +65,13 @@ def test_batches_have_a_number_of_rows_and_bytes(monkeypatch: pytest.MonkeyPatch
     size = len(plain[0])
 
     monkeypatch.setattr(columns, "BATCH_ROWS", 3)
-    assert [len(part.flaw) for part in Reader(FLYMQ).batches(spans(*plain))] == [3, 3, 1]
+    assert [len(part.flaw) for part in ColumnReader(FLYMQ).batches(spans(*plain))] == [3, 3, 1]
     monkeypatch.setattr(columns, "BATCH_BYTES", 2 * size)
-    assert [len(part.flaw) for part in Reader(FLYMQ).batches(spans(*plain))] == [2, 2, 2, 1]
+    assert [len(part.flaw) for part in ColumnReader(FLYMQ).batches(spans(*plain))] == [2, 2, 2, 1]
     monkeypatch.setattr(columns, "BATCH_BYTES", size - 1)
-    assert [len(part.flaw) for part in Reader(FLYMQ).batches(spans(*plain))] == [1] * 7
+    assert [len(part.flaw) for part in ColumnReader(FLYMQ).batches(spans(*plain))] == [1] * 7
 
 
 def test_no_rows_are_no_batch_and_an_empty_table() -> None:
-    assert list(Reader(FLYMQ).batches(spans())) == []
-    assert Reader(FLYMQ).records(spans()).table.num_rows == 0
+    assert list(ColumnReader(FLYMQ).batches(spans())) == []
+    assert ColumnReader(FLYMQ).records(spans()).table.num_rows == 0

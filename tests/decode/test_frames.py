@@ -4,14 +4,14 @@ import pickle
 
 import numpy as np
 
-from mqpcap.decode.frames import Found, Problem
+from mqpcap.decode.frames import FoundMessages, Problem
 from mqpcap.decode.message_buffer import NAMES
 
 ROW = dict.fromkeys(NAMES, 0)
 
 
 def test_messages_in_copies_lie_in_the_joined_copies() -> None:
-    found = Found()
+    found = FoundMessages()
     window = np.arange(8, dtype=np.uint8)
     rows, shift = found.rows("toy", memoryview(window))
     rows.add(ROW | {"start": shift + 2, "end": shift + 4})
@@ -30,7 +30,7 @@ def test_messages_in_copies_lie_in_the_joined_copies() -> None:
 
 
 def test_problems_survive_pickling() -> None:
-    found = Found()
+    found = FoundMessages()
     found.problems.append(Problem(0, 1, 2, 3, "undecoded", "search", 4, 5))
 
     assert pickle.loads(pickle.dumps(found)).problems == found.problems

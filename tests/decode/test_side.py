@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mqpcap.decode.frames import Found
+from mqpcap.decode.frames import FoundMessages
 from mqpcap.decode.message_buffer import ChunkPackets, PacketIndex
 from mqpcap.decode.scanning import Scanners
 from mqpcap.decode.side import SEARCH, SYNC, Side
@@ -30,7 +30,7 @@ def chunk(one: int, two: int, gap_after: bool = False) -> StreamChunk:
 
 
 def test_what_is_no_whole_message_comes_again() -> None:
-    side, found = begun(), Found()
+    side, found = begun(), FoundMessages()
 
     assert side.take(chunk(0, 36), LAYOUTS, found) == 21
     assert (side.messages, side.until) == (1, 42)
@@ -38,7 +38,7 @@ def test_what_is_no_whole_message_comes_again() -> None:
 
 
 def test_message_with_a_hole_ends_where_its_length_says_and_the_next_is_in_step() -> None:
-    side, found = begun(), Found()
+    side, found = begun(), FoundMessages()
 
     side.take(chunk(0, 36, gap_after=True), LAYOUTS, found)
     side.take(chunk(40, 84), LAYOUTS, found)
@@ -52,7 +52,7 @@ def test_message_with_a_hole_ends_where_its_length_says_and_the_next_is_in_step(
 
 
 def test_after_a_gap_between_messages_a_message_is_searched_for() -> None:
-    side, found = begun(), Found()
+    side, found = begun(), FoundMessages()
 
     side.take(chunk(0, 21, gap_after=True), LAYOUTS, found)
     side.take(chunk(30, 84), LAYOUTS, found)
@@ -73,7 +73,7 @@ def test_where_the_start_was_not_captured_a_message_is_searched_for() -> None:
 
 
 def test_a_side_given_up_skips_all_and_says_why() -> None:
-    side, found = Side(7, 0), Found()
+    side, found = Side(7, 0), FoundMessages()
     side.give_up("foreign")
 
     assert side.take(chunk(0, 30), [], found) == 30

@@ -18,7 +18,7 @@ from reading import end_of, scapy_row
 from scapy.layers.inet import IP, TCP
 from scapy.packet import Raw
 
-from mqpcap.decode.columns import Reader, Spans, compiled
+from mqpcap.decode.columns import ColumnReader, Spans, compiled
 from mqpcap.protocols import flymq
 from mqpcap.protocols.flymq import PROTOCOL, FlyMQ, FlyMQRequest
 from mqpcap.schema.flaws import Flaw
@@ -39,7 +39,7 @@ SDK_DIALECTS = {
 }
 
 
-READER = Reader(PROTOCOL)
+READER = ColumnReader(PROTOCOL)
 
 
 def tabled(frames: Sequence[tuple[bytes, str]]) -> tuple[pa.Table, list[Flaw], list[str | None]]:

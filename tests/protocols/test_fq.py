@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import end_of, observe, row, scapy_row
 
-from mqpcap.decode.columns import Reader
+from mqpcap.decode.columns import ColumnReader
 from mqpcap.decode.shared_facts import SharedFacts
 from mqpcap.protocols.fq import (
     PROTOCOL,
@@ -364,7 +364,7 @@ def test_joined_answers_are_split() -> None:
 def opening(
     c2s: bytes = b"", s2c: bytes = b"", *, start: bool = True, ended: bool = False, on_port: bool = True
 ) -> Opening:
-    program = Reader(PROTOCOL).program
+    program = ColumnReader(PROTOCOL).program
 
     def find_run(direction: Direction, layout: str, n: int) -> int | None:
         side = c2s if direction == "c2s" else s2c

@@ -18,7 +18,7 @@ from scapy.utils import wrpcap
 
 from mqpcap.capture import captures
 from mqpcap.decode import bytecode
-from mqpcap.decode.columns import Reader, Spans
+from mqpcap.decode.columns import ColumnReader, Spans
 from mqpcap.pipeline import dissect
 from mqpcap.protocols import kokaq
 from mqpcap.protocols.kokaq import PROTOCOL, SPLITS, Split, claims
@@ -455,7 +455,7 @@ def test_sized_is_read_when_asked_for() -> None:
 
 def test_flaw_leaves_bytes_2_to_11() -> None:
     n = np.zeros(1, np.int64)
-    reader = Reader(PROTOCOL)
+    reader = ColumnReader(PROTOCOL)
     layout = [x.name for x in reader.program.layouts].index("c2s_go1")
     found = reader.records(
         Spans(
@@ -574,7 +574,7 @@ def test_ambiguities(direction: str, numbering: str, order: str, frame: bytes, a
 
 def test_rows_of_one_batch_follow_their_own_connections() -> None:
     """Two connections, one layout: the facts of each name its own row."""
-    reader = Reader(PROTOCOL)
+    reader = ColumnReader(PROTOCOL)
     layout = [x.name for x in reader.program.layouts].index("s2c_doc")
     start = np.array([0, 12])
     spans = Spans(

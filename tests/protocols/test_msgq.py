@@ -438,9 +438,9 @@ def test_length_over_the_limit_ends_the_framing() -> None:
 
 
 def envelope(direction: str, rows: list[bytes], layout: str = "flat") -> list[dict[str, Any]]:
-    from mqpcap.decode.columns import Reader, Spans
+    from mqpcap.decode.columns import ColumnReader, Spans
 
-    reader = Reader(PROTOCOL)
+    reader = ColumnReader(PROTOCOL)
     ends = np.cumsum([len(x) for x in rows])
     index = [x.name for x in reader.program.layouts].index(f"{layout}_{direction}")
     records = reader.records(

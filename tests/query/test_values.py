@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from mqpcap.errors import QueryError
-from mqpcap.query.values import DAY_NS, SECOND_NS, Kind, Moment, duration_ns, integer, moment, value
+from mqpcap.query.values import DAY_NS, SECOND_NS, Moment, ValueKind, duration_ns, integer, moment, value
 
 NOON = 1_700_000_000 // 86_400 * DAY_NS + DAY_NS // 2
 """12:00 UTC of 14 November 2023."""
@@ -94,9 +94,10 @@ def test_no_times(word: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "word"),
-    [(Kind.ADDRESS, "10.0.0"), (Kind.ADDRESS, "10.0.0.1:80"), (Kind.ENDPOINT, "10.0.0.1:70000"),
-     (Kind.ENDPOINT, "host:80"), (Kind.CONNECTION, "x7"), (Kind.CONNECTION, str(1 << 63)), (Kind.TRUTH, "yes")],
+    [(ValueKind.ADDRESS, "10.0.0"), (ValueKind.ADDRESS, "10.0.0.1:80"), (ValueKind.ENDPOINT, "10.0.0.1:70000"),
+     (ValueKind.ENDPOINT, "host:80"), (ValueKind.CONNECTION, "x7"), (ValueKind.CONNECTION, str(1 << 63)),
+     (ValueKind.TRUTH, "yes")],
 )  # fmt: skip
-def test_no_values(kind: Kind, word: str) -> None:
+def test_no_values(kind: ValueKind, word: str) -> None:
     with pytest.raises(QueryError):
         value(word, kind, utc=False)

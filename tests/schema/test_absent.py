@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from reading import Said, by_classes, without_nulls
 from scapy.packet import Raw
 
-from mqpcap.decode.columns import Reader, Spans
+from mqpcap.decode.columns import ColumnReader, Spans
 from mqpcap.errors import ProtocolError
 from mqpcap.explain import explanation
 from mqpcap.schema import fields as wire
@@ -66,7 +66,7 @@ def batch(toy: MessageQueue, frames: list[bytes]) -> list[Said]:
         np.frombuffer(b"".join(frames) + b"\0", np.uint8), ends - sizes, ends, np.zeros(n, np.int32),
         np.full(n, ANY, np.int64), np.zeros(n, np.uint8),
     )  # fmt: skip
-    records = Reader(toy).records(spans)
+    records = ColumnReader(toy).records(spans)
     rows = (without_nulls(row) for row in records.table.to_pylist())
     return [(row, Flaw(int(flaw))) for row, flaw in zip(rows, records.flaw, strict=True)]
 

@@ -12,7 +12,7 @@ from rows import fragmented, merged, moved, of_dissections, of_export
 from mqpcap.capture import Capture, captures
 from mqpcap.pipeline import Options, dissect
 from mqpcap.spark import delivery_keys, job, partitions, tasks
-from mqpcap.spark.partitions import Cut
+from mqpcap.spark.partitions import SharePlan
 from mqpcap.tcp.headers import Dissector
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
@@ -69,7 +69,7 @@ def test_any_connections_dealt_out_give_the_same_rows(
     for seed in range(4):
         dice = random.Random(seed)
         pinned = [(key, dice.randrange(share_count)) for key in keys(only(path)) if dice.random() < 0.2 + 0.2 * seed]
-        cut = Cut(share_count, tuple(pinned))
+        cut = SharePlan(share_count, tuple(pinned))
         monkeypatch.setattr(partitions, "cut", lambda capture, n, cut=cut: cut)
 
         job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=share_count)
@@ -82,7 +82,7 @@ def test_publishes_that_nobody_gets_need_no_join(tmp_path: Path, monkeypatch: py
     traffic.publishes(tmp_path / "x.pcap", 4000, 6)
     capture = only(tmp_path / "x.pcap")
     done = joins(monkeypatch)
-    monkeypatch.setattr(partitions, "cut", lambda capture, n: Cut(n))
+    monkeypatch.setattr(partitions, "cut", lambda capture, n: SharePlan(n))
 
     job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=3)
 
@@ -93,7 +93,7 @@ def test_publishes_that_nobody_gets_need_no_join(tmp_path: Path, monkeypatch: py
 def test_delivery_in_one_share_joins_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     capture = only(PCAPS / "blipmq/synthetic_v2_plain.pcap")
     done = joins(monkeypatch)
-    monkeypatch.setattr(partitions, "cut", lambda capture, n: Cut(n))
+    monkeypatch.setattr(partitions, "cut", lambda capture, n: SharePlan(n))
 
     job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=2)
 
@@ -107,7 +107,7 @@ def test_batches_of_keys_may_be_small(tmp_path: Path, monkeypatch: pytest.Monkey
     capture = only(servers(tmp_path, 2))
     expected = of_dissections([dissect(capture)])
     monkeypatch.setattr(delivery_keys, "BATCH_ROW_COUNT", row_count)
-    monkeypatch.setattr(partitions, "cut", lambda capture, n: Cut(n))
+    monkeypatch.setattr(partitions, "cut", lambda capture, n: SharePlan(n))
 
     job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=3)
 
@@ -122,6 +122,6 @@ def test_large_connections_are_dealt_out_by_their_size() -> None:
 
 def test_keys_that_are_not_pinned_go_by_their_hash() -> None:
     """A negative key is a large number without a sign."""
-    cut = Cut(5, ((-7, 3), (40, 1)))
+    cut = SharePlan(5, ((-7, 3), (40, 1)))
 
     assert cut.shares(np.array([-7, -6, 40, 41], np.int64)).tolist() == [3, (2**64 - 6) % 5, 1, 41 % 5]

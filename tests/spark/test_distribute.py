@@ -17,7 +17,7 @@ from mqpcap.errors import CaptureError
 from mqpcap.pipeline import Options, dissect
 from mqpcap.spark import distribute, job, partitions, tasks
 from mqpcap.spark.distribute import Distribution, FileRange
-from mqpcap.spark.partitions import Cut
+from mqpcap.spark.partitions import SharePlan
 from mqpcap.spark.storage import Storage
 from mqpcap.tcp.headers import connections_of, keys_of
 
@@ -37,7 +37,7 @@ def packets(window: Window, rows: Sequence[int]) -> list[Packet]:
     ]  # fmt: skip
 
 
-def expected(capture: Capture, cut: Cut) -> list[list[Packet]]:
+def expected(capture: Capture, cut: SharePlan) -> list[list[Packet]]:
     """The packets of each share, by a look at every packet of the capture."""
     found: list[list[Packet]] = [[] for _ in range(cut.share_count)]
     for window in capture.windows():
@@ -48,7 +48,7 @@ def expected(capture: Capture, cut: Cut) -> list[list[Packet]]:
     return found
 
 
-def distributed(capture: Capture, cut: Cut, storage: Storage) -> tuple[list[list[Packet]], Distribution, int]:
+def distributed(capture: Capture, cut: SharePlan, storage: Storage) -> tuple[list[list[Packet]], Distribution, int]:
     """The packets of each share, and how often ranges were read."""
     distribution = Distribution(capture, cut)
     turn = 0
@@ -125,7 +125,7 @@ def pcapng(path: Path, out: Path, order: str = "<", count: int = 30) -> Path:
 def test_cut_at_every_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a header, in a body, at a border, behind the end: numbers, times and bytes are those of the capture."""
     capture = only(first_packets(PCAPS / "kokaq/go1_session.pcap", tmp_path / "x.pcap", 11))
-    cut = Cut(2)
+    cut = SharePlan(2)
     whole = expected(capture, cut)
     assert all(whole)
 
@@ -140,12 +140,12 @@ def test_pcapng_cut_at_every_block_and_in_it(tmp_path: Path, monkeypatch: pytest
     """Interfaces, sections and times that a span cannot know are found out, and the span is read again."""
     capture = only(pcapng(PCAPS / "flymq/core.pcap", tmp_path / "x.pcapng", order))
     size = (tmp_path / "x.pcapng").stat().st_size
-    whole = expected(capture, Cut(2))
+    whole = expected(capture, SharePlan(2))
     most = 0
 
     for border in range(4, size, 26):
         cut_at(monkeypatch, border, border + (size - border) // 2)
-        found, _, turns = distributed(capture, Cut(2), Storage(str(tmp_path)))
+        found, _, turns = distributed(capture, SharePlan(2), Storage(str(tmp_path)))
 
         assert found == whole, border
         most = max(most, turns)
@@ -159,10 +159,10 @@ def test_cut_off_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for size in range(13, len(content), 5):
         path.write_bytes(content[:size])
         capture = only(path)
-        whole = expected(capture, Cut(2))
+        whole = expected(capture, SharePlan(2))
         cut_at(monkeypatch, size // 2, size * 3 // 4)
 
-        found, _, _ = distributed(capture, Cut(2), Storage(str(tmp_path)))
+        found, _, _ = distributed(capture, SharePlan(2), Storage(str(tmp_path)))
 
         assert found == whole, size
 
@@ -173,10 +173,10 @@ def test_damage_ends_the_file_for_what_lies_behind(tmp_path: Path, monkeypatch: 
     damaged[8:12] = b"\xff" * 4
     (tmp_path / "x.pcap").write_bytes(head + b"".join([*found[:9], bytes(damaged), *found[10:30]]))
     capture = only(tmp_path / "x.pcap")
-    whole = expected(capture, Cut(2))
+    whole = expected(capture, SharePlan(2))
     cut_at(monkeypatch, 200, 400, 2500, 3000)
 
-    found_, _, _ = distributed(capture, Cut(2), Storage(str(tmp_path)))
+    found_, _, _ = distributed(capture, SharePlan(2), Storage(str(tmp_path)))
 
     assert found_ == whole
 
@@ -197,12 +197,12 @@ def test_what_only_looks_like_records_is_found_out(tmp_path: Path, monkeypatch: 
     """A search goes wrong within a packet that carries records; the span before it knows better."""
     path = carrier(PCAPS / "fq/session.pcap", tmp_path / "x.pcap")
     capture = only(path)
-    whole = expected(capture, Cut(2))
+    whole = expected(capture, SharePlan(2))
     turns = set()
 
     for border in range(30, path.stat().st_size, 37):
         cut_at(monkeypatch, border)
-        found, _, turn = distributed(capture, Cut(2), Storage(str(tmp_path)))
+        found, _, turn = distributed(capture, SharePlan(2), Storage(str(tmp_path)))
 
         assert found == whole, border
         turns.add(turn)
@@ -219,9 +219,9 @@ def test_file_in_which_nothing_is_found_is_read_on_from_what_is_known(
     capture = only(tmp_path / "x.pcap")
     cut_at(monkeypatch, *range(1000, 10_000, 500))
 
-    made, _, turns = distributed(capture, Cut(2), Storage(str(tmp_path)))
+    made, _, turns = distributed(capture, SharePlan(2), Storage(str(tmp_path)))
 
-    assert made == expected(capture, Cut(2))
+    assert made == expected(capture, SharePlan(2))
     assert turns == 2
 
 
@@ -233,7 +233,7 @@ def test_record_larger_than_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     capture = only(tmp_path / "x.pcap")
     cut_at(monkeypatch, *range(100, 7000, 300))
 
-    assert distributed(capture, Cut(3), Storage(str(tmp_path)))[0] == expected(capture, Cut(3))
+    assert distributed(capture, SharePlan(3), Storage(str(tmp_path)))[0] == expected(capture, SharePlan(3))
 
 
 def test_chain_with_a_compressed_file_and_small_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,7 +279,7 @@ def test_file_that_is_gone_fails_its_capture(tmp_path: Path) -> None:
     (tmp_path / "x.pcap").unlink()
 
     with pytest.raises(CaptureError, match="cannot be read"):
-        Distribution(capture, Cut(3))
+        Distribution(capture, SharePlan(3))
 
 
 @pytest.mark.parametrize("share_count", [1, 2, 7])
@@ -340,7 +340,7 @@ def test_packets_wait_where_others_do_not_look(tmp_path: Path) -> None:
 
 def test_distributed_packets_that_are_cut_off_are_an_error(tmp_path: Path) -> None:
     capture = only(PCAPS / "fq/session.pcap")
-    cut = Cut(2)
+    cut = SharePlan(2)
     distribution = Distribution(capture, cut)
     distribution.take(distribute.distribute(capture, distribution.wanted[0], cut, Storage(str(tmp_path)), "dealt"))
     share = distribution.share_capture(1, Storage(str(tmp_path)), "share")

@@ -30,7 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 from rows import merged
 
 from mqpcap.protocols import protocols
-from mqpcap.schema.requests import RequestRule, Roles, Rule
+from mqpcap.schema.requests import CorrelationRule, RequestRule, Roles
 from mqpcap.spark import queries
 
 pytestmark = pytest.mark.spark
@@ -1156,7 +1156,7 @@ def test_roles_are_what_the_descriptions_say(spark: SparkSession, monkeypatch: p
         protocols()["kokaq"],
         name="toy",
         layouts=(),  # its classes stay kokaq's
-        rule=Rule(asks={"HELLO": RequestRule("always", frozenset({"WELCOME"}))}),
+        rule=CorrelationRule(asks={"HELLO": RequestRule("always", frozenset({"WELCOME"}))}),
         roles=Roles(
             publish=frozenset({"GIVE"}), poll=frozenset({"LOOK", "TAKE"}), peek=frozenset({"LOOK"}),
             login=frozenset({"HELLO"}), denied=frozenset({"it's \\not you"}),

@@ -13,7 +13,7 @@ from mqpcap.pipeline import Dissection, Options, dissect
 from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import Evidence
 from mqpcap.spark import share
-from mqpcap.spark.partitions import Cut
+from mqpcap.spark.partitions import SharePlan
 from mqpcap.spark.share import Heard, Share
 from mqpcap.spark.source import CaptureSource
 from mqpcap.tables.captures import CaptureRows
@@ -30,7 +30,7 @@ def only(*names: str) -> Capture:
 
 def read(capture: Capture, share: int, share_count: int, heard: Heard | None = None) -> tuple[Share, Dissection]:
     made = Dissection(capture)
-    one = Share(capture, Options(), made.take, heard, share=share, cut=Cut(share_count))
+    one = Share(capture, Options(), made.take, heard, share=share, cut=SharePlan(share_count))
     one.run()
     return one, made
 

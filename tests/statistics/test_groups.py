@@ -7,7 +7,7 @@ import pytest
 from mqpcap.capture import captures
 from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline, Options
 from mqpcap.statistics.counters import Counters
-from mqpcap.statistics.groups import Groups, Row
+from mqpcap.statistics.groups import GroupRow, Groups
 from mqpcap.statistics.keys import OF_MESSAGES
 from mqpcap.statistics.overview import Overview
 from mqpcap.tables.messages import Policy
@@ -19,7 +19,7 @@ SAMPLES = (
 )  # fmt: skip
 
 
-def counted(name: str, by: str, errors: bool, columns: frozenset[str] | None) -> list[Row]:
+def counted(name: str, by: str, errors: bool, columns: frozenset[str] | None) -> list[GroupRow]:
     groups = Groups((by,), errors=errors)
     tables = OPTIONAL_TABLES if errors else frozenset()
     counters = Counters(groups, without=() if errors else ("exchanges",))

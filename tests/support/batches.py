@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from mqpcap.correlate import Batch, Behind, Closing, Correlation
-from mqpcap.schema.requests import Rule
+from mqpcap.schema.requests import CorrelationRule
 from mqpcap.tables.messages import Policy, prints
 
 Row = dict[str, Any]
@@ -99,7 +99,7 @@ def behind(part: Sequence[Row], fed: Sequence[Row], lost: Sequence[tuple[int, in
 
 
 def correlated(
-    rule: Rule,
+    rule: CorrelationRule,
     parts: Iterable[Sequence[Row]],
     ends: Mapping[int, End],
     types: Mapping[str, pa.DataType],

@@ -13,14 +13,14 @@ from scapy.config import conf
 from scapy.packet import Raw
 
 from mqpcap.decode import bytecode
-from mqpcap.decode.columns import Reader, Spans
+from mqpcap.decode.columns import ColumnReader, Spans
 from mqpcap.decode.shared_facts import SharedFacts
 from mqpcap.schema import fields
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.gzip_body import inflate
 from mqpcap.schema.message import Message
-from mqpcap.schema.protocol import ANY, ConnectionFacts, Evidence, Layout, MessageQueue, Seen
+from mqpcap.schema.protocol import ANY, ConnectionFacts, Evidence, Layout, MessageQueue, Observation
 
 Said = tuple[dict[str, Any], Flaw]
 
@@ -32,7 +32,7 @@ def row(
 
     ``facts`` is what its connection says.
     """
-    reader = Reader(protocol)
+    reader = ColumnReader(protocol)
     program = reader.program
     index = [x.name for x in program.layouts].index(layout)
     compiled = program.layouts[index]
@@ -70,16 +70,18 @@ def observe(
     spans = Spans(
         np.frombuffer(frame, np.uint8), n, n + len(frame), np.full(1, index, np.int32), one * op, np.zeros(1, np.uint8)
     )
-    (raw,) = Reader(protocol).raw(spans)
+    (raw,) = ColumnReader(protocol).raw(spans)
     assert not raw.flaw.any()
     shared = shared or SharedFacts()
     client = np.full(1, direction == "c2s")
-    protocol.evidence.observe(Seen(raw, n, [connection], n, client, one * op, one * ts_ns, shared.tell, shared.find))
+    protocol.evidence.observe(
+        Observation(raw, n, [connection], n, client, one * op, one * ts_ns, shared.tell, shared.find)
+    )
 
 
 def end_of(protocol: MessageQueue, layout: str, stream: bytes, ended: bool = True) -> list[tuple[int, int]]:
     """Where the messages of a stream begin and end, by the interpreter's scan."""
-    program = Reader(protocol).program
+    program = ColumnReader(protocol).program
     hits = np.zeros((5, 1000), np.int64)
     n, *_ = program.scanner(layout, hits).scan(memoryview(stream), 0, len(stream), ended)
     return list(zip(*hits[:2, :n].tolist(), strict=True))
@@ -152,10 +154,10 @@ class _Bare:
 
 
 @cache
-def _reader(protocol: MessageQueue) -> Reader:
+def _reader(protocol: MessageQueue) -> ColumnReader:
     program = compiled(protocol)
     shown = replace(program, columns=tuple(replace(c, hidden=False) for c in program.columns))
-    reader = Reader(protocol)
+    reader = ColumnReader(protocol)
     reader.protocol = _Bare(protocol.name, protocol.layouts)  # type: ignore[assignment]  # all a Reader asks of one
     reader.program = shown
     return reader

@@ -59,7 +59,7 @@ def batch(*times_ns: int, op: str = "PUBLISH") -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, SCHEMA)
 
 
-def export(out: Path, *batches: pa.RecordBatch, threads: int = 1) -> outputs.Summary:
+def export(out: Path, *batches: pa.RecordBatch, threads: int = 1) -> outputs.ExportSummary:
     with Export(out, threads=threads) as tables:
         for rows in batches:
             tables.write("messages", rows, "ts_ns")

@@ -3,7 +3,7 @@
 Feeds ``inputs`` and who reads a file in parts. Only for files that can be read from any byte on: neither compressed
 ones nor pipes. A border is told by a chain of records, each beginning where the one before ends, longer than a packet
 can be. A packet that carries a capture may still look like one, so an entry is a guess: it holds only if the reader of
-the part before comes out there (`Reader.exit`).
+the part before comes out there (`WindowReader.exit`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from mqpcap.capture import records_index
 from mqpcap.capture.records_index import CHAIN_BYTES, LONGEST_BYTES, SEARCH_BYTES
 from mqpcap.capture.sources import Headed
-from mqpcap.capture.windows import Entry, FileFacts, Reader
+from mqpcap.capture.windows import Entry, FileFacts, WindowReader
 
 CHAIN_STEPS = 1 << 22
 """Records looked at in one search, whatever the bytes are."""
@@ -58,7 +58,7 @@ def times(name: str, source: Headed) -> tuple[int, int] | None:
     at = entry(name, source, source.size_bytes - TAIL_BYTES)
     if at is None:
         return None
-    reader = Reader(name, 0, source, at)
+    reader = WindowReader(name, 0, source, at)
     for _ in reader.windows():
         pass
     # What is said of an interface behind the first bytes and before the last ones is not known.
@@ -72,7 +72,7 @@ def times(name: str, source: Headed) -> tuple[int, int] | None:
 def _head(name: str, source: Headed) -> tuple[Entry, FileFacts | None]:
     """What the first bytes say: the state behind them, and the facts, None if they are too few."""
     source.seek(0)
-    reader = Reader(name, 0, source, until=HEAD_BYTES)
+    reader = WindowReader(name, 0, source, until=HEAD_BYTES)
     for _ in reader.windows():
         pass
     return replace(reader.exit, last_ts_ns=0), reader.facts

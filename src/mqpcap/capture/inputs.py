@@ -17,15 +17,15 @@ from itertools import count
 from typing import BinaryIO, cast
 
 from mqpcap.capture import chains, entries
-from mqpcap.capture.sources import Headed, Waiting, open_path, plain_bytes
-from mqpcap.capture.windows import FileFacts, Note, Reader, Window, capture_format
+from mqpcap.capture.sources import Headed, InputWait, open_path, plain_bytes
+from mqpcap.capture.windows import FileFacts, Note, Window, WindowReader, capture_format
 from mqpcap.errors import CaptureError
 
 STDIN = "-"
 
 
 @dataclass(slots=True)
-class File:
+class InputFile:
     """A capture file: its name as given, where it is from the root, and the open stream if it can be read only once."""
 
     name: str
@@ -54,12 +54,12 @@ class Capture:
     following: asked behind the last file for one that goes on, where it is still being written.
     """
 
-    _files: tuple[File, ...]
+    _files: tuple[InputFile, ...]
     notes: list[Note] = field(default_factory=list)
     facts: list[FileFacts] = field(default_factory=list)
-    waiting: Waiting | None = None
+    waiting: InputWait | None = None
     dropped_count: Callable[[], int] | None = None
-    following: Callable[[], File | None] | None = None
+    following: Callable[[], InputFile | None] | None = None
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ class Capture:
             if index == len(self._files):
                 return
             source = self.source(index)
-            reader = Reader(self._files[index].name, index, source)
+            reader = WindowReader(self._files[index].name, index, source)
             try:
                 yield from reader.windows(times, self.waiting)
             finally:
@@ -105,7 +105,7 @@ class Capture:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundCaptures:
     """Captures, and the (name, reason) of what is none.
 
     unreadable: cannot be read, or named by the user and no capture. skipped: strangers met in a directory.
@@ -116,7 +116,7 @@ class Found:
     skipped: list[tuple[str, str]]
 
 
-def captures(inputs: Sequence[str], stdin: BinaryIO | None = None) -> Found:
+def captures(inputs: Sequence[str], stdin: BinaryIO | None = None) -> FoundCaptures:
     """The captures in files, directories, globs and ``-`` (stdin, or the process's standard input).
 
     Captures come in the order in which their first file was given; raises nothing for bad inputs.
@@ -128,18 +128,18 @@ def captures(inputs: Sequence[str], stdin: BinaryIO | None = None) -> Found:
     places = [_place(file, index) for index, file in enumerate(files)]
     spans = chains.chains(places, lambda index: span(files[index].name, files[index].open))
     found = [Capture(tuple(files[index] for index in chain)) for chain in spans]
-    return Found(found, search.unreadable, search.skipped)
+    return FoundCaptures(found, search.unreadable, search.skipped)
 
 
-def file_of_source(name: str, source: Headed) -> File:
+def file_of_source(name: str, source: Headed) -> InputFile:
     """The file of a capture in plain bytes that can be read once. Raises CaptureError if it is no capture."""
     if (why := _why_none(source)) is not None:
         source.close()
         raise CaptureError(f"{name}: {why}")
-    return File(name, name, source)
+    return InputFile(name, name, source)
 
 
-def _place(file: File, index: int) -> tuple[str, str]:
+def _place(file: InputFile, index: int) -> tuple[str, str]:
     """Directory and name for chaining; a pipe has a directory of its own."""
     if file.source is not None:
         return f"\0{index}", file.name
@@ -162,7 +162,7 @@ def span(name: str, opened: Callable[[], Headed]) -> chains.Span | None:
             return both
         if source.size_bytes is not None:
             source.seek(0)
-        for window in Reader(name, 0, source).windows():
+        for window in WindowReader(name, 0, source).windows():
             first = int(window.ts_ns[0]) if first is None else first
             last = int(window.ts_ns[-1])
     except (CaptureError, OSError):
@@ -176,7 +176,7 @@ class _Search:
     """Goes through inputs and sorts what it meets."""
 
     def __init__(self, stdin: BinaryIO | None) -> None:
-        self.files: list[File] = []
+        self.files: list[InputFile] = []
         self.unreadable: list[tuple[str, str]] = []
         self.skipped: list[tuple[str, str]] = []
         self._stdin = stdin
@@ -209,7 +209,7 @@ class _Search:
         self._stdin_read = True
         # Unbuffered, so that what is at hand can be told.
         source = plain_bytes(self._stdin or cast("BinaryIO", getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)), None)
-        self._add_source(File(STDIN, STDIN), source, once=True, named=True)
+        self._add_source(InputFile(STDIN, STDIN), source, once=True, named=True)
 
     def _add_directory(self, name: str) -> None:
         known_count = len(self.unreadable)
@@ -257,11 +257,11 @@ class _Search:
             return False
         # Whoever opens it again may be elsewhere. Not abspath, which leads astray where ".." follows a link.
         place = name if os.path.isabs(name) else os.path.join(os.getcwd(), name)
-        is_capture = self._add_source(File(name, place), source, once=not regular, named=named)
+        is_capture = self._add_source(InputFile(name, place), source, once=not regular, named=named)
         self._seen[(status.st_dev, status.st_ino)] = is_capture
         return is_capture
 
-    def _add_source(self, file: File, source: Headed, once: bool, named: bool) -> bool:
+    def _add_source(self, file: InputFile, source: Headed, once: bool, named: bool) -> bool:
         why = _why_none(source)
         if why is None and once:
             file.source = source

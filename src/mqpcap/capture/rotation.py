@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import BinaryIO
 
 from mqpcap.capture.chains import chains, rotated_name
-from mqpcap.capture.inputs import Capture, File, file_of_source, span
-from mqpcap.capture.sources import Waiting, growing, open_path
+from mqpcap.capture.inputs import Capture, InputFile, file_of_source, span
+from mqpcap.capture.sources import InputWait, growing, open_path
 from mqpcap.errors import CaptureError
 
 LOOK_S = 0.1
 """So often it is looked whether another file goes on."""
 
 
-def followed(name: str, waiting: Waiting, told: Callable[[str], None]) -> Capture:
+def followed(name: str, waiting: InputWait, told: Callable[[str], None]) -> Capture:
     """The capture in a file that is still being written, in a directory the one that was written last.
 
     ``told`` is called with words about each file that takes over. Raises OSError if it cannot be opened and
@@ -38,12 +38,12 @@ def followed(name: str, waiting: Waiting, told: Callable[[str], None]) -> Captur
 
 
 class _Follower:
-    def __init__(self, name: str, waiting: Waiting, told: Callable[[str], None]) -> None:
+    def __init__(self, name: str, waiting: InputWait, told: Callable[[str], None]) -> None:
         self._name, self._told = name, told
         self._next: str | None = None
         self._looked_s = 0.0
 
-    def opened(self, waiting: Waiting) -> File:
+    def opened(self, waiting: InputWait) -> InputFile:
         """The file at hand."""
         self._next = None
         source = growing(self._name, waiting, self._is_left)
@@ -52,7 +52,7 @@ class _Follower:
             raise CaptureError(f"{self._name}: a {source.compression} file cannot be followed")
         return file_of_source(self._name, source)
 
-    def next(self, waiting: Waiting) -> File | None:
+    def next(self, waiting: InputWait) -> InputFile | None:
         """The file that took over, None where the input is over."""
         if self._next is None:
             return None

@@ -53,7 +53,7 @@ _MAGICS = {"gzip": b"\x1f\x8b", "bz2": b"BZh", "zstd": b"\x28\xb5\x2f\xfd", "lz4
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class InputWait:
     """Who waits for bytes that come when somebody writes them.
 
     ``idle`` is called each time there was nothing for TICK_S; ``is_over`` says that what comes later is not wanted: the
@@ -117,7 +117,7 @@ class Headed:
         self._head = self._head[taken:]
         return taken + (self._fill(view[taken:]) if taken < len(view) else 0)
 
-    def read_ready(self, view: memoryview, waiting: Waiting) -> int:
+    def read_ready(self, view: memoryview, waiting: InputWait) -> int:
         """The same; of a pipe what was looked at or is at hand, waiting for a first byte, and 0 at the end only."""
         if not self.is_pipe:
             return self.readinto(view)
@@ -140,7 +140,7 @@ class Headed:
             self._left -= got
         return got
 
-    def _at_hand(self, view: memoryview, waiting: Waiting) -> int:
+    def _at_hand(self, view: memoryview, waiting: InputWait) -> int:
         """What is at hand of a pipe behind the head, waiting for a first byte."""
         while not waiting.is_over() and not _comes(self._file, TICK_S):
             waiting.idle()
@@ -158,7 +158,7 @@ class Headed:
 class _Growing(Headed):
     """A regular file that is still being written: the end is where nothing more is wanted, or ``is_left``."""
 
-    def __init__(self, file: BinaryIO, waiting: Waiting, is_left: Callable[[BinaryIO], bool]) -> None:
+    def __init__(self, file: BinaryIO, waiting: InputWait, is_left: Callable[[BinaryIO], bool]) -> None:
         super().__init__(file, None, owned=True)
         self._waiting, self._is_left = waiting, is_left
 
@@ -168,7 +168,7 @@ class _Growing(Headed):
             got += count
         return got
 
-    def _at_hand(self, view: memoryview, waiting: Waiting) -> int:
+    def _at_hand(self, view: memoryview, waiting: InputWait) -> int:
         while not (count := super()._fill(view)) and not waiting.is_over():
             if self._is_left(self._file):
                 return super()._fill(view)  # what was written meanwhile
@@ -302,7 +302,7 @@ def open_path(path: str | Path) -> Headed:
     return plain_bytes(file, status.st_size if stat.S_ISREG(status.st_mode) else None, owned=True)
 
 
-def growing(path: str | Path, waiting: Waiting, is_left: Callable[[BinaryIO], bool]) -> Headed:
+def growing(path: str | Path, waiting: InputWait, is_left: Callable[[BinaryIO], bool]) -> Headed:
     """The bytes of a file that is still being written, until ``is_left`` says of it that it is no more.
 
     Raises OSError if it cannot be opened.

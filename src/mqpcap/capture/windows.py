@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.capture import records_index
-from mqpcap.capture.sources import Headed, Waiting
+from mqpcap.capture.sources import Headed, InputWait
 from mqpcap.errors import CaptureError
 
 WINDOW_BYTES = 4 << 20
@@ -185,7 +185,7 @@ def capture_format(head: bytes) -> Literal["pcap", "pcapng"] | None:
     return None
 
 
-class Reader:
+class WindowReader:
     """One pass over one file, or a part of it: windows, and notes and facts once they are read.
 
     entry: begins there, not at the first record; the source can be entered. until: ends before the first record that
@@ -239,7 +239,7 @@ class Reader:
         """By how much the numbers of packets behind it move."""
         return 0 if self._records is None else self._records.number_count
 
-    def windows(self, times: int = 1, waiting: Waiting | None = None) -> Iterator[Window]:
+    def windows(self, times: int = 1, waiting: InputWait | None = None) -> Iterator[Window]:
         """The windows, in order, so many times as large as usual.
 
         ``waiting``: who waits where a pipe has nothing more at hand; then a window of a pipe is what came until then.

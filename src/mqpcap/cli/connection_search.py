@@ -64,7 +64,7 @@ def read_again(captures: Sequence[Capture]) -> None:
             raise MqpcapError(f"{name} is read more than once here; save it to a file")
 
 
-class Choice:
+class ChosenConnections:
     """The connections of one capture with messages that a filter selects; ``keep`` is given those messages.
 
     Where the filter asks for ends only, also connections that are not ours.

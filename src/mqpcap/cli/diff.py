@@ -14,7 +14,7 @@ from mqpcap.cli.stats import counted
 
 if TYPE_CHECKING:
     from mqpcap.statistics.changes import Change
-    from mqpcap.statistics.groups import Row
+    from mqpcap.statistics.groups import GroupRow
     from mqpcap.statistics.overview import Overview
     from mqpcap.tables.json_lines import Json
 
@@ -96,7 +96,7 @@ def _cells(by: Sequence[str], change: "Change", with_latencies: bool) -> Cells:
     return cells
 
 
-def _ms(row: "Row | None", percent: int) -> str | None:
+def _ms(row: "GroupRow | None", percent: int) -> str | None:
     value = None if row is None else row.latency.percentiles[percent]
     return None if value is None else milliseconds(value)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from mqpcap.cli.options import Choices
 
 if TYPE_CHECKING:
-    from mqpcap.cli.held_rows import Row
+    from mqpcap.cli.held_rows import MessageRow
     from mqpcap.explain import Explanation, Hidden
     from mqpcap.schema.protocol import Direction
 
@@ -30,7 +30,7 @@ def dump(data: bytes, hidden: Sequence[tuple[int, int]] = (), indent: int = 4) -
         yield f"{' ' * indent}{at:04x}  {left:<23}  {right:<23}  {text}"
 
 
-def hidden(row: "Row", choices: Choices) -> "Hidden | None":
+def hidden(row: "MessageRow", choices: Choices) -> "Hidden | None":
     """What must not be shown of the bytes of a row, None if all may be.
 
     A row with a flaw is hidden behind its header in a protocol with secrets, and in any if Decode As may have named
@@ -55,7 +55,7 @@ def hidden(row: "Row", choices: Choices) -> "Hidden | None":
     return explanation.hidden(protocol, row.data, explained(row, inside=False).best)
 
 
-def explained(row: "Row", inside: bool = True) -> "Explanation":
+def explained(row: "MessageRow", inside: bool = True) -> "Explanation":
     """The explanation of a row's bytes that agrees with the row; ``inside`` as there."""
     from mqpcap.explain import explanation
     from mqpcap.message_bytes import LAYOUT, VARIANT
@@ -67,6 +67,6 @@ def explained(row: "Row", inside: bool = True) -> "Explanation":
     return explanation(protocols()[row.protocol], row.data, direction, dialect, read_as, inside)
 
 
-def bytes_behind_a_hole(row: "Row") -> int:
+def bytes_behind_a_hole(row: "MessageRow") -> int:
     """Bytes of a message that were captured behind the first that is missing, and are not in the row's."""
     return int(str(row.message["frame_len"])) - len(row.data)

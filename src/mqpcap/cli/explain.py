@@ -16,7 +16,7 @@ from mqpcap.cli.options import Choices, color_option, common, protocol_name, utc
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
 
 if TYPE_CHECKING:
-    from mqpcap.cli.held_rows import Row
+    from mqpcap.cli.held_rows import MessageRow
     from mqpcap.cli.lines import Paint
     from mqpcap.explain import Attempt, Explanation, Hidden, Item
     from mqpcap.schema.protocol import Direction
@@ -144,7 +144,7 @@ def _explain_captured(
             of_tree(Comparison("connection", "==", (key[0].strip(),)))
     captures = found((name,), outcome).captures
     told_of_speed(outcome)
-    rows: list[Row] = []
+    rows: list[MessageRow] = []
     misses = []
     for number, capture in enumerate(captures):
         search = PlaceSearch(number, *key) if at is None else PacketSearch(number, at, len(capture.files))
@@ -167,7 +167,7 @@ class Telling:
     """The explanation of a message, the row that it is of, and what of it must not be shown."""
 
     told: "Explanation"
-    row: "Row | None"
+    row: "MessageRow | None"
     veil: "Hidden | None"
     look: Look
     outcome: Outcome

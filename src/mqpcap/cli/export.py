@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from mqpcap.capture import Capture
     from mqpcap.query import Query
-    from mqpcap.tables.parquet import Export, Summary
+    from mqpcap.tables.parquet import Export, ExportSummary
 
 
 @click.command(epilog="Example: mqpcap export pcaps --out tables")
@@ -131,7 +131,7 @@ def _write(groups: "list[list[Capture]]", outcome: Outcome, tables: "Export", me
         tables.adopt_all(folder)
 
 
-def tell(summary: "Summary", outcome: Outcome, out: str) -> None:
+def tell(summary: "ExportSummary", outcome: Outcome, out: str) -> None:
     """Say on stderr what an export came to."""
     read = f"{plural(outcome.capture_count, 'capture')} ({plural(outcome.file_count, 'file')})"
     say(f"{out}: {plural(summary.row_count, 'row')} in {plural(summary.file_count, 'file')}, "

@@ -17,7 +17,7 @@ from mqpcap import __version__
 from mqpcap.arrays import I64, dictionary, file_text, unified
 from mqpcap.capture import Capture, Window
 from mqpcap.capture.pcapng import PacketFile
-from mqpcap.cli.connection_search import Choice, Chosen, keys
+from mqpcap.cli.connection_search import Chosen, ChosenConnections, keys
 from mqpcap.cli.console import Meter
 from mqpcap.cli.lines import Paint, about
 from mqpcap.cli.numbered_pipeline import NumberedPipeline
@@ -70,7 +70,7 @@ class Extraction:
             self._messages.append(output.rows.drop_columns(list(_LEFT_OUT)))
             self.message_count += output.rows.num_rows
 
-        choice = Choice(self._capture, self._asked, keep, self._noting)
+        choice = ChosenConnections(self._capture, self._asked, keep, self._noting)
         connections = choice.run(outcome, meter)
         self.note = choice.tally.note
         if not (self._messages or (self._whole and connections)):

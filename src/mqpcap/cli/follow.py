@@ -15,8 +15,8 @@ from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
 
 if TYPE_CHECKING:
     from mqpcap.capture import Capture
-    from mqpcap.cli.connection_search import Choice, Chosen
-    from mqpcap.cli.held_rows import Row
+    from mqpcap.cli.connection_search import Chosen, ChosenConnections
+    from mqpcap.cli.held_rows import MessageRow
     from mqpcap.query import Query
 
 MAX_WAITING = 1 << 12
@@ -43,7 +43,7 @@ def follow(capture: str, raw: str | None, as_json: bool, utc: bool, wanted: "Que
     The connection is named by --connection, or is the only one of which a filter selects messages. The capture is read
     twice.
     """
-    from mqpcap.cli.connection_search import Choice, read_again
+    from mqpcap.cli.connection_search import ChosenConnections, read_again
     from mqpcap.errors import MqpcapError
 
     if raw is not None and as_json:
@@ -55,7 +55,7 @@ def follow(capture: str, raw: str | None, as_json: bool, utc: bool, wanted: "Que
     told_of_speed(outcome)
     read_again(captures)
     with metered(size_bytes(captures), choices.quiet) as meter:
-        sought = [Choice(recording, wanted) for recording in captures]
+        sought = [ChosenConnections(recording, wanted) for recording in captures]
         all_found = [(search.capture, one) for search in sought for one in search.run(outcome, meter)]
     if len(all_found) != 1:
         if sought and not outcome.unreadable:
@@ -73,7 +73,7 @@ def follow(capture: str, raw: str | None, as_json: bool, utc: bool, wanted: "Que
     finish(outcome)
 
 
-def _why_not(sought: "Sequence[Choice]", all_found: "Sequence[Chosen]") -> str:
+def _why_not(sought: "Sequence[ChosenConnections]", all_found: "Sequence[Chosen]") -> str:
     from mqpcap.cli.connection_search import listed
 
     if all_found:
@@ -99,7 +99,7 @@ def _converse(capture: "Capture", one: "Chosen", as_json: bool, utc: bool, outco
     talk.say(0)
 
 
-def _waits(turn: "Sequence[Row]") -> bool:
+def _waits(turn: "Sequence[MessageRow]") -> bool:
     exchange = turn[0].exchange
     return len(turn) == 1 and exchange is not None and exchange.is_request and exchange.state == "answered"
 
@@ -112,8 +112,8 @@ class Conversation:
 
         self._one, self._utc = one, utc
         self._paint = Paint(coloured(sys.stdout))
-        self._turns: deque[list[Row]] = deque()
-        self._asking: dict[tuple[object, object], list[Row]] = {}
+        self._turns: deque[list[MessageRow]] = deque()
+        self._asking: dict[tuple[object, object], list[MessageRow]] = {}
         self._width = width_of(sys.stdout) or PLAIN_WIDTH
 
     def head(self) -> Iterator[str]:
@@ -132,13 +132,13 @@ class Conversation:
         if missing:
             yield self._paint("red", f"{plural(missing, 'byte')} of it were never captured")
 
-    def take(self, rows: "Iterator[Row]") -> None:
+    def take(self, rows: "Iterator[MessageRow]") -> None:
         """Take messages in order of time."""
         for row in rows:
             self._take(row)
             self.say(MAX_WAITING)
 
-    def _take(self, row: "Row") -> None:
+    def _take(self, row: "MessageRow") -> None:
         exchange, side = row.exchange, row.message["direction"]
         if exchange is not None and not exchange.is_request:
             turn = self._asking.pop(("s2c" if side == "c2s" else "c2s", exchange.offset), None)
@@ -158,7 +158,7 @@ class Conversation:
             for i, row in enumerate(turn):
                 sys.stdout.writelines(f"{line}\n" for line in self._lines(row, "    " * i, len(turn) > 1))
 
-    def _lines(self, row: "Row", indent: str, is_paired: bool) -> Iterator[str]:
+    def _lines(self, row: "MessageRow", indent: str, is_paired: bool) -> Iterator[str]:
         """``is_paired``: request and reply stand together, so neither says where the other is."""
         from mqpcap.cli.lines import about, clock, latency
 
@@ -177,7 +177,7 @@ class Conversation:
 _ENDS = {"reset": "ended by a reset", "closed": "closed", "open": "open at the end of the capture"}
 
 
-def body_lines(row: "Row", width: int) -> Iterator[str]:
+def body_lines(row: "MessageRow", width: int) -> Iterator[str]:
     """What users sent, wrapped: text as text, other bytes as a dump."""
     from mqpcap.query.columns import bodies
 

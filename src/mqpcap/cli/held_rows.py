@@ -57,7 +57,7 @@ def exchange_object(exchange: Exchange) -> dict[str, Json]:
     return json_object({"state": exchange.state, "latency_ns": exchange.latency_ns, **known})
 
 
-class Row(NamedTuple):
+class MessageRow(NamedTuple):
     """One message: its columns of ``messages``, those of its protocol's table, its exchange if known, and its bytes."""
 
     capture: int
@@ -166,7 +166,7 @@ class HeldRows:
             until_ns = max(until_ns, int(np.partition(np.concatenate(left), count - room)[count - room]))
         return until_ns
 
-    def released(self, until_ns: int) -> list[Iterator[Row]]:
+    def released(self, until_ns: int) -> list[Iterator[MessageRow]]:
         """The rows before a time, in several sequences that are each in order."""
         due = [(part, int(np.searchsorted(part.ts_ns, until_ns))) for part in self._parts]
         due = [(part, stop) for part, stop in due if stop > part.at]
@@ -177,7 +177,7 @@ class HeldRows:
         self._parts = [part for part in self._parts if part.at < len(part)]
         return out
 
-    def _rows(self, part: _Part, start: int, stop: int, at_once: int) -> Iterator[Row]:
+    def _rows(self, part: _Part, start: int, stop: int, at_once: int) -> Iterator[MessageRow]:
         shown = part.messages.drop_columns(self._wanted.left_out)
         own = [name for name in part.fields.column_names if name not in KEYS]
         its = part.fields.select(own or ["op"])  # without a column it would have no rows
@@ -186,7 +186,7 @@ class HeldRows:
             n = min(at_once, stop - a)
             messages, fields = _dicts(shown.slice(a, n)), _dicts(its.slice(a, n))
             for message, values, exchange in zip(messages, fields, islice(exchanges, n), strict=True):
-                yield Row(self._number, part.protocol, message, values, exchange)
+                yield MessageRow(self._number, part.protocol, message, values, exchange)
 
     def _exchanges(self, part: _Part, start: int, n: int) -> Iterator[Exchange | None]:
         """What is known of the exchange of each message."""

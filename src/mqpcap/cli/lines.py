@@ -20,7 +20,7 @@ from mqpcap.statistics.keys import endpoint
 from mqpcap.tables.schemas import KEYS, NUMBER
 
 if TYPE_CHECKING:
-    from mqpcap.cli.held_rows import Exchange, Row
+    from mqpcap.cli.held_rows import Exchange, MessageRow
     from mqpcap.cli.reading import Outcome
 
 PREVIEW_BYTES = 48
@@ -329,7 +329,7 @@ class Lines:
         self._first_day = ""
         self._second = -1
 
-    def __call__(self, row: "Row") -> str:
+    def __call__(self, row: "MessageRow") -> str:
         """The lines of a row."""
         message, body = row.message, None
         for name in body_columns(row.protocol):
@@ -343,7 +343,7 @@ class Lines:
             text += "".join(f"{one}\n" for one in tree(fields, enum_names(row.protocol)))
         return text + "".join(f"{one}\n" for one in self._bytes(row)) if self._as_hex else text
 
-    def _turned(self, row: "Row", second: int) -> str:
+    def _turned(self, row: "MessageRow", second: int) -> str:
         """Take the style for another second; returns what stands in front of the first row: what lines on a terminal
         do not say again."""
         style = self._style
@@ -359,7 +359,7 @@ class Lines:
         self._style = replace(style, dated=today != self._first_day)
         return heading
 
-    def _bytes(self, row: "Row") -> Iterator[str]:
+    def _bytes(self, row: "MessageRow") -> Iterator[str]:
         veil = hidden(row, self._choices)
         yield from dump(row.data, () if veil is None else veil.spans)
         behind = bytes_behind_a_hole(row)

@@ -132,7 +132,7 @@ def opened(
             end.tell(listener.stop)
             yield [listener.capture()]
     elif follow:
-        from mqpcap.capture import Waiting
+        from mqpcap.capture import InputWait
         from mqpcap.capture.rotation import followed
 
         def told(words: str) -> None:
@@ -140,7 +140,7 @@ def opened(
                 say(f"note: {words}")
 
         end.at_once = True
-        yield [followed(inputs[0], Waiting(lambda: None, end.is_over), told)]
+        yield [followed(inputs[0], InputWait(lambda: None, end.is_over), told)]
     else:
         yield found(inputs, outcome).captures
 

@@ -14,11 +14,11 @@ from mqpcap.capture import Capture
 from mqpcap.cli.connection_names import STRANGER
 from mqpcap.cli.console import Meter
 from mqpcap.cli.filters import Filter
-from mqpcap.cli.held_rows import HeldRows, Row
+from mqpcap.cli.held_rows import HeldRows, MessageRow
 from mqpcap.cli.numbered_pipeline import NumberedBytesPipeline
 from mqpcap.cli.reading import Outcome, steps
 from mqpcap.decode.strangers import TLS
-from mqpcap.message_bytes import Place
+from mqpcap.message_bytes import PacketPayload
 from mqpcap.pipeline import Output
 from mqpcap.query import Comparison, Rows, of_tree
 from mqpcap.query.selected_messages import some
@@ -31,7 +31,7 @@ class _Search(ABC):
     packet: int | None = None
 
     def __init__(self, number: int) -> None:
-        self.places: list[Place] = []
+        self.places: list[PacketPayload] = []
         self._held = HeldRows(number, Filter(), 1)
         self._waiting: list[Output] = []
 
@@ -55,7 +55,7 @@ class _Search(ABC):
         if output.fields is not None or output.table == "exchanges":
             self._waiting.append(output)
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[MessageRow]:
         """The rows that were looked for."""
         return [row for part in self._held.released((1 << 63) - 1) for row in part]
 
@@ -102,7 +102,7 @@ class PacketSearch(_Search):
         self._file_count = file_count
         self._stranger: str | None = None
         """What the packet's connection speaks, if it is not ours."""
-        self._behind: set[Place] = set()
+        self._behind: set[PacketPayload] = set()
         """Packets behind which messages were found: all theirs are complete."""
 
     def _found(self, output: Output) -> NDArray[np.bool_]:

@@ -14,8 +14,8 @@ from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.delays import Delays
 from mqpcap.statistics.groups import MAX_CELLS, MAX_GROUPS, PERCENTS, Groups, Key, Sums
 from mqpcap.statistics.keys import endpoint
-from mqpcap.statistics.latencies import Summary
-from mqpcap.statistics.lists import Deliveries, Errors, Slowest, Talkers
+from mqpcap.statistics.latencies import LatencySummary
+from mqpcap.statistics.lists import DeliveriesByTopic, Errors, Slowest, Talkers
 from mqpcap.statistics.roles import BY as WHO
 from mqpcap.statistics.roles import Consumers, Producers
 
@@ -106,7 +106,7 @@ def _number(row: Cells, name: str) -> int:
     return -1 if value is None else int(value)
 
 
-def _latencies(of: Summary) -> dict[str, object]:
+def _latencies(of: LatencySummary) -> dict[str, object]:
     names = (column.name for column in LATENCY[1:-1])
     latencies = {name: of.percentiles[percent] for name, percent in zip(names, PERCENTS, strict=True)}
     return {**latencies, "latency_exact": None if of.is_exact else False}
@@ -194,7 +194,7 @@ def _span(time_ns: int) -> str:
 
 
 def _of_sums(
-    counter: Producers | Consumers | Talkers | Deliveries | Delays,
+    counter: Producers | Consumers | Talkers | DeliveriesByTopic | Delays,
     columns: Sequence[Column],
     most: Sequence[str],
     more: Callable[[Sequence[Cells]], Iterable[Cells]] = lambda rows: [{}] * len(rows),
@@ -274,7 +274,7 @@ def of_talkers() -> Question:
 
 def of_deliveries() -> Question:
     """How long messages take through the server, the topics with the most deliveries first."""
-    deliveries = Deliveries()
+    deliveries = DeliveriesByTopic()
     columns = Column("delivered", "delivered", "number"), Column("again", "again", "number"), *LATENCY[1:]
     return _of_sums(deliveries, columns, ["delivered"], lambda _: map(_latencies, deliveries.summaries()))
 

@@ -12,7 +12,7 @@ from mqpcap.cli.connection_search import Chosen, keys
 from mqpcap.cli.console import Meter, plural
 from mqpcap.cli.dumps import hidden
 from mqpcap.cli.filters import Filter
-from mqpcap.cli.held_rows import Row
+from mqpcap.cli.held_rows import MessageRow
 from mqpcap.cli.reading import Outcome
 from mqpcap.cli.time_merge import merge
 from mqpcap.explain import holds_secrets
@@ -73,7 +73,7 @@ def _shown(capture: Capture, one: Chosen, direction: str, outcome: Outcome, mete
         return np.array([[0], [np.iinfo(np.int64).max]])  # type: ignore[return-value]  # two rows
     spans: list[Span] = []
 
-    def take(rows: Iterator[Row]) -> None:
+    def take(rows: Iterator[MessageRow]) -> None:
         for row in rows:
             if row.message["direction"] == direction:
                 spans.extend(_shown_spans(row, outcome))
@@ -82,7 +82,7 @@ def _shown(capture: Capture, one: Chosen, direction: str, outcome: Outcome, mete
     return np.array(sorted(spans), np.int64).reshape(-1, 2).T  # type: ignore[return-value]
 
 
-def _shown_spans(row: Row, outcome: Outcome) -> Iterator[Span]:
+def _shown_spans(row: MessageRow, outcome: Outcome) -> Iterator[Span]:
     """The stretches of the stream in which a message has no secret."""
     begin = int(str(row.message["stream_offset"]))
     veil = hidden(row, outcome.choices)

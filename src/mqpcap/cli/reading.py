@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mqpcap.background import Background
-    from mqpcap.capture import Capture, Found
+    from mqpcap.capture import Capture, FoundCaptures
     from mqpcap.cli.filters import Tally
     from mqpcap.pipeline import CapturePipeline, Output
 
@@ -123,7 +123,7 @@ class Outcome:
         return 1 if self.unreadable or strict else 0
 
 
-def found(inputs: Sequence[str], outcome: Outcome) -> "Found":
+def found(inputs: Sequence[str], outcome: Outcome) -> "FoundCaptures":
     """The captures in the inputs; what is none is the outcome's."""
     from mqpcap.capture import captures
 

@@ -16,7 +16,7 @@ from mqpcap.cli.options import Choices, color_option, common, utc_option
 from mqpcap.cli.reading import Outcome, finish, size_bytes, told_of_speed
 
 if TYPE_CHECKING:
-    from mqpcap.cli.held_rows import Row
+    from mqpcap.cli.held_rows import MessageRow
     from mqpcap.cli.time_merge import Write
     from mqpcap.query import Query
     from mqpcap.tables.json_lines import Json
@@ -99,13 +99,13 @@ class _Enough(Exception):
     """As many messages are shown as were asked for."""
 
 
-def _writer(text: "Callable[[Row], str]", count: int | None) -> "Write":
+def _writer(text: "Callable[[MessageRow], str]", count: int | None) -> "Write":
     """Writes rows to stdout until there are ``count`` of them; then raises _Enough."""
     if count == 0:
         raise _Enough
     left = count
 
-    def write(rows: "Iterator[Row]") -> None:
+    def write(rows: "Iterator[MessageRow]") -> None:
         nonlocal left
         rows = islice(rows, left)
         while some := list(islice(rows, ROWS_AT_ONCE)):
@@ -118,7 +118,7 @@ def _writer(text: "Callable[[Row], str]", count: int | None) -> "Write":
     return write
 
 
-def json_line(row: "Row") -> str:
+def json_line(row: "MessageRow") -> str:
     """The message as one JSON object: its columns, the fields that they do not say, and its exchange."""
     from mqpcap.cli.held_rows import exchange_object
     from mqpcap.tables.json_lines import json_object, json_text, json_time

@@ -16,10 +16,10 @@ from functools import partial
 from itertools import repeat
 from operator import attrgetter
 
-from mqpcap.capture import Capture, Reader, Waiting
+from mqpcap.capture import Capture, InputWait, WindowReader
 from mqpcap.cli.console import Meter
 from mqpcap.cli.filters import Filter
-from mqpcap.cli.held_rows import LIVE_NS, HeldRows, Row
+from mqpcap.cli.held_rows import LIVE_NS, HeldRows, MessageRow
 from mqpcap.cli.numbered_pipeline import NumberedBytesPipeline, NumberedPipeline
 from mqpcap.cli.reading import Outcome, size_bytes, steps
 from mqpcap.errors import CaptureError
@@ -35,7 +35,7 @@ MAX_OPEN = 256
 """Captures that are read at the same time. Where more overlap, the rest comes behind them."""
 _BEGIN, _END = -(1 << 63), (1 << 63) - 1
 
-Write = Callable[[Iterator[Row]], None]
+Write = Callable[[Iterator[MessageRow]], None]
 """Is given rows in order; what it raises ends the reading."""
 
 
@@ -139,7 +139,7 @@ def merge(
         release()
 
     for source in sources:
-        source.capture.waiting = Waiting(partial(idle, source), is_over)
+        source.capture.waiting = InputWait(partial(idle, source), is_over)
         source.windows = source.read(options, outcome, meter, with_bytes)
     try:
         while todo := [source for source in sources if source.until_ns != _END]:
@@ -159,7 +159,7 @@ def _begin_ns(capture: Capture) -> int:
         with suppress(CaptureError, OSError):
             source = capture.source(0)
             try:
-                for window in Reader(capture.files[0], 0, source).windows():
+                for window in WindowReader(capture.files[0], 0, source).windows():
                     return int(window.ts_ns[0])
             finally:
                 source.close()

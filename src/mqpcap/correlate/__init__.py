@@ -13,7 +13,7 @@ from mqpcap.correlate.batch import Batch, Behind, Closing
 from mqpcap.correlate.deliveries import LOOKAHEAD_NS, Deliveries
 from mqpcap.correlate.ends import Ends
 from mqpcap.correlate.exchanges import Exchanges
-from mqpcap.schema.requests import Prints, Rule
+from mqpcap.schema.requests import CorrelationRule, Prints
 
 __all__ = ["Batch", "Behind", "Closing", "Correlation"]
 
@@ -21,7 +21,7 @@ __all__ = ["Batch", "Behind", "Closing", "Correlation"]
 class Correlation:
     """The exchanges and, where they are wanted, the deliveries of one protocol in the making."""
 
-    def __init__(self, protocol: str, rule: Rule, prints: Prints, delivers: bool = True) -> None:
+    def __init__(self, protocol: str, rule: CorrelationRule, prints: Prints, delivers: bool = True) -> None:
         may_be_unseen = rule.deliveries is not None and rule.deliveries.lifetime_ns is not None
         self._ends = Ends(LOOKAHEAD_NS if delivers and may_be_unseen else None)
         self._exchanges = Exchanges(protocol, rule, prints)

@@ -117,7 +117,7 @@ class Reply:
 
 
 @cython.cclass
-class Found:
+class Findings:
     """What dialogues found since it was last emptied: pairs of rows, states of rows, and how far servers came.
 
     pairs     a request, its reply, the next request, and so on
@@ -230,7 +230,7 @@ class _OpenRequests:
     """
 
     tables: object
-    found: Found
+    found: Findings
     flow: cython.longlong
     started: cython.bint
     has_ties: cython.bint
@@ -250,7 +250,7 @@ class _OpenRequests:
     gap_until: cython.longlong  # stream offset of the last request that may have been answered in missing bytes
     doubtful_until: cython.longlong  # stream offset of the last request that may have been answered in an earlier state
 
-    def __init__(self, tables: RequestTables, flow: cython.longlong, started: cython.bint, found: Found) -> None:
+    def __init__(self, tables: RequestTables, flow: cython.longlong, started: cython.bint, found: Findings) -> None:
         self.tables, self.flow, self.started, self.found = tables, flow, started, found
         self.has_ties, self.is_timed = tables.ties, tables.timed
         self._enter(tables.start if started else tables.late)
@@ -439,7 +439,7 @@ class Dialogue(_OpenRequests):
     lonely: Sequence[int]  # replies that nobody asked for, unless a gap turns out to lie in front of them
     behind_stop: Sequence[int]
 
-    def __init__(self, tables: RequestTables, flow: cython.longlong, started: cython.bint, found: Found) -> None:
+    def __init__(self, tables: RequestTables, flow: cython.longlong, started: cython.bint, found: Findings) -> None:
         _OpenRequests.__init__(self, tables, flow, started, found)
         self.unsure = not started and bool(tables.proofs)
         self.frozen_at, self.slowest_ns = -1, HANDLING_NS
@@ -905,7 +905,7 @@ class NamedRequests(Dialogue):
     used: dict
     gap_count: cython.longlong
 
-    def __init__(self, tables: RequestTables, flow: cython.longlong, started: cython.bint, found: Found) -> None:
+    def __init__(self, tables: RequestTables, flow: cython.longlong, started: cython.bint, found: Findings) -> None:
         Dialogue.__init__(self, tables, flow, started, found)
         self.mode = _OVER
         self.open, self.used, self.gap_count = {}, {}, 0
@@ -969,7 +969,7 @@ def _with(some: Sequence[T], one: T) -> list[T]:
     return some
 
 
-def converse(talks: dict[int, Dialogue], tables: RequestTables, found: Found, some: Messages) -> None:
+def converse(talks: dict[int, Dialogue], tables: RequestTables, found: Findings, some: Messages) -> None:
     """Tell messages to the dialogues of their connections, and put their requests' kinds right."""
     order: cython.const[cython.longlong][:] = memoryview(some.order)
     place: cython.const[cython.longlong][:] = memoryview(some.place)

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import CODED, constant, dictionary
 from mqpcap.correlate.batch import KEPT, Batch, Closing, Messages, in_order
-from mqpcap.correlate.dialogue import NO_ROW, Dialogue, Found, converse
+from mqpcap.correlate.dialogue import NO_ROW, Dialogue, Findings, converse
 from mqpcap.correlate.rules import lanes
 from mqpcap.correlate.waiting_rows import PENDING, Block, WaitingRows
-from mqpcap.schema.requests import I64, Lane, Prints, RequestKind, Rule, State
+from mqpcap.schema.requests import I64, CorrelationRule, Lane, Prints, RequestKind, State
 
 MAX_HELD_ROWS = 1 << 16
 """Rows of connections of which a side waits for missing bytes; with more the pairs are looked for all the same."""
@@ -41,10 +41,10 @@ class Exchanges:
     ``prints`` makes numbers of text.
     """
 
-    def __init__(self, protocol: str, rule: Rule, prints: Prints) -> None:
+    def __init__(self, protocol: str, rule: CorrelationRule, prints: Prints) -> None:
         self.protocol, self.prints = protocol, prints
         self.lanes = lanes(rule)
-        self.found = Found()
+        self.found = Findings()
         self._talks: list[dict[int, Dialogue]] = [{} for _ in self.lanes]
         self._held: Batch | None = None
         """Rows of connections of which a side is behind."""

@@ -1,6 +1,6 @@
 """A protocol's declared request rule as tables by code, and the code of each message.
 
-:class:`~mqpcap.schema.requests.Rule` names operations; :func:`lanes` numbers them, so that a
+:class:`~mqpcap.schema.requests.CorrelationRule` names operations; :func:`lanes` numbers them, so that a
 :class:`~mqpcap.correlate.dialogue.Dialogue` looks up one number a message. A protocol whose requests are told by more
 than their operation (BlipMQ, msgq) gives its own tables and codes.
 """
@@ -14,19 +14,19 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import codes_of, dictionary, is_in, true, whole
-from mqpcap.schema.requests import NO_TIE, Lane, RequestKind, RequestRule, RequestTables, Rule, State
+from mqpcap.schema.requests import NO_TIE, CorrelationRule, Lane, RequestKind, RequestRule, RequestTables, State
 
 _KINDS = {"always": RequestKind.FIXED, "maybe": RequestKind.OPTIONAL, "ignored": RequestKind.IGNORED}
 
 
 @cache
-def lanes(rule: Rule) -> tuple[Lane, ...]:
+def lanes(rule: CorrelationRule) -> tuple[Lane, ...]:
     """The lanes of a protocol: its rule, and those of operations that keep an order of their own."""
     own = rule.lane() if rule.lane is not None else _declared(rule, True)
     return own, *(_declared(queue, False) for queue in rule.queues)
 
 
-def _declared(rule: Rule, others: bool) -> Lane:
+def _declared(rule: CorrelationRule, others: bool) -> Lane:
     """A lane of a rule that names operations: codes are requests, one-way requests and replies by operation.
 
     ``others``: whether an operation of the server that it does not name is a reply, too.
@@ -59,7 +59,7 @@ def _declared(rule: Rule, others: bool) -> Lane:
     )  # fmt: skip
 
 
-def _wants(rule: Rule, ask: RequestRule | None, names: Sequence[str]) -> int:
+def _wants(rule: CorrelationRule, ask: RequestRule | None, names: Sequence[str]) -> int:
     """The bits of the replies that a request may get."""
     if ask is None:
         return 0
@@ -68,7 +68,7 @@ def _wants(rule: Rule, ask: RequestRule | None, names: Sequence[str]) -> int:
     return others | sum(1 << i for i, fit in enumerate(fits) if fit)
 
 
-def _codes(rule: Rule, rows: pa.Table, place: Mapping[str, int], count: int) -> NDArray[np.int64]:
+def _codes(rule: CorrelationRule, rows: pa.Table, place: Mapping[str, int], count: int) -> NDArray[np.int64]:
     ops = dictionary(rows["op"])
     coded = np.array([*(place.get(name, count - 1) for name in ops.dictionary.to_pylist()), count - 1], np.int64)
     code = coded.take(codes_of(ops))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import factorize
 from mqpcap.decode import bytecode, kernels
-from mqpcap.schema.compiler import Column, Program, compiled
+from mqpcap.schema.compiler import Program, ProgramColumn, compiled
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.gzip_body import MAX_INFLATED_BYTES, inflate
 from mqpcap.schema.protocol import ANY, ConnectionFacts, MessageQueue, Raw
@@ -76,7 +76,7 @@ class Records:
     variant: NDArray[np.int32]
 
 
-class Reader:
+class ColumnReader:
     """A protocol's Program with its tape, reused from batch to batch."""
 
     def __init__(self, protocol: MessageQueue, columns: Collection[str] | None = None) -> None:
@@ -347,7 +347,7 @@ def _ranges(first: I64, count: I64) -> I64:
     return numbers
 
 
-def number_array(n: int, rows: NDArray[np.int32], values: I64, column: Column) -> pa.Array:
+def number_array(n: int, rows: NDArray[np.int32], values: I64, column: ProgramColumn) -> pa.Array:
     """n values of a number column, null in rows not given."""
     if not len(rows) and n:
         return pa.nulls(n, column.type)

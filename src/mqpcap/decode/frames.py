@@ -56,7 +56,7 @@ class Frames:
     resynced: NDArray[np.bool_]
 
 
-class Found:
+class FoundMessages:
     """Messages and problems found since they were last taken.
 
     Messages lie in the buffer of the window or in copies of earlier bytes; the copies are joined when they are taken.
@@ -71,7 +71,7 @@ class Found:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickled between two windows, when all messages were taken."""
-        return Found, (self.problems,)
+        return FoundMessages, (self.problems,)
 
     def rows(self, protocol: str, buffer: bytes | memoryview) -> tuple[MessageBuffer, int]:
         """Where messages in a buffer are collected, and where the buffer begins in that of the rows."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mqpcap.decode.detection import Choice, DecodeAs, Detector, Hold, Origin, Server, Told, origins
-from mqpcap.decode.frames import I64, Found, Frames
+from mqpcap.decode.frames import I64, FoundMessages, Frames
 from mqpcap.decode.scanning import Scanners
 from mqpcap.decode.side import Side
 from mqpcap.decode.strangers import GRPC, HTTP_2, TLS, is_grpc
@@ -56,7 +56,7 @@ class Framer:
         self, protocols: Mapping[str, MessageQueue], decode_as: Sequence[DecodeAs] = (), servers: Iterable[Told] = ()
     ) -> None:
         self.connections: dict[int, ConnectionState] = {}
-        self.found = Found()
+        self.found = FoundMessages()
         self._scanners = Scanners()
         self.detector = Detector(protocols, decode_as, servers, self._scanners)
         self.unsettled: dict[tuple[int, int], int] = {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from mqpcap.decode import bytecode
-from mqpcap.decode.frames import Found, Problem
+from mqpcap.decode.frames import FoundMessages, Problem
 from mqpcap.decode.scanning import LayoutScanner
 from mqpcap.decode.stream_chunk import Packet, StreamChunk, join
 from mqpcap.schema.flaws import Flaw
@@ -91,7 +91,7 @@ class Side:
         """Skip whatever comes."""
         self.step, self.stop_reason = STOP, reason
 
-    def take(self, chunk: StreamChunk, layouts: Sequence[LayoutScanner], found: Found) -> int:
+    def take(self, chunk: StreamChunk, layouts: Sequence[LayoutScanner], found: FoundMessages) -> int:
         """Frame a chunk; returns how many of its bytes are done with."""
         if self.left is not None:
             return self._take_behind(self.left, chunk, layouts, found)
@@ -114,7 +114,7 @@ class Side:
         return (stop if chunk.is_last else self.at) - chunk.offset
 
     def _take_behind(
-        self, left: StreamChunk, chunk: StreamChunk, layouts: Sequence[LayoutScanner], found: Found
+        self, left: StreamChunk, chunk: StreamChunk, layouts: Sequence[LayoutScanner], found: FoundMessages
     ) -> int:
         """The same behind what was held."""
         self.left = None
@@ -127,7 +127,7 @@ class Side:
             self.left = chunk.copy(done, left.length)
         return max(done - left.length, 0)
 
-    def take_held(self, chunk: StreamChunk, layouts: Sequence[LayoutScanner], found: Found) -> None:
+    def take_held(self, chunk: StreamChunk, layouts: Sequence[LayoutScanner], found: FoundMessages) -> None:
         """Frame a chunk that was held; what is not done with stays here."""
         done = self.take(chunk, layouts, found)
         if done < chunk.length:
@@ -138,14 +138,14 @@ class Side:
         """When the first byte was captured of what is left over of a chunk, or of what is held in front of it."""
         return chunk.first_packet(chunk.offset + done)[0] if self.left is None else self.left.packet(0)[0]
 
-    def end(self, found: Found) -> None:
+    def end(self, found: FoundMessages) -> None:
         """Nothing more comes: give out the message with a hole and the range that is none."""
         self._end_cut(found)
         self._end_skip(found)
 
     # -- in step ---------------------------------------------------------------------------------------
 
-    def _scan(self, chunk: StreamChunk, layouts: Sequence[LayoutScanner], found: Found) -> bool:
+    def _scan(self, chunk: StreamChunk, layouts: Sequence[LayoutScanner], found: FoundMessages) -> bool:
         """Frame what is in step; False when the rest of the chunk is no whole message yet."""
         scanner = layouts[self.layout]
         base, stop = chunk.start - chunk.offset, chunk.offset + chunk.length
@@ -194,7 +194,7 @@ class Side:
         self.at = stop
         self.layout = scanner.then.get(op, self.layout)
 
-    def _pass_cut(self, cut: _CutMessage, chunk: StreamChunk, found: Found) -> None:
+    def _pass_cut(self, cut: _CutMessage, chunk: StreamChunk, found: FoundMessages) -> None:
         """Bytes behind the hole that still belong to the message with it."""
         to = min(cut.end, chunk.offset + chunk.length)
         if to > self.at:
@@ -204,7 +204,7 @@ class Side:
         if self.at >= cut.end:
             self._end_cut(found)
 
-    def _end_cut(self, found: Found) -> None:
+    def _end_cut(self, found: FoundMessages) -> None:
         """Give out the message with a hole."""
         cut, self.cut = self.cut, None
         if cut is None:
@@ -217,7 +217,7 @@ class Side:
 
     # -- after a gap -----------------------------------------------------------------------------------
 
-    def _pass_gap(self, offset: int, found: Found) -> None:
+    def _pass_gap(self, offset: int, found: FoundMessages) -> None:
         """Bytes up to ``offset`` were never captured."""
         self._end_skip(found)
         cut = self.cut
@@ -232,7 +232,7 @@ class Side:
             if self.step is SYNC:
                 self.step = SEARCH
 
-    def _search(self, chunk: StreamChunk, layouts: Sequence[LayoutScanner], found: Found) -> bool:
+    def _search(self, chunk: StreamChunk, layouts: Sequence[LayoutScanner], found: FoundMessages) -> bool:
         """Search for a message; False when the bytes to tell are not here yet."""
         layout = layouts[self.layout]
         base, stop = chunk.start - chunk.offset, chunk.offset + chunk.length
@@ -256,7 +256,7 @@ class Side:
             self.skipped = Problem(self.flow, self.number, self.at, 0, "undecoded", reason, ts_ns, number)
         self.at = to
 
-    def _end_skip(self, found: Found) -> None:
+    def _end_skip(self, found: FoundMessages) -> None:
         """Give out the range that is no message."""
         skipped, self.skipped = self.skipped, None
         if skipped is not None:

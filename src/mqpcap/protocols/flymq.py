@@ -35,7 +35,7 @@ from mqpcap.schema.protocol import (
     Variant,
     Verdict,
 )
-from mqpcap.schema.requests import DeliveryRule, Keys, Prints, RequestRule, Roles, Rule
+from mqpcap.schema.requests import CorrelationRule, DeliveryRule, Keys, Prints, RequestRule, Roles
 
 PORT = 9092
 MAX_MESSAGE_SIZE = 33_554_432  # protocol.go:349: readers refuse more; exactly this much is taken
@@ -649,7 +649,7 @@ def _op_names(*ops: Op) -> frozenset[str]:
     return frozenset(NAMES[op] for op in ops)
 
 
-RULE = Rule(
+RULE = CorrelationRule(
     asks={name: RequestRule("always", frozenset({name})) for name in NAMES.values()}
     | {NAMES[Op.AUTH]: RequestRule("always", _op_names(*_LOGIN))},
     otherwise=RequestRule("always", frozenset({NAMES[Op.ERROR]})),

@@ -41,12 +41,12 @@ from mqpcap.schema.protocol import (
     EvidenceRule,
     Layout,
     MessageQueue,
+    Observation,
     Opening,
     Raw,
-    Seen,
     Verdict,
 )
-from mqpcap.schema.requests import DeliveryRule, Keys, Prints, RequestRule, Roles, Rule
+from mqpcap.schema.requests import CorrelationRule, DeliveryRule, Keys, Prints, RequestRule, Roles
 
 PORT = 8765  # fqd.c:80
 MAX_KEY_LEN = 127  # fqd_dss.c:400-402
@@ -286,7 +286,7 @@ def _found(opening: Opening, direction: Direction, layout: str) -> int | None:
     return at if at is not None and at <= len(side) - at else None
 
 
-def observe(seen: Seen) -> None:
+def observe(seen: Observation) -> None:
     """The first login, the key it was granted, and for a connection that opens with a key whose it is.
 
     Keys are random: a second login with one is the same traffic in another capture. The latest is nearest; one at the
@@ -392,7 +392,7 @@ def publish_id(heads: pa.Array, note: NDArray[np.int64]) -> pa.Array:
     return pa.array([head + end.tobytes().hex() for head, end in both], pa.string())
 
 
-RULE = Rule(
+RULE = CorrelationRule(
     asks={
         "auth": RequestRule("always", frozenset({"auth_response", "error"})),
         "bind_request": RequestRule("always", frozenset({"bind"})),

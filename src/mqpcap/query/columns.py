@@ -14,13 +14,13 @@ import pyarrow as pa
 from mqpcap.decode.columns import column_type
 from mqpcap.errors import QueryError
 from mqpcap.protocols import protocols
-from mqpcap.query.values import Kind
+from mqpcap.query.values import ValueKind
 from mqpcap.schema.compiler import Program, compiled
 from mqpcap.tables.schemas import EXCHANGES, MESSAGES
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ColumnPlace:
     """Where a column has its values: ``table`` is ``messages``, ``exchanges`` or a protocol.
 
     path: a column, then fields inside of it where it is a list.
@@ -28,7 +28,7 @@ class Place:
 
     table: str
     path: tuple[str, ...]
-    kind: Kind
+    kind: ValueKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +36,18 @@ class FilterColumn:
     """A name and its places: a message has the value at those of its own protocol."""
 
     name: str
-    places: tuple[Place, ...]
+    places: tuple[ColumnPlace, ...]
 
     @property
-    def kinds(self) -> frozenset[Kind]:
+    def kinds(self) -> frozenset[ValueKind]:
         """What its values are."""
         return frozenset(place.kind for place in self.places)
 
 
 _WORDS = ("direction", "request_direction", "protocol", "dialect", "op", "status", "flaw", "state")
 _KINDS = {
-    "connection_id": Kind.CONNECTION, "ts": Kind.TIME, "latency_ns": Kind.DURATION, **dict.fromkeys(_WORDS, Kind.WORD),
+    "connection_id": ValueKind.CONNECTION, "ts": ValueKind.TIME, "latency_ns": ValueKind.DURATION,
+    **dict.fromkeys(_WORDS, ValueKind.WORD),
 }  # fmt: skip
 _ALIASES = {"topic": "destination", "latency": "latency_ns", "connection": "connection_id"}
 """``topic`` is what each protocol calls topic, queue, exchange or group; the field of that name is ``flymq.topic``."""
@@ -57,35 +58,39 @@ PAYLOAD = "payload"
 """What users sent, whatever a protocol calls it: its fields that ``--bodies`` acts on."""
 
 
-def _kind(type_: pa.DataType, name: str = "") -> Kind:
+def _kind(type_: pa.DataType, name: str = "") -> ValueKind:
     if name in _KINDS:
         return _KINDS[name]
     if name.endswith("_ip"):
-        return Kind.ADDRESS
+        return ValueKind.ADDRESS
     if name.endswith("ts_ns"):
-        return Kind.TIME
+        return ValueKind.TIME
     if pa.types.is_boolean(type_):
-        return Kind.TRUTH
+        return ValueKind.TRUTH
     if pa.types.is_string(type_):
-        return Kind.TEXT
-    return Kind.BYTES if pa.types.is_binary(type_) else Kind.INTEGER
+        return ValueKind.TEXT
+    return ValueKind.BYTES if pa.types.is_binary(type_) else ValueKind.INTEGER
 
 
 @cache
 def _common() -> Mapping[str, FilterColumn]:
     """Columns that messages of every protocol have."""
-    places: dict[str, Place] = {}
+    places: dict[str, ColumnPlace] = {}
     for name in _OF_EXCHANGES:
-        place = Place("exchanges", (name,), _kind(EXCHANGES.field(name).type, name))
+        place = ColumnPlace("exchanges", (name,), _kind(EXCHANGES.field(name).type, name))
         places[f"exchange.{name}"] = places[name] = place
     for name in ("is_request", "is_reply"):
-        places[name] = Place("exchanges", (name,), Kind.TRUTH)
+        places[name] = ColumnPlace("exchanges", (name,), ValueKind.TRUTH)
     for field in MESSAGES:  # what exchanges have, too, is the message's own
         name = "ts_ns" if field.name == "ts" else field.name
-        places[field.name] = Place("messages", (name,), _kind(field.type, field.name))
+        places[field.name] = ColumnPlace("messages", (name,), _kind(field.type, field.name))
     for end in ("client", "server"):
-        for name, kind in ((end, Kind.ENDPOINT), (f"{end}_ip", Kind.ADDRESS), (f"{end}_port", Kind.INTEGER)):
-            places[name] = Place("messages", (name,), kind)
+        for name, kind in (
+            (end, ValueKind.ENDPOINT),
+            (f"{end}_ip", ValueKind.ADDRESS),
+            (f"{end}_port", ValueKind.INTEGER),
+        ):
+            places[name] = ColumnPlace("messages", (name,), kind)
     places |= {alias: places[name] for alias, name in _ALIASES.items()}
     return {name: FilterColumn(name, (place,)) for name, place in places.items()}
 
@@ -93,17 +98,17 @@ def _common() -> Mapping[str, FilterColumn]:
 @cache
 def _fields() -> Mapping[str, FilterColumn]:
     """Fields of protocols, under both their names."""
-    found: dict[str, list[Place]] = {}
+    found: dict[str, list[ColumnPlace]] = {}
     for protocol in protocols():
         for path, kind in _paths(protocol):
-            name, place = ".".join(path), Place(protocol, path, kind)
+            name, place = ".".join(path), ColumnPlace(protocol, path, kind)
             found.setdefault(f"{protocol}.{name}", []).append(place)
             found.setdefault(name, []).append(place)
-        found.setdefault(PAYLOAD, []).extend(Place(protocol, *body) for body in bodies(protocol))
+        found.setdefault(PAYLOAD, []).extend(ColumnPlace(protocol, *body) for body in bodies(protocol))
     return {name: FilterColumn(name, tuple(places)) for name, places in found.items()}
 
 
-def _paths(protocol: str) -> Iterator[tuple[tuple[str, ...], Kind]]:
+def _paths(protocol: str) -> Iterator[tuple[tuple[str, ...], ValueKind]]:
     program = compiled(protocols()[protocol])
     for i, column in enumerate(program.columns):
         if column.parent < 0 and not column.hidden:
@@ -113,7 +118,7 @@ def _paths(protocol: str) -> Iterator[tuple[tuple[str, ...], Kind]]:
             yield from _leaves((derived.name,), derived.type)
 
 
-def _leaves(path: tuple[str, ...], type_: pa.DataType) -> Iterator[tuple[tuple[str, ...], Kind]]:
+def _leaves(path: tuple[str, ...], type_: pa.DataType) -> Iterator[tuple[tuple[str, ...], ValueKind]]:
     """The values inside of a column, those of lists too."""
     while pa.types.is_list(type_):
         type_ = type_.value_type
@@ -124,7 +129,7 @@ def _leaves(path: tuple[str, ...], type_: pa.DataType) -> Iterator[tuple[tuple[s
         yield from _leaves((*path, field.name), field.type)
 
 
-def bodies(protocol: str) -> Iterator[tuple[tuple[str, ...], Kind]]:
+def bodies(protocol: str) -> Iterator[tuple[tuple[str, ...], ValueKind]]:
     """The fields of a protocol that hold what users sent."""
     program = compiled(protocols()[protocol])
     wanted = {_path(program, i) for i, column in enumerate(program.columns) if column.body}

@@ -18,19 +18,19 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import dictionary, whole
 from mqpcap.errors import QueryError
-from mqpcap.query.columns import FilterColumn, Place
+from mqpcap.query.columns import ColumnPlace, FilterColumn
 from mqpcap.query.grammar import TreeOf
-from mqpcap.query.values import ConnectionNumber, Endpoint, Kind, Moment, Network, Value
+from mqpcap.query.values import ConnectionNumber, Endpoint, Moment, Network, Value, ValueKind
 from mqpcap.tables.schemas import NUMBER
 
 _COMPARED: Mapping[str, Callable[..., pa.Array]] = {
     "==": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
 }  # fmt: skip
 _ORDERED = (*_COMPARED, "in")
-RELATIONS_OF: Mapping[Kind, tuple[str, ...]] = {
-    **dict.fromkeys((Kind.TEXT, Kind.WORD, Kind.BYTES), (*_ORDERED, "contains", "matches")),
-    **dict.fromkeys((Kind.INTEGER, Kind.DURATION, Kind.TIME), _ORDERED),
-    **dict.fromkeys((Kind.TRUTH, Kind.ADDRESS, Kind.ENDPOINT, Kind.CONNECTION), ("==", "!=", "in")),
+RELATIONS_OF: Mapping[ValueKind, tuple[str, ...]] = {
+    **dict.fromkeys((ValueKind.TEXT, ValueKind.WORD, ValueKind.BYTES), (*_ORDERED, "contains", "matches")),
+    **dict.fromkeys((ValueKind.INTEGER, ValueKind.DURATION, ValueKind.TIME), _ORDERED),
+    **dict.fromkeys((ValueKind.TRUTH, ValueKind.ADDRESS, ValueKind.ENDPOINT, ValueKind.CONNECTION), ("==", "!=", "in")),
 }
 
 
@@ -58,7 +58,7 @@ class Condition:
 
     column: FilterColumn
     relation: str
-    values: Mapping[Kind, tuple[Value, ...]]
+    values: Mapping[ValueKind, tuple[Value, ...]]
 
     def mask(self, rows: Rows, first_ns: int) -> pa.BooleanArray:
         """True, false or null for each row."""
@@ -71,19 +71,23 @@ class Condition:
     def words(self, rows: Rows) -> list[str]:
         """The texts that its column has, for people who asked for another; none of numbers and bytes."""
         place = self.column.places[0]
-        if place.kind is Kind.ENDPOINT:
+        if place.kind is ValueKind.ENDPOINT:
             array = _of_end(rows, place.path[0], "ip")
-        elif place.kind in (Kind.TEXT, Kind.WORD, Kind.ADDRESS) and len(place.path) == 1 and _has(rows, place):
+        elif (
+            place.kind in (ValueKind.TEXT, ValueKind.WORD, ValueKind.ADDRESS)
+            and len(place.path) == 1
+            and _has(rows, place)
+        ):
             array = _loaded(place, rows)
         else:
             return []
         return [str(word) for word in array.unique().to_pylist() if word is not None and not isinstance(word, list)]
 
-    def _at(self, place: Place, rows: Rows, first_ns: int) -> pa.BooleanArray:
-        if place.kind in (Kind.ENDPOINT, Kind.CONNECTION):
+    def _at(self, place: ColumnPlace, rows: Rows, first_ns: int) -> pa.BooleanArray:
+        if place.kind in (ValueKind.ENDPOINT, ValueKind.CONNECTION):
             return self._of_ends(place, rows)
         array = _loaded(place, rows)
-        if self.relation == "exists" or (self.relation == "is" and place.kind is not Kind.TRUTH):
+        if self.relation == "exists" or (self.relation == "is" and place.kind is not ValueKind.TRUTH):
             there = pc.is_valid(array)
             if place.table == "exchanges" and rows.unsettled is not None:
                 there = pc.if_else(pa.array(rows.unsettled), pa.scalar(None, pa.bool_()), there)
@@ -91,7 +95,7 @@ class Condition:
         values = [v.at(first_ns) if isinstance(v, Moment) else v for v in self.values.get(place.kind, ())]
         return _any_inside(array, place.path[1:], lambda leaf: _tested(leaf, place.kind, self.relation, values))
 
-    def _of_ends(self, place: Place, rows: Rows) -> pa.BooleanArray:
+    def _of_ends(self, place: ColumnPlace, rows: Rows) -> pa.BooleanArray:
         if self.relation == "exists":
             return _constant(True, len(rows))
         found = _constant(False, len(rows))
@@ -103,7 +107,7 @@ class Condition:
                 one = pc.equal(whole(rows.messages[NUMBER]), value.number) if there else _constant(False, len(rows))
             else:
                 assert isinstance(value, Endpoint)
-                ends = (place.path[0],) if place.kind is Kind.ENDPOINT else ("src", "dst")
+                ends = (place.path[0],) if place.kind is ValueKind.ENDPOINT else ("src", "dst")
                 one = reduce(pc.or_, (_is_end(rows, end, value) for end in ends))
             found = pc.or_(found, one)
         return pc.invert(found) if self.relation == "!=" else found
@@ -132,13 +136,13 @@ def _constant(truth: bool, n: int) -> pa.BooleanArray:
     return pa.array(np.full(n, truth))
 
 
-def _has(rows: Rows, place: Place) -> bool:
+def _has(rows: Rows, place: ColumnPlace) -> bool:
     if place.table == "exchanges":
         return rows.exchanges is not None
     return place.table in ("messages", rows.protocol)
 
 
-def _loaded(place: Place, rows: Rows) -> pa.Array:
+def _loaded(place: ColumnPlace, rows: Rows) -> pa.Array:
     """The column of a place, one value for each row."""
     name = place.path[0]
     if place.table == "exchanges":
@@ -191,17 +195,17 @@ def _any_inside(array: pa.Array, path: Sequence[str], test: Callable[[pa.Array],
     return pa.array(found, mask=pc.is_null(array).to_numpy(zero_copy_only=False))
 
 
-def _tested(array: pa.Array, kind: Kind, relation: str, values: Sequence[Value]) -> pa.BooleanArray:
+def _tested(array: pa.Array, kind: ValueKind, relation: str, values: Sequence[Value]) -> pa.BooleanArray:
     if pa.types.is_null(array.type) or array.null_count == len(array):
         return pa.nulls(len(array), pa.bool_())
     if relation == "is":
         return array
-    if kind is Kind.ADDRESS:
+    if kind is ValueKind.ADDRESS:
         found = _in_networks(array, [v for v in values if isinstance(v, ipaddress.IPv4Network | ipaddress.IPv6Network)])
         return pc.invert(found) if relation == "!=" else found
     if pa.types.is_dictionary(array.type):
         return _tested(array.dictionary, kind, relation, values).take(array.indices)
-    if kind is Kind.WORD:
+    if kind is ValueKind.WORD:
         array = pc.utf8_lower(array)
     if relation == "contains":
         return pc.match_substring(array, values[0])

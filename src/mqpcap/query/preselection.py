@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mqpcap.query.evaluation import Bound, Condition, conjuncts
 from mqpcap.query.grammar import Logic
-from mqpcap.query.values import Endpoint, Kind, Moment, Network
+from mqpcap.query.values import Endpoint, Moment, Network, ValueKind
 from mqpcap.tcp.muting import ConnectionTest, End
 
 _PORTS = frozenset({"src_port", "dst_port", "client_port", "server_port"})
@@ -95,7 +95,7 @@ def _times(bound: Bound) -> list[tuple[Moment, bool]]:
         return []
     if [place.path for place in bound.column.places] != [("ts_ns",)]:
         return []
-    return [(v, bound.relation == "<=") for v in bound.values[Kind.TIME] if isinstance(v, Moment)]
+    return [(v, bound.relation == "<=") for v in bound.values[ValueKind.TIME] if isinstance(v, Moment)]
 
 
 def _inside(network: Network, version: NDArray[np.integer], end: End) -> NDArray[np.bool_]:

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from mqpcap.arrays import true
 from mqpcap.errors import QueryError
 from mqpcap.query import evaluation, grammar, preselection
-from mqpcap.query.columns import FilterColumn, Place, bodies, column
+from mqpcap.query.columns import ColumnPlace, FilterColumn, bodies, column
 from mqpcap.query.evaluation import Bound, Condition, Rows, checked_pattern
 from mqpcap.query.grammar import Comparison, Logic, Tree
-from mqpcap.query.values import Kind, Moment, Value, value
+from mqpcap.query.values import Moment, Value, ValueKind, value
 from mqpcap.tcp.muting import ConnectionTest
 
 _OF_CONNECTIONS = {"connection_id", "direction", "protocol", "client", "server"}
@@ -52,7 +52,7 @@ class Query:
         return _conditions(self.bound)
 
     @cached_property
-    def _places(self) -> tuple[Place, ...]:
+    def _places(self) -> tuple[ColumnPlace, ...]:
         return tuple(place for condition in self.conditions for place in condition.column.places)
 
     def fields(self, protocol: str) -> frozenset[str]:
@@ -118,12 +118,12 @@ def _bound(tree: Tree, utc: bool) -> Bound:
 def _condition(test: Comparison, utc: bool) -> Condition:
     found = column(test.name)
     if test.relation in ("is", "exists"):
-        return Condition(found, test.relation if Kind.TRUTH in found.kinds else "exists", {})
+        return Condition(found, test.relation if ValueKind.TRUTH in found.kinds else "exists", {})
     kinds = [kind for kind in found.kinds if test.relation in evaluation.RELATIONS_OF[kind]]
     if not kinds:
         there = sorted({relation for kind in found.kinds for relation in evaluation.RELATIONS_OF[kind]})
         raise QueryError(f"{test.name} cannot be asked with {test.relation!r}; it can with {', '.join(there)}")
-    values: dict[Kind, tuple[Value, ...]] = {}
+    values: dict[ValueKind, tuple[Value, ...]] = {}
     wrong: QueryError | None = None
     for kind in kinds:
         try:
@@ -136,14 +136,14 @@ def _condition(test: Comparison, utc: bool) -> Condition:
     return Condition(FilterColumn(found.name, places), test.relation, values)
 
 
-def _value(word: str | Moment, kind: Kind, relation: str, utc: bool) -> Value:
+def _value(word: str | Moment, kind: ValueKind, relation: str, utc: bool) -> Value:
     if isinstance(word, Moment):
         return word
     if any("\ud800" <= c <= "\udfff" for c in word):  # what a shell gave that is no text
         raise QueryError(f"{word!r} is no UTF-8; other bytes are written as 0xff")
     if relation == "matches":
         checked_pattern(word)
-        return f"(?i){word}" if kind is Kind.WORD else word
+        return f"(?i){word}" if kind is ValueKind.WORD else word
     return value(word, kind, utc)
 
 
@@ -159,7 +159,7 @@ def _protocols(bound: Bound) -> frozenset[str] | None:
     """The protocols of whose messages a condition can be true, None for all."""
     if isinstance(bound, Condition):
         if bound.column.name == "protocol" and bound.relation in ("==", "in"):
-            return frozenset(str(v) for v in bound.values[Kind.WORD])
+            return frozenset(str(v) for v in bound.values[ValueKind.WORD])
         tables = frozenset(place.table for place in bound.column.places)
         return None if tables & {"messages", "exchanges"} else tables
     each = [_protocols(part) for part in bound.parts]

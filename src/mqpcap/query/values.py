@@ -16,7 +16,7 @@ DAY_NS = 86_400 * SECOND_NS
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class Kind(Enum):
+class ValueKind(Enum):
     """What a column holds, as far as values written for it go."""
 
     TEXT = auto()
@@ -204,19 +204,19 @@ def _bytes(word: str) -> bytes:
     return word.encode()
 
 
-_READERS: dict[Kind, Callable[[str], Value]] = {
-    Kind.TEXT: str,
-    Kind.WORD: str.lower,
-    Kind.BYTES: _bytes,
-    Kind.INTEGER: integer,
-    Kind.DURATION: duration_ns,
-    Kind.TRUTH: _truth,
-    Kind.ADDRESS: network,
-    Kind.ENDPOINT: endpoint,
-    Kind.CONNECTION: _connection,
+_READERS: dict[ValueKind, Callable[[str], Value]] = {
+    ValueKind.TEXT: str,
+    ValueKind.WORD: str.lower,
+    ValueKind.BYTES: _bytes,
+    ValueKind.INTEGER: integer,
+    ValueKind.DURATION: duration_ns,
+    ValueKind.TRUTH: _truth,
+    ValueKind.ADDRESS: network,
+    ValueKind.ENDPOINT: endpoint,
+    ValueKind.CONNECTION: _connection,
 }
 
 
-def value(word: str, kind: Kind, utc: bool) -> Value:
+def value(word: str, kind: ValueKind, utc: bool) -> Value:
     """What a value means for a column of a kind; raises QueryError. ``utc``: times without a zone are UTC."""
-    return moment(word, utc) if kind is Kind.TIME else _READERS[kind](word)
+    return moment(word, utc) if kind is ValueKind.TIME else _READERS[kind](word)

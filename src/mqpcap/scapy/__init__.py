@@ -30,7 +30,7 @@ from mqpcap.scapy import display, session
 from mqpcap.scapy.session import MqSession, Seen, top
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.fields import Broken
-from mqpcap.schema.message import Cut, Message
+from mqpcap.schema.message import Message, MessageCut
 from mqpcap.schema.protocol import ANY, Direction, Layout, MessageQueue, Split
 
 MAX_MESSAGES = 65536
@@ -95,13 +95,13 @@ class MqDispatch(Packet):
         return streamcls(cls.dispatch_hook(data, _underlayer=tcp))(data, metadata, session)
 
 
-def cuts(payload: bytes, tcp: Packet) -> Sequence[Cut]:
+def cuts(payload: bytes, tcp: Packet) -> Sequence[MessageCut]:
     """The messages that begin in a TCP payload, in order; none if it does not begin with one.
 
     The first layout whose messages fill the payload is taken, else the one with most of them. The last may go on in
     the next packet, if its header is here.
     """
-    best: Sequence[Cut] = ()
+    best: Sequence[MessageCut] = ()
     for protocol, _, entries in _entries(tcp):
         for layout in entries:
             found, filled = _cuts(protocol, layout, payload)
@@ -146,7 +146,7 @@ def tcp_reassemble(
 
 def _first(
     protocol: MessageQueue, entries: Sequence[Layout], waiting: Sequence[Layout], data: bytes, ended: bool
-) -> Cut | None:
+) -> MessageCut | None:
     """The first message in the bytes of a stream read with one of the layouts, None if there is none.
 
     One of those that are ``waiting`` may go on: its end is 0. A frame that only its successor would end (kokaq says no
@@ -158,14 +158,14 @@ def _first(
         may_go_on = split.end < len(data) and _split(protocol, layout, data, 0, False).verdict == "more"
         if not split.layout or (not ended and (may_go_on or split.end < 0)):
             if may_go_on and layout in waiting:
-                goes_on = Cut(Message, layout, 0, 0)
+                goes_on = MessageCut(Message, layout, 0, 0)
             continue
         if (found := _cut(protocol, layout, data, 0, split)) is not None:
             return found
     return goes_on
 
 
-def _whole(found: Cut, data: bytes, ended: bool) -> Message | None:
+def _whole(found: MessageCut, data: bytes, ended: bool) -> Message | None:
     """The message found at the front of a stream, what follows as padding; None while it goes on."""
     if not found.end:
         return None
@@ -175,10 +175,10 @@ def _whole(found: Cut, data: bytes, ended: bool) -> Message | None:
     return None if not ended and found.end == len(data) and message.is_cut() else message
 
 
-def _cuts(protocol: MessageQueue, layout: Layout, payload: bytes) -> tuple[list[Cut], bool]:
+def _cuts(protocol: MessageQueue, layout: Layout, payload: bytes) -> tuple[list[MessageCut], bool]:
     """The messages from the front of the payload on, and whether they fill it whole."""
     at = 0
-    found: list[Cut] = []
+    found: list[MessageCut] = []
     while at < len(payload) and len(found) < MAX_MESSAGES:
         split = _split(protocol, layout, payload, at, True)
         cut = _cut(protocol, layout, payload, at, split) if split.layout else None
@@ -192,13 +192,13 @@ def _cuts(protocol: MessageQueue, layout: Layout, payload: bytes) -> tuple[list[
     return found, True
 
 
-def _cut(protocol: MessageQueue, layout: Layout, data: bytes, at: int, split: Split) -> Cut | None:
+def _cut(protocol: MessageQueue, layout: Layout, data: bytes, at: int, split: Split) -> MessageCut | None:
     """What was found at a place; the first message of all must prove its layout, else it is None."""
     end = split.end if split.end > 0 else len(data)
     reading, raw = protocol.layout(split.layout), data[at:end]
     if at == 0 and not _known(reading, split.op, raw):
         return None
-    return Cut(_front(reading, raw), reading, at, end, layout.then.get(split.op, ""))
+    return MessageCut(_front(reading, raw), reading, at, end, layout.then.get(split.op, ""))
 
 
 def _split(protocol: MessageQueue, layout: Layout, data: bytes, at: int, ended: bool) -> Split:

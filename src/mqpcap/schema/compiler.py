@@ -47,7 +47,7 @@ NO_ROOM = np.zeros((5, 0), np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ProgramColumn:
     """A column of a protocol: where its values land on the tape and what they become.
 
     kind     ``number``, ``span`` or ``list``; a list of plain values has one child named ``item``
@@ -97,7 +97,7 @@ class Program:
     ops: NDArray[np.int32]
     consts: NDArray[np.int64]
     register_count: int
-    columns: tuple[Column, ...]
+    columns: tuple[ProgramColumn, ...]
     lists: tuple[int, ...]
     layouts: tuple[CompiledLayout, ...]
     variant_pc: NDArray[np.int32]
@@ -143,7 +143,7 @@ class _Compiler:
     ops: list[list[int]] = field(default_factory=list)
     consts: list[int] = field(default_factory=list)
     registers: int = 0
-    columns: list[Column] = field(default_factory=list)
+    columns: list[ProgramColumn] = field(default_factory=list)
     index: dict[tuple[int, str], int] = field(default_factory=dict)
     lists: list[int] = field(default_factory=list)
     bodies: dict[type, int] = field(default_factory=dict)
@@ -196,7 +196,7 @@ class _Compiler:
     def column(self, kind: fields.Kind, shape: str, type_: pa.DataType | None, parent: int, name: str | None) -> int:
         if name is None:
             return -1
-        new = Column(
+        new = ProgramColumn(
             name, shape, type_, parent, kind.secret, kind.body, tuple(sorted((kind.names or {}).items())),
             parent < 0 and name in self.protocol.hidden,
         )  # fmt: skip

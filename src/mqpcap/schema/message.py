@@ -79,7 +79,7 @@ def _with_prefixes(kinds: Sequence[Kind]) -> Iterator[Kind]:
         yield kind
 
 
-class Cut(NamedTuple):
+class MessageCut(NamedTuple):
     """A message in the bytes of a TCP segment or stream: its class, the layout that reads it and its place.
 
     then: name of the layout of what follows, where it is another.
@@ -113,7 +113,7 @@ class Message(Packet):
     layouts: "ClassVar[tuple[Layout, ...]]" = ()
     """The layouts whose messages begin with this class."""
 
-    cuts: "ClassVar[Callable[[bytes, Packet], Sequence[Cut]] | None]" = None
+    cuts: "ClassVar[Callable[[bytes, Packet], Sequence[MessageCut]] | None]" = None
     """Finds the messages in a TCP payload; set once the layers are bound to TCP (``mqpcap.scapy``)."""
 
     mq: Any = None

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.schema.requests import Roles, Rule
+from mqpcap.schema.requests import CorrelationRule, Roles
 
 if TYPE_CHECKING:
     from mqpcap.schema.message import Message
@@ -220,11 +220,11 @@ class EvidenceRule:
     select_layout   the layout that reads the rows of a layout on this connection
     layouts   layouts (as the framing names them) whose rows are evidence, None for all
     is_final  whether ``select_layout`` and ``resolve`` will say the same whatever comes
-    tells     whether ``observe`` tells other connections something (``Seen.tell``)
+    tells     whether ``observe`` tells other connections something (``Observation.tell``)
     """
 
     ops: frozenset[int] | None
-    observe: "Callable[[Seen], None]"
+    observe: "Callable[[Observation], None]"
     resolve: Callable[[Evidence], ConnectionFacts]
     select_layout: Callable[[Evidence, str], str] | None = None
     layouts: frozenset[str] | None = None
@@ -274,7 +274,7 @@ class Raw:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Observation:
     """What ``observe`` gets: ``rows`` of ``raw``, all without a flaw, in order of capture.
 
     of (index in ``evidence``, one for each connection), from_client (bool), op and ts_ns have an entry for each of
@@ -338,7 +338,7 @@ class MessageQueue:
     """One sentence for people: how connections are told."""
     envelope: Envelope
     evidence: EvidenceRule | None = None
-    rule: Rule | None = None
+    rule: CorrelationRule | None = None
     roles: Roles = field(default_factory=Roles)
     derived: tuple[Derived, ...] = ()
     derive: Callable[[Raw], Mapping[str, pa.Array]] | None = None

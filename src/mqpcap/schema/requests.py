@@ -1,8 +1,8 @@
 """What a description says of requests, replies and deliveries.
 
-A protocol names its operations in a :class:`Rule`; ``correlate`` turns that into tables and pairs messages as they
-come. Where operations are not enough, the protocol gives the tables itself (:class:`Lane`): the *code* of each message,
-the kind of request that each code is in each state of the connection, and the replies it may get.
+A protocol names its operations in a :class:`CorrelationRule`; ``correlate`` turns that into tables and pairs messages
+as they come. Where operations are not enough, the protocol gives the tables itself (:class:`Lane`): the *code* of each
+message, the kind of request that each code is in each state of the connection, and the replies it may get.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -163,7 +163,7 @@ class DeliveryRule:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rule:
+class CorrelationRule:
     """Which request got which answer, declared.
 
     asks        the client's operations that are requests, by name
@@ -191,7 +191,7 @@ class Rule:
     one_way: tuple[str, int] | None = None
     columns: tuple[str, ...] = ()
     lane: Callable[[], Lane] | None = None
-    queues: "tuple[Rule, ...]" = ()
+    queues: "tuple[CorrelationRule, ...]" = ()
     deliveries: DeliveryRule | None = None
     answers: "Callable[[Any, Any], bool] | None" = None
 

@@ -25,9 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqpcap.arrays import whole
-from mqpcap.capture import Capture, Entry, Reader, Window, entries
+from mqpcap.capture import Capture, Entry, Window, WindowReader, entries
 from mqpcap.decode.columns import span_array
-from mqpcap.spark.partitions import Cut, packed
+from mqpcap.spark.partitions import SharePlan, packed
 from mqpcap.spark.storage import Storage
 from mqpcap.tcp.headers import connections_of, keys_of
 
@@ -92,7 +92,7 @@ class RangeResult:
 
 
 def distribute(
-    capture: Capture, wanted: Sequence[FileRange], cut: Cut, storage: Storage, name: str
+    capture: Capture, wanted: Sequence[FileRange], cut: SharePlan, storage: Storage, name: str
 ) -> list[RangeResult]:
     """Reads ranges and writes their packets, share by share, into one file; raises CaptureError if one is gone."""
     with storage.output(name) as out, pa.ipc.new_file(out, _SCHEMA) as writer:
@@ -100,7 +100,7 @@ def distribute(
 
 
 def _distributed(
-    capture: Capture, file_range: FileRange, cut: Cut, writer: pa.ipc.RecordBatchFileWriter, name: str
+    capture: Capture, file_range: FileRange, cut: SharePlan, writer: pa.ipc.RecordBatchFileWriter, name: str
 ) -> RangeResult:
     file_name = capture.files[file_range.file]
     first_ts_ns = None
@@ -112,7 +112,7 @@ def _distributed(
             entry = entries.entry(file_name, source, file_range.begin)
             if entry is None or (file_range.until is not None and entry.position >= file_range.until):
                 return RangeResult(file_range, entry, entry or Entry(file_range.begin))
-        reader = Reader(file_name, file_range.file, source, entry, file_range.until)
+        reader = WindowReader(file_name, file_range.file, source, entry, file_range.until)
         for window in reader.windows():
             first_ts_ns = int(window.ts_ns[0]) if first_ts_ns is None else first_ts_ns
             held.append(_by_share(window, cut))
@@ -134,7 +134,7 @@ def _write(held: Sequence[Sequence[pa.RecordBatch]], writer: pa.ipc.RecordBatchF
     return tuple((first + k, table.nbytes) for k, table in enumerate(tables))
 
 
-def _by_share(window: Window, cut: Cut) -> list[pa.RecordBatch]:
+def _by_share(window: Window, cut: SharePlan) -> list[pa.RecordBatch]:
     """TCP packets, a batch for each share; those that all shares read come last."""
     rows, ends, fragments = connections_of(window)
     share = np.concatenate([cut.shares(keys_of(ends)), np.full(len(fragments), cut.share_count)])
@@ -173,7 +173,7 @@ def ranges(capture: Capture) -> list[tuple[FileRange, ...]]:
 class Distribution:
     """The ranges of one capture on their way to be right; for the driver."""
 
-    def __init__(self, capture: Capture, cut: Cut) -> None:
+    def __init__(self, capture: Capture, cut: SharePlan) -> None:
         self.capture, self.cut = capture, cut
         self.wanted = ranges(capture)
         """The ranges to be read now, task by task; none once all are right."""

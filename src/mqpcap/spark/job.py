@@ -47,8 +47,8 @@ from mqpcap.tables.parquet import (
     MANIFEST,
     MAX_MANIFEST_BYTES,
     Export,
-    File,
-    Summary,
+    ExportSummary,
+    TableFile,
     foreign,
     holds,
     is_running,
@@ -72,10 +72,10 @@ _WRITTEN = re.compile(
 
 
 @dataclass(slots=True)
-class Outcome:
+class JobOutcome:
     """What a job came to; without a summary nothing was published."""
 
-    summary: Summary | None
+    summary: ExportSummary | None
     refusal: OutputError | None = None
     """Why it was not, where some captures could not be read and others were."""
     flaws: Counter[str] = field(default_factory=Counter)
@@ -98,7 +98,7 @@ def export(
     allow_missing: bool = False,
     share_count: int | None = None,
     slot_count: int | None = None,
-) -> Outcome:
+) -> JobOutcome:
     """The tables of captures below ``out``, a local path that all machines share, or a URI of pyarrow.fs.
 
     ``unread`` are other inputs, with the reason: they have rows of ``captures``.
@@ -137,7 +137,7 @@ def export(
     return outcome
 
 
-def _unread_rows(unread: Iterable[tuple[str, str, str]], staging: Storage) -> list[File]:
+def _unread_rows(unread: Iterable[tuple[str, str, str]], staging: Storage) -> list[TableFile]:
     """The files with the rows of what (capture, path, reason) is no capture or could not be read."""
     files = TaskFiles(staging, f"unread-{uuid.uuid4().hex[:12]}")
     for capture, path, reason in unread:
@@ -167,7 +167,7 @@ class _Job:
         self.spark, self.captures, self.options, self.staging = spark, captures, options, staging
         self.done: dict[str, Result] = {}
         self.kept: dict[str, Result] = {}
-        self.outcome = Outcome(None)
+        self.outcome = JobOutcome(None)
         self.units: list[WorkUnit] = []
         self.failed: dict[int, dict[str, str]] = {}
         """Captures that could not be read, or not to their end, by number: their files left out, with the reasons."""
@@ -196,7 +196,7 @@ class _Job:
         staging.write(JOB, json.dumps(told).encode())
         staging.hide()
 
-    def run(self) -> Outcome:
+    def run(self) -> JobOutcome:
         """All stages; what is to be published is in ``files`` then."""
         todo = [Dissect(f"dissect-{i:05d}", unit) for i, unit in self._distributed().items()]
         shares: dict[int, list[tuple[Dissect, Result]]] = {}
@@ -313,7 +313,7 @@ class _Job:
         for number, files in self.failed.items():
             yield from ((self.captures[number].files[0], file, reason) for file, reason in files.items())
 
-    def files(self) -> list[File]:
+    def files(self) -> list[TableFile]:
         """What is published: files of the results that count, but for captures that were not read to their end."""
         return [file for one in self.kept.values() for file in one.files]
 
@@ -383,7 +383,7 @@ def _cause(text: str) -> str:
 # Publication
 
 
-def _final_names(files: Sequence[File]) -> Iterator[tuple[File, str]]:
+def _final_names(files: Sequence[TableFile]) -> Iterator[tuple[TableFile, str]]:
     """Each file with its place below its table: numbered in the order of tasks."""
     for (_, date), of_day in groupby(sorted(files, key=lambda f: f.path), lambda f: f.path.split("/")[1:3]):
         for number, file in enumerate(of_day):
@@ -393,7 +393,7 @@ def _final_names(files: Sequence[File]) -> Iterator[tuple[File, str]]:
 class _Local(Export):
     """Publication on the file system: all at once, as an export does."""
 
-    def publish(self, staging: Storage, files: Sequence[File]) -> Summary:
+    def publish(self, staging: Storage, files: Sequence[TableFile]) -> ExportSummary:
         self.check()  # before the files leave the staging directory
         for file, name in _final_names(files):
             self.adopt(file.table, staging.path(file.path), name, file.row_count)
@@ -420,7 +420,7 @@ class _Remote:
             raise stays(self._storage.name)
         return sorted(found, key=lambda name: name != MANIFEST)
 
-    def publish(self, staging: Storage, files: Sequence[File]) -> Summary:
+    def publish(self, staging: Storage, files: Sequence[TableFile]) -> ExportSummary:
         for name in self._earlier():
             self._storage.remove_file(name)
         published = []
@@ -428,7 +428,7 @@ class _Remote:
             published.append(replace(file, path=f"{file.table}/{name}"))
             staging.move(file.path, self._storage, published[-1].path)
         self._storage.write(MANIFEST, manifest(published))
-        return Summary(Path(self._storage.name), tuple(table_summaries(published)))
+        return ExportSummary(Path(self._storage.name), tuple(table_summaries(published)))
 
     def abort(self) -> None:
         """Nothing was written yet under the name asked for."""

@@ -22,7 +22,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mqpcap.capture import Capture, Found, Reader, Window, captures
+from mqpcap.capture import Capture, FoundCaptures, Window, WindowReader, captures
 from mqpcap.errors import CaptureError
 from mqpcap.spark import remote
 from mqpcap.tcp.headers import Dissector
@@ -51,7 +51,7 @@ LOOKS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class SharePlan:
     """How the connections of a capture are cut into shares.
 
     pinned says whose the largest are, by key. The rest go by their hash.
@@ -79,7 +79,7 @@ class WorkUnit:
 
     captures: tuple[tuple[int, Capture], ...]
     number: int = 0
-    cut: Cut = Cut(1)
+    cut: SharePlan = SharePlan(1)
 
 
 def named_inputs(options: Mapping[str, str]) -> list[str]:
@@ -96,7 +96,7 @@ def named_inputs(options: Mapping[str, str]) -> list[str]:
     raise CaptureError('no path: load("captures") or option("paths", \'["a.pcap", "b.pcap"]\')')
 
 
-def found(inputs: Sequence[str]) -> Found:
+def found(inputs: Sequence[str]) -> FoundCaptures:
     """The captures in files, directories, globs and URIs that pyarrow.fs knows, in the order given."""
     if any(remote.is_remote(name) for name in inputs):
         return remote.captures(inputs)
@@ -186,7 +186,7 @@ def packed(items: Iterable[Item], size_bytes: Callable[[Item], int], limit: int)
         yield pack
 
 
-def cut(capture: Capture, n: int) -> Cut:
+def cut(capture: Capture, n: int) -> SharePlan:
     """A capture in n shares of about the same work, as far as a look at it tells."""
     loads = _loads(capture) if n > 1 else Counter()
     shares = [0.0] * n
@@ -199,7 +199,7 @@ def cut(capture: Capture, n: int) -> Cut:
         if load >= least:
             pinned.append((key, shares.index(min(shares))))
             shares[pinned[-1][1]] += load
-    return Cut(n, tuple(pinned))
+    return SharePlan(n, tuple(pinned))
 
 
 def _loads(capture: Capture) -> Counter[int]:
@@ -218,4 +218,4 @@ def _looks(capture: Capture) -> Iterator[Window]:
     numbers = np.unique(np.linspace(0, len(capture.files) - 1, LOOKS).astype(int)).tolist()
     for number in numbers:
         with suppress(CaptureError), closing(capture.source(number)) as source:
-            yield from islice(Reader(capture.files[number], number, source).windows(), LOOKS // len(numbers))
+            yield from islice(WindowReader(capture.files[number], number, source).windows(), LOOKS // len(numbers))

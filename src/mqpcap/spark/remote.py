@@ -10,7 +10,7 @@ from functools import lru_cache
 import pyarrow as pa
 from pyarrow import fs
 
-from mqpcap.capture import Capture, Found, chains
+from mqpcap.capture import Capture, FoundCaptures, chains
 from mqpcap.capture import captures as local_captures
 from mqpcap.capture.inputs import span
 from mqpcap.capture.sources import Headed, plain_bytes
@@ -85,7 +85,7 @@ class RemoteFile:
         return plain_bytes(system.open_input_file(self.path), self.size_bytes, owned=True)
 
 
-def captures(inputs: Sequence[str]) -> Found:
+def captures(inputs: Sequence[str]) -> FoundCaptures:
     """The captures behind URIs and local names, in the order given."""
     found, unreadable, skipped = [], [], []
     for name in inputs:
@@ -93,10 +93,10 @@ def captures(inputs: Sequence[str]) -> Found:
         found += one.captures
         unreadable += one.unreadable
         skipped += one.skipped
-    return Found(found, unreadable, skipped)
+    return FoundCaptures(found, unreadable, skipped)
 
 
-def _listed(uri: str) -> Found:
+def _listed(uri: str) -> FoundCaptures:
     unreadable: list[tuple[str, str]] = []
     skipped: list[tuple[str, str]] = []
     files: list[RemoteFile] = []
@@ -104,7 +104,7 @@ def _listed(uri: str) -> Found:
         system, path = opened(uri)
         searched, infos = _infos(system, path)
     except (OSError, pa.ArrowException) as error:
-        return Found([], [(shown(uri), one_line(error))], [])
+        return FoundCaptures([], [(shown(uri), one_line(error))], [])
     known = shown(uri)
     head = known[: known.rindex(path)] if path in known else known[: known.index("://") + 3]
     for info in infos:
@@ -127,7 +127,7 @@ def _listed(uri: str) -> Found:
         Capture(tuple(files[i] for i in chain))  # type: ignore[misc]  # a RemoteFile opens as a local one does
         for chain in chains.chains(places, lambda i: span(files[i].name, files[i].open))
     ]
-    return Found(found, unreadable, skipped)
+    return FoundCaptures(found, unreadable, skipped)
 
 
 def _infos(system: fs.FileSystem, path: str) -> tuple[bool, list[fs.FileInfo]]:

@@ -19,7 +19,7 @@ from mqpcap.decode.frames import Frames
 from mqpcap.decode.shared_facts import Fact, SharedFacts
 from mqpcap.pipeline import CapturePipeline, Emit, Options, Output, Pipeline, taken, taken_frames
 from mqpcap.protocols import protocols
-from mqpcap.spark.partitions import Cut
+from mqpcap.spark.partitions import SharePlan
 from mqpcap.tcp.headers import Segments
 
 TASK_MEMORY_BYTES = 192 << 20
@@ -107,7 +107,7 @@ class Share(CapturePipeline):
         heard: Heard | None = None,
         wanted: Wanted | None = None,
         share: int = 0,
-        cut: Cut | None = None,
+        cut: SharePlan | None = None,
     ) -> None:
         heard = heard or Heard()
         super().__init__(capture, replace(options, servers=options.servers | heard.servers), emit)
@@ -116,7 +116,7 @@ class Share(CapturePipeline):
             for fact in sorted(facts, key=lambda fact: fact[3]):
                 self.shared[name].take(fact)
         self.wanted = wanted or Wanted()
-        self.share, self.cut = share, cut or Cut(1)
+        self.share, self.cut = share, cut or SharePlan(1)
 
     @property
     def is_whole(self) -> bool:

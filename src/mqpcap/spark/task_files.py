@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mqpcap.spark.storage import Storage
-from mqpcap.tables.parquet import DATES, MAX_GROUP_ROW_COUNT, File, Part, RowFiles, by_date, parquet_writer
+from mqpcap.tables.parquet import DATES, MAX_GROUP_ROW_COUNT, DayPart, RowFiles, TableFile, by_date, parquet_writer
 
 GROUP_BYTES = 16 << 20
 """A row group is written past it; tasks run side by side, so they hold less than an export does."""
@@ -24,7 +24,7 @@ class TaskFiles(RowFiles):
         self._storage = storage
         self.stem = stem
         self._streams: dict[str, pa.NativeFile] = {}
-        self._files: list[File] = []
+        self._files: list[TableFile] = []
 
     def write(self, table: str, rows: pa.Table) -> None:
         """Adds rows to a table, each to its day."""
@@ -36,18 +36,18 @@ class TaskFiles(RowFiles):
             for date, batch in by_date(table, rows.slice(start, each), date_column):
                 self._add(table, date, date_column, batch)
 
-    def close(self) -> list[File]:
+    def close(self) -> list[TableFile]:
         """All files, finished, by their paths in the staging directory."""
         self._close_all()
         return self._files
 
-    def _create(self, part: Part, schema: pa.Schema) -> pq.ParquetWriter:
+    def _create(self, part: DayPart, schema: pa.Schema) -> pq.ParquetWriter:
         part.path = f"data/{part.table}/date={part.date}/part-{self.stem}-{part.number:05d}.parquet"
         self._streams[part.path] = stream = self._storage.output(part.path)
         return parquet_writer(stream, schema)
 
-    def _close_file(self, part: Part, writer: pq.ParquetWriter) -> None:
+    def _close_file(self, part: DayPart, writer: pq.ParquetWriter) -> None:
         writer.close()
         with self._streams.pop(part.path) as stream:
             size_bytes = stream.tell()
-        self._files.append(File(part.path, part.table, part.row_count, size_bytes))
+        self._files.append(TableFile(part.path, part.table, part.row_count, size_bytes))

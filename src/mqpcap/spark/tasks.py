@@ -26,13 +26,13 @@ from mqpcap.schema.protocol import MessageQueue
 from mqpcap.spark import delivery_keys, distribute
 from mqpcap.spark.delivery_keys import KeyFile, KeyWriter
 from mqpcap.spark.distribute import FileRange, RangeResult
-from mqpcap.spark.partitions import Cut, WorkUnit
+from mqpcap.spark.partitions import SharePlan, WorkUnit
 from mqpcap.spark.share import Heard, Share, told
 from mqpcap.spark.storage import Storage
 from mqpcap.spark.task_files import TaskFiles
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.messages import prints
-from mqpcap.tables.parquet import File
+from mqpcap.tables.parquet import TableFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Distribute:
     number: int
     capture: Capture
     ranges: tuple[FileRange, ...]
-    cut: Cut
+    cut: SharePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Result:
     """
 
     id: str
-    files: list[File] = field(default_factory=list)
+    files: list[TableFile] = field(default_factory=list)
     keys: list[KeyFile] = field(default_factory=list)
     ranges: list[RangeResult] = field(default_factory=list)
     told: Heard = field(default_factory=Heard)

@@ -7,7 +7,7 @@ least ``SLOWER_LEAST`` answered ones on either side; faster is the same the othe
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mqpcap.statistics.groups import Groups, Key, Row
+from mqpcap.statistics.groups import GroupRow, Groups, Key
 
 SLOWER_RATIO = 1.5
 SLOWER_NS = 1_000_000
@@ -20,8 +20,8 @@ class Change:
     """One group on both sides, None where it is not there, and in words what changed; nothing where nothing did."""
 
     key: Key
-    a: Row | None
-    b: Row | None
+    a: GroupRow | None
+    b: GroupRow | None
     words: tuple[str, ...]
 
 
@@ -32,11 +32,11 @@ def changes(a: Groups, b: Groups) -> list[Change]:
     return [Change(key, one.get(key), two.get(key), _words(one.get(key), two.get(key))) for key in keys]
 
 
-def _there(groups: Groups) -> Mapping[Key, Row]:
+def _there(groups: Groups) -> Mapping[Key, GroupRow]:
     return {row.key: row for row in groups.rows() if row.sums["messages"] or row.sums["errors"]}
 
 
-def _words(a: Row | None, b: Row | None) -> tuple[str, ...]:
+def _words(a: GroupRow | None, b: GroupRow | None) -> tuple[str, ...]:
     if a is None or b is None:
         return ("new",) if a is None else ("gone",)
     before, after = a.sums["errors"], b.sums["errors"]
@@ -49,7 +49,7 @@ def _words(a: Row | None, b: Row | None) -> tuple[str, ...]:
     return tuple(word for word, is_true in words.items() if is_true)
 
 
-def is_slower(a: Row, b: Row) -> bool:
+def is_slower(a: GroupRow, b: GroupRow) -> bool:
     """Whether b took longer than a, beyond what the thresholds allow."""
     before, after = (row.latency.percentiles[SLOWER_PERCENT] for row in (a, b))
     if before is None or after is None or min(a.latency.count, b.latency.count) < SLOWER_LEAST:

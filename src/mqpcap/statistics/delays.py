@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mqpcap.statistics.groups import Sums
 from mqpcap.statistics.keys import OF_EXCHANGES, endpoint
-from mqpcap.statistics.latencies import Latencies, Summary
+from mqpcap.statistics.latencies import Latencies, LatencySummary
 from mqpcap.tcp.headers import Segments, address_text
 
 MAX_OPEN = 1 << 16
@@ -115,7 +115,7 @@ class Delays:
         while len(self._replied_ns) > MAX_OPEN:
             del self._replied_ns[next(iter(self._replied_ns))]
 
-    def summaries(self) -> dict[str, list[Summary]]:
+    def summaries(self) -> dict[str, list[LatencySummary]]:
         """By what it is of, the delays of each group."""
         return {what: delays.summaries(PERCENTS, len(self.sums)) for what, delays in self._delays.items()}
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import I64, factorize, is_in, true, whole
 from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES, READ_OF_MESSAGES, Coded, Columns, Value, mixed
-from mqpcap.statistics.latencies import Latencies, Summary
+from mqpcap.statistics.latencies import Latencies, LatencySummary
 from mqpcap.tables.places import message_places, reply_places
 
 Key = tuple[Value, ...]
@@ -89,7 +89,7 @@ class Sums:
         return {key: dict(zip(self.names, row, strict=True)) for key, row in zip(self._ids, rows, strict=True)}
 
 
-class Waiting:
+class WaitingReplies:
     """Replies that wait for their request: their place, the group that they are in without one, and an amount."""
 
     def __init__(self) -> None:
@@ -120,12 +120,12 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class GroupRow:
     """What was counted of one group; ``key`` has a value for each name, and the begin of the interval, if any."""
 
     key: Key
     sums: Mapping[str, int]
-    latency: Summary
+    latency: LatencySummary
     """Of the requests that got a reply; percentile 100 is the largest."""
 
 
@@ -140,7 +140,7 @@ class Groups:
         """The columns of ``messages`` that are read."""
         self._counts_errors = errors
         self._latencies = Latencies()
-        self._errors = Waiting()
+        self._errors = WaitingReplies()
 
     def take_messages(self, rows: pa.Table) -> None:
         """Count rows of ``messages``."""
@@ -175,7 +175,7 @@ class Groups:
         groups, _ = self._errors.given_up(most)
         self.sums.add("errors", groups)
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[GroupRow]:
         """What was counted, in the order in which groups were met."""
         latencies = self._latencies.summaries(PERCENTS, len(self.sums))
-        return [Row(key, sums, x) for (key, sums), x in zip(self.sums.sums().items(), latencies, strict=True)]
+        return [GroupRow(key, sums, x) for (key, sums), x in zip(self.sums.sums().items(), latencies, strict=True)]

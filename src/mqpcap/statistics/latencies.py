@@ -23,7 +23,7 @@ HISTOGRAM_ERROR = 1 / (1 << STEP_BITS)
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class LatencySummary:
     """The values of a group: how many, by percent the percentiles in nanoseconds, and whether they were there."""
 
     count: int
@@ -49,7 +49,7 @@ class Latencies:
         if self._held > MAX_HELD:
             self._round()
 
-    def summaries(self, percents: Sequence[int], group_count: int) -> "list[Summary]":
+    def summaries(self, percents: Sequence[int], group_count: int) -> "list[LatencySummary]":
         """How many values each group has, and its percentiles."""
         groups, values, counts = self._in_order()
         up_to = np.append(0, np.cumsum(counts))
@@ -59,7 +59,7 @@ class Latencies:
         found = [np.append(0, values)[np.searchsorted(up_to, rank)].tolist() for rank in ranks]
         is_exact = ~np.isin(np.arange(group_count), self._rounded)
         return [
-            Summary(count, {p: at[i] if count else None for p, at in zip(percents, found, strict=True)}, exact)
+            LatencySummary(count, {p: at[i] if count else None for p, at in zip(percents, found, strict=True)}, exact)
             for i, (count, exact) in enumerate(zip(counts.tolist(), is_exact.tolist(), strict=True))
         ]
 

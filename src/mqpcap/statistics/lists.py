@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import is_in
 from mqpcap.statistics.groups import MAX_OPEN, OTHER, PERCENTS, Key, Sums
 from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES, Columns
-from mqpcap.statistics.latencies import Latencies, Summary
+from mqpcap.statistics.latencies import Latencies, LatencySummary
 from mqpcap.tables.places import message_places, reply_places
 from mqpcap.tables.schemas import EXCHANGES
 
@@ -124,7 +124,7 @@ def _keys(by: tuple[str, ...], columns: Columns, rows: pa.Table) -> Iterator[Key
     return zip(*([column.values[code] for code in column.code.tolist()] for column in coded), strict=True)
 
 
-class Deliveries:
+class DeliveriesByTopic:
     """Messages that came out as they went in, and how long that took, by topic."""
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ class Deliveries:
         self._known = np.concatenate([self._known, ways[~known]])[-MAX_KNOWN:]
         return known
 
-    def summaries(self) -> list[Summary]:
+    def summaries(self) -> list[LatencySummary]:
         """How long it took, by group."""
         return self._latencies.summaries(PERCENTS, len(self.sums))
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import is_in, true
 from mqpcap.protocols import protocols
-from mqpcap.statistics.groups import MAX_OPEN, NO_GROUP, Sums, Waiting
+from mqpcap.statistics.groups import MAX_OPEN, NO_GROUP, Sums, WaitingReplies
 from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES
 from mqpcap.tables.places import message_places, reply_places
 
@@ -52,7 +52,7 @@ class Consumers:
 
     def __init__(self, by: Sequence[str] = BY) -> None:
         self.sums = Sums(by, self.names)
-        self._replies = Waiting()
+        self._replies = WaitingReplies()
 
     def take_messages(self, rows: pa.Table) -> None:
         """Count rows of ``messages``: what is asked for, and what is pushed; replies wait for their requests."""

@@ -21,7 +21,7 @@ from mqpcap.correlate.batch import Batch
 from mqpcap.decode import kernels
 from mqpcap.decode.columns import Records, coalesced
 from mqpcap.decode.frames import Frames
-from mqpcap.schema.compiler import Column, Program
+from mqpcap.schema.compiler import Program, ProgramColumn
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import DIRECTIONS, ConnectionFacts, MessageQueue
 from mqpcap.schema.requests import I64, Prints
@@ -348,7 +348,7 @@ def _shown(protocol: MessageQueue, program: Program, table: pa.Table, policy: Po
     return out
 
 
-def _under_policy(program: Program, c: int, column: Column, array: pa.Array, policy: Policy) -> pa.Array:
+def _under_policy(program: Program, c: int, column: ProgramColumn, array: pa.Array, policy: Policy) -> pa.Array:
     if column.secret and not policy.show_secrets:
         return masked(array)
     if column.body:

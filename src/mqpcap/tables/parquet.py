@@ -115,7 +115,7 @@ class TableSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ExportSummary:
     """What an export wrote: its directory, and its tables by name."""
 
     out: Path
@@ -138,7 +138,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class TableFile:
     """A finished Parquet file of a table, by its path below the directory of tables."""
 
     path: str
@@ -148,7 +148,7 @@ class File:
 
 
 @dataclass(slots=True)
-class Part:
+class DayPart:
     """The rows of one table and day: those that wait, and the file that is open."""
 
     table: str
@@ -174,21 +174,21 @@ class RowFiles:
     def __init__(self, group_bytes: int, max_waiting_bytes: int, pool: ThreadPoolExecutor | None = None) -> None:
         self._group_bytes, self._max_waiting_bytes = group_bytes, max_waiting_bytes
         self._pool = pool
-        self._parts: dict[tuple[str, str], Part] = {}
+        self._parts: dict[tuple[str, str], DayPart] = {}
         self._waiting_bytes = 0
 
-    def _create(self, part: Part, schema: pa.Schema) -> pq.ParquetWriter:
+    def _create(self, part: DayPart, schema: pa.Schema) -> pq.ParquetWriter:
         """The writer of the part's next file, whose name goes to ``path``."""
         raise NotImplementedError
 
-    def _close_file(self, part: Part, writer: pq.ParquetWriter) -> None:
+    def _close_file(self, part: DayPart, writer: pq.ParquetWriter) -> None:
         """Closes a file, whose rows are in the part."""
         raise NotImplementedError
 
     def _add(self, table: str, date: str, date_column: DateColumn, rows: pa.RecordBatch) -> None:
         part = self._parts.get((table, date))
         if part is None:
-            part = self._parts[table, date] = Part(table, date, date_column)
+            part = self._parts[table, date] = DayPart(table, date, date_column)
         part.waiting.append(rows)
         part.waiting_row_count += rows.num_rows
         size_bytes = rows.nbytes
@@ -205,7 +205,7 @@ class RowFiles:
         for part in self._parts.values():
             self._close(part)
 
-    def _write_waiting(self, part: Part) -> None:
+    def _write_waiting(self, part: DayPart) -> None:
         if not part.waiting:
             return
         self._finish(part)
@@ -222,7 +222,7 @@ class RowFiles:
         else:
             part.writing = self._pool.submit(_write_group, part, rows)
 
-    def _open(self, part: Part, schema: pa.Schema) -> None:
+    def _open(self, part: DayPart, schema: pa.Schema) -> None:
         open_parts = [other for other in self._parts.values() if other.writer is not None]
         if len(open_parts) >= MAX_OPEN_FILES:
             self._close(open_parts[0])
@@ -232,13 +232,13 @@ class RowFiles:
             raise OutputError(f"cannot write {part.path}: {error.strerror or error}") from error
         part.number += 1
 
-    def _finish(self, part: Part) -> None:
+    def _finish(self, part: DayPart) -> None:
         """Waits for the row group being written, and raises what went wrong with it."""
         if part.writing is not None:
             writing, part.writing = part.writing, None
             writing.result()
 
-    def _close(self, part: Part) -> None:
+    def _close(self, part: DayPart) -> None:
         self._finish(part)
         if part.writer is None:
             return
@@ -274,7 +274,7 @@ class Export(RowFiles):
         self._shown = out
         self._keep = tuple(_resolved(path) for path in keep)
         self._schemas: dict[str, pa.Schema] = {}
-        self._files: list[File] = []
+        self._files: list[TableFile] = []
         self._done = False
         self.check()
         self._building = self._new_building()
@@ -312,7 +312,7 @@ class Export(RowFiles):
                 size_bytes = path.stat().st_size
             except OSError as error:
                 raise OutputError(f"cannot take in {file}: {error.strerror or error}") from error
-            self._files.append(File(f"{table}/{name}", table, row_count, size_bytes))
+            self._files.append(TableFile(f"{table}/{name}", table, row_count, size_bytes))
 
     def adopt_all(self, folder: Path) -> None:
         """Takes in all tables of another export, made in ``scratch``; its files get the folder's name into theirs."""
@@ -327,7 +327,7 @@ class Export(RowFiles):
         """A folder for what is in the making, on the same file system; gone when all is committed."""
         return self._building / SCRATCH
 
-    def commit(self) -> Summary:
+    def commit(self) -> ExportSummary:
         """What was written, after it has become visible under the name asked for."""
         with self._aborting():
             self._close_all()
@@ -341,7 +341,7 @@ class Export(RowFiles):
                 raise OutputError(f"cannot publish {self._shown}: {error.strerror or error}") from error
         self._done = True
         self._stop_pool()
-        return Summary(self.out, tuple(table_summaries(self._files)))
+        return ExportSummary(self.out, tuple(table_summaries(self._files)))
 
     def abort(self) -> None:
         """Removes all that was written, unless it is committed; the directory asked for stays as it was."""
@@ -441,16 +441,16 @@ class Export(RowFiles):
 
     # Rows to files
 
-    def _create(self, part: Part, schema: pa.Schema) -> pq.ParquetWriter:
+    def _create(self, part: DayPart, schema: pa.Schema) -> pq.ParquetWriter:
         path = self._building / part.table / f"date={part.date}" / f"part-{part.number:05d}.parquet"
         part.path = str(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         return parquet_writer(path, schema)
 
-    def _close_file(self, part: Part, writer: pq.ParquetWriter) -> None:
+    def _close_file(self, part: DayPart, writer: pq.ParquetWriter) -> None:
         writer.close()
         name = Path(part.path).relative_to(self._building).as_posix()
-        self._files.append(File(name, part.table, part.row_count, os.stat(part.path).st_size))
+        self._files.append(TableFile(name, part.table, part.row_count, os.stat(part.path).st_size))
 
     def _stop_pool(self) -> None:
         if self._pool is not None:
@@ -516,7 +516,7 @@ def _date(day: int) -> str:
     return str(np.datetime64(day, "D"))
 
 
-def _write_group(part: Part, rows: pa.Table) -> None:
+def _write_group(part: DayPart, rows: pa.Table) -> None:
     assert part.writer is not None
     rows = in_time(rows, part.date_column)
     try:
@@ -689,14 +689,14 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def manifest(files: Sequence[File]) -> bytes:
+def manifest(files: Sequence[TableFile]) -> bytes:
     """The manifest that names these files."""
     named = [{"path": file.path, "row_count": file.row_count, "size_bytes": file.size_bytes} for file in files]
     made = {"tool": "mqpcap", "version": __version__, "schema_version": SCHEMA_VERSION, "files": named}
     return json.dumps(made, indent=1).encode() + b"\n"
 
 
-def table_summaries(files: Sequence[File]) -> Iterator[TableSummary]:
+def table_summaries(files: Sequence[TableFile]) -> Iterator[TableSummary]:
     """What each table became."""
     for name in sorted({file.table for file in files}):
         own = [file for file in files if file.table == name]

@@ -93,7 +93,7 @@ FLOW, SIDE, PIECE = (cast("np.dtype[np.void]", np.dtype(record)) for record in (
 
 
 @dataclass(slots=True)
-class Packet:
+class Segment:
     """One segment taken out of the arrays."""
 
     seq: int

@@ -1,7 +1,7 @@
 # cython: language_level=3, annotation_typing=False
 """SYNs: which connection one belongs to, who is the client, where a stream begins."""
 
-from mqpcap.tcp.flow_records import NONE, FlowRecord, Packet, SideRecord
+from mqpcap.tcp.flow_records import NONE, FlowRecord, Segment, SideRecord
 from mqpcap.tcp.flow_table import FlowTable
 from mqpcap.tcp.out_of_order import OutOfOrder
 from mqpcap.tcp.sequence_numbers import ahead, wrapped
@@ -22,7 +22,7 @@ class Handshakes:
         self._times: dict[int, dict[bytes, int]] = {}
         """Of the newest flow of a tuple whose first times do not ascend: the last `equal` by first time."""
 
-    def is_same_connection(self, packet: Packet, side: int) -> bool:
+    def is_same_connection(self, packet: Segment, side: int) -> bool:
         """Whether a SYN belongs to the flow that uses its tuple."""
         flow: FlowRecord = self._table.flows[side >> 1]
         mine: SideRecord = self._table.sides[side]
@@ -48,7 +48,7 @@ class Handshakes:
         near = 0 <= ahead(wrapped(low), base) <= SYN_NEAR_BYTES
         return near and not over and self._out_of_order.packets(side >> 1) <= SYN_LATE_PACKETS
 
-    def take_syn(self, packet: Packet, side: int) -> int:
+    def take_syn(self, packet: Segment, side: int) -> int:
         """Take a SYN into its flow, which has none of this side yet or the same; the side it is on now."""
         base = wrapped(packet.seq + 1)
         is_answer = bool(packet.flags & ACK)
@@ -99,7 +99,7 @@ class Handshakes:
             queues[flow * 2 + 1] = one
         return True
 
-    def replace(self, flow: int, client: int, packet: Packet) -> None:
+    def replace(self, flow: int, client: int, packet: Segment) -> None:
         """Open a new flow on the tuple of one; it is told from others of the same first time by their number."""
         times = self._times.pop(flow, None)
         if times is None and packet.ts_ns <= self._table.flows[flow].first_ts_ns:

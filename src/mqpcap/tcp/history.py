@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.tcp.chunks import Range
-from mqpcap.tcp.flow_records import Packet, PieceRecord, SideRecord
+from mqpcap.tcp.flow_records import PieceRecord, Segment, SideRecord
 from mqpcap.tcp.flow_table import FlowTable
 
 HISTORY_BYTES = 64 * 1024
@@ -54,7 +54,7 @@ class History:
         mine: SideRecord = self._table.sides[side]
         return max(mine.floor, mine.next - HISTORY_BYTES)
 
-    def compare_copy(self, packet: Packet, side: int, offset: int, body: bytes) -> None:
+    def compare_copy(self, packet: Segment, side: int, offset: int, body: bytes) -> None:
         """Compare a second copy with the first one, as far as it is remembered."""
         low = self._horizon(side)
         if offset < low:
@@ -86,7 +86,7 @@ class History:
         rows += new
         return rows[max(bisect_right(offsets, low) - 1, 0) : bisect_left(offsets, high)]
 
-    def compare(self, packet: Packet, side: int, offset: int, first: bytes, second: bytes) -> None:
+    def compare(self, packet: Segment, side: int, offset: int, first: bytes, second: bytes) -> None:
         """Count bytes that came twice, and note where they differ."""
         mine: SideRecord = self._table.sides[side]
         if first == second:

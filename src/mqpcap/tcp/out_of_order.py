@@ -9,7 +9,7 @@ too much is held, or when the flow ends. The start of a side without a SYN waits
 from bisect import bisect_left, bisect_right
 from collections import deque
 
-from mqpcap.tcp.flow_records import NONE, FlowRecord, Packet, SideRecord
+from mqpcap.tcp.flow_records import NONE, FlowRecord, Segment, SideRecord
 from mqpcap.tcp.flow_table import FlowTable
 from mqpcap.tcp.gaps import Gap, Gaps
 from mqpcap.tcp.history import History
@@ -107,7 +107,7 @@ class OutOfOrder:
         self._note_ack(side, queue)
         return queue
 
-    def hold(self, packet: Packet, side: int, queue: OutOfOrderQueue, offset: int, body: bytes) -> None:
+    def hold(self, packet: Segment, side: int, queue: OutOfOrderQueue, offset: int, body: bytes) -> None:
         """Put a segment among the held ones; bytes already there stay."""
         mine: SideRecord = self._table.sides[side]
         held = queue.held

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from mqpcap.tcp import eviction
 from mqpcap.tcp.chunks import I64, Range, StreamChunks, run_starts
 from mqpcap.tcp.eviction import CLOSED_NS
-from mqpcap.tcp.flow_records import NONE, FlowRecord, Packet, SideRecord
+from mqpcap.tcp.flow_records import NONE, FlowRecord, Segment, SideRecord
 from mqpcap.tcp.flow_table import IDLE_NS, FlowTable, gather
 from mqpcap.tcp.flows import Flows
 from mqpcap.tcp.gaps import Gap, Gaps
@@ -161,7 +161,7 @@ class Reassembler:
 
     # One packet that walk did not take
 
-    def _judge(self, packet: Packet, side: int) -> bool:
+    def _judge(self, packet: Segment, side: int) -> bool:
         """Take one packet; False if it opened a new flow, which walk takes now."""
         table, waiting = self._table, self._out_of_order
         flow: FlowRecord = table.flows[side >> 1]
@@ -196,11 +196,11 @@ class Reassembler:
         waiting.settle(side >> 1)
         return True
 
-    def _count(self, packet: Packet, side: int) -> None:
+    def _count(self, packet: Segment, side: int) -> None:
         self._table.sides[side].packets += 1
         self._table.flows[side >> 1].last_ts_ns = packet.ts_ns
 
-    def _take(self, packet: Packet, side: int, seq: int) -> None:
+    def _take(self, packet: Segment, side: int, seq: int) -> None:
         """Take the payload and the FIN of a packet."""
         mine: SideRecord = self._table.sides[side]
         other_ack = self._table.sides[side ^ 1].ack
@@ -223,7 +223,7 @@ class Reassembler:
             if fin == mine.next and side not in self._out_of_order.queues and not mine.ended:
                 self._table.end(side)
 
-    def _take_payload(self, packet: Packet, side: int, offset: int) -> None:
+    def _take_payload(self, packet: Segment, side: int, offset: int) -> None:
         """Sort the bytes of one segment into given out, held, late and seen before."""
         mine: SideRecord = self._table.sides[side]
         waiting = self._out_of_order
@@ -259,7 +259,7 @@ class Reassembler:
             queue.snap(high if starting else max(high, mine.next), wire_high)
             mine.max_seen = max(mine.max_seen, wire_high)
 
-    def _take_old(self, packet: Packet, side: int, offset: int, body: bytes) -> None:
+    def _take_old(self, packet: Segment, side: int, offset: int, body: bytes) -> None:
         """Bytes below the next one in order: late ones fill their gap, others are compared."""
         mine: SideRecord = self._table.sides[side]
         if offset < mine.lowest:
@@ -501,13 +501,13 @@ class Reassembler:
         return int(self._table.sides[side].next) - MAX_WINDOW
 
 
-def _packet(segments: Segments, row: int) -> Packet:
+def _packet(segments: Segments, row: int) -> Segment:
     """One segment as a record."""
     columns = (
         segments.seq, segments.ack, segments.flags, segments.start, segments.length, segments.wire_length,
         segments.ts_ns, segments.number, segments.file,
     )  # fmt: skip
-    return Packet(*(int(column[row]) for column in columns))
+    return Segment(*(int(column[row]) for column in columns))
 
 
 def _moved(places: I64, forgotten: I64) -> I64:

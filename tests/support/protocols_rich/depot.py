@@ -23,13 +23,13 @@ from mqpcap.schema.protocol import (
     EvidenceRule,
     Layout,
     MessageQueue,
+    Observation,
     Opening,
     Raw,
-    Seen,
     Variant,
     Verdict,
 )
-from mqpcap.schema.requests import DeliveryRule, Keys, Prints, RequestRule, Roles, Rule
+from mqpcap.schema.requests import CorrelationRule, DeliveryRule, Keys, Prints, RequestRule, Roles
 
 MAGIC = 0xD9
 NAMES = {1: "LOGIN", 2: "WELCOME", 3: "STORE", 4: "STORED", 5: "TAKE", 6: "TAKEN", 7: "REFUSED"}
@@ -112,7 +112,7 @@ def claims(opening: Opening) -> Claim:
     return Claim(Verdict.NO if opening.c2s_ended else Verdict.WAIT)
 
 
-def observe(seen: Seen) -> None:
+def observe(seen: Observation) -> None:
     """Who logs in."""
     for connection, _, _, _, (user,) in seen.each("user"):
         connection.shown["user"] = user
@@ -169,14 +169,14 @@ PROTOCOL = MessageQueue(
         derive=envelope, derives=("status",),
     ),
     evidence=EvidenceRule(frozenset({1}), observe, resolve, is_final=lambda connection: "user" in connection.shown),
-    rule=Rule(
+    rule=CorrelationRule(
         asks={
             "STORE": RequestRule("always", frozenset({"STORED"})),
             "TAKE": RequestRule("always", frozenset({"TAKEN"})),
         },
         errors=frozenset({"REFUSED"}),
         unasked=frozenset({"WELCOME"}),
-        queues=(Rule(asks={"LOGIN": RequestRule("always", frozenset({"WELCOME"}))}),),  # it has no ticket
+        queues=(CorrelationRule(asks={"LOGIN": RequestRule("always", frozenset({"WELCOME"}))}),),  # it has no ticket
         tie=("ticket",),
         columns=("shelf", "goods"),
         deliveries=DeliveryRule("shelf_and_goods", keys, shelf),

@@ -26,11 +26,11 @@ from mqpcap.schema.protocol import (
     EvidenceRule,
     Layout,
     MessageQueue,
+    Observation,
     Opening,
-    Seen,
     Verdict,
 )
-from mqpcap.schema.requests import DeliveryRule, Roles, Rule
+from mqpcap.schema.requests import CorrelationRule, DeliveryRule, Roles
 
 MAX_FRAME_SIZE = 16 * 1024 * 1024  # frame.rs: the server closes on more
 HEADER_BYTES = 13
@@ -230,7 +230,7 @@ def _late_claim(opening: Opening) -> Claim:
     return Claim(verdict, "c2s", "s2c")
 
 
-def observe(seen: Seen) -> None:
+def observe(seen: Observation) -> None:
     """The version of the HELLO that the server acknowledged, else of the last one sent."""
     opened = np.array(["agreed" not in c.shown for c in seen.evidence], np.bool_)
     told = opened[seen.of] & np.where(seen.from_client, seen.op == FrameType.HELLO, seen.op == FrameType.ACK)
@@ -342,7 +342,7 @@ PROTOCOL = MessageQueue(
         frozenset({FrameType.HELLO, FrameType.ACK}), observe, resolve, select_layout, is_final=is_final
     ),
     # What answers what depends on the state of the connection.
-    rule=Rule(
+    rule=CorrelationRule(
         asks={},
         columns=(
             "correlation_id",

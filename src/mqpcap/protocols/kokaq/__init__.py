@@ -36,7 +36,7 @@ from mqpcap.protocols.kokaq.splitter import (
     PAYLOAD,
     TRAILER_BYTES,
     VERSION,
-    Frames,
+    SplitFrames,
     legal,
 )
 from mqpcap.schema.fields import U8, U16, U16LE, U32, U32LE, Array, Bits, Bytes, GreedyBytes, If, Kind, Nested, Number
@@ -53,13 +53,13 @@ from mqpcap.schema.protocol import (
     EvidenceRule,
     Layout,
     MessageQueue,
+    Observation,
     Opening,
     Raw,
-    Seen,
     Split,
     Verdict,
 )
-from mqpcap.schema.requests import RequestRule, Roles, Rule
+from mqpcap.schema.requests import CorrelationRule, RequestRule, Roles
 
 MAGIC = 0x0420
 BIG, LITTLE = b"\x04\x20", b"\x20\x04"
@@ -358,18 +358,18 @@ class Splits:
 
         ``more`` names a layout once the 12 bytes of the header are here: such a frame, cut by the end, is truncated.
         """
-        verdict, end, known_end, form, op, flaw = Frames(_RULE, buf, limit, ended).one(at)
+        verdict, end, known_end, form, op, flaw = SplitFrames(_RULE, buf, limit, ended).one(at)
         return Split(_VERDICTS[verdict], end, known_end, "" if form < 0 else self.layouts[form], op, flaw)
 
     def scan(
         self, buf: memoryview, at: int, limit: int, ended: bool, rows: tuple[memoryview, ...]
     ) -> tuple[int, int, int, int, int]:
         """The frames from ``at`` on; see `mqpcap.schema.protocol.Splitter`."""
-        return Frames(_RULE, buf, limit, ended).scan(at, *rows)
+        return SplitFrames(_RULE, buf, limit, ended).scan(at, *rows)
 
     def search(self, buf: memoryview, at: int, limit: int, ended: bool, in_a_row: int) -> tuple[int, bool]:
         """Where frames follow each other; see `mqpcap.schema.protocol.Splitter`."""
-        return Frames(_RULE, buf, limit, ended).search(at, in_a_row)
+        return SplitFrames(_RULE, buf, limit, ended).search(at, in_a_row)
 
 
 SPLITS: Mapping[Direction, Splits] = {d: Splits(tuple(f"{d}_{form}" for form in FORMS)) for d in DIRECTIONS}
@@ -405,7 +405,7 @@ def _first(opening: Opening, direction: Direction) -> _First:
         return _First(Verdict.NO)
     if at is None or len(data) - at < HEADER_BYTES:
         return _First(Verdict.NO if ended else Verdict.WAIT)
-    frames = Frames(_RULE, data, len(data), ended)
+    frames = SplitFrames(_RULE, data, len(data), ended)
     echoes: list[Echo] = []
     votes, is_plausible, is_proven, first_end = 0, False, False, -1
     while len(echoes) < MAX_VOTES:
@@ -500,7 +500,7 @@ _LSB_ONLY = _set_of(lambda byte: byte >= 0x40 and byte & 0x3C == 0)
 _TYPE_0_MSB, _TYPE_0_LSB = _set_of(lambda byte: byte >> 2 == 0), _set_of(lambda byte: byte & 0x3F == 0)
 
 
-def observe(seen: Seen) -> None:
+def observe(seen: Observation) -> None:
     """Collects what big-endian frames prove, but for lean ones (2.0). No other layout is observed."""
     raw, rows = seen.raw, seen.rows
     numbers = {name: raw.numbers(name) for name in ("message_type", "rq", "client", "status", "reason")}
@@ -759,7 +759,9 @@ def _layouts() -> Iterator[Layout]:
 _LAYOUTS = tuple(_layouts())
 
 # An answer repeats both opaques and the opcode; the Go1 server answers one-way requests like any other.
-RULE = Rule(asks={}, otherwise=RequestRule("always"), tie=("opaque", "op_opaque", "op_code"), one_way=("rq", 3))
+RULE = CorrelationRule(
+    asks={}, otherwise=RequestRule("always"), tie=("opaque", "op_opaque", "op_code"), one_way=("rq", 3)
+)
 
 PROTOCOL = MessageQueue(
     name="kokaq",

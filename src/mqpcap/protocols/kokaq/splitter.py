@@ -111,7 +111,7 @@ def legal(byte_3: cython.int, little: cython.bint) -> cython.bint:
 
 @cython.final
 @cython.cclass
-class Frames:
+class SplitFrames:
     """The bytes of one direction up to ``limit``, and the last frame found in them.
 
     ended    no byte can follow ``limit``

@@ -35,6 +35,7 @@ from mqpcap.schema.fields import HOSTILE_SHARE, U16, U32, Broken, Drawn, Kind, L
 from mqpcap.schema.message import Message, message_class
 from mqpcap.schema.protocol import ANY, Claim, Derived, Direction, Envelope, Layout, MessageQueue, Opening, Raw, Verdict
 from mqpcap.schema.requests import (
+    CorrelationRule,
     DeliveryRule,
     Keys,
     Lane,
@@ -43,7 +44,6 @@ from mqpcap.schema.requests import (
     RequestRule,
     RequestTables,
     Roles,
-    Rule,
     State,
 )  # fmt: skip
 
@@ -497,8 +497,8 @@ def sender_and_number(rows: pa.Table, *_: I64) -> pa.Array:
     return pc.binary_join_element_wise(rows["f.from"].cast(pa.string()), rows["f.seq"].cast(pa.string()), ":")
 
 
-def _queue(asked: str, ask: RequestRule) -> Rule:
-    return Rule(asks={asked: ask}, unasked=frozenset({"send"}))
+def _queue(asked: str, ask: RequestRule) -> CorrelationRule:
+    return CorrelationRule(asks={asked: ask}, unasked=frozenset({"send"}))
 
 
 def _routing(message: Message) -> Mapping[str, object]:
@@ -520,7 +520,7 @@ def answers(reply: Message, request: Message) -> bool:
     return any(queue.fits(op, word) for queue in RULE.queues if isinstance(op, str) and isinstance(word, str))
 
 
-RULE = Rule(
+RULE = CorrelationRule(
     asks={},
     columns=("from", "to", "seq", "reply", "repl", "want_answer", "msg"),
     lane=_lane,
