@@ -6,6 +6,7 @@ rows of ``exchanges`` and ``deliveries`` as soon as they are certain. ``dialogue
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -23,6 +24,7 @@ class Correlation:
 
     def __init__(self, protocol: str, rule: CorrelationRule, prints: Prints, delivers: bool = True) -> None:
         may_be_unseen = rule.deliveries is not None and rule.deliveries.lifetime_ns is not None
+        self._rule, self._prints = rule, prints
         self._ends = Ends(LOOKAHEAD_NS if delivers and may_be_unseen else None)
         self._exchanges = Exchanges(protocol, rule, prints)
         self.deliveries = None
@@ -49,6 +51,9 @@ class Correlation:
         tables: Iterator[pa.Table] = iter(())
         pairs, stretches = None, None
         if batch is not None:
+            for name in self._rule.printed:
+                made = pa.array(self._prints(batch.table[f"f.{name}"]))
+                batch = replace(batch, table=batch.table.append_column(f"print.{name}", made))
             stretches = self._ends.feed(batch)
             tables, pairs = self._exchanges.feed(batch, behind.sides)
         yield from (("exchanges", table) for table in tables)

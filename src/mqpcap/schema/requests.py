@@ -176,6 +176,7 @@ class CorrelationRule:
     one_way     (column, value): a request with that value expects nothing
     columns     further columns of the protocol's table that ``lane`` and ``deliveries`` need, as they were read;
                 ``records.offset`` is the list of one field of a list of structs
+    printed     those of them of whose values ``lane`` and ``deliveries`` both want the numbers, made once: `print.NAME`
     lane        gives the tables where operations are not enough
     queues      rules for some operations each, which keep their order among themselves
     deliveries  which publish came out as which delivery
@@ -190,6 +191,7 @@ class CorrelationRule:
     tie: tuple[str, ...] = ()
     one_way: tuple[str, int] | None = None
     columns: tuple[str, ...] = ()
+    printed: tuple[str, ...] = ()
     lane: Callable[[], Lane] | None = None
     queues: "tuple[CorrelationRule, ...]" = ()
     deliveries: DeliveryRule | None = None

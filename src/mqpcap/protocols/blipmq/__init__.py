@@ -353,6 +353,7 @@ PROTOCOL = MessageQueue(
             "partition_key",
             "body",
         ),
+        printed=("body",),
         lane=correlation.lane,
         deliveries=DeliveryRule(
             "body_hash", correlation.keys, correlation.body_hash, lifetime_ns=correlation.LIFETIME_NS

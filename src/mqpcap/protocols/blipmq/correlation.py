@@ -184,8 +184,13 @@ def _items(rows: pa.Table, prints: Prints) -> I64:
     message = (op == PUBLISH) & (numbers(rows["f.qos"], 0) == 1)
     if not message.any():
         return np.where(op == POLL, -1 - sub, 0)
-    number = np.abs(prints(rows["destination"]) * 31 + prints(rows["f.body"])) | 1
+    number = np.abs(_print(rows, prints)) | 1
     return np.where(message, number, np.where(op == POLL, -1 - sub, 0))
+
+
+def _print(rows: pa.Table, prints: Prints) -> I64:
+    """A number for the topic and the body of each row."""
+    return prints(rows["destination"]) * 31 + numbers(rows["print.body"], 0)
 
 
 def _own_ids(rows: pa.Table) -> list[I64]:
@@ -259,8 +264,7 @@ def keys(rows: pa.Table, prints: Prints) -> tuple[Keys, Keys]:
     message = is_in(rows["op"], "PUBLISH", "DELIVER") & ~true(pc.is_valid(rows["flaw"]))
     client = from_client(rows)
     out, back = (np.flatnonzero(message & side) for side in (client, ~client))
-    # Bodies are only looked at where something is delivered or published with a topic.
-    key = prints(rows["destination"]) * 31 + prints(rows["f.body"])
+    key = _print(rows, prints)
     return Keys(out, key[out]), Keys(back, key[back])
 
 
