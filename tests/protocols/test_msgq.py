@@ -12,6 +12,7 @@ from reading import end_of, row, scapy_row
 from scapy.layers.inet import IP, TCP
 
 import mqpcap.scapy  # noqa: F401 - it binds the port
+from mqpcap.decode.columns import ColumnReader, Records, Spans
 from mqpcap.protocols.msgq import (
     PROTOCOL,
     MsgQ,
@@ -437,24 +438,35 @@ def test_length_over_the_limit_ends_the_framing() -> None:
     assert end_of(PROTOCOL, "split_c2s", GETLNAME_SPLIT * 2) == [(0, 25), (25, 50)]
 
 
-def envelope(direction: str, rows: list[bytes], layout: str = "flat") -> list[dict[str, Any]]:
-    from mqpcap.decode.columns import ColumnReader, Spans
-
+def records(direction: str, rows: list[bytes], layout: str = "flat") -> Records:
     reader = ColumnReader(PROTOCOL)
     ends = np.cumsum([len(x) for x in rows])
     index = [x.name for x in reader.program.layouts].index(f"{layout}_{direction}")
-    records = reader.records(
+    return reader.records(
         Spans(
             np.array(bytearray(b"".join(rows)), np.uint8), np.concatenate([[0], ends[:-1]]), ends,
             np.full(len(rows), index, np.int32), np.full(len(rows), -1, np.int64), np.zeros(len(rows), np.uint8),
         )
     )  # fmt: skip
-    table = records.table.append_column("direction", pa.array([direction] * len(rows)))
+
+
+def envelope(direction: str, rows: list[bytes], layout: str = "flat") -> list[dict[str, Any]]:
+    table = records(direction, rows, layout).table.append_column("direction", pa.array([direction] * len(rows)))
     assert PROTOCOL.envelope.derive is not None
     found = PROTOCOL.envelope.derive(table)
     return [
         dict(zip(found, values, strict=True)) for values in zip(*(x.to_pylist() for x in found.values()), strict=True)
     ]
+
+
+def test_a_message_brought_to_several_is_a_row_each() -> None:
+    bad = flat(b"\x01")
+
+    found = records("s2c", [GETLNAME_FLAT, bad, LNAME_FLAT, GETLNAME_FLAT, bad, LNAME_FLAT])
+
+    assert found.flaw.tolist() == [Flaw.NONE, Flaw.MALFORMED, Flaw.NONE] * 2
+    name = '{"lname":"6b010a94_6b010a94@mqhost","type":"getlname"}'
+    assert found.table["document"].to_pylist() == ['{"type":"getlname"}', None, name] * 2
 
 
 def test_msg_is_cut_at_a_character() -> None:
