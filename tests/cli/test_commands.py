@@ -828,32 +828,13 @@ def test_one_rule_for_times() -> None:
 
 
 REFUSED = """
-import errno, sys
-from pathlib import Path
-
-from mqpcap.cli import main
-
-closed, iterdir = Path(sys.argv[1]), Path.iterdir
-
-def refused(path):
-    if path == closed:
-        raise PermissionError(errno.EACCES, "Permission denied", str(path))
-    return iterdir(path)
-
-Path.iterdir = refused
-main(["show", "-q", sys.argv[1]], prog_name="mqpcap")
-"""
-
-
-REFUSED = """
-import errno, sys
-from pathlib import Path
+import errno, os, sys
 from mqpcap.cli import main
 
 def refused(path):
     raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-Path.iterdir = refused
+os.scandir = refused
 main(sys.argv[1:])
 """
 

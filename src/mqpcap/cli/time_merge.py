@@ -47,7 +47,8 @@ class Source:
         self.held = HeldRows(number, wanted, len(capture.files))
         self.until_ns = begins_ns
         """Rows before it have nothing to wait for."""
-        is_file = not capture.is_pipe and all(map(os.path.isfile, capture.files))
+        self._is_pipe = capture.is_pipe  # which says nothing any more when it is read
+        is_file = not self._is_pipe and all(map(os.path.isfile, capture.files))
         self._is_small = is_file and size_bytes([capture]) <= SMALL_BYTES
         self._begin: tuple[int, int] | None = None
         """Our own time and that of the capture when it was first looked at."""
@@ -89,7 +90,7 @@ class Source:
         """Whether time in the capture goes no faster than ours: what was captured before rushes through a pipe."""
         self._heard_ns = time.monotonic_ns()
         self._begin = self._begin or (self._heard_ns, now_ns)
-        return self.capture.is_pipe and now_ns - self._begin[1] <= self._heard_ns - self._begin[0] + LEAD_NS
+        return self._is_pipe and now_ns - self._begin[1] <= self._heard_ns - self._begin[0] + LEAD_NS
 
     def _hurry(self) -> None:
         """Have messages read that waited for a while until more is known of their connection."""
