@@ -23,6 +23,7 @@ STRETCHES = pa.schema(
         ("since_ns", pa.int64()), ("until_ns", pa.int64()), ("length", pa.int64()),
     ]
 )  # fmt: skip
+_NONE = STRETCHES.empty_table()
 _WHERE = STRETCHES.names[:3]
 _WHERE_TYPES = pa.schema([STRETCHES.field(name) for name in _WHERE])
 
@@ -51,7 +52,7 @@ class Ends:
         order, until = batch.by_side
         first = np.append(0, until)[:-1]
         rows, of_client = order[first], batch.from_client[order[first]]
-        stretches = [STRETCHES.empty_table(), self._begun(batch, rows)]
+        stretches = [self._begun(batch, rows)]
         known = self._known
         assert known is not None
         # What was not captured whole is not captured.
@@ -76,7 +77,7 @@ class Ends:
             )
             # Before the connection is over: a delivery may be due.
             stretches.append(_stretches(batch.table, order[cuts], before_ns[cuts], end_ns[cuts]))
-        return pa.concat_tables(stretches)
+        return pa.concat_tables([x for x in stretches if x.num_rows] or [_NONE])
 
     def _begun(self, batch: Batch, rows: NDArray[np.intp]) -> pa.Table:
         """Get to know new connections by the first row of each side; what late ones sent before the capture."""
@@ -84,7 +85,7 @@ class Ends:
         if known is not None:
             rows = rows[~np.isin(batch.flow[rows], known.flow)]
             if not len(rows):
-                return STRETCHES.empty_table()
+                return _NONE
         flow, first, of = np.unique(batch.flow[rows], return_index=True, return_inverse=True)
         since_ns = np.full(len(flow), ANY_LENGTH)
         np.minimum.at(since_ns, of.reshape(-1), batch.ts_ns[rows])
@@ -106,7 +107,7 @@ class Ends:
         client, server = np.zeros(len(closing.flow), np.int64), np.full(len(closing.flow), -1)
         known = self._known
         if known is None or not len(known.flow):
-            return client, server, STRETCHES.empty_table()
+            return client, server, _NONE
         at = np.minimum(known.flow.searchsorted(closing.flow), len(known.flow) - 1)
         here = np.flatnonzero(known.flow[at] == closing.flow)
         client[here], server[here] = known.client[at[here]], known.server[at[here]]
@@ -123,7 +124,7 @@ def _stretches(
 ) -> pa.Table:
     """Bytes that clients of some rows sent, of any length if it is not said."""
     if not len(rows):
-        return STRETCHES.empty_table()
+        return _NONE
     times = since_ns, np.maximum(since_ns, until_ns), np.full(len(rows), ANY_LENGTH) if length is None else length
     columns = [*where.select(_WHERE).take(pa.array(rows)).columns, *times]
     return pa.table(columns, STRETCHES.names).cast(STRETCHES)
