@@ -64,10 +64,11 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
     try:
         return builder.getOrCreate()
     except KeyboardInterrupt as error:
-        # A JVM that is left while it starts would never end; nothing else knows of it yet.
+        # A JVM that is left while it starts would never end; nothing else knows of it yet. It has nothing to put away,
+        # and told by SIGTERM it may say on stderr that its log is not ready.
         for frame, _ in walk_tb(error.__traceback__):
             if isinstance(starting := frame.f_locals.get("proc"), Popen):
-                starting.terminate()
+                starting.kill()
         raise
     except (PySparkException, OSError) as error:
         raise SparkError(f"Spark does not start: {' '.join(str(error).split())[:300]}") from error
