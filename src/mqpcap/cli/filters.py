@@ -128,6 +128,7 @@ def selected_counts(tally: Tally, counters: "Counters", pipeline: CapturePipelin
         if output.table == "messages" and pairs:
             counters.count("others", output.rows)
         tally.look(output, first_ns)
-        selection.take(slim(output), first_ns)
+        if output.table != "problems":  # nobody counts them, and the selection would keep them to its end
+            selection.take(slim(output), first_ns)
 
     return take
