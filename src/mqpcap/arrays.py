@@ -111,6 +111,15 @@ def codes_of(column: pa.DictionaryArray) -> NDArray[np.integer]:
     return filled
 
 
+def are_all(rows: NDArray[np.intp], n: int) -> bool:
+    """Whether rows, given by number, are all of n as they stand.
+
+    >>> are_all(np.array([0, 1]), 2), are_all(np.array([1, 0]), 2), are_all(np.array([0]), 2)
+    (True, False, False)
+    """
+    return len(rows) == n and bool((np.diff(rows) == 1).all())
+
+
 def group_ids(columns: Sequence[pa.Array | pa.ChunkedArray], n: int) -> I64:
     """A number per row (n of them), equal exactly where all columns are; nulls equal each other.
 

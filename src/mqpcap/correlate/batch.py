@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.arrays import ascend, factorize, unified
+from mqpcap.arrays import are_all, ascend, factorize, unified
 from mqpcap.schema.requests import I64, RequestKind
 
 KEPT = (
@@ -38,7 +38,7 @@ class Columns:
     def taken(self, rows: NDArray[np.intp]) -> Self:
         """Some of the rows, by number; the same object where they are all as they stand."""
         columns = [getattr(self, x.name) for x in fields(self)]
-        if len(rows) == len(columns[0]) and (np.diff(rows) == 1).all():
+        if are_all(rows, len(columns[0])):
             return self
         return type(self)(*(x.take(rows if isinstance(x, np.ndarray) else pa.array(rows)) for x in columns))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.arrays import factorize, unified
+from mqpcap.arrays import are_all, factorize, unified
 from mqpcap.errors import let_go
 from mqpcap.schema.requests import I64
 
@@ -115,9 +115,8 @@ class WaitingRows:
     def columns(self, block: Block, at: NDArray[np.intp]) -> pa.Table:
         """The columns of some rows of a block."""
         table = self._table(block)
-        if len(at) == len(block) and (np.diff(at) == 1).all():
-            return table.append_column("offset", pa.array(block.offset))
-        return table.take(pa.array(at)).append_column("offset", pa.array(block.offset[at]))
+        table = table if are_all(at, len(block)) else table.take(pa.array(at))
+        return table.append_column("offset", pa.array(block.offset.take(at)))
 
     def settled(self) -> Iterator[Block]:
         """Blocks with rows that were settled since the last time, which leave them behind; one in memory each time."""
