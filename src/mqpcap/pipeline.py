@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.arrays import ascend, constant, factorize, file_text
+from mqpcap.arrays import constant, factorize, file_text
 from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
 from mqpcap.correlate import Batch, Behind, Closing, Correlation
@@ -23,6 +23,7 @@ from mqpcap.decode.columns import ColumnReader, Records, Spans
 from mqpcap.decode.detection import DecodeAs, Told
 from mqpcap.decode.frames import Frames, Problem
 from mqpcap.decode.framing import Framer
+from mqpcap.decode.message_buffer import time_order
 from mqpcap.decode.shared_facts import SharedFacts
 from mqpcap.errors import CaptureError
 from mqpcap.protocols import protocols
@@ -146,6 +147,7 @@ class Pipeline:
         known = self.framer.connections
         self._unrecognised = {f for f in self._unrecognised if f in known and not known[f].decided}
         self._mute(chunks.flow)
+        del chunks  # not needed while rows are made, which takes memory
         yield from self._read(found)
 
     def _segments(self, segments: Segments) -> Segments:
@@ -231,7 +233,7 @@ class Pipeline:
 
     def _decoded(self, protocol: MessageQueue, frames: Frames) -> Iterator[tuple[Frames, Records]]:
         reader = self.reader(protocol)
-        frames = _in_time(self._laid_out(protocol, reader, frames))
+        frames = self._laid_out(protocol, reader, frames)
         spans, at = _spans(frames), 0
         if protocol.evidence is not None and protocol.derive is not None:
             flows, of = factorize(frames.flow)
@@ -364,7 +366,6 @@ class Pipeline:
         rows = np.flatnonzero(wanted)
         if not len(rows):
             return
-        rows = rows[np.lexsort((frames.offset[rows], frames.first_packet[rows], frames.ts_ns[rows]))]
         for raw in reader.raw(_spans(taken_frames(frames, rows))):
             self._prove(protocol, rule, frames, rows[: raw.n], raw)
             rows = rows[raw.n :]
@@ -758,26 +759,15 @@ def _copied(frames: Frames, rows: NDArray[np.intp]) -> Frames:
 
 
 def _joined(parts: Sequence[Frames]) -> Frames:
-    """Rows of several parts as one."""
+    """Rows of several parts as one, in order of time."""
     if len(parts) == 1:
         return parts[0]
     sizes = np.array([len(part.buffer) for part in parts], np.int64)
     shift = np.repeat(np.cumsum(sizes) - sizes, [len(part.start) for part in parts])
     columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _PER_ROW}
     columns["start"], columns["end"] = columns["start"] + shift, columns["end"] + shift
-    return Frames(parts[0].protocol, np.concatenate([part.buffer for part in parts]), **columns)
-
-
-def _in_time(frames: Frames) -> Frames:
-    """The rows in order of time, so that what is read of them needs no sorting: bytes are moved once."""
-    ts_ns, packet = frames.ts_ns, frames.first_packet
-    if ascend((ts_ns, packet)):
-        return frames
-    order = np.argsort(packet, kind="stable")
-    # Some captures have packets out of order of time.
-    if not ascend((ts_ns[order], packet[order], frames.offset[order])):
-        order = np.lexsort((frames.offset, packet, ts_ns))
-    return taken_frames(frames, order)
+    joined = Frames(parts[0].protocol, np.concatenate([part.buffer for part in parts]), **columns)
+    return taken_frames(joined, time_order(joined.ts_ns, joined.first_packet, joined.offset))
 
 
 def with_capture(table: str, rows: pa.Table, capture: str) -> pa.Table:

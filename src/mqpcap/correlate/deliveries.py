@@ -139,7 +139,8 @@ class Deliveries:
         return self._published(publishes, requests), self._delivered(delivers, replies)
 
     def _published(self, keys: Keys, rows: "_Rows") -> Published:
-        note = np.zeros(len(keys.rows), np.int64) if keys.note is None else keys.note
+        # One number for all rows takes no memory until something is delivered.
+        note = np.broadcast_to(np.int64(0), len(keys.rows)) if keys.note is None else keys.note
         key, ids = self._with_server(keys.key, self._servers(rows.table)), rows.table["connection_id"].to_numpy()
         return Published(key, rows.ts_ns, rows.end_ns, ids, rows.offset, note)
 

@@ -19,7 +19,7 @@ from mqpcap.arrays import CODED, constant, dictionary
 from mqpcap.correlate.batch import KEPT, Batch, Closing, Messages, in_order
 from mqpcap.correlate.dialogue import NO_ROW, Dialogue, Findings, converse
 from mqpcap.correlate.rules import lanes
-from mqpcap.correlate.waiting_rows import PENDING, Block, WaitingRows
+from mqpcap.correlate.waiting_rows import BLOCK_COLUMNS, PENDING, Block, WaitingRows
 from mqpcap.schema.requests import I64, CorrelationRule, Lane, Prints, RequestKind, State
 
 MAX_HELD_ROWS = 1 << 16
@@ -113,10 +113,11 @@ class Exchanges:
         kinds[~from_client] = RequestKind.NOTHING
         state = np.full(len(rows), PENDING, np.int8)
         state[(kinds == RequestKind.IGNORED) & ~unsure] = State.NOT_EXPECTED
-        return Block(
-            self._rows.row_count, np.arange(len(rows), dtype=np.int32), flow.astype(np.int32), offset, kinds,
-            np.array(lane.tables.silence, np.int8).take(codes), state, from_client, table,
-        )  # fmt: skip
+        silence = np.array(lane.tables.silence, np.int8).take(codes)
+        own = np.arange(len(rows), dtype=np.int32), flow.astype(np.int32), silence, from_client
+        for name, column in zip((*BLOCK_COLUMNS, "offset"), (*own, offset), strict=True):
+            table = table.append_column(name, pa.array(column))
+        return Block(self._rows.row_count, kinds, state, table)
 
     def _is_unsure(self, lane: Lane, batch: Batch) -> NDArray[np.bool_]:
         """Of which rows it is not known in what state their connections are."""
@@ -156,8 +157,7 @@ class Exchanges:
 
     def _settled(self, closing: Closing | None = None) -> "tuple[Iterator[pa.Table], Pairs | None]":
         """Give rows the states that were found; returns what ``feed`` does."""
-        found = self.found
-        pairs = self._paired()
+        found, pairs = self.found, self._paired()
         if found.states:
             rows, states = np.array(found.states, np.int64).reshape(-1, 2).T
             rows, first = np.unique(rows, return_index=True)  # what was said first counts
@@ -170,12 +170,10 @@ class Exchanges:
                 block.kind[at] = kinds[which]
                 is_free = (kinds[which] == RequestKind.IGNORED) & (block.state[at] == PENDING)
                 block.state[at[is_free]] = State.NOT_EXPECTED
-        self._settle_proved(found.proved)
-        self._settle_handled(found.handled)
-        if closing is not None:
-            self._settle_closed(closing)
+        self._unsure -= found.proved.keys()
+        made = self._given_out(pairs, found.proved, found.handled, closing)
         found.clear()
-        return self._given_out(pairs), pairs
+        return made, pairs
 
     def _paired(self) -> Pairs | None:
         if not self.found.pairs:
@@ -183,52 +181,24 @@ class Exchanges:
         rows = np.array(self.found.pairs, np.int64).reshape(-1, 2)
         return Pairs(self._rows.take(rows[:, 0], NO_ROW), self._rows.take(rows[:, 1], NO_ROW))
 
-    def _settle_proved(self, proved: Mapping[int, int]) -> None:
-        """Connections showed their state: what came behind some row was in it, what came before perhaps in another."""
-        self._unsure -= proved.keys()
-        for flow, first_row in proved.items():
-            for block in self._rows.of_flows([flow]):
-                mine = (block.flow == flow) & block.from_client
-                block.settle(mine & (block.kind == RequestKind.IGNORED), State.NOT_EXPECTED)
-                block.settle(
-                    mine & (block.first_row + block.behind < first_row) & (block.kind != RequestKind.FIXED),
-                    State.UNKNOWN,
-                )
-
-    def _settle_handled(self, handled: Mapping[int, int]) -> None:
-        """Requests in front of one that was answered were handled: without a reply, that is their state."""
-        flows = np.array(sorted(handled), np.int64)
-        until = np.array([handled[flow] for flow in flows.tolist()], np.int64)
-        for block, at, mine in self._blocks_of(flows):
-            mine &= block.from_client & (block.kind != RequestKind.FIXED)
-            block.settle(mine & (block.offset < until[at]), block.silence)
-
-    def _settle_closed(self, closing: Closing) -> None:
-        """What is left of connections that are over."""
-        order = np.argsort(closing.flow)
-        covered, missing_at = closing.covered[order], closing.requests_missing_at[order]
-        for block, at, mine in self._blocks_of(closing.flow[order]):
-            handled = covered[at] & ((missing_at[at] < 0) | (block.offset < missing_at[at]))
-            handled |= block.silence == State.NOT_EXPECTED
-            quiet = mine & block.from_client & (block.kind != RequestKind.FIXED)
-            block.settle(quiet & handled, block.silence)
-            block.settle(mine, State.UNKNOWN)
-
-    def _blocks_of(self, flows: I64) -> Iterator[tuple[Block, NDArray[np.intp], NDArray[np.bool_]]]:
-        """Blocks with rows of connections, which ascend: of each row the place of its own, and whether there is one."""
-        for block in self._rows.of_flows(flows.tolist()):
-            at = np.minimum(np.searchsorted(flows, block.flow), len(flows) - 1)
-            yield block, at, flows[at] == block.flow
-
-    def _given_out(self, pairs: Pairs | None) -> Iterator[pa.Table]:
+    def _given_out(
+        self, pairs: Pairs | None, proved: Mapping[int, int], handled: Mapping[int, int], closing: Closing | None
+    ) -> Iterator[pa.Table]:
         """Rows that are certain, one block in memory after the other."""
         if pairs is not None:
             states = np.full(pairs.requests.num_rows, State.ANSWERED, np.int8)
             yield self._exchanges(pairs.requests, pairs.replies, states)
-        for block in self._rows.settled():
-            shown = (block.state != PENDING) & (block.state != NO_ROW)
-            asks = block.from_client & ~np.isin(block.kind, (RequestKind.NOTHING, RequestKind.BREAKS))
-            asked, said = np.flatnonzero(shown & asks), np.flatnonzero(shown & ~block.from_client)
+        over = [] if closing is None else closing.flow.tolist()
+        for block in self._rows.opened([*proved, *handled, *over]):
+            if proved:
+                _settle_proved(block, proved)
+            if handled:
+                _settle_handled(block, handled)
+            if closing is not None:
+                _settle_closed(block, closing)
+            shown, from_client = (block.state != PENDING) & (block.state != NO_ROW), block.column("from_client")
+            asks = from_client & ~np.isin(block.kind, (RequestKind.NOTHING, RequestKind.BREAKS))
+            asked, said = np.flatnonzero(shown & asks), np.flatnonzero(shown & ~from_client)
             if len(asked):
                 yield self._exchanges(self._rows.columns(block, asked), None, block.state[asked])
             if len(said):
@@ -289,3 +259,46 @@ def _taking_part(lane: Lane, codes: I64, from_client: NDArray[np.bool_]) -> NDAr
 def _causal(batch: Batch) -> NDArray[np.intp]:
     """The rows connection by connection, each in order of time; each side keeps the order of its bytes."""
     return in_order(batch.flow, batch.when, ~batch.from_client, batch.offset)[0]
+
+
+def _settle_proved(block: Block, proved: Mapping[int, int]) -> None:
+    """Connections showed their state: what came behind some row was in it, what came before perhaps in another."""
+    mine, first_row = _of_block(block, proved)
+    mine &= block.column("from_client")
+    block.settle(mine & (block.kind == RequestKind.IGNORED), State.NOT_EXPECTED)
+    before = block.first_row + block.column("behind") < first_row
+    block.settle(mine & before & (block.kind != RequestKind.FIXED), State.UNKNOWN)
+
+
+def _settle_handled(block: Block, handled: Mapping[int, int]) -> None:
+    """Requests in front of one that was answered were handled: without a reply, that is their state."""
+    mine, until = _of_block(block, handled)
+    mine &= block.column("from_client") & (block.kind != RequestKind.FIXED)
+    block.settle(mine & (block.column("offset") < until), block.column("silence"))
+
+
+def _settle_closed(block: Block, closing: Closing) -> None:
+    """What is left of connections that are over."""
+    order = np.argsort(closing.flow)
+    at, mine = _place(block, closing.flow[order])
+    covered, missing_at = closing.covered[order][at], closing.requests_missing_at[order][at]
+    silence = block.column("silence")
+    handled = covered & ((missing_at < 0) | (block.column("offset") < missing_at))
+    handled |= silence == State.NOT_EXPECTED
+    quiet = mine & block.column("from_client") & (block.kind != RequestKind.FIXED)
+    block.settle(quiet & handled, silence)
+    block.settle(mine, State.UNKNOWN)
+
+
+def _of_block(block: Block, by_flow: Mapping[int, int]) -> tuple[NDArray[np.bool_], I64]:
+    """Of which rows of a block the connection has a number, and that number."""
+    flows = np.array(sorted(by_flow), np.int64)
+    at, mine = _place(block, flows)
+    return mine, np.array([by_flow[flow] for flow in flows.tolist()], np.int64)[at]
+
+
+def _place(block: Block, flows: I64) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Of each row of a block the place of its connection among some, which ascend, and whether it is one of them."""
+    flow = block.column("flow")
+    at = np.minimum(np.searchsorted(flows, flow), len(flows) - 1)
+    return at, flows[at] == flow

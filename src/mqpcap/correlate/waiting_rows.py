@@ -1,10 +1,10 @@
-"""Rows of ``exchanges`` that wait for their state: blocks of narrow columns, the oldest in a temporary file."""
+"""Rows of ``exchanges`` that wait for their state: blocks of columns, the oldest in a temporary file."""
 
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,30 +18,35 @@ MAX_WAITING_BYTES = 4 << 20
 """Rows that wait for their state are in memory up to here; more wait in a temporary file."""
 PENDING = -1
 """The state of a row that has none yet."""
+BLOCK_COLUMNS = ("behind", "flow", "silence", "from_client")
+"""Columns of a block that no row of ``exchanges`` has: how many rows came between its first and each that waits, the
+number of its connection, the state of a request that was handled without a reply, and whether the client sent it."""
 
 
 @dataclass(slots=True)
 class Block:
-    """Rows that wait, with little of each in memory.
+    """Rows that wait. ``first_row`` is the number of the first that came; ``kind`` and ``state`` stay in memory.
 
-    ``first_row`` is the number of the first that came; ``behind`` how many came between it and each that waits.
+    ``table`` has BLOCK_COLUMNS, ``offset``, and what a row of ``exchanges`` is made of; None while it is in the file.
     """
 
     first_row: int
-    behind: NDArray[np.int32]
-    flow: NDArray[np.int32]
-    offset: I64
     kind: NDArray[np.int8]
-    silence: NDArray[np.int8]
     state: NDArray[np.int8]
-    from_client: NDArray[np.bool_]
     table: pa.Table | None
     size_bytes: int = 0
     """Of ``table``, while it is in memory."""
-    place: tuple[int, int] = (0, 0)
+    place: tuple[int, int] | None = None
+    """Where in the file it is, and how long."""
 
     def __len__(self) -> int:
-        return len(self.behind)
+        return len(self.state)
+
+    def column(self, name: str) -> NDArray[Any]:
+        """A column of numbers or truths of the table, which is in memory."""
+        assert self.table is not None
+        column: NDArray[Any] = self.table[name].to_numpy()
+        return column
 
     def settle(self, which: NDArray[np.bool_], state: int | NDArray[np.int8]) -> None:
         """Give some rows a state, those that have none yet."""
@@ -62,7 +67,7 @@ class WaitingRows:
 
     def __getstate__(self) -> dict[str, object]:
         for block in self._blocks.values():
-            block.table = self._table(block)
+            block.table, block.place = self._table(block), None
         return self.__dict__ | {"_file": None}
 
     def add(self, block: Block) -> None:
@@ -75,14 +80,8 @@ class WaitingRows:
         self._blocks[number] = block
         self.row_count += len(block)
         self._touched.add(number)
-        for flow in factorize(block.flow[block.state == PENDING])[0].tolist():
+        for flow in factorize(block.column("flow")[block.state == PENDING])[0].tolist():
             self._by_flow.setdefault(flow, set()).add(number)
-
-    def of_flows(self, flows: Iterable[int]) -> Iterator[Block]:
-        """The blocks with rows of some connections."""
-        numbers = {number for flow in flows for number in self._by_flow.get(flow, ())}
-        self._touched |= numbers
-        return (self._blocks[number] for number in sorted(numbers))
 
     def located(self, rows: I64) -> Iterator[tuple[Block, NDArray[np.intp], NDArray[np.intp]]]:
         """Rows by the block they are in: places in it, and which of ``rows`` they are, but for those that left."""
@@ -93,9 +92,10 @@ class WaitingRows:
             if place < 0:
                 continue
             block, which = self._blocks[numbers[place]], np.flatnonzero(group == k)
+            waiting = self._table(block)["behind"].to_numpy()
             behind = rows[which] - block.first_row
-            at = np.searchsorted(block.behind, behind)
-            is_left = block.behind[np.minimum(at, len(block) - 1)] == behind
+            at = np.searchsorted(waiting, behind)
+            is_left = waiting[np.minimum(at, len(waiting) - 1)] == behind
             if is_left.any():
                 self._touched.add(numbers[place])
                 yield block, at[is_left], which[is_left]
@@ -113,40 +113,48 @@ class WaitingRows:
         return table.take(pa.array(np.argsort(np.concatenate(order), kind="stable")))
 
     def columns(self, block: Block, at: NDArray[np.intp]) -> pa.Table:
-        """The columns of some rows of a block."""
-        table = self._table(block)
-        table = table if are_all(at, len(block)) else table.take(pa.array(at))
-        return table.append_column("offset", pa.array(block.offset.take(at)))
+        """The columns of some rows of a block, without BLOCK_COLUMNS."""
+        table = self._table(block).drop_columns(BLOCK_COLUMNS)
+        return table if are_all(at, len(block)) else table.take(pa.array(at))
 
-    def settled(self) -> Iterator[Block]:
-        """Blocks with rows that were settled since the last time, which leave them behind; one in memory each time."""
-        numbers, self._touched = sorted(self._touched), set()
-        for number in numbers:
+    def opened(self, flows: Iterable[int]) -> Iterator[Block]:
+        """The blocks that were touched or have rows of some connections, one in memory after the other.
+
+        Rows that have a state then leave.
+        """
+        numbers = self._touched.union(*(self._by_flow.get(flow, ()) for flow in flows))
+        self._touched = set()
+        for number in sorted(numbers):
             block = self._blocks[number]
-            if (block.state != PENDING).any():
-                yield block
-                self._leave(number, block)
+            block.table = self._table(block)
+            yield block
+            self._leave(number, block)
         self._spill()
 
     def _leave(self, number: int, block: Block) -> None:
+        """Let the rows of a block go that have a state; what is in the file as it was leaves memory again."""
+        assert block.table is not None
         left = np.flatnonzero(block.state == PENDING)
-        for flow in {*factorize(block.flow)[0].tolist()}.difference(factorize(block.flow[left])[0].tolist()):
-            numbers = self._by_flow.get(flow, set())
+        if len(left) == len(block):
+            block.table = None if block.place is not None else block.table
+            return
+        flow = block.column("flow")
+        for gone in {*factorize(flow)[0].tolist()}.difference(factorize(flow[left])[0].tolist()):
+            numbers = self._by_flow.get(gone, set())
             numbers.discard(number)
             if not numbers:
-                self._by_flow.pop(flow, None)
+                self._by_flow.pop(gone, None)
         if not len(left):
             del self._blocks[number]
             return
-        block.table = self._table(block).take(pa.array(left)).combine_chunks()
+        block.table, block.place = block.table.take(pa.array(left)).combine_chunks(), None
         block.size_bytes = block.table.nbytes
-        for name in ("behind", "flow", "offset", "kind", "silence", "state", "from_client"):
-            setattr(block, name, getattr(block, name)[left])
+        block.kind, block.state = block.kind[left], block.state[left]
 
     def _table(self, block: Block) -> pa.Table:
         if block.table is not None:
             return block.table
-        assert self._file is not None
+        assert self._file is not None and block.place is not None
         self._file.seek(block.place[0])
         return pa.ipc.open_stream(pa.py_buffer(self._file.read(block.place[1]))).read_all()
 

@@ -30,7 +30,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Spans of messages of one protocol, not decoded yet, over one buffer: n rows.
+    """Spans of messages of one protocol, not decoded yet, over one buffer: n rows in order of time.
 
     start, end: in ``buffer``; layout: index into the Program's layouts; side: 0 is endpoint A; offset: in the stream;
     captured, gap_before: bytes.

@@ -12,6 +12,8 @@ import cython
 import numpy as np
 from numpy.typing import NDArray
 
+from mqpcap.arrays import ascend
+
 # What is known of a packet's payload: rows of ``PacketIndex``.
 AT = cython.declare(cython.const[cython.int], 0)  # its offset in the stream
 SIZE = cython.declare(cython.const[cython.int], 1)
@@ -246,8 +248,22 @@ class MessageBuffer:
         return self.count
 
     def taken(self) -> dict[str, Any]:
-        """All messages as an array for each of NAMES; the buffer is then empty, with room for as many again."""
-        n, taken = self.count, self.array
+        """All messages in order of time, an array for each of NAMES; the buffer is then empty."""
+        n = self.count
+        found = self.array[:, :n]
+        ts_ns, packet, offset = (found[NAMES.index(name)] for name in ("ts_ns", "first_packet", "offset"))
+        order = time_order(ts_ns, packet, offset)
+        taken = {
+            name: found[i].take(order).astype(TYPES.get(name, np.int64), copy=False) for i, name in enumerate(NAMES)
+        }
         self.count = 0
-        self._grow(n + n // 8 + FIRST_ROOM)
-        return {name: taken[i, :n].astype(TYPES.get(name, np.int64), copy=False) for i, name in enumerate(NAMES)}
+        if self.room > 2 * n + FIRST_ROOM:
+            self._grow(n + FIRST_ROOM)
+        return taken
+
+
+def time_order(ts_ns: NDArray[np.int64], packet: NDArray[np.int64], offset: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Rows in order of time, then of packet, then of stream offset, so that what is read of them needs no sorting."""
+    order = np.argsort(packet, kind="stable")
+    # Some captures have packets out of order of time.
+    return order if ascend(x.take(order) for x in (ts_ns, packet, offset)) else np.lexsort((offset, packet, ts_ns))
