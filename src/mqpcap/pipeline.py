@@ -588,7 +588,7 @@ class CapturePipeline(Tables):
     def _windows(self) -> Iterator[tuple[Window, Segments]]:
         """The capture's windows with their segments; those of a file that is whole are read ahead."""
         grows = self.capture.is_pipe or self.capture.following is not None
-        windows = self.capture.windows(self._window_times())
+        windows = self.capture.windows()
         dissected = ((window, self.dissector.segments(window)) for window in windows)
         return dissected if grows else self.background.ahead(dissected)
 
@@ -613,10 +613,6 @@ class CapturePipeline(Tables):
         if self.options.connections is not None:
             begun &= wanted_flows(self.options.connections, of)
         return bool(begun.any())
-
-    def _window_times(self) -> int:
-        """How many times as large as usual windows are."""
-        return 1
 
     def give_messages(self, chunk: Chunk) -> None:
         """Count the messages of each file, too."""

@@ -71,10 +71,9 @@ class Capture:
         """Whether it comes while somebody writes it, and can be read once."""
         return any(file.source is not None and file.source.is_pipe for file in self._files)
 
-    def windows(self, times: int = 1) -> Iterator[Window]:
+    def windows(self) -> Iterator[Window]:
         """All packets of all files, a window at a time; starts notes and facts anew.
 
-        ``times``: so many times as large as usual, for who takes only a part of each.
         Raises CaptureError if a pipe is read twice, or a file is gone or no capture any more.
         """
         self.notes.clear()
@@ -87,7 +86,7 @@ class Capture:
             source = self.source(index)
             reader = WindowReader(self._files[index].name, index, source)
             try:
-                yield from reader.windows(times, self.waiting)
+                yield from reader.windows(self.waiting)
             finally:
                 source.close()
                 self.notes.extend(reader.notes)

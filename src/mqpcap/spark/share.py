@@ -26,8 +26,6 @@ TASK_MEMORY_BYTES = 192 << 20
 """Bound of what waits for missing bytes in a task."""
 NS = np.iinfo(np.int64)
 """The times there are."""
-WIDEST = 2
-"""A share reads windows so many times as large as usual: of two shares each has as many rows of one as are usual."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +120,6 @@ class Share(CapturePipeline):
     def is_whole(self) -> bool:
         """Whether it holds all of the capture's connections."""
         return self.cut.share_count == 1
-
-    def _window_times(self) -> int:
-        return min(self.cut.share_count, WIDEST)
 
     def _segments(self, segments: Segments) -> Segments:
         if not self.is_whole:

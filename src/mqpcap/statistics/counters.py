@@ -64,7 +64,3 @@ class SegmentPipeline(CapturePipeline):
     def _segments(self, segments: Segments) -> Segments:
         self._counters.count("segments", segments)
         return super()._segments(segments)
-
-    def _window_times(self) -> int:
-        """Larger ones, as a window costs a fixed time beside that of its bytes; with pairs they take more memory."""
-        return 2 if self.options.pairs_up else 4
