@@ -38,7 +38,7 @@ def floor(capture: Path, arrow: Path, out: Path) -> None:
     """Read the file; write the same tables with the same settings."""
     import pyarrow as pa
 
-    from mqpcap.tables.parquet import Export
+    from mqpcap.tables.export import Export
 
     with capture.open("rb", buffering=0) as file:
         room = bytearray(16 << 20)

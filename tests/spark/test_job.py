@@ -29,8 +29,9 @@ from mqpcap.pipeline import Options, dissect
 from mqpcap.spark import job, partitions, tasks
 from mqpcap.spark.partitions import SharePlan
 from mqpcap.spark.share import Share
+from mqpcap.tables.export import Export
 from mqpcap.tables.messages import Policy
-from mqpcap.tables.parquet import DATES, Export
+from mqpcap.tables.parquet import DATES
 from mqpcap.tcp.reassembly import Reassembler
 
 if TYPE_CHECKING:

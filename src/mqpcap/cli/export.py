@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from mqpcap.capture import Capture
     from mqpcap.query import Query
-    from mqpcap.tables.parquet import Export, ExportSummary
+    from mqpcap.tables.export import Export, ExportSummary
 
 
 @click.command(epilog="Example: mqpcap export pcaps --out tables")
@@ -61,7 +61,7 @@ def export(
     from mqpcap.cli.parallel import grouped, write_unread
     from mqpcap.errors import OutputError
     from mqpcap.tables.captures import is_no_capture
-    from mqpcap.tables.parquet import Export
+    from mqpcap.tables.export import Export
 
     check_sources(inputs, interface, bpf)
     if rotate is not None and interface is None:
@@ -100,7 +100,7 @@ def _listened(interface: str, bpf: str | None, out: "Path", rotate_s: int | None
     """Write what comes on an interface, a folder for each period, until Ctrl-C."""
     from mqpcap.cli.parallel import written
     from mqpcap.errors import OutputError
-    from mqpcap.tables.parquet import Export
+    from mqpcap.tables.export import Export
 
     if rotate_s is not None:
         if out.is_symlink():

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mqpcap.background import Background
     from mqpcap.capture import Capture
     from mqpcap.pipeline import CapturePipeline, Emit, Output
-    from mqpcap.tables.parquet import Export
+    from mqpcap.tables.export import Export
 
 _Task: TypeAlias = "tuple[list[Capture], Choices, Path]"
 """A group, and the folder where it is to be written."""
@@ -115,7 +115,7 @@ def write_unread(tables: "Export", files: Sequence[tuple[str, str]], status: str
 
 def _written_apart(captures: "list[Capture]", choices: Choices, folder: "Path", meter: Meter) -> Outcome:
     """What the tables of captures came to, which were written to a folder of their own."""
-    from mqpcap.tables.parquet import Export
+    from mqpcap.tables.export import Export
 
     outcome = Outcome(choices)
     with Export(folder, threads=choices.jobs or 1) as tables:

@@ -42,8 +42,7 @@ from mqpcap.spark.storage import Storage
 from mqpcap.spark.task_files import TaskFiles
 from mqpcap.spark.tasks import Describe, Dissect, Distribute, Join, Result, Task
 from mqpcap.tables.captures import is_no_capture, unread_files
-from mqpcap.tables.messages import fingerprint_bases
-from mqpcap.tables.parquet import (
+from mqpcap.tables.export import (
     MANIFEST,
     MAX_MANIFEST_BYTES,
     Export,
@@ -56,6 +55,7 @@ from mqpcap.tables.parquet import (
     stays,
     table_summaries,
 )
+from mqpcap.tables.messages import fingerprint_bases
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from pyarrow import fs
 
 from mqpcap.errors import OutputError, one_line
 from mqpcap.spark import remote
-from mqpcap.tables.parquet import remove, sizes
+from mqpcap.tables.export import remove, sizes
 
 _WITH_FOLDERS = {"local", "hdfs"}
 """File systems where a folder must be there before a file, and where a rename is one step."""

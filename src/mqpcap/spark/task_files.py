@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mqpcap.spark.storage import Storage
-from mqpcap.tables.parquet import DATES, MAX_GROUP_ROW_COUNT, DayPart, RowFiles, TableFile, by_date, parquet_writer
+from mqpcap.tables.export import TableFile
+from mqpcap.tables.parquet import DATES, MAX_GROUP_ROW_COUNT, DayPart, RowFiles, by_date, parquet_writer
 
 GROUP_BYTES = 16 << 20
 """A row group is written past it; tasks run side by side, so they hold less than an export does."""

@@ -31,8 +31,8 @@ from mqpcap.spark.share import Heard, Share, told
 from mqpcap.spark.storage import Storage
 from mqpcap.spark.task_files import TaskFiles
 from mqpcap.tables.captures import CaptureRows
+from mqpcap.tables.export import TableFile
 from mqpcap.tables.messages import prints
-from mqpcap.tables.parquet import TableFile
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,477 @@
+"""A directory of tables that appears whole or not at all.
+
+``tables``, or any face, feeds record batches in. An :class:`Export` writes them below a hidden
+directory beside the one asked for and renames that into place when everything is written, so a killed
+export leaves what was there before.
+
+How a file becomes visible
+    ``DIR`` is made as ``.DIR.mqpcap-HOST-PID-N``, on the same file system. `commit` exchanges the two in
+    one step where the system can (Linux ``renameat2``), else in two renames. Hidden directories of dead
+    processes are removed on the way.
+
+What is never deleted
+    Anything that no export wrote. The manifest ``_mqpcap.json`` names every file with its size, and each file
+    says in its footer who wrote it; a directory is an earlier export if this holds for every file in it. That
+    is looked at before any work, and again when the directory has got a name that nobody else uses: what came
+    in between is put back. Then files go one by one, by the names that exports give, and folders only empty.
+"""
+
+import ctypes
+import errno
+import json
+import os
+import re
+import shutil
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mqpcap import __version__
+from mqpcap.errors import OutputError
+from mqpcap.tables.parquet import (
+    MAX_GROUP_BYTES,
+    MAX_WAITING_BYTES,
+    SCHEMA_VERSION,
+    VERSION,
+    DateColumn,
+    DayPart,
+    RowFiles,
+    by_date,
+    parquet_writer,
+)
+
+MANIFEST: Final = "_mqpcap.json"
+SCRATCH: Final = ".scratch"
+MAX_MANIFEST_BYTES: Final = 64 * 1024 * 1024
+
+WRITTEN: Final = re.compile(r"[^/.][^/]*/date=[0-9]{4}-[0-9]{2}-[0-9]{2}/([0-9]{5,}-)?part-[0-9]{5,}\.parquet")
+"""What the files of an export are called; the number in front is of a group of captures."""
+_UNFINISHED: Final = re.compile(rf"({re.escape(SCRATCH)}/[^/]+/)?({re.escape(MANIFEST)}|{WRITTEN.pattern})")
+_OLD: Final = "-old"
+"""Behind the hidden name of what had the name before, where two names cannot be exchanged in one step."""
+_DAY: Final = re.compile(r"[^/.][^/]*/date=[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+@dataclass(frozen=True, slots=True)
+class TableSummary:
+    """What one table became."""
+
+    name: str
+    row_count: int
+    file_count: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExportSummary:
+    """What an export wrote: its directory, and its tables by name."""
+
+    out: Path
+    tables: tuple[TableSummary, ...]
+
+    @property
+    def row_count(self) -> int:
+        """Rows over all tables."""
+        return sum(table.row_count for table in self.tables)
+
+    @property
+    def file_count(self) -> int:
+        """Parquet files over all tables."""
+        return sum(table.file_count for table in self.tables)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all Parquet files."""
+        return sum(table.size_bytes for table in self.tables)
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A finished Parquet file of a table, by its path below the directory of tables."""
+
+    path: str
+    table: str
+    row_count: int
+    size_bytes: int
+
+
+class Export(RowFiles):
+    """One directory of tables in the making; also a context manager that aborts unless committed.
+
+    ``only_new``: an earlier export is not replaced; may be set until `commit`. ``keep`` are the captures being
+    read: a directory that holds one of them is never replaced. ``threads`` write row groups of different tables at
+    the same time.
+    Raises OutputError before any work when the directory may not be written or replaced.
+
+    >>> import pyarrow as pa, tempfile
+    >>> from pathlib import Path
+    >>> row = pa.RecordBatch.from_pydict({"ts_ns": pa.array([86_400_000_000_000], pa.int64())})
+    >>> with tempfile.TemporaryDirectory() as folder, Export(Path(folder) / "tables") as export:
+    ...     export.write("messages", row, "ts_ns")
+    ...     export.commit().row_count, (Path(folder) / "tables/messages/date=1970-01-02").is_dir()
+    (1, True)
+    """
+
+    def __init__(self, out: Path, *, only_new: bool = False, keep: Iterable[Path] = (), threads: int = 1) -> None:
+        # DIR itself may be no link, so its name stays, wherever its parents lead.
+        self.out = out if os.path.islink(out) else _resolved(out)
+        self.only_new = only_new
+        self._shown = out
+        self._keep = tuple(_resolved(path) for path in keep)
+        self._schemas: dict[str, pa.Schema] = {}
+        self._files: list[TableFile] = []
+        self._done = False
+        self.check()
+        self._building = self._new_building()
+        pool = ThreadPoolExecutor(threads, "mqpcap-write") if threads > 1 else None
+        super().__init__(MAX_GROUP_BYTES, MAX_WAITING_BYTES, pool)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.abort()
+
+    def write(self, table: str, batch: pa.RecordBatch | pa.Table, date_column: DateColumn) -> None:
+        """Adds rows to a table, each to the UTC day of its nanoseconds in ``date_column``.
+
+        Of several columns the first that is not null counts. Every batch of a table has the same schema.
+        Raises OutputError if a row has no date or cannot be stored; all is aborted then.
+        """
+        with self._aborting():
+            known = self._schemas.setdefault(table, batch.schema)
+            if not known.equals(batch.schema):
+                raise OutputError(f"table {table} goes on with other columns than it began with")
+            for date, rows in by_date(table, batch, date_column):
+                self._add(table, date, date_column, rows)
+
+    def adopt(self, table: str, file: Path, name: str, row_count: int) -> None:
+        """Takes in a finished Parquet file of a table, on the same file system: it moves to ``TABLE/name``."""
+        with self._aborting():
+            path = self._building / table / name
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                file.rename(path)
+                size_bytes = path.stat().st_size
+            except OSError as error:
+                raise OutputError(f"cannot take in {file}: {error.strerror or error}") from error
+            self._files.append(TableFile(f"{table}/{name}", table, row_count, size_bytes))
+
+    def adopt_all(self, folder: Path) -> None:
+        """Takes in all tables of another export, made in ``scratch``; its files get the folder's name into theirs."""
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        for file in manifest["files"]:
+            table, date, part = file["path"].split("/")
+            self.adopt(table, folder / file["path"], f"{date}/{folder.name}-{part}", file["row_count"])
+        shutil.rmtree(folder, ignore_errors=True)
+
+    @property
+    def scratch(self) -> Path:
+        """A folder for what is in the making, on the same file system; gone when all is committed."""
+        return self._building / SCRATCH
+
+    def commit(self) -> ExportSummary:
+        """What was written, after it has become visible under the name asked for."""
+        with self._aborting():
+            self._close_all()
+            self._files.sort(key=lambda file: file.path)
+            try:
+                shutil.rmtree(self.scratch, ignore_errors=True)
+                (self._building / MANIFEST).write_bytes(manifest(self._files))
+                self.check()  # somebody may have put something there meanwhile
+                self._publish()
+            except OSError as error:
+                raise OutputError(f"cannot publish {self._shown}: {error.strerror or error}") from error
+        self._done = True
+        self._stop_pool()
+        return ExportSummary(self.out, tuple(table_summaries(self._files)))
+
+    def abort(self) -> None:
+        """Removes all that was written, unless it is committed; the directory asked for stays as it was."""
+        if self._done:
+            return
+        self._done = True
+        self._stop_pool()
+        for part in self._parts.values():
+            if part.writer is not None:
+                with suppress(OSError, pa.ArrowException):
+                    part.writer.close()
+        remove(self._building)
+
+    @contextmanager
+    def _aborting(self) -> Iterator[None]:
+        """Makes a failure final: after it nothing can be published, so nothing can be missing in it."""
+        if self._done:
+            raise OutputError(f"{self._shown} is already committed or aborted")
+        try:
+            yield
+        except BaseException:
+            self.abort()
+            raise
+
+    # The directory asked for
+
+    def check(self) -> None:
+        """Raises OutputError if the directory may not be written or replaced."""
+        out, shown = self.out, self._shown
+        if out.is_symlink():
+            raise OutputError(f"{shown} is a symbolic link; name the directory it leads to")
+        if not os.path.lexists(out):
+            return
+        if not out.is_dir():
+            raise OutputError(f"{shown} is a file, not a directory")
+        for place, what in ((Path.cwd(), "the working directory"), (_home(), "the home directory")):
+            if place is not None and place.is_relative_to(out):
+                raise OutputError(f"{shown} is or holds {what}, which is never replaced")
+        for path in self._keep:
+            if path.is_relative_to(out):
+                raise OutputError(f"{shown} holds the input {path}, so it cannot be replaced")
+        if out.is_mount():
+            raise OutputError(f"{shown} is a mount point and cannot be renamed; name a directory below it")
+        if self._is_export(out) and self.only_new:
+            raise stays(shown)
+
+    def _is_export(self, folder: Path) -> bool:
+        """Whether an earlier export is in the directory, False if nothing is; raises OutputError for anything else."""
+        try:
+            found = sizes(folder)
+            size_bytes = found.get(MANIFEST, 0)
+            manifest = (folder / MANIFEST).read_bytes() if 0 < size_bytes <= MAX_MANIFEST_BYTES else b""
+            stranger = foreign(found, manifest, lambda name: folder / name)
+        except OSError as error:
+            raise OutputError(f"cannot look into {self._shown}: {error.strerror or error}") from error
+        if stranger is not None:
+            raise holds(self._shown, stranger)
+        return bool(found)
+
+    def _publish(self) -> None:
+        """Gives the new directory its name. What had the name before is removed if it is an export, else put back."""
+        building, out = self._building, self.out
+        if self.only_new or not os.path.lexists(out):
+            building.rename(out)  # fails where something is
+            return
+        exchanged = _exchange(building, out)
+        old = building if exchanged else building.with_name(building.name + _OLD)
+        if not exchanged:
+            out.rename(old)
+        try:
+            if old.is_symlink() or not old.is_dir():
+                raise OutputError(f"{self._shown} became something else than a directory")
+            self._is_export(old)
+            if not exchanged:
+                building.rename(out)
+        except (OSError, OutputError):
+            if not (exchanged and _exchange(old, out)):
+                old.rename(out)
+            raise
+        remove(old)
+
+    def _new_building(self) -> Path:
+        parent = self.out.parent
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            _remove_stale(parent, self.out)
+            number = 0
+            while True:
+                building = parent / _building_name(self.out.name, number)
+                try:
+                    building.mkdir()
+                    return building
+                except FileExistsError:
+                    number += 1
+        except OSError as error:
+            raise OutputError(f"cannot write in {parent}: {error.strerror or error}") from error
+
+    # Rows to files
+
+    def _create(self, part: DayPart, schema: pa.Schema) -> pq.ParquetWriter:
+        path = self._building / part.table / f"date={part.date}" / f"part-{part.number:05d}.parquet"
+        part.path = str(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return parquet_writer(path, schema)
+
+    def _close_file(self, part: DayPart, writer: pq.ParquetWriter) -> None:
+        writer.close()
+        name = Path(part.path).relative_to(self._building).as_posix()
+        self._files.append(TableFile(name, part.table, part.row_count, os.stat(part.path).st_size))
+
+    def _stop_pool(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError) as error:
+        raise OutputError(f"cannot follow {path}: {error}") from error
+
+
+def _home() -> Path | None:
+    try:
+        return Path.home().resolve()
+    except (OSError, RuntimeError):
+        return None
+
+
+def foreign(
+    found: Mapping[str, int],
+    manifest: bytes,
+    opened: "Callable[[str], Path | pa.NativeFile]",
+    each: "Callable[[Callable[[str], bool], list[str]], Iterable[bool]]" = map,
+) -> str | None:
+    """The first file in a directory that no export wrote, None if there is none.
+
+    found: every file with its size. Somebody else may have written a manifest, so a file it names must have a name that
+    exports give, and its footer must say that it is ours.
+    """
+    named = _named(manifest)
+    ours = [name for name, size in found.items() if named.get(name) == size and WRITTEN.fullmatch(name)]
+    proven = {name for name, yes in zip(ours, each(lambda name: _says_ours(opened(name)), ours), strict=True) if yes}
+    if named:
+        proven.add(MANIFEST)
+    return min(found.keys() - proven, default=None)
+
+
+def _named(manifest: bytes) -> dict[str, int]:
+    """Every file that a manifest names, itself too, with its size; nothing if it is none of ours."""
+    try:
+        told = json.loads(manifest)
+        named: dict[str, int] = {file["path"]: file["size_bytes"] for file in told["files"]}
+        return named | {MANIFEST: len(manifest)} if told["tool"] == "mqpcap" else {}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {}
+
+
+def _says_ours(file: "Path | pa.NativeFile") -> bool:
+    try:
+        return VERSION in (pq.read_metadata(file).metadata or {})
+    except (OSError, pa.ArrowException):
+        return False
+
+
+def holds(shown: object, name: str) -> OutputError:
+    """That a directory holds something else than an earlier export."""
+    return OutputError(f"{shown} holds {name!r}, which no export wrote; name an empty or a new directory")
+
+
+def stays(shown: object) -> OutputError:
+    """That an earlier export stays where it is."""
+    return OutputError(f"{shown} stays as it was, as not all inputs can be read; --allow-missing replaces it")
+
+
+def sizes(folder: Path) -> dict[str, int]:
+    """Every file below the folder with its size; what is no plain file counts as -1 bytes, as does an empty folder.
+
+    A day without files is none: one was left where a table was replaced file by file.
+    """
+    found: dict[str, int] = {}
+    for root, folders, files in os.walk(folder, onerror=_raise):
+        for name in files + [name for name in folders if (Path(root) / name).is_symlink()]:
+            path = Path(root) / name
+            plain = path.is_file() and not path.is_symlink()
+            found[path.relative_to(folder).as_posix()] = path.stat().st_size if plain else -1
+        below = Path(root).relative_to(folder).as_posix()
+        if not (folders or files or below == "." or _DAY.fullmatch(below)):
+            found[f"{below}/"] = -1
+    return found
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def manifest(files: Sequence[TableFile]) -> bytes:
+    """The manifest that names these files."""
+    named = [{"path": file.path, "row_count": file.row_count, "size_bytes": file.size_bytes} for file in files]
+    made = {"tool": "mqpcap", "version": __version__, "schema_version": SCHEMA_VERSION, "files": named}
+    return json.dumps(made, indent=1).encode() + b"\n"
+
+
+def table_summaries(files: Sequence[TableFile]) -> Iterator[TableSummary]:
+    """What each table became."""
+    for name in sorted({file.table for file in files}):
+        own = [file for file in files if file.table == name]
+        yield TableSummary(name, sum(file.row_count for file in own), len(own), sum(file.size_bytes for file in own))
+
+
+def _building_name(name: str, number: int) -> str:
+    return f".{name}.mqpcap-{_host()}-{os.getpid()}-{number}"
+
+
+def _host() -> str:
+    return re.sub(r"[^A-Za-z0-9.]", "_", socket.gethostname())
+
+
+def _remove_stale(parent: Path, out: Path) -> None:
+    """Removes what killed exports to the same name left, if their process ran here and is gone.
+
+    Where one was killed between two renames, the earlier export is there and ``out`` is not: it gets its name back.
+    """
+    host = re.escape(_host())
+    pattern = re.compile(rf"\.{re.escape(out.name)}\.mqpcap-{host}-([0-9]{{1,10}})-[0-9]+({_OLD})?")
+    for path in parent.iterdir():
+        found = pattern.fullmatch(path.name)
+        if not found or path.is_symlink() or is_running(int(found[1])):
+            continue
+        if found[2] and not os.path.lexists(out) and _is_whole(path):
+            path.rename(out)
+        else:
+            remove(path)
+
+
+def _is_whole(folder: Path) -> bool:
+    with suppress(OSError):
+        return _named((folder / MANIFEST).read_bytes()) == sizes(folder)
+    return False
+
+
+def remove(folder: Path, ours: re.Pattern[str] = _UNFINISHED) -> None:
+    """Removes the files below a folder whose whole names fit, by default those of exports, and the folders left empty.
+
+    Through open folders, so that no link put in the place of one leads elsewhere.
+    """
+    with suppress(OSError):
+        for root, folders, files, here in os.fwalk(folder, topdown=False):
+            below = Path(root).relative_to(folder)
+            for name in files:
+                if ours.fullmatch((below / name).as_posix()):
+                    os.unlink(name, dir_fd=here)
+            for name in folders:
+                with suppress(OSError):
+                    os.rmdir(name, dir_fd=here)
+        folder.rmdir()
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process of this machine has that number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Whether the two names could be exchanged in one step."""
+    at_working_directory, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE of linux/fs.h
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return False
+    failed = renameat2(at_working_directory, os.fsencode(one), at_working_directory, os.fsencode(other), exchange)
+    if failed and ctypes.get_errno() not in {errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EPERM}:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(other))
+    return not failed
