@@ -154,8 +154,10 @@ def message_rows(
     fields = {name[2:]: array for name, array in columns.items() if name.startswith("f.")}
     schema = pa.schema([field for field in TABLES["messages"] if policy.wants((field.name,))])
     every = [columns[field.name] if field.name in columns else pa.nulls(n, field.type) for field in schema]
-    keys = {name: columns[name] for name in KEYS if name in columns}
-    chunk = Chunk(protocol.name, pa.table(every, schema=schema), pa.table(keys | fields))
+    keys = [field for field in schema if field.name in KEYS]
+    own = pa.schema([*keys, *(pa.field(name, array.type) for name, array in fields.items())])
+    fields |= {field.name: columns[field.name] for field in keys}
+    chunk = Chunk(protocol.name, pa.table(every, schema=schema), pa.table(fields, schema=own))
     if not pairs_up:
         return chunk, None
     return chunk, _batch(protocol, columns, records.table, frames, from_client, np.asarray(known.of.syn.all(1))[place])
