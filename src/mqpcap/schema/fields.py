@@ -16,6 +16,7 @@ bounds makes the whole message ``Raw``. Nothing is shortened, nothing guessed.
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from ipaddress import IPv4Address
 from types import new_class
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
@@ -72,6 +73,7 @@ def _hostile() -> bool:
     return random.randrange(HOSTILE_SHARE) == 0
 
 
+@dataclass(eq=False, repr=False)
 class Kind(EnumField[Any]):  # an EnumField, so that ls(verbose=True) lists names of numbers
     """What all kinds share.
 
@@ -84,26 +86,20 @@ class Kind(EnumField[Any]):  # an EnumField, so that ls(verbose=True) lists name
 
     __slots__ = ["__dict__"]  # Scapy's metaclass gives fields no dict of their own
 
-    def __init__(
-        self,
-        name: str,
-        default: Any = None,
-        *,
-        column: str | None = "",
-        secret: bool = False,
-        body: bool = False,
-        unit: str | None = None,
-        names: Mapping[int, str] | None = None,
-        words: Mapping[int, str] | None = None,
-    ) -> None:
-        Field.__init__(self, name, default, "!B")
-        self.column = name.rstrip("_") if column == "" else column
-        self.secret = secret
-        self.body = body
-        self.unit = unit
-        self.names = names
-        self.words = words
-        self.i2s = {int(number): name for number, name in (words or names or {}).items()}  # Scapy's word
+    name: str
+    default: Any = None
+    _: KW_ONLY
+    column: str | None = ""
+    secret: bool = False
+    body: bool = False
+    unit: str | None = None
+    names: Mapping[int, str] | None = None
+    words: Mapping[int, str] | None = None
+
+    def __post_init__(self) -> None:
+        Field.__init__(self, self.name, self.default, "!B")
+        self.column = self.name.rstrip("_") if self.column == "" else self.column
+        self.i2s = {int(number): name for number, name in (self.words or self.names or {}).items()}  # Scapy's word
 
     def named(self, pkt: Packet | None) -> Mapping[int, str]:
         """The names of numbers in a message."""
@@ -187,6 +183,7 @@ def sized_field(pkt: Packet, name: str) -> Any:
     return next((f for f in pkt.fields_desc if getattr(bare(f), "sized_by", None) == name), None)
 
 
+@dataclass(eq=False, repr=False)
 class Number(Kind):
     """An integer of ``size`` bytes, in network order unless ``little``.
 
@@ -200,21 +197,16 @@ class Number(Kind):
     little: ClassVar[bool] = False
     truth: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        name: str,
-        default: int | None = None,
-        *,
-        equals: int | None = None,
-        at_least: int | None = None,
-        at_most: int | None = None,
-        **about: Any,
-    ) -> None:
-        super().__init__(name, default if equals is None else equals, **about)
+    _: KW_ONLY
+    equals: int | None = None
+    at_least: int | None = None
+    at_most: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.equals is not None:
+            self.default = self.at_least = self.at_most = self.equals
+        super().__post_init__()
         self.sz = self.size
-        self.at_least = equals if equals is not None else at_least
-        self.at_most = equals if equals is not None else at_most
-        self.equals = equals
 
     def checks(self, value: int) -> None:
         """Raises Broken for a number out of its bounds."""
@@ -301,17 +293,18 @@ class Length(Number):
         self.less = less
 
 
+@dataclass(eq=False, repr=False)
 class Bits(Kind):
     """Part of the integer ``of``: ``(of >> shift) & mask``.
 
     Takes no bytes of its own; built, it goes into ``of``.
     """
 
-    def __init__(self, name: str, *, of: str, mask: int, shift: int = 0, **about: Any) -> None:
-        super().__init__(name, None, **about)
-        self.of = of
-        self.mask = mask
-        self.shift = shift
+    default: None = field(default=None, init=False)
+    _: KW_ONLY
+    of: str
+    mask: int
+    shift: int = 0
 
     def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
         return s, pkt.fields[self.of] >> self.shift & self.mask
@@ -360,6 +353,7 @@ def prefix_name(of: Kind) -> str:
     return f"{of.name.rstrip('_')}_{'count' if isinstance(of, Array) else 'len'}"
 
 
+@dataclass(eq=False, repr=False)
 class Span(Sized):
     """Bytes with a length: from the field ``length``, from a ``prefix`` of so many bytes, or ``size`` fixed.
 
@@ -369,32 +363,22 @@ class Span(Sized):
 
     is_text: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        name: str,
-        default: bytes = b"",
-        *,
-        length: str | None = None,
-        prefix: int | None = None,
-        size: int | None = None,
-        until: int | None = None,
-        at_least: int | None = None,
-        at_most: int | None = None,
-        strict: bool = False,
-        printable: bool = False,
-        **about: Any,
-    ) -> None:
-        super().__init__(name, default, **about)
-        if sum(x is not None for x in (length, prefix, size, until)) > 1:
-            raise ProtocolError(f"{name} has two lengths; give one of length, prefix, size, until")
+    default: bytes = b""
+    _: KW_ONLY
+    length: InitVar[str | None] = None
+    prefix: int | None = None
+    size: int | None = None
+    until: int | None = None
+    at_least: int | None = None
+    at_most: int | None = None
+    strict: bool = False
+    printable: bool = False
+
+    def __post_init__(self, length: str | None) -> None:
+        super().__post_init__()
+        if sum(x is not None for x in (length, self.prefix, self.size, self.until)) > 1:
+            raise ProtocolError(f"{self.name} has two lengths; give one of length, prefix, size, until")
         self.sized_by = length
-        self.prefix = prefix
-        self.size = size
-        self.until = until
-        self.at_least = at_least
-        self.at_most = at_most
-        self.strict = strict
-        self.printable = printable
 
     def any2i(self, pkt: Packet | None, x: Any) -> Any:
         return x.encode() if isinstance(x, str) else x
@@ -525,6 +509,7 @@ Read = Callable[[Packet, bytes], tuple[bytes, Any]]
 """Reads what is inside a list or a region, for ``explain``: what is left of the bytes behind it, and the value."""
 
 
+@dataclass(eq=False, repr=False)
 class Array(Sized):
     """A list of ``item`` (a kind or a Message class).
 
@@ -534,25 +519,19 @@ class Array(Sized):
 
     count_word = "count"
 
-    def __init__(
-        self,
-        name: str,
-        item: "Kind | type[Message]",
-        *,
-        count: str | None = None,
-        prefix: int | None = None,
-        until_zero: int | None = None,
-        not_empty: bool = False,
-        **about: Any,
-    ) -> None:
-        self.item = item  # first: Field.__init__ asks any2i
-        super().__init__(name, [], **about)
+    islist = 1
+    default: list[Any] = field(default_factory=list, init=False)
+    item: "Kind | type[Message]"
+    _: KW_ONLY
+    count: InitVar[str | None] = None
+    prefix: int | None = None
+    until_zero: int | None = None
+    not_empty: bool = False
+
+    def __post_init__(self, count: str | None) -> None:
+        super().__post_init__()
         self.sized_by = count
-        self.prefix = prefix
-        self.until_zero = until_zero
-        self.not_empty = not_empty
-        self.islist = 1
-        self.holds_packets = int(not isinstance(item, Kind))
+        self.holds_packets = int(not isinstance(self.item, Kind))
 
     def any2i(self, pkt: Packet | None, x: Any) -> Any:
         if x is None:
@@ -740,10 +719,10 @@ def smallest(item: "Kind | type[Message]") -> int:
     if isinstance(item, Kind):
         return 0
     total = 0
-    for field in item.fields_desc:
-        if isinstance(field, Span) and field.until is not None:
+    for kind in item.fields_desc:
+        if isinstance(kind, Span) and kind.until is not None:
             break  # without the delimiter the fields behind it are absent
-        total += smallest(field)
+        total += smallest(kind)
     return total
 
 
