@@ -3,7 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -21,7 +21,8 @@ from mqpcap.decode import bytecode
 from mqpcap.decode.columns import ColumnReader, Spans
 from mqpcap.pipeline import dissect
 from mqpcap.protocols import kokaq
-from mqpcap.protocols.kokaq import PROTOCOL, SPLITS, Split, claims
+from mqpcap.protocols.kokaq import PROTOCOL, SPLITS, claims
+from mqpcap.protocols.kokaq.splitter import SplitFrames
 from mqpcap.scapy import MqSession
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import ConnectionFacts, Evidence, Opening, Verdict
@@ -75,8 +76,22 @@ EXAMPLES = [
 ]
 
 
-def at(data: bytes, where: int = 0, ended: bool = True, direction: str = "c2s") -> Split:
-    return SPLITS[direction](memoryview(data), where, len(data), ended)  # type: ignore[index]
+class Split(NamedTuple):
+    """A frame at a place, as the splitter tells it."""
+
+    verdict: str
+    end: int
+    known_end: int
+    layout: str
+    op: int
+    flaw: int
+
+
+def at(data: bytes, where: int = 0, ended: bool = True, direction: str = "c2s", limit: int | None = None) -> Split:
+    frames = SplitFrames(kokaq._RULE, memoryview(data), len(data) if limit is None else limit, ended)
+    verdict, end, known_end, form, *more = frames.one(where)
+    layout = SPLITS[direction].layouts[form] if form >= 0 else ""  # type: ignore[index]
+    return Split(("more", "message", "bad")[verdict], end, known_end, layout, *more)
 
 
 def lengths(data: bytes, direction: str = "c2s") -> list[int]:
@@ -283,7 +298,7 @@ def test_ends_do_not_depend_on_how_the_stream_arrives(picked: list[int], data: s
     while where < len(stream):
         whole = at(stream, where)
         for limit in sorted({data.draw(st.integers(where, len(stream))) for _ in range(4)}):
-            early = SPLITS["c2s"](memoryview(stream), where, limit, False)
+            early = at(stream, where, ended=False, limit=limit)
             if early.verdict == "message":
                 assert (early.end, early.layout, early.flaw) == (whole.end, whole.layout, whole.flaw)
             elif early.verdict == "bad":

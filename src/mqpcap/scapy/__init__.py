@@ -13,7 +13,7 @@ layers. A message that the packet does not end is its header with ``Raw`` behind
 import importlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scapy.config import conf
@@ -23,6 +23,7 @@ from scapy.sessions import streamcls
 from scapy.utils import wrpcap
 
 from mqpcap.decode import bytecode
+from mqpcap.decode.scanning import LayoutScanner
 from mqpcap.errors import ProtocolError
 from mqpcap.protocols import names as protocol_names
 from mqpcap.protocols import protocols
@@ -31,7 +32,7 @@ from mqpcap.scapy.session import MqSession, Seen, top
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.fields import Broken
 from mqpcap.schema.message import Message, MessageCut
-from mqpcap.schema.protocol import ANY, Direction, Layout, MessageQueue, Split
+from mqpcap.schema.protocol import ANY, Direction, Layout, MessageQueue
 
 MAX_MESSAGES = 65536
 """Of one packet; an IP packet has no more bytes."""
@@ -155,7 +156,7 @@ def _first(
     goes_on = None
     for layout in entries:
         split = _split(protocol, layout, data, 0, True)
-        may_go_on = split.end < len(data) and _split(protocol, layout, data, 0, False).verdict == "more"
+        may_go_on = split.end < len(data) and _split(protocol, layout, data, 0, False).goes_on
         if not split.layout or (not ended and (may_go_on or split.end < 0)):
             if may_go_on and layout in waiting:
                 goes_on = MessageCut(Message, layout, 0, 0)
@@ -192,7 +193,16 @@ def _cuts(protocol: MessageQueue, layout: Layout, payload: bytes) -> tuple[list[
     return found, True
 
 
-def _cut(protocol: MessageQueue, layout: Layout, data: bytes, at: int, split: Split) -> MessageCut | None:
+class _Split(NamedTuple):
+    """A message at a place: where it ends, the layout that reads it ("": not even a header is read), its operation."""
+
+    end: int = -1
+    layout: str = ""
+    op: int = -1
+    goes_on: bool = False
+
+
+def _cut(protocol: MessageQueue, layout: Layout, data: bytes, at: int, split: _Split) -> MessageCut | None:
     """What was found at a place; the first message of all must prove its layout, else it is None."""
     end = split.end if split.end > 0 else len(data)
     reading, raw = protocol.layout(split.layout), data[at:end]
@@ -201,20 +211,19 @@ def _cut(protocol: MessageQueue, layout: Layout, data: bytes, at: int, split: Sp
     return MessageCut(_front(reading, raw), reading, at, end, layout.then.get(split.op, ""))
 
 
-def _split(protocol: MessageQueue, layout: Layout, data: bytes, at: int, ended: bool) -> Split:
-    """The message at a place; without a layout where not even a header is read."""
-    view, limit = memoryview(data), len(data)
-    if layout.splitter is not None:
-        return layout.splitter(view, at, limit, ended)
-    hits = np.zeros((5, 1), np.int64)
-    scanner = compiled(protocol).scanner(layout.name, hits)
-    n, code, *_ = scanner.scan(view, at, limit, ended)
+def _split(protocol: MessageQueue, layout: Layout, data: bytes, at: int, ended: bool) -> _Split:
+    """The message at a place."""
+    program, hits = compiled(protocol), np.zeros((5, 1), np.int64)
+    scanner = LayoutScanner(protocol, program, layout.name, hits)
+    n, code, end, _, place = scanner.scan(data, at, len(data), ended)
     if n:
-        return Split("message", int(hits[1, 0]), layout=layout.name, op=int(hits[3, 0]))
+        names = layout.splitter.layouts if layout.splitter is not None else (layout.name,)
+        return _Split(end, names[hits[2, 0]], scanner.last_op(n))
     if code == bytecode.SCAN_BAD or layout.header is None:
-        return Split("bad" if code == bytecode.SCAN_BAD else "more")
-    result, op = scanner.header(view, at, limit)
-    return Split("more", layout=layout.name if result == bytecode.DONE else "", op=op)
+        return _Split(goes_on=code != bytecode.SCAN_BAD)
+    reading = program.layouts[place].name
+    is_whole, op = LayoutScanner(protocol, program, reading, hits).header(data, at, len(data))
+    return _Split(layout=reading if is_whole else "", op=op, goes_on=True)
 
 
 def _known(layout: Layout, op: int, raw: bytes) -> bool:

@@ -133,24 +133,6 @@ class Claim(NamedTuple):
     s2c: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
-    """What a splitter found at a position.
-
-    end         where the message ends; -1 with the verdicts ``more`` and ``bad``
-    known_end   where an incomplete message will end, -1 if unknown
-    layout      name of the layout that reads the message
-    flaw        a Flaw for the row, whose body is then not read; 0 for none
-    """
-
-    verdict: Literal["message", "more", "bad"]
-    end: int = -1
-    known_end: int = -1
-    layout: str = ""
-    op: int = -1
-    flaw: int = 0
-
-
 class Splitter(Shape):
     """Finds messages in ``buf[:limit]``; ``ended`` says that no byte can follow ``limit``."""
 
@@ -158,16 +140,13 @@ class Splitter(Shape):
     def layouts(self) -> tuple[str, ...]:
         """The layouts that it names."""
 
-    def __call__(self, buf: memoryview, at: int, limit: int, ended: bool) -> Split:
-        """The message at ``at``, or why there is none."""
-
     def scan(
         self, buf: memoryview, at: int, limit: int, ended: bool, rows: tuple[memoryview, ...]
     ) -> tuple[int, int, int, int, int]:
         """The messages one after the other from ``at``: see ``bytecode.Scanner.scan``.
 
-        Puts start, end, place in ``layouts``, op and flaw (int64) of each into ``rows``. The fifth number returned is
-        the place of the next one's layout, -1 if unknown.
+        Puts start, end, place in ``layouts``, op and flaw (int64) of each into ``rows``. A body whose flaw is not 0 is
+        not read. The fifth number returned is the place of the next one's layout, -1 if unknown.
         """
 
     def search(self, buf: memoryview, at: int, limit: int, ended: bool, in_a_row: int) -> tuple[int, bool]:

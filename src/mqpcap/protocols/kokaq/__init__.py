@@ -56,7 +56,6 @@ from mqpcap.schema.protocol import (
     Observation,
     Opening,
     Raw,
-    Split,
     Verdict,
 )
 from mqpcap.schema.requests import CorrelationRule, RequestRule, Roles
@@ -168,8 +167,8 @@ class Kokaq(Message):
         answers = _pkt[3] & 0x03 == 1 if _pkt[:2] == MAGIC.to_bytes(2, "big") else _pkt[9] >= 0x11
         known = read_direction()
         direction: Direction = "s2c" if known == "s2c" or (known is None and answers) else "c2s"
-        name = SPLITS[direction](memoryview(_pkt), 0, len(_pkt), True).layout
-        header = PROTOCOL.layout(name).header if name else None
+        form = SplitFrames(_RULE, memoryview(_pkt), len(_pkt), True).one(0)[3]
+        header = PROTOCOL.layout(SPLITS[direction].layouts[form]).header if form >= 0 else None
         return _HEADERS[0] if header is None else header
 
     def extract_padding(self, s: bytes) -> tuple[bytes, bytes | None]:
@@ -177,7 +176,7 @@ class Kokaq(Message):
         if read_direction() is not None or not self.fields or not self.layouts:
             return s, None
         whole = self.raw_packet_cache + s
-        at = SPLITS[self.layouts[0].direction](memoryview(whole), 0, len(whole), True).end - len(self.raw_packet_cache)
+        at = SplitFrames(_RULE, memoryview(whole), len(whole), True).one(0)[1] - len(self.raw_packet_cache)
         return (s[:at], s[at:] or None) if at >= 0 else (s, None)
 
 
@@ -344,7 +343,6 @@ for _i, _variants in enumerate(RULE_OF_ENDS.values()):
     for _k, (_form, _end, _follower) in enumerate(_variants):
         _WORDS[_i, _k] = FORMS.index(_form), ENDS.index(_end), FOLLOWED_BY.index(_follower)
 _RULE = memoryview(_WORDS)
-_VERDICTS: tuple[Literal["more", "message", "bad"], ...] = ("more", "message", "bad")  # by the splitter's numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,14 +350,6 @@ class Splits:
     """Finds the frames of a direction by the rule; ``layouts`` are those that it names."""
 
     layouts: tuple[str, ...]
-
-    def __call__(self, buf: memoryview, at: int, limit: int, ended: bool) -> Split:
-        """The frame at ``at``, and the layout that reads it.
-
-        ``more`` names a layout once the 12 bytes of the header are here: such a frame, cut by the end, is truncated.
-        """
-        verdict, end, known_end, form, op, flaw = SplitFrames(_RULE, buf, limit, ended).one(at)
-        return Split(_VERDICTS[verdict], end, known_end, "" if form < 0 else self.layouts[form], op, flaw)
 
     def scan(
         self, buf: memoryview, at: int, limit: int, ended: bool, rows: tuple[memoryview, ...]
