@@ -11,7 +11,6 @@ The pairs of the table ``exchanges`` are all known at the end of the file, or wh
 not known yet any message of the other direction of its connection may be the answer, if the protocol's rule lets it.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
@@ -30,10 +29,10 @@ from scapy.utils import EDecimal, GenericRawPcapWriter
 from mqpcap.capture import Window
 from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
-from mqpcap.pipeline import FLOW_BYTES, OPEN_SHARE, Emit, Options, Output, Tables
+from mqpcap.pipeline import FLOW_BYTES, OPEN_SHARE, Options, Output, Tables
 from mqpcap.schema.fields import Broken
 from mqpcap.schema.message import Message, above
-from mqpcap.schema.protocol import DIRECTIONS, Direction, Layout
+from mqpcap.schema.protocol import DIRECTIONS, Direction, Layout, MessageQueue
 from mqpcap.tcp.headers import Segments, address_text
 
 BATCH_PACKETS = 512
@@ -191,10 +190,10 @@ class MqSession(DefaultSession):
                     break
         except EOFError:
             del self._sources[id(sock)]
-            yield from source.messages(packets)
-            yield from source.last_messages()
+            yield from source.completed(packets)
+            yield from source.finished()
             raise
-        yield from source.messages(packets)
+        yield from source.completed(packets)
 
     def _packet(self, sock: SuperSocket) -> Packet | None:
         if self.supersession is not None:
@@ -208,16 +207,54 @@ class MqSession(DefaultSession):
     def flush(self) -> list[Packet]:
         """The messages still open, as at the end of a file; after it the session begins anew."""
         sources, self._sources = self._sources, {}
-        return [message for source in sources.values() for message in source.last_messages()]
+        return [message for source in sources.values() for message in source.finished()]
 
 
-class _Tables(Tables):
-    """The stages, with a look at who sent which packet."""
+class _Source(Tables):
+    """One capture on its way through the stages: its rows of ``messages`` and ``exchanges`` say what packets say."""
 
-    def __init__(self, options: Options, emit: Emit) -> None:
-        super().__init__(options, emit)
+    def __init__(self, options: Options, sock: SuperSocket) -> None:
+        super().__init__(options, self._take)
+        self.sock = sock  # kept, so that no other gets its id
+        # A whole file waits for nobody; a live capture must not wait for packets to come.
+        self.is_file = bool(getattr(sock, "nonblocking_socket", False))
+        self.packet_count = 0
         self.ends: dict[int, tuple[str, int, str, int]] = {}
         """By number, sender and receiver of the latest packets that have payload."""
+        self._carriers: dict[int, Carrier] = {}
+        """The latest packets, by number."""
+        self._held: list[tuple[int, int, Key, Packet]] = []
+        self._pairs: WeakValueDictionary[Key, Pair] = WeakValueDictionary()
+        """Of messages that somebody has, what is not known yet."""
+
+    def completed(self, packets: list[Packet]) -> list[Packet]:
+        """The messages that the packets complete; of a file those that no earlier message is likely to follow."""
+        if len(packets):
+            self.take(self.messages(self._window(packets)), _NO_FILES)
+            self._make_room(self.packet_count - len(packets))
+        return self._given(HELD_MESSAGES if self.is_file else 0)
+
+    def _make_room(self, before: int) -> None:
+        """Forget connections that are over, and packets of long ago; looked at once every BATCH_PACKETS."""
+        if self.packet_count // BATCH_PACKETS == before // BATCH_PACKETS:
+            return
+        room = max(KEPT_CONNECTIONS, self.options.max_memory_bytes // FLOW_BYTES // OPEN_SHARE)
+        over = self.assembler.eviction_candidates(KEPT_CONNECTIONS, room)
+        if len(over):
+            self.take(self.last_of(over), _NO_FILES)
+            self.close(over, _NO_FILES, of_others=True)
+            self.assembler.forget(over)
+        for kept in (self._carriers, self.ends):
+            for number in list(kept)[: max(0, len(kept) - HELD_PACKETS)]:
+                del kept[number]
+
+    def finished(self) -> list[Packet]:
+        """The messages still open, at the end."""
+        self.take(self.last_messages(), _NO_FILES)
+        self.close(self.assembler.live, _NO_FILES, of_others=False)
+        for pair in self._pairs.values():
+            pair.tell(None)
+        return self._given(0)
 
     def _segments(self, segments: Segments) -> Segments:
         for i in np.flatnonzero(segments.length).tolist():
@@ -227,53 +264,6 @@ class _Tables(Tables):
                 address_text(version, int(segments.dst_hi[i]), int(segments.dst_lo[i])), int(segments.dport[i]),
             )  # fmt: skip
         return super()._segments(segments)
-
-
-class _Source:
-    """One capture on its way through the stages: its rows of ``messages`` and ``exchanges`` say what packets say."""
-
-    def __init__(self, options: Options, sock: SuperSocket) -> None:
-        self.sock = sock  # kept, so that no other gets its id
-        # A whole file waits for nobody; a live capture must not wait for packets to come.
-        self.is_file = bool(getattr(sock, "nonblocking_socket", False))
-        self.tables = _Tables(options, self._emit)
-        self.packet_count = 0
-        self._read: deque[tuple[Frames, Records]] = deque()
-        """Messages whose rows come next."""
-        self._carriers: dict[int, Carrier] = {}
-        """The latest packets, by number."""
-        self._held: list[tuple[int, int, Key, Packet]] = []
-        self._pairs: WeakValueDictionary[Key, Pair] = WeakValueDictionary()
-        """Of messages that somebody has, what is not known yet."""
-
-    def messages(self, packets: list[Packet]) -> list[Packet]:
-        """What the packets complete; of a file what no earlier message is likely to follow."""
-        if len(packets):
-            self.tables.take(self._seen(self.tables.messages(self._window(packets))), _NO_FILES)
-            self._make_room(self.packet_count - len(packets))
-        return self._given(HELD_MESSAGES if self.is_file else 0)
-
-    def _make_room(self, before: int) -> None:
-        """Forget connections that are over, and packets of long ago; looked at once every BATCH_PACKETS."""
-        if self.packet_count // BATCH_PACKETS == before // BATCH_PACKETS:
-            return
-        assembler = self.tables.assembler
-        room = max(KEPT_CONNECTIONS, self.tables.options.max_memory_bytes // FLOW_BYTES // OPEN_SHARE)
-        over = assembler.eviction_candidates(KEPT_CONNECTIONS, room)
-        if len(over):
-            self.tables.take(self._seen(self.tables.last_of(over)), _NO_FILES)
-            self.tables.close(over, _NO_FILES, of_others=True)
-            assembler.forget(over)
-        for kept in (self._carriers, self.tables.ends):
-            for number in list(kept)[: max(0, len(kept) - HELD_PACKETS)]:
-                del kept[number]
-
-    def last_messages(self) -> list[Packet]:
-        self.tables.take(self._seen(self.tables.last_messages()), _NO_FILES)
-        self.tables.close(self.tables.assembler.live, _NO_FILES, of_others=False)
-        for pair in self._pairs.values():
-            pair.tell(None)
-        return self._given(0)
 
     def _window(self, packets: list[Packet]) -> Window:
         """The packets' bytes as a file would hold them."""
@@ -293,14 +283,13 @@ class _Source:
             file=0,
         )
 
-    def _seen(self, found: Iterator[tuple[Frames, Records]]) -> Iterator[tuple[Frames, Records]]:
-        for read in found:
-            self._read.append(read)
-            yield read
+    def _rows_made(self, protocol: MessageQueue, frames: Frames, records: Records, *rest: Any) -> None:
+        self._at_hand = protocol, frames, records
+        super()._rows_made(protocol, frames, records, *rest)
 
-    def _emit(self, output: Output) -> None:
+    def _take(self, output: Output) -> None:
         if output.table == "messages":
-            for packet in self._packets(output.rows.select(COLUMNS).to_pylist(), *self._read.popleft()):
+            for packet in self._packets(output.rows.select(COLUMNS).to_pylist(), *self._at_hand):
                 heappush(self._held, (packet.mq.ts_ns, packet.mq.first_packet, packet.mq.key, packet))
         elif output.table == "exchanges":
             for row in output.rows.select(_EXCHANGE).to_pylist():
@@ -313,9 +302,10 @@ class _Source:
         """The earliest of those held, all but so many."""
         return [heappop(self._held)[-1] for _ in range(len(self._held) - keep)]
 
-    def _packets(self, rows: list[dict[str, Any]], frames: Frames, records: Records) -> Iterator[Packet]:
-        protocol = self.tables.protocols[frames.protocol]
-        program = self.tables.reader(protocol).program
+    def _packets(
+        self, rows: list[dict[str, Any]], protocol: MessageQueue, frames: Frames, records: Records
+    ) -> Iterator[Packet]:
+        program = self.reader(protocol).program
         for i, row in enumerate(rows):
             layout = protocol.layout(program.layouts[int(frames.layout[i])].name)
             raw = frames.buffer[int(frames.start[i]) : int(frames.end[i])].tobytes()
@@ -331,7 +321,7 @@ class _Source:
         if last - first > len(self._carriers):
             numbers = [number for number in self._carriers if first <= number <= last]
         ends = row["src_ip"], row["src_port"], row["dst_ip"], row["dst_port"]
-        return tuple(self._carriers[n] for n in numbers if self.tables.ends.get(n) == ends and n in self._carriers)
+        return tuple(self._carriers[n] for n in numbers if self.ends.get(n) == ends and n in self._carriers)
 
 
 def install() -> None:
