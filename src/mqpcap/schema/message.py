@@ -513,29 +513,27 @@ def above(cls: type[Message]) -> "tuple[type[Message], ...]":
     return cls.__mro__[: cls.__mro__.index(Message)]
 
 
-def attach(layout: "Layout") -> None:
-    """Tell the header class of a layout what may follow it, and the bodies which operation they are.
+def adopt(protocol: "MessageQueue") -> None:
+    """Tell the classes that messages begin with whose they are and what may follow, bodies which operation they are.
 
     A header that derives from another (with a narrower bound) tells that one too: it is what people use.
     """
-    if layout.header is None:
-        return
-    for header in above(layout.header):
-        header.layouts = (*header.__dict__.get("layouts", ()), layout)
-        fields = {f.name for f in header.fields_desc}
-        if layout.op is None:
-            continue
-        for op, variants in layout.variants.items():
-            for variant in variants:
-                announced = {layout.op: op} if op >= 0 else {}
-                announced |= {k: v for k, v in variant.message.announced.items() if k in fields}
-                if announced and header not in variant.message.__dict__.get("_overload_fields", {}):
-                    bind_top_down(header, variant.message, **announced)
-
-
-def adopt(protocol: "MessageQueue") -> None:
-    """Tell the classes that messages of a protocol begin with, and those they derive from, whose they are."""
     for layout in protocol.layouts:
         for front in layout.messages() if layout.header is None else [layout.header]:
             for cls in above(front):
                 cls.of_protocol = protocol
+                if layout.header is not None:
+                    cls.layouts = (*cls.__dict__.get("layouts", ()), layout)
+                    _announce(cls, layout)
+
+
+def _announce(header: type[Message], layout: "Layout") -> None:
+    if layout.op is None:
+        return
+    fields = {f.name for f in header.fields_desc}
+    for op, variants in layout.variants.items():
+        for message in (variant.message for variant in variants):
+            announced = {layout.op: op} if op >= 0 else {}
+            announced |= {k: v for k, v in message.announced.items() if k in fields}
+            if announced and header not in message.__dict__.get("_overload_fields", {}):
+                bind_top_down(header, message, **announced)

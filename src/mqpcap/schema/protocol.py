@@ -330,8 +330,6 @@ class MessageQueue:
     def __post_init__(self) -> None:
         from mqpcap.schema import message  # the one seam to Scapy; here so that plain data needs none of it
 
-        for layout in self.layouts:
-            message.attach(layout)
         message.adopt(self)
 
     def layout(self, name: str) -> Layout:

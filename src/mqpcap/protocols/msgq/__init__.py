@@ -71,18 +71,15 @@ class MsgQ(Message):
 class MsgQForm(Message):
     """What the forms share: the words of a message read by key, ``message.type``; None for one that is not there.
 
-    ``words`` are the outer hash or the header, ``content`` is what ``msg`` or the body says; ``from_`` is ``from``.
+    ``from_`` is ``from``.
     """
 
-    @property
-    def words(self) -> Mapping[str, object]:
-        """The routing of the message; empty if it does not decode."""
-        raise NotImplementedError
+    def parts(self) -> tuple[Mapping[str, object], object]:
+        """The outer hash or the header, empty if it does not decode; and what ``msg`` or the body says.
 
-    @property
-    def content(self) -> object:
-        """The value of ``msg``, or the body; bytes where it is neither a message nor JSON, None where there is none."""
-        return self.words.get("msg")
+        That is bytes where it is neither a message nor JSON, None where there is none.
+        """
+        raise NotImplementedError
 
     def __getattr__(self, attr: str) -> Any:
         try:
@@ -90,11 +87,11 @@ class MsgQForm(Message):
         except AttributeError:
             if attr.removesuffix("_") not in _WORDS:
                 raise
-        content = self.content
+        words, content = self.parts()
         if attr == "msg":
             return content
         inner = content if isinstance(content, dict) else {}
-        return self.words.get(attr.removesuffix("_"), inner.get(attr) if attr in _ANSWERS else None)
+        return words.get(attr.removesuffix("_"), inner.get(attr) if attr in _ANSWERS else None)
 
 
 class MsgQFlat(MsgQForm):
@@ -103,10 +100,10 @@ class MsgQFlat(MsgQForm):
     name = "msgq flat"
     fields_desc = [U32("magic", equals=int.from_bytes(MAGIC), column=None), Tree("tree")]
 
-    @property
-    def words(self) -> Mapping[str, object]:
-        """The outer hash."""
-        return _object(_text(self.getfieldval("tree")))
+    def parts(self) -> tuple[Mapping[str, object], object]:
+        """The outer hash, and what ``msg`` says."""
+        words = _object(_text(self.getfieldval("tree")))
+        return words, words.get("msg")
 
 
 class MsgQHeader(Message):
@@ -126,17 +123,12 @@ class MsgQSplit(MsgQForm):
         Tree("body", with_types=True, with_magic=True),
     ]
 
-    @property
-    def words(self) -> Mapping[str, object]:
-        """The header."""
-        return _object(_text(self.getfieldval("header").getfieldval("tree")))
-
-    @property
-    def content(self) -> object:
-        """The body."""
+    def parts(self) -> tuple[Mapping[str, object], object]:
+        """Header and body."""
         body: bytes = self.getfieldval("body")
         told = _text(body[len(MAGIC) :]) if body.startswith(MAGIC) else None
-        return (body or None) if told is None else json.loads(told)
+        words = _object(_text(self.getfieldval("header").getfieldval("tree")))
+        return words, (body or None) if told is None else json.loads(told)
 
 
 class MsgQJson(MsgQForm):
@@ -145,19 +137,14 @@ class MsgQJson(MsgQForm):
     name = "msgq json"
     fields_desc = [U16("header_len", at_least=2), Json("header", length="header_len", at_least=2), Json("body")]
 
-    @property
-    def words(self) -> Mapping[str, object]:
-        """The header."""
-        return _object((self.getfieldval("header") or b"").decode("utf-8", "replace"))
-
-    @property
-    def content(self) -> object:
-        """The body."""
+    def parts(self) -> tuple[Mapping[str, object], object]:
+        """Header and body."""
         body: bytes = self.getfieldval("body")
+        words = _object((self.getfieldval("header") or b"").decode("utf-8", "replace"))
         try:
-            return json.loads(body)
+            return words, json.loads(body)
         except (ValueError, RecursionError):
-            return body or None
+            return words, body or None
 
 
 def _text(pairs: bytes) -> str | None:
@@ -505,7 +492,7 @@ def _routing(message: Message) -> Mapping[str, object]:
     """The routing of a message as Scapy has it: of a flat one its hash, else its header."""
     body = message.payload
     body = body.in_form() if isinstance(body, MsgQMessage) else body
-    return body.words if isinstance(body, MsgQForm) else {}
+    return body.parts()[0] if isinstance(body, MsgQForm) else {}
 
 
 def answers(reply: Message, request: Message) -> bool:
