@@ -21,8 +21,7 @@ from mqpcap.decode import bytecode
 from mqpcap.decode.columns import ColumnReader, Spans
 from mqpcap.pipeline import dissect
 from mqpcap.protocols import kokaq
-from mqpcap.protocols.kokaq import PROTOCOL, SPLITS, claims
-from mqpcap.protocols.kokaq.splitter import SplitFrames
+from mqpcap.protocols.kokaq import PROTOCOL, SPLITS, claims, split_frames
 from mqpcap.scapy import MqSession
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import ConnectionFacts, Evidence, Opening, Verdict
@@ -88,9 +87,9 @@ class Split(NamedTuple):
 
 
 def at(data: bytes, where: int = 0, ended: bool = True, direction: str = "c2s", limit: int | None = None) -> Split:
-    frames = SplitFrames(kokaq._RULE, memoryview(data), len(data) if limit is None else limit, ended)
+    frames = split_frames(data, len(data) if limit is None else limit, ended)
     verdict, end, known_end, form, *more = frames.one(where)
-    layout = SPLITS[direction].layouts[form] if form >= 0 else ""  # type: ignore[index]
+    layout = SPLITS[direction][form] if form >= 0 else ""  # type: ignore[index]
     return Split(("more", "message", "bad")[verdict], end, known_end, layout, *more)
 
 
@@ -312,14 +311,13 @@ def test_ends_do_not_depend_on_how_the_stream_arrives(picked: list[int], data: s
 def test_many_frames_are_those_found_one_by_one(picked: list[int], tail: bytes, ended: bool) -> None:
     """However small the room for them is."""
     stream = b"".join(EXAMPLES[i][2] for i in picked) + tail
-    layouts = ("", *SPLITS["c2s"].layouts)
+    layouts = ("", *SPLITS["c2s"])
     found: list[tuple[int, ...]] = []
     where, code, stopped = 0, bytecode.SCAN_FULL, None
     while where < len(stream) and code == bytecode.SCAN_FULL:
         rows = np.zeros((5, 2), np.int64)
         views = tuple(memoryview(row) for row in rows)
-        scan = SPLITS["c2s"].scan
-        n, code, where, known_end, form = scan(memoryview(stream), where, len(stream), ended, views)  # type: ignore[arg-type]
+        n, code, where, known_end, form = split_frames(stream, len(stream), ended).scan(where, *views)
         found += map(tuple, rows[:, :n].T.tolist())
         stopped = code, known_end, layouts[form + 1]
     alone, place = [], 0
@@ -329,7 +327,7 @@ def test_many_frames_are_those_found_one_by_one(picked: list[int], tail: bytes, 
             code = bytecode.SCAN_MORE if split.verdict == "more" else bytecode.SCAN_BAD
             assert stopped == (code, split.known_end, split.layout)
             break
-        alone.append((place, split.end, SPLITS["c2s"].layouts.index(split.layout), split.op, split.flaw))
+        alone.append((place, split.end, SPLITS["c2s"].index(split.layout), split.op, split.flaw))
         place = split.end
 
     assert (found, where) == (alone, place)
@@ -339,7 +337,7 @@ def test_a_search_wants_two_frames_in_a_row_or_one_at_the_end() -> None:
     junk = h("0420 02 0f")
 
     def found(data: bytes, ended: bool) -> tuple[int, bool]:
-        return SPLITS["c2s"].search(memoryview(data), 0, len(data), ended, 2)
+        return split_frames(data, len(data), ended).search(0, 2)
 
     assert found(junk + NOP + NOP, False) == (4, True)
     assert found(junk + PUSH, False) == (4, False)
@@ -557,7 +555,7 @@ def test_only_what_moves_bytes_or_bits_is_a_layout() -> None:
     """The splitter's eight forms and ``sized``, big-endian ones that are not lean for both orders of bits."""
     names = {x.name for x in PROTOCOL.layouts}
     right = connection(("c2s", NOP[:3] + b"\x81" + NOP[4:]))
-    found = {layout for splits in SPLITS.values() for layout in splits.layouts} | {"c2s_sized", "s2c_sized"}
+    found = {layout for layouts in SPLITS.values() for layout in layouts} | {"c2s_sized", "s2c_sized"}
 
     assert names == found | {kokaq.select_layout(right, layout) for layout in found if "doc" in layout}
     assert len(names) == 2 * (8 + 1 + 4)
@@ -797,7 +795,7 @@ def test_claims_never_wait_when_both_sides_ended() -> None:
 def test_layouts_a_connection_begins_in_have_a_splitter() -> None:
     claim = claims(opening(PUSH))
 
-    assert [PROTOCOL.layout(str(name)).splitter for name in (claim.c2s, claim.s2c)] == [SPLITS["c2s"], SPLITS["s2c"]]
+    assert [PROTOCOL.layout(str(name)).splits for name in (claim.c2s, claim.s2c)] == [SPLITS["c2s"], SPLITS["s2c"]]
 
 
 # -- captures ----------------------------------------------------------------------------------------------

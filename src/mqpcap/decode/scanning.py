@@ -38,7 +38,7 @@ class LayoutScanner:
         self._scanner = program.scanner(name, self._hits)
         self._splitter = self.described.splitter
         self._split_rows = tuple(memoryview(row) for row in self._hits)
-        self._layouts = [index[x] for x in (self._splitter.layouts if self._splitter is not None else [name])]
+        self._layouts = [index[x] for x in self.described.splits or [name]]
         self.hits = ScanHits(memoryview(self._hits), memoryview(np.array(self._layouts, np.int64)))
 
     def scan(self, view: memoryview | bytes, at: int, stop: int, ended: bool) -> tuple[int, int, int, int, int]:
@@ -47,8 +47,7 @@ class LayoutScanner:
         if self._splitter is None:
             n, code, at, known_end = self._scanner.scan(view, at, stop, ended)
             return n, code, at, known_end, self.place
-        view = view if isinstance(view, memoryview) else memoryview(view)
-        n, code, at, known_end, form = self._splitter.scan(view, at, stop, ended, self._split_rows)
+        n, code, at, known_end, form = self._splitter(view, stop, ended).scan(at, *self._split_rows)
         return n, code, at, known_end, self._layouts[form] if form >= 0 else self.place
 
     def last_op(self, n: int) -> int:
@@ -58,7 +57,7 @@ class LayoutScanner:
     def search(self, view: memoryview | bytes, at: int, stop: int, ended: bool, in_a_row: int) -> tuple[int, bool]:
         """Where ``in_a_row`` messages follow each other: see ``bytecode.Scanner.search``."""
         if self._splitter is not None:
-            return self._splitter.search(memoryview(view), at, stop, ended, in_a_row)
+            return self._splitter(view, stop, ended).search(at, in_a_row)
         return self._scanner.search(view, at, stop, ended, in_a_row)
 
     def header(self, view: memoryview | bytes, at: int, stop: int) -> tuple[bool, int]:

@@ -217,8 +217,7 @@ def _split(protocol: MessageQueue, layout: Layout, data: bytes, at: int, ended: 
     scanner = LayoutScanner(protocol, program, layout.name, hits)
     n, code, end, _, place = scanner.scan(data, at, len(data), ended)
     if n:
-        names = layout.splitter.layouts if layout.splitter is not None else (layout.name,)
-        return _Split(end, names[hits[2, 0]], scanner.last_op(n))
+        return _Split(end, (layout.splits or (layout.name,))[hits[2, 0]], scanner.last_op(n))
     if code == bytecode.SCAN_BAD or layout.header is None:
         return _Split(goes_on=code != bytecode.SCAN_BAD)
     reading = program.layouts[place].name

@@ -48,7 +48,9 @@ class Layout:
     then          operation -> name of the layout of what follows in this direction
     packed        (field, mask): the body is gzip where the header field has a bit of the mask
     searched      name of the layout, stricter than this one, that a search looks for; None: this one
-    splitter      finds the message ends where only a look at the neighbours can (kokaq); None: the Program does
+    splitter      finds the message ends where only a look at the neighbours can (kokaq); None: the Program does. Made
+                  for the bytes up to a limit, and whether no byte can follow it
+    splits        names of the layouts that the splitter finds messages of
     variants      ``bodies``, each a Variant
     """
 
@@ -64,7 +66,8 @@ class Layout:
     then: Mapping[int, str] = field(default_factory=dict)
     packed: tuple[str, int] | None = None
     searched: str | None = None
-    splitter: "Splitter | None" = None
+    splitter: "Callable[[memoryview | bytes, int, bool], Splitter] | None" = None
+    splits: tuple[str, ...] = ()
     variants: Mapping[int, tuple[Variant, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -134,22 +137,16 @@ class Claim(NamedTuple):
 
 
 class Splitter(Shape):
-    """Finds messages in ``buf[:limit]``; ``ended`` says that no byte can follow ``limit``."""
+    """Finds messages in the bytes that it was made for."""
 
-    @property
-    def layouts(self) -> tuple[str, ...]:
-        """The layouts that it names."""
-
-    def scan(
-        self, buf: memoryview, at: int, limit: int, ended: bool, rows: tuple[memoryview, ...]
-    ) -> tuple[int, int, int, int, int]:
+    def scan(self, at: int, *rows: memoryview) -> tuple[int, int, int, int, int]:
         """The messages one after the other from ``at``: see ``bytecode.Scanner.scan``.
 
-        Puts start, end, place in ``layouts``, op and flaw (int64) of each into ``rows``. A body whose flaw is not 0 is
-        not read. The fifth number returned is the place of the next one's layout, -1 if unknown.
+        Puts start, end, place in ``Layout.splits``, op and flaw (int64) of each into the five ``rows``. A body whose
+        flaw is not 0 is not read. The fifth number returned is the place of the next one's layout, -1 if unknown.
         """
 
-    def search(self, buf: memoryview, at: int, limit: int, ended: bool, in_a_row: int) -> tuple[int, bool]:
+    def search(self, at: int, in_a_row: int) -> tuple[int, bool]:
         """Where ``in_a_row`` messages follow each other: see ``bytecode.Scanner.search``."""
 
 

@@ -13,7 +13,6 @@ byte 3 has layouts of its own, as its Scapy classes differ. ``ambiguities`` name
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -167,8 +166,8 @@ class Kokaq(Message):
         answers = _pkt[3] & 0x03 == 1 if _pkt[:2] == MAGIC.to_bytes(2, "big") else _pkt[9] >= 0x11
         known = read_direction()
         direction: Direction = "s2c" if known == "s2c" or (known is None and answers) else "c2s"
-        form = SplitFrames(_RULE, memoryview(_pkt), len(_pkt), True).one(0)[3]
-        header = PROTOCOL.layout(SPLITS[direction].layouts[form]).header if form >= 0 else None
+        form = split_frames(_pkt, len(_pkt), True).one(0)[3]
+        header = PROTOCOL.layout(SPLITS[direction][form]).header if form >= 0 else None
         return _HEADERS[0] if header is None else header
 
     def extract_padding(self, s: bytes) -> tuple[bytes, bytes | None]:
@@ -176,7 +175,7 @@ class Kokaq(Message):
         if read_direction() is not None or not self.fields or not self.layouts:
             return s, None
         whole = self.raw_packet_cache + s
-        at = SplitFrames(_RULE, memoryview(whole), len(whole), True).one(0)[1] - len(self.raw_packet_cache)
+        at = split_frames(whole, len(whole), True).one(0)[1] - len(self.raw_packet_cache)
         return (s[:at], s[at:] or None) if at >= 0 else (s, None)
 
 
@@ -345,24 +344,13 @@ for _i, _variants in enumerate(RULE_OF_ENDS.values()):
 _RULE = memoryview(_WORDS)
 
 
-@dataclass(frozen=True, slots=True)
-class Splits:
-    """Finds the frames of a direction by the rule; ``layouts`` are those that it names."""
-
-    layouts: tuple[str, ...]
-
-    def scan(
-        self, buf: memoryview, at: int, limit: int, ended: bool, rows: tuple[memoryview, ...]
-    ) -> tuple[int, int, int, int, int]:
-        """The frames from ``at`` on; see `mqpcap.schema.protocol.Splitter`."""
-        return SplitFrames(_RULE, buf, limit, ended).scan(at, *rows)
-
-    def search(self, buf: memoryview, at: int, limit: int, ended: bool, in_a_row: int) -> tuple[int, bool]:
-        """Where frames follow each other; see `mqpcap.schema.protocol.Splitter`."""
-        return SplitFrames(_RULE, buf, limit, ended).search(at, in_a_row)
+SPLITS: Mapping[Direction, tuple[str, ...]] = {d: tuple(f"{d}_{form}" for form in FORMS) for d in DIRECTIONS}
+"""By direction, the layouts that read frames of each form."""
 
 
-SPLITS: Mapping[Direction, Splits] = {d: Splits(tuple(f"{d}_{form}" for form in FORMS)) for d in DIRECTIONS}
+def split_frames(buf: memoryview | bytes, limit: int, ended: bool) -> SplitFrames:
+    """What finds frames in ``buf[:limit]`` by the rule; ``ended`` says that no byte can follow ``limit``."""
+    return SplitFrames(_RULE, buf, limit, ended)
 
 
 # -- whose connection it is ------------------------------------------------------------------------------
@@ -395,7 +383,7 @@ def _first(opening: Opening, direction: Direction) -> _First:
         return _First(Verdict.NO)
     if at is None or len(data) - at < HEADER_BYTES:
         return _First(Verdict.NO if ended else Verdict.WAIT)
-    frames = SplitFrames(_RULE, data, len(data), ended)
+    frames = split_frames(data, len(data), ended)
     echoes: list[Echo] = []
     votes, is_plausible, is_proven, first_end = 0, False, False, -1
     while len(echoes) < MAX_VOTES:
@@ -742,7 +730,8 @@ def _layouts() -> Iterator[Layout]:
             yield Layout(
                 f"{d}_{form}", d, {ANY: bodies}, header=header[i], op="opcode", dialect=dialect,
                 names=DOC_OPS if dialect in ("doc", "sized") else CODEC_OPS,
-                splitter=SPLITS[d] if form == "doc" else None,
+                splitter=split_frames if form == "doc" else None,  # type: ignore[arg-type]  # a compiled class
+                splits=SPLITS[d] if form == "doc" else (),
             )  # fmt: skip
 
 
