@@ -279,12 +279,12 @@ class Recording(NamedTables):
         return known[name].read()
 
     def _message(self, index: _Index, key: "Key") -> "Message":
-        from mqpcap.scapy.session import LatePair, Seen, message
+        from mqpcap.scapy.session import Pair, Seen, message
 
         row = index.message(*key)
         raw, places = _gathered(index, row)
         layout, variant = row.pop(LAYOUT), row.pop(VARIANT)
-        pair = LatePair(lambda: self._reply(index, key))
+        pair = Pair(lambda: self._reply(index, key))
         seen = Seen(**row, carriers=_carriers(index.places, places), pair=pair)
         return message(protocols()[row["protocol"]].layout(layout), raw, variant, seen)
 

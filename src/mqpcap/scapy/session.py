@@ -55,34 +55,27 @@ Key = tuple[int, Direction, int]
 """connection_id, direction and stream_offset: the key of a message within its capture."""
 
 
-@dataclass(slots=True, weakref_slot=True, eq=False)
 class Pair:
-    """The key of the message that answers another, as far as the exchanges have told."""
+    """The key of the message that answers another, as far as the exchanges have told, or looked up when it is asked."""
 
-    reply: Key | None = None
-    is_known: bool = False
+    def __init__(self, find: Callable[[], Key | None] | None = None) -> None:
+        self._find = find
+        self._reply: Key | None = None
+        self._is_known = False
 
     def tell(self, reply: Key | None) -> None:
         """It is decided: this message answers, or none does."""
-        self.reply, self.is_known = reply, True
+        self._reply, self._is_known, self._find = reply, True, None
 
+    def told(self) -> tuple[Key | None, bool]:
+        """The key, and whether it is decided."""
+        if self._find is not None:
+            self.tell(self._find())
+        return self._reply, self._is_known
 
-class LatePair(Pair):
-    """A pair that is looked up when somebody asks."""
-
-    __slots__ = ("_find",)
-
-    def __init__(self, find: Callable[[], Key | None]) -> None:
-        self._find = find
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in ("reply", "is_known"):
-            raise AttributeError(name)
-        self.tell(self._find())
-        return getattr(self, name)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Pair, (self.reply, self.is_known)
+    def __getstate__(self) -> dict[str, Any]:
+        self.told()
+        return self.__dict__
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +146,13 @@ class Seen:
     @property
     def reply(self) -> Key | None:
         """The key of the message that answers this one, None if there is none or it is not known yet."""
-        return self.pair.reply
+        return self.pair.told()[0]
 
     def answers(self, asked: "Seen") -> bool | None:
         """Whether this message answers another; None where only the protocol's rule can say."""
-        if asked.pair.is_known:
-            return asked.reply == self.key
+        reply, is_known = asked.pair.told()
+        if is_known:
+            return reply == self.key
         return None if self.connection_id == asked.connection_id and self.direction != asked.direction else False
 
 
