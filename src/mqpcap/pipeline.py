@@ -298,8 +298,8 @@ class Pipeline:
             count = int(counts[i]) + sum(len(part.start) for part in before)
             size = int(sizes[i]) + sum(len(part.buffer) for part in before)
             full = count > LOOKAHEAD_MESSAGES or size > LOOKAHEAD_BYTES or self._waiting_bytes > WAITING_BYTES
-            connection.is_fixed = full or rule.is_final(connection)
-            waits[i] = not connection.is_fixed
+            connection.is_fixed = full
+            waits[i] = not full
         yield from self._let_go(protocol, [f for f in flows[~waits].tolist() if f in waiting])
         if not waits.any():
             yield frames

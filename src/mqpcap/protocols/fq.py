@@ -297,7 +297,7 @@ def observe(seen: Observation) -> None:
         if op == Code.AUTH and direction == "c2s" and user is not None and "user" not in shown:
             shown["user"], shown["queue"] = user, queue
         elif key is not None and "key" not in shown:
-            shown["key"] = True
+            shown["key"] = evidence.is_fixed = True
             if op == Code.AUTH_RESPONSE:
                 seen.tell(key, evidence, ts_ns, (shown.get("user"), shown.get("queue")))
             elif "user" not in shown:
@@ -308,11 +308,6 @@ def observe(seen: Observation) -> None:
 
 _KINDS = {f"connect_{kind}": kind for kind in KINDS.values()} | {"command_c2s": "command", "short": "data"}
 """What a connection is, by the layout its client began with; of full frames without a start it may be either peer."""
-
-
-def is_final(evidence: Evidence) -> bool:
-    """Whether the key is known: of the login's answer, by which data connections find it, or of a data connection."""
-    return "key" in evidence.shown
 
 
 def resolve(evidence: Evidence) -> ConnectionFacts:
@@ -432,9 +427,7 @@ PROTOCOL = MessageQueue(
         login=frozenset({CODE_NAMES[Code.AUTH]}),
         heartbeat=frozenset({CODE_NAMES[Code.HEARTBEAT]}),
     ),
-    evidence=EvidenceRule(
-        frozenset({*map(int, Word), Code.AUTH, Code.AUTH_RESPONSE}), observe, resolve, is_final=is_final, tells=True
-    ),
+    evidence=EvidenceRule(frozenset({*map(int, Word), Code.AUTH, Code.AUTH_RESPONSE}), observe, resolve, tells=True),
     derived=(
         Derived("connection_kind", pa.string()),
         Derived("node_id", pa.string()),

@@ -170,7 +170,7 @@ class Evidence:
 
     shown      the protocol's own; must stay small
     layouts    the layout each direction began with, c2s first
-    is_fixed   it is resolved, and no later message changes it
+    is_fixed   no later message changes what is resolved: ``observe`` says so, or the look-ahead is over
     """
 
     connection_id: int
@@ -186,8 +186,7 @@ class Evidence:
 class EvidenceRule:
     """What the messages of a connection say of it as a whole, such as its dialect: pure functions of the description.
 
-    Rows of a connection wait until ``is_final``, or until a bounded look-ahead is over (``pipeline``). What is resolved
-    then holds for all of its rows.
+    Rows of a connection wait until its evidence ``is_fixed``. What is resolved then holds for all of its rows.
 
     ops       operations (numbers) whose rows are evidence, None for all
     observe   adds rows to what their connections have ``shown``, in order of capture, before any other column of their
@@ -195,7 +194,6 @@ class EvidenceRule:
     resolve   the facts of a connection
     select_layout   the layout that reads the rows of a layout on this connection
     layouts   layouts (as the framing names them) whose rows are evidence, None for all
-    is_final  whether ``select_layout`` and ``resolve`` will say the same whatever comes
     tells     whether ``observe`` tells other connections something (``Observation.tell``)
     """
 
@@ -204,7 +202,6 @@ class EvidenceRule:
     resolve: Callable[[Evidence], ConnectionFacts]
     select_layout: Callable[[Evidence, str], str] | None = None
     layouts: frozenset[str] | None = None
-    is_final: Callable[[Evidence], bool] = lambda evidence: False
     tells: bool = False
 
 

@@ -116,6 +116,7 @@ def observe(seen: Observation) -> None:
     """Who logs in."""
     for connection, _, _, _, (user,) in seen.each("user"):
         connection.shown["user"] = user
+        connection.is_fixed = True
 
 
 def resolve(connection: Evidence) -> ConnectionFacts:
@@ -168,7 +169,7 @@ PROTOCOL = MessageQueue(
         destination="shelf", correlation_id="ticket", body="goods", error_code="code", error_text="why",
         derive=envelope, derives=("status",),
     ),
-    evidence=EvidenceRule(frozenset({1}), observe, resolve, is_final=lambda connection: "user" in connection.shown),
+    evidence=EvidenceRule(frozenset({1}), observe, resolve),
     rule=CorrelationRule(
         asks={
             "STORE": RequestRule("always", frozenset({"STORED"})),

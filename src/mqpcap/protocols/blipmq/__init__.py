@@ -232,7 +232,7 @@ def _late_claim(opening: Opening) -> Claim:
 
 def observe(seen: Observation) -> None:
     """The version of the HELLO that the server acknowledged, else of the last one sent."""
-    opened = np.array(["agreed" not in c.shown for c in seen.evidence], np.bool_)
+    opened = np.array([not evidence.is_fixed for evidence in seen.evidence], np.bool_)
     told = opened[seen.of] & np.where(seen.from_client, seen.op == FrameType.HELLO, seen.op == FrameType.ACK)
     rows = seen.rows[told]
     columns = [
@@ -244,18 +244,19 @@ def observe(seen: Observation) -> None:
     for of, asked, number, _, subscription, acknowledges, version, says_version in zip(
         seen.of[told].tolist(), seen.from_client[told].tolist(), *columns, strict=True
     ):
-        shown = seen.evidence[of].shown
-        if "agreed" in shown:
+        evidence = seen.evidence[of]
+        shown = evidence.shown
+        if evidence.is_fixed:
             continue
         if asked and says_version:
             shown["last"] = shown.setdefault("hellos", {})[number] = version
-            if number in shown.get("early", ()):
-                shown["agreed"] = version
+            evidence.is_fixed = number in shown.get("early", ())
         elif not asked and acknowledges and subscription == 0:
             hello = shown.get("hellos", {}).get(number)
             if hello is not None:
                 shown.clear()  # nothing else is asked any more, and connections are many
-                shown["agreed"] = hello
+                shown["last"] = hello
+                evidence.is_fixed = True
             elif len(shown.setdefault("early", set())) < EARLY_ACKS:
                 # The other direction may be a search behind: the HELLO is yet to come.
                 shown["early"].add(number)
@@ -265,18 +266,12 @@ _DIALECTS = {1: "v1", 2: "v2"}
 
 
 def _dialect(evidence: Evidence) -> str:
-    shown = evidence.shown
-    return _DIALECTS.get(shown["agreed"] if "agreed" in shown else shown.get("last", 0), "unknown")
+    return _DIALECTS.get(evidence.shown.get("last", 0), "unknown")
 
 
 def select_layout(evidence: Evidence, layout: str) -> str:
     """Version 1 takes the qos byte whole and has no DELIVER."""
     return f"{layout[:3]}_v1" if _dialect(evidence) == "v1" else layout
-
-
-def is_final(evidence: Evidence) -> bool:
-    """Whether the version is agreed on."""
-    return "agreed" in evidence.shown
 
 
 _FACTS = {dialect: ConnectionFacts(dialect=dialect) for dialect in (*_DIALECTS.values(), "unknown")}
@@ -338,9 +333,7 @@ PROTOCOL = MessageQueue(
         derive=envelope,
         derives=("status",),
     ),
-    evidence=EvidenceRule(
-        frozenset({FrameType.HELLO, FrameType.ACK}), observe, resolve, select_layout, is_final=is_final
-    ),
+    evidence=EvidenceRule(frozenset({FrameType.HELLO, FrameType.ACK}), observe, resolve, select_layout),
     # What answers what depends on the state of the connection.
     rule=CorrelationRule(
         asks={},

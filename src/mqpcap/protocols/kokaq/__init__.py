@@ -504,11 +504,8 @@ def observe(seen: Observation) -> None:
     for name, proven in proofs.items():
         for place in factorize(seen.of[proven])[0].tolist():
             seen.evidence[place].shown[name] = True
-
-
-def is_final(evidence: Evidence) -> bool:
-    """Whether no later message changes the reading: the codec's own opcode was seen, and a byte 3 that is msb."""
-    return "codec opcode" in evidence.shown and bit_order(evidence) == "msb"
+    for evidence in seen.evidence:
+        evidence.is_fixed = "codec opcode" in evidence.shown and bit_order(evidence) == "msb"
 
 
 def numbering(evidence: Evidence) -> Numbering:
@@ -767,12 +764,7 @@ PROTOCOL = MessageQueue(
         heartbeat=frozenset({"Nop", "NoOp"}),
     ),
     evidence=EvidenceRule(
-        None,
-        observe,
-        resolve,
-        select_layout,
-        layouts=frozenset(x.name for x in _LAYOUTS if x.dialect == "doc"),
-        is_final=is_final,
+        None, observe, resolve, select_layout, layouts=frozenset(x.name for x in _LAYOUTS if x.dialect == "doc")
     ),
     derived=(
         *(Derived(name, pa.string()) for name in ("namespace", "queue")),
