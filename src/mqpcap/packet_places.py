@@ -45,13 +45,28 @@ further step is four times as long."""
 
 
 @dataclass(frozen=True, slots=True)
-class FilePacket:
-    """A packet as it is in its file."""
+class CapturedPacket:
+    """A packet as it was captured."""
 
     raw: bytes
     wire_len: int
     ts_ns: int
     link_type: int
+
+
+def window_of(packets: Sequence[CapturedPacket], numbers: I64) -> Window:
+    """The packets as a window of a file that holds no others."""
+    caplen = np.array([len(packet.raw) for packet in packets], np.int64)
+    return Window(
+        buffer=np.frombuffer(b"".join(packet.raw for packet in packets), np.uint8),
+        offset=np.cumsum(caplen) - caplen,
+        caplen=caplen,
+        wirelen=np.array([packet.wire_len for packet in packets], np.int64),
+        ts_ns=np.array([packet.ts_ns for packet in packets], np.int64),
+        link_type=np.array([packet.link_type for packet in packets], np.int32),
+        number=np.asarray(numbers, np.int64),
+        file=0,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,21 +191,9 @@ class PacketPlaces:
 
     def _segments(self, rows: I64) -> Segments:
         """The TCP segments in some packets; their ``number`` is the packet's place."""
-        packets = self.packets(rows)
-        caplen = np.array([len(packet.raw) for packet in packets], np.int64)
-        window = Window(
-            buffer=np.frombuffer(b"".join(packet.raw for packet in packets), np.uint8),
-            offset=np.cumsum(caplen) - caplen,
-            caplen=caplen,
-            wirelen=np.array([packet.wire_len for packet in packets], np.int64),
-            ts_ns=np.array([packet.ts_ns for packet in packets], np.int64),
-            link_type=np.array([packet.link_type for packet in packets], np.int32),
-            number=np.asarray(rows, np.int64),
-            file=0,
-        )
-        return Dissector().segments(window)
+        return Dissector().segments(window_of(self.packets(rows), rows))
 
-    def packets(self, rows: I64) -> list[FilePacket]:
+    def packets(self, rows: I64) -> list[CapturedPacket]:
         """The packets at some places, read from their files."""
         table, found = self._table(), []
         files: dict[int, Headed] = {}
@@ -205,7 +208,7 @@ class PacketPlaces:
                 raw = files[file].read(caplen)
                 if len(raw) < caplen:
                     raise CaptureError(f"{self._capture.files[file]} is shorter than when it was read")
-                found.append(FilePacket(raw, wirelen, ts_ns, link_type))
+                found.append(CapturedPacket(raw, wirelen, ts_ns, link_type))
         finally:
             for file, source in files.items():
                 if file not in self._unpacked:

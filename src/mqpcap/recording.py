@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from mqpcap.arrays import CODED, file_text
 from mqpcap.background import Background
@@ -37,7 +36,7 @@ from mqpcap.tables.schemas import TABLES
 if TYPE_CHECKING:
     from scapy.packet import Packet
 
-    from mqpcap.scapy.session import Carrier, Key
+    from mqpcap.scapy.session import Key
     from mqpcap.schema.message import Message
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -261,6 +260,8 @@ class Recording(NamedTables):
         Of a message those that carried it, of an exchange or a delivery those of both messages, of a connection all.
         Of a problem those that have bytes of the stretch; of a gap those on both sides of it.
         """
+        from mqpcap.scapy.session import as_scapy
+
         said = _as_mapping(row)
         index, keys = self._index(said), _keys(said)
         places: set[int] = set()
@@ -268,7 +269,7 @@ class Recording(NamedTables):
             places.update([] if key is None else _gathered(index, index.message(*key))[1].tolist())
         if not keys:
             places.update(_places(index.places, said))
-        return [carrier.packet() for carrier in _carriers(index.places, np.array(sorted(places), np.int64))]
+        return [as_scapy(packet) for packet in index.places.packets(np.array(sorted(places), np.int64))]
 
     def _index(self, row: Mapping[str, Any]) -> _Index:
         """The index of the capture that a row is of."""
@@ -285,7 +286,7 @@ class Recording(NamedTables):
         raw, places = _gathered(index, row)
         layout, variant = row.pop(LAYOUT), row.pop(VARIANT)
         pair = Pair(lambda: self._reply(index, key))
-        seen = Seen(**row, carriers=_carriers(index.places, places), pair=pair)
+        seen = Seen(**row, carriers=tuple(index.places.packets(places)), pair=pair)
         return message(protocols()[row["protocol"]].layout(layout), raw, variant, seen)
 
     def _reply(self, index: _Index, key: "Key") -> "Key | None":
@@ -369,11 +370,3 @@ def _places(places: PacketPlaces, row: Mapping[str, Any]) -> list[int]:
         offset, length = offset - 1, length + 2
     first = places.at_time(int(row["first_packet"]), int(row["ts"].timestamp() * 1_000_000) * 1000)
     return list(places.gather(side, offset, length, first, first)[1].tolist())
-
-
-def _carriers(places: PacketPlaces, rows: NDArray[np.int64]) -> "tuple[Carrier, ...]":
-    """The packets at some places, for Scapy."""
-    import mqpcap.scapy  # noqa: F401 - binds the ports
-    from mqpcap.scapy.session import Carrier
-
-    return tuple(Carrier(one.raw, one.link_type, one.ts_ns, one.wire_len) for one in places.packets(rows))

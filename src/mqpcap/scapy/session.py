@@ -26,9 +26,9 @@ from scapy.sessions import DefaultSession
 from scapy.supersocket import IterSocket, SuperSocket
 from scapy.utils import EDecimal, GenericRawPcapWriter
 
-from mqpcap.capture import Window
 from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
+from mqpcap.packet_places import CapturedPacket, window_of
 from mqpcap.pipeline import FLOW_BYTES, OPEN_SHARE, Options, Output, Tables
 from mqpcap.schema.fields import Broken
 from mqpcap.schema.message import Message, above
@@ -78,20 +78,11 @@ class Pair:
         return self.__dict__
 
 
-@dataclass(frozen=True, slots=True)
-class Carrier:
-    """A packet that carried bytes of a message, as it was captured."""
-
-    raw: bytes
-    link_type: int
-    ts_ns: int
-    wire_len: int
-
-    def packet(self) -> Packet:
-        """The packet as Scapy reads it."""
-        made: Packet = conf.l2types.num2layer.get(self.link_type, conf.raw_layer)(self.raw)
-        made.time, made.wirelen = EDecimal(self.ts_ns) / 1_000_000_000, self.wire_len
-        return made
+def as_scapy(packet: CapturedPacket) -> Packet:
+    """A captured packet as Scapy reads it."""
+    made: Packet = conf.l2types.num2layer.get(packet.link_type, conf.raw_layer)(packet.raw)
+    made.time, made.wirelen = EDecimal(packet.ts_ns) / 1_000_000_000, packet.wire_len
+    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +121,13 @@ class Seen:
     status: str | None
     error_code: int | None
     error_text: str | None
-    carriers: tuple[Carrier, ...] = field(default=(), repr=False, compare=False)
+    carriers: tuple[CapturedPacket, ...] = field(default=(), repr=False, compare=False)
     pair: Pair = field(default_factory=Pair, repr=False, compare=False)
 
     @property
     def packets(self) -> list[Packet]:
         """The packets that carried the message, as far as they were still there when it was whole."""
-        return [carrier.packet() for carrier in self.carriers]
+        return [as_scapy(carrier) for carrier in self.carriers]
 
     @property
     def key(self) -> Key:
@@ -215,7 +206,7 @@ class _Source(Tables):
         self.packet_count = 0
         self.ends: dict[int, tuple[str, int, str, int]] = {}
         """By number, sender and receiver of the latest packets that have payload."""
-        self._carriers: dict[int, Carrier] = {}
+        self._carriers: dict[int, CapturedPacket] = {}
         """The latest packets, by number."""
         self._held: list[tuple[int, int, Key, Packet]] = []
         self._pairs: WeakValueDictionary[Key, Pair] = WeakValueDictionary()
@@ -224,7 +215,11 @@ class _Source(Tables):
     def completed(self, packets: list[Packet]) -> list[Packet]:
         """The messages that the packets complete; of a file those that no earlier message is likely to follow."""
         if len(packets):
-            self.take(self.messages(self._window(packets)), _NO_FILES)
+            carriers = [_captured(packet) for packet in packets]
+            numbers = np.arange(len(packets), dtype=np.int64) + self.packet_count + 1
+            self._carriers.update(zip(numbers.tolist(), carriers, strict=True))
+            self.packet_count += len(packets)
+            self.take(self.messages(window_of(carriers, numbers)), _NO_FILES)
             self._make_room(self.packet_count - len(packets))
         return self._given(HELD_MESSAGES if self.is_file else 0)
 
@@ -259,24 +254,6 @@ class _Source(Tables):
             )  # fmt: skip
         return super()._segments(segments)
 
-    def _window(self, packets: list[Packet]) -> Window:
-        """The packets' bytes as a file would hold them."""
-        carriers = [_carrier(packet) for packet in packets]
-        lengths = np.array([len(x.raw) for x in carriers], np.int64)
-        numbers = np.arange(len(packets), dtype=np.int64) + self.packet_count + 1
-        self._carriers.update(zip(numbers.tolist(), carriers, strict=True))
-        self.packet_count += len(packets)
-        return Window(
-            buffer=np.frombuffer(b"".join(x.raw for x in carriers), np.uint8),
-            offset=np.cumsum(lengths) - lengths,
-            caplen=lengths,
-            wirelen=np.array([x.wire_len for x in carriers], np.int64),
-            ts_ns=np.array([x.ts_ns for x in carriers], np.int64),
-            link_type=np.array([x.link_type for x in carriers], np.int32),
-            number=numbers,
-            file=0,
-        )
-
     def _rows_made(self, protocol: MessageQueue, frames: Frames, records: Records, *rest: Any) -> None:
         self._at_hand = protocol, frames, records
         super()._rows_made(protocol, frames, records, *rest)
@@ -308,7 +285,7 @@ class _Source(Tables):
             self._pairs[packet.mq.key] = packet.mq.pair
             yield packet
 
-    def _carried(self, row: Mapping[str, Any]) -> tuple[Carrier, ...]:
+    def _carried(self, row: Mapping[str, Any]) -> tuple[CapturedPacket, ...]:
         """The packets from the first to the last of a message that its sender sent."""
         first, last = row["first_packet"], row["last_packet"]
         numbers: Iterable[int] = range(first, last + 1)
@@ -331,10 +308,10 @@ def _write(writer: GenericRawPcapWriter, packets: Any) -> None:
     if isinstance(packets, bytes):
         _write_packets(writer, packets)
         return
-    written: dict[Carrier | int, Packet] = {}
+    written: dict[CapturedPacket | int, Packet] = {}
     for number, one in enumerate(IterSocket(packets).iter):
         carriers = one.mq.carriers if isinstance(one, Message) and one.mq is not None else ()
-        written.update({carrier: carrier.packet() for carrier in carriers if carrier not in written})
+        written.update({carrier: as_scapy(carrier) for carrier in carriers if carrier not in written})
         if not carriers:
             written[number] = one
     _write_packets(writer, list(written.values()))
@@ -352,7 +329,7 @@ def _next(packets: IterSocket) -> Packet:
     return packet
 
 
-def _carrier(packet: Packet) -> Carrier:
+def _captured(packet: Packet) -> CapturedPacket:
     """A packet as it was captured, its link type -1 where it neither has one nor carries IP."""
     raw, link = b"", -1
     if type(packet) in conf.l2types:
@@ -362,7 +339,7 @@ def _carrier(packet: Packet) -> Carrier:
         for layer in ("IPv6", "IP"):
             if layer in whole_packet:
                 raw, link = bytes(whole_packet[layer]), RAW_IP
-    return Carrier(raw, link, round(EDecimal(packet.time) * 1_000_000_000), max(packet.wirelen or 0, len(raw)))
+    return CapturedPacket(raw, max(packet.wirelen or 0, len(raw)), round(EDecimal(packet.time) * 1_000_000_000), link)
 
 
 def top(header: type[Message]) -> type[Message]:
