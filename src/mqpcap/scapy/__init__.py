@@ -13,6 +13,7 @@ layers. A message that the packet does not end is its header with ``Raw`` behind
 import importlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +33,7 @@ from mqpcap.scapy.session import MqSession, Seen, top
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.fields import Broken
 from mqpcap.schema.message import Message, MessageCut
-from mqpcap.schema.protocol import ANY, Direction, Layout, MessageQueue
+from mqpcap.schema.protocol import Direction, Layout, MessageQueue
 
 MAX_MESSAGES = 65536
 """Of one packet; an IP packet has no more bytes."""
@@ -230,20 +231,16 @@ def _known(layout: Layout, op: int, raw: bytes) -> bool:
     if layout.header is None:
         return True  # it has been read to its end
     if layout.op is not None:
-        return op in layout.bodies or ANY in layout.bodies
-    try:
-        _, behind = top(layout.header).begin(raw)
-    except Broken:
-        return False
-    return any(_begins(reading, behind) for reading in layout.messages())
+        return bool(layout.variants_of(op))
+    behind = _left(top(layout.header), raw)
+    return behind is not None and any(_left(reading, behind) is not None for reading in layout.messages())
 
 
-def _begins(message: type[Message], raw: bytes, exactly: bool = False) -> bool:
-    try:
-        _, left = message.begin(raw)
-    except Broken:
-        return False
-    return not (exactly and left)
+def _left(message: type[Message], raw: bytes) -> bytes | None:
+    """What is left behind a message that the bytes begin with, None if they do not begin with one."""
+    with suppress(Broken):
+        return message.begin(raw)[1]
+    return None
 
 
 def _front(layout: Layout, raw: bytes) -> type[Message]:
@@ -251,7 +248,7 @@ def _front(layout: Layout, raw: bytes) -> type[Message]:
     if layout.header is not None:
         return top(layout.header)
     readings = layout.messages()
-    return next((reading for reading in readings if _begins(reading, raw, True)), readings[0])
+    return next((reading for reading in readings if _left(reading, raw) == b""), readings[0])
 
 
 def _bind_port(cls: type[Message], port: int) -> None:
