@@ -27,8 +27,8 @@ from mqpcap.capture.sources import Headed, plain_bytes
 from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
 from mqpcap.errors import CaptureError
-from mqpcap.message_bytes import read_as
-from mqpcap.pipeline import CapturePipeline, Emit, Options
+from mqpcap.numbered_pipeline import NumberedPipeline, read_as
+from mqpcap.pipeline import Emit, Options
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.tcp.headers import Dissector, Segments, endpoints, ends_of
 from mqpcap.tcp.sequence_numbers import ahead, wrapped
@@ -238,7 +238,7 @@ def _whole(file: BinaryIO) -> Headed:
     return plain_bytes(file, size)
 
 
-class IndexingPipeline(CapturePipeline):
+class IndexingPipeline(NumberedPipeline):
     """One capture made into tables, with an index of its packets; ``messages`` have the columns LAYOUT and VARIANT.
 
     ``places`` is whole when the capture is read.

@@ -19,10 +19,9 @@ from mqpcap.arrays import CODED, file_text
 from mqpcap.background import Background
 from mqpcap.capture import Capture, captures
 from mqpcap.cli.info import Report  # what the command says is what Python says; only there is it counted
-from mqpcap.cli.numbered_pipeline import NumberedPipeline
 from mqpcap.decode.detection import DecodeAs
 from mqpcap.errors import CaptureError
-from mqpcap.message_bytes import LAYOUT, VARIANT
+from mqpcap.numbered_pipeline import LAYOUT, VARIANT
 from mqpcap.packet_places import IndexingPipeline, PacketPlaces
 from mqpcap.pipeline import OPTIONAL_TABLES, NamedTables, Options, Output
 from mqpcap.protocols import protocols
@@ -106,10 +105,6 @@ def _known(table: str) -> str:
     return table
 
 
-class _Pipeline(NumberedPipeline, IndexingPipeline):
-    """The pipeline that makes an index, and whose rows have the numbers of their connections."""
-
-
 class _Index:
     """What is known of one capture that was read: where packets are, its messages, its entry in ``info``."""
 
@@ -144,7 +139,7 @@ class _Index:
                 selection.take(output, pipeline.first_ns or 0)
 
         with ThreadPoolExecutor(1, "mqpcap-finish") as pool:
-            pipeline = _Pipeline(self._capture, options, take, Background(pool))
+            pipeline = IndexingPipeline(self._capture, options, take, Background(pool))
             for _ in pipeline.steps():
                 while ready:
                     yield ready.popleft()

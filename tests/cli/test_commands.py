@@ -561,7 +561,7 @@ def test_explanation_and_tables_agree_on_every_message() -> None:
     names = ["pcaps/blipmq/errors.pcap", "pcaps/fq/session.pcap", "pcaps/flymq/core.pcap"]
     from mqpcap.capture import captures
     from mqpcap.explain import explanation
-    from mqpcap.message_bytes import BytesPipeline
+    from mqpcap.numbered_pipeline import BytesPipeline
     from mqpcap.pipeline import Options, Output
     from mqpcap.protocols import protocols
 

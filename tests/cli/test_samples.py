@@ -70,7 +70,7 @@ import sys
 {first}
 from mqpcap.capture import captures
 from mqpcap.cli import main
-from mqpcap.message_bytes import BytesPipeline
+from mqpcap.numbered_pipeline import BytesPipeline
 from mqpcap.pipeline import Options
 
 seen = set()

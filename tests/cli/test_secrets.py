@@ -278,7 +278,7 @@ def explanations(path: Path, options: Sequence[str]) -> bytes:
     from mqpcap.cli.options import Choices
     from mqpcap.cli.reading import Outcome
     from mqpcap.decode.detection import DecodeAs
-    from mqpcap.message_bytes import BytesPipeline
+    from mqpcap.numbered_pipeline import BytesPipeline
     from mqpcap.pipeline import Output
 
     rules = [re.fullmatch(r"tcp.port==(\d+),(\w+)", option) for option in options[1::2]]

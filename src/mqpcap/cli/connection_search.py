@@ -15,10 +15,10 @@ from mqpcap.arrays import I64, constant, unified
 from mqpcap.capture import Capture
 from mqpcap.cli.console import Meter, shown
 from mqpcap.cli.filters import Tally
-from mqpcap.cli.numbered_pipeline import NumberedPipeline
 from mqpcap.cli.reading import Outcome, read
 from mqpcap.decode.shared_facts import Fact, SharedFacts
 from mqpcap.errors import MqpcapError
+from mqpcap.numbered_pipeline import NumberedPipeline
 from mqpcap.pipeline import Emit, Options, Output
 from mqpcap.protocols import protocols
 from mqpcap.query import Comparison, Query, Rows, SelectedMessages, of_tree

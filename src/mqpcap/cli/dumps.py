@@ -58,7 +58,7 @@ def hidden(row: "MessageRow", choices: Choices) -> "Hidden | None":
 def explained(row: "MessageRow", inside: bool = True) -> "Explanation":
     """The explanation of a row's bytes that agrees with the row; ``inside`` as there."""
     from mqpcap.explain import explanation
-    from mqpcap.message_bytes import LAYOUT, VARIANT
+    from mqpcap.numbered_pipeline import LAYOUT, VARIANT
     from mqpcap.protocols import protocols
 
     direction: Direction = "c2s" if row.message["direction"] == "c2s" else "s2c"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.completion import dialects, files, protocols
-from mqpcap.cli.connection_names import short_name
 from mqpcap.cli.console import coloured, folded, metered, plural, shown
 from mqpcap.cli.filter_options import misuse_of
 from mqpcap.cli.options import Choices, color_option, common, protocol_name, utc_option
@@ -200,7 +199,7 @@ class Telling:
 
     def _as_json(self) -> "Mapping[str, Json]":
         from mqpcap.cli.held_rows import exchange_object
-        from mqpcap.message_bytes import BYTES, LAYOUT, VARIANT
+        from mqpcap.numbered_pipeline import BYTES, LAYOUT, VARIANT
         from mqpcap.tables.json_lines import json_object
         from mqpcap.tables.schemas import NUMBER
 
@@ -248,7 +247,7 @@ class Telling:
         if row is not None:
             connection_id, direction, offset = (row.message[x] for x in ("connection_id", "direction", "stream_offset"))
             yield line(row.message, None, Style(self.look.utc, dated=True, paint=paint), row.exchange)
-            name = f"{short_name(int(str(row.message[NUMBER])))} " if NUMBER in row.message else ""
+            name = f"c{row.message[NUMBER]} " if NUMBER in row.message else ""
             yield f"connection {name}{connection_id} {direction} offset {offset}, {row.message['frame_len']} bytes"
         if best is None:
             yield f"{len(told.data)} bytes fit no header of {told.protocol}"

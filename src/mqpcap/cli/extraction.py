@@ -20,10 +20,10 @@ from mqpcap.capture.pcapng import PacketFile
 from mqpcap.cli.connection_search import Chosen, ChosenConnections, keys
 from mqpcap.cli.console import Meter
 from mqpcap.cli.lines import Paint, about
-from mqpcap.cli.numbered_pipeline import NumberedPipeline
 from mqpcap.cli.reading import Outcome
 from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
+from mqpcap.numbered_pipeline import NumberedPipeline
 from mqpcap.pipeline import Emit, Options, Output
 from mqpcap.query import Query
 from mqpcap.statistics.keys import endpoint

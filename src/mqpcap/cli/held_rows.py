@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from mqpcap.arrays import I64, true, unified, whole
 from mqpcap.cli.filters import MAX_ASKING_BYTES, Filter
-from mqpcap.message_bytes import BYTES
+from mqpcap.numbered_pipeline import BYTES
 from mqpcap.pipeline import Output
 from mqpcap.query import SelectedMessages, exchanges_of
 from mqpcap.tables.json_lines import Json, json_object

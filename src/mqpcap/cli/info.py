@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mqpcap.cli.completion import files
-from mqpcap.cli.connection_names import STRANGER, short_name
 from mqpcap.cli.console import Meter, counted, folded, metered, plural, shown, size, width_of
 from mqpcap.cli.options import Choices, common, utc_option
 from mqpcap.cli.reading import Outcome, background, caps, finish, found, read, size_bytes, told_of_speed
@@ -96,6 +95,7 @@ class Report:
 
     def _take_connection(self, row: Mapping[str, Any]) -> None:
         """A connection, behind its messages."""
+        from mqpcap.numbered_pipeline import STRANGER
         from mqpcap.statistics.keys import endpoint
         from mqpcap.tables.schemas import NUMBER
 
@@ -105,7 +105,7 @@ class Report:
         if len(self.listed) < MAX_CONNECTIONS:
             client, server = (endpoint(row[f"{end}_ip"], row[f"{end}_port"]) for end in ("client", "server"))
             self.listed[number] = {
-                "connection": short_name(number), "connection_id": str(row["connection_id"]), "client": client,
+                "connection": f"c{number}", "connection_id": str(row["connection_id"]), "client": client,
                 "server": server, "speaks": kind, "client_name": name,
                 "messages": row["messages_c2s"] + row["messages_s2c"], "errors": error_count,
                 "community_id": str(row["community_id"]),
@@ -303,7 +303,7 @@ def report_of(
     tables: frozenset[str] = frozenset(),
 ) -> Report | None:
     """The numbers of a capture, None if nothing of it can be read; ``also`` is given its rows, also of ``tables``."""
-    from mqpcap.cli.numbered_pipeline import NumberedPipeline
+    from mqpcap.numbered_pipeline import NumberedPipeline
 
     report = Report()
 

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from mqpcap.cli.connection_names import short_name
 from mqpcap.cli.console import coloured, plural, shown, width_of
 from mqpcap.cli.dumps import bytes_behind_a_hole, dump, hidden
 from mqpcap.protocols import protocols
@@ -189,7 +188,7 @@ def _ends(
         ends, arrow = ends[::-1], "<-"
     client, server = ends
     told = f"{client} {arrow}" if width is None else f"{client:<{CLIENT_WIDTH}} {arrow}"
-    name = "" if number is None else f"{short_name(number):<3}"
+    name = "" if number is None else f"c{number:<2}"
     if width is not None and width < ROOMY_WIDTH and name:
         told = arrow  # the connection has a name, and info says its ends
     spoken = f"{protocol}/{dialect}"

@@ -11,14 +11,12 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import is_in
 from mqpcap.capture import Capture
-from mqpcap.cli.connection_names import STRANGER
 from mqpcap.cli.console import Meter
 from mqpcap.cli.filters import Filter
 from mqpcap.cli.held_rows import HeldRows, MessageRow
-from mqpcap.cli.numbered_pipeline import NumberedBytesPipeline
 from mqpcap.cli.reading import Outcome, steps
 from mqpcap.decode.strangers import TLS
-from mqpcap.message_bytes import PacketPayload
+from mqpcap.numbered_pipeline import STRANGER, BytesPipeline, PacketPayload
 from mqpcap.pipeline import Output
 from mqpcap.query import Comparison, Rows, of_tree
 from mqpcap.query.selected_messages import some
@@ -38,7 +36,7 @@ class _Search(ABC):
     def run(self, capture: Capture, outcome: Outcome, meter: Meter) -> None:
         """Read until everything is found."""
         options = outcome.choices.dissection(only=frozenset({"exchanges"}))
-        pipeline = NumberedBytesPipeline(capture, options, self._take, self.packet)
+        pipeline = BytesPipeline(capture, options, self._take, self.packet)
         self.places = pipeline.places
         with closing(steps(pipeline, outcome, meter)) as windows:
             for _ in windows:

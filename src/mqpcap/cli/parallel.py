@@ -80,9 +80,8 @@ def _pipeline(
     choices = outcome.choices
     if choices.wanted is None:
         return CapturePipeline(capture, choices.dissection(), write, behind), lambda: None
-    from mqpcap.cli.connection_names import STRANGER
     from mqpcap.cli.filters import Tally
-    from mqpcap.cli.numbered_pipeline import NumberedPipeline
+    from mqpcap.numbered_pipeline import STRANGER, NumberedPipeline
     from mqpcap.query import Selection
     from mqpcap.tables.schemas import NUMBER
 

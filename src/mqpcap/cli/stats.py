@@ -138,7 +138,7 @@ def counted(
         options = replace(options, policy=replace(options.policy, columns=columns))
     elif wanted is not None:
         from mqpcap.cli.filters import Tally, selected_counts
-        from mqpcap.cli.numbered_pipeline import NumberedPipeline
+        from mqpcap.numbered_pipeline import NumberedPipeline
 
         outcome.tally = Tally(wanted)
         pairs = {"exchanges"} if wanted.asks_exchanges else set()

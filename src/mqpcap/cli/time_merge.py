@@ -20,9 +20,9 @@ from mqpcap.capture import Capture, InputWait, WindowReader
 from mqpcap.cli.console import Meter
 from mqpcap.cli.filters import Filter
 from mqpcap.cli.held_rows import LIVE_NS, HeldRows, MessageRow
-from mqpcap.cli.numbered_pipeline import NumberedBytesPipeline, NumberedPipeline
 from mqpcap.cli.reading import Outcome, size_bytes, steps
 from mqpcap.errors import CaptureError
+from mqpcap.numbered_pipeline import BytesPipeline, NumberedPipeline
 from mqpcap.pipeline import Options, Output
 
 HURRY_NS = LIVE_NS // 2
@@ -70,7 +70,7 @@ class Source:
             outcome.look(output)
             self.held.take(output, pipeline.first_ns or 0)
 
-        kind = NumberedBytesPipeline if with_bytes else NumberedPipeline
+        kind = BytesPipeline if with_bytes else NumberedPipeline
         pipeline = self._pipeline = kind(self.capture, options, take)
         with closing(steps(pipeline, outcome, meter)) as windows:
             for _ in windows:

@@ -1,23 +1,29 @@
-"""A capture read with the bytes of its messages.
+"""A capture read with more columns than its tables keep: numbers of connections, bytes of messages.
 
-The tables say where in a stream a message stands but do not keep its bytes. :class:`BytesPipeline` gives them with each
-row of ``messages``, in a column more, and says where the packet is that somebody asks for. Fed like any pipeline by the
-commands that show bytes. Of a message with a hole it has the bytes in front of the hole.
+The number is the connection's place among those of its capture, by their first packets, ours or not: ``c7`` is the
+seventh, in every command and however the capture is read. :class:`BytesPipeline` gives the bytes of each message, too,
+and says where the packet is that somebody asks for. Of a message with a hole it has the bytes in front of the hole.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
+from mqpcap.arrays import I64
+from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
 from mqpcap.decode.columns import Records, Spans
 from mqpcap.decode.frames import Frames
-from mqpcap.pipeline import CapturePipeline, Emit, Options
+from mqpcap.pipeline import CapturePipeline, Emit, Options, Output
 from mqpcap.schema.compiler import Program
+from mqpcap.tables.schemas import NUMBER
 from mqpcap.tcp.headers import Segments, address_text
 
+STRANGER = "stranger"
+"""The column of ``connections`` with what one speaks that is not ours, as far as that is known."""
 LAYOUT, VARIANT = "layout", "variant"
 """Columns of ``messages`` with the names of the layout and of the class of the body that one was read as."""
 BYTES = "bytes"
@@ -37,8 +43,45 @@ class PacketPayload:
     payload_len: int = 0
 
 
-class BytesPipeline(CapturePipeline):
-    """One capture made into tables; ``messages`` have the columns BYTES, LAYOUT and VARIANT.
+class NumberedPipeline(CapturePipeline):
+    """One capture made into tables; ``messages`` have the column NUMBER, ``connections`` that and STRANGER."""
+
+    now_ns = -(1 << 63)
+    """The time in the capture."""
+
+    def __init__(self, capture: Capture, options: Options, emit: Emit, background: Background | None = None) -> None:
+        super().__init__(capture, options, emit, background)
+        self._closed: deque[tuple[int, str | None]] = deque()
+        self._give = emit
+        self.emit = self._numbered_connections
+
+    def messages(self, window: Window) -> Iterator[tuple[Frames, Records]]:
+        """The messages that the packets of a window complete."""
+        self.now_ns = int(window.ts_ns.max(initial=self.now_ns))
+        return super().messages(window)
+
+    def more_columns(self, frames: Frames, records: Records) -> Mapping[str, pa.Array]:
+        """The numbers of the connections."""
+        return {NUMBER: pa.array(frames.flow + 1)}
+
+    def close(self, flows: I64, files: Sequence[str], of_others: bool) -> None:
+        """Connections are over."""
+        states = (self.framer.connections.get(number) for number in flows.tolist())
+        names = [state.stranger if state is not None else None for state in states]
+        self._closed.extend(zip((flows + 1).tolist(), names, strict=True))
+        super().close(flows, files, of_others)
+
+    def _numbered_connections(self, output: Output) -> None:
+        if output.table == "connections":
+            ours = [self._closed.popleft() for _ in range(output.rows.num_rows)]
+            rows = output.rows.append_column(NUMBER, pa.array([number for number, _ in ours], pa.int64()))
+            rows = rows.append_column(STRANGER, pa.array([name for _, name in ours], pa.string()))
+            output = replace(output, rows=rows)
+        self._give(output)
+
+
+class BytesPipeline(NumberedPipeline):
+    """The same with the bytes of messages: they have the columns BYTES, LAYOUT and VARIANT, too.
 
     packet: the number of a packet; ``places`` says where it is in each file read so far that has one.
     """
