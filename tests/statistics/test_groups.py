@@ -9,7 +9,7 @@ from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline, Options
 from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.groups import GroupRow, Groups
 from mqpcap.statistics.keys import OF_MESSAGES
-from mqpcap.statistics.overview import Overview
+from mqpcap.statistics.timeline import Total
 from mqpcap.tables.messages import Policy
 
 PCAPS = Path(__file__).parents[2] / "pcaps"
@@ -39,17 +39,18 @@ def test_the_columns_that_are_read_are_enough(name: str, errors: bool, by: str) 
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_the_columns_of_an_overview_are_enough(name: str) -> None:
-    def overview(columns: frozenset[str] | None) -> Overview:
-        made = Overview()
+def test_the_columns_of_several_counters_are_enough(name: str) -> None:
+    def made() -> tuple[Total, Groups, Groups]:
+        return Total(), Groups(("protocol", "op")), Groups(("protocol", "client", "name"))
+
+    def told(columns: frozenset[str] | None) -> list[object]:
+        total, *groups = counters = made()
         (capture,) = captures([str(PCAPS / name)]).captures
-        take = Counters(made, *made.groups).take
-        CapturePipeline(capture, Options(policy=Policy(columns=columns)), take).run()
-        return made
+        CapturePipeline(capture, Options(policy=Policy(columns=columns)), Counters(*counters).take).run()
+        return [total.messages, total.first_ns, total.last_ns, *(x.rows() for x in groups)]
 
-    read = Counters(Overview(), *Overview().groups).columns
-    whole, some = overview(None), overview(read)
+    read = Counters(*made()).columns
+    whole = told(None)
 
-    assert read is not None and whole.messages > 0
-    assert (some.messages, some.first_ns, some.last_ns) == (whole.messages, whole.first_ns, whole.last_ns)
-    assert [groups.rows() for groups in some.groups] == [groups.rows() for groups in whole.groups]
+    assert read is not None and whole[0]
+    assert told(read) == whole

@@ -16,9 +16,8 @@ from mqpcap.cli.questions import by_group, of_errors, of_role, of_slowest
 from mqpcap.cli.reading import Outcome, background, size_bytes
 from mqpcap.cli.rows import Cells, Column, cell, shown_columns
 from mqpcap.statistics.counters import Counters
-from mqpcap.statistics.overview import Overview
 from mqpcap.statistics.roles import Consumers, Producers
-from mqpcap.statistics.timeline import Timeline
+from mqpcap.statistics.timeline import Timeline, Total
 
 MOST_BARS = 160
 MOST_ROWS = 50
@@ -81,7 +80,7 @@ class Page:
 
     def __init__(self, name: str, outcome: Outcome) -> None:
         self._name, self._outcome = name, outcome
-        self._timeline, self._overview = Timeline(), Overview()
+        self._timeline, self._total = Timeline(), Total()
         self._operations = by_group(("protocol", "op"), ("latency", "count", "errors"))
         slowest = of_slowest(SLOWEST)
         self._questions = [
@@ -90,7 +89,7 @@ class Page:
             ("Errors", "What failed, by request, code and text, and the packet of the first.", of_errors()),
             ("Slowest requests", "With the packets of request and reply, as Wireshark counts them.", slowest),
         ]
-        self._counters = Counters(self._timeline, self._overview, *self._overview.groups)
+        self._counters = Counters(self._timeline, self._total)
         for question in (self._operations, *(question for _, _, question in self._questions)):
             self._counters += question.counters
         self.reports: list[Report] = []
@@ -105,8 +104,8 @@ class Page:
 
     def parts(self) -> Iterator[str]:
         """The parts of the file."""
-        title, first, last = escaped(self._name), self._overview.first_ns, self._overview.last_ns
-        facts = plural(self._overview.messages, "message")
+        title, first, last = escaped(self._name), self._total.first_ns, self._total.last_ns
+        facts = plural(self._total.messages, "message")
         if first is not None and last is not None:
             facts += f" from {clock(first, True, True)} to {clock(last, True, True)}, {(last - first) / 1e9:,.3f} s"
         yield MARK + _HEAD

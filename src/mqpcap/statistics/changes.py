@@ -1,4 +1,4 @@
-"""Two overviews compared: what is new, what is gone, what became slower.
+"""Groups compared: what is new, what is gone, what became slower.
 
 A request is slower where its 95th percentile is ``SLOWER_RATIO`` times what it was and ``SLOWER_NS`` more, out of at
 least ``SLOWER_LEAST`` answered ones on either side; faster is the same the other way round.
@@ -6,57 +6,49 @@ least ``SLOWER_LEAST`` answered ones on either side; faster is the same the othe
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-from mqpcap.statistics.groups import GroupRow, Groups, Key
+from typing import Any
 
 SLOWER_RATIO = 1.5
 SLOWER_NS = 1_000_000
 SLOWER_LEAST = 20
 SLOWER_PERCENT = 95
+Row = Mapping[str, Any]
+"""A group: its key by name, ``errors``, ``answered`` and ``latency_p95_ns``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """One group on both sides, None where it is not there, and in words what changed; nothing where nothing did."""
 
-    key: Key
-    a: GroupRow | None
-    b: GroupRow | None
+    key: Mapping[str, object]
+    a: Row | None
+    b: Row | None
     words: tuple[str, ...]
 
 
-def changes(a: Groups, b: Groups) -> list[Change]:
-    """Every group of either side, in order of its key."""
-    one, two = _there(a), _there(b)
+def changes(by: Sequence[str], a: Sequence[Row], b: Sequence[Row]) -> list[Change]:
+    """Every group of either side, in order of its key, which ``by`` names."""
+    one, two = ({tuple(row.get(name) for name in by): row for row in rows} for rows in (a, b))
     keys = sorted({*one, *two}, key=lambda key: [(value is None, str(value)) for value in key])
-    return [Change(key, one.get(key), two.get(key), _words(one.get(key), two.get(key))) for key in keys]
+    both = [(dict(zip(by, key, strict=True)), one.get(key), two.get(key)) for key in keys]
+    return [Change(*each, _words(*each[1:])) for each in both]
 
 
-def _there(groups: Groups) -> Mapping[Key, GroupRow]:
-    return {row.key: row for row in groups.rows() if row.sums["messages"] or row.sums["errors"]}
-
-
-def _words(a: GroupRow | None, b: GroupRow | None) -> tuple[str, ...]:
+def _words(a: Row | None, b: Row | None) -> tuple[str, ...]:
     if a is None or b is None:
         return ("new",) if a is None else ("gone",)
-    before, after = a.sums["errors"], b.sums["errors"]
     words = {
-        "slower": is_slower(a, b),
-        "faster": is_slower(b, a),
-        "fails": after and not before,
-        "fails no more": before and not after,
+        "slower": _is_slower(a, b),
+        "faster": _is_slower(b, a),
+        "fails": b["errors"] and not a["errors"],
+        "fails no more": a["errors"] and not b["errors"],
     }
     return tuple(word for word, is_true in words.items() if is_true)
 
 
-def is_slower(a: GroupRow, b: GroupRow) -> bool:
+def _is_slower(a: Row, b: Row) -> bool:
     """Whether b took longer than a, beyond what the thresholds allow."""
-    before, after = (row.latency.percentiles[SLOWER_PERCENT] for row in (a, b))
-    if before is None or after is None or min(a.latency.count, b.latency.count) < SLOWER_LEAST:
+    if min(a["answered"], b["answered"]) < SLOWER_LEAST:
         return False
-    return after >= before * SLOWER_RATIO and after - before >= SLOWER_NS
-
-
-def changed(some: Sequence[Change]) -> list[Change]:
-    """Those that changed."""
-    return [change for change in some if change.words]
+    before, after = (row[f"latency_p{SLOWER_PERCENT}_ns"] for row in (a, b))
+    return bool(after >= before * SLOWER_RATIO and after - before >= SLOWER_NS)

@@ -1,7 +1,8 @@
-"""Messages over time, in steps that grow with the time there is."""
+"""Messages over time: in all, and in steps that grow with the time there is."""
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import factorize, is_in
@@ -9,6 +10,25 @@ from mqpcap.arrays import factorize, is_in
 FIRST_STEP_NS = 1_000_000
 MAX_STEPS = 1 << 12
 """With more steps from the first message to the last, two become one."""
+
+
+class Total:
+    """How many messages there are, and when the first and the last came."""
+
+    columns = frozenset({"ts_ns"})
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.first_ns: int | None = None
+        self.last_ns: int | None = None
+
+    def take_messages(self, rows: pa.Table) -> None:
+        """Count rows of ``messages``, and keep their times."""
+        self.messages += rows.num_rows
+        if rows.num_rows:
+            first_ns, last_ns = pc.min_max(rows["ts_ns"]).as_py().values()
+            self.first_ns = first_ns if self.first_ns is None else min(first_ns, self.first_ns)
+            self.last_ns = last_ns if self.last_ns is None else max(last_ns, self.last_ns)
 
 
 class Timeline:
