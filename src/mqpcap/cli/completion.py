@@ -1,4 +1,4 @@
-"""What a shell offers where a word is completed: files, interfaces, protocols, operations, names of fields."""
+"""What a shell offers where a word is completed: folders, interfaces, protocols, operations, names of fields."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -44,11 +44,6 @@ class _Fish(FishComplete):
     """Values as ``tcp.port==9092,flymq``, and descriptions, may have commas."""
 
     source_template = FishComplete.source_template.replace('string split ","', 'string split -m 1 ","')
-
-
-def files(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:
-    """Files, as the shell itself completes them."""
-    return [CompletionItem(incomplete, type="file")]
 
 
 def folders(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:

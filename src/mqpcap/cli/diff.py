@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqpcap.cli.completion import files
 from mqpcap.cli.console import metered, plural, shown
 from mqpcap.cli.options import Choices, common
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
@@ -37,8 +36,8 @@ class Side:
 
 
 @click.command(epilog="Example: mqpcap diff pcaps/flymq/core.pcap pcaps/flymq/fetch.pcap")
-@click.argument("before", metavar="A", shell_complete=files)
-@click.argument("after", metavar="B", shell_complete=files)
+@click.argument("before", metavar="A", type=click.Path(readable=False))
+@click.argument("after", metavar="B", type=click.Path(readable=False))
 @click.option("--all", "every", is_flag=True, help="What did not change, too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; times in nanoseconds.")
 @common

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqpcap.cli.completion import dialects, files, protocols
+from mqpcap.cli.completion import dialects, protocols
 from mqpcap.cli.console import coloured, folded, metered, plural, shown
-from mqpcap.cli.filter_options import misuse_of
-from mqpcap.cli.options import Choices, color_option, common, protocol_name, utc_option
+from mqpcap.cli.options import Choices, color_option, common, misuse_of, protocol_name, utc_option
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ OTHER_READINGS = 8
 
 
 @click.command(epilog="Example: mqpcap explain pcaps/blipmq/qos1.pcap --at 12")
-@click.argument("capture", required=False, metavar="[CAPTURE]", shell_complete=files)
+@click.argument("capture", required=False, metavar="[CAPTURE]", type=click.Path(readable=False))
 @click.option(
     "--at", type=click.IntRange(min=1), metavar="PACKET", help="The messages that begin or go on in this packet."
 )

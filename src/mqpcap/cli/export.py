@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqpcap.cli.completion import files, folders
+from mqpcap.cli.completion import folders
 from mqpcap.cli.console import Meter, counted, metered, plural, say, size
-from mqpcap.cli.filter_options import filter_options
 from mqpcap.cli.live import EndOfInput, captures_of, check_sources, interface_options, listening
-from mqpcap.cli.options import Choices, allow_missing, common, period_s, utc_option
+from mqpcap.cli.options import Choices, allow_missing, common, filter_options, period_s, utc_option
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: mqpcap export pcaps --out tables")
-@click.argument("inputs", nargs=-1, metavar="INPUT...", shell_complete=files)
+@click.argument("inputs", nargs=-1, metavar="INPUT...", type=click.Path(readable=False))
 @interface_options
 @click.option("--rotate", callback=period_s, metavar="TIME",
               help="With -i: a folder in DIR for each such time, as 1h; each is there when it is whole.")  # fmt: skip

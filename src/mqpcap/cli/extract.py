@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from mqpcap.cli.completion import files
 from mqpcap.cli.console import metered, plural, say, size
-from mqpcap.cli.filter_options import filter_options
-from mqpcap.cli.options import Choices, common, utc_option
+from mqpcap.cli.options import Choices, common, filter_options, utc_option
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
 from mqpcap.errors import MqpcapError, OutputError
 
@@ -20,9 +18,13 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: mqpcap extract pcaps/blipmq/qos1.pcap --op PING --out ping.pcapng")
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", shell_complete=files)
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", type=click.Path(readable=False))
 @click.option(
-    "--out", required=True, metavar="FILE", shell_complete=files, help="The new capture, pcapng; - is standard output."
+    "--out",
+    required=True,
+    metavar="FILE",
+    type=click.Path(readable=False),
+    help="The new capture, pcapng; - is standard output.",
 )
 @click.option("--connections", "whole", is_flag=True, help="All packets of the connections that the messages are of.")
 @utc_option

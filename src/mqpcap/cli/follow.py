@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqpcap.cli.completion import files
 from mqpcap.cli.console import Meter, coloured, metered, plural, shown, width_of
-from mqpcap.cli.filter_options import filter_options
-from mqpcap.cli.options import Choices, common, utc_option
+from mqpcap.cli.options import Choices, common, filter_options, utc_option
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
 
 if TYPE_CHECKING:
@@ -30,7 +28,7 @@ BODY_ITEMS = 100
 
 
 @click.command(epilog="Example: mqpcap follow -u pcaps/blipmq/qos1.pcap --connection c2")
-@click.argument("capture", metavar="CAPTURE", shell_complete=files)
+@click.argument("capture", metavar="CAPTURE", type=click.Path(readable=False))
 @click.option("--raw", type=click.Choice(["c2s", "s2c"]),
               help="Write the reassembled bytes of a side to stdout, secrets as *.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per message, as show --json.")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqpcap.cli.completion import files
 from mqpcap.cli.console import Meter, counted, folded, metered, plural, shown, size, width_of
 from mqpcap.cli.options import Choices, common, utc_option
 from mqpcap.cli.reading import Outcome, background, caps, finish, found, read, size_bytes, told_of_speed
@@ -252,7 +251,7 @@ _PACKETS = {
 
 
 @click.command(epilog="Example: mqpcap info pcaps/faults/blipmq_lost.pcap")
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", shell_complete=files)
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", type=click.Path(readable=False))
 @click.option("--json", "as_json", is_flag=True, help="One JSON object with an entry per capture.")
 @click.option("--max-loss", type=click.FloatRange(0, 100), metavar="PERCENT",
               help="For scripts: exit 1 if more than that was dropped, never captured or not decoded.")  # fmt: skip

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import click
 
-from mqpcap.cli.completion import files
 from mqpcap.cli.console import metered, say, shown, size
 from mqpcap.cli.extract import new_file
 from mqpcap.cli.options import Choices, common
@@ -19,12 +18,12 @@ NO_DRAWING = "there is no matplotlib to draw with: pip install 'mqpcap[report]'"
 
 
 @click.command(epilog="Example: mqpcap report pcaps/fq/session.pcap --out report.html")
-@click.argument("capture", metavar="CAPTURE", shell_complete=files)
+@click.argument("capture", metavar="CAPTURE", type=click.Path(readable=False))
 @click.option(
     "--out",
     required=True,
     metavar="FILE",
-    shell_complete=files,
+    type=click.Path(readable=False),
     help="The HTML file; an earlier report there is replaced.",
 )
 @common

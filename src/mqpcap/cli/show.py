@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqpcap.cli.completion import files
 from mqpcap.cli.console import metered, say
-from mqpcap.cli.filter_options import filter_options
 from mqpcap.cli.live import EndOfInput, check_sources, comes_live, interface_options, opened, summary
-from mqpcap.cli.options import Choices, color_option, common, utc_option
+from mqpcap.cli.options import Choices, color_option, common, filter_options, utc_option
 from mqpcap.cli.reading import Outcome, finish, size_bytes, told_of_speed
 
 if TYPE_CHECKING:
@@ -27,7 +25,7 @@ NOT_IN_LINES = ["capture", "connection_id", "stream_offset", "ts", "end_ts_ns", 
 
 
 @click.command(epilog="Example: mqpcap show -u --slower-than 40ms --op POLL pcaps/blipmq/qos1.pcap")
-@click.argument("inputs", nargs=-1, metavar="INPUT...", shell_complete=files)
+@click.argument("inputs", nargs=-1, metavar="INPUT...", type=click.Path(readable=False))
 @interface_options
 @click.option(
     "--follow",

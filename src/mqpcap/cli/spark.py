@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import click
 
-from mqpcap.cli.completion import files, folders
+from mqpcap.cli.completion import folders
 from mqpcap.cli.console import plural, say
 from mqpcap.cli.export import tell
 from mqpcap.cli.options import Choices, allow_missing, common
@@ -21,7 +21,7 @@ def spark() -> None:
 
 
 @spark.command(epilog=EXAMPLE)
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", shell_complete=files)
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", type=click.Path(readable=False))
 @click.option("--out", required=True, metavar="DIR", shell_complete=folders,
               help="Where the tables go: a path that all machines see, or a URI as s3://bucket/tables.")  # fmt: skip
 @click.option("--master", metavar="URL",

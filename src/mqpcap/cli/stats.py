@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqpcap.cli.completion import files, one_of
+from mqpcap.cli.completion import one_of
 from mqpcap.cli.console import Meter, metered, plural
-from mqpcap.cli.filter_options import filter_options, misuse_of
-from mqpcap.cli.options import Choices, common, utc_option
+from mqpcap.cli.options import Choices, common, filter_options, misuse_of, utc_option
 from mqpcap.cli.reading import READ_FOR_NOTES, Outcome, background, finish, found, read, size_bytes, told_of_speed
 from mqpcap.cli.rows import Form, write
 
@@ -48,7 +47,7 @@ def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> i
 
 
 @click.command(epilog="Example: mqpcap stats --by op,topic pcaps/flymq/core.pcap")
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", shell_complete=files)
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", type=click.Path(readable=False))
 @click.option("--by", callback=_words(BY), metavar="NAMES", shell_complete=one_of(BY),
               help=f"What to group by, with commas between: {', '.join(BY)}.  [default: protocol,op]")  # fmt: skip
 @click.option("--metric", "metrics", callback=_words(METRICS), metavar="NAMES", shell_complete=one_of(METRICS),

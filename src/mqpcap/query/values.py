@@ -116,10 +116,10 @@ def integer(word: str) -> int:
     """
     if re.fullmatch(r"0[xX][0-9a-fA-F]{1,16}", word):
         return int(word, 16)
-    found = re.fullmatch(r"(-?\d{1,20}(?:\.\d{1,20})?)\s*(?:([kKMGT]?)(i?)[bB])?", word, re.ASCII)
+    found = re.fullmatch(r"(-?\d{1,20}(?:\.\d{1,20})?)\s*(?:([kmgt]?)(i?)b)?", word, re.ASCII | re.IGNORECASE)
     if found is None or ("." in found[1] and not found[2]):
         raise QueryError(f"{word!r} is no number like 17, 0x11, 10kB or 2MiB")
-    power = " kMGT".index((found[2] or " ").replace("K", "k"))
+    power = " kmgt".index((found[2] or " ").lower())
     return int(Decimal(found[1]) * (1024 if found[3] else 1000) ** power)
 
 
