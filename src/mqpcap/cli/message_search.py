@@ -19,7 +19,7 @@ from mqpcap.decode.strangers import TLS
 from mqpcap.numbered_pipeline import STRANGER, BytesPipeline, PacketPayload
 from mqpcap.pipeline import Output
 from mqpcap.query import Comparison, Rows, of_tree
-from mqpcap.query.selected_messages import some
+from mqpcap.query.selection import some
 from mqpcap.schema.protocol import Direction
 
 

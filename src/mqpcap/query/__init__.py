@@ -9,8 +9,7 @@ from mqpcap.query.columns import names
 from mqpcap.query.evaluation import Rows
 from mqpcap.query.grammar import Comparison
 from mqpcap.query.queries import EVERYTHING, Query, of_tree, query
-from mqpcap.query.selected_messages import SelectedMessages, exchanges_of
-from mqpcap.query.selected_tables import Selection
+from mqpcap.query.selection import SelectedMessages, Selection, exchanges_of
 from mqpcap.query.values import Moment
 
 __all__ = [

@@ -7,7 +7,7 @@ import pytest
 
 from mqpcap.capture import captures, windows
 from mqpcap.pipeline import CapturePipeline, Options, Output
-from mqpcap.query import Query, Selection, query, selected_messages, selected_tables
+from mqpcap.query import Query, Selection, query, selection
 from mqpcap.tables.messages import Policy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,7 +61,7 @@ def test_a_selection_is_the_rows_of_the_selected_messages(
     path: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(windows, "WINDOW_BYTES", 3000)
-    monkeypatch.setattr(selected_messages, "MAX_PARTS", 2)
+    monkeypatch.setattr(selection, "MAX_PARTS", 2)
     whole, some = tables(path, None), tables(path, query(text))
     wanted = {key(row) for row in some["messages"]}
     connections = {row["connection_id"] for row in some["messages"]}
@@ -94,7 +94,7 @@ def test_a_delivery_is_there_with_both_its_messages() -> None:
 
 
 def test_of_too_many_messages_the_oldest_are_forgotten() -> None:
-    places = selected_tables._Places(most=8)
+    places = selection._Places(most=8)
 
     for number in range(0, 100, 2):
         places.add(np.array([number, number + 1]))
