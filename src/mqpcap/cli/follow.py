@@ -83,7 +83,7 @@ def _why_not(sought: "Sequence[ChosenConnections]", all_found: "Sequence[Chosen]
 
 def _converse(capture: "Capture", one: "Chosen", as_json: bool, utc: bool, outcome: Outcome, meter: Meter) -> None:
     from mqpcap.cli.filters import Filter
-    from mqpcap.cli.show import json_line
+    from mqpcap.cli.held_rows import json_line
     from mqpcap.cli.time_merge import merge
     from mqpcap.tables.schemas import NUMBER
 

@@ -18,7 +18,7 @@ from mqpcap.cli.filters import MAX_ASKING_BYTES, Filter
 from mqpcap.numbered_pipeline import BYTES
 from mqpcap.pipeline import Output
 from mqpcap.query import SelectedMessages, exchanges_of
-from mqpcap.tables.json_lines import Json, json_object
+from mqpcap.tables.json_lines import Json, json_object, json_text, json_time
 from mqpcap.tables.schemas import KEYS
 
 LOOKAHEAD_NS = 1_000_000_000
@@ -75,6 +75,18 @@ class MessageRow(NamedTuple):
     def data(self) -> bytes:
         """Its bytes."""
         return self.message[BYTES]  # type: ignore[return-value]  # a column of bytes
+
+
+def json_line(row: MessageRow) -> str:
+    """The message as one JSON object: its columns, the fields that they do not say, and its exchange."""
+    out: dict[str, Json] = {name: value for name, value in row.message.items() if value is not None}  # type: ignore[misc]  # numbers and text
+    out["connection_id"] = str(out["connection_id"])
+    out["ts"] = json_time(row.message["ts_ns"])  # type: ignore[arg-type]  # of MESSAGES
+    fields = json_object(row.fields).items()
+    out["fields"] = {name: value for name, value in fields if name not in out or str(value) != str(out[name])}
+    if row.exchange is not None:
+        out["exchange"] = exchange_object(row.exchange)
+    return json_text(out) + "\n"
 
 
 class _Part:

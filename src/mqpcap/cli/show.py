@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from mqpcap.cli.held_rows import MessageRow
     from mqpcap.cli.time_merge import Write
     from mqpcap.query import Query
-    from mqpcap.tables.json_lines import Json
 
 ROWS_AT_ONCE = 512
 NOT_IN_LINES = ["capture", "connection_id", "stream_offset", "ts", "end_ts_ns", "last_packet"]
@@ -64,6 +63,7 @@ def show(
     What comes as it happens (-i, --follow, a pipe) is shown as it comes; Ctrl-C is its end.
     """
     from mqpcap.cli.filters import Filter, Tally
+    from mqpcap.cli.held_rows import json_line
     from mqpcap.cli.lines import Lines, body_columns
     from mqpcap.cli.time_merge import merge
     from mqpcap.query import EVERYTHING
@@ -114,19 +114,3 @@ def _writer(text: "Callable[[MessageRow], str]", count: int | None) -> "Write":
             raise _Enough
 
     return write
-
-
-def json_line(row: "MessageRow") -> str:
-    """The message as one JSON object: its columns, the fields that they do not say, and its exchange."""
-    from mqpcap.cli.held_rows import exchange_object
-    from mqpcap.tables.json_lines import json_object, json_text, json_time
-
-    message, exchange = row.message, row.exchange
-    out: dict[str, Json] = {name: value for name, value in message.items() if value is not None}  # type: ignore[misc]  # numbers and text
-    out["connection_id"] = str(out["connection_id"])
-    out["ts"] = json_time(message["ts_ns"])  # type: ignore[arg-type]  # of MESSAGES
-    fields = json_object(row.fields).items()
-    out["fields"] = {name: value for name, value in fields if name not in out or str(value) != str(out[name])}
-    if exchange is not None:
-        out["exchange"] = exchange_object(exchange)
-    return json_text(out) + "\n"

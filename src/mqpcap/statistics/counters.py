@@ -1,6 +1,7 @@
 """What is counted of a capture, and which tables that takes."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import Any
 
 import pyarrow as pa
 
@@ -11,31 +12,36 @@ from mqpcap.tcp.headers import Segments
 
 
 class Counters:
-    """What counts rows: each is given those of the tables that it has a ``take_TABLE`` for."""
+    """What counts rows: each is given those of the tables that it has a ``take_TABLE`` for, ``without`` some.
 
-    tables = ("messages", "others", "exchanges", "deliveries", "connections", "problems", "segments")
-    """``others`` are rows of ``messages`` that are not selected, though their exchange may be; ``segments`` those of
-    the packets."""
+    Beside the tables there are ``others``, rows of ``messages`` that are not selected, though their exchange may be,
+    and ``segments``, those of the packets.
+    """
 
-    def __init__(self, *counters: object, without: Collection[str] = ()) -> None:
-        names = [*(f"take_{table}" for table in self.tables if table not in without), "end_of_capture"]
-        self._calls = {name: [getattr(x, name) for x in counters if hasattr(x, name)] for name in names}
-        read = [getattr(x, "columns", None) for x in counters if hasattr(x, "take_messages")]
-        known = [names for names in read if names is not None]
-        self.columns: frozenset[str] | None = frozenset().union(*known) if len(known) == len(read) else None
-        """The columns of ``messages`` that are read, None if not all counters say so."""
+    def __init__(self, *counters: Any, without: Collection[str] = ()) -> None:
+        self._counters = [(counter, without) for counter in counters]
 
     def __add__(self, other: "Counters") -> "Counters":
         """Both."""
         both = Counters()
-        both._calls = {name: [*self._calls.get(name, ()), *other._calls.get(name, ())] for name in both._calls}
-        both.columns = None if self.columns is None or other.columns is None else self.columns | other.columns
+        both._counters = self._counters + other._counters
         return both
+
+    @property
+    def columns(self) -> frozenset[str] | None:
+        """The columns of ``messages`` that are read, None if not all counters say so."""
+        read = [getattr(x, "columns", None) for x, _ in self._counters if hasattr(x, "take_messages")]
+        known = [names for names in read if names is not None]
+        return frozenset().union(*known) if len(known) == len(read) else None
 
     @property
     def optional_tables(self) -> frozenset[str]:
         """The tables of OPTIONAL_TABLES that somebody counts."""
-        return frozenset(table for table in OPTIONAL_TABLES if self._calls.get(f"take_{table}"))
+        return frozenset(table for table in OPTIONAL_TABLES if self._takes(table))
+
+    def _takes(self, table: str) -> list[Callable[[pa.Table | Segments], None]]:
+        name = f"take_{table}"
+        return [getattr(x, name) for x, without in self._counters if table not in without and hasattr(x, name)]
 
     def take(self, output: Output) -> None:
         """Have rows of any table counted."""
@@ -43,13 +49,14 @@ class Counters:
 
     def count(self, table: str, rows: pa.Table | Segments) -> None:
         """The same."""
-        for take in self._calls.get(f"take_{table}", ()):
+        for take in self._takes(table):
             take(rows)
 
     def end_of_capture(self) -> None:
         """Tell that all rows of a capture were given."""
-        for end in self._calls["end_of_capture"]:
-            end()
+        for counter, _ in self._counters:
+            if hasattr(counter, "end_of_capture"):
+                counter.end_of_capture()
 
 
 class SegmentPipeline(CapturePipeline):
