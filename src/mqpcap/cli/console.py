@@ -7,9 +7,8 @@ import os
 import re
 import shutil
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from mqpcap.errors import one_line
@@ -114,65 +113,43 @@ Meter = Callable[[int], None]
 """Is told of bytes that were read."""
 
 
-class Stopped(BaseException):
-    """Raised in a thread that goes on although the user has left."""
-
-
 class BarMeter:
-    """Counts bytes of all threads, and draws a bar if it has one; ``stop`` ends it and what still reads."""
+    """Counts bytes that were read, and shows them if it has a bar."""
 
-    def __init__(self, bar: "Progress | None" = None, total_bytes: int = 0) -> None:
-        self._bar = bar
+    def __init__(self, bar: "Progress | None", total_bytes: int) -> None:
+        self._bar, self._total_bytes, self._read_bytes = bar, total_bytes, 0
         self._task = None if bar is None else bar.add_task("reading", total=total_bytes or None)
-        self._total_bytes = total_bytes
-        self._read_bytes = 0
-        self._lock = threading.Lock()
-        self._stopping = False
-        self._draw(True)
-
-    def _draw(self, is_drawn: bool) -> None:
-        if self._bar is not None:
-            with self._lock:
-                (self._bar.start if is_drawn else self._bar.stop)()
-
-    def stop(self) -> None:
-        """Erase the bar; whoever reads on ends at its next window."""
-        self._stopping = True
-        self._draw(False)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
         """No bar for as long as rows are written: on one terminal they would run into each other."""
-        self._draw(False)
+        if self._bar is not None:
+            self._bar.stop()
         try:
             yield
         finally:
             sys.stdout.flush()
-            self._draw(True)
+            if self._bar is not None:
+                self._bar.start()
 
     def __call__(self, read_bytes: int) -> None:
         """So many bytes more were read."""
-        if self._stopping:
-            raise Stopped
         if self._bar is None or self._task is None:
             return
-        with self._lock:
-            self._read_bytes += read_bytes
-            # A compressed file gives more bytes than it has: then nobody knows how many are to come. What is left to do
-            # when all is read has no measure either.
-            total = self._total_bytes if self._read_bytes < self._total_bytes else None
-            phase = "finishing" if self._read_bytes == self._total_bytes else "reading"
-            self._bar.update(self._task, completed=self._read_bytes, total=total, description=phase)
+        self._read_bytes += read_bytes
+        # A compressed file gives more bytes than it has: then nobody knows how many are to come. What is left to do
+        # when all is read has no measure either.
+        total = self._total_bytes if self._read_bytes < self._total_bytes else None
+        phase = "finishing" if self._read_bytes == self._total_bytes else "reading"
+        self._bar.update(self._task, completed=self._read_bytes, total=total, description=phase)
 
 
 @contextmanager
 def metered(total_bytes: int, quiet: bool) -> Iterator[BarMeter]:
-    """A meter that draws a bar when stderr is a terminal; leaving stops what still reads."""
-    meter = BarMeter(None if quiet or not sys.stderr.isatty() else _new_bar(total_bytes > 0), total_bytes)
-    try:
-        yield meter
-    finally:
-        meter.stop()
+    """A meter that draws a bar when stderr is a terminal, for as long as it is entered."""
+    bar = None if quiet or not sys.stderr.isatty() else _new_bar(total_bytes > 0)
+    with bar or nullcontext():
+        yield BarMeter(bar, total_bytes)
 
 
 def _new_bar(has_total: bool) -> "Progress":
