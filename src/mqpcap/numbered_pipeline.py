@@ -46,19 +46,11 @@ class PacketPayload:
 class NumberedPipeline(CapturePipeline):
     """One capture made into tables; ``messages`` have the column NUMBER, ``connections`` that and STRANGER."""
 
-    now_ns = -(1 << 63)
-    """The time in the capture."""
-
     def __init__(self, capture: Capture, options: Options, emit: Emit, background: Background | None = None) -> None:
         super().__init__(capture, options, emit, background)
         self._closed: deque[tuple[int, str | None]] = deque()
         self._give = emit
         self.emit = self._numbered_connections
-
-    def messages(self, window: Window) -> Iterator[tuple[Frames, Records]]:
-        """The messages that the packets of a window complete."""
-        self.now_ns = int(window.ts_ns.max(initial=self.now_ns))
-        return super().messages(window)
 
     def more_columns(self, frames: Frames, records: Records) -> Mapping[str, pa.Array]:
         """The numbers of the connections."""

@@ -1,17 +1,15 @@
 """The connections that a filter selects, found by reading a capture once."""
 
-import ipaddress
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqpcap.arrays import I64, constant, unified
+from mqpcap.arrays import constant, unified
 from mqpcap.capture import Capture
 from mqpcap.cli.console import Meter, shown
 from mqpcap.cli.filters import Tally
@@ -25,7 +23,6 @@ from mqpcap.query import Comparison, Query, Rows, SelectedMessages, of_tree
 from mqpcap.schema.protocol import Evidence
 from mqpcap.statistics.keys import endpoint
 from mqpcap.tables.schemas import NUMBER
-from mqpcap.tcp.headers import endpoints, keys_of
 
 MOST_NAMED = 8
 """So many connections are named where one was asked for."""
@@ -168,17 +165,3 @@ def listed(connections: Sequence[Chosen]) -> str:
     names = [f"c{one.number} ({one.end('client')} -> {one.end('server')})" for one in connections[:MOST_NAMED]]
     more = f", and {len(connections) - MOST_NAMED:,} more" if len(connections) > MOST_NAMED else ""
     return shown(", ".join(names)) + more
-
-
-def keys(connections: Sequence[Chosen]) -> I64:
-    """``Segments.key`` of connections."""
-    ends = []
-    for end in ("client", "server"):
-        ips = [int(ipaddress.ip_address(str(one.row[f"{end}_ip"]))) for one in connections]
-        ports = np.array([int(str(one.row[f"{end}_port"])) for one in connections], np.int64)
-        ends.append(endpoints(_halves([ip >> 64 for ip in ips]), _halves(ips), ports))
-    return keys_of((ends[0], ends[1]))
-
-
-def _halves(numbers: Sequence[int]) -> I64:
-    return np.array([number & (1 << 64) - 1 for number in numbers], np.uint64).view(np.int64)

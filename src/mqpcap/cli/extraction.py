@@ -17,12 +17,10 @@ from mqpcap import __version__
 from mqpcap.arrays import I64, dictionary, file_text, unified
 from mqpcap.capture import Capture, Window
 from mqpcap.capture.pcapng import PacketFile
-from mqpcap.cli.connection_search import Chosen, ChosenConnections, keys
+from mqpcap.cli.connection_search import Chosen, ChosenConnections
 from mqpcap.cli.console import Meter
 from mqpcap.cli.lines import Paint, about
 from mqpcap.cli.reading import Outcome
-from mqpcap.decode.columns import Records
-from mqpcap.decode.frames import Frames
 from mqpcap.numbered_pipeline import NumberedPipeline
 from mqpcap.pipeline import Emit, Options, Output
 from mqpcap.query import Query
@@ -124,29 +122,24 @@ class _NotingPipeline(NumberedPipeline):
     def __init__(self, capture: Capture, options: Options, emit: Emit, whole: bool) -> None:
         super().__init__(capture, options, emit)
         self._whole = whole
-        self._window: Window | None = None
         self._notes: list[tuple[NDArray[np.integer], ...]] = []
         """Places; keys of connections, or numbers of their sides; what begins there, a time or bytes; and how much."""
         self._clients: dict[int, tuple[int, int]] = {}
         """By flow its connection_id, and the side that is the client."""
+        self._keys: dict[int, int] = {}
+        """By connection_id the key of its segments."""
         self.fragments: I64 = np.zeros(0, np.int64)
         """The places of packets that are fragments."""
 
-    def messages(self, window: Window) -> Iterator[tuple[Frames, Records]]:
-        """The messages that the packets of a window complete."""
-        self._window = window
-        yield from super().messages(window)
-
-    def _segments(self, segments: Segments) -> Segments:
-        assert self._window is not None
+    def _dissected(self, window: Window) -> Segments:
+        segments = super()._dissected(window)
         if segments.counts.get("fragment"):
-            numbers = self._window.number[connections_of(self._window)[2]]
-            self.fragments = np.union1d(self.fragments, _places(self._window, numbers))
+            numbers = window.number[connections_of(window)[2]]
+            self.fragments = np.union1d(self.fragments, _places(window, numbers))
         if self._whole:
-            places, moments = _places(self._window, segments.number), np.ones(len(segments.key), np.int8)
+            places, moments = _places(window, segments.number), np.ones(len(segments.key), np.int8)
             self._notes.append((places, segments.key.copy(), segments.ts_ns.copy(), moments))
-        self._window = None
-        return super()._segments(segments)
+        return segments
 
     def _chunks(self, chunks: StreamChunks) -> StreamChunks:
         if not self._whole:
@@ -158,6 +151,7 @@ class _NotingPipeline(NumberedPipeline):
     def close(self, flows: I64, files: Sequence[str], of_others: bool) -> None:
         """Connections are over."""
         ids = self.assembler.flows.columns(flows).connection_ids().tolist()
+        self._keys.update(zip(ids, self.assembler.flows.anchors(flows)[0].tolist(), strict=True))
         for flow, connection_id in zip(flows.tolist(), ids, strict=True):
             state = self.framer.connections.get(flow)
             self._clients[flow] = connection_id, 0 if state is None else state.client
@@ -166,8 +160,9 @@ class _NotingPipeline(NumberedPipeline):
     def of_connections(self, connections: Sequence[Chosen]) -> I64:
         """The packets of whole connections: those between their ends, and not of another there."""
         times: dict[int, list[tuple[int, int]]] = {}
-        for key, one in zip(keys(connections).tolist(), connections, strict=True):
-            times.setdefault(key, []).append((int(str(one.row["first_ts_ns"])), int(str(one.row["last_ts_ns"])) + 1))
+        for one in connections:
+            span = int(str(one.row["first_ts_ns"])), int(str(one.row["last_ts_ns"])) + 1
+            times.setdefault(self._keys[one.id], []).append(span)
         return self._met({key: tuple(np.sort(np.array(spans).T)) for key, spans in times.items()})
 
     def of_messages(self, messages: Sequence[pa.Table]) -> I64:

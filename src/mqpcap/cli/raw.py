@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import I64
 from mqpcap.capture import Capture
-from mqpcap.cli.connection_search import Chosen, keys
+from mqpcap.cli.connection_search import Chosen
 from mqpcap.cli.console import Meter, plural
 from mqpcap.cli.dumps import hidden
 from mqpcap.cli.filters import Filter
@@ -20,6 +20,7 @@ from mqpcap.pipeline import taken
 from mqpcap.protocols import protocols
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.headers import Dissector
+from mqpcap.tcp.muting import End
 from mqpcap.tcp.reassembly import Reassembler
 
 Span = tuple[int, int]
@@ -45,10 +46,12 @@ def write_raw(capture: Capture, one: Chosen, direction: str, outcome: Outcome, m
 
 def _runs(capture: Capture, one: Chosen, direction: str, meter: Meter) -> Iterator[tuple[int, NDArray[np.uint8]]]:
     """The bytes of a side that follow each other, with the offset of the first, each given once, in order."""
-    dissector, assembler, key = Dissector(), Reassembler(), keys([one])
+    dissector, assembler, is_wanted = Dissector(), Reassembler(), one.query().connections
+    assert is_wanted is not None  # it names both ends
     for window in capture.windows():
-        segments = dissector.segments(window)
-        some = taken(segments, np.flatnonzero(np.isin(segments.key, key)))
+        s = dissector.segments(window)
+        ends = End(s.src_hi, s.src_lo, s.sport), End(s.dst_hi, s.dst_lo, s.dport)
+        some = taken(s, np.flatnonzero(is_wanted(s.version, *ends)))
         yield from _of_side(assembler, assembler.feed(some), one, direction)
         meter(int(window.caplen.sum()))
     yield from _of_side(assembler, assembler.finish(), one, direction)

@@ -72,13 +72,15 @@ class Source:
 
         kind = BytesPipeline if with_bytes else NumberedPipeline
         pipeline = self._pipeline = kind(self.capture, options, take)
+        now_ns = _BEGIN
         with closing(steps(pipeline, outcome, meter)) as windows:
             for _ in windows:
+                now_ns = max(now_ns, pipeline.span_ns[1])
                 if not self._is_small:
-                    is_live = self._is_live(pipeline.now_ns)
+                    is_live = self._is_live(now_ns)
                     if is_live:
                         self._hurry()
-                    self.until_ns = self.held.horizon_ns(pipeline.now_ns, is_live)
+                    self.until_ns = self.held.horizon_ns(now_ns, is_live)
                     yield
         self.until_ns = _END
         if self.held.dropped_count:
