@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqpcap.arrays import I64, true, unified, whole
+from mqpcap.arrays import I64, codes_of, true, unified, whole
 from mqpcap.cli.filters import MAX_ASKING_BYTES, Filter
 from mqpcap.numbered_pipeline import BYTES
 from mqpcap.pipeline import Output
@@ -252,8 +252,7 @@ def _values(column: pa.ChunkedArray) -> object:
     if pa.types.is_dictionary(type_):
         array = whole(column)
         words = [*array.dictionary.to_pylist(), None]
-        codes = pc.fill_null(array.indices, len(words) - 1) if array.null_count else array.indices
-        return words[0] if len(words) == 2 and not array.null_count else [words[x] for x in codes.to_numpy().tolist()]
+        return words[0] if len(words) == 2 and not array.null_count else [words[x] for x in codes_of(array).tolist()]
     if (pa.types.is_integer(type_) or pa.types.is_boolean(type_)) and not column.null_count:
         values = column.to_numpy()
         return values.tolist() if (values != values[0]).any() else values[0].item()

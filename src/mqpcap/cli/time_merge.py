@@ -16,7 +16,7 @@ from functools import partial
 from itertools import repeat
 from operator import attrgetter
 
-from mqpcap.capture import Capture, InputWait, WindowReader
+from mqpcap.capture import Capture, InputWait
 from mqpcap.cli.console import Meter
 from mqpcap.cli.filters import Filter
 from mqpcap.cli.held_rows import LIVE_NS, HeldRows, MessageRow
@@ -160,10 +160,6 @@ def _begin_ns(capture: Capture) -> int:
     """When the first packet of a capture came; the begin of all times where that is not known without reading it."""
     if os.path.isfile(capture.files[0]):
         with suppress(CaptureError, OSError):
-            source = capture.source(0)
-            try:
-                for window in WindowReader(capture.files[0], 0, source).windows():
-                    return int(window.ts_ns[0])
-            finally:
-                source.close()
+            for window in capture.windows():
+                return int(window.ts_ns[0])
     return _BEGIN

@@ -105,13 +105,11 @@ def exchanges_of(messages: pa.Table, exchanges: pa.Table) -> pa.Table:
 
     Both tables are of one capture; where two rows are of one message, one of them is given.
     """
-    theirs = np.concatenate([reply_places(exchanges), request_places(exchanges)])
-    order = np.argsort(theirs, kind="stable")
-    place, n = message_places(messages), exchanges.num_rows
-    at = order[np.minimum(np.searchsorted(theirs, place, sorter=order), 2 * n - 1)] if n else np.zeros_like(place)
-    hit = theirs[at] == place if n else np.zeros(len(place), np.bool_)
-    found = exchanges.combine_chunks().take(pa.array(at % max(n, 1), mask=~hit))
-    return found.append_column("is_request", pa.array(at >= n, mask=~hit))
+    theirs, n = np.concatenate([reply_places(exchanges), request_places(exchanges)]), exchanges.num_rows
+    at = pc.index_in(pa.array(message_places(messages)), pa.array(theirs))
+    is_request = pc.greater_equal(at, n)
+    found = exchanges.combine_chunks().take(pc.if_else(is_request, pc.subtract(at, n), at))
+    return found.append_column("is_request", is_request)
 
 
 class Selection:

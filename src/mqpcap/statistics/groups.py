@@ -101,12 +101,9 @@ class WaitingReplies:
 
     def found(self, places: I64) -> tuple[NDArray[np.intp], I64]:
         """Which of some places are of those that wait, with their amounts; they wait no longer."""
-        if not self._rows.shape[1] or not len(places):
-            return np.empty(0, np.intp), np.empty(0, np.int64)
-        order = np.argsort(places)
-        at = order[np.minimum(np.searchsorted(places, self._rows[0], sorter=order), len(places) - 1)]
-        hit = places[at] == self._rows[0]
-        found, first = np.unique(at[hit], return_index=True)  # one that was selected waits twice
+        at = pc.index_in(pa.array(self._rows[0]), pa.array(places))
+        hit = true(at.is_valid())
+        found, first = np.unique(at.drop_null().to_numpy(), return_index=True)  # one that was selected waits twice
         amounts = self._rows[2, hit][first]
         self._rows = self._rows[:, ~hit]
         return found, amounts

@@ -6,10 +6,9 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import I64, dictionary, factorize, group_ids, is_in
+from mqpcap.arrays import I64, codes_of, dictionary, factorize, group_ids, is_in
 
 Value = str | int | None
 MAX_MIXED = 1 << 62
@@ -47,8 +46,7 @@ def mixed(columns: Sequence[Coded], n: int) -> I64:
 def text(name: str, rows: pa.Table) -> Coded:
     """A column of text."""
     array = dictionary(rows[name])
-    code = pc.fill_null(array.indices, len(array.dictionary)).to_numpy(zero_copy_only=False)
-    return Coded(code.astype(np.int64), [*array.dictionary.to_pylist(), None])
+    return Coded(codes_of(array).astype(np.int64), [*array.dictionary.to_pylist(), None])
 
 
 def endpoint(ip: object, port: object) -> str:

@@ -12,7 +12,7 @@ from mqpcap.arrays import is_in
 from mqpcap.statistics.groups import MAX_OPEN, OTHER, PERCENTS, Key, Sums
 from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES, Columns
 from mqpcap.statistics.latencies import Latencies, LatencySummary
-from mqpcap.tables.places import message_places, reply_places
+from mqpcap.tables.places import message_places, places, reply_places
 from mqpcap.tables.schemas import EXCHANGES
 
 MAX_KNOWN = 1 << 18
@@ -141,11 +141,9 @@ class DeliveriesByTopic:
 
     def _are_known(self, rows: pa.Table) -> NDArray[np.bool_]:
         """Whether each row's publish was delivered to its connection before."""
-        ids, offset, target = (
-            rows[name].to_numpy() for name in ("publish_connection_id", "publish_offset", "deliver_connection_id")
-        )
+        published = places(rows["publish_connection_id"], rows["publish_offset"], np.zeros(rows.num_rows, np.bool_))
         with np.errstate(over="ignore"):
-            ways = (ids ^ (offset * np.int64(0x1E3779B97F4A7C15))) * 3 + target
+            ways = published * 3 + rows["deliver_connection_id"].to_numpy()
         known = np.isin(ways, self._known)
         known[np.setdiff1d(np.arange(len(ways)), np.unique(ways, return_index=True)[1])] = True
         self._known = np.concatenate([self._known, ways[~known]])[-MAX_KNOWN:]
