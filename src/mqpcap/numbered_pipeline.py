@@ -18,7 +18,6 @@ from mqpcap.capture import Capture, Window
 from mqpcap.decode.columns import Records, Spans
 from mqpcap.decode.frames import Frames
 from mqpcap.pipeline import CapturePipeline, Emit, Options, Output
-from mqpcap.schema.compiler import Program
 from mqpcap.tables.schemas import NUMBER
 from mqpcap.tcp.headers import Segments, address_text
 
@@ -56,6 +55,20 @@ class NumberedPipeline(CapturePipeline):
         """The numbers of the connections."""
         return {NUMBER: pa.array(frames.flow + 1)}
 
+    def read_as(self, frames: Frames, records: Records) -> dict[str, pa.Array]:
+        """The columns LAYOUT and VARIANT of messages; null where none was found."""
+        program = self.readers[frames.protocol].program
+        words = {
+            LAYOUT: ([x.name for x in program.layouts], frames.layout),
+            VARIANT: (program.variant_class, records.variant),
+        }
+        return {
+            name: pa.DictionaryArray.from_arrays(
+                pa.array(codes.astype(np.int32), mask=codes < 0), pa.array(list(known), pa.string())
+            )
+            for name, (known, codes) in words.items()
+        }
+
     def close(self, flows: I64, files: Sequence[str], of_others: bool) -> None:
         """Connections are over."""
         states = (self.framer.connections.get(number) for number in flows.tolist())
@@ -85,8 +98,7 @@ class BytesPipeline(NumberedPipeline):
 
     def more_columns(self, frames: Frames, records: Records) -> Mapping[str, pa.Array]:
         """The bytes and how they were read, beside what others add."""
-        read = read_as(self.readers[frames.protocol].program, frames, records)
-        return {**super().more_columns(frames, records), BYTES: _bytes_of(frames), **read}
+        return {**super().more_columns(frames, records), BYTES: _bytes_of(frames), **self.read_as(frames, records)}
 
     def _dissected(self, window: Window) -> Segments:
         segments = super()._dissected(window)
@@ -118,17 +130,3 @@ def _bytes_of(frames: Frames) -> pa.Array:
     return pa.BinaryArray.from_buffers(
         pa.binary(), len(frames.start), [None, pa.py_buffer(offsets), pa.py_buffer(spans.buffer)]
     )
-
-
-def read_as(program: Program, frames: Frames, records: Records) -> dict[str, pa.Array]:
-    """The columns LAYOUT and VARIANT of messages; null where none was found."""
-    words = {
-        LAYOUT: ([x.name for x in program.layouts], frames.layout),
-        VARIANT: (program.variant_class, records.variant),
-    }
-    return {
-        name: pa.DictionaryArray.from_arrays(
-            pa.array(codes.astype(np.int32), mask=codes < 0), pa.array(list(known), pa.string())
-        )
-        for name, (known, codes) in words.items()
-    }

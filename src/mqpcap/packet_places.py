@@ -27,7 +27,7 @@ from mqpcap.capture.sources import Headed, plain_bytes
 from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
 from mqpcap.errors import CaptureError
-from mqpcap.numbered_pipeline import NumberedPipeline, read_as
+from mqpcap.numbered_pipeline import NumberedPipeline
 from mqpcap.pipeline import Emit, Options
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.tcp.headers import Dissector, Segments, endpoints, ends_of
@@ -255,8 +255,7 @@ class IndexingPipeline(NumberedPipeline):
 
     def more_columns(self, frames: Frames, records: Records) -> Mapping[str, pa.Array]:
         """How the messages were read, beside what others add."""
-        read = read_as(self.readers[frames.protocol].program, frames, records)
-        return {**super().more_columns(frames, records), **read}
+        return {**super().more_columns(frames, records), **self.read_as(frames, records)}
 
     def close(self, flows: I64, files: Sequence[str], of_others: bool) -> None:
         """Connections are over: where their streams begin is noted."""

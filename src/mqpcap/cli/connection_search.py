@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from mqpcap.arrays import constant, unified
 from mqpcap.capture import Capture
-from mqpcap.cli.console import Meter, shown
+from mqpcap.cli.console import Meter
 from mqpcap.cli.filters import Tally
 from mqpcap.cli.reading import Outcome, read
 from mqpcap.decode.shared_facts import Fact, SharedFacts
@@ -23,9 +23,6 @@ from mqpcap.query import Comparison, Query, Rows, SelectedMessages, of_tree
 from mqpcap.schema.protocol import Evidence
 from mqpcap.statistics.keys import endpoint
 from mqpcap.tables.schemas import NUMBER
-
-MOST_NAMED = 8
-"""So many connections are named where one was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +155,3 @@ def _as_messages(connections: pa.Table) -> Rows:
     columns = {name: connections[theirs] for name, theirs in named.items()}
     columns["direction"] = constant("c2s", connections.num_rows)
     return Rows("", pa.table(columns), pa.table({}))
-
-
-def listed(connections: Sequence[Chosen]) -> str:
-    """Connections for people who asked for one, on one line."""
-    names = [f"c{one.number} ({one.end('client')} -> {one.end('server')})" for one in connections[:MOST_NAMED]]
-    more = f", and {len(connections) - MOST_NAMED:,} more" if len(connections) > MOST_NAMED else ""
-    return shown(", ".join(names)) + more

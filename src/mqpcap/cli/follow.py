@@ -23,6 +23,8 @@ PLAIN_WIDTH = 100
 """Columns where there is no terminal."""
 BODY_BYTES = 4096
 """So much of one body is shown; --json has all."""
+MOST_NAMED = 8
+"""So many connections are named where one was asked for."""
 BODY_ITEMS = 100
 """So many bodies of one message."""
 
@@ -72,10 +74,10 @@ def follow(capture: str, raw: str | None, as_json: bool, utc: bool, wanted: "Que
 
 
 def _why_not(sought: "Sequence[ChosenConnections]", all_found: "Sequence[Chosen]") -> str:
-    from mqpcap.cli.connection_search import listed
-
     if all_found:
-        return f"{len(all_found):,} connections match; say which with --connection: {listed(all_found)}"
+        names = [f"c{one.number} ({one.end('client')} -> {one.end('server')})" for one in all_found[:MOST_NAMED]]
+        more = f", and {len(all_found) - MOST_NAMED:,} more" if len(all_found) > MOST_NAMED else ""
+        return f"{len(all_found):,} connections match; say which with --connection: {', '.join(names)}{more}"
     notes = [search.tally.note for search in sought if search.tally.note is not None]
     count = sum(search.connection_count for search in sought)
     return f"none of {plural(count, 'connection')} matches" + (f": {notes[0]}" if notes else "")

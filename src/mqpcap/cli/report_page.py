@@ -136,7 +136,7 @@ class Page:
         yield "Trust", "What was lost, cut, sent again or not understood.", trust
 
     def _drawn_timeline(self) -> str:
-        _, step_ns, (messages, _, errors) = self._timeline.series(MOST_BARS)
+        step_ns, (messages, errors) = self._timeline.series(MOST_BARS)
         if not len(messages):
             return "<p>None.</p>"
         caption = f"{int(messages.sum()):,} messages, {int(errors.sum()):,} errors; a bar is {step_ns / 1e6:,g} ms"

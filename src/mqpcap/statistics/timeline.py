@@ -32,7 +32,7 @@ class Total:
 
 
 class Timeline:
-    """Messages, bytes and errors by step."""
+    """Messages and errors by step."""
 
     def __init__(self) -> None:
         self.step_ns = FIRST_STEP_NS
@@ -44,7 +44,7 @@ class Timeline:
             return
         steps, place = factorize(rows["ts_ns"].to_numpy() // self.step_ns)
         failed = is_in(rows["status"], "error")
-        sums = [np.bincount(place, weights) for weights in (None, rows["frame_len"].to_numpy(), failed)]
+        sums = [np.bincount(place, weights) for weights in (None, failed)]
         for step, amounts in zip(steps.tolist(), np.array(sums).T.astype(np.int64), strict=True):
             self._steps[step] = self._steps.get(step, 0) + amounts
         self._widen()
@@ -57,13 +57,13 @@ class Timeline:
                 wider[step // 2] = wider.get(step // 2, 0) + amounts
             self._steps = wider
 
-    def series(self, most: int) -> tuple[int, int, NDArray[np.int64]]:
-        """Where the first step begins, how long each is, and (3, n) messages, bytes and errors of n <= ``most``."""
+    def series(self, most: int) -> tuple[int, NDArray[np.int64]]:
+        """How long each step is, from the first message on, and (2, n) messages and errors of n <= ``most``."""
         if not self._steps:
-            return 0, self.step_ns, np.zeros((3, 0), np.int64)
+            return self.step_ns, np.zeros((2, 0), np.int64)
         first, last = min(self._steps), max(self._steps)
         together = -(-(last - first + 1) // most)
-        out = np.zeros((3, (last - first) // together + 1), np.int64)
+        out = np.zeros((2, (last - first) // together + 1), np.int64)
         for step, amounts in self._steps.items():
             out[:, (step - first) // together] += amounts
-        return first * self.step_ns, together * self.step_ns, out
+        return together * self.step_ns, out
