@@ -51,35 +51,12 @@ def folders(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionI
     return [CompletionItem(incomplete, type="dir")]
 
 
-def interfaces(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:
-    """Network interfaces of this machine."""
-    import socket
-
-    return _beginning((name for _, name in socket.if_nameindex()), incomplete)
-
-
-def protocols(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of protocols."""
-    from mqpcap import protocols as known
-
-    return _beginning(known.protocols(), incomplete)
-
-
 def rules(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:
     """Rules of Decode As: the protocols for a port; before that, the ports that protocols are known by."""
-    from mqpcap import protocols as known
-
     port, comma, name = incomplete.rpartition(",")
     if comma:
         return [CompletionItem(f"{port},{x.value}") for x in protocols(ctx, param, name)]
-    return _beginning(
-        (f"tcp.port=={port},{x.name}" for x in known.protocols().values() for port in x.ports), incomplete
-    )
-
-
-def dialects(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of dialects, of the protocol that ``--protocol`` names, or of all."""
-    return _beginning({name for protocol in _named(ctx) for name in protocol.dialects}, incomplete)
+    return _beginning((f"tcp.port=={port},{x.name}" for x in _known() for port in x.ports), incomplete)
 
 
 def one_of(names: Sequence[str]) -> Complete:
@@ -92,25 +69,8 @@ def one_of(names: Sequence[str]) -> Complete:
     return offered
 
 
-def operations(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of operations, of the protocols that ``--protocol`` names, or of all."""
-    layouts = [layout for protocol in _named(ctx) for layout in protocol.layouts]
-    return _beginning({name for layout in layouts for name in layout.names.values() if name}, incomplete)
-
-
-def fields(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names that a filter may use, as ``flymq.key``."""
-    from mqpcap.query import names
-
-    return _beginning(names(), incomplete)
-
-
-def _named(ctx: Context) -> "list[MessageQueue]":
-    """The protocols that ``--protocol`` names, or all."""
-    from mqpcap import protocols as known
-
-    named = ctx.params.get("protocol") or known.names()  # one, or several
-    return [x for x in known.protocols().values() if x.name in (named, *named)]
+def _offers(names: Callable[[Context], Iterable[str]]) -> Complete:
+    return lambda ctx, param, incomplete: _beginning(names(ctx), incomplete)
 
 
 def _beginning(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
@@ -118,3 +78,39 @@ def _beginning(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
     some = sorted(names)
     same = [name for name in some if name.startswith(incomplete)]
     return [CompletionItem(x) for x in same or some if x.lower().startswith(incomplete.lower())]
+
+
+def _known() -> "Iterable[MessageQueue]":
+    from mqpcap.protocols import protocols
+
+    return protocols().values()
+
+
+def _named(ctx: Context) -> "list[MessageQueue]":
+    """The protocols that ``--protocol`` names, one or several, or all."""
+    named = ctx.params.get("protocol")
+    return [x for x in _known() if not named or x.name in (named, *named)]
+
+
+def _interfaces(ctx: Context) -> Iterable[str]:
+    import socket
+
+    return (name for _, name in socket.if_nameindex())
+
+
+def _fields(ctx: Context) -> Iterable[str]:
+    from mqpcap.query import names
+
+    return names()
+
+
+interfaces = _offers(_interfaces)
+"""Network interfaces of this machine."""
+protocols = _offers(lambda _: (x.name for x in _known()))
+"""Names of protocols."""
+dialects = _offers(lambda ctx: {name for x in _named(ctx) for name in x.dialects})
+"""Names of dialects, of the protocol that ``--protocol`` names, or of all."""
+operations = _offers(lambda ctx: {name for x in _named(ctx) for y in x.layouts for name in y.names.values() if name})
+"""Names of operations, of the protocols that ``--protocol`` names, or of all."""
+fields = _offers(_fields)
+"""Names that a filter may use, as ``flymq.key``."""
