@@ -8,7 +8,7 @@ import click
 
 from mqpcap.cli.console import metered, plural, shown
 from mqpcap.cli.options import Choices, common
-from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
+from mqpcap.cli.reading import Outcome, finish, found, size_bytes
 from mqpcap.cli.rows import Cells, Column, cell, write
 from mqpcap.cli.stats import counted
 
@@ -56,9 +56,8 @@ def diff(before: str, after: str, every: bool, as_json: bool, choices: Choices) 
     if before == after == "-":
         raise click.UsageError("only one of A and B can be standard input")
     outcome = Outcome(choices)
-    told_of_speed(outcome)
     sides = [
-        Side(x, name, found([name], outcome).captures, Total(), {p: by_group(by, METRICS) for p, by in PARTS.items()})
+        Side(x, name, found([name], outcome), Total(), {p: by_group(by, METRICS) for p, by in PARTS.items()})
         for x, name in (("A", before), ("B", after))
     ]
     with metered(size_bytes([x for side in sides for x in side.captures]), choices.quiet) as meter:

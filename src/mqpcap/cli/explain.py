@@ -11,7 +11,7 @@ import click
 from mqpcap.cli.completion import dialects, protocols
 from mqpcap.cli.console import coloured, folded, metered, plural, shown
 from mqpcap.cli.options import Choices, color_option, common, misuse_of, protocol_name, utc_option
-from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
+from mqpcap.cli.reading import Outcome, finish, found, size_bytes
 
 if TYPE_CHECKING:
     from mqpcap.cli.held_rows import MessageRow
@@ -140,8 +140,7 @@ def _explain_captured(
     if key[0] is not None:
         with misuse_of("--connection", "connection"):
             of_tree(Comparison("connection", "==", (key[0].strip(),)))
-    captures = found((name,), outcome).captures
-    told_of_speed(outcome)
+    captures = found((name,), outcome)
     rows: list[MessageRow] = []
     misses = []
     for number, capture in enumerate(captures):

@@ -10,7 +10,7 @@ from mqpcap.cli.completion import folders
 from mqpcap.cli.console import Meter, counted, metered, plural, say, size
 from mqpcap.cli.live import EndOfInput, captures_of, check_sources, interface_options, listening
 from mqpcap.cli.options import Choices, allow_missing, common, filter_options, period_s, utc_option
-from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
+from mqpcap.cli.reading import Outcome, finish, found, size_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,14 +67,12 @@ def export(
         raise click.UsageError("--rotate goes with -i")
     outcome = Outcome(replace(choices, wanted=wanted))
     if interface is not None:
-        told_of_speed(outcome)
         _listened(interface, bpf, Path(out), rotate, outcome)
         finish(outcome)
-    captures = found(inputs, outcome).captures
+    captures = found(inputs, outcome)
     files = [Path(name) for capture in captures for name in capture.files if name != "-"]
     if not captures:
         finish(outcome)
-    told_of_speed(outcome)
     missing = list(outcome.unreadable)
     only_new = bool(outcome.unreadable) and not allow_missing
     try:

@@ -10,7 +10,7 @@ import click
 
 from mqpcap.cli.console import metered, plural, say, size
 from mqpcap.cli.options import Choices, common, filter_options, utc_option
-from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
+from mqpcap.cli.reading import Outcome, finish, found, size_bytes
 from mqpcap.errors import MqpcapError, OutputError
 
 if TYPE_CHECKING:
@@ -45,8 +45,7 @@ def extract(
     from mqpcap.query import query
 
     outcome = Outcome(choices)
-    captures = found(inputs, outcome).captures
-    told_of_speed(outcome)
+    captures = found(inputs, outcome)
     read_again(captures)
     if out != "-" and os.path.lexists(out):
         raise OutputError(f"{out} exists; extract replaces no file")

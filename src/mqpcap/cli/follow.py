@@ -9,7 +9,7 @@ import click
 
 from mqpcap.cli.console import Meter, coloured, metered, plural, shown, width_of
 from mqpcap.cli.options import Choices, common, filter_options, utc_option
-from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
+from mqpcap.cli.reading import Outcome, finish, found, size_bytes
 
 if TYPE_CHECKING:
     from mqpcap.capture import Capture
@@ -51,8 +51,7 @@ def follow(capture: str, raw: str | None, as_json: bool, utc: bool, wanted: "Que
     if wanted is None:
         raise click.UsageError("name the connection: --connection c7, IP:PORT or connection_id, or a filter for it")
     outcome = Outcome(choices)
-    captures = found((capture,), outcome).captures
-    told_of_speed(outcome)
+    captures = found((capture,), outcome)
     read_again(captures)
     with metered(size_bytes(captures), choices.quiet) as meter:
         sought = [ChosenConnections(recording, wanted) for recording in captures]

@@ -13,7 +13,7 @@ import click
 
 from mqpcap.cli.console import Meter, counted, folded, metered, plural, shown, size, width_of
 from mqpcap.cli.options import Choices, common, utc_option
-from mqpcap.cli.reading import Outcome, background, caps, finish, found, read, size_bytes, told_of_speed
+from mqpcap.cli.reading import Outcome, background, caps, finish, found, read, size_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -267,8 +267,7 @@ def info(inputs: tuple[str, ...], as_json: bool, max_loss: float | None, utc: bo
 
     outcome = Outcome(choices, tells_notes=False)
     reports: list[Json] = []
-    captures = found(inputs, outcome).captures
-    told_of_speed(outcome)
+    captures = found(inputs, outcome)
     total = size_bytes(captures)
     with metered(total, choices.quiet) as meter, background(choices, total) as behind:
         for capture in captures:

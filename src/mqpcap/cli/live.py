@@ -14,7 +14,7 @@ import click
 from mqpcap.cli.completion import interfaces
 from mqpcap.cli.console import counted, plural, say
 from mqpcap.cli.options import P, R
-from mqpcap.cli.reading import Outcome, found
+from mqpcap.cli.reading import Outcome, found, tell_of_speed
 
 if TYPE_CHECKING:
     from mqpcap.capture import Capture
@@ -98,6 +98,7 @@ def listening(interface: str, bpf: str | None, outcome: Outcome) -> "Iterator[In
     """The interface, while it is listened to; exits 2 where the filter is none. What it missed is the outcome's."""
     from mqpcap.capture.live import Interface
 
+    tell_of_speed(outcome)
     try:
         listener = Interface(interface, bpf)
     except ValueError as error:
@@ -139,10 +140,11 @@ def opened(
             if not outcome.choices.quiet:
                 say(f"note: {words}")
 
+        tell_of_speed(outcome)
         end.at_once = True
         yield [followed(inputs[0], InputWait(lambda: None, end.is_over), told)]
     else:
-        yield found(inputs, outcome).captures
+        yield found(inputs, outcome)
 
 
 def summary(outcome: Outcome, captures: "Sequence[Capture]") -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mqpcap.background import Background
-    from mqpcap.capture import Capture, FoundCaptures
+    from mqpcap.capture import Capture
     from mqpcap.cli.filters import Tally
     from mqpcap.pipeline import CapturePipeline, Output
 
@@ -123,16 +123,18 @@ class Outcome:
         return 1 if self.unreadable or strict else 0
 
 
-def found(inputs: Sequence[str], outcome: Outcome) -> "FoundCaptures":
-    """The captures in the inputs; what is none is the outcome's."""
+def found(inputs: Sequence[str], outcome: Outcome) -> "list[Capture]":
+    """The captures in the inputs, about to be read; what is none is the outcome's."""
     from mqpcap.capture import captures
 
+    if not outcome.file_count:  # once, of several inputs that are looked for one by one
+        tell_of_speed(outcome)
     found = captures(inputs)
     outcome.unreadable += found.unreadable
     outcome.skipped += found.skipped
     outcome.capture_count += len(found.captures)
     outcome.file_count += sum(len(capture.files) for capture in found.captures)
-    return found
+    return found.captures
 
 
 def steps(pipeline: "CapturePipeline", outcome: Outcome, meter: Meter | None = None) -> Generator[None]:
@@ -170,7 +172,7 @@ def background(choices: Choices, total: int | None) -> "Iterator[Background]":
         yield Background(pool)
 
 
-def told_of_speed(outcome: Outcome) -> None:
+def tell_of_speed(outcome: Outcome) -> None:
     """Says so if the byte loops are not compiled."""
     from mqpcap.decode.bytecode import COMPILED
 

@@ -11,7 +11,7 @@ from mqpcap.cli.console import metered, say, shown, size
 from mqpcap.cli.extract import new_file
 from mqpcap.cli.options import Choices, common
 from mqpcap.cli.process import NoPandas
-from mqpcap.cli.reading import Outcome, finish, found, size_bytes, told_of_speed
+from mqpcap.cli.reading import Outcome, finish, found, size_bytes
 from mqpcap.errors import OutputError
 
 NO_DRAWING = "there is no matplotlib to draw with: pip install 'mqpcap[report]'"
@@ -39,8 +39,7 @@ def report(capture: str, out: str, choices: Choices) -> None:
     from mqpcap.cli.report_page import Page
 
     outcome = Outcome(choices)
-    captures = found([capture], outcome).captures
-    told_of_speed(outcome)
+    captures = found([capture], outcome)
     with metered(size_bytes(captures), choices.quiet) as meter:
         page = Page(capture, outcome)
         for one in captures:

@@ -11,7 +11,7 @@ import click
 from mqpcap.cli.console import metered, say
 from mqpcap.cli.live import EndOfInput, check_sources, comes_live, interface_options, opened, summary
 from mqpcap.cli.options import Choices, color_option, common, filter_options, utc_option
-from mqpcap.cli.reading import Outcome, finish, size_bytes, told_of_speed
+from mqpcap.cli.reading import Outcome, finish, size_bytes
 
 if TYPE_CHECKING:
     from mqpcap.cli.held_rows import MessageRow
@@ -77,7 +77,6 @@ def show(
     outcome.tally = None if wanted is None else Tally(wanted)
     left_out = [NUMBER, "ts"] if as_json else NOT_IN_LINES if as_hex else [*NOT_IN_LINES, "frame_len"]
     only = Filter(wanted or EVERYTHING, None if whole else body_columns, left_out, outcome.tally)
-    told_of_speed(outcome)
     is_live = comes_live(inputs, interface, follow)
     end = EndOfInput()
     # Rows and a bar on one terminal would run into each other.

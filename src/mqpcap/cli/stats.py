@@ -9,7 +9,7 @@ import click
 from mqpcap.cli.completion import one_of
 from mqpcap.cli.console import Meter, metered, plural
 from mqpcap.cli.options import Choices, common, filter_options, misuse_of, utc_option
-from mqpcap.cli.reading import READ_FOR_NOTES, Outcome, background, finish, found, read, size_bytes, told_of_speed
+from mqpcap.cli.reading import READ_FOR_NOTES, Outcome, background, finish, found, read, size_bytes
 from mqpcap.cli.rows import Form, write
 
 if TYPE_CHECKING:
@@ -102,8 +102,7 @@ def stats(
     else:
         question = ready_made(asked, by, slowest or 0)
     outcome = Outcome(choices)
-    captures = found(inputs, outcome).captures
-    told_of_speed(outcome)
+    captures = found(inputs, outcome)
     with metered(size_bytes(captures), choices.quiet) as meter:
         counted(captures, outcome, question.counters, meter, wanted)
     rows = question.rows()
