@@ -11,8 +11,9 @@ from rows import fragmented, merged, moved, of_dissections, of_export
 
 from mqpcap.capture import Capture, captures
 from mqpcap.pipeline import Options, dissect
-from mqpcap.spark import delivery_keys, job, partitions, tasks
+from mqpcap.spark import job, partitions, tasks
 from mqpcap.spark.partitions import SharePlan
+from mqpcap.tables import parquet
 from mqpcap.tcp.headers import Dissector
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
@@ -49,7 +50,7 @@ def joins(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     def counted(task: tasks.Task, *others: object) -> tasks.Result:
         if isinstance(task, tasks.Join):
-            found[task.files[0].protocol] += 1
+            found[task.protocol] += 1
         return run(task, *others)  # type: ignore[arg-type]
 
     monkeypatch.setattr(tasks, "run", counted)
@@ -101,12 +102,12 @@ def test_delivery_in_one_share_joins_the_others(tmp_path: Path, monkeypatch: pyt
     assert of_export(tmp_path / "tables") == of_dissections([dissect(capture)])
 
 
-@pytest.mark.parametrize("row_count", [1, 7])
+@pytest.mark.parametrize("row_count", [4, 9])
 def test_batches_of_keys_may_be_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row_count: int) -> None:
     """They are merged in order of time, whatever is in them; few packets come in a window."""
     capture = only(servers(tmp_path, 2))
     expected = of_dissections([dissect(capture)])
-    monkeypatch.setattr(delivery_keys, "BATCH_ROW_COUNT", row_count)
+    monkeypatch.setattr(parquet, "MAX_GROUP_ROW_COUNT", row_count)
     monkeypatch.setattr(partitions, "cut", lambda capture, n: SharePlan(n))
 
     job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=3)

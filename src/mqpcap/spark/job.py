@@ -34,6 +34,7 @@ from mqpcap.decode.shared_facts import Fact
 from mqpcap.errors import CaptureError, OutputError, one_line
 from mqpcap.pipeline import Options
 from mqpcap.spark import partitions, tasks
+from mqpcap.spark.delivery_keys import DELIVERED
 from mqpcap.spark.distribute import Distribution, RangeResult
 from mqpcap.spark.java import SparkError
 from mqpcap.spark.partitions import WorkUnit
@@ -65,8 +66,8 @@ LOOKS = 16
 """So many files of an object store are looked at side by side."""
 _STEM = r"[\w-]+-[0-9a-f]{12}"
 _WRITTEN = re.compile(
-    rf"job\.json|(?:(?:done|shares|keys/{_STEM})/)?\.[0-9a-f]{{32}}|done/{_STEM}\.json|packets/{_STEM}|"
-    rf"shares/\d{{5,}}-\d{{3,}}|keys/{_STEM}/\w+|data/[^/.][^/]*/date=[\d-]+/part-{_STEM}-\d{{5,}}\.parquet"
+    rf"job\.json|(?:(?:done|shares)/)?\.[0-9a-f]{{32}}|done/{_STEM}\.json|packets/{_STEM}|"
+    rf"shares/\d{{5,}}-\d{{3,}}|data/[^/.][^/]*/date=[\d-]+/part-{_STEM}-\d{{5,}}\.parquet"
 )
 """What a job leaves in its staging directory; with anything else in it, it is none."""
 
@@ -222,10 +223,11 @@ class _Job:
         """The tasks behind the shares of a capture: its rows of ``captures``, and a join for each protocol."""
         counts = sum((Counter(one.messages) for one in shares), Counter[str]())
         yield Describe(f"describe-{number:05d}", number, self.captures[number], counts)
-        for name in sorted({file.protocol for one in shares for file in one.keys}):
-            files = tuple(file for one in shares for file in one.keys if file.protocol == name)
-            if any(file.delivers for file in files):
-                yield Join(f"join-{number:05d}-{name}", self.captures[number].files[0], files)
+        keys = sorted((file for one in shares for file in one.keys), key=lambda file: file.table)
+        for name, of_protocol in groupby(keys, lambda file: file.table.partition(".")[0]):
+            files = tuple(of_protocol)
+            if any(file.table.endswith(DELIVERED) for file in files):
+                yield Join(f"join-{number:05d}-{name}", self.captures[number].files[0], name, files)
 
     def _distributed(self) -> dict[int, WorkUnit]:
         """The units by number, those of captures in many shares with their packets; without what cannot be read."""
@@ -364,8 +366,7 @@ def _finished(staging: Storage) -> dict[str, Result]:
     for name in sorted(n for n in sizes if n.startswith("done/") and n.endswith(".json")):
         with suppress(ValueError, msgspec.ValidationError):
             one = tasks.result(staging.read(name) or b"")
-            whole = all(sizes.get(f.path) == f.size_bytes for f in one.files) and sizes.keys() >= {*one.left}
-            if whole and not one.failed:
+            if one.is_whole(sizes) and not one.failed:
                 found.setdefault(one.id, one)
     return found
 

@@ -24,7 +24,7 @@ from mqpcap.errors import CaptureError, one_line
 from mqpcap.pipeline import Options, Output, with_capture
 from mqpcap.schema.protocol import MessageQueue
 from mqpcap.spark import delivery_keys, distribute
-from mqpcap.spark.delivery_keys import KeyFile, KeyWriter
+from mqpcap.spark.delivery_keys import KeyWriter
 from mqpcap.spark.distribute import FileRange, RangeResult
 from mqpcap.spark.partitions import SharePlan, WorkUnit
 from mqpcap.spark.share import Heard, Share, told
@@ -74,7 +74,8 @@ class Join:
 
     id: str
     capture: str
-    files: tuple[KeyFile, ...]
+    protocol: str
+    files: tuple[TableFile, ...]
 
 
 Task = Distribute | Describe | Dissect | Join
@@ -91,7 +92,7 @@ class Result:
 
     id: str
     files: list[TableFile] = field(default_factory=list)
-    keys: list[KeyFile] = field(default_factory=list)
+    keys: list[TableFile] = field(default_factory=list)
     ranges: list[RangeResult] = field(default_factory=list)
     told: Heard = field(default_factory=Heard)
     doubted: list[Server] = field(default_factory=list)
@@ -102,10 +103,10 @@ class Result:
     notes: list[str] = field(default_factory=list)
     failed: list[tuple[int, str, list[str]]] = field(default_factory=list)
 
-    @property
-    def left(self) -> list[str]:
-        """Names of the files it left for later stages."""
-        return [*(file.name for file in self.keys), *{one.name for one in self.ranges if one.name}]
+    def is_whole(self, sizes: Mapping[str, int]) -> bool:
+        """Whether files with the sizes of its own are there, by path."""
+        written = {file.path: file.size_bytes for file in (*self.files, *self.keys)}
+        return sizes.items() >= written.items() and sizes.keys() >= {one.name for one in self.ranges if one.name}
 
     def text(self) -> str:
         """As JSON."""
@@ -135,11 +136,12 @@ def run(task: Task, options: Options, storage: Storage) -> Result:
                 made.failed.append((task.number, one_line(error), [*task.capture.files]))
         case Dissect():
             for number, capture in task.unit.captures:
-                _TaskShare(task, capture, options, storage, files, made).dissect(number)
+                _TaskShare(task, capture, options, files, made).dissect(number)
         case Join():
-            for rows in delivery_keys.deliveries(task.files, storage):
+            for rows in delivery_keys.deliveries(task.protocol, task.files, storage):
                 files.write("deliveries", with_capture("deliveries", rows, task.capture))
-    made.files = files.close()
+    for file in files.close():
+        (made.keys if "." in file.table else made.files).append(file)
     # The worker lives on for other tasks, of other sizes.
     memory.trim()
     storage.write(f"done/{stem}.json", made.text().encode())
@@ -159,15 +161,12 @@ def _describe(task: Describe, files: TaskFiles, made: Result) -> None:
 class _TaskShare(Share):
     """One capture of a task, or the task's share of it, to tables; of a share's deliveries only the keys."""
 
-    def __init__(
-        self, task: Dissect, capture: Capture, options: Options, storage: Storage, files: TaskFiles, made: Result
-    ) -> None:
+    def __init__(self, task: Dissect, capture: Capture, options: Options, files: TaskFiles, made: Result) -> None:
         unit = task.unit
         if unit.cut.share_count > 1:
             options = replace(options, optional_tables=options.optional_tables - {"captures"})
         super().__init__(capture, options, self._take, task.heard, share=unit.number, cut=unit.cut)
-        self._storage, self._files, self._made = storage, files, made
-        self._keys: list[KeyWriter] = []
+        self._files, self._made = files, made
 
     def dissect(self, number: int) -> None:
         """Read it, write its rows, and tell the result what there is to tell."""
@@ -188,7 +187,6 @@ class _TaskShare(Share):
             made.notes += map(str, self.capture.notes)
         else:
             made.told, made.doubted, made.asked = told(self), self.doubted, self.asked
-            made.keys += [file for writer in self._keys for file in writer.close()]
         made.notes += caps(name, self.counts)
 
     def correlation(self, protocol: MessageQueue) -> Correlation:
@@ -196,9 +194,7 @@ class _TaskShare(Share):
         is_new = protocol.name not in self.correlations
         made = super().correlation(protocol)
         if is_new and made.deliveries is not None and not self.is_whole:
-            folder, made_prints = f"keys/{self._files.stem}", prints(self.options.policy.bases)
-            made.deliveries = writer = KeyWriter(protocol.name, made_prints, self._storage, folder)
-            self._keys.append(writer)
+            made.deliveries = KeyWriter(protocol.name, prints(self.options.policy.bases), self._files)
         return made
 
     def _take(self, output: Output) -> None:
