@@ -18,7 +18,7 @@ pyspark = pytest.importorskip("pyspark", reason="pyspark is in the extras spark 
 
 from rows import importable, merged, of_export, rotated
 
-from mqpcap.spark import java
+from mqpcap.spark import session
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
@@ -70,7 +70,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("cluster")
     environment = importable(dict(os.environ)) | {
         "SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable,
-        "SPARK_DAEMON_JAVA_OPTS": QUICK, "SPARK_NO_DAEMONIZE": "1", **java.environment(),
+        "SPARK_DAEMON_JAVA_OPTS": QUICK, "SPARK_NO_DAEMONIZE": "1", **session.environment(),
     }  # fmt: skip
     started: list[subprocess.Popen[bytes]] = []
 

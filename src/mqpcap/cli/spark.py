@@ -50,9 +50,9 @@ def export(
     import logging
 
     from mqpcap.spark import job, partitions
-    from mqpcap.spark.remote import shown
     from mqpcap.spark.session import session
     from mqpcap.spark.share import TASK_MEMORY_BYTES
+    from mqpcap.spark.storage import shown
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs a traceback of what it raises, too
     shows_progress = not choices.quiet and sys.stderr.isatty()

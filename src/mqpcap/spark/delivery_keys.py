@@ -6,7 +6,7 @@ what a lookup needs of each, some 60 bytes a row, in Parquet files of its task. 
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from itertools import accumulate
 
@@ -20,7 +20,6 @@ from mqpcap.correlate.deliveries import Delivered, Deliveries, Published
 from mqpcap.protocols import protocols
 from mqpcap.schema.requests import DeliveryRule, Prints
 from mqpcap.spark.storage import Storage
-from mqpcap.spark.task_files import TaskFiles
 from mqpcap.tables.export import TableFile
 
 PUBLISHED, DELIVERED = "published", "delivered"
@@ -30,12 +29,12 @@ _KINDS: dict[str, type[Published] | type[Delivered]] = {PUBLISHED: Published, DE
 class KeyWriter(Deliveries):
     """Stands where a share would look publishes up; leaves the keys of one protocol in files instead.
 
-    Their tables are called ``PROTOCOL.published`` and ``PROTOCOL.delivered``.
+    ``write`` takes rows of tables, which are called ``PROTOCOL.published`` and ``PROTOCOL.delivered``.
     """
 
-    def __init__(self, protocol: str, prints: Prints, files: TaskFiles) -> None:
+    def __init__(self, protocol: str, prints: Prints, write: Callable[[str, pa.Table], None]) -> None:
         super().__init__(protocol, _rule(protocol), prints)
-        self._files = files
+        self._write = write
 
     def _publish(self, published: Published) -> None:
         self._leave(PUBLISHED, published)
@@ -48,7 +47,7 @@ class KeyWriter(Deliveries):
 
     def _leave(self, kind: str, some: Published | Delivered) -> None:
         rows = pa.table({x.name: getattr(some, x.name) for x in fields(some)})
-        self._files.write(f"{self.protocol}.{kind}", rows)
+        self._write(f"{self.protocol}.{kind}", rows)
 
 
 def _rule(protocol: str) -> DeliveryRule:

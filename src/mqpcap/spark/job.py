@@ -36,12 +36,11 @@ from mqpcap.pipeline import Options
 from mqpcap.spark import partitions, tasks
 from mqpcap.spark.delivery_keys import DELIVERED
 from mqpcap.spark.distribute import Distribution, RangeResult
-from mqpcap.spark.java import SparkError
 from mqpcap.spark.partitions import WorkUnit
+from mqpcap.spark.session import SparkError
 from mqpcap.spark.share import Heard
 from mqpcap.spark.storage import Storage
-from mqpcap.spark.task_files import TaskFiles
-from mqpcap.spark.tasks import Describe, Dissect, Distribute, Join, Result, Task
+from mqpcap.spark.tasks import Describe, Dissect, Distribute, Join, Result, Task, TaskFiles
 from mqpcap.tables.captures import is_no_capture, unread_files
 from mqpcap.tables.export import (
     MANIFEST,

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from mqpcap.capture import Capture, FoundCaptures, Window, WindowReader, captures
 from mqpcap.errors import CaptureError
-from mqpcap.spark import remote
+from mqpcap.spark import storage
 from mqpcap.tcp.headers import Dissector
 
 Item = TypeVar("Item")
@@ -98,8 +98,8 @@ def named_inputs(options: Mapping[str, str]) -> list[str]:
 
 def found(inputs: Sequence[str]) -> FoundCaptures:
     """The captures in files, directories, globs and URIs that pyarrow.fs knows, in the order given."""
-    if any(remote.is_remote(name) for name in inputs):
-        return remote.captures(inputs)
+    if any(storage.is_remote(name) for name in inputs):
+        return storage.captures(inputs)
     return captures(inputs)
 
 

@@ -46,10 +46,10 @@ from mqpcap.errors import CaptureError, one_line
 from mqpcap.pipeline import OPTIONAL_TABLES, Options, Output, Tables
 from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import MessageQueue
-from mqpcap.spark import partitions, remote, schemas
+from mqpcap.spark import partitions, schemas
 from mqpcap.spark.share import drained, wanted_of
 from mqpcap.spark.source import Reading
-from mqpcap.spark.storage import Storage
+from mqpcap.spark.storage import Storage, is_remote
 from mqpcap.tables.messages import Connections
 
 STATES_KEPT = 4
@@ -149,7 +149,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not asked.state_dir:
             raise CaptureError("a stream needs option stateDir, where connections wait between micro-batches")
         for name in asked.inputs:
-            if remote.is_remote(name):
+            if is_remote(name):
                 raise CaptureError(f"a stream reads directories that all machines mount, not {name}")
             if not glob.has_magic(name) and not os.path.exists(name):
                 partitions.check_readable([(name, "no such file")], asked.permissive)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rows import importable
 
-from mqpcap.spark.java import SparkError, environment
+from mqpcap.spark.session import SparkError, environment
 
 
 def test_java_home_that_holds_a_java_is_right_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
