@@ -17,7 +17,7 @@ from rows import of_dissections, of_export, rotated
 from mqpcap.capture import captures
 from mqpcap.errors import CaptureError, OutputError
 from mqpcap.pipeline import Options, dissect
-from mqpcap.spark import job, partitions
+from mqpcap.spark import job, partitions, storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +67,7 @@ def test_export_from_and_to_s3_is_the_local_one(bucket: str, tmp_path: Path) -> 
             out.write(file.read_bytes())
     uri = f"s3://key:secret@captures/{{}}?{bucket}"
 
-    found = partitions.found([uri.format("day")])
+    found = storage.captures([uri.format("day")])
     for _ in range(2):
         job.export(None, found.captures, uri.format("out/tables"), Options(), share_count=3)
 
@@ -101,7 +101,7 @@ def test_bucket_with_something_else_stays(bucket: str, is_named: bool, stranger:
     system, _ = fs.FileSystem.from_uri(f"s3://key:secret@captures?{bucket}")
     place = f"stays{is_named}{len(stranger)}"
     uri = f"s3://key:secret@captures/{place}?{bucket}"
-    found = partitions.found([str(PCAPS / "flymq/core.pcap")]).captures
+    found = storage.captures([str(PCAPS / "flymq/core.pcap")]).captures
     job.export(None, found, uri, Options())
     put(system, f"{place}/{stranger}", b"mine")
     if is_named:
@@ -119,7 +119,7 @@ def test_bucket_with_something_else_stays(bucket: str, is_named: bool, stranger:
 def test_what_comes_into_the_bucket_during_the_job_stays(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     system, _ = fs.FileSystem.from_uri(f"s3://key:secret@captures?{bucket}")
     uri = f"s3://key:secret@captures/late?{bucket}"
-    found = partitions.found([str(PCAPS / "flymq/core.pcap")]).captures
+    found = storage.captures([str(PCAPS / "flymq/core.pcap")]).captures
     job.export(None, found, uri, Options())
     before = in_bucket(system, "late")
     run = job._Job.run
@@ -137,7 +137,7 @@ def test_bucket_keeps_an_earlier_export_where_an_input_failed(bucket: str, tmp_p
     uri = f"s3://key:secret@captures/kept?{bucket}"
     for name in ("core", "fetch"):
         (tmp_path / f"{name}.pcap").write_bytes((PCAPS / f"flymq/{name}.pcap").read_bytes())
-    found = partitions.found([str(tmp_path)]).captures
+    found = storage.captures([str(tmp_path)]).captures
     job.export(None, found, uri, Options())
     before = in_bucket(system, "kept")
     (tmp_path / "core.pcap").unlink()
@@ -173,7 +173,7 @@ def test_spark_reads_a_glob_in_s3(bucket: str, spark: "SparkSession") -> None:
 
 
 def test_bucket_that_is_not_there_is_told_without_its_key(bucket: str) -> None:
-    found = partitions.found([f"s3://key:secret@nowhere/day?{bucket}"])
+    found = storage.captures([f"s3://key:secret@nowhere/day?{bucket}"])
 
     ((name, reason),) = found.unreadable
     assert name == "s3://nowhere/day"
@@ -184,7 +184,7 @@ def test_captures_behind_uris_are_chained_and_sorted_out(tmp_path: Path) -> None
     rotated(PCAPS / "flymq/core.pcap", tmp_path, 3)
     (tmp_path / "notes.txt").write_text("no capture")
 
-    found = partitions.found([f"file://{tmp_path}", "file:///nowhere/x.pcap"])
+    found = storage.captures([f"file://{tmp_path}", "file:///nowhere/x.pcap"])
 
     assert [capture.files for capture in found.captures] == [
         tuple(f"file://{tmp_path}/part.pcap{n}" for n in ("", "1", "2"))
@@ -194,14 +194,14 @@ def test_captures_behind_uris_are_chained_and_sorted_out(tmp_path: Path) -> None
 
 
 def test_missing_path_behind_a_uri_is_an_error() -> None:
-    found = partitions.found([f"file://{PCAPS}/flymq", "file:///nowhere/x.pcap"])
+    found = storage.captures([f"file://{PCAPS}/flymq", "file:///nowhere/x.pcap"])
 
     with pytest.raises(CaptureError, match=r"file:///nowhere/x\.pcap: no such file"):
         partitions.check_readable(found.unreadable, permissive=True)
 
 
 def test_glob_in_a_uri() -> None:
-    found = partitions.found([f"file://{PCAPS}/flymq/[cf]*.pcap"])
+    found = storage.captures([f"file://{PCAPS}/flymq/[cf]*.pcap"])
 
     expected = sorted(path.name for path in (PCAPS / "flymq").glob("[cf]*.pcap"))
     assert [Path(capture.files[0]).name for capture in found.captures] == expected
@@ -212,7 +212,7 @@ def test_export_from_and_to_uris_is_the_local_one(tmp_path: Path) -> None:
     out = f"file://{tmp_path}/out/tables"
 
     for _ in range(2):  # the second replaces the first
-        made = job.export(None, partitions.found([f"file://{tmp_path}"]).captures, out, Options(), share_count=2)
+        made = job.export(None, storage.captures([f"file://{tmp_path}"]).captures, out, Options(), share_count=2)
 
     expected = of_dissections([dissect(captures([str(tmp_path)]).captures[0])])
     assert without_names(of_export(tmp_path / "out/tables"), "file://") == expected
@@ -228,5 +228,5 @@ def test_something_else_behind_the_uri_stays(tmp_path: Path) -> None:
 
     with pytest.raises(OutputError, match="thesis"):
         job.export(
-            None, partitions.found([str(PCAPS / "flymq/core.pcap")]).captures, f"file://{tmp_path}/tables", Options()
+            None, storage.captures([str(PCAPS / "flymq/core.pcap")]).captures, f"file://{tmp_path}/tables", Options()
         )

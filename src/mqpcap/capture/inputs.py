@@ -120,14 +120,10 @@ def captures(inputs: Sequence[str], stdin: BinaryIO | None = None) -> FoundCaptu
 
     Captures come in the order in which their first file was given; raises nothing for bad inputs.
     """
-    search = _Search(stdin)
+    search = InputSearch(stdin)
     for name in inputs:
         search.add(os.fspath(name))
-    files = search.files
-    places = [_place(file, index) for index, file in enumerate(files)]
-    spans = chains.chains(places, lambda index: span(files[index].name, files[index].open))
-    found = [Capture(tuple(files[index] for index in chain)) for chain in spans]
-    return FoundCaptures(found, search.unreadable, search.skipped)
+    return search.found()
 
 
 def file_of_source(name: str, source: Headed) -> InputFile:
@@ -171,7 +167,7 @@ def span(name: str, opened: Callable[[], Headed]) -> chains.Span | None:
     return None if first is None or last is None else (first, last)
 
 
-class _Search:
+class InputSearch:
     """Goes through inputs and sorts what it meets."""
 
     def __init__(self, stdin: BinaryIO | None) -> None:
@@ -182,6 +178,14 @@ class _Search:
         self._stdin_read = False
         # Device and inode of each file reached, and whether it was a capture.
         self._seen: dict[tuple[int, int], bool] = {}
+
+    def found(self) -> FoundCaptures:
+        """The captures that the files are, and what is none."""
+        files = self.files
+        places = [_place(file, index) for index, file in enumerate(files)]
+        spans = chains.chains(places, lambda index: span(files[index].name, files[index].open))
+        found = [Capture(tuple(files[index] for index in chain)) for chain in spans]
+        return FoundCaptures(found, self.unreadable, self.skipped)
 
     def add(self, name: str) -> None:
         """One input as the user wrote it."""
@@ -208,7 +212,7 @@ class _Search:
         self._stdin_read = True
         # Unbuffered, so that what is at hand can be told.
         source = plain_bytes(self._stdin or cast("BinaryIO", getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)), None)
-        self._add_source(InputFile(STDIN, STDIN), source, once=True, named=True)
+        self.add_source(InputFile(STDIN, STDIN), source, once=True, named=True)
 
     def _add_directory(self, name: str) -> None:
         known_count = len(self.unreadable)
@@ -256,11 +260,12 @@ class _Search:
             return False
         # Whoever opens it again may be elsewhere. Not abspath, which leads astray where ".." follows a link.
         place = name if os.path.isabs(name) else os.path.join(os.getcwd(), name)
-        is_capture = self._add_source(InputFile(name, place), source, once=not regular, named=named)
+        is_capture = self.add_source(InputFile(name, place), source, once=not regular, named=named)
         self._seen[(status.st_dev, status.st_ino)] = is_capture
         return is_capture
 
-    def _add_source(self, file: InputFile, source: Headed, once: bool, named: bool) -> bool:
+    def add_source(self, file: InputFile, source: Headed, once: bool, named: bool) -> bool:
+        """Whether it is a capture; only one that can be read ``once`` stays open."""
         why = _why_none(source)
         if why is None and once:
             file.source = source

@@ -49,10 +49,9 @@ def export(
         sys.meta_path.remove(NoPandas)  # the other commands are spared it; pyspark is not
     import logging
 
-    from mqpcap.spark import job, partitions
+    from mqpcap.spark import job, storage
     from mqpcap.spark.session import session
     from mqpcap.spark.share import TASK_MEMORY_BYTES
-    from mqpcap.spark.storage import shown
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs a traceback of what it raises, too
     shows_progress = not choices.quiet and sys.stderr.isatty()
@@ -60,7 +59,7 @@ def export(
     if "-" in inputs:
         raise click.BadParameter("standard input cannot be read by a cluster", param_hint="INPUT")
     outcome = Outcome(choices)
-    found = partitions.found(inputs)
+    found = storage.captures(inputs)
     outcome.skipped += found.skipped
     outcome.capture_count = len(found.captures)
     outcome.file_count = sum(len(capture.files) for capture in found.captures)
@@ -83,7 +82,7 @@ def export(
         outcome.close()
         raise made.refusal
     if made.summary is not None and not choices.quiet:
-        tell(made.summary, outcome, shown(out))
+        tell(made.summary, outcome, storage.shown(out))
         resumed = f", {made.resumed_count:,} of them by an earlier run" if made.resumed_count else ""
         say(f"{plural(made.task_count, 'task')}{resumed}")
     if found.unreadable:

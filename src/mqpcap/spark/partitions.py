@@ -22,9 +22,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mqpcap.capture import Capture, FoundCaptures, Window, WindowReader, captures
+from mqpcap.capture import Capture, Window, WindowReader
 from mqpcap.errors import CaptureError
-from mqpcap.spark import storage
 from mqpcap.tcp.headers import Dissector
 
 Item = TypeVar("Item")
@@ -94,13 +93,6 @@ def named_inputs(options: Mapping[str, str]) -> list[str]:
     if options.get("path"):
         return [options["path"]]
     raise CaptureError('no path: load("captures") or option("paths", \'["a.pcap", "b.pcap"]\')')
-
-
-def found(inputs: Sequence[str]) -> FoundCaptures:
-    """The captures in files, directories, globs and URIs that pyarrow.fs knows, in the order given."""
-    if any(storage.is_remote(name) for name in inputs):
-        return storage.captures(inputs)
-    return captures(inputs)
 
 
 def check_readable(unreadable: Sequence[tuple[str, str]], permissive: bool) -> None:

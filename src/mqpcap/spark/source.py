@@ -38,7 +38,7 @@ from mqpcap.errors import CaptureError, QueryError
 from mqpcap.pipeline import OPTIONAL_TABLES, Options
 from mqpcap.protocols import protocols
 from mqpcap.query import Comparison, Moment, Query, Rows, of_tree
-from mqpcap.spark import partitions, schemas, share
+from mqpcap.spark import partitions, schemas, share, storage
 from mqpcap.spark.partitions import WorkUnit
 from mqpcap.spark.share import NS, Heard, Share
 from mqpcap.tables.messages import Policy
@@ -180,7 +180,7 @@ class CaptureReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """One per unit of work; raises CaptureError as `partitions.check_readable` before any is done."""
-        found = partitions.found(self.asked.inputs)
+        found = storage.captures(self.asked.inputs)
         partitions.check_readable(found.unreadable, self.asked.permissive)
         if not found.captures:
             raise CaptureError("none of the inputs can be read")

@@ -17,11 +17,9 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import fs
 
-from mqpcap.capture import Capture, FoundCaptures, chains
-from mqpcap.capture import captures as local_captures
-from mqpcap.capture.inputs import span
+from mqpcap.capture import FoundCaptures
+from mqpcap.capture.inputs import InputFile, InputSearch
 from mqpcap.capture.sources import Headed, plain_bytes
-from mqpcap.capture.windows import capture_format
 from mqpcap.errors import OutputError, one_line
 from mqpcap.tables.export import remove, sizes
 
@@ -79,15 +77,12 @@ def _quoted(uri: str) -> str:
 
 
 @dataclass(slots=True)
-class RemoteFile:
-    """A capture file in a file system; stands where a local file does."""
+class RemoteFile(InputFile):
+    """A capture file behind a URI."""
 
-    name: str
-    path: str
-    uri: str
-    size_bytes: int
-    modified_ns: int
-    source: None = None
+    uri: str = ""
+    size_bytes: int = 0
+    modified_ns: int = 0
 
     def open(self) -> Headed:
         """Its plain bytes; raises OSError if it cannot be opened."""
@@ -96,48 +91,35 @@ class RemoteFile:
 
 
 def captures(inputs: Sequence[str]) -> FoundCaptures:
-    """The captures behind URIs and local names, in the order given."""
-    found, unreadable, skipped = [], [], []
+    """The captures in files, directories, globs and URIs, in the order given."""
+    search = InputSearch(None)
     for name in inputs:
-        one = _listed(name) if is_remote(name) else local_captures([name])
-        found += one.captures
-        unreadable += one.unreadable
-        skipped += one.skipped
-    return FoundCaptures(found, unreadable, skipped)
+        if is_remote(name):
+            _add(search, name)
+        else:
+            search.add(name)
+    return search.found()
 
 
-def _listed(uri: str) -> FoundCaptures:
-    unreadable: list[tuple[str, str]] = []
-    skipped: list[tuple[str, str]] = []
-    files: list[RemoteFile] = []
+def _add(search: InputSearch, uri: str) -> None:
+    known, known_count = shown(uri), len(search.files) + len(search.unreadable)
     try:
         system, path = opened(uri)
         searched, infos = _infos(system, path)
     except (OSError, pa.ArrowException) as error:
-        return FoundCaptures([], [(shown(uri), one_line(error))], [])
-    known = shown(uri)
+        search.unreadable.append((known, one_line(error)))
+        return
     head = known[: known.rindex(path)] if path in known else known[: known.index("://") + 3]
     for info in infos:
-        file = RemoteFile(head + info.path, info.path, uri, info.size, info.mtime_ns or 0)
+        file = RemoteFile(head + info.path, info.path, None, False, uri, info.size, info.mtime_ns or 0)
         try:
-            reason = _stranger(file)
+            search.add_source(file, file.open(), once=False, named=not searched)
         except (OSError, pa.ArrowException) as error:
             # One that rotation took away meanwhile is no loss.
             is_gone = searched and isinstance(error, FileNotFoundError)
-            (skipped if is_gone else unreadable).append((file.name, one_line(error)))
-            continue
-        if reason is None:
-            files.append(file)
-        else:
-            (skipped if searched else unreadable).append((file.name, reason))
-    if not files and not unreadable:
-        unreadable.append((known, "no capture in this directory" if searched else "no such file"))
-    places = [posixpath.split(file.path) for file in files]
-    found = [
-        Capture(tuple(files[i] for i in chain))  # type: ignore[misc]  # a RemoteFile opens as a local one does
-        for chain in chains.chains(places, lambda i: span(files[i].name, files[i].open))
-    ]
-    return FoundCaptures(found, unreadable, skipped)
+            (search.skipped if is_gone else search.unreadable).append((file.name, one_line(error)))
+    if len(search.files) + len(search.unreadable) == known_count:
+        search.unreadable.append((known, "no capture in this directory" if searched else "no such file"))
 
 
 def _infos(system: fs.FileSystem, path: str) -> tuple[bool, list[fs.FileInfo]]:
@@ -155,15 +137,6 @@ def _fits(path: str, pattern: str) -> bool:
         return fnmatchcase(path, pattern.replace("**/", "*"))
     one, two = path.split("/"), pattern.split("/")
     return len(one) == len(two) and all(map(fnmatchcase, one, two))
-
-
-def _stranger(file: RemoteFile) -> str | None:
-    source = file.open()
-    head = source.peek(24)
-    source.close()
-    if capture_format(head[:12]) is not None:
-        return None
-    return f"not a capture: it begins with {head[:4].hex(' ')}" if head else "empty"
 
 
 @dataclass(frozen=True, slots=True)
