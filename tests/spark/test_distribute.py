@@ -61,7 +61,7 @@ def distributed(capture: Capture, cut: SharePlan, storage: Storage) -> tuple[lis
             made += tasks.result(text).ranges
         distribution.take(made)
         turn += 1
-    shares = [distribution.share_capture(k, storage, f"shares/{k}") for k in range(cut.share_count)]
+    shares = [distribution.share_capture(k, storage) for k in range(cut.share_count)]
     found = [[p for window in share.windows() for p in packets(window, range(len(window.offset)))] for share in shares]
     return found, distribution, turn
 
@@ -343,7 +343,7 @@ def test_distributed_packets_that_are_cut_off_are_an_error(tmp_path: Path) -> No
     cut = SharePlan(2)
     distribution = Distribution(capture, cut)
     distribution.take(distribute.distribute(capture, distribution.wanted[0], cut, Storage(str(tmp_path)), "dealt"))
-    share = distribution.share_capture(1, Storage(str(tmp_path)), "share")
+    share = distribution.share_capture(1, Storage(str(tmp_path)))
     (tmp_path / "dealt").write_bytes((tmp_path / "dealt").read_bytes()[:-100])
 
     with pytest.raises(pa.ArrowInvalid):

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from rows import of_dissections, rotated, texts
 
 from mqpcap.capture import captures
@@ -224,6 +225,6 @@ def test_what_the_catalog_adds_is_no_unknown_option() -> None:
 def test_spark_takes_the_types_of_any_table() -> None:
     for table in schemas.table_names():
         schema = schemas.table_schema(table)
-        there_and_back = schemas.arrow_schema(schemas.spark_schema(schema))
+        there_and_back = to_arrow_schema(from_arrow_schema(schema), timezone="UTC")
 
         assert schema.empty_table().cast(there_and_back).cast(schema).schema.equals(schema), table

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 
+from pyspark.sql.pandas.types import to_arrow_schema
 from rows import of_dissections, rotated, texts
 
 from mqpcap.capture import captures
@@ -114,7 +115,7 @@ class Stream:
         found = [batch for part in reader.partitions(before, after) for batch in reader.read(part)]
         reader.commit(after)
         self.read_count = after["files"]
-        return pa.Table.from_batches(found, schemas.arrow_schema(reader.schema)).cast(type_)
+        return pa.Table.from_batches(found, to_arrow_schema(reader.schema, timezone="UTC")).cast(type_)
 
     def rest(self, file_count: int = 1) -> pa.Table:
         """The rows of all other files."""

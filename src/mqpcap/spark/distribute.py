@@ -12,7 +12,6 @@ beginning. So a range counts only if the one before it, which is right, ended ju
 is read as one range from there.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -166,7 +165,7 @@ def ranges(capture: Capture) -> list[tuple[FileRange, ...]]:
         size_bytes = RANGE_BYTES if size_bytes is None else size_bytes
         borders = [size_bytes * i // count for i in range(count)]
         for begin, until in zip(borders, [*borders[1:], None], strict=True):
-            found.append((FileRange(file, begin, until), (size_bytes if until is None else until) - begin))
+            found.append((FileRange(file, begin, until), (until or size_bytes) - begin))
     return [tuple(one for one, _ in pack) for pack in packed(found, itemgetter(1), RANGE_BYTES)]
 
 
@@ -206,15 +205,9 @@ class Distribution:
             exit = replace(one.exit, last_ts_ns=exit.last_ts_ns) if exit is not None and is_untimed else one.exit
         return None
 
-    def share_capture(self, share: int, storage: Storage, name: str) -> "ShareCapture":
-        """The packets of a share, which a file of that name tells."""
-        mine = [
-            ShareBatches(one.file_range.file, one.name, number, (own[0], common[0]), own[1] + common[1])
-            for one, number in self._right
-            for own, common in ((batches[share], batches[-1]) for batches in one.batches)
-        ]
-        storage.write(name, json.dumps(mine).encode())
-        return ShareCapture(self.capture._files, storage=storage, name=name)
+    def share_capture(self, share: int, storage: Storage) -> "ShareCapture":
+        """The packets of a share."""
+        return ShareCapture(self.capture._files, storage=storage, share=share, ranges=self._right)
 
 
 # A share
@@ -237,15 +230,22 @@ class ShareBatches(NamedTuple):
 class ShareCapture(Capture):
     """The packets of a capture that are those of one share, and those that every share reads.
 
-    Numbers, times and order are those of the capture. notes and facts are not filled.
+    ranges: what became of those that are right, each with the number of packets before it in its file. All shares have
+    the same object, so that it travels once. Numbers, times and order are those of the capture. notes and facts are not
+    filled.
     """
 
     storage: Storage = field(default_factory=lambda: Storage(""))
-    name: str = ""
+    share: int = 0
+    ranges: Sequence[tuple[RangeResult, int]] = ()
 
     def windows(self, times: int = 1) -> Iterator[Window]:
         """Its packets, a window at a time: ``times`` changes nothing."""
-        found = [ShareBatches(*one) for one in json.loads(self.storage.read(self.name) or b"[]")]
+        found = (
+            ShareBatches(one.file_range.file, one.name, number, (own[0], common[0]), own[1] + common[1])
+            for one, number in self.ranges
+            for own, common in ((batches[self.share], batches[-1]) for batches in one.batches)
+        )
         for number, of_file in groupby((one for one in found if one.size_bytes), attrgetter("file")):
             for group in packed(of_file, attrgetter("size_bytes"), WINDOW_BYTES):
                 tables = []

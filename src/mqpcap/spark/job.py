@@ -65,8 +65,8 @@ LOOKS = 16
 """So many files of an object store are looked at side by side."""
 _STEM = r"[\w-]+-[0-9a-f]{12}"
 _WRITTEN = re.compile(
-    rf"job\.json|(?:(?:done|shares)/)?\.[0-9a-f]{{32}}|done/{_STEM}\.json|packets/{_STEM}|"
-    rf"shares/\d{{5,}}-\d{{3,}}|data/[^/.][^/]*/date=[\d-]+/part-{_STEM}-\d{{5,}}\.parquet"
+    rf"job\.json|(?:done/)?\.[0-9a-f]{{32}}|done/{_STEM}\.json|packets/{_STEM}|"
+    rf"data/[^/.][^/]*/date=[\d-]+/part-{_STEM}-\d{{5,}}\.parquet"
 )
 """What a job leaves in its staging directory; with anything else in it, it is none."""
 
@@ -123,9 +123,8 @@ def export(
         outcome = job.run()
         publication.only_new = (is_missing or bool(outcome.unreadable)) and not allow_missing
         if job.has_read:
-            rows = _unread_rows([*((name, name, reason) for name, reason in unread), *job.unread()], staging)
             try:
-                outcome.summary = publication.publish(staging, [*job.files(), *rows])
+                outcome.summary = publication.publish(staging, [*job.files(), *job.unread_files(unread)])
             except OutputError as error:
                 if not outcome.unreadable:
                     raise
@@ -135,15 +134,6 @@ def export(
         publication.abort()
     staging.remove(_WRITTEN)
     return outcome
-
-
-def _unread_rows(unread: Iterable[tuple[str, str, str]], staging: Storage) -> list[TableFile]:
-    """The files with the rows of what (capture, path, reason) is no capture or could not be read."""
-    files = TaskFiles(staging, f"unread-{uuid.uuid4().hex[:12]}")
-    for capture, path, reason in unread:
-        status = "no capture" if is_no_capture(reason) else "unreadable"
-        files.write("captures", unread_files(capture, [(path, reason)], status))
-    return files.close()
 
 
 def slots(spark: "SparkSession | None") -> int:
@@ -260,8 +250,7 @@ class _Job:
         for i, unit in enumerate(self.units):
             number = unit.captures[0][0]
             if number in distributions:
-                name = f"shares/{number:05d}-{unit.number:03d}"
-                share = distributions[number].share_capture(unit.number, self.staging, name)
+                share = distributions[number].share_capture(unit.number, self.staging)
                 units[i] = replace(unit, captures=((number, share),))
             elif number not in self.failed:
                 units[i] = unit
@@ -309,10 +298,16 @@ class _Job:
         """Whether there is something to publish: a capture was read to its end, or rows of another."""
         return len(self.failed) < len(self.captures) or bool(self.files())
 
-    def unread(self) -> Iterator[tuple[str, str, str]]:
-        """Captures and their files of which nothing was read, with the reason."""
-        for number, files in self.failed.items():
-            yield from ((self.captures[number].files[0], file, reason) for file, reason in files.items())
+    def unread_files(self, unread: Iterable[tuple[str, str]]) -> list[TableFile]:
+        """Files with the rows of what is no capture or could not be read: other inputs and files of captures."""
+        rows = [(name, name, reason) for name, reason in unread]
+        for number, failed in self.failed.items():
+            rows += [(self.captures[number].files[0], file, reason) for file, reason in failed.items()]
+        files = TaskFiles(self.staging, f"unread-{uuid.uuid4().hex[:12]}")
+        for capture, path, reason in rows:
+            status = "no capture" if is_no_capture(reason) else "unreadable"
+            files.write("captures", unread_files(capture, [(path, reason)], status))
+        return files.close()
 
     def files(self) -> list[TableFile]:
         """What is published: files of the results that count, but for captures that were not read to their end."""

@@ -9,6 +9,7 @@ is guessed from the beginnings of some files; nothing depends on the guess but t
 """
 
 import difflib
+import heapq
 import json
 import logging
 import os
@@ -22,7 +23,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mqpcap.capture import Capture, Window, WindowReader
+from mqpcap.capture import Capture, WindowReader
 from mqpcap.errors import CaptureError
 from mqpcap.tcp.headers import Dissector
 
@@ -42,7 +43,7 @@ DISTRIBUTED_SHARES = 3
 """From so many shares on packets are distributed: the CPU of three passes over them (measured), and less reading."""
 
 PINNED_PER_SHARE = 16
-"""A connection is given to a share by its size if it is more than this part of a share."""
+"""So many of the largest connections for each share are given to shares by their size."""
 PACKET_BYTES = 66
 """What the headers of a packet count."""
 LOOKS = 8
@@ -180,34 +181,24 @@ def packed(items: Iterable[Item], size_bytes: Callable[[Item], int], limit: int)
 
 def cut(capture: Capture, n: int) -> SharePlan:
     """A capture in n shares of about the same work, as far as a look at it tells."""
-    loads = _loads(capture) if n > 1 else Counter()
-    shares = [0.0] * n
-    least = loads.total() / n / PINNED_PER_SHARE
+    shares = [(0, k) for k in range(n)]
     pinned: list[tuple[int, int]] = []
-    for key, load in loads.items():
-        if load < least:
-            shares[key % (1 << 64) % n] += load
-    for key, load in loads.most_common():
-        if load >= least:
-            pinned.append((key, shares.index(min(shares))))
-            shares[pinned[-1][1]] += load
+    for key, load in _loads(capture).most_common(n * PINNED_PER_SHARE) if n > 1 else ():
+        least, share = shares[0]
+        heapq.heapreplace(shares, (least + load, share))
+        pinned.append((key, share))
     return SharePlan(n, tuple(pinned))
 
 
 def _loads(capture: Capture) -> Counter[int]:
-    """Bytes of connections, by key."""
+    """Bytes of connections, by key: in the beginnings of some files, the more of each the fewer there are."""
     loads: Counter[int] = Counter()
-    for window in _looks(capture):
-        segments = Dissector().segments(window)
-        keys, place = np.unique(segments.key, return_inverse=True)
-        sizes = np.bincount(place.reshape(-1), segments.length + PACKET_BYTES, len(keys)).astype(np.int64)
-        loads.update(dict(zip(keys.tolist(), sizes.tolist(), strict=True)))
-    return loads
-
-
-def _looks(capture: Capture) -> Iterator[Window]:
-    """Packets from the beginning of some files of a capture, the more from each the fewer there are."""
     numbers = np.unique(np.linspace(0, len(capture.files) - 1, LOOKS).astype(int)).tolist()
     for number in numbers:
         with suppress(CaptureError), closing(capture.source(number)) as source:
-            yield from islice(WindowReader(capture.files[number], number, source).windows(), LOOKS // len(numbers))
+            for window in islice(WindowReader(capture.files[number], number, source).windows(), LOOKS // len(numbers)):
+                segments = Dissector().segments(window)
+                keys, place = np.unique(segments.key, return_inverse=True)
+                sizes = np.bincount(place.reshape(-1), segments.length + PACKET_BYTES, len(keys)).astype(np.int64)
+                loads.update(dict(zip(keys.tolist(), sizes.tolist(), strict=True)))
+    return loads

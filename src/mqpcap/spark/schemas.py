@@ -6,7 +6,6 @@ its own schema tells, to which `batches` casts.
 
 from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -15,9 +14,6 @@ from mqpcap.protocols import protocols
 from mqpcap.query.columns import bodies
 from mqpcap.schema.compiler import compiled
 from mqpcap.tables import schemas as tables
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 BATCH_ROW_COUNT = 32_768
 BATCH_BYTES = 16 << 20
@@ -44,21 +40,6 @@ def table_schema(table: str) -> pa.Schema:
 def body_columns(table: str) -> frozenset[str]:
     """The columns of a table that hold what users sent, lists of them among others."""
     return frozenset() if table in COMMON else frozenset(path[0] for path, _ in bodies(table))
-
-
-def spark_schema(schema: pa.Schema) -> "StructType":
-    """The same as Spark writes it."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    return from_arrow_schema(schema)
-
-
-def arrow_schema(schema: "StructType") -> pa.Schema:
-    """The Arrow schema that Spark compares the first batch with."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    made: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-    return made
 
 
 def batches(table: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

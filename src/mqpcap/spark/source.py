@@ -30,6 +30,7 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from mqpcap.capture import Capture
@@ -152,7 +153,7 @@ class CaptureSource(DataSource):
         schema = schemas.table_schema(asked.table)
         if asked.columns is not None:
             schema = pa.schema([schema.field(name) for name in asked.columns])
-        return schemas.spark_schema(schema)
+        return from_arrow_schema(schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of captures; one that takes filters only where they were asked for."""
@@ -203,7 +204,7 @@ class CaptureReader(DataSourceReader):
                 continue
             with TemporaryFile(prefix="mqpcap-share-") as file:
                 # Rows wait until it is known that nothing in other shares changes them.
-                with pa.ipc.new_stream(file, schemas.arrow_schema(self.schema)) as writer:
+                with pa.ipc.new_stream(file, to_arrow_schema(self.schema, timezone="UTC")) as writer:
                     for batch in self._batches(made):
                         writer.write_batch(batch)
                 heard = share.heard(capture, self.asked.options) if made.doubted or made.asked else Heard()
@@ -217,7 +218,7 @@ class CaptureReader(DataSourceReader):
         return Share(capture, options, lambda output: None, heard, self.wanted, unit.number, unit.cut)
 
     def _batches(self, made: Share) -> Iterator[pa.RecordBatch]:
-        schema = schemas.arrow_schema(self.schema)
+        schema = to_arrow_schema(self.schema, timezone="UTC")
         for rows in made.rows(self.asked.table):
             if self.query is not None and self.asked.table != "connections":
                 rows = rows.filter(self.query.mask(Rows(self.asked.table, rows, rows)))

@@ -162,9 +162,13 @@ class Storage:
         except (OSError, pa.ArrowException) as error:
             raise OutputError(f"cannot open {self.name}: {one_line(error)}") from error
 
-    def _at(self, name: str) -> tuple[fs.FileSystem, str]:
+    def _at(self, name: str, is_new: bool = False) -> tuple[fs.FileSystem, str]:
+        """Where a file is, by its name here; of a new one the folders are made."""
         system, base = self.opened()
-        return system, posixpath.join(base, name) if name else base
+        path = posixpath.join(base, name) if name else base
+        if is_new and system.type_name in _WITH_FOLDERS:
+            system.create_dir(posixpath.dirname(path), recursive=True)
+        return system, path
 
     def beside(self, prefix: str, suffix: str) -> "Storage":
         """A directory beside it, of a name made of its own."""
@@ -174,9 +178,7 @@ class Storage:
 
     def output(self, name: str) -> pa.NativeFile:
         """A file to write; its folders are made."""
-        system, path = self._at(name)
-        if system.type_name in _WITH_FOLDERS:
-            system.create_dir(posixpath.dirname(path), recursive=True)
+        system, path = self._at(name, is_new=True)
         return system.open_output_stream(path)
 
     def write(self, name: str, content: bytes) -> None:
@@ -211,10 +213,7 @@ class Storage:
     def move(self, name: str, to: "Storage", new_name: str) -> None:
         """Moves a file into another directory of the same file system."""
         system, path = self._at(name)
-        _, target = to._at(new_name)
-        if system.type_name in _WITH_FOLDERS:
-            system.create_dir(posixpath.dirname(target), recursive=True)
-        system.move(path, target)
+        system.move(path, to._at(new_name, is_new=True)[1])
 
     def remove_file(self, name: str) -> None:
         """Removes a file, if it is there."""

@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -47,9 +48,11 @@ from mqpcap.pipeline import OPTIONAL_TABLES, Options, Output, Tables
 from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import MessageQueue
 from mqpcap.spark import partitions, schemas
+from mqpcap.spark.partitions import MISSING
 from mqpcap.spark.share import drained, wanted_of
 from mqpcap.spark.source import Reading
 from mqpcap.spark.storage import Storage, is_remote
+from mqpcap.tables.captures import is_no_capture
 from mqpcap.tables.messages import Connections
 
 STATES_KEPT = 4
@@ -206,11 +209,11 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if file in known:
                 continue
             found = captures([file[0]])
-            if not found.captures:
-                self._sort_out(file, found.unreadable)
-                continue
-            self.storage.write(_file_name(len(self._known)), f"{file[0]}\0{file[1]}".encode())
-            self._known.append(file)
+            if found.captures:
+                self.storage.write(_file_name(len(self._known)), f"{file[0]}\0{file[1]}".encode())
+                self._known.append(file)
+            else:
+                self._sort_out(file, found.unreadable[0][1])
         return self._known
 
     def _file(self, number: int) -> tuple[str, int]:
@@ -236,18 +239,15 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if newest[_chain(name)] != name or now - modified_ns >= self.asked.idle_s * 1e9
         ]  # fmt: skip
 
-    def _sort_out(self, file: tuple[str, int], reasons: Sequence[tuple[str, str]]) -> None:
+    def _sort_out(self, file: tuple[str, int], reason: str) -> None:
         """Leaves a stranger in a directory out; one that is named or cannot be opened only as the mode says."""
         name = file[0]
-        try:
-            with open(name, "rb"):
-                inputs = self.asked.inputs
-                if any(name in glob.glob(x, recursive=True) if glob.has_magic(x) else name == x for x in inputs):
-                    partitions.check_readable(reasons, self.asked.permissive)
-        except FileNotFoundError:
+        if reason in MISSING:
             return  # rotation took it away meanwhile
-        except OSError as error:
-            self._cannot_be_read(error)
+        if not is_no_capture(reason) or any(
+            name in glob.glob(x, recursive=True) if glob.has_magic(x) else name == x for x in self.asked.inputs
+        ):
+            partitions.check_readable([(name, reason)], self.asked.permissive)
         self._strangers.add(file)
 
     def _cannot_be_read(self, error: OSError) -> None:
@@ -262,7 +262,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a micro-batch."""
         files: dict[int, tuple[str, int]] = partition.value
-        schema = schemas.arrow_schema(self.schema)
+        schema = to_arrow_schema(self.schema, timezone="UTC")
         carried, before = self._state(min(files))
         for number in range(before, max(files) + 1):
             file = files.get(number) or self._file(number)
