@@ -97,7 +97,6 @@ def export(
     is_missing: bool = False,
     allow_missing: bool = False,
     share_count: int | None = None,
-    slot_count: int | None = None,
 ) -> JobOutcome:
     """The tables of captures below ``out``, a local path that all machines share, or a URI of pyarrow.fs.
 
@@ -119,7 +118,7 @@ def export(
     staging = storage.beside(".", ".mqpcap-spark")
     try:
         job = _Job(spark, captures, options, staging)
-        job.begin(share_count, slot_count or slots(spark))
+        job.begin(share_count, slots(spark))
         outcome = job.run()
         publication.only_new = (is_missing or bool(outcome.unreadable)) and not allow_missing
         if job.has_read:

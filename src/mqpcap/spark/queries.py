@@ -60,15 +60,16 @@ def _roles(protocol: MessageQueue) -> set[tuple[str, str, str]]:
 def _rows(sql: str, args: Mapping[str, object] | None = None, /, **tables: DataFrame | None) -> DataFrame:
     """The rows of the statement, its table names standing for the DataFrames; a table that is None has no rows."""
     session = next(table.sparkSession for table in tables.values() if table is not None)
-    known = {
-        name: session.createDataFrame(schemas.table_schema(name).empty_table()) if table is None else table
-        for name, table in tables.items()
-    }
+    known = {name: _without_rows(session, name) if table is None else table for name, table in tables.items()}
     known["roles"] = roles(session)
     named = ", ".join(f"{name} AS (SELECT * FROM {{{name}}})" for name in known)
     body = sql.strip()
     rest = f", {body.removeprefix('WITH ')}" if body.startswith("WITH ") else f" {body}"
     return session.sql(f"WITH {named}{rest}", args=dict(args or {}), **known)
+
+
+def _without_rows(session: SparkSession, table: str) -> DataFrame:
+    return session.createDataFrame(schemas.table_schema(table).empty_table())
 
 
 def _moment(when: datetime.datetime | str) -> str:

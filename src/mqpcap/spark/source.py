@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from tempfile import TemporaryFile
 from typing import Any
 
 import pyarrow as pa
@@ -42,6 +41,7 @@ from mqpcap.query import Comparison, Moment, Query, Rows, of_tree
 from mqpcap.spark import partitions, schemas, share, storage
 from mqpcap.spark.partitions import WorkUnit
 from mqpcap.spark.share import NS, Heard, Share
+from mqpcap.spilled_rows import SpilledRows
 from mqpcap.tables.messages import Policy
 from mqpcap.tables.schemas import KEYS
 
@@ -197,32 +197,31 @@ class CaptureReader(DataSourceReader):
         options = replace(self.asked.options, policy=self._policy(), optional_tables=tables)
         if self.query is not None:
             options = replace(options, connections=self.query.connections, until=self.query.until)
+        schema = to_arrow_schema(self.schema, timezone="UTC")
         for _, capture in unit.captures:
             made = self._share(unit, capture, options)
-            if made.is_whole:
-                yield from self._batches(made)
-                continue
-            with TemporaryFile(prefix="mqpcap-share-") as file:
+            found = self._rows(made)
+            if not made.is_whole:
                 # Rows wait until it is known that nothing in other shares changes them.
-                with pa.ipc.new_stream(file, to_arrow_schema(self.schema, timezone="UTC")) as writer:
-                    for batch in self._batches(made):
-                        writer.write_batch(batch)
+                waiting = SpilledRows(schema)
+                for rows in found:
+                    waiting.append(rows.select(schema.names).cast(schema))
+                found = iter([waiting.table()])
                 heard = share.heard(capture, self.asked.options) if made.doubted or made.asked else Heard()
                 if heard.without(share.told(made)).answers(made.doubted, made.asked):
-                    yield from self._batches(self._share(unit, capture, options, heard))
-                else:
-                    file.seek(0)
-                    yield from pa.ipc.open_stream(file)
+                    found = self._rows(self._share(unit, capture, options, heard))
+            for rows in found:
+                yield from schemas.batches(rows, schema)
 
     def _share(self, unit: WorkUnit, capture: Capture, options: Options, heard: Heard | None = None) -> Share:
         return Share(capture, options, lambda output: None, heard, self.wanted, unit.number, unit.cut)
 
-    def _batches(self, made: Share) -> Iterator[pa.RecordBatch]:
-        schema = to_arrow_schema(self.schema, timezone="UTC")
+    def _rows(self, made: Share) -> Iterator[pa.Table]:
         for rows in made.rows(self.asked.table):
-            if self.query is not None and self.asked.table != "connections":
-                rows = rows.filter(self.query.mask(Rows(self.asked.table, rows, rows)))
-            yield from schemas.batches(rows, schema)
+            if self.query is None or self.asked.table == "connections":
+                yield rows
+            else:
+                yield rows.filter(self.query.mask(Rows(self.asked.table, rows, rows)))
 
     def _policy(self) -> Policy:
         """As asked; without bodies where no column holds one."""

@@ -196,12 +196,10 @@ def run(task: Task, options: Options, storage: Storage) -> Result:
 
 
 def _describe(task: Describe, files: TaskFiles, made: Result) -> None:
-    rows = CaptureRows(task.capture)
+    rows = CaptureRows(task.capture, task.messages)
     for window in task.capture.windows():
         rows.take(window)
-    table = rows.table(None)
-    counts = pa.array([task.messages.get(path, 0) for path in table["path"].to_pylist()], pa.int64())
-    files.write("captures", table.set_column(table.column_names.index("messages"), "messages", counts))
+    files.write("captures", rows.table(None))
     made.notes = [*map(str, task.capture.notes)]
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,11 +22,11 @@ LINK_TYPES = {
 
 
 class CaptureRows:
-    """What is counted of the files of one capture while they are read."""
+    """What is counted of the files of one capture while they are read; ``messages``: what was counted elsewhere."""
 
-    def __init__(self, capture: Capture) -> None:
+    def __init__(self, capture: Capture, messages: Mapping[str, int] | None = None) -> None:
         self.capture = capture
-        self._messages: Counter[str] = Counter()
+        self._messages = Counter(messages)
         self._hashes = {number: [hashlib.sha256() for _ in range(5)] for number in range(len(capture.files))}
 
     def take(self, window: Window) -> None:
