@@ -117,9 +117,9 @@ def near(name: str, known: Sequence[str]) -> str:
     >>> near("tabel", ["table", "bodies"]), near("x", ["table", "bodies"])
     (': did you mean table?', '; there are table, bodies')
     """
-    found = difflib.get_close_matches(name.lower(), [one.lower() for one in known], 1)
-    meant = [one for one in known if one.lower() in found]
-    return f": did you mean {meant[0]}?" if meant else f"; there are {', '.join(known)}"
+    names = {one.lower(): one for one in known}
+    meant = difflib.get_close_matches(name.lower(), names, 1)
+    return f": did you mean {names[meant[0]]}?" if meant else f"; there are {', '.join(known)}"
 
 
 def _near_file(name: str) -> str:

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from mqpcap.decode.columns import column_type
 from mqpcap.protocols import protocols
-from mqpcap.query.columns import bodies
 from mqpcap.schema.compiler import compiled
 from mqpcap.tables import schemas as tables
 
@@ -35,11 +34,6 @@ def table_schema(table: str) -> pa.Schema:
     types = {c.name: column_type(program, i) for i, c in enumerate(program.columns) if c.parent < 0 and not c.hidden}
     types |= {derived.name: derived.type for derived in protocols()[table].derived if not derived.hidden}
     return pa.schema([*(tables.MESSAGES.field(key) for key in tables.KEYS), *types.items()])
-
-
-def body_columns(table: str) -> frozenset[str]:
-    """The columns of a table that hold what users sent, lists of them among others."""
-    return frozenset() if table in COMMON else frozenset(path[0] for path, _ in bodies(table))
 
 
 def batches(table: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

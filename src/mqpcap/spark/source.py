@@ -38,6 +38,7 @@ from mqpcap.errors import CaptureError, QueryError
 from mqpcap.pipeline import OPTIONAL_TABLES, Options
 from mqpcap.protocols import protocols
 from mqpcap.query import Comparison, Moment, Query, Rows, of_tree
+from mqpcap.query.columns import bodies
 from mqpcap.spark import partitions, schemas, share, storage
 from mqpcap.spark.partitions import WorkUnit
 from mqpcap.spark.share import NS, Heard, Share
@@ -225,9 +226,9 @@ class CaptureReader(DataSourceReader):
 
     def _policy(self) -> Policy:
         """As asked; without bodies where no column holds one."""
-        policy = self.asked.options.policy
-        carries = not schemas.body_columns(self.asked.table).isdisjoint(self.schema.fieldNames())
-        return policy if carries else replace(policy, bodies=0)
+        table, policy = self.asked.table, self.asked.options.policy
+        held = {path[0] for path, _ in bodies(table)} if table in protocols() else set()
+        return replace(policy, bodies=0) if held.isdisjoint(self.schema.fieldNames()) else policy
 
 
 class FilteringReader(CaptureReader):
