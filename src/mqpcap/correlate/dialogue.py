@@ -21,6 +21,7 @@ Whether replies can be told apart where bytes are missing depends on habits of t
 A connection costs little while nothing is unclear about it: what is rarely needed is made when it is.
 """
 
+from array import array
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -127,9 +128,10 @@ class Findings:
     proved    by flow that began before the capture and showed its state: the row from which on it surely was in it
     """
 
-    pairs = cython.declare(list, visibility="public")
-    states = cython.declare(list, visibility="public")
-    kinds = cython.declare(list, visibility="public")
+    # Arrays take a quarter of the memory of lists: a flood of small requests gives a state to each.
+    pairs = cython.declare(object, visibility="public")
+    states = cython.declare(object, visibility="public")
+    kinds = cython.declare(object, visibility="public")
     handled = cython.declare(dict, visibility="public")
     proved = cython.declare(dict, visibility="public")
 
@@ -138,7 +140,7 @@ class Findings:
 
     def clear(self) -> None:
         """Empty it."""
-        self.pairs, self.states, self.kinds = [], [], []
+        self.pairs, self.states, self.kinds = array("q"), array("q"), array("q")
         self.handled, self.proved = {}, {}
 
     @cython.cfunc
@@ -653,7 +655,7 @@ class Dialogue(_OpenRequests):
         for q in queue:
             kind: cython.int = self.kinds[q.code]
             if kind != before[q.code]:
-                self.found.kinds += (q.row, kind)
+                self.found.kinds.extend((q.row, kind))
             if not is_sure and kind != _FIXED and kind != before[q.code]:
                 self.found.state(q.row, _UNKNOWN)
             elif kind in (_FIXED, _OPTIONAL):
@@ -944,7 +946,7 @@ class NamedRequests(Dialogue):
             self.found.state(r.row, _NO_ROW)
         else:
             del self.open[r.tie]
-            self.found.pairs += (waiting[0], r.row)
+            self.found.pairs.extend((waiting[0], r.row))
 
     @cython.ccall
     def gap(self, from_client: cython.bint, offset: cython.longlong) -> None:
