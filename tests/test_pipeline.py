@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent / "bench"))
 
 import traffic
 
+from mqpcap import pipeline
 from mqpcap.capture import captures, windows
 from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline, Options, Output
 
@@ -52,8 +53,50 @@ def test_pairs_come_while_a_side_has_a_message_in_the_making(tmp_path: Path, mon
     def take(output: Output) -> None:
         given[output.table] += output.rows.num_rows
 
-    pipeline = CapturePipeline(captures([str(tmp_path / "pushes.pcap")]).captures[0], Options(), take)
-    late = [given["messages"] - 2 * given["exchanges"] for _ in pipeline.steps() if pipeline.behind()]
+    run = CapturePipeline(captures([str(tmp_path / "pushes.pcap")]).captures[0], Options(), take)
+    late = [given["messages"] - 2 * given["exchanges"] for _ in run.steps() if run.behind()]
 
     assert len(late) > 2
     assert max(late) < 300
+
+
+def as_set(rows: pa.Table) -> list[str]:
+    return sorted(map(repr, rows.to_pylist()))
+
+
+SAMPLES = [
+    "blipmq/qos1.pcap",
+    "flymq/pipelining.pcap",
+    "fq/session.pcap",
+    "msgq/split_session.pcap",
+    "kokaq/go1_session.pcap",
+]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_rows_do_not_depend_on_how_much_is_read_together(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = tables(PCAPS / name, Options())
+    monkeypatch.setattr(pipeline, "PART_BYTES", 100)
+    monkeypatch.setattr(pipeline, "PART_MESSAGES", 3)
+    in_parts = tables(PCAPS / name, Options())
+
+    assert in_parts.keys() == whole.keys()
+    assert {name: as_set(rows) for name, rows in in_parts.items()} == {
+        name: as_set(rows) for name, rows in whole.items()
+    }
+
+
+def test_a_window_of_tiny_messages_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    traffic.publishes(tmp_path / "publishes.pcap", 4000)
+    monkeypatch.setattr(pipeline, "PART_BYTES", 1000)
+    monkeypatch.setattr(pipeline, "PART_MESSAGES", 100)
+    given: list[int] = []
+
+    def take(output: Output) -> None:
+        if output.table == "messages":
+            given.append(output.rows.num_rows)
+
+    CapturePipeline(captures([str(tmp_path / "publishes.pcap")]).captures[0], Options(), take).run()
+
+    assert sum(given) > 4000
+    assert max(given) < 200

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as dataclass_fields
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -47,6 +48,10 @@ LOOKAHEAD_BYTES = 1 << 20
 WAITING_BYTES = 64 << 20
 """Bytes that wait so of all connections. Above it connections of the next batch are resolved as they are known; those
 that wait already go on waiting."""
+PART_MESSAGES = 1 << 16
+"""Messages that are read, made into rows and paired together, as far as the bytes of those before tell."""
+PART_BYTES = 1 << 20
+"""Bytes of streams that are read together before the first message."""
 FLOW_BYTES = 2048
 """What a live connection takes in all stages."""
 CLOSED_SHARE = 16
@@ -118,8 +123,9 @@ class Pipeline:
         self._muted = Muted()
         self.shared: dict[str, SharedFacts] = {}
         """By protocol, what its connections tell each other."""
+        self._part_bytes = PART_BYTES
         self.span_ns = 0, 0
-        """The times of the first and the last packet of the window at hand."""
+        """The times of the first and the last packet of the part of a window at hand."""
         self._unrecognised: set[int] = set()
         self._late_since: dict[int, int] = {}
         self._waiting: dict[str, dict[int, list[Frames]]] = {}
@@ -127,14 +133,24 @@ class Pipeline:
 
     # -- packets to frames ---------------------------------------------------------------------------------
 
-    def messages(self, window: Window) -> Iterator[tuple[Frames, Records]]:
-        """The messages that the packets of a window complete, by protocol, each as soon as its reading is final."""
+    def messages(self, window: Window) -> Iterator[Iterator[tuple[Frames, Records]]]:
+        """The messages that the packets of a window complete, by protocol, each as soon as its reading is final.
+
+        In parts of about PART_MESSAGES: a window of tiny messages has half a million.
+        """
         segments = self._dissected(window)
         for name, count in segments.counts.items():
             self.counts[name] = self.counts.get(name, 0) + count
-        if len(window.ts_ns):
-            self.span_ns = int(window.ts_ns.min()), int(window.ts_ns.max())
-        yield from self._framed(self.assembler.feed(self._segments(segments)))
+        segments = self._segments(segments)
+        end_bytes = np.cumsum(segments.length)
+        size_bytes = int(end_bytes[-1]) if len(end_bytes) else 0
+        part_count = max(1, round(size_bytes / self._part_bytes))
+        inner = np.searchsorted(end_bytes, [size_bytes * k // part_count for k in range(1, part_count)])
+        for one, two in pairwise([0, *inner.tolist(), len(end_bytes)]):
+            ts_ns = window.ts_ns if two == len(end_bytes) else segments.ts_ns[one:two]
+            if len(ts_ns):
+                self.span_ns = int(ts_ns.min()), int(ts_ns.max())
+            yield self._framed(self.assembler.feed(taken(segments, np.s_[one:two])))
 
     def _dissected(self, window: Window) -> Segments:
         """The segments of a window."""
@@ -143,6 +159,9 @@ class Pipeline:
     def _framed(self, chunks: StreamChunks) -> Iterator[tuple[Frames, Records]]:
         found, consumed, wanted = self.framer.feed(self._chunks(chunks), self.assembler.flows)
         self.assembler.keep(chunks, consumed, wanted)
+        messages = sum(len(frames.start) for frames in found)
+        if messages:
+            self._part_bytes = max(int(chunks.length.sum()) * PART_MESSAGES // messages, 1)
         self._unrecognised.update(factorize(chunks.flow)[0].tolist())
         known = self.framer.connections
         self._unrecognised = {f for f in self._unrecognised if f in known and not known[f].decided}
@@ -570,7 +589,8 @@ class CapturePipeline(Tables):
                     self.first_ns = int(window.ts_ns[0])
                 if self.rows_of_captures is not None:
                     self.rows_of_captures.take(window)
-                self.take(self.messages(window), self.capture.files)
+                for part in self.messages(window):
+                    self.take(part, self.capture.files)
                 self._make_room()
                 any_read = True
                 if progress is not None:
@@ -728,7 +748,7 @@ def dissect(
     return made
 
 
-def taken(segments: Segments, rows: NDArray[np.intp]) -> Segments:
+def taken(segments: Segments, rows: NDArray[np.intp] | slice) -> Segments:
     """Some of the segments, over the same buffer."""
     names = (f.name for f in dataclass_fields(Segments) if f.name not in ("buffer", "counts"))
     return replace(segments, **{name: getattr(segments, name)[rows] for name in names})

@@ -1,5 +1,6 @@
 """One connection's dialogue, one behaviour a test."""
 
+import tracemalloc
 from dataclasses import dataclass, field
 
 import pytest
@@ -283,3 +284,21 @@ def test_only_the_first_reply_to_a_name_counts() -> None:
 
     assert script.pairs == [(one, first)]
     assert script.end() == {one: ANSWERED, more: module.NO_ROW}
+
+
+def test_requests_that_were_given_up_leave_memory() -> None:
+    script = Script(tables(ties=True))
+
+    def fill() -> int:
+        for k in range(3 * module.MAX_OPEN):
+            script.c(ASK, tie=k)
+        script.found.clear()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before, after = fill(), fill()
+    finally:
+        tracemalloc.stop()
+
+    assert after - before < 32 * module.MAX_OPEN  # a request takes 100 bytes or more

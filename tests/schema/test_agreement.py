@@ -43,7 +43,8 @@ def captured(name: str) -> tuple[Frame, ...]:
     for capture in captures([str(ROOT / "pcaps" / name)], sys.stdin.buffer).captures:
         pipeline = Pipeline(Options())
         for window in capture.windows():
-            _take(pipeline, pipeline.messages(window), found)
+            for part in pipeline.messages(window):
+                _take(pipeline, part, found)
         _take(pipeline, pipeline.last_messages(), found)
     return tuple(frame for frames in found.values() for frame in frames)
 

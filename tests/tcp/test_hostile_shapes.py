@@ -8,6 +8,7 @@ import random
 import struct
 import sys
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -168,7 +169,7 @@ def test_a_long_message_is_not_read_again_with_each_segment(monkeypatch: pytest.
     pipeline, found = Pipeline(Options()), []
     for i, packet in enumerate(said):
         monkeypatch.setattr(pipeline.dissector, "segments", lambda window: window)
-        found += pipeline.messages(segments([packet], i))
+        found += chain.from_iterable(pipeline.messages(segments([packet], i)))
     found += pipeline.last_messages()
 
     assert sum(len(frames.start) for frames, _ in found) == 2

@@ -499,13 +499,25 @@ class Dialogue(_OpenRequests):
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        gone = self.queue[self.head : self.head + MAX_OPEN // 2]
+        """Give up the older half of the open requests, and the replies that wait: one may have been for them."""
+        to: cython.Py_ssize_t = self.head + MAX_OPEN // 2
         q: Request
-        for q in gone:
+        for q in self.queue[self.head : to]:
             if self.kinds[q.code] == _FIXED or self.mode == _RUN:
                 self._lose_step()
                 break
-        self._settle(self.head + len(gone), _UNKNOWN, False)
+        self._drop_waiting()
+        if to > self.head:
+            self._settle(to, _UNKNOWN, False)
+        if not self.places:
+            self._trim()
+
+    @cython.cfunc
+    def _trim(self) -> None:
+        """Let requests that were left behind leave memory, where no place in the queue is remembered."""
+        if self.head == len(self.queue) or (self.head > 1024 and 2 * self.head > len(self.queue)):
+            del self.queue[: self.head]
+            self.head = 0
 
     @cython.cfunc
     def takes_many(self) -> cython.bint:
@@ -635,9 +647,7 @@ class Dialogue(_OpenRequests):
         self.head = at + 1
         if not self.unsure:
             self.found.handled[self.flow] = q.offset
-        if self.head == len(self.queue) or (self.head > 1024 and 2 * self.head > len(self.queue)):
-            del self.queue[: self.head]
-            self.head = 0
+        self._trim()
         if self.tables.next_state:
             state: cython.int = self.tables.next_state.get((self.state, q.code, r.code), self.state)
             if state != self.state:

@@ -219,7 +219,8 @@ class _Source(Tables):
             numbers = np.arange(len(packets), dtype=np.int64) + self.packet_count + 1
             self._carriers.update(zip(numbers.tolist(), carriers, strict=True))
             self.packet_count += len(packets)
-            self.take(self.messages(window_of(carriers, numbers)), _NO_FILES)
+            for part in self.messages(window_of(carriers, numbers)):
+                self.take(part, _NO_FILES)
             self._make_room(self.packet_count - len(packets))
         return self._given(HELD_MESSAGES if self.is_file else 0)
 

@@ -82,7 +82,8 @@ class Carried(Tables):
         outputs: list[Output] = []
         self.emit = outputs.append
         for window in capture.windows():
-            self.take(self.messages(replace(window, file=number)), [self.capture])
+            for part in self.messages(replace(window, file=number)):
+                self.take(part, [self.capture])
             yield from drained(outputs, self.table)
         # What waits to be told its dialect is read by what is known at the end of the file.
         self.take(self.early_messages(self.waiting_flows()), [self.capture])
