@@ -50,7 +50,7 @@ WAITING_BYTES = 64 << 20
 that wait already go on waiting."""
 PART_MESSAGES = 1 << 16
 """Messages that are read, made into rows and paired together, as far as the bytes of those before tell."""
-PART_BYTES = 1 << 20
+PART_BYTES = 4 << 20
 """Bytes of streams that are read together before the first message."""
 FLOW_BYTES = 2048
 """What a live connection takes in all stages."""
