@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from mqpcap.pipeline import Dissection
 
@@ -39,6 +40,11 @@ def of_export(out: Path) -> Rows:
         for folder in sorted(out.iterdir())
         if folder.is_dir()
     }
+
+
+def row_count(out: Path, table: str) -> int:
+    """How many rows a table of an export has."""
+    return sum(pq.read_metadata(path).num_rows for path in (out / table).rglob("*.parquet"))
 
 
 def schemas(out: Path) -> dict[str, pa.Schema]:

@@ -1,8 +1,14 @@
 """The command as a user runs it: a process of its own, in which Scapy is not loaded."""
 
+import fcntl
+import json
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,3 +53,31 @@ def script(code: str, *arguments: object) -> Ended:
         text=True, check=False, timeout=TIMEOUT_S,
     )  # fmt: skip
     return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
+def on_terminal(width: int, *arguments: str, colours: bool = False) -> str:
+    """What a command writes to a pseudo-terminal, its stdout and stderr."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    env = environment(TERM="xterm", COLUMNS="", LINES="")
+    if colours:
+        del env["NO_COLOR"]
+    command = subprocess.Popen([*COMMAND, *arguments], cwd=ROOT, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    said = b""
+    with suppress(OSError):  # on Linux reading a terminal that nobody writes to any more is an error
+        while some := os.read(ours, 65536):
+            said += some
+    os.close(ours)
+    assert command.wait(60) == 0
+    return said.decode()
+
+
+def lines_on_terminal(width: int, *arguments: str, colours: bool = False) -> list[str]:
+    """The same as lines."""
+    return on_terminal(width, *arguments, colours=colours).replace("\r", "").splitlines()
+
+
+def objects(ended: Ended) -> list[dict[str, object]]:
+    """The rows of ``--json``."""
+    return [json.loads(line) for line in ended.stdout.splitlines()]

@@ -1,0 +1,113 @@
+"""Lines of messages: their words, times and widths."""
+
+import re
+import struct
+
+import pytest
+from running import lines_on_terminal, run
+from torture import SYN, Segment, pcap
+
+from mqpcap.cli.lines import Part, fitted
+
+QOS1 = "pcaps/blipmq/qos1.pcap"
+SAMPLES = [QOS1, "pcaps/kokaq/doc_session.pcap", "pcaps/fq/session.pcap", "pcaps/faults/fq_snapped.pcap"]
+
+
+def test_a_line_says_who_what_and_how_it_went() -> None:
+    said = run("show", "-q", "-u", "--op", "nack", QOS1).stdout.splitlines()[0]
+
+    assert re.match(r"05:24:[\d.]+Z  #\d+ +c1 +127\.0\.0\.1:\d+ <- 127\.0\.0\.1:5555  blipmq/v1  NACK  id=\d+", said)
+    assert "error 404" in said
+
+
+def test_a_flaw_is_said_in_words() -> None:
+    said = run("show", "-q", "pcaps/blipmq/errors.pcap").stdout
+
+    assert "[flaw: malformed]" in said
+    assert "\x1b" not in said
+
+
+def line_of(topic: str) -> str:
+    """The line of a PUBLISH to a topic."""
+    payload = b"\0" + struct.pack(">H", len(topic.encode())) + topic.encode() + b"x"
+    hello = struct.pack(">IBQH", 11, 1, 1, 1)
+    publish = struct.pack(">IBQ", 9 + len(payload), 3, 2) + payload
+    parts = [(hello + publish)[i : i + 1400] for i in range(0, len(hello + publish), 1400)]
+    segments = [Segment(b"", 1000, 0, SYN), *(Segment(part, 1001 + 1400 * i, 5001) for i, part in enumerate(parts))]
+    return run("show", "-q", "-", stdin=pcap(segments, 5555)).stdout.splitlines()[-1]
+
+
+def test_a_topic_with_a_blank_and_a_control_character_is_escaped_once() -> None:
+    assert '  "a b\\x1b[31m"  ' in line_of("a b\x1b[31m")
+    assert '  "a \\"b\\" \\\\ c"  ' in line_of('a "b" \\ c')
+    assert "  a\\x1b[31m  " in line_of("a\x1b[31m")
+
+
+def test_a_long_topic_is_cut_and_its_length_told() -> None:
+    said = line_of("t" * 65_535)
+
+    assert f"  {'t' * 120}... (65,535 characters)  " in said
+    assert len(said) < 400
+
+
+def test_one_rule_for_times() -> None:
+    """Local time with how far it is ahead; with -u UTC, marked Z. India is 5:30 ahead, and 2026-11-21 has no other."""
+    for zone, option, time_of_day in (
+        ("Asia/Kolkata", (), "10:54:09.420161+05:30"),
+        ("Etc/GMT-1", (), "06:24:09.420161+01"),
+        ("Asia/Kolkata", ("-u",), "05:24:09.420161Z"),
+    ):
+        shown_ = run("show", "-q", *option, "--op", "PUBLISH", "-c", "1", QOS1, TZ=zone)
+        assert shown_.stdout.startswith(f"{time_of_day}  #12 ")
+        explained = run("explain", "-q", *option, "--at", "4", QOS1, TZ=zone).stdout
+        assert re.match(rf"2026-11-21 {time_of_day[:8]}\.\d{{6}}{re.escape(time_of_day[15:])}  #4 ", explained)
+        about = run("info", "-q", *option, QOS1, TZ=zone).stdout
+        assert f"2026-11-21 {time_of_day[:5]}" in about
+        assert time_of_day[15:] + " to 2026-11-21 " in about
+
+
+def test_a_line_without_room_has_no_half_of_a_latency() -> None:
+    parts = [Part("12:00", is_fixed=True), Part("bind"), Part("=> #110 ok in 100.658 ms")]
+
+    assert [part.text for part in fitted(parts, 30)] == ["12:00", "bind", "=> #110 ok"]
+
+
+@pytest.mark.parametrize("width", [80, 160])
+@pytest.mark.parametrize("name", SAMPLES)
+def test_lines_fit_a_terminal_and_are_all_there(name: str, width: int) -> None:
+    piped = run("show", "-q", "-u", name).stdout.splitlines()
+
+    heading, *said = lines_on_terminal(width, "show", "-q", "-u", name)
+
+    assert len(said) == len(piped)
+    assert max(map(len, said)) <= width
+    assert heading.endswith(", where a line says no other")
+    for line, whole in zip(said, piped, strict=True):
+        assert line[:29] == whole[:29]  # time, packet and connection stay
+        words = re.findall(r"\S+", line)
+        assert all(word.endswith("...") or word in whole for word in words), "nothing is cut inside a word"
+
+
+def test_protocol_and_server_are_told_once_where_there_is_one() -> None:
+    heading, *said = lines_on_terminal(160, "show", "-q", "-u", QOS1)
+
+    assert heading == "blipmq/v1 at 127.0.0.1:5555, where a line says no other"
+    assert not [line for line in said if "blipmq" in line or ":5555" in line]
+    ways = {re.search(r" (->|<-) ", line).start() for line in said}  # type: ignore[union-attr]  # each has one
+    assert len(ways) == 1, "columns align"
+
+
+def test_a_line_with_another_server_says_so() -> None:
+    """doc_session: the second connection's server is on port 4242."""
+    said = lines_on_terminal(200, "show", "-q", "-u", "pcaps/kokaq/doc_session.pcap")
+
+    others = [line for line in said if "127.0.0.1:4242  kokaq/doc" in line]
+    assert others and all(" c2 " in line for line in others)
+
+
+def test_fitting_leaves_out_the_least_telling_first() -> None:
+    parts = [Part("12:00", is_fixed=True), Part("PUBLISH"), Part("id=7", rank=6), Part("body", rank=2), Part("a b c d")]
+
+    assert [part.text for part in fitted(parts, 40)] == ["12:00", "PUBLISH", "id=7", "body", "a b c d"]
+    assert [part.text for part in fitted(parts, 30)] == ["12:00", "PUBLISH", "body", "a b c d"]
+    assert [part.text for part in fitted(parts, 23)] == ["12:00", "PUBLISH", "a b c d"]

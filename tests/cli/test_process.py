@@ -1,0 +1,122 @@
+"""A process of its own: its streams, signals and end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rows import row_count
+from running import COMMAND, ROOT, environment
+
+QOS1 = "pcaps/blipmq/qos1.pcap"
+
+
+def test_an_interrupted_export_ends_at_once_and_leaves_nothing(tmp_path: Path) -> None:
+    fifo = tmp_path / "slow.pcap"
+    os.mkfifo(fifo)
+    # Tests that a shell runs in the background ignore SIGINT, and so would what they start.
+    heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    heeding += "; from mqpcap.cli import main; main()"
+    exporting = subprocess.Popen(
+        [sys.executable, "-c", heeding, "export", "-q", str(fifo), "--out", str(tmp_path / "tables")], cwd=ROOT,
+        env=environment(), stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with fifo.open("wb") as feeding:
+        feeding.write((ROOT / QOS1).read_bytes()[:4000])
+        feeding.flush()
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob(".tables*")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        exporting.send_signal(signal.SIGINT)
+        assert exporting.wait(timeout=30) == 1
+
+    assert exporting.stderr is not None
+    assert exporting.stderr.read() == "mqpcap: interrupted\n"
+    exporting.stderr.close()
+    assert {path.name for path in tmp_path.iterdir()} == {"slow.pcap"}
+
+
+def test_a_reader_that_has_enough_is_no_error() -> None:
+    showing = subprocess.Popen(
+        [*COMMAND, "show", "-q", "--json", *["pcaps/blipmq", "pcaps/fq"]], cwd=ROOT, env=environment(),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert showing.stdout is not None and showing.stderr is not None
+    showing.stdout.readline()
+    showing.stdout.close()
+
+    said = showing.stderr.read()
+    assert (showing.wait(timeout=60), said) == (0, b"")
+    showing.stderr.close()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_one_line() -> None:
+    with open("/dev/full", "wb") as full:
+        said = subprocess.run([*COMMAND, "show", "-q", QOS1], cwd=ROOT, env=environment(), stdout=full,
+                              stderr=subprocess.PIPE, text=True, check=False)  # fmt: skip
+
+    assert said.returncode == 1
+    assert said.stderr.splitlines() == ["mqpcap: No space left on device"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("show", QOS1), ("info", QOS1), ("protocols",), ("--help",), ("show", "--help")], ids=" ".join
+)
+@pytest.mark.parametrize("stdout", [">&-", ">/dev/full"])
+def test_a_stdout_that_takes_nothing_is_one_line(arguments: tuple[str, ...], stdout: str) -> None:
+    command = ["sh", "-c", f'exec "$@" {stdout}', "sh", *COMMAND, *arguments]
+
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
+    assert done.stderr.startswith("mqpcap: ")
+
+
+def test_an_export_needs_no_standard_streams(tmp_path: Path) -> None:
+    """A file that is opened must not get the number of one of them: what is said would be written into it."""
+    command = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *COMMAND, "export", QOS1, "--out", str(tmp_path / "out")]
+
+    assert subprocess.run(command, cwd=ROOT, env=environment(), check=False).returncode == 0
+    assert row_count(tmp_path / "out", "messages") == 242
+
+
+def test_a_command_that_is_terminated_leaves_nothing(tmp_path: Path) -> None:
+    """It waits for the rest of a capture on standard input."""
+    command = subprocess.Popen(
+        [*COMMAND, "show", "-x", "-"], cwd=ROOT, env=environment(TMPDIR=str(tmp_path)), stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert command.stdin is not None and command.stdout is not None
+    command.stdin.write((ROOT / QOS1).read_bytes())
+    command.stdin.flush()
+    assert b"HELLO" in command.stdout.readline()
+
+    command.terminate()
+
+    assert command.communicate(timeout=30)[1] == b"mqpcap: terminated\n"
+    assert (command.returncode, list(tmp_path.iterdir())) == (1, [])
+
+
+def test_an_export_that_is_terminated_leaves_nothing(tmp_path: Path) -> None:
+    """A pipe that gives no more holds it up when its folder is there."""
+    pipe = tmp_path / "pipe.pcap"
+    os.mkfifo(pipe)
+    command = subprocess.Popen(
+        [*COMMAND, "export", str(pipe), "--out", str(tmp_path / "out")], cwd=ROOT, env=environment(),
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    with pipe.open("wb", buffering=0) as writer:
+        writer.write((ROOT / QOS1).read_bytes()[:20_000])
+        deadline_s = time.monotonic() + 30
+        while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline_s:
+            time.sleep(0.02)
+        assert len(list(tmp_path.iterdir())) == 2
+
+        command.terminate()
+
+        assert command.communicate(timeout=30)[1] == b"mqpcap: terminated\n"
+    assert (command.returncode, list(tmp_path.iterdir())) == (1, [pipe])

@@ -1,0 +1,72 @@
+"""The reassembled bytes of one side of a connection, as ``mqpcap follow --raw`` writes them."""
+
+import json
+import shutil
+import subprocess
+
+import pytest
+from running import COMMAND, ROOT, environment, run
+
+QOS1 = "pcaps/blipmq/qos1.pcap"
+CORE = "pcaps/flymq/core.pcap"
+
+
+def raw(*arguments: str) -> tuple[bytes, str]:
+    ended = subprocess.run(
+        [*COMMAND, "follow", *arguments], cwd=ROOT, env=environment(), capture_output=True, check=True
+    )
+    return ended.stdout, ended.stderr.decode()
+
+
+@pytest.mark.tshark
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="no tshark on PATH")
+@pytest.mark.parametrize("path", [QOS1, CORE, "pcaps/faults/fq_reordered.pcap", "pcaps/faults/msgq_reordered.pcap"])
+def test_raw_bytes_are_those_that_tshark_follows(path: str) -> None:
+    told = subprocess.run(
+        ["tshark", "-r", path, "-q", "-z", "follow,tcp,raw,0", "-o", "tcp.reassemble_out_of_order:TRUE"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    lines = told.stdout.split("Node 1:")[1].splitlines()[1:-1]
+    sides = {
+        "c2s": b"".join(bytes.fromhex(line) for line in lines if not line.startswith("\t")),
+        "s2c": b"".join(bytes.fromhex(line) for line in lines if line.startswith("\t")),
+    }
+    for direction, data in sides.items():
+        assert raw(path, "--connection", "c1", "--raw", direction, "--show-secrets")[0] == data
+        assert data
+
+
+def test_raw_bytes_hide_secrets_unless_asked() -> None:
+    veiled, said = raw(QOS1, "--connection", "c1", "--raw", "c2s")
+    bare, _ = raw(QOS1, "--connection", "c1", "--raw", "c2s", "--show-secrets")
+
+    assert b"dev-key" in bare
+    assert veiled == bare.replace(b"dev-key", b"*******")
+    assert "7 bytes may be secret" in said
+
+
+def test_raw_bytes_behind_a_gap_go_on_and_it_is_told() -> None:
+    rows = [
+        json.loads(line)
+        for line in run(
+            "show", "-q", "--json", "-Y", "gap_before_bytes > 0", "pcaps/faults/blipmq_lost.pcap"
+        ).stdout.splitlines()
+    ]
+    (row,) = rows
+
+    data, said = raw(
+        "pcaps/faults/blipmq_lost.pcap",
+        "--connection",
+        row["connection_id"],
+        "--raw",
+        row["direction"],
+        "--show-secrets",
+    )
+
+    assert "21 bytes were never captured" in said
+    whole, _ = raw(
+        "pcaps/blipmq/qos1.pcap", "--client", f"{row['src_ip']}:{row['src_port']}", "--raw", row["direction"],
+        "--show-secrets",
+    )  # fmt: skip
+    at = row["stream_offset"]
+    assert data == whole[: at - 21] + whole[at:]
