@@ -1,12 +1,15 @@
 """What is said beside the rows: folded, escaped, coloured, with a bar or without."""
 
+import io
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.progress import Progress
 from running import lines_on_terminal, on_terminal, run
 
-from mqpcap.cli.console import shown
-from mqpcap.cli.lines import value_text
+from mqpcap.cli.console import BarMeter, coloured, error_line, folded, plural, shown, size, width_of
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 ESCAPES = re.compile(r"\x1b\[[\d;]*m")
@@ -51,10 +54,11 @@ def test_output_of_a_process_is_plain_and_quiet_is_quiet() -> None:
     assert "\x1b" not in said.stdout
 
 
-def test_what_a_terminal_would_obey_is_escaped() -> None:
+@given(st.text())
+def test_what_a_terminal_would_obey_is_escaped(text: str) -> None:
     assert shown("a\x1b[31m\u202eb") == "a\\x1b[31m\\u202eb"
-    assert value_text(b"\x1b]0;title\x07") == "hex " + b"\x1b]0;title\x07".hex()
-    assert value_text("two\nlines") == '"two\\nlines"'
+    assert shown(text).isprintable()
+    assert not text.isprintable() or shown(text) == text
 
 
 @pytest.mark.parametrize(
@@ -100,3 +104,67 @@ def test_coloured_lines_break_where_plain_ones_do(command: tuple[str, ...]) -> N
     assert "\x1b[" in "".join(coloured) and "\x1b[" not in "".join(plain)
     assert [ESCAPES.sub("", line).rstrip() for line in coloured] == [line.rstrip() for line in plain]
     assert max(map(len, plain)) <= 60
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is one."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@given(st.lists(st.text("ab,", min_size=1, max_size=12), min_size=1), st.integers(10, 30))
+def test_a_line_is_folded_between_words_and_none_is_lost(words: list[str], width: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(width))
+        bold = " ".join(f"\x1b[1m{word}\x1b[0m" for word in words)
+        plain, coloured_ = folded(" ".join(words), Terminal()), folded(bold, Terminal())
+
+    assert plain.split() == words
+    assert max(map(len, plain.split("\n"))) <= max(width, 2 + max(map(len, words)))
+    assert ESCAPES.sub("", coloured_) == plain
+    assert all(line.startswith("  ") for line in plain.split("\n")[1:])
+
+
+def test_what_is_no_terminal_has_no_width_and_no_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+    assert (width_of(io.StringIO()), width_of(None), width_of(Terminal())) == (None, None, 20)
+    assert folded("x " * 20, io.StringIO()) == "x " * 20
+    assert [coloured(stream) for stream in (io.StringIO(), Terminal())] == [False, True]
+    monkeypatch.setenv("TERM", "dumb")
+    assert [coloured(Terminal(), when) for when in ("auto", "always", "never")] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "a.pcap"), "a.pcap: No such file or directory"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (MemoryError(), "out of memory; --max-memory and --jobs bound what is held"),
+        (ValueError("two\n  lines"), "two lines"),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_an_error_is_one_line(error: Exception, said: str) -> None:
+    assert error_line(error) == said
+
+
+def test_sizes_change_their_unit_where_the_digits_would_be_four() -> None:
+    sizes = (0, 999, 1000, 999_949, 999_950, 10**9, 10**15)
+
+    assert [*map(size, sizes)] == ["0 B", "999 B", "1.0 kB", "999.9 kB", "1.0 MB", "1.0 GB", "1000.0 TB"]
+    assert (plural(0, "byte"), plural(1, "is", "are"), plural(2, "is", "are")) == ("0 bytes", "1 is", "2 are")
+
+
+def test_a_bar_has_no_end_behind_what_was_expected() -> None:
+    """A compressed file gives more bytes than it has."""
+    bar = Progress(disable=True)
+    meter, told = BarMeter(bar, 10), []
+    for _ in range(3):
+        meter(5)
+        told.append((bar.tasks[0].description, bar.tasks[0].completed, bar.tasks[0].total))
+
+    assert told == [("reading", 5, 10), ("finishing", 10, None), ("reading", 15, None)]

@@ -139,9 +139,10 @@ class BarMeter:
         self._read_bytes += read_bytes
         # A compressed file gives more bytes than it has: then nobody knows how many are to come. What is left to do
         # when all is read has no measure either.
-        total = self._total_bytes if self._read_bytes < self._total_bytes else None
+        if self._read_bytes >= self._total_bytes:
+            self._bar.tasks[0].total = None  # to `update` None would mean as it was
         phase = "finishing" if self._read_bytes == self._total_bytes else "reading"
-        self._bar.update(self._task, completed=self._read_bytes, total=total, description=phase)
+        self._bar.update(self._task, completed=self._read_bytes, description=phase)
 
 
 @contextmanager
