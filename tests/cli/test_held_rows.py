@@ -10,8 +10,6 @@ import pytest
 import running
 from running import ROOT, Ended
 
-from mqpcap.cli.lines import latency
-
 TRUTH = ROOT / "tests" / "truth"
 CORE = "pcaps/flymq/core.pcap"
 QOS1 = "pcaps/blipmq/qos1.pcap"
@@ -113,20 +111,6 @@ def test_a_partner_in_another_file_is_named_with_it(tmp_path: Path) -> None:
     n = int(parts(said[1])["packet"][1:]) - first
     assert f"  => {tmp_path}/a.pcap2#{n} ok in " in request
     assert f"  <= {tmp_path}/a.pcap1#{first} in " in reply
-
-
-@pytest.mark.parametrize(
-    ("time_ns", "said"),
-    [
-        (0, "0.000 ms"),
-        (54_000, "0.054 ms"),
-        (54_001, "0.054001 ms"),
-        (2_004_120_000, "2004.120 ms"),
-        (-1_000, "-0.001 ms"),
-    ],
-)
-def test_latency_is_exact(time_ns: int, said: str) -> None:
-    assert latency(time_ns) == said
 
 
 # -- filters -------------------------------------------------------------------------------------------

@@ -4,10 +4,12 @@ import re
 import struct
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from running import lines_on_terminal, run
 from torture import SYN, Segment, pcap
 
-from mqpcap.cli.lines import Part, fitted
+from mqpcap.cli.lines import Part, fitted, latency, readable, tree, value_text
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 SAMPLES = [QOS1, "pcaps/kokaq/doc_session.pcap", "pcaps/fq/session.pcap", "pcaps/faults/fq_snapped.pcap"]
@@ -111,3 +113,65 @@ def test_fitting_leaves_out_the_least_telling_first() -> None:
     assert [part.text for part in fitted(parts, 40)] == ["12:00", "PUBLISH", "id=7", "body", "a b c d"]
     assert [part.text for part in fitted(parts, 30)] == ["12:00", "PUBLISH", "body", "a b c d"]
     assert [part.text for part in fitted(parts, 23)] == ["12:00", "PUBLISH", "a b c d"]
+
+
+PARTS = st.lists(st.builds(Part, st.text("ab ", min_size=1), rank=st.integers(0, 3), is_fixed=st.just(False)))
+
+
+@given(st.lists(st.text("ab", min_size=1)), PARTS, st.integers(10, 60))
+def test_a_fitted_line_keeps_what_is_fixed_and_has_room_for_the_rest(
+    fixed: list[str], parts: list[Part], width: int
+) -> None:
+    first = [Part(text, is_fixed=True) for text in fixed]
+
+    left = fitted([*first, *parts], width)
+
+    assert left[: len(first)] == first
+    taken = sum(len(part.text) for part in left) + 2 * (len(left) - 1)
+    assert taken <= width or left == first
+    ranks = [part.rank for part in left if part.rank]
+    gone = sorted(part.rank for part in parts if part.rank)[len(ranks) :]
+    assert sorted(ranks) + gone == sorted(part.rank for part in parts if part.rank)  # the highest go first
+
+
+def test_bytes_are_text_or_hex_and_what_is_cut_is_counted() -> None:
+    assert value_text(b"two\nlines") == '"two\\nlines"'
+    assert value_text(b"\x1b]0;title\x07") == "hex " + b"\x1b]0;title\x07".hex()
+    assert value_text(b"abcdefghij", 4) == '"abcd" and 6 more'
+    assert value_text(b"\xff" * 10, 4) == "hex ffff and 8 more"  # two digits a byte
+    assert (value_text(True), value_text(7), value_text("")) == ("true", "7", '""')
+
+
+@given(st.text("a\n\r\t\x1b\0é\u202e\ud800"))
+def test_bytes_are_readable_where_a_terminal_shows_them_as_they_are(text: str) -> None:
+    plain = all(c.isprintable() or c in "\n\r\t" for c in text)
+
+    assert readable(text.encode("utf-8", "surrogatepass")) == (text if plain else None)
+
+
+def test_a_tree_has_a_line_for_each_field_that_is_there() -> None:
+    fields = {"a": 1, "none": None, "part": {"b": b"x", "none": None}, "list": [{"k": 1, "v": None}, 2], "empty": []}
+
+    assert list(tree(fields, {"a": {1: "ONE"}, "b": {1: "no"}})) == [
+        "    a: 1 (ONE)",
+        "    part",
+        '      b: "x"',
+        "    list: 2 in the list",
+        "      [0] k=1",
+        "      [1] 2",
+        "    empty: 0 in the list",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "said"),
+    [
+        (0, "0.000 ms"),
+        (54_000, "0.054 ms"),
+        (54_001, "0.054001 ms"),
+        (2_004_120_000, "2004.120 ms"),
+        (-1_000, "-0.001 ms"),
+    ],
+)
+def test_latency_is_exact(time_ns: int, said: str) -> None:
+    assert latency(time_ns) == said

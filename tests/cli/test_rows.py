@@ -1,9 +1,130 @@
 """Rows of answers as aligned text, CSV or JSON lines."""
 
+import csv
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from running import lines_on_terminal
+
+from mqpcap.cli.rows import (
+    LEAST_CELL,
+    Cells,
+    Column,
+    cell,
+    cell_width,
+    fitted,
+    shown_columns,
+    sparkline,
+    text_lines,
+    write,
+)
 
 
 def test_one_long_name_does_not_pull_a_table_apart() -> None:
     said = lines_on_terminal(160, "stats", "-q", "--producers", "pcaps/fq/session.pcap")
 
     assert max(map(len, said)) < 120
+
+
+OP, COUNT = Column("op", "operation"), Column("count", "count", "number")
+CLOCK = Column("at_ns", "at", "clock")
+ROWS: list[Cells] = [
+    {"op": "PUBLISH", "count": 1200, "at_ns": 1_700_000_000_000_001_000},
+    {"op": "a b", "count": None, "at_ns": 0},
+]
+
+
+def test_columns_are_aligned_texts_left_and_numbers_right() -> None:
+    assert list(text_lines([OP, COUNT], ROWS)) == [
+        "operation  count",
+        "PUBLISH    1,200",
+        '"a b"          -',
+    ]
+    assert list(text_lines([OP, COUNT], [])) == []
+
+
+def test_dates_go_where_there_is_no_room_then_what_is_told_once_then_spare_columns() -> None:
+    """A line takes 27 + 2 + 4 + 2 + 7 columns, without its date 11 less, without server 6, without the count 9."""
+    columns = [CLOCK, Column("server", "at"), Column("x", "spare", "number", is_spare=True)]
+    rows = [{"at_ns": 1_700_000_000_000_001_000, "server": "h:80", "x": 123456}] * 2
+
+    def line(room: int) -> tuple[str, str]:
+        first, *_, last = text_lines(columns, rows, utc=True, room=room)
+        return first, last
+
+    day, time = "2023-11-14 ", "22:13:20.000001Z"
+    assert line(42)[1] == f"{day}{time}  h:80  123,456"
+    assert line(41)[1] == line(31)[1] == f"{time}  h:80  123,456"
+    assert line(30) == ("all: at h:80", f"{time}  123,456")
+    assert line(24) == ("all: at h:80", time)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["text", "number"]), st.integers(1, 60)), min_size=1), st.integers(10, 100))
+def test_only_texts_are_made_narrower_and_never_below_the_least(some: list[tuple[str, int]], room: int) -> None:
+    columns = [Column("n", "t", kind) for kind, _ in some]  # type: ignore[arg-type]
+    widths = [width for _, width in some]
+
+    made = fitted(columns, widths, room)
+
+    texts = [i for i, column in enumerate(columns) if column.kind == "text"]
+    assert all(made[i] == widths[i] for i in range(len(some)) if i not in texts)
+    assert all(min(widths[i], LEAST_CELL) <= made[i] <= widths[i] for i in texts)
+    assert sum(made) + 2 * (len(made) - 1) <= room or all(made[i] <= LEAST_CELL for i in texts)
+
+
+def test_a_cell_says_what_is_missing_empty_or_no_word() -> None:
+    texts = (None, "", "-", "a b", "x" * 121, "\x1b")
+
+    assert [cell(OP, text, utc=True) for text in texts] == ["-", '""', '"-"', '"a b"', "x" * 119 + "…", "\\x1b"]
+    assert cell(Column("p", "p", "packet"), 7, utc=True) == "#7"
+    assert cell(COUNT, 1234567, utc=True) == "1,234,567"
+
+
+def test_a_percentile_of_a_histogram_has_a_sign_and_the_largest_is_exact() -> None:
+    columns = [Column("latency_p50_ns", "p50", "ms"), Column("latency_max_ns", "max", "ms")]
+    row = {"latency_p50_ns": 2_000_000, "latency_max_ns": 3_000_000}
+
+    assert list(text_lines(columns, [{**row, "latency_exact": False}]))[1] == "~2.000  3.000"
+    assert list(text_lines(columns, [row]))[1] == "2.000  3.000"
+
+
+def test_flags_are_for_machines_and_files_are_told_where_there_are_several() -> None:
+    file, flag = Column("file", "file", "file"), Column("exact", "", "flag")
+    two = [{"file": "a", "exact": True}, {"file": "b", "exact": True}]
+
+    assert shown_columns([file, flag, OP], two[:1]) == [OP]
+    assert shown_columns([file, flag, OP], two) == [file, OP]
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_machines_get_whole_values_and_nothing_for_none(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    long = 'x,"' * 100
+
+    write([OP, COUNT], [{"op": long, "count": None}, {"op": "a", "count": 2}], form)  # type: ignore[arg-type]
+
+    said = capsys.readouterr().out
+    if form == "json":
+        assert [json.loads(line) for line in said.splitlines()] == [{"op": long}, {"op": "a", "count": 2}]
+    else:
+        assert list(csv.reader(io.StringIO(said))) == [["op", "count"], [long, ""], ["a", "2"]]
+
+
+def test_wide_characters_take_two_columns() -> None:
+    first, second = Column("a", "a"), Column("b", "b")
+
+    assert (cell_width("日本"), cell_width("ab")) == (4, 2)
+    assert list(text_lines([first, second], [{"a": "日本", "b": "x"}]))[:2] == ["a     b", "日本  x"]
+
+
+@given(st.lists(st.integers(-5, 10**6)))
+def test_a_bar_is_as_high_as_the_largest_allows(values: list[int]) -> None:
+    bars = sparkline(values, is_ascii=True)
+
+    heights = [" .:-=+*#@".index(bar) for bar in bars]
+    assert len(heights) == len(values)
+    assert all((height == 0) == (value <= 0) for height, value in zip(heights, values, strict=True))
+    assert [height for _, height in sorted(zip(values, heights, strict=True))] == sorted(heights)
+    assert max(values, default=0) <= 0 or max(heights) == 8
