@@ -1,6 +1,14 @@
 """Bytes of messages as hex, and what of them must not be seen."""
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from message_rows import merged
 from running import run
+
+from mqpcap.cli.dumps import bytes_behind_a_hole, dump, explained, hidden
+from mqpcap.cli.options import Choices
+from mqpcap.decode.detection import DecodeAs
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 
@@ -9,3 +17,54 @@ def test_hex_shows_the_bytes_of_the_message() -> None:
     said = run("show", "-q", "-x", "-c", "1", QOS1).stdout.splitlines()
 
     assert said[1] == "    0000  00 00 00 0b 01 00 00 00  00 00 00 00 01 00 01     ..............."
+
+
+@given(st.binary(max_size=70), st.lists(st.tuples(st.integers(-3, 80), st.integers(-3, 80)), max_size=4))
+def test_a_dump_has_every_byte_but_those_that_are_hidden(data: bytes, spans: list[tuple[int, int]]) -> None:
+    said = list(dump(data, spans, indent=2))
+
+    cells = [cell for line in said for cell in line[8:56].split()]
+    texts = "".join(line[58:] for line in said)
+    for at, byte in enumerate(data):
+        is_hidden = any(begin <= at < end for begin, end in spans)
+        assert cells[at] == ("**" if is_hidden else f"{byte:02x}")
+        assert texts[at] == ("*" if is_hidden else chr(byte) if 32 <= byte < 127 else ".")
+    assert len(cells) == len(texts) == len(data)
+    assert [line[:6] for line in said] == [f"  {at:04x}" for at in range(0, len(data), 16)]
+
+
+@pytest.mark.parametrize(
+    ("name", "op", "secret"),
+    [("blipmq/qos1", "AUTH", b"dev-key"), ("flymq/login", "AUTH", b"adminpw-1"), ("fq/session", "auth", b"watchpw")],
+)
+def test_what_is_hidden_of_a_login_is_its_secret(name: str, op: str, secret: bytes) -> None:
+    (row, *_) = [row for row in merged(name, with_bytes=True) if row.message["op"] == op and secret in row.data]
+
+    veil = hidden(row, Choices())
+
+    assert veil is not None
+    assert {row.data[begin:end] for begin, end in veil.spans} == {secret}
+    assert hidden(row, Choices(show_secrets=True)) is None
+
+
+def test_a_message_with_a_flaw_is_hidden_behind_its_header_where_it_may_be_another() -> None:
+    """BlipMQ's header has 13 bytes, msgq's 4. msgq has no secrets, but Decode As may have named the wrong protocol."""
+    for name, choices, spans_begin in (
+        ("blipmq/errors", Choices(), 13),
+        ("faults/msgq_snapped", Choices(), None),
+        ("faults/msgq_snapped", Choices((DecodeAs(9912, "msgq"),)), 4),
+    ):
+        rows = [row for row in merged(name, with_bytes=True) if row.message["flaw"] is not None]
+        assert rows
+        for veil in (hidden(row, choices) for row in rows):
+            assert (None if veil is None else veil.spans[0][0]) == spans_begin
+
+
+def test_an_explanation_agrees_with_the_row() -> None:
+    for row in merged("flymq/core", with_bytes=True):
+        best = explained(row).best
+
+        assert best is not None and best.fits
+        assert (best.dialect or row.message["dialect"], best.operation) == (row.message["dialect"], row.message["op"])
+        assert best.frame_len == len(row.data)
+        assert bytes_behind_a_hole(row) == 0

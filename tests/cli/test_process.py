@@ -11,6 +11,8 @@ import pytest
 from rows import row_count
 from running import COMMAND, ROOT, environment
 
+from mqpcap.cli.process import NoPandas, Terminated, end_as_interrupted
+
 QOS1 = "pcaps/blipmq/qos1.pcap"
 
 
@@ -120,3 +122,23 @@ def test_an_export_that_is_terminated_leaves_nothing(tmp_path: Path) -> None:
 
         assert command.communicate(timeout=30)[1] == b"mqpcap: terminated\n"
     assert (command.returncode, list(tmp_path.iterdir())) == (1, [pipe])
+
+
+@pytest.mark.parametrize("name", ["pandas", "dateutil"])
+def test_what_costs_half_a_second_is_not_there(name: str) -> None:
+    with pytest.raises(ModuleNotFoundError):
+        NoPandas.find_spec(name)
+
+    assert NoPandas.find_spec(f"{name}s") is None  # others are asked
+
+
+def test_sigterm_unwinds_once() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        end_as_interrupted()
+
+        with pytest.raises(Terminated):
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)  # what is taken away is not disturbed
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,6 +1,21 @@
 """Rows of several captures in order of time."""
 
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from known import pings
+from message_rows import PCAPS, capture_of, merged
 from running import objects, run
+
+from mqpcap.cli import time_merge
+from mqpcap.cli.filters import Filter
+from mqpcap.cli.held_rows import MessageRow
+from mqpcap.cli.options import Choices
+from mqpcap.cli.reading import Outcome
+from mqpcap.cli.time_merge import merge
+from mqpcap.query import query
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 
@@ -9,3 +24,68 @@ def test_rows_come_in_order_of_time_over_all_captures() -> None:
     times = [row["ts_ns"] for row in objects(run("show", "--json", "-q", "pcaps/flymq/core.pcap", QOS1, "pcaps/fq"))]
 
     assert times == sorted(times)  # type: ignore[type-var]
+
+
+NAMES = ("blipmq/qos1", "fq/session", "flymq/core", "kokaq/doc_session")
+
+
+def key(row: MessageRow) -> tuple[object, ...]:
+    return row.protocol, *(row.message[name] for name in ("connection_id", "direction", "stream_offset"))
+
+
+def test_rows_of_several_are_those_of_each_sorted_by_time() -> None:
+    alone = [row for name in NAMES for row in merged(name)]
+
+    together = merged(*NAMES)
+
+    assert sorted(map(key, together), key=str) == sorted(map(key, alone), key=str)
+    assert [row.order for row in together] == sorted(row.order for row in together)
+    assert {row.capture for row in together} == set(range(len(NAMES)))
+
+
+@pytest.mark.parametrize("most", [1, 256])
+def test_captures_that_do_not_overlap_need_not_be_open_together(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = list(map(key, merged(*NAMES)))
+
+    monkeypatch.setattr(time_merge, "MAX_OPEN", most)
+    monkeypatch.setattr(time_merge, "SMALL_BYTES", 0)
+
+    assert list(map(key, merged(*NAMES))) == before
+
+
+def test_rows_of_captures_at_the_same_time_alternate(tmp_path: Path) -> None:
+    """Both begin in the same second; one asks every 3 milliseconds, the other every 500, for longer than rows wait."""
+    paths = [tmp_path / "often.pcap", tmp_path / "seldom.pcap"]
+    for path, delays in zip(paths, ([3] * 500, [500] * 4), strict=True):
+        path.write_bytes(pings(delays))
+
+    rows = merged(*paths)
+
+    assert [row.order for row in rows] == sorted(row.order for row in rows)
+    captures = [row.capture for row in rows]
+    assert captures.count(0) > captures.count(1) == 4 + 2 * 4  # two requests of the login, then four, with answers
+    assert sum(a != b for a, b in pairwise(captures)) > 8
+
+
+def test_what_the_writer_raises_ends_the_reading() -> None:
+    """Of three captures that follow each other none but the first is read."""
+    read_bytes: list[int] = []
+    names = sorted(NAMES, key=lambda name: merged(name)[0].order)
+    assert merged(names[0])[-1].order < merged(names[1])[0].order < merged(names[2])[0].order
+
+    def write(rows: Iterator[MessageRow]) -> None:
+        if any(rows):
+            raise StopIteration("enough")
+
+    with pytest.raises(StopIteration, match="enough"):
+        merge(list(map(capture_of, names[:3])), Filter(), Outcome(Choices()), write, read_bytes.append)
+
+    assert 0 < sum(read_bytes) <= (PCAPS / f"{names[0]}.pcap").stat().st_size
+
+
+def test_only_what_is_wanted_comes_with_its_exchange() -> None:
+    rows = merged(NAMES[0], wanted=query("op == POLL and latency > 40ms"))
+
+    assert rows
+    assert all(row.message["op"] == "POLL" for row in rows)
+    assert all(row.exchange is not None and (row.exchange.latency_ns or 0) > 40_000_000 for row in rows)
