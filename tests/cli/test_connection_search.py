@@ -1,6 +1,18 @@
 """Connections that are named, or found by a filter."""
 
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from message_rows import PCAPS, capture_of, merged
 from running import objects, run
+
+from mqpcap.cli.connection_search import Chosen, ChosenConnections, read_again
+from mqpcap.cli.options import Choices
+from mqpcap.cli.reading import Outcome
+from mqpcap.errors import MqpcapError
+from mqpcap.pipeline import Output
+from mqpcap.query import query
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 
@@ -20,3 +32,76 @@ def test_a_connection_has_three_names() -> None:
     assert run("show", "--connection", "seven", QOS1).exit_code == 2
     place = ("--connection", "c1", "--direction", "c2s", "--offset", "3")
     assert "HELLO" in run("explain", QOS1, *place).stdout
+
+
+def chosen(
+    name: str, asked: str, keep: Callable[[Output], None] | None = None
+) -> tuple[ChosenConnections, list[Chosen]]:
+    search = ChosenConnections(capture_of(name), query(asked), keep)
+    return search, search.run(Outcome(Choices()), lambda count: None)
+
+
+@pytest.mark.parametrize("asked", ["op == NACK", "op == PUBLISH and latency > 1s", "protocol exists"])
+def test_connections_are_those_of_the_messages_in_order_of_their_numbers(asked: str) -> None:
+    name, kept = "blipmq/qos1", list[Output]()
+    wanted = [row.message for row in merged(name, wanted=query(asked))]
+
+    search, found = chosen(name, asked, kept.append)
+
+    numbers = [one.number for one in found]
+    assert numbers == sorted(set(numbers))
+    assert {one.id for one in found} == {message["connection_id"] for message in wanted}
+    assert sum(output.rows.num_rows for output in kept) == len(wanted)
+    assert search.connection_count == 15
+
+
+def test_a_connection_asks_for_its_own_messages_and_no_other() -> None:
+    rows = merged("fq/session")
+    _, found = chosen("fq/session", "protocol exists")
+    assert len(found) > 1
+
+    for one in found:
+        its = [row for row in rows if row.message["connection_id"] == one.id]
+        assert len(merged("fq/session", wanted=one.query())) == len(its) > 0
+
+
+def test_a_filter_on_ends_finds_connections_that_are_not_ours_too() -> None:
+    """c1 to c4 are to port 9492, all but the last TLS, and c5 to 9092; a filter on messages finds only c4."""
+    _, ours = chosen("flymq/tls", "protocol == flymq")
+    _, to_server = chosen("flymq/tls", "server == '127.0.0.1:9492'")
+
+    assert [one.number for one in ours] == [4]
+    assert [one.number for one in to_server] == [1, 2, 3, 4]
+    assert [one.row["protocol"] for one in to_server] == [None, None, None, "flymq"]
+
+
+def test_who_told_the_name_of_a_connection_is_found_with_it() -> None:
+    """fq: the user of a data connection is told by the login on its command connection."""
+    rows = merged("fq/session")
+    users = {row.message["connection_id"]: row.message["client_name"] for row in rows if row.message["client_name"]}
+    login = {row.message["connection_id"] for row in rows if row.message["op"] == "auth"}
+    data = next(one for one in users if one not in login)
+
+    search, found = chosen("fq/session", f"connection == {data}")
+
+    (teller,) = search.tellers(found)
+    assert teller.id in login and users[teller.id] == users[data]
+    assert search.tellers([*found, teller]) == []
+
+
+def test_what_is_a_file_no_more_cannot_be_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "gone.pcap"
+    path.write_bytes((PCAPS / "blipmq/qos1.pcap").read_bytes())
+    capture = capture_of(path)
+    read_again([capture])
+
+    path.unlink()
+
+    with pytest.raises(MqpcapError, match="gone.pcap is read more than once here; save it to a file"):
+        read_again([capture])
+
+
+def test_ends_of_version_6_stand_in_brackets() -> None:
+    one = Chosen({"client_ip": "fe80::1", "client_port": 1, "server_ip": "10.0.0.2", "server_port": 2})
+
+    assert (one.end("client"), one.end("server")) == ("[fe80::1]:1", "10.0.0.2:2")

@@ -1,9 +1,16 @@
 """The message that ``explain`` is asked for: found, or why not."""
 
 import json
+from pathlib import Path
 
 import pytest
+from message_rows import capture_of, merged
 from running import run
+from torture import SYN, Segment, blipmq_message, pcap
+
+from mqpcap.cli.message_search import PacketSearch, PlaceSearch
+from mqpcap.cli.options import Choices
+from mqpcap.cli.reading import Outcome
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 
@@ -38,3 +45,59 @@ def test_explain_says_what_a_packet_of_a_stranger_is_of(capture: str, said: str)
 
     assert explained.exit_code == 1
     assert explained.stderr == f"mqpcap: pcaps/{capture}.pcap: packet 4 is of a connection that {said}\n"
+
+
+def found(search: PlaceSearch | PacketSearch, name: Path | str) -> list[tuple[object, object]]:
+    """Direction and offset of the messages that are found."""
+    search.run(capture_of(name), Outcome(Choices()), lambda count: None)
+    return sorted((row.message["direction"], row.message["stream_offset"]) for row in search.rows())
+
+
+MESSAGES = [blipmq_message(i) for i in range(4)]
+BEGINS = [sum(map(len, MESSAGES[:i])) for i in range(4)]
+
+
+def session(folder: Path) -> Path:
+    """Packet 2 has the first message and the begin of the second, 3 the rest and the third, 4 comes again, 5 is new."""
+    stream, cuts = b"".join(MESSAGES), (0, BEGINS[1] + 5, BEGINS[3])
+    parts = [(cuts[0], cuts[1]), (cuts[1], cuts[2]), (cuts[0], cuts[1]), (cuts[2], len(stream))]
+    path = folder / "session.pcap"
+    path.write_bytes(pcap([Segment(seq=0, flags=SYN), *(Segment(stream[a:b], 1 + a) for a, b in parts)], 5555))
+    return path
+
+
+@pytest.mark.parametrize(("packet", "numbers"), [(1, []), (2, [0, 1]), (3, [1, 2]), (4, []), (5, [3]), (6, [])])
+def test_the_messages_of_a_packet_are_those_with_bytes_of_it(packet: int, numbers: list[int], tmp_path: Path) -> None:
+    assert found(PacketSearch(0, packet, 1), session(tmp_path)) == [("c2s", BEGINS[i]) for i in numbers]
+
+
+@pytest.mark.parametrize(
+    ("packet", "said"),
+    [
+        (1, "packet 1 has no TCP payload"),
+        (4, "no message has bytes of packet 4; export has it in problems, or it is a retransmission"),
+        (6, "there is no packet 6"),
+    ],
+)
+def test_a_packet_without_a_message_is_told_why(packet: int, said: str, tmp_path: Path) -> None:
+    search = PacketSearch(0, packet, 1)
+
+    assert (found(search, session(tmp_path)), search.miss) == ([], said)
+
+
+def test_a_message_is_found_by_each_of_its_bytes(tmp_path: Path) -> None:
+    path = session(tmp_path)
+    end = BEGINS[3] + len(MESSAGES[3])
+    for offset in (0, BEGINS[1] - 1, BEGINS[1], BEGINS[2] - 1, BEGINS[3], end - 1):
+        begin = max(x for x in BEGINS if x <= offset)
+        assert found(PlaceSearch(0, " c1", "c2s", offset), path) == [("c2s", begin)]
+
+    behind, other_side = PlaceSearch(0, "c1", "c2s", end), PlaceSearch(0, "c1", "s2c", 0)
+    assert found(behind, path) == found(other_side, path) == []
+    assert behind.miss == f"no message of connection c1 c2s holds offset {end}"
+
+
+def test_every_message_is_found_by_its_first_packet() -> None:
+    for row in merged("flymq/core")[:20]:
+        place = row.message["direction"], row.message["stream_offset"]
+        assert place in found(PacketSearch(0, int(str(row.message["first_packet"])), 1), "flymq/core")

@@ -4,8 +4,11 @@ import json
 from pathlib import Path
 
 import pyarrow.dataset as ds
+import pytest
 from running import ROOT, objects, run
 
+from mqpcap.cli.held_rows import MessageRow
+from mqpcap.cli.show import ROWS_AT_ONCE, _Enough, _writer
 from mqpcap.tables.schemas import KEYS
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
@@ -79,3 +82,27 @@ def test_verbose_shows_the_fields_that_are_there() -> None:
     said = run("show", "-q", "-v", "-c", "1", QOS1).stdout.splitlines()
 
     assert said[1:] == ["    correlation_id: 1", "    protocol_version: 1"]
+
+
+@pytest.mark.parametrize("count", [None, 1, 5, ROWS_AT_ONCE, ROWS_AT_ONCE + 7, 3000])
+def test_as_many_rows_are_written_as_were_asked_for(count: int | None, capsys: pytest.CaptureFixture[str]) -> None:
+    batches = [0, 3, 2, 0, 1000, 700]
+    numbers = iter(range(sum(batches)))
+    write = _writer(lambda row: f"{row.capture}\n", count)
+    is_over = False
+    for size in batches:
+        try:
+            write(MessageRow(next(numbers), "", {}, {}) for _ in range(size))
+        except _Enough:
+            is_over = True
+            break
+
+    most = sum(batches) if count is None else min(count, sum(batches))
+    assert list(map(int, capsys.readouterr().out.split())) == list(range(most))
+    assert is_over == (count is not None and count <= sum(batches))
+    assert next(numbers, most) == most  # none was made in vain
+
+
+def test_no_row_is_read_where_none_was_asked_for() -> None:
+    with pytest.raises(_Enough):
+        _writer(str, 0)
