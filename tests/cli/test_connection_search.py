@@ -97,7 +97,7 @@ def test_what_is_a_file_no_more_cannot_be_read_again(tmp_path: Path) -> None:
 
     path.unlink()
 
-    with pytest.raises(MqpcapError, match="gone.pcap is read more than once here; save it to a file"):
+    with pytest.raises(MqpcapError, match="is read more than once here; save it to a file"):
         read_again([capture])
 
 

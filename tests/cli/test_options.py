@@ -1,9 +1,17 @@
 """The options that commands share: what is misuse, and what each does."""
 
+import fnmatch
+import re
+
+import click
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from running import ROOT, objects, run
 
 from mqpcap.cli import main
+from mqpcap.cli.options import SMALLEST_MEMORY_BYTES, Choices, _any_glob, common, misuse_of, period_s
+from mqpcap.errors import QueryError
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 
@@ -67,3 +75,63 @@ def test_every_command_that_reads_captures_has_the_common_options() -> None:
     for name in ("export", "show", "stats", "diff", "report", "info", "explain"):
         options = {o for p in main.commands[name].params for o in p.opts}
         assert {"-d", "--show-secrets", "--bodies", "--jobs", "--max-memory", "--strict", "-q"} <= options
+
+
+def choices(*words: str) -> Choices:
+    """What a command is given."""
+
+    @click.command()
+    @common
+    def command(choices: Choices) -> Choices:
+        return choices
+
+    return command.main(list(words), standalone_mode=False)  # type: ignore[no-any-return]
+
+
+def test_words_become_values() -> None:
+    assert choices() == Choices()
+    assert [choices("--bodies", word).bodies for word in ("full", "none", "17", "9" * 20)] == [None, 0, 17, 2**31 - 1]
+    sizes = [choices("--max-memory", word).max_memory_bytes for word in ("2GiB", "512MB", "1048576")]
+    assert sizes == [2 << 30, 512_000_000, 1 << 20]
+    assert choices("--jobs", "3").core_count == 3
+    rules = choices("-d", "tcp.port == 1 , FQ", "-d", "tcp.port==65535,msgq").decode_as
+    assert [(rule.port, rule.protocol) for rule in rules] == [(1, "fq"), (65535, "msgq")]
+
+
+def test_dissections_side_by_side_share_the_memory() -> None:
+    options = Choices(max_memory_bytes=12 << 20, bodies=5, show_secrets=True).dissection(3, only=frozenset())
+
+    assert options.max_memory_bytes == 4 << 20
+    assert Choices(max_memory_bytes=12 << 20).dissection(100).max_memory_bytes == SMALLEST_MEMORY_BYTES
+    assert options.optional_tables == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("word", "seconds"),
+    [("90s", 90), ("15 m", 900), ("1H", 3600), ("2d", 172_800), ("0s", None), ("1w", None), ("", None)],
+)
+def test_a_period_is_a_number_with_a_unit(word: str, seconds: int | None) -> None:
+    context, option = click.Context(click.Command("export")), click.Option(["--rotate"])
+    if seconds is not None:
+        assert period_s(context, option, word) == seconds
+        return
+    with pytest.raises(click.BadParameter, match="is no period like 1h"):
+        period_s(context, option, word)
+
+
+def test_what_a_filter_says_is_misuse_of_the_option_without_the_column() -> None:
+    said = r"^--connection: 'seven' is no connection$"
+
+    with pytest.raises(click.UsageError, match=said), misuse_of("--connection", "connection"):
+        raise QueryError("connection: 'seven' is\n no connection")
+
+
+@given(st.lists(st.text("ab.*?", min_size=1), min_size=1, max_size=3), st.text("ab.\n"))
+def test_a_glob_selects_as_the_shell_does(globs: list[str], topic: str) -> None:
+    _, relation, words = _any_glob(globs)
+
+    if relation == "in":
+        selected = topic in words
+    else:  # $ is the end of the text alone to Arrow, as \Z is to Python
+        selected = re.search(words[0].removesuffix("$") + r"\Z", topic) is not None
+    assert selected == any(fnmatch.fnmatchcase(topic, glob) for glob in globs)

@@ -5,10 +5,16 @@ import json
 import os
 import struct
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from message_rows import capture_of
 from running import COMMAND, ROOT, environment, run, script
+
+from mqpcap.capture import Capture
+from mqpcap.cli.options import Choices
+from mqpcap.cli.reading import MAX_NOTES, Outcome, caps, size_bytes
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 
@@ -164,3 +170,55 @@ def test_decode_as_the_wrong_protocol_says_so() -> None:
     assert (wrong.exit_code, wrong.stderr) == (0, note)
     assert nowhere.stderr == "note: -d tcp.port==5556,flymq: no connection of that server port\n"
     assert run("show", "-d", "tcp.port==5555,blipmq", QOS1).stderr == ""
+
+
+def test_parts_of_an_export_add_up() -> None:
+    whole, part = Outcome(Choices(), flaws=Counter(truncated=1)), Outcome(Choices(), notes=["n"], dissected_count=2)
+    part.flaws, part.unreadable = Counter(truncated=2, malformed=1), [("a", "gone")]
+
+    whole.add(part)
+    whole.add(part)
+
+    assert (whole.flaws, whole.dissected_count) == (Counter(truncated=5, malformed=2), 4)
+    assert (whole.notes, whole.unreadable) == (["n", "n"], [("a", "gone")] * 2)
+
+
+@pytest.mark.parametrize(
+    ("choices", "flaws", "unreadable", "code"),
+    [
+        (Choices(), 0, 0, 0), (Choices(), 3, 0, 0), (Choices(), 0, 1, 1),
+        (Choices(strict=True), 0, 0, 0), (Choices(strict=True), 3, 0, 1), (Choices(strict=True, quiet=True), 3, 0, 1),
+    ],
+)  # fmt: skip
+def test_the_exit_code_is_of_what_happened(choices: Choices, flaws: int, unreadable: int, code: int) -> None:
+    outcome = Outcome(choices, flaws=Counter(truncated=flaws) if flaws else Counter())
+    outcome.unreadable = [("a", "gone")] * unreadable
+
+    assert outcome.close() == code
+
+
+def test_many_notes_are_counted_and_quiet_says_none(capsys: pytest.CaptureFixture[str]) -> None:
+    notes = [f"n{k}" for k in range(MAX_NOTES + 2)]
+
+    Outcome(Choices(), notes=list(notes)).close()
+    Outcome(Choices(quiet=True), notes=list(notes)).close()
+
+    said = capsys.readouterr().err.splitlines()
+    assert said == [*(f"note: n{k}" for k in range(MAX_NOTES)), "note: 2 more notes"]
+
+
+def test_a_bound_that_bit_is_told_with_its_count() -> None:
+    assert caps("a.pcap", {"held_cap": 0, "too_deep": 7, "tcp": 9}) == [
+        "a.pcap: 7 packets have more headers inside each other than are read"
+    ]
+
+
+def test_what_is_gone_has_no_size(tmp_path: Path) -> None:
+    path = tmp_path / "gone.pcap"
+    path.write_bytes((ROOT / QOS1).read_bytes())
+    some: list[Capture] = [capture_of(path), capture_of("blipmq/qos1")]
+    assert size_bytes(some) == 2 * (ROOT / QOS1).stat().st_size
+
+    path.unlink()
+
+    assert size_bytes(some) == (ROOT / QOS1).stat().st_size
