@@ -33,7 +33,7 @@ from mqpcap.capture import captures
 from mqpcap.pipeline import dissect
 from mqpcap.protocols.blipmq import PROTOCOL
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 RULE = PROTOCOL.rule
 assert RULE is not None
 WHOLE, DAMAGED = 60, int(os.environ.get("MQPCAP_TRIES", "240"))
