@@ -31,7 +31,7 @@ def _declared(rule: CorrelationRule, others: bool) -> Lane:
 
     ``others``: whether an operation of the server that it does not name is a reply, too.
     """
-    by = {name for ask in rule.asks.values() for name in ask.by}
+    by = {name for ask in (*rule.asks.values(), rule.otherwise) if ask is not None for name in ask.by}
     names = sorted({*rule.asks, *by, *rule.errors, *rule.unasked, *rule.first_only})
     place = {name: i for i, name in enumerate(names)}
     count = len(names) + 1  # and one for every other operation
