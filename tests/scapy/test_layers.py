@@ -32,7 +32,6 @@ from scapy.volatile import RandBin, RandInt, RandIP, RandNum, RandString
 import mqpcap.scapy as face
 from mqpcap.capture import captures
 from mqpcap.decode.detection import DecodeAs
-from mqpcap.errors import ProtocolError
 from mqpcap.pipeline import Options, dissect
 from mqpcap.protocols import protocols
 from mqpcap.protocols.blipmq import BlipMQ, BlipMQPing, BlipMQPublish, BlipMQPublishV2, BlipMQSubscribeV2
@@ -71,9 +70,8 @@ from mqpcap.protocols.msgq import MsgQ, MsgQGetlname, MsgQSend
 from mqpcap.scapy import session as session_module
 from mqpcap.scapy.session import MqSession, Seen
 from mqpcap.schema import fields
-from mqpcap.schema.compiler import RESERVED, compiled
 from mqpcap.schema.message import Message
-from mqpcap.schema.protocol import ANY, Claim, Envelope, Layout, MessageQueue, Verdict
+from mqpcap.schema.protocol import ANY, Layout, MessageQueue
 
 ROOT = Path(__file__).resolve().parents[2]
 CAPTURES = sorted((ROOT / "pcaps").glob("*/*.pcap"))
@@ -137,47 +135,6 @@ def test_no_field_has_a_name_that_scapy_or_python_owns(cls: type[Message]) -> No
     owned = set(dir(Message)) | set(Packet.__slots__) | set(keyword.kwlist)
 
     assert not owned & {field.name for field in cls.fields_desc}
-
-
-@pytest.mark.parametrize(
-    "name", ["payload", "time", "name", "original", "direction", "fields", "class", "from", "copy"]
-)
-def test_compiler_refuses_a_field_that_scapy_or_python_owns(name: str) -> None:
-    bad = type("Bad", (Message,), {"fields_desc": [], "name": "bad"})
-    bad.fields_desc = [fields.U8(name)]  # Scapy itself refuses keywords, where it makes signatures
-    protocol = MessageQueue(
-        "bad",
-        "Bad",
-        (1,),
-        ("v",),
-        (Layout("c2s", "c2s", {ANY: (bad,)}),),
-        lambda opening: Claim(Verdict.NO),
-        "",
-        Envelope(),
-    )
-
-    with pytest.raises(ProtocolError, match=rf"Bad\.{name}: .*{name}"):
-        compiled(protocol)
-    assert name in RESERVED
-
-
-def test_stock_scapy_fields_are_refused() -> None:
-    from scapy.fields import StrLenField
-
-    bad = type("Bad", (Message,), {"fields_desc": [StrLenField("topic", b"")], "name": "bad"})
-    protocol = MessageQueue(
-        "bad",
-        "Bad",
-        (1,),
-        ("v",),
-        (Layout("c2s", "c2s", {ANY: (bad,)}),),
-        lambda opening: Claim(Verdict.NO),
-        "",
-        Envelope(),
-    )
-
-    with pytest.raises(ProtocolError, match="StrLenField is not in the vocabulary"):
-        compiled(protocol)
 
 
 # -- building ------------------------------------------------------------------------------------------

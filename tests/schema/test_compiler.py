@@ -1,7 +1,7 @@
-"""Conditions, lengths with a sign and lists that may not be empty: both roads agree, message after message.
+"""Descriptions compiled: what is refused, and that both roads agree, message after message.
 
-Its messages are read in one batch, as what an earlier one leaves behind must not be seen in a later one. What refers to
-a field that may be absent is refused.
+They do so on conditions, lengths with a sign and lists that may not be empty. Messages are read in one batch, as what
+an earlier one leaves behind must not be seen in a later one.
 """
 
 import numpy as np
@@ -9,21 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reading import Said, by_classes, without_nulls
-from scapy.packet import Raw
+from scapy.fields import StrLenField
+from shapes import message, protocol, protocol_of
 
+from mqpcap.decode import bytecode
 from mqpcap.decode.columns import ColumnReader, Spans
 from mqpcap.errors import ProtocolError
 from mqpcap.explain import explanation
 from mqpcap.schema import fields as wire
-from mqpcap.schema.compiler import compiled
-from mqpcap.schema.fields import I32, U8, Array, Bits, Bytes, GreedyBytes, If, Nested, Text
+from mqpcap.schema.compiler import RESERVED, compiled
+from mqpcap.schema.fields import I32, U8, U32, Array, Bits, Bytes, GreedyBytes, If, Nested, Text
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.message import Message
-from mqpcap.schema.protocol import ANY, Claim, Envelope, Layout, MessageQueue, Verdict
-
-
-def message(shape: str, *fields: wire.Kind) -> type[Message]:
-    return type(shape, (Message,), {"name": shape, "fields_desc": list(fields)})
+from mqpcap.schema.protocol import ANY, Layout, MessageQueue
 
 
 class Pair(Message):
@@ -46,11 +44,6 @@ SHAPES = {
     "some until zero": (Array("b", U8("b"), until_zero=1, not_empty=True), GreedyBytes("rest")),
     "some counted": (Array("b", U8("b"), prefix=1, not_empty=True), GreedyBytes("rest")),
 }  # fmt: skip
-
-
-def protocol(**bodies: type[Message]) -> MessageQueue:
-    layouts = tuple(Layout(name, "c2s", {ANY: (cls,)}) for name, cls in bodies.items())
-    return MessageQueue("toy", "Toy", (1,), ("v",), layouts, lambda _: Claim(Verdict.NO), "", Envelope())
 
 
 # A protocol each: a column must not have two types.
@@ -153,85 +146,56 @@ def test_a_header_of_no_fixed_size_is_refused() -> None:
     layout = Layout("toy", "c2s", {ANY: (message("body", GreedyBytes("rest")),)}, header, "op")
 
     with pytest.raises(ProtocolError, match="a header's fields have a fixed size"):
-        compiled(MessageQueue("toy", "Toy", (1,), ("v",), (layout,), lambda _: Claim(Verdict.NO), "", Envelope()))
+        compiled(protocol_of(layout))
 
 
-# -- building --------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "name", ["payload", "time", "name", "original", "direction", "fields", "class", "from", "copy"]
+)
+def test_a_field_that_scapy_or_python_owns_is_refused(name: str) -> None:
+    bad = message("Bad")
+    bad.fields_desc = [U8(name)]  # Scapy itself refuses keywords, where it makes signatures
 
-BOUNDED: dict[str, tuple[wire.Kind, object, object]] = {
-    "number": (U8("x", at_most=7), 7, 8),
-    "text": (Text("x", prefix=1, at_most=3), b"abc", b"abcd"),
-    "item": (Array("x", Text("i", prefix=1, at_most=1), prefix=1), [b"a"], [b"a", b"bb"]),
-    "part": (Nested("x", message("inner", GreedyBytes("rest")), prefix=1, at_most=2), None, None),
-    "only": (If(U8("x", at_most=7), left=1), 7, 8),
-}
-
-
-@pytest.mark.parametrize("kind", BOUNDED)
-def test_what_passes_a_bound_is_built_as_asked_and_not_read(kind: str) -> None:
-    field, most, over = BOUNDED[kind]
-    if isinstance(field, Nested):
-        most, over = (field.message(rest=b"a" * n) for n in (2, 3))
-    cls = message(f"bounded {kind}", field)
-
-    assert cls.read(bytes(cls(x=most)), "c2s").fields["x"] is not None
-    assert Raw in cls.read(bytes(cls(x=over)), "c2s")
+    with pytest.raises(ProtocolError, match=rf"Bad\.{name}: .*{name}"):
+        compiled(protocol(toy=bad))
+    assert name in RESERVED
 
 
-def test_a_length_that_is_computed_may_pass_its_bound() -> None:
-    cls = message("computed", U8("n", at_most=2), Bytes("b", length="n"))
+def test_stock_scapy_fields_are_refused() -> None:
+    bad = type("Bad", (Message,), {"fields_desc": [StrLenField("topic", b"")], "name": "bad"})
 
-    assert bytes(cls(b=b"ab")) == b"\x02ab"
-    assert bytes(cls(b=b"abc")) == b"\x03abc"
-
-
-LIES: dict[str, tuple[wire.Kind, dict[str, object], str]] = {
-    "text": (Text("x", prefix=2), {"x": "ab", "x_len": 99}, "0063 6162"),
-    "list": (Array("x", U8("i"), prefix=4), {"x": [7], "x_count": 3}, "00000003 07"),
-    "part": (Nested("x", message("of lies", U8("n")), prefix=2), {"x_len": 0}, "0000 00"),
-    "under a condition": (If(Text("x", prefix=1), left=1), {"x": b"a", "x_len": 0}, "00 61"),
-    "word of Python's": (Text("from_", prefix=1), {"from_": "a", "from_len": 9}, "09 61"),
-    "zero is a value": (Text("x", prefix=1), {"x": "a", "x_len": 0}, "00 61"),
-}
+    with pytest.raises(ProtocolError, match="StrLenField is not in the vocabulary"):
+        compiled(protocol(toy=bad))
 
 
-@pytest.mark.parametrize("name", LIES)
-def test_every_prefix_can_be_lied_about(name: str) -> None:
-    field, values, wanted = LIES[name]
-    cls = message("Lies", field)
-    lie = cls(**values)
-
-    assert bytes(lie) == bytes.fromhex(wanted)
-    assert bytes(lie.copy()) == bytes.fromhex(wanted)
-    if not isinstance(field, Nested):
-        assert bytes(eval(lie.command(), {"Lies": cls})) == bytes.fromhex(wanted)
-
-
-def test_a_prefix_that_is_not_given_follows_the_field() -> None:
-    cls = message("follows", Text("x", prefix=1), U8("behind"))
-    read = cls(b"\x02ab\x07")
-
-    assert "x_len" not in read.command()
-    assert "x_len     = 2" in read.show(dump=True)
-    read.x = b"abc"
-    assert bytes(read) == b"\x03abc\x07"
-    read.x_len = 9
-    read.x = b""
-    assert bytes(read) == b"\x09\x07"
-    read.x_len = None
-    assert bytes(read) == b"\x00\x07"
+@pytest.mark.parametrize(
+    ("first", "other", "why"),
+    [
+        (U8("x"), U32("x"), "column x is int32 elsewhere and int64 here"),
+        (Bytes("x", prefix=1), Text("x", prefix=1), "column x is binary elsewhere and string here"),
+        (Bytes("x", prefix=1), Bytes("x", prefix=1, secret=True), "x is a secret in one message and none in another"),
+    ],
+    ids=["numbers", "spans", "secrets"],
+)
+def test_a_column_is_of_one_type_and_one_secrecy(first: wire.Kind, other: wire.Kind, why: str) -> None:
+    with pytest.raises(ProtocolError, match=f"toy: two.x: .*{why}"):
+        compiled(protocol(one=message("one", first), two=message("two", other)))
 
 
-def test_items_of_a_list_keep_their_own_lengths() -> None:
-    """An item that is called as a field of the message is none."""
-    cls = message("items", Text("x", prefix=1), Array("list", Text("x", prefix=1), prefix=1))
+def test_a_class_of_several_layouts_is_compiled_once() -> None:
+    same = message("same", U8("a"))
+    program = compiled(protocol(one=same, two=same, three=message("other", U8("b"))))
 
-    assert bytes(cls(x="a", x_len=5, list=["bc"])) == b"\x05a\x01\x02bc"
+    one, two, three = program.variant_pc.tolist()
+    assert one == two != three
+    assert program.variant_class == ("same", "same", "other")
 
 
-@pytest.mark.parametrize("field", [Text("x", prefix=1, at_most=0), Text("x", prefix=1, at_least=20)])
-def test_random_values_keep_the_bounds(field: wire.Kind) -> None:
-    cls = message("random", field)
+def test_a_program_of_some_columns_reads_those_and_what_is_inside() -> None:
+    toy = protocol(toy=message("toy", U8("a"), Array("pairs", Pair, prefix=1), GreedyBytes("rest")))
+    program = compiled(toy)
+    names = [column.name for column in program.columns]
+    to_tape = {names[col] for col in program.only({"pairs"}).ops[bytecode.W_COL :: bytecode.OP_WORDS] if col >= 0}
 
-    for _ in range(20):
-        assert cls.begin(bytes(cls(x=field.randval())))[1] == b""
+    assert to_tape == {"pairs", "c", "d", "e"}
+    assert {"a", "rest"} <= {names[col] for col in program.ops[bytecode.W_COL :: bytecode.OP_WORDS] if col >= 0}
