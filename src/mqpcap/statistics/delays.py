@@ -21,7 +21,7 @@ MAX_OPEN = 1 << 16
 """Handshakes, and connections with a reply, that are remembered; of the oldest beyond nothing is told."""
 PERCENTS = (50, 95, 100)
 SYN, ACK = 2, 16
-SENT_AGAIN = -1
+BEFORE, NOT_YET, SENT_AGAIN = -1, -2, -3
 WHAT = ("to_server", "to_client", "reply", "client")
 
 
@@ -29,15 +29,15 @@ WHAT = ("to_server", "to_client", "reply", "client")
 class _Opening:
     """A handshake that is not complete.
 
-    ts_ns: of the SYN, then of the SYN-ACK. answer_number: the SYN-ACK's packet, 0 until it comes, SENT_AGAIN where it
-    may answer several SYNs.
+    ts_ns: of the SYN, then of the SYN-ACK. answered: the SYN-ACK's row among the segments at hand, BEFORE if it came
+    with earlier ones, NOT_YET, or SENT_AGAIN where it may answer several SYNs.
     """
 
     ends: tuple[str, str]
     client_port: int
     ts_ns: int
     seq: int
-    answer_number: int
+    answered: int
 
 
 class Delays:
@@ -56,34 +56,37 @@ class Delays:
         is_syn = (segments.flags & SYN) != 0
         for row in np.flatnonzero(is_syn).tolist():
             self._take_syn(segments, row)
-        waiting = [key for key, opening in self._openings.items() if opening.answer_number > 0]
+        waiting = {key: opening for key, opening in self._openings.items() if opening.answered >= BEFORE}
         if waiting:
-            self._take_next(segments, np.flatnonzero(np.isin(segments.key, waiting) & ~is_syn))
+            self._take_next(segments, ~is_syn, waiting)
 
     def _take_syn(self, segments: Segments, row: int) -> None:
         key, ts_ns, seq = int(segments.key[row]), int(segments.ts_ns[row]), int(segments.seq[row])
         opening = self._openings.get(key)
         if not segments.flags[row] & ACK:
             ends, client_port = _ends(segments, row), int(segments.sport[row])
-            answer_number = SENT_AGAIN if opening is not None and opening.seq == seq else 0
-            self._openings[key] = _Opening(ends, client_port, ts_ns, seq, answer_number)
+            answered = SENT_AGAIN if opening is not None and opening.seq == seq else NOT_YET
+            self._openings[key] = _Opening(ends, client_port, ts_ns, seq, answered)
             if len(self._openings) > MAX_OPEN:
                 del self._openings[next(iter(self._openings))]
-        elif opening is not None and opening.answer_number == 0 and segments.ack[row] == (opening.seq + 1) % (1 << 32):
+        elif opening is not None and opening.answered == NOT_YET and segments.ack[row] == (opening.seq + 1) % (1 << 32):
             self._add("to_server", opening, ts_ns)
-            opening.ts_ns, opening.answer_number = ts_ns, int(segments.number[row])
+            opening.ts_ns, opening.answered = ts_ns, row
 
-    def _take_next(self, segments: Segments, rows: NDArray[np.intp]) -> None:
-        """The first segment of each client behind the SYN-ACK."""
+    def _take_next(self, segments: Segments, others: NDArray[np.bool_], waiting: dict[int, _Opening]) -> None:
+        """The first segment of each client behind the SYN-ACK, among those that are ``others`` than SYNs."""
+        keys = np.array(sorted(waiting), np.int64)
+        answered = np.array([waiting[key].answered for key in keys.tolist()])
+        rows = np.flatnonzero(others & np.isin(segments.key, keys))
+        rows = rows[rows > answered[np.searchsorted(keys, segments.key[rows])]]
         _, first = np.unique(segments.key[rows] ^ segments.sport[rows], return_index=True)
         for row in rows[np.sort(first)].tolist():
-            key, number = int(segments.key[row]), int(segments.number[row])
-            opening = self._openings.get(key)
-            if opening is None or int(segments.sport[row]) != opening.client_port:
-                continue
-            if 0 < opening.answer_number < number:
-                self._add("to_client", opening, int(segments.ts_ns[row]))
+            key = int(segments.key[row])
+            if int(segments.sport[row]) == waiting[key].client_port:
+                self._add("to_client", waiting[key], int(segments.ts_ns[row]))
                 del self._openings[key]
+        for opening in waiting.values():
+            opening.answered = BEFORE
 
     def _add(self, what: str, opening: _Opening, until_ns: int) -> None:
         group = np.array([self.sums.number(opening.ends)])
