@@ -87,7 +87,7 @@ class Explanation:
 
     @property
     def best(self) -> Attempt | None:
-        """The attempt to show, None if not even a header has its bytes."""
+        """The attempt to show, None if no layout is of the direction and the dialect asked for."""
         return self.attempts[0] if self.attempts else None
 
     @property
@@ -105,10 +105,14 @@ class Hidden:
     inflated: tuple[tuple[int, int], ...] = ()
 
     def covers(self, item: Item) -> bool:
-        """Whether a field has bytes that must not be shown; bits of a hidden number have no bytes of their own."""
+        """Whether a field has bytes that must not be shown, or is bits of a number that has.
+
+        Bits have no bytes of their own: they stand behind their number.
+        """
         spans = self.inflated if item.inflated else self.spans
+        begin = item.offset - (item.length == 0 and isinstance(item.value, int))
         end = item.offset + max(item.length, 1)
-        return item.secret or any(start < end and item.offset < stop for start, stop in spans)
+        return item.secret or any(start < end and begin < stop for start, stop in spans)
 
 
 class _Misfit(Exception):
