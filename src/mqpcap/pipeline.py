@@ -65,6 +65,17 @@ RECORD_BYTES = 16
 OPTIONAL_TABLES = frozenset({"exchanges", "deliveries", "captures"})
 """Tables of which the work is not done where nobody wants them."""
 _NO_FACTS = ConnectionFacts()
+_CAPS = {
+    "held_cap": "out-of-order data passed the memory cap {} times; holes were given up early",
+    "crowded_out": "{} open connections were ended to make room; what follows of them are connections of their own",
+    "history_shrunk": "the history of sent bytes was shortened {} times; older retransmissions were not compared",
+    "missed_deliveries": "{} deliveries may be of publishes that were forgotten to make room; they have no row",
+    "hurried_deliveries": "{} deliveries did not wait for publishes that were read later; some have no row",
+    "datagram_dropped": "{} fragmented datagrams were dropped for want of their pieces or room",
+    "too_deep": "{} packets have more headers inside each other than are read",
+    "unknown_link_type": "{} packets have a link type that is not read",
+}
+"""Of counts that say a cap bit: what is said of it, given the count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -746,6 +757,11 @@ def dissect(
     run.run(progress)
     made.counts, made.failure = run.counts, run.failure
     return made
+
+
+def caps(name: str, counts: Mapping[str, int]) -> list[str]:
+    """What was lost on the way to a bound, in words."""
+    return [f"{name}: {words.format(n)}" for key, words in _CAPS.items() if (n := counts.get(key, 0))]
 
 
 def taken(segments: Segments, rows: NDArray[np.intp] | slice) -> Segments:

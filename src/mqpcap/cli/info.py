@@ -13,7 +13,7 @@ import click
 
 from mqpcap.cli.console import Meter, counted, folded, metered, plural, shown, size, width_of
 from mqpcap.cli.options import Choices, common, utc_option
-from mqpcap.cli.reading import Outcome, background, caps, finish, found, read, size_bytes
+from mqpcap.cli.reading import Outcome, background, finish, found, read, size_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,6 +59,8 @@ class Report:
 
     def end(self, capture: "Capture", counts: Mapping[str, int]) -> None:
         """Take what is known when a capture has been read to its end."""
+        from mqpcap.pipeline import caps
+
         self.files, self.packets = list(capture.facts), counts
         self.notes = [*map(str, capture.notes), *caps(capture.files[0], counts)]
         self.listed = dict(sorted(self.listed.items()))

@@ -6,7 +6,7 @@ What cannot be read is said when everything else is done.
 import os
 import sys
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -139,6 +139,8 @@ def found(inputs: Sequence[str], outcome: Outcome) -> "list[Capture]":
 
 def steps(pipeline: "CapturePipeline", outcome: Outcome, meter: Meter | None = None) -> Generator[None]:
     """Reads a capture window by window; what the user has to know of it is the outcome's."""
+    from mqpcap.pipeline import caps
+
     name, failure = pipeline.capture.files[0], None
     try:
         yield from pipeline.steps(meter)
@@ -188,24 +190,6 @@ def size_bytes(captures: "Sequence[Capture]") -> int:
             with suppress(OSError):
                 total += os.stat(name).st_size
     return total
-
-
-# Words of Dissection.counts that say a cap bit: what is said of it, given the count.
-_CAPS = {
-    "held_cap": "out-of-order data passed the memory cap {} times; holes were given up early",
-    "crowded_out": "{} open connections were ended to make room; what follows of them are connections of their own",
-    "history_shrunk": "the history of sent bytes was shortened {} times; older retransmissions were not compared",
-    "missed_deliveries": "{} deliveries may be of publishes that were forgotten to make room; they have no row",
-    "hurried_deliveries": "{} deliveries did not wait for publishes that were read later; some have no row",
-    "datagram_dropped": "{} fragmented datagrams were dropped for want of their pieces or room",
-    "too_deep": "{} packets have more headers inside each other than are read",
-    "unknown_link_type": "{} packets have a link type that is not read",
-}
-
-
-def caps(name: str, counts: "Mapping[str, int]") -> list[str]:
-    """What was lost on the way to a bound, in words."""
-    return [f"{name}: {words.format(n)}" for key, words in _CAPS.items() if (n := counts.get(key, 0))]
 
 
 def finish(outcome: Outcome) -> None:

@@ -22,7 +22,7 @@ from mqpcap.capture import Capture
 from mqpcap.correlate import Correlation
 from mqpcap.decode.detection import Server
 from mqpcap.errors import CaptureError, one_line
-from mqpcap.pipeline import Options, Output, with_capture
+from mqpcap.pipeline import Options, Output, caps, with_capture
 from mqpcap.schema.protocol import MessageQueue
 from mqpcap.spark import delivery_keys, distribute
 from mqpcap.spark.delivery_keys import KeyWriter
@@ -215,8 +215,6 @@ class _TaskShare(Share):
 
     def dissect(self, number: int) -> None:
         """Read it, write its rows, and tell the result what there is to tell."""
-        from mqpcap.cli.reading import caps
-
         made, name = self._made, self.capture.files[0]
         try:
             self.run()
