@@ -113,16 +113,3 @@ def test_batches_of_keys_may_be_small(tmp_path: Path, monkeypatch: pytest.Monkey
     job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=3)
 
     assert of_export(tmp_path / "tables") == expected
-
-
-def test_large_connections_are_dealt_out_by_their_size() -> None:
-    cut = partitions.cut(only(PCAPS / "flymq/pipelining.pcap"), 2)
-
-    assert {share for _, share in cut.pinned} == {0, 1}
-
-
-def test_keys_that_are_not_pinned_go_by_their_hash() -> None:
-    """A negative key is a large number without a sign."""
-    cut = SharePlan(5, ((-7, 3), (40, 1)))
-
-    assert cut.shares(np.array([-7, -6, 40, 41], np.int64)).tolist() == [3, (2**64 - 6) % 5, 1, 41 % 5]

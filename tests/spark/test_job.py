@@ -19,7 +19,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 
 from click.testing import CliRunner, Result
-from rows import Rows, importable, merged, moved, of_export, records, rotated, schemas
+from rows import Rows, importable, merged, moved, of_export, rotated, schemas
 
 from mqpcap import pipeline as dissection
 from mqpcap.capture import Capture, captures, windows
@@ -28,7 +28,6 @@ from mqpcap.errors import OutputError
 from mqpcap.pipeline import Options, dissect
 from mqpcap.spark import job, partitions, storage, tasks
 from mqpcap.spark.partitions import SharePlan
-from mqpcap.spark.share import Share
 from mqpcap.tables.export import Export
 from mqpcap.tables.messages import Policy
 from mqpcap.tables.parquet import DATES
@@ -180,22 +179,6 @@ def test_bodies_that_are_not_kept_change_no_delivery(tmp_path: Path, share_count
     assert {name: rows for name, rows in made.items() if name != "msgq"} == {
         name: rows for name, rows in expected.items() if name != "msgq"
     }
-
-
-def test_large_connections_are_dealt_out_evenly() -> None:
-    """Seven connections, three shares: by their hash one share would get none."""
-    found = captures([str(PCAPS / "blipmq/errors.pcap")]).captures[0]
-    _, packets = records(PCAPS / "blipmq/errors.pcap")
-    whole = dissect(found).connections.to_pylist()
-
-    cut = partitions.cut(found, 3)
-    shares = [
-        pa.concat_tables(Share(found, Options(), print, share=k, cut=cut).rows("connections")).to_pylist()
-        for k in range(3)
-    ]
-
-    assert sorted(map(repr, (row for share in shares for row in share))) == sorted(map(repr, whole))
-    assert all(0.8 < 3 * sum(r["packets_c2s"] + r["packets_s2c"] for r in s) / len(packets) < 1.2 for s in shares)
 
 
 def test_another_run_takes_up_what_a_killed_one_left(of_twenty: Known, tmp_path: Path) -> None:
@@ -430,21 +413,6 @@ def test_staging_of_a_running_process_is_left_alone(tmp_path: Path) -> None:
 
     with pytest.raises(OutputError, match=f"process {os.getppid()} is writing there"):
         job.export(None, found, str(tmp_path / "tables"), Options())
-
-
-def test_small_captures_are_packed_and_large_ones_cut(tmp_path: Path) -> None:
-    sizes = {"a.pcap": 10, "b.pcap": 20, "c.pcap": 400 << 20}
-    for name, size in sizes.items():
-        path = tmp_path / name
-        shutil.copy(PCAPS / "flymq/core.pcap", path)
-        os.truncate(path, size << (0 if size > 1000 else 10))
-    found = captures([str(tmp_path)]).captures
-
-    units = partitions.units(found, 4)
-
-    assert sorted((len(unit.captures), unit.number, unit.cut.share_count) for unit in units) == [
-        (1, 0, 4), (1, 1, 4), (1, 2, 4), (1, 3, 4), (2, 0, 1),
-    ]  # fmt: skip
 
 
 def command(*arguments: str) -> Result:

@@ -11,7 +11,6 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from rows import of_dissections, rotated, texts
 
 from mqpcap.capture import captures
@@ -220,11 +219,3 @@ def test_what_the_catalog_adds_is_no_unknown_option() -> None:
     schema = CaptureSource({**given, "location": "file:/x", "path": "file:/x"}).schema()
 
     assert "correlation_id" not in schema.fieldNames() and "roles" in schema.fieldNames()
-
-
-def test_spark_takes_the_types_of_any_table() -> None:
-    for table in schemas.table_names():
-        schema = schemas.table_schema(table)
-        there_and_back = to_arrow_schema(from_arrow_schema(schema), timezone="UTC")
-
-        assert schema.empty_table().cast(there_and_back).cast(schema).schema.equals(schema), table
