@@ -1,13 +1,17 @@
 """Capture files made byte by byte, and the packets of windows read from them."""
 
 import struct
+from collections.abc import Iterable
+from typing import Any
 
 from mqpcap.capture import Window
 
 PCAP_MAGIC = {("<", 1000): 0xA1B2C3D4, ("<", 1): 0xA1B23C4D, (">", 1000): 0xA1B2C3D4, (">", 1): 0xA1B23C4D}
 
 
-def pcap(packets, order="<", tick_ns=1000, link_type=1, snaplen=262144):
+def pcap(
+    packets: Iterable[tuple[Any, ...]], order: str = "<", tick_ns: int = 1000, link_type: int = 1, snaplen: int = 262144
+) -> bytes:
     """packets: (ts_ns, bytes) or (ts_ns, bytes, wire length)."""
     out = [struct.pack(order + "IHHiIII", PCAP_MAGIC[order, tick_ns], 2, 4, 0, 0, snaplen, link_type)]
     for ts_ns, data, *wire in packets:
