@@ -230,3 +230,120 @@ def test_something_else_behind_the_uri_stays(tmp_path: Path) -> None:
         job.export(
             None, storage.captures([str(PCAPS / "flymq/core.pcap")]).captures, f"file://{tmp_path}/tables", Options()
         )
+
+
+@pytest.fixture(params=["{}", "file://{}"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> storage.Storage:
+    """A directory that is not there yet, as a path and behind a URI."""
+    return storage.Storage(request.param.format(tmp_path / "tables"))
+
+
+def test_what_is_written_is_read_and_counted(folder: storage.Storage, tmp_path: Path) -> None:
+    assert (folder.read("a/b"), folder.sizes()) == (None, {})
+
+    folder.write("a/b", b"first")
+    folder.write("a/b", b"second")
+    with folder.output("c") as out:
+        out.write(b"third")
+
+    assert folder.read("a/b") == b"second"
+    with folder.input("a/b") as file:
+        assert (file.read_at(3, 2), file.size()) == (b"con", 6)
+    assert folder.sizes() == {"a/b": 6, "c": 5}
+    assert folder.sizes("a") == {"a/b": 6}
+    assert (tmp_path / "tables/a/b").read_bytes() == b"second"
+
+
+def test_file_appears_whole_or_not_at_all(folder: storage.Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.write("manifest", b"earlier")
+    opened: list[str] = []
+    output = storage.Storage.output
+    monkeypatch.setattr(storage.Storage, "output", lambda self, name: (opened.append(name), output(self, name))[1])
+
+    with pytest.raises(TypeError):
+        folder.write("manifest", None)  # type: ignore[arg-type]
+
+    assert opened != ["manifest"]
+    assert folder.read("manifest") == b"earlier"
+
+
+def test_file_is_moved_beside_and_removed_once(folder: storage.Storage) -> None:
+    staging = folder.beside(".", ".staging")
+    staging.write("done/x", b"rows")
+
+    staging.move("done/x", folder, "messages/date=2026-11-21/part-00000.parquet")
+    folder.remove_file("no such file")
+
+    assert (staging.sizes(), folder.sizes()) == ({}, {"messages/date=2026-11-21/part-00000.parquet": 4})
+    folder.remove_file("messages/date=2026-11-21/part-00000.parquet")
+    assert folder.sizes() == {}
+
+
+@pytest.mark.parametrize(("uri", "beside"), [
+    ("tables", ".tables-x"), ("/tables/", "/.tables-x"), ("a/b", "a/.b-x"),
+    ("s3://key:secret@bucket/day?region=x", "s3://key:secret@bucket/.day-x?region=x"),
+])  # fmt: skip
+def test_directory_beside_is_reached_the_same_way(uri: str, beside: str) -> None:
+    assert storage.Storage(uri).beside(".", "-x").uri == beside
+
+
+def test_only_what_is_ours_is_removed(folder: storage.Storage) -> None:
+    """Behind a URI all or nothing."""
+    ours = re.compile(r"part-[0-9]+")
+    folder.write("part-1", b"")
+    assert folder.stranger(ours) is None
+    folder.write("part-1b", b"mine")
+
+    assert folder.stranger(ours) == "part-1b"
+    folder.remove(ours)
+    assert folder.sizes() == ({"part-1b": 4} if folder.is_local else {"part-1": 0, "part-1b": 4})
+    folder.remove_file("part-1b")
+    folder.remove(ours)
+    assert not folder.path("").exists()
+
+
+def test_link_is_no_directory_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "tables").symlink_to("far")
+
+    with pytest.raises(OutputError, match="is a symbolic link"):
+        storage.Storage(str(tmp_path / "tables")).stranger(re.compile(".*"))
+
+
+@pytest.mark.parametrize("uri", ["nowhere://key:{}@host/x", "s3://key:{}@host/x", "s3://key:{}@host/x?region=y"])
+def test_file_system_that_cannot_be_opened_is_told_without_the_secret(uri: str) -> None:
+    """A slash in a secret makes a URI that is none."""
+    secret = "se/cret"
+
+    ((name, reason),) = storage.captures([uri.format(secret)]).unreadable
+    with pytest.raises(OutputError, match=r"^cannot open [^\n]+$") as told:
+        storage.Storage(uri.format(secret)).opened()
+
+    assert name == f"{uri.partition('://')[0]}://host/x"
+    assert not any(part in text for text in (reason, str(told.value)) for part in ("key:", "se/", "cret"))
+
+
+@pytest.mark.parametrize(("uri", "as_shown"), [
+    ("s3://key:secret@bucket/a@b.pcap", "s3://bucket/a@b.pcap"), ("s3://bucket/a:b@c.pcap", "s3://bucket/a:b@c.pcap"),
+    ("hdfs://host:8020/a@b.pcap", "hdfs://host:8020/a@b.pcap"), ("hdfs://user@host:8020/x", "hdfs://host:8020/x"),
+    ("/a://key:secret@b", "/a://key:secret@b"),
+])  # fmt: skip
+def test_only_what_stands_before_the_host_is_hidden(uri: str, as_shown: str) -> None:
+    assert storage.shown(uri) == as_shown
+
+
+@pytest.mark.parametrize(("pattern", "names"), [
+    ("*.pcap", ["x.pcap"]), ("a/*.pcap", ["a/x.pcap"]), ("**/*.pcap", ["a/b/x.pcap", "a/x.pcap", "x.pcap"]),
+    ("a/[bc]/?.pcap", ["a/b/x.pcap"]), ("b/*.pcap", []),
+])  # fmt: skip
+def test_glob_fits_names_and_two_stars_any_depth(tmp_path: Path, pattern: str, names: list[str]) -> None:
+    """As pathlib does."""
+    for name in ("x.pcap", "a/x.pcap", "a/b/x.pcap", "a/b/x.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes((PCAPS / "flymq/core.pcap").read_bytes())
+
+    found = storage.captures([f"file://{tmp_path}/{pattern}"])
+
+    assert [file.removeprefix(f"file://{tmp_path}/") for c in found.captures for file in c.files] == names
+    assert names == sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.glob(pattern))
+    assert len(found.unreadable) == (not names)

@@ -25,7 +25,8 @@ from mqpcap.tables.export import remove, sizes
 
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 _OPTIONS = re.compile(r"\?[a-z_]+=[^/?]*(?:&[a-z_]+=[^/?]*)*$")
-_SECRET = re.compile(r"(?<=://)[^/@]*@")
+_SECRET = re.compile(r"(?<=://)(?:[^/@]*|[^/@:]*:(?![0-9]+/)[^@\s]*)@")
+"""A key and its secret; with a slash in it, as many have, the URI is none, but it is shown in what is said of that."""
 _MAGIC = re.compile(r"[*?\[]")
 _WITH_FOLDERS = {"local", "hdfs"}
 """File systems where a folder must be there before a file, and where a rename is one step."""
@@ -70,6 +71,11 @@ def shown(uri: str) -> str:
     return _SECRET.sub("", parted(uri)[0]) if is_remote(uri) else uri
 
 
+def _told(error: BaseException) -> str:
+    """What an error says, on one line and without the secret of a URI in it."""
+    return _SECRET.sub("", one_line(error))
+
+
 def _quoted(uri: str) -> str:
     """Characters of globs are none of URIs."""
     base, options = parted(uri)
@@ -107,7 +113,7 @@ def _add(search: InputSearch, uri: str) -> None:
         system, path = opened(uri)
         searched, infos = _infos(system, path)
     except (OSError, pa.ArrowException) as error:
-        search.unreadable.append((known, one_line(error)))
+        search.unreadable.append((known, _told(error)))
         return
     head = known[: known.rindex(path)] if path in known else known[: known.index("://") + 3]
     for info in infos:
@@ -117,7 +123,7 @@ def _add(search: InputSearch, uri: str) -> None:
         except (OSError, pa.ArrowException) as error:
             # One that rotation took away meanwhile is no loss.
             is_gone = searched and isinstance(error, FileNotFoundError)
-            (search.skipped if is_gone else search.unreadable).append((file.name, one_line(error)))
+            (search.skipped if is_gone else search.unreadable).append((file.name, _told(error)))
     if len(search.files) + len(search.unreadable) == known_count:
         search.unreadable.append((known, "no capture in this directory" if searched else "no such file"))
 
@@ -160,7 +166,7 @@ class Storage:
         try:
             return opened(self.uri)
         except (OSError, pa.ArrowException) as error:
-            raise OutputError(f"cannot open {self.name}: {one_line(error)}") from error
+            raise OutputError(f"cannot open {self.name}: {_told(error)}") from error
 
     def _at(self, name: str, is_new: bool = False) -> tuple[fs.FileSystem, str]:
         """Where a file is, by its name here; of a new one the folders are made."""
