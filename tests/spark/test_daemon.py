@@ -15,45 +15,38 @@ from rows import importable
 from mqpcap.spark import session
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
-WORKER = """
+DAEMON = """
 import json, pyspark.daemon, runpy, sys
 
 def manager():
-    '''Stands where workers are forked: what a job's tasks load from here on, all kinds of them.'''
-    loaded = set(sys.modules)
+    '''Stands where workers are forked, and does the tasks of a job, all kinds of them.'''
+    told.append(sorted(sys.modules))
     from mqpcap.spark import job, storage
-    told.append(sorted(loaded))
-    loaded = set(sys.modules)
+    loaded = {*sys.modules}
     found = storage.captures(sys.argv[1:2]).captures
     made = job.export(None, found, sys.argv[2], job.Options(), share_count=3)
-    told.append(sorted(set(sys.modules) - loaded))
-    told.append(made.task_count)
+    told.extend([sorted({*sys.modules} - loaded), made.task_count])
 
 told, pyspark.daemon.manager = [], manager
-runpy.run_module("mqpcap.spark.daemon", run_name=sys.argv[3])
+runpy.run_module("mqpcap.spark.daemon", run_name="mqpcap.spark.daemon")
+told.append("imported")
+runpy.run_module("mqpcap.spark.daemon", run_name="__main__")
 print(json.dumps(told))
 """
 
 
-def run(out: Path, name: str) -> list[object]:
-    """What is told by a process in which the daemon's module is loaded by a name."""
-    command = [sys.executable, "-c", WORKER, str(PCAPS / "blipmq/synthetic_v2_plain.pcap"), str(out), name]
-    ended = subprocess.run(command, capture_output=True, text=True, env=importable(dict(os.environ)), check=True)
-    told: list[object] = json.loads(ended.stdout)
-    return told
-
-
 def test_tasks_load_no_module_that_the_daemon_has_not_loaded(tmp_path: Path) -> None:
-    by_daemon, by_tasks, task_count = run(tmp_path / "tables", "__main__")
+    """A daemon that is only imported forks nothing."""
+    command = [sys.executable, "-c", DAEMON, str(PCAPS / "blipmq/synthetic_v2_plain.pcap"), str(tmp_path / "tables")]
 
-    assert isinstance(by_daemon, list)
+    ended = subprocess.run(command, capture_output=True, text=True, env=importable(dict(os.environ)), check=False)
+
+    assert ended.returncode == 0, ended.stderr
+    first, by_daemon, by_tasks, task_count = json.loads(ended.stdout)
+    assert first == "imported"
     assert {"mqpcap.spark.tasks", "mqpcap.protocols.kokaq", "pyarrow.parquet"} <= {*by_daemon}
     assert by_tasks == []
-    assert task_count == 6  # the packets' distribution, three shares, the row of captures, the join
-
-
-def test_daemon_that_is_imported_forks_nothing(tmp_path: Path) -> None:
-    assert run(tmp_path / "tables", "mqpcap.spark.daemon") == []
+    assert task_count == 6  # one distributes packets, three read shares, one describes the file, one joins
 
 
 def test_sessions_on_one_machine_name_the_daemon() -> None:

