@@ -3,7 +3,7 @@
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
 import numpy as np
@@ -66,9 +66,12 @@ class WaitingRows:
         self._file: IO[bytes] | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        for block in self._blocks.values():
-            block.table, block.place = self._table(block), None
-        return self.__dict__ | {"_file": None}
+        tables = {number: self._table(block) for number, block in self._blocks.items()}
+        blocks = {
+            number: replace(self._blocks[number], table=table, size_bytes=table.nbytes, place=None)
+            for number, table in tables.items()
+        }
+        return self.__dict__ | {"_blocks": blocks, "_file": None}
 
     def add(self, block: Block) -> None:
         """Take a block in, with the next numbers."""
