@@ -1,0 +1,132 @@
+"""What was sent already: second copies of bytes against the first ones, as far as they are remembered."""
+
+import pickle
+from itertools import groupby
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from segments import ACK, SYN, a, b, segments
+
+from mqpcap.tcp import history
+from mqpcap.tcp.flow_records import Segment
+from mqpcap.tcp.reassembly import Reassembler
+
+PACKET = Segment(0, 0, ACK, 0, 0, 0, 5, 7, 0)
+COPIES = st.lists(
+    st.tuples(st.integers(0, 99), st.integers(1, 60), st.sets(st.integers(0, 59), max_size=6)), max_size=5
+)
+HANDSHAKE = [a(999, flags=SYN), b(4999, flags=SYN | ACK, ack=1000), a(1000, ack=5000)]
+
+
+def fed(*bodies: bytes) -> Reassembler:
+    """After a handshake and these segments of A, each a window of its own."""
+    assembler, seq = Reassembler(), 1000
+    assembler.feed(segments(HANDSHAKE))
+    for k, body in enumerate(bodies):
+        assembler.feed(segments([a(seq, body, ack=5000)], 3 + k))
+        seq += len(body)
+    return assembler
+
+
+def test_bytes_that_differ_are_told_in_runs_and_all_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last row spans what is left where there are too many runs."""
+    monkeypatch.setattr(history, "CONFLICT_ROWS", 3)
+    state = pickle.dumps(fed(b"x"))
+
+    @given(st.lists(st.booleans(), min_size=7))
+    def check(same: list[bool]) -> None:
+        assembler: Reassembler = pickle.loads(state)
+        assembler._history.compare(PACKET, 0, 100, bytes(len(same)), bytes(not equal for equal in same))
+        runs, at = [], 100
+        for equal, group in groupby(same):
+            length = len([*group])
+            runs += [] if equal else [(at, at + length)]
+            at += length
+        if len(runs) > 3:
+            runs[2:] = [(runs[2][0], runs[-1][1])]
+
+        assert [(row.offset, row.offset + row.length) for row in assembler._history.conflicts] == runs
+        side = assembler._table.sides[0]
+        assert (side.conflict, side.retransmitted) == (same.count(False), same.count(True))
+
+    check()
+
+
+@pytest.mark.parametrize("window", [1, 9])
+def test_bytes_of_the_same_window_are_not_remembered_for_longer(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "HISTORY_BYTES", 10)
+    said = [*HANDSHAKE, *(a(1000 + 5 * k, b"abcde", ack=5000) for k in range(4)), a(1005, b"?????", ack=5000)]
+    said.append(a(1010, b"a?cde", ack=5000))
+    assembler = Reassembler()
+    for at in range(0, len(said), window):
+        assembler.feed(segments(said[at : at + window], at))
+
+    assert [(row.offset, row.length) for row in assembler.conflicts()] == [(11, 1)]
+    assert assembler.counts["uncompared_bytes"] == 5
+
+
+@pytest.mark.parametrize("reach", [30, 1 << 16])
+@pytest.mark.parametrize("size", [1, 7, 100])
+def test_second_copies_are_compared_as_far_as_bytes_are_remembered(
+    reach: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100 bytes in windows of some size; what is further back than ``reach`` is counted and not compared."""
+    monkeypatch.setattr(history, "HISTORY_BYTES", reach)
+    stream = bytes(range(100))
+    state = pickle.dumps(fed(*(stream[at : at + size] for at in range(0, 100, size))))
+
+    @given(COPIES)
+    def check(copies: list[tuple[int, int, set[int]]]) -> None:
+        assembler: Reassembler = pickle.loads(state)
+        differ, uncompared = 0, 0
+        for offset, length, changed in copies:
+            body = bytearray(stream[offset : offset + length])
+            for at in changed:
+                if at < len(body):
+                    body[at] ^= 0xFF
+            known = range(max(100 - reach, 0), 100)
+            differ += sum(at < len(body) and offset + at in known for at in changed)
+            uncompared += sum(offset + at not in known for at in range(len(body)))
+            assembler._history.compare_copy(PACKET, 0, offset, bytes(body))
+
+        assert assembler._table.sides[0].conflict == differ == sum(x.length for x in assembler._history.conflicts)
+        assert assembler.counts["uncompared_bytes"] == uncompared
+
+    check()
+
+
+def test_no_more_than_the_latest_bytes_of_a_side_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "HISTORY_BYTES", 10)
+    assembler = fed(*(bytes([k]) * 4 for k in range(9)))
+
+    assert assembler._history.blocks == {0: [(26, bytes([6] * 2 + [7] * 4 + [8] * 4))]}
+    assert assembler._history.byte_count == 10
+
+
+def test_late_bytes_are_remembered_where_their_surroundings_are() -> None:
+    assembler = fed(b"a" * 100)
+    assembler._history.add(0, 40, b"late")
+    assembler._table.stop_comparing(0)
+    assembler._history.add(0, 50, b"gone")
+
+    assert [at for at, _ in assembler._history.blocks[0]] == [0, 40]
+    assert assembler._history.byte_count == 104
+
+
+def test_silent_connections_are_forgotten() -> None:
+    assembler = fed(b"abc")
+    last_ns = assembler._table.flows[0].last_ts_ns
+
+    assembler._history.drop_silent(last_ns)
+    assert assembler._history.byte_count == 3
+    assembler._history.drop_silent(last_ns + 1)
+    assert (assembler._history.blocks, assembler._history.byte_count) == ({}, 0)
+
+
+def test_a_copy_within_one_window_is_compared_with_bytes_still_in_it() -> None:
+    assembler = Reassembler()
+    assembler.feed(segments([*HANDSHAKE, a(1000, b"abcdef"), a(1002, b"cXeY"), a(1006, b"g")]))
+
+    assert [(row.offset, row.length) for row in assembler.conflicts()] == [(3, 1), (5, 1)]
+    assert assembler._table.sides[0].retransmitted == 2
