@@ -3,10 +3,12 @@
 import pickle
 from itertools import groupby
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from segments import ACK, SYN, a, b, segments
+from segments import ACK, SYN, B, Packet, a, segments
+from streams import HANDSHAKE, cut, read, rows
 
 from mqpcap.tcp import history
 from mqpcap.tcp.flow_records import Segment
@@ -16,7 +18,6 @@ PACKET = Segment(0, 0, ACK, 0, 0, 0, 5, 7, 0)
 COPIES = st.lists(
     st.tuples(st.integers(0, 99), st.integers(1, 60), st.sets(st.integers(0, 59), max_size=6)), max_size=5
 )
-HANDSHAKE = [a(999, flags=SYN), b(4999, flags=SYN | ACK, ack=1000), a(1000, ack=5000)]
 
 
 def fed(*bodies: bytes) -> Reassembler:
@@ -130,3 +131,44 @@ def test_a_copy_within_one_window_is_compared_with_bytes_still_in_it() -> None:
 
     assert [(row.offset, row.length) for row in assembler.conflicts()] == [(3, 1), (5, 1)]
     assert assembler._table.sides[0].retransmitted == 2
+
+
+def test_a_conflict_far_behind_is_not_compared_but_counted() -> None:
+    body = bytes(1000) * 200
+    seen = read([*HANDSHAKE, *cut(body, 1000), a(1000, b"\1" * 1000)], 10)
+
+    assert seen.conflicts() == []
+    assert seen.flows[0].retransmitted == (1000, 0)
+    assert seen.reassembler.counts["uncompared_bytes"] == 1000
+
+
+@pytest.mark.parametrize("back", [100, 30_000, history.HISTORY_BYTES])
+def test_a_conflict_within_the_history_is_found(back: int, window: int) -> None:
+    body = np.random.default_rng(1).bytes(100_000)
+    other = bytes([body[-back] ^ 1]) + body[100_000 - back + 1 : 100_000 - back + 50]
+    seen = read([*HANDSHAKE, *cut(body, 1000), a(1000 + 100_000 - back, other)], window)
+
+    assert seen.conflicts() == [(0, 0, 100_000 - back, 1)]
+
+
+def test_rows_of_one_conflict_are_bounded() -> None:
+    seen = read([*HANDSHAKE, a(1000, bytes(1000)), a(1000, b"\0\1" * 500)])
+
+    assert len(seen.conflicts()) == history.CONFLICT_ROWS
+    assert seen.flows[0].conflict == (500, 0)
+    assert seen.conflicts()[-1] == (0, 0, 127, 873)
+
+
+def test_histories_fit_under_their_cap_and_the_oldest_go_first() -> None:
+    """40 sides of 1,000 bytes, of which a quarter of 80,000 bytes may hold history: what is forgotten is told."""
+    reassembler = Reassembler(80_000)
+    sides = [Packet((f"10.0.1.{k}", 1), B, 10, 0, ACK, bytes(1000)) for k in range(40)]
+    for k, packet in enumerate(sides):
+        reassembler.feed(segments([packet.but(seq=9, flags=SYN, body=b""), packet], 2 * k))
+    held = reassembler._history
+    reassembler.feed(segments([sides[0].but(body=b"x" * 1000), sides[-1].but(body=b"x" * 1000)], 80))
+
+    assert held.byte_count + len(held.blocks) * history.HISTORY_OVERHEAD <= 20_000
+    assert reassembler.counts["history_shrunk"] == 40 - 20_000 // (1000 + history.HISTORY_OVERHEAD)
+    assert reassembler.counts["uncompared_bytes"] == 1000
+    assert rows(reassembler.conflicts()) == [(39, 0, 0, 1000)]

@@ -84,34 +84,6 @@ def test_state_made_with_one_secret_is_found_with_another(monkeypatch: pytest.Mo
     assert len(assembler.flows) == 500
 
 
-@pytest.mark.parametrize(
-    ("times", "equal"),
-    [
-        ([1, 2, 3], [0, 0, 0]),
-        ([5, 5, 5], [0, 1, 2]),
-        ([3, 2, 1], [0, 0, 0]),
-        ([5, 9, 3, 9, 5, 9], [0, 0, 0, 1, 1, 2]),
-    ],
-)
-def test_flows_of_one_tuple_and_time_are_numbered_whatever_came_between(times: list[int], equal: list[int]) -> None:
-    assembler = Reassembler()
-    assembler.feed(segments([a(1000 * i, flags=SYN, ts_ns=ts) for i, ts in enumerate(times)]))
-
-    assert [flow.equal for flow in flows_of(assembler)] == equal
-    assert len({flow.connection_id for flow in flows_of(assembler)}) == len(times)
-
-
-def test_numbers_stay_apart_when_some_are_forgotten() -> None:
-    """Times 5, 9, 3 on one tuple, then the first is forgotten: the next at 9 is still the second at 9."""
-    assembler = Reassembler()
-    assembler.feed(segments([a(1000 * i, flags=SYN, ts_ns=ts) for i, ts in enumerate([5, 9, 3])]))
-    assembler.end(np.array([0]))
-    assembler.forget(np.array([0]))
-    assembler.feed(segments([a(9000 + 1000 * i, flags=SYN, ts_ns=ts) for i, ts in enumerate([9, 9, 4])]))
-
-    assert assembler.flows.columns(assembler.live).equal.tolist() == [0, 0, 1, 2, 0]
-
-
 def test_what_came_before_a_flow_is_found_in_few_steps() -> None:
     """A thousand flows on one tuple: 1, 2, 4 .. 512 before."""
     steps = list(eviction.earlier(np.arange(-1, 999)))

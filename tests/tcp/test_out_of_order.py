@@ -1,9 +1,11 @@
 """What a side holds while it is not in order: bytes and holes, against a dictionary and a set."""
 
 import pytest
+from flows import flows_of
 from hypothesis import given
 from hypothesis import strategies as st
-from segments import ACK, SYN, a, b, segments
+from segments import ACK, SYN, B, Packet, a, b, segments
+from streams import HANDSHAKE, read, rows
 
 from mqpcap.tcp import out_of_order
 from mqpcap.tcp.flow_records import Segment
@@ -17,7 +19,7 @@ PARTS = st.lists(st.tuples(st.integers(1, 40), st.binary(min_size=1, max_size=12
 def opened() -> Reassembler:
     """After a handshake: A's next byte has the sequence number 1000, as offset 0."""
     assembler = Reassembler()
-    assembler.feed(segments([a(999, flags=SYN), b(4999, flags=SYN | ACK, ack=1000), a(1000, ack=5000)]))
+    assembler.feed(segments(HANDSHAKE))
     return assembler
 
 
@@ -106,3 +108,76 @@ def test_offsets_are_counted_anew_from_a_lower_start() -> None:
     assert [entry[0] for entry in queue.held] == [0, 4]
     assert (queue.snaps, queue.low, [*queue.acks]) == ([(2, 4)], 0, [(7, 5)])
     assert (queue.last_ack, queue.settled) == (5, out_of_order.NONE)
+
+
+def test_a_hole_waits_until_it_is_acknowledged_and_settled(window: int) -> None:
+    lost = [*HANDSHAKE, a(1000, b"one"), a(1006, b"two")]
+    acks = [b(5000, ack=1009)] * (out_of_order.SETTLE_PACKETS + 1)
+    reassembler = Reassembler()
+    shown: list[tuple[int, int]] = []
+    packets = [*lost, *acks]
+    for i, packet in enumerate(packets):
+        chunks = reassembler.feed(segments([packet], i))
+        shown += [(i, int(offset)) for offset in chunks.offset]
+
+    assert shown == [(3, 0), (len(lost) + out_of_order.SETTLE_PACKETS, 6)]
+    assert rows(reassembler.gaps()) == [(0, 0, 3, 3)]
+
+
+def test_a_hole_that_is_not_acknowledged_stays_open() -> None:
+    packets = [*HANDSHAKE, a(1000, b"one"), a(1006, b"two"), *[b(5000, ack=1003)] * 500, a(1003, b"mid")]
+    seen = read(packets, 50)
+
+    assert seen.side() == [(0, b"onemidtwo")]
+
+
+def test_too_much_held_gives_the_hole_up() -> None:
+    packets = [*HANDSHAKE, *(a(1010 + i, b"x") for i in range(out_of_order.HELD_SEGMENTS * 2))]
+    reassembler = Reassembler()
+    chunks = reassembler.feed(segments(packets))
+
+    assert chunks.offset.tolist() == [10]
+    assert chunks.gap_before.tolist() == [10]
+    assert reassembler.counts["held_cap"] == 1
+
+
+def test_the_memory_cap_gives_up_the_oldest_holes() -> None:
+    clients = [("10.1.0.1", 1000 + i) for i in range(100)]
+    packets: list[Packet] = []
+    for client in clients:
+        packets.append(Packet(client, B, 99, 0, SYN))
+        packets.append(Packet(client, B, 200, 1, ACK, b"z" * 5000))
+    reassembler = Reassembler(max_bytes=400_000)
+    reassembler.feed(segments(packets))
+
+    assert reassembler.held_bytes <= 200_000
+    assert reassembler.counts["held_cap"] > 0
+    reassembler.finish()
+    assert sum(flow.bytes[0] for flow in flows_of(reassembler)) == 500_000
+    assert reassembler.held_bytes == 0
+
+
+def test_an_acknowledgement_releases_a_start_without_syn() -> None:
+    packets = [a(1000, b"ask", ack=5000), *[b(5000, ack=1003)] * 40]
+    reassembler = Reassembler()
+    shown = [len(reassembler.feed(segments([packet], i))) for i, packet in enumerate(packets)]
+
+    assert sum(shown) == 1
+
+
+def test_who_hurries_gets_a_start_and_what_is_behind_an_acknowledged_hole() -> None:
+    """A hole that nobody acknowledged may be filled yet."""
+    reassembler = Reassembler()
+    reassembler.feed(segments([a(1000, b"ask"), a(1010, b"more"), b(5000, ack=1003)], 0))
+
+    assert reassembler.hurry(reassembler.live).buffer.tobytes() == b"ask"
+    reassembler.feed(segments([b(5000, ack=1014)], 3))
+    assert reassembler.hurry(reassembler.live).buffer.tobytes() == b"more"
+    assert rows(reassembler.gaps()) == [(0, 0, 3, 7)]
+
+
+def test_a_start_without_syn_and_without_acknowledgements_is_released_by_its_bounds() -> None:
+    reassembler = Reassembler()
+    chunks = reassembler.feed(segments([a(1000 + 10 * i, b"0123456789") for i in range(100)]))
+
+    assert chunks.length.tolist() == [1000]

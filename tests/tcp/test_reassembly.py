@@ -1,133 +1,20 @@
 """Reassembly: every row of the reassembly torture table at the level of bytes, and properties against a model."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-import numpy as np
 import pytest
-from flows import Flow, connection_id, flows_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from segments import ACK, FIN, RST, SYN, A, B, Packet, a, b, segments
+from streams import HANDSHAKE, Seen, cut, read
 
-from mqpcap.tcp import history, out_of_order, reassembly
-from mqpcap.tcp.chunks import Range, StreamChunks
-from mqpcap.tcp.flow_records import FLOW, SIDE
+from mqpcap.tcp import out_of_order
 from mqpcap.tcp.reassembly import Reassembler
 
 # Five messages of 24 bytes: four of length, twenty of body, as in the torture table.
 MESSAGES = [b"\0\0\0\x14" + bytes([65 + i]) * 20 for i in range(5)]
 STREAM = b"".join(MESSAGES)
-
-
-@dataclass
-class Seen:
-    """What a reader saw: per (flow, side) its runs, byte by byte the packet, and the reassembler."""
-
-    reassembler: Reassembler
-    runs: dict[tuple[int, int], list[tuple[int, bytes]]] = field(default_factory=dict)
-    packet_of: dict[tuple[int, int, int], int] = field(default_factory=dict)
-    ended: set[tuple[int, int]] = field(default_factory=set)
-    broken: set[tuple[int, int, int]] = field(default_factory=set)
-    snapped: set[tuple[int, int, int]] = field(default_factory=set)
-
-    @property
-    def flows(self) -> list[Flow]:
-        return flows_of(self.reassembler)
-
-    def side(self, side: int = 0, flow: int = 0) -> list[tuple[int, bytes]]:
-        return self.runs.get((flow, side), [])
-
-    def gaps(self) -> list[tuple[int, int, int, int]]:
-        return rows(self.reassembler.gaps())
-
-    def late(self) -> list[tuple[int, int, int, int]]:
-        return rows(self.reassembler.late())
-
-    def conflicts(self) -> list[tuple[int, int, int, int]]:
-        return rows(self.reassembler.conflicts())
-
-
-def rows(ranges: list[Range]) -> list[tuple[int, int, int, int]]:
-    return [(row.flow, row.side, row.offset, row.length) for row in ranges]
-
-
-def everything(chunks: StreamChunks) -> np.ndarray:
-    return chunks.length
-
-
-def read(
-    packets: list[Packet],
-    window: int = 1000,
-    left_over: int = 0,
-    wanted: int = 0,
-    max_bytes: int = reassembly.MAX_BYTES,
-) -> Seen:
-    """Feed the packets in windows and read as frames would, leaving the last bytes of each chunk for later."""
-    seen = Seen(Reassembler(max_bytes))
-    for first in range(0, len(packets), window):
-        chunks = seen.reassembler.feed(segments(packets[first : first + window], first))
-        _take(seen, chunks, np.maximum(chunks.length - left_over, 0), wanted)
-    chunks = seen.reassembler.finish()
-    assert all(chunks.ended | chunks.gap_after)
-    _take(seen, chunks, chunks.length, 0)
-    for flow in seen.flows:
-        for side in (0, 1):
-            delivered = sum(len(body) for _, body in seen.side(side, flow.index))
-            late = sum(row[3] for row in seen.late() if row[:2] == (flow.index, side))
-            assert delivered + late == flow.bytes[side]
-            assert flow.missing[side] == sum(row[3] for row in seen.gaps() if row[:2] == (flow.index, side))
-    return seen
-
-
-def _take(seen: Seen, chunks: StreamChunks, consumed: np.ndarray, wanted: int) -> None:
-    order = list(zip(chunks.flow.tolist(), chunks.side.tolist(), chunks.offset.tolist(), strict=True))
-    assert order == sorted(order)
-    for i in range(len(chunks)):
-        key = (int(chunks.flow[i]), int(chunks.side[i]))
-        assert key not in seen.ended
-        offset, start, length = int(chunks.offset[i]), int(chunks.start[i]), int(chunks.length[i])
-        whole = bool(chunks.gap_after[i] or chunks.ended[i])
-        done = length if whole else int(consumed[i])
-        body = chunks.buffer[start : start + length].tobytes()
-        runs = seen.runs.setdefault(key, []) if done else seen.runs.get(key, [])
-        end = runs[-1][0] + len(runs[-1][1]) if runs else 0
-        assert offset - end == chunks.gap_before[i]
-        first, last = int(chunks.piece_first[i]), int(chunks.piece_first[i + 1])
-        pieces = chunks.piece_offset[first:last].tolist()
-        lengths = chunks.piece_length[first:last].tolist()
-        assert sum(lengths) == length
-        assert pieces == [offset + sum(lengths[:j]) for j in range(len(lengths))]
-        for at, size, number in zip(pieces, lengths, chunks.piece_number[first:last].tolist(), strict=True):
-            for position in range(at, min(at + size, offset + done)):
-                seen.packet_of[(*key, position)] = number
-        if done:
-            if runs and end == offset:
-                assert (*key, offset) not in seen.broken
-                runs[-1] = (runs[-1][0], runs[-1][1] + body[:done])
-            else:
-                runs.append((offset, body[:done]))
-        if chunks.gap_after[i]:
-            seen.broken.add((*key, offset + length))
-        if chunks.snapped[i]:
-            seen.snapped.add((*key, offset + length))
-        if chunks.ended[i]:
-            seen.ended.add(key)
-    more = np.full(len(chunks), wanted, np.int64) if wanted else None
-    seen.reassembler.keep(chunks, consumed, more)
-
-
-def cut(body: bytes, size: int, seq: int = 1000) -> list[Packet]:
-    """A body in segments from A to B."""
-    return [a(seq + i, body[i : i + size]) for i in range(0, len(body), size)]
-
-
-HANDSHAKE = [a(999, flags=SYN), b(4999, flags=SYN | ACK, ack=1000), a(1000, ack=5000)]
-
-
-@pytest.fixture(params=[1, 2, 7, 1000])
-def window(request: pytest.FixtureRequest) -> int:
-    return int(request.param)
 
 
 # Table A3. Where the table says 5 messages are recoverable, the whole stream must come out as one run.
@@ -215,53 +102,6 @@ def test_three_thousand_messages(size: int) -> None:
 
 
 # Holes
-
-
-def test_a_hole_waits_until_it_is_acknowledged_and_settled(window: int) -> None:
-    lost = [*HANDSHAKE, a(1000, b"one"), a(1006, b"two")]
-    acks = [b(5000, ack=1009)] * (out_of_order.SETTLE_PACKETS + 1)
-    reassembler = Reassembler()
-    shown: list[tuple[int, int]] = []
-    packets = [*lost, *acks]
-    for i, packet in enumerate(packets):
-        chunks = reassembler.feed(segments([packet], i))
-        shown += [(i, int(offset)) for offset in chunks.offset]
-
-    assert shown == [(3, 0), (len(lost) + out_of_order.SETTLE_PACKETS, 6)]
-    assert rows(reassembler.gaps()) == [(0, 0, 3, 3)]
-
-
-def test_a_hole_that_is_not_acknowledged_stays_open() -> None:
-    packets = [*HANDSHAKE, a(1000, b"one"), a(1006, b"two"), *[b(5000, ack=1003)] * 500, a(1003, b"mid")]
-    seen = read(packets, 50)
-
-    assert seen.side() == [(0, b"onemidtwo")]
-
-
-def test_too_much_held_gives_the_hole_up() -> None:
-    packets = [*HANDSHAKE, *(a(1010 + i, b"x") for i in range(out_of_order.HELD_SEGMENTS * 2))]
-    reassembler = Reassembler()
-    chunks = reassembler.feed(segments(packets))
-
-    assert chunks.offset.tolist() == [10]
-    assert chunks.gap_before.tolist() == [10]
-    assert reassembler.counts["held_cap"] == 1
-
-
-def test_the_memory_cap_gives_up_the_oldest_holes() -> None:
-    clients = [("10.1.0.1", 1000 + i) for i in range(100)]
-    packets: list[Packet] = []
-    for client in clients:
-        packets.append(Packet(client, B, 99, 0, SYN))
-        packets.append(Packet(client, B, 200, 1, ACK, b"z" * 5000))
-    reassembler = Reassembler(max_bytes=400_000)
-    reassembler.feed(segments(packets))
-
-    assert reassembler.held_bytes <= 200_000
-    assert reassembler.counts["held_cap"] > 0
-    reassembler.finish()
-    assert sum(flow.bytes[0] for flow in flows_of(reassembler)) == 500_000
-    assert reassembler.held_bytes == 0
 
 
 def test_late_bytes_are_counted_and_shrink_their_gap(window: int) -> None:
@@ -353,32 +193,6 @@ def test_the_first_copy_of_a_byte_wins(early: bool, window: int) -> None:
     assert seen.flows[0].retransmitted == (4, 0)
 
 
-def test_a_conflict_far_behind_is_not_compared_but_counted() -> None:
-    body = bytes(1000) * 200
-    seen = read([*HANDSHAKE, *cut(body, 1000), a(1000, b"\1" * 1000)], 10)
-
-    assert seen.conflicts() == []
-    assert seen.flows[0].retransmitted == (1000, 0)
-    assert seen.reassembler.counts["uncompared_bytes"] == 1000
-
-
-@pytest.mark.parametrize("back", [100, 30_000, history.HISTORY_BYTES])
-def test_a_conflict_within_the_history_is_found(back: int, window: int) -> None:
-    body = np.random.default_rng(1).bytes(100_000)
-    other = bytes([body[-back] ^ 1]) + body[100_000 - back + 1 : 100_000 - back + 50]
-    seen = read([*HANDSHAKE, *cut(body, 1000), a(1000 + 100_000 - back, other)], window)
-
-    assert seen.conflicts() == [(0, 0, 100_000 - back, 1)]
-
-
-def test_rows_of_one_conflict_are_bounded() -> None:
-    seen = read([*HANDSHAKE, a(1000, bytes(1000)), a(1000, b"\0\1" * 500)])
-
-    assert len(seen.conflicts()) == history.CONFLICT_ROWS
-    assert seen.flows[0].conflict == (500, 0)
-    assert seen.conflicts()[-1] == (0, 0, 127, 873)
-
-
 def test_a_keep_alive_probe_is_a_retransmission(window: int) -> None:
     probe = a(1119, b"\0", ack=5000)
     seen = read([*HANDSHAKE, *cut(STREAM, 24), probe, b(5000, ack=1120), a(1119, ack=5000), probe], window)
@@ -442,32 +256,6 @@ def test_headers_alone_hold_nothing() -> None:
 # Starts
 
 
-def test_an_acknowledgement_releases_a_start_without_syn() -> None:
-    packets = [a(1000, b"ask", ack=5000), *[b(5000, ack=1003)] * 40]
-    reassembler = Reassembler()
-    shown = [len(reassembler.feed(segments([packet], i))) for i, packet in enumerate(packets)]
-
-    assert sum(shown) == 1
-
-
-def test_who_hurries_gets_a_start_and_what_is_behind_an_acknowledged_hole() -> None:
-    """A hole that nobody acknowledged may be filled yet."""
-    reassembler = Reassembler()
-    reassembler.feed(segments([a(1000, b"ask"), a(1010, b"more"), b(5000, ack=1003)], 0))
-
-    assert reassembler.hurry(reassembler.live).buffer.tobytes() == b"ask"
-    reassembler.feed(segments([b(5000, ack=1014)], 3))
-    assert reassembler.hurry(reassembler.live).buffer.tobytes() == b"more"
-    assert rows(reassembler.gaps()) == [(0, 0, 3, 7)]
-
-
-def test_a_start_without_syn_and_without_acknowledgements_is_released_by_its_bounds() -> None:
-    reassembler = Reassembler()
-    chunks = reassembler.feed(segments([a(1000 + 10 * i, b"0123456789") for i in range(100)]))
-
-    assert chunks.length.tolist() == [1000]
-
-
 def test_bytes_below_a_released_start_are_late_and_have_negative_offsets(window: int) -> None:
     packets = [a(1000 + i, b"x", ack=5000) for i in range(100)] + [a(980, b"early", ack=5000)]
     seen = read(packets, window)
@@ -475,53 +263,6 @@ def test_bytes_below_a_released_start_are_late_and_have_negative_offsets(window:
     assert seen.side() == [(0, b"x" * 100)]
     assert seen.late() == [(0, 0, -20, 5)]
     assert seen.gaps() == [(0, 0, -15, 15)]
-
-
-def test_data_captured_before_its_own_syn(window: int) -> None:
-    seen = read([a(1000, b"abc", ack=5000), *HANDSHAKE, a(1003, b"def")], window)
-
-    assert seen.side() == [(0, b"abcdef")]
-    assert len(seen.flows) == 1
-    assert seen.flows[0].syn == (True, True)
-
-
-def test_server_data_captured_before_the_handshake_turns_the_flow_round(window: int) -> None:
-    seen = read([b(5000, b"hello", ack=1000), *HANDSHAKE, a(1000, b"hi", ack=5005)], window)
-
-    assert (seen.flows[0].a_ip, seen.flows[0].oriented) == (A[0], True)
-    assert seen.side(0) == [(0, b"hi")]
-    assert seen.side(1) == [(0, b"hello")]
-
-
-def test_syn_and_answer_swapped(window: int) -> None:
-    seen = read([HANDSHAKE[1], HANDSHAKE[0], HANDSHAKE[2], a(1000, b"hi")], window)
-
-    assert len(seen.flows) == 1
-    assert (seen.flows[0].a_ip, seen.flows[0].syn) == (A[0], (True, True))
-
-
-def test_an_answer_without_its_syn_tells_the_client() -> None:
-    seen = read([HANDSHAKE[1], a(1003, b"lo")])
-
-    assert (seen.flows[0].a_ip, seen.flows[0].oriented, seen.flows[0].syn_seen) == (A[0], True, True)
-    assert seen.gaps() == [(0, 0, 0, 3)]
-
-
-def test_data_with_the_syn(window: int) -> None:
-    packets = [a(999, b"fast", flags=SYN), b(4999, flags=SYN | ACK, ack=1004), a(1004, b"open", ack=5000)]
-    seen = read(packets, window)
-
-    assert len(seen.flows) == 1
-    assert seen.side() == [(0, b"fastopen")]
-
-
-def test_data_with_the_syn_that_is_sent_again(window: int) -> None:
-    packets = [a(999, b"fast", flags=SYN), b(4999, flags=SYN | ACK, ack=1000), a(1000, b"fastopen", ack=5000)]
-    seen = read(packets, window)
-
-    assert len(seen.flows) == 1
-    assert seen.side() == [(0, b"fastopen")]
-    assert seen.flows[0].retransmitted == (4, 0)
 
 
 # Ends and new beginnings
@@ -574,122 +315,6 @@ def test_a_reset(window: int) -> None:
     assert seen.flows[0].end_state == "reset"
     assert seen.flows[0].rst == (False, True)
     assert seen.reassembler.counts["rst_payload_bytes"] == 3
-
-
-@pytest.mark.parametrize(
-    ("packets", "flows"),
-    [
-        ([*HANDSHAKE, HANDSHAKE[0], HANDSHAKE[1], a(1000, b"x"), HANDSHAKE[0]], 1),
-        ([HANDSHAKE[0], HANDSHAKE[0], *HANDSHAKE], 1),
-        ([HANDSHAKE[0], b(0, flags=RST | ACK, ack=1000), HANDSHAKE[0]], 2),
-        ([*HANDSHAKE, a(777, flags=SYN)], 2),
-        ([*HANDSHAKE, a(1000, flags=FIN | ACK, ack=5000), b(5000, flags=FIN | ACK, ack=1001), HANDSHAKE[0]], 2),
-        ([*HANDSHAKE, b(6000, flags=SYN)], 2),
-        ([a(1000, b"old", ack=9)] * 3 + [a(70000, flags=SYN)], 2),
-        ([HANDSHAKE[0], b(4999, flags=SYN | ACK, ack=1000), b(8999, flags=SYN | ACK, ack=1000)], 1),
-        ([*HANDSHAKE, b(8999, flags=SYN | ACK, ack=333)], 2),
-    ],
-)
-def test_which_syn_opens_a_new_flow(packets: list[Packet], flows: int, window: int) -> None:
-    assert len(read(packets, window).flows) == flows
-
-
-def test_trailing_packets_of_a_closed_flow_stay_in_it(window: int) -> None:
-    close = [a(1003, flags=FIN | ACK, ack=5000), b(5000, flags=FIN | ACK, ack=1004), a(1004, ack=5001)]
-    seen = read([*HANDSHAKE, a(1000, b"abc", ack=5000), *close, a(1000, b"abc"), close[0], close[2]], window)
-
-    assert len(seen.flows) == 1
-    assert seen.flows[0].packets == (8, 2)
-    assert seen.flows[0].retransmitted == (3, 0)
-
-
-def test_holes_of_the_old_flow_are_given_up_when_its_ports_are_used_again(window: int) -> None:
-    again = [a(70000, flags=SYN), a(70001, b"new")]
-    seen = read([*HANDSHAKE, a(1000, b"abc"), a(1010, b"def"), *again], window)
-
-    assert seen.side(flow=0) == [(0, b"abc"), (10, b"def")]
-    assert seen.side(flow=1) == [(0, b"new")]
-    assert seen.gaps() == [(0, 0, 3, 7)]
-
-
-def test_times_and_packets_of_a_flow(window: int) -> None:
-    seen = read([*HANDSHAKE, a(1000, b"abc")], window)
-
-    assert (seen.flows[0].first_ts_ns, seen.flows[0].last_ts_ns) == (1_000_000, 4_000_000)
-    assert seen.flows[0].packets == (3, 1)
-    assert seen.packet_of[(0, 0, 1)] == 4
-
-
-# Identity
-
-
-def test_connection_id_is_that_of_the_endpoints_the_time_and_the_number_among_equals() -> None:
-    again = [a(70000 + 1000 * i, flags=SYN, ts_ns=5) for i in range(3)]
-    one = read([*again, a(1, flags=SYN, ts_ns=6)]).flows
-    two = read([Packet(("10.9.9.9", 1), B, 7, flags=SYN, ts_ns=3), *again]).flows[1:]
-
-    assert [flow.equal for flow in one] == [0, 1, 2, 0]
-    assert len({flow.connection_id for flow in one}) == 4
-    assert [flow.connection_id for flow in two] == [flow.connection_id for flow in one[:3]]
-    assert all(0 < flow.connection_id < 2**63 for flow in one)
-
-
-def test_connection_id_does_not_depend_on_who_was_seen_first() -> None:
-    client, server = (bytes([10, 0, 0, 1]), 40000), (bytes([10, 0, 0, 2]), 5555)
-
-    assert connection_id(4, client, server, 7, 0) == connection_id(4, server, client, 7, 0)
-
-
-def test_community_id_is_that_of_its_specification() -> None:
-    # README of the specification: SSH between these endpoints, seed 0.
-    seen = read([Packet(("128.232.110.120", 34855), ("66.35.250.204", 80), 1, flags=SYN)])
-
-    assert seen.flows[0].community_id == "1:LQU9qZlK+B5F3KDmev6m5PMibrg="
-
-
-# Keeping
-
-
-def test_a_long_message_is_shown_again_only_when_it_is_whole() -> None:
-    body = bytes(range(250)) * 4
-    reassembler = Reassembler()
-    shown = []
-    for i, packet in enumerate([*HANDSHAKE, *cut(body, 100)]):
-        chunks = reassembler.feed(segments([packet], i))
-        shown += chunks.length.tolist()
-        reassembler.keep(chunks, np.zeros(len(chunks), np.int64), np.full(len(chunks), 1000, np.int64))
-
-    assert shown == [100, 1000]
-    assert chunks.buffer[chunks.start[0] :][:1000].tobytes() == body
-
-
-def test_a_gap_shows_what_waits_for_more() -> None:
-    packets = [*HANDSHAKE, a(1000, b"abc"), a(1010, b"def"), *[b(5000, ack=1013)] * 40]
-    seen = read(packets, 1, left_over=100, wanted=1000)
-
-    assert seen.side() == [(0, b"abc"), (10, b"def")]
-
-
-def test_kept_bytes_above_the_cap_live_in_a_file() -> None:
-    body = np.random.default_rng(2).bytes(400_000)
-    seen = read([*HANDSHAKE, *cut(body, 1000)], 20, left_over=10**9, max_bytes=100_000)
-
-    assert seen.side() == [(0, body)]
-    assert seen.reassembler.counts["kept_in_file"] > 0
-
-
-def test_a_million_closed_flows_would_take_less_than_half_a_gigabyte() -> None:
-    assert 10**6 * (FLOW.itemsize + 2 * SIDE.itemsize + 3 * 8) < 1 << 29
-
-
-def test_many_flows_are_told_apart() -> None:
-    clients = [(f"10.1.{i // 250}.{i % 250}", 1000 + i % 7) for i in range(5000)]
-    packets = [Packet(client, B, 100, 0, SYN) for client in clients]
-    packets += [Packet(client, B, 101, 1, ACK, str(i).encode()) for i, client in enumerate(clients)]
-    seen = read(packets, 3333)
-
-    assert len(seen.flows) == 5000
-    assert all(seen.side(flow=i) == [(0, str(i).encode())] for i in range(5000))
 
 
 def test_nothing_may_follow_finish() -> None:
@@ -894,18 +519,3 @@ def test_a_pause_alone_changes_nothing(window: int) -> None:
     assert seen.side() == [(0, b"onetwo")]
     assert len(seen.flows) == 1
     assert seen.late() == seen.gaps() == []
-
-
-def test_histories_fit_under_their_cap_and_the_oldest_go_first() -> None:
-    """40 sides of 1,000 bytes, of which a quarter of 80,000 bytes may hold history: what is forgotten is told."""
-    reassembler = Reassembler(80_000)
-    sides = [Packet((f"10.0.1.{k}", 1), B, 10, 0, ACK, bytes(1000)) for k in range(40)]
-    for k, packet in enumerate(sides):
-        reassembler.feed(segments([packet.but(seq=9, flags=SYN, body=b""), packet], 2 * k))
-    held = reassembler._history
-    reassembler.feed(segments([sides[0].but(body=b"x" * 1000), sides[-1].but(body=b"x" * 1000)], 80))
-
-    assert held.byte_count + len(held.blocks) * history.HISTORY_OVERHEAD <= 20_000
-    assert reassembler.counts["history_shrunk"] == 40 - 20_000 // (1000 + history.HISTORY_OVERHEAD)
-    assert reassembler.counts["uncompared_bytes"] == 1000
-    assert rows(reassembler.conflicts()) == [(39, 0, 0, 1000)]
