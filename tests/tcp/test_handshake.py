@@ -68,6 +68,9 @@ def test_data_with_the_syn_that_is_sent_again(window: int) -> None:
         ([a(1000, b"old", ack=9)] * 3 + [a(70000, flags=SYN)], 2),
         ([HANDSHAKE[0], b(4999, flags=SYN | ACK, ack=1000), b(8999, flags=SYN | ACK, ack=1000)], 1),
         ([*HANDSHAKE, b(8999, flags=SYN | ACK, ack=333)], 2),
+        ([HANDSHAKE[0], HANDSHAKE[1], b(5000, b"x", ack=1000), b(8999, flags=SYN | ACK, ack=1000)], 2),
+        ([b(5000, b"x", ack=1000), a(999, flags=SYN)], 1),
+        ([b(5000, b"x", ack=1000), a(777, flags=SYN)], 2),
     ],
 )
 def test_which_syn_opens_a_new_flow(packets: list[Packet], flows: int, window: int) -> None:

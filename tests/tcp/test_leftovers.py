@@ -1,9 +1,17 @@
 """Bytes that the reader left over, shown again with the next bytes of their side."""
 
+import pickle
+
 import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from segments import a, b, segments
 from streams import HANDSHAKE, cut, read
 
+from mqpcap.tcp import leftovers
+from mqpcap.tcp.flow_records import PIECE
+from mqpcap.tcp.leftovers import Leftovers
 from mqpcap.tcp.reassembly import Reassembler
 
 
@@ -33,3 +41,39 @@ def test_kept_bytes_above_the_cap_live_in_a_file() -> None:
 
     assert seen.side() == [(0, body)]
     assert seen.reassembler.counts["kept_in_file"] > 0
+
+
+def test_what_lies_behind_the_cut_is_shown_again() -> None:
+    """The reader is done with four bytes of three pieces: the second is cut."""
+    assembler = Reassembler()
+    chunks = assembler.feed(segments([*HANDSHAKE, *(a(1000 + 3 * k, b"abc", ack=5000) for k in range(3))]))
+    assembler.keep(chunks, np.array([4]))
+    again = assembler.feed(segments([a(1009, b"d", ack=5000)], 6))
+
+    assert (again.offset.tolist(), again.buffer.tobytes()) == ([4], b"bcabcd")
+    assert (again.piece_offset.tolist(), again.piece_number.tolist()) == ([4, 6, 9], [5, 6, 7])
+
+
+def test_bytes_that_were_put_are_kept_until_they_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also behind pickling, where room is made anew, and where the bytes live in a file."""
+    monkeypatch.setattr(leftovers, "FIRST_BYTES", 8)
+
+    @given(
+        st.lists(st.lists(st.binary(max_size=9), max_size=4)), st.sets(st.integers(0, 9)), st.sampled_from([40, 9999])
+    )
+    def check(puts: list[list[bytes]], gone: set[int], cap: int) -> None:
+        left, bodies = Leftovers(cap, {}), list[bytes]()
+        for some in puts:
+            length = np.array([len(body) for body in some], np.int64)
+            pieces = np.zeros(len(some), PIECE)
+            pieces["length"], pieces["start"] = length, 3 + np.cumsum(length) - length
+            left.put(pieces, np.frombuffer(b"???" + b"".join(some), np.uint8))
+            bodies += some
+            stay = [k for k in range(len(bodies)) if k not in gone]
+            left.pieces, bodies = left.pieces[stay], [bodies[k] for k in stay]
+
+        for one in (left, pickle.loads(pickle.dumps(left))):
+            assert [one.bytes[p["start"] :][: p["length"]].tobytes() for p in one.pieces] == bodies
+            assert one.byte_count == sum(map(len, bodies))
+
+    check()
