@@ -1,12 +1,20 @@
 """Capture files made byte by byte, and the packets of windows read from them."""
 
+import bz2
+import gzip
 import struct
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
-from mqpcap.capture import Window
+import pyarrow as pa
+
+from mqpcap.capture import Capture, Window, captures
 
 PCAP_MAGIC = {("<", 1000): 0xA1B2C3D4, ("<", 1): 0xA1B23C4D, (">", 1000): 0xA1B2C3D4, (">", 1): 0xA1B23C4D}
+
+T0 = 1_795_243_604_123_456_000
+THREE = [(T0, b"one"), (T0 + 1000, b"second", 60), (T0 + 5_000_000_000, b"")]
 
 
 def pcap(
@@ -52,3 +60,44 @@ def packets(windows_read: list[Window]) -> list[tuple[int, bytes, int, int]]:
             data = window.buffer[start : start + int(window.caplen[index])].tobytes()
             rows.append((int(window.ts_ns[index]), data, int(window.wirelen[index]), int(window.link_type[index])))
     return rows
+
+
+def written(directory: Path, name: str, content: bytes) -> str:
+    path = directory / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return str(path)
+
+
+def only(name: str) -> Capture:
+    found = captures([name])
+    assert not found.unreadable
+    (capture,) = found.captures
+    return capture
+
+
+def read(directory: Path, content: bytes) -> tuple[list[tuple[int, bytes, int, int]], Capture]:
+    capture = only(written(directory, "capture", content))
+    return packets(list(capture.windows())), capture
+
+
+def seconds(*times):
+    """A pcap with a packet at each of these seconds."""
+    return pcap([(T0 + second * 10**9, b"x") for second in times])
+
+
+def lz4(data):
+    out = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(out, "lz4") as stream:
+        stream.write(data)
+    return out.getvalue().to_pybytes()
+
+
+def zstd(data):
+    out = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(out, "zstd") as stream:
+        stream.write(data)
+    return out.getvalue().to_pybytes()
+
+
+COMPRESSORS = {"gzip": gzip.compress, "bz2": bz2.compress, "zstd": zstd, "lz4": lz4}
