@@ -1,12 +1,19 @@
 """Files, pipes and compressed files to plain bytes."""
 
 import gzip
+import io
+import os
 import struct
+from pathlib import Path
+from typing import Any
 
 import pytest
 from capture_files import COMPRESSORS, T0, THREE, only, pcap, read, written
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mqpcap.capture import windows
+from mqpcap.capture import sources, windows
+from mqpcap.capture.sources import Headed, InputWait, growing, open_path, plain_bytes
 
 MANY = [(T0 + n * 1000, struct.pack(">I", n * 2654435761 % 2**32) * 20) for n in range(5000)]
 
@@ -64,3 +71,90 @@ def test_small_gzip_of_much_does_not_fill_memory(tmp_path, monkeypatch):
     capture = only(written(tmp_path, "x", gzip.compress(pcap([(T0, bytes(60_000))] * 500))))
 
     assert max(len(window.buffer) for window in capture.windows()) == 1 << 16
+
+
+class Slow(io.BytesIO):
+    """A file object that gives a few bytes a call, as a pipe may."""
+
+    def readinto(self, buffer: Any) -> int:
+        return super().readinto(memoryview(buffer)[:3])
+
+
+@given(st.binary(max_size=60), st.lists(st.tuples(st.sampled_from(["peek", "read", "seek"]), st.integers(0, 25))))
+def test_what_is_looked_at_is_read_all_the_same(data: bytes, steps: list[tuple[str, int]]) -> None:
+    source, at = Headed(Slow(data), len(data), owned=False), 0
+    for what, n in steps:
+        if what == "seek":
+            source.seek(n)
+            at = n
+        else:
+            assert getattr(source, what)(n) == data[at : at + n]
+            at += min(n, max(len(data) - at, 0)) if what == "read" else 0
+
+
+def test_a_file_that_grows_ends_where_it_did_when_it_was_opened(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"12345")
+    source = open_path(path)
+    path.write_bytes(b"1234567890")
+
+    assert (source.size_bytes, source.read(99)) == (5, b"12345")
+    source.close()
+
+
+def test_a_file_that_is_still_written_ends_when_another_took_over(tmp_path: Path) -> None:
+    """What was written meanwhile is read; whoever waits is told each time nothing came."""
+    path, idle = tmp_path / "x", list[int]()
+    path.write_bytes(b"one")
+
+    def write(body: bytes) -> None:
+        with path.open("ab") as file:
+            file.write(body)
+
+    def is_left(file: object) -> bool:
+        if idle == [1]:
+            idle.append(2)
+            write(b"last")
+        return bool(idle)
+
+    def wait() -> None:
+        idle.append(1)
+        write(b"two")
+
+    source = growing(path, InputWait(wait), is_left)
+
+    assert (source.read(99), idle, source.size_bytes) == (b"onetwolast", [1, 2], None)
+    source.close()
+
+
+def test_of_a_pipe_what_is_at_hand_is_read_until_nothing_more_is_wanted() -> None:
+    ours, theirs = os.pipe()
+    over, room = list[int](), memoryview(bytearray(9))
+    with open(ours, "rb", buffering=0) as file:
+        source, waiting = Headed(file, None, owned=False), InputWait(lambda: over.append(1), lambda: bool(over))
+        os.write(theirs, b"abcde")
+        head = source.peek(2)
+        counts = [source.read_ready(room, waiting) for _ in range(3)]
+        os.close(theirs)
+
+    assert (head, counts, over) == (b"ab", [2, 3, 0], [1])
+    assert room[:3].tobytes() == b"cde"
+
+
+def test_a_file_that_cannot_be_read_is_a_failure_and_no_exception(tmp_path: Path) -> None:
+    class Broken(io.BytesIO):
+        def readinto(self, buffer: Any) -> int:
+            raise OSError(5, "Input/output error")
+
+    source = Headed(Broken(), 9, owned=False)
+
+    assert (source.read(5), source.failure) == (b"", "reading failed (Input/output error)")
+
+
+@pytest.mark.parametrize("name", ["gzip", "bz2"])
+def test_members_without_bytes_are_bounded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "MAX_MEMBERS_WITHOUT_BYTES", 3)
+    packed = COMPRESSORS[name](b"") * 4 + COMPRESSORS[name](b"x")
+    source = plain_bytes(io.BytesIO(packed), len(packed))
+
+    assert (source.read(9), source.failure) == (b"", f"more than 3 empty {name} members")
