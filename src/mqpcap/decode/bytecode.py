@@ -248,14 +248,14 @@ class Interpreter:
             return param
         if by == BY_REGISTER:
             value = self.regs[param]
-            return -1 - WRONG if value < 0 else value
-        if by == BY_PREFIX:
+        elif by == BY_PREFIX:
             if end - self.pos < param:
                 return -1 - SHORT
             value = self._integer(self.pos, param, 0)
             self.pos += param
-            return value
-        return end - self.pos  # BY_REST
+        else:
+            value = end - self.pos  # BY_REST
+        return -1 - WRONG if value < 0 else value  # the top bit of eight bytes is a sign here
 
     @cython.final
     @cython.cfunc
