@@ -14,7 +14,8 @@ from running import COMMAND, ROOT, environment, run, script
 
 from mqpcap.capture import Capture
 from mqpcap.cli.options import Choices
-from mqpcap.cli.reading import MAX_NOTES, Outcome, caps, size_bytes
+from mqpcap.cli.reading import MAX_NOTES, Outcome, size_bytes
+from mqpcap.pipeline import caps
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 
