@@ -172,7 +172,8 @@ class Pipeline:
         self.assembler.keep(chunks, consumed, wanted)
         messages = sum(len(frames.start) for frames in found)
         if messages:
-            self._part_bytes = max(int(chunks.length.sum()) * PART_MESSAGES // messages, 1)
+            # A message has a byte at least, but those that were held may come with fewer.
+            self._part_bytes = max(int(chunks.length.sum()) * PART_MESSAGES // messages, PART_MESSAGES)
         self._unrecognised.update(factorize(chunks.flow)[0].tolist())
         known = self.framer.connections
         self._unrecognised = {f for f in self._unrecognised if f in known and not known[f].decided}
