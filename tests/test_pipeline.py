@@ -4,6 +4,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -100,3 +101,18 @@ def test_a_window_of_tiny_messages_is_read_in_parts(tmp_path: Path, monkeypatch:
 
     assert sum(given) > 4000
     assert max(given) < 200
+
+
+def test_a_part_has_a_byte_for_each_message_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages that were held come with the few bytes that decided what their connection speaks."""
+    run = pipeline.Pipeline(Options())
+    window = next(captures([str(PCAPS / "fq/session.pcap")]).captures[0].windows())
+    chunks = run.assembler.feed(run.dissector.segments(window))
+    found = run.framer.feed(chunks, run.assembler.flows)
+    monkeypatch.setattr(run.framer, "feed", lambda *given: found)
+    monkeypatch.setattr(run.assembler, "keep", lambda *given: None)
+
+    list(run._framed(replace(chunks, length=np.ones_like(chunks.length))))
+
+    assert sum(len(frames.start) for frames in found[0]) > len(chunks.length)
+    assert run._part_bytes >= pipeline.PART_MESSAGES
