@@ -240,12 +240,10 @@ class Exchanges:
 
 def _from_then_on(batch: Batch, since_ns: Mapping[int, int]) -> NDArray[np.intp]:
     """The rows of some flows from a time on, each flow's own."""
-    flows = np.array(sorted(since_ns), np.int64)
-    rows = np.flatnonzero(np.isin(batch.flow, flows))
-    if not len(rows):
-        return rows
-    times = np.array([since_ns[flow] for flow in flows.tolist()], np.int64)
-    return rows[batch.when[rows] >= times[np.searchsorted(flows, batch.flow[rows])]]
+    if not since_ns:
+        return np.empty(0, np.intp)
+    late, times = _of_flows(batch.flow, since_ns)
+    return np.flatnonzero(late & (batch.when >= times)) if late.any() else np.empty(0, np.intp)
 
 
 def _taking_part(lane: Lane, codes: I64, from_client: NDArray[np.bool_]) -> NDArray[np.intp]:
@@ -263,7 +261,7 @@ def _causal(batch: Batch) -> NDArray[np.intp]:
 
 def _settle_proved(block: Block, proved: Mapping[int, int]) -> None:
     """Connections showed their state: what came behind some row was in it, what came before perhaps in another."""
-    mine, first_row = _of_block(block, proved)
+    mine, first_row = _of_flows(block.column("flow"), proved)
     mine &= block.column("from_client")
     block.settle(mine & (block.kind == RequestKind.IGNORED), State.NOT_EXPECTED)
     before = block.first_row + block.column("behind") < first_row
@@ -272,7 +270,7 @@ def _settle_proved(block: Block, proved: Mapping[int, int]) -> None:
 
 def _settle_handled(block: Block, handled: Mapping[int, int]) -> None:
     """Requests in front of one that was answered were handled: without a reply, that is their state."""
-    mine, until = _of_block(block, handled)
+    mine, until = _of_flows(block.column("flow"), handled)
     mine &= block.column("from_client") & (block.kind != RequestKind.FIXED)
     block.settle(mine & (block.column("offset") < until), block.column("silence"))
 
@@ -280,7 +278,7 @@ def _settle_handled(block: Block, handled: Mapping[int, int]) -> None:
 def _settle_closed(block: Block, closing: Closing) -> None:
     """What is left of connections that are over."""
     order = np.argsort(closing.flow)
-    at, mine = _place(block, closing.flow[order])
+    at, mine = _place(block.column("flow"), closing.flow[order])
     covered, missing_at = closing.covered[order][at], closing.requests_missing_at[order][at]
     silence = block.column("silence")
     handled = covered & ((missing_at < 0) | (block.column("offset") < missing_at))
@@ -290,15 +288,14 @@ def _settle_closed(block: Block, closing: Closing) -> None:
     block.settle(mine, State.UNKNOWN)
 
 
-def _of_block(block: Block, by_flow: Mapping[int, int]) -> tuple[NDArray[np.bool_], I64]:
-    """Of which rows of a block the connection has a number, and that number."""
+def _of_flows(flow: NDArray[np.integer], by_flow: Mapping[int, int]) -> tuple[NDArray[np.bool_], I64]:
+    """Of which rows the connection has a number, and that number."""
     flows = np.array(sorted(by_flow), np.int64)
-    at, mine = _place(block, flows)
-    return mine, np.array([by_flow[flow] for flow in flows.tolist()], np.int64)[at]
+    at, mine = _place(flow, flows)
+    return mine, np.array([by_flow[number] for number in flows.tolist()], np.int64)[at]
 
 
-def _place(block: Block, flows: I64) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Of each row of a block the place of its connection among some, which ascend, and whether it is one of them."""
-    flow = block.column("flow")
+def _place(flow: NDArray[np.integer], flows: I64) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Of each row the place of its connection among some, which ascend, and whether it is one of them."""
     at = np.minimum(np.searchsorted(flows, flow), len(flows) - 1)
     return at, flows[at] == flow

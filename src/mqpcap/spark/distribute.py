@@ -239,8 +239,8 @@ class ShareCapture(Capture):
     share: int = 0
     ranges: Sequence[tuple[RangeResult, int]] = ()
 
-    def windows(self, times: int = 1) -> Iterator[Window]:
-        """Its packets, a window at a time: ``times`` changes nothing."""
+    def windows(self) -> Iterator[Window]:
+        """Its packets, a window at a time."""
         found = (
             ShareBatches(one.file_range.file, one.name, number, (own[0], common[0]), own[1] + common[1])
             for one, number in self.ranges
