@@ -3,12 +3,11 @@
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pyarrow.dataset as ds
 from rows import row_count
-from running import COMMAND, ROOT, environment, run
+from running import COMMAND, ROOT, begun, environment, run
 
 from mqpcap.tables.schemas import MESSAGES
 
@@ -70,12 +69,7 @@ def test_a_killed_export_leaves_nothing_that_looks_complete(tmp_path: Path) -> N
     exporting = subprocess.Popen(
         [*COMMAND, "export", "-q", QOS1, str(fifo), "--jobs", "1", "--out", str(out)], cwd=ROOT, env=environment()
     )
-    with fifo.open("wb") as feeding:
-        feeding.write((ROOT / QOS1).read_bytes()[:4000])
-        feeding.flush()
-        deadline = time.monotonic() + 60
-        while not list(tmp_path.glob(".tables*")) and time.monotonic() < deadline:
-            time.sleep(0.02)
+    with begun(fifo, (ROOT / QOS1).read_bytes()[:4000]):
         exporting.send_signal(signal.SIGKILL)
         exporting.wait(timeout=30)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from rows import row_count
-from running import COMMAND, ROOT, environment
+from running import COMMAND, ROOT, begun, environment
 
 from mqpcap.cli.process import NoPandas, Terminated, end_as_interrupted
 
@@ -26,12 +26,7 @@ def test_an_interrupted_export_ends_at_once_and_leaves_nothing(tmp_path: Path) -
         [sys.executable, "-c", heeding, "export", "-q", str(fifo), "--out", str(tmp_path / "tables")], cwd=ROOT,
         env=environment(), stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    with fifo.open("wb") as feeding:
-        feeding.write((ROOT / QOS1).read_bytes()[:4000])
-        feeding.flush()
-        deadline = time.monotonic() + 60
-        while not list(tmp_path.glob(".tables*")) and time.monotonic() < deadline:
-            time.sleep(0.02)
+    with begun(fifo, (ROOT / QOS1).read_bytes()[:4000]):
         exporting.send_signal(signal.SIGINT)
         assert exporting.wait(timeout=30) == 1
 

@@ -8,7 +8,9 @@ import struct
 import subprocess
 import sys
 import termios
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,18 @@ import mqpcap
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "mqpcap"]
 TIMEOUT_S = 300
+
+
+@contextmanager
+def begun(fifo: Path, data: bytes) -> Iterator[None]:
+    """While an export reads a pipe that has more to come, and has begun to write beside it."""
+    with fifo.open("wb") as feeding:
+        feeding.write(data)
+        feeding.flush()
+        deadline = time.monotonic() + 60
+        while not list(fifo.parent.glob(".tables*")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        yield
 
 
 @dataclass(frozen=True)
