@@ -17,8 +17,8 @@ KEPT = (
     "client_port", "server_ip", "server_port",
 )  # fmt: skip
 """Columns of a row that waits, beside its arrays."""
-NEVER_NS, END_NS = -(1 << 63), (1 << 63) - 1
-"""Times before and behind all others."""
+END_NS = (1 << 63) - 1
+"""A time behind all others."""
 
 
 def in_order(numbers: I64, *keys: NDArray[np.generic]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
