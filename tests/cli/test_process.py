@@ -137,3 +137,18 @@ def test_sigterm_unwinds_once() -> None:
         signal.raise_signal(signal.SIGTERM)  # what is taken away is not disturbed
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize(("raised", "said"), [("Terminated", "terminated"), ("KeyboardInterrupt", "interrupted")])
+def test_a_library_that_fails_on_its_way_out_hides_no_interruption(raised: str, said: str) -> None:
+    """As pyspark's, where it connects: it closes what it has not opened yet."""
+    script = (
+        "import click\nfrom mqpcap.cli import Commands\nfrom mqpcap.cli.process import Terminated\n"
+        "@click.group(cls=Commands)\ndef main(): pass\n"
+        f"@main.command()\ndef connect():\n try: raise {raised}\n finally: not_opened.close()\n"
+        "main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", script, "connect"], cwd=ROOT, env=environment(),
+                           capture_output=True, text=True, check=False)  # fmt: skip
+
+    assert (ended.returncode, ended.stderr) == (1, f"mqpcap: {said}\n")

@@ -18,7 +18,7 @@ from mqpcap.cli.export import export
 from mqpcap.cli.extract import extract
 from mqpcap.cli.follow import follow
 from mqpcap.cli.info import info
-from mqpcap.cli.process import Terminated, end_as_interrupted, leave, open_closed_streams, settle_in
+from mqpcap.cli.process import Terminated, end_as_interrupted, interruption, leave, open_closed_streams, settle_in
 from mqpcap.cli.protocols import protocols
 from mqpcap.cli.report import report
 from mqpcap.cli.show import show
@@ -47,8 +47,7 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         """The command's result; exits 1 on what the user has to know."""
         try:
-            result: object = super().invoke(ctx)
-            sys.stdout.flush()
+            result = self._result(ctx)
         except click.UsageError as error:
             if "\n" in error.format_message():  # help, where nothing was asked
                 raise
@@ -58,15 +57,25 @@ class Commands(click.Group):
             # Whoever read our rows has enough of them.
             _drop_stdout()
             ctx.exit(0)
-        except KeyboardInterrupt as error:
-            say(f"mqpcap: {'terminated' if isinstance(error, Terminated) else 'interrupted'}")
-            # A thread that waits for a pipe would be waited for; and where the signal came in code made by `exec`, as
-            # dataclasses are, Python would end by it.
-            os._exit(1)
         except (MqpcapError, OSError, MemoryError) as error:
             say(f"mqpcap: {error_line(error)}")
             _drop_stdout()
             ctx.exit(1)
+        return result
+
+    def _result(self, ctx: click.Context) -> object:
+        """What the command gives; the process ends here where the user ended it."""
+        try:
+            result: object = super().invoke(ctx)
+            sys.stdout.flush()
+        except (Exception, KeyboardInterrupt) as error:
+            told = interruption(error)
+            if told is None:
+                raise
+            say(f"mqpcap: {'terminated' if isinstance(told, Terminated) else 'interrupted'}")
+            # A thread that waits for a pipe would be waited for; and where the signal came in code made by `exec`, as
+            # dataclasses are, Python would end by it.
+            os._exit(1)
         return result
 
     def list_commands(self, ctx: click.Context) -> list[str]:

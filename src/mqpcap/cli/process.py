@@ -68,6 +68,13 @@ def end_as_interrupted() -> None:
     signal.signal(signal.SIGTERM, leave_once)
 
 
+def interruption(error: BaseException | None) -> KeyboardInterrupt | None:
+    """The Ctrl-C or SIGTERM that made a command fail: what a library does on its way out may fail, too."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error
+
+
 class NoPandas:
     """A finder that says there is no pandas, and no dateutil.
 
