@@ -302,3 +302,14 @@ def test_requests_that_were_given_up_leave_memory() -> None:
         tracemalloc.stop()
 
     assert after - before < 32 * module.MAX_OPEN  # a request takes 100 bytes or more
+
+
+def test_requests_that_share_a_tie_have_one_state_each() -> None:
+    """Behind a gap any of them may have got any of the replies: what is found must not grow with their product."""
+    script = Script(tables(ties=True))
+    asked = [script.c(ASK, 7) for _ in range(100)]
+    script.gap(False)
+    said = [script.s(SAID, 7) for _ in range(100)]
+
+    assert script.end() == dict.fromkeys([*asked, *said], UNKNOWN)
+    assert len(couples(script.found.states)) <= 2 * len(asked) + len(said)  # of the end, too

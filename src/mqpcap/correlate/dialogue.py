@@ -80,7 +80,10 @@ _FEW = cython.declare(cython.Py_ssize_t, FEW)
 
 @cython.cclass
 class Request:
-    """A request: its row, what it is, and when it was captured. ``item``: see `Lane.items`."""
+    """A request: its row, what it is, and when it was captured. ``item``: see `Lane.items`.
+
+    A spoiled one may have got a reply that was left unpaired, so it gets no other.
+    """
 
     row: cython.longlong
     code: cython.int
@@ -90,13 +93,15 @@ class Request:
     end_ns: cython.longlong
     offset: cython.longlong
     cut: cython.bint
+    spoiled: cython.bint
     numbers: Sequence[int]
 
     def __init__(
         self, row: int, code: int, tie: int, item: int, ts_ns: int, end_ns: int, offset: int, numbers: Sequence[int]
     ) -> None:
         self.row, self.code, self.tie, self.item = row, code, tie, item
-        self.ts_ns, self.end_ns, self.offset, self.cut, self.numbers = ts_ns, end_ns, offset, False, numbers
+        self.ts_ns, self.end_ns, self.offset, self.numbers = ts_ns, end_ns, offset, numbers
+        self.cut = self.spoiled = False
 
 
 @cython.cclass
@@ -112,6 +117,8 @@ class Reply:
     item: cython.longlong
     ts_ns: cython.longlong
     since: cython.longlong
+    says: object  # of the tables, as is `untied`: each is looked at for every request that may be the one
+    untied: cython.bint
 
     def __init__(self, row: int, code: int, tie: int, item: int, ts_ns: int) -> None:
         self.row, self.code, self.tie, self.item, self.ts_ns, self.since = row, code, tie, item, ts_ns, -1
@@ -247,7 +254,6 @@ class _OpenRequests:
     counters: list
     ties: set  # of requests
     given: _Given
-    spoiled: set  # rows of open requests that may have got a reply that was left unpaired
     replies_missing: cython.bint
     gap_until: cython.longlong  # stream offset of the last request that may have been answered in missing bytes
     doubtful_until: cython.longlong  # stream offset of the last request that may have been answered in an earlier state
@@ -257,7 +263,7 @@ class _OpenRequests:
         self.has_ties, self.is_timed = tables.ties, tables.timed
         self._enter(tables.start if started else tables.late)
         self.queue, self.head, self.later, self.later_count = [], 0, (), 0
-        self.counters, self.ties, self.given, self.spoiled = [], set(), None, None
+        self.counters, self.ties, self.given = [], set(), None
         self.replies_missing = False
         self.gap_until = self.doubtful_until = -1
 
@@ -334,7 +340,7 @@ class _OpenRequests:
     def _names_one(self, r: Reply) -> cython.bint:
         """Whether no two requests can have what a reply repeats."""
         tables = self.tables
-        return bool(tables.says[r.code] & tables.numbered) and not tables.untied[r.code] and self._counts_up()
+        return bool(r.says & tables.numbered) and not r.untied and self._counts_up()
 
     @cython.cfunc
     def _is_own(self, r: Reply) -> cython.bint:
@@ -349,10 +355,9 @@ class _OpenRequests:
     def _fits(self, q: Request, r: Reply) -> cython.bint:
         if (q.end_ns if self.is_timed else q.ts_ns) > r.ts_ns:
             return False
-        tables = self.tables
-        if (q.tie != r.tie or r.tie == _NO_TIE) and not tables.untied[r.code]:
+        if (q.tie != r.tie or r.tie == _NO_TIE) and not r.untied:
             return False
-        return bool(self.wants[q.code] & tables.says[r.code])
+        return bool(self.wants[q.code] & r.says)
 
     def _spans(self, replies: list, end: cython.Py_ssize_t) -> list:
         """Replies with the earliest and the latest place of each in front of ``end``, as they keep their order."""
@@ -374,7 +379,7 @@ class _OpenRequests:
     @cython.cfunc
     def _give(self, q: Request, r: Reply) -> None:
         """Note a pair: the only way one leaves a dialogue."""
-        if self._is_spoiled(q):  # its row was given out
+        if q.spoiled:  # its row was given out
             self.found.state(r.row, _UNKNOWN)
         else:
             self.found.pair(q, r)
@@ -395,19 +400,16 @@ class _OpenRequests:
         return self.tables.silence[q.code] == _NOT_EXPECTED and q.offset > self.gap_until
 
     @cython.cfunc
-    def _is_spoiled(self, q: Request) -> cython.bint:
-        return self.spoiled is not None and q.row in self.spoiled
-
     def _spoil(self, first: cython.Py_ssize_t, end: cython.Py_ssize_t, r: Reply) -> None:
         """Requests that may have got a reply that stays unpaired: they get no other."""
         is_open: cython.bint = self.replies_missing and self.state != self.tables.late
-        if self.spoiled is None:
-            self.spoiled = set()
         q: Request
-        for q in self.queue[first:end]:
-            if self._fits(q, r) or (is_open and q.tie == r.tie):
+        i: cython.Py_ssize_t
+        for i in range(first, end):  # a slice of thousands would be copied for each reply
+            q = self.queue[i]
+            if not q.spoiled and (self._fits(q, r) or (is_open and q.tie == r.tie)):
                 self.found.state(q.row, _UNKNOWN)
-                self.spoiled.add(q.row)
+                q.spoiled = True
 
     def _is_state_open(self, r: Reply) -> cython.bint:
         """Whether a missing reply may have changed the state, so that another request of that tie gets such a reply."""
@@ -415,7 +417,9 @@ class _OpenRequests:
             return False
         count: cython.Py_ssize_t = 0
         q: Request
-        for q in self.queue[self.head :]:
+        i: cython.Py_ssize_t
+        for i in range(self.head, len(self.queue)):
+            q = self.queue[i]
             count += q.tie == r.tie and q.ts_ns <= r.ts_ns
         return count > 1
 
@@ -534,6 +538,7 @@ class Dialogue(_OpenRequests):
         if self.later_count:
             self._catch_up()
         tables, code = self.tables, r.code
+        r.says, r.untied = tables.says[code], tables.untied[code]
         if self.unsure:
             self.denied = self.denied or code in tables.denials
             if code in tables.proofs:
@@ -548,7 +553,7 @@ class Dialogue(_OpenRequests):
             if state != self.state:
                 self.doubtful_until = self._at(len(self.queue) - 1).offset if self.head < len(self.queue) else -1
                 self._move(state, False)
-        if not tables.says[code]:
+        if not r.says:
             self.found.state(r.row, _NO_ROW)
             return
         if r.item and self.given is not None:
@@ -748,21 +753,14 @@ class Dialogue(_OpenRequests):
 
         ``is_last``: no request can be missing in front of it that is not known to be.
         """
-        is_own, untied, is_one = self._is_own(r), self.tables.untied[r.code], self._names_one(r)
-        fits = [i for i in range(self.head, len(self.queue)) if self._fits(self.queue[i], r)]
-        if untied:
-            fits = [i for i in fits if 0 <= r.since < self._at(i).offset]
+        is_own, is_one, fits = self._is_own(r), self._names_one(r), self._fitting(r)
         unsure = ((self.requests_missing and not is_own) or not is_last) and not is_one
         if ((len(fits) == 1 and unsure) or self.early) and len(self.early) < MAX_AMBIGUOUS:
             self.early = _with(self.early, r)
             return
         doubtful = len(fits) != 1 or unsure or self._is_state_open(r)
         at: cython.Py_ssize_t = fits[0] if fits else -1
-        if (
-            doubtful
-            or self._is_spoiled(self._at(at))
-            or not (is_own or is_one or self.kinds[self._at(at).code] == _FIXED)
-        ):
+        if doubtful or self._at(at).spoiled or not (is_own or is_one or self.kinds[self._at(at).code] == _FIXED):
             self._alone(r)
             return
         if self.unordered:
@@ -773,21 +771,37 @@ class Dialogue(_OpenRequests):
         self._pair(at, r)
         self.mode = _STEP
 
+    @cython.cfunc
+    def _fitting(self, r: Reply) -> list:
+        """The places of the requests that a reply out of step may belong to, two of them at most."""
+        fits: list = []
+        q: Request
+        i: cython.Py_ssize_t
+        for i in range(self.head, len(self.queue)):
+            q = self.queue[i]
+            if self._fits(q, r) and (not r.untied or 0 <= r.since < q.offset):
+                fits.append(i)
+                if len(fits) == 2:
+                    break
+        return fits
+
     def _let_early_go(self) -> None:
         """Of the replies that wait so, only those that name one request are of any use behind a gap."""
+        if not self.early or self._last_early().row < 0:  # nothing came since the last gap
+            return
         early, self.early = self.early, ()
         r: Reply
         for r in early:
-            if r.row < 0 or (
-                not self.tables.untied[r.code] and sum([self._fits(q, r) for q in self.queue[self.head :]]) == 1
-            ):
+            if r.row < 0 or (not r.untied and len(self._fitting(r)) == 1):
                 self.early = _with(self.early, r)
             else:
                 self._alone(r)
-        if self.early:
-            r = self.early[-1]
-            if r.row >= 0:
-                self.early.append(Reply(-1, 0, NO_TIE, 0, 0))
+        if self.early and self._last_early().row >= 0:
+            self.early.append(Reply(-1, 0, NO_TIE, 0, 0))
+
+    @cython.cfunc
+    def _last_early(self) -> Reply:
+        return self.early[-1]
 
     def _look_again(self) -> None:
         """Replies that came before it was seen that the client numbers its requests."""
@@ -849,9 +863,8 @@ class Dialogue(_OpenRequests):
         self.alone = True
         if self.has_ties:
             self._spoil(self.head, len(self.queue), r)
-        known = tables.untied[r.code] or r.tie == _NO_TIE or r.tie in self.ties or len(self.ties) >= MAX_TIES
-        says = tables.says[r.code]
-        known = known or not any([wants & says for wants in self.wants])  # the state may be another
+        known = r.untied or r.tie == _NO_TIE or r.tie in self.ties or len(self.ties) >= MAX_TIES
+        known = known or not any([wants & r.says for wants in self.wants])  # the state may be another
         if known or len(self.lonely) >= MAX_AMBIGUOUS:
             self.found.state(r.row, _UNKNOWN)
         elif self.requests_missing:
