@@ -10,11 +10,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "bench"))
 
+import hostile
 import traffic
 
 from mqpcap import pipeline
 from mqpcap.capture import captures, windows
 from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline, Options, Output
+from mqpcap.tables import problems
 
 PCAPS = Path(__file__).parent.parent / "pcaps"
 
@@ -85,6 +87,39 @@ def test_rows_do_not_depend_on_how_much_is_read_together(name: str, monkeypatch:
     assert {name: as_set(rows) for name, rows in in_parts.items()} == {
         name: as_set(rows) for name, rows in whole.items()
     }
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (PCAPS / "faults").glob("*.pcap")))
+def test_problems_are_told_once_however_often(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind each window, or at the end of each connection."""
+    capture = PCAPS / f"faults/{name}.pcap"
+    whole = tables(capture, Options())
+    monkeypatch.setattr(windows, "WINDOW_BYTES", 2000)
+    monkeypatch.setattr(pipeline, "MAX_PROBLEMS", 0)
+    monkeypatch.setattr(problems, "BLOCK_ROWS", 1)
+    often = tables(capture, Options())
+
+    assert {name: as_set(rows) for name, rows in often.items()} == {name: as_set(rows) for name, rows in whole.items()}
+
+
+def test_problems_of_a_live_connection_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = hostile.Capture()
+    hostile.conflicts(capture, 400)
+    (tmp_path / "conflicts.pcap").write_bytes(bytes(capture))
+    monkeypatch.setattr(windows, "WINDOW_BYTES", 4000)
+    monkeypatch.setattr(pipeline, "MAX_PROBLEMS", 100)
+    given = 0
+
+    def take(output: Output) -> None:
+        nonlocal given
+        given += output.rows.num_rows * (output.table == "problems")
+
+    run = CapturePipeline(captures([str(tmp_path / "conflicts.pcap")]).captures[0], Options(), take)
+    waiting = [run.assembler.untold_count for _ in run.steps()]
+
+    assert given > 32 * 400 // 2  # and one for the bytes that are none of ours
+    assert len(waiting) > 5
+    assert max(waiting) < 100
 
 
 def test_a_window_of_tiny_messages_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

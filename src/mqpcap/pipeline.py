@@ -58,6 +58,8 @@ CLOSED_SHARE = 16
 """Connections that closed leave when all that are in memory take more than one part in this of it."""
 OPEN_SHARE = 2
 """The longest silent of those that did not close leave, too, when they take more than one part in this."""
+MAX_PROBLEMS = 1 << 16
+"""Problems of live connections that wait to be told, about 600 bytes each; gaps wait while a packet may fill them."""
 DISORDER_NS = 1_000_000_000
 """Reading ends so much behind the time from which on nothing is wanted: packets may be out of order."""
 RECORD_BYTES = 16
@@ -523,7 +525,6 @@ class Tables(Pipeline):
         for problem in found:
             if problem.kind != "conflict":
                 self._note_missing(problem)
-        table = problems(files[0], found, self.assembler.flows, self.framer.connections)
         blocks = list(connections(files[0], self.assembler.flows, self.framer.connections, flows))
         closings = self._closings(flows) if self.options.pairs_up else []
 
@@ -532,10 +533,10 @@ class Tables(Pipeline):
                 self.give(self.correlation(protocol).close(closing), files)
             for block in blocks:
                 self.emit(Output("connections", block))
-            if table.num_rows:
-                self.emit(Output("problems", table))
 
         self.background.do(made)
+        for table in problems(files[0], found, self.assembler.flows, self.framer.connections):
+            self.background.do(partial(self.emit, Output("problems", table)))
         self._unrecognised.difference_update(flows.tolist())
         for flow in self._missing_at.keys() & {*flows.tolist()}:
             del self._missing_at[flow]
@@ -653,12 +654,16 @@ class CapturePipeline(Tables):
         super().give_messages(chunk)
 
     def _make_room(self) -> None:
-        """Let connections go that are over, or have to be, so that those in memory are no more than fit."""
+        """Let connections go that are over, or have to be, so that those in memory are no more than fit.
+
+        Problems go where they are too many.
+        """
         room = self.options.max_memory_bytes // FLOW_BYTES
         over = self.assembler.eviction_candidates(room // CLOSED_SHARE, room // OPEN_SHARE)
-        if not len(over):
+        if len(over):
+            self.take(self.last_of(over), self.capture.files)
+        elif self.assembler.untold_count + len(self.framer.found.problems) < MAX_PROBLEMS:
             return
-        self.take(self.last_of(over), self.capture.files)
         self.close(over, self.capture.files, of_others=True)
         self.assembler.forget(over)
 

@@ -2,10 +2,13 @@
 
 Not a test: run it by hand. Each shape is written at two sizes, the second twice the first, and each is exported by a
 process of its own. What counts is the ratio of their CPU seconds (user + system) above those of an export of nothing:
-twice the input may take MOST_RATIO times the time, else the run fails. What every shape tries is said where it is made.
+twice the input may take MOST_RATIO times the time, and none may hold more than MOST_MB, else the run fails. A process
+may take LIMIT_MB, so that a shape that grows does not take the machine. What every
+shape tries is said where it is made.
 """
 
 import argparse
+import os
 import random
 import resource
 import struct
@@ -16,6 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 MOST_RATIO = 2.5
+MOST_MB = 500
+LIMIT_MB = 6000
 START_NS = 1_795_238_649 * 1_000_000_000
 STEP_NS = 10_000
 FIN, SYN, RST, PUSH, ACK = 1, 2, 4, 8, 16
@@ -500,13 +505,16 @@ SHAPES: dict[Shape, int] = {
 """Each shape and the number it is made with first."""
 
 
-def cpu_s(path: Path, folder: Path) -> float:
-    """The CPU seconds that an export of a capture takes."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+def cost(path: Path, folder: Path) -> tuple[float, int]:
+    """The CPU seconds that an export of a capture takes, and the megabytes that it holds at most."""
     command = [sys.executable, "-m", "mqpcap", "export", str(path), "--out", str(folder / "out"), "-q"]
-    subprocess.run(command, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    limits = LIMIT_MB << 20, LIMIT_MB << 20
+    exporting = subprocess.Popen(command, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limits))
+    _, status, used = os.wait4(exporting.pid, 0)
+    exporting.returncode = os.waitstatus_to_exitcode(status)
+    if exporting.returncode:
+        raise subprocess.CalledProcessError(exporting.returncode, command)
+    return used.ru_utime + used.ru_stime, used.ru_maxrss >> 10
 
 
 def written(shape: Shape, n: int, path: Path) -> Path:
@@ -522,24 +530,25 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=[shape.__name__ for shape in SHAPES])
     parser.add_argument("--scale", type=float, default=1.0, help="so many times the usual sizes")
     given = parser.parse_args()
-    slow = []
+    failures = []
     with tempfile.TemporaryDirectory(prefix="mqpcap-hostile-") as name:
         folder = Path(name)
-        nothing_s = cpu_s(written(syn_again, 1, folder / "nothing.pcap"), folder)
-        print(f"an export of nothing: {nothing_s:.2f} s")
+        nothing_s, nothing_mb = cost(written(syn_again, 1, folder / "nothing.pcap"), folder)
+        print(f"an export of nothing: {nothing_s:.2f} s, {nothing_mb} MB")
         for shape, n in SHAPES.items():
             if given.only and shape.__name__ not in given.only:
                 continue
-            one_s, two_s = (
-                cpu_s(written(shape, int(size * given.scale), folder / "shape.pcap"), folder) - nothing_s
-                for size in (n, 2 * n)
+            (one_s, _), (two_s, two_mb) = (
+                cost(written(shape, int(size * given.scale), folder / "shape.pcap"), folder) for size in (n, 2 * n)
             )
-            ratio = two_s / max(one_s, 0.01)
-            print(f"{shape.__name__:20} {one_s:7.2f} s {two_s:7.2f} s   {ratio:.2f}", flush=True)
-            if ratio > MOST_RATIO:
-                slow.append(shape.__name__)
-    if slow:
-        sys.exit(f"more than {MOST_RATIO} times the time for twice the input: {', '.join(slow)}")
+            ratio = (two_s - nothing_s) / max(one_s - nothing_s, 0.01)
+            size_mb = (folder / "shape.pcap").stat().st_size / 1e6
+            times = f"{one_s - nothing_s:7.2f} s {two_s - nothing_s:7.2f} s   {ratio:.2f}"
+            print(f"{shape.__name__:20} {times} {two_mb:6} MB, of a file of {size_mb:5.1f} MB", flush=True)
+            if ratio > MOST_RATIO or two_mb > MOST_MB:
+                failures.append(shape.__name__)
+    if failures:
+        sys.exit(f"more than {MOST_RATIO} times the time, or {MOST_MB} MB: {', '.join(failures)}")
 
 
 if __name__ == "__main__":

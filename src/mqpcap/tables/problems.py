@@ -3,7 +3,7 @@
 ``decode.side`` finds what was captured and is no message, ``pipeline.not_read`` what never came to it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +16,20 @@ from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.tables.schemas import PROBLEMS
 from mqpcap.tcp.flows import Flows
 
+BLOCK_ROWS = 1 << 14
+"""Rows that are made at a time: a retransmission with other bytes alone may have dozens."""
 
-def problems(capture: str, found: Sequence[Problem], flows: Flows, states: Mapping[int, ConnectionState]) -> pa.Table:
-    """The rows, in order of time."""
+
+def problems(
+    capture: str, found: Sequence[Problem], flows: Flows, states: Mapping[int, ConnectionState]
+) -> Iterator[pa.Table]:
+    """The rows, in order of time, in blocks."""
     found = sorted(found, key=lambda p: (p.ts_ns, p.flow, p.side, p.offset, p.kind))
+    for first in range(0, len(found), BLOCK_ROWS):
+        yield _block(capture, found[first : first + BLOCK_ROWS], flows, states)
+
+
+def _block(capture: str, found: Sequence[Problem], flows: Flows, states: Mapping[int, ConnectionState]) -> pa.Table:
     flow, place = factorize(np.array([p.flow for p in found], np.int64))
     known = [states.get(number) for number in flow.tolist()]
     client = np.array([state.client if state else 0 for state in known], np.int64)[place]

@@ -490,6 +490,11 @@ class Reassembler:
         """Bytes captured after their gap had been given up, or behind a FIN: counted, but in no chunk."""
         return self._told(self._history.late)
 
+    @property
+    def untold_count(self) -> int:
+        """How many rows `conflicts` and `late` have."""
+        return len(self._history.conflicts) + len(self._history.late)
+
     def _told(self, rows: Iterable[Range]) -> list[Range]:
         """Ranges in order of flow, side and offset, with the numbers of their connections."""
         rows = sorted(rows, key=lambda row: row[:3])
