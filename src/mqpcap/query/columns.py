@@ -4,7 +4,7 @@ A name is a column of ``messages``, of ``exchanges``, or a field: ``flymq.key``,
 that name in whatever protocol a message is of.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -129,12 +129,13 @@ def _leaves(path: tuple[str, ...], type_: pa.DataType) -> Iterator[tuple[tuple[s
         yield from _leaves((*path, field.name), field.type)
 
 
-def bodies(protocol: str) -> Iterator[tuple[tuple[str, ...], ValueKind]]:
+@cache
+def bodies(protocol: str) -> Sequence[tuple[tuple[str, ...], ValueKind]]:
     """The fields of a protocol that hold what users sent."""
     program = compiled(protocols()[protocol])
     wanted = {_path(program, i) for i, column in enumerate(program.columns) if column.body}
     wanted |= {(derived.name,) for derived in protocols()[protocol].derived if derived.body}
-    yield from ((path, kind) for path, kind in _paths(protocol) if path in wanted)
+    return [(path, kind) for path, kind in _paths(protocol) if path in wanted]
 
 
 def _path(program: Program, i: int) -> tuple[str, ...]:
