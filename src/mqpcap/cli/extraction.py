@@ -6,6 +6,7 @@ streams tells, is noted meanwhile, about 30 bytes a packet. It is read again to 
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice, repeat
 from operator import itemgetter
 from typing import BinaryIO
 
@@ -30,6 +31,8 @@ from mqpcap.tcp.headers import Segments, connections_of
 
 MAX_COMMENTS = 64
 """Messages that are told of one packet; the rest is counted."""
+COMMENTED_TOGETHER = 256
+"""Packets whose messages become rows of Python together."""
 _FILE_SHIFT = 48
 """The place of a packet is its number, and from this bit on that of its file."""
 _LEFT_OUT = ("capture", "ts", "end_ts_ns")
@@ -92,12 +95,13 @@ class Extraction:
         comments = _Comments(self._capture, self._messages) if self._messages else None
         for window in self._capture.windows():
             places = _places(window, window.number)
-            for i in np.flatnonzero(np.isin(places, self._packets)).tolist():
+            taken = np.flatnonzero(np.isin(places, self._packets))
+            said = comments.of(places[taken]) if comments is not None else repeat(list[str]())
+            for i, texts in zip(taken.tolist(), said, strict=False):
                 start = int(window.offset[i])
                 yield (
                     int(window.ts_ns[i]), int(window.link_type[i]),
-                    window.buffer[start : start + int(window.caplen[i])].tobytes(), int(window.wirelen[i]),
-                    comments.of(int(places[i])) if comments is not None else [],
+                    window.buffer[start : start + int(window.caplen[i])].tobytes(), int(window.wirelen[i]), texts,
                 )  # fmt: skip
             meter(int(window.caplen.sum()))
 
@@ -213,14 +217,17 @@ class _Comments:
         self._order = np.argsort(place, kind="stable")
         self._places = place[self._order]
 
-    def of(self, place: int) -> list[str]:
-        """The comments of a packet."""
-        first, last = (int(x) for x in np.searchsorted(self._places, [place, place + 1]))
-        rows = self._order[first : min(last, first + MAX_COMMENTS)]
-        said = [_comment(row) for row in self._messages.take(pa.array(rows)).to_pylist()] if last > first else []
-        if last - first > MAX_COMMENTS:
-            said.append(f"and {last - first - MAX_COMMENTS} more messages")
-        return said
+    def of(self, places: I64) -> Iterator[list[str]]:
+        """The comments of each packet."""
+        for start in range(0, len(places), COMMENTED_TOGETHER):
+            some = places[start : start + COMMENTED_TOGETHER]
+            first, last = np.searchsorted(self._places, some), np.searchsorted(self._places, some + 1)
+            told = np.minimum(last - first, MAX_COMMENTS)
+            rows = np.repeat(first - (np.cumsum(told) - told), told) + np.arange(int(told.sum()))
+            messages = iter(self._messages.take(pa.array(self._order[rows])).to_pylist())
+            for count, more in zip(told.tolist(), (last - first - told).tolist(), strict=True):
+                said = [_comment(message) for message in islice(messages, count)]
+                yield [*said, f"and {more} more messages"] if more else said
 
 
 def _comment(message: dict[str, object]) -> str:
