@@ -4,11 +4,14 @@ import json
 import struct
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from running import run
 
 from mqpcap.capture import FileFacts
 from mqpcap.cli.info import Report
+from mqpcap.pipeline import Output
+from mqpcap.tables.schemas import NUMBER
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 
@@ -25,6 +28,22 @@ def test_info_counts_other_content_among_what_was_sent_again() -> None:
     told = run("info", "-q", "pcaps/faults/blipmq_conflict.pcap").stdout
 
     assert "sent again    33 B, 17 B of it with other content" in told
+
+
+def test_the_name_of_a_connection_is_the_first_that_it_had() -> None:
+    rows = [
+        pa.table(
+            {
+                NUMBER: [1], "client_name": [name], "protocol": ["msgq"], "status": ["ok"], "flaw": pa.nulls(1),
+                "frame_len": [1], "resynced": [False],
+            }
+        )
+        for name in map(str, range(500))
+    ]  # fmt: skip
+    report = Report()
+    report.take(Output("messages", pa.concat_tables(rows)))
+
+    assert report._names == {1: "0"}
 
 
 def test_info_as_json_agrees_with_the_capture() -> None:

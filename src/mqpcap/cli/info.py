@@ -84,7 +84,8 @@ class Report:
         self.messages[rows["protocol"][0].as_py()] += rows.num_rows
         if rows["client_name"].null_count < rows.num_rows:
             pairs = pa.table({NUMBER: rows[NUMBER], "name": rows["client_name"].cast(pa.string())}).drop_null()
-            for pair in pairs.group_by([NUMBER, "name"]).aggregate([]).to_pylist():
+            # Threads would tell the names of a connection in any order; the first counts.
+            for pair in pairs.group_by([NUMBER, "name"], use_threads=False).aggregate([]).to_pylist():
                 self._names.setdefault(pair[NUMBER], pair["name"])
         errors = rows.filter(pc.equal(rows["status"].cast(pa.string()), "error"))[NUMBER]
         self._errors.update({pair["values"]: pair["counts"] for pair in errors.value_counts().to_pylist()})
