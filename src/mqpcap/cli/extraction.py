@@ -197,7 +197,9 @@ class _NotingPipeline(NumberedPipeline):
 def _spans(messages: Sequence[pa.Table]) -> dict[tuple[int, str], _Spans]:
     """By connection_id and direction the stretches of the stream that messages take."""
     rows = unified(pa.concat_tables(messages)).combine_chunks()
-    sides = rows.group_by(["connection_id", "direction"], use_threads=False).aggregate([("stream_offset", "list"), ("frame_len", "list")])
+    sides = rows.group_by(["connection_id", "direction"], use_threads=False).aggregate(
+        [("stream_offset", "list"), ("frame_len", "list")]
+    )
     names, found = ("connection_id", "direction", "stream_offset_list", "frame_len_list"), {}
     for connection_id, direction, begins, lengths in zip(*map(sides.column, names), strict=True):
         begin, length = begins.values.to_numpy(), lengths.values.to_numpy()
