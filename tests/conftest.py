@@ -31,6 +31,7 @@ SLOW = frozenset(
         "cli/test_info.py",
         "cli/test_kept_exports.py",
         "cli/test_lines.py",
+        "cli/test_live.py",
         "cli/test_message_search.py",
         "cli/test_options.py",
         "cli/test_parallel.py",
@@ -63,7 +64,7 @@ SLOW = frozenset(
         "test_tshark.py",
     }
 )
-"""Files of more than six seconds of CPU together, but for reassembly; most start a process for each test."""
+"""Files of more than six seconds together, but for reassembly; most start a process for each test."""
 SESSION = "spark session"
 IN_SESSION = frozenset(
     f"spark/test_{name}.py"

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 MOST_RATIO = 2.5
-MOST_MB = 500
+MOST_MB = 600
 LIMIT_MB = 6000
 START_NS = 1_795_238_649 * 1_000_000_000
 STEP_NS = 10_000
