@@ -11,7 +11,7 @@ import pytest
 from rows import row_count
 from running import COMMAND, ROOT, begun, environment
 
-from mqpcap.cli.process import NoPandas, Terminated, end_as_interrupted
+from mqpcap.cli.process import NoPandas
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 
@@ -128,15 +128,16 @@ def test_what_costs_half_a_second_is_not_there(name: str) -> None:
 
 
 def test_sigterm_unwinds_once() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        end_as_interrupted()
+    script = (
+        "import os, signal\nfrom mqpcap.cli.process import Terminated, end_as_interrupted\n"
+        "end_as_interrupted()\n"
+        "try:\n signal.raise_signal(signal.SIGTERM)\n"
+        "except Terminated:\n signal.raise_signal(signal.SIGTERM)\n os.write(1, b'undisturbed')\n os._exit(1)"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment(), capture_output=True,
+                           check=False, timeout=60)  # fmt: skip
 
-        with pytest.raises(Terminated):
-            signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGTERM)  # what is taken away is not disturbed
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, b"undisturbed", b"")
 
 
 @pytest.mark.parametrize(("raised", "said"), [("Terminated", "terminated"), ("KeyboardInterrupt", "interrupted")])
@@ -152,3 +153,19 @@ def test_a_library_that_fails_on_its_way_out_hides_no_interruption(raised: str, 
                            capture_output=True, text=True, check=False)  # fmt: skip
 
     assert (ended.returncode, ended.stderr) == (1, f"mqpcap: {said}\n")
+
+
+def test_a_signal_that_python_drops_is_heard_again() -> None:
+    """What the callback of a weak reference raises is dropped, and each import has such a callback."""
+    script = (
+        "import os, signal, time, weakref\nfrom mqpcap.cli.process import Terminated, end_as_interrupted\n"
+        "class Module: pass\n"
+        "def leave(_):\n os.kill(os.getpid(), signal.SIGTERM)\n sum(range(1000))\n"
+        "end_as_interrupted()\nmodule = Module()\nkept = weakref.ref(module, leave)\n"
+        "try:\n del module\n time.sleep(30)\n"
+        "except Terminated:\n os.write(1, b'heard')\n os._exit(1)"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment(), capture_output=True,
+                           check=False, timeout=60)  # fmt: skip
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, b"heard", b"")

@@ -4,11 +4,14 @@ import gc
 import os
 import signal
 import sys
+import threading
 from collections import defaultdict
 from types import ModuleType
 
 GARBAGE_OBJECTS = 300_000
 """So many new objects are looked through for garbage at a time."""
+RAISED_AGAIN_S = 0.01
+"""By then whoever dropped an exception is done with that: raised there, it would be dropped again."""
 
 
 def settle_in() -> None:
@@ -57,6 +60,14 @@ def open_closed_streams() -> None:
 class Terminated(KeyboardInterrupt):
     """SIGTERM: the user leaves, and what is temporary is taken away."""
 
+    def __del__(self) -> None:
+        """Send the signal again, a moment later: somebody dropped this.
+
+        Python does where it is raised in the callback of a weak reference, of which each import has one.
+        """
+        end_as_interrupted()
+        threading.Timer(RAISED_AGAIN_S, os.kill, (os.getpid(), signal.SIGTERM)).start()
+
 
 def end_as_interrupted() -> None:
     """Have SIGTERM unwind the process as Ctrl-C does, once."""
@@ -66,6 +77,12 @@ def end_as_interrupted() -> None:
         raise Terminated
 
     signal.signal(signal.SIGTERM, leave_once)
+    sys.unraisablehook = _tell_dropped
+
+
+def _tell_dropped(dropped: "sys.UnraisableHookArgs") -> None:
+    if not isinstance(dropped.exc_value, Terminated):
+        sys.__unraisablehook__(dropped)
 
 
 def interruption(error: BaseException | None) -> KeyboardInterrupt | None:
