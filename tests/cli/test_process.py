@@ -127,6 +127,12 @@ def test_what_costs_half_a_second_is_not_there(name: str) -> None:
     assert NoPandas.find_spec(f"{name}s") is None  # others are asked
 
 
+def run_script(script: str, *words: str) -> "subprocess.CompletedProcess[str]":
+    """A process of its own that may end itself: what its signals do must not reach the tests."""
+    return subprocess.run([sys.executable, "-c", script, *words], cwd=ROOT, env=environment(), capture_output=True,
+                          text=True, check=False, timeout=60)  # fmt: skip
+
+
 def test_sigterm_unwinds_once() -> None:
     script = (
         "import os, signal\nfrom mqpcap.cli.process import Terminated, end_as_interrupted\n"
@@ -134,10 +140,9 @@ def test_sigterm_unwinds_once() -> None:
         "try:\n signal.raise_signal(signal.SIGTERM)\n"
         "except Terminated:\n signal.raise_signal(signal.SIGTERM)\n os.write(1, b'undisturbed')\n os._exit(1)"
     )
-    ended = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment(), capture_output=True,
-                           check=False, timeout=60)  # fmt: skip
+    ended = run_script(script)
 
-    assert (ended.returncode, ended.stdout, ended.stderr) == (1, b"undisturbed", b"")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "undisturbed", "")
 
 
 @pytest.mark.parametrize(("raised", "said"), [("Terminated", "terminated"), ("KeyboardInterrupt", "interrupted")])
@@ -149,8 +154,7 @@ def test_a_library_that_fails_on_its_way_out_hides_no_interruption(raised: str, 
         f"@main.command()\ndef connect():\n try: raise {raised}\n finally: not_opened.close()\n"
         "main()"
     )
-    ended = subprocess.run([sys.executable, "-c", script, "connect"], cwd=ROOT, env=environment(),
-                           capture_output=True, text=True, check=False)  # fmt: skip
+    ended = run_script(script, "connect")
 
     assert (ended.returncode, ended.stderr) == (1, f"mqpcap: {said}\n")
 
@@ -165,7 +169,6 @@ def test_a_signal_that_python_drops_is_heard_again() -> None:
         "try:\n del module\n time.sleep(30)\n"
         "except Terminated:\n os.write(1, b'heard')\n os._exit(1)"
     )
-    ended = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment(), capture_output=True,
-                           check=False, timeout=60)  # fmt: skip
+    ended = run_script(script)
 
-    assert (ended.returncode, ended.stdout, ended.stderr) == (1, b"heard", b"")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "heard", "")
