@@ -62,6 +62,7 @@ SLOW = frozenset(
         "test_torture.py",
         "test_truth.py",
         "test_tshark.py",
+        "test_uncompiled.py",
     }
 )
 """Files of more than six seconds together, but for reassembly; most start a process for each test."""

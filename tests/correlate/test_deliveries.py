@@ -1,5 +1,7 @@
 """Which publish a delivery came from, one behaviour a test."""
 
+import dataclasses
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -200,3 +202,37 @@ def test_too_many_gaps_become_one(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [message("c2s", k, 10 * k, stream_offset=200 * k, broken=k > 0) for k in range(9)]
 
     assert found(made, *rows, message("s2c", 1, 99)) == []
+
+
+class Counted(np.ndarray):  # type: ignore[type-arg]
+    """An array that counts the elements of itself that are read."""
+
+    elements = 0
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **more: object) -> object:
+        Counted.elements += self.size
+        plain = [x.view(np.ndarray) if isinstance(x, Counted) else x for x in inputs]
+        return getattr(ufunc, method)(*plain, **more)
+
+
+def compared_elements(server_count: int, lifetime_ns: int | None, lagging: bool) -> int:
+    """The elements compared for a delivery of each server, where each has a lagging client or a gap."""
+    deliveries = Deliveries("test", rule(lifetime_ns=lifetime_ns), PRINTS)
+    ports = range(1, server_count + 1)
+    for port in ports:
+        rows = gap(LENGTH, LENGTH, 40) if lifetime_ns is not None else []
+        rows = [row | {"server_port": port, "connection": port} for row in rows]
+        found(deliveries, *rows, message("s2c", 1, 50, server_port=port, connection=port), behind=Behind(now_ns=0))
+    held = module.Delivered.joined(deliveries._held)
+    counted = {name: getattr(held, name).view(Counted) for name in ("server", "ts_ns", "length")}
+    deliveries._held = [dataclasses.replace(held, **counted)]
+    Counted.elements = 0
+    found(deliveries, behind=Behind(since_ns={(SERVER[0], port): 0 for port in ports} if lagging else {}))
+    return Counted.elements
+
+
+@pytest.mark.parametrize(("lifetime_ns", "lagging"), [(None, True), (100, False)])
+def test_many_servers_cost_no_look_at_all_deliveries_each(lifetime_ns: int | None, lagging: bool) -> None:
+    few, many = (compared_elements(n, lifetime_ns, lagging) for n in (100, 200))
+
+    assert many <= 2.2 * few

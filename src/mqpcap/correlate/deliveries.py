@@ -224,12 +224,15 @@ class Deliveries:
     def _may_be_unseen(self, delivered: Delivered) -> NDArray[np.bool_]:
         """Whether the publish of a delivery may be among bytes that were not captured."""
         doubtful = np.zeros(len(delivered), np.bool_)
-        for server in np.unique(delivered.server).tolist() if self._stretches else ():
-            of = delivered.server == server
+        if not self._stretches:
+            return doubtful
+        order = np.argsort(delivered.server, kind="stable")
+        servers, starts = np.unique(delivered.server[order], return_index=True)
+        for server, rows in zip(servers.tolist(), np.split(order, starts[1:]), strict=True):
             for since_ns, until_ns, length in self._stretches.get(server, ()):
-                late = since_ns < delivered.ts_ns
-                alive = delivered.ts_ns - until_ns <= (self.rule.lifetime_ns or 0)
-                doubtful |= of & late & alive & (delivered.length <= length)
+                ts_ns = delivered.ts_ns[rows]
+                alive = (since_ns < ts_ns) & (ts_ns - until_ns <= (self.rule.lifetime_ns or 0))
+                doubtful[rows] |= alive & (delivered.length[rows] <= length)
         return doubtful
 
     # -- rows out ------------------------------------------------------------------------------------------
@@ -243,8 +246,12 @@ class Deliveries:
         if behind.since_ns:
             names, ports = zip(*behind.since_ns, strict=True)
             servers = self._servers(pa.table({"server_ip": pa.array(names), "server_port": pa.array(ports)}))
-            for server, since_ns in zip(servers.tolist(), behind.since_ns.values(), strict=True):
-                until_ns[held.server == server] = np.minimum(until_ns[held.server == server], since_ns)
+            since_ns = np.array(list(behind.since_ns.values()), np.int64)
+            order = np.lexsort((since_ns, servers))
+            servers, first = np.unique(servers[order], return_index=True)
+            index = np.minimum(np.searchsorted(servers, held.server), len(servers) - 1)
+            rows = np.flatnonzero(servers[index] == held.server)
+            until_ns[rows] = np.minimum(until_ns[rows], since_ns[order][first][index[rows]])
         ready = held.ts_ns < until_ns
         ready |= self._hurried(held, ready)
         self._held = [] if ready.all() else [held.taken(np.flatnonzero(~ready))]

@@ -1070,7 +1070,7 @@ def converse(talks: dict[int, Dialogue], tables: RequestTables, found: Findings,
             k = order[i - 1]
         q = Request.__new__(Request)
         q.row, q.code, q.tie, q.item, q.ts_ns = first_row + at, code[k], tie[k], item[k], ts_ns[k]
-        q.end_ns, q.offset, q.cut = end_ns[k], offset[k], cut[k]
+        q.end_ns, q.offset, q.cut, q.spoiled = end_ns[k], offset[k], cut[k], False  # uncompiled, nothing has set it
         q.numbers = tuple([x[k] for x in numbers]) if counted else ()
         kind = talk.request(q)
         if kind != kinds[at]:
