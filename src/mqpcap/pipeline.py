@@ -25,6 +25,7 @@ from mqpcap.decode.detection import DecodeAs, Told
 from mqpcap.decode.frames import Frames, Problem
 from mqpcap.decode.framing import Framer
 from mqpcap.decode.message_buffer import time_order
+from mqpcap.decode.proxy_header import REASON as PROXY_HEADER
 from mqpcap.decode.shared_facts import SharedFacts
 from mqpcap.errors import CaptureError
 from mqpcap.protocols import protocols
@@ -543,8 +544,8 @@ class Tables(Pipeline):
         self.framer.forget(flows)
 
     def _note_missing(self, problem: Problem) -> None:
-        if problem.kind == "undecoded" and problem.reason in ("bad_framing", "truncated"):
-            return  # bytes at the end that are no message miss nothing
+        if problem.kind == "undecoded" and problem.reason in ("bad_framing", "truncated", PROXY_HEADER):
+            return  # bytes at the end that are no message miss nothing, nor does a header in front of them
         state = self.framer.connections.get(problem.flow)
         if state is None:
             return

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from running import run
+from torture import ACK, FIN, SYN, Segment, blipmq_message, pcap
 
 from mqpcap.capture import FileFacts
 from mqpcap.cli.info import Report
@@ -105,6 +106,64 @@ def test_max_loss_is_an_exit_code() -> None:
     assert run("info", "--max-loss", "0.5", lost).exit_code == 0
     assert run("info", "--max-loss", "0", QOS1).exit_code == 0
     assert run("info", "--max-loss", "101", QOS1).exit_code == 2
+
+
+def lossy(port: int, count: int, missing: int, speaks: bytes) -> bytes:
+    """A client that sends so many segments of 100 bytes; of them ``missing`` were not captured."""
+    segments = [Segment(seq=99, flags=SYN), Segment(seq=499, ack=100, flags=SYN | ACK, from_server=True)]
+    stream = speaks.ljust(100 * count, b"x")
+    lost = range(1, 2 * missing, 2)
+    sent = [Segment(stream[100 * k : 100 * k + 100], 100 + 100 * k, 500) for k in range(count) if k not in lost]
+    return pcap([*segments, *sent, Segment(seq=100 + 100 * count, ack=500, flags=FIN | ACK)], port)
+
+
+def test_what_is_missing_of_a_foreign_protocol_is_missing(tmp_path: Path) -> None:
+    """Six of twenty segments of an HTTP client: 600 of 2,000 bytes."""
+    path = tmp_path / "a.pcap"
+    path.write_bytes(lossy(80, 20, 6, b"POST / HTTP/1.1\r\n"))
+
+    said, gated = run("info", path).stdout, run("info", "-q", "--max-loss", "0", path)
+
+    assert "nothing ours: connections are 1 HTTP/1; 600 B of them were never captured" in said
+    assert "of ours 0 B in 0 gaps, 0 B of it by the snap length; of others 600 B in 6 gaps" in said
+    assert gated.exit_code == 1 and "30 % lost" in gated.stderr
+    path.write_bytes(lossy(80, 20, 0, b"POST / HTTP/1.1\r\n"))
+    assert run("info", "-q", "--max-loss", "0", path).exit_code == 0
+
+
+def test_a_proxy_header_is_no_loss(tmp_path: Path) -> None:
+    path = tmp_path / "a.pcap"
+    path.write_bytes(
+        pcap([Segment(seq=99, flags=SYN), Segment(b"PROXY UNKNOWN\r\n" + blipmq_message(0), 100, 1),
+              Segment(seq=500, ack=115 + len(blipmq_message(0)), from_server=True, flags=ACK)], 5555)
+    )  # fmt: skip
+
+    said = run("info", "--max-loss", "0", path)
+
+    assert said.exit_code == 0 and "verdict       whole" in said.stdout
+    assert f"100.0% of {len(blipmq_message(0))} B payload" in said.stdout
+
+
+def test_unrecognised_connections_of_a_recognised_server_are_noted_with_the_option_that_reads_them(
+    tmp_path: Path,
+) -> None:
+    """Three connections whose only bytes are half a frame of BlipMQ, on a port that is nobody's."""
+    opened = [Segment(seq=99, flags=SYN), Segment(blipmq_message(0) + blipmq_message(1), 100, 1)]
+    late = [Segment(blipmq_message(1)[9:], 700, 1, client_port=50001 + k) for k in range(3)]
+    path = tmp_path / "a.pcap"
+    path.write_bytes(pcap([*opened, *late], 7777))
+    note = (
+        "3 connections of 10.0.0.2:7777 are not recognised, 1 of the same server are blipmq: "
+        "-d tcp.port==7777,blipmq reads them all"
+    )
+
+    (report,) = json.loads(run("info", "--json", path).stdout)["captures"]
+    (read,) = json.loads(run("info", "--json", "-d", "tcp.port==7777,blipmq", path).stdout)["captures"]
+
+    assert (report["notes"], read["notes"]) == ([note], [])
+    path.write_bytes(pcap([*opened, *late[:2]], 7777))
+    (report,) = json.loads(run("info", "--json", path).stdout)["captures"]
+    assert report["notes"] == []
 
 
 def pcapng(order: str) -> bytes:

@@ -31,10 +31,10 @@ def detector(*decode_as: DecodeAs, of: Mapping[str, MessageQueue] | None = None)
 
 
 def test_the_first_packet_decides_nearly_always() -> None:
-    choice, ts_ns = detector().first_look(origin(), [said(HELLO)])
+    choice, packet = detector().first_look(origin(), [said(HELLO)])
 
     assert isinstance(choice, Choice)
-    assert (choice.protocol, choice.client, choice.identified_by, ts_ns) == (BLIPMQ, 0, "content", 5)
+    assert (choice.protocol, choice.client, choice.identified_by, packet) == (BLIPMQ, 0, "content", (5, 1, 0))
 
 
 def test_connections_that_begin_alike_are_asked_about_once_and_others_anew() -> None:

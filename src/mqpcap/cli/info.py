@@ -3,7 +3,7 @@
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -34,8 +34,13 @@ REMARKS_SHOWN = 20
 SUMS = (
     "late_start_count", "one_sided_count", "resynced_count", "payload_bytes", "decoded_bytes", "flawed_bytes",
     "undecoded_bytes", "late_bytes", "gap_count", "gap_bytes", "snapped_bytes", "conflict_bytes", "retransmitted_bytes",
+    "foreign_payload_bytes", "foreign_gap_count", "foreign_gap_bytes",
 )  # fmt: skip
-"""What is added up of our protocols' connections; bytes are those of payloads."""
+"""Sums over the connections of supported protocols, ``foreign_``: of foreign protocols. Bytes are payload bytes."""
+MAX_SERVERS = 4096
+"""Servers (address and port) whose connections are counted for notes; connections of further servers are not."""
+MIN_UNRECOGNISED = 3
+"""Unrecognised connections of a server from which on a note names the ``-d`` that would read them."""
 
 
 @dataclass(slots=True)
@@ -56,13 +61,15 @@ class Report:
     _errors: Counter[int] = field(default_factory=Counter)
     """By number of the connection, while it lives."""
     _names: dict[int, str] = field(default_factory=dict)
+    _protocols_by_server: dict[tuple[str, int], Counter[str]] = field(default_factory=dict)
+    """Connections by protocol, "" for unrecognised ones."""
 
-    def end(self, capture: "Capture", counts: Mapping[str, int]) -> None:
-        """Take what is known when a capture has been read to its end."""
+    def end(self, capture: "Capture", counts: Mapping[str, int], decoded_ports: Collection[int] = ()) -> None:
+        """Take what is known when a capture has been read to its end; ``decoded_ports``: those of Decode As."""
         from mqpcap.pipeline import caps
 
         self.files, self.packets = list(capture.facts), counts
-        self.notes = [*map(str, capture.notes), *caps(capture.files[0], counts)]
+        self.notes = [*map(str, capture.notes), *caps(capture.files[0], counts), *self._server_notes(decoded_ports)]
         self.listed = dict(sorted(self.listed.items()))
         self.remarks = _remarks(capture)
 
@@ -113,8 +120,10 @@ class Report:
                 "community_id": str(row["community_id"]),
             }  # fmt: skip
         self.connections[row["protocol"] or ("other" if row["tls"] is None else "tls")] += 1
+        self._count_server(row, kind)
         if row["protocol"] is None:
             self.strangers[kind] += 1
+            self.sums["foreign_payload_bytes"] += payload_bytes
             return
         self.sums.update(
             late_start_count=not row["syn_seen"],
@@ -124,11 +133,40 @@ class Report:
             retransmitted_bytes=row["retransmitted_bytes_c2s"] + row["retransmitted_bytes_s2c"],
         )
 
+    def _count_server(self, row: Mapping[str, Any], kind: str) -> None:
+        """Count a connection for its server. Without a SYN, either end of an unrecognised one may be the server."""
+        if row["protocol"] is None and kind != "unknown":
+            return
+        ends = ("server",) if row["protocol"] is not None or row["syn_seen"] else ("server", "client")
+        for end in ends:
+            server = row[f"{end}_ip"], row[f"{end}_port"]
+            if server in self._protocols_by_server or len(self._protocols_by_server) < MAX_SERVERS:
+                self._protocols_by_server.setdefault(server, Counter())[row["protocol"] or ""] += 1
+
+    def _server_notes(self, decoded_ports: Collection[int]) -> Iterator[str]:
+        """For each recognised server with many unrecognised connections: the ``-d`` that would read them."""
+        from mqpcap.statistics.keys import endpoint
+
+        for (ip, port), counts in sorted(self._protocols_by_server.items()):
+            unrecognised = counts.pop("", 0)
+            if counts and unrecognised >= MIN_UNRECOGNISED and port not in decoded_ports:
+                ((protocol, count),) = counts.most_common(1)
+                yield (
+                    f"{plural(unrecognised, 'connection')} of {endpoint(ip, port)} are not recognised, "
+                    f"{count} of the same server are {protocol}: -d tcp.port=={port},{protocol} reads them all"
+                )
+
     def _take_problem(self, row: Mapping[str, Any]) -> None:
+        from mqpcap.decode.proxy_header import REASON as PROXY_HEADER
+
         length, reason = row["length"], row["reason"]
         if row["protocol"] is None:
+            if row["kind"] == "gap":
+                self.sums.update(foreign_gap_count=1, foreign_gap_bytes=length)
             return
-        if row["kind"] == "undecoded":
+        if reason == PROXY_HEADER:
+            self.sums.update(payload_bytes=-length)  # a balancer's bytes are neither decoded nor lost
+        elif row["kind"] == "undecoded":
             self.sums.update(undecoded_bytes=length, late_bytes=length * (reason == "late"))
         elif row["kind"] == "gap":
             self.sums.update(gap_count=1, gap_bytes=length, snapped_bytes=length * (reason == "snap length"))
@@ -152,13 +190,18 @@ class Report:
 
     @property
     def loss_percent(self) -> float:
-        """Bytes of our protocols that were never captured, or are in no sound message, in percent of all; or dropped
-        packets in percent of all, if they are more."""
-        all_bytes = self.sums["payload_bytes"] + self.sums["gap_bytes"]
-        lost = sum(self.sums[name] for name in ("gap_bytes", "undecoded_bytes", "flawed_bytes"))
-        dropped = self.dropped_count or 0
-        shares = [lost / all_bytes if all_bytes else 0.0, dropped / (self.packet_count + dropped) if dropped else 0.0]
-        return 100 * max(shares)
+        """The largest of three shares in percent.
+
+        Bytes of supported protocols that were never captured, or are in no sound message; bytes of all connections that
+        were never captured; packets that were dropped.
+        """
+        sums, dropped = self.sums, self.dropped_count or 0
+        lost = sum(sums[name] for name in ("gap_bytes", "undecoded_bytes", "flawed_bytes"))
+        missing = sums["gap_bytes"] + sums["foreign_gap_bytes"]
+        own_bytes = sums["payload_bytes"] + sums["gap_bytes"]
+        all_bytes = own_bytes + sums["foreign_payload_bytes"] + sums["foreign_gap_bytes"]
+        shares = ((lost, own_bytes), (missing, all_bytes), (dropped, self.packet_count + dropped))
+        return 100 * max(part / whole if whole else 0.0 for part, whole in shares)
 
     def verdict(self) -> str:
         """One line: whether all is there and decoded, and if not what stands against it."""
@@ -166,7 +209,9 @@ class Report:
             return "empty: there is no packet"
         if not self.sums["payload_bytes"]:
             said = f"connections are {counted(self.strangers.most_common())}"
-            return f"nothing ours: {said if self.strangers else 'there is no TCP connection'}"
+            missing = self.sums["foreign_gap_bytes"]
+            lost = f"; {size(missing)} of them were never captured" if missing else ""
+            return f"nothing ours: {said if self.strangers else 'there is no TCP connection'}{lost}"
         against = [words for count, words in self._against() if count]
         if not against:
             return "whole: every captured byte of our protocols was decoded, and none is missing"
@@ -219,7 +264,11 @@ class Report:
             # Rounded down: 100% means every byte.
             share = f"{int(self.decoded_share * 1000) / 10:.1f}% of {payload} payload"
             yield "decoded", f"{share}; {flawed} in messages with a flaw, {undecoded} in none ({late} late)"
-        yield "missing", f"{gaps} in {plural(sums['gap_count'], 'gap')}, {snapped} of it by the snap length"
+        missing = f"{gaps} in {plural(sums['gap_count'], 'gap')}, {snapped} of it by the snap length"
+        if sums["foreign_payload_bytes"] or sums["foreign_gap_bytes"]:
+            foreign_gaps = plural(sums["foreign_gap_count"], "gap")
+            missing = f"of ours {missing}; of others {size(sums['foreign_gap_bytes'])} in {foreign_gaps}"
+        yield "missing", missing
         again = size(sums["retransmitted_bytes"] + sums["conflict_bytes"])
         yield "sent again", f"{again}, {conflict} of it with other content"
         for note in self.notes:
@@ -316,7 +365,7 @@ def report_of(
     pipeline = NumberedPipeline(capture, outcome.choices.dissection(only=tables), take, behind)
     if not read(pipeline, outcome, meter):
         return None
-    report.end(capture, pipeline.counts)
+    report.end(capture, pipeline.counts, {rule.port for rule in outcome.choices.decode_as})
     return report
 
 

@@ -7,15 +7,16 @@ taken if another connection proves that its server speaks it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from mqpcap.decode.message_buffer import AT, SIZE, TS_NS
+from mqpcap.decode.proxy_header import ProxyHeader, may_begin_header, proxy_header
 from mqpcap.decode.scanning import Scanners
 from mqpcap.decode.strangers import stranger
-from mqpcap.decode.stream_chunk import StreamChunk, copies
+from mqpcap.decode.stream_chunk import Packet, StreamChunk, copies
 from mqpcap.schema.protocol import Claim, Direction, MessageQueue, Opening, Verdict
 from mqpcap.tcp.flows import Flows
 from mqpcap.tcp.headers import address_text
@@ -60,6 +61,8 @@ class Choice(NamedTuple):
     """Content fits with either side as the client, and no server is known: only the port numbers say which."""
     stranger: str | None = None
     """What a connection speaks that nobody takes, as far as that is known."""
+    proxied: ProxyHeader | None = None
+    """What stands in front of the client's stream."""
 
 
 _UNASKED = Choice(None, Claim(Verdict.NO), 0, None)
@@ -102,15 +105,41 @@ Looked = dict[tuple[str, str, int], tuple[int, bool, tuple[int, bool]]]
 
 @dataclass(slots=True)
 class _SideOpening:
-    """The first contiguous bytes of one side; ``looked``: what was searched for in them so far."""
+    """The first contiguous bytes of one side, behind a PROXY header if it begins with one.
+
+    looked: what was searched for in them so far. is_header_cut: more bytes may complete a PROXY header.
+    """
 
     data: bytes
     start: bool
     ended: bool
     looked: Looked = field(default_factory=dict)
+    proxied: ProxyHeader | None = None
+    is_header_cut: bool = False
+
+    def without_header(self) -> "_SideOpening":
+        """The same behind the PROXY header, which is the first of its stream whether the SYN was captured or not."""
+        header = proxy_header(self.data)
+        if header is not None:
+            return replace(self, data=self.data[header.length :], start=True, proxied=header)
+        return replace(self, is_header_cut=True) if not self.ended and may_begin_header(self.data) else self
 
 
 Openings = tuple[_SideOpening, _SideOpening]
+
+
+def _openings(of: "Origin", sides: Iterable[_SideOpening], begins: Sequence[bool]) -> Openings:
+    """How the sides began; ``begins``: whether each has the first byte of its stream. Only a client's has a header."""
+    one, two = (
+        side.without_header()
+        if begins[i] and not (of.oriented and i == 1) and side.data[:1] in _HEADER_STARTS
+        else side
+        for i, side in enumerate(sides)
+    )
+    return one, two
+
+
+_HEADER_STARTS = frozenset((b"P", b"\r"))
 
 
 @dataclass(slots=True)
@@ -123,6 +152,7 @@ class _HeldSide:
     data: bytearray = field(default_factory=bytearray)
     later: bytearray = field(default_factory=bytearray)
     first: int = -1
+    first_packet: Packet | None = None
     is_closed: bool = False
     seen_bytes: int = 0
     looked: Looked = field(default_factory=dict)
@@ -134,7 +164,7 @@ class _HeldSide:
         offset, length = chunk.packets.value(AT, k), chunk.packets.value(SIZE, k)
         self.seen_bytes += length
         if self.first < 0:
-            self.first, self._run = offset, self.data
+            self.first, self.first_packet, self._run = offset, chunk.packet(k), self.data
         elif offset != self._at:
             self.is_closed, self._run = True, bytearray()
         self._at = offset + length
@@ -169,11 +199,11 @@ class Hold:
 
     def openings(self, of: Origin, final: bool) -> Openings:
         """What each side began with: its bytes up to the first gap."""
-        one, two = (
+        sides = (
             _SideOpening(bytes(x.data), of.syn[side] and x.first <= 0, x.is_closed or final, x.looked)
             for side, x in enumerate(self.sides)
         )
-        return one, two
+        return _openings(of, sides, [x.first == 0 for x in self.sides])
 
     def later_openings(self, final: bool) -> Openings:
         """The longest run of bytes behind the first gap of each side; of a side without a gap its first bytes."""
@@ -240,8 +270,8 @@ class Detector:
 
     # -- what is looked at -----------------------------------------------------------------------------
 
-    def first_look(self, of: Origin, new: Sequence[StreamChunk]) -> tuple[Choice, int] | Hold:
-        """Who takes a connection by its very first packet, and that packet's time; else the hold to look at it with.
+    def first_look(self, of: Origin, new: Sequence[StreamChunk]) -> tuple[Choice, Packet] | Hold:
+        """Who takes a connection by its very first packet, and that packet; else the hold to look at it with.
 
         There may be very many connections, and nearly all are decided here: so nothing is copied or noted, and what
         was said of one holds for those that begin alike.
@@ -256,13 +286,14 @@ class Detector:
         alike = data, side, starts, self._client_by_port(of), *self._known_of(of)
         choice = self._alike.get(alike, _UNASKED)
         if choice is _UNASKED:
-            one, two = (_SideOpening(data if i == side else b"", starts[i], False) for i in (0, 1))
-            choice = self._choice(of, (one, two), [], False)
+            is_first = chunk.packets.value(AT, 0) == 0
+            sides = (_SideOpening(data if i == side else b"", starts[i], False) for i in (0, 1))
+            choice = self._choice(of, _openings(of, sides, (is_first, is_first)), [], False)
             if length <= ALIKE_BYTES:
                 if len(self._alike) >= MAX_ALIKE:
                     self._alike.clear()
                 self._alike[alike] = choice
-        return Hold(_next_look(length)) if choice is None else (choice, chunk.packets.value(TS_NS, 0))
+        return Hold(_next_look(length)) if choice is None else (choice, chunk.packet(0))
 
     def look(self, hold: Hold, of: Origin, new: Sequence[StreamChunk]) -> Choice | None:
         """Who takes a connection by all that was captured of it; None: nobody yet, and the new chunks are held."""
@@ -320,6 +351,17 @@ class Detector:
         self, of: Origin, openings: Openings, likely: list[Choice], final: bool, hold: Hold | None = None
     ) -> Choice | None:
         """The same by how its sides began, and by what a hold knows of the bytes behind a gap."""
+        if any(x.is_header_cut for x in openings):
+            return None
+        choice = self._choice_behind_header(of, openings, likely, final, hold)
+        proxied = openings[0].proxied or openings[1].proxied
+        if proxied is not None:
+            likely[:] = [x._replace(proxied=proxied) for x in likely]
+        return choice if choice is None or proxied is None else choice._replace(proxied=proxied)
+
+    def _choice_behind_header(
+        self, of: Origin, openings: Openings, likely: list[Choice], final: bool, hold: Hold | None
+    ) -> Choice | None:
         choice, waits = self._asked(likely, of, openings, final)
         if choice is None and not waits and hold is not None and any(x.later for x in hold.sides):
             # Nothing at the beginning; what comes behind a gap is as good as a late start.
@@ -337,8 +379,11 @@ class Detector:
         waits = False
         anywhere: list[Choice] = []
         client_by_port = self._client_by_port(of)
+        is_proxied = any(x.proxied for x in openings)
         for candidate in self._candidates(of):
             protocol, client, on_port, forced = candidate
+            if is_proxied and openings[client].proxied is None:
+                continue  # Only a client's stream has a header.
             if best_rank >= (YES, on_port, True) and (of.oriented or on_port or best_rank[1]):
                 break  # Those to come are not better: who is on its own port was asked first.
             claim = protocol.claims(self._opening(candidate, openings))
@@ -406,7 +451,9 @@ class Detector:
     def _nobody(self, of: Origin, openings: Openings) -> Choice:
         """The connection is not ours."""
         name = stranger(openings[0].data, openings[1].data)
-        return Choice(None, Claim(Verdict.NO), self._client_by_port(of), None, stranger=name)
+        client = int(openings[1].proxied is not None) if any(x.proxied for x in openings) else self._client_by_port(of)
+        proxied = openings[client].proxied
+        return Choice(None, Claim(Verdict.NO), client, None, stranger=name, proxied=proxied)
 
     def _client_by_port(self, of: Origin) -> int:
         """The client where content does not say: the SYN's sender, else the side whose port is no server's."""

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from mqpcap.decode.detection import Choice, DecodeAs, Detector, Hold, Origin, Server, Told, origins
-from mqpcap.decode.frames import I64, FoundMessages, Frames
+from mqpcap.decode.frames import I64, FoundMessages, Frames, Problem
+from mqpcap.decode.proxy_header import REASON, ProxyHeader
 from mqpcap.decode.scanning import Scanners
 from mqpcap.decode.side import Side
 from mqpcap.decode.strangers import GRPC, HTTP_2, TLS, is_grpc
-from mqpcap.decode.stream_chunk import StreamChunk, by_connection, joined
+from mqpcap.decode.stream_chunk import Packet, StreamChunk, by_connection, joined
 from mqpcap.schema.protocol import Evidence, MessageQueue
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.flows import Flows
@@ -38,6 +39,7 @@ class ConnectionState:
     identified_by: str | None = None
     decided: bool = False
     client: int = 0
+    proxied: ProxyHeader | None = None
     stranger: str | None = None
     """What it speaks where no protocol took it, as far as that is known."""
     hold: Hold | None = None
@@ -159,10 +161,12 @@ class Framer:
             self._decide(connection, of, choice)
         return choice is not None
 
-    def _decide(self, connection: ConnectionState, of: Origin, choice: Choice, ts_ns: int = 0) -> None:
+    def _decide(
+        self, connection: ConnectionState, of: Origin, choice: Choice, first_packet: Packet | None = None
+    ) -> None:
         """Give the connection to a protocol or to nobody, and frame what was held of it.
 
-        ``ts_ns`` is the time of the packet that decided a connection of which nothing was held.
+        ``first_packet``: the packet that decided a connection without a hold.
         """
         hold, connection.hold = connection.hold, None
         connection.decided, connection.client, connection.protocol = True, choice.client, choice.protocol
@@ -175,22 +179,34 @@ class Framer:
             server = of.server(choice)
             self._begin(connection, of, choice, server)
             if choice.identified_by != "peer" and not choice.is_guess:
-                self.detector.learn(server, hold.ts_ns if hold is not None else ts_ns)
+                self.detector.learn(server, first_packet[0] if first_packet is not None else hold.ts_ns if hold else 0)
+        if choice.proxied is not None:
+            packet = hold.sides[choice.client].first_packet if hold is not None else first_packet
+            self._pass_proxy_header(connection, choice.proxied, packet or (0, 0, 0))
         if hold is not None:
             self.detector.release(hold)
             layouts = self._scanners.in_order(connection.protocol)
             for chunk in joined(hold.chunks):
                 connection.sides[chunk.side].take_held(chunk, layouts, self.found)
 
+    def _pass_proxy_header(self, connection: ConnectionState, header: ProxyHeader, packet: Packet) -> None:
+        """Give the header out as bytes that are no message: the client's messages begin behind it."""
+        side = connection.sides[connection.client]
+        side.at, connection.proxied = header.length, header
+        ts_ns, number, _ = packet
+        self.found.problems.append(
+            Problem(side.flow, side.number, 0, header.length, "undecoded", REASON, ts_ns, number)
+        )
+
     def _begin(self, connection: ConnectionState, of: Origin, choice: Choice, server: Server) -> None:
         """Set the layouts that the directions begin with, as the protocol claimed."""
         assert choice.protocol is not None
         began = [choice.claim.c2s or "", choice.claim.s2c or ""]
         connection.evidence = Evidence(of.connection_id, server[1], server[2], of.first_ts_ns, layouts=began)
-        layouts = self._scanners.of(choice.protocol)
+        layouts, is_proxied = self._scanners.of(choice.protocol), choice.proxied is not None
         for number, side in enumerate(connection.sides):
             layout = began[number != connection.client]
             if layout:
-                side.begin(layouts[layout].place, of.syn[number])
+                side.begin(layouts[layout].place, of.syn[number] or (is_proxied and number == connection.client))
             else:
                 side.give_up("bad_framing")

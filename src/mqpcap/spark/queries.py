@@ -845,7 +845,9 @@ lost AS (
   SELECT capture, connection_id,
          {_columns("SUM(IF(kind = '{}', length, 0)) AS {}_bytes", "gap", "undecoded", "conflict")},
          SUM(IF(kind = 'undecoded' AND reason = 'tls', length, 0)) AS encrypted_bytes
-  FROM problems GROUP BY capture, connection_id
+  FROM problems
+  WHERE reason <> 'proxy protocol'  -- a balancer's header: nothing of the protocol is lost
+  GROUP BY capture, connection_id
 )
 SELECT c.protocol,
        COUNT(*) AS connections,

@@ -48,6 +48,8 @@ def _rows(capture: str, of: FlowColumns, known: list[ConnectionState]) -> pa.Tab
         "protocol": [state.protocol and state.protocol.name for state in known],
         "tls": ["closed" if state.stranger == TLS else None for state in known],
         "identified_by": [state.identified_by for state in known],
+        "proxied_ip": [state.proxied and state.proxied.ip for state in known],
+        "proxied_port": [state.proxied and state.proxied.port for state in known],
         "syn_seen": of.syn.any(axis=1),
         "end_state": pa.array(END_STATES, pa.string()).take(pa.array(of.end_state)),
     }

@@ -131,6 +131,8 @@ CONNECTIONS = pa.schema(
         ("protocol", pa.string()),
         ("tls", pa.string()),
         ("identified_by", pa.string()),
+        ("proxied_ip", pa.string()),
+        ("proxied_port", pa.int32()),
         ("syn_seen", pa.bool_()),
         ("end_state", pa.string()),
         *((f"{what}_{d}", pa.int64()) for d in DIRECTIONS for what in SIDES),

@@ -1,0 +1,114 @@
+"""Reads the PROXY protocol header that a load balancer puts in front of a client's stream.
+
+``detection`` skips the header, whatever protocol follows; ``framing`` makes its bytes a row of ``problems`` and its
+source address two columns of ``connections``.
+
+Source: HAProxy's proxy-protocol.txt, sections 2.1 (version 1, one line of text) and 2.2 (version 2, binary). Its TLVs
+(TLS, AWS, GCP) are skipped. Unix addresses, LOCAL and UNKNOWN name no client.
+"""
+
+import re
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from typing import NamedTuple
+
+from mqpcap.tcp.headers import address_text
+
+REASON = "proxy protocol"
+"""``problems.reason`` of a header. Its bytes are not lost: nothing of a message is missing."""
+MAX_LINE_BYTES = 107
+"""Longest header of version 1, with its CRLF (2.1)."""
+_LINE_START, _SIGNATURE = b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n"
+_FIXED_BYTES = 16
+"""Header of version 2 in front of the addresses; the length that it ends with is 16 bits, and so is bounded."""
+_LINE = re.compile(rb"PROXY (?:UNKNOWN(?: [ -~]*)?|TCP([46]) (\S+) (\S+) (\d{1,5}) (\d{1,5}))\r\n")
+_LOCAL, _PROXY = 0x20, 0x21
+_FAMILIES = {0x00: 0, 0x11: 12, 0x12: 12, 0x21: 36, 0x22: 36, 0x31: 216, 0x32: 216}
+"""Bytes of the addresses by family and transport (2.2)."""
+
+
+class ProxyHeader(NamedTuple):
+    """A whole header: its length in bytes, and the client that it names (None, None for no client)."""
+
+    length: int
+    ip: str | None
+    port: int | None
+
+
+def may_begin_header(data: bytes) -> bool:
+    """Whether more bytes may make these the header that they are not yet.
+
+    >>> may_begin_header(b"PRO"), may_begin_header(b"PRI"), may_begin_header(b"")
+    (True, False, False)
+    """
+    if data[:1] == b"P":
+        size = len(_LINE_START)
+        return data[:size] == _LINE_START[: len(data)] and len(data) < MAX_LINE_BYTES and b"\n" not in data
+    size = len(_SIGNATURE)
+    return bool(data) and data[:size] == _SIGNATURE[: len(data)] and len(data) < _end_of_version_2(data)
+
+
+def proxy_header(data: bytes) -> ProxyHeader | None:
+    """The header that a stream begins with, None if it begins with no whole one.
+
+    >>> proxy_header(b"PROXY TCP4 203.0.113.9 198.51.100.20 51234 5555\\r\\n...")
+    ProxyHeader(length=49, ip='203.0.113.9', port=51234)
+    """
+    if data.startswith(_LINE_START):
+        return _line(data[:MAX_LINE_BYTES])
+    return _version_2(data) if data.startswith(_SIGNATURE) else None
+
+
+def _line(data: bytes) -> ProxyHeader | None:
+    line = _LINE.match(data)
+    if line is None:
+        return None
+    family, source, target, *ports = line.groups()
+    if family is None:
+        return ProxyHeader(line.end(), None, None)
+    texts = [_address(text.decode("ascii", "replace"), is_version_6=family == b"6") for text in (source, target)]
+    numbers = [int(port) for port in ports]
+    if None in texts or max(numbers) > 0xFFFF:
+        return None
+    return ProxyHeader(line.end(), texts[0], numbers[0])
+
+
+def _address(text: str, is_version_6: bool) -> str | None:
+    try:
+        return _text(IPv6Address(text).packed if is_version_6 else IPv4Address(text).packed)
+    except AddressValueError:
+        return None
+
+
+def _text(packed: bytes) -> str:
+    """An address as the columns of addresses have it."""
+    if len(packed) == 4:
+        return address_text(4, 0, int.from_bytes(packed, "big"))
+    return address_text(6, *(int.from_bytes(half, "big", signed=True) for half in (packed[:8], packed[8:])))
+
+
+def _end_of_version_2(data: bytes) -> int:
+    """Where the header ends, or the least length that tells."""
+    if len(data) < _FIXED_BYTES:
+        return _FIXED_BYTES
+    return _FIXED_BYTES + int.from_bytes(data[14:16], "big") if _is_version_2(data) else 0
+
+
+def _is_version_2(data: bytes) -> bool:
+    """Whether version, command and family are of the document, and the addresses fit the length."""
+    if data[12] == _LOCAL:
+        return True  # The receiver ignores the family (2.2).
+    size = _FAMILIES.get(data[13])
+    return data[12] == _PROXY and size is not None and int.from_bytes(data[14:16], "big") >= size
+
+
+def _version_2(data: bytes) -> ProxyHeader | None:
+    end = _end_of_version_2(data)
+    if not _FIXED_BYTES <= end <= len(data):
+        return None
+    size = {0x10: 4, 0x20: 16}.get(data[13] & 0xF0)
+    if data[12] == _LOCAL or size is None:
+        return ProxyHeader(end, None, None)
+    ports = _FIXED_BYTES + 2 * size
+    return ProxyHeader(
+        end, _text(data[_FIXED_BYTES : _FIXED_BYTES + size]), int.from_bytes(data[ports : ports + 2], "big")
+    )

@@ -1,0 +1,163 @@
+"""The PROXY header in front of a client's stream: HAProxy's proxy-protocol.txt, 2.1 and 2.2, and what clouds add."""
+
+import struct
+from functools import cache
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+from torture import ACK, MAKERS, SYN, Result, Segment, broken_laws, pcap, read, read_bytes
+
+from mqpcap.capture import windows
+from mqpcap.decode.proxy_header import ProxyHeader, may_begin_header, proxy_header
+
+SIGNATURE = bytes.fromhex("0d0a0d0a000d0a515549540a")
+V1 = b"PROXY TCP4 203.0.113.9 198.51.100.20 51234 5555\r\n"
+V1_SIX = b"PROXY TCP6 2001:DB8:0:0::9 2001:db8::1 51234 5555\r\n"
+LONGEST = b"PROXY UNKNOWN " + b"f" * 91 + b"\r\n"
+TCP4 = ip_address("203.0.113.9").packed + ip_address("198.51.100.20").packed + struct.pack(">HH", 51234, 5555)
+TCP6 = ip_address("2001:db8::9").packed + ip_address("2001:db8::1").packed + struct.pack(">HH", 51234, 5555)
+AWS = b"\xea\x00\x17\x01vpce-08d2bf15fac5001c9"  # PP2_TYPE_AWS, subtype 1, the endpoint's id
+GOOGLE = b"\xe0\x00\x08" + bytes(7) + b"\x2a"  # PP2_TYPE_GCP, the connection's id
+
+
+def v2(command: int, family: int, rest: bytes) -> bytes:
+    return SIGNATURE + bytes([command, family]) + struct.pack(">H", len(rest)) + rest
+
+
+HEADERS = {
+    "v1 TCP4": (V1, ("203.0.113.9", 51234)),
+    "v1 TCP6": (V1_SIX, ("2001:db8::9", 51234)),
+    "v1 UNKNOWN": (b"PROXY UNKNOWN\r\n", (None, None)),
+    "v1 of 107 bytes": (LONGEST, (None, None)),
+    "v2 TCP4": (v2(0x21, 0x11, TCP4), ("203.0.113.9", 51234)),
+    "v2 TCP6": (v2(0x21, 0x21, TCP6), ("2001:db8::9", 51234)),
+    "v2 AWS": (v2(0x21, 0x11, TCP4 + AWS), ("203.0.113.9", 51234)),
+    "v2 GCP": (v2(0x21, 0x11, TCP4 + GOOGLE), ("203.0.113.9", 51234)),
+    "v2 4 kB of TLVs": (v2(0x21, 0x11, TCP4 + b"\x20\x0f\xa0" + bytes(4000)), ("203.0.113.9", 51234)),
+    "v2 LOCAL": (v2(0x20, 0x00, b""), (None, None)),
+    "v2 LOCAL with addresses": (v2(0x20, 0x11, TCP4), (None, None)),
+    "v2 UNSPEC": (v2(0x21, 0x00, GOOGLE), (None, None)),
+    "v2 UNIX": (v2(0x21, 0x31, bytes(216)), (None, None)),
+}
+NO_HEADERS = [
+    b"",
+    b"PROXY TCP4 203.0.113.9 198.51.100.20 51234 5555\n",
+    b"PROXY TCP4 203.0.113.256 198.51.100.20 51234 5555\r\n",
+    b"PROXY TCP4 2001:db8::9 2001:db8::1 51234 5555\r\n",
+    b"PROXY TCP4 203.0.113.9 198.51.100.20 65536 5555\r\n",
+    b"PROXY UDP4 203.0.113.9 198.51.100.20 51234 5555\r\n",
+    LONGEST[:-2] + b"f\r\n",
+    v2(0x11, 0x11, TCP4),  # version 1 in the binary form
+    v2(0x22, 0x11, TCP4),  # no such command
+    v2(0x21, 0x11, TCP4[:11]),  # shorter than its addresses
+    v2(0x21, 0x41, TCP4),  # no such family
+]
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_a_header_says_how_long_it_is_and_names_the_client(name: str) -> None:
+    header, client = HEADERS[name]
+
+    assert proxy_header(header + b"data") == ProxyHeader(len(header), *client)
+    assert not may_begin_header(header + b"data") or header.startswith(b"PROXY")
+    for size in range(1, len(header)):
+        assert proxy_header(header[:size]) is None and may_begin_header(header[:size])
+
+
+@pytest.mark.parametrize("data", NO_HEADERS)
+def test_what_is_no_header_has_none_and_is_waited_for_no_longer(data: bytes) -> None:
+    assert proxy_header(data) is None
+    assert not may_begin_header(data)
+
+
+def connection(protocol: str, header: bytes, size: int, with_syn: bool = True, count: int = 4) -> list[Segment]:
+    """Messages of a client behind a header, in segments of so many bytes; the server says nothing."""
+    stream = header + b"".join(MAKERS[protocol][1](i) for i in range(count))
+    syn = [Segment(seq=1000, flags=SYN), Segment(seq=5000, ack=1001, flags=SYN | ACK, from_server=True)]
+    return [
+        *(syn if with_syn else []),
+        *(Segment(stream[i : i + size], 1001 + i, 5001) for i in range(0, len(stream), size)),
+    ]
+
+
+def rows(result: Result, shift: int = 0) -> list[tuple[object, ...]]:
+    return [(m["direction"], m["stream_offset"] - shift, m["frame_len"], m["op"], m["flaw"]) for m in result.messages]
+
+
+@cache
+def plain(protocol: str, port: int) -> Result:
+    """The same connection without a header."""
+    return read_bytes(pcap(connection(protocol, b"", 1400), port))
+
+
+PROTOCOLS = [name for name in MAKERS if name != "toy"]
+
+
+@pytest.mark.parametrize("size", [7, 1400])
+@pytest.mark.parametrize("with_syn", [True, False])
+@pytest.mark.parametrize("name", HEADERS)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_messages_behind_a_header_are_read_as_without_it(protocol: str, name: str, with_syn: bool, size: int) -> None:
+    """On the protocol's port, and on another one; a header is the first of its stream, with a SYN and without."""
+    header, client = HEADERS[name]
+    size = max(size, len(header) // 100)
+    for port in (MAKERS[protocol][0], 31337):
+        result = read_bytes(pcap(connection(protocol, header, size, with_syn), port))
+
+        (row,) = result.connections
+        assert broken_laws(result) == []
+        assert (row["proxied_ip"], row["proxied_port"]) == client
+        assert (row["protocol"], row["client_port"]) == (protocol, 40000)
+        assert rows(result, len(header)) == rows(plain(protocol, port))
+        assert not any(m["resynced"] for m in result.messages)
+        problems = [(p["kind"], p["reason"], p["direction"], p["stream_offset"], p["length"]) for p in result.problems]
+        assert problems == [("undecoded", "proxy protocol", "c2s", 0, len(header))]
+
+
+@pytest.mark.parametrize(
+    "client", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01" + bytes(600), b""]
+)
+def test_a_header_in_front_of_what_is_not_ours(client: bytes) -> None:
+    segments = [Segment(seq=1000, flags=SYN), Segment(V1 + client, 1001, 1)]
+
+    result = read_bytes(pcap(segments, 5555))
+
+    (row,) = result.connections
+    assert broken_laws(result) == []
+    assert (row["protocol"], row["proxied_ip"], row["proxied_port"]) == (None, "203.0.113.9", 51234)
+    assert row["tls"] == ("closed" if client[:1] == b"\x16" else None)
+    assert [p["length"] for p in result.problems if p["reason"] == "proxy protocol"] == [len(V1)]
+
+
+def test_a_header_that_a_server_sends_or_that_stands_later_is_none() -> None:
+    hello = MAKERS["blipmq"][1](0)
+    syn = [Segment(seq=1000, flags=SYN), Segment(seq=5000, ack=1001, flags=SYN | ACK, from_server=True)]
+    answers = [*syn, Segment(hello, 1001, 5001), Segment(V1, 5001, 1001 + len(hello), from_server=True)]
+    later = [*syn, Segment(hello + V1, 1001, 5001)]
+
+    for segments in (answers, later):
+        result = read_bytes(pcap(segments, 5555))
+        assert broken_laws(result) == []
+        assert [(c["proxied_ip"], c["proxied_port"]) for c in result.connections] == [(None, None)]
+        assert "proxy protocol" not in {p["reason"] for p in result.problems}
+
+
+@pytest.mark.parametrize("cut", [5, 30, len(V1) - 1])
+def test_a_header_cut_by_the_end_of_the_capture_is_no_header(cut: int) -> None:
+    result = read_bytes(pcap([Segment(seq=1000, flags=SYN), Segment(V1[:cut], 1001, 1)], 5555))
+
+    assert broken_laws(result) == []
+    assert [c["proxied_ip"] for c in result.connections] == [None]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_windows_of_one_packet_change_nothing(protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.pcap"
+    path.write_bytes(pcap(connection(protocol, HEADERS["v2 AWS"][0], 11), 31337))
+    whole = read(path)
+
+    monkeypatch.setattr(windows, "MAX_WINDOW_PACKETS", 1)
+
+    again = read(path)
+    assert (again.messages, again.connections, again.problems) == (whole.messages, whole.connections, whole.problems)
