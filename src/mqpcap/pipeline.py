@@ -773,7 +773,7 @@ def caps(name: str, counts: Mapping[str, int]) -> list[str]:
 
 def taken(segments: Segments, rows: NDArray[np.intp] | slice) -> Segments:
     """Some of the segments, over the same buffer."""
-    names = (f.name for f in dataclass_fields(Segments) if f.name not in ("buffer", "counts"))
+    names = (f.name for f in dataclass_fields(Segments) if f.name not in ("buffer", "counts", "kinds"))
     return replace(segments, **{name: getattr(segments, name)[rows] for name in names})
 
 

@@ -1,18 +1,19 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=False, cdivision=True
-"""Windows of packets to TCP segments: addresses, ports, sequence numbers and the place of the payload.
+"""Windows of packets to TCP segments: addresses, ports, sequence numbers and the offset of the payload.
 
-Fed by ``capture``; feeds ``reassembly``. One pass over the headers of each packet, through VLAN tags, tunnels
-(VXLAN, Geneve, GRE, IP in IP) and IPv6 extension headers. Promises: no bytes of any packet raise; every packet
-is counted under one word of COUNTS; payload ends where the IP header says, so link padding is never payload;
-checksums are not looked at.
+In: windows of ``capture``. Out: `Segments`. Called by: `Pipeline`, which feeds `Reassembler`.
 
-IP fragments are held until their datagram is whole (:mod:`mqpcap.tcp.fragments`). The datagram is then written behind a
-plain IP header and walked like a packet of its own, with the time and number of the packet that completed it.
+One pass over the headers of each packet: those of the table in ``wrappings``, IPv4, IPv6 and UDP. Promises: no bytes of
+any packet raise; every packet is counted under one word of COUNTS, and by name if its headers do not lead to TCP;
+payload ends where the IP header says, so link padding is never payload; checksums are not verified.
+
+IP fragments are buffered until their datagram is whole (``fragments``). The datagram is then written behind a plain IP
+header and walked like a packet of its own, with the time and number of the packet that completed it.
 """
 
 import ipaddress
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import cython
@@ -20,16 +21,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.capture.windows import Window
+from mqpcap.tcp import wrappings
 from mqpcap.tcp.fragments import Fragment, Fragments, plain_packet
 
-MAX_TUNNEL_DEPTH = 8
-"""IP headers within IP headers; a packet with more is counted as too_deep."""
-MAX_VLAN_TAGS = 8
-"""VLAN tags in a row."""
-MAX_EXTENSION_HEADERS = 16
-"""IPv6 extension headers of one packet."""
+MAX_HEADERS = 40
+"""Headers of one packet; a packet with more is counted as too_deep."""
+MAX_NESTED_DATAGRAMS = 8
+"""Fragmented datagrams within fragmented datagrams; deeper ones are not joined."""
+MAX_KINDS = 256
+"""Names of packets counted in one window; packets of further names are counted under the last."""
 ADDRESSES = 1 << 16
-"""So many addresses are remembered in both their spellings."""
+"""Addresses whose text is cached."""
 
 COUNTS = (
     "tcp",
@@ -57,22 +59,24 @@ _BAD = cython.declare(cython.const[cython.int], 6)
 _TOO_DEEP = cython.declare(cython.const[cython.int], 7)
 _WALKED_COUNT = 8
 
-# The limits as C integers.
-_DEPTH_LIMIT = cython.declare(cython.int, MAX_TUNNEL_DEPTH)
-_VLAN_LIMIT = cython.declare(cython.int, MAX_VLAN_TAGS)
-_EXTENSION_LIMIT = cython.declare(cython.int, MAX_EXTENSION_HEADERS)
-
-# Numbers over 31 bits are Python objects in compiled code unless they are declared.
+# The same for C. Numbers over 31 bits are Python objects in compiled code unless they are declared.
+_HEADER_LIMIT = cython.declare(cython.int, MAX_HEADERS)
+_KIND_LIMIT = cython.declare(cython.Py_ssize_t, MAX_KINDS)
 _HALF_RANGE = cython.declare(cython.const[cython.longlong], 0x80000000)
 _RANGE = cython.declare(cython.const[cython.longlong], 0x100000000)
-_SNAP = cython.declare(cython.const[cython.longlong], 0xAAAA0300)
-
-# What the walk takes next is an Ethernet type or one of these, which are none.
-_IP = cython.declare(cython.const[cython.longlong], 0x10001)
-_ETHERNET = cython.declare(cython.const[cython.longlong], 0x10002)
-_NONE = cython.declare(cython.const[cython.longlong], 0x10003)
-_NO_LINK = cython.declare(cython.const[cython.longlong], 0x10004)
-_CUT = cython.declare(cython.const[cython.longlong], 0x10005)
+_IP = cython.declare(cython.longlong, wrappings.IP)
+_IPV4 = cython.declare(cython.longlong, wrappings.IPV4)
+_IPV6 = cython.declare(cython.longlong, wrappings.IPV6)
+_IP_PROTOCOL = cython.declare(cython.longlong, wrappings.IP_PROTOCOL)
+_TCP_KIND = cython.declare(cython.longlong, wrappings.TCP)
+_UDP = cython.declare(cython.longlong, wrappings.UDP)
+_UDP_PORT = cython.declare(cython.longlong, wrappings.UDP_PORT)
+_IPV6_FRAGMENT = cython.declare(cython.longlong, wrappings.IPV6_FRAGMENT)
+_PPP_PROTOCOL = cython.declare(cython.longlong, wrappings.PPP_PROTOCOL)
+_LINK_TYPE = cython.declare(cython.longlong, wrappings.LINK_TYPE)
+_FAMILY = cython.declare(cython.longlong, wrappings.FAMILY)
+_RULES = memoryview(wrappings.RULES)
+_RULE_INDEX = memoryview(wrappings.RULE_INDEX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,8 @@ class Segments:
     RST 4, PSH 8, ACK 16.
     start, length: int64, the payload captured, in buffer; wire_length: int64, the payload sent.
     ts_ns, number, file: of the packet. key: int64, equal for both directions of a connection.
-    counts: packets under the words of COUNTS.
+    counts: packets under the words of COUNTS. kinds: packets that are not TCP, by what they are
+    (see `wrappings.kind_name`): the last kind, and the rule of the last header above 32 bits.
     """
 
     buffer: NDArray[np.uint8]
@@ -106,6 +111,7 @@ class Segments:
     file: NDArray[np.int32]
     key: NDArray[np.int64]
     counts: dict[str, int]
+    kinds: dict[int, int] = field(default_factory=dict)
 
 
 Ends = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -138,11 +144,16 @@ def _address_text(key: bytes) -> str:
 class _Walk:
     """The headers of one packet after the other; the fields hold what the last packet had.
 
-    at is where the walk stands, end where the captured bytes of the innermost packet end, wire_end where they
-    would end had all been captured.
+    kind: what stands at `at`. rule: the row of the table that the last header had. end: where the captured bytes of the
+    innermost packet end; wire_end: where they would end if all had been captured.
     """
 
     buf: cython.const[cython.uchar][::1]
+    rules: cython.longlong[:, ::1]
+    index: cython.short[::1]
+    kinds: cython.longlong[:, ::1]
+    kind: cython.longlong
+    rule: cython.Py_ssize_t
     at: cython.Py_ssize_t
     end: cython.Py_ssize_t
     wire_end: cython.Py_ssize_t
@@ -198,112 +209,146 @@ class _Walk:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
-    def _link(self, link_type: cython.int) -> cython.longlong:
-        """What follows the link header, which is passed over."""
-        family: cython.longlong
-        head: cython.Py_ssize_t
-        kind: cython.longlong
-        if link_type == 1:
-            return _ETHERNET
-        if link_type == 101 or link_type == 12 or link_type == 14 or link_type == 228 or link_type == 229:
-            return _IP
-        if link_type == 113 or link_type == 276:
-            head = 16 if link_type == 113 else 20
-            if self.end - self.at < head:
-                return _CUT
-            kind = self._u16(self.at + 14 if link_type == 113 else self.at)
-            self.at += head
-            return kind
-        if link_type == 0 or link_type == 108:
-            if self.end - self.at < 4:
-                return _CUT
-            family = self._u32(self.at)
-            if family > 0xFFFF:
-                # The address family is in the byte order of the machine that captured.
-                family = self.buf[self.at] + 256 * self.buf[self.at + 1]
-            self.at += 4
-            # AF_INET; AF_INET6 of Linux, NetBSD, FreeBSD and Darwin.
-            if family == 2 or family == 10 or family == 24 or family == 28 or family == 30:
-                return _IP
-            return _NONE
-        if link_type == 9:
-            if self.end - self.at < 4:
-                return _CUT
-            if self.buf[self.at] == 0xFF and self.buf[self.at + 1] == 3:
-                self.at += 2
-            kind = self._u16(self.at)
-            self.at += 2
-            if kind == 0x0021 or kind == 0x0057:
-                return _IP
-            return _NONE
-        return _NO_LINK
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
     def packet(self, link_type: cython.int) -> cython.int:
         """Walk from `at` to the TCP payload; the index into COUNTS of what was found."""
-        depth: cython.int = 0
-        found: cython.int
-        next_is: cython.longlong = self._link(link_type)
-        if next_is == _NO_LINK:
-            return _UNKNOWN_LINK
-        if next_is == _CUT:
-            return _TRUNCATED
-        while True:
-            found = self._network(next_is)
-            if found != _TCP:
-                return found
-            if self.fragment_offset != 0 or self.fragment_more != 0:
-                return _FRAGMENT
-            if self.proto == 6:
+        _header: cython.int
+        result: cython.int = 0
+        port: cython.longlong
+        self.rule = 0
+        self.kind = _LINK_TYPE + (link_type & 0xFFFF)
+        for _header in range(_HEADER_LIMIT):
+            if self.kind == _IPV4 or self.kind == _IPV6 or self.kind == _IP:
+                result = self._ip()
+            elif self.kind == _TCP_KIND:
                 return self._tcp()
-            next_is = self._tunnel()
-            if next_is == _NONE:
-                return _NOT_TCP
-            if next_is == _CUT:
-                return _TRUNCATED
-            depth += 1
-            if depth > _DEPTH_LIMIT:
-                return _TOO_DEEP
+            elif self.kind == _IPV6_FRAGMENT:
+                result = self._fragment_header()
+            elif self.kind == _UDP:
+                result = self._short(8)
+                if result == 0:
+                    port = self._u16(self.at + 2)
+                    if self.index[_UDP_PORT + port] == 0:
+                        port = self._u16(self.at)
+                    if self.index[_UDP_PORT + port] == 0:
+                        return _NOT_TCP
+                    self.kind = _UDP_PORT + port
+                    self.at += 8
+            else:
+                result = self._wrapping()
+            if result != 0:
+                return result
+        return _TOO_DEEP
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
-    def _network(self, next_is: cython.longlong) -> cython.int:
-        """Pass over Ethernet, VLAN and IP headers; _TCP (0) for any IP packet whose headers are sound."""
-        _tag: cython.int
-        first: cython.longlong
-        found: cython.int
-        if next_is == _ETHERNET:
-            found = self._short(14)
-            if found != 0:
-                return found
-            next_is = self._u16(self.at + 12)
-            self.at += 14
-            if next_is <= 1500 and self.end - self.at >= 8 and self._u32(self.at) == _SNAP:
-                # IEEE 802.3 with LLC and SNAP: the type stands behind them.
-                next_is = self._u16(self.at + 6)
-                self.at += 8
-        for _tag in range(_VLAN_LIMIT):
-            if next_is != 0x8100 and next_is != 0x88A8 and next_is != 0x9100:
+    def _wrapping(self) -> cython.int:
+        """Pass over the header that the kind names, by its row of the table; the kind becomes that of what follows."""
+        rule: cython.Py_ssize_t = self.index[self.kind]
+        size: cython.longlong
+        value: cython.longlong
+        part: cython.Py_ssize_t
+        result: cython.int = 0
+        is_udp: cython.bint = self.kind >= _UDP_PORT and self.kind < _UDP_PORT + 65536
+        if is_udp:
+            self.kind = _UDP
+        if rule == 0:
+            return self._unread()
+        while self.rules[rule, 1] != 0:
+            result = self._short(self.rules[rule, 0] + 4)
+            if result != 0:
                 break
-            found = self._short(4)
-            if found != 0:
-                return found
-            next_is = self._u16(self.at + 2)
-            self.at += 4
-        if next_is != 0x0800 and next_is != 0x86DD and next_is != _IP:
-            return _NOT_IP
-        found = self._short(1)
-        if found != 0:
-            return found
-        first = self.buf[self.at]
-        if first >> 4 == 4 and next_is != 0x86DD:
-            return self._ipv4()
-        if first >> 4 == 6 and next_is != 0x0800:
-            return self._ipv6()
-        return _BAD if next_is != _IP else _NOT_IP
+            if self._u32(self.at + self.rules[rule, 0]) & self.rules[rule, 1] == self.rules[rule, 2]:
+                break
+            self.kind = self.rules[rule, 20]
+            rule = self.rules[rule, 19]
+            if rule == 0:
+                return self._unread()
+        size = self.rules[rule, 3]
+        if result == 0:
+            result = self._short(size)
+        if result == 0 and self.rules[rule, 5] != 0:
+            value = self._field(self.at + self.rules[rule, 4], self.rules[rule, 5]) & self.rules[rule, 6]
+            value = value << self.rules[rule, 7] if self.rules[rule, 7] >= 0 else value >> -self.rules[rule, 7]
+            value += self.rules[rule, 8] + self.rules[rule, 9] - 1
+            value -= value % self.rules[rule, 9]
+            if value < size:
+                return _BAD
+            size = value
+        if result == 0 and self.rules[rule, 13] != 0:
+            result = self._short(4)
+            for part in range(13, 19, 2):
+                if result == 0 and self.rules[rule, part] != 0:
+                    if self._u32(self.at) & self.rules[rule, part] == self.rules[rule, part]:
+                        size += self.rules[rule, part + 1]
+        if result == 0:
+            result = self._short(size)
+        if result != 0:
+            # A datagram that is too short for the tunnel of its port is another one's.
+            return _NOT_TCP if is_udp and result == _BAD else result
+        self.kind = self.rules[rule, 12]
+        if self.rules[rule, 11] != 0:
+            value = self.rules[rule, 10] if self.rules[rule, 10] >= 0 else size + self.rules[rule, 10]
+            self.kind += self._field(self.at + value, self.rules[rule, 11])
+        self.rule = rule
+        self.at += size
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def _unread(self) -> cython.int:
+        """Under which word a packet counts whose kind has no row."""
+        if self.kind >= _LINK_TYPE and self.kind < _FAMILY:
+            return _UNKNOWN_LINK
+        if self.kind >= _IP_PROTOCOL and self.kind < _PPP_PROTOCOL:
+            return _NOT_TCP
+        return _NOT_IP
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def _field(self, p: cython.Py_ssize_t, width: cython.longlong) -> cython.longlong:
+        """A number of one byte, or of two; of two little-endian ones for -2."""
+        low: cython.longlong = self.buf[p]
+        if width == 1:
+            return low
+        if width == 2:
+            return low * 256 + self.buf[p + 1]
+        return low + 256 * self.buf[p + 1]
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def count_kind(self) -> cython.void:
+        """Count the packet under its last kind, and the rule of its last header."""
+        k: cython.Py_ssize_t
+        code: cython.longlong = self.kind + self.rule * _RANGE
+        for k in range(_KIND_LIMIT):
+            if k == _KIND_LIMIT - 1 or self.kinds[1, k] == 0:
+                self.kinds[0, k] = code
+            if self.kinds[0, k] == code:
+                self.kinds[1, k] += 1
+                return
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def _ip(self) -> cython.int:
+        """Pass over an IP header; the kind becomes that of what follows."""
+        first: cython.longlong
+        result: cython.int = self._short(1)
+        if result != 0:
+            return result
+        first = self.buf[self.at] >> 4
+        if first == 4 and self.kind != _IPV6:
+            result = self._ipv4()
+        elif first == 6 and self.kind != _IPV4:
+            result = self._ipv6()
+        else:
+            return _NOT_IP if self.kind == _IP else _BAD
+        self.kind = _IP_PROTOCOL + self.proto
+        return result
 
     @cython.cfunc
     @cython.nogil
@@ -348,7 +393,7 @@ class _Walk:
         self.src_lo = self._u32(p + 12)
         self.dst_lo = self._u32(p + 16)
         self.at = p + head
-        return 0
+        return _FRAGMENT if self.fragment_offset != 0 or self.fragment_more != 0 else 0
 
     @cython.cfunc
     @cython.nogil
@@ -356,9 +401,6 @@ class _Walk:
     def _ipv6(self) -> cython.int:
         p: cython.Py_ssize_t = self.at
         payload: cython.longlong
-        bits: cython.longlong
-        size: cython.longlong
-        _header: cython.int
         found: cython.int = self._short(40)
         if found != 0:
             return found
@@ -376,102 +418,26 @@ class _Walk:
         self.dst_hi = self._s64(p + 24)
         self.dst_lo = self._s64(p + 32)
         self.at = p + 40
-        for _header in range(_EXTENSION_LIMIT):
-            # Hop-by-hop, routing, destination options, fragment, authentication, mobility, HIP, shim6.
-            if (
-                self.proto != 0
-                and self.proto != 43
-                and self.proto != 60
-                and self.proto != 44
-                and self.proto != 51
-                and self.proto != 135
-                and self.proto != 139
-                and self.proto != 140
-            ):
-                return 0
-            found = self._short(8)
-            if found != 0:
-                return found
-            p = self.at
-            if self.proto == 44:
-                bits = self._u16(p + 2)
-                self.fragment_offset = bits & 0xFFF8
-                self.fragment_more = bits & 1
-                self.fragment_id = self._u32(p + 4)
-                self.proto = self.buf[p]
-                self.at = p + 8
-                if self.fragment_offset != 0 or self.fragment_more != 0:
-                    return 0
-                continue
-            size = self.buf[p + 1]
-            size = (size + 2) * 4 if self.proto == 51 else (size + 1) * 8
-            found = self._short(size)
-            if found != 0:
-                return found
-            self.proto = self.buf[p]
-            self.at = p + size
-        return _TOO_DEEP
+        return 0
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
-    def _tunnel(self) -> cython.longlong:
-        """What the transport header carries if it is a tunnel's, which is passed over; else _NONE."""
+    def _fragment_header(self) -> cython.int:
+        """Pass over the fragment header of IPv6; one that covers the whole datagram makes no fragment."""
         p: cython.Py_ssize_t = self.at
-        left: cython.Py_ssize_t = self.end - p
-        # Too short a tunnel header that was wholly captured is no tunnel.
-        missing: cython.longlong = _CUT if self.wire_end > self.end else _NONE
-        port: cython.longlong
         bits: cython.longlong
-        kind: cython.longlong
-        size: cython.longlong
-        if self.proto == 4 or self.proto == 41:
-            return _IP
-        if self.proto == 17:
-            if left < 8:
-                return missing
-            port = self._u16(p + 2)
-            if port != 4789 and port != 8472 and port != 6081:
-                return _NONE
-            if left < 16:
-                return missing
-            if port == 6081:
-                # Geneve version 0; the options' length counts in four bytes.
-                bits = self.buf[p + 8]
-                size = 16 + (bits & 63) * 4
-                if bits >> 6 != 0:
-                    return _NONE
-                if left < size:
-                    return missing
-                kind = self._u16(p + 10)
-            else:
-                # VXLAN says with one bit that its network number is valid.
-                bits = self.buf[p + 8]
-                if bits & 8 == 0:
-                    return _NONE
-                size = 16
-                kind = 0x6558
-        elif self.proto == 47:
-            if left < 4:
-                return missing
-            bits = self._u16(p)
-            # Version 0 without source routes (RFC 2784, RFC 2890); version 1 carries PPP.
-            if bits & 0x4007 != 0:
-                return _NONE
-            kind = self._u16(p + 2)
-            size = 4
-            if bits & 0x8000 != 0:
-                size += 4
-            if bits & 0x2000 != 0:
-                size += 4
-            if bits & 0x1000 != 0:
-                size += 4
-            if left < size:
-                return missing
-        else:
-            return _NONE
-        self.at = p + size
-        return _ETHERNET if kind == 0x6558 else kind
+        result: cython.int = self._short(8)
+        if result != 0:
+            return result
+        bits = self._u16(p + 2)
+        self.fragment_offset = bits & 0xFFF8
+        self.fragment_more = bits & 1
+        self.fragment_id = self._u32(p + 4)
+        self.proto = self.buf[p]
+        self.kind = _IP_PROTOCOL + self.proto
+        self.at = p + 8
+        return _FRAGMENT if bits & 0xFFF9 != 0 else 0
 
     @cython.cfunc
     @cython.nogil
@@ -504,16 +470,21 @@ def _walk_packets(
     wide: cython.longlong[:, ::1],
     narrow: cython.int[:, ::1],
     counts: cython.longlong[::1],
+    kinds: cython.longlong[:, ::1],
     fragments: list,
 ) -> int:
-    """Rows filled. places: offset, caplen and wirelen of packets. wide and narrow get a line for each of WIDE and
-    NARROW; fragments gets a tuple for each fragment."""
+    """Fill columns; the number of rows.
+
+    places: offset, caplen and wirelen of packets. wide and narrow get a line for each of WIDE and NARROW; kinds gets up
+    to MAX_KINDS kinds and how often each was met; fragments gets a tuple for each fragment.
+    """
     walk: _Walk = _Walk()
     i: cython.Py_ssize_t
     row: cython.Py_ssize_t = 0
     size: cython.Py_ssize_t = buffer.shape[0]
     found: cython.int
     walk.buf = buffer
+    walk.rules, walk.index, walk.kinds = _RULES, _RULE_INDEX, kinds
     with cython.nogil:
         for i in range(places.shape[1]):
             walk.at = places[0, i]
@@ -549,6 +520,8 @@ def _walk_packets(
                     )  # fmt: skip
                     more = walk.fragment_more != 0
                     fragments.append((i, datagram, walk.fragment_offset, more, walk.at, walk.end, walk.wire_end))
+            elif found < _TRUNCATED:
+                walk.count_kind()
     return row
 
 
@@ -562,8 +535,20 @@ FragmentRow = tuple[int, tuple[int, ...], int, bool, int, int, int]
 """A fragment: its packet, whose datagram it is, offset, more to come, start, end, end on the wire."""
 
 
+class _Tally:
+    """Packets by word of COUNTS, and by kind."""
+
+    def __init__(self) -> None:
+        self.words = np.zeros(_WALKED_COUNT, np.int64)
+        self.kinds = np.zeros((2, MAX_KINDS), np.int64)
+
+    def kind_counts(self) -> dict[int, int]:
+        """Packets of each kind, those that wrap nothing first."""
+        return {int(kind): int(count) for kind, count in sorted(self.kinds.T.tolist()) if count}
+
+
 class _Rows:
-    """What one walk over packets found."""
+    """The segments and fragments of one walk over packets."""
 
     __slots__ = ("buffer", "columns", "fragments", "packet", "row_count")
 
@@ -574,13 +559,13 @@ class _Rows:
         caplen: NDArray[np.int64],
         wirelen: NDArray[np.int64],
         link_type: NDArray[np.int32],
-        counts: NDArray[np.int64],
+        tally: _Tally,
     ) -> None:
         wide, narrow = np.empty((len(WIDE), len(offset)), np.int64), np.empty((len(NARROW), len(offset)), np.int32)
         self.buffer = buffer
         self.fragments: list[FragmentRow] = []
-        given = (buffer, np.stack([offset, caplen, wirelen]), np.ascontiguousarray(link_type), wide, narrow, counts)
-        count: int = _walk_packets(*map(memoryview, given), self.fragments)
+        packets = buffer, np.stack([offset, caplen, wirelen]), np.ascontiguousarray(link_type)
+        count: int = _walk_packets(*map(memoryview, (*packets, wide, narrow, tally.words, tally.kinds)), self.fragments)
         self.row_count = count
         lines = zip(WIDE + NARROW, (*wide, *narrow), strict=True)
         self.columns: dict[str, np.ndarray] = {name: line[:count] for name, line in lines}
@@ -604,12 +589,12 @@ class Dissector:
 
         Fragments go into the window that completes their datagram.
         """
-        counts = np.zeros(_WALKED_COUNT, np.int64)
-        rows = _Rows(window.buffer, window.offset, window.caplen, window.wirelen, window.link_type, counts)
+        tally = _Tally()
+        rows = _Rows(window.buffer, window.offset, window.caplen, window.wirelen, window.link_type, tally)
         malformed, dropped, datagrams = self._fragments.malformed, self._fragments.dropped, 0
         if rows.fragments:
-            rows, datagrams = self._joined(window, rows, counts)
-        words = {word: int(counts[index]) for index, word in enumerate(COUNTS[:_WALKED_COUNT])}
+            rows, datagrams = self._joined(window, rows, tally)
+        words = {word: int(tally.words[index]) for index, word in enumerate(COUNTS[:_WALKED_COUNT])}
         words["fragment_malformed"] = self._fragments.malformed - malformed
         words["datagram"] = datagrams
         words["datagram_dropped"] = self._fragments.dropped - dropped
@@ -621,16 +606,17 @@ class Dissector:
             file=np.full(rows.row_count, window.file, np.int32),
             key=keys_of(_ends(rows.columns)),
             counts=words,
+            kinds=tally.kind_counts(),
         )
 
-    def _joined(self, window: Window, rows: _Rows, counts: NDArray[np.int64]) -> tuple[_Rows, int]:
+    def _joined(self, window: Window, rows: _Rows, tally: _Tally) -> tuple[_Rows, int]:
         """The rows and those of datagrams that became whole, in order of their packets, over one buffer."""
         found = [rows]
         buffer = rows.buffer
         datagrams = 0
         newest, packets = rows, np.arange(len(window.offset))
         # A datagram may itself hold a tunnelled fragment; each round opens one more layer.
-        for _ in range(MAX_TUNNEL_DEPTH):
+        for _ in range(MAX_NESTED_DATAGRAMS):
             whole = self._whole(window, newest, packets)
             if not whole:
                 break
@@ -640,7 +626,7 @@ class Dissector:
             offset = len(buffer) + np.cumsum(length) - length
             added = np.frombuffer(b"".join(packet for _, packet in whole), np.uint8)
             buffer = np.concatenate([buffer, added])
-            newest = _Rows(buffer, offset, length, length, np.full(len(whole), 101, np.int32), counts)
+            newest = _Rows(buffer, offset, length, length, np.full(len(whole), 101, np.int32), tally)
             newest.packet = packets[newest.packet]
             found.append(newest)
         order = np.argsort(np.concatenate([each.packet for each in found]), kind="stable")
@@ -668,8 +654,7 @@ def connections_of(window: Window) -> tuple[NDArray[np.int64], Ends, NDArray[np.
 
     Fragments are not joined: whose they are may be said in another window.
     """
-    counts = np.zeros(_WALKED_COUNT, np.int64)
-    rows = _Rows(window.buffer, window.offset, window.caplen, window.wirelen, window.link_type, counts)
+    rows = _Rows(window.buffer, window.offset, window.caplen, window.wirelen, window.link_type, _Tally())
     return rows.packet, _ends(rows.columns), np.array([fragment[0] for fragment in rows.fragments], np.int64)
 
 
