@@ -1,5 +1,6 @@
 """Columns of Arrow and numpy: their dictionaries, masks of rows, and equal values found across rows."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -15,8 +16,18 @@ CODED = pa.dictionary(pa.int32(), pa.string())
 
 
 def file_text(name: str) -> str:
-    """A file's name as text; bytes of it that are no UTF-8 are replaced, as in every text column."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    r"""A file's name as text: bytes that are not UTF-8 are escaped, so that different names have different texts.
+
+    A backslash that would look like the begin of such an escape is escaped, too.
+
+    >>> file_text("a\udcff.pcap"), file_text(r"a\xff.pcap"), file_text("tópico.pcap")
+    ('a\\xff.pcap', 'a\\x5cxff.pcap', 'tópico.pcap')
+    """
+    raw = name.encode("utf-8", "surrogateescape")
+    return _LIKE_ESCAPE.sub(rb"\\x5c", raw).decode("utf-8", "backslashreplace")
+
+
+_LIKE_ESCAPE = re.compile(rb"\\(?=x[0-9a-f]{2})")
 
 
 def constant(text: str, n: int) -> pa.DictionaryArray:

@@ -105,3 +105,11 @@ def test_a_short_name_selects_what_the_end_of_the_connection_does(command: str, 
         said.append([path.read_bytes() if path == out else pq.ParquetFile(path).read() for path in files])
 
     assert said[0] == said[1] != []
+
+
+def test_bodies_cannot_be_left_out_of_packets() -> None:
+    said = run("extract", QOS1, "--bodies", "none", "--out", "-")
+
+    assert (said.exit_code, said.stdout) == (2, "")
+    assert "No such option '--bodies'" in said.stderr
+    assert "--bodies" not in run("extract", "--help").stdout

@@ -93,7 +93,8 @@ def test_export_writes_what_show_shows(tmp_path: Path) -> None:
                              "PUBLISH, SUBSCRIBE"),
         (("-Y", "protocol == fq"), "0 of 242 messages match; protocols here: blipmq"),
         (("--topic", "orders.*"), '0 of 242 messages match; topics here: "", again, col, fanout'),
-        (("--since", "+1h"), "0 of 242 messages match"),
+        (("--since", "+1h"), "0 of 242 messages match; messages here are from 2026-11-21 05:24:09.419323Z to "
+                             "2026-11-21 05:24:16.038789Z"),
         (("--op", "ACK", "--topic", "q1"), "0 of 242 messages match"),
         (("--client", "10.9.9.9"), "no connection matches; here are clients 127.0.0.1:39290, 127.0.0.1:39304"),
     ],
@@ -119,6 +120,8 @@ def test_nothing_is_a_note_that_says_what_there_is(arguments: tuple[str, ...], n
         (("-Y", "topic matches '['"), "-Y: topic: '[' is no regular expression: missing ]: ["),
         (("--client", "x"), "--client: 'x' is no address like 10.0.0.7, 10.0.0.0/8 or fd00::1"),
         (("--since", "later"), "--since: 'later' is no time like 05:24:10, +30s, 2026-11-21T05:24:10Z or 2026-11-21"),
+        (("--since", "05:25", "--until", "05:25"), "--until is not later than --since: nothing is between them"),
+        (("--since", "2026-11-22", "--until", "2026-11-21"), "--until is not later than --since"),
         (("--until", "+x"), "--until: 'x' is no time like 50ms; the units are ns, us, ms, s, min and h"),
         (("--connection", "x"), "--connection: 'x' is no connection; say c7, IP:PORT or a connection_id"),
         (("-Y", "op == \x1b[31mx y"), "-Y: 'and', 'or' or the end is wanted behind 'op == \\x1b[31mx', not 'y'"),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from message_rows import capture_of, merged
+from rows import rotated
 from running import run
 from torture import SYN, Segment, blipmq_message, pcap
 
@@ -68,7 +69,7 @@ def session(folder: Path) -> Path:
 
 @pytest.mark.parametrize(("packet", "numbers"), [(1, []), (2, [0, 1]), (3, [1, 2]), (4, []), (5, [3]), (6, [])])
 def test_the_messages_of_a_packet_are_those_with_bytes_of_it(packet: int, numbers: list[int], tmp_path: Path) -> None:
-    assert found(PacketSearch(0, packet, 1), session(tmp_path)) == [("c2s", BEGINS[i]) for i in numbers]
+    assert found(PacketSearch(0, packet, ["session.pcap"]), session(tmp_path)) == [("c2s", BEGINS[i]) for i in numbers]
 
 
 @pytest.mark.parametrize(
@@ -80,9 +81,28 @@ def test_the_messages_of_a_packet_are_those_with_bytes_of_it(packet: int, number
     ],
 )
 def test_a_packet_without_a_message_is_told_why(packet: int, said: str, tmp_path: Path) -> None:
-    search = PacketSearch(0, packet, 1)
+    search = PacketSearch(0, packet, ["session.pcap"])
 
     assert (found(search, session(tmp_path)), search.miss) == ([], said)
+
+
+def test_a_packet_of_a_rotated_capture_is_named_with_its_file(tmp_path: Path) -> None:
+    """The files end after packets 2 and 4: message 1 is in packet 2 of the first and packet 1 of the second."""
+    (tmp_path / "parts").mkdir()
+    parts = rotated(session(tmp_path), tmp_path / "parts", 3)
+    keys = {(i, packet): run("explain", "--json", tmp_path / "parts", "--at", f"{parts[i].name}#{packet}")
+            for i in range(3) for packet in (1, 2)}  # fmt: skip
+
+    def offsets(key: tuple[int, int]) -> list[object]:
+        return [json.loads(line)["stream_offset"] for line in keys[key].stdout.splitlines()]
+
+    assert offsets((0, 2)) == BEGINS[:2]
+    assert offsets((1, 1)) == BEGINS[1:3]
+    assert offsets((2, 1)) == BEGINS[3:]
+    both = run("explain", tmp_path / "parts", "--at", "1").stdout
+    assert f"{parts[1]}#" in both and f"{parts[2]}#1" in both
+    missing = run("explain", tmp_path / "parts", "--at", "other.pcap#1")
+    assert (missing.exit_code, missing.stderr) == (1, f"mqpcap: {tmp_path / 'parts'}: there is no file other.pcap\n")
 
 
 def test_a_message_is_found_by_each_of_its_bytes(tmp_path: Path) -> None:
@@ -100,4 +120,4 @@ def test_a_message_is_found_by_each_of_its_bytes(tmp_path: Path) -> None:
 def test_every_message_is_found_by_its_first_packet() -> None:
     for row in merged("flymq/core")[:20]:
         place = row.message["direction"], row.message["stream_offset"]
-        assert place in found(PacketSearch(0, int(str(row.message["first_packet"])), 1), "flymq/core")
+        assert place in found(PacketSearch(0, int(str(row.message["first_packet"])), ["core.pcap"]), "flymq/core")

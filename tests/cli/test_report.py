@@ -63,6 +63,13 @@ class Elements(HTMLParser):
 # -- what it says ----------------------------------------------------------------------------------------
 
 
+def test_it_goes_to_standard_output(tmp_path: Path) -> None:
+    written = running.run("report", "-q", ROOT / SESSION, "--out", "-", cwd=tmp_path)
+
+    assert written.stdout.startswith(MARK) and written.stdout.endswith("</html>\n")
+    assert (written.stderr, os.listdir(tmp_path)) == ("", [])
+
+
 def test_it_tells_verdict_producers_slowest_and_trust(tmp_path: Path) -> None:
     page = made(tmp_path, SESSION)
 

@@ -19,6 +19,7 @@ from mqpcap.cli.rows import (
     shown_columns,
     sparkline,
     text_lines,
+    with_files,
     write,
 )
 
@@ -91,12 +92,13 @@ def test_a_percentile_of_a_histogram_has_a_sign_and_the_largest_is_exact() -> No
     assert list(text_lines(columns, [row]))[1] == "2.000  3.000"
 
 
-def test_flags_are_for_machines_and_files_are_told_where_there_are_several() -> None:
+def test_flags_are_for_machines_and_files_are_told_where_several_were_read() -> None:
     file, flag = Column("file", "file", "file"), Column("exact", "", "flag")
-    two = [{"file": "a", "exact": True}, {"file": "b", "exact": True}]
+    rows = [{"file": "a", "exact": True}]
 
-    assert shown_columns([file, flag, OP], two[:1]) == [OP]
-    assert shown_columns([file, flag, OP], two) == [file, OP]
+    assert shown_columns(with_files([file, flag, OP], 1), rows) == [OP]
+    assert shown_columns(with_files([file, flag, OP], 2), rows) == [file, OP]
+    assert shown_columns(with_files([file, flag, OP], 2), [{"file": None, "exact": True}]) == [OP]
 
 
 @pytest.mark.parametrize("form", ["csv", "json"])

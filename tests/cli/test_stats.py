@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import running
 from known import pings, truth
+from rows import rotated
 from running import COMMAND, ROOT, Ended, environment
 
 from mqpcap.capture import captures
@@ -143,6 +144,42 @@ def test_slowest_names_both_packets_and_both_ends(tmp_path: Path) -> None:
         [7_000_000, "PING", 11, 18, "10.0.0.1:40000", "10.0.0.2:5555"],
         [5_000_000, "PING", 19, 24, "10.0.0.1:40000", "10.0.0.2:5555"],
     ]
+
+
+def test_numbers_without_a_unit_are_seconds(tmp_path: Path) -> None:
+    """As in tshark: PINGs answered after 30 and 50 ms, of a capture that begins at 1700000000."""
+    (tmp_path / "pings.pcap").write_bytes(pings([30, 50]))
+
+    def counted(*options: str) -> list[object]:
+        return [row["messages"] for row in rows("--by", "op", *options, tmp_path / "pings.pcap") if row["op"] == "PING"]
+
+    both = "op == PING and is_request and "
+    assert counted("-Y", both + "latency > 0.04") == counted("--op", "PING", "--slower-than", "0.04") == [1]
+    assert counted("-Y", both + "latency > 40") == counted("-Y", both + "latency > 1") == []
+    begin = json.loads(running.run("info", "--json", tmp_path / "pings.pcap").stdout)["captures"][0]["files"][0]
+    seconds, ns = divmod(begin["first_ts_ns"], 1_000_000_000)
+    # The second PING is asked 34 ms after the first packet.
+    assert counted("-Y", both + "ts", "--since", f"{seconds}.{ns + 34_000_000:09d}") == [1]
+    assert counted("--op", "PING", "--since", f"{seconds + 1}") == []
+    assert counted("--op", "PING", "--since", f"{seconds - 1}") == [2]
+
+
+def test_packet_numbers_of_a_rotated_capture_go_with_their_file(tmp_path: Path) -> None:
+    """24 packets in files of 8: the PING of 7 ms is in packets 11 and 18, numbers 3 and 2 of the second and third."""
+    (tmp_path / "pings.pcap").write_bytes(pings([3, 7, 5]))
+    (tmp_path / "parts").mkdir()
+    first, second, third = map(str, rotated(tmp_path / "pings.pcap", tmp_path / "parts", 3))
+
+    seven, five = rows("--slowest", "2", tmp_path / "parts")
+
+    names = ("latency_ns", "request_file", "request_packet", "reply_file", "reply_packet")
+    assert [seven.get(name) for name in names] == [7_000_000, second, 3, third, 2]
+    assert [five.get(name) for name in names] == [5_000_000, third, 3, None, 8]
+    assert {seven["capture"], five["capture"]} == {first}
+    text = run("-q", "--slowest", "2", tmp_path / "parts").stdout
+    assert text.count(second) == 1 and text.count(third) == 2
+    report = running.run("report", "-q", tmp_path / "parts", "--out", "-").stdout
+    assert f'{third}</td><td class="word">#3</td>' in report
 
 
 # -- ready-made ------------------------------------------------------------------------------------------
@@ -343,7 +380,7 @@ def test_standard_input_is_read() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        ("--by", "colour"), ("--metric", "speed"), ("--interval", "0s"), ("--interval", "1"), ("--top", "0"),
+        ("--by", "colour"), ("--metric", "speed"), ("--interval", "0s"), ("--interval", "1x"), ("--top", "0"),
         ("--slowest", "0"), ("--slowest", "3", "--errors"), ("--producers", "--consumers"),
         ("--producers", "--metric", "count"),
         ("--talkers", "--by", "op"), ("--talkers", "--op", "PING"), ("--delays", "--op", "PING"),

@@ -15,8 +15,12 @@ NOON = 1_700_000_000 // 86_400 * DAY_NS + DAY_NS // 2
 
 @pytest.fixture
 def zone() -> Iterator[None]:
+    yield from _in_zone("Asia/Kathmandu")  # 5:45 ahead, the whole year
+
+
+def _in_zone(name: str) -> Iterator[None]:
     before = os.environ.get("TZ")
-    os.environ["TZ"] = "Asia/Kathmandu"  # 5:45 ahead, the whole year
+    os.environ["TZ"] = name
     time.tzset()
     yield
     os.environ.pop("TZ")
@@ -28,13 +32,14 @@ def zone() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("word", "ns"),
     [("50ms", 50_000_000), ("1.5s", 1_500_000_000), ("3 us", 3000), ("7ns", 7), ("2min", 120 * SECOND_NS),
-     ("1h", 3600 * SECOND_NS), ("0", 0), ("1.9ns", 1)],
+     ("1h", 3600 * SECOND_NS), ("0", 0), ("1.9ns", 1), ("40", 40 * SECOND_NS),
+     ("0.04", 40_000_000), (".5", 500_000_000)],
 )  # fmt: skip
 def test_durations(word: str, ns: int) -> None:
     assert duration_ns(word) == ns
 
 
-@pytest.mark.parametrize("word", ["50", "50m", "fast", "-1ms", "", "9" * 30 + "s", "9" * 19 + "h"])
+@pytest.mark.parametrize("word", ["50m", ".", "s", "fast", "-1ms", "", "9" * 30 + "s", "9" * 19 + "h"])
 def test_no_durations(word: str) -> None:
     with pytest.raises(QueryError):
         duration_ns(word)
@@ -76,7 +81,7 @@ def test_a_time_of_day_is_local_unless_utc_is_asked_for_or_said(zone: None) -> N
 @pytest.mark.parametrize(
     "word",
     ["2023-11-14T12:00:00Z", "2023-11-14 12:00Z", "2023-11-14T12:00:00.000000000Z", "2023-11-14T13:30:00+01:30",
-     "2023-11-14T13:30:00+0130", "2023-11-14T11:00-01", str(NOON)],
+     "2023-11-14T13:30:00+0130", "2023-11-14T11:00-01", str(NOON), "1699963200", "1699963200.0"],
 )  # fmt: skip
 def test_iso_times(word: str) -> None:
     assert moment(word, utc=False) == Moment("epoch", NOON)
@@ -84,6 +89,38 @@ def test_iso_times(word: str) -> None:
 
 def test_a_time_may_count_from_the_begin() -> None:
     assert moment("+1.5s", utc=False).at(NOON) == NOON + 1_500_000_000
+
+
+@pytest.fixture
+def berlin() -> Iterator[None]:
+    """Clocks there went from 02:00 to 03:00 on 29 March 2026, at 01:00 UTC."""
+    yield from _in_zone("Europe/Berlin")
+
+
+def test_times_of_day_are_those_of_the_clock_where_it_skips_an_hour(berlin: None) -> None:
+    skip = value_of("2026-03-29T01:00Z")
+    first_ns = skip - 1800 * SECOND_NS
+
+    assert moment("01:30", utc=False).at(first_ns) == skip - 1800 * SECOND_NS
+    assert moment("04:00", utc=False).at(first_ns) == skip + 3600 * SECOND_NS
+
+
+@pytest.mark.parametrize("word", ["02:00", "02:30", "02:59:59", "03:00", "2026-03-29T02:30", "2026-03-29 03:00"])
+def test_a_time_that_the_clock_skips_is_the_moment_of_the_skip(word: str, berlin: None) -> None:
+    skip = value_of("2026-03-29T01:00Z")
+
+    assert moment(word, utc=False).at(skip + 600 * SECOND_NS) == skip
+
+
+def test_thirty_seconds_after_a_time_are_thirty_seconds(berlin: None) -> None:
+    skip = value_of("2026-03-29T01:00Z")
+
+    assert moment("01:59:50", utc=False).later(30 * SECOND_NS).at(skip) == skip + 20 * SECOND_NS
+    assert moment("01:59", utc=False).next_day().at(skip) == skip + (23 * 3600 - 60) * SECOND_NS
+
+
+def value_of(word: str) -> int:
+    return moment(word, utc=True).ns
 
 
 @pytest.mark.parametrize("word", ["25:00", "12:60", "noon", "2023-13-01", "2023-02-30T00:00Z", "+fast", "", "1:"])

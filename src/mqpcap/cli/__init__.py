@@ -18,7 +18,15 @@ from mqpcap.cli.export import export
 from mqpcap.cli.extract import extract
 from mqpcap.cli.follow import follow
 from mqpcap.cli.info import info
-from mqpcap.cli.process import Terminated, end_as_interrupted, interruption, leave, open_closed_streams, settle_in
+from mqpcap.cli.process import (
+    Terminated,
+    end_as_interrupted,
+    escape_unencodable_output,
+    interruption,
+    leave,
+    open_closed_streams,
+    settle_in,
+)
 from mqpcap.cli.protocols import protocols
 from mqpcap.cli.report import report
 from mqpcap.cli.show import show
@@ -34,6 +42,7 @@ class Commands(click.Group):
         """Run as the process that it is, which needs no Scapy; code that uses Scapy calls ``main.main``."""
         settle_in()
         open_closed_streams()
+        escape_unencodable_output()
         end_as_interrupted()
         try:
             return super().__call__(*args, **kwargs)

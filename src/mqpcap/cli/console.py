@@ -20,12 +20,36 @@ if TYPE_CHECKING:
 def shown(text: str) -> str:
     """The text with every character escaped that a terminal would obey instead of show.
 
-    >>> shown("a\\tb\\x1b[31m")
-    'a\\\\tb\\\\x1b[31m'
+    >>> shown("a\\tb\\x1b[31m"), shown("\\udcff.pcap")
+    ('a\\\\tb\\\\x1b[31m', '\\\\xff.pcap')
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+    return "".join(c if c.isprintable() else _escape(c) for c in text)
+
+
+def _escape(char: str) -> str:
+    if "\udc80" <= char <= "\udcff":  # a byte of a file's name that is not UTF-8
+        return f"\\x{ord(char) - 0xDC00:02x}"
+    return char.encode("unicode_escape", "surrogatepass").decode()
+
+
+def put(line: str) -> None:
+    """Write one line to stdout. (``click.echo`` would write UTF-8 to a stdout whose encoding is ASCII.)"""
+    sys.stdout.write(f"{line}\n")
+
+
+def escape_unencodable(error: UnicodeError) -> tuple[str, int]:
+    """What stands for characters that the encoding of stdout does not have: an escape that JSON has, too.
+
+    >>> import codecs
+    >>> codecs.register_error("mqpcap.escape", escape_unencodable)
+    >>> "tópico 🐇".encode("ascii", "mqpcap.escape")
+    b't\\\\u00f3pico \\\\ud83d\\\\udc07'
+    """
+    assert isinstance(error, UnicodeEncodeError)
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2)), error.end
 
 
 def say(line: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqpcap.cli.console import metered, plural, shown
+from mqpcap.cli.console import metered, plural, put, shown
 from mqpcap.cli.options import Choices, common
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes
 from mqpcap.cli.rows import Cells, Column, cell, write
@@ -71,10 +71,10 @@ def diff(before: str, after: str, every: bool, as_json: bool, choices: Choices) 
     if as_json:
         from mqpcap.tables.json_lines import json_text
 
-        click.echo(json_text(_as_json(parts, sides, every)))
+        put(json_text(_as_json(parts, sides, every)))
     else:
         for side in sides:
-            click.echo(f"{side.letter}  {shown(side.name)}: {_size(side.total)}")
+            put(f"{side.letter}  {shown(side.name)}: {_size(side.total)}")
         for name, some in parts.items():
             _tell(name, some, every)
     finish(outcome)
@@ -91,7 +91,7 @@ def _tell(name: str, some: "Sequence[Change]", every: bool) -> None:
     from mqpcap.cli.questions import key_columns
 
     changed = [change for change in some if change.words]
-    click.echo(f"\n{name}: {len(changed):,} changed, {len(some) - len(changed):,} alike")
+    put(f"\n{name}: {len(changed):,} changed, {len(some) - len(changed):,} alike")
     told = (*COUNTS, *(LATENCIES if name == "operations" else ()))
     beside = [replace(column, kind="plain") for column in told]
     columns = [Column("change", "change", "plain"), *key_columns(PARTS[name]), *beside]

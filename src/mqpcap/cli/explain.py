@@ -1,15 +1,16 @@
 """``mqpcap explain``: one message, field by field."""
 
+import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 from mqpcap.cli.completion import dialects, protocols
-from mqpcap.cli.console import coloured, folded, metered, plural, shown
+from mqpcap.cli.console import coloured, folded, metered, plural, put, shown
 from mqpcap.cli.options import Choices, color_option, common, misuse_of, protocol_name, utc_option
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes
 
@@ -38,10 +39,38 @@ HEX_BYTES = 12
 OTHER_READINGS = 8
 
 
+@dataclass(frozen=True, slots=True)
+class PacketName:
+    """A packet's number, and the file that it is in where that is named."""
+
+    number: int
+    file: str | None = None
+
+    def index_in(self, files: Sequence[str]) -> int | None:
+        """Which of several files is named, None for all; -1 for another file."""
+        if self.file is None:
+            return None
+        indices = [i for i, name in enumerate(files) if self.file in (name, os.path.basename(name))]
+        return indices[0] if indices else -1
+
+
+def _packet_of(ctx: click.Context, param: click.Parameter, word: str | None) -> PacketName | None:
+    """``12``, ``#12`` or ``broker.pcap1#12``, as lines write it."""
+    if word is None:
+        return None
+    file, _, digits = word.strip().rpartition("#")
+    if not re.fullmatch(r"0*[1-9]\d{0,17}", digits, re.ASCII):
+        raise click.BadParameter(f"{word!r} is not a packet's number from 1 on, or FILE#NUMBER", ctx, param)
+    return PacketName(int(digits), file or None)
+
+
 @click.command(epilog="Example: mqpcap explain pcaps/blipmq/qos1.pcap --at 12")
 @click.argument("capture", required=False, metavar="[CAPTURE]", type=click.Path(readable=False))
 @click.option(
-    "--at", type=click.IntRange(min=1), metavar="PACKET", help="The messages that begin or go on in this packet."
+    "--at",
+    callback=_packet_of,
+    metavar="PACKET",
+    help="The messages with bytes in this packet: 12, or broker.pcap1#12 in one of several files.",
 )
 @click.option(
     "--connection",
@@ -62,7 +91,7 @@ OTHER_READINGS = 8
 @common
 def explain(
     capture: str | None,
-    at: int | None,
+    at: PacketName | None,
     connection: str | None,
     direction: "Direction | None",
     offset: int | None,
@@ -131,7 +160,7 @@ def _explain_bytes(
 
 
 def _explain_captured(
-    name: str, at: int | None, key: "tuple[str | None, Direction | None, int]", look: Look, outcome: Outcome
+    name: str, at: PacketName | None, key: "tuple[str | None, Direction | None, int]", look: Look, outcome: Outcome
 ) -> None:
     from mqpcap.cli.dumps import bytes_behind_a_hole, explained, hidden
     from mqpcap.cli.message_search import PacketSearch, PlaceSearch
@@ -144,7 +173,11 @@ def _explain_captured(
     rows: list[MessageRow] = []
     misses = []
     for number, capture in enumerate(captures):
-        search = PlaceSearch(number, *key) if at is None else PacketSearch(number, at, len(capture.files))
+        file = None if at is None else at.index_in(capture.files)
+        if file == -1:
+            misses.append(f"there is no file {at.file}" if at is not None else "")
+            continue
+        search = PlaceSearch(number, *key) if at is None else PacketSearch(number, at.number, capture.files, file)
         with metered(size_bytes([capture]), outcome.choices.quiet) as meter:
             search.run(capture, outcome, meter)
         rows += search.rows()
@@ -154,7 +187,7 @@ def _explain_captured(
         Telling(explained(row), row, hidden(row, outcome.choices), look, outcome).write()
         behind = bytes_behind_a_hole(row)
         if behind and not look.as_json:
-            click.echo(f"a hole: {plural(behind, 'more byte')} of the message were captured behind missing ones")
+            put(f"a hole: {plural(behind, 'more byte')} of the message were captured behind missing ones")
     if captures and not rows:
         outcome.unreadable.append((name, misses[0]))
 
@@ -174,10 +207,10 @@ class Telling:
         from mqpcap.tables.json_lines import json_text
 
         if self.look.as_json:
-            click.echo(json_text(self._as_json()))
+            put(json_text(self._as_json()))
         else:
             for line in self._as_text():
-                click.echo(folded(line, sys.stdout), color=True)  # what is coloured is decided already
+                put(folded(line, sys.stdout))  # what is coloured is decided already
 
     def _shown(self, item: "Item") -> tuple[str, str, object]:
         """The name of a field, its bytes in hex and its value, as far as they may be seen and are kept."""
@@ -244,7 +277,12 @@ class Telling:
         paint = Paint(coloured(sys.stdout, self.look.color))
         if row is not None:
             connection_id, direction, offset = (row.message[x] for x in ("connection_id", "direction", "stream_offset"))
-            yield line(row.message, None, Style(self.look.utc, dated=True, paint=paint), row.exchange)
+            yield line(
+                row.message,
+                None,
+                Style(self.look.utc, dated=True, filed=self.outcome.file_count > 1, paint=paint),
+                row.exchange,
+            )
             name = f"c{row.message[NUMBER]} " if NUMBER in row.message else ""
             yield f"connection {name}{connection_id} {direction} offset {offset}, {row.message['frame_len']} bytes"
         if best is None:

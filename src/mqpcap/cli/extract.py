@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from mqpcap.cli.console import metered, plural, say, size
-from mqpcap.cli.options import Choices, common, filter_options, utc_option
+from mqpcap.cli.options import Choices, common_without_bodies, filter_options, utc_option
 from mqpcap.cli.reading import Outcome, finish, found, size_bytes
 from mqpcap.errors import MqpcapError, OutputError
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--connections", "whole", is_flag=True, help="All packets of the connections that the messages are of.")
 @utc_option
 @filter_options
-@common
+@common_without_bodies
 def extract(
     inputs: tuple[str, ...], out: str, whole: bool, utc: bool, wanted: "Query | None", choices: Choices
 ) -> None:

@@ -43,6 +43,8 @@ class Tally:
     """By its place in the filter, how many messages a condition may be true of."""
     _words: defaultdict[int | str, set[str]] = field(default_factory=partial(defaultdict, set))
     """By the same, the texts that its column has, and by an end of connections those there."""
+    _span_ns: tuple[int, int] | None = None
+    """Times of the first and the last message that was looked at."""
 
     def look(self, output: Output, first_ns: int) -> None:
         """Take messages that are looked at; of connections that cannot be wanted no message is."""
@@ -57,14 +59,21 @@ class Tally:
                 self._words[end].update(map(endpoint, *both))
 
     def _look_at_messages(self, rows: Rows, first_ns: int) -> None:
+        if len(rows):
+            self._widen(tuple(pc.min_max(rows.messages["ts_ns"]).as_py().values()))
         for i, part in enumerate(self.query.parts):
             mask = pc.fill_null(part.mask(rows, first_ns), part.asks_exchanges)
             self._met[i] += pc.sum(mask).as_py() or 0
             if not self._met[i] and len(self._words[i]) < MAX_WORDS:
                 self._words[i].update(next(part.conditions).words(rows))
 
+    def _widen(self, span_ns: tuple[int, ...]) -> None:
+        times = (*(self._span_ns or ()), *span_ns)
+        self._span_ns = (min(times), max(times)) if times else None
+
     def added(self, other: "Tally") -> "Tally":
         """Both."""
+        self._widen(other._span_ns or ())
         self.message_count += other.message_count
         self.match_count += other.match_count
         self._met += other._met
@@ -78,6 +87,8 @@ class Tally:
         if self.match_count:
             return None
         if not self.message_count:
+            if self._asks_time and not self._words:
+                return "no message is of that time"
             ends = [f"{end}s {_listed(self._words[end])}" for end in ("client", "server") if self._words[end]]
             return f"no connection matches; here are {', '.join(ends)}" if ends else None
         said = f"0 of {plural(self.message_count, 'message')} match"
@@ -85,7 +96,15 @@ class Tally:
             if not self._met[i] and self._words[i]:
                 name = next(part.conditions).column.name
                 return f"{said}; {_PLURALS.get(name, name)} here: {_listed(self._words[i])}"
+        if self._asks_time and self._span_ns is not None:
+            from mqpcap.cli.lines import clock
+
+            said += "; messages here are from {} to {}".format(*(clock(ts_ns, True, True) for ts_ns in self._span_ns))
         return said
+
+    @property
+    def _asks_time(self) -> bool:
+        return any(condition.column.name in ("ts", "ts_ns") for condition in self.query.conditions)
 
 
 def _listed(words: Collection[str]) -> str:

@@ -92,7 +92,7 @@ def _converse(capture: "Capture", one: "Chosen", as_json: bool, utc: bool, outco
         only = Filter(one.query(), left_out=[NUMBER, "ts"])
         merge([capture], only, outcome, lambda rows: sys.stdout.writelines(map(json_line, rows)), meter)
         return
-    talk = Conversation(one, utc)
+    talk = Conversation(one, utc, outcome.file_count > 1)
     sys.stdout.writelines(f"{line}\n" for line in talk.head())
     merge([capture], Filter(one.query()), outcome, talk.take, meter)
     talk.say(0)
@@ -106,10 +106,10 @@ def _waits(turn: "Sequence[MessageRow]") -> bool:
 class Conversation:
     """Writes the messages of a connection in order of time, each reply behind its request: in one turn."""
 
-    def __init__(self, one: "Chosen", utc: bool) -> None:
+    def __init__(self, one: "Chosen", utc: bool, filed: bool = False) -> None:
         from mqpcap.cli.lines import Paint
 
-        self._one, self._utc = one, utc
+        self._one, self._utc, self._filed = one, utc, filed
         self._paint = Paint(coloured(sys.stdout))
         self._turns: deque[list[MessageRow]] = deque()
         self._asking: dict[tuple[object, object], list[MessageRow]] = {}
@@ -167,7 +167,7 @@ class Conversation:
         said = about(message, None, self._paint, None if is_paired else row.exchange)
         if is_paired and indent and row.exchange is not None and row.exchange.latency_ns is not None:
             said.append(self._paint("dim", f"in {latency(row.exchange.latency_ns)}"))
-        packet = f"#{message['first_packet']}"
+        packet = f"{shown(str(message['capture_file'])) if self._filed else ''}#{message['first_packet']}"
         yield "  ".join([f"{indent}{when}", f"{packet:<6}", f"{arrow} {said[0]}", *said[1:]])
         for line in body_lines(row, max(self._width - len(indent) - 8, 20)):
             yield f"{indent}        {line}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqpcap.cli.console import Meter, counted, folded, metered, plural, shown, size, width_of
+from mqpcap.cli.console import Meter, counted, folded, metered, plural, put, shown, size, width_of
 from mqpcap.cli.options import Choices, common, utc_option
 from mqpcap.cli.reading import Outcome, background, finish, found, read, size_bytes
 
@@ -334,13 +334,13 @@ def info(inputs: tuple[str, ...], as_json: bool, max_loss: float | None, utc: bo
                 continue
             with meter.aside():
                 for line in _as_text(report, utc):
-                    click.echo(folded(line, sys.stdout, 16), color=True)
+                    put(folded(line, sys.stdout, 16))
     if as_json:
         strangers = {
             name: [{"file": file, "reason": reason} for file, reason in some]
             for name, some in (("skipped", outcome.skipped), ("unreadable", outcome.unreadable))
         }
-        click.echo(json_text({"captures": reports, **strangers}))
+        put(json_text({"captures": reports, **strangers}))
     finish(outcome)
 
 

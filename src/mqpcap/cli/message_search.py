@@ -1,6 +1,7 @@
 """The messages that ``explain`` is asked for, looked for while a capture is read; reading stops at the last one."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import closing
 from functools import reduce
 from operator import and_
@@ -9,7 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import is_in
+from mqpcap.arrays import file_text, is_in
 from mqpcap.capture import Capture
 from mqpcap.cli.console import Meter
 from mqpcap.cli.filters import Filter
@@ -94,10 +95,12 @@ class PlaceSearch(_Search):
 class PacketSearch(_Search):
     """The messages that have bytes of a packet, in each file of the capture."""
 
-    def __init__(self, number: int, packet: int, file_count: int) -> None:
+    def __init__(self, number: int, packet: int, files: Sequence[str], file: int | None = None) -> None:
         super().__init__(number)
         self.packet = packet
-        self._file_count = file_count
+        self._files = [file_text(name) for name in files]
+        self._file = file
+        """The index of the only file that is searched, None for all."""
         self._stranger: str | None = None
         """What the packet's connection speaks, if it is not ours."""
         self._behind: set[PacketPayload] = set()
@@ -107,12 +110,15 @@ class PacketSearch(_Search):
         m = output.rows
         names = "first_packet", "last_packet", "ts_ns", "end_ts_ns"
         first, last, begin_ns, end_ns = (m[name].to_numpy() for name in names)
-        # A retransmission has the number of no message's packet; one that began later may use the ports again.
-        around = (first <= self.packet) & (last >= self.packet)
         mask = np.zeros(m.num_rows, np.bool_)
-        for place in self.places:
+        for place in self._searched():
             ends = ("src_ip", "src_port", "dst_ip", "dst_port")
             same = reduce(and_, (is_in(m[name], getattr(place, name)) for name in ends))
+            # A retransmission has the number of no message's packet; one that began later may use the ports again.
+            # Where a message goes on in the next file, the number of its last packet is one of that file.
+            begins_here = is_in(m["capture_file"], self._files[place.file])
+            goes_on = (end_ns > place.ts_ns) & (len(self._files) > 1)
+            around = ~begins_here | ((first <= self.packet) & ((last >= self.packet) | goes_on))
             mask |= same & around & (begin_ns <= place.ts_ns) & (end_ns >= place.ts_ns)
             if (same & (end_ns > place.ts_ns)).any():
                 self._behind.add(place)
@@ -120,7 +126,7 @@ class PacketSearch(_Search):
 
     def _take(self, output: Output) -> None:
         super()._take(output)
-        for place in self.places if output.table == "connections" else ():
+        for place in self._searched() if output.table == "connections" else ():
             ends = {(place.src_ip, place.src_port), (place.dst_ip, place.dst_port)}
             for row in output.rows.filter(pc.is_null(output.rows["protocol"])).to_pylist():
                 both = {(row["client_ip"], row["client_port"]), (row["server_ip"], row["server_port"])}
@@ -129,17 +135,23 @@ class PacketSearch(_Search):
                     words = {None: "is not ours", TLS: "is TLS: encrypted, so nothing of it can be read"}
                     self._stranger = words.get(name, f"is {name}, not ours")
 
+    def _searched(self) -> list[PacketPayload]:
+        return [place for place in self.places if self._file in (None, place.file)]
+
     def _is_over(self) -> bool:
-        return len(self._behind) == self._file_count
+        return len(self._behind) == (len(self._files) if self._file is None else 1)
 
     @property
     def miss(self) -> str:
         """Why there may be no row."""
-        if not self.places:
-            return f"there is no packet {self.packet}"
-        if self.places[0].src_port < 0:
+        places = self._searched()
+        if not places:
+            return f"there is no packet {self.packet}" + (
+                "" if self._file is None else f" in {self._files[self._file]}"
+            )
+        if places[0].src_port < 0:
             return f"packet {self.packet} is no TCP packet"
-        if not self.places[0].payload_len:
+        if not places[0].payload_len:
             return f"packet {self.packet} has no TCP payload"
         if self._stranger is not None:
             return f"packet {self.packet} is of a connection that {self._stranger}"

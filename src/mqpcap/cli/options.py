@@ -156,16 +156,24 @@ color_option = click.option(
 )  # fmt: skip
 
 
+_bodies_option = click.option(
+    "--bodies", callback=_bodies, default="full", show_default=True, metavar="full|none|N",
+    shell_complete=one_of(("full", "none")), help="How much of each body to keep: all, nothing, the first N bytes.",
+)  # fmt: skip
+
+
 def common(command: Callable[P, R]) -> Callable[..., R]:
     """The command with the common options in front, given to it as ``choices``."""
+    return _bodies_option(common_without_bodies(command))
+
+
+def common_without_bodies(command: Callable[P, R]) -> Callable[..., R]:
+    """The command with the common options but ``--bodies``, which a command that copies packets cannot honour."""
 
     @click.option("-d", "--decode-as", "decode_as", callback=_decode_as, multiple=True, metavar="RULE",
                   shell_complete=rules,
                   help="Read a server port as a protocol: tcp.port==9092,flymq (repeatable).")  # fmt: skip
     @click.option("--show-secrets", is_flag=True, help="Show passwords and keys instead of ***.")
-    @click.option("--bodies", callback=_bodies, default="full", show_default=True, metavar="full|none|N",
-                  shell_complete=one_of(("full", "none")),
-                  help="How much of each body to keep: all, nothing, the first N bytes.")  # fmt: skip
     @click.option("--jobs", type=click.IntRange(min=1), metavar="N",
                   help="Cores to use; captures are read side by side.  [default: all]")  # fmt: skip
     @click.option("--max-memory", callback=_size_bytes, metavar="SIZE",
@@ -175,7 +183,7 @@ def common(command: Callable[P, R]) -> Callable[..., R]:
     @click.option("-q", "--quiet", is_flag=True, help="No progress, notes or summary on stderr; errors stay.")
     @functools.wraps(command)
     def with_choices(  # type: ignore[no-untyped-def]  # click passes what the command declares
-        *args, decode_as, show_secrets, bodies, jobs, max_memory, strict, quiet, **kwargs
+        *args, decode_as, show_secrets, jobs, max_memory, strict, quiet, bodies=None, **kwargs
     ):
         choices = Choices(decode_as, show_secrets, bodies, jobs, max_memory, strict, quiet)
         return command(*args, choices=choices, **kwargs)  # type: ignore[arg-type]  # choices is the command's own
@@ -272,7 +280,7 @@ def _any_glob(globs: Sequence[str]) -> tuple[str, str, Sequence[str]]:
 def _times(given: Mapping[str, Any], utc: bool) -> "Iterator[tuple[str, Comparison]]":
     """The bounds of --since and --until; an --until of an earlier time of day is of the next day."""
     from mqpcap.query import Comparison
-    from mqpcap.query.values import DAY_NS, moment
+    from mqpcap.query.values import moment
 
     since: Moment | None = None
     for name, relation in (("since", ">="), ("until", "<")):
@@ -282,6 +290,8 @@ def _times(given: Mapping[str, Any], utc: bool) -> "Iterator[tuple[str, Comparis
             if since is not None and when.origin == "begin":
                 when = since.later(when.ns)
             elif since is not None and when.origin == since.origin == "day" and when.ns < since.ns:
-                when = when.later(DAY_NS)
+                when = when.next_day()
+            if since is not None and (when.origin, when.utc) == (since.origin, since.utc) and when.at(0) <= since.at(0):
+                raise click.UsageError("--until is not later than --since: nothing is between them")
             since = when
             yield name, Comparison("ts", relation, (when,))

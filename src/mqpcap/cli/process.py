@@ -1,12 +1,16 @@
 """A process that is ours from begin to end, made ready for reading captures and nothing else."""
 
+import codecs
 import gc
+import io
 import os
 import signal
 import sys
 import threading
 from collections import defaultdict
 from types import ModuleType
+
+from mqpcap.cli.console import escape_unencodable
 
 GARBAGE_OBJECTS = 300_000
 """So many new objects are looked through for garbage at a time."""
@@ -55,6 +59,13 @@ def open_closed_streams() -> None:
                 os.dup2(nowhere, number)
                 os.close(nowhere)
             setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 - for the life of the process
+
+
+def escape_unencodable_output() -> None:
+    """Have stdout escape the characters that its encoding does not have, instead of failing."""
+    codecs.register_error("mqpcap.escape", escape_unencodable)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="mqpcap.escape")
 
 
 class Terminated(KeyboardInterrupt):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqpcap.cli.console import width_of
+from mqpcap.cli.console import put, width_of
 
 if TYPE_CHECKING:
     from mqpcap.schema.protocol import MessageQueue
@@ -29,15 +29,15 @@ def protocols(as_json: bool) -> None:
         for p in known().values()
     ]  # fmt: skip
     if as_json:
-        click.echo(json_text(facts))
+        put(json_text(facts))
         return
     width = min(width_of(sys.stdout) or WIDTH, WIDTH)
     for one in facts:
         ports, dialects, names = (", ".join(map(str, one[key])) for key in ("ports", "dialects", "operations"))
-        click.echo(f"{one['name']}: {one['title']}, TCP port {ports or 'of no fixed number'}")
+        put(f"{one['name']}: {one['title']}, TCP port {ports or 'of no fixed number'}")
         names = names or "as each message names them"
         for head, text in ("dialects", dialects), ("operations", names), ("recognised", one["recognised"]):
-            click.echo(textwrap.fill(text, width, initial_indent=f"  {head:<12}", subsequent_indent=" " * 14))
+            put(textwrap.fill(text, width, initial_indent=f"  {head:<12}", subsequent_indent=" " * 14))
 
 
 def operations(protocol: "MessageQueue") -> list[str]:

@@ -250,9 +250,10 @@ def of_slowest(most: int) -> Question:
     columns = (
         Column("latency_ns", "latency ms", "ms"), Column("protocol", "protocol"), Column("op", "operation"),
         Column("destination", "topic"), Column("status", "status"), Column("error_code", "code"),
-        Column("client", "client"), Column("server", "server"), Column("request_packet", "request", "packet"),
+        Column("client", "client"), Column("server", "server"), Column("request_file", "file", "file"),
+        Column("request_packet", "request", "packet"), Column("reply_file", "reply in", "file"),
         Column("reply_packet", "reply", "packet"), Column("request_ts_ns", "asked at", "clock", is_spare=True),
-        Column("capture", "capture", "file"), Column("connection_id", "", "flag"),
+        Column("capture", "", "flag"), Column("connection_id", "", "flag"),
     )  # fmt: skip
     return Question(Counters(slowest), columns, rows)
 

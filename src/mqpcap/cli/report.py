@@ -24,7 +24,7 @@ NO_DRAWING = "there is no matplotlib to draw with: pip install 'mqpcap[report]'"
     required=True,
     metavar="FILE",
     type=click.Path(readable=False),
-    help="The HTML file; an earlier report there is replaced.",
+    help="The HTML file; an earlier report there is replaced. - is standard output.",
 )
 @common
 def report(capture: str, out: str, choices: Choices) -> None:
@@ -47,7 +47,7 @@ def report(capture: str, out: str, choices: Choices) -> None:
     if not page.reports:
         finish(outcome)
     write(out, page.parts())
-    if not choices.quiet:
+    if not choices.quiet and out != "-":
         say(f"{out}: {size(os.stat(out).st_size)}")
     finish(outcome)
 
@@ -56,6 +56,8 @@ def refuse(out: str) -> None:
     """Raises OutputError unless a report may be written there: nothing is replaced but a report of ours."""
     from mqpcap.cli.report_page import MARK
 
+    if out == "-":
+        return
     try:
         found = os.lstat(out)
     except FileNotFoundError:
@@ -70,13 +72,21 @@ def refuse(out: str) -> None:
 
 def write(out: str, parts: Iterator[str]) -> None:
     """Write the file beside its place, then put it there: a report that was there stays until then."""
+    if out == "-":
+        with new_file(out) as file:
+            file.writelines(_encoded(parts))
+        return
     folder, name = os.path.split(out)
     temporary = os.path.join(folder, f".{name[:100]}.{os.getpid()}.tmp")
     with new_file(temporary) as file:
-        file.writelines(part.encode("utf-8", "replace") for part in parts)
+        file.writelines(_encoded(parts))
         file.flush()
         refuse(out)
         os.replace(temporary, out)
+
+
+def _encoded(parts: Iterator[str]) -> Iterator[bytes]:
+    return (part.encode("utf-8", "replace") for part in parts)
 
 
 def _drawn() -> None:

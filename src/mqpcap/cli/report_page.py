@@ -14,7 +14,7 @@ from mqpcap.cli.info import Report, report_of
 from mqpcap.cli.lines import clock
 from mqpcap.cli.questions import by_group, of_errors, of_role, of_slowest
 from mqpcap.cli.reading import Outcome, background, size_bytes
-from mqpcap.cli.rows import Cells, Column, cell, shown_columns
+from mqpcap.cli.rows import Cells, Column, cell, shown_columns, with_files
 from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.roles import Consumers, Producers
 from mqpcap.statistics.timeline import Timeline, Total
@@ -98,7 +98,7 @@ class Page:
         """Read a capture."""
         with background(self._outcome.choices, size_bytes([capture])) as behind:
             told = report_of(capture, self._outcome, meter, behind, self._counters.take, frozenset({"exchanges"}))
-        self._counters.end_of_capture()
+        self._counters.end_of_capture(capture.facts)
         if told is not None:
             self.reports.append(told)
 
@@ -127,7 +127,8 @@ class Page:
         operations = self._operations.rows()
         yield "Latencies", about, _drawn_latencies(operations) + table(self._operations.columns, operations)
         for title, about, question in self._questions:
-            yield title, "; ".join([about, *question.notes()]), table(question.columns, question.rows())
+            columns = with_files(question.columns, self._outcome.file_count)
+            yield title, "; ".join([about, *question.notes()]), table(columns, question.rows())
         columns = [Column("what", "what"), Column("told", "told")]
         trust = ""
         for told in self.reports[:MOST_ROWS]:

@@ -6,7 +6,7 @@ spare columns go, texts are cut, never numbers. Elsewhere nothing is cut but tex
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from mqpcap.cli.console import coloured, shown, width_of
@@ -29,7 +29,8 @@ class Column:
     """A column: ``name`` for machines, ``title`` with the unit for people.
 
     kind: text, number, ms (a number of nanoseconds, shown as milliseconds), clock (nanoseconds since 1970), packet
-    (its number), plain (text as it is), file (for people only where there are several), flag (for machines only).
+    (its number), plain (text as it is), file (for people only where several were read: see `with_files`), flag (for
+    machines only).
     """
 
     name: str
@@ -85,10 +86,15 @@ def text_lines(
         yield f"\x1b[1m{words}\x1b[0m" if i == 0 and coloured(sys.stdout) else words
 
 
+def with_files(columns: Sequence[Column], file_count: int) -> list[Column]:
+    """The columns, those that name files for machines only where one file was read: packet numbers go with a file."""
+    return [replace(x, kind="flag") if x.kind == "file" and file_count < 2 else x for x in columns]
+
+
 def shown_columns(columns: Sequence[Column], rows: Sequence[Cells]) -> list[Column]:
-    """The columns that people are shown."""
-    several = {column for column in columns if len({row.get(column.name) for row in rows}) > 1}
-    return [column for column in columns if column.kind != "flag" and (column.kind != "file" or column in several)]
+    """The columns that people are shown: those for machines and files that no row names are left out."""
+    named = {column for column in columns if any(row.get(column.name) is not None for row in rows)}
+    return [column for column in columns if column.kind != "flag" and (column.kind != "file" or column in named)]
 
 
 def _narrower(columns: Sequence[Column], rows: Sequence[Cells]) -> Iterator[tuple[Sequence[Column], bool]]:

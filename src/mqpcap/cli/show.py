@@ -100,7 +100,7 @@ def _writer(text: "Callable[[MessageRow], str]", count: int | None) -> "Write":
     """Writes rows to stdout until there are ``count`` of them; then raises _Enough."""
     if count == 0:
         raise _Enough
-    left = count
+    left = None if count is None else min(count, sys.maxsize)
 
     def write(rows: "Iterator[MessageRow]") -> None:
         nonlocal left

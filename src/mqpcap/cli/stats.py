@@ -10,7 +10,7 @@ from mqpcap.cli.completion import one_of
 from mqpcap.cli.console import Meter, metered, plural
 from mqpcap.cli.options import Choices, common, filter_options, misuse_of, utc_option
 from mqpcap.cli.reading import READ_FOR_NOTES, Outcome, background, finish, found, read, size_bytes
-from mqpcap.cli.rows import Form, write
+from mqpcap.cli.rows import Form, with_files, write
 
 if TYPE_CHECKING:
     from mqpcap.capture import Capture
@@ -106,7 +106,7 @@ def stats(
     with metered(size_bytes(captures), choices.quiet) as meter:
         counted(captures, outcome, question.counters, meter, wanted)
     rows = question.rows()
-    write(question.columns, rows[:top], form or "text", utc)
+    write(with_files(question.columns, outcome.file_count), rows[:top], form or "text", utc)
     notes = [] if rows or wanted is not None else ["nothing to count; info says what there is"]
     notes += [plural(len(rows) - top, "more row")] if top is not None and len(rows) > top else []
     outcome.notes[:0] = [*notes, *question.notes()]
@@ -156,4 +156,4 @@ def counted(
                 pipeline = NumberedPipeline(capture, options, noted, behind)
                 take = selected_counts(outcome.tally, counters, pipeline)
             read(pipeline, outcome, meter)
-            counters.end_of_capture()
+            counters.end_of_capture(capture.facts)

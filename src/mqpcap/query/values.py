@@ -4,7 +4,7 @@ import ipaddress
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum, auto
 
@@ -39,29 +39,53 @@ class ValueKind(Enum):
 class Moment:
     """A time as written: nanoseconds since ``origin``.
 
-    ``epoch`` is 1970; ``day`` the midnight, here or in UTC, before the first packet of a capture; ``begin`` is that
-    packet.
+    ``epoch`` is 1970; ``day`` the midnight, here or in UTC, before the first packet of a capture, by a clock on the
+    wall; ``begin`` is that packet.
     """
 
     origin: str
     ns: int
     utc: bool = False
+    later_ns: int = 0
+    """Nanoseconds that pass after this time."""
 
     def at(self, first_ns: int) -> int:
         """The time in a capture whose first packet is of that time."""
         if self.origin == "epoch":
-            return self.ns
+            return self.ns + self.later_ns
         if self.origin == "begin":
-            return first_ns + self.ns
+            return first_ns + self.ns + self.later_ns
         day = datetime.fromtimestamp(first_ns // SECOND_NS, UTC)
         day = (day if self.utc else day.astimezone()).replace(hour=0, minute=0, second=0, microsecond=0)
-        if not self.utc:
-            day = day.replace(tzinfo=None).astimezone()  # what midnight is an hour off from, where clocks changed today
-        return int(day.timestamp()) * SECOND_NS + self.ns
+        seconds, ns = divmod(self.ns, SECOND_NS)
+        clock = day.replace(tzinfo=UTC if self.utc else None) + timedelta(seconds=seconds)
+        return _epoch_s(clock) * SECOND_NS + ns + self.later_ns
 
     def later(self, by_ns: int) -> "Moment":
-        """The time so much later."""
-        return replace(self, ns=self.ns + by_ns)
+        """The time when so many nanoseconds have passed."""
+        return replace(self, later_ns=self.later_ns + by_ns)
+
+    def next_day(self) -> "Moment":
+        """The same time by the clock, a day later."""
+        return replace(self, ns=self.ns + DAY_NS)
+
+
+def _epoch_s(clock: datetime) -> int:
+    """Seconds since 1970 when a clock shows this, a local one if it has no zone.
+
+    A time that a local clock skips, where summer time begins, is the moment of the skip.
+    """
+    if clock.tzinfo is not None or clock.astimezone().replace(tzinfo=None) == clock:
+        return int(clock.timestamp())
+    before_s, after_s = (int(clock.replace(fold=fold).timestamp()) for fold in (1, 0))
+    offset = datetime.fromtimestamp(after_s).astimezone().utcoffset()
+    while after_s - before_s > 1:
+        middle_s = (before_s + after_s) // 2
+        if datetime.fromtimestamp(middle_s).astimezone().utcoffset() == offset:
+            after_s = middle_s
+        else:
+            before_s = middle_s
+    return after_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +107,15 @@ Value = str | bytes | int | bool | Moment | Network | Endpoint | ConnectionNumbe
 
 
 def duration_ns(word: str) -> int:
-    """``50ms``, ``1.5s`` as nanoseconds, a fraction of one left off.
+    """``50ms``, ``1.5s``, ``0.04`` as nanoseconds, a fraction of one left off; a number without a unit is seconds.
 
-    >>> duration_ns("1.5us")
-    1500
+    >>> duration_ns("1.5us"), duration_ns("0.04")
+    (1500, 40000000)
     """
-    found = re.fullmatch(r"(\d{1,40}(?:\.\d{1,20})?)\s*([a-zA-Zµμ]*)", word, re.ASCII)
-    if found is None:
+    found = re.fullmatch(r"(\d{0,40}(?:\.\d{1,20})?)\s*([a-zA-Zµμ]*)", word, re.ASCII)
+    if found is None or not found[1]:
         raise QueryError(f"{word!r} is no time like 50ms; the units are ns, us, ms, s, min and h")
-    if not found[2] and int(Decimal(found[1])):
-        raise QueryError(f"{word} of what? Say {word}ms; the units are ns, us, ms, s, min and h")
-    unit_ns = _DURATIONS_NS.get(found[2].lower() or "ns")
+    unit_ns = _DURATIONS_NS.get(found[2].lower() or "s")
     if unit_ns is None:
         raise QueryError(f"{found[2]!r} is no unit; the units are ns, us, ms, s, min and h, as in 50ms")
     time_ns = int(Decimal(found[1]) * unit_ns)
@@ -128,17 +150,20 @@ _DATE = r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(\.\d{1,9})?)?\s*(Z|[+-]\
 
 
 def moment(word: str, utc: bool) -> Moment:
-    """A time: ISO 8601, ``05:24:10`` of the capture's first day, ``+30s`` from its start, or nanoseconds since 1970.
+    """A time: ISO 8601, ``05:24:10`` of the capture's first day, ``+30s`` from its start, or seconds since 1970.
 
-    Without a zone it is local time, or UTC where ``utc`` says so.
+    Without a zone it is local time, or UTC where ``utc`` says so. Numbers of 16 to 19 digits, which seconds do not
+    have, are the nanoseconds that ``--json`` writes.
 
     >>> moment("2023-11-14T22:13:20.5Z", False).ns
     1700000000500000000
     """
     if word.startswith("+"):
         return Moment("begin", duration_ns(word[1:].lstrip()))
-    if word.isascii() and word.isdecimal() and len(word) <= 19:
+    if re.fullmatch(r"\d{16,19}", word, re.ASCII):
         return Moment("epoch", int(word))
+    if re.fullmatch(r"\d{1,10}(\.\d{1,20})?", word, re.ASCII):
+        return Moment("epoch", duration_ns(word))
     if found := re.fullmatch(_CLOCK, word, re.ASCII):
         hours, minutes, seconds = (int(x or 0) for x in found.group(1, 2, 3))
         if hours < 24 and minutes < 60 and seconds < 60:
@@ -149,10 +174,12 @@ def moment(word: str, utc: bool) -> Moment:
         with_minutes = f"{found[1]}T{found[2] or '00:00'}{zone}"
         try:
             when = datetime.fromisoformat(with_minutes)
-            return Moment("epoch", int(when.timestamp()) * SECOND_NS + _fraction_ns(found[3]))
+            return Moment("epoch", _epoch_s(when) * SECOND_NS + _fraction_ns(found[3]))
         except (ValueError, OverflowError):
             pass
-    raise QueryError(f"{word!r} is no time like 05:24:10, +30s, 2026-11-21T05:24:10Z or 2026-11-21")
+    raise QueryError(
+        f"{word!r} is no time like 05:24:10, +30s, 2026-11-21T05:24:10Z or 2026-11-21, or seconds since 1970"
+    )
 
 
 def _fraction_ns(digits: str | None) -> int:

@@ -1,12 +1,12 @@
 """What is counted of a capture, and which tables that takes."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from mqpcap.background import Background
-from mqpcap.capture import Capture
+from mqpcap.capture import Capture, FileFacts
 from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline, Emit, Options, Output
 from mqpcap.tcp.headers import Segments
 
@@ -52,11 +52,13 @@ class Counters:
         for take in self._takes(table):
             take(rows)
 
-    def end_of_capture(self) -> None:
-        """Tell that all rows of a capture were given."""
+    def end_of_capture(self, files: Sequence[FileFacts] = ()) -> None:
+        """All rows of a capture were counted; ``files``: its files, in order of time."""
         for counter, _ in self._counters:
             if hasattr(counter, "end_of_capture"):
                 counter.end_of_capture()
+            if hasattr(counter, "take_files"):
+                counter.take_files(files)
 
 
 class SegmentPipeline(CapturePipeline):

@@ -1,14 +1,16 @@
 """Single things worth naming: the slowest requests, the errors by what they say, who talks to whom."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import is_in
+from mqpcap.arrays import file_text, is_in
+from mqpcap.capture import FileFacts
 from mqpcap.statistics.groups import MAX_OPEN, OTHER, PERCENTS, Key, Sums
 from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES, Columns
 from mqpcap.statistics.latencies import Latencies, LatencySummary
@@ -30,6 +32,13 @@ class Slowest:
         self._most = most
         self._rows = EXCHANGES.empty_table()
         self._least_ns = -1
+        self._files: dict[str, Sequence[FileFacts]] = {}
+        """Files by ``capture``, of captures with several."""
+
+    def take_files(self, files: Sequence[FileFacts]) -> None:
+        """Take the files of a capture that was read to its end."""
+        if len(files) > 1:
+            self._files[file_text(files[0].file)] = files
 
     def take_exchanges(self, rows: pa.Table) -> None:
         """Keep those of the rows that are among the slowest so far."""
@@ -45,8 +54,37 @@ class Slowest:
             self._least_ns = self._rows["latency_ns"][-1].as_py() - 1
 
     def rows(self) -> list[dict[str, object]]:
-        """Them, the slowest first, as rows of ``exchanges``."""
-        return self._rows.to_pylist()  # type: ignore[no-any-return]  # pyarrow is untyped
+        """The slowest first, as rows of ``exchanges``, with the file that holds the request's packet.
+
+        ``reply_file`` is there where the reply is in another file.
+        """
+        return [self._with_files(row) for row in self._rows.to_pylist()]
+
+    def _with_files(self, row: dict[str, Any]) -> dict[str, object]:
+        files = self._files.get(row["capture"])
+        if files is None:
+            return {**row, "request_file": row["capture"]}
+        request, reply = (
+            file_text(file_of_packet(files, row[f"{end}_packet"], row[f"{end}_ts_ns"]).file)
+            for end in ("request", "reply")
+        )
+        return {**row, "request_file": request, "reply_file": None if reply == request else reply}
+
+
+def file_of_packet(files: Sequence[FileFacts], packet: int, ts_ns: int) -> FileFacts:
+    """The file of a capture that holds a packet, by its number there and its time.
+
+    Files follow each other in time. Where a file ends in the same instant in which the next one begins, or later, the
+    number decides: low numbers are those of the next file.
+    """
+    numbered = [facts for facts in files if facts.packet_count >= packet and facts.first_ts_ns is not None]
+
+    def distance(facts: FileFacts) -> tuple[int, int]:
+        first_ns, last_ns = facts.first_ts_ns or 0, facts.last_ts_ns or 0
+        outside_ns = max(first_ns - ts_ns, ts_ns - last_ns, 0)
+        return outside_ns, packet if ts_ns <= first_ns else facts.packet_count - packet if ts_ns >= last_ns else 0
+
+    return min(numbered or files, key=distance)
 
 
 @dataclass(slots=True)

@@ -48,11 +48,27 @@ def _put_bytes(out: dict[str, Json], name: str, value: bytes) -> None:
 
 
 def json_text(value: Json) -> str:
-    """The value as JSON on one line, with every character escaped that a terminal would obey."""
-    text = msgspec.json.encode(value).decode()
+    """The value as JSON on one line, with every character escaped that a terminal would obey.
+
+    A file name whose bytes are not UTF-8 is written as in the tables.
+    """
+    try:
+        text = msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:
+        text = msgspec.json.encode(_with_file_texts(value)).decode()
     if text.isascii() and "\x7f" not in text:
         return text
     return _OBEYED.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+
+
+def _with_file_texts(value: Json) -> Json:
+    from mqpcap.arrays import file_text
+
+    if isinstance(value, str):
+        return value if value.isascii() else file_text(value)
+    if isinstance(value, Mapping):
+        return {name: _with_file_texts(inner) for name, inner in value.items()}
+    return [_with_file_texts(inner) for inner in value] if isinstance(value, Sequence) else value
 
 
 def json_time(ts_ns: int) -> str:

@@ -8,6 +8,7 @@ files.
 
 import base64
 import inspect
+import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -260,8 +261,10 @@ def parquet_writer(path: "Path | pa.NativeFile", schema: pa.Schema) -> pq.Parque
         VERSION: __version__.encode(),
         b"mqpcap.schema_version": str(SCHEMA_VERSION).encode(),
     }
+    # As bytes: pyarrow takes text for UTF-8, which a path need not be.
+    sink = path if isinstance(path, pa.NativeFile) else pa.OSFile(os.fsencode(path), "wb")
     writer = pq.ParquetWriter(
-        path,
+        sink,
         schema,
         version="2.6",
         compression="zstd",
@@ -274,6 +277,8 @@ def parquet_writer(path: "Path | pa.NativeFile", schema: pa.Schema) -> pq.Parque
         **_pages("DELTA_LENGTH_BYTE_ARRAY" in encodings.values()),
         store_schema=False,  # it would say that dictionaries are wanted back
     )
+    if sink is not path:
+        writer.file_handle = sink  # closed with the writer
     writer.add_key_value_metadata(metadata)
     return writer
 
