@@ -118,7 +118,8 @@ class SplitFrames:
     rule     int32: by magic and tag the variants, each a form, an index into ENDS and one into FOLLOWED_BY, or -1
 
     The result of a search: ``verdict``, ``end``, ``known_end`` (of a frame that is not all here; -1 if unknown),
-    ``form`` (-1 for none), ``op`` and ``flaw``. ``at`` is the offset of the frame.
+    ``form`` (-1 for none), ``op`` and ``flaw``. ``at`` is the offset of the frame. No header stands in the bytes from
+    ``searched_from`` to ``searched_to``, as the searches of earlier frames have found.
     """
 
     rule: cython.const[cython.int][:, :, ::1]
@@ -135,6 +136,8 @@ class SplitFrames:
     form: cython.int
     op: cython.int
     flaw: cython.int
+    searched_from: cython.longlong
+    searched_to: cython.longlong
 
     def __init__(self, rule, buf, limit: cython.longlong, ended: cython.bint):
         """Bind memoryviews of the rule and of the bytes."""
@@ -142,6 +145,8 @@ class SplitFrames:
         self.buf = buf
         self.limit = limit
         self.ended = ended
+        self.searched_from = 0
+        self.searched_to = -1
         self._set_result(BAD, -1, -1)
 
     @cython.cfunc
@@ -283,12 +288,14 @@ class SplitFrames:
     def _block_end(self) -> cython.longlong:
         at: cython.longlong = self.at + COMPONENT_BYTES
         end: cython.longlong = at + self._integer(self.at + 16, 4)
+        count: cython.longlong = 0
         if end - at > MAX_METADATA_BYTES:
             return NO_FIT
         if end > self.limit:
             return UNDECIDED
-        while at + 2 <= end:
+        while at + 2 <= end and count < MAX_METADATA_ENTRIES:
             at += 2 + self.buf[at + 1]
+            count += 1
         return end if at == end else NO_FIT
 
     @cython.cfunc
@@ -296,12 +303,18 @@ class SplitFrames:
         at: cython.longlong = self.at + HEADER_BYTES
         last: cython.longlong = min(self.limit, self.at + MAX_UNKNOWN_BYTES)
         answer: cython.int = NO
+        if self.searched_from <= at <= self.searched_to:
+            at = min(self.searched_to, last)  # what an earlier frame's search has passed is not read again
+        else:
+            self.searched_from = at
+            self.searched_to = at
         while at < last:
             if self.buf[at] == BIG_0 or self.buf[at] == BIG_1:
                 answer = self._boundary_at(at)
                 if answer != NO:
                     break
             at += 1
+        self.searched_to = max(self.searched_to, at)
         if at == last and last < self.limit:
             return NO_VARIANT
         if (answer if at < last else self._boundary_at(at)) == WAIT:
