@@ -2,10 +2,13 @@
 
 import doctest
 import gzip
+import io
 import json
 import pickle
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +103,7 @@ def test_batches_come_while_the_capture_is_read() -> None:
     first = next(batches)
 
     assert 0 < first.num_rows <= sum(batch.num_rows for batch in batches) + first.num_rows
-    assert not any(index.tables for index in recording._indexes.values())  # nothing is held
+    assert not any(index._tables for index in recording._indexes.values())  # nothing is held
 
 
 def test_tables_and_the_index_take_no_memory_of_their_own() -> None:
@@ -373,3 +376,109 @@ def test_a_packet_without_a_message_stays_raw() -> None:
     row = recording.problems.slice(0, 1)
 
     assert Raw in recording.packet(row)
+
+
+def test_several_threads_may_use_one_recording() -> None:
+    """Each begins at the same moment with a recording that has read nothing yet."""
+    wanted = [packet.original for packet in map(mqpcap.open(QOS1).packet, mqpcap.open(QOS1).messages.to_pylist()[:4])]
+    for _ in range(5):
+        recording, begin = mqpcap.open(QOS1), threading.Barrier(4)
+
+        def use(number: int, recording: mqpcap.Recording = recording, begin: threading.Barrier = begin) -> Any:
+            begin.wait()
+            table = recording.messages if number % 2 else next(recording.batches())
+            row = table.slice(number, 1)
+            return recording.packet(row).original, len(recording.packets(row)) > 0, len(recording.info)
+
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(use, range(4))) == [(raw, True, 1) for raw in wanted]
+
+
+def test_threads_share_a_compressed_capture(tmp_path: Path) -> None:
+    """Its packets are read from one unpacked file."""
+    packed = tmp_path / "qos1.pcap.gz"
+    packed.write_bytes(gzip.compress(Path(QOS1).read_bytes()))
+    recording = mqpcap.open(packed)
+    rows = recording.messages.to_pylist() * 5
+    wanted = [recording.packet(row).original for row in rows]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert [packet.original for packet in pool.map(recording.packet, rows)] == wanted
+
+
+def test_data_frames_of_one_row_are_rows() -> None:
+    polars = pytest.importorskip("polars")
+    recording = mqpcap.open(QOS1)
+    for name in ("messages", "exchanges", "deliveries", "connections", "captures", "blipmq"):
+        row = recording.table(name).slice(2 if name != "captures" else 0, 1)
+        wanted = recording.packets(row)
+        for frame in (row.to_pandas(), polars.from_arrow(row), polars.from_arrow(row).row(0, named=True)):
+            assert recording.packets(frame) == wanted
+            assert recording.packet(frame).original == recording.packet(row).original
+    with pytest.raises(ValueError, match="one row is wanted, these are 2"):
+        recording.packet(recording.messages.slice(0, 2).to_pandas())
+    with pytest.raises(ValueError, match="one row is wanted, these are 0"):
+        recording.packet(polars.from_arrow(recording.messages.slice(0, 0)))
+
+
+@pytest.mark.parametrize("part", ["replies", "Reply", "delivery", "message"])
+def test_a_part_that_the_row_has_not_is_refused(part: Any) -> None:
+    recording = mqpcap.open(QOS1)
+
+    with pytest.raises(ValueError, match="part"):
+        recording.packet(recording.exchanges.slice(0, 1), part)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bodies": -1}, "bodies is at least 0"),
+        ({"bodies": "some"}, "bodies is an integer"),
+        ({"bodies": True}, "bodies is at least 0"),
+        ({"decode_as": {"5555": "blipmq"}}, "'5555' is not a TCP port"),
+        ({"decode_as": {99999: "blipmq"}}, "99999 is not a TCP port"),
+        ({"decode_as": {0: "blipmq"}}, "0 is not a TCP port"),
+        ({"decode_as": {5555: "amqp"}}, "'amqp' is no protocol"),
+        ({"max_memory_bytes": 0}, "max_memory_bytes is at least 1"),
+        ({"show_secrets": "no"}, "show_secrets is True or False"),
+    ],
+)
+def test_options_are_checked(options: dict[str, Any], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        mqpcap.open(QOS1, **options)
+
+
+def test_bodies_are_kept_as_the_command_line_says_it() -> None:
+    bodies = [mqpcap.open(QOS1, bodies=x).protocol("blipmq")["body"].to_pylist() for x in ("full", None, "none", 0)]
+
+    assert bodies[0] == bodies[1] != bodies[2] == bodies[3]
+
+
+def test_no_input_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="there is no input"):
+        mqpcap.open([])
+    with pytest.raises(mqpcap.CaptureError, match="no capture in this directory"):
+        mqpcap.open(tmp_path)
+
+
+def test_bytes_and_file_objects_are_captures() -> None:
+    data = Path(QOS1).read_bytes()
+    wanted = mqpcap.open(QOS1)
+    without = ["capture", "capture_file"]
+    with open(QOS1, "rb") as file:
+        recordings = [mqpcap.open(data), mqpcap.open(io.BytesIO(gzip.compress(data))), mqpcap.open(file)]
+
+    assert [recording.files for recording in recordings] == [("<bytes>",), ("<bytes>",), (QOS1,)]
+    for recording in recordings:
+        assert texts(recording.messages.drop_columns(without)) == texts(wanted.messages.drop_columns(without))
+        row = recording.messages.to_pylist()[3]
+        assert recording.packet(row).original == wanted.packet(wanted.messages.slice(3, 1)).original
+    both = mqpcap.open([data, bytearray(data)])
+    assert set(both.messages["capture"].to_pylist()) == {"<bytes>", "<bytes> 2"}
+
+
+def test_what_is_no_capture_is_named() -> None:
+    with pytest.raises(mqpcap.CaptureError, match=r"^<bytes>: "):
+        mqpcap.open(b"nothing")
+    with open(__file__) as file, pytest.raises(TypeError, match="binary mode"):
+        mqpcap.open(file)  # type: ignore[arg-type]  # what is refused

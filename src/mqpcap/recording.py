@@ -1,15 +1,23 @@
-"""Captures in Python: tables as pyarrow has them, and from a row back to its message and packets.
+"""Captures in Python: pyarrow tables, and the message and packets of each row.
 
-What ``mqpcap.read`` and ``mqpcap.open`` are. The tables are those of ``mqpcap export``: same columns, same rows.
+In: captures as files, bytes or file objects. Out: the tables of ``mqpcap export`` (same columns, same rows), and Scapy
+packets. Called by: users, through ``mqpcap.read`` and ``mqpcap.open``.
+
+One `Recording` may be used by several threads. Each pass over a capture has a `Capture` object of its own, and the
+results of a pass are published together when it ends.
 """
 
+import operator
 import os
+import tempfile
+import threading
+import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, TypeGuard, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +26,12 @@ import pyarrow.compute as pc
 from mqpcap.arrays import CODED, file_text
 from mqpcap.background import Background
 from mqpcap.capture import Capture, captures
+from mqpcap.capture.inputs import InputFile
 from mqpcap.cli.info import Report  # what the command says is what Python says; only there is it counted
 from mqpcap.decode.detection import DecodeAs
 from mqpcap.errors import CaptureError
 from mqpcap.numbered_pipeline import LAYOUT, VARIANT
-from mqpcap.packet_places import IndexingPipeline, PacketPlaces
+from mqpcap.packet_locator import LocatingPipeline, PacketLocator
 from mqpcap.pipeline import OPTIONAL_TABLES, NamedTables, Options, Output
 from mqpcap.protocols import protocols
 from mqpcap.query import Query, Selection, query
@@ -38,10 +47,14 @@ if TYPE_CHECKING:
     from mqpcap.scapy.session import Key
     from mqpcap.schema.message import Message
 
-Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Input: TypeAlias = str | os.PathLike[str] | bytes | BinaryIO
+"""A capture: the path of a file, a directory or a glob; the bytes of a capture file; a file opened in binary mode."""
+Paths: TypeAlias = Input | Sequence[Input]
 Row: TypeAlias = Mapping[str, Any] | pa.Table | pa.RecordBatch
-"""A row of any table: a mapping, a table or batch of one row; a pandas Series or named tuple does, too."""
+"""A row of any table: a mapping; a table, batch or DataFrame with one row; a pandas Series or a named tuple."""
 Part = Literal["request", "reply", "publish", "delivery"]
+COPY_BYTES = 1 << 20
+"""Bytes copied at a time from a file object."""
 KEY = ("connection_id", "direction", "stream_offset")
 
 
@@ -55,17 +68,18 @@ def read(
     """A table of a capture, or of several.
 
     table: ``messages``, ``exchanges``, ``deliveries``, ``connections``, ``problems``, ``captures`` or a protocol.
-    filter: rows that are wanted, a text as ``mqpcap export -Y`` takes it, which selects messages and what belongs to
-    them, or a ``pyarrow.compute.Expression``; columns: those that are wanted. Only what is wanted is held in memory.
-    ``options`` are those of ``open``. Raises QueryError for a text that is no filter.
+    filter: the rows to read. A text is a filter as in ``mqpcap export -Y``: it selects messages, and the rows of other
+    tables that belong to them. A ``pyarrow.compute.Expression`` selects rows of this table.
+    columns: the columns to read. Only these rows and columns are held in memory.
+    options: those of ``open``. Raises QueryError for a text that is not a filter.
 
     >>> import mqpcap
     >>> rows = mqpcap.read("pcaps/blipmq/qos1.pcap", filter='op == "PUBLISH"', columns=["op", "body_len"])
     >>> rows.to_pylist()[0]
     {'op': 'PUBLISH', 'body_len': 5}
     """
+    schema = table_schema(_checked_table(table))
     batches = list(open(path, **options).batches(table, filter, columns))
-    schema = table_schema(_known(table))
     return pa.Table.from_batches(batches, schema if columns is None else pa.schema([schema.field(x) for x in columns]))
 
 
@@ -74,23 +88,97 @@ def open(
     *,
     decode_as: Mapping[int, str] | None = None,
     show_secrets: bool = False,
-    bodies: int | None = None,
+    bodies: int | Literal["full", "none"] | None = None,
     max_memory_bytes: int | None = None,
 ) -> "Recording":
-    """A capture, or several: files, directories, globs. Nothing is read before it is asked for.
+    """A capture, or several: files, directories, globs, bytes, file objects. Packets are read when first needed.
 
-    decode_as: protocols by port, ``{9092: "flymq"}``. show_secrets: passwords and keys as they are, not ``***``.
-    bodies: so many bytes of each body are kept, None for all. Raises CaptureError for what is no capture.
+    decode_as: protocols by server port, ``{9092: "flymq"}``. show_secrets: passwords and keys are not masked.
+    bodies: bytes of each body to keep; None or ``"full"`` keeps all, ``"none"`` keeps none.
+    max_memory_bytes: limit for reassembly, as ``--max-memory``.
+    Raises CaptureError for an input that is not a capture file, ValueError or TypeError for a wrong option.
     """
-    rules = tuple(DecodeAs(port, _protocol(name)) for port, name in (decode_as or {}).items())
-    options = Options(rules, Policy(show_secrets, bodies))
+    rules = tuple(DecodeAs(_port(port), _protocol(name)) for port, name in (decode_as or {}).items())
+    if not isinstance(show_secrets, bool):
+        raise TypeError(f"show_secrets is True or False, not {show_secrets!r}")
+    body_bytes = {"full": None, "none": 0}[bodies] if bodies in ("full", "none") else bodies
+    options = Options(rules, Policy(show_secrets, None if body_bytes is None else _count("bodies", body_bytes, 0)))
     if max_memory_bytes is not None:
-        options = replace(options, max_memory_bytes=max_memory_bytes)
-    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
-    found = captures([os.fspath(one) for one in paths])
-    for name, reason in found.unreadable:
-        raise CaptureError(f"{name}: {reason}")
-    return Recording(found.captures, options)
+        options = replace(options, max_memory_bytes=_count("max_memory_bytes", max_memory_bytes, 1))
+    inputs = list(path) if isinstance(path, Sequence) and not isinstance(path, str | bytes) else [path]
+    if not inputs:
+        raise ValueError("there is no input: name at least one capture")
+    copies = [_Copy(x) for x in inputs if _is_content(x)]
+    names = _unique_names(copies)
+    opened = _located([os.fspath(x) for x in inputs if not _is_content(x)], {})  # type: ignore[arg-type]  # a path
+    for copy in copies:  # each by itself: names of temporary files do not say what belongs together
+        opened += [_renamed(capture, names[copy.path]) for capture in _located([copy.path], names)]
+    return Recording(opened, options, copies)
+
+
+def _located(paths: Sequence[str], names: Mapping[str, str]) -> list[Capture]:
+    """The captures in some inputs; ``names`` by path are for messages."""
+    inputs = captures(paths)
+    for name, reason in inputs.unreadable:
+        raise CaptureError(f"{names.get(name, name)}: {reason}")
+    return inputs.captures
+
+
+def _is_content(given: Input) -> TypeGuard[bytes | BinaryIO]:
+    """Whether an input is the capture itself, not its path."""
+    return isinstance(given, bytes | bytearray | memoryview) or hasattr(given, "read")
+
+
+class _Copy:
+    """A temporary file with the bytes of a capture that has no path; it is deleted with this object."""
+
+    def __init__(self, source: Any) -> None:
+        self._file = tempfile.NamedTemporaryFile(prefix="mqpcap-")  # noqa: SIM115  # open as long as this object
+        weakref.finalize(self, self._file.close)
+        self.path: str = self._file.name
+        name = getattr(source, "name", None)
+        self.name = name if isinstance(name, str) else "<bytes>"
+        if hasattr(source, "read"):
+            while piece := source.read(COPY_BYTES):
+                if not isinstance(piece, bytes):
+                    raise TypeError(f"{self.name} gives text: open it in binary mode, open(name, 'rb')")
+                self._file.write(piece)
+        else:
+            self._file.write(source)
+        self._file.flush()
+
+
+def _unique_names(copies: Iterable[_Copy]) -> dict[str, str]:
+    """Names by path; copies with equal names are numbered."""
+    names: dict[str, str] = {}
+    for copy in copies:
+        name, number = copy.name, 1
+        while name in names.values():
+            number += 1
+            name = f"{copy.name} {number}"
+        names[copy.path] = name
+    return names
+
+
+def _renamed(capture: Capture, name: str) -> Capture:
+    """The capture in a copy, with the name of its original."""
+    return Capture(tuple(InputFile(name, path) for path in capture.files))
+
+
+def _port(port: object) -> int:
+    if isinstance(port, bool) or not isinstance(port, int | np.integer) or not 1 <= port <= 65535:
+        raise ValueError(f"{port!r} is not a TCP port: keys of decode_as are integers, as in {{9092: 'flymq'}}")
+    return int(port)
+
+
+def _count(option: str, value: Any, at_least: int) -> int:
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{option} is an integer, not {value!r}") from None
+    if isinstance(value, bool) or count < at_least:
+        raise ValueError(f"{option} is at least {at_least}, not {value!r}")
+    return count
 
 
 def _protocol(name: str) -> str:
@@ -99,32 +187,51 @@ def _protocol(name: str) -> str:
     return name
 
 
-def _known(table: str) -> str:
+def _checked_table(table: str) -> str:
     if table not in table_names():
         raise ValueError(f"{table!r} is no table; there are {', '.join(table_names())}")
     return table
 
 
+@dataclass(frozen=True, slots=True)
+class _Contents:
+    """What one pass over a capture leaves: packet locations, message rows, and its ``info`` entry."""
+
+    packets: PacketLocator
+    messages: pa.Table
+    info: dict[str, Any]
+
+    def message(self, connection_id: int, direction: str, offset: int) -> dict[str, Any]:
+        """The row of a message. Raises LookupError if there is no such message."""
+        ids, offsets = (self.messages[name] for name in ("connection_id", "stream_offset"))
+        candidates = self.messages.filter(pc.and_(pc.equal(ids, connection_id), pc.equal(offsets, offset)))
+        for row in candidates.to_pylist():
+            if row["direction"] == direction:
+                return dict(row)
+        raise LookupError(f"no message of connection {connection_id} begins at {direction} offset {offset}")
+
+
+@dataclass(slots=True)
 class _Index:
-    """What is known of one capture that was read: where packets are, its messages, its entry in ``info``."""
+    """Index of one capture: `_Contents` after the first pass, all tables after the first table is needed."""
 
-    def __init__(self, capture: Capture, options: Options) -> None:
-        self._capture, self._options = capture, options
-        self.places: PacketPlaces
-        self.messages: pa.Table
-        self.info: dict[str, Any] = {}
-        self.tables: dict[str, pa.Table] = {}
-        """All tables by name; none until one is asked for."""
+    capture: Capture
+    options: Options
+    _contents: _Contents | None = None
+    _tables: dict[str, pa.Table] | None = None
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    """Held while a thread reads contents or tables, so that they are read once."""
 
-    def outputs(self, tables: Sequence[str] | None = None, only: Query | None = None) -> Iterator[Output]:
-        """What reading the capture gives, and then its index is there.
+    def read_outputs(self, tables: Sequence[str] | None = None, only: Query | None = None) -> Iterator[Output]:
+        """Reads the capture and yields its outputs; at the end the index has contents.
 
-        tables: those that are wanted, None for all. only: of the tables what ``mqpcap export`` writes with this filter.
+        tables: names of the tables to read, None for all. only: a filter, as in ``mqpcap export -Y``.
         """
-        options, names = self._options, _index_schema().names
+        options, names = self.options, _index_schema().names
+        capture = replace(self.capture, notes=[], facts=[])  # another thread may read it at the same time
         if tables is not None:
-            asked = {"exchanges"} if only is not None and only.asks_exchanges else set()
-            options = replace(options, optional_tables=OPTIONAL_TABLES & {*tables, *asked})
+            pairs = {"exchanges"} if only is not None and only.asks_exchanges else set()
+            options = replace(options, optional_tables=OPTIONAL_TABLES & {*tables, *pairs})
         report, messages = Report(), SpilledRows(_index_schema())
         ready: deque[Output] = deque()
         selection = None if only is None else Selection(only, ready.append)
@@ -139,49 +246,45 @@ class _Index:
                 selection.take(output, pipeline.first_ns or 0)
 
         with ThreadPoolExecutor(1, "mqpcap-finish") as pool:
-            pipeline = IndexingPipeline(self._capture, options, take, Background(pool))
+            pipeline = LocatingPipeline(capture, options, take, Background(pool))
             for _ in pipeline.steps():
                 while ready:
                     yield ready.popleft()
         if selection is not None:
             selection.finish()
             yield from ready
-        paired = {name for each in pipeline.correlations.values() for name in each.counts}
-        report.end(self._capture, {name: n for name, n in pipeline.counts.items() if name not in paired})
-        self.places, self.messages, self.info = pipeline.places, messages.table(), dict(report.as_json())
+        pair_counts = {name for each in pipeline.correlations.values() for name in each.counts}
+        report.end(capture, {name: n for name, n in pipeline.counts.items() if name not in pair_counts})
+        self._contents = _Contents(pipeline.places, messages.table(), dict(report.as_json()))
 
-    def read(self) -> "_Index":
-        """Itself, when the capture was read."""
-        for _ in () if self.info else self.outputs(tables=()):
-            pass
-        return self
+    def contents(self) -> _Contents:
+        """The contents; the first call reads the capture, unless a table was read before."""
+        with self._lock:
+            if self._contents is None:
+                for _ in self.read_outputs(tables=()):
+                    pass
+            assert self._contents is not None
+            return self._contents
 
-    def load(self) -> Mapping[str, pa.Table]:
-        """The tables, which are read once."""
-        if not self.tables:
-            spilled = {name: SpilledRows(table_schema(name)) for name in table_names()}
-            for output in self.outputs():
-                for name in {output.table, output.protocol or output.table}:
-                    for rows in _rows(output, name):
-                        spilled[name].append(rows)
-            self.tables = {name: rows.table() for name, rows in spilled.items()}
-        return self.tables
-
-    def message(self, connection_id: int, direction: str, offset: int) -> dict[str, Any]:
-        """The row of a message. Raises LookupError for one there is none of."""
-        ids, offsets = (self.messages[name] for name in ("connection_id", "stream_offset"))
-        here = self.messages.filter(pc.and_(pc.equal(ids, connection_id), pc.equal(offsets, offset)))
-        for row in here.to_pylist():
-            if row["direction"] == direction:
-                return dict(row)
-        raise LookupError(f"no message of connection {connection_id} begins at {direction} offset {offset}")
+    def load_tables(self) -> Mapping[str, pa.Table]:
+        """The tables by name; the first call reads them."""
+        with self._lock:
+            if self._tables is None:
+                spilled = {name: SpilledRows(table_schema(name)) for name in table_names()}
+                for output in self.read_outputs():
+                    for name in {output.table, output.protocol or output.table}:
+                        for rows in _rows(output, name):
+                            spilled[name].append(rows)
+                self._tables = {name: rows.table() for name, rows in spilled.items()}
+            return self._tables
 
 
 class Recording(NamedTables):
-    """Captures that were opened: their tables, and the way from any row back to the message and its packets.
+    """Opened captures: their tables, and from any row the message and its packets. Returned by ``mqpcap.open``.
 
-    The first table asked for reads the captures once. All tables are then in mapped temporary files, together five
-    times as large as a capture of small messages. ``batches`` reads again and keeps none. ``mqpcap.open`` makes one.
+    The first access to a table reads the captures once. All tables are then in mapped temporary files, together five
+    times as large as a capture of small messages. ``batches`` reads the captures again and keeps no rows.
+    Several threads may use one recording.
 
     >>> import mqpcap
     >>> capture = mqpcap.open("pcaps/blipmq/qos1.pcap")
@@ -189,9 +292,10 @@ class Recording(NamedTables):
     '127.0.0.1:39290 > 127.0.0.1:5555 BlipMQ HELLO id=1'
     """
 
-    def __init__(self, found: Sequence[Capture], options: Options) -> None:
-        self._captures = list(found)
-        self._indexes = {file_text(capture.files[0]): _Index(capture, options) for capture in found}
+    def __init__(self, captures: Sequence[Capture], options: Options, copies: Sequence[object] = ()) -> None:
+        self._captures = list(captures)
+        self._copies = copies  # temporary files that live as long as this object
+        self._indexes = {file_text(capture.files[0]): _Index(capture, options) for capture in captures}
 
     def __repr__(self) -> str:
         return f"<mqpcap.Recording of {', '.join(self.files)}>"
@@ -204,104 +308,111 @@ class Recording(NamedTables):
     # -- tables --------------------------------------------------------------------------------------------
 
     def protocol(self, name: str) -> pa.Table:
-        """The messages of a protocol with all its fields. Raises ValueError for a protocol there is none of."""
+        """The messages of a protocol with all its fields. Raises ValueError for an unknown protocol."""
         return self.table(_protocol(name))
 
     def table(self, name: str) -> pa.Table:
-        """A table by its name. Raises ValueError for one there is none of."""
-        empty = table_schema(_known(name)).empty_table()
-        return pa.concat_tables([empty, *(index.load()[name] for index in self._indexes.values())])
+        """A table by its name. Raises ValueError for an unknown name."""
+        empty = table_schema(_checked_table(name)).empty_table()
+        return pa.concat_tables([empty, *(index.load_tables()[name] for index in self._indexes.values())])
 
     def batches(
         self, table: str = "messages", filter: "pc.Expression | str | None" = None, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a table as they are read, for captures that are larger than memory; see ``mqpcap.read``."""
-        schema = table_schema(_known(table))
+        schema = table_schema(_checked_table(table))
         missing = [name for name in columns or () if name not in schema.names]
         if missing:
             raise ValueError(f"{table} has no column {missing[0]!r}; there are {', '.join(schema.names)}")
         only = query(filter) if isinstance(filter, str) else None
-        for output in (x for index in self._indexes.values() for x in index.outputs([table], only)):
+        for output in (x for index in self._indexes.values() for x in index.read_outputs([table], only)):
             for rows in _rows(output, table):
                 rows = rows if filter is None or only is not None else rows.filter(filter)
                 yield from rows.select(schema.names if columns is None else list(columns)).combine_chunks().to_batches()
 
     @property
     def info(self) -> list[dict[str, Any]]:
-        """What each capture is and how far it can be trusted: an entry per capture as ``mqpcap info --json`` has it."""
-        return [index.read().info for index in self._indexes.values()]
+        """What each capture is and how far it can be trusted: the entries of ``mqpcap info --json``."""
+        return [index.contents().info for index in self._indexes.values()]
 
     # -- packets -------------------------------------------------------------------------------------------
 
     def packet(self, row: Row, part: Part | None = None) -> "Packet":
-        """The Scapy packet that a row of any table is of.
+        """The Scapy packet of a row of any table.
 
-        Of ``messages`` and a protocol's table it is the message, as ``MqSession`` gives it: whole, with ``.mq``. Of
-        ``exchanges`` it is the request, of ``deliveries`` the publish; ``part`` asks for the ``reply`` or the
-        ``delivery``. Of other tables it is the first packet. Raises LookupError for a row that is not of this capture.
+        A row of ``messages`` or of a protocol's table gives the message as ``MqSession`` does: whole, with ``.mq``.
+        A row of ``exchanges`` gives the request, or the reply with ``part="reply"``. A row of ``deliveries`` gives the
+        publish, or the delivery with ``part="delivery"``. A row of another table gives its first packet.
+        Raises LookupError for a row of another capture or without that part, ValueError for an unknown part.
         """
-        said = _as_mapping(row)
-        index, keys = self._index(said), _keys(said)
+        columns = _as_mapping(row)
+        contents, keys = self._index(columns).contents(), _keys(columns)
+        if part is not None and part not in keys:
+            if part not in get_args(Part):
+                raise ValueError(f"{part!r} is no part of a row; there are {', '.join(get_args(Part))}")
+            raise ValueError(f"the row has no part {part!r}{'; it has ' + ' and '.join(keys) if len(keys) > 1 else ''}")
         if not keys:
-            return self.packets(said)[0]
-        key = next(filter(None, keys)) if part is None else keys[-1 if part in ("reply", "delivery") else 0]
+            return self.packets(columns)[0]
+        key = next(filter(None, keys.values())) if part is None else keys[part]
         if key is None:
             raise LookupError(f"the row has no {part}")
-        return self._message(index, key)
+        return self._message(self._index(columns), contents, key)
 
     def packets(self, row: Row) -> "list[Packet]":
-        """The Scapy packets that a row of any table is of, in order of capture.
+        """The Scapy packets of a row of any table, in the order of capture.
 
-        Of a message those that carried it, of an exchange or a delivery those of both messages, of a connection all.
-        Of a problem those that have bytes of the stretch; of a gap those on both sides of it.
+        A message has the packets that carried it; an exchange or a delivery those of both messages; a connection all
+        its packets. A problem has the packets with bytes of its range; a gap those on both sides of it.
         """
         from mqpcap.scapy.session import as_scapy
 
-        said = _as_mapping(row)
-        index, keys = self._index(said), _keys(said)
-        places: set[int] = set()
-        for key in keys:
-            places.update([] if key is None else _gathered(index, index.message(*key))[1].tolist())
+        columns = _as_mapping(row)
+        contents, keys = self._index(columns).contents(), _keys(columns)
+        indexes: set[int] = set()
+        for key in filter(None, keys.values()):
+            indexes.update(_gathered(contents.packets, contents.message(*key))[1].tolist())
         if not keys:
-            places.update(_places(index.places, said))
-        return [as_scapy(packet) for packet in index.places.packets(np.array(sorted(places), np.int64))]
+            indexes.update(_packet_indexes(contents.packets, columns))
+        return [as_scapy(packet) for packet in contents.packets.packets(np.array(sorted(indexes), np.int64))]
 
     def _index(self, row: Mapping[str, Any]) -> _Index:
-        """The index of the capture that a row is of."""
-        known = self._indexes
-        name = row.get("capture", next(iter(known)) if len(known) == 1 else "some capture")
-        if name not in known:
-            raise LookupError(f"the row is of {name}, not of {', '.join(known)}")
-        return known[name].read()
+        """The index of the row's capture."""
+        indexes = self._indexes
+        name = row.get("capture", next(iter(indexes)) if len(indexes) == 1 else "some capture")
+        if name not in indexes:
+            raise LookupError(f"the row is of {name}, not of {', '.join(indexes)}")
+        return indexes[name]
 
-    def _message(self, index: _Index, key: "Key") -> "Message":
+    def _message(self, index: _Index, contents: _Contents, key: "Key") -> "Message":
         from mqpcap.scapy.session import Pair, Seen, message
 
-        row = index.message(*key)
-        raw, places = _gathered(index, row)
+        row = contents.message(*key)
+        raw, indexes = _gathered(contents.packets, row)
         layout, variant = row.pop(LAYOUT), row.pop(VARIANT)
-        pair = Pair(lambda: self._reply(index, key))
-        seen = Seen(**row, carriers=tuple(index.places.packets(places)), pair=pair)
+        pair = Pair(lambda: _reply(index, key))
+        seen = Seen(**row, carriers=tuple(contents.packets.packets(indexes)), pair=pair)
         return message(protocols()[row["protocol"]].layout(layout), raw, variant, seen)
 
-    def _reply(self, index: _Index, key: "Key") -> "Key | None":
-        """The key of the message that answers another, by the table of exchanges."""
-        connection_id, direction, offset = key
-        is_it = pc.field("connection_id") == connection_id
-        is_it &= (pc.field("request_direction") == direction) & (pc.field("request_offset") == offset)
-        return next((_keys(row)[1] for row in index.load()["exchanges"].filter(is_it).to_pylist()), None)
+
+def _reply(index: _Index, key: "Key") -> "Key | None":
+    """The key of the reply to a request, from the table ``exchanges``."""
+    connection_id, direction, offset = key
+    is_request = pc.field("connection_id") == connection_id
+    is_request &= (pc.field("request_direction") == direction) & (pc.field("request_offset") == offset)
+    rows = index.load_tables()["exchanges"].filter(is_request).to_pylist()
+    return _keys(rows[0])["reply"] if rows else None
 
 
 @cache
 def _index_schema() -> pa.Schema:
-    """Of each message what its Scapy packet says of itself, and how it was read."""
+    """The columns of ``messages`` that Scapy's packets have, and the layout and variant of each message."""
     from mqpcap.scapy.session import COLUMNS
 
     return pa.schema([*map(TABLES["messages"].field, COLUMNS), (LAYOUT, CODED), (VARIANT, CODED)])
 
 
 def _rows(output: Output, table: str) -> Iterator[pa.Table]:
-    """The rows of a table, its text as text, if the output has any."""
+    """The rows of a table in an output, dictionaries as text."""
     schema = table_schema(table)
     for name, rows in ((output.table, output.rows), (output.protocol, output.fields)):
         if name == table and rows is not None:
@@ -309,33 +420,40 @@ def _rows(output: Output, table: str) -> Iterator[pa.Table]:
 
 
 def _as_mapping(row: Row) -> Mapping[str, Any]:
-    if isinstance(row, pa.Table | pa.RecordBatch):
+    if hasattr(row, "columns") and not isinstance(row, Mapping):  # a DataFrame of pandas or Polars, a table, a batch
+        row = pa.table(row)
+    if isinstance(row, pa.Table):
         if row.num_rows != 1:
             raise ValueError(f"one row is wanted, these are {row.num_rows}")
         return dict(row.to_pylist()[0])
     if isinstance(row, Mapping):
         return row
-    made = getattr(row, "to_dict", None) or getattr(row, "_asdict", None)
-    if made is None:
+    to_mapping = getattr(row, "to_dict", None) or getattr(row, "_asdict", None)
+    if to_mapping is None:
         raise TypeError(f"{type(row).__name__} is no row: a mapping, a table of one row or a Series is one")
-    return dict(made())
+    return dict(to_mapping())
 
 
-def _keys(row: Mapping[str, Any]) -> "list[Key | None]":
-    """The keys of the messages that a row is of: one, or request and reply, or publish and delivery; else none."""
+def _keys(row: Mapping[str, Any]) -> "dict[str, Key | None]":
+    """The keys of the row's messages by part: request and reply, publish and delivery, or one; none for other rows."""
     if "request_direction" in row:
         connection_id, asked = row["connection_id"], row["request_direction"]
         answered: Direction = "c2s" if asked == "s2c" else "s2c"
-        return [_key(connection_id, asked, row["request_offset"]), _key(connection_id, answered, row["reply_offset"])]
+        return {
+            "request": _key(connection_id, asked, row["request_offset"]),
+            "reply": _key(connection_id, answered, row["reply_offset"]),
+        }
     if "publish_offset" in row:
-        one = _key(row["publish_connection_id"], "c2s", row["publish_offset"])
-        return [one, _key(row["deliver_connection_id"], "s2c", row["deliver_offset"])]
+        return {
+            "publish": _key(row["publish_connection_id"], "c2s", row["publish_offset"]),
+            "delivery": _key(row["deliver_connection_id"], "s2c", row["deliver_offset"]),
+        }
     if "kind" in row or "community_id" in row or "fingerprint" in row:
-        return []
+        return {}
     missing = [name for name in KEY if name not in row]
     if missing:
         raise LookupError(f"a row without {missing[0]} leads nowhere; keep {', '.join(KEY)}")
-    return [_key(row["connection_id"], row["direction"], row["stream_offset"])]
+    return {"message": _key(row["connection_id"], row["direction"], row["stream_offset"])}
 
 
 def _key(connection_id: Any, direction: Direction, offset: Any) -> "Key | None":
@@ -343,25 +461,24 @@ def _key(connection_id: Any, direction: Direction, offset: Any) -> "Key | None":
     return None if is_null else (int(connection_id), direction, int(offset))
 
 
-def _gathered(index: _Index, row: Mapping[str, Any]) -> tuple[bytes, Any]:
-    """The bytes of a message and the places of its packets; of one with a hole those in front of it."""
-    places = index.places
-    side = places.side(row["connection_id"], row["direction"])
-    first = places.at_time(row["first_packet"], row["ts_ns"])
-    last = max(first, places.at_time(row["last_packet"], row["end_ts_ns"]))
-    return places.gather(side, row["stream_offset"], row["frame_len"], first, last, row["flaw"] == "truncated")
+def _gathered(locator: PacketLocator, row: Mapping[str, Any]) -> tuple[bytes, Any]:
+    """The bytes of a message, up to its first hole, and the indexes of its packets."""
+    side = locator.side(row["connection_id"], row["direction"])
+    first = locator.at_time(row["first_packet"], row["ts_ns"])
+    last = max(first, locator.at_time(row["last_packet"], row["end_ts_ns"]))
+    return locator.gather(side, row["stream_offset"], row["frame_len"], first, last, row["flaw"] == "truncated")
 
 
-def _places(places: PacketPlaces, row: Mapping[str, Any]) -> list[int]:
-    """The places of the packets of a connection, a problem or a file."""
+def _packet_indexes(locator: PacketLocator, row: Mapping[str, Any]) -> list[int]:
+    """The indexes of the packets of a connection, a problem or a file."""
     if "fingerprint" in row:
-        return [places.first_of(row["path"])]
+        return [locator.first_of(row["path"])]
     if "community_id" in row:
-        side = places.side(int(row["connection_id"]), "c2s")
-        return list(places.of_connection(side, int(row["first_ts_ns"]), int(row["last_ts_ns"])).tolist())
-    side = places.side(int(row["connection_id"]), row["direction"])
+        side = locator.side(int(row["connection_id"]), "c2s")
+        return list(locator.of_connection(side, int(row["first_ts_ns"]), int(row["last_ts_ns"])).tolist())
+    side = locator.side(int(row["connection_id"]), row["direction"])
     offset, length = int(row["stream_offset"]), int(row["length"])
     if row["kind"] == "gap":
         offset, length = offset - 1, length + 2
-    first = places.at_time(int(row["first_packet"]), int(row["ts"].timestamp() * 1_000_000) * 1000)
-    return list(places.gather(side, offset, length, first, first)[1].tolist())
+    first = locator.at_time(int(row["first_packet"]), int(row["ts"].timestamp() * 1_000_000) * 1000)
+    return list(locator.gather(side, offset, length, first, first)[1].tolist())

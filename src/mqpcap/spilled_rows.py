@@ -6,6 +6,7 @@ where it is looked at, and that memory the system may take back.
 
 import mmap
 import tempfile
+import weakref
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ class SpilledRows:
         """Add rows, whose columns are those of the schema."""
         if self._writer is None:
             self._file = tempfile.TemporaryFile(prefix="mqpcap-rows-")  # noqa: SIM115 - as long as this lives
+            weakref.finalize(self, self._file.close)
             self._writer = pa.ipc.new_stream(self._file, self._schema)
         self._writer.write_table(rows)
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torture import ACK, CLIENT_PORT, SYN, Segment, packet, pcap, toy_layer
 
-from mqpcap import packet_places
+from mqpcap import packet_locator
 from mqpcap.capture import captures
 from mqpcap.errors import CaptureError
-from mqpcap.packet_places import CapturedPacket, IndexingPipeline, PacketPlaces, window_of
+from mqpcap.packet_locator import CapturedPacket, LocatingPipeline, PacketLocator, window_of
 from mqpcap.pipeline import Options, Output
 
 PORT = 5000
@@ -30,7 +30,7 @@ def segment(at: int, length: int, wire_bytes: int = -1, client_port: int = CLIEN
 OPENING = (Segment(b"", SEQ, flags=SYN), Segment(b"", 500, SEQ + 1, SYN | ACK, from_server=True))
 
 
-def placed(path: Path, *segments: Segment, packed: bool = False) -> tuple[PacketPlaces, int]:
+def placed(path: Path, *segments: Segment, packed: bool = False) -> tuple[PacketLocator, int]:
     """Where packets of a capture are, and the id of its first connection."""
     data = pcap([*OPENING, *segments], PORT)
     path.write_bytes(gzip.compress(data) if packed else data)
@@ -42,7 +42,7 @@ def placed(path: Path, *segments: Segment, packed: bool = False) -> tuple[Packet
             ids.extend(output.rows["connection_id"].to_pylist())
 
     with toy_layer():
-        pipeline = IndexingPipeline(capture, Options(), take)
+        pipeline = LocatingPipeline(capture, Options(), take)
         pipeline.run()
     return pipeline.places, ids[0]
 
@@ -74,7 +74,7 @@ def test_a_stretch_is_gathered_up_to_the_first_byte_that_is_missing(
     there = {at + i for (at, _), one in zip(sent, segments, strict=True) for i in range(len(one.body))}
     first, last = sorted(data.draw(st.tuples(*[st.integers(0, 1 + 2 * len(sent))] * 2)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packet_places, "FIRST_STEP", 1)
+        patch.setattr(packet_locator, "FIRST_STEP", 1)
         body, used = places.gather(places.side(of, "c2s"), offset, length, first, last)
 
     whole = next((i for i in range(length) if offset + i not in there), length)

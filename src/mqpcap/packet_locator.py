@@ -1,16 +1,18 @@
-"""Where a capture's packets and messages are, so that a message is read again without reading the capture again.
+"""Index of a capture's packets and messages: reads single ones again without a second pass.
 
-:class:`IndexingPipeline` notes it while it makes the tables: of each packet its place in the file and the key of its
-connection, of each connection the sequence numbers that its streams begin at, of each message which class reads it.
-That is about 50 bytes a packet in memory and 160 a message in a temporary file. :class:`PacketPlaces` then reads single
-packets, and gathers the bytes of a stretch of stream from those that carried it: the first copy of a byte wins, as in
-the tables.
+In: the windows of a capture, through `LocatingPipeline`. Out: `PacketLocator`, which reads single packets and gathers
+the bytes of a range of a stream from the packets that carried it. Called by: ``recording``.
 
-A compressed file cannot be entered in the middle: it is unpacked to a temporary file when the first packet is asked
-for. A pipe cannot be read again.
+It keeps each packet's position in its file and the key of its connection (about 50 bytes in memory), the sequence
+numbers where the streams of each connection begin, and the class that reads each message (160 bytes in a temporary
+file). As in the tables, the first copy of a byte wins.
+
+A compressed file has no random access: the first read of a packet unpacks it to a temporary file. A pipe cannot be
+read again.
 """
 
 import tempfile
+import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -78,7 +80,7 @@ class StreamSide:
     base: int
 
 
-class PacketPlaces:
+class PacketLocator:
     """The packets of one capture by number, and the sides of its connections; filled while the capture is read."""
 
     def __init__(self, capture: Capture) -> None:
@@ -87,6 +89,8 @@ class PacketPlaces:
         self._closed: list[Sequence[I64]] = []
         self._has_fragments = False
         self._unpacked: dict[int, BinaryIO] = {}
+        self._lock = threading.RLock()
+        """Held while columns are joined and while files are read: threads share the position in an unpacked file."""
 
     def take(self, window: Window, segments: Segments) -> None:
         """Take the packets of a window."""
@@ -111,15 +115,17 @@ class PacketPlaces:
 
     def _table(self) -> dict[str, I64]:
         """The packets of all files as columns, in order. Raises LookupError if there are none."""
-        if len(self._windows) > 1:
-            names = self._windows[0]
-            self._windows = [{name: np.concatenate([x[name] for x in self._windows]) for name in names}]
-        return self._windows[0]
+        with self._lock:
+            if len(self._windows) > 1:
+                names = self._windows[0]
+                self._windows = [{name: np.concatenate([x[name] for x in self._windows]) for name in names}]
+            return self._windows[0]
 
     def side(self, connection_id: int, direction: str) -> StreamSide:
         """A direction of a connection. Raises LookupError for one that the capture has not."""
-        if len(self._closed) > 1:
-            self._closed = [[np.concatenate(parts) for parts in zip(*self._closed, strict=True)]]
+        with self._lock:
+            if len(self._closed) > 1:
+                self._closed = [[np.concatenate(parts) for parts in zip(*self._closed, strict=True)]]
         rows = np.flatnonzero(self._closed[0][0] == connection_id) if self._closed else np.arange(0)
         if not len(rows):
             raise LookupError(f"the capture has no connection {connection_id}")
@@ -195,6 +201,10 @@ class PacketPlaces:
 
     def packets(self, rows: I64) -> list[CapturedPacket]:
         """The packets at some places, read from their files."""
+        with self._lock:
+            return self._read_packets(rows)
+
+    def _read_packets(self, rows: I64) -> list[CapturedPacket]:
         table, found = self._table(), []
         files: dict[int, Headed] = {}
         try:
@@ -238,7 +248,7 @@ def _whole(file: BinaryIO) -> Headed:
     return plain_bytes(file, size)
 
 
-class IndexingPipeline(NumberedPipeline):
+class LocatingPipeline(NumberedPipeline):
     """One capture made into tables, with an index of its packets; ``messages`` have the columns LAYOUT and VARIANT.
 
     ``places`` is whole when the capture is read.
@@ -246,7 +256,7 @@ class IndexingPipeline(NumberedPipeline):
 
     def __init__(self, capture: Capture, options: Options, emit: Emit, background: Background | None = None) -> None:
         super().__init__(capture, options, emit, background)
-        self.places = PacketPlaces(capture)
+        self.places = PacketLocator(capture)
 
     def _dissected(self, window: Window) -> Segments:
         segments = super()._dissected(window)
