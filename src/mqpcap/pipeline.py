@@ -38,7 +38,7 @@ from mqpcap.tables.problems import problems
 from mqpcap.tables.schemas import TABLES
 from mqpcap.tcp.chunks import Range, StreamChunks
 from mqpcap.tcp.flow_records import NONE
-from mqpcap.tcp.headers import Dissector, Segments
+from mqpcap.tcp.headers import Dissector, Segments, unread_text
 from mqpcap.tcp.muting import ConnectionTest, Muted, wanted_flows
 from mqpcap.tcp.reassembly import MAX_BYTES, Reassembler
 
@@ -75,8 +75,6 @@ _CAPS = {
     "missed_deliveries": "{} deliveries may be of publishes that were forgotten to make room; they have no row",
     "hurried_deliveries": "{} deliveries did not wait for publishes that were read later; some have no row",
     "datagram_dropped": "{} fragmented datagrams were dropped for want of their pieces or room",
-    "too_deep": "{} packets have more headers inside each other than are read",
-    "unknown_link_type": "{} packets have a link type that is not read",
 }
 """Of counts that say a cap bit: what is said of it, given the count."""
 
@@ -602,7 +600,7 @@ class CapturePipeline(Tables):
                 if self.first_ns is None:
                     self.first_ns = int(window.ts_ns[0])
                 if self.rows_of_captures is not None:
-                    self.rows_of_captures.take(window)
+                    self.rows_of_captures.take(window, segments.counts)
                 for part in self.messages(window):
                     self.take(part, self.capture.files)
                 self._make_room()
@@ -767,13 +765,14 @@ def dissect(
 
 
 def caps(name: str, counts: Mapping[str, int]) -> list[str]:
-    """What was lost on the way to a bound, in words."""
-    return [f"{name}: {words.format(n)}" for key, words in _CAPS.items() if (n := counts.get(key, 0))]
+    """Notes on a capture: what was lost on the way to a bound, and packets that were not read."""
+    notes = [words.format(n) for key, words in _CAPS.items() if (n := counts.get(key, 0))]
+    return [f"{name}: {note}" for note in (*notes, unread_text(counts)) if note]
 
 
 def taken(segments: Segments, rows: NDArray[np.intp] | slice) -> Segments:
     """Some of the segments, over the same buffer."""
-    names = (f.name for f in dataclass_fields(Segments) if f.name not in ("buffer", "counts", "kinds"))
+    names = (f.name for f in dataclass_fields(Segments) if f.name not in ("buffer", "counts"))
     return replace(segments, **{name: getattr(segments, name)[rows] for name in names})
 
 

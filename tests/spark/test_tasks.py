@@ -136,7 +136,7 @@ def test_packets_of_an_unknown_link_type_are_told(tmp_path: Path) -> None:
 
     (made,) = dissected(only(tmp_path / "x.pcap"), Storage(str(tmp_path)))
 
-    assert made.notes == [f"{tmp_path}/x.pcap: 2 packets have a link type that is not read"]
+    assert made.notes == [f"{tmp_path}/x.pcap: 2 packets: link type 147 (user 0), not read"]
 
 
 def test_file_that_is_gone_fails_its_capture_and_not_the_task(tmp_path: Path) -> None:

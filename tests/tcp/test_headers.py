@@ -56,7 +56,7 @@ def payloads(found):
 
 
 def counted(found):
-    return {word: count for word, count in found.counts.items() if count}
+    return {word: count for word, count in found.counts.items() if count and word in COUNTS}
 
 
 V4 = IP(src="10.1.2.3", dst="192.168.0.254")

@@ -15,7 +15,7 @@ from scapy.packet import Raw
 from mqpcap.capture import Window
 from mqpcap.tcp import headers, wrappings
 from mqpcap.tcp.headers import Dissector
-from mqpcap.tcp.wrappings import WRAPPINGS, kind_name
+from mqpcap.tcp.wrappings import WRAPPINGS
 
 ETHERNET, PPP, WLAN, USER_2 = 1, 9, 105, 149
 CARDS = b"\0\x1b\x21\0\0\2\0\x1b\x21\0\0\1"  # of a vendor: tshark tells Ethernet in MPLS by it
@@ -199,9 +199,8 @@ def payloads(packets, link_type):
     return [segments.buffer[start : start + length].tobytes() for start, length in spans]
 
 
-def kinds(packet, link_type=1):
-    segments = Dissector().segments(window([packet], link_type))
-    return {kind_name(code & 0xFFFFFFFF, code >> 32): count for code, count in segments.kinds.items()}
+def counts_of(packet, link_type=1):
+    return Dissector().segments(window([packet], link_type)).counts
 
 
 def both(name):
@@ -281,26 +280,27 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("name", UNREAD | FOREIGN)
-def test_what_is_not_read_has_a_name(name):
-    link_type, packet = (UNREAD | FOREIGN)[name]
+@pytest.mark.parametrize("name", UNREAD)
+def test_what_may_carry_tcp_and_is_not_read_has_a_name(name):
+    link_type, packet = UNREAD[name]
+    counts = counts_of(packet, link_type)
 
-    assert kinds(packet, link_type) == {name: 1}
+    assert (headers.unread(counts), headers.foreign(counts)) == ({name: 1}, {})
 
 
-@pytest.mark.parametrize("name", UNREAD | FOREIGN)
-def test_only_what_may_carry_tcp_is_warned_of(name):
-    link_type, packet = (UNREAD | FOREIGN)[name]
-    (code,) = Dissector().segments(window([packet], link_type)).kinds
+@pytest.mark.parametrize("name", FOREIGN)
+def test_what_carries_no_tcp_has_a_name_and_no_warning(name):
+    link_type, packet = FOREIGN[name]
+    counts = counts_of(packet, link_type)
 
-    assert wrappings.may_carry_tcp(code & 0xFFFFFFFF) == (name in UNREAD)
+    assert (headers.unread(counts), headers.foreign(counts)) == ({}, {name: 1})
 
 
 def test_packets_of_more_kinds_than_are_named_are_counted():
     packets = [ether(0xA000 + number, bytes(46)) for number in range(2 * headers.MAX_KINDS)]
-    counts = Dissector().segments(window(packets, 1)).kinds
+    unread = headers.unread(Dissector().segments(window(packets, 1)).counts)
 
-    assert len(counts) == headers.MAX_KINDS and sum(counts.values()) == len(packets)
+    assert len(unread) == headers.MAX_KINDS and sum(unread.values()) == len(packets)
 
 
 def test_headers_of_one_packet_are_limited():

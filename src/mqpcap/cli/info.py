@@ -49,6 +49,10 @@ class Report:
 
     files: list["FileFacts"] = field(default_factory=list)
     packets: Mapping[str, int] = field(default_factory=dict)
+    not_read: Mapping[str, int] = field(default_factory=dict)
+    not_tcp: Mapping[str, int] = field(default_factory=dict)
+    is_ended_early: bool = False
+    """Whether a file was given up before its end."""
     notes: list[str] = field(default_factory=list)
     connections: Counter[str] = field(default_factory=Counter)
     messages: Counter[str] = field(default_factory=Counter)
@@ -67,8 +71,12 @@ class Report:
     def end(self, capture: "Capture", counts: Mapping[str, int], decoded_ports: Collection[int] = ()) -> None:
         """Take what is known when a capture has been read to its end; ``decoded_ports``: those of Decode As."""
         from mqpcap.pipeline import caps
+        from mqpcap.tcp.headers import COUNTS, foreign, unread
 
-        self.files, self.packets = list(capture.facts), counts
+        self.files = list(capture.facts)
+        self.packets = {name: count for name, count in counts.items() if name in COUNTS or ":" not in name}
+        self.not_read, self.not_tcp = unread(counts), foreign(counts)
+        self.is_ended_early = any(note.kind == "damaged" for note in capture.notes)
         self.notes = [*map(str, capture.notes), *caps(capture.files[0], counts), *self._server_notes(decoded_ports)]
         self.listed = dict(sorted(self.listed.items()))
         self.remarks = _remarks(capture)
@@ -205,13 +213,17 @@ class Report:
 
     def verdict(self) -> str:
         """One line: whether all is there and decoded, and if not what stands against it."""
+        return ("not read to its end; " if self.is_ended_early else "") + self._verdict()
+
+    def _verdict(self) -> str:
         if not self.packet_count:
             return "empty: there is no packet"
         if not self.sums["payload_bytes"]:
-            said = f"connections are {counted(self.strangers.most_common())}"
+            kinds = [f"connections are {counted(self.strangers.most_common())}"] if self.strangers else []
+            kinds += [f"{plural(sum(self.not_read.values()), 'packet')} not read"] if self.not_read else []
             missing = self.sums["foreign_gap_bytes"]
             lost = f"; {size(missing)} of them were never captured" if missing else ""
-            return f"nothing ours: {said if self.strangers else 'there is no TCP connection'}{lost}"
+            return f"nothing ours: {', '.join(kinds) or 'there is no TCP connection'}{lost}"
         against = [words for count, words in self._against() if count]
         if not against:
             return "whole: every captured byte of our protocols was decoded, and none is missing"
@@ -242,6 +254,9 @@ class Report:
         sums = self.sums
         packets = counted((words, self.packets[key]) for key, words in _PACKETS.items() if self.packets.get(key))
         yield "packets", f"{self.packet_count:,}: {packets}"
+        for title, kinds_of_packets in (("not TCP", self.not_tcp), ("not read", self.not_read)):
+            if kinds_of_packets:
+                yield title, counted((name, count) for name, count in Counter(kinds_of_packets).most_common())
         times = [t for facts in self.files for t in (facts.first_ts_ns, facts.last_ts_ns) if t is not None]
         if times:
             first, last = (clock(t, utc, True) for t in (min(times), max(times)))
@@ -277,7 +292,7 @@ class Report:
     def as_json(self) -> "Mapping[str, Json]":
         """The numbers as ``--json`` writes them."""
         files = [{key: list(x) if isinstance(x, tuple) else x for key, x in asdict(f).items()} for f in self.files]
-        counters = ("packets", "connections", "messages", "flaws", "strangers")
+        counters = ("packets", "not_tcp", "not_read", "connections", "messages", "flaws", "strangers")
         return {
             "files": files,
             "notes": self.notes,
@@ -382,10 +397,10 @@ def _remarks(capture: "Capture") -> "list[tuple[str, Remarks]]":
 
 
 def _format(facts: "FileFacts") -> str:
-    from mqpcap.tables.captures import LINK_TYPES
+    from mqpcap.tcp.wrappings import link_type_name
 
     ticks = {0: "finer than nanoseconds", 1: "nanoseconds", 1000: "microseconds", 1_000_000: "milliseconds"}
-    links = [LINK_TYPES.get(number, f"link type {number}") for number in facts.link_types]
+    links = [link_type_name(number) for number in facts.link_types]
     return ", ".join(
         [
             facts.format,

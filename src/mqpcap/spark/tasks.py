@@ -34,6 +34,7 @@ from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.export import TableFile
 from mqpcap.tables.messages import prints
 from mqpcap.tables.parquet import DATES, MAX_GROUP_ROW_COUNT, DayPart, RowFiles, by_date, parquet_writer
+from mqpcap.tcp.headers import Dissector
 
 GROUP_BYTES = 16 << 20
 """A row group is written past it; tasks run side by side, so they hold less than an export does."""
@@ -197,8 +198,9 @@ def run(task: Task, options: Options, storage: Storage) -> Result:
 
 def _describe(task: Describe, files: TaskFiles, made: Result) -> None:
     rows = CaptureRows(task.capture, task.messages)
+    dissector = Dissector()
     for window in task.capture.windows():
-        rows.take(window)
+        rows.take(window, dissector.segments(window).counts)
     files.write("captures", rows.table(None))
     made.notes = [*map(str, task.capture.notes)]
 

@@ -1,7 +1,7 @@
 """The files of a capture to rows of the table ``captures``."""
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,11 +14,8 @@ from mqpcap.capture import Capture, Window
 from mqpcap.decode.columns import gathered
 from mqpcap.errors import CaptureError, one_line
 from mqpcap.tables.schemas import CAPTURES
-
-LINK_TYPES = {
-    0: "BSD loopback", 1: "Ethernet", 9: "PPP", 12: "raw IP", 101: "raw IP", 108: "BSD loopback", 113: "Linux cooked",
-    228: "IPv4", 229: "IPv6", 276: "Linux cooked 2",
-}  # fmt: skip
+from mqpcap.tcp.headers import unread_text
+from mqpcap.tcp.wrappings import link_type_name
 
 
 class CaptureRows:
@@ -27,10 +24,15 @@ class CaptureRows:
     def __init__(self, capture: Capture, messages: Mapping[str, int] | None = None) -> None:
         self.capture = capture
         self._messages = Counter(messages)
+        self._counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
         self._hashes = {number: [hashlib.sha256() for _ in range(5)] for number in range(len(capture.files))}
 
-    def take(self, window: Window) -> None:
-        """Take the packets of a window into the fingerprint of their file: their times and bytes as captured."""
+    def take(self, window: Window, counts: Mapping[str, int]) -> None:
+        """Add the packets of a window to the fingerprint of their file (their times and bytes as captured).
+
+        counts: of the window's `Segments`.
+        """
+        self._counts[window.file].update(counts)
         columns: tuple[NDArray[Any], ...] = (
             window.ts_ns,
             window.caplen,
@@ -40,6 +42,10 @@ class CaptureRows:
         )
         for made, column in zip(self._hashes[window.file], columns, strict=True):  # windows may be cut anywhere
             made.update(column.data.cast("B"))
+
+    def _reason(self, number: int, failure: str | None) -> str | None:
+        texts = [text for text in (failure, unread_text(self._counts[number])) if text]
+        return file_text("; ".join(texts)) if texts else None
 
     def count(self, files: pa.ChunkedArray) -> None:
         """Count messages by the file they began in."""
@@ -57,14 +63,14 @@ class CaptureRows:
                 "path": file_text(facts.file),
                 "fingerprint": hashlib.sha256(b"".join(x.digest() for x in self._hashes[number])).hexdigest(),
                 "format": facts.format,
-                "link_types": [LINK_TYPES.get(link, f"link type {link}") for link in facts.link_types],
+                "link_types": [*map(link_type_name, facts.link_types)],
                 "packets": facts.packet_count,
                 "bytes": facts.captured_bytes,
                 "first_ts_ns": facts.first_ts_ns,
                 "last_ts_ns": facts.last_ts_ns,
                 "dropped": facts.drop_count,
                 "status": "cut short" if facts.file in notes else "read",
-                "reason": None if (said := notes.get(facts.file) or ended) is None else file_text(said),
+                "reason": self._reason(number, notes.get(facts.file) or ended),
                 "messages": self._messages[file_text(facts.file)],
             }
             for number, facts in enumerate(self.capture.facts)

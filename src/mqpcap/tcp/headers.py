@@ -13,7 +13,8 @@ header and walked like a packet of its own, with the time and number of the pack
 
 import ipaddress
 import struct
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 
 import cython
@@ -30,6 +31,8 @@ MAX_NESTED_DATAGRAMS = 8
 """Fragmented datagrams within fragmented datagrams; deeper ones are not joined."""
 MAX_KINDS = 256
 """Names of packets counted in one window; packets of further names are counted under the last."""
+NAMES_SHOWN = 8
+"""Kinds of packets named in a note; the rest is counted together."""
 ADDRESSES = 1 << 16
 """Addresses whose text is cached."""
 
@@ -48,6 +51,13 @@ COUNTS = (
 )
 """Words of Segments.counts. A packet counts under one of the first eight; a datagram that became whole counts
 again, under what it holds."""
+
+_UNREAD, _FOREIGN = "not read: ", "other: "
+_DAMAGED = {
+    "truncated_header": "headers cut off by the snap length",
+    "bad_header": "damaged headers",
+    "too_deep": f"more than {MAX_HEADERS} headers",
+}
 
 _TCP = cython.declare(cython.const[cython.int], 0)
 _FRAGMENT = cython.declare(cython.const[cython.int], 1)
@@ -88,8 +98,7 @@ class Segments:
     RST 4, PSH 8, ACK 16.
     start, length: int64, the payload captured, in buffer; wire_length: int64, the payload sent.
     ts_ns, number, file: of the packet. key: int64, equal for both directions of a connection.
-    counts: packets under the words of COUNTS. kinds: packets that are not TCP, by what they are
-    (see `wrappings.kind_name`): the last kind, and the rule of the last header above 32 bits.
+    counts: packets under the words of COUNTS, and those that are not TCP by name as well (see `unread`, `foreign`).
     """
 
     buffer: NDArray[np.uint8]
@@ -111,7 +120,38 @@ class Segments:
     file: NDArray[np.int32]
     key: NDArray[np.int64]
     counts: dict[str, int]
-    kinds: dict[int, int] = field(default_factory=dict)
+
+
+def unread(counts: Mapping[str, int]) -> dict[str, int]:
+    """From counts of Segments: packets that may be TCP and were not read, by name.
+
+    >>> unread({"tcp": 5, "bad_header": 2, "not read: ESP": 1, "other: ARP": 7})
+    {'damaged headers': 2, 'ESP': 1}
+    """
+    damaged = {name: counts[word] for word, name in _DAMAGED.items() if counts.get(word)}
+    return damaged | _named(counts, _UNREAD)
+
+
+def foreign(counts: Mapping[str, int]) -> dict[str, int]:
+    """From counts of Segments: packets of protocols that do not carry TCP, by name."""
+    return _named(counts, _FOREIGN)
+
+
+def _named(counts: Mapping[str, int], prefix: str) -> dict[str, int]:
+    return {name.removeprefix(prefix): count for name, count in counts.items() if name.startswith(prefix)}
+
+
+def unread_text(counts: Mapping[str, int]) -> str:
+    """The packets that were not read, in words; empty if all were.
+
+    >>> unread_text({"not read: ESP": 1, "not read: IPComp": 12})
+    '12 packets: IPComp, not read; 1 packet: ESP, not read'
+    """
+    kinds = sorted(unread(counts).items(), key=lambda kind: (-kind[1], kind[0]))
+    if len(kinds) > NAMES_SHOWN:
+        rest = kinds[NAMES_SHOWN - 1 :]
+        kinds[NAMES_SHOWN - 1 :] = [(f"{len(rest)} other kinds", sum(count for _, count in rest))]
+    return "; ".join(f"{count:,} packet{'s' * (count != 1)}: {name}, not read" for name, count in kinds)
 
 
 Ends = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -542,9 +582,15 @@ class _Tally:
         self.words = np.zeros(_WALKED_COUNT, np.int64)
         self.kinds = np.zeros((2, MAX_KINDS), np.int64)
 
-    def kind_counts(self) -> dict[int, int]:
-        """Packets of each kind, those that wrap nothing first."""
-        return {int(kind): int(count) for kind, count in sorted(self.kinds.T.tolist()) if count}
+    def named(self) -> dict[str, int]:
+        """The counts of Segments: words, and names of packets that are not TCP."""
+        counts = {word: int(self.words[index]) for index, word in enumerate(COUNTS[:_WALKED_COUNT])}
+        for code, count in self.kinds.T.tolist():
+            if count:
+                kind, rule = code & 0xFFFFFFFF, code >> 32
+                name = (_UNREAD if wrappings.may_carry_tcp(kind) else _FOREIGN) + wrappings.kind_name(kind, rule)
+                counts[name] = counts.get(name, 0) + count
+        return counts
 
 
 class _Rows:
@@ -594,7 +640,7 @@ class Dissector:
         malformed, dropped, datagrams = self._fragments.malformed, self._fragments.dropped, 0
         if rows.fragments:
             rows, datagrams = self._joined(window, rows, tally)
-        words = {word: int(tally.words[index]) for index, word in enumerate(COUNTS[:_WALKED_COUNT])}
+        words = tally.named()
         words["fragment_malformed"] = self._fragments.malformed - malformed
         words["datagram"] = datagrams
         words["datagram_dropped"] = self._fragments.dropped - dropped
@@ -606,7 +652,6 @@ class Dissector:
             file=np.full(rows.row_count, window.file, np.int32),
             key=keys_of(_ends(rows.columns)),
             counts=words,
-            kinds=tally.kind_counts(),
         )
 
     def _joined(self, window: Window, rows: _Rows, tally: _Tally) -> tuple[_Rows, int]:
