@@ -8,6 +8,7 @@ from shapes import message, protocol, protocol_of
 from mqpcap import explain
 from mqpcap.explain import Attempt, Item, behind_header, explanation, hidden, holds_secrets
 from mqpcap.protocols import protocols
+from mqpcap.schema import fields
 from mqpcap.schema.fields import U8, U16, Array, Bits, Bytes, GreedyBytes, Nested
 from mqpcap.schema.protocol import ANY, Layout, MessageQueue, Variant
 
@@ -50,6 +51,39 @@ def test_a_message_that_is_cut_says_how_much_is_missing() -> None:
     assert (none.best.message, none.best.why) == (None, "length at offset 0: it has 4 bytes, 0 are left")
     assert explanation(protocols()["blipmq"], PUBLISH, dialect="v9").best is not None
     assert explanation(protocol(), b"").best is None
+
+
+def test_fields_are_read_from_views_not_from_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each field would copy all bytes after it: a message of a million short texts would take the square of them."""
+    seen: list[type] = []
+    read = Bytes.getfield
+
+    def noted(kind: Bytes, pkt: object, s: fields.Buffer) -> tuple[fields.Buffer, object]:
+        seen.append(type(s))
+        return read(kind, pkt, s)
+
+    monkeypatch.setattr(Bytes, "getfield", noted)
+    part = message("part", Bytes("a", prefix=1), Bytes("b", prefix=1))
+    shape = message("toy", Array("list", Bytes("x", prefix=1), prefix=1), Nested("part", part, prefix=1))
+
+    assert best(protocol(toy=shape), "02 0161 0162 04 0163 0164").fits
+    assert bytes(shape.read(bytes.fromhex("02 0161 0162 04 0163 0164"))).hex() == "0201610162040163" + "0164"
+    assert set(seen) == {memoryview}
+    assert len(seen) == 8
+
+
+def test_fields_after_the_last_that_is_listed_are_read_and_masked() -> None:
+    """They are read by the kinds themselves, without an item for each."""
+    toy = message("toy", Array("keys", Bytes("key", prefix=1, secret=True), prefix=4), U8("end", equals=7))
+    count = explain.MAX_ITEMS + 10
+    data = count.to_bytes(4, "big") + b"\1k" * count
+
+    listed = best(protocol(toy=toy), data + b"\7")
+
+    assert (listed.fits, len(listed.items)) == (True, explain.MAX_ITEMS + 1)
+    rest = listed.items[-1]
+    assert (rest.secret, rest.offset + rest.length) == (True, len(data) + 1)
+    assert best(protocol(toy=toy), data + b"\6").why == f"end at offset {len(data)}: it is 6, not 7"
 
 
 def test_what_is_inside_of_lists_and_parts_is_deeper() -> None:

@@ -302,13 +302,13 @@ class _Walk:
     """Reads a region from ``at`` on and keeps where everything was."""
 
     def __init__(self, data: bytes, at: int = 0, inflated: bool = False) -> None:
-        self.data, self.at, self.end, self.inflated = data, at, len(data), inflated
+        self.data, self.at, self.end, self.inflated = memoryview(data), at, len(data), inflated
         self.items: list[Item] = []
         self.is_cut = False
 
     @property
-    def region(self) -> bytes:
-        """What is left of the region."""
+    def region(self) -> memoryview:
+        """What is left of the region: a view, as bytes would be copied for every field."""
         return self.data[self.at : self.end]
 
     def add(self, item: Item) -> None:
@@ -321,8 +321,12 @@ class _Walk:
             rest = Item(item.offset, self.end - item.offset, 0, "", None, "more fields, not listed")
             self.items.append(replace(rest, inflated=self.inflated))
         if item.secret:
-            # Where the secrets of a long list are is not kept, so all that is not listed is one.
-            rest = self.items[-1]
+            self.mask_unlisted()
+
+    def mask_unlisted(self) -> None:
+        """Mask all fields that are not listed: the positions of their secrets are not kept."""
+        rest = self.items[-1]
+        if not rest.secret:
             self.items[-1] = replace(rest, length=len(self.data) - rest.offset, secret=True)
 
     def message(self, cls: type, depth: int) -> dict[str, Any]:
@@ -343,6 +347,12 @@ class _Walk:
         """Walk one field; returns its value. Raises _Misfit with the field's offset."""
         start = self.at
         try:
+            if self.is_cut:
+                left, value = kind.getfield(pkt, self.region)
+                self.at = self.end - len(left)
+                if _may_hold_secret(kind):
+                    self.mask_unlisted()
+                return value
             if isinstance(kind, fields.Nested):
                 return self.nested(kind, pkt, depth)
             if isinstance(kind, fields.Array):
@@ -362,7 +372,7 @@ class _Walk:
         about = _meaning(kind, pkt, value), kind.column, kind.secret, kind.body
         self.add(Item(start, end - start, depth, kind.name, value, *about))  # the byte that ends a span belongs to it
         # The parts of a late kind; where they end too early the engine's verdict explains why.
-        for part in kind.inside(self.data[start:end]) if isinstance(kind, fields.Late) else ():
+        for part in kind.inside(bytes(self.data[start:end])) if isinstance(kind, fields.Late) else ():
             offset, inner = start + part.offset, depth + 1 + part.depth
             self.add(Item(offset, part.length, inner, part.name, part.value, part.meaning, named=part.named))
         return value
@@ -379,7 +389,7 @@ class _Walk:
         region = self.region
         self.size(kind, pkt, depth)
 
-        def read(_: object, s: bytes) -> tuple[bytes, object]:
+        def read(_: object, s: fields.Buffer) -> tuple[fields.Buffer, object]:
             outer_end, self.end = self.end, self.at + len(s)
             self.add(Item(self.at, len(s), depth, kind.name, None, f"{len(s)} bytes"))
             inner, left = self.message(kind.message, depth + 1), self.region
@@ -391,8 +401,15 @@ class _Walk:
     def array(self, kind: fields.Array, pkt: object, depth: int) -> object:
         region, index = self.region, count()
         self.size(kind, pkt, depth)
+        has_secret = _may_hold_secret(kind)
 
-        def read(_: object, s: bytes) -> tuple[bytes, object]:
+        def read(_: object, s: fields.Buffer) -> tuple[fields.Buffer, object]:
+            if self.is_cut:
+                if has_secret:
+                    self.mask_unlisted()
+                left, value = kind.read_item(pkt, s)
+                self.at = self.end - len(left)
+                return left, value
             value = self.element(kind, pkt, next(index), depth)
             return self.region, value
 
@@ -426,7 +443,7 @@ class _Walk:
         if not layout.may_leave(variant):
             raise _Misfit(fields.Broken(f"{left} bytes are left over at offset {self.at}"))
         name = str(layout.extra_column)
-        self.add(Item(self.at, left, 0, name, self.region, "bytes behind the last field", name))
+        self.add(Item(self.at, left, 0, name, bytes(self.region), "bytes behind the last field", name))
         self.at = self.end
 
 

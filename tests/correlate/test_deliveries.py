@@ -236,3 +236,19 @@ def test_many_servers_cost_no_look_at_all_deliveries_each(lifetime_ns: int | Non
     few, many = (compared_elements(n, lifetime_ns, lagging) for n in (100, 200))
 
     assert many <= 2.2 * few
+
+
+def test_a_delivery_of_many_records_does_not_carry_all_of_them() -> None:
+    """A FETCH reply is a delivery a record: with the list of all records each, memory would grow with its square."""
+    columns: set[str] = set()
+
+    def text(rows: pa.Table, _: object) -> pa.Array:
+        columns.update(rows.column_names)
+        return rows["f.key"].cast(pa.string())
+
+    made = Deliveries("test", DeliveryRule("key", keys, text), PRINTS)
+    rows = placed([message("c2s", 1, 10), message("s2c", 1, 20)])
+    made.feed(batch(rows, {"key": pa.int64(), "offsets": pa.list_(pa.int64())}, {}), None, None)
+
+    assert "f.key" in columns
+    assert "f.offsets" not in columns

@@ -127,6 +127,34 @@ def test_open_files_are_bounded_and_no_row_is_lost(tmp_path: Path, monkeypatch: 
     assert pq.read_table(tmp_path / "tables/messages").num_rows == len(days)
 
 
+def test_open_days_are_bounded_and_a_day_that_comes_again_gets_a_file_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row a day, for years, must not fill the memory."""
+    monkeypatch.setattr(parquet, "MAX_OPEN_DAYS", 2)
+    days = [0, 1, 2, 3, 0, 1]
+
+    with Export(tmp_path / "tables") as made:
+        for day in days:
+            made.write("messages", batch(day * DAY_NS), "ts_ns")
+            assert len(made._parts) <= 2
+        made.commit()
+
+    files = sorted(str(x.relative_to(tmp_path / "tables/messages")) for x in tmp_path.rglob("*.parquet"))
+    assert files == [
+        f"date=1970-01-0{day}/part-0000{part}.parquet" for day, part in ((1, 0), (1, 1), (2, 0), (2, 1), (3, 0), (4, 0))
+    ]
+    assert sorted(pq.read_table(tmp_path / "tables/messages")["ts_ns"].to_pylist()) == sorted(d * DAY_NS for d in days)
+
+
+def test_rows_of_many_days_in_one_batch_keep_their_order_within_each() -> None:
+    rows = pa.RecordBatch.from_pydict({"ts_ns": [d * DAY_NS + d for d in (3, 1, 3, 2, 1)], "n": [0, 1, 2, 3, 4]})
+
+    found = [(date, part["n"].to_pylist()) for date, part in parquet.by_date("messages", rows, "ts_ns")]
+
+    assert found == [("1970-01-02", [1, 4]), ("1970-01-03", [3]), ("1970-01-04", [0, 2])]
+
+
 def test_waiting_rows_are_bounded_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mqpcap.tables.export.MAX_WAITING_BYTES", 1)
 

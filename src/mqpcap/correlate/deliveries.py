@@ -135,7 +135,9 @@ class Deliveries:
             requests = replies = _Rows(batch.table, batch.offset, batch.ts_ns, batch.end_ns, batch.length)
             publishes, delivers = rule.keys(batch.table, self.prints)
         requests = replace(requests, table=requests.table.select(_WHERE)).taken(publishes.rows)
-        replies = replies.taken(delivers.rows)
+        # Without lists: each delivery of a message would get all lists of the message.
+        flat = [field.name for field in replies.table.schema if not pa.types.is_list(field.type)]
+        replies = replace(replies, table=replies.table.select(flat)).taken(delivers.rows)
         return self._published(publishes, requests), self._delivered(delivers, replies)
 
     def _published(self, keys: Keys, rows: "_Rows") -> Published:

@@ -19,6 +19,7 @@ from mqpcap.errors import ProtocolError
 from mqpcap.schema import fields
 from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import Layout, MessageQueue
+from mqpcap.schema.refusals import MAX_I64, columns_of, refusal, value_range
 
 NUMBERS: dict[type, pa.DataType] = {
     fields.U8: pa.int32(),
@@ -42,7 +43,7 @@ SPANS: dict[type, pa.DataType] = {
 MEASURES = {
     "prefix": bytecode.BY_PREFIX, "size": bytecode.BY_FIXED, "until": bytecode.BY_UNTIL, "until_zero": bytecode.BY_ZERO
 }  # fmt: skip
-MIN_I64, MAX_I64 = -(1 << 63), (1 << 63) - 1
+MIN_I64 = -(1 << 63)
 NO_ROOM = np.zeros((5, 0), np.int64)
 
 
@@ -150,15 +151,18 @@ class _Compiler:
     """Where the rows of each class begin."""
     variants: list[tuple[int, int, str | None, str]] = field(default_factory=list)
     at: str = ""
+    in_header: bool = False
 
     def layout(self, layout: Layout) -> CompiledLayout:
         """The rows of a layout's header and of its variants."""
         header_pc = op_reg = packed_at = extra = -1
         if layout.header is not None:
             header_pc = len(self.ops) * bytecode.OP_WORDS
+            self.in_header = True
             registers = self.message(layout.header, -1)
+            self.in_header = False
             self.emit(bytecode.OP_END)
-            self.check_header(layout.header)
+            self.check_header(layout)
             op_reg = registers[layout.op][0] if layout.op else -1
             packed_at = fields.offset(layout.header, layout.packed[0]) if layout.packed else -1
         if layout.extra_column:
@@ -169,6 +173,9 @@ class _Compiler:
             table += [op, len(self.variants), len(variants)]
             for v in variants:
                 may_leave = extra if layout.may_leave(v) else -1
+                self.at = v.message.__name__
+                if layout.header is not None and (both := columns_of(layout.header) & columns_of(v.message)):
+                    raise self.refuse(f"the header has its column {min(both)}, too; give one of them column=")
                 self.variants.append((self.body(v.message), may_leave, v.dialect, v.message.__name__))
         packed_mask = layout.packed[1] if layout.packed else 0
         return CompiledLayout(
@@ -176,11 +183,36 @@ class _Compiler:
             fields.smallest(layout.header) if layout.header is not None else 0,
         )  # fmt: skip
 
-    def check_header(self, cls: type[Message]) -> None:
-        for f in cls.fields_desc:
-            self.at = f"{cls.__name__}.{f.name}"
+    def check_derived(self) -> None:
+        """A column that is masked is made of masked bytes: else a dump would print what the table masks."""
+        for derived in self.protocol.derived:
+            self.at = derived.name
+            if derived.secret and (source := self.shown_source()) is not None:
+                raise self.refuse(f"it is secret, but may be made of {source}, which is not; give that secret=True")
+
+    def shown_source(self) -> str | None:
+        """A field that only ``derive`` reads, and that is not secret."""
+        for layout in self.protocol.layouts:
+            for f in (f for cls in layout.messages() for f in fields.every_field(cls)):
+                if (isinstance(f, fields.Late) or f.column in self.protocol.hidden) and not f.secret:
+                    return f.name
+        return None
+
+    def check_header(self, layout: Layout) -> None:
+        kinds: dict[str, fields.Kind] = {}
+        assert layout.header is not None
+        for f in layout.header.fields_desc:
+            self.at = f"{layout.header.__name__}.{f.name}"
             if not isinstance(f, fields.Number | fields.Bits) and getattr(f, "size", None) is None:
                 raise self.refuse("a header's fields have a fixed size; what has none goes into the bodies")
+            kinds[f.name] = f
+        low, high = value_range(kinds.get(layout.op or "")) or (-1, -1)
+        if layout.op is not None and not low == 0 <= high <= MAX_I64:
+            raise self.refuse(f"the operation {layout.op} is no unsigned number of the header of up to seven bytes")
+        if layout.packed is not None and getattr(kinds.get(layout.packed[0]), "size", 0) != 1:
+            raise self.refuse(f"packed names {layout.packed[0]}, which is no byte of the header")
+        if sum(isinstance(f, fields.Length) for f in kinds.values()) > 1:
+            raise self.refuse("a header has one Length")
 
     def body(self, cls: type) -> int:
         """Where the rows of a body begin; a class that several layouts have is compiled once."""
@@ -223,9 +255,13 @@ class _Compiler:
     def message(self, cls: type, parent: int) -> _Registers:
         """Add the rows of a class, without its END; returns the registers of its fields by name."""
         registers: _Registers = {}
+        earlier: dict[str, fields.Kind] = {}
         for f in fields.wire_fields(cls):
             self.at = f"{cls.__name__}.{f.name}"
             self.check_name(f)
+            if (why := refusal(f, earlier)) is not None:
+                raise self.refuse(why)
+            earlier[f.name] = f
             row = self.condition(f, registers) if isinstance(f, fields.If) else -1
             self.kind(fields.bare(f), parent, registers, f.column)
             if row >= 0:
@@ -287,6 +323,8 @@ class _Compiler:
 
     def number(self, f: fields.Number, parent: int, registers: _Registers, name: str | None) -> None:
         col = self.column(f, "number", NUMBERS[type(f)], parent, name)
+        if isinstance(f, fields.Length) and not self.in_header:
+            raise self.refuse("only a header has a Length")
         less, frame_length = (f.less, bytecode.FRAME_LENGTH) if isinstance(f, fields.Length) else (0, 0)
         reg = self.register(registers, f.name)
         checked, bounds = self.bounds(f, MIN_I64 if f.signed else 0)
@@ -352,6 +390,7 @@ RESERVED = frozenset(dir(Message)) | frozenset(keyword.kwlist)
 def compiled(protocol: MessageQueue) -> Program:
     """The Program of a protocol, compiled once. Raises ProtocolError naming the field that breaks the vocabulary."""
     c = _Compiler(protocol)
+    c.check_derived()
     layouts = tuple(c.layout(layout) for layout in protocol.layouts)
     pc, extra, dialect, names = zip(*c.variants, strict=True) if c.variants else ((), (), (), ())
     return Program(

@@ -14,6 +14,7 @@ bounds makes the whole message ``Raw``. Nothing is shortened, nothing guessed.
 """
 
 import random
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, InitVar, dataclass, field
@@ -34,6 +35,9 @@ else:
 
 if TYPE_CHECKING:
     from mqpcap.schema.message import Message
+
+Buffer = bytes | memoryview
+"""Bytes to read; of a view a slice is no copy, so reading field after field stays linear in the message's size."""
 
 MAX_LIST_ITEMS = 16_777_216
 MAX_DRAWN_BYTES = 255
@@ -118,7 +122,7 @@ class Kind(EnumField[Any]):  # an EnumField, so that ls(verbose=True) lists name
         """The bytes of a value, for building. Raises ValueError for one that does not fit."""
         raise NotImplementedError
 
-    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+    def getfield(self, pkt: Packet, s: Buffer) -> tuple[Buffer, Any]:
         """Read a value: what is left of the region behind it, and the value. Raises Broken."""
         raise NotImplementedError
 
@@ -151,7 +155,7 @@ class Sized(Kind):
     prefix: int | None
     count_word: ClassVar[str] = "length"
 
-    def said(self, pkt: Packet, s: bytes) -> tuple[int | None, bytes]:
+    def said(self, pkt: Packet, s: Buffer) -> tuple[int | None, Buffer]:
         """The length or count, and what is left behind its prefix; None where nothing says it. Raises Broken."""
         if self.prefix is not None:
             if len(s) < self.prefix:
@@ -220,7 +224,7 @@ class Number(Kind):
     def any2i(self, pkt: Packet | None, x: Any) -> Any:
         return self.number(pkt, x) if isinstance(x, str) else x
 
-    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+    def getfield(self, pkt: Packet, s: Buffer) -> tuple[Buffer, Any]:
         if len(s) < self.size:
             raise Broken(f"it has {self.size} bytes, {len(s)} are left")
         value = int.from_bytes(s[: self.size], "little" if self.little else "big", signed=self.signed)
@@ -273,7 +277,7 @@ class Bool(Number):
     def any2i(self, pkt: Packet | None, x: Any) -> Any:
         return Untrue(x) if isinstance(x, int) and x not in (0, 1) else x
 
-    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+    def getfield(self, pkt: Packet, s: Buffer) -> tuple[Buffer, Any]:
         s, value = super().getfield(pkt, s)
         return s, value == 1 if value in (0, 1) else Untrue(value)
 
@@ -306,7 +310,7 @@ class Bits(Kind):
     mask: int
     shift: int = 0
 
-    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+    def getfield(self, pkt: Packet, s: Buffer) -> tuple[Buffer, Any]:
         return s, pkt.fields[self.of] >> self.shift & self.mask
 
     def takes(self, pkt: Packet, value: Any) -> bytes:
@@ -336,7 +340,7 @@ class Prefix(Kind):
         super().__init__(prefix_name(of), None, column=None)
         self.of = of.name
 
-    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+    def getfield(self, pkt: Packet, s: Buffer) -> tuple[Buffer, Any]:
         return s, None
 
     def takes(self, pkt: Packet, value: Any) -> bytes:
@@ -401,17 +405,18 @@ class Span(Sized):
                 return cast(bytes, value) + bytes([self.until])
         return self.prefixed(pkt, len(value), value)
 
-    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+    def getfield(self, pkt: Packet, s: Buffer) -> tuple[Buffer, Any]:
         if self.until is not None:
-            value, _, rest = s.partition(bytes([self.until]))
+            delimiter = re.search(re.escape(bytes([self.until])), s)
+            value = bytes(s[: delimiter.start()] if delimiter else s)
             self._checks(value)
-            return rest, value
+            return s[delimiter.end() if delimiter else len(s) :], value
         n, s = self.said(pkt, s)
         if n is None:
             n = len(s) if self.size is None else self.size
         if n > len(s):
             raise Broken(f"{{}} bytes are claimed, {len(s)} are left", n)
-        value = s[:n]
+        value = bytes(s[:n])
         self._checks(value)
         return s[n:], value
 
@@ -505,7 +510,7 @@ class Late(GreedyBytes):
         return iter(())
 
 
-Read = Callable[[Packet, bytes], tuple[bytes, Any]]
+Read = Callable[[Packet, Buffer], tuple[Buffer, Any]]
 """Reads what is inside a list or a region, for ``explain``: what is left of the bytes behind it, and the value."""
 
 
@@ -550,13 +555,14 @@ class Array(Sized):
         items = [bytes(x) if isinstance(x, Packet) else cast(Kind, self.item).takes(pkt, x) for x in (value or [])]
         return self.prefixed(pkt, len(items), b"".join(items) + bytes(self.until_zero or 0))
 
-    def _one(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+    def read_item(self, pkt: Packet, s: Buffer) -> tuple[Buffer, Any]:
+        """Read one item: the bytes after it, and its value. Raises Broken."""
         if isinstance(self.item, Kind):
             return self.item.getfield(pkt, s)
-        item, left = self.item.begin(s)
+        item, left = self.item.begin(memoryview(s))
         return left, item
 
-    def getfield(self, pkt: Packet, s: bytes, read: Read | None = None) -> tuple[bytes, Any]:
+    def getfield(self, pkt: Packet, s: Buffer, read: Read | None = None) -> tuple[Buffer, Any]:
         n, s = self.said(pkt, s)
         if n is not None and (n > len(s) // max(smallest(self.item), 1) or n > MAX_LIST_ITEMS):
             raise Broken(f"{{}} elements are claimed, {len(s)} bytes are left", n)
@@ -565,13 +571,13 @@ class Array(Sized):
             if n is None and (end := self._ending(s)) is not None:
                 s = s[end:]
                 break
-            s, value = (read or self._one)(pkt, s)
+            s, value = (read or self.read_item)(pkt, s)
             items.append(value)
         if self.not_empty and not items:
             raise Broken("the list is empty")
         return s, items
 
-    def _ending(self, s: bytes) -> int | None:
+    def _ending(self, s: Buffer) -> int | None:
         """How many bytes end a list without a count, if it ends here; None where an item follows."""
         if self.until_zero is None:
             return None if s else 0
@@ -617,7 +623,7 @@ class Nested(Sized):
         body = b"" if value is None else bytes(value)
         return self.prefixed(pkt, len(body), body)
 
-    def getfield(self, pkt: Packet, s: bytes, read: Read | None = None) -> tuple[bytes, Any]:
+    def getfield(self, pkt: Packet, s: Buffer, read: Read | None = None) -> tuple[Buffer, Any]:
         n, s = self.said(pkt, s)
         n = len(s) if n is None else n
         if n > len(s) or (self.at_most is not None and n > self.at_most):
@@ -627,8 +633,8 @@ class Nested(Sized):
             raise Broken(f"{len(left)} of its bytes are left over")
         return s[n:], inner
 
-    def _one(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
-        inner, left = self.message.begin(s)
+    def _one(self, pkt: Packet, s: Buffer) -> tuple[Buffer, Any]:
+        inner, left = self.message.begin(memoryview(s))
         return left, inner
 
     def draw(self) -> Any:
@@ -665,13 +671,14 @@ class If(Kind):
         self.left = left
         self.follows = follows
 
-    def holds(self, pkt: Packet, s: bytes) -> bool:
+    def holds(self, pkt: Packet, s: Buffer) -> bool:
         """Whether the field is there, from what was read before and the bytes ``s`` that are left."""
         if self.left is not None:
             return len(s) >= self.left
         if self.follows is not None:
-            return s.startswith(self.follows)
+            return bytes(s[: len(self.follows)]) == self.follows
         value = pkt.getfieldval(cast(str, self.when))
+        value = 0 if isinstance(value, Untrue) else value
         if self.has is not None:
             return bool((value or 0) & self.has)
         return bool(value == self.equals) if self.equals is not None else bool(value)
@@ -699,7 +706,7 @@ class If(Kind):
             return b""
         return self.kind.takes(pkt, value)
 
-    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, Any]:
+    def getfield(self, pkt: Packet, s: Buffer) -> tuple[Buffer, Any]:
         return self.kind.getfield(pkt, s) if self.holds(pkt, s) else (s, None)
 
     def randval(self) -> Any:
@@ -711,7 +718,7 @@ def smallest(item: "Kind | type[Message]") -> int:
     if isinstance(item, Number):
         return item.size
     if isinstance(item, Span):
-        return (item.prefix or 0) + (item.size or 0) + (item.at_least or 0)
+        return (item.prefix or 0) + max(item.size or 0, item.at_least or 0)
     if isinstance(item, Array):
         return (item.prefix or 0) + (item.until_zero or 0)
     if isinstance(item, Nested):
@@ -745,3 +752,13 @@ def wire_fields(cls: "type[Message]") -> list[Kind]:
 def flat_fields(cls: "type[Message]") -> Iterator[Kind]:
     """The kinds of a class in wire order, conditions taken off, nested messages left as they are."""
     return map(bare, wire_fields(cls))
+
+
+def every_field(cls: "type[Message]") -> Iterator[Kind]:
+    """The kinds of a class, conditions taken off, with those in its lists and nested messages."""
+    for kind in flat_fields(cls):
+        yield kind
+        if isinstance(kind, Nested):
+            yield from every_field(kind.message)
+        elif isinstance(kind, Array):
+            yield from [cast(Kind, kind.item)] if isinstance(kind.item, Kind) else every_field(kind.item)

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from ipaddress import IPv4Address
 from types import new_class
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from mqpcap.schema.fields import (
     Address,
     Bits,
     Broken,
+    Buffer,
     Drawn,
     If,
     Kind,
@@ -40,6 +41,9 @@ else:
 
 if TYPE_CHECKING:
     from mqpcap.schema.protocol import Layout, MessageQueue
+
+
+Octets = TypeVar("Octets", bytes, memoryview)
 
 
 def _as_json(field: Any, value: Any) -> Any:
@@ -166,7 +170,7 @@ class Message(Packet):
             )
 
     @classmethod
-    def begin(cls, s: bytes) -> "tuple[Message, bytes]":
+    def begin(cls, s: Octets) -> "tuple[Message, Octets]":
         """A message read from the front of ``s``, and the bytes behind it; raises Broken."""
         pkt = cls()
         left = pkt._read(s)
@@ -178,15 +182,20 @@ class Message(Packet):
         drawn = {f.name: f.randval() for f in cls.fields_desc if f.default is not None}
         return cls(**{name: value._fix() for name, value in drawn.items() if value is not None})
 
-    def _read(self, s: bytes) -> bytes:
-        whole = s
-        for field in wire_fields(type(self)):
-            left = len(s)
-            s, value = field.getfield(self, s)
+    def _read(self, s: Octets) -> Octets:
+        # A view: with bytes each field would copy all bytes after it.
+        view: Buffer = memoryview(s)
+        fields = iter(wire_fields(type(self)))
+        for field in fields:
+            left = len(view)
+            view, value = field.getfield(self, view)
             self.fields[field.name] = value
             if bare(field).is_last(value, left):
                 break
-        self.raw_packet_cache = whole[: len(whole) - len(s)]
+        for absent in fields:
+            self.fields.pop(absent.name, None)  # lists and parts have a value from the start
+        read_size = len(s) - len(view)
+        self.raw_packet_cache = bytes(s[:read_size])
         # As Packet does it: a list changed in place must make the cached bytes stale.
         self.raw_packet_cache_fields = {
             f.name: self._raw_packet_cache_field_value(f, self.fields[f.name], copy=True)
@@ -194,7 +203,7 @@ class Message(Packet):
             if (f.islist or f.holds_packets) and self.fields.get(f.name) is not None
         }
         self.explicit = 1
-        return s
+        return s[read_size:]
 
     def getfieldval(self, attr: str) -> Any:
         """A field's value; of an integer made of others with what was given for those, and of its bits what it says."""
@@ -216,7 +225,7 @@ class Message(Packet):
             for of, parts in self.composed.items():
                 for part in parts:
                     if part.name == attr and isinstance(part, Bits):
-                        return self.getfieldval(of) >> part.shift & part.mask
+                        return (self.getfieldval(of) or 0) >> part.shift & part.mask
         return value
 
     def setfieldval(self, attr: str, val: Any) -> None:

@@ -12,9 +12,10 @@ import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +41,9 @@ MAX_STRETCHES: Final = 256
 MAX_FILE_BYTES: Final = 256 * 1024 * 1024
 """A part is closed past it; Spark splits at 128 MB."""
 MAX_OPEN_FILES: Final = 48
+MAX_CACHED_SCHEMAS: Final = 64
+MAX_OPEN_DAYS: Final = 256
+"""Days of tables with buffered rows or an open file; beyond it the day that got rows the longest ago is closed."""
 
 VERSION: Final = b"mqpcap.version"
 """In the footer of every file."""
@@ -99,6 +103,9 @@ class RowFiles:
         self._group_bytes, self._max_waiting_bytes = group_bytes, max_waiting_bytes
         self._pool = pool
         self._parts: dict[tuple[str, str], DayPart] = {}
+        """By table and day, the one that got rows last at the end."""
+        self._file_counts: dict[tuple[str, str], int] = {}
+        """Files of the days that are not in ``_parts``."""
         self._waiting_bytes = 0
 
     def _create(self, part: DayPart, schema: pa.Schema) -> pq.ParquetWriter:
@@ -110,9 +117,11 @@ class RowFiles:
         raise NotImplementedError
 
     def _add(self, table: str, date: str, date_column: DateColumn, rows: pa.RecordBatch) -> None:
-        part = self._parts.get((table, date))
+        key = table, date
+        part = self._parts.pop(key, None)
         if part is None:
-            part = self._parts[table, date] = DayPart(table, date, date_column)
+            part = DayPart(table, date, date_column, number=self._file_counts.pop(key, 0))
+        self._parts[key] = part
         part.waiting.append(rows)
         part.waiting_row_count += rows.num_rows
         size_bytes = rows.nbytes
@@ -122,6 +131,15 @@ class RowFiles:
             self._write_waiting(part)
         while self._waiting_bytes > self._max_waiting_bytes:
             self._write_waiting(max(self._parts.values(), key=lambda other: other.waiting_bytes))
+        while len(self._parts) > MAX_OPEN_DAYS:
+            self._close_oldest()
+
+    def _close_oldest(self) -> None:
+        """Write and forget the day that got rows the longest ago; only the count of its files is kept."""
+        oldest = next(iter(self._parts))
+        self._write_waiting(self._parts[oldest])
+        self._close(self._parts[oldest])
+        self._file_counts[oldest] = self._parts.pop(oldest).number
 
     def _close_all(self) -> None:
         for part in self._parts.values():
@@ -195,8 +213,11 @@ def by_date(
     if bool((days == first).all()):
         yield _date(first), batch
         return
-    for day in np.unique(days).tolist():
-        yield _date(day), batch.take(np.flatnonzero(days == day))
+    order = np.argsort(days, kind="stable")
+    starts = [0, *(np.flatnonzero(np.diff(days[order])) + 1).tolist(), len(order)]
+    rows_by_day = batch.take(order)
+    for start, end in pairwise(starts):
+        yield _date(int(days[order[start]])), rows_by_day.slice(start, end - start)
 
 
 def _times(rows: pa.RecordBatch | pa.Table, date_column: DateColumn) -> pa.Array | pa.ChunkedArray:
@@ -253,6 +274,19 @@ def parquet_writer(path: "Path | pa.NativeFile", schema: pa.Schema) -> pq.Parque
     that repeat, make 17.5 MB of what plain zstd makes 24.0 MB, and Spark scans it a third faster. Differences for ids
     and pages of more rows than pyarrow's own 20,000 take a third of the rest away, and of the time to write it.
     """
+    options, metadata = _writer_options(schema)
+    # As bytes: pyarrow takes text for UTF-8, which a path need not be.
+    sink = path if isinstance(path, pa.NativeFile) else pa.OSFile(os.fsencode(path), "wb")
+    writer = pq.ParquetWriter(sink, schema, **options)
+    if sink is not path:
+        writer.file_handle = sink  # closed with the writer
+    writer.add_key_value_metadata(metadata)
+    return writer
+
+
+@lru_cache(MAX_CACHED_SCHEMAS)
+def _writer_options(schema: pa.Schema) -> tuple[dict[str, Any], dict[bytes, bytes]]:
+    """Options of the writer, and the metadata of its file: the same for all files of a table."""
     leaves = [leaf for column in schema for leaf in _leaves(column.name, column.type)]
     encodings = {name: encoding for name, kind in leaves if (encoding := _encoding(name, kind))}
     metadata = {
@@ -261,26 +295,19 @@ def parquet_writer(path: "Path | pa.NativeFile", schema: pa.Schema) -> pq.Parque
         VERSION: __version__.encode(),
         b"mqpcap.schema_version": str(SCHEMA_VERSION).encode(),
     }
-    # As bytes: pyarrow takes text for UTF-8, which a path need not be.
-    sink = path if isinstance(path, pa.NativeFile) else pa.OSFile(os.fsencode(path), "wb")
-    writer = pq.ParquetWriter(
-        sink,
-        schema,
-        version="2.6",
-        compression="zstd",
-        compression_level=ZSTD_LEVEL,
-        use_dictionary=[name for name, _ in leaves if name not in encodings],
-        column_encoding=encodings,
+    options = {
+        "version": "2.6",
+        "compression": "zstd",
+        "compression_level": ZSTD_LEVEL,
+        "use_dictionary": [name for name, _ in leaves if name not in encodings],
+        "column_encoding": encodings,
         # Bounds of bodies help nobody; they would be copied into every page index.
-        write_statistics=[name for name, kind in leaves if not pa.types.is_binary(kind)],
-        write_page_index=True,
+        "write_statistics": [name for name, kind in leaves if not pa.types.is_binary(kind)],
+        "write_page_index": True,
         **_pages("DELTA_LENGTH_BYTE_ARRAY" in encodings.values()),
-        store_schema=False,  # it would say that dictionaries are wanted back
-    )
-    if sink is not path:
-        writer.file_handle = sink  # closed with the writer
-    writer.add_key_value_metadata(metadata)
-    return writer
+        "store_schema": False,  # it would say that dictionaries are wanted back
+    }
+    return options, metadata
 
 
 def _pages(bodies: bool) -> dict[str, int]:

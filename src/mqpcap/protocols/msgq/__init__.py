@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import case_when, group_ids, is_in, true
 from mqpcap.protocols.msgq.kinds import MAGIC, ROUTING, Json, Tree, encode, message
 from mqpcap.schema.fields import HOSTILE_SHARE, U16, U32, Broken, Drawn, Kind, Length, Nested
-from mqpcap.schema.message import Message, message_class
+from mqpcap.schema.message import Message, Octets, message_class
 from mqpcap.schema.protocol import ANY, Claim, Derived, Direction, Envelope, Layout, MessageQueue, Opening, Raw, Verdict
 from mqpcap.schema.requests import (
     CorrelationRule,
@@ -236,18 +236,19 @@ class MsgQMessage(Message):
         """The bytes of the form; as they came, if no word was changed."""
         return self.raw_packet_cache if self.raw_packet_cache_fields == self.fields else bytes(self.in_form())
 
-    def _read(self, s: bytes) -> bytes:
+    def _read(self, s: Octets) -> Octets:
+        data = bytes(s)
         for form, cls in FORMS.items():
             with suppress(Broken):
-                read, left = cls.begin(s)
+                read, left = cls.begin(data)
                 asked = self.default_fields["type"]
                 if left or asked not in ("", read.type):
                     continue
                 self.fields = {f.name: getattr(read, f.name) for f in self.fields_desc if f is not _FORM}
-                self.fields["form"] = "typed" if form == "flat" and _is_typed(s) else form
-                self.raw_packet_cache, self.raw_packet_cache_fields = s, deepcopy(self.fields)
+                self.fields["form"] = "typed" if form == "flat" and _is_typed(data) else form
+                self.raw_packet_cache, self.raw_packet_cache_fields = data, deepcopy(self.fields)
                 self.explicit = 1
-                return b""
+                return s[:0]
         raise Broken
 
 
